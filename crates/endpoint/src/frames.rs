@@ -1,0 +1,398 @@
+//! Payload frames: page-aligned runs from one pool, with one owner each while they are written and many while they
+//! are only read (HotI'99 section 2.2, unified buffering).
+//!
+//! The pool is a binary buddy system: runs of 1, 2, 4 … 256 pages, so that a payload of any size is one contiguous
+//! run. It allocates no memory after it is made and belongs to one thread.
+//!
+//! Invariant: every byte of the pool is in a free run, or under exactly one [`FrameMut`], or under any number of
+//! [`Frame`]s. A run returns to the pool when its last handle is dropped.
+
+use crate::limits::{PAGE_BYTES, RUN_ORDER_MAX};
+use crate::memory::Region;
+use std::cell::Cell;
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::rc::Rc;
+
+const NONE: u32 = u32::MAX;
+const ORDERS: usize = RUN_ORDER_MAX as usize + 1;
+
+/// The pool. Cloning gives another handle to the same pool.
+#[derive(Clone)]
+pub struct Frames(Rc<Pool>);
+
+struct Pool {
+    region: Box<dyn Region>,
+    pages: Box<[Page]>,
+    free: [Cell<u32>; ORDERS],
+    free_pages: Cell<usize>,
+    low_water: Cell<usize>,
+}
+
+/// What the pool knows of a page; only the first page of a run counts.
+#[derive(Default)]
+struct Page {
+    handles: Cell<u32>,
+    order: Cell<u8>,
+    free: Cell<bool>,
+    next: Cell<u32>,
+    previous: Cell<u32>,
+}
+
+impl Frames {
+    /// A pool over all of `region`.
+    pub fn new(region: impl Region + 'static) -> Frames {
+        let count = region.len() / PAGE_BYTES;
+        assert!(count < NONE as usize, "a pool has fewer than 2^32 - 1 pages");
+        let pool = Pool {
+            region: Box::new(region),
+            pages: (0..count).map(|_| Page::default()).collect(),
+            free: std::array::from_fn(|_| Cell::new(NONE)),
+            free_pages: Cell::new(0),
+            low_water: Cell::new(count),
+        };
+        pool.fill();
+        Frames(Rc::new(pool))
+    }
+
+    /// A run that holds at least `bytes`, whole pages, contents undefined but initialised (stale or zero). `None` when
+    /// no run that long is free.
+    pub fn alloc(&self, bytes: usize) -> Option<FrameMut> {
+        let run = self.0.take(order_for(bytes)?)?;
+        self.0.pages[run as usize].handles.set(1);
+        let bytes = bytes.div_ceil(PAGE_BYTES).max(1) * PAGE_BYTES;
+        Some(FrameMut(Part { pool: self.clone(), run, at: run as usize * PAGE_BYTES, len: bytes }))
+    }
+
+    /// As [`alloc`](Frames::alloc), cut to exactly `bytes`.
+    pub fn alloc_exact(&self, bytes: usize) -> Option<FrameMut> {
+        let mut frame = self.alloc(bytes)?;
+        frame.truncate(bytes);
+        Some(frame)
+    }
+
+    /// A frame with a copy of `bytes`.
+    pub fn copy_of(&self, bytes: &[u8]) -> Option<Frame> {
+        let mut frame = self.alloc_exact(bytes.len())?;
+        frame.copy_from_slice(bytes);
+        Some(frame.freeze())
+    }
+
+    /// Pages in the pool.
+    pub fn pages(&self) -> usize {
+        self.0.pages.len()
+    }
+
+    /// Pages that no handle holds.
+    pub fn free_pages(&self) -> usize {
+        self.0.free_pages.get()
+    }
+
+    /// Fewest pages that were ever free.
+    pub fn low_water_pages(&self) -> usize {
+        self.0.low_water.get()
+    }
+
+    /// Bytes in the pool.
+    pub fn bytes(&self) -> usize {
+        self.pages() * PAGE_BYTES
+    }
+
+    /// Whether both are handles to one pool.
+    pub fn same_pool(&self, other: &Frames) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Frames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Frames({} of {} pages free)", self.free_pages(), self.pages())
+    }
+}
+
+/// The smallest order whose run holds `bytes`; `None` when none does.
+fn order_for(bytes: usize) -> Option<u8> {
+    let pages = bytes.div_ceil(PAGE_BYTES).max(1);
+    let order = pages.next_power_of_two().trailing_zeros() as u8;
+    (order <= RUN_ORDER_MAX).then_some(order)
+}
+
+impl Pool {
+    /// Puts every page into free runs as large as their position allows, the lowest addresses first in line.
+    fn fill(&self) {
+        let mut at = 0;
+        let mut runs = Vec::new();
+        while at < self.pages.len() {
+            let fits = (0..=RUN_ORDER_MAX).rev().find(|order| {
+                let run = 1 << order;
+                at % run == 0 && at + run <= self.pages.len()
+            });
+            let order = fits.expect("one page always fits");
+            runs.push((at as u32, order));
+            at += 1 << order;
+        }
+        for (run, order) in runs.into_iter().rev() {
+            self.push(run, order);
+        }
+    }
+
+    fn push(&self, run: u32, order: u8) {
+        let page = &self.pages[run as usize];
+        let head = self.free[order as usize].replace(run);
+        page.order.set(order);
+        page.free.set(true);
+        page.next.set(head);
+        page.previous.set(NONE);
+        if head != NONE {
+            self.pages[head as usize].previous.set(run);
+        }
+        self.free_pages.set(self.free_pages.get() + (1 << order));
+    }
+
+    fn unlink(&self, run: u32) {
+        let page = &self.pages[run as usize];
+        let (previous, next) = (page.previous.get(), page.next.get());
+        match previous {
+            NONE => self.free[page.order.get() as usize].set(next),
+            previous => self.pages[previous as usize].next.set(next),
+        }
+        if next != NONE {
+            self.pages[next as usize].previous.set(previous);
+        }
+        page.free.set(false);
+        self.free_pages.set(self.free_pages.get() - (1 << page.order.get()));
+    }
+
+    /// Takes a run of exactly this order, splitting a larger one when needed.
+    fn take(&self, order: u8) -> Option<u32> {
+        let found = (order..=RUN_ORDER_MAX).find(|o| self.free[*o as usize].get() != NONE)?;
+        let run = self.free[found as usize].get();
+        self.unlink(run);
+        for half in (order..found).rev() {
+            self.push(run + (1 << half), half);
+        }
+        self.pages[run as usize].order.set(order);
+        self.low_water.set(self.low_water.get().min(self.free_pages.get()));
+        Some(run)
+    }
+
+    /// Returns a run, joining it with its buddy for as long as that is free too.
+    fn give_back(&self, mut run: u32) {
+        let mut order = self.pages[run as usize].order.get();
+        while order < RUN_ORDER_MAX {
+            let buddy = run ^ (1 << order);
+            match self.pages.get(buddy as usize) {
+                Some(page) if page.free.get() && page.order.get() == order => self.unlink(buddy),
+                _ => break,
+            }
+            run = run.min(buddy);
+            order += 1;
+        }
+        self.push(run, order);
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.region.base().as_ptr()
+    }
+}
+
+/// A handle to some bytes of one run.
+struct Part {
+    pool: Frames,
+    run: u32,
+    at: usize,
+    len: usize,
+}
+
+impl Part {
+    fn handles(&self) -> &Cell<u32> {
+        &self.pool.0.pages[self.run as usize].handles
+    }
+
+    fn another(&self, range: Range<usize>) -> Part {
+        assert!(range.start <= range.end, "a range that does not run backwards");
+        assert!(range.end <= self.len, "a range inside the frame");
+        let handles = self.handles();
+        handles.set(handles.get() + 1);
+        Part { pool: self.pool.clone(), run: self.run, at: self.at + range.start, len: range.len() }
+    }
+
+    fn pointer(&self) -> *mut u8 {
+        // SAFETY: `at + len` lies inside the region: runs are made from its pages and parts only shrink.
+        unsafe { self.pool.0.base().add(self.at) }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let handles = self.handles();
+        handles.set(handles.get() - 1);
+        if handles.get() == 0 {
+            self.pool.0.give_back(self.run);
+        }
+    }
+}
+
+/// Bytes of the pool that only this handle can reach: to be filled by their holder, or by the far end of a ring while
+/// the entry that names them is under way.
+pub struct FrameMut(Part);
+
+impl FrameMut {
+    /// Cuts off what is behind `at` and returns it: two owners of disjoint bytes.
+    pub fn split_off(&mut self, at: usize) -> FrameMut {
+        let tail = self.0.another(at..self.0.len);
+        self.0.len = at;
+        FrameMut(tail)
+    }
+
+    /// Forgets what is behind `len`; the bytes return to the pool with the run.
+    pub fn truncate(&mut self, len: usize) {
+        self.0.len = self.0.len.min(len);
+    }
+
+    /// From now on shared and read-only.
+    pub fn freeze(self) -> Frame {
+        Frame(self.0)
+    }
+
+    /// Where the bytes start, counted from the pool's first byte: what a shared-memory peer is told.
+    pub fn offset(&self) -> usize {
+        self.0.at
+    }
+
+    /// The first byte, for a system call or a device that fills the frame while its ring entry is under way.
+    pub fn as_mut_pointer(&mut self) -> *mut u8 {
+        self.0.pointer()
+    }
+}
+
+impl Deref for FrameMut {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the bytes are initialised (regions start zeroed) and this handle alone reaches them.
+        unsafe { std::slice::from_raw_parts(self.0.pointer(), self.0.len) }
+    }
+}
+
+impl DerefMut for FrameMut {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`, and `&mut self` makes this access the only one.
+        unsafe { std::slice::from_raw_parts_mut(self.0.pointer(), self.0.len) }
+    }
+}
+
+impl fmt::Debug for FrameMut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FrameMut({}+{})", self.0.at, self.0.len)
+    }
+}
+
+/// Bytes of the pool that any number of handles share and nobody writes.
+pub struct Frame(Part);
+
+impl Frame {
+    /// Another handle to a part of the bytes. Panics when `range` is outside.
+    pub fn slice(&self, range: Range<usize>) -> Frame {
+        Frame(self.0.another(range))
+    }
+
+    /// Writable again, when this is the run's only handle.
+    pub fn try_mut(self) -> Result<FrameMut, Frame> {
+        if self.0.handles().get() == 1 { Ok(FrameMut(self.0)) } else { Err(self) }
+    }
+
+    /// Where the bytes start, counted from the pool's first byte.
+    pub fn offset(&self) -> usize {
+        self.0.at
+    }
+
+    /// Whether `next` starts where this ends, so that one I/O vector serves both.
+    pub fn is_followed_by(&self, next: &Frame) -> bool {
+        self.0.at + self.0.len == next.0.at && self.0.pool.same_pool(&next.0.pool)
+    }
+
+    /// Whether the bytes lie in this pool.
+    pub fn is_of(&self, pool: &Frames) -> bool {
+        self.0.pool.same_pool(pool)
+    }
+}
+
+impl Clone for Frame {
+    fn clone(&self) -> Frame {
+        Frame(self.0.another(0..self.0.len))
+    }
+}
+
+impl Deref for Frame {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the bytes are initialised and, under a shared handle, never written.
+        unsafe { std::slice::from_raw_parts(self.0.pointer(), self.0.len) }
+    }
+}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Frame({}+{})", self.0.at, self.0.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::HeapRegion;
+    use proptest::prelude::*;
+
+    fn pool(pages: usize) -> Frames {
+        Frames::new(HeapRegion::new(pages))
+    }
+
+    #[test]
+    fn split_frames_are_disjoint_and_the_run_returns_whole() {
+        let frames = pool(256);
+        let mut head = frames.alloc(64 * 1024).unwrap();
+        let mut tail = head.split_off(32 * 1024);
+        head.fill(1);
+        tail.fill(2);
+        assert!(head.iter().all(|b| *b == 1));
+        let (head, tail) = (head.freeze(), tail.freeze());
+        assert!(head.is_followed_by(&tail));
+        assert!(head.clone().try_mut().is_err());
+        drop((head, tail));
+        assert_eq!(frames.free_pages(), 256);
+        assert!(frames.alloc(1 << 20).is_some());
+    }
+
+    #[test]
+    fn a_full_pool_says_no() {
+        let frames = pool(3);
+        let held: Vec<_> = (0..3).map(|_| frames.alloc(1).unwrap()).collect();
+        assert!(frames.alloc(1).is_none());
+        assert_eq!(frames.low_water_pages(), 0);
+        drop(held);
+        assert!(frames.alloc(2 * PAGE_BYTES).is_some());
+        assert!(frames.alloc((1 << 20) + 1).is_none());
+    }
+
+    proptest! {
+        /// Whatever is allocated and freed in whatever order: no two frames overlap, all pages come back.
+        #[test]
+        fn no_overlap_and_no_leak(steps in prop::collection::vec((1usize..300_000, any::<prop::sample::Index>(), any::<bool>()), 1..200)) {
+            let frames = pool(700);
+            let mut held: Vec<FrameMut> = Vec::new();
+            for (bytes, which, free) in steps {
+                if free && !held.is_empty() {
+                    held.swap_remove(which.index(held.len()));
+                } else if let Some(frame) = frames.alloc_exact(bytes) {
+                    prop_assert_eq!(frame.len(), bytes);
+                    held.push(frame);
+                }
+                let mut spans: Vec<_> = held.iter().map(|f| (f.offset(), f.offset() + f.len())).collect();
+                spans.sort_unstable();
+                prop_assert!(spans.windows(2).all(|w| w[0].1 <= w[1].0));
+            }
+            drop(held);
+            prop_assert_eq!(frames.free_pages(), 700);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The incoming payload table: frames that wait for one payload each (HotI'99 section 2.2; USENIX'98 section 3.2).
+//!
+//! A token is an index and the key the entry had when it was armed. The first message that presents both gets the
+//! frames and the entry is spent, so that a duplicate, late or forged message finds nothing and writes nothing. The
+//! host may cancel at any time; frames that a transfer is just filling stay with the transfer until it ends.
+
+use crate::frames::FrameMut;
+use wire::Token;
+
+/// What [`IncomingTable::cancel`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// Nothing had come: the frames are back with the caller.
+    Returned,
+    /// A transfer is filling the frames: they are freed when it ends, and it delivers nothing.
+    Filling,
+    /// The token was spent or never valid.
+    Stale,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Free,
+    Armed,
+    /// The frames are with the adapter; `wanted` until the host cancels.
+    Filling {
+        wanted: bool,
+    },
+}
+
+/// The lists of frames are swapped in and out, so that after warm-up none is allocated.
+#[derive(Debug, Default)]
+struct Entry {
+    state: State,
+    key: u64,
+    frames: Vec<FrameMut>,
+}
+
+/// The table. Keys grow by an odd step from a secret start, so that old ones never come again and the next cannot be
+/// guessed by who has seen none.
+#[derive(Debug)]
+pub struct IncomingTable {
+    entries: Box<[Entry]>,
+    free: Vec<u16>,
+    next_key: u64,
+}
+
+const KEY_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl IncomingTable {
+    /// A table of `entries` free entries whose keys start at `seed`.
+    pub fn new(entries: usize, seed: u64) -> IncomingTable {
+        let count = u16::try_from(entries).expect("at most 65,535 entries");
+        IncomingTable {
+            entries: (0..entries).map(|_| Entry::default()).collect(),
+            free: (0..count).rev().collect(),
+            next_key: seed,
+        }
+    }
+
+    /// Arms an entry with `frames`, leaving an empty list. `None`, and the frames as they were, when the table is full.
+    pub fn arm(&mut self, frames: &mut Vec<FrameMut>) -> Option<Token> {
+        let index = self.free.pop()?;
+        self.next_key = self.next_key.wrapping_add(KEY_STEP);
+        if self.next_key == 0 {
+            self.next_key = KEY_STEP;
+        }
+        let entry = &mut self.entries[index as usize];
+        (entry.state, entry.key) = (State::Armed, self.next_key);
+        std::mem::swap(&mut entry.frames, frames);
+        Some(Token { index, key: self.next_key })
+    }
+
+    fn find(&mut self, token: Token) -> Option<&mut Entry> {
+        let entry = self.entries.get_mut(token.index as usize)?;
+        (token.is_some() && entry.key == token.key).then_some(entry)
+    }
+
+    /// Adapter: spends the token, if it is good for `bytes`, and moves the frames to be filled into the empty list
+    /// `into`. Whether it was.
+    pub fn claim(&mut self, token: Token, bytes: usize, into: &mut Vec<FrameMut>) -> bool {
+        let Some(entry) = self.find(token) else { return false };
+        let room: usize = entry.frames.iter().map(|f| f.len()).sum();
+        if entry.state != State::Armed || room < bytes {
+            return false;
+        }
+        entry.state = State::Filling { wanted: true };
+        std::mem::swap(&mut entry.frames, into);
+        true
+    }
+
+    /// Adapter: the transfer that claimed `token` has ended. Whether the host still wants what it brought.
+    pub fn finish(&mut self, token: Token) -> bool {
+        let entry = self.find(token).expect("finish names a claimed token");
+        let State::Filling { wanted } = std::mem::take(&mut entry.state) else {
+            panic!("finish follows claim");
+        };
+        self.free.push(token.index);
+        wanted
+    }
+
+    /// Host: no payload may use the token from now on. Frames that come back are moved into the empty list `into`.
+    pub fn cancel(&mut self, token: Token, into: &mut Vec<FrameMut>) -> Cancelled {
+        let Some(entry) = self.find(token) else { return Cancelled::Stale };
+        match entry.state {
+            State::Armed => {
+                entry.state = State::Free;
+                std::mem::swap(&mut entry.frames, into);
+                self.free.push(token.index);
+                Cancelled::Returned
+            }
+            State::Filling { .. } => {
+                entry.state = State::Filling { wanted: false };
+                Cancelled::Filling
+            }
+            State::Free => Cancelled::Stale,
+        }
+    }
+
+    /// Entries that hold or fill frames.
+    pub fn in_use(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frames::Frames;
+    use crate::memory::HeapRegion;
+
+    fn table_with_token() -> (Frames, IncomingTable, Token) {
+        let frames = Frames::new(HeapRegion::new(8));
+        let mut table = IncomingTable::new(4, 77);
+        let token = table.arm(&mut vec![frames.alloc(4096).unwrap()]).unwrap();
+        (frames, table, token)
+    }
+
+    #[test]
+    fn i4_a_token_works_once() {
+        let (frames, mut table, token) = table_with_token();
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        assert!(table.claim(token, 4096, &mut first));
+        assert!(
+            !table.claim(token, 1, &mut second),
+            "a second message with the token gets nothing"
+        );
+        assert!(table.finish(token));
+        assert!(!table.claim(token, 1, &mut second));
+        drop(first);
+        assert_eq!((second.len(), table.in_use(), frames.free_pages()), (0, 0, 8));
+    }
+
+    #[test]
+    fn i4_a_wrong_key_or_too_long_a_payload_gets_nothing() {
+        let (_frames, mut table, token) = table_with_token();
+        let mut into = Vec::new();
+        assert!(!table.claim(Token { key: token.key ^ 1, ..token }, 1, &mut into));
+        assert!(!table.claim(Token { index: 9, ..token }, 1, &mut into));
+        assert!(!table.claim(Token::NONE, 1, &mut into));
+        assert!(!table.claim(token, 4097, &mut into));
+        assert!(into.is_empty());
+        assert!(table.claim(token, 4096, &mut into));
+    }
+
+    #[test]
+    fn i4_a_cancelled_token_gets_nothing_and_its_key_never_returns() {
+        let (_frames, mut table, token) = table_with_token();
+        let mut into = Vec::new();
+        assert_eq!(table.cancel(token, &mut into), Cancelled::Returned);
+        assert_eq!(into.len(), 1);
+        assert_eq!(table.cancel(token, &mut Vec::new()), Cancelled::Stale);
+        let next = table.arm(&mut into).unwrap();
+        assert_eq!(next.index, token.index);
+        assert!(!table.claim(token, 1, &mut Vec::new()));
+    }
+
+    #[test]
+    fn frames_being_filled_stay_with_the_transfer() {
+        let (frames, mut table, token) = table_with_token();
+        let mut claimed = Vec::new();
+        assert!(table.claim(token, 1, &mut claimed));
+        assert_eq!(table.cancel(token, &mut Vec::new()), Cancelled::Filling);
+        assert_eq!(frames.free_pages(), 7, "not reusable while the transfer runs");
+        assert!(!table.finish(token), "the host does not want it any more");
+        drop(claimed);
+        assert_eq!(frames.free_pages(), 8);
+    }
+
+    #[test]
+    fn a_full_table_gives_the_frames_back() {
+        let (frames, mut table, _) = table_with_token();
+        for _ in 0..3 {
+            table.arm(&mut Vec::new()).unwrap();
+        }
+        let mut refused = vec![frames.alloc(4096).unwrap()];
+        assert!(table.arm(&mut refused).is_none());
+        assert_eq!(refused.len(), 1);
+    }
+}

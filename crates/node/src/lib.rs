@@ -1,0 +1,2 @@
+//! One core of one machine.
+pub mod rings;

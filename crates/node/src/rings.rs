@@ -1,0 +1,561 @@
+//! What a node asks of its world and what comes back, besides messages: disk operations, the manager's log, and the
+//! file operations that a front (FUSE, the library, a simulated workload) asks of the node.
+//!
+//! Rings are bounded queues of owned entries. A frame in an entry belongs to the world until the entry's completion is
+//! read; completions may come in any order. The world never calls into a service, a service never waits in the world.
+
+use endpoint::{Frame, FrameMut};
+use std::fmt;
+use wire::attr::{Attr, Errno, SetAttr};
+use wire::{FileId, ObjectId};
+
+/// Names an operation under way, given by who posts it and returned in its completion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// A disk of this node, in the order of its configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DiskId(pub u16);
+
+/// A file in a disk's dedicated directory. The world maps it to a path (live) or a table (simulated).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DiskFile {
+    /// What the disk is: volume, server, format version.
+    Label,
+    /// A commit log, by generation.
+    Log(u32),
+    /// The bytes of an object, with its header and checksums.
+    Object(ObjectId),
+    /// An object that no file claims, set aside.
+    Quarantined(ObjectId),
+}
+
+/// Which files a listing names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskListing {
+    /// Commit logs.
+    Logs,
+    /// Objects, at most `count`, in ascending order after `after`.
+    Objects {
+        /// The last one already known.
+        after: Option<ObjectId>,
+        /// Most names to return.
+        count: usize,
+    },
+    /// All quarantined objects.
+    Quarantined,
+}
+
+/// An operation on a disk. Offsets and lengths may be any; what is a multiple of 4 KiB may bypass the host's cache.
+#[derive(Debug)]
+pub enum DiskOp {
+    /// Fills `into` from `offset`; short at the end of the file. Gives `into` back, also with an error.
+    Read {
+        /// The file.
+        file: DiskFile,
+        /// First byte.
+        offset: u64,
+        /// Where to.
+        into: FrameMut,
+    },
+    /// Writes all of `data` at `offset`, creating and growing the file as needed.
+    Write {
+        /// The file.
+        file: DiskFile,
+        /// First byte.
+        offset: u64,
+        /// What, in order.
+        data: Frame,
+        /// Whether the completion means that data and length are on stable storage.
+        durable: bool,
+    },
+    /// All completed writes, the length and the name of the file are on stable storage.
+    Sync {
+        /// The file.
+        file: DiskFile,
+    },
+    /// Cuts or extends the file (with zeros).
+    Truncate {
+        /// The file.
+        file: DiskFile,
+        /// New length.
+        bytes: u64,
+    },
+    /// Removes the file; no error when there is none. Durable after a `Sync` of any file of the disk.
+    Remove {
+        /// The file.
+        file: DiskFile,
+    },
+    /// Renames, replacing.
+    Rename {
+        /// The file.
+        from: DiskFile,
+        /// Its new name.
+        to: DiskFile,
+    },
+    /// Length and storage of the file.
+    Stat {
+        /// The file.
+        file: DiskFile,
+    },
+    /// Names of files.
+    List(DiskListing),
+    /// Room on the disk.
+    Space,
+}
+
+/// What a disk operation brought.
+#[derive(Debug)]
+pub enum DiskReply {
+    /// It is done.
+    Done,
+    /// Bytes read, 0 to the length of `into`.
+    Read {
+        /// The frame of the request.
+        into: FrameMut,
+        /// How much of it was filled.
+        bytes: usize,
+    },
+    /// Of `Stat`.
+    Stat {
+        /// Length in bytes.
+        bytes: u64,
+        /// Bytes of storage.
+        used: u64,
+        /// Seconds since 1970 when the file was last changed.
+        changed: i64,
+    },
+    /// Of `List`.
+    Files(Vec<DiskFile>),
+    /// Of `Space`, in bytes.
+    Space {
+        /// All.
+        total: u64,
+        /// Free.
+        free: u64,
+    },
+}
+
+/// Why a disk operation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskError {
+    /// No such file.
+    NotFound,
+    /// The disk is full.
+    NoSpace,
+    /// The disk is read-only.
+    ReadOnly,
+    /// The disk's directory is not there (any more).
+    Missing,
+    /// Too much is under way: ask again.
+    Busy,
+    /// Anything else, by error number.
+    Failed(Errno),
+}
+
+impl fmt::Display for DiskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DiskError::NotFound => f.write_str("no such file on the disk"),
+            DiskError::NoSpace => f.write_str("the disk is full"),
+            DiskError::ReadOnly => f.write_str("the disk is read-only"),
+            DiskError::Missing => f.write_str("the disk's directory is missing"),
+            DiskError::Busy => f.write_str("the disk has too many operations under way"),
+            DiskError::Failed(errno) => write!(f, "the disk answers {errno}"),
+        }
+    }
+}
+
+impl std::error::Error for DiskError {}
+
+impl From<DiskError> for Errno {
+    fn from(error: DiskError) -> Errno {
+        match error {
+            DiskError::NotFound => Errno::ENOENT,
+            DiskError::NoSpace => Errno::ENOSPC,
+            DiskError::ReadOnly => Errno::EROFS,
+            DiskError::Missing => Errno::ENODEV,
+            DiskError::Busy => Errno::EAGAIN,
+            DiskError::Failed(errno) => errno,
+        }
+    }
+}
+
+/// Entry of the disk ring.
+#[derive(Debug)]
+pub struct DiskRequest {
+    /// Comes back in the completion.
+    pub ticket: Ticket,
+    /// Which disk.
+    pub disk: DiskId,
+    /// What to do.
+    pub op: DiskOp,
+}
+
+/// Entry of the disk completion ring.
+#[derive(Debug)]
+pub struct DiskDone {
+    /// Of the request.
+    pub ticket: Ticket,
+    /// What it brought.
+    pub result: Result<DiskReply, DiskError>,
+}
+
+/// One of the transactional stores of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StoreId {
+    /// The name space of a file manager.
+    Names,
+    /// The cluster's members.
+    Members,
+}
+
+/// Work that takes long and waits for the disk: run on a helper thread (live) or in modelled time (simulated).
+pub trait MetaWork: Send {
+    /// Does it. An error is a sentence for people.
+    fn run(self: Box<Self>) -> Result<(), String>;
+}
+
+/// An operation on the files behind a store. Operations on one log are done in the order they were posted.
+pub enum MetaOp {
+    /// Appends to the log of this generation, creating it; done when a kill of this process cannot lose it.
+    Append {
+        /// Generation of the log.
+        log: u64,
+        /// What to append.
+        bytes: Vec<u8>,
+    },
+    /// Everything appended to this log before is on stable storage.
+    Sync {
+        /// Generation of the log.
+        log: u64,
+    },
+    /// Runs a durable checkpoint.
+    Checkpoint(Box<dyn MetaWork>),
+    /// Removes the log of this generation.
+    DropLog {
+        /// Generation of the log.
+        log: u64,
+    },
+}
+
+impl fmt::Debug for MetaOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MetaOp::Append { log, bytes } => write!(f, "Append({log}, {} bytes)", bytes.len()),
+            MetaOp::Sync { log } => write!(f, "Sync({log})"),
+            MetaOp::Checkpoint(_) => f.write_str("Checkpoint"),
+            MetaOp::DropLog { log } => write!(f, "DropLog({log})"),
+        }
+    }
+}
+
+/// Entry of the meta ring.
+#[derive(Debug)]
+pub struct MetaRequest {
+    /// Comes back in the completion.
+    pub ticket: Ticket,
+    /// Which store.
+    pub store: StoreId,
+    /// What to do.
+    pub op: MetaOp,
+}
+
+/// Entry of the meta completion ring.
+#[derive(Debug)]
+pub struct MetaDone {
+    /// Of the request.
+    pub ticket: Ticket,
+    /// Done, or a sentence that says what failed.
+    pub result: Result<(), String>,
+}
+
+/// Who asks for a file operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Process, for locks and messages.
+    pub pid: u32,
+}
+
+/// A name in a directory or of an attribute: any bytes but zero and, in a directory, slash.
+pub type Name = Box<[u8]>;
+
+/// An open file or directory, as the client numbers it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Handle(pub u64);
+
+/// Kind of a byte-range or whole-file lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    /// Shared.
+    Read,
+    /// Exclusive.
+    Write,
+    /// None: releases.
+    Unlock,
+}
+
+/// A lock on bytes of a file (fcntl) or on all of it (flock).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// First byte.
+    pub start: u64,
+    /// Last byte, inclusive; `u64::MAX` is to the end.
+    pub end: u64,
+    /// What is held or wanted.
+    pub kind: LockKind,
+    /// Process that holds it.
+    pub pid: u32,
+}
+
+/// A file operation, inode-shaped as FUSE and NFS ask it. Flags are Linux's open(2) and rename(2) values.
+#[derive(Debug)]
+#[allow(missing_docs)] // the fields are those of the system calls that the variants are named after
+pub enum FileOp {
+    Lookup {
+        parent: FileId,
+        name: Name,
+    },
+    GetAttr {
+        file: FileId,
+        handle: Option<Handle>,
+    },
+    SetAttr {
+        file: FileId,
+        handle: Option<Handle>,
+        changes: SetAttr,
+    },
+    Access {
+        file: FileId,
+        mask: u32,
+    },
+    ReadLink {
+        file: FileId,
+    },
+    Symlink {
+        parent: FileId,
+        name: Name,
+        target: Box<[u8]>,
+    },
+    MakeNode {
+        parent: FileId,
+        name: Name,
+        mode: u32,
+        rdev: u32,
+    },
+    MakeDirectory {
+        parent: FileId,
+        name: Name,
+        mode: u32,
+    },
+    Unlink {
+        parent: FileId,
+        name: Name,
+    },
+    RemoveDirectory {
+        parent: FileId,
+        name: Name,
+    },
+    Rename {
+        parent: FileId,
+        name: Name,
+        new_parent: FileId,
+        new_name: Name,
+        flags: u32,
+    },
+    Link {
+        file: FileId,
+        new_parent: FileId,
+        new_name: Name,
+    },
+    Create {
+        parent: FileId,
+        name: Name,
+        mode: u32,
+        flags: u32,
+    },
+    Open {
+        file: FileId,
+        flags: u32,
+    },
+    Read {
+        file: FileId,
+        handle: Handle,
+        offset: u64,
+        bytes: u32,
+    },
+    /// The data starts at the first byte of the first frame and follows through the list.
+    Write {
+        file: FileId,
+        handle: Handle,
+        offset: u64,
+        data: Vec<Frame>,
+    },
+    Flush {
+        file: FileId,
+        handle: Handle,
+        owner: u64,
+    },
+    Release {
+        file: FileId,
+        handle: Handle,
+        owner: Option<u64>,
+    },
+    Fsync {
+        file: FileId,
+        handle: Handle,
+        data_only: bool,
+    },
+    OpenDirectory {
+        file: FileId,
+    },
+    /// Entries after `cookie` (0 is the start), as many as fit in about `bytes` bytes.
+    ReadDirectory {
+        file: FileId,
+        handle: Handle,
+        cookie: u64,
+        bytes: u32,
+        with_attributes: bool,
+    },
+    ReleaseDirectory {
+        file: FileId,
+        handle: Handle,
+    },
+    FsyncDirectory {
+        file: FileId,
+    },
+    StatFs,
+    SetXattr {
+        file: FileId,
+        name: Name,
+        value: Box<[u8]>,
+        flags: u32,
+    },
+    GetXattr {
+        file: FileId,
+        name: Name,
+    },
+    ListXattr {
+        file: FileId,
+    },
+    RemoveXattr {
+        file: FileId,
+        name: Name,
+    },
+    GetLock {
+        file: FileId,
+        handle: Handle,
+        owner: u64,
+        lock: Lock,
+    },
+    SetLock {
+        file: FileId,
+        handle: Handle,
+        owner: u64,
+        lock: Lock,
+        wait: bool,
+        whole_file: bool,
+    },
+    Allocate {
+        file: FileId,
+        handle: Handle,
+        offset: u64,
+        bytes: u64,
+        mode: u32,
+    },
+    Seek {
+        file: FileId,
+        handle: Handle,
+        offset: u64,
+        whence: u32,
+    },
+    /// The application gave up on an earlier operation: end it with EINTR if it still waits.
+    Interrupt {
+        front: u64,
+    },
+}
+
+/// One entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// The file; its inode number.
+    pub file: FileId,
+    /// Its name.
+    pub name: Name,
+    /// What it is.
+    pub kind: wire::FileKind,
+    /// Where the next read goes on; stable as long as the entry lives.
+    pub cookie: u64,
+    /// With attributes when they were asked for.
+    pub attr: Option<Attr>,
+}
+
+/// Room in a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeSpace {
+    /// Bytes of storage.
+    pub total_bytes: u64,
+    /// Bytes free.
+    pub free_bytes: u64,
+    /// Files that exist.
+    pub files: u64,
+    /// Files that may still be made.
+    pub free_files: u64,
+}
+
+/// What a file operation brought.
+#[derive(Debug)]
+#[allow(missing_docs)] // as for FileOp
+pub enum FileReply {
+    Done,
+    Attr(Attr),
+    /// Of Lookup, Symlink, MakeNode, MakeDirectory, Link.
+    Entry(Attr),
+    Bytes(Vec<u8>),
+    /// `keep_cache`: what the kernel has cached of the file is still right.
+    Opened {
+        handle: Handle,
+        keep_cache: bool,
+    },
+    Created {
+        attr: Attr,
+        handle: Handle,
+    },
+    /// The first `bytes` bytes of the list.
+    Data {
+        frames: Vec<Frame>,
+        bytes: usize,
+    },
+    Written(u32),
+    Entries {
+        entries: Vec<DirectoryEntry>,
+        end: bool,
+    },
+    Space(VolumeSpace),
+    Lock(Lock),
+    Offset(u64),
+}
+
+/// Entry of the front ring.
+#[derive(Debug)]
+pub struct FileRequest {
+    /// The front's own number; comes back.
+    pub front: u64,
+    /// Who asks.
+    pub caller: Caller,
+    /// What for.
+    pub op: FileOp,
+}
+
+/// Entry of the front completion ring.
+#[derive(Debug)]
+pub struct FileDone {
+    /// Of the request.
+    pub front: u64,
+    /// What it brought.
+    pub result: Result<FileReply, Errno>,
+}

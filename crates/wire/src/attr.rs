@@ -1,0 +1,268 @@
+//! What a file is to its users: attributes, kinds, error numbers. The meanings are NFSv3's (RFC 1813 section 2.5).
+
+use crate::codec::{Decoder, Encoder, Short};
+use crate::ids::FileId;
+
+/// Kind of a file (RFC 1813 `ftype3`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FileKind {
+    /// Bytes in objects.
+    #[default]
+    Regular = 1,
+    /// A list of names.
+    Directory = 2,
+    /// A block device of some client.
+    BlockDevice = 3,
+    /// A character device of some client.
+    CharDevice = 4,
+    /// A path.
+    Symlink = 5,
+    /// A socket of some client.
+    Socket = 6,
+    /// A named pipe of some client.
+    Fifo = 7,
+}
+
+impl FileKind {
+    /// The kind with this number.
+    pub fn parse(number: u8) -> Option<FileKind> {
+        use FileKind::*;
+        let all = [Regular, Directory, BlockDevice, CharDevice, Symlink, Socket, Fifo];
+        all.into_iter().find(|kind| *kind as u8 == number)
+    }
+
+    /// The file-type bits of `st_mode`.
+    pub const fn mode_bits(self) -> u32 {
+        match self {
+            FileKind::Regular => 0o100000,
+            FileKind::Directory => 0o040000,
+            FileKind::BlockDevice => 0o060000,
+            FileKind::CharDevice => 0o020000,
+            FileKind::Symlink => 0o120000,
+            FileKind::Socket => 0o140000,
+            FileKind::Fifo => 0o010000,
+        }
+    }
+
+    /// The kind in the file-type bits of a mode; `None` when they name none.
+    pub fn of_mode(mode: u32) -> Option<FileKind> {
+        (1..=7).filter_map(FileKind::parse).find(|kind| kind.mode_bits() == mode & 0o170000)
+    }
+}
+
+/// A point of wall-clock time: seconds since 1970 and nanoseconds below a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Wall {
+    /// Whole seconds, negative before 1970.
+    pub seconds: i64,
+    /// 0 to 999,999,999.
+    pub nanos: u32,
+}
+
+/// Attributes of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attr {
+    /// The file; also its inode number.
+    pub file: FileId,
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits, with set-id and sticky bits: the low 12 of `st_mode`.
+    pub mode: u32,
+    /// Names of the file; of a directory, 2 and one for each directory in it.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device.
+    pub rdev: u32,
+    /// Length in bytes.
+    pub size: u64,
+    /// Bytes of storage used.
+    pub used: u64,
+    /// Last read, loosely kept.
+    pub atime: Wall,
+    /// Last change of the contents.
+    pub mtime: Wall,
+    /// Last change of the attributes.
+    pub ctime: Wall,
+    /// Grows with every change of contents or attributes.
+    pub change: u64,
+}
+
+impl Attr {
+    /// Bytes that [`encode`](Attr::encode) writes.
+    pub const BYTES: usize = 8 + 1 + 5 * 4 + 2 * 8 + 3 * 12 + 8;
+
+    /// Appends the attributes.
+    pub fn encode(&self, out: &mut Encoder<'_>) {
+        out.u64(self.file.0).u8(self.kind as u8).u32(self.mode).u32(self.links);
+        out.u32(self.uid).u32(self.gid).u32(self.rdev).u64(self.size).u64(self.used);
+        [self.atime, self.mtime, self.ctime].iter().for_each(|time| time.encode(out));
+        out.u64(self.change);
+    }
+
+    /// Reads what [`encode`](Attr::encode) wrote.
+    pub fn decode(input: &mut Decoder<'_>) -> Result<Attr, Short> {
+        Ok(Attr {
+            file: FileId(input.u64()?),
+            kind: FileKind::parse(input.u8()?).ok_or(Short)?,
+            mode: input.u32()?,
+            links: input.u32()?,
+            uid: input.u32()?,
+            gid: input.u32()?,
+            rdev: input.u32()?,
+            size: input.u64()?,
+            used: input.u64()?,
+            atime: Wall::decode(input)?,
+            mtime: Wall::decode(input)?,
+            ctime: Wall::decode(input)?,
+            change: input.u64()?,
+        })
+    }
+}
+
+impl Wall {
+    /// Appends the time.
+    pub fn encode(&self, out: &mut Encoder<'_>) {
+        out.i64(self.seconds).u32(self.nanos);
+    }
+
+    /// Reads what [`encode`](Wall::encode) wrote.
+    pub fn decode(input: &mut Decoder<'_>) -> Result<Wall, Short> {
+        Ok(Wall { seconds: input.i64()?, nanos: input.u32()? })
+    }
+}
+
+/// How a time is to be set (RFC 1813 `set_atime`, `set_mtime`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// To the manager's clock.
+    Now,
+    /// To this time.
+    To(Wall),
+}
+
+/// Attributes to change; what is `None` stays (RFC 1813 `sattr3`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Length: truncates or extends with zeros.
+    pub size: Option<u64>,
+    /// Access time.
+    pub atime: Option<SetTime>,
+    /// Modification time.
+    pub mtime: Option<SetTime>,
+}
+
+/// A POSIX error number, Linux's values, as applications see it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Errno(pub u16);
+
+macro_rules! errnos {
+    ($($name:ident = $number:literal $text:literal),* $(,)?) => {
+        impl Errno {
+            $(#[doc = $text] pub const $name: Errno = Errno($number);)*
+
+            /// What the number means.
+            pub fn text(self) -> &'static str {
+                match self.0 { $($number => $text,)* _ => "unknown error" }
+            }
+
+            /// The symbol of the number.
+            pub fn symbol(self) -> &'static str {
+                match self.0 { $($number => stringify!($name),)* _ => "E?" }
+            }
+        }
+    };
+}
+
+errnos! {
+    EPERM = 1 "operation not permitted",
+    ENOENT = 2 "no such file or directory",
+    EINTR = 4 "interrupted",
+    EIO = 5 "input/output error",
+    EBADF = 9 "bad file descriptor",
+    EAGAIN = 11 "try again",
+    ENOMEM = 12 "out of memory",
+    EACCES = 13 "permission denied",
+    EBUSY = 16 "busy",
+    EEXIST = 17 "file exists",
+    EXDEV = 18 "crosses volumes",
+    ENODEV = 19 "no such device",
+    ENOTDIR = 20 "not a directory",
+    EISDIR = 21 "is a directory",
+    EINVAL = 22 "invalid argument",
+    ETXTBSY = 26 "text file busy",
+    EFBIG = 27 "file too large",
+    ENOSPC = 28 "no space left on device",
+    EROFS = 30 "read-only file system",
+    EMLINK = 31 "too many links",
+    ERANGE = 34 "result too large",
+    ENAMETOOLONG = 36 "name too long",
+    ENOLCK = 37 "no locks available",
+    ENOSYS = 38 "not implemented",
+    ENOTEMPTY = 39 "directory not empty",
+    ELOOP = 40 "too many symbolic links",
+    ENODATA = 61 "no such attribute",
+    EPROTO = 71 "protocol error",
+    EOVERFLOW = 75 "value too large",
+    EOPNOTSUPP = 95 "operation not supported",
+    ETIMEDOUT = 110 "timed out",
+    EHOSTDOWN = 112 "host is down",
+    ESTALE = 116 "stale file handle",
+    EDQUOT = 122 "quota exceeded",
+    ECANCELED = 125 "cancelled",
+    ENXIO = 6 "no such device or address",
+}
+
+impl core::fmt::Debug for Errno {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}({})", self.symbol(), self.0)
+    }
+}
+
+impl core::fmt::Display for Errno {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} ({})", self.text(), self.symbol())
+    }
+}
+
+impl core::error::Error for Errno {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_survive_the_wire() {
+        let attr = Attr {
+            file: FileId::new(3, 99),
+            kind: FileKind::Symlink,
+            size: 7,
+            mtime: Wall { seconds: -1, nanos: 999_999_999 },
+            change: u64::MAX,
+            ..Attr::default()
+        };
+        let mut bytes = [0; Attr::BYTES];
+        let mut out = Encoder::new(&mut bytes);
+        attr.encode(&mut out);
+        assert_eq!(out.len(), Attr::BYTES);
+        assert_eq!(Attr::decode(&mut Decoder::new(&bytes)), Ok(attr));
+        assert_eq!(Attr::decode(&mut Decoder::new(&bytes[1..])), Err(Short));
+    }
+
+    #[test]
+    fn every_kind_is_its_mode_bits() {
+        for kind in (1..=7).filter_map(FileKind::parse) {
+            assert_eq!(FileKind::of_mode(kind.mode_bits() | 0o755), Some(kind));
+        }
+        assert_eq!(FileKind::of_mode(0), None);
+    }
+}

@@ -1,0 +1,211 @@
+//! Where the bytes of a file are: the layout formula (HotI'99 section 3: round-robin striping, 32 KiB grain).
+
+use crate::codec::{Decoder, Encoder, Short};
+use crate::ids::NodeId;
+use crate::limits::BLOCK_BYTES;
+
+/// Most servers that one file is striped over.
+pub const WIDTH_MAX: usize = 16;
+/// The paper's stripe grain.
+pub const UNIT_BYTES_DEFAULT: u32 = 32 * 1024;
+/// Largest stripe unit.
+pub const UNIT_BYTES_MAX: u32 = 4 << 20;
+
+/// Whether placement follows from the formula alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Placement {
+    /// Unit `u` is in column `u mod width`.
+    #[default]
+    Formula = 0,
+    /// As the formula, but for the fragments that the file's block map lists.
+    Map = 1,
+}
+
+/// How one file is striped. Every request to an I/O server carries its epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Grows with every change of the layout; a server refuses any but its own.
+    pub epoch: u32,
+    /// Bytes of a stripe unit: a power of two, 4 KiB to 4 MiB.
+    pub unit_bytes: u32,
+    /// Copies of every unit; 1 until redundancy comes.
+    pub copies: u8,
+    /// Formula or block map.
+    pub placement: Placement,
+    width: u8,
+    servers: [NodeId; WIDTH_MAX],
+}
+
+/// A stretch of a file that lies in one column without a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The column.
+    pub column: u16,
+    /// First byte within the column's object.
+    pub object_offset: u64,
+    /// First byte within the file.
+    pub file_offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+impl Layout {
+    /// A layout over `servers`, in the order of their columns. `None` unless there are 1 to [`WIDTH_MAX`] and the unit
+    /// is a power of two from one block to [`UNIT_BYTES_MAX`].
+    pub fn new(epoch: u32, unit_bytes: u32, servers: &[NodeId]) -> Option<Layout> {
+        let unit_fits = unit_bytes.is_power_of_two()
+            && unit_bytes >= BLOCK_BYTES as u32
+            && unit_bytes <= UNIT_BYTES_MAX;
+        if !unit_fits || servers.is_empty() || servers.len() > WIDTH_MAX {
+            return None;
+        }
+        let mut all = [NodeId::default(); WIDTH_MAX];
+        all[..servers.len()].copy_from_slice(servers);
+        let width = servers.len() as u8;
+        Some(Layout {
+            epoch,
+            unit_bytes,
+            copies: 1,
+            placement: Placement::Formula,
+            width,
+            servers: all,
+        })
+    }
+
+    /// Columns of the file.
+    pub fn width(&self) -> u16 {
+        self.width.into()
+    }
+
+    /// The servers, by column.
+    pub fn servers(&self) -> &[NodeId] {
+        &self.servers[..self.width as usize]
+    }
+
+    /// The server that keeps `column`. Panics when there is no such column.
+    pub fn server(&self, column: u16) -> NodeId {
+        self.servers()[column as usize]
+    }
+
+    /// The extent that starts at `offset`: to the end of its stripe unit, at most `bytes`.
+    pub fn locate(&self, offset: u64, bytes: u64) -> Extent {
+        let unit = u64::from(self.unit_bytes);
+        let (index, within) = (offset / unit, offset % unit);
+        let width = u64::from(self.width);
+        Extent {
+            column: (index % width) as u16,
+            object_offset: index / width * unit + within,
+            file_offset: offset,
+            bytes: bytes.min(unit - within),
+        }
+    }
+
+    /// The extents of `bytes` bytes from `offset`, in file order.
+    pub fn extents(&self, offset: u64, bytes: u64) -> impl Iterator<Item = Extent> + '_ {
+        let end = offset.saturating_add(bytes);
+        let mut at = offset;
+        core::iter::from_fn(move || {
+            (at < end).then(|| {
+                let extent = self.locate(at, end - at);
+                at += extent.bytes;
+                extent
+            })
+        })
+    }
+
+    /// Bytes that `column` holds of a file of `size` bytes: the length of its object when nothing is a hole.
+    pub fn object_bytes(&self, column: u16, size: u64) -> u64 {
+        let (unit, width) = (u64::from(self.unit_bytes), u64::from(self.width));
+        let (rows, rest) = (size / (unit * width), size % (unit * width));
+        rows * unit + rest.saturating_sub(u64::from(column) * unit).min(unit)
+    }
+
+    /// The least size of a file whose `column` holds `object_bytes` bytes.
+    pub fn file_bytes(&self, column: u16, object_bytes: u64) -> u64 {
+        if object_bytes == 0 {
+            return 0;
+        }
+        let (unit, width) = (u64::from(self.unit_bytes), u64::from(self.width));
+        let (row, within) = ((object_bytes - 1) / unit, (object_bytes - 1) % unit);
+        (row * width + u64::from(column)) * unit + within + 1
+    }
+
+    /// Bytes that [`encode`](Layout::encode) writes at most.
+    pub const BYTES_MAX: usize = 4 + 4 + 1 + 1 + 1 + 2 * WIDTH_MAX;
+
+    /// Appends the layout.
+    pub fn encode(&self, out: &mut Encoder<'_>) {
+        out.u32(self.epoch).u32(self.unit_bytes).u8(self.copies);
+        out.u8(self.placement as u8).u8(self.width);
+        self.servers().iter().for_each(|server| {
+            out.u16(server.0);
+        });
+    }
+
+    /// Reads what [`encode`](Layout::encode) wrote.
+    pub fn decode(input: &mut Decoder<'_>) -> Result<Layout, Short> {
+        let (epoch, unit_bytes, copies) = (input.u32()?, input.u32()?, input.u8()?);
+        let placement = match input.u8()? {
+            0 => Placement::Formula,
+            1 => Placement::Map,
+            _ => return Err(Short),
+        };
+        let width = usize::from(input.u8()?);
+        let mut servers = [NodeId::default(); WIDTH_MAX];
+        for server in servers.get_mut(..width).ok_or(Short)? {
+            *server = NodeId(input.u16()?);
+        }
+        let layout = Layout::new(epoch, unit_bytes, &servers[..width]).ok_or(Short)?;
+        Ok(Layout { copies, placement, ..layout })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn layout() -> impl Strategy<Value = Layout> {
+        (12u32..=22, 1usize..=WIDTH_MAX).prop_map(|(shift, width)| {
+            let servers = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3].map(NodeId);
+            Layout::new(1, 1 << shift, &servers[..width]).unwrap()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn extents_cover_the_range_once(layout in layout(), offset in 0u64..1 << 40, bytes in 0u64..10_000_000) {
+            let mut at = offset;
+            for extent in layout.extents(offset, bytes) {
+                prop_assert_eq!(extent.file_offset, at);
+                prop_assert!(extent.bytes > 0);
+                prop_assert_eq!(layout.file_bytes(extent.column, extent.object_offset + 1), at + 1);
+                at += extent.bytes;
+            }
+            prop_assert_eq!(at, offset + bytes);
+        }
+
+        #[test]
+        fn object_lengths_and_the_file_size_tell_each_other(layout in layout(), size in 0u64..100_000_000) {
+            let objects = (0..layout.width()).map(|c| (c, layout.object_bytes(c, size)));
+            let (sum, most) = objects.fold((0, 0), |(sum, most), (c, bytes)| (sum + bytes, most.max(layout.file_bytes(c, bytes))));
+            prop_assert_eq!(sum, size);
+            prop_assert_eq!(most, size);
+        }
+
+        #[test]
+        fn layouts_survive_the_wire(layout in layout()) {
+            let mut bytes = [0; Layout::BYTES_MAX];
+            layout.encode(&mut Encoder::new(&mut bytes));
+            prop_assert_eq!(Layout::decode(&mut Decoder::new(&bytes)), Ok(layout));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(Layout::new(1, 4096, &[]).is_none());
+        assert!(Layout::new(1, 5000, &[NodeId(1)]).is_none());
+        assert!(Layout::new(1, 4096, &[NodeId(1); 17]).is_none());
+    }
+}

@@ -1,0 +1,23 @@
+//! What two machines must agree on: identifiers, the 128-byte control message, channels, versions.
+//!
+//! It is not a protocol: who may say what when is `netrpc`'s business and the services'. Nothing here allocates,
+//! blocks or trusts its input: a [`ControlView`] is checked once and its accessors cannot fail; a [`Header`] holds
+//! only legal values (the packet/representation pair that smoltcp made popular).
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod attr;
+pub mod checksum;
+pub mod codec;
+pub mod control;
+pub mod ids;
+pub mod layout;
+pub mod limits;
+pub mod time;
+
+pub use attr::{Attr, Errno, FileKind, SetAttr, SetTime, Wall};
+pub use codec::{Decoder, Encoder, Short};
+pub use control::{CallHeader, Channel, Control, ControlView, Flags, Header, Kind, Malformed};
+pub use ids::{FileId, NodeId, ObjectId, SessionEpoch, Token, VolumeId};
+pub use layout::{Extent, Layout, Placement};
+pub use time::Time;

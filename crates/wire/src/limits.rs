@@ -1,0 +1,22 @@
+//! Limits of the wire format, with the arithmetic that chose them.
+
+/// Bytes of a control message (HPDC'97 section 2.1): two cache lines, one page of 32.
+pub const CONTROL_BYTES: usize = 128;
+/// Bytes of the header that every layer shares.
+pub const HEADER_BYTES: usize = 48;
+/// Bytes of the call header that NetRPC keeps at the start of the caller's area.
+pub const CALL_HEADER_BYTES: usize = 16;
+/// Bytes an operation has for itself: 128 - 48 - 16.
+pub const BODY_BYTES: usize = CONTROL_BYTES - HEADER_BYTES - CALL_HEADER_BYTES;
+/// Bytes of a checksummed block, and of a page of payload memory.
+pub const BLOCK_BYTES: usize = 4096;
+/// Most bytes of data in one message.
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+/// The trailer is counted in words of 8 bytes, in one byte of the header.
+pub const TRAILER_WORD_BYTES: usize = 8;
+/// Most bytes of trailer: 255 words hold 510 block checksums; 1 MiB that straddles blocks needs 257.
+pub const TRAILER_BYTES_MAX: usize = 255 * TRAILER_WORD_BYTES;
+/// Longest file name, in bytes (POSIX `NAME_MAX`).
+pub const NAME_BYTES_MAX: usize = 255;
+/// Longest path, in bytes, including its terminating zero (POSIX `PATH_MAX`).
+pub const PATH_BYTES_MAX: usize = 4096;
