@@ -75,18 +75,19 @@ impl Landing {
     }
 
     /// Puts the next bytes where they go.
-    pub fn put(&mut self, endpoint: &mut Endpoint, mut bytes: &[u8]) {
-        let count = bytes.len();
+    pub fn put(&mut self, endpoint: &mut Endpoint, bytes: &[u8]) {
         if self.wanted {
-            let mut room = ArrayVec::new();
-            self.room(endpoint, &mut room);
-            for piece in &mut room {
-                let n = bytes.len().min(piece.len());
-                piece[..n].copy_from_slice(&bytes[..n]);
-                bytes = &bytes[n..];
+            let entry = endpoint.arrived(&self.message);
+            let (mut skip, mut left) = (self.got, self.header.payload_bytes as usize);
+            let mut rest = bytes;
+            for frame in &mut entry.landed {
+                let room = left.min(frame.len());
+                left -= room;
+                fill(&mut frame[..room], &mut skip, &mut rest);
             }
+            fill(&mut entry.trailer[..self.header.trailer_bytes()], &mut skip, &mut rest);
         }
-        self.advance(count);
+        self.advance(bytes.len());
     }
 
     /// All has come: the host gets the message.
@@ -101,11 +102,18 @@ impl Landing {
     }
 }
 
+fn fill(room: &mut [u8], skip: &mut usize, rest: &mut &[u8]) {
+    let skipped = room.len().min(*skip);
+    *skip -= skipped;
+    let count = rest.len().min(room.len() - skipped);
+    room[skipped..skipped + count].copy_from_slice(&rest[..count]);
+    *rest = &rest[count..];
+}
+
 fn push<'a>(into: &mut ArrayVec<IoSliceMut<'a>, LANDING_PIECES_MAX>, bytes: &'a mut [u8], skip: &mut usize) {
     let skipped = bytes.len().min(*skip);
     *skip -= skipped;
-    if skipped < bytes.len() {
-        // Frames of a token are at most GATHER_MAX by the node's own rule; a longer list would show as missing room.
-        let _ = into.try_push(IoSliceMut::new(&mut bytes[skipped..]));
+    if skipped < bytes.len() && into.len() < LANDING_PIECES_MAX - 1 {
+        into.push(IoSliceMut::new(&mut bytes[skipped..])); // what does not fit is asked for again
     }
 }
