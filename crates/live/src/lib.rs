@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod device;
+pub mod host;
 pub mod link;
 pub mod memory;
 pub mod wait;

@@ -50,7 +50,9 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_written_alike() {
-        for text in ["unix:/run/trapeze/1.sock", "tcp:node7:7100", "tcp:[::1]:7100", "tcp:10.0.0.1:1"] {
+        for text in
+            ["unix:/run/trapeze/1.sock", "tcp:node7:7100", "tcp:[::1]:7100", "tcp:10.0.0.1:1"]
+        {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
         for text in ["", "unix:", "tcp:host", "tcp::7", "tcp:host:70000", "udp:a:1", "/run/x"] {

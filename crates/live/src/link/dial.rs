@@ -29,7 +29,8 @@ const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 pub fn dial(address: &Address) -> io::Result<Dial> {
     match address {
         Address::Unix(path) => {
-            let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+            let socket =
+                rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
             rustix::net::connect(&socket, &SocketAddrUnix::new(path.as_path())?)?;
             Ok(Dial::Socket(socket))
         }
@@ -59,7 +60,9 @@ impl Lookup {
         match self.0.try_recv() {
             Ok(found) => connect(found?).map(Some),
             Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(io::Error::other("the name could not be looked up")),
+            Err(TryRecvError::Disconnected) => {
+                Err(io::Error::other("the name could not be looked up"))
+            }
         }
     }
 }

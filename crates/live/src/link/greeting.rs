@@ -143,7 +143,9 @@ impl Greeting {
                 return Ok(self.out.is_empty());
             }
             if self.step == Step::Connect {
-                sockopt::socket_error(&self.socket).map_err(io::Error::from)?.map_err(io::Error::from)?;
+                sockopt::socket_error(&self.socket)
+                    .map_err(io::Error::from)?
+                    .map_err(io::Error::from)?;
                 if rustix::net::getpeername(&self.socket).is_err() {
                     return Ok(false); // not connected yet
                 }
@@ -192,7 +194,8 @@ impl Greeting {
         if self.out.is_empty() || self.step == Step::Connect {
             return Ok(());
         }
-        match rustix::net::send(&self.socket, &self.out, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        match rustix::net::send(&self.socket, &self.out, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+        {
             Ok(count) => drop(self.out.drain(..count)),
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(error) => return Err(io::Error::from(error).into()),

@@ -69,7 +69,9 @@ pub enum Refusal {
 impl Refusal {
     fn parse(byte: u8) -> Option<Refusal> {
         use Refusal::*;
-        [Cluster, Security, Key, Busy, Duplicate, Identity, Version].into_iter().find(|r| *r as u8 == byte)
+        [Cluster, Security, Key, Busy, Duplicate, Identity, Version]
+            .into_iter()
+            .find(|r| *r as u8 == byte)
     }
 }
 
@@ -103,7 +105,9 @@ pub enum BadHello {
 impl fmt::Display for BadHello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BadHello::Foreign => f.write_str("whoever is there does not speak Trapeze: check the address"),
+            BadHello::Foreign => {
+                f.write_str("whoever is there does not speak Trapeze: check the address")
+            }
             BadHello::Version(link, message) => write!(
                 f,
                 "the peer speaks link version {link} and message version {message}, this program {LINK_VERSION} and \
@@ -150,7 +154,16 @@ impl Hello {
             let (session, pool_bytes, slots) = (from.u64()?, from.u64()?, from.u32()?);
             let (secure, bulk) = (flags & SECURE != 0, flags & BULK != 0);
             Ok(Ok(Hello {
-                secure, bulk, refusal: None, node, assigned, incarnation, cluster, session, pool_bytes, slots,
+                secure,
+                bulk,
+                refusal: None,
+                node,
+                assigned,
+                incarnation,
+                cluster,
+                session,
+                pool_bytes,
+                slots,
             }))
         };
         fields(&bytes[..]).unwrap_or(Err(BadHello::Foreign))

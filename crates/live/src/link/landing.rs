@@ -110,7 +110,11 @@ fn fill(room: &mut [u8], skip: &mut usize, rest: &mut &[u8]) {
     *rest = &rest[count..];
 }
 
-fn push<'a>(into: &mut ArrayVec<IoSliceMut<'a>, LANDING_PIECES_MAX>, bytes: &'a mut [u8], skip: &mut usize) {
+fn push<'a>(
+    into: &mut ArrayVec<IoSliceMut<'a>, LANDING_PIECES_MAX>,
+    bytes: &'a mut [u8],
+    skip: &mut usize,
+) {
     let skipped = bytes.len().min(*skip);
     *skip -= skipped;
     if skipped < bytes.len() && into.len() < LANDING_PIECES_MAX - 1 {

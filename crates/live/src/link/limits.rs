@@ -48,6 +48,8 @@ pub const SILENCE_SPAN: Duration = Duration::from_secs(10);
 pub const HOT_SPAN: Duration = Duration::from_micros(200);
 /// How often a busy node asks the kernel about all the others.
 pub const SCAN_SPAN: Duration = Duration::from_micros(20);
+/// How old the counters that others see may be.
+pub const PUBLISH_SPAN: Duration = Duration::from_millis(100);
 /// A sleeping node looks this often for entries that its peers have released.
 pub const RECLAIM_SPAN: Duration = Duration::from_millis(10);
 /// Node ids from here on are given by whoever accepts a connection of a node that has none yet.

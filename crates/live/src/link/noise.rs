@@ -65,14 +65,16 @@ impl Noise {
             .psk(0, &keys.cluster)
             .and_then(|b| b.local_private_key(&keys.private))
             .and_then(|b| b.prologue(hello));
-        let state = prepared.and_then(|b| if caller { b.build_initiator() } else { b.build_responder() });
+        let state =
+            prepared.and_then(|b| if caller { b.build_initiator() } else { b.build_responder() });
         Noise(state.expect("the pattern's keys are all there"))
     }
 
     /// The next message of the handshake, appended to `out`.
     pub fn write(&mut self, payload: &[u8], out: &mut Vec<u8>) {
         let mut message = [0; SECOND_BYTES];
-        let count = self.0.write_message(payload, &mut message).expect("it is our turn and there is room");
+        let count =
+            self.0.write_message(payload, &mut message).expect("it is our turn and there is room");
         out.extend_from_slice(&message[..count]);
     }
 
@@ -99,7 +101,8 @@ mod tests {
 
     #[test]
     fn two_with_one_key_agree() {
-        let (mut a, mut b) = (Noise::new(&keys(1), &HELLO, true), Noise::new(&keys(1), &HELLO, false));
+        let (mut a, mut b) =
+            (Noise::new(&keys(1), &HELLO, true), Noise::new(&keys(1), &HELLO, false));
         let (mut first, mut second, mut third) = (Vec::new(), Vec::new(), Vec::new());
         let mut payload = [0; 256];
         a.write(&[], &mut first);
@@ -121,7 +124,8 @@ mod tests {
     #[test]
     fn another_key_or_another_hello_shows_in_the_first_message() {
         for (key, hello) in [(2, HELLO), (1, [8; HELLO_BYTES])] {
-            let (mut a, mut b) = (Noise::new(&keys(1), &HELLO, true), Noise::new(&keys(key), &hello, false));
+            let (mut a, mut b) =
+                (Noise::new(&keys(1), &HELLO, true), Noise::new(&keys(key), &hello, false));
             let mut first = Vec::new();
             a.write(&[], &mut first);
             assert_eq!(b.read(&first, &mut [0; 256]), Err(WrongKey));

@@ -72,11 +72,19 @@ impl PlainReceiver {
     }
 
     fn ended(&self) -> Closed {
-        if self.landing.is_some() || self.start < self.end { Closed::Truncated } else { Closed::Ended }
+        if self.landing.is_some() || self.start < self.end {
+            Closed::Truncated
+        } else {
+            Closed::Ended
+        }
     }
 
     /// One receive into the rest of the payload and what may follow; how many bytes came and were asked for.
-    fn read(&mut self, socket: BorrowedFd<'_>, endpoint: &mut Endpoint) -> Result<(usize, usize), Errno> {
+    fn read(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        endpoint: &mut Endpoint,
+    ) -> Result<(usize, usize), Errno> {
         let kept = self.end - self.start;
         self.ahead.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, kept);
@@ -103,7 +111,12 @@ impl PlainReceiver {
         Ok((count, payload + usize::from(whole) * AHEAD_BYTES))
     }
 
-    fn parse(&mut self, endpoint: &mut Endpoint, peer: NodeId, tally: &mut Tally) -> Result<Stop, Closed> {
+    fn parse(
+        &mut self,
+        endpoint: &mut Endpoint,
+        peer: NodeId,
+        tally: &mut Tally,
+    ) -> Result<Stop, Closed> {
         loop {
             if let Some(landing) = &mut self.landing {
                 let count = landing.missing().min(self.end - self.start);
@@ -141,7 +154,11 @@ impl PlainReceiver {
     }
 }
 
-fn skip(socket: BorrowedFd<'_>, landing: &mut Landing, bucket: &mut [u8]) -> Result<(usize, usize), Errno> {
+fn skip(
+    socket: BorrowedFd<'_>,
+    landing: &mut Landing,
+    bucket: &mut [u8],
+) -> Result<(usize, usize), Errno> {
     let asked = landing.missing().min(bucket.len());
     let (count, _) = rustix::net::recv(socket, &mut bucket[..asked], RecvFlags::DONTWAIT)?;
     landing.advance(count);

@@ -94,7 +94,12 @@ impl Sealed {
     }
 
     /// Opens what has come. False: the endpoint has no entry free.
-    fn parse(&mut self, endpoint: &mut Endpoint, peer: NodeId, tally: &mut Tally) -> Result<bool, Closed> {
+    fn parse(
+        &mut self,
+        endpoint: &mut Endpoint,
+        peer: NodeId,
+        tally: &mut Tally,
+    ) -> Result<bool, Closed> {
         loop {
             if self.landing.is_none() {
                 if self.waiting.is_none() {
@@ -209,7 +214,12 @@ impl Sealed {
     /// Seals the control message or the next record of the message of which `sent` bytes are sealed; how many bytes.
     fn seal_next(&mut self, entry: &Message, sent: usize) -> Result<usize, Closed> {
         if sent == 0 {
-            return seal(&mut self.cipher, &entry.control.0, &mut self.behind, &mut self.behind_end);
+            return seal(
+                &mut self.cipher,
+                &entry.control.0,
+                &mut self.behind,
+                &mut self.behind_end,
+            );
         }
         let trailer = &entry.trailer[..entry.control.trailer_bytes()];
         let parts = entry.payload.iter().map(|frame| &frame[..]).chain([trailer]);
@@ -243,7 +253,12 @@ impl Sealed {
     }
 }
 
-fn seal(cipher: &mut TransportState, plain: &[u8], into: &mut [u8], at: &mut usize) -> Result<usize, Closed> {
+fn seal(
+    cipher: &mut TransportState,
+    plain: &[u8],
+    into: &mut [u8],
+    at: &mut usize,
+) -> Result<usize, Closed> {
     *at += cipher.write_message(plain, &mut into[*at..]).map_err(|_| Closed::Tampered)?;
     if cipher.sending_nonce().is_multiple_of(MESSAGES_PER_KEY) {
         cipher.rekey_outgoing();

@@ -1,6 +1,6 @@
 //! The words of ring memory: ours by atomics in our memfd, the peer's by atomics in its.
 
-use crate::memory::{PeerMemory, SharedMemory};
+use crate::memory::{PeerRegion, SharedMemory};
 use endpoint::limits::PAGE_BYTES;
 use endpoint::shared::{Memory, OwnMemory, memory_words};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ pub struct OwnWords(SharedMemory);
 
 /// The peer's ring memory.
 #[derive(Debug)]
-pub struct PeerWords(PeerMemory);
+pub struct PeerWords(PeerRegion);
 
 impl OwnWords {
     /// Over memory that only these rings use.
@@ -36,7 +36,7 @@ impl OwnWords {
 
 impl PeerWords {
     /// Over the peer's memory.
-    pub fn new(memory: PeerMemory) -> PeerWords {
+    pub fn new(memory: PeerRegion) -> PeerWords {
         PeerWords(memory)
     }
 
@@ -54,7 +54,9 @@ impl Memory for OwnWords {
     }
 
     fn copy_out(&self, word: usize, into: &mut [u64]) {
-        into.iter_mut().enumerate().for_each(|(n, to)| *to = self.load(word + n, Ordering::Relaxed));
+        into.iter_mut()
+            .enumerate()
+            .for_each(|(n, to)| *to = self.load(word + n, Ordering::Relaxed));
     }
 }
 
@@ -64,7 +66,9 @@ impl OwnMemory for OwnWords {
     }
 
     fn copy_in(&self, word: usize, from: &[u64]) {
-        from.iter().enumerate().for_each(|(n, from)| self.store(word + n, *from, Ordering::Relaxed));
+        from.iter()
+            .enumerate()
+            .for_each(|(n, from)| self.store(word + n, *from, Ordering::Relaxed));
     }
 }
 
@@ -74,6 +78,8 @@ impl Memory for PeerWords {
     }
 
     fn copy_out(&self, word: usize, into: &mut [u64]) {
-        into.iter_mut().enumerate().for_each(|(n, to)| *to = self.load(word + n, Ordering::Relaxed));
+        into.iter_mut()
+            .enumerate()
+            .for_each(|(n, to)| *to = self.load(word + n, Ordering::Relaxed));
     }
 }

@@ -8,7 +8,7 @@ use super::landing::{LANDING_PIECES_MAX, Landing};
 use super::limits::*;
 use super::shared_words::{OwnWords, PeerWords};
 use super::stream::{Closed, Outgoing, Tally};
-use crate::memory::PeerMemory;
+use crate::memory::PeerRegion;
 use arrayvec::ArrayVec;
 use endpoint::limits::GATHER_MAX;
 use endpoint::pulse::{Backlog, Pulse};
@@ -29,7 +29,7 @@ const PULSE: Pulse = Pulse::Adaptive { minimum: 4096 };
 pub struct SharedLink {
     socket: OwnedFd,
     end: End<OwnWords, PeerWords>,
-    pool: PeerMemory,
+    pool: PeerRegion,
     waiting: Outgoing,
     under_way: VecDeque<SendMessage>,
     entry: Entry,
@@ -40,7 +40,7 @@ pub struct SharedLink {
 
 impl SharedLink {
     /// After the handshake, over both sides' ring memory and the peer's pool.
-    pub fn new(socket: OwnedFd, own: OwnWords, peer: PeerWords, pool: PeerMemory) -> SharedLink {
+    pub fn new(socket: OwnedFd, own: OwnWords, peer: PeerWords, pool: PeerRegion) -> SharedLink {
         SharedLink {
             socket,
             end: End::new(own, peer, SHARED_SLOTS),
@@ -99,9 +99,10 @@ impl SharedLink {
         for frame in &entry.payload {
             let (offset, len) = (frame.offset(), frame.len());
             bytes += len;
+            let full = pieces.is_full();
             match pieces.last_mut() {
                 Some(last) if last.offset + last.bytes == offset => last.bytes += len,
-                _ if pieces.is_full() || !frame.is_of(endpoint.frames()) => {
+                _ if full || !frame.is_of(endpoint.frames()) => {
                     self.tally.drops += 1;
                     endpoint.transmitted(message);
                     return false;
@@ -109,7 +110,12 @@ impl SharedLink {
                 _ => pieces.push(Piece { offset, bytes: len }),
             }
         }
-        let backlog = Backlog { buffered: bytes, complete: true, idle: true, queued: self.waiting.queue.len() };
+        let backlog = Backlog {
+            buffered: bytes,
+            complete: true,
+            idle: true,
+            queued: self.waiting.queue.len(),
+        };
         let trailer = &entry.trailer[..entry.control.trailer_bytes()];
         self.tally.sent += 1;
         self.tally.sent_bytes += (bytes + trailer.len()) as u64;
@@ -169,11 +175,14 @@ impl SharedLink {
         let total = landing.header().payload_bytes as usize;
         let bytes = if landing.is_wanted() { self.end.published().min(total) } else { total };
         let more = bytes.saturating_sub(landing.got());
-        if more > 0 {
-            if landing.is_wanted() {
-                copy_pieces(&self.pool, &self.entry, landing, endpoint, more);
-            }
-            landing.advance(more);
+        while landing.got() < bytes {
+            let left = bytes - landing.got();
+            let count = if landing.is_wanted() {
+                copy_pieces(&self.pool, &self.entry, landing, endpoint, left)
+            } else {
+                left
+            };
+            landing.advance(count);
         }
         if landing.got() < total {
             return Ok(more > 0);
@@ -232,8 +241,14 @@ impl AsFd for SharedLink {
     }
 }
 
-/// Copies the next `bytes` bytes from the peer's pieces into the frames of `landing`.
-fn copy_pieces(pool: &PeerMemory, entry: &Entry, landing: &Landing, endpoint: &mut Endpoint, bytes: usize) {
+/// Copies the next bytes, at most `bytes`, from the peer's pieces into the frames of `landing`; how many.
+fn copy_pieces(
+    pool: &PeerRegion,
+    entry: &Entry,
+    landing: &Landing,
+    endpoint: &mut Endpoint,
+    bytes: usize,
+) -> usize {
     let mut room: ArrayVec<_, LANDING_PIECES_MAX> = ArrayVec::new();
     landing.room(endpoint, &mut room);
     let mut room = room.iter_mut().map(|piece| &mut piece[..]);
@@ -246,7 +261,8 @@ fn copy_pieces(pool: &PeerMemory, entry: &Entry, landing: &Landing, endpoint: &m
         let end = (at + piece.bytes - skipped).min(at + left);
         while at < end {
             if target.is_empty() {
-                target = room.next().expect("the endpoint placed room for all of the payload");
+                let Some(next) = room.next() else { return bytes - left };
+                target = next;
             }
             let count = target.len().min(end - at);
             let (now, later) = target.split_at_mut(count);
@@ -254,4 +270,5 @@ fn copy_pieces(pool: &PeerMemory, entry: &Entry, landing: &Landing, endpoint: &m
             (target, at, left) = (later, at + count, left - count);
         }
     }
+    bytes - left
 }

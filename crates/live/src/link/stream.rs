@@ -3,8 +3,8 @@
 use super::limits::*;
 use super::plain::{self, PlainReceiver};
 use super::sealed::Sealed;
-use endpoint::{Endpoint, SendMessage};
 use endpoint::shared::Broken;
+use endpoint::{Endpoint, SendMessage};
 use snow::TransportState;
 use std::collections::VecDeque;
 use std::io;
