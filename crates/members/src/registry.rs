@@ -115,6 +115,8 @@ impl Registry {
     ) -> Result<(Lease, Option<Append>), Errno> {
         let Join { identity, incarnation } = join;
         identity.check()?;
+        // Also an answer that changes nothing promises what an earlier change did, which the log may not hold.
+        self.store.admit()?;
         let known = self.find(join);
         let id = match known {
             Some(id) if identity.wish.is_none_or(|wish| wish == id) => id,
@@ -135,7 +137,7 @@ impl Registry {
         }
         let append = match old {
             Some(old) if *old == member => None,
-            _ => Some(self.admit_member(now, member)?),
+            _ => Some(self.write_member(now, member)?),
         };
         Ok((self.renew(now, id), append))
     }
@@ -149,7 +151,7 @@ impl Registry {
         let member = self.living(life).ok_or(Errno::ESTALE)?.clone();
         let append = match member.alive {
             true => None,
-            false => Some(self.admit_member(now, Member { alive: true, ..member })?),
+            false => Some(self.write_member(now, Member { alive: true, ..member })?),
         };
         Ok((self.renew(now, life.id), append))
     }
@@ -218,7 +220,7 @@ impl Registry {
     }
 
     /// Writes `member` down as alive, in place of what was known of it.
-    fn admit_member(&mut self, now: Time, member: Member) -> Result<Append, Errno> {
+    fn write_member(&mut self, now: Time, member: Member) -> Result<Append, Errno> {
         self.store.admit()?;
         let mut batch = Batch::new();
         batch.put(&member_key(member.id), &member.to_bytes());

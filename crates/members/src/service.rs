@@ -4,7 +4,7 @@ use crate::limits::{JOINING_IDS, LEASE_DEFAULT, REQUEST_TASKS, SYNC_PERIOD};
 use crate::protocol::{JOIN, Join, LEAVE, Lease, Life, Member, Page, RENEW, VIEW};
 use crate::registry::Registry;
 use node::rings::{MetaOp, MetaWork, StoreId};
-use node::{Answer, Cx, Notify, Request};
+use node::{Answer, Cx, Notify, Request, Semaphore};
 use std::cell::{Ref, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
@@ -35,6 +35,8 @@ struct Shared {
     cx: Cx,
     config: Config,
     registry: RefCell<Registry>,
+    /// Held from a change to the end of its append, so that nobody is told of a change that may yet fail.
+    turn: Semaphore,
     /// The view has another number.
     changed: Notify,
     /// The store has something to sync.
@@ -70,6 +72,7 @@ pub fn serve(cx: &Cx, store: Store, config: Config) -> Result<Service, StoreErro
         cx: cx.clone(),
         config,
         registry: RefCell::new(registry),
+        turn: Semaphore::new(cx, 1),
         changed: Notify::new(cx),
         dirty: Notify::new(cx),
         subscribers: RefCell::default(),
@@ -138,9 +141,7 @@ impl Service {
                 Ok((self.renew(life).await?.encode(), Vec::new()))
             }
             LEAVE => {
-                let life = self.life(request)?;
-                let append = self.0.registry.borrow_mut().handle_leave(life)?;
-                self.appended(append).await?;
+                self.leave(self.life(request)?).await?;
                 Ok(([0; BODY_BYTES], Vec::new()))
             }
             VIEW => Ok(self.page(&request.body).map_err(malformed)?.encode()),
@@ -158,6 +159,7 @@ impl Service {
         if !JOINING_IDS.contains(&source.0) && join.identity.wish != Some(source) {
             return Err(Errno::EPERM);
         }
+        let _turn = self.0.turn.acquire(1).await;
         let now = self.0.cx.now();
         let (lease, append) = self.0.registry.borrow_mut().handle_join(now, join)?;
         self.appended(append).await?;
@@ -165,10 +167,23 @@ impl Service {
     }
 
     async fn renew(&self, life: Life) -> Result<Lease, Errno> {
+        let _turn = self.0.turn.acquire(1).await;
         let now = self.0.cx.now();
         let (lease, append) = self.0.registry.borrow_mut().handle_renew(now, life)?;
         self.appended(append).await?;
         Ok(lease)
+    }
+
+    async fn leave(&self, life: Life) -> Result<(), Errno> {
+        let _turn = self.0.turn.acquire(1).await;
+        let append = self.0.registry.borrow_mut().handle_leave(life)?;
+        self.appended(append).await
+    }
+
+    async fn end_leases(&self) -> Result<(), Errno> {
+        let _turn = self.0.turn.acquire(1).await;
+        let append = self.0.registry.borrow_mut().handle_timeout(self.0.cx.now())?;
+        self.appended(append).await
     }
 
     fn page(&self, body: &[u8]) -> Result<Page, Short> {
@@ -208,12 +223,7 @@ impl Service {
             let next = self.0.registry.borrow().poll_timeout();
             let longest = cx.now() + self.0.config.lease;
             cx.sleep_until(next.map_or(longest, |at| at.min(longest))).await;
-            let ended = self.0.registry.borrow_mut().handle_timeout(cx.now());
-            let done = match ended {
-                Ok(append) => self.appended(append).await,
-                Err(errno) => Err(errno),
-            };
-            if done.is_err() {
+            if self.end_leases().await.is_err() {
                 cx.sleep(SYNC_PERIOD).await;
             }
         }

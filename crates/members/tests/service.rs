@@ -23,13 +23,15 @@ struct World {
     logs: MemoryLogs,
     service: Option<Service>,
     checkpoints: usize,
+    /// The log that cannot be appended to any more.
+    full_log: Option<u64>,
 }
 
 impl World {
     fn new() -> World {
         let (backend, logs) = (MemoryBackend::new(), MemoryLogs::new());
         let net = Net::new(3);
-        let mut world = World { net, backend, logs, service: None, checkpoints: 0 };
+        let mut world = World { net, backend, logs, service: None, checkpoints: 0, full_log: None };
         world.serve();
         world
     }
@@ -64,6 +66,9 @@ impl World {
 
     fn execute(&mut self, op: MetaOp) -> Result<(), String> {
         match op {
+            MetaOp::Append { log, .. } if self.full_log == Some(log) => {
+                return Err("the disk is full".into());
+            }
             MetaOp::Append { log, bytes } => self.logs.append(log, &bytes),
             MetaOp::Sync { log } => self.logs.sync(log),
             MetaOp::DropLog { log } => self.logs.remove(log),
@@ -201,4 +206,19 @@ fn changes_are_in_the_checkpoint_soon_and_an_idle_service_does_nothing() {
     assert_eq!(checkpoints, 1);
     world.seconds(30);
     assert_eq!((world.checkpoints, world.backend.syncs()), (checkpoints, syncs));
+}
+
+#[test]
+fn a_log_that_cannot_be_written_refuses_changes_until_a_checkpoint() {
+    let mut world = World::new();
+    world.full_log = Some(1);
+    let alpha = world.start(2, "alpha", Roles::IO);
+    world.until(|_| alpha.refused() == Some(Errno::EIO));
+    assert_eq!(alpha.standing(), Standing::Joining);
+    world.until(|_| is_member(&alpha));
+    assert_eq!(world.checkpoints, 1);
+    world.restart_manager();
+    world.seconds(5);
+    assert_eq!(names(&alpha), ["alpha"]);
+    assert!(is_member(&alpha));
 }
