@@ -29,9 +29,10 @@ const MEMBER_KEY: u8 = b'm';
 /// The members and their leases.
 ///
 /// Getters: [`view`](Registry::view), [`member`](Registry::member), [`members`](Registry::members),
-/// [`page`](Registry::page), [`poll_timeout`](Registry::poll_timeout). Handlers: [`handle_join`](Registry::handle_join),
-/// [`handle_renew`](Registry::handle_renew), [`handle_leave`](Registry::handle_leave),
-/// [`handle_timeout`](Registry::handle_timeout). [`poll_ended`](Registry::poll_ended).
+/// [`page`](Registry::page), [`poll_timeout`](Registry::poll_timeout).
+/// Handlers: [`handle_start`](Registry::handle_start), [`handle_join`](Registry::handle_join), [`handle_renew`](Registry::handle_renew),
+/// [`handle_leave`](Registry::handle_leave), [`handle_timeout`](Registry::handle_timeout).
+/// [`poll_ended`](Registry::poll_ended).
 #[derive(Debug)]
 pub struct Registry {
     store: Store,
@@ -52,13 +53,13 @@ struct Entry {
 }
 
 impl Registry {
-    /// The members that `store` knows, all with a full lease from `now` on.
-    pub fn open(store: Store, span: Duration, now: Time) -> Result<Registry, StoreError> {
+    /// The members that `store` knows, all alive; their leases begin with [`handle_start`](Registry::handle_start).
+    pub fn open(store: Store, span: Duration) -> Result<Registry, StoreError> {
         let mut members = BTreeMap::new();
         for (_, value) in store.range(&[MEMBER_KEY][..]..&[MEMBER_KEY + 1][..], usize::MAX)? {
             let member = Member::decode(&mut Decoder::new(&value)).map_err(|_| malformed())?;
             let member = Member { alive: true, ..member };
-            members.insert(member.id, Entry { member, until: now + span });
+            members.insert(member.id, Entry { member, until: Time::NEVER });
         }
         let number = |key| store.get(key).map(|value| number_of(value.as_deref()));
         let (view, client) = (number(VIEW_KEY)?, number(CLIENT_KEY)?);
@@ -105,6 +106,13 @@ impl Registry {
     /// The store, for its syncs and checkpoints.
     pub fn store_mut(&mut self) -> &mut Store {
         &mut self.store
+    }
+
+    /// The service begins: every member that was known has a full lease from now on.
+    pub fn handle_start(&mut self, now: Time) {
+        for entry in self.members.values_mut().filter(|entry| entry.until == Time::NEVER) {
+            entry.until = now + self.span;
+        }
     }
 
     /// A node becomes a member, or a member tells what is new about it. Asking twice gives the same answer.

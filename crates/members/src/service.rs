@@ -1,6 +1,6 @@
 //! The service's tasks: requests, leases that end, and the store's log and checkpoints.
 
-use crate::limits::{JOINING_IDS, LEASE_DEFAULT, REQUEST_TASKS, SYNC_PERIOD};
+use crate::limits::{JOINING_IDS, LEASE_DEFAULT, MEMBER_BYTES_MAX, REQUEST_TASKS, SYNC_PERIOD};
 use crate::protocol::{JOIN, Join, LEAVE, Lease, Life, Member, Page, RENEW, VIEW};
 use crate::registry::Registry;
 use node::rings::{MetaOp, MetaWork, StoreId};
@@ -36,6 +36,7 @@ struct Shared {
     config: Config,
     registry: RefCell<Registry>,
     /// Held from a change to the end of its append, so that nobody is told of a change that may yet fail.
+    /// Renewals do not wait for it: a slow log must end no lease.
     turn: Semaphore,
     /// The view has another number.
     changed: Notify,
@@ -67,7 +68,7 @@ impl Subscription {
 
 /// Starts the service on this node, over a store that was opened with the kind and version of this crate.
 pub fn serve(cx: &Cx, store: Store, config: Config) -> Result<Service, StoreError> {
-    let registry = Registry::open(store, config.lease, cx.now())?;
+    let registry = Registry::open(store, config.lease)?;
     let service = Service(Rc::new(Shared {
         cx: cx.clone(),
         config,
@@ -86,7 +87,7 @@ pub fn serve(cx: &Cx, store: Store, config: Config) -> Result<Service, StoreErro
 }
 
 impl Service {
-    /// The members as they are now.
+    /// The members as they are now. Not to be held while waiting for anything.
     pub fn registry(&self) -> Ref<'_, Registry> {
         self.0.registry.borrow()
     }
@@ -131,9 +132,7 @@ impl Service {
         let malformed = |_: Short| Errno::EINVAL;
         match request.op {
             JOIN => {
-                let data: Vec<u8> = request.data.iter().flat_map(|frame| frame.to_vec()).collect();
-                let data = &data[..request.bytes.min(data.len())];
-                let join = Join::decode(&request.body, data).map_err(malformed)?;
+                let join = Join::decode(&request.body, &data(request)?).map_err(malformed)?;
                 Ok((self.join(request.source, &join).await?.encode(), Vec::new()))
             }
             RENEW => {
@@ -167,7 +166,6 @@ impl Service {
     }
 
     async fn renew(&self, life: Life) -> Result<Lease, Errno> {
-        let _turn = self.0.turn.acquire(1).await;
         let now = self.0.cx.now();
         let (lease, append) = self.0.registry.borrow_mut().handle_renew(now, life)?;
         self.appended(append).await?;
@@ -219,6 +217,8 @@ impl Service {
     /// Ends leases. None can end sooner than a whole lease after it was given, so sleeping that long misses none.
     async fn leases(self) {
         let cx = self.0.cx.clone();
+        // Not in `serve`: a node knows the time only when it runs.
+        self.0.registry.borrow_mut().handle_start(cx.now());
         loop {
             let next = self.0.registry.borrow().poll_timeout();
             let longest = cx.now() + self.0.config.lease;
@@ -275,6 +275,15 @@ impl Service {
     fn meta(&self, op: MetaOp) -> impl Future<Output = Result<(), String>> + Unpin + use<> {
         self.0.cx.meta(StoreId::Members, op)
     }
+}
+
+/// The data of a request, which is small or refused.
+fn data(request: &Request) -> Result<Vec<u8>, Errno> {
+    if request.bytes > MEMBER_BYTES_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let bytes = request.data.iter().flat_map(|frame| frame.iter().copied());
+    Ok(bytes.take(request.bytes).collect())
 }
 
 /// A checkpoint as the world runs it.

@@ -19,7 +19,9 @@ struct World {
 fn open(backend: &MemoryBackend, logs: &MemoryLogs, now: Time) -> Registry {
     let config = Config::new(STORE_KIND, STORE_VERSION);
     let store = Store::open(backend.clone(), config, logs.contents()).unwrap();
-    Registry::open(store, LEASE, now).unwrap()
+    let mut registry = Registry::open(store, LEASE).unwrap();
+    registry.handle_start(now);
+    registry
 }
 
 impl World {

@@ -46,7 +46,6 @@ impl World {
         self.service = None;
         self.backend = self.backend.kill();
         self.net.restart(1, 2);
-        self.net.nodes[0].step(self.net.now);
         self.serve();
     }
 
