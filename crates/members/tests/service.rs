@@ -6,7 +6,7 @@ mod common;
 use common::Net;
 use members::{
     Client, Config, Identity, Member, Roles, STORE_KIND, STORE_VERSION, Service, Standing,
-    Subscription, serve,
+    Subscription, join, serve,
 };
 use node::rings::{MetaDone, MetaOp};
 use std::cell::RefCell;
@@ -220,4 +220,23 @@ fn a_log_that_cannot_be_written_refuses_changes_until_a_checkpoint() {
     world.seconds(5);
     assert_eq!(names(&alpha), ["alpha"]);
     assert!(is_member(&alpha));
+}
+
+#[test]
+fn a_node_without_an_id_is_given_one() {
+    let mut world = World::new();
+    world.net.nodes[2] = common::node(0xf001, 1);
+    let answers = Rc::new(RefCell::new(Vec::new()));
+    for (name, roles) in [("alpha", Roles::IO), ("mount", Roles::CLIENT)] {
+        let identity = Identity { name: name.into(), roles, addresses: Vec::new(), wish: None };
+        let (cx, list) = (world.net.nodes[2].cx().clone(), answers.clone());
+        world.net.nodes[2].cx().spawn("test", async move {
+            let lease = join(&cx, MANAGER, &identity).await.unwrap();
+            list.borrow_mut().push((identity.name, lease.id));
+        });
+    }
+    world.until(|_| answers.borrow().len() == 2);
+    answers.borrow_mut().sort();
+    let wanted = [("alpha".to_string(), NodeId(1)), ("mount".to_string(), NodeId(0x4000))];
+    assert_eq!(*answers.borrow(), wanted);
 }
