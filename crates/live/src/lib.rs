@@ -1,5 +1,8 @@
 //! The real world of a node: every system call, every clock and every thread is here, behind the rings.
 
+pub mod clock;
+pub mod device;
 mod helpers;
 pub mod limits;
 pub mod memory;
+pub mod wait;
