@@ -1,7 +1,7 @@
 //! What a host polls, and the descriptor it sleeps in.
 
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -37,12 +37,24 @@ impl Poller {
     }
 
     /// Adds a descriptor under a name that [`wait`](Poller::wait) reports.
-    pub fn add_named(&self, fd: impl AsFd, readable: bool, writable: bool, name: u64) -> io::Result<()> {
+    pub fn add_named(
+        &self,
+        fd: impl AsFd,
+        readable: bool,
+        writable: bool,
+        name: u64,
+    ) -> io::Result<()> {
         Ok(epoll::add(&*self.0, fd, EventData::new_u64(name), flags(readable, writable))?)
     }
 
     /// Changes what a descriptor of the set is watched for. Its name must be given again.
-    pub fn modify_named(&self, fd: impl AsFd, readable: bool, writable: bool, name: u64) -> io::Result<()> {
+    pub fn modify_named(
+        &self,
+        fd: impl AsFd,
+        readable: bool,
+        writable: bool,
+        name: u64,
+    ) -> io::Result<()> {
         Ok(epoll::modify(&*self.0, fd, EventData::new_u64(name), flags(readable, writable))?)
     }
 
@@ -60,7 +72,8 @@ impl Poller {
     /// wait with nothing.
     pub fn wait(&self, span: Option<Duration>, into: &mut Vec<Ready>) -> io::Result<()> {
         into.clear();
-        let span = span.map(|s| Timespec { tv_sec: s.as_secs() as i64, tv_nsec: s.subsec_nanos().into() });
+        let span =
+            span.map(|s| Timespec { tv_sec: s.as_secs() as i64, tv_nsec: s.subsec_nanos().into() });
         let mut space = [std::mem::MaybeUninit::<Event>::uninit(); EVENTS_MAX];
         match epoll::wait(&*self.0, &mut space, span.as_ref()) {
             Ok((ready, _)) => into.extend(ready.iter().map(|e| named(*e))),

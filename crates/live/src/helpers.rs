@@ -35,7 +35,6 @@ struct Shared<W: Work> {
     submitted: Condvar,
     done: Mutex<Vec<Outcome<W>>>,
     done_count: AtomicUsize,
-    finished: Condvar,
     bell: Bell,
 }
 
@@ -92,7 +91,6 @@ impl<W: Work> Helpers<W> {
             submitted: Condvar::new(),
             done: Mutex::new(Vec::new()),
             done_count: AtomicUsize::new(0),
-            finished: Condvar::new(),
             bell: Bell::new()?,
         });
         let mut helpers = Helpers { shared, threads: Vec::new(), spare: Vec::new() };
@@ -133,14 +131,6 @@ impl<W: Work> Helpers<W> {
         self.shared.done_count.load(Ordering::Acquire) > 0
     }
 
-    /// Waits until [`take`](Helpers::take) has something; for stopping only. Something must be under way.
-    pub(crate) fn wait(&self) {
-        let mut done = lock(&self.shared.done);
-        while done.is_empty() {
-            done = self.shared.finished.wait(done).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
     /// About to sleep: from now on a result rings. True when one is there already.
     pub(crate) fn before_sleep(&self) -> bool {
         self.shared.bell.sleeping.store(true, Ordering::SeqCst);
@@ -167,7 +157,6 @@ impl<W: Work> Shared<W> {
             done.push(outcome);
             self.done_count.store(done.len(), Ordering::Release);
             drop(done);
-            self.finished.notify_one();
             self.bell.ring();
         }
     }

@@ -2,7 +2,9 @@
 
 pub mod clock;
 pub mod device;
+pub mod disk;
 mod helpers;
+pub mod host;
 pub mod limits;
 pub mod memory;
 pub mod wait;

@@ -17,3 +17,6 @@ pub const TRANSFER_RETRIES_MAX: u8 = 16;
 /// Threads behind the stores of a node: each of two stores has at most one checkpoint under way, and syncs and
 /// removals must pass both.
 pub const META_HELPERS: usize = 3;
+/// Disk operations started in one poll: what one turn submits in one system call, and no more work than a link has
+/// in one turn.
+pub const DISK_OPS_PER_POLL: usize = 64;

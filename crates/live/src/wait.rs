@@ -72,7 +72,14 @@ impl Waiter {
     pub fn new(policy: WaitPolicy) -> Waiter {
         let wake_cost_ns = WAKE_COST_START_NS;
         let counters = WaitCounters::default();
-        Waiter { policy, idle_since: None, slept: false, gap_ns: wake_cost_ns, wake_cost_ns, counters }
+        Waiter {
+            policy,
+            idle_since: None,
+            slept: false,
+            gap_ns: wake_cost_ns,
+            wake_cost_ns,
+            counters,
+        }
     }
 
     /// What waiting came to.
@@ -83,7 +90,11 @@ impl Waiter {
     /// How long the adaptive policy now looks before it sleeps.
     pub fn budget(&self) -> Duration {
         let worth = self.gap_ns <= self.wake_cost_ns * GAP_SPIN_WAKES;
-        Duration::from_nanos(if worth { self.wake_cost_ns * GAP_SPIN_WAKES } else { self.wake_cost_ns / 8 })
+        Duration::from_nanos(if worth {
+            self.wake_cost_ns * GAP_SPIN_WAKES
+        } else {
+            self.wake_cost_ns / 8
+        })
     }
 
     /// Something was done at `now`.
