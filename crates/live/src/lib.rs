@@ -1,8 +1,11 @@
-//! The real world of a node: every system call, every clock and every thread is here, behind the rings.
+//! The real world of a node: every system call, clock and thread. It is not a service: it moves ring entries.
 
 pub mod clock;
 pub mod device;
+pub mod disk;
+mod helpers;
 pub mod host;
+pub mod limits;
 pub mod link;
 pub mod memory;
 pub mod wait;
