@@ -18,7 +18,7 @@ fn tcp() -> Address {
 
 /// Echoes payloads of all sizes, then many small ones at once.
 fn echo(address: Address, security: Security, policy: WaitPolicy, transport: &str) {
-    let server = Server::start(address, security.clone(), policy, || {});
+    let server = Server::start(address, security.clone(), policy);
     let (mut host, links) = host(1, &security, policy);
     links.directory().set(NodeId(2), vec![server.address.clone()]);
     let directory = links.directory().clone();
@@ -82,7 +82,7 @@ fn a_host_name_is_looked_up() {
 
 #[test]
 fn an_idle_node_sleeps() {
-    let server = Server::start(tcp(), Security::Insecure, WaitPolicy::Adaptive, || {});
+    let server = Server::start(tcp(), Security::Insecure, WaitPolicy::Adaptive);
     let (mut host, links) = host(1, &Security::Insecure, WaitPolicy::Adaptive);
     links.directory().set(NodeId(2), vec![server.address.clone()]);
     host.add(links).unwrap();

@@ -7,6 +7,7 @@ use live::link::{Address, Keys, LinkConfig, Links, Security, SharedPool};
 use live::memory::MemfdRegion;
 use live::wait::WaitPolicy;
 use node::{Answer, Call, Cx, Node, NodeConfig};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -58,11 +59,18 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn start(
+    /// With the echoing service.
+    pub fn start(address: Address, security: Security, policy: WaitPolicy) -> Server {
+        Server::start_with(address, security, policy, || {}, |cx| Box::pin(serve(cx)))
+    }
+
+    /// With any service; `prepare` runs on its thread first.
+    pub fn start_with(
         address: Address,
         security: Security,
         policy: WaitPolicy,
         prepare: impl FnOnce() + Send + 'static,
+        service: fn(Cx) -> Pin<Box<dyn Future<Output = ()>>>,
     ) -> Server {
         let stop = Arc::new(AtomicBool::new(false));
         let (told, ready) = std::sync::mpsc::channel();
@@ -74,7 +82,7 @@ impl Server {
             host.add(links).unwrap();
             for _ in 0..4 {
                 let cx = host.node().cx().clone();
-                host.node().cx().spawn("serve", serve(cx));
+                host.node().cx().spawn("serve", service(cx));
             }
             // Wakes a sleeping server at the latest after this, so that it sees the flag.
             let cx = host.node().cx().clone();
