@@ -8,4 +8,5 @@ pub mod host;
 pub mod limits;
 pub mod link;
 pub mod memory;
+pub mod signals;
 pub mod wait;
