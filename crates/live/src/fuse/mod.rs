@@ -17,6 +17,7 @@
 //! Invariant: the thread that serves a mount never touches a path inside it; it would wait for itself.
 
 pub mod abi;
+mod front;
 mod helper;
 mod landing;
 pub mod limits;
@@ -30,6 +31,7 @@ pub mod request;
 mod requests;
 pub mod session;
 
+pub use front::{Fuse, MountWatch};
 pub use mount::{Mount, MountError, MountOptions};
 pub use reply::Belief;
 pub use session::{Front, Session, SessionCounters, Stage};

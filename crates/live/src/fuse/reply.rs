@@ -216,3 +216,118 @@ fn put_lock(out: &mut Output<'_>, lock: &Lock) {
     };
     out.u64(lock.start).u64(lock.end.min(OFFSET_MAX)).u32(kind as u32).u32(lock.pid);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuse::abi::Input;
+    use endpoint::{Frames, HeapRegion};
+    use wire::{FileId, FileKind, Wall};
+
+    fn emitted(shape: Shape, result: Result<FileReply, Errno>) -> (i32, Vec<u8>, usize) {
+        emitted_by(&Belief::default(), shape, result)
+    }
+
+    /// Error, body, bytes of the tail; the header is checked.
+    fn emitted_by(
+        belief: &Belief,
+        shape: Shape,
+        result: Result<FileReply, Errno>,
+    ) -> (i32, Vec<u8>, usize) {
+        let mut head = vec![9; 3];
+        let tail = emit(&mut head, 77, &shape, belief, result).unwrap();
+        let mut input = Input::new(&head);
+        assert_eq!(input.u32().unwrap() as usize, head.len() + tail.bytes);
+        let error = input.u32().unwrap() as i32;
+        assert_eq!(input.u64().unwrap(), 77);
+        (error, head[16..].to_vec(), tail.bytes)
+    }
+
+    fn attr() -> Attr {
+        Attr {
+            file: FileId(5),
+            kind: FileKind::Symlink,
+            mode: 0o777,
+            size: 3,
+            used: 513,
+            mtime: Wall { seconds: -2, nanos: 7 },
+            ..Attr::default()
+        }
+    }
+
+    #[test]
+    fn structures_have_the_kernels_sizes() {
+        let handle = Handle(1);
+        let sizes = |shape, reply| emitted(shape, Ok(reply)).1.len();
+        assert_eq!(sizes(Shape::Attr, FileReply::Attr(attr())), 104);
+        assert_eq!(sizes(Shape::Entry, FileReply::Entry(attr())), 128);
+        assert_eq!(sizes(Shape::Open, FileReply::Opened { handle, keep_cache: true }), 16);
+        assert_eq!(sizes(Shape::Create, FileReply::Created { attr: attr(), handle }), 144);
+        assert_eq!(sizes(Shape::Space, FileReply::Space(VolumeSpace::default())), 80);
+        assert_eq!(sizes(Shape::Written { bytes: 9 }, FileReply::Written(9)), 8);
+        assert_eq!(sizes(Shape::Offset, FileReply::Offset(9)), 8);
+        let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Write, pid: 1 };
+        let (_, bytes, _) = emitted(Shape::Lock, Ok(FileReply::Lock(lock)));
+        assert_eq!(bytes.len(), 24);
+        assert_eq!(bytes[8..16], OFFSET_MAX.to_ne_bytes());
+        assert_eq!(sizes(Shape::Empty, FileReply::Done), 0);
+    }
+
+    #[test]
+    fn attributes_stand_where_the_kernel_reads_them() {
+        let (_, bytes, _) = emitted(Shape::Attr, Ok(FileReply::Attr(attr())));
+        let mut input = Input::new(&bytes);
+        let belief = (input.u64().unwrap(), input.u32().unwrap(), input.u32().unwrap());
+        assert_eq!(belief, (1, 0, 0));
+        let words: Vec<u64> = (0..6).map(|_| input.u64().unwrap()).collect();
+        assert_eq!(words, [5, 3, 2, 0, -2i64 as u64, 0]);
+        let halves: Vec<u32> = (0..4).map(|_| input.u32().unwrap()).collect();
+        assert_eq!(halves, [0, 7, 0, 0o120777]);
+    }
+
+    #[test]
+    fn the_length_of_a_value_can_be_asked_first() {
+        let value = |bytes, value: &[u8]| {
+            emitted(Shape::Value { bytes }, Ok(FileReply::Bytes(value.to_vec())))
+        };
+        assert_eq!(value(0, b"abcde").1, [5, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(value(5, b"abcde").1, b"abcde");
+        assert_eq!(value(4, b"abcde"), (-34, vec![], 0));
+    }
+
+    #[test]
+    fn errors_have_no_body_and_never_switch_anything_off() {
+        assert_eq!(emitted(Shape::Attr, Err(Errno::ENOENT)), (-2, vec![], 0));
+        assert_eq!(emitted(Shape::SetLock, Err(Errno::ENOSYS)).0, -37);
+        assert_eq!(emitted(Shape::Empty, Err(Errno::ENOSYS)).0, -95);
+        assert_eq!(emitted(Shape::Empty, Err(Errno(0))).0, -5);
+        assert_eq!(emitted(Shape::Empty, Err(Errno(512))).0, -5);
+    }
+
+    #[test]
+    fn absence_is_believed_only_when_asked_for() {
+        assert_eq!(emitted(Shape::Lookup, Err(Errno::ENOENT)), (-2, vec![], 0));
+        let belief = Belief { absence: Duration::from_millis(1500), ..Belief::default() };
+        let (error, bytes, _) = emitted_by(&belief, Shape::Lookup, Err(Errno::ENOENT));
+        assert_eq!((error, bytes.len()), (0, 128));
+        assert_eq!(bytes[16..24], 1u64.to_ne_bytes());
+        assert_eq!(bytes[32..36], 500_000_000u32.to_ne_bytes());
+        assert_eq!(emitted_by(&belief, Shape::Entry, Err(Errno::ENOENT)).0, -2);
+    }
+
+    #[test]
+    fn an_answer_that_does_not_fit_is_an_error_of_input_or_output() {
+        let frames = Frames::new(HeapRegion::new(4));
+        let data = |bytes| {
+            let frames = vec![frames.copy_of(b"abc").unwrap(), frames.copy_of(b"de").unwrap()];
+            emitted(Shape::Data { bytes: 4 }, Ok(FileReply::Data { frames, bytes }))
+        };
+        assert_eq!(data(4), (0, vec![], 4));
+        assert_eq!(data(5).0, -5);
+        assert_eq!(emitted(Shape::Written { bytes: 3 }, Ok(FileReply::Written(4))).0, -5);
+        assert_eq!(emitted(Shape::Attr, Ok(FileReply::Done)).0, -5);
+        let mut head = Vec::new();
+        let silent = emit(&mut head, 1, &Shape::Silent, &Belief::default(), Ok(FileReply::Done));
+        assert!(silent.is_none());
+    }
+}

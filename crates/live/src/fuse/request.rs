@@ -430,3 +430,166 @@ fn handle_operation(
 fn io_bytes(bytes: u32) -> Result<u32, Errno> {
     if bytes as usize > IO_BYTES_MAX { Err(Errno::EINVAL) } else { Ok(bytes) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn header(opcode: u32) -> Header {
+        let caller = Caller { uid: 1000, gid: 100, pid: 7 };
+        Header { bytes: 0, opcode, unique: 4, file: FileId(9), caller }
+    }
+
+    fn operation(opcode: u32, body: &[u8]) -> (String, Shape) {
+        match parse(&header(opcode), body) {
+            Ok(Asked::Operation(op, shape)) => (format!("{op:?}"), shape),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Numbers one after the other: (bytes, value).
+    fn body(fields: &[(usize, u64)], rest: &[u8]) -> Vec<u8> {
+        let field = |(bytes, value): &(usize, u64)| value.to_le_bytes()[..*bytes].to_vec();
+        let mut body: Vec<u8> = fields.iter().flat_map(field).collect();
+        body.extend_from_slice(rest);
+        body
+    }
+
+    #[test]
+    fn the_header() {
+        let bytes =
+            body(&[(4, 60), (4, 1), (8, 22), (8, 5), (4, 1000), (4, 100), (4, 77), (4, 0)], b"");
+        let header = Header::parse(&bytes).unwrap();
+        assert_eq!((header.bytes, header.opcode, header.unique), (60, 1, 22));
+        assert_eq!((header.file, header.caller.pid), (FileId(5), 77));
+        assert!(Header::parse(&bytes[..39]).is_err());
+    }
+
+    #[test]
+    fn names_are_checked_where_they_enter() {
+        let look_up = |name: &[u8]| parse(&header(opcode::LOOKUP), name).map(|_| ());
+        assert_eq!(look_up(b"a\0"), Ok(()));
+        assert_eq!(look_up(b"a"), Err(Errno::EINVAL));
+        assert_eq!(look_up(b"\0"), Err(Errno::EINVAL));
+        assert_eq!(look_up(b"a/b\0"), Err(Errno::EINVAL));
+        assert_eq!(look_up(&[&[b'n'; 255][..], b"\0"].concat()), Ok(()));
+        assert_eq!(look_up(&[&[b'n'; 256][..], b"\0"].concat()), Err(Errno::ENAMETOOLONG));
+    }
+
+    #[test]
+    fn set_attr_takes_only_what_is_marked() {
+        let valid = change::SIZE | change::FH | change::MTIME | change::ATIME_NOW | change::ATIME;
+        let fields = [
+            (8, u64::from(valid)),
+            (8, 3),
+            (8, 4096),
+            (8, 0),
+            (8, 1),
+            (8, u64::MAX),
+            (8, 2),
+            (4, 1),
+            (4, 5),
+            (4, 0),
+            (4, 0o644),
+            (4, 0),
+            (4, 10),
+            (4, 11),
+            (4, 0),
+        ];
+        let Ok(Asked::Operation(FileOp::SetAttr { handle, changes, .. }, Shape::Attr)) =
+            parse(&header(opcode::SETATTR), &body(&fields, b""))
+        else {
+            panic!()
+        };
+        assert_eq!(handle, Some(Handle(3)));
+        let mtime = SetTime::To(Wall { seconds: -1, nanos: 5 });
+        let (atime, mtime) = (Some(SetTime::Now), Some(mtime));
+        assert_eq!(changes, SetAttr { size: Some(4096), atime, mtime, ..SetAttr::default() });
+    }
+
+    #[test]
+    fn two_names_follow_a_rename() {
+        let (plain, _) = operation(opcode::RENAME, &body(&[(8, 12)], b"old\0new\0"));
+        let (flagged, shape) = operation(opcode::RENAME2, &body(&[(8, 12), (8, 1)], b"old\0new\0"));
+        assert!(plain.contains("new_parent: FileId(12)"), "{plain}");
+        assert!(plain.ends_with("flags: 0 }") && flagged.ends_with("flags: 1 }"), "{flagged}");
+        assert_eq!(shape, Shape::Empty);
+        assert!(parse(&header(opcode::RENAME), &body(&[(8, 12)], b"old\0new")).is_err());
+    }
+
+    #[test]
+    fn the_kernels_end_of_file_is_ours() {
+        let lock = |end: u64, kind: i32| {
+            let fields =
+                [(8, 1), (8, 2), (8, 0), (8, end), (4, kind as u64), (4, 3), (4, 0), (4, 0)];
+            parse(&header(opcode::SETLKW), &body(&fields, b""))
+        };
+        let Ok(Asked::Operation(FileOp::SetLock { lock: whole, wait, .. }, shape)) =
+            lock(abi::OFFSET_MAX, libc::F_WRLCK)
+        else {
+            panic!()
+        };
+        assert_eq!((whole.end, whole.kind, wait), (u64::MAX, LockKind::Write, true));
+        assert_eq!(shape, Shape::WaitingLock);
+        assert!(matches!(
+            lock(9, libc::F_UNLCK),
+            Ok(Asked::Operation(FileOp::SetLock { lock: Lock { end: 9, .. }, .. }, Shape::SetLock))
+        ));
+        assert!(matches!(lock(9, 77), Err(Errno::EINVAL)));
+    }
+
+    #[test]
+    fn an_attribute_value_is_as_long_as_it_says() {
+        let (op, _) = operation(opcode::SETXATTR, &body(&[(4, 3), (4, 1)], b"user.a\0xyz"));
+        assert!(op.contains("value: [120, 121, 122], flags: 1"), "{op}");
+        assert!(
+            parse(&header(opcode::SETXATTR), &body(&[(4, 4), (4, 1)], b"user.a\0xyz")).is_err()
+        );
+        let (_, shape) = operation(opcode::GETXATTR, &body(&[(4, 9), (4, 0)], b"user.a\0"));
+        assert_eq!(shape, Shape::Value { bytes: 9 });
+    }
+
+    #[test]
+    fn what_we_do_not_do_is_refused_so_that_the_kernel_does_not_ask_again() {
+        for code in [37, 40, 47, 48, 49, 50, 51, 52, 4096, u32::MAX] {
+            let asked = parse(&header(code), &[0; 200]);
+            assert!(matches!(asked, Ok(Asked::Refused(Errno::ENOSYS))), "{code}: {asked:?}");
+        }
+        let asked = parse(&header(opcode::IOCTL), &[]);
+        assert!(matches!(asked, Ok(Asked::Refused(Errno(25)))), "{asked:?}");
+    }
+
+    #[test]
+    fn the_offer_of_new_and_old_kernels() {
+        let new = body(&[(4, 7), (4, 45), (4, 1), (4, 1 << 30), (4, 2)], &[0; 44]);
+        let Ok(Asked::Init(offer)) = parse(&header(opcode::INIT), &new) else { panic!() };
+        assert_eq!(offer.capabilities, 1 << 30 | 1 << 33);
+        let old = body(&[(4, 7), (4, 31), (4, 1), (4, 1)], b"");
+        let Ok(Asked::Init(offer)) = parse(&header(opcode::INIT), &old) else { panic!() };
+        assert_eq!((offer.minor, offer.capabilities), (31, 1));
+    }
+
+    proptest! {
+        /// Any code with any bytes behind it: a value or an error, never a panic, never a name that is none.
+        #[test]
+        fn hostile_bytes_are_an_error_at_worst(
+            code in prop_oneof![0u32..60, any::<u32>()],
+            bytes in prop::collection::vec(prop_oneof![Just(0u8), Just(1), any::<u8>()], 0..300),
+        ) {
+            let _ = Header::parse(&bytes);
+            let _ = WriteIn::parse(&bytes);
+            if let Ok(Asked::Operation(FileOp::Lookup { name, .. }, _)) = parse(&header(code), &bytes) {
+                prop_assert!((1..=255).contains(&name.len()));
+                prop_assert!(!name.contains(&b'/') && !name.contains(&0));
+            }
+        }
+
+        /// A body cut anywhere before its end is refused.
+        #[test]
+        fn short_bodies_are_refused(cut in 0usize..84) {
+            let fields: Vec<(usize, u64)> = (0..11).map(|_| (8, 0)).collect();
+            prop_assert!(parse(&header(opcode::SETATTR), &body(&fields, b"")[..cut]).is_err());
+        }
+    }
+}
