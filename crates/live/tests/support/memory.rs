@@ -32,8 +32,8 @@ pub fn serve(path: &Path, pages: usize, stop: &AtomicBool) -> Stage {
                     continue;
                 }
                 if let FileOp::Interrupt { front: waiting } = op {
-                    memory.borrow_mut().waiting.retain(|other| *other != waiting);
-                    cx.front_done(waiting, Err(Errno::EINTR));
+                    let waits = memory.borrow_mut().end_wait(waiting);
+                    waits.then(|| cx.front_done(waiting, Err(Errno::EINTR)));
                 }
                 let result = memory.borrow_mut().run(caller.uid, op);
                 cx.front_done(front, result);
@@ -98,6 +98,12 @@ impl Memory {
         let attr = Attr { file: FileId(self.last), kind, mode, links, uid, ..Attr::default() };
         self.files.insert(attr.file, File { attr, ..File::default() });
         attr
+    }
+
+    fn end_wait(&mut self, front: u64) -> bool {
+        let before = self.waiting.len();
+        self.waiting.retain(|other| *other != front);
+        self.waiting.len() < before
     }
 
     fn file(&mut self, file: FileId) -> Result<&mut File, Errno> {

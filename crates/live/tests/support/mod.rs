@@ -182,14 +182,15 @@ fn attributes(root: &Path) {
 
 fn extended_attributes(root: &Path) {
     use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
+    use rustix::fs::{getxattr_query, listxattr_query};
     use rustix::io::Errno;
     let path = root.join("extended");
     fs::write(&path, b"").unwrap();
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
     setxattr(&path, "user.colour", b"blue", XattrFlags::empty()).unwrap();
     assert_eq!(setxattr(&path, "user.colour", b"red", XattrFlags::CREATE), Err(Errno::EXIST));
-    let mut nothing: [u8; 0] = [];
-    assert_eq!(getxattr(&path, "user.colour", &mut nothing), Ok(4));
+    assert_eq!(getxattr_query(&path, "user.colour"), Ok(4));
+    assert_eq!(listxattr_query(&path), Ok(12));
     assert_eq!(getxattr(&path, "user.colour", &mut [0; 3]), Err(Errno::RANGE));
     let mut value = [0; 16];
     assert_eq!(getxattr(&path, "user.colour", &mut value), Ok(4));
