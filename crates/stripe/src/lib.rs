@@ -1,0 +1,6 @@
+//! Block storage.
+pub mod cache;
+pub mod limits;
+pub mod log;
+pub mod object;
+pub mod protocol;
