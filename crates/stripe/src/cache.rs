@@ -104,7 +104,6 @@ pub struct Cache {
     entries: Vec<Entry>,
     free_entries: Vec<u32>,
     dirty_blocks: Vec<usize>,
-    evicted_windows: u64,
 }
 
 /// The bits of `blocks`, numbered within a window.
@@ -157,7 +156,6 @@ impl Cache {
             entries: Vec::new(),
             free_entries: Vec::new(),
             dirty_blocks: vec![0; disks],
-            evicted_windows: 0,
         }
     }
 
@@ -169,11 +167,6 @@ impl Cache {
     /// Bytes of a disk's objects that are not committed.
     pub fn dirty_bytes(&self, disk: usize) -> usize {
         self.dirty_blocks[disk] * BLOCK_BYTES
-    }
-
-    /// Windows that made room for others.
-    pub fn evicted_windows(&self) -> u64 {
-        self.evicted_windows
     }
 
     /// Makes room for an object of a disk.
@@ -317,7 +310,6 @@ impl Cache {
                 continue;
             }
             let (owner, index) = (window.owner, window.index);
-            self.evicted_windows += 1;
             self.drop_window(owner, index);
             return true;
         }
@@ -398,9 +390,8 @@ impl Cache {
         }
         group.sums[at] = sum;
         group.dirty = true;
-        self.used_bytes += (self.entries[key.0 as usize].groups[&group_of(block)].sums.len()
-            - before)
-            * 4;
+        self.used_bytes +=
+            (self.entries[key.0 as usize].groups[&group_of(block)].sums.len() - before) * 4;
     }
 
     /// Groups whose checksums the disk does not have yet.
@@ -425,7 +416,13 @@ impl Cache {
 impl Window {
     /// Appends the blocks, at most `bytes` of them; joins what lies in a row with what is behind `before`. How many
     /// bytes it were.
-    fn slices(&self, blocks: Range<usize>, bytes: usize, out: &mut Vec<Frame>, before: usize) -> usize {
+    fn slices(
+        &self,
+        blocks: Range<usize>,
+        bytes: usize,
+        out: &mut Vec<Frame>,
+        before: usize,
+    ) -> usize {
         let (mut at, mut taken) = (blocks.start, 0);
         while at < blocks.end {
             let (chunk, within) = (at / CHUNK_BLOCKS, at % CHUNK_BLOCKS);

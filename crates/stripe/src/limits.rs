@@ -31,8 +31,9 @@ pub const INTENT_BLOCKS_MAX: usize = 8192;
 /// Most blocks of one record's description: 12 bytes a run and 4 a checksum for 8192 runs of one block is 128 KiB, 32
 /// blocks, and one for the fixed part.
 pub const RECORD_META_BLOCKS_MAX: usize = 34;
-/// Most bytes of one write to the log, so of records that one disk synchronisation makes durable.
-pub const LOG_BATCH_BYTES_MAX: usize = 1 << 20;
+/// Most bytes of one write to the log, so of records that one disk synchronisation makes durable: a largest record
+/// and as much of others.
+pub const LOG_BATCH_BYTES_MAX: usize = 512 << 10;
 /// Disk writes that one commit or checkpoint has under way.
 pub const PLACE_PARALLEL: usize = 16;
 /// Objects that a checkpoint brings up to date at once.

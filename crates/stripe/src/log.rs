@@ -190,8 +190,7 @@ impl Start {
         let (data_blocks, sums) = (input.u32()? as usize, input.u32()? as usize);
         let fits = (1..=RECORD_META_BLOCKS_MAX).contains(&meta_blocks)
             && data_blocks <= meta_blocks * BLOCK_BYTES / 4;
-        let start =
-            Start { meta_blocks, data_blocks, generation, sequence, kind, runs, sums, sum };
+        let start = Start { meta_blocks, data_blocks, generation, sequence, kind, runs, sums, sum };
         if fits { Ok(start) } else { Err(End::Here) }
     }
 
@@ -230,7 +229,8 @@ mod tests {
         let runs = prop::collection::vec((0u64..1 << 40, 1u32..50), 0..40);
         (prop::sample::select(&kinds), runs, any::<u64>()).prop_map(|(kind, runs, length)| {
             let object = ObjectId { volume: VolumeId(1), file: FileId(length), column: 3 };
-            let runs: Vec<Run> = runs.into_iter().map(|(first, count)| Run { first, count }).collect();
+            let runs: Vec<Run> =
+                runs.into_iter().map(|(first, count)| Run { first, count }).collect();
             let head = Head { epoch: 1, length, ..Head::default() };
             let mut record = Record { kind, object, head, runs, sums: Vec::new() };
             if kind.has_sums() {

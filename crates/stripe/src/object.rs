@@ -119,11 +119,7 @@ impl Head {
             truncations: input.u32()?,
             length: input.u64()?,
             mtime: Wall::decode(input)?,
-            shape: Shape {
-                unit_shift: input.u8()?,
-                width: input.u8()?,
-                copies: input.u8()?,
-            },
+            shape: Shape { unit_shift: input.u8()?, width: input.u8()?, copies: input.u8()? },
         })
     }
 }
@@ -151,7 +147,9 @@ pub enum Unreadable {
     )]
     Version(u16),
     /// Another object's file.
-    #[error("the file is named {expected} but its header says {found}: it was moved or renamed by hand")]
+    #[error(
+        "the file is named {expected} but its header says {found}: it was moved or renamed by hand"
+    )]
     Identity {
         /// By the file's name.
         expected: ObjectId,

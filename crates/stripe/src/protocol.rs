@@ -117,11 +117,7 @@ impl ObjectRequest {
             offset: input.u64()?,
             bytes: input.u32()?,
             mtime: Wall::decode(&mut input)?,
-            shape: Shape {
-                unit_shift: input.u8()?,
-                width: input.u8()?,
-                copies: input.u8()?,
-            },
+            shape: Shape { unit_shift: input.u8()?, width: input.u8()?, copies: input.u8()? },
         })
     }
 }

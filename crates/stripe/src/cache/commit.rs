@@ -1,7 +1,6 @@
 //! How dirty blocks leave the cache's care: commits and cuts.
 
 use super::*;
-use wire::checksum::block_crc;
 
 /// Blocks of an object in a row, with their bytes and checksums as they were when taken.
 #[derive(Clone, Debug)]
@@ -63,14 +62,9 @@ impl Cache {
         windows.map(|slot| self.windows[*slot as usize].dirty.count_ones() as usize).sum()
     }
 
-    /// Forgets everything behind `length` bytes, committed checksums included. The block that the cut goes through is
-    /// zeroed behind it, and must be here or not exist. No commit of the object is under way.
-    pub fn cut(&mut self, key: Key, length: u64) -> Result<(), Full> {
-        let kept = length.div_ceil(BLOCK_BYTES as u64);
-        let within = (length % BLOCK_BYTES as u64) as usize;
-        if within > 0 && self.has(key, kept - 1) {
-            self.zero_tail(key, kept - 1, within)?;
-        }
+    /// Forgets every block from number `kept` on, and their committed checksums: they are zeros from now on. No commit
+    /// of the object is under way.
+    pub fn cut(&mut self, key: Key, kept: u64) {
         let first = kept / WINDOW_BLOCKS as u64;
         let behind: Vec<u64> = self.entry(key).windows.range(first..).map(|(i, _)| *i).collect();
         for index in behind {
@@ -78,20 +72,6 @@ impl Cache {
             self.cut_window(key, index, keep.min(WINDOW_BLOCKS as u64) as usize);
         }
         self.cut_groups(key, kept);
-        Ok(())
-    }
-
-    fn zero_tail(&mut self, key: Key, block: u64, within: usize) -> Result<(), Full> {
-        let slot = self.slot(key, block / WINDOW_BLOCKS as u64).expect("the block is here");
-        let at = (block % WINDOW_BLOCKS as u64) as usize;
-        let (chunk, in_chunk) = (at / CHUNK_BLOCKS, at % CHUNK_BLOCKS);
-        let mut frame = self.writable(slot, chunk, in_chunk + 1)?;
-        let bytes = &mut frame[in_chunk * BLOCK_BYTES..(in_chunk + 1) * BLOCK_BYTES];
-        bytes[within..].fill(0);
-        self.windows[slot as usize].sums[at] = block_crc(bytes);
-        self.put_back(slot, chunk, frame);
-        self.mark_dirty(key, slot, mask(at..at + 1));
-        Ok(())
     }
 
     fn cut_window(&mut self, key: Key, index: u64, keep: usize) {
@@ -137,7 +117,11 @@ impl Window {
         let mut at = run.start;
         for frame in frames {
             let until = at + frame.len() / BLOCK_BYTES;
-            out.push(Stretch { first: first + at as u64, frame, sums: self.sums[at..until].to_vec() });
+            out.push(Stretch {
+                first: first + at as u64,
+                frame,
+                sums: self.sums[at..until].to_vec(),
+            });
             at = until;
         }
     }

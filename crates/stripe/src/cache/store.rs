@@ -212,7 +212,12 @@ impl Cache {
     }
 
     /// Takes a chunk's frame out, writable and at least `blocks` long: itself when nobody else has it, else a copy.
-    pub(super) fn writable(&mut self, slot: u32, chunk: usize, blocks: usize) -> Result<FrameMut, Full> {
+    pub(super) fn writable(
+        &mut self,
+        slot: u32,
+        chunk: usize,
+        blocks: usize,
+    ) -> Result<FrameMut, Full> {
         let old = self.windows[slot as usize].chunks[chunk].take();
         let old_bytes = old.as_ref().map_or(0, |frame| frame.len());
         self.used_bytes -= old_bytes;
