@@ -118,6 +118,11 @@ impl Transaction<'_> {
     }
 }
 
+/// Whether these changes are to be prepared, because the objects must be asked.
+pub(crate) fn is_truncation(changes: &SetAttr) -> bool {
+    changes.size.is_some()
+}
+
 /// Whether the caller may make these changes.
 fn check_changes(who: &Who<'_>, inode: &Inode, changes: &SetAttr) -> Result<(), Errno> {
     let attr = &inode.attr;

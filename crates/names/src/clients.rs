@@ -47,7 +47,9 @@ impl Manager {
     pub(crate) fn forget_client(&mut self, client: u64) {
         self.clients.remove(&client);
         self.grace.remove(&client);
+        self.suspects.remove(&client);
         self.locks.release_client(client);
+        self.forget_answers(client);
     }
 
     /// The client is about to hold something that only memory knows: the store shall know the client.
@@ -69,20 +71,21 @@ impl Manager {
         !self.grace.is_empty()
     }
 
-    /// The client has said all it holds; what it did not say is closed. Whether grace is over now.
-    pub fn reclaimed(
-        &mut self,
-        origin: Origin,
-        held: &[FileId],
-    ) -> Result<(bool, Option<Append>), Errno> {
+    /// The client begins to say what it holds.
+    pub fn begin_claims(&mut self, client: u64) {
+        let held = self.opens().files_of(client).into_iter().collect();
+        self.suspects.insert(client, held);
+    }
+
+    /// The client has said all it holds; what it did not say is closed.
+    pub fn end_claims(&mut self, origin: Origin) -> Result<Option<Append>, Errno> {
         let client = origin.client;
-        let all = self.opens().files_of(client);
+        let lost = self.suspects.remove(&client).unwrap_or_default();
         let (_, append) = self.change(origin, |transaction| {
-            let lost = all.iter().filter(|file| held.binary_search(file).is_err());
-            lost.into_iter().try_for_each(|file| transaction.abandon(*file, client))
+            lost.iter().try_for_each(|file| transaction.abandon(*file, client))
         })?;
-        let was = self.grace.remove(&client);
-        Ok((was && self.grace.is_empty(), append))
+        self.grace.remove(&client);
+        Ok(append)
     }
 
     /// The active I/O servers, from now on those of new files.

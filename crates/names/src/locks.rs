@@ -244,6 +244,13 @@ impl Locks {
         }
     }
 
+    /// Every lock that is held.
+    pub fn held(&self) -> impl Iterator<Item = (LockTarget, LockOwner, Lock)> + '_ {
+        self.queues.iter().flat_map(|(target, queue)| {
+            queue.held.iter().map(|held| (*target, held.owner, held.lock))
+        })
+    }
+
     /// The ticket of a request that waited, and how it ended.
     pub fn poll_ended(&mut self) -> Option<(u64, Result<(), Errno>)> {
         self.ended.pop_front()

@@ -106,6 +106,10 @@ pub struct Manager {
     /// Clients of the last life that have not said yet what they hold.
     pub(crate) grace: BTreeSet<u64>,
     pub(crate) registrations: u64,
+    /// Of clients that are saying again what they hold: what they have not mentioned yet.
+    pub(crate) suspects: BTreeMap<u64, BTreeSet<FileId>>,
+    /// Answers to calls that changed only what is in memory, by client and slot.
+    recent: BTreeMap<(u64, u16), Answered>,
     /// Locks, which are only in memory.
     pub locks: Locks,
 }
@@ -136,6 +140,8 @@ impl Manager {
             clients: BTreeMap::new(),
             grace: BTreeSet::new(),
             registrations: life.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            suspects: BTreeMap::new(),
+            recent: BTreeMap::new(),
             locks: Locks::default(),
         };
         let Some(bytes) = manager.store.get(&keys::volume())? else {
@@ -238,6 +244,7 @@ impl Manager {
             volume: &self.volume,
             servers: &self.servers,
             opens: &self.opens,
+            locks: &self.locks,
             truncating: &self.truncating,
             keep_orphans: !self.grace.is_empty(),
             now: origin.now,
@@ -277,15 +284,24 @@ impl Manager {
         if let Some(reply) = transaction.answered(&call)? {
             return Ok((reply.into(), None));
         }
+        let recent = self.recent.get(&(origin.client, call.slot));
+        if let Some(recent) = recent.filter(|recent| recent.sequence == call.sequence) {
+            return Ok((recent.reply.to_vec(), None));
+        }
         let reply = answer(operation(&mut transaction)?);
-        let changes = &mut transaction.changes;
+        let mut changes = transaction.changes;
+        let kept = Answered { sequence: call.sequence, reply: reply.as_slice().into() };
         if !changes.writes.is_empty() {
             let key = keys::answer(call.site, origin.client, call.slot);
-            let kept = Answered { sequence: call.sequence, reply: reply.clone().into() };
             changes.writes.insert(key, Some(encoded(&kept)));
+        } else if !changes.effects.is_empty() {
+            self.recent.insert((origin.client, call.slot), kept);
         }
-        let changes = transaction.changes;
         Ok((reply, self.commit(origin.client, changes)))
+    }
+
+    pub(crate) fn forget_answers(&mut self, client: u64) {
+        self.recent.retain(|(of, _), _| *of != client);
     }
 
     fn commit(&mut self, client: u64, mut changes: Changes) -> Option<Append> {
@@ -299,7 +315,10 @@ impl Manager {
 
     fn take_effect(&mut self, effect: Effect) {
         match effect {
-            Effect::Holder(file, client, holder) => self.opens.set(file, client, holder),
+            Effect::Holder(file, client, holder) => {
+                self.opens.set(file, client, holder);
+                self.suspects.get_mut(&client).map(|suspects| suspects.remove(&file));
+            }
             Effect::Truncating(file, size) => drop(self.truncating.insert(file, size)),
             Effect::Truncated(file) => drop(self.truncating.remove(&file)),
             Effect::Removed(file) => drop(self.removing.insert(file)),

@@ -147,7 +147,7 @@ operations! {
         file: FileId, owner: u64, whole_file: bool, lock: Lock, wait: bool, reclaim: bool,
     }
     CancelLock = 35 once { file: FileId, owner: u64, whole_file: bool }
-    Claim = 36 once { claims: Vec<Claim>, held: Vec<FileId>, last: bool }
+    Claim = 36 once { claims: Vec<Claim>, first: bool, last: bool }
     SetPlacement = 37 once {
         who: Who<'a>, file: FileId, columns: Vec<NodeId>, fragments: Vec<Fragment>,
     }
@@ -248,9 +248,10 @@ pub(crate) fn join<'d>(
 
 /// What answers an operation; which it is follows from the operation.
 #[derive(Debug)]
-pub(crate) enum Answered {
+pub(crate) enum Outcome {
     Done,
     Entry(Entry),
+    Closed(Option<Entry>),
     Created(Created),
     Bytes(Vec<u8>),
     Listing(Listing),
@@ -261,21 +262,22 @@ pub(crate) enum Answered {
     Alive(Alive),
 }
 
-impl Answered {
+impl Outcome {
     /// The bytes of the answer.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(160);
         match self {
-            Answered::Done => {}
-            Answered::Entry(value) => value.put(&mut out),
-            Answered::Created(value) => value.put(&mut out),
-            Answered::Bytes(value) => value.as_slice().put(&mut out),
-            Answered::Listing(value) => value.put(&mut out),
-            Answered::Space(value) => value.put(&mut out),
-            Answered::Lock(value) => value.put(&mut out),
-            Answered::Map(value) => value.put(&mut out),
-            Answered::Policy(value) => value.put(&mut out),
-            Answered::Alive(value) => value.put(&mut out),
+            Outcome::Done => {}
+            Outcome::Entry(value) => value.put(&mut out),
+            Outcome::Closed(value) => value.put(&mut out),
+            Outcome::Created(value) => value.put(&mut out),
+            Outcome::Bytes(value) => value.as_slice().put(&mut out),
+            Outcome::Listing(value) => value.put(&mut out),
+            Outcome::Space(value) => value.put(&mut out),
+            Outcome::Lock(value) => value.put(&mut out),
+            Outcome::Map(value) => value.put(&mut out),
+            Outcome::Policy(value) => value.put(&mut out),
+            Outcome::Alive(value) => value.put(&mut out),
         }
         out
     }

@@ -6,6 +6,7 @@
 
 use crate::field::{encoded, fields};
 use crate::keys;
+use crate::lookup::Entry;
 use crate::opens::Holder;
 use crate::permissions::{Who, without_set_id};
 use crate::record::{Inode, Reader, Session};
@@ -104,24 +105,37 @@ impl Transaction<'_> {
 
     /// This client closes the file: `outcome` for a write session, none for an open for reading. A close of what the
     /// manager does not know as open is no error: the lease may have ended in between.
-    pub fn close(&mut self, file: FileId, outcome: Option<Final>) -> Result<(), Errno> {
+    ///
+    /// The file as it is then is returned, when the manager knows: it does not while others write, or when the objects
+    /// must be asked first.
+    pub fn close(&mut self, file: FileId, outcome: Option<Final>) -> Result<Option<Entry>, Errno> {
+        let settles = self.end_open(file, outcome)?;
+        match self.inode(file) {
+            Err(Errno::ESTALE) => Ok(None),
+            inode => Ok(Some(self.entry_of(&inode?)).filter(|entry| !settles && !entry.writers)),
+        }
+    }
+
+    /// Whether the session is to be settled.
+    fn end_open(&mut self, file: FileId, outcome: Option<Final>) -> Result<bool, Errno> {
         let mut inode = match self.inode(file) {
-            Err(Errno::ESTALE) => return Ok(()),
+            Err(Errno::ESTALE) => return Ok(false),
             inode => inode?,
         };
         let mut holder = self.opens.get(file, self.client);
         let Some(outcome) = outcome else {
             holder.readers = holder.readers.saturating_sub(1);
-            return self.release(inode, self.client, holder);
+            self.release(inode, self.client, holder)?;
+            return Ok(false);
         };
         if holder.session.writers == 0 || holder.settling {
-            return Ok(());
+            return Ok(holder.settling);
         }
         let truncating = self.truncating.contains_key(&file);
         let last = holder.session.writers == 1;
         if last && inode.attr.links > 0 && (holder.session.shared || truncating) {
             self.effect(Effect::Holder(file, self.client, Holder { settling: true, ..holder }));
-            return Ok(());
+            return Ok(true);
         }
         if !holder.session.shared && !truncating && self.adopt(&mut inode, holder.session, outcome)
         {
@@ -131,7 +145,8 @@ impl Transaction<'_> {
         if last {
             holder.session = Session::default();
         }
-        self.release(inode, self.client, holder)
+        self.release(inode, self.client, holder)?;
+        Ok(false)
     }
 
     /// What the objects say ends a session that no final values ended.

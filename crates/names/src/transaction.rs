@@ -3,6 +3,7 @@
 
 use crate::field::{Field, encoded};
 use crate::keys;
+use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
 use crate::record::{Inode, Listed, Named, Policy, Site, Volume};
 use std::collections::BTreeMap;
@@ -53,6 +54,7 @@ pub struct Transaction<'a> {
     pub(crate) volume: &'a Volume,
     pub(crate) servers: &'a [NodeId],
     pub(crate) opens: &'a Opens,
+    pub(crate) locks: &'a Locks,
     pub(crate) truncating: &'a BTreeMap<FileId, u64>,
     /// Files without a name stay for now, for clients may still say that they have them open.
     pub(crate) keep_orphans: bool,
