@@ -11,7 +11,7 @@ use crate::permissions::Who;
 use crate::sessions::Claim;
 use crate::transaction::{Changes, Transaction};
 use store::Append;
-use wire::{Errno, FileId, NodeId, Time};
+use wire::{Errno, NodeId, Time};
 
 impl Manager {
     /// The client is alive. Its registration tells it whether it must say again what it holds: that is so when it

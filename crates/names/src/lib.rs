@@ -17,6 +17,7 @@
 
 mod attributes;
 mod blockmap;
+mod client;
 mod clients;
 mod create;
 mod directory;
@@ -38,11 +39,12 @@ mod sessions;
 mod transaction;
 pub mod xattr;
 
+pub use client::{Client, LostLock};
 pub use create::How;
 pub use directory::{Listing, ListingEntry};
 pub use locks::{LockOutcome, LockOwner, LockTarget, Locks};
 pub use lookup::Entry;
-pub use manager::{Manager, OpenError, Origin, STORE, VolumeSettings};
+pub use manager::{Manager, Once, OpenError, Origin, STORE, VolumeSettings};
 pub use objects::{Objects, ObjectsOf};
 pub use opens::{Holder, Opens};
 pub use permissions::{EXECUTE, READ, WRITE, Who};

@@ -17,13 +17,11 @@ pub const XATTR_VALUE_BYTES_MAX: usize = 64 * 1024;
 pub const XATTRS_MAX: usize = 256;
 /// Largest length of a file: Linux's `loff_t`.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
-/// Largest reply: a value of an extended attribute with its header; a listing of a directory.
-pub const REPLY_BYTES_MAX: usize = 68 * 1024;
-/// Largest listing of a directory, in bytes of reply.
-pub const LISTING_BYTES_MAX: usize = 64 * 1024;
-/// Largest request: a value, a name, and what a call always carries.
-pub const REQUEST_BYTES_MAX: usize = 68 * 1024;
-/// Fragments of a block map in one reply or change: 19 bytes each, 19 KiB.
+/// Largest answer beside what its body holds: a value of an extended attribute, a listing of a directory.
+pub const REPLY_BYTES_MAX: usize = 64 * 1024;
+/// Largest listing of a directory: a count and a flag less than an answer.
+pub const LISTING_BYTES_MAX: usize = REPLY_BYTES_MAX - 8;
+/// Fragments of a block map in one reply or change: 22 bytes each, 22 KiB.
 pub const FRAGMENTS_MAX: usize = 1024;
 /// Opens that one call announces again: 16 bytes each, 32 KiB.
 pub const CLAIMS_MAX: usize = 2048;
@@ -37,8 +35,11 @@ pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 pub const TASKS: usize = 64;
 /// Everything acknowledged is on stable storage this long after, without anybody asking.
 pub const SYNC_INTERVAL: Duration = Duration::from_secs(1);
-/// Changes not yet in the checkpoint, in bytes, above which new ones wait: at 500 bytes for a create, 130,000 of them.
-pub const OVERLAY_BYTES_MAX: usize = 64 << 20;
+/// Calls of one client under way that must not be executed twice; the manager keeps an answer of about 200 bytes for
+/// each.
+pub const SLOTS: usize = 64;
+/// Pause before a client asks a manager again that was lost.
+pub const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// How long a client waits for an answer.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 /// Files whose objects are removed, settled or truncated in one turn of the background tasks.

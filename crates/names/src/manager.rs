@@ -90,6 +90,17 @@ pub(crate) struct Client {
     pub durable: bool,
 }
 
+/// What became of a call that must not be executed twice.
+#[derive(Debug)]
+pub struct Once {
+    /// The answer.
+    pub reply: Vec<u8>,
+    /// The record to append before it is sent.
+    pub append: Option<Append>,
+    /// It was executed before: its record, posted then, may still be on its way to the log.
+    pub repeated: bool,
+}
+
 /// One volume's name space.
 ///
 /// Getters: [`read`](Manager::read), [`store`](Manager::store). Commands: [`change`](Manager::change),
@@ -279,14 +290,15 @@ impl Manager {
         call: CallName,
         operation: impl FnOnce(&mut Transaction<'_>) -> Result<T, Errno>,
         answer: impl FnOnce(T) -> Vec<u8>,
-    ) -> Result<(Vec<u8>, Option<Append>), Errno> {
+    ) -> Result<Once, Errno> {
         let mut transaction = self.begin(origin);
         if let Some(reply) = transaction.answered(&call)? {
-            return Ok((reply.into(), None));
+            return Ok(Once { reply: reply.into(), append: None, repeated: true });
         }
         let recent = self.recent.get(&(origin.client, call.slot));
         if let Some(recent) = recent.filter(|recent| recent.sequence == call.sequence) {
-            return Ok((recent.reply.to_vec(), None));
+            let reply = recent.reply.to_vec();
+            return Ok(Once { reply, append: None, repeated: true });
         }
         let reply = answer(operation(&mut transaction)?);
         let mut changes = transaction.changes;
@@ -297,7 +309,8 @@ impl Manager {
         } else if !changes.effects.is_empty() {
             self.recent.insert((origin.client, call.slot), kept);
         }
-        Ok((reply, self.commit(origin.client, changes)))
+        let append = self.commit(origin.client, changes);
+        Ok(Once { reply, append, repeated: false })
     }
 
     pub(crate) fn forget_answers(&mut self, client: u64) {

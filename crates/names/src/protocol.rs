@@ -12,7 +12,7 @@ use crate::record::{Fragment, Policy};
 use crate::sessions::{Claim, Final};
 use node::rings::{Lock, VolumeSpace};
 use wire::limits::{BODY_BYTES, TRAILER_BYTES_MAX, TRAILER_WORD_BYTES};
-use wire::{Decoder, FileId, NodeId, SetAttr, Short};
+use wire::{Decoder, FileId, NodeId, SetAttr, Short, VolumeId};
 
 impl<'a> Field<'a> for Who<'a> {
     fn put(&self, out: &mut Vec<u8>) {
@@ -190,14 +190,15 @@ impl Operation<'_> {
     }
 }
 
-/// Bytes of a body before the message: its length, and the name of the call within its client.
-const PREFIX_BYTES: usize = 4 + 2 + 4;
+/// Bytes of a body before the message: its length, the volume, and the name of the call within its client.
+const PREFIX_BYTES: usize = 4 + 4 + 2 + 4;
 /// Bytes of a message that a body holds.
 const IN_BODY: usize = BODY_BYTES - PREFIX_BYTES;
 
-/// What names a call of a client, for ever: 0 and 0 when it may be executed twice.
+/// The volume, and what names a call of a client for ever: 0 and 0 when it may be executed twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CallNumber {
+    pub volume: VolumeId,
     pub slot: u16,
     pub sequence: u32,
 }
@@ -215,8 +216,9 @@ pub(crate) struct Cut<'a> {
 pub(crate) fn cut(message: &[u8], number: CallNumber) -> Cut<'_> {
     let mut body = [0; BODY_BYTES];
     body[..4].copy_from_slice(&(message.len() as u32).to_le_bytes());
-    body[4..6].copy_from_slice(&number.slot.to_le_bytes());
-    body[6..10].copy_from_slice(&number.sequence.to_le_bytes());
+    body[4..8].copy_from_slice(&number.volume.0.to_le_bytes());
+    body[8..10].copy_from_slice(&number.slot.to_le_bytes());
+    body[10..14].copy_from_slice(&number.sequence.to_le_bytes());
     let (head, rest) = message.split_at(message.len().min(IN_BODY));
     body[PREFIX_BYTES..PREFIX_BYTES + head.len()].copy_from_slice(head);
     let (trailer, data): (&[u8], &[u8]) =
@@ -235,7 +237,8 @@ pub(crate) fn join<'d>(
 ) -> Result<CallNumber, Short> {
     let mut input = Decoder::new(body);
     let len = input.u32()? as usize;
-    let number = CallNumber { slot: input.u16()?, sequence: input.u32()? };
+    let volume = VolumeId(input.u32()?);
+    let number = CallNumber { volume, slot: input.u16()?, sequence: input.u32()? };
     message.extend_from_slice(&body[PREFIX_BYTES..]);
     message.extend_from_slice(trailer);
     data.for_each(|piece| message.extend_from_slice(piece));
@@ -291,7 +294,7 @@ mod tests {
     proptest! {
         #[test]
         fn messages_of_any_length_survive(message in prop::collection::vec(any::<u8>(), 0..5000)) {
-            let number = CallNumber { slot: 3, sequence: 9 };
+            let number = CallNumber { volume: VolumeId(7), slot: 3, sequence: 9 };
             let parts = cut(&message, number);
             prop_assert!(parts.trailer.len() <= TRAILER_BYTES_MAX && parts.trailer.len() % 8 == 0);
             let mut joined = Vec::new();

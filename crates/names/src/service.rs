@@ -17,7 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use store::{Append, Store, StoreError};
-use wire::{Channel, Decoder, Errno, FileId, NodeId, Time};
+use wire::{Channel, Decoder, Errno, FileId, NodeId, Time, VolumeId};
 
 /// How a manager is started.
 #[derive(Clone, Debug)]
@@ -31,6 +31,7 @@ pub struct Config {
 /// What the tasks of the service share.
 struct Service<O> {
     cx: Cx,
+    volume: VolumeId,
     objects: O,
     manager: RefCell<Manager>,
     /// The last change whose record is appended.
@@ -105,6 +106,7 @@ pub fn serve<O: Objects>(
     manager.set_servers(&config.servers);
     let service = Rc::new(Service {
         cx: cx.clone(),
+        volume: config.volume.volume,
         objects,
         appended: Cell::new(manager.store().synced_sequence()),
         manager: RefCell::new(manager),
@@ -242,6 +244,9 @@ impl<O: Objects> Service<O> {
         let operation =
             number.and_then(|_| Operation::decode(request.op, &mut Decoder::new(&message)));
         match (number, operation) {
+            (Ok(number), Ok(_)) if number.volume != self.volume => {
+                self.cx.reply(request, Answer::error(Errno::ENXIO));
+            }
             (Ok(number), Ok(operation)) => self.execute(request, number, operation).await,
             _ => self.cx.reply(request, Answer::error(Errno::EPROTO)),
         }

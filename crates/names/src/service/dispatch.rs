@@ -4,7 +4,7 @@ use super::Service;
 use crate::attributes::is_truncation;
 use crate::limits::{FRAGMENTS_MAX, LISTING_BYTES_MAX};
 use crate::locks::{LockOutcome, LockOwner, LockTarget};
-use crate::manager::Manager;
+use crate::manager::{Manager, Once};
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::WRITE;
 use crate::protocol::{Alive, CallNumber, Created, Map, Operation, Outcome};
@@ -89,18 +89,23 @@ impl<O: Objects> Service<O> {
         operation: &Operation<'_>,
     ) -> Encoded {
         self.admit().await?;
-        let (reply, append) = self.manager.borrow_mut().change_once(
+        let once = self.manager.borrow_mut().change_once(
             self.origin(client),
             call,
             |transaction| change(transaction, operation),
             |outcome| outcome.encode(),
         )?;
-        match append {
-            Some(append) => drop(self.post(Some(append)).await?),
-            None => self.settled().await?,
+        self.told(once).await
+    }
+
+    /// The answer, when it may be told.
+    async fn told(self: &Rc<Self>, once: Once) -> Encoded {
+        self.post(once.append).await?;
+        if once.repeated {
+            self.settled().await?;
         }
         self.wake_upkeep();
-        Ok(reply)
+        Ok(once.reply)
     }
 
     /// Waits until nobody changes the length or layout of `file`.
@@ -187,7 +192,7 @@ impl<O: Objects> Service<O> {
             .read(client, |transaction| transaction.next_layout(who, file, columns))?;
         self.objects.set_layout(&ObjectsOf { layout, ..objects }).await?;
         self.admit().await?;
-        let (reply, append) = self.manager.borrow_mut().change_once(
+        let once = self.manager.borrow_mut().change_once(
             self.origin(client),
             call,
             |transaction| {
@@ -196,8 +201,7 @@ impl<O: Objects> Service<O> {
             },
             |entry| Outcome::Entry(entry).encode(),
         )?;
-        self.post(append).await?;
-        Ok(reply)
+        self.told(once).await
     }
 
     async fn space(&self) -> Encoded {

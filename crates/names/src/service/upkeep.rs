@@ -131,6 +131,7 @@ impl<O: Objects> Service<O> {
     }
 
     async fn settle(self: &Rc<Self>, file: FileId, client: u64) -> Result<(), Errno> {
+        self.finish_truncation(file).await?;
         let Some(objects) = self.objects_of(file)? else { return Ok(()) };
         let totals = self.objects.totals(&objects).await?;
         self.admit().await?;
