@@ -7,4 +7,5 @@ mod helpers;
 pub mod host;
 pub mod limits;
 pub mod memory;
+pub mod meta;
 pub mod wait;
