@@ -565,7 +565,8 @@ mod tests {
         Begin,
         End(usize, u8),
         Crash,
-        Commit,
+        CommitBegin,
+        CommitEnd,
         Truncate(u8),
     }
 
@@ -577,7 +578,8 @@ mod tests {
             4 => Just(Step::Begin),
             4 => (any::<usize>(), 0..8u8).prop_map(|(which, how)| Step::End(which, how)),
             1 => Just(Step::Crash),
-            3 => Just(Step::Commit),
+            2 => Just(Step::CommitBegin),
+            3 => Just(Step::CommitEnd),
             1 => (0..FILE as u8).prop_map(Step::Truncate),
         ]
     }
@@ -587,6 +589,7 @@ mod tests {
         pool: Frames,
         written: Written<u64>,
         life: u64,
+        committing: Option<u64>,
         memory: [u8; FILE],
         disk: [u8; FILE],
         truth: [u8; FILE],
@@ -605,6 +608,7 @@ mod tests {
                 pool,
                 written,
                 life: 1,
+                committing: None,
                 memory: zero,
                 disk: zero,
                 truth: zero,
@@ -628,7 +632,8 @@ mod tests {
                     self.life += 1;
                     self.memory = self.disk;
                 }
-                Step::Commit => self.commit(),
+                Step::CommitBegin => self.commit_begin(),
+                Step::CommitEnd => self.commit_end(),
                 Step::Truncate(size) => self.truncate(size.into()),
             }
         }
@@ -655,13 +660,18 @@ mod tests {
             self.written.handle_sent(send.ticket, result);
         }
 
-        fn commit(&mut self) {
+        fn commit_begin(&mut self) {
             if let Some(verifiers) = self.written.poll_commit() {
                 assert!(!verifiers.is_empty());
                 self.disk = self.memory;
-                let life = self.life;
-                self.written
-                    .handle_committed(|of| if *of == life { Fate::Stable } else { Fate::Lost });
+                self.committing = Some(self.life);
+            }
+        }
+
+        fn commit_end(&mut self) {
+            if let Some(life) = self.committing.take() {
+                let fate = |of: &u64| if *of == life { Fate::Stable } else { Fate::Lost };
+                self.written.handle_committed(fate);
             }
         }
 
@@ -693,7 +703,8 @@ mod tests {
             for _ in 0..1000 {
                 self.run(Step::Begin);
                 self.end(0, 2);
-                self.commit();
+                self.commit_begin();
+                self.commit_end();
             }
             assert!(self.written.is_kept(mark) && self.written.is_empty());
             assert_eq!(self.disk, self.truth);
