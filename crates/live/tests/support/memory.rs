@@ -54,7 +54,7 @@ fn drive(node: &mut Node, mut fuse: Fuse, stop: &AtomicBool) -> Stage {
         if !moved && !fuse.poll(node, now).unwrap() {
             poller.wait(Some(Duration::from_millis(20)), &mut ready).unwrap();
         }
-        if stop.load(Ordering::Relaxed) && fuse.stop(node).unwrap() {
+        if stop.load(Ordering::Relaxed) && fuse.quiesce(node).unwrap() {
             break;
         }
     }
