@@ -191,6 +191,8 @@ impl Host {
             if drained || clock::now() >= late {
                 return Ok(drained);
             }
+            // What is under way at a front ends only when the node's tasks run.
+            self.node.step(clock::now());
             self.poller.wait(Some(Duration::from_millis(1)), &mut self.ready)?;
         }
     }

@@ -236,7 +236,7 @@ fn stopping_takes_the_mount_from_who_still_uses_it() {
 }
 
 #[test]
-fn a_waiting_lock_ends_when_its_process_is_killed() {
+fn a_waiting_lock_ends_with_its_process_and_with_the_mount() {
     in_namespace(|| {
         let Places { mount, _all, .. } = places();
         let (server, stop) = node_on(&mount, PAGES);
@@ -247,8 +247,12 @@ fn a_waiting_lock_ends_when_its_process_is_killed() {
         assert!(waiting.try_wait().unwrap().is_none());
         waiting.kill().unwrap();
         assert_eq!(waiting.wait().unwrap().signal(), Some(libc::SIGKILL));
+        let mut second =
+            Command::new("flock").arg(mount.join("locked")).arg("true").spawn().unwrap();
+        thread::sleep(Duration::from_millis(200));
         stop.store(true, Ordering::Relaxed);
         server.join().unwrap();
+        assert!(!second.wait().unwrap().success());
     });
 }
 
