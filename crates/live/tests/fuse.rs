@@ -60,6 +60,10 @@ fn a_directory_passed_through_is_that_directory() {
         let server = thread::spawn(move || passthrough::serve(&from, &to, false));
         wait_until("the mount", || is_mounted(&mount));
         exercise(&mount);
+        let listed = rustix::fs::Dir::new(File::open(&mount).unwrap()).unwrap();
+        let mut names: Vec<_> = listed.map(|e| e.unwrap().file_name().to_owned()).collect();
+        names.sort();
+        assert_eq!(names, [c".".to_owned(), c"..".to_owned()]);
         let data = pattern(5_000_000, 1);
         fs::write(mount.join("same"), &data).unwrap();
         assert!(fs::read(source.join("same")).unwrap() == data);

@@ -105,7 +105,8 @@ impl Device for Fuse {
     }
 
     /// Unmounts on a thread of its own, because the kernel may have writes for us first; done when that has ended and
-    /// all that was asked is answered, but for locks that wait. Whoever still has a file open gets ENOTCONN once the device is dropped.
+    /// all that was asked is answered, but for locks that wait. Whoever still has a file open gets ENOTCONN once the
+    /// device is dropped.
     fn stop(&mut self, node: &mut Node) -> io::Result<bool> {
         if self.unmounting.is_none() && self.session.stage() != Stage::Ended {
             self.unmounting = Some(self.mount.unmount_beside());
