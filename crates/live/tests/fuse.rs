@@ -60,6 +60,10 @@ fn a_directory_passed_through_is_that_directory() {
         let server = thread::spawn(move || passthrough::serve(&from, &to, false));
         wait_until("the mount", || is_mounted(&mount));
         exercise(&mount);
+        let listed = rustix::fs::Dir::new(File::open(&mount).unwrap()).unwrap();
+        let mut names: Vec<_> = listed.map(|e| e.unwrap().file_name().to_owned()).collect();
+        names.sort();
+        assert_eq!(names, [c".".to_owned(), c"..".to_owned()]);
         let data = pattern(5_000_000, 1);
         fs::write(mount.join("same"), &data).unwrap();
         assert!(fs::read(source.join("same")).unwrap() == data);
@@ -236,7 +240,7 @@ fn stopping_takes_the_mount_from_who_still_uses_it() {
 }
 
 #[test]
-fn a_waiting_lock_ends_when_its_process_is_killed() {
+fn a_waiting_lock_ends_with_its_process_and_with_the_mount() {
     in_namespace(|| {
         let Places { mount, _all, .. } = places();
         let (server, stop) = node_on(&mount, PAGES);
@@ -247,8 +251,12 @@ fn a_waiting_lock_ends_when_its_process_is_killed() {
         assert!(waiting.try_wait().unwrap().is_none());
         waiting.kill().unwrap();
         assert_eq!(waiting.wait().unwrap().signal(), Some(libc::SIGKILL));
+        let mut second =
+            Command::new("flock").arg(mount.join("locked")).arg("true").spawn().unwrap();
+        thread::sleep(Duration::from_millis(200));
         stop.store(true, Ordering::Relaxed);
         server.join().unwrap();
+        assert!(!second.wait().unwrap().success());
     });
 }
 

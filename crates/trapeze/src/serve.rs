@@ -81,11 +81,17 @@ fn start(machine: &Machine, wait: WaitPolicy) -> Result<Running, ServeError> {
 fn stop(mut running: Running) -> Result<(), ServeError> {
     if let Some(files) = running.services.files.clone() {
         let drained = running.host.block_on(async move { files.drain().await })?;
-        drained.map_err(|errno| ServeError::Refused(format!("not everything was written back: {errno}")))?;
+        drained.map_err(|errno| {
+            ServeError::Refused(format!("not everything was written back: {errno}"))
+        })?;
     }
-    if let Some(member) = running.services.member.clone().filter(|_| running.services.files.is_some()) {
+    if let Some(member) =
+        running.services.member.clone().filter(|_| running.services.files.is_some())
+    {
         let cx = running.host.node().cx().clone();
-        let leave = async move { cx.with_deadline(std::time::Duration::from_secs(2), member.leave()).await };
+        let leave = async move {
+            cx.with_deadline(std::time::Duration::from_secs(2), member.leave()).await
+        };
         let _ = running.host.block_on(leave)?; // the lease ends by itself if the manager is gone
     }
     running.host.stop()?;
