@@ -214,7 +214,7 @@ mod tests {
     fn chunks_serve_reads_across_their_borders_once() {
         let (pool, used) = (Frames::new(HeapRegion::new(16)), Rc::new(Cell::new(0)));
         let mut chunks = Chunks::default();
-        let mut begin = |chunks: &mut Chunks, range: Range<u64>| {
+        let begin = |chunks: &mut Chunks, range: Range<u64>| {
             let room = Room::take(&used, 4, 8).unwrap();
             chunks.begin(&range, room, Time::ZERO).unwrap()
         };
