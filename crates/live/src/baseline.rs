@@ -41,7 +41,7 @@ impl Blocks {
     }
 
     /// The next block number.
-    pub fn next(&mut self) -> u64 {
+    pub fn pick(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -103,7 +103,8 @@ impl Ring {
     /// Reads a word of each cache line.
     fn touch(&self, slot: usize) -> u64 {
         let words = (0..BLOCK_BYTES).step_by(LINE_BYTES);
-        // SAFETY: the slot's answer was seen with acquire order, and the server writes there only after the next request.
+        // SAFETY: the slot's answer was seen with acquire order, and the server writes there only after the next
+        // request.
         words
             .map(|at| unsafe { self.payload(slot).add(at).cast::<u64>().read_volatile() })
             .fold(0, u64::wrapping_add)
@@ -171,7 +172,7 @@ pub fn use_ring(ring: &Ring, depth: usize, count: u64, record: Record<'_>) {
                 (asked.start, asked.sequence, begun) =
                     (Some(Instant::now()), asked.sequence + 1, begun + 1);
                 let (sequence, block) = ring.request(slot);
-                block.store(blocks.next(), Ordering::Relaxed);
+                block.store(blocks.pick(), Ordering::Relaxed);
                 sequence.store(asked.sequence, Ordering::Release);
             }
         }
@@ -245,7 +246,7 @@ pub fn use_socket(
     let mut started = std::collections::VecDeque::with_capacity(depth);
     for ended in 0..count {
         while begun < count && begun < ended + depth as u64 {
-            header[..8].copy_from_slice(&blocks.next().to_le_bytes());
+            header[..8].copy_from_slice(&blocks.pick().to_le_bytes());
             started.push_back(Instant::now());
             send(socket, &header, &[])?;
             begun += 1;

@@ -10,4 +10,5 @@ pub mod host;
 pub mod limits;
 pub mod link;
 pub mod memory;
+pub mod meta;
 pub mod wait;

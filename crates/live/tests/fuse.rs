@@ -3,8 +3,10 @@
 mod support;
 
 use live::fuse::{Mount, MountError, MountOptions, Stage, passthrough};
-use std::fs::{self, File};
-use std::os::unix::process::ExitStatusExt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -65,6 +67,102 @@ fn a_directory_passed_through_is_that_directory() {
         server.join().unwrap().unwrap();
         assert!(!is_mounted(&mount));
     });
+}
+
+#[test]
+fn an_open_sees_what_others_closed_and_an_open_file_sees_them_append() {
+    in_namespace(|| {
+        let Places { source, mount, _all } = places();
+        let (from, to) = (source.clone(), MountOptions::new(&mount));
+        fs::write(source.join("file"), pattern(10_000, 1)).unwrap();
+        let server = thread::spawn(move || passthrough::serve(&from, &to, false));
+        wait_until("the mount", || is_mounted(&mount));
+        assert!(fs::read(mount.join("file")).unwrap() == pattern(10_000, 1));
+        // Behind the kernel's back, as another client would, of the same length.
+        fs::write(source.join("file"), pattern(10_000, 2)).unwrap();
+        assert!(fs::read(mount.join("file")).unwrap() == pattern(10_000, 2));
+        let mut following = File::open(mount.join("file")).unwrap();
+        following.read_to_end(&mut Vec::new()).unwrap();
+        let mut appending = OpenOptions::new().append(true).open(source.join("file")).unwrap();
+        appending.write_all(b"more").unwrap();
+        let mut more = Vec::new();
+        wait_until("what was appended", || following.read_to_end(&mut more).unwrap() > 0);
+        assert_eq!(more, b"more");
+        drop(following);
+        unmount(&mount);
+        server.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn an_ordinary_users_writes_take_away_set_id_bits() {
+    in_namespace(|| {
+        let Places { source, mount, _all } = places();
+        let open = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(_all.path(), open).unwrap();
+        let program = source.join("program");
+        fs::write(&program, b"x").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o6777)).unwrap();
+        let (from, to) = (source.clone(), MountOptions::new(&mount));
+        let server = thread::spawn(move || passthrough::serve(&from, &to, false));
+        wait_until("the mount", || is_mounted(&mount));
+        let mode = || fs::metadata(&program).unwrap().mode() & 0o7777;
+        fs::write(mount.join("program"), b"by root").unwrap();
+        assert_eq!(mode(), 0o6777);
+        let by_nobody = Command::new("sh")
+            .args(["-c", "echo nobody >> \"$0\""])
+            .arg(mount.join("program"))
+            .uid(65534)
+            .gid(65534)
+            .status()
+            .unwrap();
+        assert!(by_nobody.success());
+        assert_eq!(mode(), 0o777);
+        unmount(&mount);
+        server.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn an_ordinary_user_mounts_through_the_helper() {
+    in_namespace(|| {
+        if Command::new("fusermount3").arg("--version").output().is_err() {
+            println!("skipped: fusermount3 is not installed");
+            return;
+        }
+        let Places { source, mount, _all } = places();
+        open_device_to_all(_all.path());
+        fs::set_permissions(_all.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        [&source, &mount].iter().for_each(|path| {
+            std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+        });
+        let program = _all.path().join("test");
+        fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        let mut server = serving_process(&program, &source, &mount, 65534);
+        wait_until("the mount", || is_mounted(&mount) || server.try_wait().unwrap().is_some());
+        let by_user = Command::new("sh")
+            .args(["-c", "echo data > \"$0/file\" && cat \"$0/file\""])
+            .arg(&mount)
+            .uid(65534)
+            .gid(65534)
+            .output()
+            .unwrap();
+        assert_eq!(by_user.stdout, b"data\n", "{by_user:?}");
+        assert_eq!(fs::read(source.join("file")).unwrap(), b"data\n");
+        unmount(&mount);
+        assert!(server.wait().unwrap().success());
+    });
+}
+
+/// /dev/fuse is everybody's in most distributions; where it is root's alone, a node of the same device is put over
+/// it in this namespace.
+fn open_device_to_all(place: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let (node, mode) = (place.join("device"), Mode::from_raw_mode(0o666));
+    let number = fs::metadata("/dev/fuse").unwrap().rdev();
+    mknodat(CWD, &node, FileType::CharacterDevice, mode, number).unwrap();
+    fs::set_permissions(&node, fs::Permissions::from_mode(0o666)).unwrap();
+    rustix::mount::mount_bind(&node, "/dev/fuse").unwrap();
 }
 
 /// A memory file system of a node, mounted; stopped by the second value.
@@ -184,8 +282,10 @@ fn serve_until_killed() {
     passthrough::serve(&path(SOURCE), &MountOptions::new(path(MOUNT)), false).unwrap();
 }
 
-fn serving_process(source: &Path, mount: &Path) -> Child {
-    Command::new(std::env::current_exe().unwrap())
+fn serving_process(program: &Path, source: &Path, mount: &Path, user: u32) -> Child {
+    Command::new(program)
+        .uid(user)
+        .gid(user)
         .args(["--exact", "serve_until_killed", "--ignored"])
         .env(SOURCE, source)
         .env(MOUNT, mount)
@@ -197,7 +297,8 @@ fn serving_process(source: &Path, mount: &Path) -> Child {
 fn a_mount_whose_process_was_killed_is_replaced() {
     in_namespace(|| {
         let Places { source, mount, _all } = places();
-        let mut first = serving_process(&source, &mount);
+        let program = std::env::current_exe().unwrap();
+        let mut first = serving_process(&program, &source, &mount, 0);
         wait_until("the mount", || is_mounted(&mount));
         fs::write(mount.join("kept"), b"data").unwrap();
         first.kill().unwrap();
@@ -205,7 +306,7 @@ fn a_mount_whose_process_was_killed_is_replaced() {
         assert!(is_mounted(&mount));
         let error = fs::read_dir(&mount).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOTCONN));
-        let mut second = serving_process(&source, &mount);
+        let mut second = serving_process(&program, &source, &mount, 0);
         wait_until("the new mount", || fs::read(mount.join("kept")).is_ok());
         assert_eq!(fs::read(mount.join("kept")).unwrap(), b"data");
         unmount(&mount);

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Most bytes of one READ or WRITE: one frame of the largest run, and 256 pages, the kernel's default `max_pages_limit`.
+/// Most bytes of one READ or WRITE: one frame of the largest run, and 256 pages, the kernel's default
+/// `max_pages_limit`.
 pub const IO_BYTES_MAX: usize = wire::limits::PAYLOAD_BYTES_MAX;
 /// The same in pages, as INIT states it.
 pub const IO_PAGES_MAX: u16 = (IO_BYTES_MAX / wire::limits::BLOCK_BYTES) as u16;

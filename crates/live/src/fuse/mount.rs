@@ -137,7 +137,6 @@ impl Mount {
             Err(OsError::NOENT | OsError::NXIO | OsError::NODEV) => {
                 return Err(MountError::NoDevice { path });
             }
-            Err(OsError::BUSY) => return Err(MountError::InUse { path }),
             Err(error) => return Err(system(&path, "mount", error.into())),
         };
         rustix::io::ioctl_fionbio(&descriptor, true)
@@ -279,7 +278,8 @@ fn open_and_mount(options: &MountOptions, path: &Path) -> Result<OwnedFd, OsErro
 fn by_helper(options: &MountOptions, path: &Path) -> Result<OwnedFd, MountError> {
     let mut words = format!(
         "fsname={},subtype=trapeze,default_permissions,max_read={IO_BYTES_MAX},nosuid,nodev",
-        options.source,
+        // A comma would end the option.
+        options.source.replace('\\', r"\\").replace(',', r"\,"),
     );
     words.push_str(if options.allow_other { ",allow_other" } else { "" });
     words.push_str(if options.read_only { ",ro" } else { "" });

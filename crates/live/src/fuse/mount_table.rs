@@ -19,7 +19,7 @@ pub struct Mounted {
 /// The mount on top at exactly `path`, as this thread sees the tree.
 pub fn top(path: &Path) -> Option<Mounted> {
     let table = fs::read("/proc/thread-self/mountinfo").ok()?;
-    table.split(|byte| *byte == b'\n').filter_map(parse).filter(|line| line.path == path).last()
+    table.split(|byte| *byte == b'\n').filter_map(parse).rfind(|line| line.path == path)
 }
 
 /// `36 35 98:0 /root /path options [optional ...] - kind source options`

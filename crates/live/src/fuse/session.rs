@@ -21,6 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wire::{Errno, FileId};
 
 /// Who does the file operations.
+#[expect(clippy::result_large_err, reason = "a request that is given back is not an error")]
 pub trait Front {
     /// Takes a request, or gives it back when there is no room now.
     fn push(&mut self, request: FileRequest) -> Result<(), FileRequest>;
@@ -325,4 +326,214 @@ fn gather<'a>(tail: &'a Tail, slices: &mut ArrayVec<IoSlice<'a>, REPLY_PIECES_MA
         left -= part;
     }
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuse::abi::Input;
+    use endpoint::HeapRegion;
+    use node::rings::{FileReply, Handle};
+    use proptest::prelude::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    use std::collections::VecDeque;
+
+    /// A front that takes `room` requests and answers when told to.
+    #[derive(Default)]
+    struct Desk {
+        room: usize,
+        taken: VecDeque<FileRequest>,
+        done: VecDeque<FileDone>,
+    }
+
+    impl Desk {
+        fn answer(&mut self, result: Result<FileReply, Errno>) -> FileOp {
+            let FileRequest { front, op, .. } = self.taken.pop_front().unwrap();
+            self.done.push_back(FileDone { front, result });
+            op
+        }
+    }
+
+    impl Front for Desk {
+        fn push(&mut self, request: FileRequest) -> Result<(), FileRequest> {
+            if self.taken.len() == self.room {
+                return Err(request);
+            }
+            self.taken.push_back(request);
+            Ok(())
+        }
+
+        fn take_done(&mut self) -> Option<FileDone> {
+            self.done.pop_front()
+        }
+    }
+
+    /// A session whose kernel is the test: packets in, packets out.
+    struct Pair {
+        session: Session,
+        kernel: OwnedFd,
+        desk: Desk,
+        frames: Frames,
+    }
+
+    impl Pair {
+        fn new(room: usize, pages: usize) -> Pair {
+            let (kernel, device) = rustix::net::socketpair(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+                None,
+            )
+            .unwrap();
+            let session = Session::new(device, Belief::default());
+            let frames = Frames::new(HeapRegion::new(pages));
+            Pair { session, kernel, desk: Desk { room, ..Desk::default() }, frames }
+        }
+
+        fn send(&self, opcode: u32, unique: u64, body: &[u8]) {
+            let mut bytes = Vec::new();
+            let mut out = Output(&mut bytes);
+            out.u32((IN_HEADER_BYTES + body.len()) as u32).u32(opcode).u64(unique).u64(1);
+            out.u32(0).u32(0).u32(1).u32(0).bytes(body);
+            rustix::io::write(&self.kernel, &bytes).unwrap();
+        }
+
+        fn poll(&mut self) -> bool {
+            self.session.poll(&mut self.desk, &self.frames).unwrap()
+        }
+
+        /// The next reply: request, error, body.
+        fn reply(&self) -> Option<(u64, i32, Vec<u8>)> {
+            let mut bytes = vec![0; 1 << 20];
+            let length = rustix::io::read(&self.kernel, &mut bytes[..]).ok()?;
+            let mut input = Input::new(&bytes[..length]);
+            assert_eq!(input.u32().unwrap() as usize, length);
+            let error = input.u32().unwrap() as i32;
+            Some((input.u64().unwrap(), error, bytes[OUT_HEADER_BYTES..length].to_vec()))
+        }
+    }
+
+    fn write_in(offset: u64, data: &[u8]) -> Vec<u8> {
+        let mut body = Vec::new();
+        Output(&mut body).u64(7).u64(offset).u32(data.len() as u32).zeros(20).bytes(data);
+        body
+    }
+
+    #[test]
+    fn the_data_of_writes_lands_in_frames() {
+        let mut pair = Pair::new(9, 1000);
+        let data: Vec<u8> = (0..100_000u32).map(|at| (at / 7) as u8).collect();
+        pair.send(opcode::WRITE, 2, &write_in(5, &data));
+        pair.send(opcode::WRITE, 4, &write_in(9, &data[..100]));
+        assert!(pair.poll());
+        for length in [100_000, 100] {
+            let FileOp::Write { data: frames, handle, .. } =
+                pair.desk.answer(Ok(FileReply::Written(length as u32)))
+            else {
+                panic!()
+            };
+            assert_eq!(handle, Handle(7));
+            let there: Vec<u8> = frames.iter().flat_map(|frame| frame.to_vec()).collect();
+            assert!(there == data[..length]);
+        }
+        pair.poll();
+        assert_eq!(pair.reply(), Some((2, 0, [&100_000u32.to_ne_bytes()[..], &[0; 4]].concat())));
+        assert_eq!(pair.reply().unwrap().0, 4);
+        assert!(pair.session.is_quiet());
+    }
+
+    #[test]
+    fn a_full_front_stops_the_reading_and_loses_nothing() {
+        let mut pair = Pair::new(2, 1000);
+        (1..=5).for_each(|number| pair.send(opcode::STATFS, number * 2, &[]));
+        pair.poll();
+        assert_eq!(pair.desk.taken.len(), 2);
+        assert_eq!(pair.session.counters().requests, 3);
+        assert!(!pair.session.may_read(&pair.frames));
+        for number in 1..=5 {
+            pair.desk.answer(Err(Errno::EIO));
+            pair.poll();
+            assert_eq!(pair.reply(), Some((number * 2, -5, vec![])));
+        }
+        assert!(pair.session.is_quiet());
+        assert_eq!(pair.reply(), None);
+    }
+
+    #[test]
+    fn an_interrupt_finds_the_request_that_waits() {
+        let mut pair = Pair::new(9, 1000);
+        pair.send(opcode::STATFS, 2, &[]);
+        pair.send(opcode::INTERRUPT, 3, &2u64.to_ne_bytes());
+        pair.send(opcode::INTERRUPT, 5, &4u64.to_ne_bytes());
+        pair.poll();
+        assert_eq!(pair.desk.taken.len(), 2);
+        let waiting = pair.desk.taken[0].front;
+        pair.desk.answer(Err(Errno::EINTR));
+        let interrupt = pair.desk.answer(Ok(FileReply::Done));
+        assert!(matches!(interrupt, FileOp::Interrupt { front } if front == waiting));
+        pair.poll();
+        assert_eq!(pair.reply(), Some((2, -4, vec![])));
+        assert_eq!(pair.reply(), None);
+        assert!(pair.session.is_quiet());
+    }
+
+    #[test]
+    fn locks_wait_in_bounded_number() {
+        let mut pair = Pair::new(2000, 1000);
+        let mut body = Vec::new();
+        Output(&mut body).u64(7).u64(1).u64(0).u64(9).u32(libc::F_WRLCK as u32).zeros(12);
+        for unique in 0..=crate::fuse::limits::WAITING_LOCKS_MAX as u64 {
+            pair.send(opcode::SETLKW, unique, &body);
+            pair.poll();
+        }
+        let last = crate::fuse::limits::WAITING_LOCKS_MAX as u64;
+        assert_eq!(pair.reply(), Some((last, -37, vec![])));
+    }
+
+    #[test]
+    fn an_answer_given_twice_is_counted_and_not_sent() {
+        let mut pair = Pair::new(9, 1000);
+        pair.send(opcode::STATFS, 2, &[]);
+        pair.poll();
+        let front = pair.desk.taken[0].front;
+        pair.desk.answer(Err(Errno::EIO));
+        pair.desk.done.push_back(FileDone { front, result: Err(Errno::EIO) });
+        pair.poll();
+        assert!(pair.reply().is_some());
+        assert_eq!(pair.reply(), None);
+        assert_eq!(pair.session.counters().mistakes, 1);
+    }
+
+    proptest! {
+        /// Whatever packets come: no panic, no frame lost, at most one reply to each.
+        #[test]
+        fn hostile_packets(
+            packets in prop::collection::vec(
+                (0u32..60, prop::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 0..200)),
+                1..20,
+            ),
+        ) {
+            let mut pair = Pair::new(100, 600);
+            let mut replies = Vec::new();
+            for (number, (opcode, body)) in packets.iter().enumerate() {
+                pair.send(*opcode, number as u64, body);
+                // An INIT from too old a kernel ends the session, nothing else does.
+                if pair.session.poll(&mut pair.desk, &pair.frames).is_err() {
+                    prop_assert_eq!(*opcode, opcode::INIT);
+                }
+                while !pair.desk.taken.is_empty() {
+                    pair.desk.answer(Ok(FileReply::Done));
+                }
+                pair.poll();
+                while let Some((unique, ..)) = pair.reply() {
+                    replies.push(unique);
+                }
+            }
+            prop_assert!(pair.session.is_quiet());
+            prop_assert!(replies.windows(2).all(|pair| pair[0] < pair[1]));
+            let Pair { session, frames, desk, .. } = pair;
+            drop((session, desk));
+            prop_assert_eq!(frames.free_pages(), 600);
+        }
+    }
 }

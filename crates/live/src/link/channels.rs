@@ -133,7 +133,7 @@ impl Channel {
     pub fn receive(&mut self, endpoint: &mut Endpoint, now: Time) -> Result<bool, Closed> {
         let readable = std::mem::take(&mut self.readable);
         match &mut self.kind {
-            Kind::Stream(stream) if readable || now < self.hot_until => {
+            Kind::Stream(stream) if readable || now < self.hot_until || stream.is_stalled() => {
                 stream.receive(endpoint, self.peer)
             }
             Kind::Shared(link) => {

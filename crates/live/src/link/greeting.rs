@@ -15,7 +15,7 @@ use rustix::net::{RecvFlags, SendFlags, sockopt};
 use snow::TransportState;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use wire::{NodeId, Time};
+use wire::Time;
 
 const _: () = assert!(SECOND_BYTES <= BUFFER_BYTES);
 const BUFFER_BYTES: usize = 256;
@@ -41,9 +41,6 @@ pub enum GreetingError {
     /// The peer runs as another user.
     #[error("the process there runs as user {0}: shared memory is for the same user or root")]
     User(u32),
-    /// Another node answers than the one that was called.
-    #[error("{0} answers there: check the address")]
-    Other(NodeId),
     /// Shared memory could not be exchanged.
     #[error("{0}")]
     Memory(String),

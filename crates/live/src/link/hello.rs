@@ -32,7 +32,7 @@ pub struct Hello {
     pub refusal: Option<Refusal>,
     /// The speaker; 0 has no id yet.
     pub node: NodeId,
-    /// The id that the listener is given, if it has none.
+    /// The acceptor: the id that the caller is given, if it has none. The caller: who it wants, 0 is anybody.
     pub assigned: NodeId,
     /// The speaker's start, different in each life.
     pub incarnation: u64,
@@ -64,12 +64,14 @@ pub enum Refusal {
     Identity = 6,
     /// Another release.
     Version = 7,
+    /// The caller wants another node.
+    Address = 8,
 }
 
 impl Refusal {
     fn parse(byte: u8) -> Option<Refusal> {
         use Refusal::*;
-        [Cluster, Security, Key, Busy, Duplicate, Identity, Version]
+        [Cluster, Security, Key, Busy, Duplicate, Identity, Version, Address]
             .into_iter()
             .find(|r| *r as u8 == byte)
     }
@@ -86,6 +88,7 @@ impl fmt::Display for Refusal {
             Refusal::Busy => "it has too many connections that are just being made: try again",
             Refusal::Duplicate => "the two are connected already",
             Refusal::Identity => "two nodes have the same id: give each its own",
+            Refusal::Address => "another node answers at this address: check the directory",
             Refusal::Version => "the releases do not speak to each other: run the same on both",
         })
     }

@@ -187,6 +187,7 @@ impl Links {
             secure: self.keys().is_some(),
             bulk,
             node: self.config.node,
+            assigned: peer,
             incarnation: self.config.incarnation,
             cluster: self.config.cluster,
             session,
@@ -288,6 +289,9 @@ impl Links {
         if theirs.cluster != self.config.cluster {
             return Err(Refusal::Cluster);
         }
+        if theirs.assigned != NodeId(0) && theirs.assigned != self.config.node {
+            return Err(Refusal::Address);
+        }
         if theirs.node == self.config.node && theirs.node != NodeId(0) {
             return Err(Refusal::Identity);
         }
@@ -354,7 +358,7 @@ impl Links {
             _ => return Ok(()),
         };
         if called && wanted != NodeId(0) && theirs.node != wanted {
-            return Err(GreetingError::Other(theirs.node));
+            return Err(GreetingError::Refused(Refusal::Address));
         }
         if called && theirs.cluster != self.config.cluster {
             return Err(GreetingError::Refused(Refusal::Cluster));

@@ -50,7 +50,7 @@ impl PlainReceiver {
     ) -> Result<bool, Closed> {
         let mut moved = self.start < self.end && self.parse(endpoint, peer, tally)? == Stop::Empty;
         for _ in 0..TURN_CALLS_MAX {
-            if self.end - self.start >= CONTROL_BYTES && self.landing.is_none() {
+            if self.is_stalled() {
                 break; // the endpoint is full: the socket is left to fill up
             }
             let (count, asked) = match self.read(socket, endpoint) {
@@ -144,6 +144,11 @@ impl PlainReceiver {
             }
             self.start += CONTROL_BYTES;
         }
+    }
+
+    /// Whether the endpoint was full when the last bytes came.
+    pub fn is_stalled(&self) -> bool {
+        self.end - self.start >= CONTROL_BYTES
     }
 
     /// The connection is gone: what was coming in is given up.

@@ -240,6 +240,11 @@ impl Sealed {
         seal(&mut self.cipher, &self.gathered[..gathered], &mut self.behind, &mut self.behind_end)
     }
 
+    /// Whether the endpoint was full when the last control message came.
+    pub fn is_stalled(&self) -> bool {
+        self.waiting.is_some()
+    }
+
     /// Whether sealed bytes wait for the socket.
     pub fn is_pending(&self) -> bool {
         self.behind_start < self.behind_end

@@ -182,6 +182,14 @@ impl Stream {
         self.full
     }
 
+    /// Whether a message that has come waits for an entry of the receive ring.
+    pub fn is_stalled(&self) -> bool {
+        match &self.codec {
+            Codec::Plain(plain) => plain.is_stalled(),
+            Codec::Sealed(sealed) => sealed.is_stalled(),
+        }
+    }
+
     /// Whether something is still to be sent.
     pub fn is_pending(&self) -> bool {
         let sealed = matches!(&self.codec, Codec::Sealed(sealed) if sealed.is_pending());
