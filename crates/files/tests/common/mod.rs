@@ -45,6 +45,7 @@ pub struct World {
     io: Vec<u16>,
     pub now: Time,
     pub packets: u64,
+    pub trace: bool,
     config: Config,
 }
 
@@ -57,7 +58,7 @@ impl World {
     pub fn with(io: u16, clients: u16, config: Config) -> World {
         let io: Vec<u16> = (10..10 + io).collect();
         let (machines, now) = (BTreeMap::new(), Time(1_000_000));
-        let mut world = World { machines, io: io.clone(), now, packets: 0, config };
+        let mut world = World { machines, io: io.clone(), now, packets: 0, trace: false, config };
         let all = [MANAGER].into_iter().chain(io).chain(100..100 + clients);
         all.for_each(|id| world.start(id));
         world
@@ -139,6 +140,10 @@ impl World {
         }
         self.packets += flying.len() as u64;
         for packet in flying {
+            if self.trace {
+                let view = ControlView::new(&packet.control).unwrap();
+                println!("{:?} {:?}", self.now, view.header());
+            }
             let to = ControlView::new(&packet.control).expect("sealed").header().destination;
             let machine = self.machines.get(&to.0).and_then(|machine| machine.node.as_ref());
             machine.into_iter().for_each(|node| put_packet(node, &packet));
