@@ -20,3 +20,5 @@ pub const META_HELPERS: usize = 3;
 /// Disk operations started in one poll: what one turn submits in one system call, and no more work than a link has
 /// in one turn.
 pub const DISK_OPS_PER_POLL: usize = 64;
+/// Operations on stores taken in one poll: an append takes about 2 us, so a poll with nothing but appends 128 us.
+pub const META_OPS_PER_POLL: usize = 64;

@@ -1,68 +1,66 @@
-//! Asking a process to stop: SIGINT and SIGTERM as a descriptor, so that they end a sleep like any other event.
+//! The wish to stop: SIGINT and SIGTERM, told to whoever runs a host. The second signal ends the process at once.
 
 use crate::device::Poller;
-use rustix::io::Errno;
+use crate::host::Device;
+use node::Node;
+use rustix::event::{EventfdFlags, eventfd};
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use wire::Time;
 
-/// The two signals, blocked in the thread that made this and in all that it starts later.
-#[derive(Debug)]
-pub struct StopSignals(OwnedFd);
+static ASKED: AtomicBool = AtomicBool::new(false);
+static WAKE: AtomicI32 = AtomicI32::new(-1);
+static EVENT: OnceLock<OwnedFd> = OnceLock::new();
 
-impl StopSignals {
-    /// To be made before any other thread is started: a thread that does not block the signals would die of them.
-    pub fn new() -> io::Result<StopSignals> {
-        // SAFETY: `set` is initialised by `sigemptyset` before it is read, and all calls get valid pointers to it.
-        let fd = unsafe {
-            let mut set = std::mem::zeroed();
-            libc::sigemptyset(&mut set);
-            libc::sigaddset(&mut set, libc::SIGINT);
-            libc::sigaddset(&mut set, libc::SIGTERM);
-            if libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
-                return Err(io::Error::other("signals cannot be blocked"));
-            }
-            libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor is fresh and nobody else owns it.
-        Ok(StopSignals(unsafe { OwnedFd::from_raw_fd(fd) }))
-    }
-
-    /// Lets a signal end the sleep of the host with this poller.
-    pub fn attach(&self, poller: &Poller) -> io::Result<()> {
-        poller.add(&self.0, true, false)
-    }
-
-    /// Whether a signal has come since the last call. One system call: ask now and then, not in every turn.
-    pub fn came(&self) -> bool {
-        let mut info = [0; std::mem::size_of::<libc::signalfd_siginfo>()];
-        match rustix::io::read(&self.0, &mut info) {
-            Ok(count) => count > 0,
-            Err(Errno::AGAIN | Errno::INTR) => false,
-            Err(error) => panic!("a signal descriptor can be read: {error}"),
-        }
-    }
+extern "C" fn ask(_signal: libc::c_int) {
+    ASKED.store(true, Ordering::SeqCst);
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: write(2) is async-signal-safe; the descriptor lives as long as the process.
+    unsafe { libc::write(WAKE.load(Ordering::SeqCst), one.as_ptr().cast(), one.len()) };
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
+/// From now on the first SIGINT or SIGTERM asks to stop instead of ending the process.
+pub fn install() -> io::Result<()> {
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let event = EVENT.get_or_init(|| event);
+    WAKE.store(event.as_raw_fd(), Ordering::SeqCst);
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: a zeroed sigaction is valid, and the handler does only what a handler may do.
+        let result = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = ask as extern "C" fn(libc::c_int) as usize;
+            action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
+            libc::sigaction(signal, &action, std::ptr::null_mut())
+        };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
 
-    #[test]
-    fn a_signal_ends_a_sleep_and_is_seen_once() {
-        let signals = StopSignals::new().unwrap();
-        let poller = Poller::new().unwrap();
-        signals.attach(&poller).unwrap();
-        assert!(!signals.came());
-        // SAFETY: plain system calls; the signal goes to this thread, which blocks it.
-        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) };
-        let mut ready = Vec::new();
-        poller.wait(Some(Duration::from_secs(10)), &mut ready).unwrap();
-        assert_eq!(ready.len(), 1);
-        assert!(signals.came());
-        assert!(!signals.came());
+/// Whether a signal has asked to stop.
+pub fn asked() -> bool {
+    ASKED.load(Ordering::SeqCst)
+}
+
+/// Asks as a signal would.
+pub fn ask_to_stop() {
+    ask(0);
+}
+
+/// Wakes a host when a signal comes.
+#[derive(Debug)]
+pub struct Signals;
+
+impl Device for Signals {
+    fn attach(&mut self, poller: &Poller) -> io::Result<()> {
+        EVENT.get().map_or(Ok(()), |event| poller.add(event, true, false))
+    }
+
+    fn poll(&mut self, _node: &mut Node, _now: Time) -> io::Result<bool> {
+        Ok(false)
     }
 }

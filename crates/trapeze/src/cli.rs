@@ -7,7 +7,9 @@ use std::path::PathBuf;
 /// Network storage at network speed: files striped over block servers, mounted, on one machine or several.
 #[derive(Debug, Parser)]
 #[command(name = "trapeze", version, max_term_width = 100)]
-#[command(after_help = "Start here:\n  trapeze demo              see it work, in a scratch directory\n  trapeze up --dir D --mount M   a file system of your own on this machine\n\nExit codes: 0 done, 1 failed, 2 bad usage.")]
+#[command(
+    after_help = "Start here:\n  trapeze demo              see it work, in a scratch directory\n  trapeze up --dir D --mount M   a file system of your own on this machine\n\nExit codes: 0 done, 1 failed, 2 bad usage."
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,

@@ -207,7 +207,9 @@ impl Volume {
         loop {
             let bytes = CHUNK_BYTES as u32;
             let reply = self.ask(path, FileOp::Read { file, handle, offset, bytes })?;
-            let FileReply::Data { frames, bytes } = reply else { unreachable!("data was asked for") };
+            let FileReply::Data { frames, bytes } = reply else {
+                unreachable!("data was asked for")
+            };
             let mut left = bytes;
             for frame in &frames {
                 let part = &frame[..left.min(frame.len())];

@@ -52,7 +52,7 @@ impl Device for Disks {
     }
 
     fn stop(&mut self, node: &mut Node) -> io::Result<bool> {
-        self.poll(node, clock::now())?;
-        Ok(self.under_way() == 0)
+        let moved = self.poll(node, clock::now())?;
+        Ok(!moved && self.under_way() == 0)
     }
 }

@@ -331,12 +331,15 @@ fn make_directory(top: &OwnedFd, path: &str) -> Result<(), Errno> {
     }
 }
 
-/// Takes the directory's lock and writes down who has it.
+/// Takes the directory's lock and writes down who has it. The lock is held through a descriptor for reading, which
+/// does not keep the file system from being made read-only.
 fn lock(path: &Path, top: &OwnedFd) -> Result<OwnedFd, OpenError> {
     let fail = |what| move |errno| OpenError::new(path, what, errno);
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-    let lock = rustix::fs::openat(top, "lock", flags, Mode::RUSR | Mode::WUSR)
-        .map_err(fail("open its lock file"))?;
+    let open = |flags| {
+        rustix::fs::openat(top, "lock", flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)
+            .map_err(fail("open its lock file"))
+    };
+    let lock = open(OFlags::RDONLY | OFlags::CREATE)?;
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => {
             Err(OpenError::InUse { path: path.to_owned(), holder: holder(&lock) })
@@ -344,9 +347,8 @@ fn lock(path: &Path, top: &OwnedFd) -> Result<OwnedFd, OpenError> {
         Err(errno) => Err(fail("lock it")(errno)),
         Ok(()) => {
             let text = format!("{}\n", std::process::id());
-            rustix::fs::ftruncate(&lock, 0).map_err(fail("write its lock file"))?;
             // On a full disk the lock holds all the same; only its holder has no name.
-            let _ = rustix::io::pwrite(&lock, text.as_bytes(), 0);
+            let _ = rustix::io::pwrite(open(OFlags::WRONLY | OFlags::TRUNC)?, text.as_bytes(), 0);
             Ok(lock)
         }
     }
