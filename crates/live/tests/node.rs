@@ -1,44 +1,15 @@
-//! A node with disks and a store, run by a loop such as a host's until its task is done.
+//! A node with disks and a store, run by a host until its task is done.
 
 use endpoint::Frames;
-use live::clock;
-use live::device::Poller;
 use live::disk::{DiskConfig, Disks, Engine};
-use live::host::Device;
+use live::host::Host;
 use live::memory::MemfdRegion;
 use live::meta::{Stores, load};
+use live::wait::WaitPolicy;
 use node::rings::{DiskFile, DiskId, DiskOp, DiskReply, MetaOp, StoreId};
 use node::{Cx, Node, NodeConfig};
-use std::cell::Cell;
-use std::rc::Rc;
-use std::time::Duration;
 use tempfile::TempDir;
-use wire::{NodeId, Time};
-
-struct Loop {
-    node: Node,
-    devices: Vec<Box<dyn Device>>,
-    poller: Poller,
-}
-
-impl Loop {
-    fn turn(&mut self) {
-        let mut moved = false;
-        for device in &mut self.devices {
-            moved |= device.poll(&mut self.node, clock::now()).unwrap();
-        }
-        let next = self.node.step(clock::now());
-        let mut awake = moved;
-        self.devices.iter_mut().for_each(|device| {
-            awake |= device.poll(&mut self.node, clock::now()).unwrap() || device.before_sleep();
-        });
-        if !awake {
-            let span = next.unwrap_or(Time::NEVER).since(clock::now()).min(Duration::from_secs(5));
-            self.poller.wait(Some(span), &mut Vec::new()).unwrap();
-        }
-        self.devices.iter_mut().for_each(|device| device.after_sleep());
-    }
-}
+use wire::NodeId;
 
 async fn work(cx: Cx) {
     let file = DiskFile::Log(1);
@@ -67,24 +38,13 @@ fn a_node_uses_its_disks_and_its_log() {
         let node = Node::new(config, frames.clone());
         let disks = Disks::open(&[DiskConfig::new(disk.path())], engine).unwrap();
         let stores = Stores::new([(StoreId::Names, meta.path().to_owned())]).unwrap();
-        let poller = Poller::new().unwrap();
-        let mut devices: Vec<Box<dyn Device>> = vec![Box::new(disks), Box::new(stores)];
-        devices.iter_mut().for_each(|device| device.attach(&poller).unwrap());
-        let done = Rc::new(Cell::new(false));
         let cx = node.cx().clone();
-        let flag = done.clone();
-        node.cx().spawn("test", async move {
-            work(cx).await;
-            flag.set(true);
-        });
-        let mut host = Loop { node, devices, poller };
-        while !done.get() {
-            host.turn();
-        }
-        let Loop { mut node, devices, .. } = host;
-        for mut device in devices {
-            while !device.stop(&mut node).unwrap() {}
-        }
+        let mut host = Host::new(node, WaitPolicy::Adaptive).unwrap();
+        host.add(disks).unwrap();
+        host.add(stores).unwrap();
+        host.block_on(work(cx)).unwrap();
+        assert!(host.stop().unwrap());
+        drop(host);
         let logs = load(meta.path(), StoreId::Names).unwrap().logs;
         assert_eq!(logs, [(1, (0..100).collect::<Vec<u8>>())]);
         assert_eq!(frames.free_pages(), frames.pages());

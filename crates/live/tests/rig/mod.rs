@@ -60,7 +60,8 @@ impl Rig {
         if !self.disks.before_sleep() {
             // The kernel may end a sleep for work of its own; only one that lasts found no waker.
             let (start, most) = (clock::now(), Duration::from_secs(20));
-            self.poller.wait(Some(most), &mut self.ready).unwrap();
+            let span = self.disks.deadline().map_or(most, |at| at.since(start));
+            self.poller.wait(Some(span), &mut self.ready).unwrap();
             assert!(clock::now().since(start) < most, "nothing woke the sleeper");
         }
         self.disks.after_sleep();
