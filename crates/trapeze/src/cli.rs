@@ -43,11 +43,14 @@ pub enum Command {
     Df(Target),
     /// Show members, servers, links and their counters
     Status(Target),
-    /// Measure, each figure beside its baseline in the same run
-    #[command(subcommand)]
-    Bench(Bench),
-    /// Run the cluster in the deterministic simulator, or replay a seed
-    Sim(Sim),
+    /// A plain directory through the FUSE device loop: the baseline of the measurements
+    #[command(hide = true)]
+    PassThrough {
+        /// The directory
+        source: PathBuf,
+        /// Where to mount it
+        path: PathBuf,
+    },
 }
 
 /// How to reach a cluster.

@@ -184,7 +184,7 @@ fn identity(machine: &Machine) -> Identity {
     });
     Identity {
         name: machine.name.clone(),
-        roles: roles.reduce(Roles::with).expect("a machine has a role"),
+        roles: roles.reduce(|a, b| a | b).expect("a machine has a role"),
         addresses: machine.listen.clone(),
         wish: Some(NodeId(machine.node)),
     }
