@@ -412,7 +412,9 @@ mod tests {
     proptest! {
         /// Whatever is allocated and freed in whatever order: no two frames overlap, all pages come back.
         #[test]
-        fn no_overlap_and_no_leak(steps in prop::collection::vec((1usize..300_000, any::<prop::sample::Index>(), any::<bool>()), 1..200)) {
+        fn no_overlap_and_no_leak(
+            steps in prop::collection::vec((1usize..300_000, any::<prop::sample::Index>(), any::<bool>()), 1..200),
+        ) {
             let frames = pool(700);
             let mut held: Vec<FrameMut> = Vec::new();
             for (bytes, which, free) in steps {
