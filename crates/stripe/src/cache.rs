@@ -14,6 +14,8 @@
 
 mod commit;
 mod store;
+#[cfg(test)]
+mod tests;
 
 use crate::limits::*;
 use crate::object::{GROUP_BLOCKS, group_of, zero_sum};

@@ -79,6 +79,7 @@ impl Cache {
             self.insert_chunk(slot, at..until, part, &sums[at - first..until - first])?;
             at = until;
         }
+        self.shrink();
         Ok(())
     }
 
