@@ -239,8 +239,7 @@ impl<O: Objects> Service<O> {
 
     async fn serve(self: &Rc<Self>, request: Request) {
         let mut message = Vec::new();
-        let data = arrived(&request);
-        let number = join(&request.body, request.trailer(), data, &mut message);
+        let number = join(&request.body, &request.data, request.bytes, &mut message);
         let operation =
             number.and_then(|_| Operation::decode(request.op, &mut Decoder::new(&message)));
         match (number, operation) {
@@ -265,22 +264,7 @@ impl<O: Objects> Service<O> {
                 None => return self.cx.reply(request, Answer::error(Errno::ENOMEM)),
             },
         };
-        let answer = Answer {
-            status: 0,
-            body: &parts.body,
-            data: frame.as_slice(),
-            trailer: &parts.trailer,
-        };
+        let answer = Answer { body: &parts.body, data: frame.as_slice(), ..Answer::DONE };
         self.cx.reply(request, answer);
     }
-}
-
-/// The data of a request, in order.
-fn arrived(request: &Request) -> impl Iterator<Item = &[u8]> {
-    let mut left = request.bytes;
-    request.data.iter().map(move |frame| {
-        let bytes = frame.len().min(left);
-        left -= bytes;
-        &frame[..bytes]
-    })
 }

@@ -27,7 +27,7 @@ impl<O: Objects> Service<O> {
         number: CallNumber,
         operation: Operation<'_>,
     ) {
-        let client = request.client;
+        let client = number.client(request.source, request.client);
         let registration = self.manager.borrow_mut().hear(client, self.cx.now());
         let call =
             CallName { site: operation.site(), slot: number.slot, sequence: number.sequence };
@@ -35,7 +35,7 @@ impl<O: Objects> Service<O> {
             Operation::KeepAlive {} => Ok(Outcome::Alive(Alive { registration }).encode()),
             Operation::Sync {} => self.sync().await.map(|()| Vec::new()),
             Operation::Space {} => self.space().await,
-            Operation::SetLock { .. } => return self.set_lock(request, &operation).await,
+            Operation::SetLock { .. } => return self.set_lock(request, client, &operation).await,
             Operation::CancelLock { file, owner, whole_file } => {
                 let target = LockTarget { file, whole_file };
                 self.manager.borrow_mut().locks.cancel(target, LockOwner { client, owner });
@@ -236,11 +236,10 @@ impl<O: Objects> Service<O> {
         Ok(Vec::new())
     }
 
-    async fn set_lock(self: &Rc<Self>, request: Request, operation: &Operation<'_>) {
+    async fn set_lock(self: &Rc<Self>, request: Request, client: u64, operation: &Operation<'_>) {
         let Operation::SetLock { file, owner, whole_file, lock, wait, reclaim } = *operation else {
             return;
         };
-        let client = request.client;
         if !reclaim && self.manager.borrow().in_grace() {
             return self.deferred.borrow_mut().push(request);
         }
