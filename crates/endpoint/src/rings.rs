@@ -318,6 +318,11 @@ impl Endpoint {
         self.send_ring.pop_front().map(SendMessage)
     }
 
+    /// The entry of a message that the adapter holds, for reading while others are read too.
+    pub fn taken(&self, message: &SendMessage) -> &Message {
+        &self.send_entries[message.0 as usize]
+    }
+
     /// Messages posted and not yet taken.
     pub fn posted(&self) -> usize {
         self.send_ring.len()

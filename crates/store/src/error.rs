@@ -1,5 +1,7 @@
 //! Why a store cannot do what it was asked.
 
+use wire::Errno;
+
 /// An error of the store. Its text is for people: what, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -71,5 +73,21 @@ pub enum StoreError {
 impl StoreError {
     pub(crate) fn storage(action: &'static str) -> impl Fn(redb::Error) -> StoreError {
         move |error| StoreError::Storage { action, reason: error.to_string() }
+    }
+}
+
+impl From<&StoreError> for Errno {
+    /// What a service answers its clients.
+    fn from(error: &StoreError) -> Errno {
+        match error {
+            StoreError::Full { .. } => Errno::EAGAIN,
+            _ => Errno::EIO,
+        }
+    }
+}
+
+impl From<StoreError> for Errno {
+    fn from(error: StoreError) -> Errno {
+        Errno::from(&error)
     }
 }

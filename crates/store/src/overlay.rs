@@ -28,10 +28,6 @@ impl Overlay {
         self.bytes
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
-    }
-
     pub fn entries(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         self.map.iter().map(|(key, value)| (&**key, value.as_deref()))
     }

@@ -211,7 +211,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(512))]
     #[test]
     fn what_was_synced_survives_whole_and_in_order(
         steps in proptest::collection::vec(steps(), 1..60)
