@@ -149,6 +149,7 @@ operations! {
     }
     CancelLock = 35 once { file: FileId, owner: u64, whole_file: bool }
     Claim = 36 once { claims: Vec<Claim>, first: bool, last: bool }
+    Leave = 38 once {}
     SetPlacement = 37 once {
         who: Who<'a>, file: FileId, columns: Vec<NodeId>, fragments: Vec<Fragment>,
     }
@@ -186,7 +187,7 @@ impl Operation<'_> {
             | SetLock { file, .. }
             | CancelLock { file, .. }
             | SetPlacement { file, .. } => file.site(),
-            Space {} | KeepAlive {} | Sync {} | Claim { .. } => 0,
+            Space {} | KeepAlive {} | Sync {} | Leave {} | Claim { .. } => 0,
         }
     }
 }

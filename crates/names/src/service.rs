@@ -43,6 +43,7 @@ struct Service<O> {
     full: Notify,
     /// There is something to remove, settle or expire.
     work: Notify,
+    work_seen: Cell<usize>,
     /// Files whose length or layout is being changed on the objects.
     busy: RefCell<BTreeSet<FileId>>,
     gate: Notify,
@@ -114,6 +115,7 @@ pub fn serve<O: Objects>(
         progress: Notify::new(cx),
         full: Notify::new(cx),
         work: Notify::new(cx),
+        work_seen: Cell::new(0),
         busy: RefCell::default(),
         gate: Notify::new(cx),
         waiting: RefCell::default(),

@@ -212,9 +212,12 @@ fn take(mut world: World, model: &mut Model, step: Step) -> World {
             let expected = match model.at(parent, &name) {
                 None => Err(Errno::ENOENT),
                 Some(file) if model.is_directory(file) => Err(Errno::EISDIR),
-                Some(_) => Ok(model.take(parent, &name)),
+                Some(_) => Ok(()),
             };
             assert_eq!(world.change(|t| t.unlink(&WHO, parent, &name)), expected);
+            if expected.is_ok() {
+                model.take(parent, &name);
+            }
         }
         Step::RemoveDirectory(directory, number) => {
             let (parent, name) = (model.directory(directory), name(number));
@@ -222,9 +225,12 @@ fn take(mut world: World, model: &mut Model, step: Step) -> World {
                 None => Err(Errno::ENOENT),
                 Some(file) if !model.is_directory(file) => Err(Errno::ENOTDIR),
                 Some(file) if !model.names(file).is_empty() => Err(Errno::ENOTEMPTY),
-                Some(_) => Ok(model.take(parent, &name)),
+                Some(_) => Ok(()),
             };
             assert_eq!(world.change(|t| t.remove_directory(&WHO, parent, &name)), expected);
+            if expected.is_ok() {
+                model.take(parent, &name);
+            }
         }
         Step::Rename(from, from_name, to, to_name, flags) => {
             let (parent, new_parent) = (model.directory(from), model.directory(to));

@@ -109,16 +109,17 @@ impl Cluster {
     fn turn(&mut self) {
         self.net.turn();
         while let Some(request) = self.net.nodes[0].take_meta() {
-            let result = match request.op {
-                MetaOp::Append { .. } if self.append_fails => Err("no room".to_string()),
-                MetaOp::Append { log, bytes } => Ok(self.logs.append(log, &bytes)),
+            let mut result = Ok(());
+            match request.op {
+                MetaOp::Append { .. } if self.append_fails => result = Err("no room".to_string()),
+                MetaOp::Append { log, bytes } => self.logs.append(log, &bytes),
                 MetaOp::Sync { log } => {
                     self.syncs += 1;
-                    Ok(self.logs.sync(log))
+                    self.logs.sync(log);
                 }
-                MetaOp::Checkpoint(work) => work.run(),
-                MetaOp::DropLog { log } => Ok(self.logs.remove(log)),
-            };
+                MetaOp::Checkpoint(work) => result = work.run(),
+                MetaOp::DropLog { log } => self.logs.remove(log),
+            }
             self.net.nodes[0].meta_done(MetaDone { ticket: request.ticket, result });
         }
     }

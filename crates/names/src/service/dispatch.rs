@@ -42,6 +42,7 @@ impl<O: Objects> Service<O> {
                 self.end_lock_waits();
                 Ok(Vec::new())
             }
+            Operation::Leave {} => self.expire(client).await.map(|()| Vec::new()),
             Operation::Claim { .. } => self.claim(client, &operation).await,
             Operation::SetPlacement { file, .. } => {
                 self.alone(file, self.set_placement(client, call, &operation)).await
@@ -225,13 +226,14 @@ impl<O: Objects> Service<O> {
             let (_, append) = manager.change(origin, |t| t.claim_all(claims))?;
             self.post(append)
         };
-        let ended = match last {
-            true => self.manager.borrow_mut().end_claims(origin)?,
-            false => None,
-        };
-        let ended = self.post(ended);
         claimed.await?;
-        ended.await?;
+        let mut done = !last;
+        while !done {
+            self.admit().await?;
+            let (all, append) = self.manager.borrow_mut().end_claims(origin)?;
+            done = all;
+            self.post(append).await?;
+        }
         self.work.notify_all();
         Ok(Vec::new())
     }
@@ -275,10 +277,11 @@ impl<O: Objects> Service<O> {
         }
     }
 
-    /// There may be something to remove or to settle.
+    /// Wakes who removes and settles when there is more of it than before.
     fn wake_upkeep(&self) {
         let manager = self.manager.borrow();
-        if !manager.removing().is_empty() || !manager.opens().settling(1).is_empty() {
+        let work = manager.removing().len() + manager.opens().settling().len();
+        if work > self.work_seen.replace(work) {
             self.work.notify_all();
         }
     }

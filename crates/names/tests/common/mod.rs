@@ -167,7 +167,7 @@ impl World {
     pub fn end_grace(&mut self) {
         let origin = Origin { client: CLIENT, now: self.now };
         self.manager.begin_claims(CLIENT);
-        let append = self.manager.end_claims(origin).unwrap();
+        let (_, append) = self.manager.end_claims(origin).unwrap();
         self.keep(append);
         self.change_of(0, |t| t.sweep_orphans()).unwrap();
     }
