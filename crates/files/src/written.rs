@@ -167,6 +167,11 @@ impl<V: Clone> Written<V> {
         self.flights.is_empty()
     }
 
+    /// Where the last piece ends; 0 when there is none.
+    pub fn end(&self) -> u64 {
+        self.pieces.last_key_value().map_or(0, |(start, piece)| start + piece.bytes)
+    }
+
     /// When the oldest piece was written.
     pub fn oldest(&self) -> Option<Time> {
         self.pieces.values().map(|piece| piece.since).min()
@@ -217,6 +222,14 @@ impl<V: Clone> Written<V> {
         self.run = self.run.start.min(size)..self.run.end.min(size);
     }
 
+    /// Another client cut the file to `size`: what its servers had beyond is gone, and is not to be sent again.
+    pub fn truncate_sent(&mut self, size: u64) {
+        self.split_at(size);
+        let beyond = self.pieces.range(size..).filter(|(_, piece)| piece.verifiers().is_some());
+        let starts: Vec<u64> = beyond.map(|(start, _)| *start).collect();
+        starts.into_iter().for_each(|start| drop(self.remove(start)));
+    }
+
     /// While paused nothing new is sent (a truncation is under way).
     pub fn set_paused(&mut self, paused: bool) {
         self.paused = paused;
@@ -226,6 +239,14 @@ impl<V: Clone> Written<V> {
     pub fn want_sent(&mut self) -> Mark {
         self.send_goal = self.mark();
         self.mark()
+    }
+
+    /// As [`want_kept`](Written::want_kept), unless that is under way for an earlier mark: a writer that never stops
+    /// would move the goal for ever.
+    pub fn want_progress(&mut self) {
+        if self.keep_goal == Mark(0) {
+            self.want_kept();
+        }
     }
 
     /// All that was written until now shall be sent and committed.
