@@ -40,6 +40,12 @@ pub trait Device {
         false
     }
 
+    /// Stops bringing work; true when no more will come. The host is driven meanwhile.
+    fn quiesce(&mut self, node: &mut Node) -> io::Result<bool> {
+        let _ = node;
+        Ok(true)
+    }
+
     /// Drains; true when nothing is under way any more.
     fn stop(&mut self, node: &mut Node) -> io::Result<bool> {
         let _ = node;
@@ -180,6 +186,25 @@ impl Host {
         }
     }
 
+    /// Has the devices bring no more work, and runs until what they brought is done, for a bounded time; whether it is.
+    pub fn quiesce(&mut self) -> io::Result<bool> {
+        let late = clock::now() + DRAIN_SPAN;
+        loop {
+            let mut quiet = true;
+            for device in &mut self.devices {
+                quiet &= device.quiesce(&mut self.node)?;
+            }
+            if quiet || clock::now() >= late {
+                return Ok(quiet);
+            }
+            let now = clock::now();
+            for device in &mut self.devices {
+                device.poll(&mut self.node, now)?;
+            }
+            self.node.step(now);
+        }
+    }
+
     /// Lets the devices finish what is under way, for a bounded time; whether all of it is finished.
     pub fn stop(&mut self) -> io::Result<bool> {
         let late = clock::now() + DRAIN_SPAN;
@@ -191,6 +216,8 @@ impl Host {
             if drained || clock::now() >= late {
                 return Ok(drained);
             }
+            // What is under way at a front ends only when the node's tasks run.
+            self.node.step(clock::now());
             self.poller.wait(Some(Duration::from_millis(1)), &mut self.ready)?;
         }
     }

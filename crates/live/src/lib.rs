@@ -11,4 +11,5 @@ pub mod limits;
 pub mod link;
 pub mod memory;
 pub mod meta;
+pub mod signals;
 pub mod wait;

@@ -5,6 +5,7 @@ use crate::local::{LocalCluster, LocalError, Shape};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 /// A directory that is removed at the end, unless it is to be kept.
 #[derive(Debug)]
@@ -65,13 +66,47 @@ impl Processes {
 
     /// Starts machine `number`, 0 is the manager.
     pub fn start_server(&mut self, number: usize) -> io::Result<()> {
-        let machine = &self.cluster.machines[number];
-        let config = self.cluster.config_of(machine).display().to_string();
+        let name = &self.cluster.machines[number].name;
+        let (arguments, log) = (self.serve_arguments(number), self.cluster.log_of(name));
+        self.servers[number] = Some(Process::start(name, &arguments, &log)?);
+        Ok(())
+    }
+
+    /// I/O servers.
+    pub fn servers(&self) -> usize {
+        self.servers.len() - 1
+    }
+
+    /// Takes a running machine out, for who is to end it.
+    pub fn take_server(&mut self, number: usize) -> io::Result<Process> {
+        let missing = || io::Error::other(format!("machine {number} does not run"));
+        self.servers[number].take().ok_or_else(missing)
+    }
+
+    /// Puts a machine back that runs again.
+    pub fn put_server(&mut self, number: usize, process: Process) {
+        self.servers[number] = Some(process);
+    }
+
+    /// A thread that starts machine `number` again when `ended` has ended.
+    pub fn restarter(
+        &self,
+        number: usize,
+        ended: JoinHandle<io::Result<()>>,
+    ) -> JoinHandle<io::Result<Process>> {
+        let name = self.cluster.machines[number].name.clone();
+        let (arguments, log) = (self.serve_arguments(number), self.cluster.log_of(&name));
+        std::thread::spawn(move || {
+            ended.join().expect("no panic")?;
+            Process::start(&name, &arguments, &log)
+        })
+    }
+
+    fn serve_arguments(&self, number: usize) -> Vec<String> {
+        let config = self.cluster.config_of(&self.cluster.machines[number]).display().to_string();
         let mut arguments = vec!["serve".to_string(), "--config".to_string(), config];
         arguments.extend(self.cpu_flag());
-        let log = self.cluster.log_of(&machine.name);
-        self.servers[number] = Some(Process::start(&machine.name, &arguments, &log)?);
-        Ok(())
+        arguments
     }
 
     fn cpu_flag(&self) -> Vec<String> {

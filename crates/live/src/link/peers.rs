@@ -286,7 +286,8 @@ impl Links {
 
     /// Answers a caller, or says why not.
     fn decide(&mut self, theirs: &Hello) -> Result<Hello, Refusal> {
-        if theirs.cluster != self.config.cluster {
+        // A caller that only knows an address belongs to no cluster yet; the key shows that it may.
+        if theirs.cluster != self.config.cluster && theirs.cluster != 0 {
             return Err(Refusal::Cluster);
         }
         if theirs.assigned != NodeId(0) && theirs.assigned != self.config.node {
@@ -359,6 +360,9 @@ impl Links {
         };
         if called && wanted != NodeId(0) && theirs.node != wanted {
             return Err(GreetingError::Refused(Refusal::Address));
+        }
+        if called && self.config.cluster == 0 {
+            self.config.cluster = theirs.cluster;
         }
         if called && theirs.cluster != self.config.cluster {
             return Err(GreetingError::Refused(Refusal::Cluster));
