@@ -8,8 +8,10 @@ use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, names_store, 
 use files::conformance::{Asks, Client};
 use node::rings::*;
 use node::{Node, NodeConfig};
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use store::{MemoryBackend, MemoryLogs, Store};
@@ -45,7 +47,6 @@ pub struct World {
     io: Vec<u16>,
     pub now: Time,
     pub packets: u64,
-    pub trace: bool,
     config: Config,
 }
 
@@ -58,7 +59,7 @@ impl World {
     pub fn with(io: u16, clients: u16, config: Config) -> World {
         let io: Vec<u16> = (10..10 + io).collect();
         let (machines, now) = (BTreeMap::new(), Time(1_000_000));
-        let mut world = World { machines, io: io.clone(), now, packets: 0, trace: false, config };
+        let mut world = World { machines, io: io.clone(), now, packets: 0, config };
         let all = [MANAGER].into_iter().chain(io).chain(100..100 + clients);
         all.for_each(|id| world.start(id));
         world
@@ -140,10 +141,6 @@ impl World {
         }
         self.packets += flying.len() as u64;
         for packet in flying {
-            if self.trace {
-                let view = ControlView::new(&packet.control).unwrap();
-                println!("{:?} {:?}", self.now, view.header());
-            }
             let to = ControlView::new(&packet.control).expect("sealed").header().destination;
             let machine = self.machines.get(&to.0).and_then(|machine| machine.node.as_ref());
             machine.into_iter().for_each(|node| put_packet(node, &packet));
@@ -156,6 +153,21 @@ impl World {
         while self.now < end {
             self.turn();
         }
+    }
+
+    /// Runs `task` on a node, to its end.
+    pub fn block_on_node(&mut self, id: u16, task: impl Future<Output = ()> + 'static) {
+        let done = Rc::new(Cell::new(false));
+        let end = done.clone();
+        let node = self.machines[&id].node.as_ref().expect("it runs");
+        node.cx().spawn("test", async move {
+            task.await;
+            end.set(true);
+        });
+        self.block_on(std::future::poll_fn(|_| match done.get() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }));
     }
 
     /// Runs `body` to its end, for at most ten simulated minutes.
