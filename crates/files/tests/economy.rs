@@ -7,7 +7,7 @@ use files::Config;
 use files::conformance::client::{READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
 use std::cell::Cell;
 use std::time::Duration;
-use wire::FileId;
+use wire::{Errno, FileId};
 
 const MIB: usize = 1 << 20;
 
@@ -138,4 +138,29 @@ fn a_hole_in_the_pool_is_waited_out() {
     });
     assert!(read == Ok(content));
     assert!(world.files(0).report().waits_for_frames > 0);
+}
+
+#[test]
+fn a_full_disk_is_told_once_to_every_handle() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let old = pattern(2, 0, 200_000);
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &old)).expect("put");
+    world.run(Duration::from_secs(2));
+    let one = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    let two = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    world.fill_disks(true);
+    world.block_on(client.write(one, 0, &[1; 100_000])).expect("taken over");
+    assert_eq!(world.block_on(client.fsync(one)), Err(Errno::ENOSPC));
+    assert_eq!(world.block_on(client.fsync(one)), Ok(()), "once");
+    assert_eq!(world.block_on(client.flush(two)), Err(Errno::ENOSPC), "to the other too");
+    let late = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    assert_eq!(world.block_on(client.fsync(late)), Ok(()), "not to who came after");
+    world.fill_disks(false);
+    world.block_on(client.write(one, 0, &[2; 100_000])).expect("write");
+    assert_eq!(world.block_on(client.fsync(one)), Ok(()));
+    let mut expected = old;
+    expected[..100_000].fill(2);
+    assert!(world.block_on(client.read(one, 0, MIB)).expect("read") == expected);
+    assert_eq!(world.files(0).report().held_bytes, 0);
 }

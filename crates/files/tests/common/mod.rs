@@ -37,6 +37,8 @@ struct Machine {
     services: Services,
     life: u64,
     disk: Disk,
+    /// Its disk takes no more.
+    full: bool,
     backend: Option<MemoryBackend>,
     logs: MemoryLogs,
     asks: Option<Asks>,
@@ -101,6 +103,13 @@ impl World {
         machine.node = None;
     }
 
+    /// From now on the disks of all I/O servers are full, or not.
+    pub fn fill_disks(&mut self, full: bool) {
+        for id in &self.io {
+            self.machines.get_mut(id).expect("a machine").full = full;
+        }
+    }
+
     pub fn restart(&mut self, id: u16) {
         self.kill(id);
         self.start(id);
@@ -130,7 +139,7 @@ impl World {
                 serve_front(node, asks);
             }
             node.step(self.now);
-            serve_disk(node, &mut machine.disk);
+            serve_disk(node, &mut machine.disk, machine.full);
             serve_meta(node, &mut machine.logs);
             flying.extend(std::iter::from_fn(|| take_packet(node)));
             if let Some(asks) = &machine.asks {
@@ -206,10 +215,13 @@ fn serve_front(node: &Node, asks: &Asks) {
     }
 }
 
-fn serve_disk(node: &Node, disk: &mut Disk) {
+fn serve_disk(node: &Node, disk: &mut Disk, full: bool) {
     let requests: VecDeque<_> = std::iter::from_fn(|| node.take_disk()).collect();
     for DiskRequest { ticket, op, .. } in requests {
-        let result = do_disk(disk, op);
+        let result = match &op {
+            DiskOp::Write { .. } if full => Err(DiskError::NoSpace),
+            _ => do_disk(disk, op),
+        };
         node.disk_done(DiskDone { ticket, result });
     }
 }
