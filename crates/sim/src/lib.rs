@@ -13,11 +13,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod disk;
 pub mod faults;
 pub mod fingerprint;
 pub mod limits;
 pub mod network;
 pub mod queue;
 pub mod random;
+pub mod storage;
 pub mod tokens;
 pub mod trace;
+pub mod volume;
