@@ -100,6 +100,19 @@ impl IncomingTable {
         wanted
     }
 
+    /// Adapter: the transfer that claimed `token` broke off. The frames wait again, unless the host has cancelled.
+    pub fn unclaim(&mut self, token: Token, frames: &mut Vec<FrameMut>) {
+        let entry = self.find(token).expect("unclaim names a claimed token");
+        match std::mem::take(&mut entry.state) {
+            State::Filling { wanted: true } => {
+                entry.state = State::Armed;
+                std::mem::swap(&mut entry.frames, frames);
+            }
+            State::Filling { wanted: false } => self.free.push(token.index),
+            _ => panic!("unclaim follows claim"),
+        }
+    }
+
     /// Host: no payload may use the token from now on. Frames that come back are moved into the empty list `into`.
     pub fn cancel(&mut self, token: Token, into: &mut Vec<FrameMut>) -> Cancelled {
         let Some(entry) = self.find(token) else { return Cancelled::Stale };
@@ -186,6 +199,16 @@ mod tests {
         assert!(!table.finish(token), "the host does not want it any more");
         drop(claimed);
         assert_eq!(frames.free_pages(), 8);
+    }
+
+    #[test]
+    fn a_broken_transfer_leaves_the_token_good() {
+        let (_frames, mut table, token) = table_with_token();
+        let mut claimed = Vec::new();
+        assert!(table.claim(token, 1, &mut claimed));
+        table.unclaim(token, &mut claimed);
+        assert!(claimed.is_empty());
+        assert!(table.claim(token, 1, &mut claimed));
     }
 
     #[test]

@@ -21,4 +21,6 @@ pub use frames::{Frame, FrameMut, Frames};
 pub use incoming::{Cancelled, IncomingTable};
 pub use memory::{HeapRegion, Region};
 pub use pulse::Pulse;
-pub use rings::{Counters, Endpoint, Message, Place, ReceiveMessage, SendMessage};
+pub use rings::{
+    Counters, Endpoint, Message, Place, ReceiveMessage, SendMessage, payload_checksum,
+};

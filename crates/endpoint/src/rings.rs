@@ -55,18 +55,6 @@ impl Message {
         }
     }
 
-    /// The checksum that the header of this outgoing message must carry.
-    pub fn outgoing_checksum(&self, trailer_bytes: usize) -> u32 {
-        if trailer_bytes > 0 {
-            return crc32c(&self.trailer[..trailer_bytes]);
-        }
-        match &self.payload[..] {
-            [] => 0,
-            [only] => crc32c(only),
-            parts => fold_checksum(parts.iter().map(|p| &p[..])),
-        }
-    }
-
     fn incoming_checksum(&self, header: &Header) -> u32 {
         if header.trailer_words > 0 {
             return crc32c(&self.trailer[..header.trailer_bytes()]);
@@ -88,6 +76,17 @@ impl Message {
         self.claimed = Token::NONE;
         self.completion = None;
         self.failed = false;
+    }
+}
+
+/// The checksum that the header of a message with this payload must carry: that of the trailer, which itself holds the
+/// checksums of the data's blocks, or without a trailer that of the data.
+pub fn payload_checksum(payload: &[Frame], trailer: &[u8]) -> u32 {
+    match payload {
+        _ if !trailer.is_empty() => crc32c(trailer),
+        [] => 0,
+        [only] => crc32c(only),
+        parts => fold_checksum(parts.iter().map(|part| &part[..])),
     }
 }
 
@@ -378,10 +377,49 @@ impl Endpoint {
         self.receive_ring.push_back(message.0);
     }
 
-    /// The link broke in the middle of the payload: nothing arrives, the token is spent.
+    /// The link broke in the middle of the payload: nothing arrives, the token is good again.
     pub fn abandon(&mut self, message: ReceiveMessage) {
-        self.finish_claim(&message);
+        let entry = &mut self.receive_entries[message.0 as usize];
+        let claimed = std::mem::take(&mut entry.claimed);
+        if claimed.is_some() {
+            self.incoming.unclaim(claimed, &mut entry.landed);
+        }
         self.release_rcvmsg(message);
+    }
+
+    /// Plays the adapter for a message to this very endpoint. It is lost, as a link may lose it, when no entry is free.
+    pub fn loop_back(&mut self, message: SendMessage) {
+        let sent = &self.send_entries[message.0 as usize];
+        let (control, header) =
+            (sent.control, wire::ControlView::checked_before(&sent.control).header());
+        let arrived = match self.place(&control, &header) {
+            Place::Wait => return self.transmitted(message),
+            Place::Skip(arrived) => arrived,
+            Place::Fill(arrived) => {
+                self.copy_across(&message, &arrived, header.trailer_bytes());
+                arrived
+            }
+        };
+        self.deliver(arrived, &header);
+        self.transmitted(message);
+    }
+
+    fn copy_across(&mut self, from: &SendMessage, to: &ReceiveMessage, trailer_bytes: usize) {
+        let sent = &self.send_entries[from.0 as usize];
+        let arrived = &mut self.receive_entries[to.0 as usize];
+        arrived.trailer[..trailer_bytes].copy_from_slice(&sent.trailer[..trailer_bytes]);
+        let mut targets = arrived.landed.iter_mut().map(|frame| &mut frame[..]);
+        let mut room: &mut [u8] = &mut [];
+        for mut data in sent.payload.iter().map(|frame| &frame[..]) {
+            while !data.is_empty() {
+                while room.is_empty() {
+                    room = targets.next().expect("the frames hold the payload");
+                }
+                let n = data.len().min(room.len());
+                room[..n].copy_from_slice(&data[..n]);
+                (data, room) = (&data[n..], &mut std::mem::take(&mut room)[n..]);
+            }
+        }
     }
 
     fn finish_claim(&mut self, message: &ReceiveMessage) -> bool {
@@ -478,7 +516,8 @@ mod tests {
             let frame = endpoint.frames().copy_of(part).unwrap();
             endpoint.attach_sendmsg(&message, frame, None);
         }
-        assert_eq!(endpoint.outgoing(&message).outgoing_checksum(0), crc32c(b"onetwothree"));
+        let payload = &endpoint.outgoing(&message).payload;
+        assert_eq!(payload_checksum(payload, &[]), crc32c(b"onetwothree"));
         endpoint.set_payload_len(&message, 5);
         let parts: Vec<_> = endpoint.detach_sendmsg(&message).map(|f| f.to_vec()).collect();
         assert_eq!(parts, [b"one".to_vec(), b"tw".to_vec()]);
@@ -529,6 +568,25 @@ mod tests {
         let entry = endpoint.arrived(&message);
         assert!(entry.damaged);
         assert_eq!((entry.payload_bytes, entry.landed.len()), (0, 1));
+    }
+
+    #[test]
+    fn a_message_to_oneself_arrives_with_its_payload_across_frame_borders() {
+        let mut endpoint = endpoint(8, 2);
+        let mut whole = endpoint.frames().alloc_exact(9).unwrap();
+        let tail = whole.split_off(4);
+        let token = endpoint.get_replytoken(&mut vec![whole, tail]).unwrap();
+        let message = endpoint.get_sendmsg().unwrap();
+        for part in [b"abcdef".as_slice(), b"ghi"] {
+            let frame = endpoint.frames().copy_of(part).unwrap();
+            endpoint.attach_sendmsg(&message, frame, None);
+        }
+        endpoint.outgoing(&message).control = sealed(Kind::Reply, b"abcdefghi", token).0;
+        endpoint.loop_back(message);
+        let arrived = endpoint.get_rcvmsg().unwrap();
+        let parts: Vec<_> = endpoint.arrived(&arrived).landed.iter().map(|f| f.to_vec()).collect();
+        assert_eq!(parts, [b"abcd".to_vec(), b"efghi".to_vec()]);
+        assert_eq!(endpoint.get_payload_len(&arrived), 9);
     }
 
     #[test]

@@ -1,1 +1,85 @@
+//! NetRPC: calls over an endpoint (HotI'99 section 2.1, USENIX'98 section 3), as a plain state machine.
+//!
+//! It is not async and knows no clock: `now` is an argument, and whoever drives it decides when. [`Rpc`]'s methods are
+//! of four kinds, to be used in this order:
+//!
+//! - *input*: [`Rpc::handle_message`] for every message the endpoint received, [`Rpc::handle_timeout`] when
+//!   [`Rpc::poll_timeout`] has come, [`Rpc::link_up`] and [`Rpc::link_down`] when the link says so;
+//! - *commands*: [`Rpc::call`], [`Rpc::cancel`], [`Rpc::reply`], [`Rpc::forward`];
+//! - *output*: [`Rpc::poll_event`], until it says `None`; messages go to the endpoint's send ring;
+//! - getters.
+//!
+//! # Sessions and slots
+//!
+//! A client greets a server with its incarnation and gets a session: an epoch, a number of slots, a window in pages.
+//! Each call takes a slot and the slot's next sequence number. The server remembers, per slot, the last sequence and,
+//! of calls that must not be executed twice, the reply; so a request that comes again is answered again, not executed
+//! again, in bounded memory and over links that lose, repeat and reorder. A message in an epoch that the server does
+//! not know (it has restarted) is answered by a reset, and every call that was under way in it ends as
+//! [`CallError::PeerLost`]: whether it was executed is then unknown, and only the caller can decide.
+//!
+//! Invariants: a slot has one call at a time; a reply completes the call record whose index and generation it names,
+//! or nothing; a record's payload token is cancelled before its frames are given back.
 
+mod calls;
+pub mod limits;
+mod outbox;
+mod rpc;
+mod server;
+mod session;
+
+pub use calls::{CallId, Start};
+pub use rpc::{Config, Counters, Event, Rpc};
+pub use server::RequestKey;
+
+use wire::Errno;
+
+/// Why a call ended without an answer from the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The peer restarted or stayed unreachable: whether the call was executed is not known. Retry what may be
+    /// executed twice.
+    #[error("the peer was lost during the call; it may have been executed")]
+    PeerLost,
+    /// The deadline passed: as [`CallError::PeerLost`], but the peer may still be at it.
+    #[error("the call's deadline passed; it may have been executed")]
+    Deadline,
+    /// The peer runs no such service, or is not ready to: the call was not executed. Retry later or elsewhere.
+    #[error("the peer does not serve this call")]
+    Refused,
+    /// Too many calls are under way here or there: not executed. Retry later.
+    #[error("too many calls are under way")]
+    Overloaded,
+    /// The peer broke the protocol: retrying will not help.
+    #[error("the peer broke the protocol")]
+    Fatal,
+}
+
+impl CallError {
+    /// Whether the call was certainly not executed.
+    pub fn not_executed(self) -> bool {
+        matches!(self, CallError::Refused | CallError::Overloaded)
+    }
+}
+
+impl From<CallError> for Errno {
+    fn from(error: CallError) -> Errno {
+        match error {
+            CallError::PeerLost => Errno::EHOSTDOWN,
+            CallError::Deadline => Errno::ETIMEDOUT,
+            CallError::Refused => Errno::ENODEV,
+            CallError::Overloaded => Errno::EAGAIN,
+            CallError::Fatal => Errno::EPROTO,
+        }
+    }
+}
+
+/// Statuses of replies that NetRPC itself gives; services use those below.
+pub mod status {
+    /// The first status that a service may not use.
+    pub const RESERVED: u16 = 0xff00;
+    /// Nobody serves the channel.
+    pub const REFUSED: u16 = 0xff01;
+    /// No room for the request or its payload; it was not executed.
+    pub const OVERLOADED: u16 = 0xff02;
+}

@@ -310,6 +310,11 @@ impl<'a> ControlView<'a> {
         Ok(view)
     }
 
+    /// A view of a message that was checked where it arrived. Panics when its kind is none of ours.
+    pub fn checked_before(control: &'a Control) -> Self {
+        ControlView { control, kind: Kind::parse(control.0[1]).expect("the adapter checked it") }
+    }
+
     fn u16(&self, at: usize) -> u16 {
         u16::from_le_bytes([self.control.0[at], self.control.0[at + 1]])
     }

@@ -1,0 +1,28 @@
+//! Limits of NetRPC, with the arithmetic that chose them.
+
+use std::time::Duration;
+
+/// Calls one node may have open: 64 block reads to each of 16 servers.
+pub const CALLS: usize = 1024;
+/// Calls that may wait for a slot or a session before more are refused: as many again.
+pub const SLOTS_MAX: u16 = 512;
+/// Slots a server grants to one session unless asked otherwise: 64 block reads in flight and a reserve for control.
+pub const SLOTS: u16 = 128;
+/// Slots of a session that data calls leave free: lease renewals and closes are never behind bulk.
+pub const SLOTS_CONTROL: u16 = 4;
+/// Pages of request payload one session may have on the way, at most: 8 MiB keeps a 10 Gb/s link with 5 ms busy.
+pub const WINDOW_PAGES_MAX: u16 = 2048;
+/// Pages of request payload one session may always have on the way: one largest payload.
+pub const WINDOW_PAGES_MIN: u16 = 256;
+/// Pages of request payload that all sessions of a server share: 64 MiB.
+pub const BUDGET_PAGES: usize = 16 * 1024;
+/// How long a request may stay unanswered before it is sent again; doubles up to [`RETRY_MAX`].
+pub const RETRY: Duration = Duration::from_millis(250);
+/// Longest time between two sendings of a request.
+pub const RETRY_MAX: Duration = Duration::from_secs(2);
+/// First pause after a server refused a request for lack of memory.
+pub const OVERLOAD_PAUSE: Duration = Duration::from_millis(1);
+/// How long a peer may be unreachable before its pending calls are given up.
+pub const PEER_LOST: Duration = Duration::from_secs(10);
+/// Sessions a server keeps; the one that was silent longest makes room.
+pub const SESSIONS: usize = 1024;

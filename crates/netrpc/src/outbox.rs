@@ -1,0 +1,123 @@
+//! The way to the send ring, and what waits when it is full.
+
+use endpoint::{Endpoint, Frame, SendMessage, payload_checksum};
+use std::collections::VecDeque;
+use wire::limits::TRAILER_WORD_BYTES;
+use wire::{CallHeader, Control, Header, NodeId};
+
+/// A message that found the send ring full.
+#[derive(Debug)]
+struct Held {
+    control: Control,
+    to: NodeId,
+    data: Vec<Frame>,
+    trailer: Vec<u8>,
+}
+
+/// Replies and answers to greetings that wait for the send ring: at most one for each slot of each session. Requests
+/// wait in their call records instead.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    id: NodeId,
+    held: VecDeque<Held>,
+}
+
+/// The parts of one message.
+pub(crate) struct Letter<'a> {
+    pub header: Header,
+    pub call: CallHeader,
+    pub body: &'a [u8],
+    pub data: &'a [Frame],
+    pub trailer: &'a [u8],
+}
+
+impl Letter<'_> {
+    /// A message of NetRPC's own, without payload.
+    pub fn bare(header: Header) -> Letter<'static> {
+        Letter { header, call: CallHeader::default(), body: &[], data: &[], trailer: &[] }
+    }
+
+    /// The sealed control message.
+    pub fn control(&self) -> Control {
+        let mut header = self.header;
+        header.trailer_words = (self.trailer.len() / TRAILER_WORD_BYTES) as u8;
+        header.payload_bytes = self.data.iter().map(|frame| frame.len() as u32).sum();
+        header.payload_checksum = payload_checksum(self.data, self.trailer);
+        let mut control = Control::new(&header, &self.call);
+        control.body_mut()[..self.body.len()].copy_from_slice(self.body);
+        control.seal();
+        control
+    }
+}
+
+impl Outbox {
+    pub fn new(id: NodeId) -> Outbox {
+        Outbox { id, held: VecDeque::new() }
+    }
+
+    /// Posts the message, or keeps it until the ring has room. Returns its control part.
+    pub fn post(&mut self, endpoint: &mut Endpoint, letter: &Letter<'_>) -> Control {
+        let control = letter.control();
+        self.post_sealed(
+            endpoint,
+            &control,
+            letter.header.destination,
+            letter.data,
+            letter.trailer,
+        );
+        control
+    }
+
+    /// As [`post`](Outbox::post), for a message that is sealed already.
+    pub fn post_sealed(
+        &mut self,
+        endpoint: &mut Endpoint,
+        control: &Control,
+        to: NodeId,
+        data: &[Frame],
+        trailer: &[u8],
+    ) {
+        match endpoint.get_sendmsg() {
+            Some(message) => send(self.id, endpoint, message, control, to, data, trailer),
+            None => self.held.push_back(Held {
+                control: *control,
+                to,
+                data: data.to_vec(),
+                trailer: trailer.to_vec(),
+            }),
+        }
+    }
+
+    /// Posts what waits, as far as the ring has room.
+    pub fn flush(&mut self, endpoint: &mut Endpoint) {
+        while !self.held.is_empty() {
+            let Some(message) = endpoint.get_sendmsg() else { return };
+            let held = self.held.pop_front().expect("not empty");
+            send(self.id, endpoint, message, &held.control, held.to, &held.data, &held.trailer);
+        }
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.held.len()
+    }
+}
+
+fn send(
+    id: NodeId,
+    endpoint: &mut Endpoint,
+    message: SendMessage,
+    control: &Control,
+    to: NodeId,
+    data: &[Frame],
+    trailer: &[u8],
+) {
+    let entry = endpoint.outgoing(&message);
+    entry.control = *control;
+    entry.payload.extend_from_slice(data);
+    entry.trailer[..trailer.len()].copy_from_slice(trailer);
+    if to == id {
+        endpoint.loop_back(message);
+    } else {
+        endpoint.release_sendmsg(message);
+    }
+}

@@ -1,0 +1,182 @@
+//! The server's half of sessions: what each slot last did, so that nothing is executed twice that must not be.
+
+use crate::limits::{SESSIONS, WINDOW_PAGES_MAX, WINDOW_PAGES_MIN};
+use endpoint::Frame;
+use std::collections::BTreeMap;
+use wire::{Channel, Control, NodeId, SessionEpoch, Time, Token};
+
+/// Names a request under execution; its reply needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestKey {
+    /// Who sent the request: the caller, or who forwarded its call.
+    pub source: NodeId,
+    /// The incarnation of `source`: with slot and sequence it names the call for ever.
+    pub client: u64,
+    /// Slot of the session.
+    pub slot: u16,
+    /// Call number of the slot.
+    pub sequence: u32,
+    /// The service.
+    pub channel: Channel,
+    /// The operation.
+    pub op: u16,
+    /// Not to be executed twice.
+    pub once: bool,
+    /// When the caller stops waiting.
+    pub deadline: Time,
+    /// Who gets the reply.
+    pub origin: NodeId,
+    pub(crate) epoch: SessionEpoch,
+    pub(crate) origin_epoch: SessionEpoch,
+    pub(crate) call: u32,
+    pub(crate) token: Token,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Idle,
+    Executing,
+    /// Answered; may be executed again.
+    Done,
+    /// Answered; the reply is kept.
+    Kept,
+}
+
+/// A slot, with the reply of its last once-call.
+#[derive(Debug, Default)]
+struct Slot {
+    sequence: u32,
+    state: State,
+    control: Control,
+    data: Vec<Frame>,
+    trailer: Vec<u8>,
+}
+
+/// What to do with a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    Execute,
+    /// It was executed, and the reply is here.
+    Answered,
+    /// It is being executed, or a later call of the slot was: nothing.
+    Ignore,
+}
+
+#[derive(Debug)]
+pub(crate) struct ServerSession {
+    pub epoch: SessionEpoch,
+    pub client: u64,
+    heard: Time,
+    slots: Vec<Slot>,
+}
+
+impl ServerSession {
+    /// Decides about the request `sequence` of `slot`. `None`: no such slot.
+    pub fn admit(&mut self, slot: u16, sequence: u32, now: Time) -> Option<Admission> {
+        self.heard = now;
+        let slot = self.slots.get_mut(slot as usize)?;
+        let ahead = sequence.wrapping_sub(slot.sequence) as i32;
+        Some(match (ahead, slot.state) {
+            (1.., _) => {
+                (slot.sequence, slot.state) = (sequence, State::Executing);
+                slot.data.clear();
+                Admission::Execute
+            }
+            (0, State::Kept) => Admission::Answered,
+            (0, State::Done) => {
+                slot.state = State::Executing;
+                Admission::Execute
+            }
+            _ => Admission::Ignore,
+        })
+    }
+
+    /// Whether the slot still waits for the answer to this request.
+    pub fn awaits(&self, key: &RequestKey) -> bool {
+        let slot = &self.slots[key.slot as usize];
+        self.epoch == key.epoch && slot.sequence == key.sequence && slot.state == State::Executing
+    }
+
+    /// The request is answered. Of a once-call the answer is kept until the slot's next call.
+    pub fn answered(
+        &mut self,
+        key: &RequestKey,
+        control: &Control,
+        data: &[Frame],
+        trailer: &[u8],
+    ) {
+        let slot = &mut self.slots[key.slot as usize];
+        slot.state = if key.once { State::Kept } else { State::Done };
+        if key.once {
+            slot.control = *control;
+            slot.data.extend_from_slice(data);
+            slot.trailer.clear();
+            slot.trailer.extend_from_slice(trailer);
+        }
+    }
+
+    /// The kept answer of a slot.
+    pub fn kept(&self, slot: u16) -> (&Control, &[Frame], &[u8]) {
+        let slot = &self.slots[slot as usize];
+        (&slot.control, &slot.data, &slot.trailer)
+    }
+}
+
+/// All sessions that clients have here.
+#[derive(Debug)]
+pub(crate) struct Server {
+    sessions: BTreeMap<NodeId, ServerSession>,
+    next_epoch: u32,
+    slots: u16,
+    budget_pages: usize,
+}
+
+impl Server {
+    pub fn new(first_epoch: u32, slots: u16, budget_pages: usize) -> Server {
+        Server { sessions: BTreeMap::new(), next_epoch: first_epoch, slots, budget_pages }
+    }
+
+    /// The session of this client in this epoch.
+    pub fn find(&mut self, client: NodeId, epoch: SessionEpoch) -> Option<&mut ServerSession> {
+        self.sessions.get_mut(&client).filter(|session| session.epoch == epoch)
+    }
+
+    /// A session for this life of the client: a new one, or the one it has when its greeting came twice. `None` for a
+    /// greeting from an earlier life.
+    pub fn greet(&mut self, from: NodeId, client: u64, now: Time) -> Option<SessionEpoch> {
+        if let Some(known) = self.sessions.get(&from) {
+            if known.client >= client {
+                return (known.client == client).then_some(known.epoch);
+            }
+        }
+        self.make_room();
+        self.next_epoch = self.next_epoch.wrapping_add(1).max(1);
+        let epoch = SessionEpoch(self.next_epoch);
+        let slots = (0..self.slots).map(|_| Slot::default()).collect();
+        self.sessions.insert(from, ServerSession { epoch, client, heard: now, slots });
+        Some(epoch)
+    }
+
+    fn make_room(&mut self) {
+        if self.sessions.len() >= SESSIONS {
+            let silent = self.sessions.iter().min_by_key(|(_, session)| session.heard);
+            let silent = *silent.expect("not empty").0;
+            self.sessions.remove(&silent);
+        }
+    }
+
+    pub fn slots(&self) -> u16 {
+        self.slots
+    }
+
+    /// Pages that each session may have on the way: its part of the budget.
+    pub fn window(&self) -> u16 {
+        let part = self.budget_pages / self.sessions.len().max(1);
+        part.clamp(WINDOW_PAGES_MIN.into(), WINDOW_PAGES_MAX.into()) as u16
+    }
+
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+}

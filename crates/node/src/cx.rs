@@ -1,0 +1,380 @@
+//! The handle through which services reach their node.
+
+use crate::call::{Answer, Call, Reply, Request, SpareTrailers};
+use crate::limits::{FRONT_WAITING, REQUESTS_WAITING};
+use crate::mailbox::Mailbox;
+use crate::node::NodeConfig;
+use crate::pieces::{Pieces, Spare};
+use crate::rings::*;
+use crate::scheduler::{Scheduler, TaskId, Timers};
+use crate::tickets::{Outcome, Tickets};
+use endpoint::{Endpoint, Frame, FrameMut, Frames};
+use netrpc::{CallError, Rpc, Start};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use wire::{Channel, Errno, NodeId, Time, Wall};
+
+pub(crate) type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// What services and node share. Only [`crate::Node`] holds the tasks, so that dropping it ends them.
+pub(crate) struct Core {
+    pub config: NodeConfig,
+    pub now: Cell<Time>,
+    pub wall_offset: Cell<i128>,
+    pub random: Cell<u64>,
+    pub frames: Frames,
+    pub endpoint: RefCell<Endpoint>,
+    pub rpc: RefCell<Rpc>,
+    pub scheduler: Scheduler,
+    pub spawned: RefCell<Vec<(TaskId, &'static str, Task)>>,
+    pub tickets: RefCell<Tickets>,
+    pub timers: RefCell<Timers>,
+    pub channels: RefCell<Vec<Mailbox<Request>>>,
+    pub front: RefCell<Mailbox<FileRequest>>,
+    pub front_done: RefCell<VecDeque<FileDone>>,
+    pub disk: RefCell<VecDeque<DiskRequest>>,
+    pub meta: RefCell<VecDeque<MetaRequest>>,
+    pub spare_frames: Spare<Frame>,
+    pub spare_frames_mut: Spare<FrameMut>,
+    pub spare_trailers: SpareTrailers,
+}
+
+/// The handle. It belongs to one node and one thread; cloning it is cheap.
+#[derive(Clone)]
+pub struct Cx(pub(crate) Rc<Core>);
+
+/// What [`Cx::pieces`] makes lists of.
+pub trait Piece: Sized {
+    #[doc(hidden)]
+    fn pieces(cx: &Cx) -> Pieces<Self>;
+}
+
+impl Piece for Frame {
+    fn pieces(cx: &Cx) -> Pieces<Frame> {
+        Pieces::new(&cx.0.spare_frames)
+    }
+}
+
+impl Piece for FrameMut {
+    fn pieces(cx: &Cx) -> Pieces<FrameMut> {
+        Pieces::new(&cx.0.spare_frames_mut)
+    }
+}
+
+impl Cx {
+    pub(crate) fn new(config: NodeConfig, frames: Frames) -> Cx {
+        let rpc = netrpc::Config {
+            slots: config.slots,
+            budget_pages: config.budget_pages,
+            ..netrpc::Config::new(config.id, config.incarnation, config.seed)
+        };
+        let endpoint = Endpoint::new(frames.clone(), config.seed);
+        let channels = (0..Channel::COUNT).map(|_| Mailbox::new(REQUESTS_WAITING)).collect();
+        Cx(Rc::new(Core {
+            config,
+            now: Cell::default(),
+            wall_offset: Cell::default(),
+            random: Cell::new(config.seed),
+            frames,
+            endpoint: RefCell::new(endpoint),
+            rpc: RefCell::new(Rpc::new(rpc)),
+            scheduler: Scheduler::new(),
+            spawned: RefCell::default(),
+            tickets: RefCell::default(),
+            timers: RefCell::default(),
+            channels: RefCell::new(channels),
+            front: RefCell::new(Mailbox::new(FRONT_WAITING)),
+            front_done: RefCell::default(),
+            disk: RefCell::default(),
+            meta: RefCell::default(),
+            spare_frames: Spare::default(),
+            spare_frames_mut: Spare::default(),
+            spare_trailers: SpareTrailers::default(),
+        }))
+    }
+
+    /// The time of the present step.
+    pub fn now(&self) -> Time {
+        self.0.now.get()
+    }
+
+    /// The wall clock, as the world set it.
+    pub fn wall(&self) -> Wall {
+        let nanos = i128::from(self.now().0) + self.0.wall_offset.get();
+        let second = 1_000_000_000;
+        Wall { seconds: nanos.div_euclid(second) as i64, nanos: nanos.rem_euclid(second) as u32 }
+    }
+
+    /// This node.
+    pub fn id(&self) -> NodeId {
+        self.0.config.id
+    }
+
+    /// This life of the node: greater than in every earlier one.
+    pub fn incarnation(&self) -> u64 {
+        self.0.config.incarnation
+    }
+
+    /// Disks of this node.
+    pub fn disks(&self) -> u16 {
+        self.0.config.disks
+    }
+
+    /// Whether the planted bug of this number is switched on: only ever in simulations that test the checkers.
+    pub fn has_bug(&self, number: u8) -> bool {
+        self.0.config.bugs >> number & 1 == 1
+    }
+
+    /// The next number of this node's random stream (splitmix64): the same in every run from the same seed.
+    pub fn random(&self) -> u64 {
+        let state = self.0.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.0.random.set(state);
+        let mut mixed = state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// The payload pool.
+    pub fn frames(&self) -> &Frames {
+        &self.0.frames
+    }
+
+    /// An empty list of [`Frame`]s or [`FrameMut`]s.
+    pub fn pieces<T: Piece>(&self) -> Pieces<T> {
+        T::pieces(self)
+    }
+
+    /// A list of one.
+    pub fn piece<T: Piece>(&self, one: T) -> Pieces<T> {
+        let mut pieces = T::pieces(self);
+        pieces.push(one);
+        pieces
+    }
+
+    /// Starts a task that lives as long as the node, or until it returns.
+    pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + 'static) {
+        let id = self.0.scheduler.add();
+        self.0.spawned.borrow_mut().push((id, name, Box::pin(task)));
+    }
+
+    /// Lets other tasks run first.
+    pub async fn yield_now(&self) {
+        let mut yielded = false;
+        std::future::poll_fn(|_| {
+            if std::mem::replace(&mut yielded, true) {
+                return Poll::Ready(());
+            }
+            self.wake(self.current());
+            Poll::Pending
+        })
+        .await
+    }
+
+    pub(crate) fn current(&self) -> TaskId {
+        self.0.scheduler.current()
+    }
+
+    pub(crate) fn wake(&self, task: TaskId) {
+        self.0.scheduler.wake(task);
+    }
+
+    /// Waits for this long.
+    pub fn sleep(&self, span: Duration) -> impl Future<Output = ()> + Unpin + use<> {
+        self.sleep_until(self.now() + span)
+    }
+
+    /// Waits until this time.
+    pub fn sleep_until(&self, at: Time) -> impl Future<Output = ()> + Unpin + use<> {
+        let ticket = self.0.tickets.borrow_mut().start();
+        self.0.timers.borrow_mut().add(at, ticket);
+        Pending { cx: self.clone(), ticket: Some(ticket), take: |_| () }
+    }
+
+    /// Asks a disk. The frames of the operation come back with its completion, also when the future is dropped.
+    pub fn disk(
+        &self,
+        disk: DiskId,
+        op: DiskOp,
+    ) -> impl Future<Output = Result<DiskReply, DiskError>> + Unpin + use<> {
+        let ticket = self.0.tickets.borrow_mut().start();
+        self.0.disk.borrow_mut().push_back(DiskRequest { ticket: Ticket(ticket), disk, op });
+        Pending {
+            cx: self.clone(),
+            ticket: Some(ticket),
+            take: |outcome| match outcome {
+                Outcome::Disk(result) => result,
+                other => unreachable!("a disk ticket ended with {other:?}"),
+            },
+        }
+    }
+
+    /// Asks for an operation on a store's files.
+    pub fn meta(
+        &self,
+        store: StoreId,
+        op: MetaOp,
+    ) -> impl Future<Output = Result<(), String>> + Unpin + use<> {
+        let ticket = self.0.tickets.borrow_mut().start();
+        self.0.meta.borrow_mut().push_back(MetaRequest { ticket: Ticket(ticket), store, op });
+        Pending {
+            cx: self.clone(),
+            ticket: Some(ticket),
+            take: |outcome| match outcome {
+                Outcome::Meta(result) => result,
+                other => unreachable!("a meta ticket ended with {other:?}"),
+            },
+        }
+    }
+
+    /// Starts a call at once; the future is its reply. Dropping the future gives the call up and revokes its token.
+    pub fn call(
+        &self,
+        call: Call<'_>,
+    ) -> impl Future<Output = Result<Reply, CallError>> + Unpin + use<> {
+        Pending {
+            cx: self.clone(),
+            ticket: Some(self.start(call)),
+            take: |outcome| match outcome {
+                Outcome::Call(result) => result,
+                other => unreachable!("a call ticket ended with {other:?}"),
+            },
+        }
+    }
+
+    /// Starts a call and runs `continuation` when it has ended. The continuation may not wait; it may start calls.
+    pub fn call_then(
+        &self,
+        call: Call<'_>,
+        continuation: impl FnOnce(Result<Reply, CallError>) + 'static,
+    ) {
+        let ticket = self.start(call);
+        let ended = self.0.tickets.borrow_mut().poll(ticket, TaskId(u32::MAX));
+        match ended {
+            Some(Outcome::Call(result)) => continuation(result),
+            _ => self.0.tickets.borrow_mut().set_continuation(ticket, Box::new(continuation)),
+        }
+    }
+
+    fn start(&self, mut call: Call<'_>) -> u64 {
+        let ticket = self.0.tickets.borrow_mut().start();
+        let deadline = call.deadline.map_or(Time::NEVER, |span| self.now() + span);
+        let start = Start {
+            to: call.to,
+            channel: call.channel,
+            op: call.op,
+            once: call.once,
+            deadline,
+            body: call.body,
+            trailer: call.trailer,
+            ticket,
+        };
+        let mut endpoint = self.0.endpoint.borrow_mut();
+        let (data, into) = (&mut *call.data, &mut *call.into);
+        let started = self.0.rpc.borrow_mut().call(self.now(), &mut endpoint, &start, data, into);
+        let mut tickets = self.0.tickets.borrow_mut();
+        match started {
+            Ok(id) => tickets.set_call(ticket, id),
+            Err(error) => drop(tickets.end(ticket, Outcome::Call(Err(error)))),
+        }
+        ticket
+    }
+
+    /// The next request for `channel`; of several tasks that wait, each gets one.
+    pub async fn accept(&self, channel: Channel) -> Request {
+        let task = self.current();
+        let waiting = Leave { cx: self, channel, task };
+        let request = std::future::poll_fn(|_| {
+            let mut channels = self.0.channels.borrow_mut();
+            match channels[channel.0 as usize].poll(task) {
+                Some(request) => Poll::Ready(request),
+                None => Poll::Pending,
+            }
+        })
+        .await;
+        drop(waiting);
+        request
+    }
+
+    /// Answers a request. Nothing happens when the caller has gone on without it.
+    pub fn reply(&self, request: Request, answer: Answer<'_>) {
+        let Answer { status, body, data, trailer } = answer;
+        let mut endpoint = self.0.endpoint.borrow_mut();
+        let mut rpc = self.0.rpc.borrow_mut();
+        rpc.reply(&mut endpoint, &request.key, status, body, data, trailer);
+    }
+
+    /// Has `to` answer the caller in our stead. The request must be one that may be executed twice, without data.
+    pub fn forward(&self, request: Request, to: NodeId, body: &[u8]) {
+        let mut endpoint = self.0.endpoint.borrow_mut();
+        self.0.rpc.borrow_mut().forward(self.now(), &mut endpoint, &request.key, to, body);
+    }
+
+    /// The next file operation that the front asks for; of several tasks that wait, each gets one.
+    pub async fn front(&self) -> FileRequest {
+        std::future::poll_fn(|_| match self.0.front.borrow_mut().poll(self.current()) {
+            Some(request) => Poll::Ready(request),
+            None => Poll::Pending,
+        })
+        .await
+    }
+
+    /// Ends a file operation.
+    pub fn front_done(&self, front: u64, result: Result<FileReply, Errno>) {
+        self.0.front_done.borrow_mut().push_back(FileDone { front, result });
+    }
+}
+
+/// Takes a task off a channel's waiters when its `accept` ends, however it ends.
+struct Leave<'a> {
+    cx: &'a Cx,
+    channel: Channel,
+    task: TaskId,
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        let mut channels = self.cx.0.channels.borrow_mut();
+        let next = channels[self.channel.0 as usize].leave(self.task);
+        next.into_iter().for_each(|task| self.cx.wake(task));
+    }
+}
+
+/// A future that ends with its ticket.
+struct Pending<T> {
+    cx: Cx,
+    ticket: Option<u64>,
+    take: fn(Outcome) -> T,
+}
+
+impl<T> Future for Pending<T> {
+    type Output = T;
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<T> {
+        let ticket = self.ticket.expect("not polled after it ended");
+        let outcome = self.cx.0.tickets.borrow_mut().poll(ticket, self.cx.current());
+        match outcome {
+            Some(outcome) => {
+                self.ticket = None;
+                Poll::Ready((self.take)(outcome))
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<T> Drop for Pending<T> {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else { return };
+        let core = &self.cx.0;
+        let (call, state) = core.tickets.borrow_mut().abandon(ticket);
+        if let Some(call) = call {
+            let mut endpoint = core.endpoint.borrow_mut();
+            core.rpc.borrow_mut().cancel(core.now.get(), &mut endpoint, call);
+        }
+        drop(state);
+    }
+}

@@ -1,0 +1,13 @@
+//! Limits of a node, with the arithmetic that chose them.
+
+/// Requests that may wait for a task of their service; more are refused as overload. Twice what one client may have
+/// in slots, so that two busy clients meet no refusal.
+pub const REQUESTS_WAITING: usize = 1024;
+/// File operations that may wait for a task: FUSE's background limit with a margin.
+pub const FRONT_WAITING: usize = 256;
+/// Messages taken from the receive ring in one step, so that disks and fronts get their turn.
+pub const MESSAGES_PER_STEP: usize = 64;
+/// Polls of tasks in one step, likewise.
+pub const POLLS_PER_STEP: usize = 1024;
+/// Lists kept for reuse; more are freed.
+pub const SPARE_LISTS: usize = 2048;

@@ -1,0 +1,48 @@
+//! A bounded queue between the world and a pool of tasks.
+
+use crate::scheduler::TaskId;
+use std::collections::VecDeque;
+
+#[derive(Debug)]
+pub(crate) struct Mailbox<T> {
+    items: VecDeque<T>,
+    waiters: VecDeque<TaskId>,
+    limit: usize,
+    /// Whether any task ever asked: without one nobody will.
+    pub served: bool,
+}
+
+impl<T> Mailbox<T> {
+    pub fn new(limit: usize) -> Mailbox<T> {
+        Mailbox { items: VecDeque::new(), waiters: VecDeque::new(), limit, served: false }
+    }
+
+    /// Adds an item; the task to wake, if one waits. Gives it back when full.
+    pub fn push(&mut self, item: T) -> Result<Option<TaskId>, T> {
+        if self.items.len() >= self.limit {
+            return Err(item);
+        }
+        self.items.push_back(item);
+        Ok(self.waiters.pop_front())
+    }
+
+    /// The oldest item; else the task waits.
+    pub fn poll(&mut self, task: TaskId) -> Option<T> {
+        self.served = true;
+        let item = self.items.pop_front();
+        if item.is_none() && !self.waiters.contains(&task) {
+            self.waiters.push_back(task);
+        }
+        item
+    }
+
+    /// The task stops waiting. Another one to wake, when an item came for the first.
+    pub fn leave(&mut self, task: TaskId) -> Option<TaskId> {
+        self.waiters.retain(|waiter| *waiter != task);
+        if self.items.is_empty() { None } else { self.waiters.pop_front() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+}

@@ -1,0 +1,319 @@
+//! The node, as its world drives it.
+
+use crate::call::{Reply, Request, Trailer};
+use crate::cx::{Core, Cx, Task};
+use crate::limits::{MESSAGES_PER_STEP, POLLS_PER_STEP};
+use crate::pieces::Pieces;
+use crate::rings::*;
+use crate::tickets::{Ended, Outcome};
+use endpoint::{Endpoint, Frames, ReceiveMessage};
+use netrpc::{Event, RequestKey, status};
+use std::task::{Context, Waker};
+use wire::{ControlView, NodeId, Time};
+
+/// What a node is configured by.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeConfig {
+    /// Who it is.
+    pub id: NodeId,
+    /// Which life: greater than in every earlier one.
+    pub incarnation: u64,
+    /// Of its random stream.
+    pub seed: u64,
+    /// Disks on its disk ring.
+    pub disks: u16,
+    /// Calls that each client may have under way here.
+    pub slots: u16,
+    /// Pages of request payload that all clients share.
+    pub budget_pages: usize,
+    /// Planted bugs, one bit each; 0 outside of tests of the checkers.
+    pub bugs: u64,
+}
+
+impl NodeConfig {
+    /// The usual limits, no disks.
+    pub fn new(id: NodeId, incarnation: u64, seed: u64) -> NodeConfig {
+        NodeConfig {
+            id,
+            incarnation,
+            seed,
+            disks: 0,
+            slots: netrpc::limits::SLOTS,
+            budget_pages: netrpc::limits::BUDGET_PAGES,
+            bugs: 0,
+        }
+    }
+}
+
+/// What a node has done and has under way.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NodeCounters {
+    /// Messages of its endpoint.
+    pub endpoint: endpoint::Counters,
+    /// Its calls and requests.
+    pub rpc: netrpc::Counters,
+    /// Calls that have not ended.
+    pub open_calls: usize,
+    /// Clients with sessions.
+    pub clients: usize,
+    /// Calls, disk and meta operations and timers that tasks wait for.
+    pub tickets: usize,
+    /// Times a task was run.
+    pub polls: u64,
+}
+
+/// One core of one machine: its tasks and what they share. The world moves it by [`step`](Node::step) and serves its
+/// rings in between.
+pub struct Node {
+    cx: Cx,
+    tasks: Vec<Option<Task>>,
+    names: Vec<&'static str>,
+    polls: u64,
+}
+
+impl Node {
+    /// A node without tasks.
+    pub fn new(config: NodeConfig, frames: Frames) -> Node {
+        Node { cx: Cx::new(config, frames), tasks: Vec::new(), names: Vec::new(), polls: 0 }
+    }
+
+    /// The handle for services.
+    pub fn cx(&self) -> &Cx {
+        &self.cx
+    }
+
+    fn core(&self) -> &Core {
+        &self.cx.0
+    }
+
+    /// Takes what arrived and runs tasks until all wait, or long enough. When to call again at the latest; `None` when
+    /// only something new can make a difference.
+    pub fn step(&mut self, now: Time) -> Option<Time> {
+        self.core().now.set(now);
+        let (mut messages, mut polls) = (MESSAGES_PER_STEP, POLLS_PER_STEP);
+        self.fire_timers(now);
+        while (self.take_message(now) && spend(&mut messages))
+            || (self.run_task() && spend(&mut polls))
+        {}
+        self.handle_timeouts(now);
+        while spend(&mut polls) && self.run_task() {}
+        let busy = self.core().scheduler.has_ready() || self.core().endpoint.borrow().waiting() > 0;
+        if busy { Some(now) } else { self.next_timer() }
+    }
+
+    fn next_timer(&self) -> Option<Time> {
+        let timer = self.core().timers.borrow().next().unwrap_or(Time::NEVER);
+        let at = timer.min(self.core().rpc.borrow().poll_timeout());
+        (at != Time::NEVER).then_some(at)
+    }
+
+    fn fire_timers(&self, now: Time) {
+        loop {
+            let due = self.core().timers.borrow_mut().pop_due(now);
+            let Some(ticket) = due else { return };
+            self.end(ticket, Outcome::Timer);
+        }
+    }
+
+    fn handle_timeouts(&self, now: Time) {
+        if self.core().rpc.borrow().poll_timeout() <= now {
+            let mut endpoint = self.core().endpoint.borrow_mut();
+            self.core().rpc.borrow_mut().handle_timeout(now, &mut endpoint);
+        }
+        self.take_events();
+    }
+
+    fn take_events(&self) {
+        loop {
+            let event = self.core().rpc.borrow_mut().poll_event();
+            let Some(event) = event else { return };
+            self.take_event(event);
+        }
+    }
+
+    fn take_message(&self, now: Time) -> bool {
+        let message = self.core().endpoint.borrow_mut().get_rcvmsg();
+        let Some(message) = message else { return false };
+        let event = {
+            let mut endpoint = self.core().endpoint.borrow_mut();
+            self.core().rpc.borrow_mut().handle_message(now, &mut endpoint, message)
+        };
+        event.into_iter().for_each(|event| self.take_event(event));
+        self.take_events();
+        true
+    }
+
+    fn take_event(&self, event: Event) {
+        match event {
+            Event::Request { key, message } => self.take_request(key, message),
+            Event::Reply { ticket, status, message } => {
+                let reply = self.take_reply(status, message);
+                self.end(ticket, Outcome::Call(Ok(reply)));
+            }
+            Event::Failed { ticket, error } => self.end(ticket, Outcome::Call(Err(error))),
+        }
+    }
+
+    fn take_reply(&self, status: u16, message: ReceiveMessage) -> Reply {
+        let core = self.core();
+        let mut endpoint = core.endpoint.borrow_mut();
+        let entry = endpoint.arrived(&message);
+        let trailer_bytes = ControlView::checked_before(&entry.control).header().trailer_bytes();
+        let mut data = Pieces::new(&core.spare_frames_mut);
+        std::mem::swap(&mut *data, &mut entry.landed);
+        let reply = Reply {
+            status,
+            body: *entry.control.body(),
+            data,
+            bytes: entry.payload_bytes,
+            trailer: Trailer::take(&mut entry.trailer, trailer_bytes, &core.spare_trailers),
+        };
+        endpoint.release_rcvmsg(message);
+        reply
+    }
+
+    fn take_request(&self, key: RequestKey, message: ReceiveMessage) {
+        let reply = self.take_reply(0, message);
+        let request = Request {
+            source: key.source,
+            op: key.op,
+            body: reply.body,
+            data: reply.data,
+            bytes: reply.bytes,
+            client: key.client,
+            slot: key.slot,
+            sequence: key.sequence,
+            key,
+            trailer: reply.trailer,
+        };
+        let mut channels = self.core().channels.borrow_mut();
+        let mailbox = &mut channels[key.channel.0 as usize];
+        if !mailbox.served {
+            return self.refuse(&key, status::REFUSED);
+        }
+        match mailbox.push(request) {
+            Ok(task) => task.into_iter().for_each(|task| self.cx.wake(task)),
+            Err(_) => self.refuse(&key, status::OVERLOADED),
+        }
+    }
+
+    fn refuse(&self, key: &RequestKey, status: u16) {
+        let mut endpoint = self.core().endpoint.borrow_mut();
+        self.core().rpc.borrow_mut().reply(&mut endpoint, key, status, &[], &[], &[]);
+    }
+
+    fn end(&self, ticket: u64, outcome: Outcome) {
+        let ended = self.core().tickets.borrow_mut().end(ticket, outcome);
+        match ended {
+            Ended::Wake(task) => self.cx.wake(task),
+            Ended::Run(continuation, result) => continuation(result),
+            Ended::Nobody(_) => {}
+        }
+    }
+
+    fn run_task(&mut self) -> bool {
+        let spawned = std::mem::take(&mut *self.cx.0.spawned.borrow_mut());
+        for (id, name, task) in spawned {
+            assert_eq!(id.0 as usize, self.tasks.len(), "tasks start in order");
+            self.tasks.push(Some(task));
+            self.names.push(name);
+        }
+        let Some(id) = self.cx.0.scheduler.next() else { return false };
+        self.polls += 1;
+        let slot = &mut self.tasks[id.0 as usize];
+        let Some(task) = slot else { return true };
+        if task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+            *slot = None;
+        }
+        true
+    }
+
+    /// Names of the tasks that have not returned.
+    pub fn tasks(&self) -> impl Iterator<Item = &'static str> + '_ {
+        let live = self.tasks.iter().zip(&self.names).filter(|(task, _)| task.is_some());
+        live.map(|(_, name)| *name)
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> NodeCounters {
+        let rpc = self.core().rpc.borrow();
+        NodeCounters {
+            endpoint: self.core().endpoint.borrow().counters(),
+            rpc: rpc.counters(),
+            open_calls: rpc.open_calls(),
+            clients: rpc.clients(),
+            tickets: self.core().tickets.borrow().under_way(),
+            polls: self.polls,
+        }
+    }
+
+    // The world's side of the rings.
+
+    /// The wall clock reads this much more than the monotonic one, in nanoseconds.
+    pub fn set_wall(&self, wall_minus_monotonic_ns: i128) {
+        self.core().wall_offset.set(wall_minus_monotonic_ns);
+    }
+
+    /// The adapter's access to the endpoint.
+    pub fn with_endpoint<R>(&self, f: impl FnOnce(&mut Endpoint) -> R) -> R {
+        f(&mut self.core().endpoint.borrow_mut())
+    }
+
+    /// A link to the peer is there (again).
+    pub fn link_up(&self, peer: NodeId) {
+        {
+            let mut endpoint = self.core().endpoint.borrow_mut();
+            self.core().rpc.borrow_mut().link_up(self.core().now.get(), &mut endpoint, peer);
+        }
+        self.take_events();
+    }
+
+    /// The last link to the peer is gone.
+    pub fn link_down(&self, peer: NodeId) {
+        self.core().rpc.borrow_mut().link_down(self.core().now.get(), peer);
+    }
+
+    /// The next disk operation to do.
+    pub fn take_disk(&self) -> Option<DiskRequest> {
+        self.core().disk.borrow_mut().pop_front()
+    }
+
+    /// A disk operation has ended.
+    pub fn disk_done(&self, done: DiskDone) {
+        self.end(done.ticket.0, Outcome::Disk(done.result));
+    }
+
+    /// The next operation on a store's files to do.
+    pub fn take_meta(&self) -> Option<MetaRequest> {
+        self.core().meta.borrow_mut().pop_front()
+    }
+
+    /// An operation on a store's files has ended.
+    pub fn meta_done(&self, done: MetaDone) {
+        self.end(done.ticket.0, Outcome::Meta(done.result));
+    }
+
+    /// Asks the node for a file operation; gives it back when too many wait.
+    pub fn front_push(&self, request: FileRequest) -> Result<(), FileRequest> {
+        let task = self.core().front.borrow_mut().push(request)?;
+        task.into_iter().for_each(|task| self.cx.wake(task));
+        Ok(())
+    }
+
+    /// The next file operation that has ended.
+    pub fn take_front_done(&self) -> Option<FileDone> {
+        self.core().front_done.borrow_mut().pop_front()
+    }
+
+    /// File operations that wait for a task.
+    pub fn front_waiting(&self) -> usize {
+        self.core().front.borrow().len()
+    }
+}
+
+/// Takes one from the allowance; whether there was one.
+fn spend(allowance: &mut usize) -> bool {
+    let some = *allowance > 0;
+    *allowance = allowance.saturating_sub(1);
+    some
+}

@@ -1,0 +1,82 @@
+//! Which tasks are to run, and the timers that make them.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use wire::Time;
+
+/// A task of the node, numbered from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TaskId(pub u32);
+
+/// Tasks that are ready, once each.
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    current: Cell<TaskId>,
+    ready: RefCell<VecDeque<TaskId>>,
+    queued: RefCell<Vec<bool>>,
+}
+
+impl Scheduler {
+    pub fn new() -> Scheduler {
+        Scheduler {
+            current: Cell::new(TaskId(u32::MAX)),
+            ready: RefCell::default(),
+            queued: RefCell::default(),
+        }
+    }
+
+    /// The number of a new task, which is ready at once.
+    pub fn add(&self) -> TaskId {
+        let task = TaskId(self.queued.borrow().len() as u32);
+        self.queued.borrow_mut().push(false);
+        self.wake(task);
+        task
+    }
+
+    pub fn wake(&self, task: TaskId) {
+        let mut queued = self.queued.borrow_mut();
+        if !std::mem::replace(&mut queued[task.0 as usize], true) {
+            self.ready.borrow_mut().push_back(task);
+        }
+    }
+
+    /// The next task to poll, from now on the current one.
+    pub fn next(&self) -> Option<TaskId> {
+        let task = self.ready.borrow_mut().pop_front()?;
+        self.queued.borrow_mut()[task.0 as usize] = false;
+        self.current.set(task);
+        Some(task)
+    }
+
+    pub fn has_ready(&self) -> bool {
+        !self.ready.borrow().is_empty()
+    }
+
+    /// The task that is being polled: a future that must wait tells it to whoever will end the waiting.
+    pub fn current(&self) -> TaskId {
+        let task = self.current.get();
+        assert!(task.0 != u32::MAX, "a future of a node is polled by a task of the node");
+        task
+    }
+}
+
+/// Tickets that are to end at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    heap: BinaryHeap<Reverse<(Time, u64)>>,
+}
+
+impl Timers {
+    pub fn add(&mut self, at: Time, ticket: u64) {
+        self.heap.push(Reverse((at, ticket)));
+    }
+
+    pub fn next(&self) -> Option<Time> {
+        self.heap.peek().map(|Reverse((at, _))| *at)
+    }
+
+    pub fn pop_due(&mut self, now: Time) -> Option<u64> {
+        (self.next()? <= now).then(|| self.heap.pop().expect("peeked").0.1)
+    }
+}

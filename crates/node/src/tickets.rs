@@ -1,0 +1,142 @@
+//! What is under way for the node's tasks, and who waits for it.
+//!
+//! A dropped future does not end what it waited for: its ticket is marked, the completion finds the mark and releases
+//! the frames it brings.
+
+use crate::call::Reply;
+use crate::rings::{DiskError, DiskReply};
+use crate::scheduler::TaskId;
+use netrpc::{CallError, CallId};
+
+/// What a ticket ends with.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Call(Result<Reply, CallError>),
+    Disk(Result<DiskReply, DiskError>),
+    Meta(Result<(), String>),
+    Timer,
+}
+
+/// Runs when its call ends (HotI'99 section 2.1); may not wait.
+pub(crate) type Continuation = Box<dyn FnOnce(Result<Reply, CallError>)>;
+
+pub(crate) enum State {
+    Free,
+    /// Nobody polls yet.
+    Started,
+    Waiting(TaskId),
+    Continued(Continuation),
+    Ended(Outcome),
+    /// The future is gone; the completion will free the ticket.
+    Abandoned,
+}
+
+struct Entry {
+    generation: u32,
+    state: State,
+    call: Option<CallId>,
+}
+
+/// The table. It grows to the most that was ever under way.
+#[derive(Default)]
+pub(crate) struct Tickets {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+}
+
+impl Tickets {
+    /// A new ticket.
+    pub fn start(&mut self) -> u64 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Entry { generation: 0, state: State::Free, call: None });
+            self.entries.len() as u32 - 1
+        });
+        let entry = &mut self.entries[index as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.state = State::Started;
+        u64::from(entry.generation) << 32 | u64::from(index)
+    }
+
+    fn find(&mut self, ticket: u64) -> Option<&mut Entry> {
+        let entry = self.entries.get_mut((ticket & 0xffff_ffff) as usize)?;
+        let same = u64::from(entry.generation) == ticket >> 32;
+        (same && !matches!(entry.state, State::Free)).then_some(entry)
+    }
+
+    pub fn set_call(&mut self, ticket: u64, call: CallId) {
+        self.find(ticket).expect("a call that has just started").call = Some(call);
+    }
+
+    pub fn set_continuation(&mut self, ticket: u64, continuation: Continuation) {
+        self.find(ticket).expect("a call that has just started").state =
+            State::Continued(continuation);
+    }
+
+    fn release(&mut self, ticket: u64) -> State {
+        let entry = &mut self.entries[(ticket & 0xffff_ffff) as usize];
+        entry.call = None;
+        self.free.push((ticket & 0xffff_ffff) as u32);
+        std::mem::replace(&mut entry.state, State::Free)
+    }
+
+    /// Ends the ticket: what is to be done about it is returned, with the outcome when nobody keeps it here.
+    pub fn end(&mut self, ticket: u64, outcome: Outcome) -> Ended {
+        let Some(entry) = self.find(ticket) else { return Ended::Nobody(Some(outcome)) };
+        match &entry.state {
+            State::Waiting(task) => {
+                let task = *task;
+                entry.state = State::Ended(outcome);
+                Ended::Wake(task)
+            }
+            State::Started => {
+                entry.state = State::Ended(outcome);
+                Ended::Nobody(None)
+            }
+            State::Continued(_) => match (self.release(ticket), outcome) {
+                (State::Continued(run), Outcome::Call(result)) => Ended::Run(run, result),
+                _ => unreachable!("only calls have continuations"),
+            },
+            _ => {
+                self.release(ticket);
+                Ended::Nobody(Some(outcome))
+            }
+        }
+    }
+
+    /// The outcome, when there is one; else `task` is told when there will be.
+    pub fn poll(&mut self, ticket: u64, task: TaskId) -> Option<Outcome> {
+        let entry = self.find(ticket).expect("polled after it was taken");
+        if !matches!(entry.state, State::Ended(_)) {
+            entry.state = State::Waiting(task);
+            return None;
+        }
+        match self.release(ticket) {
+            State::Ended(outcome) => Some(outcome),
+            _ => unreachable!("just looked"),
+        }
+    }
+
+    /// The future is dropped. The call to cancel and the outcome to drop, if any.
+    pub fn abandon(&mut self, ticket: u64) -> (Option<CallId>, Option<State>) {
+        let Some(entry) = self.find(ticket) else { return (None, None) };
+        let call = entry.call.take();
+        if call.is_some() || matches!(entry.state, State::Ended(_)) {
+            return (call, Some(self.release(ticket)));
+        }
+        entry.state = State::Abandoned;
+        (None, None)
+    }
+
+    /// Tickets in use.
+    pub fn under_way(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+}
+
+/// What follows from an end. Outcomes are dropped by the caller, outside of any borrow.
+pub(crate) enum Ended {
+    Wake(TaskId),
+    Run(Continuation, Result<Reply, CallError>),
+    #[allow(dead_code)] // held only to be dropped late
+    Nobody(Option<Outcome>),
+}
