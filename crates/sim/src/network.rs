@@ -11,6 +11,7 @@
 //! delivery, whichever is later.
 
 use crate::faults::{Rule, Verdict};
+use crate::fingerprint::Fingerprint;
 use crate::limits::PACKETS;
 use crate::queue::Picos;
 use crate::random::Random;
@@ -118,6 +119,7 @@ pub struct Network {
     inboxes: BTreeMap<NodeId, VecDeque<u32>>,
     tokens: TokenCheck,
     traffic: Traffic,
+    digest: Fingerprint,
 }
 
 impl Network {
@@ -133,6 +135,7 @@ impl Network {
             inboxes: BTreeMap::new(),
             tokens: TokenCheck::default(),
             traffic: Traffic::default(),
+            digest: Fingerprint::default(),
         }
     }
 
@@ -144,6 +147,11 @@ impl Network {
     /// What happened so far.
     pub fn traffic(&self) -> Traffic {
         self.traffic
+    }
+
+    /// The hash of all messages taken so far: their control parts, which hold the payloads' checksums.
+    pub fn digest(&self) -> u64 {
+        self.digest.value()
     }
 
     /// Packets whose buffers are in use.
@@ -186,6 +194,7 @@ impl Network {
             let control = endpoint.outgoing(&message).control;
             let view = ControlView::new(&control).expect("a node posts sealed messages only");
             let (header, call) = (view.header(), view.call());
+            self.digest.mix_bytes(&control.0);
             self.note_offer(&header, &call);
             let (from, to) = (header.source, header.destination);
             let verdict = Verdict::of(&self.rules, now, from, to, &mut self.random);

@@ -9,9 +9,9 @@
 use crate::limits::DISK_PAGE_BYTES;
 use crate::random::{MILLION, Random};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
-type Page = Rc<[u8; DISK_PAGE_BYTES]>;
+type Page = Arc<[u8; DISK_PAGE_BYTES]>;
 
 /// How the world ends for a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ fn split(offset: u64) -> (u64, usize) {
 }
 
 fn zero_page() -> Page {
-    Rc::new([0; DISK_PAGE_BYTES])
+    Arc::new([0; DISK_PAGE_BYTES])
 }
 
 impl LossyFile {
@@ -143,7 +143,7 @@ impl LossyFile {
         while done < data.len() {
             let (page, within) = split(offset + done as u64);
             let part = (DISK_PAGE_BYTES - within).min(data.len() - done);
-            let to = Rc::make_mut(self.now.pages.entry(page).or_insert_with(zero_page));
+            let to = Arc::make_mut(self.now.pages.entry(page).or_insert_with(zero_page));
             to[within..within + part].copy_from_slice(&data[done..done + part]);
             self.dirty.entry(page).or_insert(number);
             done += part;
@@ -157,7 +157,7 @@ impl LossyFile {
             let (last, within) = split(len);
             if within > 0 && self.now.pages.contains_key(&last) {
                 let page = self.now.pages.get_mut(&last).expect("just seen");
-                Rc::make_mut(page)[within..].fill(0);
+                Arc::make_mut(page)[within..].fill(0);
                 self.dirty.entry(last).or_insert(number);
             }
             let gone = self.now.pages.split_off(&(last + u64::from(within > 0)));
@@ -234,7 +234,7 @@ impl LossyFile {
         let (last, within) = split(self.stable.len);
         self.stable.pages.split_off(&(last + u64::from(within > 0)));
         if let Some(page) = self.stable.pages.get_mut(&last) {
-            Rc::make_mut(page)[within..].fill(0);
+            Arc::make_mut(page)[within..].fill(0);
         }
     }
 
@@ -248,7 +248,7 @@ impl LossyFile {
         let page = *self.now.pages.keys().nth(nth).expect("an index below the length");
         for state in [&mut self.now, &mut self.stable] {
             if let Some(page) = state.pages.get_mut(&page) {
-                Rc::make_mut(page)[at] ^= bit;
+                Arc::make_mut(page)[at] ^= bit;
             }
         }
         true
