@@ -56,13 +56,7 @@ pub struct DiskFaults {
 
 impl Default for DiskFaults {
     fn default() -> DiskFaults {
-        DiskFaults {
-            error_chance: 0,
-            slowness: 1,
-            read_only: false,
-            missing: false,
-            full: false,
-        }
+        DiskFaults { error_chance: 0, slowness: 1, read_only: false, missing: false, full: false }
     }
 }
 

@@ -99,8 +99,7 @@ impl Machine {
         self.life += 1;
         let MachineConfig { id, disks, frame_pages, bugs, .. } = self.config;
         let seed = self.random.next();
-        let config =
-            NodeConfig { disks, bugs, ..NodeConfig::new(id, u64::from(self.life), seed) };
+        let config = NodeConfig { disks, bugs, ..NodeConfig::new(id, u64::from(self.life), seed) };
         let node = Node::new(config, Frames::new(HeapRegion::new(frame_pages)));
         node.set_wall(wall_minus_monotonic_ns + i128::from(self.config.wall_skew_ns));
         (self.role.clone())(&mut Boot { cx: node.cx().clone(), meta: &mut self.meta })?;

@@ -254,7 +254,11 @@ impl Network {
         packet.cut = verdict.cut;
         message.payload.iter().for_each(|part| packet.data.extend_from_slice(part));
         packet.trailer.extend_from_slice(&message.trailer[..header.trailer_bytes()]);
-        assert_eq!(packet.data.len(), header.payload_bytes as usize, "the header's length is right");
+        assert_eq!(
+            packet.data.len(),
+            header.payload_bytes as usize,
+            "the header's length is right"
+        );
         if verdict.header_bent {
             flip_bit(&mut packet.control.0, &mut self.random);
         }
@@ -374,6 +378,7 @@ impl Network {
         self.free.push(index);
         if packet.cut {
             self.traffic.lost += 1;
+            self.tokens.broken_off(node, packet.header.token);
             trace_arrived(trace, now, packet, "broken off");
             return endpoint.abandon(message);
         }

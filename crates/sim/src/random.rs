@@ -85,8 +85,7 @@ mod tests {
         assert_eq!(first, GOLDEN);
     }
 
-    const GOLDEN: [u64; 3] = 
-        [13467165315839675122, 8374811557059284671, 10986234794728728607];
+    const GOLDEN: [u64; 3] = [13467165315839675122, 8374811557059284671, 10986234794728728607];
 
     /// The generator itself, against the authors' reference with the state 1, 2, 3, 4.
     #[test]

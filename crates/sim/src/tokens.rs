@@ -52,6 +52,14 @@ impl TokenCheck {
         }
     }
 
+    /// The transfer under `token` broke off before its end: the frames wait again.
+    pub fn broken_off(&mut self, node: NodeId, token: Token) {
+        let offer = self.offers.get_mut(&(node, token.index));
+        if let Some(offer) = offer.filter(|offer| offer.key == token.key) {
+            offer.landed = false;
+        }
+    }
+
     /// A transfer begins to fill `len` bytes of `node`'s pool.
     pub fn filling(&mut self, node: NodeId, start: usize, len: usize) {
         let end = start + len;
@@ -101,6 +109,9 @@ mod tests {
         assert!(check.take_violations().is_empty());
         check.claimed(NODE, TOKEN, 5);
         assert_eq!(check.take_violations().len(), 1);
+        check.broken_off(NODE, TOKEN);
+        check.claimed(NODE, TOKEN, 5);
+        assert!(check.take_violations().is_empty());
     }
 
     #[test]

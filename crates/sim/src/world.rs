@@ -288,7 +288,11 @@ impl World {
             return;
         }
         let Some(running) = &self.machine(node).node else { return };
-        if up { running.link_up(peer) } else { running.link_down(peer) }
+        if up {
+            running.link_up(peer)
+        } else {
+            running.link_down(peer)
+        }
         let how = if up { "up" } else { "down" };
         self.trace.line(now, node, "link", format_args!("to {} is {how}", peer.0));
         self.wake(node);
