@@ -1,1 +1,46 @@
-fn main() {}
+//! The project's one tool. `cargo xtask` without arguments says what it can do; continuous integration calls nothing
+//! else.
+
+mod layers;
+mod run;
+mod source;
+mod suites;
+mod tidy;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  test     everything that must hold before a change lands: tidy, all tests, examples,
+           model checking, fresh simulated seeds; under 20 minutes on 2 cores
+  tidy     formatting, lints, layers, licences, limits of size: seconds
+  soak     the long counts: simulated hours, crash rounds, planted bugs (an hour or two)
+  fuzz     the parsers and the ring reader, with a nightly toolchain: cargo xtask fuzz [SECONDS]
+  bench    the micro-benchmarks in tests, with large inputs";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = match arguments.first().map(String::as_str) {
+        Some("test") => suites::test(),
+        Some("tidy") => tidy::tidy(),
+        Some("soak") => suites::soak(),
+        Some("fuzz") => suites::fuzz(arguments.get(1).map(String::as_str)),
+        Some("bench") => suites::bench(),
+        Some("--help" | "-h" | "help") | None => {
+            println!("{HELP}");
+            Ok(())
+        }
+        Some(other) => {
+            eprintln!("xtask: no command {other:?}\n\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("\nxtask: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}

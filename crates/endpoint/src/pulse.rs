@@ -36,13 +36,7 @@ impl Pulse {
             return 0;
         }
         match self {
-            Pulse::Whole => {
-                if complete {
-                    buffered
-                } else {
-                    0
-                }
-            }
+            Pulse::Whole if !complete => 0,
             Pulse::Fixed(size) if buffered >= size => size.max(1),
             Pulse::Adaptive { minimum } if buffered >= minimum && queued == 0 => buffered,
             _ if complete => buffered,

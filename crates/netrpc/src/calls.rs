@@ -97,7 +97,7 @@ pub(crate) struct Delegated {
 impl Record {
     fn fill(&mut self, start: &Start<'_>, data: &mut Vec<Frame>, into: &mut Vec<FrameMut>) {
         assert!(start.body.len() <= BODY_BYTES, "a body of at most 64 bytes");
-        assert!(start.trailer.len() % 8 == 0, "a trailer of whole words");
+        assert!(start.trailer.len().is_multiple_of(8), "a trailer of whole words");
         self.body = Body::default();
         self.body.0[..start.body.len()].copy_from_slice(start.body);
         (self.to, self.channel, self.op) = (start.to, start.channel, start.op);

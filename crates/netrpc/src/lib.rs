@@ -21,7 +21,9 @@
 //! Invariants: a slot has one call at a time; a reply completes the call record whose index and generation it names,
 //! or nothing; a record's payload token is cancelled before its frames are given back.
 
+mod answering;
 mod calls;
+mod client;
 pub mod limits;
 mod outbox;
 mod rpc;

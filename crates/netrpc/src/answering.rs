@@ -1,0 +1,194 @@
+//! Requests: from their arrival to the reply, never twice what must not be.
+
+use crate::calls::{Delegated, Start};
+use crate::outbox::Letter;
+use crate::rpc::{Event, Rpc};
+use crate::server::{Admission, RequestKey};
+use crate::status;
+use endpoint::{Endpoint, Frame, ReceiveMessage};
+use std::time::Duration;
+use wire::{CallHeader, Control, Decoder, Encoder, Flags, Header, Kind, NodeId, Time};
+
+impl Rpc {
+    /// Answers a request. Dropped when the caller's session is gone or its slot has gone on.
+    pub fn reply(
+        &mut self,
+        endpoint: &mut Endpoint,
+        key: &RequestKey,
+        answer_status: u16,
+        body: &[u8],
+        data: &[Frame],
+        trailer: &[u8],
+    ) {
+        let (slots, window) = (self.server.slots(), self.server.window());
+        let Some(session) = self.server.find(key.source, key.epoch) else { return };
+        if !session.awaits(key) {
+            return;
+        }
+        let mut header = Header::new(Kind::Reply, self.config.id, key.origin);
+        (header.credit_slots, header.credit_frames) = (slots, window);
+        (header.channel, header.token, header.epoch) = (key.channel, key.token, key.origin_epoch);
+        header.sequence = key.sequence;
+        header.flags = if key.origin == key.source { Flags::default() } else { Flags::DELEGATED };
+        let call = CallHeader {
+            call: key.call,
+            slot: key.slot,
+            op: key.op,
+            status: answer_status,
+            ..CallHeader::default()
+        };
+        let letter = Letter { header, call, body, data, trailer };
+        let control = self.outbox.post(endpoint, &letter);
+        session.answered(key, &control, data, trailer);
+        if key.origin != key.source {
+            self.send_done(endpoint, key);
+        }
+    }
+
+    /// Passes a request on to `to`, which answers the caller itself (USENIX'98: delegated RPC). Only for calls that
+    /// may be executed twice. When no record is free the caller is told to try again.
+    pub fn forward(
+        &mut self,
+        now: Time,
+        endpoint: &mut Endpoint,
+        key: &RequestKey,
+        to: NodeId,
+        body: &[u8],
+    ) {
+        assert!(!key.once, "a call that must not be executed twice is not delegated");
+        let Some(session) = self.server.find(key.source, key.epoch) else { return };
+        if !session.awaits(key) {
+            return;
+        }
+        session.answered(key, &Control::default(), &[], &[]);
+        let start = Start {
+            to,
+            channel: key.channel,
+            op: key.op,
+            once: false,
+            deadline: key.deadline,
+            body,
+            trailer: &[],
+            ticket: u64::MAX,
+        };
+        let Some(id) = self.calls.begin(&start, &mut Vec::new(), &mut Vec::new()) else { return };
+        self.calls.at(id.index() as u16).delegated = Some(Delegated {
+            origin: key.origin,
+            epoch: key.origin_epoch,
+            call: key.call,
+            token: key.token,
+        });
+        self.enqueue(now, endpoint, id);
+    }
+
+    pub(crate) fn handle_hello(
+        &mut self,
+        now: Time,
+        endpoint: &mut Endpoint,
+        header: &Header,
+        body: &[u8],
+    ) {
+        let Ok(client) = Decoder::new(body).u64() else { return };
+        let Some(epoch) = self.server.greet(header.source, client, now) else { return };
+        let mut answer = Header::new(Kind::Welcome, self.config.id, header.source);
+        answer.epoch = epoch;
+        (answer.credit_slots, answer.credit_frames) = (self.server.slots(), self.server.window());
+        let mut echo = [0; 8];
+        Encoder::new(&mut echo).u64(client);
+        self.outbox.post(endpoint, &Letter { body: &echo, ..Letter::bare(answer) });
+    }
+
+    pub(crate) fn handle_request(
+        &mut self,
+        now: Time,
+        endpoint: &mut Endpoint,
+        message: ReceiveMessage,
+        header: &Header,
+        call: &CallHeader,
+    ) -> Option<Event> {
+        let Some(session) = self.server.find(header.source, header.epoch) else {
+            self.send_reset(endpoint, header);
+            endpoint.release_rcvmsg(message);
+            return None;
+        };
+        let client = session.client;
+        let entry = endpoint.arrived(&message);
+        let missing = header.payload_bytes > 0 && entry.payload_bytes == 0;
+        let damaged = entry.damaged;
+        if missing {
+            if !damaged {
+                self.send_overloaded(endpoint, header, call);
+            }
+            endpoint.release_rcvmsg(message); // of a damaged payload the caller sends another copy
+            return None;
+        }
+        match session.admit(call.slot, header.sequence, now) {
+            Some(Admission::Execute) => {
+                self.counters.executed += 1;
+                let key = request_key(now, client, header, call);
+                return Some(Event::Request { key, message });
+            }
+            Some(Admission::Answered) => {
+                let (control, data, trailer) = session.kept(call.slot);
+                self.outbox.post_sealed(endpoint, control, header.source, data, trailer);
+            }
+            Some(Admission::Ignore) | None => {}
+        }
+        self.counters.duplicates += 1;
+        endpoint.release_rcvmsg(message);
+        None
+    }
+
+    pub(crate) fn send_reset(&mut self, endpoint: &mut Endpoint, header: &Header) {
+        self.counters.resets_sent += 1;
+        let mut answer = Header::new(Kind::Reset, self.config.id, header.source);
+        answer.epoch = header.epoch;
+        self.outbox.post(endpoint, &Letter::bare(answer));
+    }
+
+    /// No frames were free for the request's payload. The slot does not learn of it: nothing was executed.
+    pub(crate) fn send_overloaded(
+        &mut self,
+        endpoint: &mut Endpoint,
+        header: &Header,
+        call: &CallHeader,
+    ) {
+        self.counters.overloads += 1;
+        let mut answer = Header::new(Kind::Reply, self.config.id, header.source);
+        (answer.channel, answer.epoch) = (header.channel, header.epoch);
+        (answer.credit_slots, answer.credit_frames) = (self.server.slots(), self.server.window());
+        let call = CallHeader { status: status::OVERLOADED, ..*call };
+        self.outbox.post(endpoint, &Letter { call, ..Letter::bare(answer) });
+    }
+
+    pub(crate) fn send_done(&mut self, endpoint: &mut Endpoint, key: &RequestKey) {
+        let mut header = Header::new(Kind::Done, self.config.id, key.source);
+        (header.channel, header.epoch) = (key.channel, key.epoch);
+        header.sequence = key.sequence;
+        let call = CallHeader { slot: key.slot, ..CallHeader::default() };
+        self.outbox.post(endpoint, &Letter { call, ..Letter::bare(header) });
+    }
+}
+
+fn request_key(now: Time, client: u64, header: &Header, call: &CallHeader) -> RequestKey {
+    let delegated = header.flags.has(Flags::DELEGATED);
+    let deadline = match header.deadline_ms {
+        0 => Time::NEVER,
+        ms => now + Duration::from_millis(ms.into()),
+    };
+    RequestKey {
+        source: header.source,
+        client,
+        slot: call.slot,
+        sequence: header.sequence,
+        channel: header.channel,
+        op: call.op,
+        once: header.flags.has(Flags::ONCE),
+        deadline,
+        origin: if delegated { call.origin } else { header.source },
+        epoch: header.epoch,
+        origin_epoch: if delegated { call.origin_epoch } else { header.epoch },
+        call: call.call,
+        token: header.token,
+    }
+}

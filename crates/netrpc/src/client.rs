@@ -1,0 +1,402 @@
+//! Calls: from the caller to its reply, through sessions, slots and windows.
+
+use crate::calls::{CallId, Start, State as CallState};
+use crate::limits::*;
+use crate::outbox::Letter;
+use crate::rpc::{Event, Rpc};
+use crate::session::{Session, State};
+use crate::{CallError, status};
+use endpoint::{Endpoint, Frame, FrameMut, ReceiveMessage};
+use wire::{CallHeader, Channel, Decoder, Flags, Header, Kind, NodeId, SessionEpoch, Time, Token};
+
+impl Rpc {
+    /// Starts a call: takes the frames of both lists, leaving them empty. When all records are in use the lists stay
+    /// as they are.
+    pub fn call(
+        &mut self,
+        now: Time,
+        endpoint: &mut Endpoint,
+        start: &Start<'_>,
+        data: &mut Vec<Frame>,
+        into: &mut Vec<FrameMut>,
+    ) -> Result<CallId, CallError> {
+        let id = self.calls.begin(start, data, into).ok_or(CallError::Overloaded)?;
+        self.enqueue(now, endpoint, id);
+        Ok(id)
+    }
+
+    pub(crate) fn enqueue(&mut self, now: Time, endpoint: &mut Endpoint, id: CallId) {
+        let record = self.calls.at(id.index() as u16);
+        let (to, deadline) = (record.to, record.deadline);
+        self.next_check = self.next_check.min(deadline);
+        let session = self.sessions.entry(to).or_insert_with(Session::new);
+        session.waiting.push_back(id.index() as u16);
+        self.pump(now, endpoint, to);
+        let stalled = self.sessions[&to].waiting.back() == Some(&(id.index() as u16));
+        self.counters.credit_stalls += u64::from(stalled);
+    }
+
+    /// Gives up a call: its token is revoked at once, no event follows. Nothing happens when it has ended.
+    pub fn cancel(&mut self, now: Time, endpoint: &mut Endpoint, id: CallId) {
+        if self.calls.find(id).is_some() {
+            self.finish(now, endpoint, id.index() as u16);
+        }
+    }
+
+    /// Sends what waits for this peer, as far as session, slots, window and ring allow.
+    pub(crate) fn pump(&mut self, now: Time, endpoint: &mut Endpoint, peer: NodeId) {
+        let Some(session) = self.sessions.get_mut(&peer) else { return };
+        match session.state {
+            State::Closed if !session.waiting.is_empty() => self.greet(now, endpoint, peer),
+            State::Open => while self.send_next(now, endpoint, peer) {},
+            _ => {}
+        }
+    }
+
+    pub(crate) fn send_next(&mut self, now: Time, endpoint: &mut Endpoint, peer: NodeId) -> bool {
+        let session = self.sessions.get_mut(&peer).expect("pump found it");
+        let Some(&index) = session.waiting.front() else { return false };
+        let record = self.calls.at(index);
+        if record.state != CallState::Waiting {
+            session.waiting.pop_front(); // given up while it waited
+            return true;
+        }
+        if record.not_before > now || endpoint.send_room() == 0 {
+            self.next_check = self.next_check.min(record.not_before.max(now + OVERLOAD_PAUSE));
+            return false;
+        }
+        let control = matches!(record.channel, Channel::CONTROL | Channel::MEMBERS);
+        if !session.has_room(record.pages, control) {
+            return false;
+        }
+        session.waiting.pop_front();
+        (record.slot, record.sequence) = session.take(record.pages);
+        (record.state, record.epoch) = (CallState::Sent, session.epoch);
+        record.retry_span = self.config.retry;
+        self.counters.calls += 1;
+        self.post_request(now, endpoint, index, Flags::default());
+        true
+    }
+
+    pub(crate) fn greet(&mut self, now: Time, endpoint: &mut Endpoint, peer: NodeId) {
+        let session = self.sessions.get_mut(&peer).expect("pump found it");
+        session.greeted(now);
+        self.next_check = self.next_check.min(session.greet_at);
+        let header = Header::new(Kind::Hello, self.config.id, peer);
+        let body = self.config.incarnation.to_le_bytes();
+        self.outbox.post(endpoint, &Letter { body: &body, ..Letter::bare(header) });
+    }
+
+    /// Puts a request on the ring; the token is armed here, so that a request that waits holds none.
+    pub(crate) fn post_request(
+        &mut self,
+        now: Time,
+        endpoint: &mut Endpoint,
+        index: u16,
+        again: Flags,
+    ) {
+        let id = self.calls.id(index);
+        let record = self.calls.at(index);
+        if !record.token.is_some() && !record.into.is_empty() {
+            record.token = endpoint.get_replytoken(&mut record.into).unwrap_or(Token::NONE);
+        }
+        let mut header = Header::new(Kind::Request, self.config.id, record.to);
+        header.flags = if record.once { again.with(Flags::ONCE) } else { again };
+        (header.channel, header.token) = (record.channel, record.token);
+        (header.epoch, header.sequence) = (record.epoch, record.sequence);
+        header.deadline_ms = remaining_ms(now, record.deadline);
+        let mut call =
+            CallHeader { call: id.0, slot: record.slot, op: record.op, ..Default::default() };
+        if let Some(delegated) = record.delegated {
+            header.flags = header.flags.with(Flags::DELEGATED);
+            header.token = delegated.token;
+            (call.call, call.origin) = (delegated.call, delegated.origin);
+            call.origin_epoch = delegated.epoch;
+        }
+        header.credit_frames = self.sessions[&record.to].window;
+        record.retry_at = now + record.retry_span;
+        self.next_check = self.next_check.min(record.retry_at);
+        let (body, data, trailer) = (&record.body.0[..], &record.data[..], &record.trailer[..]);
+        self.outbox.post(endpoint, &Letter { header, call, body, data, trailer });
+    }
+
+    pub(crate) fn handle_reply(
+        &mut self,
+        now: Time,
+        endpoint: &mut Endpoint,
+        message: ReceiveMessage,
+        header: &Header,
+        call: &CallHeader,
+    ) -> Option<Event> {
+        if !self.is_awaited(header, call) {
+            self.counters.stale_replies += 1;
+            endpoint.release_rcvmsg(message);
+            return None;
+        }
+        self.take_credits(header);
+        let index = CallId(call.call).index() as u16;
+        if call.status == status::OVERLOADED {
+            endpoint.release_rcvmsg(message);
+            self.pause(now, endpoint, index);
+            return None;
+        }
+        if !self.settle_payload(now, endpoint, index, &message, header) {
+            endpoint.release_rcvmsg(message);
+            return None;
+        }
+        let record = self.calls.at(index);
+        let ticket = record.ticket;
+        let (peer, slot, pages) = (record.to, record.slot, record.pages);
+        self.calls.end(index);
+        self.free_slot(now, endpoint, peer, slot, pages);
+        if call.status == status::REFUSED {
+            endpoint.release_rcvmsg(message);
+            return Some(Event::Failed { ticket, error: CallError::Refused });
+        }
+        Some(Event::Reply { ticket, status: call.status, message })
+    }
+
+    pub(crate) fn is_awaited(&mut self, header: &Header, call: &CallHeader) -> bool {
+        let Some(record) = self.calls.find(CallId(call.call)) else { return false };
+        let from_peer = header.source == record.to || header.flags.has(Flags::DELEGATED);
+        record.state == CallState::Sent && record.epoch == header.epoch && from_peer
+    }
+
+    /// The server's latest word on how much may be under way.
+    pub(crate) fn take_credits(&mut self, header: &Header) {
+        if let Some(session) = self.sessions.get_mut(&header.source) {
+            if session.epoch == header.epoch {
+                session.window = header.credit_frames;
+            }
+        }
+    }
+
+    /// Brings the call's frames into the message, with or without data. Not when the data was damaged (the request is
+    /// sent again) or went elsewhere (another reply is on its way).
+    pub(crate) fn settle_payload(
+        &mut self,
+        now: Time,
+        endpoint: &mut Endpoint,
+        index: u16,
+        message: &ReceiveMessage,
+        header: &Header,
+    ) -> bool {
+        let record = self.calls.at(index);
+        let entry = endpoint.arrived(message);
+        if header.following_bytes() == 0 {
+            record.revoke(endpoint);
+            std::mem::swap(&mut endpoint.arrived(message).landed, &mut record.into);
+            return true;
+        }
+        if entry.landed.is_empty() {
+            return false;
+        }
+        record.token = Token::NONE;
+        if entry.damaged {
+            std::mem::swap(&mut entry.landed, &mut record.into);
+            self.counters.retries += 1;
+            self.post_request(now, endpoint, index, Flags::AGAIN);
+            return false;
+        }
+        true
+    }
+
+    /// The server had no room: the call is tried again after a pause, in a slot and with a number of its own, since it
+    /// was not executed.
+    pub(crate) fn pause(&mut self, now: Time, endpoint: &mut Endpoint, index: u16) {
+        self.counters.overloads += 1;
+        let record = self.calls.at(index);
+        record.pause = (record.pause * 2).min(RETRY);
+        record.not_before = now + record.pause;
+        self.wait_again(now, endpoint, index);
+    }
+
+    pub(crate) fn wait_again(&mut self, now: Time, endpoint: &mut Endpoint, index: u16) {
+        let record = self.calls.at(index);
+        record.revoke(endpoint);
+        if record.wants_data && record.into.is_empty() {
+            // A transfer is just filling the frames and will free them: there is nothing to try again with.
+            return self.fail(now, endpoint, index, CallError::PeerLost);
+        }
+        record.state = CallState::Waiting;
+        let (peer, slot, pages, not_before) =
+            (record.to, record.slot, record.pages, record.not_before);
+        self.next_check = self.next_check.min(not_before.max(now));
+        let session = self.sessions.get_mut(&peer).expect("it was sent in one");
+        session.waiting.push_back(index);
+        self.free_slot(now, endpoint, peer, slot, pages);
+    }
+
+    pub(crate) fn free_slot(
+        &mut self,
+        now: Time,
+        endpoint: &mut Endpoint,
+        peer: NodeId,
+        slot: u16,
+        pages: u32,
+    ) {
+        let session = self.sessions.get_mut(&peer).expect("a sent call has a session");
+        if session.state == State::Open {
+            session.give_back(slot, pages);
+        }
+        if !session.waiting.is_empty() {
+            self.pump(now, endpoint, peer);
+        }
+    }
+
+    /// Ends a call: the token first, then the frames, then the slot.
+    pub(crate) fn finish(&mut self, now: Time, endpoint: &mut Endpoint, index: u16) {
+        let record = self.calls.at(index);
+        record.revoke(endpoint);
+        let sent = record.state == CallState::Sent;
+        let (peer, slot, pages, epoch) = (record.to, record.slot, record.pages, record.epoch);
+        self.calls.end(index);
+        match self.sessions.get_mut(&peer) {
+            Some(session) if sent && session.epoch == epoch => {
+                self.free_slot(now, endpoint, peer, slot, pages);
+            }
+            Some(session) if !sent => session.waiting.retain(|waiting| *waiting != index),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn fail(
+        &mut self,
+        now: Time,
+        endpoint: &mut Endpoint,
+        index: u16,
+        error: CallError,
+    ) {
+        let record = self.calls.at(index);
+        let (ticket, delegated) = (record.ticket, record.delegated.is_some());
+        self.finish(now, endpoint, index);
+        if !delegated {
+            self.events.push_back(Event::Failed { ticket, error });
+        }
+    }
+
+    pub(crate) fn handle_done(
+        &mut self,
+        now: Time,
+        endpoint: &mut Endpoint,
+        header: &Header,
+        call: &CallHeader,
+    ) {
+        let forwarded = self.calls.indices().find(|index| {
+            let record = self.calls.at(*index);
+            record.state == CallState::Sent
+                && record.delegated.is_some()
+                && (record.to, record.epoch) == (header.source, header.epoch)
+                && (record.slot, record.sequence) == (call.slot, header.sequence)
+        });
+        if let Some(index) = forwarded {
+            self.finish(now, endpoint, index);
+        }
+    }
+
+    pub(crate) fn handle_welcome(
+        &mut self,
+        now: Time,
+        endpoint: &mut Endpoint,
+        header: &Header,
+        body: &[u8],
+    ) {
+        let echoed = Decoder::new(body).u64() == Ok(self.config.incarnation);
+        let Some(session) = self.sessions.get_mut(&header.source) else { return };
+        if echoed && session.state == State::Greeting && header.epoch != SessionEpoch(0) {
+            let slots = header.credit_slots.clamp(1, SLOTS_MAX);
+            session.open(header.epoch, slots, header.credit_frames);
+            self.pump(now, endpoint, header.source);
+        }
+    }
+
+    pub(crate) fn handle_reset(&mut self, now: Time, endpoint: &mut Endpoint, header: &Header) {
+        let lost = self.sessions.get_mut(&header.source);
+        let lost = lost.filter(|s| s.state == State::Open && s.epoch == header.epoch);
+        if let Some(session) = lost {
+            session.close();
+            self.counters.sessions_lost += 1;
+            self.settle_lost(now, endpoint, header.source, header.epoch);
+            self.pump(now, endpoint, header.source);
+        }
+    }
+
+    /// The session's calls: what may be executed twice waits for the next session, the others end.
+    pub(crate) fn settle_lost(
+        &mut self,
+        now: Time,
+        endpoint: &mut Endpoint,
+        peer: NodeId,
+        epoch: SessionEpoch,
+    ) {
+        for index in self.calls.indices() {
+            let record = self.calls.at(index);
+            if record.state != CallState::Sent || (record.to, record.epoch) != (peer, epoch) {
+                continue;
+            }
+            match record.once {
+                true => self.fail(now, endpoint, index, CallError::PeerLost),
+                false => self.wait_again(now, endpoint, index),
+            }
+        }
+    }
+
+    pub(crate) fn check_call(&mut self, now: Time, endpoint: &mut Endpoint, index: u16) {
+        let record = self.calls.at(index);
+        if record.state == CallState::Free {
+            return;
+        }
+        if record.deadline <= now {
+            return self.fail(now, endpoint, index, CallError::Deadline);
+        }
+        let mut due = record.deadline;
+        if record.state == CallState::Sent {
+            if record.retry_at <= now && endpoint.send_room() > 0 {
+                record.retry_span = (record.retry_span * 2).min(RETRY_MAX);
+                self.counters.retries += 1;
+                self.post_request(now, endpoint, index, Flags::AGAIN);
+            }
+            due = due.min(self.calls.at(index).retry_at.max(now + OVERLOAD_PAUSE));
+        }
+        self.next_check = self.next_check.min(due);
+    }
+
+    pub(crate) fn check_session(&mut self, now: Time, endpoint: &mut Endpoint, peer: NodeId) {
+        let session = self.sessions.get_mut(&peer).expect("it is in the list");
+        if let Some(lost_at) = session.down_since.map(|since| since + PEER_LOST) {
+            if lost_at <= now {
+                session.down_since = Some(now);
+                self.give_up(now, endpoint, peer);
+            }
+            self.next_check =
+                self.next_check.min(if lost_at <= now { Time::NEVER } else { lost_at });
+        }
+        let session = self.sessions.get_mut(&peer).expect("it is in the list");
+        if session.state == State::Greeting {
+            match session.waiting.is_empty() {
+                true => session.close(),
+                false if session.greet_at <= now => return self.greet(now, endpoint, peer),
+                false => self.next_check = self.next_check.min(session.greet_at),
+            }
+        }
+        self.pump(now, endpoint, peer);
+    }
+
+    /// The peer stayed unreachable: all its calls end.
+    pub(crate) fn give_up(&mut self, now: Time, endpoint: &mut Endpoint, peer: NodeId) {
+        for index in self.calls.indices() {
+            let record = self.calls.at(index);
+            if record.state != CallState::Free && record.to == peer {
+                self.fail(now, endpoint, index, CallError::PeerLost);
+            }
+        }
+    }
+}
+
+/// Milliseconds that a caller will still wait, for the header: 0 is for ever, less than one is one.
+fn remaining_ms(now: Time, deadline: Time) -> u32 {
+    match deadline {
+        Time::NEVER => 0,
+        deadline => deadline.since(now).as_millis().clamp(1, u32::MAX.into()) as u32,
+    }
+}

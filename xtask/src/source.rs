@@ -1,0 +1,136 @@
+//! Limits and bans in our own source files. rustfmt has formatted them, so that the indentation of a closing brace
+//! tells what it closes.
+
+use crate::run::root;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const FILE_LINES_MAX: usize = 600;
+const FUNCTION_LINES_MAX: usize = 70;
+const COLUMNS_MAX: usize = 120;
+
+/// Words that may not stand in a crate, and what to use.
+const BANNED: &[(&str, &str)] = &[
+    ("Instant::now", "time is an argument: cx.now()"),
+    ("SystemTime::now", "time is an argument: cx.wall()"),
+    ("thread::spawn", "threads belong to live"),
+    ("HashMap", "its order differs from run to run: BTreeMap"),
+    ("HashSet", "its order differs from run to run: BTreeSet"),
+    ("std::net::", "the operating system belongs to live"),
+    ("std::fs::", "the operating system belongs to live"),
+];
+const BANNED_EVERYWHERE: &[(&str, &str)] = &[
+    (concat!("to", "do!("), "finish it"),
+    (concat!("unimple", "mented!("), "finish it"),
+    (concat!("db", "g!("), "a leftover"),
+    (concat!("FIX", "ME"), "fix it or file an issue"),
+    (concat!("XX", "X"), "fix it or file an issue"),
+];
+const WORLDLY: &[&str] = &["live", "trapeze", "xtask"];
+const UNSAFE_ALLOWED: &[&str] = &["endpoint", "live"];
+
+/// Every problem in every source file, one line each.
+pub fn problems() -> Result<Vec<String>, String> {
+    let mut files = Vec::new();
+    for folder in ["crates", "xtask", "examples", "fuzz"] {
+        collect(&root().join(folder), &mut files)?;
+    }
+    files.sort();
+    Ok(files.iter().flat_map(|file| file_problems(file)).collect())
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    for entry in entries {
+        let path = entry.map_err(|error| format!("{}: {error}", folder.display()))?.path();
+        if path.is_dir() && !path.ends_with("target") {
+            collect(&path, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn file_problems(path: &Path) -> Vec<String> {
+    let Ok(text) = fs::read_to_string(path) else { return vec![format!("{path:?}: not readable")] };
+    let name = path.strip_prefix(root()).unwrap_or(path).display().to_string();
+    let owner = name.split('/').nth(1).unwrap_or_default().to_string();
+    let is_test = name.contains("/tests/") || name.contains("/benches/");
+    let lines: Vec<&str> = text.lines().collect();
+    let code =
+        lines.iter().position(|line| line.starts_with("#[cfg(test)]")).unwrap_or(lines.len());
+    let mut problems = Vec::new();
+    if code > FILE_LINES_MAX && !is_test {
+        problems
+            .push(format!("{name}: {code} lines without its tests, {FILE_LINES_MAX} is the most"));
+    }
+    for (number, line) in lines.iter().enumerate() {
+        let product = number < code && !is_test;
+        line_problems(&owner, line, product, |what| {
+            problems.push(format!("{name}:{}: {what}", number + 1));
+        });
+    }
+    problems.extend(long_functions(&lines[..code]).map(|(at, long)| {
+        format!("{name}:{}: a function of {long} lines, {FUNCTION_LINES_MAX} is the most", at + 1)
+    }));
+    problems
+}
+
+fn line_problems(owner: &str, line: &str, product: bool, mut report: impl FnMut(String)) {
+    if line.chars().count() > COLUMNS_MAX {
+        report(format!("more than {COLUMNS_MAX} columns"));
+    }
+    for (word, instead) in BANNED_EVERYWHERE {
+        if line.contains(word) {
+            report(format!("{word}: {instead}"));
+        }
+    }
+    let comment = line.trim_start().starts_with("//");
+    if product && !comment && !WORLDLY.contains(&owner) {
+        for (word, instead) in BANNED.iter().filter(|(word, _)| line.contains(word)) {
+            report(format!("{word}: {instead}"));
+        }
+    }
+    let is_unsafe = ["unsafe {", "unsafe fn", "unsafe impl"].iter().any(|word| line.contains(word));
+    if is_unsafe && !comment && product && !UNSAFE_ALLOWED.contains(&owner) && owner != "src" {
+        report("unsafe belongs to endpoint and live".to_string());
+    }
+}
+
+/// Functions that are too long: their first line and their length.
+fn long_functions<'a>(lines: &'a [&'a str]) -> impl Iterator<Item = (usize, usize)> + 'a {
+    lines.iter().enumerate().filter_map(move |(at, line)| {
+        let body = line.trim_start();
+        let starts =
+            ["fn ", "pub fn ", "pub(crate) fn ", "async fn ", "pub async fn ", "pub(super) fn "];
+        if !starts.iter().any(|start| body.starts_with(start)) || line.ends_with(';') {
+            return None;
+        }
+        let indent = line.len() - body.len();
+        let closing = format!("{}}}", " ".repeat(indent));
+        let length = lines[at..].iter().position(|line| *line == closing)? + 1;
+        (length > FUNCTION_LINES_MAX).then_some((at, length))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_function_is_seen() {
+        let mut lines = vec!["    fn short() {", "    }", "    pub fn long() {"];
+        lines.extend(std::iter::repeat_n("        work();", 70));
+        lines.push("    }");
+        assert_eq!(long_functions(&lines).collect::<Vec<_>>(), [(2, 72)]);
+    }
+
+    #[test]
+    fn clocks_are_banned_outside_the_worlds() {
+        let mut seen = Vec::new();
+        line_problems("stripe", "let t = Instant::now();", true, |what| seen.push(what));
+        line_problems("live", "let t = Instant::now();", true, |what| seen.push(what));
+        assert_eq!(seen.len(), 1);
+    }
+}

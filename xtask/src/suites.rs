@@ -1,0 +1,101 @@
+//! The suites of tests, short and long.
+
+use crate::run::{Tally, command, root, run, run_tests};
+use crate::tidy::tidy;
+use std::process::Command;
+
+/// Everything that must hold before a change lands.
+pub fn test() -> Result<(), String> {
+    let mut suites = Suites::default();
+    suites.note("tidy", tidy());
+    suites.tests("tests of all crates", command("cargo test --workspace --locked --no-fail-fast"));
+    suites.tests("ring order, model-checked", loom());
+    suites.finish()
+}
+
+/// The long counts.
+pub fn soak() -> Result<(), String> {
+    let mut suites = Suites::default();
+    let mut long = command("cargo test --release --workspace --locked --no-fail-fast");
+    long.env("TRAPEZE_SOAK", "1").args(["--", "--include-ignored", "--nocapture"]);
+    suites.tests("long counts", long);
+    suites.tests("ring order, model-checked", loom());
+    suites.finish()
+}
+
+/// The micro-benchmarks that are tests, with large inputs and their figures shown.
+pub fn bench() -> Result<(), String> {
+    let mut command = command("cargo test --release --workspace --locked bench_");
+    command.env("TRAPEZE_BENCH", "1").args(["--", "--include-ignored", "--nocapture"]);
+    run("micro-benchmarks", command)
+}
+
+/// Coverage-guided fuzzing of every target in turn.
+pub fn fuzz(seconds: Option<&str>) -> Result<(), String> {
+    let seconds: u64 = match seconds.unwrap_or("60").parse() {
+        Ok(seconds) => seconds,
+        Err(_) => return Err("fuzz takes a number of seconds for each target".to_string()),
+    };
+    let targets = root().join("fuzz/fuzz_targets");
+    let entries = std::fs::read_dir(&targets).map_err(|error| format!("{targets:?}: {error}"))?;
+    let mut names: Vec<_> =
+        entries.filter_map(|e| Some(e.ok()?.path().file_stem()?.to_owned())).collect();
+    names.sort();
+    for name in names {
+        let name = name.to_string_lossy();
+        let line = format!("cargo +nightly fuzz run {name} -- -max_total_time={seconds}");
+        run(&format!("fuzzing {name}"), command(&line))?;
+    }
+    Ok(())
+}
+
+/// Loom needs its own build of `endpoint`, with every atomic replaced.
+fn loom() -> Command {
+    let mut loom = command("cargo test -p endpoint --release --locked --lib loom");
+    loom.env("RUSTFLAGS", "--cfg loom").env("LOOM_MAX_PREEMPTIONS", "3");
+    loom.env("CARGO_TARGET_DIR", root().join("target/loom"));
+    loom
+}
+
+/// Runs suites one after the other, also after one has failed.
+#[derive(Default)]
+struct Suites {
+    tally: Tally,
+    problems: Vec<String>,
+}
+
+impl Suites {
+    fn note(&mut self, what: &str, result: Result<(), String>) {
+        let counted = match result {
+            Ok(()) => Tally { passed: 1, ..Tally::default() },
+            Err(problem) => {
+                self.problems.push(format!("{what}: {problem}"));
+                Tally { failed: 1, ..Tally::default() }
+            }
+        };
+        self.tally.add(counted);
+    }
+
+    fn tests(&mut self, what: &str, command: Command) {
+        let (tally, result) = run_tests(what, command);
+        self.tally.add(tally);
+        if let Err(problem) = result {
+            self.problems.push(problem);
+            self.tally.failed = self.tally.failed.max(1);
+        }
+    }
+
+    /// The closing line that runners print.
+    fn finish(self) -> Result<(), String> {
+        println!();
+        self.problems.iter().for_each(|problem| println!("FAILED: {problem}"));
+        println!(
+            "{} passed, {} failed, {} skipped",
+            self.tally.passed, self.tally.failed, self.tally.ignored
+        );
+        match self.problems.len() {
+            0 => Ok(()),
+            count => Err(format!("{count} suites failed")),
+        }
+    }
+}
