@@ -1,0 +1,300 @@
+//! The checkpoint: all changes up to a mark, in redb. One table holds the data, one says what the store is and which
+//! changes the data covers; both change in one durable transaction.
+//!
+//! redb refuses everything after the first error of its storage, so a failed commit is followed by opening the
+//! database anew over the same backend; what it then holds, the old mark or the new one, decides.
+
+use crate::error::StoreError;
+use crate::overlay::{Bounds, Overlay};
+use crate::store::Config;
+use redb::{
+    AccessGuard, Builder, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, StorageBackend,
+    TableDefinition, TableError, WriteTransaction,
+};
+use std::io;
+use std::sync::{Arc, Weak};
+
+type Bytes = &'static [u8];
+const DATA: TableDefinition<Bytes, Bytes> = TableDefinition::new("data");
+const STORE: TableDefinition<&str, Bytes> = TableDefinition::new("store");
+/// Layout of the two tables and of the log records.
+const STORE_VERSION: u32 = 1;
+const MAGIC_BYTES: usize = 9;
+
+/// How far the checkpoint goes: it covers all changes up to `sequence`, and all logs up to `generation`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub generation: u64,
+    pub sequence: u64,
+}
+
+/// A database over the backend that outlives it.
+#[derive(Debug)]
+struct Shared(Arc<Storage>);
+
+/// The backend, closed when the last database over it is gone.
+#[derive(Debug)]
+struct Storage(Box<dyn StorageBackend>);
+
+impl StorageBackend for Shared {
+    fn len(&self) -> io::Result<u64> {
+        self.0.0.len()
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.0.read(offset, out)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.0.set_len(len)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.0.sync_data()
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.0.write(offset, data)
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        // Nothing can be told to anybody here, and everything that matters was synced by its transaction.
+        let _ = self.0.close();
+    }
+}
+
+/// The checkpoint as the store reads it.
+pub(crate) struct Base {
+    storage: Arc<Storage>,
+    config: Config,
+    mark: Mark,
+    opened: Option<Opened>,
+}
+
+struct Opened {
+    // Dropped before the database, as every reader must be.
+    table: ReadOnlyTable<Bytes, Bytes>,
+    database: Arc<Database>,
+}
+
+impl Base {
+    pub fn open(backend: impl StorageBackend, config: Config) -> Result<Base, StoreError> {
+        let storage = Arc::new(Storage(Box::new(backend)));
+        discard_half_made(&*storage.0)?;
+        let mut base = Base { storage, config, mark: Mark::default(), opened: None };
+        base.reopen()?;
+        Ok(base)
+    }
+
+    pub fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    /// Whether the database can be used.
+    pub fn is_open(&self) -> bool {
+        self.opened.is_some()
+    }
+
+    /// Closes the database and opens it again: after an error, as redb demands.
+    pub fn reopen(&mut self) -> Result<(), StoreError> {
+        self.opened = None;
+        let mut builder = Builder::new();
+        builder.set_cache_size(self.config.cache_bytes);
+        let database = builder
+            .create_with_backend(Shared(self.storage.clone()))
+            .map_err(|error| StoreError::storage("opened")(error.into()))?;
+        let (table, mark) = snapshot(&database, &self.config)?;
+        self.mark = mark;
+        self.opened = Some(Opened { table, database: Arc::new(database) });
+        Ok(())
+    }
+
+    /// Reads from the newest transaction from now on.
+    pub fn refresh(&mut self) -> Result<(), StoreError> {
+        let opened = self.opened()?;
+        let (table, mark) = snapshot(&opened.database, &self.config)?;
+        self.mark = mark;
+        self.opened.as_mut().expect("as seen above").table = table;
+        Ok(())
+    }
+
+    pub fn get(&self, key: &[u8]) -> Result<Option<AccessGuard<'static, Bytes>>, StoreError> {
+        self.opened()?.table.get(key).map_err(|error| StoreError::storage("read")(error.into()))
+    }
+
+    pub fn range(
+        &self,
+        bounds: Bounds<'_>,
+    ) -> Result<redb::Range<'static, Bytes, Bytes>, StoreError> {
+        let range = self.opened()?.table.range::<&[u8]>(bounds);
+        range.map_err(|error| StoreError::storage("read")(error.into()))
+    }
+
+    /// Work that puts `overlay` into the database and moves the mark.
+    pub fn checkpoint(&self, overlay: Arc<Overlay>, mark: Mark) -> Result<Checkpoint, StoreError> {
+        let database = Arc::downgrade(&self.opened()?.database);
+        Ok(Checkpoint { database, overlay, mark })
+    }
+
+    fn opened(&self) -> Result<&Opened, StoreError> {
+        self.opened.as_ref().ok_or_else(|| StoreError::Storage {
+            action: "read",
+            reason: "it could not be opened again after an error".into(),
+        })
+    }
+}
+
+/// Frozen changes on their way into the checkpoint: work that takes long and waits for the disk. It may run on
+/// another thread than its store; the store must be told the result with `checkpoint_done`, also when it never ran.
+#[must_use]
+pub struct Checkpoint {
+    /// Weak, so that work that never runs cannot keep a database open that the store must open anew.
+    database: Weak<Database>,
+    overlay: Arc<Overlay>,
+    mark: Mark,
+}
+
+impl Checkpoint {
+    /// Commits all changes and their mark in one durable transaction. The error is a sentence for people.
+    pub fn run(self) -> Result<(), String> {
+        let database =
+            self.database.upgrade().ok_or("the store was closed before its checkpoint")?;
+        commit(&database, &self.overlay, self.mark)
+            .map_err(|error| StoreError::storage("written")(error).to_string())
+    }
+
+    /// About how many bytes of changes it writes.
+    pub fn bytes(&self) -> usize {
+        self.overlay.bytes()
+    }
+}
+
+impl std::fmt::Debug for Checkpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Checkpoint({} bytes, {:?})", self.bytes(), self.mark)
+    }
+}
+
+fn commit(database: &Database, overlay: &Overlay, mark: Mark) -> Result<(), redb::Error> {
+    let transaction = begin(database)?;
+    {
+        let mut table = transaction.open_table(DATA)?;
+        for (key, value) in overlay.entries() {
+            match value {
+                Some(value) => table.insert(key, value)?,
+                None => table.remove(key)?,
+            };
+        }
+    }
+    write_mark(&transaction, mark)?;
+    Ok(transaction.commit()?)
+}
+
+/// Every commit keeps redb's allocator state: opening after a crash then takes milliseconds instead of a walk over the
+/// whole file, for a second flush per commit, of which there is about one a second.
+fn begin(database: &Database) -> Result<WriteTransaction, redb::Error> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_quick_repair(true);
+    Ok(transaction)
+}
+
+fn write_mark(transaction: &WriteTransaction, mark: Mark) -> Result<(), redb::Error> {
+    let mut table = transaction.open_table(STORE)?;
+    table.insert("generation", mark.generation.to_le_bytes().as_slice())?;
+    table.insert("sequence", mark.sequence.to_le_bytes().as_slice())?;
+    Ok(())
+}
+
+/// A crash while redb made its file leaves one without redb's magic, which it writes last and then refuses to open.
+/// Nothing was ever stored in such a file.
+fn discard_half_made(backend: &dyn StorageBackend) -> Result<(), StoreError> {
+    let half_made = || -> io::Result<()> {
+        let mut magic = [0; MAGIC_BYTES];
+        let len = backend.len()?;
+        if len >= MAGIC_BYTES as u64 {
+            backend.read(0, &mut magic)?;
+        }
+        if len > 0 && magic == [0; MAGIC_BYTES] {
+            backend.set_len(0)?;
+        }
+        Ok(())
+    };
+    half_made().map_err(|error| StoreError::storage("opened")(error.into()))
+}
+
+type Snapshot = (ReadOnlyTable<Bytes, Bytes>, Mark);
+
+/// The newest transaction's data and mark, after a look at what the store is.
+fn snapshot(database: &Database, config: &Config) -> Result<Snapshot, StoreError> {
+    let read = |error| StoreError::storage("read")(error);
+    loop {
+        let transaction = database.begin_read().map_err(|error| read(error.into()))?;
+        let table = match transaction.open_table(STORE) {
+            Ok(table) => table,
+            Err(TableError::TableDoesNotExist(_)) => {
+                create(database, config)?;
+                continue;
+            }
+            Err(error) => return Err(read(error.into())),
+        };
+        check_format(&table, config)?;
+        let generation = number(&table, "generation")?;
+        let mark = Mark { generation, sequence: number(&table, "sequence")? };
+        let data = transaction.open_table(DATA).map_err(|error| read(error.into()))?;
+        return Ok((data, mark));
+    }
+}
+
+fn create(database: &Database, config: &Config) -> Result<(), StoreError> {
+    let create = || -> Result<(), redb::Error> {
+        let transaction = begin(database)?;
+        transaction.open_table(DATA)?;
+        {
+            let mut table = transaction.open_table(STORE)?;
+            table.insert("store version", STORE_VERSION.to_le_bytes().as_slice())?;
+            table.insert("kind", config.format.kind.as_bytes())?;
+            table.insert("version", config.format.version.to_le_bytes().as_slice())?;
+        }
+        write_mark(&transaction, Mark::default())?;
+        Ok(transaction.commit()?)
+    };
+    create().map_err(StoreError::storage("created"))
+}
+
+fn check_format(
+    table: &ReadOnlyTable<&'static str, Bytes>,
+    config: &Config,
+) -> Result<(), StoreError> {
+    let wanted = &config.format;
+    let kind = String::from_utf8_lossy(&value(table, "kind")?).into_owned();
+    check_version("store", version(table, "store version")?, STORE_VERSION)?;
+    if kind != wanted.kind {
+        return Err(StoreError::Kind { found: kind, wanted: wanted.kind.into() });
+    }
+    check_version(wanted.kind, version(table, "version")?, wanted.version)
+}
+
+fn check_version(kind: &str, found: u32, wanted: u32) -> Result<(), StoreError> {
+    if found == wanted {
+        return Ok(());
+    }
+    Err(StoreError::Version { kind: kind.into(), found, wanted })
+}
+
+fn value(table: &ReadOnlyTable<&'static str, Bytes>, name: &str) -> Result<Vec<u8>, StoreError> {
+    let value = ReadableTable::get(table, name)
+        .map_err(|error| StoreError::storage("read")(error.into()))?;
+    Ok(value.map(|value| value.value().to_vec()).unwrap_or_default())
+}
+
+fn number(table: &ReadOnlyTable<&'static str, Bytes>, name: &str) -> Result<u64, StoreError> {
+    let bytes: Result<[u8; 8], _> = value(table, name)?.try_into();
+    bytes.map(u64::from_le_bytes).map_err(|_| malformed(name))
+}
+
+fn version(table: &ReadOnlyTable<&'static str, Bytes>, name: &str) -> Result<u32, StoreError> {
+    let bytes: Result<[u8; 4], _> = value(table, name)?.try_into();
+    bytes.map(u32::from_le_bytes).map_err(|_| malformed(name))
+}
+
+fn malformed(name: &str) -> StoreError {
+    StoreError::Storage { action: "read", reason: format!("its record {name:?} is malformed") }
+}

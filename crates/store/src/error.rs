@@ -1,0 +1,93 @@
+//! Why a store cannot do what it was asked.
+
+use wire::Errno;
+
+/// An error of the store. Its text is for people: what, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The storage under the store failed or holds what cannot be read.
+    #[error(
+        "the store's checkpoint cannot be {action}: {reason}; check the disk, then start again"
+    )]
+    Storage {
+        /// What was tried.
+        action: &'static str,
+        /// What the storage said.
+        reason: String,
+    },
+    /// The checkpoint belongs to something else.
+    #[error("the store holds {found}, not {wanted}; give the directory of the right store")]
+    Kind {
+        /// What the checkpoint says it is.
+        found: String,
+        /// What the caller is.
+        wanted: String,
+    },
+    /// The checkpoint was written by another version.
+    #[error(
+        "the store of {kind} has format version {found}, this program writes version {wanted}; \
+         use a program of that version"
+    )]
+    Version {
+        /// What the store is for.
+        kind: String,
+        /// Version of the checkpoint.
+        found: u32,
+        /// Version of the program.
+        wanted: u32,
+    },
+    /// A log lost a change that was on stable storage once.
+    #[error(
+        "log {log} of the store is damaged at byte {offset}: change {sequence} is missing although \
+         it was on stable storage; restore the log from a copy"
+    )]
+    Damaged {
+        /// Generation of the log.
+        log: u64,
+        /// First byte that is not what was written.
+        offset: u64,
+        /// The change that should be there.
+        sequence: u64,
+    },
+    /// Logs were not given in ascending order of their generations.
+    #[error("log {log} of the store comes after log {after}; give logs in ascending order")]
+    Order {
+        /// The log out of order.
+        log: u64,
+        /// The one before it.
+        after: u64,
+    },
+    /// Too much waits for a checkpoint: ask again when one is done.
+    #[error("{bytes} bytes of changes wait for a checkpoint, {limit} may; try again later")]
+    Full {
+        /// Bytes that wait.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// An append to the log failed: nothing can be acknowledged until a checkpoint is done.
+    #[error("the store's log cannot be written; changes are refused until a checkpoint is done")]
+    LogFailed,
+}
+
+impl StoreError {
+    pub(crate) fn storage(action: &'static str) -> impl Fn(redb::Error) -> StoreError {
+        move |error| StoreError::Storage { action, reason: error.to_string() }
+    }
+}
+
+impl From<&StoreError> for Errno {
+    /// What a service answers its clients.
+    fn from(error: &StoreError) -> Errno {
+        match error {
+            StoreError::Full { .. } => Errno::EAGAIN,
+            _ => Errno::EIO,
+        }
+    }
+}
+
+impl From<StoreError> for Errno {
+    fn from(error: StoreError) -> Errno {
+        Errno::from(&error)
+    }
+}

@@ -1,0 +1,373 @@
+//! The store itself: overlays over the checkpoint, and who is told what when.
+
+use crate::batch::Batch;
+use crate::checkpoint::{Base, Checkpoint, Mark};
+use crate::error::StoreError;
+use crate::limits::{CACHE_BYTES_DEFAULT, OVERLAY_BYTES_DEFAULT};
+use crate::log::{RecordHeader, seal};
+use crate::overlay::{Bounds, Merged, Overlay, is_empty_range};
+use crate::recovery::{Recovery, Replay};
+use redb::StorageBackend;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::{ControlFlow, RangeBounds};
+use std::sync::Arc;
+
+/// What a store is for and how its keys and values are written; kept in it and checked when it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// Such as "names".
+    pub kind: &'static str,
+    /// Changes whenever keys or values are written in another way.
+    pub version: u32,
+}
+
+/// How a store is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// What it is for.
+    pub format: Format,
+    /// Bytes of the checkpoint's cache.
+    pub cache_bytes: usize,
+    /// Bytes of changes in memory over which [`Store::admit`] refuses.
+    pub overlay_bytes_max: usize,
+}
+
+impl Config {
+    /// With the default limits.
+    pub fn new(kind: &'static str, version: u32) -> Config {
+        Config {
+            format: Format { kind, version },
+            cache_bytes: CACHE_BYTES_DEFAULT,
+            overlay_bytes_max: OVERLAY_BYTES_DEFAULT,
+        }
+    }
+}
+
+/// A log record that the caller must append.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Append {
+    /// Generation of the log.
+    pub log: u64,
+    /// What to append.
+    pub bytes: Vec<u8>,
+    /// The change's number: 1 is the first of the store, each is one more than the one before.
+    pub sequence: u64,
+}
+
+/// Which logs to sync, and how far everything is on stable storage when they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncPoint {
+    /// Generations, to be synced in this order.
+    pub logs: Vec<u64>,
+    /// The last change that is on stable storage then.
+    pub sequence: u64,
+}
+
+/// What a store did since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Batches applied.
+    pub batches: u64,
+    /// Bytes of log records.
+    pub log_bytes: u64,
+    /// Checkpoints done.
+    pub checkpoints: u64,
+    /// Checkpoints that failed and will be tried again.
+    pub checkpoint_failures: u64,
+    /// What opening found.
+    pub recovery: Recovery,
+}
+
+/// An ordered map of bytes to bytes that survives crashes.
+///
+/// Getters: [`get`](Store::get), [`get_with`](Store::get_with), [`scan`](Store::scan), [`range`](Store::range),
+/// [`overlay_bytes`](Store::overlay_bytes), [`admit`](Store::admit), [`sync_point`](Store::sync_point),
+/// [`counters`](Store::counters). Commands: [`apply`](Store::apply), [`freeze`](Store::freeze). Completions:
+/// [`synced`](Store::synced), [`append_failed`](Store::append_failed), [`checkpoint_done`](Store::checkpoint_done).
+/// [`poll_drop`](Store::poll_drop).
+pub struct Store {
+    base: Base,
+    active: Overlay,
+    /// Changes on their way into the checkpoint, or waiting for another try.
+    frozen: Option<Arc<Overlay>>,
+    checkpointing: Option<Mark>,
+    config: Config,
+    /// The log that the next change goes to.
+    generation: u64,
+    /// The last change applied.
+    sequence: u64,
+    /// The last change known to be on stable storage.
+    synced: u64,
+    /// Logs that the checkpoint does not cover, and the last change in each.
+    logs: BTreeMap<u64, u64>,
+    drops: VecDeque<u64>,
+    /// The last change that may be missing in the log.
+    failed_sequence: Option<u64>,
+    last_failure: Option<String>,
+    counters: Counters,
+}
+
+impl Store {
+    /// Opens the store in `backend`, making it when the backend is empty. `logs` are all logs there are, as generation
+    /// and contents, in ascending order; an iterator that reads one at a time keeps only one in memory. Afterwards all
+    /// they held is in the checkpoint, and [`poll_drop`](Store::poll_drop) names them.
+    ///
+    /// The backend must keep other programs away itself: no lock method is called.
+    pub fn open(
+        backend: impl StorageBackend,
+        config: Config,
+        logs: impl IntoIterator<Item = (u64, Vec<u8>)>,
+    ) -> Result<Store, StoreError> {
+        let mut base = Base::open(backend, config)?;
+        let mut replay = Replay::new(&mut base, config.overlay_bytes_max);
+        for (generation, bytes) in logs {
+            replay.log(generation, &bytes)?;
+        }
+        let (recovery, covered) = replay.finish()?;
+        let mark = base.mark();
+        Ok(Store {
+            base,
+            active: Overlay::default(),
+            frozen: None,
+            checkpointing: None,
+            config,
+            generation: mark.generation + 1,
+            sequence: mark.sequence,
+            synced: mark.sequence,
+            logs: BTreeMap::new(),
+            drops: covered.into(),
+            failed_sequence: None,
+            last_failure: None,
+            counters: Counters { recovery, ..Counters::default() },
+        })
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.get_with(key, |value| value.map(<[u8]>::to_vec))
+    }
+
+    /// What `read` makes of the value of `key`, without a copy.
+    pub fn get_with<R>(
+        &self,
+        key: &[u8],
+        read: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R, StoreError> {
+        let frozen = || self.frozen.as_ref().and_then(|frozen| frozen.get(key));
+        match self.active.get(key).or_else(frozen) {
+            Some(value) => Ok(read(value)),
+            None => {
+                let value = self.base.get(key)?;
+                Ok(read(value.as_ref().map(|value| value.value())))
+            }
+        }
+    }
+
+    /// Shows `visit` every key in `range` with its value, in ascending order, until it breaks.
+    pub fn scan<'k>(
+        &self,
+        range: impl RangeBounds<&'k [u8]>,
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let bounds: Bounds<'k> = (range.start_bound().cloned(), range.end_bound().cloned());
+        if is_empty_range(bounds) {
+            return Ok(());
+        }
+        let mut changed = Merged::new(&self.active, self.frozen.as_deref(), bounds).peekable();
+        for entry in self.base.range(bounds)? {
+            let (key, value) = entry.map_err(|error| StoreError::storage("read")(error.into()))?;
+            let key = key.value();
+            while let Some(entry) = changed.next_if(|entry| entry.0 < key) {
+                if show(entry, &mut visit).is_break() {
+                    return Ok(());
+                }
+            }
+            let entry = changed.next_if(|entry| entry.0 == key);
+            if show(entry.unwrap_or((key, Some(value.value()))), &mut visit).is_break() {
+                return Ok(());
+            }
+        }
+        let _ = changed.try_for_each(|entry| show(entry, &mut visit));
+        Ok(())
+    }
+
+    /// The first `limit` keys in `range` with their values.
+    pub fn range<'k>(
+        &self,
+        range: impl RangeBounds<&'k [u8]>,
+        limit: usize,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
+        let mut entries = Vec::new();
+        if limit == 0 {
+            return Ok(entries);
+        }
+        self.scan(range, |key, value| {
+            entries.push((key.to_vec(), value.to_vec()));
+            if entries.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(entries)
+    }
+
+    /// Bytes of changes in memory: not in the checkpoint yet.
+    pub fn overlay_bytes(&self) -> usize {
+        self.active.bytes() + self.frozen.as_ref().map_or(0, |frozen| frozen.bytes())
+    }
+
+    /// Whether changes were applied that no checkpoint covers or is about to.
+    pub fn is_dirty(&self) -> bool {
+        self.checkpointing.unwrap_or(self.base.mark()).sequence < self.sequence
+    }
+
+    /// Whether a change may be applied now; ask before each.
+    pub fn admit(&self) -> Result<(), StoreError> {
+        let (bytes, limit) = (self.overlay_bytes(), self.config.overlay_bytes_max);
+        if self.failed_sequence.is_some() {
+            return Err(StoreError::LogFailed);
+        }
+        if bytes > limit {
+            return Err(StoreError::Full { bytes, limit });
+        }
+        Ok(())
+    }
+
+    /// The last change applied.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The last change known to be on stable storage, in a synced log or in the checkpoint.
+    pub fn synced_sequence(&self) -> u64 {
+        self.synced
+    }
+
+    /// What to sync so that every change applied and appended until now is on stable storage. No log: all is.
+    pub fn sync_point(&self) -> SyncPoint {
+        let unsynced = self.logs.iter().filter(|log| *log.1 > self.synced);
+        SyncPoint { logs: unsynced.map(|log| *log.0).collect(), sequence: self.sequence }
+    }
+
+    /// What it did.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Why the last checkpoint failed, until one succeeds.
+    pub fn last_failure(&self) -> Option<&str> {
+        self.last_failure.as_deref()
+    }
+
+    /// Makes all changes of `batch` at once: reads see them from now on. The record that is returned must be appended
+    /// before the next one, and be appended before anybody outside is told of the changes.
+    pub fn apply(&mut self, batch: Batch) -> Append {
+        batch.changes().for_each(|change| self.active.apply(change));
+        self.sequence += 1;
+        let header = RecordHeader {
+            generation: self.generation,
+            sequence: self.sequence,
+            synced: self.synced,
+        };
+        let bytes = seal(batch, header);
+        self.logs.insert(self.generation, self.sequence);
+        self.counters.batches += 1;
+        self.counters.log_bytes += bytes.len() as u64;
+        Append { log: self.generation, bytes, sequence: self.sequence }
+    }
+
+    /// All logs of `point` were synced, after every record up to its sequence had been appended.
+    pub fn synced(&mut self, point: &SyncPoint) {
+        assert!(point.sequence <= self.sequence);
+        self.synced = self.synced.max(point.sequence);
+    }
+
+    /// An append failed. From then on the world must fail every append to the same log; [`admit`](Store::admit)
+    /// refuses until a checkpoint has made up for the hole in it.
+    pub fn append_failed(&mut self) {
+        self.failed_sequence = Some(self.sequence);
+    }
+
+    /// Begins a checkpoint of everything applied so far; `None` when there is nothing to do or one is under way.
+    /// Changes go to the next log from now on.
+    pub fn freeze(&mut self) -> Option<Checkpoint> {
+        if self.checkpointing.is_some() || !self.is_dirty() {
+            return None;
+        }
+        if !self.base.is_open() {
+            self.reopen();
+        }
+        let newer = std::mem::take(&mut self.active);
+        match &mut self.frozen {
+            Some(frozen) => Arc::make_mut(frozen).absorb(newer),
+            None => self.frozen = Some(Arc::new(newer)),
+        }
+        let mark = Mark { generation: self.generation, sequence: self.sequence };
+        let checkpoint = self.base.checkpoint(self.frozen.clone()?, mark).ok()?;
+        self.generation += 1;
+        self.checkpointing = Some(mark);
+        Some(checkpoint)
+    }
+
+    /// The checkpoint from [`freeze`](Store::freeze) has ended. After an error its changes stay in memory, and the next
+    /// `freeze` tries again with what came since.
+    pub fn checkpoint_done(&mut self, result: Result<(), String>) {
+        let mark = self.checkpointing.take().expect("a checkpoint is under way");
+        match result {
+            Ok(()) => self.refresh(),
+            Err(reason) => {
+                self.last_failure = Some(reason);
+                self.reopen();
+            }
+        }
+        if self.base.mark() == mark {
+            self.covered(mark);
+        } else {
+            self.counters.checkpoint_failures += 1;
+        }
+    }
+
+    /// A log that is not needed any more and can be removed.
+    pub fn poll_drop(&mut self) -> Option<u64> {
+        self.drops.pop_front()
+    }
+
+    fn covered(&mut self, mark: Mark) {
+        self.frozen = None;
+        self.synced = self.synced.max(mark.sequence);
+        let newer = self.logs.split_off(&(mark.generation + 1));
+        self.drops.extend(std::mem::replace(&mut self.logs, newer).into_keys());
+        self.failed_sequence = self.failed_sequence.filter(|&failed| failed > mark.sequence);
+        self.last_failure = None;
+        self.counters.checkpoints += 1;
+    }
+
+    fn refresh(&mut self) {
+        if let Err(error) = self.base.refresh() {
+            self.last_failure = Some(error.to_string());
+            self.reopen();
+        }
+    }
+
+    fn reopen(&mut self) {
+        if let Err(error) = self.base.reopen() {
+            self.last_failure = Some(error.to_string());
+        }
+    }
+}
+
+fn show(
+    entry: (&[u8], Option<&[u8]>),
+    visit: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    entry.1.map_or(ControlFlow::Continue(()), |value| visit(entry.0, value))
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("format", &self.config.format)
+            .field("sequence", &self.sequence)
+            .field("log", &self.generation)
+            .field("overlay_bytes", &self.overlay_bytes())
+            .finish()
+    }
+}
