@@ -13,17 +13,24 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod data_check;
 pub mod disk;
+pub mod experiment;
 pub mod faults;
 pub mod fingerprint;
 pub mod limits;
 pub mod machine;
 pub mod meta;
+pub mod name_check;
 pub mod network;
 pub mod queue;
 pub mod random;
+pub mod run;
 pub mod storage;
 pub mod tokens;
 pub mod trace;
+pub mod trouble;
 pub mod volume;
+pub mod worker;
+pub mod workload;
 pub mod world;

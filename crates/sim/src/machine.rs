@@ -1,6 +1,6 @@
 //! One simulated machine: what outlives its node (disks, stores' files, seed) and the node, when there is one.
 
-use crate::disk::{Disk, DiskModel};
+use crate::disk::{Disk, DiskFaults, DiskModel};
 use crate::meta::Meta;
 use crate::queue::Picos;
 use crate::random::Random;
@@ -91,6 +91,11 @@ impl Machine {
             step_at: Picos::NEVER,
             paused_until: Picos::ZERO,
         }
+    }
+
+    /// What is wrong with its disks, to be changed: each disk's, then that of the stores' disk.
+    pub fn faults(&mut self) -> impl Iterator<Item = &mut DiskFaults> {
+        self.disks.iter_mut().map(Disk::faults_mut).chain(std::iter::once(self.meta.faults_mut()))
     }
 
     /// Gives the machine a node with its services. The incarnation is the number of the life.

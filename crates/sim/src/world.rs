@@ -15,6 +15,7 @@ use crate::queue::{Picos, Queue};
 use crate::random::Random;
 use crate::storage::Crash;
 use crate::trace::Trace;
+use endpoint::Frames;
 use node::rings::{FileDone, FileRequest};
 use std::collections::{BTreeMap, VecDeque};
 use wire::NodeId;
@@ -123,6 +124,11 @@ impl World {
     /// Whether the node runs (or is paused).
     pub fn is_up(&self, node: NodeId) -> bool {
         self.machine(node).node.is_some()
+    }
+
+    /// The payload pool of the node, if it runs: what a front fills.
+    pub fn frames(&self, node: NodeId) -> Option<Frames> {
+        self.machine(node).node.as_ref().map(|node| node.cx().frames().clone())
     }
 
     /// All nodes, in order.
