@@ -13,7 +13,7 @@ const COLUMNS_MAX: usize = 120;
 const BANNED: &[(&str, &str)] = &[
     ("Instant::now", "time is an argument: cx.now()"),
     ("SystemTime::now", "time is an argument: cx.wall()"),
-    ("thread::spawn", "threads belong to live"),
+    ("std::thread", "threads belong to live"),
     ("HashMap", "its order differs from run to run: BTreeMap"),
     ("HashSet", "its order differs from run to run: BTreeSet"),
     ("std::net::", "the operating system belongs to live"),
@@ -55,7 +55,8 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
 fn file_problems(path: &Path) -> Vec<String> {
     let Ok(text) = fs::read_to_string(path) else { return vec![format!("{path:?}: not readable")] };
     let name = path.strip_prefix(root()).unwrap_or(path).display().to_string();
-    let owner = name.split('/').nth(1).unwrap_or_default().to_string();
+    let mut parts = name.split('/');
+    let owner = parts.find(|part| *part != "crates").unwrap_or_default().to_string();
     let is_test = name.contains("/tests/") || name.contains("/benches/");
     let lines: Vec<&str> = text.lines().collect();
     let code =
@@ -78,7 +79,8 @@ fn file_problems(path: &Path) -> Vec<String> {
 }
 
 fn line_problems(owner: &str, line: &str, product: bool, mut report: impl FnMut(String)) {
-    if line.chars().count() > COLUMNS_MAX {
+    // what rustfmt leaves long holds a text or a macro's arguments
+    if line.chars().count() > COLUMNS_MAX && !line.contains(['"', '|']) {
         report(format!("more than {COLUMNS_MAX} columns"));
     }
     for (word, instead) in BANNED_EVERYWHERE {
@@ -93,7 +95,7 @@ fn line_problems(owner: &str, line: &str, product: bool, mut report: impl FnMut(
         }
     }
     let is_unsafe = ["unsafe {", "unsafe fn", "unsafe impl"].iter().any(|word| line.contains(word));
-    if is_unsafe && !comment && product && !UNSAFE_ALLOWED.contains(&owner) && owner != "src" {
+    if is_unsafe && !comment && product && !UNSAFE_ALLOWED.contains(&owner) && owner != "xtask" {
         report("unsafe belongs to endpoint and live".to_string());
     }
 }

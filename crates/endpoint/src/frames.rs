@@ -217,6 +217,15 @@ impl Part {
         Part { pool: self.pool.clone(), run: self.run, at: self.at + range.start, len: range.len() }
     }
 
+    fn join(&mut self, next: Part) -> Result<(), Part> {
+        let behind = self.run == next.run && self.at + self.len == next.at;
+        if !behind || !self.pool.same_pool(&next.pool) {
+            return Err(next);
+        }
+        self.len += next.len;
+        Ok(())
+    }
+
     fn pointer(&self) -> *mut u8 {
         // SAFETY: `at + len` lies inside the region: runs are made from its pages and parts only shrink.
         unsafe { self.pool.0.base().add(self.at) }
@@ -243,6 +252,11 @@ impl FrameMut {
         let tail = self.0.another(at..self.0.len);
         self.0.len = at;
         FrameMut(tail)
+    }
+
+    /// Takes back what was split off just behind: one owner of both. Gives `tail` back when it lies elsewhere.
+    pub fn join(&mut self, tail: FrameMut) -> Result<(), FrameMut> {
+        self.0.join(tail.0).map_err(FrameMut)
     }
 
     /// Forgets what is behind `len`; the bytes return to the pool with the run.
@@ -311,6 +325,11 @@ impl Frame {
         self.0.at + self.0.len == next.0.at && self.0.pool.same_pool(&next.0.pool)
     }
 
+    /// Takes in `next`, which must be the bytes of the same run just behind. Gives it back when it lies elsewhere.
+    pub fn join(&mut self, next: Frame) -> Result<(), Frame> {
+        self.0.join(next.0).map_err(Frame)
+    }
+
     /// Whether the bytes lie in this pool.
     pub fn is_of(&self, pool: &Frames) -> bool {
         self.0.pool.same_pool(pool)
@@ -364,6 +383,22 @@ mod tests {
     }
 
     #[test]
+    fn what_was_split_can_be_joined_and_nothing_else() {
+        let frames = pool(256);
+        let mut head = frames.alloc(32 * 1024).unwrap();
+        let mut middle = head.split_off(8 * 1024);
+        let tail = middle.split_off(8 * 1024);
+        let tail = head.join(tail).unwrap_err();
+        head.join(middle).unwrap();
+        head.join(tail).unwrap();
+        assert_eq!(head.len(), 32 * 1024);
+        let other = frames.alloc(32 * 1024).unwrap();
+        assert!(head.join(other).is_err());
+        assert!(head.freeze().try_mut().is_ok());
+        assert_eq!(frames.free_pages(), 256);
+    }
+
+    #[test]
     fn a_full_pool_says_no() {
         let frames = pool(3);
         let held: Vec<_> = (0..3).map(|_| frames.alloc(1).unwrap()).collect();
@@ -377,7 +412,9 @@ mod tests {
     proptest! {
         /// Whatever is allocated and freed in whatever order: no two frames overlap, all pages come back.
         #[test]
-        fn no_overlap_and_no_leak(steps in prop::collection::vec((1usize..300_000, any::<prop::sample::Index>(), any::<bool>()), 1..200)) {
+        fn no_overlap_and_no_leak(
+            steps in prop::collection::vec((1usize..300_000, any::<prop::sample::Index>(), any::<bool>()), 1..200),
+        ) {
             let frames = pool(700);
             let mut held: Vec<FrameMut> = Vec::new();
             for (bytes, which, free) in steps {

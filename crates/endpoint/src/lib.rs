@@ -16,6 +16,7 @@ pub mod limits;
 pub mod memory;
 pub mod pulse;
 pub mod rings;
+pub mod shared;
 
 pub use frames::{Frame, FrameMut, Frames};
 pub use incoming::{Cancelled, IncomingTable};

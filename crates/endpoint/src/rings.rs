@@ -318,6 +318,11 @@ impl Endpoint {
         self.send_ring.pop_front().map(SendMessage)
     }
 
+    /// The entry of a message that the adapter holds, for reading while others are read too.
+    pub fn taken(&self, message: &SendMessage) -> &Message {
+        &self.send_entries[message.0 as usize]
+    }
+
     /// Messages posted and not yet taken.
     pub fn posted(&self) -> usize {
         self.send_ring.len()
@@ -348,6 +353,9 @@ impl Endpoint {
     fn find_frames(&mut self, index: u16, header: &Header) -> bool {
         let entry = &mut self.receive_entries[index as usize];
         let bytes = header.payload_bytes as usize;
+        if is_trailer_alone(header) {
+            return true;
+        }
         if header.kind == wire::Kind::Reply {
             let good = self.incoming.claim(header.token, bytes, &mut entry.landed);
             entry.claimed = if good { header.token } else { Token::NONE };
@@ -367,7 +375,7 @@ impl Endpoint {
         if !wanted {
             entry.landed.clear();
         }
-        if !entry.landed.is_empty() {
+        if !entry.landed.is_empty() || is_trailer_alone(header) {
             entry.damaged = entry.incoming_checksum(header) != header.payload_checksum;
             entry.payload_bytes = if entry.damaged { 0 } else { header.payload_bytes as usize };
         }
@@ -426,6 +434,12 @@ impl Endpoint {
         let claimed = std::mem::take(&mut self.receive_entries[message.0 as usize].claimed);
         !claimed.is_some() || self.incoming.finish(claimed)
     }
+}
+
+/// A reply that brings no data and goes by no token: its trailer needs no frames, the receive entry has room for it.
+fn is_trailer_alone(header: &Header) -> bool {
+    let reply = header.kind == wire::Kind::Reply && !header.token.is_some();
+    reply && header.payload_bytes == 0 && header.trailer_words > 0
 }
 
 #[cfg(test)]

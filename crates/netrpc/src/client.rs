@@ -183,12 +183,18 @@ impl Rpc {
     ) -> bool {
         let record = self.calls.at(index);
         let entry = endpoint.arrived(message);
-        if header.following_bytes() == 0 {
+        let no_data = header.payload_bytes == 0 && !header.token.is_some();
+        if header.following_bytes() == 0 || no_data && !entry.damaged {
             record.revoke(endpoint);
             std::mem::swap(&mut endpoint.arrived(message).landed, &mut record.into);
             return true;
         }
-        if entry.landed.is_empty() {
+        if entry.landed.is_empty() && !no_data {
+            return false;
+        }
+        if no_data {
+            self.counters.retries += 1;
+            self.post_request(now, endpoint, index, Flags::AGAIN);
             return false;
         }
         record.token = Token::NONE;

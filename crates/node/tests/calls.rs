@@ -298,7 +298,10 @@ proptest! {
     /// own count, every echo brings its own data, and nothing is left behind.
     #[test]
     fn at_most_once_under_loss_duplication_and_reordering(
-        fates in prop::collection::vec(prop_oneof![4 => Just((1, 0)), 1 => Just((0, 0)), 1 => Just((2, 1)), 2 => (1usize..2, 0usize..40)], 40),
+        fates in prop::collection::vec(
+            prop_oneof![4 => Just((1, 0)), 1 => Just((0, 0)), 1 => Just((2, 1)), 2 => (1usize..2, 0usize..40)],
+            40,
+        ),
         calls in 1usize..30,
     ) {
         let mut net = Net::new(2);

@@ -2,7 +2,8 @@
 //! changes the data covers; both change in one durable transaction.
 //!
 //! redb refuses everything after the first error of its storage, so a failed commit is followed by opening the
-//! database anew over the same backend; what it then holds, the old mark or the new one, decides.
+//! database anew over the same backend. It then holds the old mark or the new one, and either is fine: the same changes
+//! are written again.
 
 use crate::error::StoreError;
 use crate::overlay::{Bounds, Overlay};

@@ -35,4 +35,4 @@ pub use error::StoreError;
 pub use memory::{MemoryBackend, MemoryLogs};
 pub use recovery::Recovery;
 pub use redb::StorageBackend;
-pub use store::{Append, Config, Counters, Format, Store, SyncPoint};
+pub use store::{Append, Config, Counters, Entry, Format, Store, SyncPoint};

@@ -43,6 +43,9 @@ impl Config {
     }
 }
 
+/// A key and its value.
+pub type Entry = (Vec<u8>, Vec<u8>);
+
 /// A log record that the caller must append.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
@@ -99,6 +102,8 @@ pub struct Store {
     sequence: u64,
     /// The last change known to be on stable storage.
     synced: u64,
+    /// The last change in a checkpoint that was reported done.
+    covered: u64,
     /// Logs that the checkpoint does not cover, and the last change in each.
     logs: BTreeMap<u64, u64>,
     drops: VecDeque<u64>,
@@ -135,6 +140,7 @@ impl Store {
             generation: mark.generation + 1,
             sequence: mark.sequence,
             synced: mark.sequence,
+            covered: mark.sequence,
             logs: BTreeMap::new(),
             drops: covered.into(),
             failed_sequence: None,
@@ -197,7 +203,7 @@ impl Store {
         &self,
         range: impl RangeBounds<&'k [u8]>,
         limit: usize,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
+    ) -> Result<Vec<Entry>, StoreError> {
         let mut entries = Vec::new();
         if limit == 0 {
             return Ok(entries);
@@ -216,7 +222,7 @@ impl Store {
 
     /// Whether changes were applied that no checkpoint covers or is about to.
     pub fn is_dirty(&self) -> bool {
-        self.checkpointing.unwrap_or(self.base.mark()).sequence < self.sequence
+        self.checkpointing.map_or(self.covered, |mark| mark.sequence) < self.sequence
     }
 
     /// Whether a change may be applied now; ask before each.
@@ -311,6 +317,7 @@ impl Store {
     /// `freeze` tries again with what came since.
     pub fn checkpoint_done(&mut self, result: Result<(), String>) {
         let mark = self.checkpointing.take().expect("a checkpoint is under way");
+        let done = result.is_ok();
         match result {
             Ok(()) => self.refresh(),
             Err(reason) => {
@@ -318,8 +325,9 @@ impl Store {
                 self.reopen();
             }
         }
-        if self.base.mark() == mark {
-            self.covered(mark);
+        // After an error the new mark may be there and yet not be on stable storage: then all is written again.
+        if done && self.base.is_open() && self.base.mark() == mark {
+            self.cover(mark);
         } else {
             self.counters.checkpoint_failures += 1;
         }
@@ -330,8 +338,9 @@ impl Store {
         self.drops.pop_front()
     }
 
-    fn covered(&mut self, mark: Mark) {
+    fn cover(&mut self, mark: Mark) {
         self.frozen = None;
+        self.covered = mark.sequence;
         self.synced = self.synced.max(mark.sequence);
         let newer = self.logs.split_off(&(mark.generation + 1));
         self.drops.extend(std::mem::replace(&mut self.logs, newer).into_keys());

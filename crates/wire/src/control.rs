@@ -261,6 +261,16 @@ impl Control {
         out.u16(call.origin.0).u16(call.status).u32(call.origin_epoch.0);
     }
 
+    /// Where the message goes, for a link that routes what its own node sealed. Not checked.
+    pub fn destination(&self) -> NodeId {
+        NodeId(u16::from_le_bytes([self.0[6], self.0[7]]))
+    }
+
+    /// Bytes of trailer, for a link that sends what its own node sealed. Not checked.
+    pub fn trailer_bytes(&self) -> usize {
+        usize::from(self.0[3]) * TRAILER_WORD_BYTES
+    }
+
     /// The operation's 64 bytes.
     pub fn body(&self) -> &[u8; BODY_BYTES] {
         self.0[HEADER_BYTES + CALL_HEADER_BYTES..].try_into().expect("64 bytes")

@@ -1,0 +1,531 @@
+//! Two message rings between two processes of one host, in memory that both map.
+//!
+//! Each side owns one stretch of memory and only reads the other's, so every shared byte has one writer:
+//!
+//! ```text
+//! owner's memory   tail | head | sleeping | processor | layout | slots ... | trailers ...
+//!                   |      |       |                             |
+//!                   |      |       |                             control 128, pieces, published bytes
+//!                   |      |       which sleep the owner is in; 0 is awake
+//!                   |      entries of the peer's ring that the owner is done with
+//!                   entries of this ring that the owner has written
+//! ```
+//!
+//! Payloads are not in the rings: a slot names pieces of the owner's pool, and they stay busy until the peer's head
+//! has passed the slot. A payload may still be filling: `published` says how many of its bytes may be copied.
+//!
+//! It is not a transport: mapping memory, copying payloads and waking a sleeper are the link's. The logic is generic
+//! over how a word is reached, so that loom checks the order of what runs over mapped memory.
+//!
+//! Invariant: nothing that the peer writes is used before it has been copied once and checked. A hostile peer makes
+//! [`Broken`], wrong payloads and useless wake-ups, never an access outside the two stretches.
+
+use crate::limits::GATHER_MAX;
+use std::fmt;
+use std::sync::atomic::Ordering;
+use wire::Control;
+use wire::limits::{CONTROL_BYTES, TRAILER_BYTES_MAX};
+
+#[cfg(loom)]
+use loom::sync::atomic::fence;
+#[cfg(not(loom))]
+use std::sync::atomic::fence;
+
+const WORD_BYTES: usize = 8;
+/// Counters stand on cache lines of their own.
+const TAIL: usize = 0;
+const HEAD: usize = 8;
+const SLEEPING: usize = 16;
+const PROCESSOR: usize = 24;
+const LAYOUT: usize = 32;
+/// Slots start on the second page.
+const SLOTS_AT: usize = 512;
+const CONTROL_WORDS: usize = CONTROL_BYTES / WORD_BYTES;
+const COUNT_AT: usize = CONTROL_WORDS;
+const PUBLISHED_AT: usize = CONTROL_WORDS + 1;
+const PIECES_AT: usize = CONTROL_WORDS + 2;
+/// 16 + 2 + 64 words, rounded up to whole cache lines.
+const SLOT_WORDS: usize = (PIECES_AT + GATHER_MAX).next_multiple_of(8);
+const TRAILER_WORDS: usize = TRAILER_BYTES_MAX.div_ceil(WORD_BYTES).next_multiple_of(8);
+/// A piece is one word: 40 bits of offset, 24 of length.
+const PIECE_BYTES_BITS: u32 = 24;
+/// Names this layout; another one is refused at the handshake.
+const LAYOUT_VALUE: u64 = u64::from_le_bytes(*b"tpzring1");
+/// The lowest bit of `sleeping`: the sleeper also waits for room in its ring.
+const WANTS_ROOM: u64 = 1;
+
+/// How the words of one side's memory are read.
+pub trait Memory {
+    /// Reads a word that its owner changes while others read it.
+    fn load(&self, word: usize, order: Ordering) -> u64;
+    /// Reads words that their owner does not change now, if it is honest.
+    fn copy_out(&self, word: usize, into: &mut [u64]);
+}
+
+/// How the words of the own memory are written; nobody else writes there.
+pub trait OwnMemory: Memory {
+    /// Writes a word that others read at the same time.
+    fn store(&self, word: usize, value: u64, order: Ordering);
+    /// Writes words that nobody reads before they are announced.
+    fn copy_in(&self, word: usize, from: &[u64]);
+}
+
+/// Words of memory that one side needs for rings of `slots` slots.
+pub const fn memory_words(slots: usize) -> usize {
+    SLOTS_AT + slots * (SLOT_WORDS + TRAILER_WORDS)
+}
+
+/// Bytes of payload in the sender's pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// First byte, counted from the pool's.
+    pub offset: usize,
+    /// How many.
+    pub bytes: usize,
+}
+
+impl Piece {
+    fn pack(self) -> u64 {
+        assert!(self.bytes < 1 << PIECE_BYTES_BITS, "a piece is at most one payload");
+        assert!(self.offset < 1 << (64 - PIECE_BYTES_BITS), "a pool is smaller than 1 TiB");
+        (self.offset as u64) << PIECE_BYTES_BITS | self.bytes as u64
+    }
+
+    fn unpack(word: u64) -> Piece {
+        let bytes = word & ((1 << PIECE_BYTES_BITS) - 1);
+        Piece { offset: (word >> PIECE_BYTES_BITS) as usize, bytes: bytes as usize }
+    }
+}
+
+/// What the peer wrote that no honest peer writes. The link is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// The memory is laid out in another way: another release.
+    Layout,
+    /// More entries announced, or released, than there can be.
+    Cursor,
+    /// More pieces than a message may have.
+    Pieces,
+    /// A piece that is not inside the peer's pool.
+    Bounds,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Broken::Layout => "the peer's shared memory is laid out by another release",
+            Broken::Cursor => "the peer's ring counters are impossible",
+            Broken::Pieces => "the peer names more payload pieces than a message may have",
+            Broken::Bounds => "the peer names payload outside its memory",
+        })
+    }
+}
+
+impl std::error::Error for Broken {}
+
+/// A copy of one arrived slot.
+#[derive(Debug)]
+pub struct Entry {
+    /// The control message, not checked.
+    pub control: Control,
+    pieces: [u64; GATHER_MAX],
+    count: usize,
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Entry { control: Control::default(), pieces: [0; GATHER_MAX], count: 0 }
+    }
+}
+
+impl Entry {
+    /// Where the payload lies in the peer's pool, in order; every piece is inside the pool.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
+        self.pieces[..self.count].iter().map(|word| Piece::unpack(*word))
+    }
+
+    /// Bytes of payload that the pieces hold.
+    pub fn payload_bytes(&self) -> usize {
+        self.pieces().map(|piece| piece.bytes).sum()
+    }
+}
+
+/// One end of a pair of rings: sends by its own memory, receives by the peer's.
+#[derive(Debug)]
+pub struct End<O, P> {
+    own: O,
+    peer: P,
+    slots: u64,
+    tail: u64,
+    freed: u64,
+    head: u64,
+    sleeps: u64,
+    woken: u64,
+}
+
+impl<O: OwnMemory, P: Memory> End<O, P> {
+    /// An end over fresh own memory, which must be zero and hold [`memory_words`] of `slots`, a power of two; and the
+    /// peer's, which may not be laid out yet.
+    pub fn new(own: O, peer: P, slots: usize) -> Self {
+        assert!(slots.is_power_of_two());
+        own.store(LAYOUT, LAYOUT_VALUE, Ordering::Release);
+        End { own, peer, slots: slots as u64, tail: 0, freed: 0, head: 0, sleeps: 0, woken: 0 }
+    }
+
+    /// Whether the peer's memory is laid out as ours.
+    pub fn check_layout(&self) -> Result<(), Broken> {
+        let theirs = self.peer.load(LAYOUT, Ordering::Acquire);
+        if theirs == LAYOUT_VALUE { Ok(()) } else { Err(Broken::Layout) }
+    }
+
+    /// The peer's memory.
+    pub fn peer(&self) -> &P {
+        &self.peer
+    }
+
+    fn slot(&self, entry: u64) -> usize {
+        SLOTS_AT + (entry & (self.slots - 1)) as usize * SLOT_WORDS
+    }
+
+    fn trailer_slot(&self, entry: u64) -> usize {
+        let first = SLOTS_AT + self.slots as usize * SLOT_WORDS;
+        first + (entry & (self.slots - 1)) as usize * TRAILER_WORDS
+    }
+
+    // Sending.
+
+    /// Slots free for [`post`](End::post).
+    pub fn room(&self) -> usize {
+        (self.slots - (self.tail - self.freed)) as usize
+    }
+
+    /// Entries posted whose payload the peer may still read.
+    pub fn under_way(&self) -> usize {
+        (self.tail - self.freed) as usize
+    }
+
+    /// Writes the next slot and announces it; returns its number. `published` bytes of the payload may be copied now.
+    /// Panics without room, with too many pieces, or with a trailer that is too long.
+    pub fn post(
+        &mut self,
+        control: &Control,
+        pieces: &[Piece],
+        published: usize,
+        trailer: &[u8],
+    ) -> u64 {
+        assert!(self.room() > 0, "the caller looks for room first");
+        assert!(pieces.len() <= GATHER_MAX);
+        let (entry, slot) = (self.tail, self.slot(self.tail));
+        let mut words = [0; SLOT_WORDS];
+        for (word, bytes) in words.iter_mut().zip(control.0.chunks_exact(WORD_BYTES)) {
+            *word = u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+        }
+        words[COUNT_AT] = pieces.len() as u64;
+        for (word, piece) in words[PIECES_AT..].iter_mut().zip(pieces) {
+            *word = piece.pack();
+        }
+        self.own.copy_in(slot, &words[..PUBLISHED_AT]);
+        self.own.copy_in(slot + PIECES_AT, &words[PIECES_AT..PIECES_AT + pieces.len()]);
+        self.own.store(slot + PUBLISHED_AT, published as u64, Ordering::Relaxed);
+        self.write_trailer(trailer);
+        self.tail += 1;
+        self.own.store(TAIL, self.tail, Ordering::Release);
+        entry
+    }
+
+    fn write_trailer(&self, trailer: &[u8]) {
+        assert!(trailer.len() <= TRAILER_BYTES_MAX);
+        if trailer.is_empty() {
+            return;
+        }
+        let mut words = [0; TRAILER_WORDS];
+        for (word, bytes) in words.iter_mut().zip(trailer.chunks(WORD_BYTES)) {
+            let mut whole = [0; WORD_BYTES];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(whole);
+        }
+        let count = trailer.len().div_ceil(WORD_BYTES);
+        self.own.copy_in(self.trailer_slot(self.tail), &words[..count]);
+    }
+
+    /// From now on the first `bytes` of the payload of the posted `entry` may be copied. It never shrinks.
+    pub fn publish(&mut self, entry: u64, bytes: usize) {
+        assert!(entry < self.tail);
+        assert!(entry >= self.freed);
+        self.own.store(self.slot(entry) + PUBLISHED_AT, bytes as u64, Ordering::Release);
+    }
+
+    /// How many of the oldest entries the peer has released since the last call.
+    pub fn reclaim(&mut self) -> Result<usize, Broken> {
+        let head = self.peer.load(HEAD, Ordering::Acquire);
+        let more = head.wrapping_sub(self.freed);
+        if more > self.tail - self.freed {
+            return Err(Broken::Cursor);
+        }
+        self.freed = head;
+        Ok(more as usize)
+    }
+
+    /// To be asked after posts or publications: whether the peer sleeps and must be woken. Says so once per sleep.
+    pub fn must_wake(&mut self) -> bool {
+        self.bell(0)
+    }
+
+    /// To be asked after releases: whether the peer sleeps and waits for room.
+    pub fn must_wake_for_room(&mut self) -> bool {
+        self.bell(WANTS_ROOM)
+    }
+
+    fn bell(&mut self, wanted: u64) -> bool {
+        // Orders our counter before the load of `sleeping`; the sleeper has the same fence between its store of
+        // `sleeping` and its last look at our counters. One of the two sees the other.
+        fence(Ordering::SeqCst);
+        let sleeping = self.peer.load(SLEEPING, Ordering::Relaxed);
+        let wake = sleeping != 0 && sleeping != self.woken && sleeping & wanted == wanted;
+        if wake {
+            self.woken = sleeping;
+        }
+        wake
+    }
+
+    // Receiving.
+
+    /// Entries that have arrived and are not released.
+    pub fn arrived(&self) -> Result<u64, Broken> {
+        let waiting = self.peer.load(TAIL, Ordering::Acquire).wrapping_sub(self.head);
+        if waiting > self.slots { Err(Broken::Cursor) } else { Ok(waiting) }
+    }
+
+    /// Copies the oldest entry; it stays until it is released. Whether there was one. Its pieces are checked against
+    /// a pool of `pool_bytes`.
+    pub fn read(&self, pool_bytes: usize, into: &mut Entry) -> Result<bool, Broken> {
+        if self.arrived()? == 0 {
+            return Ok(false);
+        }
+        let slot = self.slot(self.head);
+        let mut words = [0; COUNT_AT + 1];
+        self.peer.copy_out(slot, &mut words);
+        for (bytes, word) in into.control.0.chunks_exact_mut(WORD_BYTES).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        into.count = usize::try_from(words[COUNT_AT]).unwrap_or(usize::MAX);
+        if into.count > GATHER_MAX {
+            into.count = 0;
+            return Err(Broken::Pieces);
+        }
+        self.peer.copy_out(slot + PIECES_AT, &mut into.pieces[..into.count]);
+        let inside = |piece: Piece| piece.offset + piece.bytes <= pool_bytes;
+        if into.pieces().all(inside) { Ok(true) } else { Err(Broken::Bounds) }
+    }
+
+    /// Bytes of the oldest entry's payload that may be copied, as far as the peer says; any number.
+    pub fn published(&self) -> usize {
+        let word = self.peer.load(self.slot(self.head) + PUBLISHED_AT, Ordering::Acquire);
+        usize::try_from(word).unwrap_or(usize::MAX)
+    }
+
+    /// Copies the start of the oldest entry's trailer.
+    pub fn read_trailer(&self, into: &mut [u8]) {
+        let mut words = [0; TRAILER_WORDS];
+        let words = &mut words[..into.len().min(TRAILER_BYTES_MAX).div_ceil(WORD_BYTES)];
+        self.peer.copy_out(self.trailer_slot(self.head), words);
+        for (bytes, word) in into.chunks_mut(WORD_BYTES).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+        }
+    }
+
+    /// Gives the oldest entry back: the peer may reuse slot and payload. Panics when none has arrived.
+    pub fn release(&mut self) {
+        assert!(self.arrived() != Ok(0), "only what has arrived is released");
+        self.head += 1;
+        self.own.store(HEAD, self.head, Ordering::Release);
+    }
+
+    // Sleeping.
+
+    /// Announces that this side goes to sleep, also waiting for room when `for_room`. True when something arrived (or
+    /// room appeared) meanwhile: then it must not sleep. Ends with [`awake`](End::awake) in any case.
+    pub fn before_sleep(&mut self, for_room: bool) -> bool {
+        self.sleeps += 1;
+        let word = self.sleeps << 1 | u64::from(for_room);
+        self.own.store(SLEEPING, word, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let room = for_room && self.peer.load(HEAD, Ordering::Acquire) != self.freed;
+        self.arrived() != Ok(0) || room
+    }
+
+    /// Announces that this side looks at its rings again.
+    pub fn awake(&mut self) {
+        self.own.store(SLEEPING, 0, Ordering::Release);
+    }
+
+    /// Tells the peer the processor that this side runs on.
+    pub fn set_processor(&mut self, processor: u32) {
+        self.own.store(PROCESSOR, u64::from(processor) + 1, Ordering::Relaxed);
+    }
+
+    /// The processor that the peer last said it runs on.
+    pub fn peer_processor(&self) -> Option<u32> {
+        let word = self.peer.load(PROCESSOR, Ordering::Relaxed);
+        u32::try_from(word.checked_sub(1)?).ok()
+    }
+
+    /// Whether the peer is about to sleep or asleep.
+    pub fn peer_sleeps(&self) -> bool {
+        self.peer.load(SLEEPING, Ordering::Relaxed) != 0
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    const SLOTS: usize = 4;
+    const POOL_BYTES: usize = 1 << 20;
+
+    #[derive(Clone)]
+    struct Heap(Arc<[AtomicU64]>);
+
+    impl Heap {
+        fn new() -> Heap {
+            Heap((0..memory_words(SLOTS)).map(|_| AtomicU64::new(0)).collect())
+        }
+    }
+
+    impl Memory for Heap {
+        fn load(&self, word: usize, order: Ordering) -> u64 {
+            self.0[word].load(order)
+        }
+        fn copy_out(&self, word: usize, into: &mut [u64]) {
+            let from = &self.0[word..word + into.len()];
+            into.iter_mut().zip(from).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+        }
+    }
+
+    impl OwnMemory for Heap {
+        fn store(&self, word: usize, value: u64, order: Ordering) {
+            self.0[word].store(value, order);
+        }
+        fn copy_in(&self, word: usize, from: &[u64]) {
+            let to = &self.0[word..word + from.len()];
+            to.iter().zip(from).for_each(|(to, from)| to.store(*from, Ordering::Relaxed));
+        }
+    }
+
+    fn pair() -> (End<Heap, Heap>, End<Heap, Heap>) {
+        let (a, b) = (Heap::new(), Heap::new());
+        (End::new(a.clone(), b.clone(), SLOTS), End::new(b, a, SLOTS))
+    }
+
+    fn numbered(number: u8) -> Control {
+        Control([number; CONTROL_BYTES])
+    }
+
+    #[test]
+    fn a_message_crosses_with_its_pieces_and_trailer() {
+        let (mut a, mut b) = pair();
+        let pieces = [Piece { offset: 4096, bytes: 10 }, Piece { offset: 8192, bytes: 1 << 19 }];
+        a.post(&numbered(7), &pieces, 10, b"checksums");
+        let mut entry = Entry::default();
+        assert!(b.read(POOL_BYTES, &mut entry).unwrap());
+        assert_eq!(entry.control, numbered(7));
+        assert_eq!(entry.pieces().collect::<Vec<_>>(), pieces);
+        let mut trailer = [0; 9];
+        b.read_trailer(&mut trailer);
+        assert_eq!(&trailer, b"checksums");
+        assert_eq!(b.published(), 10);
+        a.publish(0, 99);
+        assert_eq!(b.published(), 99);
+        assert_eq!(a.reclaim(), Ok(0));
+        b.release();
+        assert_eq!(a.reclaim(), Ok(1));
+        assert!(!b.read(POOL_BYTES, &mut entry).unwrap());
+    }
+
+    #[test]
+    fn the_ring_turns_over_and_is_never_overrun() {
+        let (mut a, mut b) = pair();
+        let mut entry = Entry::default();
+        for round in 0..10u8 {
+            for n in 0..SLOTS as u8 {
+                a.post(&numbered(round * 4 + n), &[], 0, &[]);
+            }
+            assert_eq!(a.room(), 0);
+            for n in 0..SLOTS as u8 {
+                assert!(b.read(POOL_BYTES, &mut entry).unwrap());
+                assert_eq!(entry.control, numbered(round * 4 + n));
+                b.release();
+            }
+            assert_eq!(a.reclaim(), Ok(SLOTS));
+        }
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_once_and_only_when_it_sleeps() {
+        let (mut a, mut b) = pair();
+        a.post(&numbered(1), &[], 0, &[]);
+        assert!(!a.must_wake(), "the peer is awake");
+        assert!(b.before_sleep(false), "a message is there: no sleep");
+        b.awake();
+        b.release();
+        assert!(!b.before_sleep(false));
+        a.post(&numbered(2), &[], 0, &[]);
+        assert!(a.must_wake());
+        a.post(&numbered(3), &[], 0, &[]);
+        assert!(!a.must_wake(), "one wake-up per sleep");
+        b.awake();
+    }
+
+    #[test]
+    fn a_sleeper_that_waits_for_room_is_woken_by_a_release() {
+        let (mut a, mut b) = pair();
+        for _ in 0..SLOTS {
+            a.post(&numbered(1), &[], 0, &[]);
+        }
+        assert!(!a.before_sleep(true));
+        b.release();
+        assert!(b.must_wake_for_room());
+        a.awake();
+        assert_eq!(a.reclaim(), Ok(1));
+        assert!(!a.before_sleep(false));
+        b.release();
+        assert!(!b.must_wake_for_room(), "it waits for messages only");
+    }
+
+    proptest! {
+        /// Whatever the peer's memory holds, reading it gives an error or something inside the peer's pool.
+        #[test]
+        fn a_hostile_peer_cannot_name_what_is_not_its_own(
+            writes in prop::collection::vec((any::<prop::sample::Index>(), prop_oneof![any::<u64>(), 0u64..6]), 1..200),
+            noise in any::<u64>(), pool_bytes in 0usize..10_000,
+        ) {
+            let (own, peer) = (Heap::new(), Heap::new());
+            let mut end = End::new(own, peer.clone(), SLOTS);
+            let mut entry = Entry::default();
+            peer.0.iter().skip(SLOTS_AT).enumerate().for_each(|(i, word)| {
+                word.store(noise.wrapping_mul(i as u64 | 1) >> (i % 64), Ordering::Relaxed)
+            });
+            for (index, value) in writes {
+                let hot = [TAIL, HEAD, SLEEPING, SLOTS_AT + COUNT_AT, SLOTS_AT + PIECES_AT];
+                let word = index.index(hot.len() + memory_words(SLOTS));
+                let word = hot.get(word).copied().unwrap_or(word.saturating_sub(hot.len()));
+                peer.0[word].store(value, Ordering::Relaxed);
+                if end.read(pool_bytes, &mut entry) == Ok(true) {
+                    prop_assert!(entry.pieces().all(|p| p.offset + p.bytes <= pool_bytes));
+                    end.release();
+                }
+                if end.room() > 0 {
+                    end.post(&numbered(1), &[], 0, &[]);
+                }
+                let _ = (end.reclaim(), end.must_wake(), end.published(), end.peer_processor());
+                prop_assert!(end.under_way() <= SLOTS);
+            }
+        }
+    }
+}

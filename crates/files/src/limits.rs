@@ -1,0 +1,65 @@
+//! Limits of the client file system, with the arithmetic that chose them.
+
+use std::time::Duration;
+
+/// Bytes of one send: the largest payload a call may carry. Sends end at multiples of it, so that the next starts
+/// aligned.
+pub const SEND_BYTES_MAX: u64 = wire::limits::PAYLOAD_BYTES_MAX as u64;
+/// Least bytes of a sequential run that are sent before anybody asked: at 8 servers and 32 KiB units one unit each.
+pub const SEND_BYTES_MIN: u64 = 256 * 1024;
+/// Most frames of one send before they are joined into one: half of a scatter/gather list of 64, the other half is
+/// for cuts at stripe units.
+pub const SEND_FRAMES_MAX: usize = 24;
+/// Sends under way of one file: 8 MiB, 2 ms at 4 GB/s.
+pub const SENDS_PER_FILE: usize = 8;
+/// Loops that send and commit for the whole mount.
+pub const SEND_LOOPS: usize = 16;
+
+/// Bytes of one read-ahead chunk: 8 stripe units of 32 KiB.
+pub const CHUNK_BYTES: u64 = 256 * 1024;
+/// A run reads at least this far ahead.
+pub const AHEAD_BYTES_MIN: u64 = 2 * CHUNK_BYTES;
+/// And at most this far: 8 chunks in flight hide 1 ms at 2 GB/s.
+pub const AHEAD_BYTES_MAX: u64 = 8 * CHUNK_BYTES;
+/// Reads that follow each other before they count as a run.
+pub const RUN_READS_MIN: u32 = 3;
+/// How far from its place a read of a run may be: a kernel has up to 1 MiB of reads under way, in any order.
+pub const RUN_SLACK_BYTES: u64 = 1024 * 1024;
+/// A first read at the start of a file this long counts as a run: a kernel's first read-ahead is 128 KiB, random
+/// readers ask for less.
+pub const START_BYTES_MIN: u64 = 64 * 1024;
+/// Loops that read ahead for the whole mount: two sequential readers at full window.
+pub const AHEAD_LOOPS: usize = 16;
+/// What was read ahead is not handed out when it is older: as the attribute cache.
+pub const AHEAD_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// Most files whose attributes are kept: about 1 KiB each, 64 MiB in all.
+pub const FILES_MAX: usize = 65_536;
+/// Old files looked at for each new one beyond the limit: files in use are passed over.
+pub const EVICTIONS_PER_FILE: usize = 4;
+/// How long attributes of files without a writer here are believed.
+pub const ATTRIBUTE_AGE_MAX: Duration = Duration::from_secs(1);
+/// Written data this old is sent and committed without being asked: the durability contract says within 1 s of the
+/// close, a commit takes up to 200 ms.
+pub const KEEP_AGE: Duration = Duration::from_millis(600);
+/// How often ages are looked at, while there is written data.
+pub const TICK: Duration = Duration::from_millis(100);
+/// How long a server that does not answer is waited for before written data is given up with EIO: a restart takes
+/// seconds, a person who reboots a machine minutes.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+/// Pause before an operation is tried again.
+pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// Pause before frames are asked for again when the pool is empty.
+pub const FRAMES_PAUSE: Duration = Duration::from_millis(1);
+/// How long an operation waits for frames before it ends with ENOMEM.
+pub const FRAMES_PATIENCE: Duration = Duration::from_secs(10);
+/// Loops that serve the front: FUSE asks up to 64 at once in the background, and as many directly.
+pub const FRONT_LOOPS: usize = 128;
+/// Longest file: what `off_t` can say.
+pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+/// Longest run of bytes that is read with one call of the striping client.
+pub const READ_BYTES_MAX: u64 = wire::limits::PAYLOAD_BYTES_MAX as u64;
+/// Waiting lock requests of a mount; more are refused with ENOLCK.
+pub const LOCK_WAITERS_MAX: usize = 1024;
+/// How often a waiting lock is asked for again.
+pub const LOCK_PAUSE: Duration = Duration::from_millis(20);

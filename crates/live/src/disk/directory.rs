@@ -1,0 +1,371 @@
+//! One disk: a directory that one process uses at a time, and the operations on it that may take long.
+//!
+//! It is called by helper threads, several at once. It keeps which of its directories hold names that are not yet on
+//! stable storage, so that a sync touches no more directories than it must.
+
+use super::layout::{self, DIRECTORIES, Place};
+use super::listing::Listing;
+use node::rings::{DiskError, DiskFile, DiskListing};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Why a disk cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no such directory.
+    #[error("disk {0}: the directory is missing; mount the disk or create the directory")]
+    Missing(PathBuf),
+    /// The path names something else.
+    #[error("disk {0}: not a directory")]
+    NotDirectory(PathBuf),
+    /// The file system is mounted read-only.
+    #[error("disk {0}: the file system is read-only; remount it writable")]
+    ReadOnly(PathBuf),
+    /// The permissions forbid it.
+    #[error("disk {0}: not writable by this user; change its owner or run as another user")]
+    NotWritable(PathBuf),
+    /// The disk is full, down to the last directory entry.
+    #[error("disk {0}: full, the disk's own directories cannot be made; free some space")]
+    NoSpace(PathBuf),
+    /// Another process has it.
+    #[error("disk {path}: in use by {holder}; stop it or choose another directory")]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// "process N" when it said so.
+        holder: String,
+    },
+    /// Anything else.
+    #[error("disk {path}: cannot {what}: {error}")]
+    Failed {
+        /// The directory.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// The system's answer.
+        error: io::Error,
+    },
+}
+
+impl OpenError {
+    fn new(path: &Path, what: &'static str, errno: Errno) -> OpenError {
+        let path = path.to_owned();
+        match errno {
+            Errno::NOENT => OpenError::Missing(path),
+            Errno::NOTDIR => OpenError::NotDirectory(path),
+            Errno::ROFS => OpenError::ReadOnly(path),
+            Errno::ACCESS | Errno::PERM => OpenError::NotWritable(path),
+            Errno::NOSPC | Errno::DQUOT => OpenError::NoSpace(path),
+            errno => OpenError::Failed { path, what, error: errno.into() },
+        }
+    }
+}
+
+/// Length, storage and last change of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileStat {
+    pub(super) bytes: u64,
+    pub(super) used: u64,
+    pub(super) changed: i64,
+}
+
+/// An open disk. The directory's lock is held as long as it lives.
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: PathBuf,
+    top: OwnedFd,
+    _lock: OwnedFd,
+    names: [Names; DIRECTORIES],
+    listing: Mutex<Listing>,
+    direct: AtomicBool,
+}
+
+/// What is known of the names in one directory. The figures count changes.
+#[derive(Debug, Default)]
+struct Names {
+    /// Done so far.
+    changed: AtomicU64,
+    /// `changed` at the last removal or renaming.
+    removed: AtomicU64,
+    /// On stable storage so far.
+    synced: AtomicU64,
+    /// One sync at a time: a second caller must not return before the first one's fsync did.
+    syncing: Mutex<()>,
+}
+
+impl Directory {
+    /// Opens the disk in `path`, which must exist, and makes its directories where they are missing. `direct`: use
+    /// the disk past the host's cache where the file system can.
+    pub(super) fn open(path: &Path, direct: bool) -> Result<Directory, OpenError> {
+        let fail = |what| move |errno| OpenError::new(path, what, errno);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let top = rustix::fs::open(path, flags, Mode::empty()).map_err(fail("open it"))?;
+        let lock = lock(path, &top)?;
+        make_directory(&top, "objects").map_err(fail("make objects"))?;
+        for place in Place::all().skip(1) {
+            make_directory(&top, &place.path()).map_err(fail("make its directories"))?;
+        }
+        let disk = Directory {
+            path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
+            top,
+            _lock: lock,
+            names: std::array::from_fn(|_| Names::default()),
+            listing: Mutex::new(Listing::default()),
+            direct: AtomicBool::new(direct),
+        };
+        disk.begin().map_err(fail("sync its directories"))?;
+        Ok(disk)
+    }
+
+    /// Whether transfers past the host's cache are tried.
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct.load(Ordering::Relaxed)
+    }
+
+    /// The file system refused one: never again on this disk.
+    pub(super) fn give_up_direct(&self) {
+        self.direct.store(false, Ordering::Relaxed);
+    }
+
+    /// Opens a file for reading and writing. `create`: make it when there is none.
+    pub(super) fn open_file(
+        &self,
+        file: DiskFile,
+        direct: bool,
+        create: bool,
+    ) -> Result<OwnedFd, DiskError> {
+        match self.open_with(file, direct, OFlags::empty()) {
+            Err(Errno::NOENT) if create => {
+                let made = self.open_with(file, direct, OFlags::CREATE);
+                self.changed(file);
+                made.map_err(|errno| self.error(errno))
+            }
+            result => result.map_err(|errno| self.error(errno)),
+        }
+    }
+
+    fn open_with(&self, file: DiskFile, direct: bool, more: OFlags) -> Result<OwnedFd, Errno> {
+        let path = layout::path(file);
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | more;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let special = if direct { OFlags::DIRECT } else { OFlags::empty() };
+        match rustix::fs::openat(&self.top, &path, flags | special, mode) {
+            Err(Errno::INVAL) if direct => {
+                self.give_up_direct();
+                rustix::fs::openat(&self.top, &path, flags, mode)
+            }
+            result => result,
+        }
+    }
+
+    /// Data and length of the file to stable storage, and the names that a sync of it promises.
+    pub(super) fn sync(
+        &self,
+        file: DiskFile,
+        open: Option<BorrowedFd<'_>>,
+    ) -> Result<(), DiskError> {
+        match open {
+            Some(open) => rustix::fs::fdatasync(open).map_err(|errno| self.error(errno))?,
+            None => {
+                let open = self.open_file(file, false, false)?;
+                rustix::fs::fdatasync(&open).map_err(|errno| self.error(errno))?;
+            }
+        }
+        self.sync_names(file)
+    }
+
+    /// The file's name, and all removals and renamings done so far, to stable storage.
+    pub(super) fn sync_names(&self, file: DiskFile) -> Result<(), DiskError> {
+        let own = Place::of(file);
+        let due = Place::all().filter(|place| {
+            let names = &self.names[place.index()];
+            names.removal_is_due() || (*place == own && names.change_is_due())
+        });
+        for place in due {
+            self.sync_directory(place).map_err(|errno| self.error(errno))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the file's own name is known to be on stable storage.
+    pub(super) fn is_name_synced(&self, file: DiskFile) -> bool {
+        !self.names[Place::of(file).index()].change_is_due()
+    }
+
+    /// The directories themselves to stable storage. A process killed before may have left names that only the host's
+    /// memory knows, so each is synced again when a first promise is made in it; all at once would take seconds.
+    fn begin(&self) -> Result<(), Errno> {
+        Place::all().for_each(|place| self.names[place.index()].change());
+        self.fsync("objects")?; // holds no files, only the directories that do
+        self.sync_directory(Place::TOP)
+    }
+
+    fn fsync(&self, directory: &str) -> Result<(), Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::fsync(rustix::fs::openat(&self.top, directory, flags, Mode::empty())?)
+    }
+
+    fn sync_directory(&self, place: Place) -> Result<(), Errno> {
+        let names = &self.names[place.index()];
+        let _one = names.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = names.changed.load(Ordering::SeqCst);
+        if names.synced.load(Ordering::SeqCst) >= changed {
+            return Ok(());
+        }
+        self.fsync(&place.path())?;
+        names.synced.store(changed, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Cuts or extends a file that exists.
+    pub(super) fn truncate(&self, file: DiskFile, bytes: u64) -> Result<(), DiskError> {
+        let open = self.open_file(file, false, false)?;
+        rustix::fs::ftruncate(&open, bytes).map_err(|errno| self.error(errno))
+    }
+
+    /// Removes a file, if there is one.
+    pub(super) fn remove(&self, file: DiskFile) -> Result<(), DiskError> {
+        let result = rustix::fs::unlinkat(&self.top, layout::path(file), AtFlags::empty());
+        match result.map_err(|errno| self.error(errno)) {
+            Ok(()) => {
+                self.removed(file);
+                Ok(())
+            }
+            Err(DiskError::NotFound) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Renames a file, replacing.
+    pub(super) fn rename(&self, from: DiskFile, to: DiskFile) -> Result<(), DiskError> {
+        let (source, target) = (layout::path(from), layout::path(to));
+        rustix::fs::renameat(&self.top, source, &self.top, target).map_err(|e| self.error(e))?;
+        self.removed(from);
+        self.removed(to);
+        Ok(())
+    }
+
+    /// Length and storage of a file.
+    pub(super) fn stat(&self, file: DiskFile) -> Result<FileStat, DiskError> {
+        let path = layout::path(file);
+        let stat = rustix::fs::statat(&self.top, path, AtFlags::SYMLINK_NOFOLLOW);
+        let stat = stat.map_err(|errno| self.error(errno))?;
+        Ok(FileStat {
+            bytes: stat.st_size.max(0) as u64,
+            used: stat.st_blocks.max(0) as u64 * 512,
+            changed: stat.st_mtime,
+        })
+    }
+
+    /// Names of files.
+    pub(super) fn list(&self, which: DiskListing) -> Result<Vec<DiskFile>, DiskError> {
+        let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
+        listing.list(self.top.as_fd(), which).map_err(|errno| self.error(errno))
+    }
+
+    /// All bytes of the file system, and those that this user may still take.
+    pub(super) fn space(&self) -> Result<(u64, u64), DiskError> {
+        let space = rustix::fs::fstatvfs(&self.top).map_err(|errno| self.error(errno))?;
+        Ok((space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize))
+    }
+
+    /// What an error number of an operation on this disk means.
+    pub(super) fn error(&self, errno: Errno) -> DiskError {
+        match errno {
+            Errno::NOENT if self.is_gone() => DiskError::Missing,
+            Errno::NOENT => DiskError::NotFound,
+            Errno::NOSPC | Errno::DQUOT => DiskError::NoSpace,
+            Errno::ROFS => DiskError::ReadOnly,
+            Errno::NODEV | Errno::NXIO => DiskError::Missing,
+            other => failed(other),
+        }
+    }
+
+    /// Whether the path no longer names the directory that was opened: removed, or its disk unmounted.
+    fn is_gone(&self) -> bool {
+        let (Ok(ours), Ok(there)) = (rustix::fs::fstat(&self.top), rustix::fs::stat(&self.path))
+        else {
+            return true;
+        };
+        ours.st_dev != there.st_dev || ours.st_ino != there.st_ino
+    }
+
+    fn changed(&self, file: DiskFile) {
+        self.names[Place::of(file).index()].change();
+    }
+
+    fn removed(&self, file: DiskFile) {
+        self.names[Place::of(file).index()].remove();
+    }
+}
+
+impl Names {
+    /// After the change itself, so that a sync which counts it also saw it.
+    fn change(&self) {
+        self.changed.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn remove(&self) {
+        let now = self.changed.fetch_add(1, Ordering::SeqCst) + 1;
+        self.removed.fetch_max(now, Ordering::SeqCst);
+    }
+
+    fn change_is_due(&self) -> bool {
+        self.synced.load(Ordering::SeqCst) < self.changed.load(Ordering::SeqCst)
+    }
+
+    fn removal_is_due(&self) -> bool {
+        self.synced.load(Ordering::SeqCst) < self.removed.load(Ordering::SeqCst)
+    }
+}
+
+/// An error number that has no name of its own among disk errors.
+pub(super) fn failed(errno: Errno) -> DiskError {
+    DiskError::Failed(wire::attr::Errno(errno.raw_os_error() as u16))
+}
+
+fn make_directory(top: &OwnedFd, path: &str) -> Result<(), Errno> {
+    match rustix::fs::mkdirat(top, path, Mode::RWXU) {
+        Err(Errno::EXIST) => Ok(()),
+        result => result,
+    }
+}
+
+/// Takes the directory's lock and writes down who has it. The lock is held through a descriptor for reading, which
+/// does not keep the file system from being made read-only.
+fn lock(path: &Path, top: &OwnedFd) -> Result<OwnedFd, OpenError> {
+    let fail = |what| move |errno| OpenError::new(path, what, errno);
+    let open = |flags| {
+        rustix::fs::openat(top, "lock", flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)
+            .map_err(fail("open its lock file"))
+    };
+    let lock = open(OFlags::RDONLY | OFlags::CREATE)?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => {
+            Err(OpenError::InUse { path: path.to_owned(), holder: holder(&lock) })
+        }
+        Err(errno) => Err(fail("lock it")(errno)),
+        Ok(()) => {
+            let text = format!("{}\n", std::process::id());
+            // On a full disk the lock holds all the same; only its holder has no name.
+            let _ = rustix::io::pwrite(open(OFlags::WRONLY | OFlags::TRUNC)?, text.as_bytes(), 0);
+            Ok(lock)
+        }
+    }
+}
+
+/// Who holds the lock, by its own account.
+fn holder(lock: &OwnedFd) -> String {
+    let mut text = [0; 20];
+    let count = rustix::io::pread(lock, &mut text, 0).unwrap_or(0);
+    let number = std::str::from_utf8(&text[..count]).unwrap_or("").trim();
+    match number.parse::<u32>() {
+        Ok(number) => format!("process {number}"),
+        Err(_) => "another process".to_owned(),
+    }
+}

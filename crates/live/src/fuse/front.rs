@@ -1,0 +1,128 @@
+//! A mount as a device of a node: the node's tasks do its file operations.
+
+use super::mount::{Mount, MountError, MountOptions};
+use super::reply::Belief;
+use super::session::{Front, Session, SessionCounters, Stage};
+use crate::device::Poller;
+use crate::host::Device;
+use node::Node;
+use node::rings::{FileDone, FileRequest};
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::thread::JoinHandle;
+use wire::Time;
+
+/// The device.
+pub struct Fuse {
+    // Before the mount: with the descriptor closed nothing waits for this thread when the mount is taken down.
+    session: Session,
+    mount: Mount,
+    poller: Option<Poller>,
+    /// Whether the poller watches the descriptor.
+    watched: bool,
+    /// Whether what follows the agreement with the kernel is done.
+    settled: bool,
+    unmounting: Option<JoinHandle<io::Result<()>>>,
+    watch: MountWatch,
+}
+
+/// Tells how a mount is, beside the host that owns the device.
+#[derive(Clone, Debug)]
+pub struct MountWatch(Rc<Cell<(Stage, SessionCounters)>>);
+
+impl MountWatch {
+    /// How far it is. `Ended`: somebody unmounted it.
+    pub fn stage(&self) -> Stage {
+        self.0.get().0
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> SessionCounters {
+        self.0.get().1
+    }
+}
+
+impl Fuse {
+    /// Mounts. Nobody can use the mount before the device is polled.
+    pub fn new(options: &MountOptions, belief: Belief) -> Result<Fuse, MountError> {
+        let (descriptor, mount) = Mount::new(options)?;
+        let session = Session::new(descriptor, belief);
+        let watch = MountWatch(Rc::new(Cell::new((session.stage(), session.counters()))));
+        Ok(Fuse {
+            session,
+            mount,
+            poller: None,
+            watched: false,
+            settled: false,
+            unmounting: None,
+            watch,
+        })
+    }
+
+    /// Tells how the mount is after the device has gone to its host.
+    pub fn watch(&self) -> MountWatch {
+        self.watch.clone()
+    }
+
+    /// Follows the session: watches the descriptor as long as its requests may be read. One that may not be read
+    /// would wake the host for ever.
+    fn follow(&mut self, node: &Node) -> io::Result<()> {
+        let stage = self.session.stage();
+        self.watch.0.set((stage, self.session.counters()));
+        if stage == Stage::Serving && !self.settled {
+            self.mount.raise_read_ahead();
+            self.settled = true;
+        }
+        let watch = self.session.may_read(node.cx().frames());
+        if watch == self.watched {
+            return Ok(());
+        }
+        if let Some(poller) = &self.poller {
+            match watch {
+                true => poller.add(&self.session, true, false)?,
+                false => poller.remove(&self.session)?,
+            }
+            self.watched = watch;
+        }
+        Ok(())
+    }
+}
+
+impl Device for Fuse {
+    fn attach(&mut self, poller: &Poller) -> io::Result<()> {
+        poller.add(&self.session, true, false)?;
+        self.watched = true;
+        self.poller = Some(poller.clone());
+        Ok(())
+    }
+
+    fn poll(&mut self, node: &mut Node, _now: Time) -> io::Result<bool> {
+        let frames = node.cx().frames().clone();
+        let moved = self.session.poll(node, &frames)?;
+        self.follow(node)?;
+        Ok(moved)
+    }
+
+    /// Unmounts on a thread of its own, because the kernel may have writes for us first; done when that has ended and
+    /// all that was asked is answered, but for locks that wait. Whoever still has a file open gets ENOTCONN once the
+    /// device is dropped.
+    fn quiesce(&mut self, node: &mut Node) -> io::Result<bool> {
+        if self.unmounting.is_none() && self.session.stage() != Stage::Ended {
+            self.unmounting = Some(self.mount.unmount_beside());
+        }
+        self.poll(node, Time::ZERO)?;
+        let unmounted = self.unmounting.as_ref().is_none_or(JoinHandle::is_finished);
+        Ok(unmounted && self.session.is_quiet())
+    }
+}
+
+impl Front for Node {
+    fn push(&mut self, request: FileRequest) -> Result<(), FileRequest> {
+        self.front_push(request)
+    }
+
+    fn take_done(&mut self) -> Option<FileDone> {
+        self.take_front_done()
+    }
+}

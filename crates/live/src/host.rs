@@ -1,0 +1,224 @@
+//! The loop of one node on one thread: poll the devices, step the node, wait.
+//!
+//! It is not a scheduler: the node runs its tasks, a device moves ring entries, and the [`Waiter`] decides what to do
+//! when nobody has work. All sleeping is done in one place, one `epoll_wait` over what the devices put into the set.
+
+use crate::clock;
+use crate::device::{Poller, Ready};
+use crate::wait::{Pause, WaitCounters, WaitPolicy, Waiter};
+use node::Node;
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+use wire::Time;
+
+/// A part of the real world that serves some of a node's rings.
+pub trait Device {
+    /// Keeps the poller to add and remove its descriptors.
+    fn attach(&mut self, poller: &Poller) -> io::Result<()>;
+
+    /// Moves what can be moved without waiting, a bounded number of entries; whether anything moved.
+    fn poll(&mut self, node: &mut Node, now: Time) -> io::Result<bool>;
+
+    /// About to sleep: arm wake-ups; true when something arrived meanwhile, then do not sleep.
+    fn before_sleep(&mut self) -> bool {
+        false
+    }
+
+    /// Awake again: disarm.
+    fn after_sleep(&mut self) {}
+
+    /// When to be polled at the latest, even if no descriptor says so.
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+
+    /// Whether what is waited for may be done by another on this very processor.
+    fn shares_processor(&self) -> bool {
+        false
+    }
+
+    /// Stops bringing work; true when no more will come. The host is driven meanwhile.
+    fn quiesce(&mut self, node: &mut Node) -> io::Result<bool> {
+        let _ = node;
+        Ok(true)
+    }
+
+    /// Drains; true when nothing is under way any more.
+    fn stop(&mut self, node: &mut Node) -> io::Result<bool> {
+        let _ = node;
+        Ok(true)
+    }
+}
+
+/// How often the wall clock is read.
+const WALL_SPAN: Duration = Duration::from_millis(100);
+/// Idle turns before a node that blocks sleeps: what the last step posted has to leave first.
+const IDLE_TURNS_MIN: u32 = 2;
+/// Longest a stopping node waits for what is under way.
+const DRAIN_SPAN: Duration = Duration::from_secs(10);
+
+/// A node, its devices, and their thread.
+pub struct Host {
+    node: Node,
+    devices: Vec<Box<dyn Device>>,
+    poller: Poller,
+    waiter: Waiter,
+    ready: Vec<Ready>,
+    idle_turns: u32,
+    wall_at: Time,
+}
+
+impl Host {
+    /// A host of `node`. The thread that calls this is the one to run it on.
+    pub fn new(node: Node, policy: WaitPolicy) -> io::Result<Host> {
+        // The kernel may otherwise wake a sleeper 50 us late; without the right to change that it still works.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        let mut host = Host {
+            node,
+            devices: Vec::new(),
+            poller: Poller::new()?,
+            waiter: Waiter::new(policy),
+            ready: Vec::new(),
+            idle_turns: 0,
+            wall_at: Time::ZERO,
+        };
+        host.read_wall(clock::now());
+        Ok(host)
+    }
+
+    /// Adds a device.
+    pub fn add(&mut self, mut device: impl Device + 'static) -> io::Result<()> {
+        device.attach(&self.poller)?;
+        self.devices.push(Box::new(device));
+        Ok(())
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The set it sleeps in: what is added here wakes it.
+    pub fn poller(&self) -> &Poller {
+        &self.poller
+    }
+
+    /// What waiting came to.
+    pub fn wait_counters(&self) -> WaitCounters {
+        self.waiter.counters()
+    }
+
+    /// Polls every device, steps the node, and, when there was nothing to do, waits as the policy says.
+    pub fn turn(&mut self) -> io::Result<()> {
+        let now = clock::now();
+        if now >= self.wall_at + WALL_SPAN {
+            self.read_wall(now);
+        }
+        let polls = self.node.counters().polls;
+        let mut moved = false;
+        for device in &mut self.devices {
+            moved |= device.poll(&mut self.node, now)?;
+        }
+        let next = self.node.step(now);
+        if moved || self.node.counters().polls > polls || next.is_some_and(|at| at <= now) {
+            self.idle_turns = 0;
+            self.waiter.busy(now);
+            return Ok(());
+        }
+        self.idle_turns += 1;
+        if self.idle_turns < IDLE_TURNS_MIN {
+            return Ok(());
+        }
+        let shares = self.devices.iter().any(|device| device.shares_processor());
+        match self.waiter.idle(now, shares) {
+            Pause::Spin => std::hint::spin_loop(),
+            Pause::Yield => std::thread::yield_now(),
+            Pause::Sleep => self.sleep(next)?,
+        }
+        Ok(())
+    }
+
+    fn sleep(&mut self, next: Option<Time>) -> io::Result<()> {
+        let mut busy = false;
+        for device in &mut self.devices {
+            busy |= device.before_sleep();
+        }
+        if !busy {
+            let due = self.devices.iter().filter_map(|device| device.deadline()).chain(next).min();
+            let span = due.map(|at| at.since(clock::now()));
+            self.poller.wait(span, &mut self.ready)?;
+            let due = due.filter(|_| self.ready.is_empty() && span > Some(Duration::ZERO));
+            self.waiter.woken(clock::now(), due);
+        }
+        self.devices.iter_mut().for_each(|device| device.after_sleep());
+        Ok(())
+    }
+
+    fn read_wall(&mut self, now: Time) {
+        self.wall_at = now;
+        self.node.set_wall(clock::wall_minus_monotonic_ns());
+    }
+
+    /// Runs until `done` says so; it is asked after every turn.
+    pub fn run(&mut self, mut done: impl FnMut() -> bool) -> io::Result<()> {
+        while !done() {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// Runs the node until `future`, one of its tasks from now on, is finished; its result.
+    pub fn block_on<T: 'static>(
+        &mut self,
+        future: impl Future<Output = T> + 'static,
+    ) -> io::Result<T> {
+        let result = Rc::new(Cell::new(None));
+        let slot = result.clone();
+        self.node.cx().spawn("block_on", async move { slot.set(Some(future.await)) });
+        loop {
+            self.turn()?;
+            if let Some(value) = result.take() {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// Has the devices bring no more work, and runs until what they brought is done, for a bounded time; whether it is.
+    pub fn quiesce(&mut self) -> io::Result<bool> {
+        let late = clock::now() + DRAIN_SPAN;
+        loop {
+            let mut quiet = true;
+            for device in &mut self.devices {
+                quiet &= device.quiesce(&mut self.node)?;
+            }
+            if quiet || clock::now() >= late {
+                return Ok(quiet);
+            }
+            let now = clock::now();
+            for device in &mut self.devices {
+                device.poll(&mut self.node, now)?;
+            }
+            self.node.step(now);
+        }
+    }
+
+    /// Lets the devices finish what is under way, for a bounded time; whether all of it is finished.
+    pub fn stop(&mut self) -> io::Result<bool> {
+        let late = clock::now() + DRAIN_SPAN;
+        loop {
+            let mut drained = true;
+            for device in &mut self.devices {
+                drained &= device.stop(&mut self.node)?;
+            }
+            if drained || clock::now() >= late {
+                return Ok(drained);
+            }
+            // What is under way at a front ends only when the node's tasks run.
+            self.node.step(clock::now());
+            self.poller.wait(Some(Duration::from_millis(1)), &mut self.ready)?;
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The real world of a node: every system call, clock and thread. It is not a service: it moves ring entries.
+
+pub mod baseline;
+pub mod clock;
+pub mod device;
+pub mod disk;
+pub mod fuse;
+mod helpers;
+pub mod host;
+pub mod limits;
+pub mod link;
+pub mod memory;
+pub mod meta;
+pub mod signals;
+pub mod wait;

@@ -1,0 +1,60 @@
+//! Which node is where, and how it goes with the link to it. The handle is shared: services and commands set
+//! addresses and read the state while the links run.
+
+use super::address::Address;
+use super::stream::Tally;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use wire::NodeId;
+
+/// The handle. Clones name the same directory; it belongs to the node's thread.
+#[derive(Clone, Debug, Default)]
+pub struct Directory(Rc<RefCell<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    addresses: BTreeMap<NodeId, Vec<Address>>,
+    status: BTreeMap<NodeId, PeerStatus>,
+}
+
+/// How it goes with one peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerStatus {
+    /// `shm`, `tcp`, `tcp+noise`; empty while there is no connection.
+    pub transport: &'static str,
+    /// What went over all connections to it since the start.
+    pub tally: Tally,
+    /// Connections made.
+    pub connections: u64,
+    /// Why the last attempt or connection ended; empty when none has.
+    pub last_error: String,
+}
+
+impl Directory {
+    /// From now on `peer` is looked for at these addresses, the first one first.
+    pub fn set(&self, peer: NodeId, addresses: Vec<Address>) {
+        self.0.borrow_mut().addresses.insert(peer, addresses);
+    }
+
+    /// `peer` is not to be connected to any more. A connection that stands stays.
+    pub fn remove(&self, peer: NodeId) {
+        self.0.borrow_mut().addresses.remove(&peer);
+    }
+
+    /// Where `peer` is to be found, the `attempt`th try.
+    pub fn address(&self, peer: NodeId, attempt: usize) -> Option<Address> {
+        let state = self.0.borrow();
+        let addresses = state.addresses.get(&peer)?;
+        addresses.get(attempt % addresses.len().max(1)).cloned()
+    }
+
+    /// Every peer that has or had a connection.
+    pub fn status(&self) -> BTreeMap<NodeId, PeerStatus> {
+        self.0.borrow().status.clone()
+    }
+
+    pub(super) fn update(&self, peer: NodeId, change: impl FnOnce(&mut PeerStatus)) {
+        change(self.0.borrow_mut().status.entry(peer).or_default());
+    }
+}

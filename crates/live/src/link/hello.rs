@@ -1,0 +1,217 @@
+//! How two links introduce themselves: 64 bytes each way, before anything else.
+//!
+//! ```text
+//!  0  "trapeze\n" 8 | link version 2 | message version 1 | flags 1 | refusal 1 | 0 1 | node 2 | assigned 2 | 0 6
+//! 24  incarnation 8 | cluster 8 | session 8 | pool bytes 8
+//! 56  ring slots 4 | 0 4
+//! ```
+//!
+//! The caller speaks first; the acceptor answers with its own, or with a refusal that says why. Under encryption the
+//! same bytes are repeated inside the Noise handshake, so what is used has been authenticated.
+
+use std::fmt;
+use wire::control::VERSION;
+use wire::{Decoder, Encoder, NodeId};
+
+/// Version of everything between links that is not the control message.
+pub const LINK_VERSION: u16 = 1;
+/// Bytes of a hello.
+pub const HELLO_BYTES: usize = 64;
+const MAGIC: &[u8; 8] = b"trapeze\n";
+const SECURE: u8 = 1;
+const BULK: u8 = 2;
+
+/// What one side says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hello {
+    /// Whether the connection is to be encrypted.
+    pub secure: bool,
+    /// A second connection, for large payloads.
+    pub bulk: bool,
+    /// Why the acceptor does not want this connection.
+    pub refusal: Option<Refusal>,
+    /// The speaker; 0 has no id yet.
+    pub node: NodeId,
+    /// The acceptor: the id that the caller is given, if it has none. The caller: who it wants, 0 is anybody.
+    pub assigned: NodeId,
+    /// The speaker's start, different in each life.
+    pub incarnation: u64,
+    /// The cluster it belongs to.
+    pub cluster: u64,
+    /// Joins the two connections of one pair; chosen by the acceptor of the first.
+    pub session: u64,
+    /// Shared memory only: bytes of the speaker's pool.
+    pub pool_bytes: u64,
+    /// Shared memory only: slots of its ring.
+    pub slots: u32,
+}
+
+/// Why a connection was refused, as it travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Refusal {
+    /// Of another cluster.
+    Cluster = 1,
+    /// One side wants encryption, the other not.
+    Security = 2,
+    /// The cluster key is another one.
+    Key = 3,
+    /// Too many connections are being made.
+    Busy = 4,
+    /// There is a connection between the two already.
+    Duplicate = 5,
+    /// Both say to be the same node.
+    Identity = 6,
+    /// Another release.
+    Version = 7,
+    /// The caller wants another node.
+    Address = 8,
+}
+
+impl Refusal {
+    fn parse(byte: u8) -> Option<Refusal> {
+        use Refusal::*;
+        [Cluster, Security, Key, Busy, Duplicate, Identity, Version, Address]
+            .into_iter()
+            .find(|r| *r as u8 == byte)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::Cluster => "it belongs to another cluster: check the address",
+            Refusal::Security => {
+                "one side encrypts and the other runs with --insecure: configure both the same way"
+            }
+            Refusal::Key => "the cluster key does not fit: give both machines the same key",
+            Refusal::Busy => "it has too many connections that are just being made: try again",
+            Refusal::Duplicate => "the two are connected already",
+            Refusal::Identity => "two nodes have the same id: give each its own",
+            Refusal::Address => "another node answers at this address: check the directory",
+            Refusal::Version => "the releases do not speak to each other: run the same on both",
+        })
+    }
+}
+
+/// Why 64 bytes are no hello that can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadHello {
+    /// Not Trapeze.
+    Foreign,
+    /// Another release: its link version and message version.
+    Version(u16, u8),
+    /// The peer does not want the connection.
+    Refused(Refusal),
+}
+
+impl fmt::Display for BadHello {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadHello::Foreign => {
+                f.write_str("whoever is there does not speak Trapeze: check the address")
+            }
+            BadHello::Version(link, message) => write!(
+                f,
+                "the peer speaks link version {link} and message version {message}, this program {LINK_VERSION} and \
+                 {VERSION}: run the same release on both"
+            ),
+            BadHello::Refused(refusal) => write!(f, "the peer refuses: {refusal}"),
+        }
+    }
+}
+
+impl Hello {
+    /// As it travels.
+    pub fn encode(&self) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
+        let flags = u8::from(self.secure) * SECURE | u8::from(self.bulk) * BULK;
+        let mut out = Encoder::new(&mut bytes);
+        out.raw(MAGIC).u16(LINK_VERSION).u8(VERSION).u8(flags);
+        out.u8(self.refusal.map_or(0, |r| r as u8)).u8(0);
+        out.u16(self.node.0).u16(self.assigned.0).raw(&[0; 6]);
+        out.u64(self.incarnation).u64(self.cluster).u64(self.session).u64(self.pool_bytes);
+        out.u32(self.slots);
+        bytes
+    }
+
+    /// Checks and reads the 64 bytes.
+    pub fn parse(bytes: &[u8; HELLO_BYTES]) -> Result<Hello, BadHello> {
+        let fields = |bytes| -> Result<Result<Hello, BadHello>, wire::Short> {
+            let mut from = Decoder::new(bytes);
+            if from.raw(8)? != MAGIC {
+                return Ok(Err(BadHello::Foreign));
+            }
+            let (link, message, flags) = (from.u16()?, from.u8()?, from.u8()?);
+            let refusal = from.u8()?;
+            if link != LINK_VERSION || message != VERSION {
+                return Ok(Err(BadHello::Version(link, message)));
+            }
+            if let Some(refusal) = Refusal::parse(refusal) {
+                return Ok(Err(BadHello::Refused(refusal)));
+            }
+            from.u8()?;
+            let (node, assigned) = (NodeId(from.u16()?), NodeId(from.u16()?));
+            from.raw(6)?;
+            let (incarnation, cluster) = (from.u64()?, from.u64()?);
+            let (session, pool_bytes, slots) = (from.u64()?, from.u64()?, from.u32()?);
+            let (secure, bulk) = (flags & SECURE != 0, flags & BULK != 0);
+            Ok(Ok(Hello {
+                secure,
+                bulk,
+                refusal: None,
+                node,
+                assigned,
+                incarnation,
+                cluster,
+                session,
+                pool_bytes,
+                slots,
+            }))
+        };
+        fields(&bytes[..]).unwrap_or(Err(BadHello::Foreign))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_said_is_heard() {
+        let hello = Hello {
+            secure: true,
+            node: NodeId(3),
+            assigned: NodeId(4),
+            incarnation: 5,
+            cluster: 6,
+            session: 7,
+            pool_bytes: 8,
+            slots: 9,
+            ..Hello::default()
+        };
+        assert_eq!(Hello::parse(&hello.encode()), Ok(hello));
+        let refusal = Hello { refusal: Some(Refusal::Key), ..hello };
+        assert_eq!(Hello::parse(&refusal.encode()), Err(BadHello::Refused(Refusal::Key)));
+    }
+
+    #[test]
+    fn other_releases_are_refused_naming_both_versions() {
+        let mut bytes = Hello::default().encode();
+        bytes[8] = 9;
+        let error = Hello::parse(&bytes).unwrap_err();
+        assert_eq!(error, BadHello::Version(9, VERSION));
+        assert!(error.to_string().contains("link version 9"));
+        assert!(error.to_string().contains("this program 1"));
+    }
+
+    proptest! {
+        #[test]
+        fn noise_is_no_hello(bytes: [u8; 32]) {
+            let mut noise = [0; HELLO_BYTES];
+            noise[..32].copy_from_slice(&bytes);
+            prop_assert_eq!(Hello::parse(&noise), Err(BadHello::Foreign));
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Limits of the links, with the arithmetic that chose them.
+
+use std::time::Duration;
+use wire::limits::CONTROL_BYTES;
+
+/// Slots of a shared-memory ring: 16 block reads from each of 8 callers in a node; 348 KiB with trailers.
+pub const SHARED_SLOTS: usize = 128;
+/// Messages that wait for one connection, or for it to be made. A quarter of the node's send ring, so that one peer
+/// that stands still leaves the others room; what is over is dropped and counted.
+pub const QUEUE_MESSAGES_MAX: usize = 128;
+/// Messages moved in one direction of one connection before the others get their turn.
+pub const TURN_MESSAGES_MAX: usize = 32;
+/// System calls of one direction of one connection in one turn.
+pub const TURN_CALLS_MAX: usize = 4;
+/// Bytes received ahead of their place: 32 control messages, or one and most of a small payload.
+pub const AHEAD_BYTES: usize = 4096;
+/// Pieces of one vectored send; the kernel takes 1024.
+pub const SEND_PIECES_MAX: usize = 128;
+/// Bytes that end one vectored send: the kernel's default largest send buffer is 4 MiB.
+pub const SEND_BYTES_MAX: usize = 2 << 20;
+/// Payloads above this go through the second connection: it takes 55 us at 10 Gb/s, a small message 1.
+pub const BULK_BYTES_MIN: usize = 64 << 10;
+/// Largest Noise message (Noise specification, section 3).
+pub const SEALED_BYTES_MAX: usize = 65_535;
+/// Bytes that authenticate a Noise message.
+pub const SEAL_BYTES: usize = 16;
+/// Plain bytes of one sealed record of payload: 15 pages, the most whole pages below [`SEALED_BYTES_MAX`].
+pub const RECORD_BYTES: usize = 15 * 4096;
+/// A sealed control message.
+pub const SEALED_CONTROL_BYTES: usize = CONTROL_BYTES + SEAL_BYTES;
+/// Sealed bytes received and not opened: two records.
+pub const SEALED_AHEAD_BYTES: usize = 2 * (RECORD_BYTES + SEAL_BYTES);
+/// Sealed bytes not sent; sealing stops above it and the buffer has room for one record more.
+pub const SEALED_BEHIND_BYTES: usize = 2 * (RECORD_BYTES + SEAL_BYTES);
+/// Sealed messages in one direction under one key. AES-GCM with counted nonces is good for 2^32 of 64 KiB.
+pub const MESSAGES_PER_KEY: u64 = 1 << 24;
+/// Time for a connection to be made and both sides to introduce themselves.
+pub const HANDSHAKE_SPAN: Duration = Duration::from_secs(5);
+/// First and longest pause between attempts to connect.
+pub const BACKOFF_MIN: Duration = Duration::from_millis(10);
+/// See [`BACKOFF_MIN`].
+pub const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// Connections accepted and not yet introduced; more are closed at once.
+pub const STRANGERS_MAX: usize = 64;
+/// A silent TCP peer is asked for life after this, and given up when data stays unacknowledged this long.
+pub const SILENCE_SPAN: Duration = Duration::from_secs(10);
+/// A connection that moved something this recently is read without asking the kernel whether there is anything.
+pub const HOT_SPAN: Duration = Duration::from_micros(200);
+/// How often a busy node asks the kernel about all the others.
+pub const SCAN_SPAN: Duration = Duration::from_micros(20);
+/// How old the counters that others see may be.
+pub const PUBLISH_SPAN: Duration = Duration::from_millis(100);
+/// A sleeping node looks this often for entries that its peers have released.
+pub const RECLAIM_SPAN: Duration = Duration::from_millis(10);
+/// Node ids from here on are given by whoever accepts a connection of a node that has none yet.
+pub const PROVISIONAL_FIRST: u16 = 0xF000;

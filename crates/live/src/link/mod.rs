@@ -1,0 +1,334 @@
+//! Links: what carries a node's messages to other nodes.
+//!
+//! ```text
+//!   node's send ring -> route by destination -> connection of that peer -> socket or shared memory
+//!   socket or shared memory -> place -> straight into the token's frames -> deliver -> node's receive ring
+//! ```
+//!
+//! A connection is made when a message for its peer is there, and made again when it broke. Delivery is best effort:
+//! what a broken connection held is dropped and counted, calls above send it again.
+//!
+//! It is not a router: a message for another node than this is refused. Invariants: every message taken off the send
+//! ring is reported transmitted exactly once; a message is delivered only in the name of the peer that the connection
+//! belongs to; after warm-up no message allocates.
+
+pub mod address;
+mod channels;
+mod device;
+mod dial;
+mod directory;
+pub mod greeting;
+pub mod hello;
+mod landing;
+pub mod limits;
+mod noise;
+mod peers;
+mod plain;
+mod sealed;
+mod shared_greeting;
+mod shared_words;
+mod shm;
+mod stream;
+
+pub use address::Address;
+pub use directory::{Directory, PeerStatus};
+pub use noise::Keys;
+pub use shared_greeting::SharedPool;
+pub use stream::{Closed, Tally};
+
+use crate::clock;
+use crate::device::Poller;
+use channels::{Channel, Channels, Kind};
+use endpoint::Endpoint;
+use greeting::{Greeting, GreetingError};
+use hello::{Hello, Refusal};
+use limits::*;
+use peers::Peers;
+use shared_greeting::SharedGreeting;
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+use wire::{NodeId, Time};
+
+/// Whether TCP connections are encrypted. Both sides must say the same.
+#[derive(Clone, Debug)]
+pub enum Security {
+    /// Both prove that they know the cluster key; everything is encrypted.
+    Encrypted(Keys),
+    /// Anybody may connect and listen. Only for networks that nobody else is in.
+    Insecure,
+}
+
+/// Who this node is to other nodes.
+#[derive(Debug)]
+pub struct LinkConfig {
+    /// Its id; 0 when it is to be given one by the first node it connects to.
+    pub node: NodeId,
+    /// Different in each life of the node.
+    pub incarnation: u64,
+    /// The cluster; nodes of others are refused.
+    pub cluster: u64,
+    /// Of TCP connections.
+    pub security: Security,
+}
+
+/// What a node must be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkEvent {
+    /// A connection to the peer is there (again).
+    Up(NodeId),
+    /// The connection broke, or could not be made.
+    Down(NodeId),
+}
+
+/// Receives one line for the operator.
+pub type Log = Box<dyn FnMut(&str)>;
+
+/// All links of a node.
+pub struct Links {
+    config: LinkConfig,
+    pool: Option<Rc<SharedPool>>,
+    directory: Directory,
+    channels: Channels,
+    peers: Peers,
+    events: VecDeque<LinkEvent>,
+    log: Log,
+    scanned_at: Time,
+    published_at: Time,
+    must_scan: bool,
+    next_provisional: u16,
+    next_session: u64,
+    processor: u32,
+}
+
+impl Links {
+    /// Links without listeners and peers. `pool` is the memfd under the node's frames; without it there is no shared
+    /// memory. `log` gets a line when a connection is made, refused or lost.
+    pub fn new(config: LinkConfig, pool: Option<SharedPool>, log: Log) -> io::Result<Links> {
+        Ok(Links {
+            // Sessions pair connections of one life; the incarnation makes those of different lives differ.
+            next_session: config.incarnation.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            config,
+            pool: pool.map(Rc::new),
+            directory: Directory::default(),
+            channels: Channels::new()?,
+            peers: Peers::default(),
+            events: VecDeque::new(),
+            log,
+            scanned_at: Time::ZERO,
+            published_at: Time::ZERO,
+            must_scan: true,
+            next_provisional: PROVISIONAL_FIRST,
+            processor: u32::MAX,
+        })
+    }
+
+    /// Where peers are, and how it goes with them.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// This node's id: the configured or the given one.
+    pub fn node(&self) -> NodeId {
+        self.config.node
+    }
+
+    /// Accepts connections at `address`; the address it really got (port 0 becomes a free one).
+    pub fn listen(&mut self, address: &Address) -> io::Result<Address> {
+        let unix = matches!(address, Address::Unix(_));
+        if unix && self.pool.is_none() {
+            return Err(io::Error::other("shared memory needs a pool in a memfd"));
+        }
+        let (socket, address) = dial::listen(address)?;
+        self.channels.add(Channel::new(Kind::Listener(socket, unix), NodeId(0)))?;
+        Ok(address)
+    }
+
+    /// The set that is readable when there is something to do.
+    pub fn poller(&self) -> &Poller {
+        self.channels.poller()
+    }
+
+    /// What happened and was not yet told.
+    pub fn take_event(&mut self) -> Option<LinkEvent> {
+        self.events.pop_front()
+    }
+
+    /// Moves what can be moved without waiting, a bounded number of messages; whether anything moved.
+    pub fn step(&mut self, endpoint: &mut Endpoint, now: Time) -> io::Result<bool> {
+        if self.must_scan || now >= self.scanned_at + SCAN_SPAN {
+            self.must_scan = false;
+            self.scanned_at = now;
+            self.channels.scan()?;
+            if now >= self.published_at + PUBLISH_SPAN {
+                self.published_at = now;
+                self.publish_tallies();
+            }
+            self.say_processor();
+            self.make_connections(endpoint, now)?;
+        }
+        let mut moved = self.route(endpoint, now);
+        for at in 0..self.channels.len() {
+            moved |= self.step_channel(at, endpoint, now)?;
+        }
+        Ok(moved)
+    }
+
+    /// Sends what waits on the channel and takes what has come.
+    fn step_channel(&mut self, at: usize, endpoint: &mut Endpoint, now: Time) -> io::Result<bool> {
+        let Some(channel) = self.channels.get(at).filter(|c| c.is_connection()) else {
+            return Ok(false);
+        };
+        let sent = channel.send(endpoint);
+        let moved = sent.and_then(|sent| Ok(channel.receive(endpoint, now)? | sent));
+        match moved {
+            Ok(moved) => {
+                if moved {
+                    channel.hot_until = now + HOT_SPAN;
+                }
+                self.channels.watch(at)?;
+                Ok(moved)
+            }
+            Err(reason) => {
+                self.close(at, &reason, endpoint);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Takes posted messages off the send ring and queues each on its peer's connection.
+    fn route(&mut self, endpoint: &mut Endpoint, now: Time) -> bool {
+        let mut moved = false;
+        for _ in 0..2 * TURN_MESSAGES_MAX {
+            let Some(message) = endpoint.next_send() else { break };
+            moved = true;
+            let entry = endpoint.taken(&message);
+            let bytes: usize = entry.payload.iter().map(|frame| frame.len()).sum();
+            let peer = self.peers.get(entry.control.destination());
+            let bulk = peer.bulk.filter(|_| bytes > BULK_BYTES_MIN);
+            match bulk.or(peer.main).and_then(|at| self.channels.get(at)) {
+                Some(channel) => {
+                    channel.push(message, endpoint);
+                    channel.hot_until = now + HOT_SPAN;
+                }
+                None => {
+                    self.must_scan = true; // makes the connection in the next turn
+                    peer.waiting.push(message, endpoint, &mut peer.tally);
+                }
+            }
+        }
+        moved
+    }
+
+    /// Hints to shared-memory peers where this node runs, when that has changed.
+    fn say_processor(&mut self) {
+        let processor = rustix::thread::sched_getcpu() as u32;
+        if processor != self.processor {
+            self.processor = processor;
+            for at in 0..self.channels.len() {
+                if let Some(Channel { kind: Kind::Shared(link), .. }) = self.channels.get(at) {
+                    link.set_processor(processor);
+                }
+            }
+        }
+    }
+
+    /// Whether an awake peer runs on this node's processor: then spinning only keeps it from answering.
+    pub fn shares_processor(&self) -> bool {
+        self.channels.iter().any(
+            |channel| matches!(&channel.kind, Kind::Shared(link) if link.peer_processor() == Some(self.processor)),
+        )
+    }
+
+    /// Announces to shared-memory peers that this node goes to sleep; true when something is there: do not sleep.
+    pub fn before_sleep(&mut self) -> bool {
+        let mut busy = self.must_scan;
+        for at in 0..self.channels.len() {
+            if let Some(Channel { kind: Kind::Shared(link), .. }) = self.channels.get(at) {
+                busy |= link.before_sleep();
+            }
+        }
+        busy
+    }
+
+    /// The node is awake again.
+    pub fn after_sleep(&mut self) {
+        self.must_scan = true;
+        for at in 0..self.channels.len() {
+            if let Some(Channel { kind: Kind::Shared(link), .. }) = self.channels.get(at) {
+                link.after_sleep();
+            }
+        }
+    }
+
+    /// When to be called again at the latest.
+    pub fn deadline(&self) -> Option<Time> {
+        let reclaim = |channel: &Channel| match &channel.kind {
+            Kind::Shared(link) if link.is_under_way() => Some(self.scanned_at + RECLAIM_SPAN),
+            Kind::Lookup(..) => Some(self.scanned_at + BACKOFF_MIN),
+            _ => channel.deadline(),
+        };
+        let channels = self.channels.iter().filter_map(reclaim).min();
+        channels.into_iter().chain(self.peers.next_attempt()).min()
+    }
+
+    /// Whether all that was posted is with the kernel or the peers.
+    pub fn is_drained(&self) -> bool {
+        let pending = |channel: &Channel| match &channel.kind {
+            Kind::Stream(stream) => stream.is_pending(),
+            Kind::Shared(link) => link.is_under_way(),
+            _ => false,
+        };
+        !self.channels.iter().any(pending)
+    }
+
+    /// Closes every connection and gives up what was under way.
+    pub fn close_all(&mut self, endpoint: &mut Endpoint) {
+        for at in 0..self.channels.len() {
+            if self.channels.get(at).is_some_and(|channel| channel.is_connection()) {
+                self.close(at, &Closed::Local, endpoint);
+            }
+        }
+        self.peers.drop_waiting(endpoint);
+    }
+
+    /// Connects to whoever listens at `address` and waits until that is done: before there is a node. A node without an
+    /// id gets one. Returns this node's id and the other's.
+    pub fn bootstrap(
+        &mut self,
+        endpoint: &mut Endpoint,
+        address: &Address,
+        span: Duration,
+    ) -> io::Result<(NodeId, NodeId)> {
+        let late = clock::now() + span;
+        self.call(NodeId(0), address, false, clock::now())
+            .map_err(|e| io::Error::other(e.to_string()))?;
+        let mut ready = Vec::new();
+        loop {
+            self.must_scan = true;
+            self.step(endpoint, clock::now())?;
+            if let Some(LinkEvent::Up(peer)) = self.events.front() {
+                self.directory.set(*peer, vec![address.clone()]);
+                return Ok((self.config.node, *peer));
+            }
+            let failed = self.directory.status().remove(&NodeId(0)).map(|s| s.last_error);
+            if let Some(error) = failed.filter(|e| !e.is_empty()) {
+                return Err(io::Error::other(format!("{address}: {error}")));
+            }
+            if clock::now() >= late {
+                return Err(io::Error::other(format!("{address}: {}", GreetingError::Late)));
+            }
+            self.channels.poller().wait(Some(BACKOFF_MIN), &mut ready)?;
+        }
+    }
+}
+
+impl std::fmt::Debug for Links {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Links")
+            .field("config", &self.config)
+            .field("peers", &self.peers)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,521 @@
+//! The peers of a node and how connections to them are made, chosen and ended.
+
+use super::channels::{Channel, Kind};
+use super::dial::{self, Dial};
+use super::greeting::Greeted;
+use super::stream::{Outgoing, Stream};
+use super::*;
+use std::collections::BTreeMap;
+
+/// One peer.
+#[derive(Debug)]
+pub struct Peer {
+    /// Its connection.
+    pub main: Option<usize>,
+    /// Its second connection, for large payloads.
+    pub bulk: Option<usize>,
+    /// Messages that wait for a connection.
+    pub waiting: Outgoing,
+    /// What went over connections that are gone.
+    pub tally: Tally,
+    dialing: bool,
+    attempt: usize,
+    retry_at: Time,
+    backoff: Duration,
+    caller: NodeId,
+    incarnation: u64,
+    session: u64,
+}
+
+impl Default for Peer {
+    fn default() -> Self {
+        Peer {
+            main: None,
+            bulk: None,
+            waiting: Outgoing::new(),
+            tally: Tally::default(),
+            dialing: false,
+            attempt: 0,
+            retry_at: Time::ZERO,
+            backoff: BACKOFF_MIN,
+            caller: NodeId(0),
+            incarnation: 0,
+            session: 0,
+        }
+    }
+}
+
+/// Where a handshake stands.
+enum Next {
+    /// It waits for the peer.
+    Wait,
+    /// The host name was found.
+    Became(Kind),
+    /// It is finished.
+    Done,
+}
+
+/// What a finished handshake says.
+struct Made {
+    id: NodeId,
+    caller: NodeId,
+    incarnation: u64,
+    session: u64,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Peers(BTreeMap<NodeId, Peer>);
+
+impl Peers {
+    /// The peer, made when it was not known.
+    pub fn get(&mut self, id: NodeId) -> &mut Peer {
+        self.0.entry(id).or_default()
+    }
+
+    /// When the next attempt to connect is due.
+    pub fn next_attempt(&self) -> Option<Time> {
+        let waits =
+            |peer: &&Peer| peer.main.is_none() && !peer.dialing && !peer.waiting.queue.is_empty();
+        self.0.values().filter(waits).map(|peer| peer.retry_at).min()
+    }
+
+    fn to_call(&self, now: Time) -> Option<NodeId> {
+        let waits = |peer: &Peer| {
+            peer.main.is_none()
+                && !peer.dialing
+                && !peer.waiting.queue.is_empty()
+                && peer.retry_at <= now
+        };
+        self.0.iter().find(|(_, peer)| waits(peer)).map(|(id, _)| *id)
+    }
+
+    /// Drops all that waits for a connection.
+    pub fn drop_waiting(&mut self, endpoint: &mut Endpoint) {
+        for peer in self.0.values_mut() {
+            peer.waiting.close(endpoint, &mut peer.tally);
+        }
+    }
+}
+
+impl Links {
+    /// Moves everything that leads to connections: listeners, handshakes, attempts that are due.
+    pub(super) fn make_connections(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+    ) -> io::Result<()> {
+        while let Some(peer) = self.peers.to_call(now) {
+            self.call_peer(peer, endpoint, now);
+        }
+        for at in 0..self.channels.len() {
+            let Some(channel) = self.channels.get(at) else { continue };
+            match &channel.kind {
+                Kind::Listener(..) if std::mem::take(&mut channel.readable) => {
+                    self.accept(at, now)?
+                }
+                Kind::Lookup(..) | Kind::Greeting(_) | Kind::SharedGreeting(_) => {
+                    self.advance(at, endpoint, now)?
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn call_peer(&mut self, id: NodeId, endpoint: &mut Endpoint, now: Time) {
+        let attempt = self.peers.get(id).attempt;
+        let called = match self.directory.address(id, attempt) {
+            Some(address) => {
+                self.call(id, &address, false, now).map_err(|e| format!("{address}: {e}"))
+            }
+            None => Err("no address of it is known".to_string()),
+        };
+        self.peers.get(id).dialing = true;
+        if let Err(error) = called {
+            self.call_failed(id, &error, endpoint, now);
+        }
+    }
+
+    /// Starts a connection to `peer` (0: whoever is there).
+    pub(super) fn call(
+        &mut self,
+        peer: NodeId,
+        address: &Address,
+        bulk: bool,
+        now: Time,
+    ) -> Result<(), GreetingError> {
+        let kind = match dial::dial(address)? {
+            Dial::Lookup(lookup) => Kind::Lookup(lookup, now + HANDSHAKE_SPAN),
+            Dial::Socket(socket) if matches!(address, Address::Unix(_)) => {
+                let none = || GreetingError::Memory("this node's pool is not shared".into());
+                let pool = self.pool.clone().ok_or_else(none)?;
+                let greeting =
+                    SharedGreeting::call(socket, self.introduce(peer, bulk), &pool, now)?;
+                Kind::SharedGreeting(Box::new(greeting))
+            }
+            Dial::Socket(socket) => self.call_over(socket, peer, bulk, now),
+        };
+        let address = Some(address.clone());
+        let channel = Channel { called: true, bulk, address, ..Channel::new(kind, peer) };
+        self.channels.add(channel)?;
+        Ok(())
+    }
+
+    /// Greets over a socket that connects.
+    fn call_over(
+        &mut self,
+        socket: std::os::fd::OwnedFd,
+        peer: NodeId,
+        bulk: bool,
+        now: Time,
+    ) -> Kind {
+        let hello = self.introduce(peer, bulk);
+        Kind::Greeting(Box::new(Greeting::call(socket, hello, self.keys(), now)))
+    }
+
+    fn keys(&self) -> Option<&Keys> {
+        match &self.config.security {
+            Security::Encrypted(keys) => Some(keys),
+            Security::Insecure => None,
+        }
+    }
+
+    fn introduce(&mut self, peer: NodeId, bulk: bool) -> Hello {
+        let session = if bulk { self.peers.get(peer).session } else { 0 };
+        Hello {
+            secure: self.keys().is_some(),
+            bulk,
+            node: self.config.node,
+            assigned: peer,
+            incarnation: self.config.incarnation,
+            cluster: self.config.cluster,
+            session,
+            ..Hello::default()
+        }
+    }
+
+    fn accept(&mut self, at: usize, now: Time) -> io::Result<()> {
+        loop {
+            let strangers =
+                self.channels.iter().filter(|c| !c.called && c.deadline().is_some()).count();
+            let Some(Channel { kind: Kind::Listener(listener, unix), .. }) = self.channels.get(at)
+            else {
+                return Ok(());
+            };
+            let unix = *unix;
+            let socket = match dial::accept(listener) {
+                Ok(Some(socket)) => socket,
+                Ok(None) => return Ok(()),
+                // Out of descriptors, mostly: those who wait stay in line.
+                Err(error) => {
+                    (self.log)(&format!("cannot accept a connection: {error}"));
+                    return Ok(());
+                }
+            };
+            if strangers >= STRANGERS_MAX {
+                (self.log)("refused a connection: too many are being made at once");
+                continue;
+            }
+            let kind = match unix {
+                true => match SharedGreeting::accept(socket, now) {
+                    Ok(greeting) => Kind::SharedGreeting(Box::new(greeting)),
+                    Err(error) => {
+                        (self.log)(&format!("refused a connection: {error}"));
+                        continue;
+                    }
+                },
+                false => {
+                    dial::tune(&socket)?;
+                    Kind::Greeting(Box::new(Greeting::accept(socket, self.keys(), now)))
+                }
+            };
+            self.channels.add(Channel::new(kind, NodeId(0)))?;
+        }
+    }
+
+    /// Goes on with one handshake.
+    fn advance(&mut self, at: usize, endpoint: &mut Endpoint, now: Time) -> io::Result<()> {
+        let Some(mut channel) = self.channels.lift(at) else { return Ok(()) };
+        let late = channel.deadline().is_some_and(|deadline| deadline <= now);
+        let next =
+            if late { Err(GreetingError::Late) } else { self.advance_lifted(&mut channel, now) };
+        let (called, peer) = (channel.called && !channel.bulk, channel.peer);
+        let installed = match next {
+            Ok(Next::Wait) => {
+                self.channels.put_back(at, channel);
+                return self.channels.watch(at);
+            }
+            Ok(Next::Became(kind)) => {
+                self.channels.add(Channel { kind, ..channel })?;
+                return Ok(());
+            }
+            Ok(Next::Done) => {
+                self.channels.forget(&channel);
+                self.install(channel, endpoint, now)
+            }
+            Err(error) => Err(error),
+        };
+        match installed {
+            Err(error) if called => self.call_failed(peer, &error.to_string(), endpoint, now),
+            Err(error) => (self.log)(&format!("a connection was not made: {error}")),
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+
+    fn advance_lifted(&mut self, channel: &mut Channel, now: Time) -> Result<Next, GreetingError> {
+        let done = match &mut channel.kind {
+            Kind::Lookup(lookup, _) => {
+                return Ok(match lookup.poll()? {
+                    None => Next::Wait,
+                    Some(socket) => {
+                        Next::Became(self.call_over(socket, channel.peer, channel.bulk, now))
+                    }
+                });
+            }
+            Kind::Greeting(greeting) => greeting.advance(&mut |hello| self.decide(hello))?,
+            Kind::SharedGreeting(greeting) => {
+                let pool = self.pool.clone().expect("shared memory is offered only with a pool");
+                greeting.advance(&pool, &mut |hello| self.decide(hello))?
+            }
+            _ => false,
+        };
+        Ok(if done { Next::Done } else { Next::Wait })
+    }
+
+    /// Answers a caller, or says why not.
+    fn decide(&mut self, theirs: &Hello) -> Result<Hello, Refusal> {
+        // A caller that only knows an address belongs to no cluster yet; the key shows that it may.
+        if theirs.cluster != self.config.cluster && theirs.cluster != 0 {
+            return Err(Refusal::Cluster);
+        }
+        if theirs.assigned != NodeId(0) && theirs.assigned != self.config.node {
+            return Err(Refusal::Address);
+        }
+        if theirs.node == self.config.node && theirs.node != NodeId(0) {
+            return Err(Refusal::Identity);
+        }
+        let known = self.peers.0.get(&theirs.node);
+        let mut ours = Hello {
+            secure: self.keys().is_some(),
+            bulk: theirs.bulk,
+            node: self.config.node,
+            incarnation: self.config.incarnation,
+            cluster: self.config.cluster,
+            session: theirs.session,
+            ..Hello::default()
+        };
+        if theirs.bulk {
+            let pair =
+                known.is_some_and(|peer| peer.main.is_some() && peer.session == theirs.session);
+            return if pair { Ok(ours) } else { Err(Refusal::Duplicate) };
+        }
+        let better = known.is_some_and(|peer| {
+            peer.main.is_some()
+                && peer.incarnation == theirs.incarnation
+                && peer.caller < theirs.node
+        });
+        if better {
+            return Err(Refusal::Duplicate);
+        }
+        if theirs.node == NodeId(0) {
+            ours.assigned = self.provisional();
+        }
+        self.next_session = self.next_session.wrapping_add(2);
+        ours.session = self.next_session;
+        Ok(ours)
+    }
+
+    /// An id that no connected peer has.
+    fn provisional(&mut self) -> NodeId {
+        loop {
+            let id = NodeId(self.next_provisional);
+            self.next_provisional =
+                self.next_provisional.checked_add(1).unwrap_or(PROVISIONAL_FIRST);
+            if self.peers.0.get(&id).is_none_or(|peer| peer.main.is_none()) {
+                return id;
+            }
+        }
+    }
+
+    /// A handshake is finished: the connection becomes its peer's, or the worse of two is dropped.
+    fn install(
+        &mut self,
+        channel: Channel,
+        endpoint: &mut Endpoint,
+        now: Time,
+    ) -> Result<(), GreetingError> {
+        let (called, wanted, address) = (channel.called, channel.peer, channel.address);
+        let (kind, ours, theirs) = match channel.kind {
+            Kind::Greeting(greeting) => {
+                let Greeted { socket, ours, theirs, cipher } = greeting.finish();
+                (Kind::Stream(Box::new(Stream::new(socket, cipher))), ours, theirs)
+            }
+            Kind::SharedGreeting(greeting) => {
+                let (link, ours, theirs) = greeting.finish()?;
+                (Kind::Shared(Box::new(link)), ours, theirs)
+            }
+            _ => return Ok(()),
+        };
+        if called && wanted != NodeId(0) && theirs.node != wanted {
+            return Err(GreetingError::Refused(Refusal::Address));
+        }
+        if called && self.config.cluster == 0 {
+            self.config.cluster = theirs.cluster;
+        }
+        if called && theirs.cluster != self.config.cluster {
+            return Err(GreetingError::Refused(Refusal::Cluster));
+        }
+        if called && self.config.node == NodeId(0) {
+            self.config.node = theirs.assigned;
+        }
+        let id = if theirs.node == NodeId(0) { ours.assigned } else { theirs.node };
+        let made = Made {
+            id,
+            caller: if called { self.config.node } else { id },
+            incarnation: theirs.incarnation,
+            session: if called { theirs.session } else { ours.session },
+        };
+        let channel = Channel { called, address, ..Channel::new(kind, id) };
+        if ours.bulk {
+            self.install_bulk(channel, &made)
+        } else {
+            self.install_main(channel, &made, endpoint, now)
+        }
+    }
+
+    fn install_bulk(&mut self, channel: Channel, made: &Made) -> Result<(), GreetingError> {
+        let peer = self.peers.get(made.id);
+        if peer.main.is_some() && peer.session == made.session && peer.bulk.is_none() {
+            let at = self.channels.add(Channel { bulk: true, ..channel })?;
+            self.peers.get(made.id).bulk = Some(at);
+        }
+        Ok(())
+    }
+
+    fn install_main(
+        &mut self,
+        channel: Channel,
+        made: &Made,
+        endpoint: &mut Endpoint,
+        now: Time,
+    ) -> Result<(), GreetingError> {
+        let peer = self.peers.get(made.id);
+        if let Some(old) = peer.main {
+            // When both called at once, both keep the connection that the lower id made.
+            if peer.incarnation == made.incarnation && peer.caller < made.caller {
+                peer.dialing = false;
+                return Ok(());
+            }
+            let restarted = peer.incarnation != made.incarnation;
+            self.drop_connection(old, &Closed::Replaced, endpoint);
+            if restarted {
+                self.events.push_back(LinkEvent::Down(made.id));
+            }
+        }
+        let (transport, address) = (channel.transport(), channel.address.clone());
+        let bulk = channel.called && matches!(channel.kind, Kind::Stream(_));
+        let at = self.channels.add(channel)?;
+        self.processor = u32::MAX; // to be said to the new peer too
+        let peer = self.peers.get(made.id);
+        (peer.main, peer.bulk, peer.dialing, peer.backoff) = (Some(at), None, false, BACKOFF_MIN);
+        (peer.caller, peer.incarnation, peer.session) =
+            (made.caller, made.incarnation, made.session);
+        while let Some(message) = peer.waiting.queue.pop_front() {
+            self.channels.get(at).expect("just added").push(message, endpoint);
+        }
+        self.directory.update(made.id, |status| {
+            status.transport = transport;
+            status.connections += 1;
+            status.last_error.clear();
+        });
+        self.events.push_back(LinkEvent::Up(made.id));
+        (self.log)(&format!("connected to {} by {transport}", made.id));
+        if let (true, Some(address)) = (bulk, address)
+            && let Err(error) = self.call(made.id, &address, true, now)
+        {
+            (self.log)(&format!("no second connection to {}: {error}", made.id));
+        }
+        Ok(())
+    }
+
+    fn call_failed(&mut self, id: NodeId, error: &str, endpoint: &mut Endpoint, now: Time) {
+        let peer = self.peers.get(id);
+        peer.dialing = false;
+        peer.attempt += 1;
+        peer.retry_at = now + peer.backoff;
+        peer.backoff = (peer.backoff * 2).min(BACKOFF_MAX);
+        if peer.main.is_some() {
+            return; // the other side's call was better
+        }
+        if peer.backoff == BACKOFF_MAX {
+            peer.waiting.close(endpoint, &mut peer.tally);
+        }
+        let mut news = false;
+        self.directory.update(id, |status| {
+            news = status.last_error != error;
+            status.last_error = error.to_string();
+        });
+        if news {
+            (self.log)(&format!("cannot connect to {id}: {error}"));
+        }
+        self.events.push_back(LinkEvent::Down(id));
+    }
+
+    /// Ends a connection that broke.
+    pub(super) fn close(&mut self, at: usize, reason: &Closed, endpoint: &mut Endpoint) {
+        let Some((id, main)) = self.drop_connection(at, reason, endpoint) else { return };
+        (self.log)(&format!(
+            "the {} to {id} ended: {reason}",
+            if main { "link" } else { "second connection" }
+        ));
+        if main {
+            self.events.push_back(LinkEvent::Down(id));
+        }
+    }
+
+    /// Takes a connection, and with a main one its second, out of the table. Whose it was, and whether the main one.
+    fn drop_connection(
+        &mut self,
+        at: usize,
+        reason: &Closed,
+        endpoint: &mut Endpoint,
+    ) -> Option<(NodeId, bool)> {
+        let mut channel = self.channels.take(at)?;
+        let id = channel.peer;
+        let peer = self.peers.get(id);
+        peer.tally.add(&channel.close(endpoint));
+        let main = peer.main == Some(at);
+        if !main {
+            peer.bulk = peer.bulk.filter(|bulk| *bulk != at);
+            return Some((id, false));
+        }
+        peer.main = None;
+        peer.retry_at = Time::ZERO;
+        if let Some(bulk) = peer.bulk.take()
+            && let Some(mut bulk) = self.channels.take(bulk)
+        {
+            peer.tally.add(&bulk.close(endpoint));
+        }
+        let tally = peer.tally;
+        self.directory.update(id, |status| {
+            (status.transport, status.tally) = ("", tally);
+            status.last_error = reason.to_string();
+        });
+        Some((id, true))
+    }
+
+    /// Brings the counters that others see up to date.
+    pub(super) fn publish_tallies(&mut self) {
+        for (id, peer) in &self.peers.0 {
+            let mut tally = peer.tally;
+            for at in peer.main.iter().chain(&peer.bulk) {
+                if let Some(channel) = self.channels.get(*at) {
+                    tally.add(&channel.tally());
+                }
+            }
+            self.directory.update(*id, |status| status.tally = tally);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! A connection through shared memory: rings and payloads are in memory that both processes map, a UNIX socket says
+//! hello, wakes a sleeper, and tells of a death at once.
+//!
+//! The receiver copies a payload from the sender's pool straight into the frames of its token; the sender's frames
+//! stay busy until then. No system call is made while both sides are awake.
+
+use super::landing::{LANDING_PIECES_MAX, Landing};
+use super::limits::*;
+use super::shared_words::{OwnWords, PeerWords};
+use super::stream::{Closed, Outgoing, Tally};
+use crate::memory::PeerRegion;
+use arrayvec::ArrayVec;
+use endpoint::limits::GATHER_MAX;
+use endpoint::pulse::{Backlog, Pulse};
+use endpoint::shared::{Broken, End, Entry, Piece};
+use endpoint::{Endpoint, SendMessage};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use wire::{ControlView, NodeId};
+
+/// A whole payload lies in the pool when it is sent, so it is published at once; a policy that waits for bytes would
+/// only add a step.
+const PULSE: Pulse = Pulse::Adaptive { minimum: 4096 };
+
+/// One connection.
+#[derive(Debug)]
+pub struct SharedLink {
+    socket: OwnedFd,
+    end: End<OwnWords, PeerWords>,
+    pool: PeerRegion,
+    waiting: Outgoing,
+    under_way: VecDeque<SendMessage>,
+    entry: Entry,
+    landing: Option<Landing>,
+    /// What went over it.
+    pub tally: Tally,
+}
+
+impl SharedLink {
+    /// After the handshake, over both sides' ring memory and the peer's pool.
+    pub fn new(socket: OwnedFd, own: OwnWords, peer: PeerWords, pool: PeerRegion) -> SharedLink {
+        SharedLink {
+            socket,
+            end: End::new(own, peer, SHARED_SLOTS),
+            pool,
+            waiting: Outgoing::new(),
+            under_way: VecDeque::with_capacity(SHARED_SLOTS),
+            entry: Entry::default(),
+            landing: None,
+            tally: Tally::default(),
+        }
+    }
+
+    /// Queues a message.
+    pub fn push(&mut self, message: SendMessage, endpoint: &mut Endpoint) {
+        self.waiting.push(message, endpoint, &mut self.tally);
+    }
+
+    /// Whether the peer has not yet released everything that was sent.
+    pub fn is_under_way(&self) -> bool {
+        !self.under_way.is_empty() || !self.waiting.queue.is_empty()
+    }
+
+    /// The processor that the peer runs on, if it is awake.
+    pub fn peer_processor(&self) -> Option<u32> {
+        if self.end.peer_sleeps() { None } else { self.end.peer_processor() }
+    }
+
+    /// Tells the peer where this node runs.
+    pub fn set_processor(&mut self, processor: u32) {
+        self.end.set_processor(processor);
+    }
+
+    /// Takes back what the peer has released and posts what there is room for; whether something moved.
+    pub fn send(&mut self, endpoint: &mut Endpoint) -> Result<bool, Closed> {
+        let mut moved = false;
+        if !self.under_way.is_empty() {
+            let released = self.end.reclaim()?;
+            self.under_way.drain(..released).for_each(|message| endpoint.transmitted(message));
+            moved = released > 0;
+        }
+        let mut posted = false;
+        while self.end.room() > 0 {
+            let Some(message) = self.waiting.queue.pop_front() else { break };
+            posted |= self.post(message, endpoint);
+        }
+        if posted && self.end.must_wake() {
+            self.wake()?;
+        }
+        Ok(moved || posted)
+    }
+
+    fn post(&mut self, message: SendMessage, endpoint: &mut Endpoint) -> bool {
+        let entry = endpoint.taken(&message);
+        let mut pieces: ArrayVec<Piece, GATHER_MAX> = ArrayVec::new();
+        let mut bytes = 0;
+        for frame in &entry.payload {
+            let (offset, len) = (frame.offset(), frame.len());
+            bytes += len;
+            let full = pieces.is_full();
+            match pieces.last_mut() {
+                Some(last) if last.offset + last.bytes == offset => last.bytes += len,
+                _ if full || !frame.is_of(endpoint.frames()) => {
+                    self.tally.drops += 1;
+                    endpoint.transmitted(message);
+                    return false;
+                }
+                _ => pieces.push(Piece { offset, bytes: len }),
+            }
+        }
+        let backlog = Backlog {
+            buffered: bytes,
+            complete: true,
+            idle: true,
+            queued: self.waiting.queue.len(),
+        };
+        let trailer = &entry.trailer[..entry.control.trailer_bytes()];
+        self.tally.sent += 1;
+        self.tally.sent_bytes += (bytes + trailer.len()) as u64;
+        self.end.post(&entry.control, &pieces, PULSE.decide(backlog), trailer);
+        self.under_way.push_back(message);
+        true
+    }
+
+    /// One byte: more say no more, so a full socket is as good.
+    fn wake(&mut self) -> Result<(), Closed> {
+        self.tally.wakes += 1;
+        match rustix::net::send(&self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(Errno::PIPE | Errno::CONNRESET) => Err(Closed::Ended),
+            Err(error) => Err(Closed::Failed(error.into())),
+        }
+    }
+
+    /// Receives what has come, a bounded number of messages; whether something moved.
+    pub fn receive(&mut self, endpoint: &mut Endpoint, peer: NodeId) -> Result<bool, Closed> {
+        let mut moved = false;
+        for _ in 0..TURN_MESSAGES_MAX {
+            if self.landing.is_none() && !self.begin(endpoint, peer)? {
+                break;
+            }
+            moved |= self.copy(endpoint)?;
+            if self.landing.is_some() {
+                break; // still filling
+            }
+        }
+        if moved && self.end.must_wake_for_room() {
+            self.wake()?;
+        }
+        Ok(moved)
+    }
+
+    /// Reads the next slot and finds a place for its message.
+    fn begin(&mut self, endpoint: &mut Endpoint, peer: NodeId) -> Result<bool, Closed> {
+        if !self.end.read(self.pool.bytes(), &mut self.entry)? {
+            return Ok(false);
+        }
+        let control = &self.entry.control;
+        let header = ControlView::new(control).map_err(Closed::Malformed)?.header();
+        if header.source != peer {
+            return Err(Closed::Forged(header.source));
+        }
+        if self.entry.payload_bytes() != header.payload_bytes as usize {
+            return Err(Closed::Broken(Broken::Bounds));
+        }
+        self.landing = Landing::new(endpoint, control, &header);
+        Ok(self.landing.is_some())
+    }
+
+    /// Copies what is published of the message that is coming in; delivers and releases it when that is all.
+    fn copy(&mut self, endpoint: &mut Endpoint) -> Result<bool, Closed> {
+        let landing = self.landing.as_mut().expect("a message is coming in");
+        let total = landing.header().payload_bytes as usize;
+        let bytes = if landing.is_wanted() { self.end.published().min(total) } else { total };
+        let more = bytes.saturating_sub(landing.got());
+        while landing.got() < bytes {
+            let left = bytes - landing.got();
+            let count = if landing.is_wanted() {
+                copy_pieces(&self.pool, &self.entry, landing, endpoint, left)
+            } else {
+                left
+            };
+            landing.advance(count);
+        }
+        if landing.got() < total {
+            return Ok(more > 0);
+        }
+        let trailer_bytes = landing.header().trailer_bytes();
+        if trailer_bytes > 0 {
+            let mut trailer = [0; wire::limits::TRAILER_BYTES_MAX];
+            self.end.read_trailer(&mut trailer[..trailer_bytes]);
+            landing.put(endpoint, &trailer[..trailer_bytes]);
+        }
+        self.tally.count_received(landing.header());
+        self.end.release();
+        self.landing.take().expect("it was there").deliver(endpoint);
+        Ok(true)
+    }
+
+    /// Announces sleep; true: something is there, do not sleep.
+    pub fn before_sleep(&mut self) -> bool {
+        self.end.before_sleep(!self.waiting.queue.is_empty())
+    }
+
+    /// Ends what [`before_sleep`](SharedLink::before_sleep) announced.
+    pub fn after_sleep(&mut self) {
+        self.end.awake();
+    }
+
+    /// Takes wake-up bytes off the socket; an error when the peer is gone.
+    pub fn drain_socket(&mut self) -> Result<(), Closed> {
+        let mut bytes = [0; 64];
+        loop {
+            match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(Closed::Ended),
+                Ok((count, _)) if count < bytes.len() => return Ok(()),
+                Ok(_) => {}
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+                Err(Errno::CONNRESET) => return Err(Closed::Ended),
+                Err(error) => return Err(Closed::Failed(error.into())),
+            }
+        }
+    }
+
+    /// Gives up what is under way in both directions.
+    pub fn close(&mut self, endpoint: &mut Endpoint) {
+        self.waiting.close(endpoint, &mut self.tally);
+        self.tally.drops += self.under_way.len() as u64;
+        self.under_way.drain(..).for_each(|message| endpoint.transmitted(message));
+        if let Some(landing) = self.landing.take() {
+            landing.abandon(endpoint);
+        }
+    }
+}
+
+impl AsFd for SharedLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Copies the next bytes, at most `bytes`, from the peer's pieces into the frames of `landing`; how many.
+fn copy_pieces(
+    pool: &PeerRegion,
+    entry: &Entry,
+    landing: &Landing,
+    endpoint: &mut Endpoint,
+    bytes: usize,
+) -> usize {
+    let mut room: ArrayVec<_, LANDING_PIECES_MAX> = ArrayVec::new();
+    landing.room(endpoint, &mut room);
+    let mut room = room.iter_mut().map(|piece| &mut piece[..]);
+    let mut target: &mut [u8] = &mut [];
+    let (mut skip, mut left) = (landing.got(), bytes);
+    for piece in entry.pieces() {
+        let skipped = piece.bytes.min(skip);
+        skip -= skipped;
+        let mut at = piece.offset + skipped;
+        let end = (at + piece.bytes - skipped).min(at + left);
+        while at < end {
+            if target.is_empty() {
+                let Some(next) = room.next() else { return bytes - left };
+                target = next;
+            }
+            let count = target.len().min(end - at);
+            let (now, later) = target.split_at_mut(count);
+            pool.copy_out(at, now).expect("the pieces were checked against the pool");
+            (target, at, left) = (later, at + count, left - count);
+        }
+    }
+    bytes - left
+}

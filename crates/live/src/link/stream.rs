@@ -1,0 +1,236 @@
+//! A connected stream socket between two links that have introduced themselves.
+
+use super::limits::*;
+use super::plain::{self, PlainReceiver};
+use super::sealed::Sealed;
+use endpoint::shared::Broken;
+use endpoint::{Endpoint, SendMessage};
+use snow::TransportState;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use wire::limits::CONTROL_BYTES;
+use wire::{Header, Malformed, NodeId};
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Closed {
+    /// The peer closed it between two messages.
+    #[error("the peer closed the connection")]
+    Ended,
+    /// The peer closed it in the middle of a message.
+    #[error("the peer closed the connection in the middle of a message")]
+    Truncated,
+    /// The system says.
+    #[error("the connection failed: {0}")]
+    Failed(#[from] io::Error),
+    /// What came is no message.
+    #[error("{0}")]
+    Malformed(Malformed),
+    /// A sealed message was changed on its way.
+    #[error("an encrypted message fails its check: it was changed on its way")]
+    Tampered,
+    /// The message names another sender than the one the connection belongs to.
+    #[error("the peer sends in the name of {0}")]
+    Forged(NodeId),
+    /// The shared memory holds what no honest peer writes.
+    #[error("{0}")]
+    Broken(#[from] Broken),
+    /// A newer connection to the same peer takes its place.
+    #[error("another connection to the same peer takes its place")]
+    Replaced,
+    /// This node closes it.
+    #[error("this node closed the connection")]
+    Local,
+}
+
+/// What went over a connection. Bytes are of data and trailers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Messages sent.
+    pub sent: u64,
+    /// Bytes sent behind control messages.
+    pub sent_bytes: u64,
+    /// Messages received.
+    pub received: u64,
+    /// Bytes received behind control messages.
+    pub received_bytes: u64,
+    /// System calls that sent something.
+    pub send_calls: u64,
+    /// System calls that received something.
+    pub receive_calls: u64,
+    /// Times a sleeping peer was woken.
+    pub wakes: u64,
+    /// Messages given up: the queue was full, or the connection broke.
+    pub drops: u64,
+}
+
+impl Tally {
+    /// One message came in.
+    pub fn count_received(&mut self, header: &Header) {
+        self.received += 1;
+        self.received_bytes += header.following_bytes() as u64;
+    }
+
+    /// Adds what went over another connection.
+    pub fn add(&mut self, other: &Tally) {
+        self.sent += other.sent;
+        self.sent_bytes += other.sent_bytes;
+        self.received += other.received;
+        self.received_bytes += other.received_bytes;
+        self.send_calls += other.send_calls;
+        self.receive_calls += other.receive_calls;
+        self.wakes += other.wakes;
+        self.drops += other.drops;
+    }
+}
+
+/// Messages that wait for the socket, and how much of the first has been taken.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// The messages, oldest first.
+    pub queue: VecDeque<SendMessage>,
+    /// Bytes of the first, with its control message, that are gone.
+    pub sent: usize,
+}
+
+impl Outgoing {
+    /// Nothing waits.
+    pub fn new() -> Outgoing {
+        Outgoing { queue: VecDeque::with_capacity(QUEUE_MESSAGES_MAX), sent: 0 }
+    }
+
+    /// Adds a message. A full queue drops it: delivery is best effort.
+    pub fn push(&mut self, message: SendMessage, endpoint: &mut Endpoint, tally: &mut Tally) {
+        if self.queue.len() < QUEUE_MESSAGES_MAX {
+            return self.queue.push_back(message);
+        }
+        tally.drops += 1;
+        endpoint.transmitted(message);
+    }
+
+    /// `bytes` more are gone; messages that are gone entirely are reported to the endpoint.
+    pub fn advance(&mut self, bytes: usize, endpoint: &mut Endpoint, tally: &mut Tally) {
+        self.sent += bytes;
+        while let Some(message) = self.queue.front() {
+            let total = message_bytes(endpoint, message);
+            if self.sent < total {
+                break;
+            }
+            self.sent -= total;
+            tally.sent += 1;
+            tally.sent_bytes += (total - CONTROL_BYTES) as u64;
+            let message = self.queue.pop_front().expect("it is there");
+            endpoint.transmitted(message);
+        }
+    }
+
+    /// Drops all that waits.
+    pub fn close(&mut self, endpoint: &mut Endpoint, tally: &mut Tally) {
+        tally.drops += self.queue.len() as u64;
+        self.queue.drain(..).for_each(|message| endpoint.transmitted(message));
+        self.sent = 0;
+    }
+}
+
+/// Bytes of a message on a stream, control message included.
+pub fn message_bytes(endpoint: &Endpoint, message: &SendMessage) -> usize {
+    let entry = endpoint.taken(message);
+    let data: usize = entry.payload.iter().map(|frame| frame.len()).sum();
+    CONTROL_BYTES + data + entry.control.trailer_bytes()
+}
+
+#[derive(Debug)]
+enum Codec {
+    Plain(PlainReceiver),
+    Sealed(Box<Sealed>),
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Stream {
+    socket: OwnedFd,
+    codec: Codec,
+    outgoing: Outgoing,
+    full: bool,
+    /// What went over it.
+    pub tally: Tally,
+}
+
+impl Stream {
+    /// Over a socket whose handshake is done.
+    pub fn new(socket: OwnedFd, cipher: Option<TransportState>) -> Stream {
+        let codec = match cipher {
+            None => Codec::Plain(PlainReceiver::new()),
+            Some(cipher) => Codec::Sealed(Box::new(Sealed::new(cipher))),
+        };
+        Stream { socket, codec, outgoing: Outgoing::new(), full: false, tally: Tally::default() }
+    }
+
+    /// Whether the connection is encrypted.
+    pub fn is_sealed(&self) -> bool {
+        matches!(self.codec, Codec::Sealed(_))
+    }
+
+    /// Queues a message.
+    pub fn push(&mut self, message: SendMessage, endpoint: &mut Endpoint) {
+        self.outgoing.push(message, endpoint, &mut self.tally);
+    }
+
+    /// Whether bytes wait for room in the socket.
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Whether a message that has come waits for an entry of the receive ring.
+    pub fn is_stalled(&self) -> bool {
+        match &self.codec {
+            Codec::Plain(plain) => plain.is_stalled(),
+            Codec::Sealed(sealed) => sealed.is_stalled(),
+        }
+    }
+
+    /// Whether something is still to be sent.
+    pub fn is_pending(&self) -> bool {
+        let sealed = matches!(&self.codec, Codec::Sealed(sealed) if sealed.is_pending());
+        sealed || !self.outgoing.queue.is_empty()
+    }
+
+    /// Sends what is queued; whether something moved.
+    pub fn send(&mut self, endpoint: &mut Endpoint) -> Result<bool, Closed> {
+        if !self.is_pending() {
+            return Ok(false);
+        }
+        let calls = self.tally.send_calls;
+        let (socket, tally) = (self.socket.as_fd(), &mut self.tally);
+        self.full = match &mut self.codec {
+            Codec::Plain(_) => plain::send(socket, &mut self.outgoing, endpoint, tally)?,
+            Codec::Sealed(sealed) => sealed.send(socket, &mut self.outgoing, endpoint, tally)?,
+        };
+        Ok(self.tally.send_calls > calls)
+    }
+
+    /// Receives what has come, a bounded number of messages; whether something moved.
+    pub fn receive(&mut self, endpoint: &mut Endpoint, peer: NodeId) -> Result<bool, Closed> {
+        let (socket, tally) = (self.socket.as_fd(), &mut self.tally);
+        match &mut self.codec {
+            Codec::Plain(plain) => plain.receive(socket, endpoint, peer, tally),
+            Codec::Sealed(sealed) => sealed.receive(socket, endpoint, peer, tally),
+        }
+    }
+
+    /// Gives up what is under way in both directions.
+    pub fn close(&mut self, endpoint: &mut Endpoint) {
+        self.outgoing.close(endpoint, &mut self.tally);
+        match &mut self.codec {
+            Codec::Plain(plain) => plain.close(endpoint),
+            Codec::Sealed(sealed) => sealed.close(endpoint),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

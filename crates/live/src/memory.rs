@@ -1,0 +1,317 @@
+//! Memory that other processes may look at: a memfd that its owner maps for writing and everybody else only for
+//! reading.
+//!
+//! Every shared byte has one writer, and the kernel enforces it: the owner maps its memfd first and then seals it
+//! against shrinking, growing, future writable mappings and further seals. A peer that got the descriptor over a UNIX
+//! socket checks those seals before it maps, so no access can fault because the owner cut the file (SIGBUS).
+//!
+//! It is not synchronised: the owner may write while a peer copies. A peer therefore never makes a reference to the
+//! bytes; it copies them out, or reads single words with atomics, and checks what it got.
+
+use endpoint::Region;
+use endpoint::limits::PAGE_BYTES;
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+/// What a peer insists on before it maps foreign memory.
+const SEALS_NEEDED: SealFlags = SealFlags::SHRINK.union(SealFlags::FUTURE_WRITE);
+
+/// Why foreign memory was not mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerMemoryError {
+    /// The descriptor is not a memfd that can be sealed.
+    #[error("the peer's descriptor is not sealable memory: {0}")]
+    NotMemory(io::Error),
+    /// The seals that make the mapping safe are not all there.
+    #[error("the peer's memory lacks the seals against shrinking and future writing")]
+    Unsealed,
+    /// The size is not the one agreed on.
+    #[error("the peer's memory has {actual} bytes, {wanted} were announced")]
+    Size {
+        /// Bytes of the memfd.
+        actual: u64,
+        /// Bytes that the peer announced.
+        wanted: usize,
+    },
+    /// The kernel refused the mapping.
+    #[error("the peer's memory cannot be mapped: {0}")]
+    Map(io::Error),
+}
+
+/// A mapping, unmapped when it is dropped.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to the thread that made it, and `Mapping` itself only hands out its
+// address; whoever turns that into accesses answers for them.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    fn new(fd: BorrowedFd<'_>, bytes: usize, protection: ProtFlags) -> io::Result<Mapping> {
+        // SAFETY: the kernel chooses an unused address, so no existing mapping is replaced.
+        let base = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, fd, 0)?
+        };
+        let base = NonNull::new(base.cast()).expect("a mapping is never at address 0");
+        Ok(Mapping { base, bytes })
+    }
+
+    fn address(&self) -> *mut c_void {
+        self.base.as_ptr().cast()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is exactly what `mmap` gave, and the owner of the mapping goes away with it.
+        let unmapped = unsafe { rustix::mm::munmap(self.address(), self.bytes) };
+        debug_assert!(unmapped.is_ok(), "unmapping our own mapping cannot fail");
+    }
+}
+
+/// Memory of ours that peers may map for reading.
+#[derive(Debug)]
+pub struct SharedMemory {
+    fd: OwnedFd,
+    mapping: Mapping,
+}
+
+impl SharedMemory {
+    /// `bytes` zeroed bytes, a multiple of the page. `name` is shown in `/proc/PID/maps`.
+    pub fn create(name: &str, bytes: usize) -> io::Result<SharedMemory> {
+        assert!(bytes > 0, "shared memory has at least one page");
+        assert!(bytes.is_multiple_of(PAGE_BYTES), "shared memory is whole pages");
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create(name, flags)?;
+        rustix::fs::ftruncate(&fd, bytes as u64)?;
+        let mapping = Mapping::new(fd.as_fd(), bytes, ProtFlags::READ | ProtFlags::WRITE)?;
+        // Only now: the seal against future writing would have refused our own mapping too.
+        let seals = SEALS_NEEDED | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&fd, seals)?;
+        Ok(SharedMemory { fd, mapping })
+    }
+
+    /// Maps a peer's memory of exactly `bytes` bytes for reading.
+    pub fn open_read_only(fd: OwnedFd, bytes: usize) -> Result<PeerRegion, PeerMemoryError> {
+        let seals = rustix::fs::fcntl_get_seals(&fd)
+            .map_err(|error| PeerMemoryError::NotMemory(error.into()))?;
+        if !seals.contains(SEALS_NEEDED) {
+            return Err(PeerMemoryError::Unsealed);
+        }
+        // Read after the seals: from here on the size cannot fall.
+        let status = rustix::fs::fstat(&fd).map_err(|e| PeerMemoryError::NotMemory(e.into()))?;
+        let actual = status.st_size.max(0) as u64;
+        if bytes == 0 || actual != bytes as u64 {
+            return Err(PeerMemoryError::Size { actual, wanted: bytes });
+        }
+        let mapping =
+            Mapping::new(fd.as_fd(), bytes, ProtFlags::READ).map_err(PeerMemoryError::Map)?;
+        Ok(PeerRegion { mapping })
+    }
+
+    /// Makes the kernel back every page now, so that later accesses cost no page fault. Contents stay.
+    pub fn touch(&self) -> io::Result<()> {
+        let (base, bytes) = (self.mapping.address(), self.mapping.bytes);
+        // SAFETY: the range is our own mapping, and populating changes no byte of it.
+        match unsafe { rustix::mm::madvise(base, bytes, Advice::LinuxPopulateWrite) } {
+            Err(rustix::io::Errno::INVAL) => self.touch_each_page(), // before Linux 5.14
+            result => Ok(result?),
+        }
+    }
+
+    fn touch_each_page(&self) -> io::Result<()> {
+        rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), 0, self.mapping.bytes as u64)?;
+        for at in (0..self.mapping.bytes).step_by(PAGE_BYTES) {
+            // SAFETY: `at` is inside the mapping, which lives as long as `self`.
+            unsafe { self.mapping.base.add(at).read_volatile() };
+        }
+        Ok(())
+    }
+
+    /// The descriptor to pass to peers. Whoever has it can read all of the memory.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The first byte, aligned to a page.
+    pub fn base(&self) -> NonNull<u8> {
+        self.mapping.base
+    }
+
+    /// How many bytes.
+    pub fn bytes(&self) -> usize {
+        self.mapping.bytes
+    }
+}
+
+/// A pool's bytes in shared memory: [`endpoint::Frames`] are made of it, peers read the frames they are told of.
+///
+/// The pool takes the region for itself; what peers need of it is the descriptor, taken before with
+/// [`share`](MemfdRegion::share).
+#[derive(Debug)]
+pub struct MemfdRegion(SharedMemory);
+
+impl MemfdRegion {
+    /// `pages` zeroed pages.
+    pub fn create(name: &str, pages: usize) -> io::Result<MemfdRegion> {
+        Ok(MemfdRegion(SharedMemory::create(name, pages * PAGE_BYTES)?))
+    }
+
+    /// A descriptor of its own to pass to peers, which stays good when the pool owns the region.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        self.0.fd().try_clone_to_owned()
+    }
+
+    /// The descriptor to pass to peers.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.fd()
+    }
+
+    /// As [`SharedMemory::touch`].
+    pub fn touch(&self) -> io::Result<()> {
+        self.0.touch()
+    }
+}
+
+// SAFETY: the mapping lives until drop and is page-aligned. It is the only writable one there is or can be: the memfd
+// was sealed against others before its descriptor could leave `create`, and only the pool learns the address.
+unsafe impl Region for MemfdRegion {
+    fn base(&self) -> NonNull<u8> {
+        self.0.base()
+    }
+
+    fn len(&self) -> usize {
+        self.0.bytes()
+    }
+}
+
+/// A peer's memory, for reading. The peer may change any byte at any time.
+#[derive(Debug)]
+pub struct PeerRegion {
+    mapping: Mapping,
+}
+
+/// A stretch that does not lie inside the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the peer names {bytes} bytes at {offset} of its {size} bytes of memory")]
+pub struct OutOfBounds {
+    /// First byte asked for.
+    pub offset: usize,
+    /// How many.
+    pub bytes: usize,
+    /// Bytes there are.
+    pub size: usize,
+}
+
+impl PeerRegion {
+    /// Copies `into.len()` bytes from `offset`. What arrives may be torn if the peer writes meanwhile.
+    pub fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), OutOfBounds> {
+        let source = self.stretch(offset, into.len())?;
+        // SAFETY: source is inside the mapping, checked above; `into` is ours alone, so they do not overlap. The
+        // bytes are copied through raw pointers only; a racing peer can change what is copied, nothing else.
+        unsafe { std::ptr::copy_nonoverlapping(source, into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    /// Where `bytes` bytes at `offset` are, for atomics and raw copies while `self` lives. Never for references.
+    pub fn stretch(&self, offset: usize, bytes: usize) -> Result<*const u8, OutOfBounds> {
+        let size = self.mapping.bytes;
+        match offset.checked_add(bytes) {
+            // SAFETY: `offset` is at most the mapping's size, so the pointer stays inside it or one past it.
+            Some(end) if end <= size => Ok(unsafe { self.mapping.base.as_ptr().add(offset) }),
+            _ => Err(OutOfBounds { offset, bytes, size }),
+        }
+    }
+
+    /// How many bytes.
+    pub fn bytes(&self) -> usize {
+        self.mapping.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use endpoint::Frames;
+
+    fn bare_memfd(bytes: u64) -> OwnedFd {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create("test", flags).unwrap();
+        rustix::fs::ftruncate(&fd, bytes).unwrap();
+        fd
+    }
+
+    #[test]
+    fn a_peer_reads_what_the_pool_writes() {
+        let region = MemfdRegion::create("frames", 4).unwrap();
+        region.touch().unwrap();
+        let shared = region.share().unwrap();
+        let frames = Frames::new(region);
+        let mut frame = frames.alloc(8192).unwrap();
+        frame.fill(7);
+        let peer = SharedMemory::open_read_only(shared, 4 * PAGE_BYTES).unwrap();
+        let mut copy = [0; 100];
+        peer.copy_out(frame.offset() + 50, &mut copy).unwrap();
+        assert_eq!(copy, [7; 100]);
+    }
+
+    #[test]
+    fn touching_changes_nothing_and_backs_every_page() {
+        let memory = SharedMemory::create("test", 8 * PAGE_BYTES).unwrap();
+        // SAFETY: inside the mapping, and nobody else knows it.
+        unsafe { memory.base().as_ptr().add(5000).write(42) };
+        memory.touch().unwrap();
+        memory.touch_each_page().unwrap();
+        let blocks = rustix::fs::fstat(memory.fd()).unwrap().st_blocks;
+        assert_eq!(blocks as usize * 512, 8 * PAGE_BYTES);
+        // SAFETY: as above.
+        assert_eq!(unsafe { memory.base().as_ptr().add(5000).read() }, 42);
+    }
+
+    #[test]
+    fn the_kernel_keeps_the_owners_promises() {
+        let memory = SharedMemory::create("test", PAGE_BYTES).unwrap();
+        assert!(rustix::fs::ftruncate(memory.fd(), 0).is_err());
+        assert!(rustix::fs::ftruncate(memory.fd(), 2 * PAGE_BYTES as u64).is_err());
+        assert!(rustix::io::pwrite(memory.fd(), b"x", 0).is_err());
+        let writable = ProtFlags::READ | ProtFlags::WRITE;
+        assert!(Mapping::new(memory.fd(), PAGE_BYTES, writable).is_err());
+        assert!(rustix::fs::fcntl_add_seals(memory.fd(), SealFlags::WRITE).is_err());
+    }
+
+    #[test]
+    fn memory_that_could_fault_is_refused() {
+        let open = |fd, bytes| SharedMemory::open_read_only(fd, bytes).unwrap_err();
+        assert!(matches!(open(bare_memfd(4096), 4096), PeerMemoryError::Unsealed));
+        let shrinks = bare_memfd(4096);
+        rustix::fs::fcntl_add_seals(&shrinks, SealFlags::FUTURE_WRITE).unwrap();
+        assert!(matches!(open(shrinks, 4096), PeerMemoryError::Unsealed));
+        let written = bare_memfd(4096);
+        rustix::fs::fcntl_add_seals(&written, SealFlags::SHRINK).unwrap();
+        assert!(matches!(open(written, 4096), PeerMemoryError::Unsealed));
+        let file = tempfile::tempfile().unwrap();
+        assert!(matches!(open(file.into(), 4096), PeerMemoryError::NotMemory(_)));
+        let fd = SharedMemory::create("test", PAGE_BYTES).unwrap().fd;
+        assert!(matches!(open(fd, 8192), PeerMemoryError::Size { actual: 4096, wanted: 8192 }));
+    }
+
+    #[test]
+    fn bounds_hold_at_every_edge() {
+        let memory = SharedMemory::create("test", PAGE_BYTES).unwrap();
+        let peer = SharedMemory::open_read_only(memory.fd, PAGE_BYTES).unwrap();
+        let mut byte = [1];
+        assert_eq!(peer.copy_out(PAGE_BYTES - 1, &mut byte), Ok(()));
+        assert_eq!(byte, [0]);
+        assert!(peer.copy_out(PAGE_BYTES, &mut byte).is_err());
+        assert!(peer.copy_out(usize::MAX, &mut byte).is_err());
+        assert!(peer.stretch(0, PAGE_BYTES + 1).is_err());
+        assert!(peer.stretch(PAGE_BYTES, 0).is_ok());
+    }
+}

@@ -1,0 +1,165 @@
+//! The files behind a store: a database and numbered logs beside it, in one directory.
+//!
+//! ```text
+//! names.redb          the checkpoint; locked while a process has the store open
+//! names.log.17        changes since, by generation
+//! names.log.16.gone   a log on its way out
+//! ```
+
+use node::rings::StoreId;
+use redb::StorageBackend;
+use rustix::fs::FlockOperation;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Why a store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Another process has it.
+    #[error("{0} is in use by another process; stop it or choose another directory")]
+    InUse(PathBuf),
+    /// A file or the directory cannot be used.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// What a store is opened from.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The checkpoint.
+    pub backend: FileBackend,
+    /// Generation and contents of every log, in ascending order.
+    pub logs: Vec<(u64, Vec<u8>)>,
+}
+
+/// A failed operation on `path` as a sentence that says what to do.
+pub(super) fn sentence(what: &str, path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => {
+            format!("cannot {what} {path}: the disk is full; free some space on it")
+        }
+        Some(libc::EROFS) => {
+            format!("cannot {what} {path}: the file system is read-only; remount it writable")
+        }
+        Some(libc::EACCES | libc::EPERM) => {
+            format!("cannot {what} {path}: this user may not; change its owner or permissions")
+        }
+        _ => format!("cannot {what} {path}: {error}"),
+    }
+}
+
+/// How a store's files begin.
+fn stem(store: StoreId) -> &'static str {
+    match store {
+        StoreId::Names => "names",
+        StoreId::Members => "members",
+    }
+}
+
+/// Where a log is.
+pub(super) fn log_path(directory: &Path, store: StoreId, log: u64) -> PathBuf {
+    directory.join(format!("{}.log.{log}", stem(store)))
+}
+
+/// Where a log is moved to before it is removed.
+pub(super) fn gone_path(directory: &Path, store: StoreId, log: u64) -> PathBuf {
+    directory.join(format!("{}.log.{log}.gone", stem(store)))
+}
+
+/// Opens what is behind `store` in `directory`, which must exist; makes the database's file when there is none. The
+/// store is this process's until the backend is closed or dropped.
+pub fn load(directory: &Path, store: StoreId) -> Result<Loaded, LoadError> {
+    let backend = FileBackend::open(&directory.join(format!("{}.redb", stem(store))))?;
+    sync_directory(directory).map_err(LoadError::Failed)?;
+    let mut generations = Vec::new();
+    let prefix = format!("{}.log.", stem(store));
+    for name in names(directory)? {
+        let Some(rest) = name.strip_prefix(&prefix) else { continue };
+        match rest.strip_suffix(".gone") {
+            Some(_) => remove(&directory.join(&name)).map_err(LoadError::Failed)?,
+            None => generations.extend(rest.parse::<u64>().ok()),
+        }
+    }
+    generations.sort_unstable();
+    let logs = generations.into_iter().map(|log| {
+        let path = log_path(directory, store, log);
+        let bytes = std::fs::read(&path).map_err(|e| sentence("read", &path, &e));
+        Ok((log, bytes.map_err(LoadError::Failed)?))
+    });
+    Ok(Loaded { backend, logs: logs.collect::<Result<_, LoadError>>()? })
+}
+
+fn names(directory: &Path) -> Result<Vec<String>, LoadError> {
+    let fail = |error: io::Error| LoadError::Failed(sentence("list", directory, &error));
+    let entries = std::fs::read_dir(directory).map_err(fail)?;
+    let names = entries.map(|entry| Ok(entry.map_err(fail)?.file_name().into_string().ok()));
+    Ok(names.collect::<Result<Vec<_>, LoadError>>()?.into_iter().flatten().collect())
+}
+
+/// Removes a file, if there is one.
+pub(super) fn remove(path: &Path) -> Result<(), String> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result.map_err(|error| sentence("remove", path, &error)),
+    }
+}
+
+/// The names in a directory to stable storage.
+pub(super) fn sync_directory(directory: &Path) -> Result<(), String> {
+    let result = File::open(directory).and_then(|directory| directory.sync_all());
+    result.map_err(|error| sentence("sync", directory, &error))
+}
+
+/// A database in a file. It belongs to one process at a time.
+#[derive(Debug)]
+pub struct FileBackend {
+    file: File,
+    path: PathBuf,
+}
+
+impl FileBackend {
+    fn open(path: &Path) -> Result<FileBackend, LoadError> {
+        let fail = |what| move |e: io::Error| LoadError::Failed(sentence(what, path, &e));
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = file.open(path).map_err(fail("open"))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(LoadError::InUse(path.to_owned())),
+            Err(errno) => Err(fail("lock")(errno.into())),
+            Ok(()) => Ok(FileBackend { file, path: path.to_owned() }),
+        }
+    }
+
+    fn told(&self, what: &str) -> impl Fn(io::Error) -> io::Error {
+        move |error| io::Error::new(error.kind(), sentence(what, &self.path, &error))
+    }
+}
+
+impl StorageBackend for FileBackend {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata().map_err(self.told("measure"))?.len())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(out, offset).map_err(self.told("read"))
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len).map_err(self.told("resize"))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data().map_err(self.told("sync"))
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(data, offset).map_err(self.told("write to"))
+    }
+
+    fn close(&self) -> io::Result<()> {
+        Ok(rustix::fs::flock(&self.file, FlockOperation::Unlock)?)
+    }
+}

@@ -1,0 +1,74 @@
+//! One log of a store: appended to by the node's thread, synced by helpers.
+
+use super::files::sentence;
+use node::rings::Ticket;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A log that was appended to or synced in this life of the process.
+///
+/// Invariant: the file holds whole appends only, or `failure` says why not.
+#[derive(Debug)]
+pub(super) struct Log {
+    pub(super) file: Arc<File>,
+    pub(super) path: PathBuf,
+    /// Tells this file from an earlier one of the same generation.
+    pub(super) serial: u64,
+    /// Whether its name is on stable storage.
+    pub(super) is_named: bool,
+    /// Whether a helper syncs it.
+    pub(super) is_syncing: bool,
+    /// Who came while a sync was under way, which may miss what they wait for.
+    pub(super) waiting: Vec<Ticket>,
+    /// Why nothing can be promised of it any more.
+    pub(super) failure: Option<String>,
+    bytes: u64,
+}
+
+impl Log {
+    /// Opens the log in `path`; without `create` only when there is one.
+    pub(super) fn open(path: &Path, serial: u64, create: bool) -> Result<Option<Log>, String> {
+        let mut options = OpenOptions::new();
+        let options = options.append(true).create(create).mode(0o600);
+        let fail = |error| sentence("open", path, &error);
+        let file = match options.open(path) {
+            Err(error) if !create && error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            result => result.map_err(fail)?,
+        };
+        let bytes = file.metadata().map_err(fail)?.len();
+        Ok(Some(Log {
+            file: Arc::new(file),
+            path: path.to_owned(),
+            serial,
+            is_named: false,
+            is_syncing: false,
+            waiting: Vec::new(),
+            failure: None,
+            bytes,
+        }))
+    }
+
+    /// Appends all of `record` or nothing. It is in the host's memory then, where a kill of the process leaves it.
+    pub(super) fn append(&mut self, record: &[u8]) -> Result<(), String> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let written = (&*self.file).write_all(record);
+        match written {
+            Ok(()) => {
+                self.bytes += record.len() as u64;
+                Ok(())
+            }
+            Err(error) => {
+                // Later appends must not follow half a record.
+                if let Err(error) = self.file.set_len(self.bytes) {
+                    self.failure = Some(sentence("cut half a record off", &self.path, &error));
+                }
+                Err(sentence("append to", &self.path, &error))
+            }
+        }
+    }
+}

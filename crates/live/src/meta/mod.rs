@@ -1,0 +1,275 @@
+//! The stores of a node: executes the entries of its meta ring on files.
+//!
+//! An append is a plain write by the node's own thread: it lands in the host's memory, which survives a kill of this
+//! process and costs less than a helper's wake. What waits for the disk (syncs, checkpoints, removals) is done by
+//! helpers. Syncs of one log that come while one is under way share the next.
+//!
+//! It does not know what logs and checkpoints hold.
+
+mod files;
+mod log;
+
+pub use files::{FileBackend, LoadError, Loaded, load};
+
+use crate::device::Poller;
+use crate::helpers::{Helpers, Work};
+use crate::host::Device;
+use crate::limits::{META_HELPERS, META_OPS_PER_POLL};
+use files::{gone_path, log_path, remove, sentence, sync_directory};
+use log::Log;
+use node::Node;
+use node::rings::{MetaDone, MetaOp, MetaRequest, MetaWork, StoreId, Ticket};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use wire::Time;
+
+/// The files of a node's stores. Belongs to the node's thread.
+pub struct Stores {
+    directories: BTreeMap<StoreId, PathBuf>,
+    logs: BTreeMap<(StoreId, u64), Log>,
+    helpers: Helpers<Job>,
+    finished: Vec<Finished>,
+    done: VecDeque<MetaDone>,
+    under_way: usize,
+    serial: u64,
+}
+
+impl Stores {
+    /// The stores in these directories, which must exist. [`load`] comes first: it holds the lock.
+    pub fn new(directories: impl IntoIterator<Item = (StoreId, PathBuf)>) -> io::Result<Stores> {
+        Ok(Stores {
+            directories: directories.into_iter().collect(),
+            logs: BTreeMap::new(),
+            helpers: Helpers::start("meta", META_HELPERS)?,
+            finished: Vec::new(),
+            done: VecDeque::new(),
+            under_way: 0,
+            serial: 0,
+        })
+    }
+
+    /// Starts an operation, or does it if it does not wait for the disk.
+    pub fn start(&mut self, request: MetaRequest) {
+        let MetaRequest { ticket, store, op } = request;
+        let Some(directory) = self.directories.get(&store).cloned() else {
+            let reason = format!("this node has no directory for its {store:?} store");
+            return self.end(ticket, Err(reason));
+        };
+        match op {
+            MetaOp::Append { log, bytes } => {
+                let result = self.append(store, log, &bytes);
+                self.end(ticket, result);
+            }
+            MetaOp::Sync { log } => {
+                if let Err(reason) = self.sync(ticket, store, log) {
+                    self.end(ticket, Err(reason));
+                }
+            }
+            MetaOp::Checkpoint(work) => self.help(Job::Checkpoint { ticket, work }),
+            MetaOp::DropLog { log } => match self.drop_log(&directory, store, log) {
+                Ok(path) => self.help(Job::Remove { ticket, path }),
+                Err(reason) => self.end(ticket, Err(reason)),
+            },
+        }
+    }
+
+    /// Takes what the helpers finished; whether there was anything.
+    pub fn turn(&mut self) -> bool {
+        let mut finished = std::mem::take(&mut self.finished);
+        self.helpers.take(|outcome| finished.push(outcome));
+        let any = !finished.is_empty();
+        for outcome in finished.drain(..) {
+            self.under_way -= 1;
+            match outcome {
+                Finished::One { ticket, result } => self.end(ticket, result),
+                Finished::Sync { key, serial, tickets, result } => {
+                    self.handle_synced(key, serial, &result);
+                    tickets.into_iter().for_each(|ticket| self.end(ticket, result.clone()));
+                }
+            }
+        }
+        self.finished = finished;
+        any
+    }
+
+    /// The next finished operation.
+    pub fn next_done(&mut self) -> Option<MetaDone> {
+        self.done.pop_front()
+    }
+
+    /// Whether nothing is under way and nothing waits to be given back.
+    pub fn is_idle(&self) -> bool {
+        self.under_way == 0 && self.done.is_empty()
+    }
+
+    fn end(&mut self, ticket: Ticket, result: Result<(), String>) {
+        self.done.push_back(MetaDone { ticket, result });
+    }
+
+    fn help(&mut self, job: Job) {
+        self.under_way += 1;
+        self.helpers.submit(job);
+    }
+
+    /// The log, opened; without `create` only when there is one.
+    fn log(&mut self, store: StoreId, log: u64, create: bool) -> Result<Option<&mut Log>, String> {
+        if !self.logs.contains_key(&(store, log)) {
+            self.serial += 1;
+            let path = log_path(&self.directories[&store], store, log);
+            let Some(opened) = Log::open(&path, self.serial, create)? else { return Ok(None) };
+            self.logs.insert((store, log), opened);
+        }
+        Ok(self.logs.get_mut(&(store, log)))
+    }
+
+    fn append(&mut self, store: StoreId, log: u64, bytes: &[u8]) -> Result<(), String> {
+        let log = self.log(store, log, true)?.expect("created when there was none");
+        log.append(bytes)
+    }
+
+    fn sync(&mut self, ticket: Ticket, store: StoreId, log: u64) -> Result<(), String> {
+        let Some(entry) = self.log(store, log, false)? else {
+            self.end(ticket, Ok(())); // nothing was ever appended to it
+            return Ok(());
+        };
+        if let Some(failure) = &entry.failure {
+            return Err(failure.clone());
+        }
+        entry.waiting.push(ticket);
+        if !entry.is_syncing {
+            self.sync_waiting((store, log));
+        }
+        Ok(())
+    }
+
+    /// One sync for all who wait for this log.
+    fn sync_waiting(&mut self, key: (StoreId, u64)) {
+        let directory = &self.directories[&key.0];
+        let Some(log) = self.logs.get_mut(&key).filter(|log| !log.waiting.is_empty()) else {
+            return;
+        };
+        log.is_syncing = true;
+        let job = Job::Sync {
+            key,
+            serial: log.serial,
+            tickets: std::mem::take(&mut log.waiting),
+            file: log.file.clone(),
+            path: log.path.clone(),
+            directory: (!log.is_named).then(|| directory.clone()),
+        };
+        self.help(job);
+    }
+
+    fn handle_synced(&mut self, key: (StoreId, u64), serial: u64, result: &Result<(), String>) {
+        let Some(log) = self.logs.get_mut(&key).filter(|log| log.serial == serial) else {
+            return; // dropped meanwhile
+        };
+        log.is_syncing = false;
+        match result {
+            Ok(()) => log.is_named = true,
+            // The kernel reports a lost page once and then forgets it: no later sync of this log may succeed.
+            Err(reason) => log.failure = Some(reason.clone()),
+        }
+        if let Some(failure) = log.failure.clone() {
+            let waiting = std::mem::take(&mut log.waiting);
+            waiting.into_iter().for_each(|ticket| self.end(ticket, Err(failure.clone())));
+        }
+        self.sync_waiting(key);
+    }
+
+    /// Takes the log out of sight at once, so that a later append of its generation starts anew; its bytes are freed
+    /// by a helper. Returns what is left to remove.
+    fn drop_log(&mut self, directory: &Path, store: StoreId, log: u64) -> Result<PathBuf, String> {
+        self.sync_waiting((store, log));
+        let (path, gone) = (log_path(directory, store, log), gone_path(directory, store, log));
+        match std::fs::rename(&path, &gone) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(sentence("remove", &path, &error));
+            }
+            _ => {}
+        }
+        self.logs.remove(&(store, log));
+        Ok(gone)
+    }
+}
+
+/// What a helper does.
+enum Job {
+    Sync {
+        key: (StoreId, u64),
+        serial: u64,
+        tickets: Vec<Ticket>,
+        file: Arc<File>,
+        path: PathBuf,
+        /// To be synced too, for the log's name.
+        directory: Option<PathBuf>,
+    },
+    Checkpoint {
+        ticket: Ticket,
+        work: Box<dyn MetaWork>,
+    },
+    Remove {
+        ticket: Ticket,
+        path: PathBuf,
+    },
+}
+
+enum Finished {
+    One { ticket: Ticket, result: Result<(), String> },
+    Sync { key: (StoreId, u64), serial: u64, tickets: Vec<Ticket>, result: Result<(), String> },
+}
+
+impl Work for Job {
+    type Done = Finished;
+
+    fn run(self) -> Finished {
+        match self {
+            Job::Sync { key, serial, tickets, file, path, directory } => {
+                let result = file.sync_data().map_err(|error| sentence("sync", &path, &error));
+                let result = result.and_then(|()| match directory {
+                    Some(directory) => sync_directory(&directory),
+                    None => Ok(()),
+                });
+                Finished::Sync { key, serial, tickets, result }
+            }
+            Job::Checkpoint { ticket, work } => Finished::One { ticket, result: work.run() },
+            Job::Remove { ticket, path } => Finished::One { ticket, result: remove(&path) },
+        }
+    }
+}
+
+impl Device for Stores {
+    fn attach(&mut self, poller: &Poller) -> io::Result<()> {
+        poller.add(self.helpers.bell(), true, false)
+    }
+
+    fn poll(&mut self, node: &mut Node, _now: Time) -> io::Result<bool> {
+        let mut moved = self.turn();
+        for _ in 0..META_OPS_PER_POLL {
+            let Some(request) = node.take_meta() else { break };
+            self.start(request);
+            moved = true;
+        }
+        while let Some(done) = self.next_done() {
+            node.meta_done(done);
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    fn before_sleep(&mut self) -> bool {
+        self.helpers.before_sleep()
+    }
+
+    fn after_sleep(&mut self) {
+        self.helpers.after_sleep();
+    }
+
+    fn stop(&mut self, node: &mut Node) -> io::Result<bool> {
+        let moved = self.poll(node, Time::ZERO)?;
+        Ok(!moved && self.is_idle())
+    }
+}

@@ -1,0 +1,66 @@
+//! The wish to stop: SIGINT and SIGTERM, told to whoever runs a host. The second signal ends the process at once.
+
+use crate::device::Poller;
+use crate::host::Device;
+use node::Node;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use wire::Time;
+
+static ASKED: AtomicBool = AtomicBool::new(false);
+static WAKE: AtomicI32 = AtomicI32::new(-1);
+static EVENT: OnceLock<OwnedFd> = OnceLock::new();
+
+extern "C" fn ask(_signal: libc::c_int) {
+    ASKED.store(true, Ordering::SeqCst);
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: write(2) is async-signal-safe; the descriptor lives as long as the process.
+    unsafe { libc::write(WAKE.load(Ordering::SeqCst), one.as_ptr().cast(), one.len()) };
+}
+
+/// From now on the first SIGINT or SIGTERM asks to stop instead of ending the process.
+pub fn install() -> io::Result<()> {
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let event = EVENT.get_or_init(|| event);
+    WAKE.store(event.as_raw_fd(), Ordering::SeqCst);
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: a zeroed sigaction is valid, and the handler does only what a handler may do.
+        let result = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = ask as extern "C" fn(libc::c_int) as usize;
+            action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
+            libc::sigaction(signal, &action, std::ptr::null_mut())
+        };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Whether a signal has asked to stop.
+pub fn asked() -> bool {
+    ASKED.load(Ordering::SeqCst)
+}
+
+/// Asks as a signal would.
+pub fn ask_to_stop() {
+    ask(0);
+}
+
+/// Wakes a host when a signal comes.
+#[derive(Debug)]
+pub struct Signals;
+
+impl Device for Signals {
+    fn attach(&mut self, poller: &Poller) -> io::Result<()> {
+        EVENT.get().map_or(Ok(()), |event| poller.add(event, true, false))
+    }
+
+    fn poll(&mut self, _node: &mut Node, _now: Time) -> io::Result<bool> {
+        Ok(false)
+    }
+}

@@ -1,0 +1,133 @@
+//! Disks that are full, read-only or refuse direct transfers: small file systems in a mount namespace of the test's own,
+//! which only root can make. Others skip these tests, said aloud.
+
+mod rig;
+
+use live::disk::{DiskConfig, Disks, DisksError, Engine, OpenError};
+use live::meta::{Stores, load};
+use node::rings::{
+    DiskError, DiskFile, DiskOp, DiskReply, MetaDone, MetaOp, MetaRequest, StoreId, Ticket,
+};
+use rig::{Rig, each_engine, object, pattern};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change, mount_remount};
+use rustix::thread::UnshareFlags;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// Runs `body` on a fresh file system of this kind, seen by this thread and those it starts only.
+fn on_mounted(kind: &'static str, options: &'static str, body: impl Fn(&Path) + Send + Sync) {
+    let temporary = TempDir::new().unwrap();
+    let path = temporary.path();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: only this thread, which ends with the test, loses its view of the others' mounts.
+            if let Err(error) = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) } {
+                println!("skipped: no mount namespace here: {error}");
+                return;
+            }
+            let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+            mount_change("/", private).unwrap();
+            let options = std::ffi::CString::new(options).unwrap();
+            mount(kind, path, kind, MountFlags::empty(), &*options).unwrap();
+            body(path);
+        });
+    });
+}
+
+/// Writes until there is no room; how much there was.
+fn fill(rig: &mut Rig, file: DiskFile) -> u64 {
+    for n in 0..1000 {
+        let data = rig.frames.copy_of(&pattern(16_384, n)).unwrap();
+        match rig.run(DiskOp::Write { file, offset: n * 16_384, data, durable: true }) {
+            Ok(DiskReply::Done) => {}
+            Err(DiskError::NoSpace) => return n * 16_384,
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("a small file system takes 16 MB");
+}
+
+#[test]
+fn a_full_disk_says_so_and_what_was_acknowledged_stays() {
+    each_engine(|engine| {
+        on_mounted("tmpfs", "size=1m", |path| {
+            let mut rig = Rig::open(&DiskConfig::new(path), engine);
+            let file = DiskFile::Object(object(1));
+            let bytes = fill(&mut rig, file);
+            assert!(bytes > 500_000);
+            for n in 0..bytes / 16_384 {
+                let wanted = pattern(16_384, n);
+                assert_eq!(rig.read(file, n * 16_384, 16_384).unwrap(), wanted);
+            }
+            rig.done(DiskOp::Remove { file });
+            assert_eq!(fill(&mut rig, DiskFile::Object(object(2))), bytes);
+        });
+    });
+}
+
+#[test]
+fn a_file_system_without_direct_transfers_serves_all_the_same() {
+    each_engine(|engine| {
+        on_mounted("ramfs", "", |path| {
+            let mut rig = Rig::open(&DiskConfig::new(path), engine);
+            let file = DiskFile::Object(object(1));
+            rig.write(file, 0, &pattern(65_536, 1), true);
+            assert_eq!(rig.read(file, 4096, 8192).unwrap(), pattern(65_536, 1)[4096..12_288]);
+        });
+    });
+}
+
+#[test]
+fn a_read_only_disk_is_refused_by_name() {
+    on_mounted("tmpfs", "size=1m", |path| {
+        mount_remount(path, MountFlags::RDONLY, "").unwrap();
+        match Disks::open(&[DiskConfig::new(path)], Engine::Threads).err() {
+            Some(DisksError::Open(OpenError::ReadOnly(_))) => {}
+            other => panic!("{other:?}"),
+        }
+        let error = load(path, StoreId::Names).unwrap_err().to_string();
+        assert!(error.contains("read-only"), "{error}");
+    });
+}
+
+#[test]
+fn a_disk_that_turns_read_only_says_so() {
+    each_engine(|engine| {
+        on_mounted("tmpfs", "size=1m", |path| {
+            let mut rig = Rig::open(&DiskConfig::new(path), engine);
+            mount_remount(path, MountFlags::RDONLY, "").unwrap();
+            let data = rig.frames.copy_of(b"x").unwrap();
+            let file = DiskFile::Object(object(1));
+            let result = rig.run(DiskOp::Write { file, offset: 0, data, durable: false });
+            assert_eq!(result.unwrap_err(), DiskError::ReadOnly);
+            assert_eq!(rig.run(DiskOp::Remove { file }).unwrap_err(), DiskError::ReadOnly);
+        });
+    });
+}
+
+fn append(stores: &mut Stores, bytes: Vec<u8>) -> Result<(), String> {
+    let op = MetaOp::Append { log: 1, bytes };
+    stores.start(MetaRequest { ticket: Ticket(1), store: StoreId::Names, op });
+    let MetaDone { result, .. } = stores.next_done().expect("appends are done at once");
+    result
+}
+
+#[test]
+fn a_log_on_a_full_disk_holds_whole_records_only() {
+    on_mounted("tmpfs", "size=1m", |path| {
+        drop(load(path, StoreId::Names).unwrap());
+        let mut stores = Stores::new([(StoreId::Names, path.to_owned())]).unwrap();
+        let mut records = 0;
+        let error = loop {
+            match append(&mut stores, vec![records as u8; 50_000]) {
+                Ok(()) => records += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(error.contains("the disk is full"), "{error}");
+        append(&mut stores, vec![255; 100]).expect("a small record still fits");
+        let logs = load(path, StoreId::Names).unwrap().logs;
+        assert_eq!(logs[0].1.len(), records * 50_000 + 100);
+        assert!(logs[0].1.ends_with(&[255; 100]));
+    });
+}

@@ -1,0 +1,565 @@
+//! Links between bare endpoints, both in this thread, so that every step is the test's own.
+
+use endpoint::{Endpoint, Frames, SendMessage};
+use live::clock;
+use live::link::{Address, Directory, Keys, LinkConfig, LinkEvent, Links, Security, SharedPool};
+use live::memory::MemfdRegion;
+use std::cell::RefCell;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::rc::Rc;
+use std::time::Duration;
+use wire::checksum::crc32c;
+use wire::{CallHeader, Control, Header, Kind, NodeId, Token};
+
+const POOL_PAGES: usize = 4096;
+const CLUSTER: u64 = 77;
+
+struct Side {
+    links: Links,
+    endpoint: Endpoint,
+    frames: Frames,
+    log: Rc<RefCell<Vec<String>>>,
+    events: Vec<LinkEvent>,
+}
+
+fn config(node: u16, security: &Security) -> LinkConfig {
+    LinkConfig {
+        node: NodeId(node),
+        incarnation: u64::from(node),
+        cluster: CLUSTER,
+        security: security.clone(),
+    }
+}
+
+impl Side {
+    fn new(node: u16, security: &Security) -> Side {
+        Side::with(config(node, security))
+    }
+
+    fn with(config: LinkConfig) -> Side {
+        let region = MemfdRegion::create("test", POOL_PAGES).unwrap();
+        let pool = SharedPool { fd: region.share().unwrap(), bytes: POOL_PAGES * 4096 };
+        let frames = Frames::new(region);
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let lines = log.clone();
+        let write = Box::new(move |line: &str| lines.borrow_mut().push(line.to_string()));
+        let endpoint = Endpoint::new(frames.clone(), u64::from(config.node.0) << 32 | 1);
+        let links = Links::new(config, Some(pool), write).unwrap();
+        Side { links, endpoint, frames, log, events: Vec::new() }
+    }
+
+    fn step(&mut self) -> bool {
+        let moved = self.links.step(&mut self.endpoint, clock::now()).unwrap();
+        while let Some(event) = self.links.take_event() {
+            self.events.push(event);
+        }
+        moved
+    }
+
+    fn directory(&self) -> &Directory {
+        self.links.directory()
+    }
+
+    fn logged(&self, part: &str) -> bool {
+        self.log.borrow().iter().any(|line| line.contains(part))
+    }
+
+    /// Posts a message with `data`, in frames of `piece` bytes.
+    fn post(
+        &mut self,
+        to: u16,
+        kind: Kind,
+        token: Token,
+        data: &[u8],
+        piece: usize,
+        trailer: &[u8],
+    ) {
+        let message: SendMessage = self.endpoint.get_sendmsg().unwrap();
+        for part in data.chunks(piece) {
+            let frame = self.frames.copy_of(part).unwrap();
+            self.endpoint.attach_sendmsg(&message, frame, None);
+        }
+        let mut header = Header::new(kind, self.links.node(), NodeId(to));
+        header.payload_bytes = data.len() as u32;
+        header.trailer_words = (trailer.len() / 8) as u8;
+        header.token = token;
+        let entry = self.endpoint.outgoing(&message);
+        entry.trailer[..trailer.len()].copy_from_slice(trailer);
+        header.payload_checksum = endpoint::rings::payload_checksum(&entry.payload, trailer);
+        entry.control = Control::new(&header, &CallHeader::default());
+        entry.control.seal();
+        self.endpoint.release_sendmsg(message);
+    }
+
+    fn post_request(&mut self, to: u16, data: &[u8]) {
+        self.post(to, Kind::Request, Token::NONE, data, 1 << 20, &[]);
+    }
+
+    /// The next arrived message: data and trailer.
+    fn take(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let message = self.endpoint.get_rcvmsg()?;
+        let entry = self.endpoint.arrived(&message);
+        assert!(!entry.damaged);
+        let mut data: Vec<u8> = entry.landed.iter().flat_map(|frame| frame.to_vec()).collect();
+        data.truncate(entry.payload_bytes);
+        let trailer = entry.trailer[..entry.control.trailer_bytes()].to_vec();
+        self.endpoint.release_rcvmsg(message);
+        Some((data, trailer))
+    }
+}
+
+/// Steps both until `done`. Fails when that takes unreasonably long.
+fn until(a: &mut Side, b: &mut Side, mut done: impl FnMut(&mut Side, &mut Side) -> bool) {
+    let late = clock::now() + Duration::from_secs(20);
+    while !done(a, b) {
+        a.step();
+        b.step();
+        assert!(clock::now() < late, "{:?} {:?}", a.log.borrow(), b.log.borrow());
+    }
+}
+
+fn encrypted(cluster: u8) -> Security {
+    Security::Encrypted(Keys::generate([cluster; 32]))
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Transport {
+    Shm,
+    Tcp,
+    Noise,
+}
+
+const TRANSPORTS: [Transport; 3] = [Transport::Shm, Transport::Tcp, Transport::Noise];
+
+/// Two sides; 1 knows where 2 is. The directory holds the socket.
+fn pair(transport: Transport) -> (Side, Side, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let security = match transport {
+        Transport::Noise => encrypted(5),
+        _ => Security::Insecure,
+    };
+    let (a, mut b) = (Side::new(1, &security), Side::new(2, &security));
+    let address = match transport {
+        Transport::Shm => Address::Unix(directory.path().join("2.sock")),
+        _ => "tcp:127.0.0.1:0".parse().unwrap(),
+    };
+    let address = b.links.listen(&address).unwrap();
+    a.directory().set(NodeId(2), vec![address]);
+    (a, b, directory)
+}
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|n| (n * 7 + n / 251) as u8).collect()
+}
+
+#[test]
+fn payloads_of_every_size_cross_in_order_with_their_trailers() {
+    for transport in TRANSPORTS {
+        let (mut a, mut b, _directory) = pair(transport);
+        let sizes = [0, 1, 127, 4095, 4096, 8192, 10_000, 61_440, 61_441, 65_536, 1 << 20];
+        for bytes in sizes {
+            let data = pattern(bytes);
+            let trailer: Vec<u8> = pattern(bytes.div_ceil(4096).div_ceil(2) * 8);
+            a.post(2, Kind::Request, Token::NONE, &data, 32 << 10, &trailer);
+            let mut got = None;
+            until(&mut a, &mut b, |_, b| {
+                got = b.take();
+                got.is_some()
+            });
+            assert!(got.unwrap() == (data, trailer), "{transport:?} {bytes} bytes");
+        }
+        until(&mut a, &mut b, |a, _| a.frames.free_pages() == POOL_PAGES);
+        assert_eq!(b.frames.free_pages(), POOL_PAGES, "{transport:?}");
+        assert_eq!(a.events, [LinkEvent::Up(NodeId(2))]);
+        assert_eq!(b.events, [LinkEvent::Up(NodeId(1))]);
+    }
+}
+
+#[test]
+fn a_reply_lands_in_the_frames_of_its_token_and_a_stale_one_nowhere() {
+    for transport in TRANSPORTS {
+        let (mut a, mut b, _directory) = pair(transport);
+        a.post_request(2, b"read");
+        until(&mut a, &mut b, |_, b| b.take().is_some());
+        let data = pattern(100_000);
+        // 25 frames of a page each: more pieces than one run.
+        let mut frames: Vec<_> = (0..25).map(|_| a.frames.alloc(4096).unwrap()).collect();
+        let first = frames[0].offset();
+        let token = a.endpoint.get_replytoken(&mut frames).unwrap();
+        for _ in 0..2 {
+            b.post(1, Kind::Reply, token, &data, 4096, &[]);
+        }
+        until(&mut a, &mut b, |a, _| a.endpoint.waiting() == 2);
+        let message = a.endpoint.get_rcvmsg().unwrap();
+        assert_eq!(a.endpoint.arrived(&message).landed[0].offset(), first);
+        let landed: Vec<u8> = a
+            .endpoint
+            .detach_rcvmsg(&message)
+            .flat_map(|frame| frame.to_vec())
+            .take(data.len())
+            .collect();
+        assert!(landed == data, "{transport:?}");
+        a.endpoint.release_rcvmsg(message);
+        assert_eq!(a.take().unwrap().0.len(), 0, "a token is good once");
+        assert_eq!(a.endpoint.counters().discarded_token, 1);
+    }
+}
+
+#[test]
+fn many_messages_both_ways_keep_their_order_on_each_connection() {
+    for transport in TRANSPORTS {
+        let (mut a, mut b, _directory) = pair(transport);
+        a.post_request(2, b"first");
+        until(&mut a, &mut b, |_, b| b.take().is_some());
+        let (mut sent, mut at_a, mut at_b) = (0u32, 0u32, 0u32);
+        until(&mut a, &mut b, |a, b| {
+            if sent < 3000 && a.endpoint.send_room() > 490 && b.endpoint.send_room() > 490 {
+                let size = 4 + sent as usize * 37 % 9000;
+                let mut data = pattern(size);
+                data[..4].copy_from_slice(&sent.to_le_bytes());
+                a.post_request(2, &data);
+                b.post_request(1, &data);
+                sent += 1;
+            }
+            for (side, count) in [(a, &mut at_a), (b, &mut at_b)] {
+                while let Some((data, _)) = side.take() {
+                    assert_eq!(data[..4], count.to_le_bytes(), "{transport:?}");
+                    assert_eq!(data.len(), 4 + *count as usize * 37 % 9000);
+                    *count += 1;
+                }
+            }
+            (at_a, at_b) == (3000, 3000)
+        });
+        let status = &a.directory().status()[&NodeId(2)];
+        assert!(status.tally.drops == 0, "{status:?}");
+    }
+}
+
+#[test]
+fn a_full_receive_ring_stops_the_sender_and_loses_nothing() {
+    for transport in TRANSPORTS {
+        let (mut a, mut b, _directory) = pair(transport);
+        let total = 2000u32;
+        let mut sent = 0u32;
+        // 512 entries at the receiver, which takes nothing out, and 128 queued.
+        for _ in 0..20_000 {
+            if sent < total && a.endpoint.send_room() > 400 {
+                a.post_request(2, &sent.to_le_bytes());
+                sent += 1;
+            }
+            a.step();
+            b.step();
+        }
+        assert!(b.endpoint.waiting() == 512, "{transport:?}: {}", b.endpoint.waiting());
+        let mut taken = 0u32;
+        until(&mut a, &mut b, |a, b| {
+            if sent < total && a.endpoint.send_room() > 400 {
+                a.post_request(2, &sent.to_le_bytes());
+                sent += 1;
+            }
+            while let Some((data, _)) = b.take() {
+                assert_eq!(data, taken.to_le_bytes(), "{transport:?}");
+                taken += 1;
+            }
+            taken == total
+        });
+    }
+}
+
+#[test]
+fn a_large_payload_does_not_block_small_messages() {
+    let (mut a, mut b, _directory) = pair(Transport::Tcp);
+    a.post_request(2, b"hello");
+    until(&mut a, &mut b, |_, b| b.take().is_some());
+    until(&mut a, &mut b, |a, b| {
+        // Both connections are there when a large payload overtakes nothing any more.
+        a.post_request(2, &pattern(1 << 20));
+        a.post_request(2, b"small");
+        let mut order = Vec::new();
+        until_two(a, b, &mut order);
+        order == [5, 1 << 20]
+    });
+}
+
+fn until_two(a: &mut Side, b: &mut Side, order: &mut Vec<usize>) {
+    let late = clock::now() + Duration::from_secs(20);
+    while order.len() < 2 {
+        a.step();
+        b.step();
+        order.extend(b.take().map(|(data, _)| data.len()));
+        assert!(clock::now() < late);
+    }
+}
+
+#[test]
+fn a_peer_that_dies_in_the_middle_of_a_payload_leaves_nothing_behind() {
+    for transport in [Transport::Tcp, Transport::Noise] {
+        let (mut a, mut b, _directory) = pair(transport);
+        a.post_request(2, b"hello");
+        until(&mut a, &mut b, |_, b| b.take().is_some());
+        let token = a.endpoint.get_replytoken(&mut vec![a.frames.alloc(1 << 20).unwrap()]).unwrap();
+        b.post(1, Kind::Reply, token, &pattern(1 << 20), 1 << 20, &[]);
+        // Some of it is under way when it dies.
+        while a.frames.free_pages() == POOL_PAGES || a.endpoint.waiting() > 0 {
+            b.step();
+            a.step();
+        }
+        b.step();
+        drop(b);
+        let late = clock::now() + Duration::from_secs(20);
+        while !a.events.contains(&LinkEvent::Down(NodeId(2))) {
+            a.step();
+            a.take();
+            assert!(clock::now() < late);
+        }
+        assert_eq!(a.frames.free_pages(), POOL_PAGES, "{transport:?}");
+    }
+}
+
+#[test]
+fn the_death_of_a_shared_memory_peer_shows_and_a_new_life_is_found() {
+    let (mut a, mut b, directory) = pair(Transport::Shm);
+    a.post_request(2, b"hello");
+    until(&mut a, &mut b, |_, b| b.take().is_some());
+    drop(b);
+    a.post_request(2, b"lost");
+    while !a.events.contains(&LinkEvent::Down(NodeId(2))) {
+        a.step();
+    }
+    assert_eq!(a.frames.free_pages(), POOL_PAGES);
+    let mut b = Side::new(2, &Security::Insecure);
+    b.links.listen(&Address::Unix(directory.path().join("2.sock"))).unwrap();
+    a.post_request(2, b"again");
+    let mut got = None;
+    until(&mut a, &mut b, |_, b| {
+        got = b.take();
+        got.is_some()
+    });
+    assert_eq!(got.unwrap().0, b"again");
+}
+
+fn refusal(a: Side, b: Side, at_a: &str, at_b: &str) {
+    let (mut a, mut b) = (a, b);
+    let address = b.links.listen(&"tcp:127.0.0.1:0".parse().unwrap()).unwrap();
+    a.directory().set(NodeId(2), vec![address]);
+    a.post_request(2, b"hello");
+    until(&mut a, &mut b, |a, b| a.logged(at_a) && b.logged(at_b));
+    assert!(a.events.iter().all(|event| *event == LinkEvent::Down(NodeId(2))));
+    assert!(b.events.is_empty());
+}
+
+#[test]
+fn who_does_not_belong_is_refused_with_the_reason_on_both_sides() {
+    let insecure = Security::Insecure;
+    let key = "the cluster key does not fit";
+    refusal(Side::new(1, &encrypted(1)), Side::new(2, &encrypted(2)), key, key);
+    refusal(Side::new(1, &insecure), Side::new(2, &encrypted(2)), "--insecure", "--insecure");
+    refusal(Side::new(1, &encrypted(2)), Side::new(2, &insecure), "--insecure", "--insecure");
+    let foreign = Side::with(LinkConfig { cluster: 1, ..config(1, &insecure) });
+    refusal(foreign, Side::new(2, &insecure), "another cluster", "another cluster");
+    refusal(Side::new(2, &insecure), Side::new(2, &insecure), "the same id", "the same id");
+    refusal(
+        Side::new(1, &insecure),
+        Side::new(3, &insecure),
+        "another node answers",
+        "another node answers",
+    );
+}
+
+/// A raw connection to a fresh side.
+fn raw() -> (Side, TcpStream) {
+    let mut side = Side::new(2, &Security::Insecure);
+    let address = side.links.listen(&"tcp:127.0.0.1:0".parse().unwrap()).unwrap();
+    let Address::Tcp(host, port) = address else { panic!() };
+    (side, TcpStream::connect((host, port)).unwrap())
+}
+
+fn step_until(side: &mut Side, mut done: impl FnMut(&Side) -> bool) {
+    let late = clock::now() + Duration::from_secs(20);
+    while !done(side) {
+        side.step();
+        assert!(clock::now() < late, "{:?}", side.log.borrow());
+    }
+}
+
+fn hello() -> [u8; 64] {
+    let hello =
+        live::link::hello::Hello { node: NodeId(1), cluster: CLUSTER, ..Default::default() };
+    hello.encode()
+}
+
+#[test]
+fn garbage_on_the_port_is_logged_and_closed() {
+    let (mut side, mut socket) = raw();
+    socket.write_all(&[b'G'; 200]).unwrap();
+    step_until(&mut side, |side| side.logged("does not speak Trapeze"));
+    let (mut side, socket) = raw();
+    drop(socket);
+    step_until(&mut side, |side| side.logged("during the handshake"));
+}
+
+#[test]
+fn another_version_is_refused_naming_both() {
+    let (mut side, mut socket) = raw();
+    let mut bytes = hello();
+    bytes[8] = 9;
+    socket.write_all(&bytes).unwrap();
+    step_until(&mut side, |side| side.logged("link version 9") && side.logged("this program 1"));
+    let mut answer = [0; 64];
+    socket.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer[..8], b"trapeze\n");
+    assert_eq!(answer[12], live::link::hello::Refusal::Version as u8);
+}
+
+/// A raw peer that has said hello.
+fn greeted() -> (Side, TcpStream) {
+    let (mut side, mut socket) = raw();
+    socket.write_all(&hello()).unwrap();
+    step_until(&mut side, |side| side.events == [LinkEvent::Up(NodeId(1))]);
+    socket.read_exact(&mut [0; 64]).unwrap();
+    (side, socket)
+}
+
+fn sealed(source: u16, payload_bytes: u32) -> Control {
+    let mut header = Header::new(Kind::Request, NodeId(source), NodeId(2));
+    header.payload_bytes = payload_bytes;
+    header.payload_checksum = crc32c(b"data");
+    let mut control = Control::new(&header, &CallHeader::default());
+    control.seal();
+    control
+}
+
+#[test]
+fn what_is_no_message_ends_the_connection_with_its_reason() {
+    let mut other = sealed(1, 0);
+    other.0[0] = 200;
+    let mut damaged = sealed(1, 0);
+    damaged.0[100] ^= 1;
+    let cases = [
+        (other, "message version 200, this program speaks 1"),
+        (damaged, "checksum does not fit"),
+        (sealed(7, 0), "in the name of node 7"),
+    ];
+    for (control, reason) in cases {
+        let (mut side, mut socket) = greeted();
+        socket.write_all(&control.0).unwrap();
+        step_until(&mut side, |side| side.events.contains(&LinkEvent::Down(NodeId(1))));
+        assert!(side.logged(reason), "{:?}", side.log.borrow());
+        assert_eq!(side.endpoint.waiting(), 0);
+    }
+}
+
+#[test]
+fn a_message_that_comes_in_drops_is_put_together_and_a_truncated_one_is_not_delivered() {
+    let (mut side, mut socket) = greeted();
+    socket.set_nodelay(true).unwrap();
+    let message = [&sealed(1, 4).0[..], b"data"].concat();
+    for byte in &message {
+        socket.write_all(&[*byte]).unwrap();
+        side.step();
+    }
+    step_until(&mut side, |side| side.endpoint.waiting() == 1);
+    assert_eq!(side.take().unwrap().0, b"data");
+    for cut in [1, 127, 128, 131] {
+        let (mut side, mut socket) = greeted();
+        socket.write_all(&message[..cut]).unwrap();
+        drop(socket);
+        step_until(&mut side, |side| side.events.contains(&LinkEvent::Down(NodeId(1))));
+        assert!(side.logged("in the middle of a message"), "{:?}", side.log.borrow());
+        assert_eq!((side.endpoint.waiting(), side.frames.free_pages()), (0, POOL_PAGES));
+    }
+}
+
+#[test]
+fn a_peer_that_stops_reading_costs_a_bounded_queue() {
+    for transport in TRANSPORTS {
+        let (mut a, mut b, _directory) = pair(transport);
+        a.post_request(2, b"hello");
+        until(&mut a, &mut b, |_, b| b.take().is_some());
+        for _ in 0..3000 {
+            if a.endpoint.send_room() > 0 && a.frames.free_pages() > 64 {
+                a.post_request(2, &pattern(32 << 10));
+            }
+            a.step();
+        }
+        assert!(a.endpoint.send_room() >= 512 - 2 * 128 - 1, "{transport:?}");
+        std::thread::sleep(Duration::from_millis(110));
+        a.step();
+        assert!(a.directory().status()[&NodeId(2)].tally.drops > 0, "{transport:?}");
+    }
+}
+
+#[test]
+fn calls_from_both_sides_at_once_leave_one_connection() {
+    for transport in TRANSPORTS {
+        let (mut a, mut b, directory) = pair(transport);
+        let address = match transport {
+            Transport::Shm => Address::Unix(directory.path().join("1.sock")),
+            _ => "tcp:127.0.0.1:0".parse().unwrap(),
+        };
+        let address = a.links.listen(&address).unwrap();
+        b.directory().set(NodeId(1), vec![address]);
+        let (mut at_a, mut at_b) = (0, 0);
+        a.post_request(2, b"a");
+        b.post_request(1, b"b");
+        // Messages on the connection that is given up are lost; calls above send again, as this does.
+        let mut rounds = 0;
+        until(&mut a, &mut b, |a, b| {
+            rounds += 1;
+            if rounds % 1000 == 0 {
+                a.post_request(2, b"a");
+                b.post_request(1, b"b");
+            }
+            at_a += usize::from(a.take().is_some());
+            at_b += usize::from(b.take().is_some());
+            at_a > 2 && at_b > 2
+        });
+        let last = |side: &Side| *side.events.last().unwrap();
+        assert_eq!((last(&a), last(&b)), (LinkEvent::Up(NodeId(2)), LinkEvent::Up(NodeId(1))));
+    }
+}
+
+#[test]
+fn a_node_without_an_id_is_given_one() {
+    let (_, mut b, _directory) = pair(Transport::Tcp);
+    let address = b.links.listen(&"tcp:127.0.0.1:0".parse().unwrap()).unwrap();
+    let running = std::thread::spawn(move || {
+        let mut a = Side::new(0, &Security::Insecure);
+        let ids = a.links.bootstrap(&mut a.endpoint, &address, Duration::from_secs(20)).unwrap();
+        a.post_request(2, b"hello");
+        let late = clock::now() + Duration::from_secs(20);
+        while a.endpoint.waiting() == 0 && clock::now() < late {
+            a.step();
+        }
+        (ids, a.take().unwrap().0)
+    });
+    step_until(&mut b, |b| b.endpoint.waiting() > 0);
+    assert_eq!(b.take().unwrap().0, b"hello");
+    b.post_request(0xF000, b"welcome");
+    let late = clock::now() + Duration::from_secs(20);
+    while !running.is_finished() {
+        b.step();
+        assert!(clock::now() < late);
+    }
+    let (ids, data) = running.join().unwrap();
+    assert_eq!((ids, &data[..]), ((NodeId(0xF000), NodeId(2)), &b"welcome"[..]));
+}
+
+#[test]
+fn an_unreachable_peer_is_tried_again_more_and_more_rarely() {
+    let mut side = Side::new(1, &Security::Insecure);
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    side.directory().set(NodeId(2), vec![Address::Tcp("127.0.0.1".into(), gone)]);
+    side.post_request(2, b"hello");
+    step_until(&mut side, |side| side.events.len() == 3);
+    assert!(side.events.iter().all(|event| *event == LinkEvent::Down(NodeId(2))));
+    assert_eq!(
+        side.log.borrow().len(),
+        1,
+        "one line, not one per attempt: {:?}",
+        side.log.borrow()
+    );
+    side.post_request(3, b"who");
+    step_until(&mut side, |side| side.logged("no address"));
+}

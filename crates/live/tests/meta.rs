@@ -1,0 +1,228 @@
+//! The files behind a store: logs, syncs, checkpoints and the database.
+
+use live::clock;
+use live::device::Poller;
+use live::host::Device;
+use live::meta::{LoadError, Stores, load};
+use node::rings::{MetaOp, MetaRequest, MetaWork, StoreId, Ticket};
+use redb::{Database, ReadableDatabase, TableDefinition};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use tempfile::TempDir;
+
+struct Rig {
+    stores: Stores,
+    poller: Poller,
+    next: u64,
+}
+
+impl Rig {
+    fn new(directory: &Path) -> Rig {
+        let mut stores = Stores::new([(StoreId::Names, directory.to_owned())]).unwrap();
+        let poller = Poller::new().unwrap();
+        stores.attach(&poller).unwrap();
+        Rig { stores, poller, next: 0 }
+    }
+
+    fn start(&mut self, op: MetaOp) -> Ticket {
+        self.next += 1;
+        let ticket = Ticket(self.next);
+        self.stores.start(MetaRequest { ticket, store: StoreId::Names, op });
+        ticket
+    }
+
+    fn wait(&mut self) -> (Ticket, Result<(), String>) {
+        loop {
+            if let Some(done) = self.stores.next_done() {
+                return (done.ticket, done.result);
+            }
+            if !self.stores.turn() {
+                self.sleep();
+            }
+        }
+    }
+
+    fn sleep(&mut self) {
+        if !self.stores.before_sleep() {
+            let (start, most) = (clock::now(), Duration::from_secs(20));
+            self.poller.wait(Some(most), &mut Vec::new()).unwrap();
+            assert!(clock::now().since(start) < most, "nothing woke the sleeper");
+        }
+        self.stores.after_sleep();
+    }
+
+    fn run(&mut self, op: MetaOp) {
+        let ticket = self.start(op);
+        assert_eq!(self.wait(), (ticket, Ok(())));
+    }
+
+    fn append(&mut self, log: u64, bytes: &[u8]) {
+        self.run(MetaOp::Append { log, bytes: bytes.to_vec() });
+    }
+}
+
+fn logs(directory: &Path) -> Vec<(u64, Vec<u8>)> {
+    load(directory, StoreId::Names).unwrap().logs
+}
+
+#[test]
+fn logs_come_back_whole_and_in_order() {
+    let temporary = TempDir::new().unwrap();
+    let mut rig = Rig::new(temporary.path());
+    for log in [9, 10, 2] {
+        rig.append(log, b"one ");
+        rig.append(log, b"two");
+    }
+    rig.run(MetaOp::Sync { log: 10 });
+    rig.run(MetaOp::Sync { log: 77 });
+    rig.run(MetaOp::DropLog { log: 2 });
+    rig.run(MetaOp::DropLog { log: 3 });
+    std::fs::write(temporary.path().join("names.log.1.gone"), b"left by a crash").unwrap();
+    std::fs::write(temporary.path().join("members.log.1"), b"another store's").unwrap();
+    let wanted = vec![(9, b"one two".to_vec()), (10, b"one two".to_vec())];
+    assert_eq!(logs(temporary.path()), wanted);
+    assert!(!temporary.path().join("names.log.1.gone").exists());
+}
+
+#[test]
+fn a_generation_used_again_after_its_removal_starts_empty() {
+    let temporary = TempDir::new().unwrap();
+    let mut rig = Rig::new(temporary.path());
+    for round in 0..50u8 {
+        rig.start(MetaOp::Append { log: 1, bytes: vec![round; 10_000] });
+        rig.start(MetaOp::Sync { log: 1 });
+        rig.start(MetaOp::Sync { log: 1 });
+        rig.start(MetaOp::DropLog { log: 1 });
+        rig.start(MetaOp::Append { log: 1, bytes: vec![round; 3] });
+        (0..5).for_each(|_| assert_eq!(rig.wait().1, Ok(())));
+        assert_eq!(logs(temporary.path()), [(1, vec![round; 3])]);
+        rig.run(MetaOp::DropLog { log: 1 });
+    }
+    assert!(rig.stores.is_idle());
+}
+
+#[test]
+fn every_sync_is_answered_once() {
+    let temporary = TempDir::new().unwrap();
+    let mut rig = Rig::new(temporary.path());
+    let mut open = BTreeSet::new();
+    for n in 0..300 {
+        open.insert(rig.start(MetaOp::Append { log: n % 3, bytes: vec![n as u8; 100] }));
+        open.insert(rig.start(MetaOp::Sync { log: n % 3 }));
+        if n % 7 == 0 {
+            let (ticket, result) = rig.wait();
+            assert_eq!((open.remove(&ticket), result), (true, Ok(())));
+        }
+    }
+    while !open.is_empty() {
+        let (ticket, result) = rig.wait();
+        assert_eq!((open.remove(&ticket), result), (true, Ok(())));
+    }
+    assert!(rig.stores.is_idle());
+}
+
+struct Gate(Receiver<Result<(), String>>);
+
+impl MetaWork for Gate {
+    fn run(self: Box<Self>) -> Result<(), String> {
+        self.0.recv().expect("the test opens the gate")
+    }
+}
+
+#[test]
+fn a_long_checkpoint_holds_up_neither_appends_nor_syncs() {
+    let temporary = TempDir::new().unwrap();
+    let mut rig = Rig::new(temporary.path());
+    let (open, gate) = channel();
+    let checkpoint = rig.start(MetaOp::Checkpoint(Box::new(Gate(gate))));
+    rig.append(1, b"meanwhile");
+    rig.run(MetaOp::Sync { log: 1 });
+    rig.run(MetaOp::DropLog { log: 1 });
+    open.send(Err("planted".to_owned())).unwrap();
+    assert_eq!(rig.wait(), (checkpoint, Err("planted".to_owned())));
+}
+
+#[test]
+fn a_store_without_a_directory_is_a_sentence() {
+    let temporary = TempDir::new().unwrap();
+    let mut rig = Rig::new(temporary.path());
+    let op = MetaOp::Sync { log: 1 };
+    rig.stores.start(MetaRequest { ticket: Ticket(1), store: StoreId::Members, op });
+    assert!(rig.wait().1.unwrap_err().contains("no directory"));
+    let missing = Path::new("/nowhere/at/all");
+    let error = load(missing, StoreId::Names).unwrap_err().to_string();
+    assert!(error.contains("/nowhere/at/all"), "{error}");
+    let mut rig = Rig::new(missing);
+    rig.start(MetaOp::Append { log: 1, bytes: vec![1] });
+    assert!(rig.wait().1.unwrap_err().contains("cannot open /nowhere/at/all"));
+}
+
+struct Work(store::Checkpoint);
+
+impl MetaWork for Work {
+    fn run(self: Box<Self>) -> Result<(), String> {
+        self.0.run()
+    }
+}
+
+/// One life of a store that ends without a word: after `changes` changes, with or without a checkpoint on the way.
+fn live_once(directory: &Path, life: u64, changes: u64) {
+    let loaded = load(directory, StoreId::Names).unwrap();
+    let mut rig = Rig::new(directory);
+    let config = store::Config::new("test", 1);
+    let mut store = store::Store::open(loaded.backend, config, loaded.logs).unwrap();
+    while let Some(log) = store.poll_drop() {
+        rig.run(MetaOp::DropLog { log });
+    }
+    for earlier in 0..life {
+        assert_eq!(store.get(&earlier.to_be_bytes()).unwrap(), Some(vec![earlier as u8; 100]));
+    }
+    for n in 0..changes {
+        let mut batch = store::Batch::new();
+        batch.put(&life.to_be_bytes(), &[(life + changes - 1 - n) as u8; 100]);
+        let append = store.apply(batch);
+        rig.append(append.log, &append.bytes);
+        if n == changes / 2 && life.is_multiple_of(2) {
+            let checkpoint = store.freeze().expect("changes to put into a checkpoint");
+            rig.run(MetaOp::Checkpoint(Box::new(Work(checkpoint))));
+            store.checkpoint_done(Ok(()));
+        }
+    }
+    let point = store.sync_point();
+    point.logs.iter().for_each(|log| rig.run(MetaOp::Sync { log: *log }));
+}
+
+#[test]
+fn a_store_goes_on_where_its_last_life_ended() {
+    let temporary = TempDir::new().unwrap();
+    (0..6).for_each(|life| live_once(temporary.path(), life, 1 + life * 3));
+}
+
+const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("test");
+
+fn database(directory: &Path) -> Database {
+    let backend = load(directory, StoreId::Members).unwrap().backend;
+    redb::Builder::new().create_with_backend(backend).unwrap()
+}
+
+#[test]
+fn a_database_lives_in_the_file_and_belongs_to_one() {
+    let temporary = TempDir::new().unwrap();
+    let first = database(temporary.path());
+    for n in 0..20u64 {
+        let transaction = first.begin_write().unwrap();
+        transaction.open_table(TABLE).unwrap().insert(n, &[n as u8; 5000][..]).unwrap();
+        transaction.commit().unwrap();
+    }
+    let taken = load(temporary.path(), StoreId::Members).unwrap_err();
+    assert!(matches!(taken, LoadError::InUse(_)), "{taken}");
+    load(temporary.path(), StoreId::Names).expect("another store in the same directory");
+    drop(first);
+    let second = database(temporary.path());
+    let table = second.begin_read().unwrap().open_table(TABLE).unwrap();
+    for n in 0..20u64 {
+        assert_eq!(table.get(n).unwrap().unwrap().value(), [n as u8; 5000]);
+    }
+}

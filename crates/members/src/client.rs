@@ -1,0 +1,268 @@
+//! The members' client: joins, stays a member, and knows who the others are.
+
+use crate::limits::{CALL_DEADLINE, PAGE_BYTES, RETRY_PAUSE};
+use crate::protocol::{Identity, JOIN, Join, LEAVE, Lease, Life, Member, Page, RENEW, Roles, VIEW};
+use endpoint::{Frame, FrameMut};
+use node::{Call, Cx, Notify, Pieces, Reply};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use wire::codec::{Encoder, Short};
+use wire::{Channel, Errno, NodeId, Time};
+
+/// The members as one view shows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Directory {
+    /// Number of the view; 0 is none yet.
+    pub view: u64,
+    members: BTreeMap<NodeId, Member>,
+}
+
+impl Directory {
+    /// The member with this id.
+    pub fn get(&self, id: NodeId) -> Option<&Member> {
+        self.members.get(&id)
+    }
+
+    /// All members, in ascending order of their ids.
+    pub fn iter(&self) -> impl Iterator<Item = &Member> {
+        self.members.values()
+    }
+
+    /// The members that are alive and have all of `roles`.
+    pub fn with_roles(&self, roles: Roles) -> impl Iterator<Item = &Member> {
+        self.iter().filter(move |member| member.alive && member.roles.contains(roles))
+    }
+}
+
+/// Whether this node is a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Not yet.
+    Joining,
+    /// Until this time, unless the lease is renewed before.
+    Member(Time),
+    /// Not any more: the lease ended before it could be renewed. What the cluster kept for this node is gone. The
+    /// client goes on to join again.
+    Lost,
+    /// It left.
+    Left,
+}
+
+/// A node's membership. Clones are the same.
+#[derive(Clone)]
+pub struct Client(Rc<Shared>);
+
+struct Shared {
+    cx: Cx,
+    manager: NodeId,
+    identity: Identity,
+    standing: Cell<Standing>,
+    refused: Cell<Option<Errno>>,
+    directory: RefCell<Rc<Directory>>,
+    changed: Notify,
+}
+
+/// Asks once to become a member and be given an id: what a node without an id does, under one of the joining ids,
+/// before it is started again with its own.
+pub async fn join(cx: &Cx, manager: NodeId, identity: &Identity) -> Result<Lease, Errno> {
+    identity.check()?;
+    let join = Join { identity: identity.clone(), incarnation: cx.incarnation() };
+    let (body, data) = join.encode();
+    let frame = cx.frames().copy_of(&data).ok_or(Errno::ENOMEM)?;
+    let reply = ask(cx, manager, JOIN, &body, cx.piece(frame), cx.pieces()).await?;
+    Lease::decode(&reply.body).map_err(|Short| Errno::EPROTO)
+}
+
+impl Client {
+    /// Makes this node a member under its own id, and keeps it one as long as the node runs.
+    pub fn start(cx: &Cx, manager: NodeId, identity: Identity) -> Client {
+        let client = Client(Rc::new(Shared {
+            cx: cx.clone(),
+            manager,
+            identity: Identity { wish: Some(cx.id()), ..identity },
+            standing: Cell::new(Standing::Joining),
+            refused: Cell::new(None),
+            directory: RefCell::default(),
+            changed: Notify::new(cx),
+        }));
+        cx.spawn("member", client.clone().keep());
+        client
+    }
+
+    /// Whether this node is a member now. A lease that ran out without an answer counts as lost.
+    pub fn standing(&self) -> Standing {
+        match self.0.standing.get() {
+            Standing::Member(until) if until <= self.0.cx.now() => Standing::Lost,
+            standing => standing,
+        }
+    }
+
+    /// Why the manager refused the last time; `None` when it did not answer or agreed.
+    pub fn refused(&self) -> Option<Errno> {
+        self.0.refused.get()
+    }
+
+    /// The last view seen.
+    pub fn directory(&self) -> Rc<Directory> {
+        self.0.directory.borrow().clone()
+    }
+
+    /// Waits for another standing or another view.
+    pub fn changed(&self) -> impl Future<Output = ()> + '_ {
+        self.0.changed.wait()
+    }
+
+    /// Waits until this node is a member and has seen a view.
+    pub async fn joined(&self) {
+        loop {
+            let changed = self.changed();
+            let member = matches!(self.standing(), Standing::Member(_));
+            if member && self.0.directory.borrow().view > 0 {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Gives the membership up, at once instead of with the lease.
+    pub async fn leave(&self) -> Result<(), Errno> {
+        self.stand(Standing::Left);
+        let body = self.life().encode();
+        self.ask(LEAVE, &body, self.0.cx.pieces()).await.map(drop)
+    }
+
+    /// Asks for the view now instead of with the next renewal.
+    pub async fn refresh(&self) -> Result<(), Errno> {
+        loop {
+            if let Some(directory) = self.fetch().await? {
+                let seen = self.0.directory.borrow().view;
+                if directory.view > seen {
+                    self.0.directory.replace(Rc::new(directory));
+                    self.0.changed.notify_all();
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    async fn keep(self) {
+        while self.0.standing.get() != Standing::Left {
+            let asked = self.0.cx.now();
+            let result = match self.standing() {
+                Standing::Member(_) => self.renew().await,
+                _ => self.join().await,
+            };
+            let refused = result.as_ref().err().copied().filter(|errno| !is_silence(*errno));
+            self.0.refused.set(refused);
+            match result {
+                Ok(lease) => self.renewed(asked, lease).await,
+                Err(errno) => self.failed(errno).await,
+            }
+        }
+    }
+
+    async fn renewed(&self, asked: Time, lease: Lease) {
+        if self.0.standing.get() == Standing::Left {
+            return;
+        }
+        self.stand(Standing::Member(asked + lease.span));
+        if lease.view != self.0.directory.borrow().view {
+            // The next renewal tells the number of the view again.
+            let _ = self.refresh().await;
+        }
+        self.0.cx.sleep_until(asked + lease.span / 3).await;
+    }
+
+    async fn failed(&self, errno: Errno) {
+        let was = self.0.standing.get();
+        let over = self.standing() == Standing::Lost || errno == Errno::ESTALE;
+        if matches!(was, Standing::Member(_)) && over {
+            self.stand(Standing::Lost);
+        }
+        self.0.cx.sleep(RETRY_PAUSE).await;
+    }
+
+    async fn join(&self) -> Result<Lease, Errno> {
+        let Shared { cx, manager, identity, .. } = &*self.0;
+        join(cx, *manager, identity).await
+    }
+
+    async fn renew(&self) -> Result<Lease, Errno> {
+        let body = self.life().encode();
+        let reply = self.ask(RENEW, &body, self.0.cx.pieces()).await?;
+        Lease::decode(&reply.body).map_err(|Short| Errno::EPROTO)
+    }
+
+    /// The whole view; `None` when it changed between two pages.
+    async fn fetch(&self) -> Result<Option<Directory>, Errno> {
+        let mut directory = Directory::default();
+        loop {
+            let after = directory.members.keys().next_back().copied().unwrap_or_default();
+            let page = self.page(after).await?;
+            if directory.view != 0 && directory.view != page.view {
+                return Ok(None);
+            }
+            directory.view = page.view;
+            directory.members.extend(page.members.into_iter().map(|member| (member.id, member)));
+            if page.last {
+                return Ok(Some(directory));
+            }
+        }
+    }
+
+    async fn page(&self, after: NodeId) -> Result<Page, Errno> {
+        let mut body = [0; 2];
+        Encoder::new(&mut body).u16(after.0);
+        let frame = self.0.cx.frames().alloc(PAGE_BYTES).ok_or(Errno::ENOMEM)?;
+        let reply = self.ask(VIEW, &body, self.0.cx.piece(frame)).await?;
+        let data = reply.data.first().map_or(&[][..], |frame| &frame[..reply.bytes]);
+        let page = Page::decode(&reply.body, data).map_err(|Short| Errno::EPROTO)?;
+        // A page that goes back or says nothing would keep us asking for ever.
+        let goes_on = page.members.first().is_some_and(|member| member.id > after);
+        if goes_on || page.last { Ok(page) } else { Err(Errno::EPROTO) }
+    }
+
+    async fn ask(&self, op: u16, body: &[u8], into: Pieces<FrameMut>) -> Result<Reply, Errno> {
+        let Shared { cx, manager, .. } = &*self.0;
+        ask(cx, *manager, op, body, cx.pieces(), into).await
+    }
+
+    fn life(&self) -> Life {
+        Life { id: self.0.cx.id(), incarnation: self.0.cx.incarnation() }
+    }
+
+    fn stand(&self, standing: Standing) {
+        self.0.standing.set(standing);
+        self.0.changed.notify_all();
+    }
+}
+
+/// Whether an error says that nobody answered rather than what was answered.
+fn is_silence(errno: Errno) -> bool {
+    matches!(errno, Errno::EHOSTDOWN | Errno::ETIMEDOUT | Errno::EAGAIN | Errno::ENODEV)
+}
+
+async fn ask(
+    cx: &Cx,
+    manager: NodeId,
+    op: u16,
+    body: &[u8],
+    data: Pieces<Frame>,
+    into: Pieces<FrameMut>,
+) -> Result<Reply, Errno> {
+    let once = matches!(op, JOIN | LEAVE);
+    let deadline = Some(CALL_DEADLINE);
+    let call = Call {
+        to: manager,
+        channel: Channel::MEMBERS,
+        op,
+        once,
+        deadline,
+        body,
+        data,
+        trailer: &[],
+        into,
+    };
+    cx.call(call).await.map_err(Errno::from)?.ok()
+}

@@ -1,0 +1,25 @@
+//! Cluster coordination: who is a member under which id, in which life, at which addresses, with which roles; the view
+//! of all members, and leases.
+//!
+//! It is not consensus: one service on the first manager keeps the members in its store, and a cluster that needs
+//! more than that will keep them in etcd behind the same client. It checks no keys: links let nobody in without one.
+//!
+//! ```text
+//!  Client ── JOIN, RENEW, LEAVE, VIEW ──► service tasks ── handle_* ──► Registry ── batches ──► Store
+//!    └ Directory: the last view seen          └ Subscription: lives that ended
+//! ```
+//!
+//! A server keeps its id by its name for ever; a client loses membership and id when its lease ends. A client counts
+//! its lease from before it asked, the service from after, so a client knows first that it is none any more.
+#![forbid(unsafe_code)]
+
+mod client;
+pub mod limits;
+pub mod protocol;
+mod registry;
+mod service;
+
+pub use client::{Client, Directory, Standing, join};
+pub use protocol::{Identity, Lease, Life, Member, Roles};
+pub use registry::{Registry, STORE_KIND, STORE_VERSION};
+pub use service::{Config, Service, Subscription, serve};

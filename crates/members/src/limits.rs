@@ -1,0 +1,36 @@
+//! Limits of the membership service, with the arithmetic that chose them.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+use wire::limits::BLOCK_BYTES;
+
+/// Longest name of a member, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Most addresses of a member: a few interfaces, each by name and number.
+pub const ADDRESSES_MAX: usize = 8;
+/// Longest address, in bytes: a host name (253) and a port are within it for every host that exists.
+pub const ADDRESS_BYTES_MAX: usize = 255;
+/// Bytes of the largest member on the wire: fixed fields, name and addresses with their lengths of two bytes.
+/// 13 + 257 + 8 x 257 = 2,326: a page always holds one.
+pub const MEMBER_BYTES_MAX: usize =
+    13 + (2 + NAME_BYTES_MAX) + ADDRESSES_MAX * (2 + ADDRESS_BYTES_MAX);
+/// Bytes of one page of a view.
+pub const PAGE_BYTES: usize = BLOCK_BYTES;
+/// Most members: 4,096 of the largest take 10 MB of the first manager's memory.
+pub const MEMBERS_MAX: usize = 4096;
+/// Ids of servers. A name keeps its id for ever.
+pub const SERVER_IDS: RangeInclusive<u16> = 1..=0x3fff;
+/// Ids of clients. Given out in turn, so that one is used again only after 45,056 others.
+pub const CLIENT_IDS: RangeInclusive<u16> = 0x4000..=0xefff;
+/// Ids that nobody is given: what a node without an id calls itself while it joins.
+pub const JOINING_IDS: RangeInclusive<u16> = 0xf000..=0xfffe;
+/// How long a member is one without renewing. Renewed every third of it, two lost messages are no loss of membership.
+pub const LEASE_DEFAULT: Duration = Duration::from_secs(10);
+/// Tasks that answer requests. Joins wait for the log only, so a few are enough.
+pub const REQUEST_TASKS: usize = 4;
+/// How long changes may wait to be on stable storage.
+pub const SYNC_PERIOD: Duration = Duration::from_secs(1);
+/// How long a client waits for an answer of the manager.
+pub const CALL_DEADLINE: Duration = Duration::from_secs(3);
+/// How long a client waits before it tries again what failed.
+pub const RETRY_PAUSE: Duration = Duration::from_millis(500);

@@ -1,0 +1,325 @@
+//! The messages of the membership service, on [`Channel::MEMBERS`](wire::Channel::MEMBERS).
+//!
+//! | op | body | data | answer's body | answer's data |
+//! | --- | --- | --- | --- | --- |
+//! | JOIN | incarnation 8, wish 2, roles 1 | name, count 1, addresses | id 2, lease ms 4, view 8 | |
+//! | RENEW | id 2, incarnation 8 | | id 2, lease ms 4, view 8 | |
+//! | LEAVE | id 2, incarnation 8 | | | |
+//! | VIEW | after 2 | | view 8, count 2, last page 1 | members |
+//!
+//! JOIN and LEAVE are executed once. A VIEW larger than a page is asked for in steps, each after the last id of the
+//! one before; when the view's number changes in between, the asker starts again.
+
+use crate::limits::{ADDRESS_BYTES_MAX, ADDRESSES_MAX, MEMBER_BYTES_MAX, NAME_BYTES_MAX};
+use std::ops::BitOr;
+use std::time::Duration;
+use wire::codec::{Decoder, Encoder, Short};
+use wire::limits::BODY_BYTES;
+use wire::{Errno, NodeId};
+
+/// Becomes a member, or tells new addresses.
+pub const JOIN: u16 = 1;
+/// Stays a member.
+pub const RENEW: u16 = 2;
+/// Stops being one.
+pub const LEAVE: u16 = 3;
+/// Asks who the members are.
+pub const VIEW: u16 = 4;
+
+/// What a node does for the cluster: a set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Roles(u8);
+
+impl Roles {
+    /// Keeps blocks.
+    pub const IO: Roles = Roles(1);
+    /// Keeps the name space.
+    pub const MANAGER: Roles = Roles(2);
+    /// Uses the cluster.
+    pub const CLIENT: Roles = Roles(4);
+    /// Lends its memory.
+    pub const MEMORY: Roles = Roles(8);
+    const ALL: u8 = 15;
+
+    /// The set with these bits; `None` when it is empty or has unknown ones.
+    pub fn parse(bits: u8) -> Option<Roles> {
+        (bits != 0 && bits & !Roles::ALL == 0).then_some(Roles(bits))
+    }
+
+    /// Whether all of `roles` are in the set.
+    pub fn contains(self, roles: Roles) -> bool {
+        self.0 & roles.0 == roles.0
+    }
+
+    /// Whether the node has its id for ever: it keeps data, or it is there for others only.
+    pub fn is_server(self) -> bool {
+        let keeps_data = self.0 & (Roles::IO.0 | Roles::MANAGER.0) != 0;
+        keeps_data || !self.contains(Roles::CLIENT)
+    }
+
+    /// The set as bits.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+}
+
+impl BitOr for Roles {
+    type Output = Roles;
+    fn bitor(self, other: Roles) -> Roles {
+        Roles(self.0 | other.0)
+    }
+}
+
+/// A member of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its id.
+    pub id: NodeId,
+    /// What it does.
+    pub roles: Roles,
+    /// Whether its lease lasts. A server whose lease ended stays a member that is down.
+    pub alive: bool,
+    /// Which life: greater than in every earlier one.
+    pub incarnation: u64,
+    /// Its name, one per kind (server or client) in the cluster.
+    pub name: String,
+    /// Where it can be reached, best first, as the links understand it.
+    pub addresses: Vec<String>,
+}
+
+impl Member {
+    /// Appends the member.
+    pub fn encode(&self, out: &mut Encoder<'_>) {
+        out.u16(self.id.0).u8(self.roles.0).u8(self.alive.into()).u64(self.incarnation);
+        encode_names(out, &self.name, &self.addresses);
+    }
+
+    /// Reads what [`encode`](Member::encode) wrote.
+    pub fn decode(input: &mut Decoder<'_>) -> Result<Member, Short> {
+        let id = NodeId(input.u16()?);
+        let roles = Roles::parse(input.u8()?).ok_or(Short)?;
+        let alive = input.u8()? == 1;
+        let incarnation = input.u64()?;
+        let (name, addresses) = decode_names(input)?;
+        Ok(Member { id, roles, alive, incarnation, name, addresses })
+    }
+
+    /// The member as bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        encoded(MEMBER_BYTES_MAX, |out| self.encode(out))
+    }
+}
+
+/// Who wants to be a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its name, 1 to 255 bytes.
+    pub name: String,
+    /// What it does.
+    pub roles: Roles,
+    /// Where it can be reached; at most 8, each of at most 255 bytes.
+    pub addresses: Vec<String>,
+    /// The id it must have; `None` when any will do.
+    pub wish: Option<NodeId>,
+}
+
+impl Identity {
+    /// Whether it keeps the limits.
+    pub fn check(&self) -> Result<(), Errno> {
+        let name_fits = !self.name.is_empty() && self.name.len() <= NAME_BYTES_MAX;
+        let mut lengths = self.addresses.iter().map(String::len);
+        let addresses_fit = lengths.all(|len| len <= ADDRESS_BYTES_MAX);
+        if !name_fits || !addresses_fit || self.addresses.len() > ADDRESSES_MAX {
+            return Err(Errno::EINVAL);
+        }
+        Ok(())
+    }
+}
+
+/// Arguments of JOIN.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Join {
+    /// Who.
+    pub identity: Identity,
+    /// Which life of it.
+    pub incarnation: u64,
+}
+
+impl Join {
+    /// The body and the data. The identity must keep the limits.
+    pub fn encode(&self) -> ([u8; BODY_BYTES], Vec<u8>) {
+        let Identity { name, roles, addresses, wish } = &self.identity;
+        let mut body = [0; BODY_BYTES];
+        let mut out = Encoder::new(&mut body);
+        out.u64(self.incarnation).u16(wish.map_or(0, |id| id.0)).u8(roles.0);
+        (body, encoded(MEMBER_BYTES_MAX, |out| encode_names(out, name, addresses)))
+    }
+
+    /// Reads what [`encode`](Join::encode) wrote.
+    pub fn decode(body: &[u8], data: &[u8]) -> Result<Join, Short> {
+        let mut input = Decoder::new(body);
+        let incarnation = input.u64()?;
+        let wish = Some(NodeId(input.u16()?)).filter(|id| id.0 != 0);
+        let roles = Roles::parse(input.u8()?).ok_or(Short)?;
+        let (name, addresses) = decode_names(&mut Decoder::new(data))?;
+        Ok(Join { identity: Identity { name, roles, addresses, wish }, incarnation })
+    }
+}
+
+/// Names a life of a member: arguments of RENEW and LEAVE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// The member.
+    pub id: NodeId,
+    /// Which life of it.
+    pub incarnation: u64,
+}
+
+impl Life {
+    /// The body.
+    pub fn encode(&self) -> [u8; BODY_BYTES] {
+        let mut body = [0; BODY_BYTES];
+        Encoder::new(&mut body).u16(self.id.0).u64(self.incarnation);
+        body
+    }
+
+    /// Reads what [`encode`](Life::encode) wrote.
+    pub fn decode(body: &[u8]) -> Result<Life, Short> {
+        let mut input = Decoder::new(body);
+        Ok(Life { id: NodeId(input.u16()?), incarnation: input.u64()? })
+    }
+}
+
+/// The answer to JOIN and RENEW.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The member's id.
+    pub id: NodeId,
+    /// How long it is a member, counted from when it asked.
+    pub span: Duration,
+    /// Number of the present view: grows with every change of it.
+    pub view: u64,
+}
+
+impl Lease {
+    /// The body.
+    pub fn encode(&self) -> [u8; BODY_BYTES] {
+        let mut body = [0; BODY_BYTES];
+        let millis = u32::try_from(self.span.as_millis()).unwrap_or(u32::MAX);
+        Encoder::new(&mut body).u16(self.id.0).u32(millis).u64(self.view);
+        body
+    }
+
+    /// Reads what [`encode`](Lease::encode) wrote.
+    pub fn decode(body: &[u8]) -> Result<Lease, Short> {
+        let mut input = Decoder::new(body);
+        let id = NodeId(input.u16()?);
+        let span = Duration::from_millis(input.u32()?.into());
+        Ok(Lease { id, span, view: input.u64()? })
+    }
+}
+
+/// One page of a view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Number of the view.
+    pub view: u64,
+    /// Members in ascending order of their ids.
+    pub members: Vec<Member>,
+    /// Whether no member follows.
+    pub last: bool,
+}
+
+impl Page {
+    /// The body and the data.
+    pub fn encode(&self) -> ([u8; BODY_BYTES], Vec<u8>) {
+        let mut body = [0; BODY_BYTES];
+        let mut out = Encoder::new(&mut body);
+        out.u64(self.view).u16(self.members.len() as u16).u8(self.last.into());
+        (body, self.members.iter().flat_map(Member::to_bytes).collect())
+    }
+
+    /// Reads what [`encode`](Page::encode) wrote.
+    pub fn decode(body: &[u8], data: &[u8]) -> Result<Page, Short> {
+        let (mut input, mut members) = (Decoder::new(body), Decoder::new(data));
+        let (view, count, last) = (input.u64()?, input.u16()?, input.u8()? == 1);
+        let members = (0..count).map(|_| Member::decode(&mut members)).collect::<Result<_, _>>()?;
+        Ok(Page { view, members, last })
+    }
+}
+
+/// What `encode` writes, which is at most `bytes_max`.
+fn encoded(bytes_max: usize, encode: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
+    let mut bytes = vec![0; bytes_max];
+    let mut out = Encoder::new(&mut bytes);
+    encode(&mut out);
+    let len = out.len();
+    bytes.truncate(len);
+    bytes
+}
+
+fn encode_names(out: &mut Encoder<'_>, name: &str, addresses: &[String]) {
+    out.bytes(name.as_bytes()).u8(addresses.len() as u8);
+    for address in addresses {
+        out.bytes(address.as_bytes());
+    }
+}
+
+fn decode_names(input: &mut Decoder<'_>) -> Result<(String, Vec<String>), Short> {
+    let name = decode_text(input)?;
+    let addresses = (0..input.u8()?).map(|_| decode_text(input)).collect::<Result<_, _>>()?;
+    Ok((name, addresses))
+}
+
+fn decode_text(input: &mut Decoder<'_>) -> Result<String, Short> {
+    String::from_utf8(input.bytes()?.to_vec()).map_err(|_| Short)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(id: u16) -> Member {
+        Member {
+            id: NodeId(id),
+            roles: Roles::IO | Roles::MEMORY,
+            alive: true,
+            incarnation: u64::MAX,
+            name: "s".repeat(NAME_BYTES_MAX),
+            addresses: vec!["a".repeat(ADDRESS_BYTES_MAX); ADDRESSES_MAX],
+        }
+    }
+
+    #[test]
+    fn the_largest_member_has_the_size_that_the_limits_say() {
+        let bytes = member(1).to_bytes();
+        assert_eq!(bytes.len(), MEMBER_BYTES_MAX);
+        assert_eq!(Member::decode(&mut Decoder::new(&bytes)), Ok(member(1)));
+        assert!(
+            (0..bytes.len()).all(|cut| Member::decode(&mut Decoder::new(&bytes[..cut])).is_err())
+        );
+    }
+
+    #[test]
+    fn messages_survive_the_wire() {
+        let Member { name, addresses, roles, .. } = member(2);
+        let identity = Identity { name, roles, addresses, wish: Some(NodeId(7)) };
+        let join = Join { identity, incarnation: 3 };
+        let (body, data) = join.encode();
+        assert_eq!(Join::decode(&body, &data), Ok(join));
+        let lease = Lease { id: NodeId(9), span: Duration::from_secs(10), view: 77 };
+        assert_eq!(Lease::decode(&lease.encode()), Ok(lease));
+        let life = Life { id: NodeId(9), incarnation: 5 };
+        assert_eq!(Life::decode(&life.encode()), Ok(life));
+        let page = Page { view: 4, members: vec![member(1), member(2)], last: true };
+        let (body, data) = page.encode();
+        assert_eq!(Page::decode(&body, &data), Ok(page));
+    }
+
+    #[test]
+    fn unknown_roles_and_text_that_is_none_are_refused() {
+        assert_eq!(Roles::parse(0), None);
+        assert_eq!(Roles::parse(16), None);
+        assert_eq!(decode_text(&mut Decoder::new(&[1, 0, 0xff])), Err(Short));
+    }
+}

@@ -1,0 +1,297 @@
+//! Who is a member: the table behind the service.
+//!
+//! It answers no message and waits for nothing: `now` is an argument, and every change comes with the log record that
+//! must be appended before the answer is sent. Leases are in memory only; after a restart every member that the store
+//! knows has one full lease to renew, so that a restart of the manager ends nobody's membership.
+//!
+//! Invariants: a server's name keeps its id for ever, and no other name gets it; the view's number grows with every
+//! change that a view shows; what a lease's end sets off is told only after its record was appended.
+
+use crate::limits::{CLIENT_IDS, MEMBERS_MAX, PAGE_BYTES, SERVER_IDS};
+use crate::protocol::{Join, Lease, Life, Member, Page};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+use store::{Append, Batch, Store, StoreError};
+use wire::codec::{Decoder, Encoder};
+use wire::{Errno, NodeId, Time};
+
+/// Kind of the store of members.
+pub const STORE_KIND: &str = "members";
+/// Version of its keys and values.
+pub const STORE_VERSION: u32 = 1;
+
+const VIEW_KEY: &[u8] = b"view";
+const CLIENT_KEY: &[u8] = b"client";
+/// Then the id, highest byte first.
+const MEMBER_KEY: u8 = b'm';
+
+/// The members and their leases.
+///
+/// Getters: [`view`](Registry::view), [`member`](Registry::member), [`members`](Registry::members),
+/// [`page`](Registry::page), [`poll_timeout`](Registry::poll_timeout).
+/// Handlers: [`handle_start`](Registry::handle_start), [`handle_join`](Registry::handle_join),
+/// [`handle_renew`](Registry::handle_renew), [`handle_leave`](Registry::handle_leave),
+/// [`handle_timeout`](Registry::handle_timeout).
+/// [`poll_ended`](Registry::poll_ended).
+#[derive(Debug)]
+pub struct Registry {
+    store: Store,
+    span: Duration,
+    members: BTreeMap<NodeId, Entry>,
+    view: u64,
+    /// Where the search for the next client's id begins.
+    next_client: u16,
+    /// Lives that ended, by the change that ended them.
+    ended: VecDeque<(u64, Member)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    member: Member,
+    /// When the lease ends; only of members that are alive.
+    until: Time,
+}
+
+impl Registry {
+    /// The members that `store` knows, all alive; their leases begin with [`handle_start`](Registry::handle_start).
+    pub fn open(store: Store, span: Duration) -> Result<Registry, StoreError> {
+        let mut members = BTreeMap::new();
+        for (_, value) in store.range(&[MEMBER_KEY][..]..&[MEMBER_KEY + 1][..], usize::MAX)? {
+            let member = Member::decode(&mut Decoder::new(&value)).map_err(|_| malformed())?;
+            let member = Member { alive: true, ..member };
+            members.insert(member.id, Entry { member, until: Time::NEVER });
+        }
+        let number = |key| store.get(key).map(|value| number_of(value.as_deref()));
+        let (view, client) = (number(VIEW_KEY)?, number(CLIENT_KEY)?);
+        let next_client = u16::try_from(client).unwrap_or(0).max(*CLIENT_IDS.start());
+        Ok(Registry { store, span, members, view, next_client, ended: VecDeque::new() })
+    }
+
+    /// Number of the present view.
+    pub fn view(&self) -> u64 {
+        self.view
+    }
+
+    /// The member with this id.
+    pub fn member(&self, id: NodeId) -> Option<&Member> {
+        self.members.get(&id).map(|entry| &entry.member)
+    }
+
+    /// All members, in ascending order of their ids.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.values().map(|entry| &entry.member)
+    }
+
+    /// The members after this id, as many as fit in a page.
+    pub fn page(&self, after: NodeId) -> Page {
+        let mut page = Page { view: self.view, members: Vec::new(), last: true };
+        let mut bytes = 0;
+        for (_, entry) in self.members.range(NodeId(after.0.saturating_add(1))..) {
+            bytes += entry.member.to_bytes().len();
+            if bytes > PAGE_BYTES {
+                page.last = false;
+                break;
+            }
+            page.members.push(entry.member.clone());
+        }
+        page
+    }
+
+    /// When the next lease ends, unless it is renewed.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let alive = self.members.values().filter(|entry| entry.member.alive);
+        alive.map(|entry| entry.until).min()
+    }
+
+    /// The store, for its syncs and checkpoints.
+    pub fn store_mut(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
+    /// The service begins: every member that was known has a full lease from now on.
+    pub fn handle_start(&mut self, now: Time) {
+        for entry in self.members.values_mut().filter(|entry| entry.until == Time::NEVER) {
+            entry.until = now + self.span;
+        }
+    }
+
+    /// A node becomes a member, or a member tells what is new about it. Asking twice gives the same answer.
+    pub fn handle_join(
+        &mut self,
+        now: Time,
+        join: &Join,
+    ) -> Result<(Lease, Option<Append>), Errno> {
+        let Join { identity, incarnation } = join;
+        identity.check()?;
+        // Also an answer that changes nothing promises what an earlier change did, which the log may not hold.
+        self.store.admit()?;
+        let known = self.find(join);
+        let id = match known {
+            Some(id) if identity.wish.is_none_or(|wish| wish == id) => id,
+            Some(_) => return Err(Errno::EEXIST),
+            None => self.new_id(join)?,
+        };
+        let member = Member {
+            id,
+            roles: identity.roles,
+            alive: true,
+            incarnation: *incarnation,
+            name: identity.name.clone(),
+            addresses: identity.addresses.clone(),
+        };
+        let old = known.map(|id| &self.members[&id].member);
+        if old.is_some_and(|old| old.incarnation > *incarnation) {
+            return Err(Errno::ESTALE);
+        }
+        let append = match old {
+            Some(old) if *old == member => None,
+            _ => Some(self.write_member(now, member)?),
+        };
+        Ok((self.renew(now, id), append))
+    }
+
+    /// A member stays one. A server whose lease had ended is alive again.
+    pub fn handle_renew(
+        &mut self,
+        now: Time,
+        life: Life,
+    ) -> Result<(Lease, Option<Append>), Errno> {
+        let member = self.living(life).ok_or(Errno::ESTALE)?.clone();
+        let append = match member.alive {
+            true => None,
+            false => Some(self.write_member(now, Member { alive: true, ..member })?),
+        };
+        Ok((self.renew(now, life.id), append))
+    }
+
+    /// A member leaves. Leaving twice is no error.
+    pub fn handle_leave(&mut self, life: Life) -> Result<Option<Append>, Errno> {
+        let alive = self.living(life).is_some_and(|member| member.alive);
+        if alive { self.end(&[life.id]).map(Some) } else { Ok(None) }
+    }
+
+    /// Ends the leases that were not renewed in time.
+    pub fn handle_timeout(&mut self, now: Time) -> Result<Option<Append>, Errno> {
+        let over = |entry: &&Entry| entry.member.alive && entry.until <= now;
+        let ids: Vec<_> = self.members.values().filter(over).map(|entry| entry.member.id).collect();
+        if ids.is_empty() { Ok(None) } else { self.end(&ids).map(Some) }
+    }
+
+    /// A life of a member that ended by its lease, by leaving or by a later life of the same member, once the change
+    /// `appended` and all before it are in the log.
+    pub fn poll_ended(&mut self, appended: u64) -> Option<Member> {
+        let (sequence, _) = self.ended.front()?;
+        if *sequence > appended {
+            return None;
+        }
+        self.ended.pop_front().map(|(_, member)| member)
+    }
+
+    /// The member of this name and kind.
+    fn find(&self, join: &Join) -> Option<NodeId> {
+        let identity = &join.identity;
+        let same = |member: &&Member| {
+            member.name == identity.name && member.roles.is_server() == identity.roles.is_server()
+        };
+        self.members().find(same).map(|member| member.id)
+    }
+
+    fn living(&self, life: Life) -> Option<&Member> {
+        self.member(life.id).filter(|member| member.incarnation == life.incarnation)
+    }
+
+    fn new_id(&self, join: &Join) -> Result<NodeId, Errno> {
+        if self.members.len() >= MEMBERS_MAX {
+            return Err(Errno::ENOSPC);
+        }
+        let server = join.identity.roles.is_server();
+        let ids = if server { SERVER_IDS } else { CLIENT_IDS };
+        match join.identity.wish {
+            Some(wish) if !ids.contains(&wish.0) => Err(Errno::EINVAL),
+            Some(wish) if self.members.contains_key(&wish) => Err(Errno::EEXIST),
+            Some(wish) => Ok(wish),
+            None if server => self.free_id(ids.clone(), *ids.start()).ok_or(Errno::ENOSPC),
+            None => self.free_id(ids, self.next_client).ok_or(Errno::ENOSPC),
+        }
+    }
+
+    /// The first free id from `first` on, in a circle.
+    fn free_id(&self, ids: RangeInclusive<u16>, first: u16) -> Option<NodeId> {
+        let circle = (first..=*ids.end()).chain(*ids.start()..first).map(NodeId);
+        circle.into_iter().find(|id| !self.members.contains_key(id))
+    }
+
+    fn renew(&mut self, now: Time, id: NodeId) -> Lease {
+        let entry = self.members.get_mut(&id).expect("a member");
+        entry.until = now + self.span;
+        Lease { id, span: self.span, view: self.view }
+    }
+
+    /// Writes `member` down as alive, in place of what was known of it.
+    fn write_member(&mut self, now: Time, member: Member) -> Result<Append, Errno> {
+        self.store.admit()?;
+        let mut batch = Batch::new();
+        batch.put(&member_key(member.id), &member.to_bytes());
+        if !member.roles.is_server() && !self.members.contains_key(&member.id) {
+            self.next_client = member.id.0.checked_add(1).unwrap_or(0);
+            if !CLIENT_IDS.contains(&self.next_client) {
+                self.next_client = *CLIENT_IDS.start();
+            }
+            put_number(&mut batch, CLIENT_KEY, self.next_client.into());
+        }
+        let append = self.change(batch);
+        let (id, incarnation) = (member.id, member.incarnation);
+        let entry = Entry { member, until: now + self.span };
+        let old = self.members.insert(id, entry).map(|entry| entry.member);
+        let replaced = old.filter(|old| old.alive && old.incarnation != incarnation);
+        self.ended.extend(replaced.map(|old| (append.sequence, Member { alive: false, ..old })));
+        Ok(append)
+    }
+
+    /// Takes the members' leases: clients are forgotten, servers are down.
+    fn end(&mut self, ids: &[NodeId]) -> Result<Append, Errno> {
+        self.store.admit()?;
+        let mut batch = Batch::new();
+        for id in ids.iter().filter(|id| !self.members[id].member.roles.is_server()) {
+            batch.delete(&member_key(*id));
+        }
+        let append = self.change(batch);
+        for id in ids {
+            let entry = self.members.get_mut(id).expect("a member");
+            entry.member.alive = false;
+            let member = entry.member.clone();
+            if !member.roles.is_server() {
+                self.members.remove(id);
+            }
+            self.ended.push_back((append.sequence, member));
+        }
+        Ok(append)
+    }
+
+    /// Applies `batch` as the next view.
+    fn change(&mut self, mut batch: Batch) -> Append {
+        self.view += 1;
+        put_number(&mut batch, VIEW_KEY, self.view);
+        self.store.apply(batch)
+    }
+}
+
+fn member_key(id: NodeId) -> [u8; 3] {
+    let [high, low] = id.0.to_be_bytes();
+    [MEMBER_KEY, high, low]
+}
+
+fn put_number(batch: &mut Batch, key: &[u8], number: u64) {
+    let mut bytes = [0; 8];
+    Encoder::new(&mut bytes).u64(number);
+    batch.put(key, &bytes);
+}
+
+fn number_of(value: Option<&[u8]>) -> u64 {
+    value.and_then(|value| Decoder::new(value).u64().ok()).unwrap_or(0)
+}
+
+fn malformed() -> StoreError {
+    StoreError::Storage { action: "read", reason: "it holds a member that is malformed".into() }
+}

@@ -1,0 +1,296 @@
+//! The service's tasks: requests, leases that end, and the store's log and checkpoints.
+
+use crate::limits::{JOINING_IDS, LEASE_DEFAULT, MEMBER_BYTES_MAX, REQUEST_TASKS, SYNC_PERIOD};
+use crate::protocol::{JOIN, Join, LEAVE, Lease, Life, Member, Page, RENEW, VIEW};
+use crate::registry::Registry;
+use node::rings::{MetaOp, MetaWork, StoreId};
+use node::{Answer, Cx, Notify, Request, Semaphore};
+use std::cell::{Ref, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+use store::{Append, Checkpoint, Store, StoreError};
+use wire::codec::{Decoder, Short};
+use wire::limits::BODY_BYTES;
+use wire::{Channel, Errno, NodeId};
+
+/// How the service runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// How long a member is one without renewing.
+    pub lease: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { lease: LEASE_DEFAULT }
+    }
+}
+
+/// The service, for others on its node.
+#[derive(Clone)]
+pub struct Service(Rc<Shared>);
+
+struct Shared {
+    cx: Cx,
+    config: Config,
+    registry: RefCell<Registry>,
+    /// Held from a change to the end of its append, so that nobody is told of a change that may yet fail.
+    /// Renewals do not wait for it: a slow log must end no lease.
+    turn: Semaphore,
+    /// The view has another number.
+    changed: Notify,
+    /// The store has something to sync.
+    dirty: Notify,
+    subscribers: RefCell<Vec<Weak<Queue>>>,
+}
+
+struct Queue {
+    ended: RefCell<VecDeque<Member>>,
+    filled: Notify,
+}
+
+/// Tells which members' lives ended, from when it was made on. Dropping it ends that.
+pub struct Subscription(Rc<Queue>);
+
+impl Subscription {
+    /// The next life of a member that ended: by its lease, by leaving, or because the member began a later life.
+    pub async fn next(&self) -> Member {
+        loop {
+            let filled = self.0.filled.wait();
+            if let Some(member) = self.0.ended.borrow_mut().pop_front() {
+                return member;
+            }
+            filled.await;
+        }
+    }
+}
+
+/// Starts the service on this node, over a store that was opened with the kind and version of this crate.
+pub fn serve(cx: &Cx, store: Store, config: Config) -> Result<Service, StoreError> {
+    let registry = Registry::open(store, config.lease)?;
+    let service = Service(Rc::new(Shared {
+        cx: cx.clone(),
+        config,
+        registry: RefCell::new(registry),
+        turn: Semaphore::new(cx, 1),
+        changed: Notify::new(cx),
+        dirty: Notify::new(cx),
+        subscribers: RefCell::default(),
+    }));
+    for _ in 0..REQUEST_TASKS {
+        cx.spawn("members request", service.clone().requests());
+    }
+    cx.spawn("members leases", service.clone().leases());
+    cx.spawn("members store", service.clone().upkeep());
+    Ok(service)
+}
+
+impl Service {
+    /// The members as they are now. Not to be held while waiting for anything.
+    pub fn registry(&self) -> Ref<'_, Registry> {
+        self.0.registry.borrow()
+    }
+
+    /// Waits for another view.
+    pub fn changed(&self) -> impl Future<Output = ()> + '_ {
+        self.0.changed.wait()
+    }
+
+    /// Tells of members whose lives end from now on.
+    pub fn subscribe(&self) -> Subscription {
+        let filled = Notify::new(&self.0.cx);
+        let queue = Rc::new(Queue { ended: RefCell::default(), filled });
+        let mut subscribers = self.0.subscribers.borrow_mut();
+        subscribers.retain(|subscriber| subscriber.strong_count() > 0);
+        subscribers.push(Rc::downgrade(&queue));
+        Subscription(queue)
+    }
+
+    async fn requests(self) {
+        loop {
+            let request = self.0.cx.accept(Channel::MEMBERS).await;
+            match self.execute(&request).await {
+                Ok((body, data)) => self.answer(request, &body, &data),
+                Err(errno) => self.0.cx.reply(request, Answer::error(errno)),
+            }
+        }
+    }
+
+    fn answer(&self, request: Request, body: &[u8], data: &[u8]) {
+        let cx = &self.0.cx;
+        if data.is_empty() {
+            return cx.reply(request, Answer::body(body));
+        }
+        match cx.frames().copy_of(data) {
+            Some(frame) => cx.reply(request, Answer { body, data: &[frame], ..Answer::DONE }),
+            None => cx.reply(request, Answer::error(Errno::ENOMEM)),
+        }
+    }
+
+    async fn execute(&self, request: &Request) -> Result<([u8; BODY_BYTES], Vec<u8>), Errno> {
+        let malformed = |_: Short| Errno::EINVAL;
+        match request.op {
+            JOIN => {
+                let join = Join::decode(&request.body, &data(request)?).map_err(malformed)?;
+                Ok((self.join(request.source, &join).await?.encode(), Vec::new()))
+            }
+            RENEW => {
+                let life = self.life(request)?;
+                Ok((self.renew(life).await?.encode(), Vec::new()))
+            }
+            LEAVE => {
+                self.leave(self.life(request)?).await?;
+                Ok(([0; BODY_BYTES], Vec::new()))
+            }
+            VIEW => Ok(self.page(&request.body).map_err(malformed)?.encode()),
+            _ => Err(Errno::ENOSYS),
+        }
+    }
+
+    /// The life that asks; nobody asks for another.
+    fn life(&self, request: &Request) -> Result<Life, Errno> {
+        let life = Life::decode(&request.body).map_err(|_| Errno::EINVAL)?;
+        if life.id == request.source { Ok(life) } else { Err(Errno::EPERM) }
+    }
+
+    async fn join(&self, source: NodeId, join: &Join) -> Result<Lease, Errno> {
+        if !JOINING_IDS.contains(&source.0) && join.identity.wish != Some(source) {
+            return Err(Errno::EPERM);
+        }
+        let _turn = self.0.turn.acquire(1).await;
+        let now = self.0.cx.now();
+        let (lease, append) = self.0.registry.borrow_mut().handle_join(now, join)?;
+        self.appended(append).await?;
+        Ok(lease)
+    }
+
+    async fn renew(&self, life: Life) -> Result<Lease, Errno> {
+        let now = self.0.cx.now();
+        let (lease, append) = self.0.registry.borrow_mut().handle_renew(now, life)?;
+        self.appended(append).await?;
+        Ok(lease)
+    }
+
+    async fn leave(&self, life: Life) -> Result<(), Errno> {
+        let _turn = self.0.turn.acquire(1).await;
+        let append = self.0.registry.borrow_mut().handle_leave(life)?;
+        self.appended(append).await
+    }
+
+    async fn end_leases(&self) -> Result<(), Errno> {
+        let _turn = self.0.turn.acquire(1).await;
+        let append = self.0.registry.borrow_mut().handle_timeout(self.0.cx.now())?;
+        self.appended(append).await
+    }
+
+    fn page(&self, body: &[u8]) -> Result<Page, Short> {
+        let after = NodeId(Decoder::new(body).u16()?);
+        Ok(self.0.registry.borrow().page(after))
+    }
+
+    /// Appends the record of a change, then tells everybody of it.
+    async fn appended(&self, append: Option<Append>) -> Result<(), Errno> {
+        let Some(Append { log, bytes, sequence }) = append else { return Ok(()) };
+        let result = self.meta(MetaOp::Append { log, bytes }).await;
+        self.0.dirty.notify_all();
+        if result.is_err() {
+            self.0.registry.borrow_mut().store_mut().append_failed();
+            return Err(Errno::EIO);
+        }
+        self.tell(sequence);
+        Ok(())
+    }
+
+    fn tell(&self, appended: u64) {
+        self.0.changed.notify_all();
+        loop {
+            let ended = self.0.registry.borrow_mut().poll_ended(appended);
+            let Some(member) = ended else { return };
+            for queue in self.0.subscribers.borrow().iter().filter_map(Weak::upgrade) {
+                queue.ended.borrow_mut().push_back(member.clone());
+                queue.filled.notify_all();
+            }
+        }
+    }
+
+    /// Ends leases. None can end sooner than a whole lease after it was given, so sleeping that long misses none.
+    async fn leases(self) {
+        let cx = self.0.cx.clone();
+        // Not in `serve`: a node knows the time only when it runs.
+        self.0.registry.borrow_mut().handle_start(cx.now());
+        loop {
+            let next = self.0.registry.borrow().poll_timeout();
+            let longest = cx.now() + self.0.config.lease;
+            cx.sleep_until(next.map_or(longest, |at| at.min(longest))).await;
+            if self.end_leases().await.is_err() {
+                cx.sleep(SYNC_PERIOD).await;
+            }
+        }
+    }
+
+    /// Syncs the log within the period after a change and puts changes into the checkpoint; does nothing without one.
+    async fn upkeep(self) {
+        loop {
+            let dirty = self.0.dirty.wait();
+            self.drop_logs().await;
+            if !self.0.registry.borrow_mut().store_mut().is_dirty() {
+                dirty.await;
+            }
+            self.0.cx.sleep(SYNC_PERIOD).await;
+            self.sync().await;
+            self.checkpoint().await;
+        }
+    }
+
+    async fn sync(&self) {
+        let point = self.0.registry.borrow_mut().store_mut().sync_point();
+        for log in &point.logs {
+            if self.meta(MetaOp::Sync { log: *log }).await.is_err() {
+                return self.0.registry.borrow_mut().store_mut().append_failed();
+            }
+        }
+        self.0.registry.borrow_mut().store_mut().synced(&point);
+    }
+
+    async fn checkpoint(&self) {
+        let checkpoint = self.0.registry.borrow_mut().store_mut().freeze();
+        let Some(checkpoint) = checkpoint else { return };
+        let result = self.meta(MetaOp::Checkpoint(Box::new(Work(checkpoint)))).await;
+        self.0.registry.borrow_mut().store_mut().checkpoint_done(result);
+        let synced = self.0.registry.borrow_mut().store_mut().synced_sequence();
+        // Also what could not be appended is done now.
+        self.tell(synced);
+    }
+
+    async fn drop_logs(&self) {
+        loop {
+            let log = self.0.registry.borrow_mut().store_mut().poll_drop();
+            let Some(log) = log else { return };
+            // A log that cannot be removed is passed over by the next opening, which names it again.
+            let _ = self.meta(MetaOp::DropLog { log }).await;
+        }
+    }
+
+    fn meta(&self, op: MetaOp) -> impl Future<Output = Result<(), String>> + Unpin + use<> {
+        self.0.cx.meta(StoreId::Members, op)
+    }
+}
+
+/// The data of a request, which is small or refused.
+fn data(request: &Request) -> Result<Vec<u8>, Errno> {
+    if request.bytes > MEMBER_BYTES_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let bytes = request.data.iter().flat_map(|frame| frame.iter().copied());
+    Ok(bytes.take(request.bytes).collect())
+}
+
+/// A checkpoint as the world runs it.
+struct Work(Checkpoint);
+
+impl MetaWork for Work {
+    fn run(self: Box<Self>) -> Result<(), String> {
+        self.0.run()
+    }
+}

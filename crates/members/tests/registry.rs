@@ -1,0 +1,252 @@
+//! The table of members, without a node: ids, lives, leases, views, restarts.
+
+use members::protocol::{Join, Page};
+use members::{Identity, Life, Member, Registry, Roles, STORE_KIND, STORE_VERSION};
+use std::time::Duration;
+use store::{Append, Config, MemoryBackend, MemoryLogs, Store};
+use wire::{Errno, NodeId, Time};
+
+const LEASE: Duration = Duration::from_secs(10);
+
+struct World {
+    backend: MemoryBackend,
+    logs: MemoryLogs,
+    registry: Registry,
+    now: Time,
+    appended: u64,
+}
+
+fn open(backend: &MemoryBackend, logs: &MemoryLogs, now: Time) -> Registry {
+    let config = Config::new(STORE_KIND, STORE_VERSION);
+    let store = Store::open(backend.clone(), config, logs.contents()).unwrap();
+    let mut registry = Registry::open(store, LEASE).unwrap();
+    registry.handle_start(now);
+    registry
+}
+
+impl World {
+    fn new() -> World {
+        let (backend, logs, now) = (MemoryBackend::new(), MemoryLogs::new(), Time(1));
+        let registry = open(&backend, &logs, now);
+        World { backend, logs, registry, now, appended: 0 }
+    }
+
+    fn append(&mut self, append: Option<Append>) {
+        let Some(append) = append else { return };
+        self.logs.append(append.log, &append.bytes);
+        self.appended = append.sequence;
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        self.now = self.now + Duration::from_secs(seconds);
+        let append = self.registry.handle_timeout(self.now).unwrap();
+        self.append(append);
+    }
+
+    /// Kills the manager and starts it again; nothing in the log is lost.
+    fn restart(&mut self) {
+        self.backend = self.backend.kill();
+        self.registry = open(&self.backend, &self.logs, self.now);
+    }
+
+    fn join_as(&mut self, join: &Join) -> Result<u16, Errno> {
+        let (lease, append) = self.registry.handle_join(self.now, join)?;
+        self.append(append);
+        assert_eq!(lease.span, LEASE);
+        assert_eq!(lease.view, self.registry.view());
+        Ok(lease.id.0)
+    }
+
+    fn join(&mut self, name: &str, roles: Roles, incarnation: u64) -> Result<u16, Errno> {
+        self.join_as(&request(name, roles, incarnation, None))
+    }
+
+    fn renew(&mut self, id: u16, incarnation: u64) -> Result<u64, Errno> {
+        let life = Life { id: NodeId(id), incarnation };
+        let (lease, append) = self.registry.handle_renew(self.now, life)?;
+        self.append(append);
+        Ok(lease.view)
+    }
+
+    fn ended(&mut self) -> Vec<(u16, u64)> {
+        let ended = std::iter::from_fn(|| self.registry.poll_ended(self.appended));
+        ended.map(|member| (member.id.0, member.incarnation)).collect()
+    }
+
+    fn alive(&self) -> Vec<u16> {
+        self.registry.members().filter(|member| member.alive).map(|member| member.id.0).collect()
+    }
+}
+
+fn request(name: &str, roles: Roles, incarnation: u64, wish: Option<u16>) -> Join {
+    let identity = Identity {
+        name: name.into(),
+        roles,
+        addresses: vec![format!("{name}:7000")],
+        wish: wish.map(NodeId),
+    };
+    Join { identity, incarnation }
+}
+
+#[test]
+fn servers_and_clients_get_ids_of_their_own_ranges() {
+    let mut world = World::new();
+    assert_eq!(world.join("alpha", Roles::IO | Roles::MANAGER, 1), Ok(1));
+    assert_eq!(world.join("beta", Roles::IO, 1), Ok(2));
+    assert_eq!(world.join("alpha", Roles::CLIENT, 1), Ok(0x4000));
+    assert_eq!(world.join("gamma", Roles::CLIENT | Roles::MEMORY, 1), Ok(0x4001));
+    assert_eq!(world.join("delta", Roles::MEMORY, 1), Ok(3));
+    assert_eq!(world.alive(), [1, 2, 3, 0x4000, 0x4001]);
+}
+
+#[test]
+fn joining_again_is_the_same_member() {
+    let mut world = World::new();
+    let id = world.join("alpha", Roles::IO, 5).unwrap();
+    let view = world.registry.view();
+    assert_eq!(world.join("alpha", Roles::IO, 5), Ok(id));
+    assert_eq!(world.registry.view(), view, "nothing changed");
+    let mut moved = request("alpha", Roles::IO, 5, None);
+    moved.identity.addresses = vec!["elsewhere:1".into()];
+    assert_eq!(world.join_as(&moved), Ok(id));
+    assert_eq!(world.registry.view(), view + 1);
+    assert_eq!(world.registry.member(NodeId(id)).unwrap().addresses, ["elsewhere:1"]);
+    assert_eq!(world.ended(), []);
+}
+
+#[test]
+fn a_later_life_replaces_an_earlier_one_and_never_the_reverse() {
+    let mut world = World::new();
+    let id = world.join("mount", Roles::CLIENT, 5).unwrap();
+    assert_eq!(world.join("mount", Roles::CLIENT, 6), Ok(id));
+    assert_eq!(world.ended(), [(id, 5)]);
+    assert_eq!(world.join("mount", Roles::CLIENT, 5), Err(Errno::ESTALE));
+    assert_eq!(world.renew(id, 5), Err(Errno::ESTALE));
+    assert!(world.renew(id, 6).is_ok());
+}
+
+#[test]
+fn a_client_without_renewal_is_forgotten_and_its_id_rests() {
+    let mut world = World::new();
+    let id = world.join("mount", Roles::CLIENT, 1).unwrap();
+    world.pass(9);
+    let view = world.renew(id, 1).unwrap();
+    world.pass(9);
+    assert_eq!(world.ended(), []);
+    world.pass(1);
+    assert_eq!(world.ended(), [(id, 1)]);
+    assert_eq!(world.registry.view(), view + 1);
+    assert_eq!(world.registry.member(NodeId(id)), None);
+    assert_eq!(world.renew(id, 1), Err(Errno::ESTALE));
+    world.restart();
+    assert_eq!(world.registry.member(NodeId(id)), None);
+    assert_eq!(world.join("other", Roles::CLIENT, 1), Ok(id + 1));
+}
+
+#[test]
+fn a_server_without_renewal_is_down_and_keeps_its_id() {
+    let mut world = World::new();
+    let id = world.join("alpha", Roles::IO, 1).unwrap();
+    world.pass(10);
+    assert_eq!(world.ended(), [(id, 1)]);
+    assert_eq!(world.alive(), []);
+    assert_eq!(world.registry.poll_timeout(), None);
+    assert_eq!(world.join("beta", Roles::IO, 1), Ok(id + 1));
+    let view = world.registry.view();
+    assert_eq!(world.renew(id, 1), Ok(view + 1), "it was only slow");
+    world.pass(10);
+    assert_eq!(world.join("alpha", Roles::IO, 2), Ok(id));
+    assert_eq!(world.alive(), [id]);
+}
+
+#[test]
+fn a_restart_of_the_manager_ends_no_membership() {
+    let mut world = World::new();
+    let server = world.join("alpha", Roles::IO, 3).unwrap();
+    let client = world.join("mount", Roles::CLIENT, 4).unwrap();
+    let view = world.registry.view();
+    world.now = world.now + Duration::from_secs(3600);
+    world.restart();
+    assert_eq!(world.registry.view(), view);
+    world.pass(9);
+    assert_eq!(world.alive(), [server, client]);
+    assert_eq!(world.renew(client, 4), Ok(view));
+    world.pass(1);
+    assert_eq!(world.ended(), [(server, 3)]);
+    assert_eq!(world.alive(), [client]);
+}
+
+#[test]
+fn a_wish_is_granted_or_refused_but_never_changed() {
+    let mut world = World::new();
+    let ask = |name: &str, roles, wish| request(name, roles, 1, Some(wish));
+    assert_eq!(world.join_as(&ask("alpha", Roles::IO, 7)), Ok(7));
+    assert_eq!(world.join_as(&ask("beta", Roles::IO, 7)), Err(Errno::EEXIST));
+    assert_eq!(world.join_as(&ask("alpha", Roles::IO, 8)), Err(Errno::EEXIST));
+    assert_eq!(world.join_as(&ask("mount", Roles::CLIENT, 9)), Err(Errno::EINVAL));
+    assert_eq!(world.join_as(&ask("beta", Roles::IO, 0x4000)), Err(Errno::EINVAL));
+    assert_eq!(world.join_as(&ask("mount", Roles::CLIENT, 0xefff)), Ok(0xefff));
+    assert_eq!(world.join("next", Roles::CLIENT, 1), Ok(0x4000), "the circle closes");
+    assert_eq!(world.join("beta", Roles::IO, 1), Ok(1));
+}
+
+#[test]
+fn leaving_ends_a_membership_at_once() {
+    let mut world = World::new();
+    let id = world.join("mount", Roles::CLIENT, 1).unwrap();
+    for _ in 0..2 {
+        let life = Life { id: NodeId(id), incarnation: 1 };
+        let append = world.registry.handle_leave(life).unwrap();
+        world.append(append);
+    }
+    assert_eq!(world.ended(), [(id, 1)]);
+    assert_eq!(world.alive(), []);
+}
+
+#[test]
+fn an_end_is_told_only_after_it_is_in_the_log() {
+    let mut world = World::new();
+    let id = world.join("mount", Roles::CLIENT, 1).unwrap();
+    let append = world.registry.handle_timeout(world.now + LEASE).unwrap().unwrap();
+    assert_eq!(world.registry.poll_ended(append.sequence - 1), None);
+    assert_eq!(
+        world.registry.poll_ended(append.sequence).map(|member| member.id),
+        Some(NodeId(id))
+    );
+}
+
+#[test]
+fn views_come_in_pages_that_hold_every_member_once() {
+    let mut world = World::new();
+    for number in 0..40 {
+        let mut join = request(&format!("server {number}"), Roles::IO, 1, None);
+        join.identity.addresses = vec!["a".repeat(255); 8];
+        world.join_as(&join).unwrap();
+        world.join(&format!("small {number}"), Roles::IO, 1).unwrap();
+    }
+    let (mut after, mut members, mut pages) = (NodeId(0), Vec::<Member>::new(), 0);
+    loop {
+        let (body, data) = world.registry.page(after).encode();
+        assert!(data.len() <= 4096);
+        let page = Page::decode(&body, &data).unwrap();
+        members.extend(page.members);
+        after = members.last().unwrap().id;
+        pages += 1;
+        if page.last {
+            break;
+        }
+    }
+    assert!(members.iter().eq(world.registry.members()));
+    assert!(pages > 20, "{pages} pages");
+}
+
+#[test]
+fn an_identity_over_the_limits_is_refused() {
+    let mut world = World::new();
+    assert_eq!(world.join("", Roles::IO, 1), Err(Errno::EINVAL));
+    assert_eq!(world.join(&"n".repeat(256), Roles::IO, 1), Err(Errno::EINVAL));
+    let mut join = request("alpha", Roles::IO, 1, None);
+    join.identity.addresses = vec!["a".into(); 9];
+    assert_eq!(world.join_as(&join), Err(Errno::EINVAL));
+    assert_eq!(world.alive(), []);
+}

@@ -1,0 +1,242 @@
+//! The service and its clients on nodes, over a link in memory.
+
+#[path = "../../node/tests/common/mod.rs"]
+mod common;
+
+use common::Net;
+use members::{
+    Client, Config, Identity, Member, Roles, STORE_KIND, STORE_VERSION, Service, Standing,
+    Subscription, join, serve,
+};
+use node::rings::{MetaDone, MetaOp};
+use std::cell::RefCell;
+use std::rc::Rc;
+use store::{MemoryBackend, MemoryLogs, Store};
+use wire::{Errno, NodeId};
+
+const MANAGER: NodeId = NodeId(1);
+
+/// Node 1 is the manager; nodes 2 and 3 are members.
+struct World {
+    net: Net,
+    backend: MemoryBackend,
+    logs: MemoryLogs,
+    service: Option<Service>,
+    checkpoints: usize,
+    /// The log that cannot be appended to any more.
+    full_log: Option<u64>,
+}
+
+impl World {
+    fn new() -> World {
+        let (backend, logs) = (MemoryBackend::new(), MemoryLogs::new());
+        let net = Net::new(3);
+        let mut world = World { net, backend, logs, service: None, checkpoints: 0, full_log: None };
+        world.serve();
+        world
+    }
+
+    fn serve(&mut self) {
+        let config = store::Config::new(STORE_KIND, STORE_VERSION);
+        let store = Store::open(self.backend.clone(), config, self.logs.contents()).unwrap();
+        self.service = Some(serve(self.net.nodes[0].cx(), store, Config::default()).unwrap());
+    }
+
+    fn restart_manager(&mut self) {
+        self.service = None;
+        self.backend = self.backend.kill();
+        self.net.restart(1, 2);
+        self.serve();
+    }
+
+    fn start(&self, id: u16, name: &str, roles: Roles) -> Client {
+        let addresses = vec![format!("{name}:7000")];
+        let identity = Identity { name: name.into(), roles, addresses, wish: None };
+        Client::start(self.net.nodes[usize::from(id) - 1].cx(), MANAGER, identity)
+    }
+
+    fn turn(&mut self) {
+        self.net.turn();
+        while let Some(request) = self.net.nodes[0].take_meta() {
+            let result = self.execute(request.op);
+            self.net.nodes[0].meta_done(MetaDone { ticket: request.ticket, result });
+        }
+    }
+
+    fn execute(&mut self, op: MetaOp) -> Result<(), String> {
+        match op {
+            MetaOp::Append { log, .. } if self.full_log == Some(log) => {
+                return Err("the disk is full".into());
+            }
+            MetaOp::Append { log, bytes } => self.logs.append(log, &bytes),
+            MetaOp::Sync { log } => self.logs.sync(log),
+            MetaOp::DropLog { log } => self.logs.remove(log),
+            MetaOp::Checkpoint(work) => {
+                self.checkpoints += 1;
+                return work.run();
+            }
+        }
+        Ok(())
+    }
+
+    fn seconds(&mut self, seconds: usize) {
+        (0..seconds * 1000).for_each(|_| self.turn());
+    }
+
+    fn until(&mut self, mut done: impl FnMut(&World) -> bool) {
+        for _ in 0..60_000 {
+            if done(self) {
+                return;
+            }
+            self.turn();
+        }
+        panic!("not done after a minute");
+    }
+}
+
+fn is_member(client: &Client) -> bool {
+    matches!(client.standing(), Standing::Member(_)) && client.directory().view > 0
+}
+
+fn names(client: &Client) -> Vec<String> {
+    let directory = client.directory();
+    directory.iter().filter(|member| member.alive).map(|member| member.name.clone()).collect()
+}
+
+/// What a subscription told so far.
+fn collect(net: &Net, subscription: Subscription) -> Rc<RefCell<Vec<Member>>> {
+    let told = Rc::new(RefCell::new(Vec::new()));
+    let list = told.clone();
+    net.nodes[0].cx().spawn("test", async move {
+        loop {
+            let member = subscription.next().await;
+            list.borrow_mut().push(member);
+        }
+    });
+    told
+}
+
+#[test]
+fn members_join_see_each_other_and_are_missed() {
+    let mut world = World::new();
+    let alpha = world.start(2, "alpha", Roles::IO);
+    world.until(|_| is_member(&alpha));
+    assert_eq!(names(&alpha), ["alpha"]);
+    let beta = world.start(3, "beta", Roles::IO);
+    world.until(|_| is_member(&beta));
+    assert_eq!(names(&beta), ["alpha", "beta"]);
+    world.until(|_| names(&alpha).len() == 2);
+    assert_eq!(alpha.directory().get(NodeId(3)).unwrap().addresses, ["beta:7000"]);
+
+    let told = collect(&world.net, world.service.as_ref().unwrap().subscribe());
+    world.net.restart(3, 2);
+    drop(beta);
+    world.until(|_| !told.borrow().is_empty());
+    assert_eq!((told.borrow()[0].id, told.borrow()[0].incarnation), (NodeId(3), 1));
+    world.until(|_| names(&alpha) == ["alpha"]);
+    assert_eq!(alpha.directory().with_roles(Roles::IO).count(), 1);
+    assert!(is_member(&alpha), "it went on renewing");
+}
+
+#[test]
+fn a_restart_of_the_manager_is_not_noticed_by_members() {
+    let mut world = World::new();
+    let alpha = world.start(2, "alpha", Roles::IO);
+    world.until(|_| is_member(&alpha));
+    let view = alpha.directory().view;
+    world.restart_manager();
+    world.seconds(25);
+    assert!(is_member(&alpha));
+    assert_eq!(alpha.directory().view, view);
+    assert_eq!(names(&alpha), ["alpha"]);
+}
+
+#[test]
+fn a_silent_manager_costs_the_membership_until_it_speaks_again() {
+    let mut world = World::new();
+    let alpha = world.start(2, "alpha", Roles::IO);
+    world.until(|_| is_member(&alpha));
+    world.net.fate = Box::new(|_| (0, 0));
+    world.seconds(9);
+    world.until(|_| alpha.standing() == Standing::Lost);
+    let registry = world.service.as_ref().unwrap().registry();
+    let known = registry.member(NodeId(2)).unwrap().incarnation;
+    drop(registry);
+    assert_eq!(known, 1);
+    world.net.fate = Box::new(|_| (1, 0));
+    world.until(|_| is_member(&alpha));
+}
+
+#[test]
+fn leaving_is_told_at_once() {
+    let mut world = World::new();
+    let alpha = world.start(2, "alpha", Roles::IO);
+    world.until(|_| is_member(&alpha));
+    let told = collect(&world.net, world.service.as_ref().unwrap().subscribe());
+    let leaving = alpha.clone();
+    world.net.nodes[1].cx().spawn("test", async move { leaving.leave().await.unwrap() });
+    world.seconds(1);
+    assert_eq!(told.borrow().len(), 1);
+    assert_eq!(alpha.standing(), Standing::Left);
+    world.seconds(20);
+    assert_eq!(alpha.standing(), Standing::Left);
+    assert!(!world.service.as_ref().unwrap().registry().member(NodeId(2)).unwrap().alive);
+}
+
+#[test]
+fn a_name_that_another_node_has_is_refused_by_number() {
+    let mut world = World::new();
+    let alpha = world.start(2, "alpha", Roles::IO);
+    world.until(|_| is_member(&alpha));
+    let other = world.start(3, "alpha", Roles::IO);
+    world.until(|_| other.refused() == Some(Errno::EEXIST));
+    assert_eq!(other.standing(), Standing::Joining);
+    assert!(is_member(&alpha));
+}
+
+#[test]
+fn changes_are_in_the_checkpoint_soon_and_an_idle_service_does_nothing() {
+    let mut world = World::new();
+    let alpha = world.start(2, "alpha", Roles::IO);
+    world.until(|_| is_member(&alpha));
+    world.seconds(3);
+    assert_eq!(world.logs.contents().count(), 0, "checkpointed and dropped");
+    let (checkpoints, syncs) = (world.checkpoints, world.backend.syncs());
+    assert_eq!(checkpoints, 1);
+    world.seconds(30);
+    assert_eq!((world.checkpoints, world.backend.syncs()), (checkpoints, syncs));
+}
+
+#[test]
+fn a_log_that_cannot_be_written_refuses_changes_until_a_checkpoint() {
+    let mut world = World::new();
+    world.full_log = Some(1);
+    let alpha = world.start(2, "alpha", Roles::IO);
+    world.until(|_| alpha.refused() == Some(Errno::EIO));
+    assert_eq!(alpha.standing(), Standing::Joining);
+    world.until(|_| is_member(&alpha));
+    assert_eq!(world.checkpoints, 1);
+    world.restart_manager();
+    world.seconds(5);
+    assert_eq!(names(&alpha), ["alpha"]);
+    assert!(is_member(&alpha));
+}
+
+#[test]
+fn a_node_without_an_id_is_given_one() {
+    let mut world = World::new();
+    world.net.nodes[2] = common::node(0xf001, 1);
+    let answers = Rc::new(RefCell::new(Vec::new()));
+    for (name, roles) in [("alpha", Roles::IO), ("mount", Roles::CLIENT)] {
+        let identity = Identity { name: name.into(), roles, addresses: Vec::new(), wish: None };
+        let (cx, list) = (world.net.nodes[2].cx().clone(), answers.clone());
+        world.net.nodes[2].cx().spawn("test", async move {
+            let lease = join(&cx, MANAGER, &identity).await.unwrap();
+            list.borrow_mut().push((identity.name, lease.id));
+        });
+    }
+    world.until(|_| answers.borrow().len() == 2);
+    answers.borrow_mut().sort();
+    let wanted = [("alpha".to_string(), NodeId(1)), ("mount".to_string(), NodeId(0x4000))];
+    assert_eq!(*answers.borrow(), wanted);
+}

@@ -1,0 +1,166 @@
+//! Changing attributes (RFC 1813 section 3.3.2), with the rules of chmod(2), chown(2), utimensat(2), truncate(2).
+//!
+//! A change of length takes three steps: [`prepare_truncation`](Transaction::prepare_truncation) makes it durable that
+//! it is to happen, the service then truncates every object, [`Transaction::truncated`] ends it. A restart between
+//! them finds the record and does the objects again.
+
+use crate::field::encoded;
+use crate::keys;
+use crate::limits::FILE_BYTES_MAX;
+use crate::lookup::Entry;
+use crate::permissions::{WRITE, Who, without_set_id};
+use crate::record::Inode;
+use crate::transaction::{Effect, Transaction};
+use wire::{Errno, FileId, FileKind, SetAttr, SetTime, Wall};
+
+const NANOS_PER_SECOND: u32 = 1_000_000_000;
+
+impl Transaction<'_> {
+    /// Changes everything but the length.
+    pub fn set_attr(
+        &mut self,
+        who: &Who<'_>,
+        file: FileId,
+        changes: &SetAttr,
+    ) -> Result<Entry, Errno> {
+        let mut inode = self.inode(file)?;
+        if *changes == SetAttr::default() {
+            return Ok(self.entry_of(&inode));
+        }
+        check_changes(who, &inode, changes)?;
+        self.apply(who, &mut inode, changes);
+        inode.touch(self.now);
+        self.put_inode(&inode);
+        Ok(self.entry_of(&inode))
+    }
+
+    /// Changes attributes with the length among them. `opened` says that the caller does it through an open file,
+    /// which counts when this client has a write session. Whether objects must be truncated comes with the entry.
+    pub fn prepare_truncation(
+        &mut self,
+        who: &Who<'_>,
+        file: FileId,
+        changes: &SetAttr,
+        opened: bool,
+    ) -> Result<(Entry, bool), Errno> {
+        let size = changes.size.ok_or(Errno::EINVAL)?;
+        let mut inode = self.inode(file)?;
+        match inode.attr.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Errno::EISDIR),
+            _ => return Err(Errno::EINVAL),
+        }
+        let writes = self.opens.get(file, self.client).session.writers > 0;
+        if !(opened && writes) {
+            who.check(&inode.attr, WRITE)?;
+        }
+        if size > FILE_BYTES_MAX {
+            return Err(Errno::EFBIG);
+        }
+        check_changes(who, &inode, changes)?;
+        let asked = self.begin_truncation(&mut inode, size)?;
+        if !who.is_root() {
+            inode.attr.mode = without_set_id(inode.attr.mode);
+        }
+        self.apply(who, &mut inode, changes);
+        if changes.mtime.is_none() {
+            inode.attr.mtime = self.now;
+        }
+        inode.touch(self.now);
+        self.put_inode(&inode);
+        Ok((self.entry_of(&inode), asked))
+    }
+
+    /// Raises the truncate generation. A file that never had objects needs none for a length of 0.
+    fn begin_truncation(&mut self, inode: &mut Inode, size: u64) -> Result<bool, Errno> {
+        let file = inode.attr.file;
+        let regular = inode.regular_mut().ok_or(Errno::EINVAL)?;
+        if !regular.has_objects && size == 0 {
+            return Ok(false);
+        }
+        regular.truncations = regular.truncations.checked_add(1).ok_or(Errno::EOVERFLOW)?;
+        regular.has_objects = true;
+        inode.attr.size = size;
+        inode.attr.used = inode.attr.used.min(size);
+        self.put(keys::truncation(file), encoded(&size));
+        self.effect(Effect::Truncating(file, size));
+        self.share_sessions(file);
+        Ok(true)
+    }
+
+    /// Every object has the new length and generation.
+    pub fn truncated(&mut self, file: FileId) {
+        self.delete(keys::truncation(file));
+        self.effect(Effect::Truncated(file));
+    }
+
+    fn apply(&self, who: &Who<'_>, inode: &mut Inode, changes: &SetAttr) {
+        let attr = &mut inode.attr;
+        attr.uid = changes.uid.unwrap_or(attr.uid);
+        attr.gid = changes.gid.unwrap_or(attr.gid);
+        if let Some(mode) = changes.mode {
+            attr.mode = who.permitted_mode(mode & 0o7777, attr.gid);
+        }
+        let chowned = changes.uid.is_some() || changes.gid.is_some();
+        if chowned && attr.kind != FileKind::Directory {
+            attr.mode = without_set_id(attr.mode);
+        }
+        let time = |time| match time {
+            SetTime::Now => self.now,
+            SetTime::To(time) => time,
+        };
+        attr.atime = changes.atime.map_or(attr.atime, time);
+        let Some(mtime) = changes.mtime else { return };
+        attr.mtime = time(mtime);
+        if let Some(regular) = inode.regular_mut() {
+            regular.mtime_set = self.now;
+        }
+    }
+}
+
+/// Whether these changes are to be prepared, because the objects must be asked.
+pub(crate) fn is_truncation(changes: &SetAttr) -> bool {
+    changes.size.is_some()
+}
+
+/// Whether the caller may make these changes.
+fn check_changes(who: &Who<'_>, inode: &Inode, changes: &SetAttr) -> Result<(), Errno> {
+    let attr = &inode.attr;
+    if changes.mode.is_some() {
+        who.check_owner(attr)?;
+    }
+    if let Some(uid) = changes.uid {
+        let stays = uid == attr.uid && who.uid == attr.uid;
+        if !who.is_root() && !stays {
+            return Err(Errno::EPERM);
+        }
+    }
+    if let Some(gid) = changes.gid {
+        let own = who.uid == attr.uid && (gid == attr.gid || who.in_group(gid));
+        if !who.is_root() && !own {
+            return Err(Errno::EPERM);
+        }
+    }
+    check_times(who, inode, changes)
+}
+
+/// The owner sets any time, whoever may write the present one.
+fn check_times(who: &Who<'_>, inode: &Inode, changes: &SetAttr) -> Result<(), Errno> {
+    let times = || [changes.atime, changes.mtime].into_iter().flatten();
+    let nonsense = |time| matches!(time, SetTime::To(Wall { nanos: NANOS_PER_SECOND.., .. }));
+    if times().any(nonsense) {
+        return Err(Errno::EINVAL);
+    }
+    if times().next().is_none() || who.owns(&inode.attr) {
+        return Ok(());
+    }
+    // utimensat(2): write permission is enough to set both to now, never to set one alone or another time.
+    if times().all(|time| time == SetTime::Now) && times().count() == 2 {
+        return who.check(&inode.attr, WRITE);
+    }
+    // A truncation by somebody who may write carries its own modification time.
+    if changes.size.is_some() && times().all(|time| time == SetTime::Now) {
+        return Ok(());
+    }
+    Err(Errno::EPERM)
+}

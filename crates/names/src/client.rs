@@ -1,0 +1,191 @@
+//! The client half: operations on the name space as async functions.
+//!
+//! A call that changes something has a name that the manager keeps with its answer, so it is sent again until it is
+//! answered, over a restart of the manager too, and executed once. The client remembers what it has open and locked,
+//! and says it again to a manager that forgot ([`Client::keep_alive`]).
+
+mod calls;
+mod held;
+
+use crate::limits::{DEADLINE, RETRY_PAUSE, SLOTS};
+use crate::locks::Locks;
+use crate::protocol::{CallNumber, Operation, cut, join};
+use endpoint::{Frame, FrameMut};
+use node::{Call, CallError, Cx, Pieces, Reply, Semaphore};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use wire::{Channel, Errno, FileId, NodeId, Time, VolumeId};
+
+/// A lock that another client took while this one was not heard of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostLock {
+    /// The file.
+    pub file: FileId,
+    /// Who held it, as the client numbers its owners.
+    pub owner: u64,
+    /// flock's, not fcntl's.
+    pub whole_file: bool,
+}
+
+/// How often this client has a file open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Open {
+    readers: u32,
+    writers: u32,
+}
+
+struct Inner {
+    cx: Cx,
+    manager: NodeId,
+    volume: VolumeId,
+    /// The last sequence of each slot, and the slots that are free.
+    sequences: RefCell<[u32; SLOTS]>,
+    free_slots: RefCell<Vec<u16>>,
+    slots: Semaphore,
+    /// The registration under which the manager knows what is held; `None` when it may know something else.
+    registration: Cell<Option<u64>>,
+    opens: RefCell<BTreeMap<FileId, Open>>,
+    locks: RefCell<Locks>,
+    /// One permit for each open, close or lock under way, all for saying again what is held.
+    holding: Semaphore,
+}
+
+/// A volume's name space. Clones are one client.
+#[derive(Clone)]
+pub struct Client(Rc<Inner>);
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Client(volume {} at {})", self.0.volume.0, self.0.manager)
+    }
+}
+
+/// How a call is made.
+#[derive(Clone, Copy, Debug)]
+struct Style {
+    /// Bytes of answer beside what body and trailer hold.
+    room: usize,
+    deadline: Option<Duration>,
+}
+
+const SMALL: Style = Style { room: 0, deadline: Some(DEADLINE) };
+
+impl Client {
+    /// For the volume that `manager` serves.
+    pub fn new(cx: &Cx, manager: NodeId, volume: VolumeId) -> Client {
+        Client(Rc::new(Inner {
+            cx: cx.clone(),
+            manager,
+            volume,
+            sequences: RefCell::new([0; SLOTS]),
+            free_slots: RefCell::new((0..SLOTS as u16).rev().collect()),
+            slots: Semaphore::new(cx, SLOTS),
+            registration: Cell::new(None),
+            opens: RefCell::default(),
+            locks: RefCell::default(),
+            holding: Semaphore::new(cx, held::HOLDING_MAX),
+        }))
+    }
+
+    /// Makes a call and returns the answer's bytes.
+    async fn ask(&self, operation: Operation<'_>, style: Style) -> Result<Vec<u8>, Errno> {
+        let mut message = Vec::with_capacity(96);
+        operation.encode(&mut message);
+        let code = operation.code();
+        if !operation.is_once() {
+            let number = CallNumber { volume: self.0.volume, ..CallNumber::default() };
+            return self.send(code, false, number, &message, style).await;
+        }
+        let _permit = self.0.slots.acquire(1).await;
+        let slot = self.0.free_slots.borrow_mut().pop().expect("a permit is a free slot");
+        let _slot = Slot { client: self, slot };
+        let sequence = {
+            let sequence = &mut self.0.sequences.borrow_mut()[slot as usize];
+            *sequence += 1;
+            *sequence
+        };
+        let number = CallNumber { volume: self.0.volume, slot, sequence };
+        self.send(code, true, number, &message, style).await
+    }
+
+    /// Sends the call until it is answered, refused, or the time is up.
+    async fn send(
+        &self,
+        op: u16,
+        once: bool,
+        number: CallNumber,
+        message: &[u8],
+        style: Style,
+    ) -> Result<Vec<u8>, Errno> {
+        let cx = &self.0.cx;
+        let parts = cut(message, number);
+        let end = style.deadline.map_or(Time::NEVER, |span| cx.now() + span);
+        let mut lost_since = None;
+        loop {
+            let call = Call {
+                to: self.0.manager,
+                channel: Channel::NAMES,
+                op,
+                once,
+                deadline: style.deadline.map(|_| end.since(cx.now())),
+                body: &parts.body,
+                data: self.payload(parts.data)?,
+                trailer: &parts.trailer,
+                into: self.room(style.room)?,
+            };
+            let error = match cx.call(call).await {
+                Ok(reply) => return answer(reply.ok()?),
+                Err(error) => error,
+            };
+            let again =
+                matches!(error, CallError::PeerLost | CallError::Refused | CallError::Overloaded);
+            let patience = *lost_since.get_or_insert(cx.now()) + DEADLINE;
+            if !again || cx.now() + RETRY_PAUSE >= end.min(patience) {
+                return Err(error.into());
+            }
+            cx.sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    fn payload(&self, data: &[u8]) -> Result<Pieces<Frame>, Errno> {
+        if data.is_empty() {
+            return Ok(self.0.cx.pieces());
+        }
+        let frame = self.0.cx.frames().copy_of(data).ok_or(Errno::ENOMEM)?;
+        Ok(self.0.cx.piece(frame))
+    }
+
+    fn room(&self, bytes: usize) -> Result<Pieces<FrameMut>, Errno> {
+        if bytes == 0 {
+            return Ok(self.0.cx.pieces());
+        }
+        let frame = self.0.cx.frames().alloc(bytes).ok_or(Errno::ENOMEM)?;
+        Ok(self.0.cx.piece(frame))
+    }
+}
+
+/// A slot in use.
+struct Slot<'a> {
+    client: &'a Client,
+    slot: u16,
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.client.0.free_slots.borrow_mut().push(self.slot);
+    }
+}
+
+fn answer(reply: Reply) -> Result<Vec<u8>, Errno> {
+    let mut left = reply.bytes;
+    let data = reply.data.iter().map(|frame| {
+        let bytes = frame.len().min(left);
+        left -= bytes;
+        &frame[..bytes]
+    });
+    let mut message = Vec::with_capacity(wire::limits::BODY_BYTES + reply.trailer().len());
+    join(&reply.body, reply.trailer(), data, &mut message).map_err(|_| Errno::EPROTO)?;
+    Ok(message)
+}

@@ -1,0 +1,266 @@
+//! The operations that hold nothing.
+
+use super::{Client, SMALL, Style};
+use crate::create::How;
+use crate::directory::Listing;
+use crate::field::Field;
+use crate::limits::{DEADLINE, FRAGMENTS_MAX, LISTING_BYTES_MAX, REPLY_BYTES_MAX};
+use crate::lookup::Entry;
+use crate::permissions::Who;
+use crate::protocol::{Created, Map, Operation};
+use crate::record::{Fragment, Policy};
+use node::rings::VolumeSpace;
+use wire::limits::PATH_BYTES_MAX;
+use wire::{Decoder, Errno, FileId, NodeId, SetAttr};
+
+const LARGE: Style = Style { room: REPLY_BYTES_MAX, deadline: Some(DEADLINE) };
+const PATH: Style = Style { room: PATH_BYTES_MAX, deadline: Some(DEADLINE) };
+
+pub(super) fn decoded<T: for<'a> Field<'a>>(message: Vec<u8>) -> Result<T, Errno> {
+    T::take(&mut Decoder::new(&message)).map_err(|_| Errno::EPROTO)
+}
+
+impl Client {
+    /// The file called `name` in `parent`; `.` and `..` too.
+    pub async fn lookup(&self, who: &Who<'_>, parent: FileId, name: &[u8]) -> Result<Entry, Errno> {
+        decoded(self.ask(Operation::Lookup { who: *who, parent, name }, SMALL).await?)
+    }
+
+    /// The file's entry; ESTALE when it is gone.
+    pub async fn get_attr(&self, file: FileId) -> Result<Entry, Errno> {
+        decoded(self.ask(Operation::GetAttr { file }, SMALL).await?)
+    }
+
+    /// Changes attributes. `opened`: through a file that is open for writing, so that its mode does not matter for a
+    /// change of length.
+    pub async fn set_attr(
+        &self,
+        who: &Who<'_>,
+        file: FileId,
+        changes: SetAttr,
+        opened: bool,
+    ) -> Result<Entry, Errno> {
+        let operation = Operation::SetAttr { who: *who, file, changes, opened };
+        decoded(self.ask(operation, SMALL).await?)
+    }
+
+    /// EACCES unless all of `mask` is permitted.
+    pub async fn access(&self, who: &Who<'_>, file: FileId, mask: u32) -> Result<(), Errno> {
+        self.ask(Operation::Access { who: *who, file, mask }, SMALL).await.map(drop)
+    }
+
+    /// The path in a symbolic link.
+    pub async fn read_link(&self, file: FileId) -> Result<Box<[u8]>, Errno> {
+        decoded(self.ask(Operation::ReadLink { file }, PATH).await?)
+    }
+
+    /// Makes a symbolic link.
+    pub async fn symlink(
+        &self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Entry, Errno> {
+        let operation = Operation::Symlink { who: *who, parent, name, target };
+        decoded(self.ask(operation, SMALL).await?)
+    }
+
+    /// Makes a node of the kind in `mode`.
+    pub async fn make_node(
+        &self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+    ) -> Result<Entry, Errno> {
+        let operation = Operation::MakeNode { who: *who, parent, name, mode, rdev };
+        decoded(self.ask(operation, SMALL).await?)
+    }
+
+    /// Makes a directory.
+    pub async fn make_directory(
+        &self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+        mode: u32,
+    ) -> Result<Entry, Errno> {
+        let operation = Operation::MakeDirectory { who: *who, parent, name, mode };
+        decoded(self.ask(operation, SMALL).await?)
+    }
+
+    /// Makes a regular file and, when `open` says with which permissions ([`crate::READ`], [`crate::WRITE`]), opens it;
+    /// a new file whatever its mode. Whether it was made comes with it.
+    pub async fn create(
+        &self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+        mode: u32,
+        how: How,
+        open: Option<u32>,
+    ) -> Result<(Entry, bool), Errno> {
+        let _permit = self.hold().await;
+        let operation = Operation::Create { who: *who, parent, name, mode, how, open };
+        let created = self.ask(operation, SMALL).await;
+        let Created { entry, made } = decoded(self.unsure(created)?)?;
+        if let Some(mask) = open {
+            self.opened(entry.attr.file, mask);
+        }
+        Ok((entry, made))
+    }
+
+    /// Removes a name of anything but a directory.
+    pub async fn unlink(&self, who: &Who<'_>, parent: FileId, name: &[u8]) -> Result<(), Errno> {
+        self.ask(Operation::Unlink { who: *who, parent, name }, SMALL).await.map(drop)
+    }
+
+    /// Removes an empty directory.
+    pub async fn remove_directory(
+        &self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+    ) -> Result<(), Errno> {
+        self.ask(Operation::RemoveDirectory { who: *who, parent, name }, SMALL).await.map(drop)
+    }
+
+    /// Renames; `flags` are those of rename(2).
+    pub async fn rename(
+        &self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+        new_parent: FileId,
+        new_name: &[u8],
+        flags: u32,
+    ) -> Result<(), Errno> {
+        let operation = Operation::Rename { who: *who, parent, name, new_parent, new_name, flags };
+        self.ask(operation, SMALL).await.map(drop)
+    }
+
+    /// Another name of a file.
+    pub async fn link(
+        &self,
+        who: &Who<'_>,
+        file: FileId,
+        parent: FileId,
+        name: &[u8],
+    ) -> Result<Entry, Errno> {
+        decoded(self.ask(Operation::Link { who: *who, parent, name, file }, SMALL).await?)
+    }
+
+    /// Entries after `cookie` (0 is the start) that fit in `bytes` bytes of answer, at most 64 KiB; `.` and `..` come
+    /// first. `plus`: each with its entry.
+    pub async fn read_directory(
+        &self,
+        who: &Who<'_>,
+        file: FileId,
+        cookie: u64,
+        bytes: usize,
+        plus: bool,
+    ) -> Result<Listing, Errno> {
+        let bytes = bytes.clamp(1024, LISTING_BYTES_MAX);
+        let style = Style { room: bytes + 8, ..SMALL };
+        let bytes = bytes as u32;
+        let operation = Operation::ReadDirectory { who: *who, file, cookie, bytes, plus };
+        decoded(self.ask(operation, style).await?)
+    }
+
+    /// The value of an extended attribute.
+    pub async fn get_xattr(
+        &self,
+        who: &Who<'_>,
+        file: FileId,
+        name: &[u8],
+    ) -> Result<Box<[u8]>, Errno> {
+        decoded(self.ask(Operation::GetXattr { who: *who, file, name }, LARGE).await?)
+    }
+
+    /// Gives an extended attribute a value; `flags` are those of setxattr(2).
+    pub async fn set_xattr(
+        &self,
+        who: &Who<'_>,
+        file: FileId,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+    ) -> Result<(), Errno> {
+        if value.len() > crate::limits::XATTR_VALUE_BYTES_MAX {
+            return Err(Errno::ENOSPC);
+        }
+        let operation = Operation::SetXattr { who: *who, file, name, value, flags };
+        self.ask(operation, SMALL).await.map(drop)
+    }
+
+    /// The names of all extended attributes, each followed by a zero.
+    pub async fn list_xattr(&self, who: &Who<'_>, file: FileId) -> Result<Box<[u8]>, Errno> {
+        decoded(self.ask(Operation::ListXattr { who: *who, file }, LARGE).await?)
+    }
+
+    /// Takes an extended attribute away.
+    pub async fn remove_xattr(
+        &self,
+        who: &Who<'_>,
+        file: FileId,
+        name: &[u8],
+    ) -> Result<(), Errno> {
+        self.ask(Operation::RemoveXattr { who: *who, file, name }, SMALL).await.map(drop)
+    }
+
+    /// Room in the volume.
+    pub async fn space(&self) -> Result<VolumeSpace, Errno> {
+        decoded(self.ask(Operation::Space {}, SMALL).await?)
+    }
+
+    /// Every change acknowledged so far is on stable storage.
+    pub async fn sync(&self) -> Result<(), Errno> {
+        self.ask(Operation::Sync {}, SMALL).await.map(drop)
+    }
+
+    /// How new files in a directory are striped.
+    pub async fn directory_layout(&self, file: FileId) -> Result<Policy, Errno> {
+        decoded(self.ask(Operation::DirectoryLayout { file }, SMALL).await?)
+    }
+
+    /// From now on new files in the directory are striped so.
+    pub async fn set_directory_layout(
+        &self,
+        who: &Who<'_>,
+        file: FileId,
+        policy: Policy,
+    ) -> Result<(), Errno> {
+        let operation = Operation::SetDirectoryLayout { who: *who, file, policy };
+        self.ask(operation, SMALL).await.map(drop)
+    }
+
+    /// Fragments of a file's block map from stripe unit `unit` on, with the epoch they belong to.
+    pub async fn fragments(
+        &self,
+        file: FileId,
+        unit: u64,
+        count: u32,
+    ) -> Result<(u32, Vec<Fragment>), Errno> {
+        let operation = Operation::Fragments { file, unit, count };
+        let Map { epoch, fragments } = decoded(self.ask(operation, LARGE).await?)?;
+        Ok((epoch, fragments))
+    }
+
+    /// Gives the file a next layout over `columns`, which begin with those it has, and places these fragments; at most
+    /// [`FRAGMENTS_MAX`]. Root's.
+    pub async fn set_placement(
+        &self,
+        who: &Who<'_>,
+        file: FileId,
+        columns: Vec<NodeId>,
+        fragments: Vec<Fragment>,
+    ) -> Result<Entry, Errno> {
+        if fragments.len() > FRAGMENTS_MAX {
+            return Err(Errno::EINVAL);
+        }
+        let operation = Operation::SetPlacement { who: *who, file, columns, fragments };
+        decoded(self.ask(operation, SMALL).await?)
+    }
+}

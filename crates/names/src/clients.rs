@@ -1,0 +1,107 @@
+//! Clients and their leases: who is alive, and who still has to say what it holds.
+//!
+//! A client that holds something or changed something is in the store. After a restart of the manager all of these have
+//! one lease to say again what they have open and locked (grace); until then no new lock is given and no file without
+//! a name is removed. What a client does not say again within its lease is lost to it.
+
+use crate::keys;
+use crate::limits::LEASE;
+use crate::manager::{Client, Manager, Origin};
+use crate::permissions::Who;
+use crate::sessions::Claim;
+use crate::transaction::{Changes, Transaction};
+use store::Append;
+use wire::{Errno, NodeId, Time};
+
+impl Manager {
+    /// The client is alive. Its registration tells it whether it must say again what it holds: that is so when it
+    /// is not the one it knew.
+    pub fn hear(&mut self, client: u64, now: Time) -> u64 {
+        if let Some(known) = self.clients.get_mut(&client) {
+            known.heard = now;
+            return known.registration;
+        }
+        self.registrations = self.registrations.wrapping_add(1);
+        let registration = self.registrations;
+        self.clients.insert(client, Client { heard: now, registration, durable: false });
+        registration
+    }
+
+    /// Clients that were not heard of for a lease.
+    pub fn expired(&self, now: Time) -> Vec<u64> {
+        let late = self.clients.iter().filter(|(_, client)| client.heard + LEASE < now);
+        late.map(|(id, _)| *id).collect()
+    }
+
+    /// The client is dead: it holds nothing any more; its write sessions are to be settled.
+    pub fn expire(&mut self, client: u64, origin: Origin) -> Result<Option<Append>, Errno> {
+        let durable = self.clients.get(&client).is_some_and(|client| client.durable);
+        if !durable && self.opens().files_of(client).is_empty() {
+            self.forget_client(client);
+            return Ok(None);
+        }
+        let (_, append) = self.change(origin, |transaction| transaction.expire(client))?;
+        Ok(append)
+    }
+
+    pub(crate) fn forget_client(&mut self, client: u64) {
+        self.clients.remove(&client);
+        self.grace.remove(&client);
+        self.suspects.remove(&client);
+        self.locks.release_client(client);
+        self.forget_answers(client);
+    }
+
+    /// The client is about to hold something that only memory knows: the store shall know the client.
+    pub fn register(&mut self, client: u64) -> Option<Append> {
+        let mut changes = Changes::default();
+        self.make_durable(client, &mut changes);
+        (!changes.writes.is_empty()).then(|| self.store().apply(changes.batch()))
+    }
+
+    pub(crate) fn make_durable(&mut self, client: u64, changes: &mut Changes) {
+        if let Some(known) = self.clients.get_mut(&client).filter(|known| !known.durable) {
+            known.durable = true;
+            changes.writes.insert(keys::client(client), Some(Vec::new()));
+        }
+    }
+
+    /// Whether clients of the last life may still say what they hold.
+    pub fn in_grace(&self) -> bool {
+        !self.grace.is_empty()
+    }
+
+    /// The client begins to say what it holds.
+    pub fn begin_claims(&mut self, client: u64) {
+        let held = self.opens().files_of(client).into_iter().collect();
+        self.suspects.insert(client, held);
+    }
+
+    /// The client has said all it holds; what it did not say is closed.
+    pub fn end_claims(&mut self, origin: Origin) -> Result<Option<Append>, Errno> {
+        let client = origin.client;
+        let lost = self.suspects.remove(&client).unwrap_or_default();
+        let (_, append) = self.change(origin, |transaction| {
+            lost.iter().try_for_each(|file| transaction.abandon(*file, client))
+        })?;
+        self.grace.remove(&client);
+        Ok(append)
+    }
+
+    /// The active I/O servers, from now on those of new files.
+    pub fn set_servers(&mut self, servers: &[NodeId]) {
+        self.servers = servers.to_vec();
+    }
+
+    /// The active I/O servers.
+    pub fn servers(&self) -> &[NodeId] {
+        &self.servers
+    }
+}
+
+impl Transaction<'_> {
+    /// This client says again what it has open.
+    pub fn claim_all(&mut self, claims: &[Claim]) -> Result<(), Errno> {
+        claims.iter().try_for_each(|claim| self.claim(&Who::ROOT, *claim))
+    }
+}

@@ -1,0 +1,263 @@
+//! Making files: create, directories, symbolic links, nodes, hard links.
+
+use crate::limits::{LINKS_MAX, SYMLINK_BYTES_MAX};
+use crate::lookup::{Entry, check_name};
+use crate::permissions::{EXECUTE, READ, WRITE, Who, inherited};
+use crate::record::{Content, Directory, Inode, Policy, Regular};
+use crate::transaction::Transaction;
+use wire::{Attr, Errno, FileId, FileKind, Wall};
+
+/// What `create` does when the name exists (RFC 1813 section 3.3.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Takes the existing file.
+    Unchecked,
+    /// Fails with EEXIST.
+    Guarded,
+    /// As guarded, but a file made with this verifier, which is not 0, is success: a retry finds its own work.
+    Exclusive(u64),
+}
+
+/// A file to be made.
+struct New {
+    kind: FileKind,
+    mode: u32,
+    rdev: u32,
+    verifier: u64,
+    target: Option<Box<[u8]>>,
+}
+
+impl New {
+    fn of(kind: FileKind, mode: u32) -> New {
+        New { kind, mode, rdev: 0, verifier: 0, target: None }
+    }
+}
+
+impl Transaction<'_> {
+    /// The directory in which `name` may be made; EEXIST when it is there.
+    fn directory_for(&self, who: &Who<'_>, parent: FileId, name: &[u8]) -> Result<Inode, Errno> {
+        let directory = self.inode(parent)?;
+        if !directory.is_directory() {
+            return Err(Errno::ENOTDIR);
+        }
+        who.check(&directory.attr, EXECUTE)?;
+        check_name(name)?;
+        if matches!(name, b"." | b"..") || self.named(parent, name)?.is_some() {
+            return Err(Errno::EEXIST);
+        }
+        who.check(&directory.attr, WRITE | EXECUTE)?;
+        Ok(directory)
+    }
+
+    /// Makes a regular file and, when `open` says with which permissions, opens it. Whether it was made comes with it.
+    pub fn create(
+        &mut self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+        mode: u32,
+        how: How,
+        open: Option<u32>,
+    ) -> Result<(Entry, bool), Errno> {
+        let directory = match self.directory_for(who, parent, name) {
+            Err(Errno::EEXIST) if how != How::Guarded => {
+                let entry = self.take_existing(who, parent, name, how, open)?;
+                return Ok((entry, false));
+            }
+            directory => directory?,
+        };
+        let verifier = if let How::Exclusive(verifier) = how { verifier } else { 0 };
+        let new = New { verifier, ..New::of(FileKind::Regular, mode) };
+        let mut inode = self.make(who, directory, name, new)?;
+        if let Some(mask) = open {
+            self.hold(&mut inode, who, mask & WRITE != 0);
+            self.put_inode(&inode);
+        }
+        Ok((self.entry_of(&inode), true))
+    }
+
+    fn take_existing(
+        &mut self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+        how: How,
+        open: Option<u32>,
+    ) -> Result<Entry, Errno> {
+        let named = self.named(parent, name)?.ok_or(Errno::EISDIR)?;
+        let mut inode = self.inode(named.file)?;
+        if inode.is_directory() && how == How::Unchecked {
+            return Err(Errno::EISDIR);
+        }
+        let regular = inode.regular().ok_or(Errno::EEXIST)?;
+        match how {
+            How::Exclusive(verifier) if regular.verifier == verifier && verifier != 0 => {
+                if let Some(mask) = open {
+                    self.hold(&mut inode, who, mask & WRITE != 0);
+                    self.put_inode(&inode);
+                }
+                Ok(self.entry_of(&inode))
+            }
+            How::Unchecked => match open {
+                Some(mask) => self.open(who, named.file, mask),
+                None => Ok(self.entry_of(&inode)),
+            },
+            _ => Err(Errno::EEXIST),
+        }
+    }
+
+    /// Makes a directory (RFC 1813 section 3.3.9).
+    pub fn make_directory(
+        &mut self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+        mode: u32,
+    ) -> Result<Entry, Errno> {
+        let directory = self.directory_for(who, parent, name)?;
+        if directory.attr.links >= LINKS_MAX {
+            return Err(Errno::EMLINK);
+        }
+        let inode = self.make(who, directory, name, New::of(FileKind::Directory, mode))?;
+        Ok(self.entry_of(&inode))
+    }
+
+    /// Makes a symbolic link (RFC 1813 section 3.3.10).
+    pub fn symlink(
+        &mut self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Entry, Errno> {
+        match target.len() {
+            0 => return Err(Errno::ENOENT),
+            1..=SYMLINK_BYTES_MAX => {}
+            _ => return Err(Errno::ENAMETOOLONG),
+        }
+        let directory = self.directory_for(who, parent, name)?;
+        let new = New { target: Some(target.into()), ..New::of(FileKind::Symlink, 0o777) };
+        let inode = self.make(who, directory, name, new)?;
+        Ok(self.entry_of(&inode))
+    }
+
+    /// Makes a node of the kind in `mode`; no kind is a regular file (RFC 1813 section 3.3.11).
+    pub fn make_node(
+        &mut self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+    ) -> Result<Entry, Errno> {
+        let kind = match mode & 0o170000 {
+            0 => FileKind::Regular,
+            bits => FileKind::of_mode(bits).ok_or(Errno::EINVAL)?,
+        };
+        let directory = self.directory_for(who, parent, name)?;
+        let device = matches!(kind, FileKind::BlockDevice | FileKind::CharDevice);
+        match kind {
+            FileKind::Directory => return Err(Errno::EPERM),
+            FileKind::Symlink => return Err(Errno::EINVAL),
+            _ if device && !who.is_root() => return Err(Errno::EPERM),
+            _ => {}
+        }
+        let new = New { rdev: if device { rdev } else { 0 }, ..New::of(kind, mode) };
+        let inode = self.make(who, directory, name, new)?;
+        Ok(self.entry_of(&inode))
+    }
+
+    /// Another name of a file (RFC 1813 section 3.3.15).
+    pub fn link(
+        &mut self,
+        who: &Who<'_>,
+        file: FileId,
+        parent: FileId,
+        name: &[u8],
+    ) -> Result<Entry, Errno> {
+        let mut inode = self.inode(file)?;
+        let mut directory = self.directory_for(who, parent, name)?;
+        match inode.attr {
+            Attr { kind: FileKind::Directory, .. } => return Err(Errno::EPERM),
+            Attr { links: 0, .. } => return Err(Errno::ENOENT),
+            Attr { links, .. } if links >= LINKS_MAX => return Err(Errno::EMLINK),
+            _ => {}
+        }
+        inode.attr.links += 1;
+        inode.touch(self.now);
+        self.put_inode(&inode);
+        self.insert_name(&mut directory, name, file, inode.attr.kind);
+        self.put_inode(&directory);
+        Ok(self.entry_of(&inode))
+    }
+
+    /// Makes the file and its name; every check but that for servers is done.
+    fn make(
+        &mut self,
+        who: &Who<'_>,
+        mut directory: Inode,
+        name: &[u8],
+        new: New,
+    ) -> Result<Inode, Errno> {
+        let parent = directory.attr.file;
+        let policy = directory.directory().ok_or(Errno::ENOTDIR)?.policy.clone();
+        let site = match new.kind {
+            FileKind::Directory => self.site_for(&policy, parent, name),
+            _ => parent.site(),
+        };
+        let file = self.new_file(site)?;
+        let content = self.content_of(&new, file, parent, policy)?;
+        let (mode, gid) = inherited(who, &directory.attr, new.kind, new.mode);
+        let mut attr = Attr { file, kind: new.kind, mode, uid: who.uid, gid, ..Attr::default() };
+        attr.rdev = new.rdev;
+        attr.links = if new.kind == FileKind::Directory { 2 } else { 1 };
+        attr.size = new.target.map_or(0, |target| target.len() as u64);
+        (attr.atime, attr.mtime, attr.ctime) = (self.now, self.now, self.now);
+        let inode = Inode { attr, content };
+        self.put_inode(&inode);
+        self.insert_name(&mut directory, name, file, new.kind);
+        if new.kind == FileKind::Directory {
+            directory.attr.links += 1;
+        }
+        self.put_inode(&directory);
+        Ok(inode)
+    }
+
+    fn content_of(
+        &self,
+        new: &New,
+        file: FileId,
+        parent: FileId,
+        policy: Policy,
+    ) -> Result<Content, Errno> {
+        Ok(match (new.kind, &new.target) {
+            (FileKind::Regular, _) => {
+                let layout = policy.layout(self.servers, file.serial()).ok_or(Errno::EHOSTDOWN)?;
+                Content::Regular(Regular {
+                    layout,
+                    truncations: 0,
+                    verifier: new.verifier,
+                    has_objects: false,
+                    mtime_set: Wall::default(),
+                })
+            }
+            (FileKind::Directory, _) => Content::Directory(Directory::new(parent, policy)),
+            (FileKind::Symlink, Some(target)) => Content::Symlink(target.clone()),
+            _ => Content::Special,
+        })
+    }
+
+    /// Opens a file: checks `mask` ([`READ`], [`WRITE`], [`EXECUTE`]) and remembers the client; with [`WRITE`] as a
+    /// write session.
+    pub fn open(&mut self, who: &Who<'_>, file: FileId, mask: u32) -> Result<Entry, Errno> {
+        let mut inode = self.inode(file)?;
+        if inode.is_directory() && mask & WRITE != 0 {
+            return Err(Errno::EISDIR);
+        }
+        who.check(&inode.attr, mask & (READ | WRITE | EXECUTE))?;
+        if !inode.is_directory() && self.hold(&mut inode, who, mask & WRITE != 0) {
+            self.put_inode(&inode);
+        }
+        Ok(self.entry_of(&inode))
+    }
+}

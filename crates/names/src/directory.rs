@@ -1,0 +1,186 @@
+//! Listing directories (RFC 1813 sections 3.3.16 and 3.3.17), and how new files in them are striped.
+//!
+//! A cookie is a site and a position; positions only grow and belong to one entry for as long as it has its name. So
+//! a listing that goes on from a cookie shows every entry that was there all the time exactly once, whatever happens
+//! to the others.
+
+use crate::keys;
+use crate::lookup::Entry;
+use crate::permissions::{READ, Who};
+use crate::record::{Listed, Policy};
+use crate::transaction::Transaction;
+use node::rings::DirectoryEntry;
+use wire::layout::WIDTH_MAX;
+use wire::{Errno, FileId, FileKind, Layout};
+
+/// Bits of a cookie below the site.
+const POSITION_BITS: u32 = 48;
+/// Positions of `.` and `..`.
+const SELF: u64 = 1;
+const PARENT: u64 = 2;
+/// Bytes of an entry in a reply beside its name: file, kind, cookie, length, and whether there is more.
+const ENTRY_BYTES: usize = 8 + 1 + 8 + 4 + 1;
+/// Bytes of what is there with attributes, at most.
+const PLUS_BYTES: usize = 160;
+/// Entries read from the store at once.
+const CHUNK: usize = 128;
+
+/// A part of a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// The entries; `.` and `..` are the first two of a directory.
+    pub entries: Vec<ListingEntry>,
+    /// There are no more.
+    pub end: bool,
+}
+
+/// One entry of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListingEntry {
+    /// The file.
+    pub file: FileId,
+    /// What it is.
+    pub kind: FileKind,
+    /// Where the next listing goes on.
+    pub cookie: u64,
+    /// The name.
+    pub name: Box<[u8]>,
+    /// What lookup would answer, when asked for.
+    pub entry: Option<Entry>,
+}
+
+impl From<ListingEntry> for DirectoryEntry {
+    fn from(listed: ListingEntry) -> DirectoryEntry {
+        let ListingEntry { file, kind, cookie, name, entry } = listed;
+        DirectoryEntry { file, name, kind, cookie, attr: entry.map(|entry| entry.attr) }
+    }
+}
+
+/// Collects entries as long as there is room.
+struct Collector {
+    site: u8,
+    room: usize,
+    plus: bool,
+    listing: Listing,
+}
+
+impl Collector {
+    /// Whether the entry still fitted.
+    fn add(
+        &mut self,
+        transaction: &Transaction<'_>,
+        listed: Listed,
+        position: u64,
+    ) -> Result<bool, Errno> {
+        let plus = if self.plus { PLUS_BYTES } else { 0 };
+        let bytes = ENTRY_BYTES + plus + listed.name.len();
+        if bytes > self.room {
+            return Ok(false);
+        }
+        self.room -= bytes;
+        let entry = if self.plus { Some(transaction.get_attr(listed.file)?) } else { None };
+        let cookie = u64::from(self.site) << POSITION_BITS | position;
+        let Listed { file, kind, name } = listed;
+        self.listing.entries.push(ListingEntry { file, kind, cookie, name, entry });
+        Ok(true)
+    }
+}
+
+impl Transaction<'_> {
+    /// Entries after `cookie` (0 is the start), as many as fit in `bytes` bytes of reply; EINVAL when not even the
+    /// first does, or when the cookie is of another site.
+    pub fn read_directory(
+        &self,
+        who: &Who<'_>,
+        file: FileId,
+        cookie: u64,
+        bytes: usize,
+        plus: bool,
+    ) -> Result<Listing, Errno> {
+        let inode = self.inode(file)?;
+        let directory = inode.directory().ok_or(Errno::ENOTDIR)?;
+        who.check(&inode.attr, READ)?;
+        let (site, start) = (cookie >> POSITION_BITS, cookie & ((1 << POSITION_BITS) - 1));
+        if cookie != 0 && site != u64::from(file.site()) {
+            return Err(Errno::EINVAL);
+        }
+        let listing = Listing::default();
+        let mut collector = Collector { site: file.site(), room: bytes, plus, listing };
+        let full = !self.list_dots(&mut collector, file, directory.parent, start)?
+            || !self.list_names(&mut collector, file, start.max(PARENT))?;
+        collector.listing.end = !full;
+        if full && collector.listing.entries.is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        Ok(collector.listing)
+    }
+
+    fn list_dots(
+        &self,
+        collector: &mut Collector,
+        file: FileId,
+        parent: FileId,
+        after: u64,
+    ) -> Result<bool, Errno> {
+        let dots: [(u64, FileId, &[u8]); 2] = [(SELF, file, b"."), (PARENT, parent, b"..")];
+        for (position, file, name) in dots.into_iter().filter(|dot| dot.0 > after) {
+            let listed = Listed { file, kind: FileKind::Directory, name: name.into() };
+            if !collector.add(self, listed, position)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn list_names(
+        &self,
+        collector: &mut Collector,
+        file: FileId,
+        mut after: u64,
+    ) -> Result<bool, Errno> {
+        let prefix = keys::about(file, keys::Table::Position);
+        loop {
+            let from = keys::position(file, after);
+            let chunk = self.scan(&prefix, Some(&from), CHUNK)?;
+            let last = chunk.len() < CHUNK;
+            for (key, value) in chunk {
+                after = keys::number_at(&key, keys::ABOUT_BYTES).ok_or(Errno::EIO)?;
+                if !collector.add(self, Self::decoded(&value)?, after)? {
+                    return Ok(false);
+                }
+            }
+            if last {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// How new files in the directory are striped.
+    pub fn directory_layout(&self, file: FileId) -> Result<Policy, Errno> {
+        Ok(self.inode(file)?.directory().ok_or(Errno::ENOTDIR)?.policy.clone())
+    }
+
+    /// From now on new files in the directory are striped so, and directories made in it inherit it. Its owner may.
+    pub fn set_directory_layout(
+        &mut self,
+        who: &Who<'_>,
+        file: FileId,
+        policy: Policy,
+    ) -> Result<(), Errno> {
+        let mut inode = self.inode(file)?;
+        who.check_owner(&inode.attr)?;
+        let known = |server| self.servers.contains(server);
+        let servers = policy.servers.len();
+        let legal = Layout::new(1, policy.unit_bytes, &self.servers[..1.min(self.servers.len())]);
+        if legal.is_none() || servers > WIDTH_MAX || usize::from(policy.width) > WIDTH_MAX {
+            return Err(Errno::EINVAL);
+        }
+        if !policy.servers.iter().all(known) || (servers > 0 && servers < policy.width.into()) {
+            return Err(Errno::EINVAL);
+        }
+        inode.directory_mut().ok_or(Errno::ENOTDIR)?.policy = policy;
+        inode.touch(self.now);
+        self.put_inode(&inode);
+        Ok(())
+    }
+}

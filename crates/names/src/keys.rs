@@ -1,0 +1,173 @@
+//! The key space of the store: where each record of the name space is.
+//!
+//! Every key is `site | table | …`: the site first, so that a site is one range and moves as one; numbers big-endian,
+//! so that keys sort as they count.
+
+use wire::FileId;
+
+/// The tables of a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Table {
+    /// The volume; at site 0 only.
+    Volume = 1,
+    /// Counters of the site.
+    Site = 2,
+    /// Attributes, by file.
+    Inode = 3,
+    /// Directory entries, by directory and name.
+    Name = 4,
+    /// Directory entries, by directory and position.
+    Position = 5,
+    /// Extended attributes, by file and name.
+    Xattr = 6,
+    /// Files without a name that are still open.
+    Orphan = 7,
+    /// Write sessions, by file and client.
+    Session = 8,
+    /// Files that are gone but whose objects may still exist.
+    Removed = 9,
+    /// Truncations that have not reached every object.
+    Truncation = 10,
+    /// Answers of calls that must not be executed twice, by client and slot.
+    Answer = 11,
+    /// Clients that hold something; at site 0 only.
+    Client = 12,
+    /// Block maps, by file and stripe unit.
+    Fragment = 13,
+}
+
+fn key(site: u8, table: Table, parts: &[&[u8]]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(2 + parts.iter().map(|part| part.len()).sum::<usize>());
+    key.extend_from_slice(&[site, table as u8]);
+    parts.iter().for_each(|part| key.extend_from_slice(part));
+    key
+}
+
+fn of_file(file: FileId, table: Table, rest: &[u8]) -> Vec<u8> {
+    key(file.site(), table, &[&file.0.to_be_bytes(), rest])
+}
+
+/// The prefix of all keys of a table at a site.
+pub fn table(site: u8, table: Table) -> Vec<u8> {
+    key(site, table, &[])
+}
+
+/// The prefix of all keys of a table about one file.
+pub fn about(file: FileId, table: Table) -> Vec<u8> {
+    of_file(file, table, &[])
+}
+
+/// The volume record.
+pub fn volume() -> Vec<u8> {
+    key(0, Table::Volume, &[])
+}
+
+/// Counters of a site.
+pub fn site(site: u8) -> Vec<u8> {
+    key(site, Table::Site, &[])
+}
+
+/// Attributes of a file.
+pub fn inode(file: FileId) -> Vec<u8> {
+    about(file, Table::Inode)
+}
+
+/// The entry `name` of a directory.
+pub fn name(directory: FileId, name: &[u8]) -> Vec<u8> {
+    of_file(directory, Table::Name, name)
+}
+
+/// The entry at `position` of a directory.
+pub fn position(directory: FileId, position: u64) -> Vec<u8> {
+    of_file(directory, Table::Position, &position.to_be_bytes())
+}
+
+/// An extended attribute.
+pub fn xattr(file: FileId, name: &[u8]) -> Vec<u8> {
+    of_file(file, Table::Xattr, name)
+}
+
+/// A file without a name.
+pub fn orphan(file: FileId) -> Vec<u8> {
+    about(file, Table::Orphan)
+}
+
+/// The write session of a client.
+pub fn session(file: FileId, client: u64) -> Vec<u8> {
+    of_file(file, Table::Session, &client.to_be_bytes())
+}
+
+/// A file whose objects are to be removed.
+pub fn removed(file: FileId) -> Vec<u8> {
+    about(file, Table::Removed)
+}
+
+/// A truncation under way.
+pub fn truncation(file: FileId) -> Vec<u8> {
+    about(file, Table::Truncation)
+}
+
+/// The answer of a client's slot.
+pub fn answer(site: u8, client: u64, slot: u16) -> Vec<u8> {
+    key(site, Table::Answer, &[&client.to_be_bytes(), &slot.to_be_bytes()])
+}
+
+/// All answers of a client at a site.
+pub fn answers(site: u8, client: u64) -> Vec<u8> {
+    key(site, Table::Answer, &[&client.to_be_bytes()])
+}
+
+/// A client.
+pub fn client(client: u64) -> Vec<u8> {
+    key(0, Table::Client, &[&client.to_be_bytes()])
+}
+
+/// The fragment of a block map that starts at stripe unit `unit`.
+pub fn fragment(file: FileId, unit: u64) -> Vec<u8> {
+    of_file(file, Table::Fragment, &unit.to_be_bytes())
+}
+
+/// The 8-byte number at `at` in a key.
+pub fn number_at(key: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_be_bytes(key.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// The file that a key of a per-file table is about.
+pub fn file_of(key: &[u8]) -> Option<FileId> {
+    number_at(key, 2).map(FileId)
+}
+
+/// Bytes before the part of a per-file key that tells records of one file apart.
+pub const ABOUT_BYTES: usize = 10;
+
+/// The least key behind all keys that start with `prefix`; `None` when there is none.
+pub fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
+    let keep = prefix.iter().rposition(|byte| *byte != 0xff)?;
+    let mut end = prefix[..=keep].to_vec();
+    end[keep] += 1;
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_sort_as_they_count_and_sites_apart() {
+        let directory = FileId::new(7, 3);
+        assert!(position(directory, 255) < position(directory, 256));
+        assert_eq!(position(directory, 1)[0], 7);
+        assert!(position(FileId::new(6, 9), 9) < position(directory, 0));
+        assert_eq!(file_of(&position(directory, 1)), Some(directory));
+    }
+
+    #[test]
+    fn behind_a_prefix() {
+        assert_eq!(behind(&[1, 2]), Some(vec![1, 3]));
+        assert_eq!(behind(&[1, 0xff, 0xff]), Some(vec![2]));
+        assert_eq!(behind(&[0xff]), None);
+        let file = FileId(u64::MAX);
+        assert!(behind(&about(file, Table::Xattr)).unwrap() > xattr(file, &[0xff; 255]));
+    }
+}

@@ -1,0 +1,55 @@
+//! File managers: the name space of a volume with NFSv3's semantics, its attributes, layouts, sessions and locks.
+//!
+//! It is not the data path: clients read and write objects at the I/O servers themselves, and the manager asks those
+//! only to truncate, to remove, and to learn how a dead client left a file.
+//!
+//! ```text
+//!  Client ── protocol ──►  service   waits: log, objects, locks
+//!                             ▼
+//!                          Manager   decides: one Transaction at a time, no wait inside
+//!                             ▼
+//!                           Store    keeps
+//! ```
+//!
+//! The invariant: every answer that tells of a change is sent after the change's record was appended to the log, so
+//! that a kill of the manager loses nothing that anybody was told.
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod blockmap;
+mod client;
+mod clients;
+mod create;
+mod directory;
+mod field;
+mod keys;
+pub mod limits;
+mod locks;
+mod lookup;
+mod manager;
+mod objects;
+mod opens;
+mod permissions;
+mod protocol;
+mod record;
+mod remove;
+pub mod rename;
+mod service;
+mod sessions;
+mod transaction;
+pub mod xattr;
+
+pub use client::{Client, LostLock};
+pub use create::How;
+pub use directory::{Listing, ListingEntry};
+pub use locks::{LockOutcome, LockOwner, LockTarget, Locks};
+pub use lookup::Entry;
+pub use manager::{Manager, Once, OpenError, Origin, STORE, VolumeSettings};
+pub use objects::{Objects, ObjectsOf};
+pub use opens::{Holder, Opens};
+pub use permissions::{EXECUTE, READ, WRITE, Who};
+pub use record::{Fragment, Policy, Removed};
+pub use rename::Place;
+pub use service::{Config, Handle, serve};
+pub use sessions::{Claim, Final};
+pub use transaction::{CallName, Transaction};

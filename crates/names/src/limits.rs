@@ -1,0 +1,48 @@
+//! Limits of the file manager, with the arithmetic that chose them.
+
+use std::time::Duration;
+
+/// Most names of one file (POSIX `LINK_MAX`), and most directories in one directory plus 2: as ext4.
+pub const LINKS_MAX: u32 = 65_000;
+/// Longest symbolic link: a path without its terminating zero.
+pub const SYMLINK_BYTES_MAX: usize = wire::limits::PATH_BYTES_MAX - 1;
+/// Supplementary groups that a call carries: AUTH_SYS has room for 16 (RFC 1831 appendix A), Linux users rarely more
+/// than 32; 32 * 4 = 128 bytes of every call at most.
+pub const GROUPS_MAX: usize = 32;
+/// Longest name of an extended attribute (Linux `XATTR_NAME_MAX`).
+pub const XATTR_NAME_BYTES_MAX: usize = 255;
+/// Largest value of an extended attribute (Linux `XATTR_SIZE_MAX`).
+pub const XATTR_VALUE_BYTES_MAX: usize = 64 * 1024;
+/// Extended attributes of one file: 256 names of 255 bytes and a zero fill the 64 KiB of `XATTR_LIST_MAX`.
+pub const XATTRS_MAX: usize = 256;
+/// Largest length of a file: Linux's `loff_t`.
+pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+/// Largest answer beside what its body holds: a value of an extended attribute, a listing of a directory.
+pub const REPLY_BYTES_MAX: usize = 64 * 1024;
+/// Largest listing of a directory: a count and a flag less than an answer.
+pub const LISTING_BYTES_MAX: usize = REPLY_BYTES_MAX - 8;
+/// Fragments of a block map in one reply or change: 22 bytes each, 22 KiB.
+pub const FRAGMENTS_MAX: usize = 1024;
+/// Opens that one call announces again: 16 bytes each, 32 KiB.
+pub const CLAIMS_MAX: usize = 2048;
+/// Locks held and waited for on one file.
+pub const LOCKS_MAX: usize = 65_536;
+/// A client that was not heard of for so long has lost its opens and locks.
+pub const LEASE: Duration = Duration::from_secs(30);
+/// Clients say that they live this often: several chances within a lease.
+pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// Requests under way at once; each is a task of about 2 KiB.
+pub const TASKS: usize = 64;
+/// Everything acknowledged is on stable storage this long after, without anybody asking.
+pub const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+/// Calls of one client under way that must not be executed twice; the manager keeps an answer of about 200 bytes for
+/// each.
+pub const SLOTS: usize = 64;
+/// Pause before a client asks a manager again that was lost.
+pub const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// How long a client waits for an answer.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+/// Files whose objects are removed, settled or truncated in one turn of the background tasks.
+pub const BACKGROUND_BATCH: usize = 16;
+/// Pause of a background task after a failure.
+pub const RETRY_INTERVAL: Duration = Duration::from_secs(2);

@@ -1,0 +1,353 @@
+//! Locks of the whole cluster: on bytes (fcntl) and on whole files (flock), in memory.
+//!
+//! They are owned by a client and, within it, by an owner of its choice. A waiting request is granted when it conflicts
+//! with no lock held and with no request that waited before it; so none waits for ever while others come and go.
+//! Locks on bytes and on whole files do not see each other, as on Linux.
+
+use crate::limits::LOCKS_MAX;
+use node::rings::{Lock, LockKind};
+use std::collections::{BTreeMap, VecDeque};
+use wire::{Errno, FileId};
+
+/// Who holds or wants a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LockOwner {
+    /// The client's life.
+    pub client: u64,
+    /// Within the client.
+    pub owner: u64,
+}
+
+/// What a lock is asked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LockTarget {
+    /// The file.
+    pub file: FileId,
+    /// flock's space, not fcntl's.
+    pub whole_file: bool,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockOutcome {
+    /// It is held, or released.
+    Done,
+    /// It conflicts with this one.
+    Conflict(Lock),
+    /// It waits; [`Locks::poll_ended`] will name its ticket.
+    Waits,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    owner: LockOwner,
+    lock: Lock,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    ticket: u64,
+    held: Held,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    held: Vec<Held>,
+    waiters: VecDeque<Waiter>,
+}
+
+/// All locks of a volume.
+#[derive(Debug, Default)]
+pub struct Locks {
+    queues: BTreeMap<LockTarget, Queue>,
+    ended: VecDeque<(u64, Result<(), Errno>)>,
+}
+
+fn conflict(a: &Held, b: &Held) -> bool {
+    let exclusive = a.lock.kind == LockKind::Write || b.lock.kind == LockKind::Write;
+    let overlap = a.lock.start <= b.lock.end && b.lock.start <= a.lock.end;
+    a.owner != b.owner && exclusive && overlap
+}
+
+impl Queue {
+    fn conflicting(&self, wanted: &Held) -> Option<Lock> {
+        self.held.iter().find(|held| conflict(held, wanted)).map(|held| held.lock)
+    }
+
+    /// The owner has this on these bytes from now on, whatever it had there before.
+    fn set(&mut self, wanted: Held) {
+        let (start, end) = (wanted.lock.start, wanted.lock.end);
+        let mut pieces = Vec::new();
+        self.held.retain(|held| {
+            let apart = held.lock.start > end || held.lock.end < start;
+            if held.owner != wanted.owner || apart {
+                return true;
+            }
+            if held.lock.start < start {
+                pieces.push(Held { lock: Lock { end: start - 1, ..held.lock }, ..*held });
+            }
+            if held.lock.end > end {
+                pieces.push(Held { lock: Lock { start: end + 1, ..held.lock }, ..*held });
+            }
+            false
+        });
+        self.held.append(&mut pieces);
+        if wanted.lock.kind != LockKind::Unlock {
+            self.insert(wanted);
+        }
+    }
+
+    /// Joins the lock with its neighbours of the same kind.
+    fn insert(&mut self, mut wanted: Held) {
+        self.held.retain(|held| {
+            let (mine, other) = (&mut wanted.lock, held.lock);
+            let touches = other.end.checked_add(1) == Some(mine.start)
+                || mine.end.checked_add(1) == Some(other.start);
+            let joins = held.owner == wanted.owner && other.kind == mine.kind && touches;
+            if joins {
+                (mine.start, mine.end) = (mine.start.min(other.start), mine.end.max(other.end));
+            }
+            !joins
+        });
+        self.held.push(wanted);
+    }
+
+    /// The first waiter that nothing before it keeps from its lock.
+    fn next(&self) -> Option<usize> {
+        (0..self.waiters.len()).find(|at| {
+            let wanted = &self.waiters[*at].held;
+            let mut before = self.waiters.iter().take(*at);
+            self.conflicting(wanted).is_none() && !before.any(|w| conflict(&w.held, wanted))
+        })
+    }
+}
+
+impl Locks {
+    /// The lock that keeps `owner` from getting `lock`.
+    pub fn test(&self, target: LockTarget, owner: LockOwner, lock: Lock) -> Option<Lock> {
+        self.queues.get(&target)?.conflicting(&Held { owner, lock })
+    }
+
+    /// Takes or releases a lock; with a ticket, waits for it when it conflicts. EDEADLK when waiting would be for
+    /// ever, ENOLCK when there are too many locks on the file, EINVAL for a range that runs backwards.
+    pub fn set(
+        &mut self,
+        target: LockTarget,
+        owner: LockOwner,
+        lock: Lock,
+        ticket: Option<u64>,
+    ) -> Result<LockOutcome, Errno> {
+        const EDEADLK: Errno = Errno(35);
+        if lock.start > lock.end {
+            return Err(Errno::EINVAL);
+        }
+        let wanted = Held { owner, lock };
+        let queue = self.queues.entry(target).or_default();
+        if lock.kind != LockKind::Unlock {
+            if queue.held.len() + queue.waiters.len() >= LOCKS_MAX {
+                return Err(Errno::ENOLCK);
+            }
+            let found = queue.conflicting(&wanted);
+            let overtakes = queue.waiters.iter().any(|waiter| conflict(&waiter.held, &wanted));
+            match (found, ticket) {
+                (Some(found), None) => return Ok(LockOutcome::Conflict(found)),
+                (None, None) => {}
+                (None, Some(_)) if !overtakes => {}
+                (_, Some(ticket)) => {
+                    if !target.whole_file && self.would_deadlock(target, &wanted) {
+                        return Err(EDEADLK);
+                    }
+                    self.enqueue(target, Waiter { ticket, held: wanted });
+                    return Ok(LockOutcome::Waits);
+                }
+            }
+        }
+        self.queues.entry(target).or_default().set(wanted);
+        self.grant(target);
+        Ok(LockOutcome::Done)
+    }
+
+    fn enqueue(&mut self, target: LockTarget, waiter: Waiter) {
+        let queue = self.queues.entry(target).or_default();
+        let owner = waiter.held.owner;
+        if target.whole_file {
+            // flock(2): a conversion first gives up the lock that is held, so two of them cannot wait for each other.
+            queue.held.retain(|held| held.owner != owner);
+        }
+        queue.waiters.push_back(waiter);
+        self.grant(target);
+    }
+
+    /// Whether somebody who keeps `wanted` from its lock waits, over any number of others, for its owner.
+    fn would_deadlock(&self, target: LockTarget, wanted: &Held) -> bool {
+        let mut seen = Vec::new();
+        let mut ask = self.blockers(target, wanted);
+        while let Some(owner) = ask.pop() {
+            if owner == wanted.owner {
+                return true;
+            }
+            if seen.contains(&owner) {
+                continue;
+            }
+            seen.push(owner);
+            for (target, queue) in self.queues.iter().filter(|(target, _)| !target.whole_file) {
+                let waits = queue.waiters.iter().filter(|waiter| waiter.held.owner == owner);
+                waits.for_each(|waiter| ask.extend(self.blockers(*target, &waiter.held)));
+            }
+        }
+        false
+    }
+
+    fn blockers(&self, target: LockTarget, wanted: &Held) -> Vec<LockOwner> {
+        let held = self.queues.get(&target).into_iter().flat_map(|queue| &queue.held);
+        held.filter(|held| conflict(held, wanted)).map(|held| held.owner).collect()
+    }
+
+    fn grant(&mut self, target: LockTarget) {
+        let Some(queue) = self.queues.get_mut(&target) else { return };
+        while let Some(waiter) = queue.next().and_then(|at| queue.waiters.remove(at)) {
+            queue.set(waiter.held);
+            self.ended.push_back((waiter.ticket, Ok(())));
+        }
+        if queue.held.is_empty() && queue.waiters.is_empty() {
+            self.queues.remove(&target);
+        }
+    }
+
+    /// The owner does not wait any more: its requests on the file end with EINTR.
+    pub fn cancel(&mut self, target: LockTarget, owner: LockOwner) {
+        self.end_waiting(target, |waiting| waiting == owner);
+        self.grant(target);
+    }
+
+    fn end_waiting(&mut self, target: LockTarget, of: impl Fn(LockOwner) -> bool) {
+        let Some(queue) = self.queues.get_mut(&target) else { return };
+        let ended = &mut self.ended;
+        queue.waiters.retain(|waiter| {
+            let ends = of(waiter.held.owner);
+            if ends {
+                ended.push_back((waiter.ticket, Err(Errno::EINTR)));
+            }
+            !ends
+        });
+    }
+
+    /// A client is dead: it holds and waits for nothing any more.
+    pub fn release_client(&mut self, client: u64) {
+        let targets: Vec<LockTarget> = self.queues.keys().copied().collect();
+        for target in targets {
+            self.end_waiting(target, |owner| owner.client == client);
+            if let Some(queue) = self.queues.get_mut(&target) {
+                queue.held.retain(|held| held.owner.client != client);
+            }
+            self.grant(target);
+        }
+    }
+
+    /// Every lock that is held.
+    pub fn held(&self) -> impl Iterator<Item = (LockTarget, LockOwner, Lock)> + '_ {
+        self.queues.iter().flat_map(|(target, queue)| {
+            queue.held.iter().map(|held| (*target, held.owner, held.lock))
+        })
+    }
+
+    /// The ticket of a request that waited, and how it ended.
+    pub fn poll_ended(&mut self) -> Option<(u64, Result<(), Errno>)> {
+        self.ended.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BYTES: LockTarget = LockTarget { file: FileId(1), whole_file: false };
+    const WHOLE: LockTarget = LockTarget { file: FileId(1), whole_file: true };
+
+    fn owner(owner: u64) -> LockOwner {
+        LockOwner { client: owner / 10, owner }
+    }
+
+    fn lock(kind: LockKind, start: u64, end: u64) -> Lock {
+        Lock { start, end, kind, pid: 0 }
+    }
+
+    fn ended(locks: &mut Locks) -> Vec<u64> {
+        std::iter::from_fn(|| locks.poll_ended()).filter(|e| e.1.is_ok()).map(|e| e.0).collect()
+    }
+
+    #[test]
+    fn a_writer_is_not_starved_by_readers() {
+        let mut locks = Locks::default();
+        let all = |kind| lock(kind, 0, u64::MAX);
+        assert_eq!(locks.set(BYTES, owner(1), all(LockKind::Read), None), Ok(LockOutcome::Done));
+        let waits = Ok(LockOutcome::Waits);
+        assert_eq!(locks.set(BYTES, owner(2), all(LockKind::Write), Some(2)), waits);
+        assert_eq!(locks.set(BYTES, owner(3), all(LockKind::Read), Some(3)), waits);
+        locks.set(BYTES, owner(1), all(LockKind::Unlock), None).unwrap();
+        assert_eq!(ended(&mut locks), [2]);
+        locks.set(BYTES, owner(2), all(LockKind::Unlock), None).unwrap();
+        assert_eq!(ended(&mut locks), [3]);
+    }
+
+    #[test]
+    fn deadlock_is_refused_and_death_releases() {
+        let mut locks = Locks::default();
+        locks.set(BYTES, owner(10), lock(LockKind::Write, 0, 9), None).unwrap();
+        locks.set(BYTES, owner(20), lock(LockKind::Write, 10, 19), None).unwrap();
+        let wanted = lock(LockKind::Write, 10, 19);
+        assert_eq!(locks.set(BYTES, owner(10), wanted, Some(1)), Ok(LockOutcome::Waits));
+        let wanted = lock(LockKind::Read, 5, 5);
+        assert_eq!(locks.set(BYTES, owner(20), wanted, Some(2)), Err(Errno(35)));
+        locks.release_client(2);
+        assert_eq!(ended(&mut locks), [1]);
+        locks.release_client(1);
+        assert!(locks.queues.is_empty());
+    }
+
+    #[test]
+    fn whole_file_locks_convert_and_can_be_given_up() {
+        let mut locks = Locks::default();
+        let all = |kind| lock(kind, 0, u64::MAX);
+        locks.set(WHOLE, owner(1), all(LockKind::Read), None).unwrap();
+        locks.set(WHOLE, owner(2), all(LockKind::Read), None).unwrap();
+        locks.set(BYTES, owner(3), all(LockKind::Write), None).unwrap();
+        let waits = Ok(LockOutcome::Waits);
+        assert_eq!(locks.set(WHOLE, owner(1), all(LockKind::Write), Some(7)), waits);
+        locks.set(WHOLE, owner(2), all(LockKind::Write), Some(8)).unwrap();
+        assert_eq!(ended(&mut locks), [7]);
+        locks.cancel(WHOLE, owner(2));
+        assert_eq!(locks.poll_ended(), Some((8, Err(Errno::EINTR))));
+    }
+
+    proptest! {
+        /// Against a model with one cell for each byte.
+        #[test]
+        fn ranges_are_bytes(steps in prop::collection::vec((0u64..3, 0u64..12, 0u64..6, 0u8..3), 1..60)) {
+            let mut locks = Locks::default();
+            let mut cells = [[LockKind::Unlock; 3]; 20];
+            for (who, start, more, kind) in steps {
+                let kind = [LockKind::Read, LockKind::Write, LockKind::Unlock][kind as usize];
+                let (end, me) = (start + more, who as usize);
+                let free = kind == LockKind::Unlock || (start..=end).all(|at| {
+                    (0..3).filter(|other| *other != me).all(|other| match cells[at as usize][other] {
+                        LockKind::Unlock => true,
+                        LockKind::Read => kind == LockKind::Read,
+                        LockKind::Write => false,
+                    })
+                });
+                let outcome = locks.set(BYTES, owner(who), lock(kind, start, end), None).unwrap();
+                prop_assert_eq!(outcome == LockOutcome::Done, free);
+                if free {
+                    (start..=end).for_each(|at| cells[at as usize][me] = kind);
+                }
+            }
+            for at in 0..20 {
+                let probe = lock(LockKind::Write, at, at);
+                let held = locks.test(BYTES, owner(99), probe).is_some();
+                prop_assert_eq!(held, cells[at as usize].iter().any(|kind| *kind != LockKind::Unlock));
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Finding files and looking at them: what changes nothing.
+
+use crate::permissions::{EXECUTE, Who};
+use crate::record::{Content, Inode};
+use crate::transaction::Transaction;
+use wire::limits::NAME_BYTES_MAX;
+use wire::{Attr, Errno, FileId, Layout};
+
+/// A file as its users see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Attributes.
+    pub attr: Attr,
+    /// Of a regular file, where its bytes are.
+    pub layout: Option<Layout>,
+    /// Of a regular file, the truncate generation that writes must carry.
+    pub truncations: u32,
+    /// Another client may be writing: length and modification time are hints, the objects know.
+    pub writers: bool,
+}
+
+/// ENAMETOOLONG, ENOENT or EINVAL for what no directory can hold.
+pub(crate) fn check_name(name: &[u8]) -> Result<(), Errno> {
+    match name.len() {
+        0 => Err(Errno::ENOENT),
+        1..=NAME_BYTES_MAX if name.contains(&0) || name.contains(&b'/') => Err(Errno::EINVAL),
+        1..=NAME_BYTES_MAX => Ok(()),
+        _ => Err(Errno::ENAMETOOLONG),
+    }
+}
+
+impl Transaction<'_> {
+    /// The entry of a file (RFC 1813 section 3.3.1).
+    pub fn get_attr(&self, file: FileId) -> Result<Entry, Errno> {
+        Ok(self.entry_of(&self.inode(file)?))
+    }
+
+    /// What users see of `inode`.
+    pub(crate) fn entry_of(&self, inode: &Inode) -> Entry {
+        let regular = inode.regular();
+        Entry {
+            attr: inode.attr,
+            layout: regular.map(|regular| regular.layout),
+            truncations: regular.map_or(0, |regular| regular.truncations),
+            writers: regular.is_some() && self.opens.written_beside(inode.attr.file, self.client),
+        }
+    }
+
+    /// The file called `name` in `parent` (RFC 1813 section 3.3.3); `.` and `..` are found too.
+    pub fn lookup(&self, who: &Who<'_>, parent: FileId, name: &[u8]) -> Result<Entry, Errno> {
+        let inode = self.inode(parent)?;
+        let directory = inode.directory().ok_or(Errno::ENOTDIR)?;
+        who.check(&inode.attr, EXECUTE)?;
+        check_name(name)?;
+        match name {
+            b"." => Ok(self.entry_of(&inode)),
+            b".." => self.get_attr(directory.parent),
+            _ => self.get_attr(self.named(parent, name)?.ok_or(Errno::ENOENT)?.file),
+        }
+    }
+
+    /// EACCES unless all of `mask` is permitted (RFC 1813 section 3.3.4).
+    pub fn access(&self, who: &Who<'_>, file: FileId, mask: u32) -> Result<(), Errno> {
+        who.check(&self.inode(file)?.attr, mask)
+    }
+
+    /// The path in a symbolic link (RFC 1813 section 3.3.5).
+    pub fn read_link(&self, file: FileId) -> Result<Box<[u8]>, Errno> {
+        match self.inode(file)?.content {
+            Content::Symlink(target) => Ok(target),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}

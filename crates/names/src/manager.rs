@@ -1,0 +1,371 @@
+//! The manager: one volume's name space over a store, a single writer without a clock, a wait or a system call.
+//!
+//! Every operation is a [`Transaction`]; [`Manager::change`] commits it as one batch and hands out the log record,
+//! which must be appended before anybody is told. What is in memory beside the store (opens, clients, truncations
+//! under way) can be made again from it, but for locks and for opens for reading: their clients say them again.
+
+use crate::field::{Field, encoded};
+use crate::keys::{self, Table};
+use crate::locks::Locks;
+use crate::opens::{Holder, Opens};
+use crate::record::{Answered, Content, Directory, FORMAT, Inode, Policy, Reader, Session, Volume};
+use crate::transaction::{CallName, Changes, Effect, Transaction};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use store::{Append, Batch, Store, StoreError};
+use wire::{Attr, Decoder, Errno, FileId, FileKind, NodeId, Time, VolumeId, Wall};
+
+/// What a store of names is, for [`store::Config`].
+pub const STORE: store::Format = store::Format { kind: "names", version: FORMAT };
+
+/// Why the name space in a store cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// It is another volume's.
+    #[error("the store holds volume {found}, not {wanted}: give the directory of the right volume")]
+    Volume {
+        /// What the store says.
+        found: u32,
+        /// What was asked for.
+        wanted: u32,
+    },
+    /// It was written by another release.
+    #[error(
+        "the store's name space has format {found}, this program knows {FORMAT}: use the release that wrote it"
+    )]
+    Format {
+        /// What the store says.
+        found: u32,
+    },
+    /// A record cannot be read.
+    #[error("the store's record {key:02x?} is damaged: restore the store from a copy")]
+    Damaged {
+        /// Its key.
+        key: Vec<u8>,
+    },
+}
+
+/// What a new volume is made with.
+#[derive(Clone, Debug)]
+pub struct VolumeSettings {
+    /// Its id.
+    pub volume: VolumeId,
+    /// Of 1000 new directories so many go to the site of their hash.
+    pub switch_per_mille: u16,
+    /// Who owns the root directory.
+    pub owner: (u32, u32),
+    /// Mode of the root directory.
+    pub mode: u32,
+    /// How files are striped where no directory says otherwise.
+    pub policy: Policy,
+}
+
+impl VolumeSettings {
+    /// The defaults: root's, open to all to read, striped over all servers.
+    pub fn new(volume: VolumeId) -> VolumeSettings {
+        let policy = Policy::default();
+        VolumeSettings { volume, switch_per_mille: 100, owner: (0, 0), mode: 0o755, policy }
+    }
+}
+
+/// Who asks for a change, and when.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Origin {
+    /// The client's life; 0 is the manager itself.
+    pub client: u64,
+    /// Wall-clock time.
+    pub now: Wall,
+}
+
+/// What the manager knows of a client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Client {
+    pub heard: Time,
+    /// Given anew when the manager starts or has taken the client for dead.
+    pub registration: u64,
+    /// Whether the store knows it.
+    pub durable: bool,
+}
+
+/// What became of a call that must not be executed twice.
+#[derive(Debug)]
+pub struct Once {
+    /// The answer.
+    pub reply: Vec<u8>,
+    /// The record to append before it is sent.
+    pub append: Option<Append>,
+    /// It was executed before: its record, posted then, may still be on its way to the log.
+    pub repeated: bool,
+}
+
+/// One volume's name space.
+///
+/// Getters: [`read`](Manager::read), [`store`](Manager::store). Commands: [`change`](Manager::change),
+/// [`hear`](Manager::hear), [`set_servers`](Manager::set_servers). What is due: [`expired`](Manager::expired),
+/// [`opens`](Manager::opens), [`truncating`](Manager::truncating), [`removing`](Manager::removing).
+pub struct Manager {
+    store: Store,
+    volume: Volume,
+    pub(crate) servers: Vec<NodeId>,
+    pub(crate) opens: Opens,
+    truncating: BTreeMap<FileId, u64>,
+    removing: BTreeSet<FileId>,
+    pub(crate) clients: BTreeMap<u64, Client>,
+    /// Clients of the last life that have not said yet what they hold.
+    pub(crate) grace: BTreeSet<u64>,
+    pub(crate) registrations: u64,
+    /// Of clients that are saying again what they hold: what they have not mentioned yet.
+    pub(crate) suspects: BTreeMap<u64, BTreeSet<FileId>>,
+    /// Answers to calls that changed only what is in memory, by client and slot.
+    recent: BTreeMap<(u64, u16), Answered>,
+    /// Locks, which are only in memory.
+    pub locks: Locks,
+}
+
+impl Manager {
+    /// Over a store that was opened with [`STORE`]; an empty one becomes the volume of `settings`, and that record is
+    /// returned to be appended. `life` must differ from that of every earlier manager of the volume; `now` is when
+    /// leases begin.
+    pub fn open(
+        store: Store,
+        settings: &VolumeSettings,
+        wall: Wall,
+        now: Time,
+        life: u64,
+    ) -> Result<(Manager, Option<Append>), OpenError> {
+        let volume = Volume {
+            format: FORMAT,
+            volume: settings.volume,
+            switch_per_mille: settings.switch_per_mille,
+        };
+        let mut manager = Manager {
+            store,
+            volume,
+            servers: Vec::new(),
+            opens: Opens::default(),
+            truncating: BTreeMap::new(),
+            removing: BTreeSet::new(),
+            clients: BTreeMap::new(),
+            grace: BTreeSet::new(),
+            registrations: life.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            suspects: BTreeMap::new(),
+            recent: BTreeMap::new(),
+            locks: Locks::default(),
+        };
+        let Some(bytes) = manager.store.get(&keys::volume())? else {
+            let append = manager.format(settings, wall);
+            return Ok((manager, Some(append)));
+        };
+        manager.volume = damaged(&keys::volume(), &bytes)?;
+        manager.check_volume(settings.volume)?;
+        manager.load(now)?;
+        Ok((manager, None))
+    }
+
+    fn check_volume(&self, wanted: VolumeId) -> Result<(), OpenError> {
+        let Volume { format, volume, .. } = self.volume;
+        if format != FORMAT {
+            return Err(OpenError::Format { found: format });
+        }
+        if volume != wanted {
+            return Err(OpenError::Volume { found: volume.0, wanted: wanted.0 });
+        }
+        Ok(())
+    }
+
+    fn format(&mut self, settings: &VolumeSettings, now: Wall) -> Append {
+        let (uid, gid) = settings.owner;
+        let attr = Attr {
+            file: FileId::ROOT,
+            kind: FileKind::Directory,
+            mode: settings.mode & 0o7777,
+            links: 2,
+            uid,
+            gid,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            ..Attr::default()
+        };
+        let root = Directory::new(FileId::ROOT, settings.policy.clone());
+        let inode = Inode { attr, content: Content::Directory(root) };
+        let site = crate::record::Site { serial: FileId::ROOT.serial(), files: 1 };
+        let mut batch = Batch::new();
+        batch.put(&keys::volume(), &encoded(&self.volume));
+        batch.put(&keys::site(0), &encoded(&site));
+        batch.put(&keys::inode(FileId::ROOT), &encoded(&inode));
+        self.store.apply(batch)
+    }
+
+    /// Makes again what is in memory.
+    fn load(&mut self, now: Time) -> Result<(), OpenError> {
+        for (key, _) in self.table(0, Table::Client)? {
+            let client = keys::number_at(&key, 2).ok_or(OpenError::Damaged { key })?;
+            self.grace.insert(client);
+            self.registrations = self.registrations.wrapping_add(1);
+            let registration = self.registrations;
+            self.clients.insert(client, Client { heard: now, registration, durable: true });
+        }
+        for site in 0..=u8::MAX {
+            for (key, value) in self.table(site, Table::Session)? {
+                let session: Session = damaged(&key, &value)?;
+                let client = keys::number_at(&key, keys::ABOUT_BYTES).unwrap_or_default();
+                // Of a client that was dead already, the objects know how it left the file.
+                let settling = !self.grace.contains(&client);
+                self.opens.set(key_file(&key)?, client, Holder { readers: 0, session, settling });
+            }
+            for (key, value) in self.table(site, Table::Orphan)? {
+                self.load_orphan(key_file(&key)?, damaged(&key, &value)?);
+            }
+            for (key, value) in self.table(site, Table::Truncation)? {
+                self.truncating.insert(key_file(&key)?, damaged(&key, &value)?);
+            }
+            for (key, _) in self.table(site, Table::Removed)? {
+                self.removing.insert(key_file(&key)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn load_orphan(&mut self, file: FileId, readers: Vec<Reader>) {
+        for reader in readers {
+            let holder = self.opens.get(file, reader.client);
+            self.opens.set(file, reader.client, Holder { readers: reader.count, ..holder });
+        }
+    }
+
+    fn table(&self, site: u8, table: Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>, OpenError> {
+        let prefix = keys::table(site, table);
+        let end = [site, table as u8 + 1];
+        let mut found = Vec::new();
+        self.store.scan(&prefix[..]..&end[..], |key, value| {
+            found.push((key.to_vec(), value.to_vec()));
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    }
+
+    /// An operation that may change something if it is committed.
+    fn begin(&self, origin: Origin) -> Transaction<'_> {
+        Transaction {
+            store: &self.store,
+            volume: &self.volume,
+            servers: &self.servers,
+            opens: &self.opens,
+            locks: &self.locks,
+            truncating: &self.truncating,
+            keep_orphans: !self.grace.is_empty(),
+            now: origin.now,
+            client: origin.client,
+            changes: Changes::default(),
+        }
+    }
+
+    /// An operation that changes nothing.
+    pub fn read<T>(&self, client: u64, operation: impl FnOnce(&Transaction<'_>) -> T) -> T {
+        operation(&self.begin(Origin { client, now: Wall::default() }))
+    }
+
+    /// An operation that changes something, as a whole or not at all. The record, if there is one, must be appended to
+    /// its log before the result is told to anybody.
+    pub fn change<T>(
+        &mut self,
+        origin: Origin,
+        operation: impl FnOnce(&mut Transaction<'_>) -> Result<T, Errno>,
+    ) -> Result<(T, Option<Append>), Errno> {
+        let mut transaction = self.begin(origin);
+        let value = operation(&mut transaction)?;
+        let changes = transaction.changes;
+        Ok((value, self.commit(origin.client, changes)))
+    }
+
+    /// As [`change`](Manager::change) for a call that must not be executed twice: `answer` encodes the result, which
+    /// is kept with the change and returned when the same call comes again.
+    pub fn change_once<T>(
+        &mut self,
+        origin: Origin,
+        call: CallName,
+        operation: impl FnOnce(&mut Transaction<'_>) -> Result<T, Errno>,
+        answer: impl FnOnce(T) -> Vec<u8>,
+    ) -> Result<Once, Errno> {
+        let mut transaction = self.begin(origin);
+        if let Some(reply) = transaction.answered(&call)? {
+            return Ok(Once { reply: reply.into(), append: None, repeated: true });
+        }
+        let recent = self.recent.get(&(origin.client, call.slot));
+        if let Some(recent) = recent.filter(|recent| recent.sequence == call.sequence) {
+            let reply = recent.reply.to_vec();
+            return Ok(Once { reply, append: None, repeated: true });
+        }
+        let reply = answer(operation(&mut transaction)?);
+        let mut changes = transaction.changes;
+        let kept = Answered { sequence: call.sequence, reply: reply.as_slice().into() };
+        if !changes.writes.is_empty() {
+            let key = keys::answer(call.site, origin.client, call.slot);
+            changes.writes.insert(key, Some(encoded(&kept)));
+        } else if !changes.effects.is_empty() {
+            self.recent.insert((origin.client, call.slot), kept);
+        }
+        let append = self.commit(origin.client, changes);
+        Ok(Once { reply, append, repeated: false })
+    }
+
+    pub(crate) fn forget_answers(&mut self, client: u64) {
+        self.recent.retain(|(of, _), _| *of != client);
+    }
+
+    fn commit(&mut self, client: u64, mut changes: Changes) -> Option<Append> {
+        let registers = changes.effects.iter().all(|effect| !matches!(effect, Effect::Expired(_)));
+        if registers && !changes.writes.is_empty() {
+            self.make_durable(client, &mut changes);
+        }
+        changes.effects.iter().for_each(|effect| self.take_effect(*effect));
+        (!changes.writes.is_empty()).then(|| self.store.apply(changes.batch()))
+    }
+
+    fn take_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Holder(file, client, holder) => {
+                self.opens.set(file, client, holder);
+                self.suspects.get_mut(&client).map(|suspects| suspects.remove(&file));
+            }
+            Effect::Truncating(file, size) => drop(self.truncating.insert(file, size)),
+            Effect::Truncated(file) => drop(self.truncating.remove(&file)),
+            Effect::Removed(file) => drop(self.removing.insert(file)),
+            Effect::ObjectsRemoved(file) => drop(self.removing.remove(&file)),
+            Effect::Expired(client) => self.forget_client(client),
+        }
+    }
+
+    /// The store, to sync and to checkpoint it.
+    pub fn store(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
+    /// Who has what open.
+    pub fn opens(&self) -> &Opens {
+        &self.opens
+    }
+
+    /// Truncations that have not reached every object, with their lengths.
+    pub fn truncating(&self) -> &BTreeMap<FileId, u64> {
+        &self.truncating
+    }
+
+    /// Files whose objects are to be removed.
+    pub fn removing(&self) -> &BTreeSet<FileId> {
+        &self.removing
+    }
+}
+
+fn damaged<'a, T: Field<'a>>(key: &[u8], value: &'a [u8]) -> Result<T, OpenError> {
+    let record = T::take(&mut Decoder::new(value));
+    record.map_err(|_| OpenError::Damaged { key: key.to_vec() })
+}
+
+fn key_file(key: &[u8]) -> Result<FileId, OpenError> {
+    keys::file_of(key).ok_or_else(|| OpenError::Damaged { key: key.to_vec() })
+}

@@ -1,0 +1,34 @@
+//! What the manager asks of the I/O servers.
+//!
+//! It is a trait so that the service is tested with objects that fail and wait on purpose; the one implementation that
+//! runs is the striping client.
+
+use crate::sessions::Final;
+use node::rings::VolumeSpace;
+use wire::{Errno, FileId, Layout, NodeId};
+
+/// The objects of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectsOf {
+    /// The file.
+    pub file: FileId,
+    /// Where they are.
+    pub layout: Layout,
+    /// The truncate generation.
+    pub truncations: u32,
+}
+
+/// The I/O servers, as the manager needs them. All of it is repeatable: asking twice is asking once.
+#[allow(async_fn_in_trait)] // everything belongs to one thread
+pub trait Objects: 'static {
+    /// Every object has the length that follows from `size`, and the generation.
+    async fn truncate(&self, objects: &ObjectsOf, size: u64) -> Result<(), Errno>;
+    /// No object is left.
+    async fn remove(&self, objects: &ObjectsOf) -> Result<(), Errno>;
+    /// Length, last write and storage, from all objects.
+    async fn totals(&self, objects: &ObjectsOf) -> Result<Final, Errno>;
+    /// Every object knows the layout's epoch.
+    async fn set_layout(&self, objects: &ObjectsOf) -> Result<(), Errno>;
+    /// Room on these servers, in bytes; the counts of files are 0.
+    async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno>;
+}

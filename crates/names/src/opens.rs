@@ -1,0 +1,114 @@
+//! Who has which file open: the part of the manager's state that is in memory, and how much of it is durable.
+//!
+//! Write sessions are records. That a client has a file open for reading is only remembered here, until the file loses
+//! its last name: then the orphan record names its readers, and a restart finds them there.
+
+use crate::record::Session;
+use std::collections::{BTreeMap, BTreeSet};
+use wire::FileId;
+
+/// What one client holds of one file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// How often it has it open for reading only.
+    pub readers: u32,
+    /// Its write session.
+    pub session: Session,
+    /// The write session has ended but its outcome must still be read from the objects.
+    pub settling: bool,
+}
+
+impl Holder {
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.readers == 0 && self.session.writers == 0
+    }
+}
+
+/// All opens, by file and by client.
+#[derive(Debug, Default)]
+pub struct Opens {
+    files: BTreeMap<FileId, BTreeMap<u64, Holder>>,
+    clients: BTreeMap<u64, BTreeSet<FileId>>,
+}
+
+impl Opens {
+    /// What `client` holds of `file`.
+    pub fn get(&self, file: FileId, client: u64) -> Holder {
+        self.files.get(&file).and_then(|holders| holders.get(&client)).copied().unwrap_or_default()
+    }
+
+    /// Who holds `file`.
+    pub fn holders(&self, file: FileId) -> impl Iterator<Item = (u64, Holder)> + '_ {
+        self.files.get(&file).into_iter().flatten().map(|(client, holder)| (*client, *holder))
+    }
+
+    /// Whether somebody beside `client` may be changing the length of `file`.
+    pub fn written_beside(&self, file: FileId, client: u64) -> bool {
+        let writes = |(other, holder): (u64, Holder)| {
+            holder.session.writers > 0 && (other != client || holder.settling)
+        };
+        self.holders(file).any(writes)
+    }
+
+    /// The files that `client` holds.
+    pub fn files_of(&self, client: u64) -> Vec<FileId> {
+        self.clients.get(&client).into_iter().flatten().copied().collect()
+    }
+
+    /// Every client that holds anything.
+    pub fn clients(&self) -> impl Iterator<Item = u64> + '_ {
+        self.clients.keys().copied()
+    }
+
+    /// From now on `client` holds this.
+    pub fn set(&mut self, file: FileId, client: u64, holder: Holder) {
+        if !holder.is_empty() {
+            self.files.entry(file).or_default().insert(client, holder);
+            self.clients.entry(client).or_default().insert(file);
+            return;
+        }
+        if let Some(holders) = self.files.get_mut(&file) {
+            holders.remove(&client);
+            if holders.is_empty() {
+                self.files.remove(&file);
+            }
+        }
+        if let Some(files) = self.clients.get_mut(&client) {
+            files.remove(&file);
+            if files.is_empty() {
+                self.clients.remove(&client);
+            }
+        }
+    }
+
+    /// At most `count` sessions that wait to be settled.
+    pub fn settling(&self, count: usize) -> Vec<(FileId, u64)> {
+        let all = self.files.iter().flat_map(|(file, holders)| {
+            holders.iter().map(move |(client, holder)| (*file, *client, holder.settling))
+        });
+        all.filter(|(_, _, settling)| *settling).take(count).map(|(f, c, _)| (f, c)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_views_agree_and_empty_holders_leave_nothing() {
+        let mut opens = Opens::default();
+        let session = Session { writers: 1, ..Session::default() };
+        let holder = Holder { session, ..Holder::default() };
+        opens.set(FileId(1), 7, holder);
+        opens.set(FileId(1), 8, Holder { readers: 2, ..Holder::default() });
+        assert!(opens.written_beside(FileId(1), 8));
+        assert!(!opens.written_beside(FileId(1), 7));
+        opens.set(FileId(1), 7, Holder { settling: true, ..holder });
+        assert!(opens.written_beside(FileId(1), 7));
+        assert_eq!(opens.settling(9), [(FileId(1), 7)]);
+        opens.set(FileId(1), 7, Holder::default());
+        opens.set(FileId(1), 8, Holder::default());
+        assert!(opens.files.is_empty() && opens.clients.is_empty());
+    }
+}

@@ -1,0 +1,322 @@
+//! The records of the store: what is kept of a file, a directory entry, the volume.
+//!
+//! Records are decoded by the release that finds their volume's format version its own; a record that does not decode
+//! is damage and answered with EIO.
+
+use crate::field::{Field, fields};
+use wire::layout::{UNIT_BYTES_DEFAULT, WIDTH_MAX};
+use wire::{Attr, Decoder, FileId, FileKind, Layout, NodeId, Short, VolumeId, Wall};
+
+/// Version of the key space and of all records in it.
+pub const FORMAT: u32 = 1;
+
+/// The volume: made once, with the root directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// Of the records.
+    pub format: u32,
+    /// Which volume.
+    pub volume: VolumeId,
+    /// Of 1000 new directories so many go to the site of their hash, the others to their parent's (mkdir switching).
+    pub switch_per_mille: u16,
+}
+fields!(Volume { format, volume, switch_per_mille });
+
+/// Counters of a site.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Site {
+    /// The last serial number given out.
+    pub serial: u64,
+    /// Files that exist.
+    pub files: u64,
+}
+fields!(Site { serial, files });
+
+/// How new files in a directory are striped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Bytes of a stripe unit.
+    pub unit_bytes: u32,
+    /// Columns; 0 is as many as there are servers, up to [`WIDTH_MAX`].
+    pub width: u8,
+    /// Whether new directories may go to another site.
+    pub switching: bool,
+    /// The servers to choose from; none is all that are active.
+    pub servers: Vec<NodeId>,
+}
+fields!(Policy { unit_bytes, width, switching, servers });
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy { unit_bytes: UNIT_BYTES_DEFAULT, width: 0, switching: true, servers: Vec::new() }
+    }
+}
+
+impl Policy {
+    /// The layout of the file with serial number `serial`: the servers in turn, so that column 0 is everywhere.
+    /// `None` when there is no server.
+    pub fn layout(&self, active: &[NodeId], serial: u64) -> Option<Layout> {
+        let chosen = if self.servers.is_empty() { active } else { &self.servers };
+        let width = match self.width {
+            0 => chosen.len().min(WIDTH_MAX),
+            width => usize::from(width).min(chosen.len()),
+        };
+        let first = (serial % chosen.len().max(1) as u64) as usize;
+        let columns: Vec<NodeId> = chosen.iter().cycle().skip(first).take(width).copied().collect();
+        Layout::new(1, self.unit_bytes, &columns)
+    }
+}
+
+/// What only regular files have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Regular {
+    /// Where the bytes are.
+    pub layout: Layout,
+    /// Truncate generation: writes of an older one are refused by the objects.
+    pub truncations: u32,
+    /// Of the exclusive create that made the file (RFC 1813 section 3.3.8); 0 is none.
+    pub verifier: u64,
+    /// Whether it was ever open for writing, so that objects may exist.
+    pub has_objects: bool,
+    /// When the modification time was last set by hand: only writes after this move it.
+    pub mtime_set: Wall,
+}
+fields!(Regular { layout, truncations, verifier, has_objects, mtime_set });
+
+/// What only directories have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directory {
+    /// The directory it is in; of the root, itself.
+    pub parent: FileId,
+    /// The next entry's position; positions are not used again.
+    pub next_position: u64,
+    /// How many entries it has.
+    pub entries: u64,
+    /// Of new files.
+    pub policy: Policy,
+}
+fields!(Directory { parent, next_position, entries, policy });
+
+impl Directory {
+    /// An empty directory in `parent`. Positions 1 and 2 are those of `.` and `..`.
+    pub fn new(parent: FileId, policy: Policy) -> Directory {
+        Directory { parent, next_position: 3, entries: 0, policy }
+    }
+}
+
+/// What a file has beside attributes, by kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Of a regular file.
+    Regular(Regular),
+    /// Of a directory.
+    Directory(Directory),
+    /// The path that a symbolic link holds.
+    Symlink(Box<[u8]>),
+    /// Devices, pipes, sockets: nothing.
+    Special,
+}
+
+/// All that is kept of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inode {
+    /// Attributes.
+    pub attr: Attr,
+    /// What its kind has beside.
+    pub content: Content,
+}
+
+impl<'a> Field<'a> for Inode {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.attr.put(out);
+        match &self.content {
+            Content::Regular(regular) => regular.put(out),
+            Content::Directory(directory) => directory.put(out),
+            Content::Symlink(target) => target.put(out),
+            Content::Special => {}
+        }
+    }
+
+    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
+        let attr = Attr::take(input)?;
+        let content = match attr.kind {
+            FileKind::Regular => Content::Regular(Field::take(input)?),
+            FileKind::Directory => Content::Directory(Field::take(input)?),
+            FileKind::Symlink => Content::Symlink(Field::take(input)?),
+            _ => Content::Special,
+        };
+        Ok(Inode { attr, content })
+    }
+}
+
+impl Inode {
+    /// What only directories have.
+    pub fn directory(&self) -> Option<&Directory> {
+        match &self.content {
+            Content::Directory(directory) => Some(directory),
+            _ => None,
+        }
+    }
+
+    /// What only directories have, to be changed.
+    pub fn directory_mut(&mut self) -> Option<&mut Directory> {
+        match &mut self.content {
+            Content::Directory(directory) => Some(directory),
+            _ => None,
+        }
+    }
+
+    /// What only regular files have.
+    pub fn regular(&self) -> Option<&Regular> {
+        match &self.content {
+            Content::Regular(regular) => Some(regular),
+            _ => None,
+        }
+    }
+
+    /// What only regular files have, to be changed.
+    pub fn regular_mut(&mut self) -> Option<&mut Regular> {
+        match &mut self.content {
+            Content::Regular(regular) => Some(regular),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.attr.kind == FileKind::Directory
+    }
+
+    /// Its attributes change.
+    pub fn touch(&mut self, now: Wall) {
+        self.attr.ctime = now;
+        self.attr.change += 1;
+    }
+
+    /// Its contents change.
+    pub fn touch_contents(&mut self, now: Wall) {
+        self.attr.mtime = now;
+        self.touch(now);
+    }
+}
+
+/// An entry of a directory, found by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The file.
+    pub file: FileId,
+    /// Its kind.
+    pub kind: FileKind,
+    /// Where in the directory it is listed.
+    pub position: u64,
+}
+fields!(Named { file, kind, position });
+
+/// An entry of a directory, found by its position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The file.
+    pub file: FileId,
+    /// Its kind.
+    pub kind: FileKind,
+    /// The name.
+    pub name: Box<[u8]>,
+}
+fields!(Listed { file, kind, name });
+
+/// A write session, durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Session {
+    /// How often the client has the file open for writing.
+    pub writers: u32,
+    /// Whether another client wrote at the same time, so that no client knows the final size.
+    pub shared: bool,
+    /// Whether somebody but root opened it, so that writing takes set-id bits away.
+    pub unprivileged: bool,
+}
+fields!(Session { writers, shared, unprivileged });
+
+/// A client that has a file without a name open for reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reader {
+    /// The client.
+    pub client: u64,
+    /// How often.
+    pub count: u32,
+}
+fields!(Reader { client, count });
+
+/// A file that is gone but whose objects may exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// Where they are.
+    pub layout: Layout,
+    /// The last truncate generation.
+    pub truncations: u32,
+}
+fields!(Removed { layout, truncations });
+
+/// The answer to a call that must not be executed twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// Of the call, within its slot.
+    pub sequence: u32,
+    /// The answer as it was sent; its status was 0, for a call that failed changed nothing.
+    pub reply: Box<[u8]>,
+}
+fields!(Answered { sequence, reply });
+
+/// Consecutive stripe units of one file that are not where the formula says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// The first unit, in file order.
+    pub unit: u64,
+    /// How many.
+    pub units: u32,
+    /// The column whose object has them.
+    pub column: u16,
+    /// Where in the object, in units.
+    pub object_unit: u64,
+}
+fields!(Fragment { unit, units, column, object_unit });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::encoded;
+
+    #[test]
+    fn inodes_of_every_kind_survive() {
+        let layout = Policy::default().layout(&[NodeId(1), NodeId(2)], 3).unwrap();
+        let regular = Regular {
+            layout,
+            truncations: 4,
+            verifier: 9,
+            has_objects: true,
+            mtime_set: Wall { seconds: 3, nanos: 4 },
+        };
+        let contents = [
+            (FileKind::Regular, Content::Regular(regular)),
+            (FileKind::Directory, Content::Directory(Directory::new(FileId(4), Policy::default()))),
+            (FileKind::Symlink, Content::Symlink(b"\xff/x".as_slice().into())),
+            (FileKind::Fifo, Content::Special),
+        ];
+        for (kind, content) in contents {
+            let inode = Inode { attr: Attr { kind, ..Attr::default() }, content };
+            let bytes = encoded(&inode);
+            assert_eq!(Inode::take(&mut Decoder::new(&bytes)), Ok(inode));
+            assert_eq!(Inode::take(&mut Decoder::new(&bytes[..bytes.len() - 1])), Err(Short));
+        }
+    }
+
+    #[test]
+    fn columns_rotate_and_width_is_kept() {
+        let active = [1, 2, 3].map(NodeId);
+        let policy = Policy { width: 2, ..Policy::default() };
+        let layouts: Vec<_> = (0..4).map(|s| policy.layout(&active, s).unwrap()).collect();
+        assert_eq!(layouts[0].servers(), [1, 2].map(NodeId));
+        assert_eq!(layouts[2].servers(), [3, 1].map(NodeId));
+        assert_eq!(layouts[3].servers(), layouts[0].servers());
+        assert!(policy.layout(&[], 0).is_none());
+    }
+}

@@ -1,0 +1,129 @@
+//! Removing names, and files when their last name and last user are gone.
+
+use crate::field::encoded;
+use crate::keys::{self, Table};
+use crate::lookup::check_name;
+use crate::permissions::{EXECUTE, WRITE, Who};
+use crate::record::{Inode, Named, Removed};
+use crate::transaction::{Effect, Transaction};
+use wire::{Errno, FileId};
+
+impl Transaction<'_> {
+    /// The directory, the entry and the file of a name that is to go.
+    fn doomed(
+        &self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+    ) -> Result<(Inode, Named, Inode), Errno> {
+        let directory = self.inode(parent)?;
+        if !directory.is_directory() {
+            return Err(Errno::ENOTDIR);
+        }
+        who.check(&directory.attr, EXECUTE)?;
+        check_name(name)?;
+        let Some(named) = self.named(parent, name)? else {
+            return Err(if matches!(name, b"." | b"..") { Errno::EINVAL } else { Errno::ENOENT });
+        };
+        who.check(&directory.attr, WRITE | EXECUTE)?;
+        let inode = self.inode(named.file)?;
+        who.check_removal(&directory.attr, &inode.attr)?;
+        Ok((directory, named, inode))
+    }
+
+    /// Removes a name of anything but a directory (RFC 1813 section 3.3.12).
+    pub fn unlink(&mut self, who: &Who<'_>, parent: FileId, name: &[u8]) -> Result<(), Errno> {
+        let (mut directory, named, inode) = self.doomed(who, parent, name)?;
+        if inode.is_directory() {
+            return Err(Errno::EISDIR);
+        }
+        self.delete_name(&mut directory, name, named.position);
+        self.put_inode(&directory);
+        self.drop_link(inode)
+    }
+
+    /// Removes an empty directory (RFC 1813 section 3.3.13).
+    pub fn remove_directory(
+        &mut self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+    ) -> Result<(), Errno> {
+        if name == b".." {
+            return Err(Errno::ENOTEMPTY);
+        }
+        let (mut directory, named, inode) = self.doomed(who, parent, name)?;
+        if inode.directory().ok_or(Errno::ENOTDIR)?.entries > 0 {
+            return Err(Errno::ENOTEMPTY);
+        }
+        self.delete_name(&mut directory, name, named.position);
+        directory.attr.links -= 1;
+        self.put_inode(&directory);
+        self.forget(&inode)
+    }
+
+    /// One name less; the file goes with the last one, or becomes an orphan while it is open.
+    pub(crate) fn drop_link(&mut self, mut inode: Inode) -> Result<(), Errno> {
+        inode.attr.links -= 1;
+        inode.touch(self.now);
+        if inode.attr.links > 0 {
+            self.put_inode(&inode);
+            return Ok(());
+        }
+        if self.opens.holders(inode.attr.file).next().is_none() && !self.keep_orphans {
+            return self.forget(&inode);
+        }
+        self.put_inode(&inode);
+        self.put_orphan(inode.attr.file);
+        Ok(())
+    }
+
+    /// Files without a name that nobody says to have open go.
+    pub fn sweep_orphans(&mut self) -> Result<(), Errno> {
+        for site in 0..=u8::MAX {
+            for (key, _) in self.scan(&keys::table(site, Table::Orphan), None, usize::MAX)? {
+                let file = keys::file_of(&key).ok_or(Errno::EIO)?;
+                if self.opens.holders(file).next().is_none() {
+                    self.forget(&self.inode(file)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing is left of a file but, while they may exist, the task to remove its objects.
+    pub(crate) fn forget(&mut self, inode: &Inode) -> Result<(), Errno> {
+        let file = inode.attr.file;
+        self.delete(keys::inode(file));
+        self.delete(keys::orphan(file));
+        self.delete(keys::truncation(file));
+        for (key, _) in self.scan(&keys::about(file, Table::Xattr), None, usize::MAX)? {
+            self.delete(key);
+        }
+        if let Some(regular) = inode.regular().filter(|regular| regular.has_objects) {
+            let (layout, truncations) = (regular.layout, regular.truncations);
+            self.put(keys::removed(file), encoded(&Removed { layout, truncations }));
+            self.effect(Effect::Removed(file));
+        }
+        self.effect(Effect::Truncated(file));
+        self.count_files(file.site(), -1)
+    }
+
+    /// Where the objects are that are to be removed; `None` when there is nothing to do any more.
+    pub fn removed(&self, file: FileId) -> Result<Option<Removed>, Errno> {
+        let value = self.get(&keys::removed(file))?;
+        value.map(|value| Self::decoded(&value)).transpose()
+    }
+
+    /// The objects of a file are gone; its block map follows, at most `count` fragments at once. Whether all is done.
+    pub fn objects_removed(&mut self, file: FileId, count: usize) -> Result<bool, Errno> {
+        let fragments = self.scan(&keys::about(file, Table::Fragment), None, count)?;
+        let done = fragments.len() < count;
+        fragments.into_iter().for_each(|(key, _)| self.delete(key));
+        if done {
+            self.delete(keys::removed(file));
+            self.effect(Effect::ObjectsRemoved(file));
+        }
+        Ok(done)
+    }
+}

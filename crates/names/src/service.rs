@@ -1,0 +1,286 @@
+//! The manager as a service of its node: requests in, log records out, answers when the records are safe.
+//!
+//! Everything that waits is here; everything that decides is in [`Manager`]. The manager is borrowed only between
+//! waits, so that each of its operations is whole. A change is applied, its record posted in the same breath, and
+//! answered when the append is done.
+
+mod dispatch;
+mod upkeep;
+
+use crate::limits::TASKS;
+use crate::manager::{Manager, OpenError, Origin, VolumeSettings};
+use crate::objects::Objects;
+use crate::protocol::{CallNumber, Operation, cut, join};
+use node::rings::{MetaOp, StoreId};
+use node::{Answer, Cx, Notify, Request};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use store::{Append, Store, StoreError};
+use wire::{Channel, Decoder, Errno, FileId, NodeId, Time, VolumeId};
+
+/// How a manager is started.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What a new volume is made with; of one that exists, the volume must be the same.
+    pub volume: VolumeSettings,
+    /// The active I/O servers.
+    pub servers: Vec<NodeId>,
+}
+
+/// What the tasks of the service share.
+struct Service<O> {
+    cx: Cx,
+    volume: VolumeId,
+    objects: O,
+    manager: RefCell<Manager>,
+    /// The last change whose record is appended.
+    appended: Cell<u64>,
+    syncing: Cell<bool>,
+    /// An append, a sync or a checkpoint ended.
+    progress: Notify,
+    /// The overlay wants a checkpoint now.
+    full: Notify,
+    /// There is something to remove, settle or expire.
+    work: Notify,
+    /// Files whose length or layout is being changed on the objects.
+    busy: RefCell<BTreeSet<FileId>>,
+    gate: Notify,
+    /// Requests that wait for a lock, by ticket.
+    waiting: RefCell<BTreeMap<u64, Request>>,
+    tickets: Cell<u64>,
+    /// Requests for locks that came while clients of the last life may still say what they hold.
+    deferred: RefCell<Vec<Request>>,
+    /// When work that failed is tried again.
+    retry_at: RefCell<BTreeMap<FileId, Time>>,
+    /// What the last life's clients did not say to hold was let go.
+    swept: Cell<bool>,
+}
+
+/// A handle to a running manager, for the node it runs on.
+#[derive(Clone)]
+pub struct Handle(Rc<dyn Control>);
+
+trait Control {
+    fn set_servers(&self, servers: &[NodeId]);
+    fn servers(&self) -> Vec<NodeId>;
+}
+
+impl Handle {
+    /// From now on these I/O servers get new files.
+    pub fn set_servers(&self, servers: &[NodeId]) {
+        self.0.set_servers(servers);
+    }
+
+    /// The I/O servers that get new files.
+    pub fn servers(&self) -> Vec<NodeId> {
+        self.0.servers()
+    }
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Handle(servers {:?})", self.servers())
+    }
+}
+
+impl<O> Control for Service<O> {
+    fn set_servers(&self, servers: &[NodeId]) {
+        self.manager.borrow_mut().set_servers(servers);
+    }
+    fn servers(&self) -> Vec<NodeId> {
+        self.manager.borrow().servers().to_vec()
+    }
+}
+
+/// Serves the volume in `store`, which was opened with [`crate::STORE`], on [`Channel::NAMES`]. A `Names` store of the
+/// node's world must be where its logs are. `objects` is how the I/O servers are asked.
+pub fn serve<O: Objects>(
+    cx: &Cx,
+    config: Config,
+    store: Store,
+    objects: O,
+) -> Result<Handle, OpenError> {
+    let (mut manager, first) =
+        Manager::open(store, &config.volume, cx.wall(), cx.now(), cx.incarnation())?;
+    manager.set_servers(&config.servers);
+    let service = Rc::new(Service {
+        cx: cx.clone(),
+        volume: config.volume.volume,
+        objects,
+        appended: Cell::new(manager.store().synced_sequence()),
+        manager: RefCell::new(manager),
+        syncing: Cell::new(false),
+        progress: Notify::new(cx),
+        full: Notify::new(cx),
+        work: Notify::new(cx),
+        busy: RefCell::default(),
+        gate: Notify::new(cx),
+        waiting: RefCell::default(),
+        tickets: Cell::new(0),
+        deferred: RefCell::default(),
+        retry_at: RefCell::default(),
+        swept: Cell::new(false),
+    });
+    let begin = service.clone();
+    let format = service.post(first);
+    cx.spawn("names format", async move { begin.note(format.await) });
+    for _ in 0..TASKS {
+        let service = service.clone();
+        cx.spawn("names", async move {
+            loop {
+                let request = service.cx.accept(Channel::NAMES).await;
+                service.serve(request).await;
+            }
+        });
+    }
+    upkeep::spawn(&service);
+    Ok(Handle(service))
+}
+
+/// A record on its way to the log.
+type Posted = Result<Option<u64>, Errno>;
+
+impl<O: Objects> Service<O> {
+    /// Posts a record at once, so that records are in the order of their changes; the future ends when it is safe.
+    fn post(self: &Rc<Self>, append: Option<Append>) -> impl Future<Output = Posted> + use<O> {
+        let service = self.clone();
+        let posted = append.map(|append| {
+            let op = MetaOp::Append { log: append.log, bytes: append.bytes };
+            (append.sequence, service.cx.meta(StoreId::Names, op))
+        });
+        async move {
+            let Some((sequence, done)) = posted else { return Ok(None) };
+            if done.await.is_err() {
+                service.manager.borrow_mut().store().append_failed();
+                service.full.notify_all();
+                service.progress.notify_all();
+                return Err(Errno::EIO);
+            }
+            service.appended.set(service.appended.get().max(sequence));
+            service.progress.notify_all();
+            Ok(Some(sequence))
+        }
+    }
+
+    /// An append nobody waits for has ended; a failure is in the store's state.
+    fn note(&self, _: Posted) {}
+
+    /// Waits until a change may be applied.
+    async fn admit(&self) -> Result<(), Errno> {
+        loop {
+            let progress = self.progress.wait();
+            match self.manager.borrow_mut().store().admit() {
+                Ok(()) => return Ok(()),
+                Err(StoreError::Full { .. }) => self.full.notify_all(),
+                Err(_) => return Err(Errno::EIO),
+            }
+            progress.await;
+        }
+    }
+
+    /// Waits until everything applied so far is appended: what a repeated call's answer tells of.
+    async fn settled(&self) -> Result<(), Errno> {
+        let target = self.manager.borrow_mut().store().sequence();
+        loop {
+            let progress = self.progress.wait();
+            let (synced, failed) = {
+                let mut manager = self.manager.borrow_mut();
+                let store = manager.store();
+                (store.synced_sequence(), matches!(store.admit(), Err(StoreError::LogFailed)))
+            };
+            if self.appended.get().max(synced) >= target {
+                return Ok(());
+            }
+            if failed {
+                return Err(Errno::EIO);
+            }
+            progress.await;
+        }
+    }
+
+    /// Waits until everything applied so far is on stable storage. However many wait, one sync serves them.
+    async fn sync(&self) -> Result<(), Errno> {
+        let target = self.manager.borrow_mut().store().sequence();
+        loop {
+            let progress = self.progress.wait();
+            if self.manager.borrow_mut().store().synced_sequence() >= target {
+                return Ok(());
+            }
+            if self.syncing.get() {
+                progress.await;
+                continue;
+            }
+            self.syncing.set(true);
+            let result = self.sync_once().await;
+            self.syncing.set(false);
+            self.progress.notify_all();
+            result?;
+        }
+    }
+
+    async fn sync_once(&self) -> Result<(), Errno> {
+        let point = self.manager.borrow_mut().store().sync_point();
+        for log in &point.logs {
+            let done = self.cx.meta(StoreId::Names, MetaOp::Sync { log: *log });
+            done.await.map_err(|_| Errno::EIO)?;
+        }
+        let mut manager = self.manager.borrow_mut();
+        if let Err(StoreError::LogFailed) = manager.store().admit() {
+            return Err(Errno::EIO);
+        }
+        manager.store().synced(&point);
+        Ok(())
+    }
+
+    fn origin(&self, client: u64) -> Origin {
+        Origin { client, now: self.cx.wall() }
+    }
+
+    async fn serve(self: &Rc<Self>, request: Request) {
+        let mut message = Vec::new();
+        let data = arrived(&request);
+        let number = join(&request.body, request.trailer(), data, &mut message);
+        let operation =
+            number.and_then(|_| Operation::decode(request.op, &mut Decoder::new(&message)));
+        match (number, operation) {
+            (Ok(number), Ok(_)) if number.volume != self.volume => {
+                self.cx.reply(request, Answer::error(Errno::ENXIO));
+            }
+            (Ok(number), Ok(operation)) => self.execute(request, number, operation).await,
+            _ => self.cx.reply(request, Answer::error(Errno::EPROTO)),
+        }
+    }
+
+    fn answer(&self, request: Request, result: Result<Vec<u8>, Errno>) {
+        let message = match result {
+            Ok(message) => message,
+            Err(errno) => return self.cx.reply(request, Answer::error(errno)),
+        };
+        let parts = cut(&message, CallNumber::default());
+        let frame = match parts.data.len() {
+            0 => None,
+            _ => match self.cx.frames().copy_of(parts.data) {
+                Some(frame) => Some(frame),
+                None => return self.cx.reply(request, Answer::error(Errno::ENOMEM)),
+            },
+        };
+        let answer = Answer {
+            status: 0,
+            body: &parts.body,
+            data: frame.as_slice(),
+            trailer: &parts.trailer,
+        };
+        self.cx.reply(request, answer);
+    }
+}
+
+/// The data of a request, in order.
+fn arrived(request: &Request) -> impl Iterator<Item = &[u8]> {
+    let mut left = request.bytes;
+    request.data.iter().map(move |frame| {
+        let bytes = frame.len().min(left);
+        left -= bytes;
+        &frame[..bytes]
+    })
+}

@@ -1,0 +1,365 @@
+//! Which operation is which call of the manager, and what waits for what.
+
+use super::Service;
+use crate::attributes::is_truncation;
+use crate::limits::{FRAGMENTS_MAX, LISTING_BYTES_MAX};
+use crate::locks::{LockOutcome, LockOwner, LockTarget};
+use crate::manager::{Manager, Once};
+use crate::objects::{Objects, ObjectsOf};
+use crate::permissions::WRITE;
+use crate::protocol::{Alive, CallNumber, Created, Map, Operation, Outcome};
+use crate::rename::Place;
+use crate::transaction::{CallName, Transaction};
+use node::Request;
+use node::rings::VolumeSpace;
+use std::rc::Rc;
+use wire::{Errno, FileId};
+
+/// Files that a volume may have beside those it has: serial numbers are 56 bits.
+const FREE_FILES: u64 = 1 << 48;
+
+type Encoded = Result<Vec<u8>, Errno>;
+
+impl<O: Objects> Service<O> {
+    pub(super) async fn execute(
+        self: &Rc<Self>,
+        request: Request,
+        number: CallNumber,
+        operation: Operation<'_>,
+    ) {
+        let client = request.client;
+        let registration = self.manager.borrow_mut().hear(client, self.cx.now());
+        let call =
+            CallName { site: operation.site(), slot: number.slot, sequence: number.sequence };
+        let result = match operation {
+            Operation::KeepAlive {} => Ok(Outcome::Alive(Alive { registration }).encode()),
+            Operation::Sync {} => self.sync().await.map(|()| Vec::new()),
+            Operation::Space {} => self.space().await,
+            Operation::SetLock { .. } => return self.set_lock(request, &operation).await,
+            Operation::CancelLock { file, owner, whole_file } => {
+                let target = LockTarget { file, whole_file };
+                self.manager.borrow_mut().locks.cancel(target, LockOwner { client, owner });
+                self.end_lock_waits();
+                Ok(Vec::new())
+            }
+            Operation::Claim { .. } => self.claim(client, &operation).await,
+            Operation::SetPlacement { file, .. } => {
+                self.alone(file, self.set_placement(client, call, &operation)).await
+            }
+            Operation::SetAttr { file, ref changes, .. } if is_truncation(changes) => {
+                self.alone(file, self.truncate(client, call, &operation)).await
+            }
+            ref once if once.is_once() => self.change(client, call, once).await,
+            ref pure => self.read(client, pure).await,
+        };
+        self.answer(request, result);
+    }
+
+    async fn read(&self, client: u64, operation: &Operation<'_>) -> Encoded {
+        if let Operation::GetAttr { file } = operation {
+            self.quiet(*file).await;
+        }
+        self.manager.borrow().read(client, |transaction| read(transaction, client, operation))
+    }
+
+    /// A change that waits for nothing but the log.
+    async fn change(
+        self: &Rc<Self>,
+        client: u64,
+        call: CallName,
+        operation: &Operation<'_>,
+    ) -> Encoded {
+        match operation {
+            Operation::Open { file, mask, .. } => {
+                self.quiet(*file).await;
+                if mask & WRITE != 0 && self.manager.borrow().truncating().contains_key(file) {
+                    self.alone(*file, self.finish_truncation(*file)).await?;
+                }
+            }
+            Operation::Close { file, .. } => self.quiet(*file).await,
+            _ => {}
+        }
+        self.apply(client, call, operation).await
+    }
+
+    async fn apply(
+        self: &Rc<Self>,
+        client: u64,
+        call: CallName,
+        operation: &Operation<'_>,
+    ) -> Encoded {
+        self.admit().await?;
+        let once = self.manager.borrow_mut().change_once(
+            self.origin(client),
+            call,
+            |transaction| change(transaction, operation),
+            |outcome| outcome.encode(),
+        )?;
+        self.told(once).await
+    }
+
+    /// The answer, when it may be told.
+    async fn told(self: &Rc<Self>, once: Once) -> Encoded {
+        self.post(once.append).await?;
+        if once.repeated {
+            self.settled().await?;
+        }
+        self.wake_upkeep();
+        Ok(once.reply)
+    }
+
+    /// Waits until nobody changes the length or layout of `file`.
+    async fn quiet(&self, file: FileId) {
+        loop {
+            let gate = self.gate.wait();
+            if !self.busy.borrow().contains(&file) {
+                return;
+            }
+            gate.await;
+        }
+    }
+
+    /// Runs `work` while nobody else changes the length or layout of `file`.
+    pub(super) async fn alone<T>(&self, file: FileId, work: impl Future<Output = T>) -> T {
+        self.quiet(file).await;
+        self.busy.borrow_mut().insert(file);
+        let result = work.await;
+        self.busy.borrow_mut().remove(&file);
+        self.gate.notify_all();
+        result
+    }
+
+    async fn truncate(
+        self: &Rc<Self>,
+        client: u64,
+        call: CallName,
+        operation: &Operation<'_>,
+    ) -> Encoded {
+        let Operation::SetAttr { file, .. } = *operation else { return Err(Errno::EPROTO) };
+        self.finish_truncation(file).await?;
+        let reply = self.apply(client, call, operation).await?;
+        self.finish_truncation(file).await?;
+        Ok(reply)
+    }
+
+    /// Brings a truncation that was prepared to every object, and ends it.
+    pub(super) async fn finish_truncation(self: &Rc<Self>, file: FileId) -> Result<(), Errno> {
+        let Some(size) = self.manager.borrow().truncating().get(&file).copied() else {
+            return Ok(());
+        };
+        if let Some(objects) = self.objects_of(file)? {
+            self.objects.truncate(&objects, size).await?;
+        }
+        self.admit().await?;
+        let (_, append) = self.manager.borrow_mut().change(self.origin(0), |transaction| {
+            transaction.truncated(file);
+            Ok(())
+        })?;
+        self.post(append).await?;
+        Ok(())
+    }
+
+    /// The objects of a file; `None` when the file is gone.
+    pub(super) fn objects_of(&self, file: FileId) -> Result<Option<ObjectsOf>, Errno> {
+        let entry = self.manager.borrow().read(0, |transaction| transaction.get_attr(file));
+        match entry {
+            Err(Errno::ESTALE) => Ok(None),
+            Err(errno) => Err(errno),
+            Ok(entry) => {
+                let truncations = entry.truncations;
+                Ok(entry.layout.map(|layout| ObjectsOf { file, layout, truncations }))
+            }
+        }
+    }
+
+    async fn set_placement(
+        self: &Rc<Self>,
+        client: u64,
+        call: CallName,
+        operation: &Operation<'_>,
+    ) -> Encoded {
+        let Operation::SetPlacement { who, file, columns, fragments } = operation else {
+            return Err(Errno::EPROTO);
+        };
+        let file = *file;
+        if fragments.len() > FRAGMENTS_MAX {
+            return Err(Errno::EINVAL);
+        }
+        let objects = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
+        let layout = self
+            .manager
+            .borrow()
+            .read(client, |transaction| transaction.next_layout(who, file, columns))?;
+        self.objects.set_layout(&ObjectsOf { layout, ..objects }).await?;
+        self.admit().await?;
+        let once = self.manager.borrow_mut().change_once(
+            self.origin(client),
+            call,
+            |transaction| {
+                transaction.set_placement(file, layout, fragments)?;
+                transaction.get_attr(file)
+            },
+            |entry| Outcome::Entry(entry).encode(),
+        )?;
+        self.told(once).await
+    }
+
+    async fn space(&self) -> Encoded {
+        let servers = self.manager.borrow().servers().to_vec();
+        let space = self.objects.space(&servers).await?;
+        let files = self.manager.borrow().read(0, |transaction| transaction.files())?;
+        Ok(Outcome::Space(VolumeSpace { files, free_files: FREE_FILES, ..space }).encode())
+    }
+
+    async fn claim(self: &Rc<Self>, client: u64, operation: &Operation<'_>) -> Encoded {
+        let Operation::Claim { claims, first, last } = operation else {
+            return Err(Errno::EPROTO);
+        };
+        self.admit().await?;
+        let origin = self.origin(client);
+        let claimed = {
+            let mut manager = self.manager.borrow_mut();
+            if *first {
+                manager.begin_claims(client);
+            }
+            let (_, append) = manager.change(origin, |t| t.claim_all(claims))?;
+            self.post(append)
+        };
+        let ended = match last {
+            true => self.manager.borrow_mut().end_claims(origin)?,
+            false => None,
+        };
+        let ended = self.post(ended);
+        claimed.await?;
+        ended.await?;
+        self.work.notify_all();
+        Ok(Vec::new())
+    }
+
+    async fn set_lock(self: &Rc<Self>, request: Request, operation: &Operation<'_>) {
+        let Operation::SetLock { file, owner, whole_file, lock, wait, reclaim } = *operation else {
+            return;
+        };
+        let client = request.client;
+        if !reclaim && self.manager.borrow().in_grace() {
+            return self.deferred.borrow_mut().push(request);
+        }
+        let known = self.manager.borrow_mut().register(client);
+        if let Err(errno) = self.post(known).await {
+            return self.answer(request, Err(errno));
+        }
+        let ticket = self.tickets.get() + 1;
+        self.tickets.set(ticket);
+        let target = LockTarget { file, whole_file };
+        let set = |manager: &mut Manager| {
+            let owner = LockOwner { client, owner };
+            manager.locks.set(target, owner, lock, wait.then_some(ticket))
+        };
+        let outcome = set(&mut self.manager.borrow_mut());
+        match outcome {
+            Ok(LockOutcome::Waits) => drop(self.waiting.borrow_mut().insert(ticket, request)),
+            Ok(LockOutcome::Done) => self.answer(request, Ok(Vec::new())),
+            Ok(LockOutcome::Conflict(_)) => self.answer(request, Err(Errno::EAGAIN)),
+            Err(errno) => self.answer(request, Err(errno)),
+        }
+        self.end_lock_waits();
+    }
+
+    /// Answers the requests whose waiting for a lock has ended.
+    pub(super) fn end_lock_waits(&self) {
+        loop {
+            let ended = self.manager.borrow_mut().locks.poll_ended();
+            let Some((ticket, result)) = ended else { return };
+            if let Some(request) = self.waiting.borrow_mut().remove(&ticket) {
+                self.answer(request, result.map(|()| Vec::new()));
+            }
+        }
+    }
+
+    /// There may be something to remove or to settle.
+    fn wake_upkeep(&self) {
+        let manager = self.manager.borrow();
+        if !manager.removing().is_empty() || !manager.opens().settling(1).is_empty() {
+            self.work.notify_all();
+        }
+    }
+}
+
+fn read(transaction: &Transaction<'_>, client: u64, operation: &Operation<'_>) -> Encoded {
+    use Operation::*;
+    let outcome = match operation {
+        Lookup { who, parent, name } => Outcome::Entry(transaction.lookup(who, *parent, name)?),
+        GetAttr { file } => Outcome::Entry(transaction.get_attr(*file)?),
+        Access { who, file, mask } => {
+            transaction.access(who, *file, *mask)?;
+            Outcome::Done
+        }
+        ReadLink { file } => Outcome::Bytes(transaction.read_link(*file)?.into()),
+        ReadDirectory { who, file, cookie, bytes, plus } => {
+            let bytes = (*bytes as usize).min(LISTING_BYTES_MAX);
+            Outcome::Listing(transaction.read_directory(who, *file, *cookie, bytes, *plus)?)
+        }
+        GetXattr { who, file, name } => Outcome::Bytes(transaction.get_xattr(who, *file, name)?),
+        ListXattr { who, file } => Outcome::Bytes(transaction.list_xattr(who, *file)?),
+        Fragments { file, unit, count } => {
+            let (epoch, fragments) = transaction.fragments(*file, *unit, *count as usize)?;
+            Outcome::Map(Map { epoch, fragments })
+        }
+        DirectoryLayout { file } => Outcome::Policy(transaction.directory_layout(*file)?),
+        TestLock { file, owner, whole_file, lock } => {
+            let target = LockTarget { file: *file, whole_file: *whole_file };
+            let owner = LockOwner { client, owner: *owner };
+            Outcome::Lock(transaction.locks.test(target, owner, *lock))
+        }
+        _ => return Err(Errno::EPROTO),
+    };
+    Ok(outcome.encode())
+}
+
+fn change(transaction: &mut Transaction<'_>, operation: &Operation<'_>) -> Result<Outcome, Errno> {
+    use Operation::*;
+    let done = |()| Outcome::Done;
+    match operation {
+        SetAttr { who, file, changes, opened } if is_truncation(changes) => transaction
+            .prepare_truncation(who, *file, changes, *opened)
+            .map(|(entry, _)| Outcome::Entry(entry)),
+        SetAttr { who, file, changes, .. } => {
+            transaction.set_attr(who, *file, changes).map(Outcome::Entry)
+        }
+        Create { who, parent, name, mode, how, open } => {
+            let (entry, made) = transaction.create(who, *parent, name, *mode, *how, *open)?;
+            Ok(Outcome::Created(Created { entry, made }))
+        }
+        MakeDirectory { who, parent, name, mode } => {
+            transaction.make_directory(who, *parent, name, *mode).map(Outcome::Entry)
+        }
+        Symlink { who, parent, name, target } => {
+            transaction.symlink(who, *parent, name, target).map(Outcome::Entry)
+        }
+        MakeNode { who, parent, name, mode, rdev } => {
+            transaction.make_node(who, *parent, name, *mode, *rdev).map(Outcome::Entry)
+        }
+        Link { who, parent, name, file } => {
+            transaction.link(who, *file, *parent, name).map(Outcome::Entry)
+        }
+        Unlink { who, parent, name } => transaction.unlink(who, *parent, name).map(done),
+        RemoveDirectory { who, parent, name } => {
+            transaction.remove_directory(who, *parent, name).map(done)
+        }
+        Rename { who, parent, name, new_parent, new_name, flags } => {
+            let from = Place { parent: *parent, name };
+            let to = Place { parent: *new_parent, name: new_name };
+            transaction.rename(who, from, to, *flags).map(done)
+        }
+        Open { who, file, mask } => transaction.open(who, *file, *mask).map(Outcome::Entry),
+        Close { file, outcome } => transaction.close(*file, *outcome).map(Outcome::Closed),
+        SetXattr { who, file, name, value, flags } => {
+            transaction.set_xattr(who, *file, name, value, *flags).map(done)
+        }
+        RemoveXattr { who, file, name } => transaction.remove_xattr(who, *file, name).map(done),
+        SetDirectoryLayout { who, file, policy } => {
+            transaction.set_directory_layout(who, *file, policy.clone()).map(done)
+        }
+        _ => Err(Errno::EPROTO),
+    }
+}

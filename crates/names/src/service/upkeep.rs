@@ -1,0 +1,182 @@
+//! What the manager does unasked: syncs and checkpoints, leases, and bringing to the objects what a change left to do.
+
+use super::Service;
+use crate::limits::{BACKGROUND_BATCH, RETRY_INTERVAL, SYNC_INTERVAL};
+use crate::objects::{Objects, ObjectsOf};
+use node::rings::{MetaOp, MetaWork, StoreId};
+use std::rc::Rc;
+use store::Checkpoint;
+use wire::{Errno, FileId};
+
+/// A checkpoint as work for the world.
+struct Work(Checkpoint);
+
+impl MetaWork for Work {
+    fn run(self: Box<Self>) -> Result<(), String> {
+        self.0.run()
+    }
+}
+
+pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
+    let cx = &service.cx;
+    let (syncs, checkpoints, works) = (service.clone(), service.clone(), service.clone());
+    cx.spawn("names sync", async move {
+        loop {
+            syncs.cx.sleep(SYNC_INTERVAL).await;
+            // A failure is in the store's state, and everybody who asks for a sync is told.
+            let _ = syncs.sync().await;
+        }
+    });
+    cx.spawn("names checkpoint", async move {
+        loop {
+            checkpoints.drop_logs().await;
+            let full = checkpoints.full.wait();
+            node::race(checkpoints.cx.sleep(SYNC_INTERVAL), full).await;
+            checkpoints.checkpoint().await;
+        }
+    });
+    cx.spawn("names upkeep", async move {
+        loop {
+            let work = works.work.wait();
+            works.keep_up().await;
+            node::race(works.cx.sleep(SYNC_INTERVAL), work).await;
+        }
+    });
+}
+
+impl<O: Objects> Service<O> {
+    async fn checkpoint(&self) {
+        let Some(checkpoint) = self.manager.borrow_mut().store().freeze() else { return };
+        let done = self.cx.meta(StoreId::Names, MetaOp::Checkpoint(Box::new(Work(checkpoint))));
+        let result = done.await;
+        self.manager.borrow_mut().store().checkpoint_done(result);
+        self.progress.notify_all();
+    }
+
+    async fn drop_logs(&self) {
+        loop {
+            let dropped = self.manager.borrow_mut().store().poll_drop();
+            let Some(log) = dropped else { return };
+            // A log that cannot be removed is found and covered again at the next start.
+            let _ = self.cx.meta(StoreId::Names, MetaOp::DropLog { log }).await;
+        }
+    }
+
+    async fn keep_up(self: &Rc<Self>) {
+        self.expire_clients().await;
+        self.end_grace().await;
+        let now = self.cx.now();
+        self.retry_at.borrow_mut().retain(|_, at| *at > now);
+        while self.settle_some().await || self.remove_some().await || self.truncate_some().await {}
+    }
+
+    async fn expire_clients(self: &Rc<Self>) {
+        let expired = self.manager.borrow().expired(self.cx.now());
+        for client in expired {
+            if self.admit().await.is_err() {
+                return;
+            }
+            let append = self.manager.borrow_mut().expire(client, self.origin(0));
+            if let Ok(append) = append {
+                let _ = self.post(append).await;
+            }
+            self.end_lock_waits();
+        }
+    }
+
+    /// When all clients of the last life have spoken or are dead: orphans go that nobody holds, locks are given.
+    async fn end_grace(self: &Rc<Self>) {
+        if self.manager.borrow().in_grace() || self.swept.replace(true) {
+            return;
+        }
+        if self.admit().await.is_ok() {
+            let swept = self.manager.borrow_mut().change(self.origin(0), |t| t.sweep_orphans());
+            if let Ok((_, append)) = swept {
+                let _ = self.post(append).await;
+            }
+        }
+        let deferred = std::mem::take(&mut *self.deferred.borrow_mut());
+        for request in deferred {
+            Box::pin(self.serve(request)).await;
+        }
+    }
+
+    /// Files of `all` that are not waiting for another try.
+    fn due<T>(&self, all: impl Iterator<Item = T>, file: impl Fn(&T) -> FileId) -> Vec<T> {
+        let retry_at = self.retry_at.borrow();
+        all.filter(|one| !retry_at.contains_key(&file(one))).take(BACKGROUND_BATCH).collect()
+    }
+
+    /// Notes failures, to be tried again later; whether anything succeeded.
+    fn outcome(&self, results: Vec<(FileId, Result<(), Errno>)>) -> bool {
+        let again = self.cx.now() + RETRY_INTERVAL;
+        let mut any = false;
+        for (file, result) in results {
+            match result {
+                Ok(()) => any = true,
+                Err(_) => drop(self.retry_at.borrow_mut().insert(file, again)),
+            }
+        }
+        any
+    }
+
+    async fn settle_some(self: &Rc<Self>) -> bool {
+        let all = self.manager.borrow().opens().settling(usize::MAX);
+        let due = self.due(all.into_iter(), |(file, _)| *file);
+        let settle = due
+            .into_iter()
+            .map(|(file, client)| async move { (file, self.settle(file, client).await) });
+        let results = node::all(settle).await;
+        self.outcome(results)
+    }
+
+    async fn settle(self: &Rc<Self>, file: FileId, client: u64) -> Result<(), Errno> {
+        self.finish_truncation(file).await?;
+        let Some(objects) = self.objects_of(file)? else { return Ok(()) };
+        let totals = self.objects.totals(&objects).await?;
+        self.admit().await?;
+        let (_, append) = self
+            .manager
+            .borrow_mut()
+            .change(self.origin(0), |transaction| transaction.settle(file, client, totals))?;
+        self.post(append).await.map(drop)
+    }
+
+    async fn remove_some(self: &Rc<Self>) -> bool {
+        let all: Vec<FileId> = self.manager.borrow().removing().iter().copied().collect();
+        let due = self.due(all.into_iter(), |file| *file);
+        let remove = due.into_iter().map(|file| async move { (file, self.remove(file).await) });
+        let results = node::all(remove).await;
+        self.outcome(results)
+    }
+
+    async fn remove(self: &Rc<Self>, file: FileId) -> Result<(), Errno> {
+        let removed = self.manager.borrow().read(0, |transaction| transaction.removed(file))?;
+        if let Some(removed) = removed {
+            let (layout, truncations) = (removed.layout, removed.truncations);
+            self.objects.remove(&ObjectsOf { file, layout, truncations }).await?;
+        }
+        let mut done = false;
+        while !done {
+            self.admit().await?;
+            let (all, append) =
+                self.manager.borrow_mut().change(self.origin(0), |transaction| {
+                    transaction.objects_removed(file, crate::limits::FRAGMENTS_MAX)
+                })?;
+            done = all;
+            self.post(append).await?;
+        }
+        Ok(())
+    }
+
+    async fn truncate_some(self: &Rc<Self>) -> bool {
+        let all: Vec<FileId> = self.manager.borrow().truncating().keys().copied().collect();
+        let busy = |file: &FileId| self.busy.borrow().contains(file);
+        let due = self.due(all.into_iter().filter(|file| !busy(file)), |file| *file);
+        let finish = due.into_iter().map(|file| async move {
+            (file, self.alone(file, self.finish_truncation(file)).await)
+        });
+        let results = node::all(finish).await;
+        self.outcome(results)
+    }
+}

@@ -1,0 +1,234 @@
+//! One operation on the name space: it reads, decides, and collects what is to change. Nothing has happened until the
+//! manager commits what it collected, all of it in one batch; an operation that fails leaves nothing.
+
+use crate::field::{Field, encoded};
+use crate::keys;
+use crate::locks::Locks;
+use crate::opens::{Holder, Opens};
+use crate::record::{Inode, Listed, Named, Policy, Site, Volume};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use store::{Batch, Store};
+use wire::{Decoder, Errno, FileId, NodeId, Wall};
+
+/// A change of what the manager keeps in memory beside the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// The client holds this of the file.
+    Holder(FileId, u64, Holder),
+    /// Objects are to be truncated to this length.
+    Truncating(FileId, u64),
+    /// They are, or the file is gone.
+    Truncated(FileId),
+    /// Objects are to be removed.
+    Removed(FileId),
+    /// They are, and what the store knew of them.
+    ObjectsRemoved(FileId),
+    /// The client is dead.
+    Expired(u64),
+}
+
+/// What an operation wants to change.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    pub writes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    pub effects: Vec<Effect>,
+}
+
+impl Changes {
+    pub fn batch(&self) -> Batch {
+        let mut batch = Batch::new();
+        for (key, value) in &self.writes {
+            match value {
+                Some(value) => batch.put(key, value),
+                None => batch.delete(key),
+            };
+        }
+        batch
+    }
+}
+
+/// An operation under way.
+pub struct Transaction<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) volume: &'a Volume,
+    pub(crate) servers: &'a [NodeId],
+    pub(crate) opens: &'a Opens,
+    pub(crate) locks: &'a Locks,
+    pub(crate) truncating: &'a BTreeMap<FileId, u64>,
+    /// Files without a name stay for now, for clients may still say that they have them open.
+    pub(crate) keep_orphans: bool,
+    pub(crate) now: Wall,
+    pub(crate) client: u64,
+    pub(crate) changes: Changes,
+}
+
+impl Transaction<'_> {
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
+        match self.changes.writes.get(key) {
+            Some(value) => Ok(value.clone()),
+            None => self.store.get(key).map_err(|_| Errno::EIO),
+        }
+    }
+
+    pub(crate) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.changes.writes.insert(key, Some(value));
+    }
+
+    pub(crate) fn delete(&mut self, key: Vec<u8>) {
+        self.changes.writes.insert(key, None);
+    }
+
+    pub(crate) fn effect(&mut self, effect: Effect) {
+        self.changes.effects.push(effect);
+    }
+
+    /// Records under `prefix` after `after`, at most `count`, as they were before this operation.
+    pub(crate) fn scan(
+        &self,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        count: usize,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+        let end = keys::behind(prefix).ok_or(Errno::EIO)?;
+        let start = after.map_or(Bound::Included(prefix), Bound::Excluded);
+        self.store.range((start, Bound::Excluded(&end[..])), count).map_err(|_| Errno::EIO)
+    }
+
+    pub(crate) fn decoded<'b, T: Field<'b>>(bytes: &'b [u8]) -> Result<T, Errno> {
+        T::take(&mut Decoder::new(bytes)).map_err(|_| Errno::EIO)
+    }
+
+    fn record<T: for<'b> Field<'b>>(&self, key: &[u8]) -> Result<Option<T>, Errno> {
+        if let Some(value) = self.changes.writes.get(key) {
+            return value.as_ref().map(|value| Self::decoded(value)).transpose();
+        }
+        let read = |value: Option<&[u8]>| value.map(Self::decoded).transpose();
+        self.store.get_with(key, read).map_err(|_| Errno::EIO)?
+    }
+
+    /// The file; ESTALE when it is gone.
+    pub(crate) fn inode(&self, file: FileId) -> Result<Inode, Errno> {
+        self.record(&keys::inode(file))?.ok_or(Errno::ESTALE)
+    }
+
+    pub(crate) fn put_inode(&mut self, inode: &Inode) {
+        self.put(keys::inode(inode.attr.file), encoded(inode));
+    }
+
+    pub(crate) fn named(&self, parent: FileId, name: &[u8]) -> Result<Option<Named>, Errno> {
+        self.record(&keys::name(parent, name))
+    }
+
+    /// The entry of a name that keeps or takes over a position.
+    pub(crate) fn put_name(&mut self, parent: FileId, name: &[u8], named: Named) {
+        let listed = Listed { file: named.file, kind: named.kind, name: name.into() };
+        self.put(keys::name(parent, name), encoded(&named));
+        self.put(keys::position(parent, named.position), encoded(&listed));
+    }
+
+    /// A new name in `directory`, at a new position; the caller puts the directory.
+    pub(crate) fn insert_name(
+        &mut self,
+        directory: &mut Inode,
+        name: &[u8],
+        file: FileId,
+        kind: wire::FileKind,
+    ) {
+        let parent = directory.attr.file;
+        directory.touch_contents(self.now);
+        let content = directory.directory_mut().expect("names are made in directories");
+        let position = content.next_position;
+        content.next_position += 1;
+        content.entries += 1;
+        self.put_name(parent, name, Named { file, kind, position });
+    }
+
+    /// Takes a name out of `directory`; the caller puts the directory.
+    pub(crate) fn delete_name(&mut self, directory: &mut Inode, name: &[u8], position: u64) {
+        let parent = directory.attr.file;
+        directory.touch_contents(self.now);
+        directory.directory_mut().expect("names are in directories").entries -= 1;
+        self.delete(keys::name(parent, name));
+        self.delete(keys::position(parent, position));
+    }
+
+    /// An identifier that no file ever had.
+    pub(crate) fn new_file(&mut self, site: u8) -> Result<FileId, Errno> {
+        let mut counters: Site = self.record(&keys::site(site))?.unwrap_or_default();
+        counters.serial += 1;
+        counters.files += 1;
+        self.put(keys::site(site), encoded(&counters));
+        Ok(FileId::new(site, counters.serial))
+    }
+
+    pub(crate) fn count_files(&mut self, site: u8, change: i64) -> Result<(), Errno> {
+        let mut counters: Site = self.record(&keys::site(site))?.unwrap_or_default();
+        counters.files = counters.files.saturating_add_signed(change);
+        self.put(keys::site(site), encoded(&counters));
+        Ok(())
+    }
+
+    /// Files of the volume.
+    pub fn files(&self) -> Result<u64, Errno> {
+        let count = |site| Ok(self.record::<Site>(&keys::site(site))?.unwrap_or_default().files);
+        (0..=u8::MAX).map(count).sum()
+    }
+
+    /// Where a new directory goes (mkdir switching): to the site of its hash, or with its parent.
+    pub(crate) fn site_for(&self, policy: &Policy, parent: FileId, name: &[u8]) -> u8 {
+        let hash = hash(parent, name);
+        let switched = (hash >> 32) % 1000 < u64::from(self.volume.switch_per_mille);
+        if policy.switching && switched { hash as u8 } else { parent.site() }
+    }
+
+    /// The answer to a call that was executed before; ECANCELED when the slot has gone on since.
+    pub(crate) fn answered(&self, call: &CallName) -> Result<Option<Box<[u8]>>, Errno> {
+        let key = keys::answer(call.site, self.client, call.slot);
+        let Some(answered) = self.record::<crate::record::Answered>(&key)? else {
+            return Ok(None);
+        };
+        match answered.sequence.cmp(&call.sequence) {
+            std::cmp::Ordering::Less => Ok(None),
+            std::cmp::Ordering::Equal => Ok(Some(answered.reply)),
+            std::cmp::Ordering::Greater => Err(Errno::ECANCELED),
+        }
+    }
+}
+
+/// Names a call of a client for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallName {
+    /// The site of the file that the call is about.
+    pub site: u8,
+    /// One of the client's slots: it has one call at a time.
+    pub slot: u16,
+    /// Grows from call to call of a slot.
+    pub sequence: u32,
+}
+
+/// FNV-1a over parent and name, then mixed so that every bit depends on every byte.
+fn hash(parent: FileId, name: &[u8]) -> u64 {
+    let bytes = parent.0.to_le_bytes();
+    let all = bytes.iter().chain(name);
+    let sum = all.fold(0xcbf2_9ce4_8422_2325u64, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let mixed = (sum ^ (sum >> 32)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 29)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_spread_over_sites() {
+        let mut seen = [0u32; 256];
+        (0..25_600u32).for_each(|i| seen[hash(FileId(1), &i.to_le_bytes()) as u8 as usize] += 1);
+        assert!(seen.iter().all(|count| (40..200).contains(count)), "{seen:?}");
+        let switched =
+            (0..10_000u32).filter(|i| (hash(FileId(9), &i.to_be_bytes()) >> 32) % 1000 < 100);
+        assert!((800..1200).contains(&switched.count()));
+    }
+}

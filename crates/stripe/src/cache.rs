@@ -1,0 +1,444 @@
+//! The server's memory of objects: blocks with their checksums, clean and dirty, in frames of the node's pool.
+//!
+//! It is a plain structure: it reads no disk, waits for nothing, and knows objects only by [`Key`]. Memory is taken in
+//! chunks of up to 32 KiB; eight chunks are a window, with a bit per block for what is valid and what is dirty. The
+//! window is the unit of eviction (clock), because a sequential disk read fills one window from one run of the pool,
+//! and a run returns only when all of it is free.
+//!
+//! A hit hands out slices of the chunks' frames with the stored checksums: nothing is copied, summed or allocated. A
+//! chunk that is on its way to somebody is shared; writing into it replaces it by a copy, so what is sent never
+//! changes under its checksum.
+//!
+//! Invariants: a block that is dirty or being committed is valid; a window with such blocks, or that is being loaded,
+//! is not evicted; a valid block's checksum is that of its bytes; bytes of a block behind the object's end are zero.
+
+mod commit;
+mod store;
+
+use crate::limits::*;
+use crate::object::{GROUP_BLOCKS, group_of, zero_sum};
+use crate::protocol::set_sum;
+use endpoint::{Frame, FrameMut, Frames};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use wire::limits::BLOCK_BYTES;
+
+pub use commit::Stretch;
+
+/// Names an object in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key(u32);
+
+/// No memory: everything cached is dirty, under way, or the pool is in use elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no memory is left for cached blocks")]
+pub struct Full;
+
+/// 64 blocks of one object.
+#[derive(Debug)]
+struct Window {
+    owner: Key,
+    index: u64,
+    chunks: [Option<Frame>; WINDOW_CHUNKS],
+    valid: u64,
+    dirty: u64,
+    committing: u64,
+    loading: u64,
+    sums: [u32; WINDOW_BLOCKS],
+    referenced: bool,
+    live: bool,
+}
+
+impl Window {
+    fn unused() -> Window {
+        Window {
+            owner: Key(0),
+            index: 0,
+            chunks: Default::default(),
+            valid: 0,
+            dirty: 0,
+            committing: 0,
+            loading: 0,
+            sums: [0; WINDOW_BLOCKS],
+            referenced: false,
+            live: false,
+        }
+    }
+
+    fn busy(&self) -> bool {
+        self.dirty | self.committing | self.loading != 0
+    }
+
+    fn bytes(&self) -> usize {
+        self.chunks.iter().flatten().map(|frame| frame.len()).sum::<usize>() + WINDOW_COST_BYTES
+    }
+}
+
+/// Committed checksums of a group of 1024 blocks; blocks behind the end of the list are zeros.
+#[derive(Debug, Default)]
+struct Group {
+    sums: Vec<u32>,
+    /// The disk's copy is older.
+    dirty: bool,
+}
+
+/// What is cached of one object.
+#[derive(Debug, Default)]
+struct Entry {
+    disk: usize,
+    windows: BTreeMap<u64, u32>,
+    groups: BTreeMap<u64, Group>,
+    /// Windows with dirty or committing blocks.
+    dirty: BTreeSet<u64>,
+}
+
+/// The cache. See the module's text.
+#[derive(Debug)]
+pub struct Cache {
+    frames: Frames,
+    limit_bytes: usize,
+    used_bytes: usize,
+    windows: Vec<Window>,
+    free_windows: Vec<u32>,
+    hand: usize,
+    entries: Vec<Entry>,
+    free_entries: Vec<u32>,
+    dirty_blocks: Vec<usize>,
+}
+
+/// The bits of `blocks`, numbered within a window.
+fn mask(blocks: Range<usize>) -> u64 {
+    let ones = |count: usize| if count >= 64 { u64::MAX } else { (1 << count) - 1 };
+    ones(blocks.end) & !ones(blocks.start)
+}
+
+/// The parts of `blocks` by window: (window, blocks within it).
+pub fn window_parts(blocks: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
+    let size = WINDOW_BLOCKS as u64;
+    let mut at = blocks.start;
+    std::iter::from_fn(move || {
+        (at < blocks.end).then(|| {
+            let (index, first) = (at / size, (at % size) as usize);
+            let count = (blocks.end - at).min(size - at % size) as usize;
+            at += count as u64;
+            (index, first..first + count)
+        })
+    })
+}
+
+/// The longest stretches of set bits.
+pub fn bit_runs(mut bits: u64) -> impl Iterator<Item = Range<usize>> {
+    let mut base = 0;
+    std::iter::from_fn(move || {
+        if bits == 0 {
+            return None;
+        }
+        let start = bits.trailing_zeros() as usize;
+        bits >>= start;
+        let count = bits.trailing_ones() as usize;
+        bits = if count == 64 { 0 } else { bits >> count };
+        let run = base + start..base + start + count;
+        base = run.end;
+        Some(run)
+    })
+}
+
+impl Cache {
+    /// A cache of at most `limit_bytes` of clean blocks in frames of `frames`, for objects on `disks` disks.
+    pub fn new(frames: Frames, limit_bytes: usize, disks: usize) -> Cache {
+        Cache {
+            frames,
+            limit_bytes,
+            used_bytes: 0,
+            windows: Vec::new(),
+            free_windows: Vec::new(),
+            hand: 0,
+            entries: Vec::new(),
+            free_entries: Vec::new(),
+            dirty_blocks: vec![0; disks],
+        }
+    }
+
+    /// Bytes in chunks, and what their bookkeeping costs.
+    pub fn used_bytes(&self) -> usize {
+        self.used_bytes
+    }
+
+    /// Bytes of a disk's objects that are not committed.
+    pub fn dirty_bytes(&self, disk: usize) -> usize {
+        self.dirty_blocks[disk] * BLOCK_BYTES
+    }
+
+    /// Makes room for an object of a disk.
+    pub fn open(&mut self, disk: usize) -> Key {
+        let entry = Entry { disk, ..Entry::default() };
+        match self.free_entries.pop() {
+            Some(slot) => {
+                self.entries[slot as usize] = entry;
+                Key(slot)
+            }
+            None => {
+                self.entries.push(entry);
+                Key(self.entries.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// Forgets an object, dirty blocks included.
+    pub fn close(&mut self, key: Key) {
+        self.clear(key);
+        self.entries[key.0 as usize] = Entry::default();
+        self.free_entries.push(key.0);
+    }
+
+    /// Forgets all blocks and checksums of an object that stays open.
+    pub fn clear(&mut self, key: Key) {
+        let entry = &mut self.entries[key.0 as usize];
+        entry.dirty.clear();
+        let (windows, groups) =
+            (std::mem::take(&mut entry.windows), std::mem::take(&mut entry.groups));
+        let group_bytes: usize = groups.values().map(|group| group.sums.len() * 4).sum();
+        self.used_bytes -= group_bytes;
+        for slot in windows.into_values() {
+            self.release_window(slot);
+        }
+    }
+
+    /// Whether nothing of the object is cached.
+    pub fn is_empty(&self, key: Key) -> bool {
+        let entry = &self.entries[key.0 as usize];
+        entry.windows.is_empty() && entry.groups.values().all(|group| !group.dirty)
+    }
+
+    /// Whether the object has blocks that are not committed.
+    pub fn is_dirty(&self, key: Key) -> bool {
+        !self.entries[key.0 as usize].dirty.is_empty()
+    }
+
+    fn entry(&mut self, key: Key) -> &mut Entry {
+        &mut self.entries[key.0 as usize]
+    }
+
+    fn slot(&self, key: Key, index: u64) -> Option<u32> {
+        self.entries[key.0 as usize].windows.get(&index).copied()
+    }
+
+    /// The valid blocks of a window and those being loaded, as bits.
+    pub fn blocks(&self, key: Key, index: u64) -> (u64, u64) {
+        let slot = self.slot(key, index);
+        slot.map_or((0, 0), |slot| {
+            let window = &self.windows[slot as usize];
+            (window.valid, window.loading)
+        })
+    }
+
+    /// Whether a block is here.
+    pub fn has(&self, key: Key, block: u64) -> bool {
+        let (valid, _) = self.blocks(key, block / WINDOW_BLOCKS as u64);
+        valid >> (block % WINDOW_BLOCKS as u64) & 1 == 1
+    }
+
+    /// Appends slices that hold the `bytes` bytes from the start of block `first`, and writes the checksums of their
+    /// blocks. Whether all was here; if not, nothing is appended.
+    pub fn hit(
+        &mut self,
+        key: Key,
+        first: u64,
+        bytes: usize,
+        out: &mut Vec<Frame>,
+        trailer: &mut [u8],
+    ) -> bool {
+        let (before, mut at, mut left) = (out.len(), 0, bytes);
+        for (index, blocks) in window_parts(first..first + bytes.div_ceil(BLOCK_BYTES) as u64) {
+            let wanted = mask(blocks.clone());
+            let slot = self.slot(key, index).filter(|slot| {
+                let window = &self.windows[*slot as usize];
+                window.valid & wanted == wanted
+            });
+            let Some(slot) = slot else {
+                out.truncate(before);
+                return false;
+            };
+            let window = &mut self.windows[slot as usize];
+            window.referenced = true;
+            for block in blocks.clone() {
+                set_sum(trailer, at, window.sums[block]);
+                at += 1;
+            }
+            left -= window.slices(blocks, left, out, before);
+        }
+        true
+    }
+
+    /// Marks blocks as being loaded; the window stays until [`loaded`](Cache::loaded).
+    pub fn loading(&mut self, key: Key, index: u64, blocks: Range<usize>) {
+        let slot = self.window(key, index);
+        self.windows[slot as usize].loading |= mask(blocks);
+    }
+
+    /// Ends [`loading`](Cache::loading).
+    pub fn loaded(&mut self, key: Key, index: u64, blocks: Range<usize>) {
+        if let Some(slot) = self.slot(key, index) {
+            self.windows[slot as usize].loading &= !mask(blocks);
+        }
+    }
+
+    /// Memory for `bytes` bytes; clean windows make room. `None` when nothing more can.
+    pub fn alloc(&mut self, bytes: usize) -> Option<FrameMut> {
+        while self.used_bytes + bytes > self.limit_bytes && self.evict() {}
+        loop {
+            if let Some(frame) = self.frames.alloc(bytes) {
+                return Some(frame);
+            }
+            if !self.evict() {
+                return None;
+            }
+        }
+    }
+
+    /// Keeps to the limit after frames came in that were not allocated here.
+    pub fn shrink(&mut self) {
+        while self.used_bytes > self.limit_bytes && self.evict() {}
+    }
+
+    /// Drops the clean window that was longest unused, roughly. Whether there was one.
+    fn evict(&mut self) -> bool {
+        for _ in 0..self.windows.len() * 2 {
+            self.hand = (self.hand + 1) % self.windows.len();
+            let window = &mut self.windows[self.hand];
+            if !window.live || window.busy() || std::mem::take(&mut window.referenced) {
+                continue;
+            }
+            let (owner, index) = (window.owner, window.index);
+            self.drop_window(owner, index);
+            return true;
+        }
+        false
+    }
+
+    /// Drops a window and, with the last one of its group, the group's checksums if the disk has them too.
+    fn drop_window(&mut self, key: Key, index: u64) {
+        let entry = self.entry(key);
+        let Some(slot) = entry.windows.remove(&index) else { return };
+        entry.dirty.remove(&index);
+        let group = group_of(index * WINDOW_BLOCKS as u64);
+        let per_group = GROUP_BLOCKS / WINDOW_BLOCKS as u64;
+        let windows = group * per_group..(group + 1) * per_group;
+        let last = entry.windows.range(windows).next().is_none();
+        if last && entry.groups.get(&group).is_some_and(|group| !group.dirty) {
+            let sums = entry.groups.remove(&group).expect("just found").sums;
+            self.used_bytes -= sums.len() * 4;
+        }
+        self.release_window(slot);
+    }
+
+    fn release_window(&mut self, slot: u32) {
+        let window = &self.windows[slot as usize];
+        self.used_bytes -= window.bytes();
+        let unstable = (window.dirty | window.committing).count_ones() as usize;
+        self.dirty_blocks[self.entries[window.owner.0 as usize].disk] -= unstable;
+        self.windows[slot as usize] = Window::unused();
+        self.free_windows.push(slot);
+    }
+
+    /// The slot of a window, made if need be.
+    fn window(&mut self, key: Key, index: u64) -> u32 {
+        if let Some(slot) = self.slot(key, index) {
+            return slot;
+        }
+        let slot = self.free_windows.pop().unwrap_or_else(|| {
+            self.windows.push(Window::unused());
+            self.windows.len() as u32 - 1
+        });
+        let window = &mut self.windows[slot as usize];
+        (window.owner, window.index) = (key, index);
+        (window.live, window.referenced) = (true, true);
+        self.used_bytes += WINDOW_COST_BYTES;
+        self.entry(key).windows.insert(index, slot);
+        slot
+    }
+
+    // Committed checksums.
+
+    /// Whether a group's checksums are known.
+    pub fn has_group(&self, key: Key, group: u64) -> bool {
+        self.entries[key.0 as usize].groups.contains_key(&group)
+    }
+
+    /// Keeps the checksums of a group as the disk has them, unless they are known.
+    pub fn set_group(&mut self, key: Key, group: u64, sums: Vec<u32>) {
+        let groups = &mut self.entry(key).groups;
+        if !groups.contains_key(&group) {
+            let bytes = sums.len() * 4;
+            groups.insert(group, Group { sums, dirty: false });
+            self.used_bytes += bytes;
+        }
+    }
+
+    /// The committed checksum of a block; `None` when its group is not known.
+    pub fn committed_sum(&self, key: Key, block: u64) -> Option<u32> {
+        let group = self.entries[key.0 as usize].groups.get(&group_of(block))?;
+        Some(group.sums.get((block % GROUP_BLOCKS) as usize).copied().unwrap_or(zero_sum()))
+    }
+
+    /// Changes the committed checksum of a block of a known group.
+    pub fn set_committed_sum(&mut self, key: Key, block: u64, sum: u32) {
+        let group = self.entry(key).groups.get_mut(&group_of(block)).expect("a known group");
+        let (at, before) = ((block % GROUP_BLOCKS) as usize, group.sums.len());
+        if group.sums.len() <= at {
+            group.sums.resize(at + 1, zero_sum());
+        }
+        group.sums[at] = sum;
+        group.dirty = true;
+        self.used_bytes +=
+            (self.entries[key.0 as usize].groups[&group_of(block)].sums.len() - before) * 4;
+    }
+
+    /// Groups whose checksums the disk does not have yet.
+    pub fn dirty_groups(&self, key: Key) -> Vec<u64> {
+        let groups = &self.entries[key.0 as usize].groups;
+        groups.iter().filter(|(_, group)| group.dirty).map(|(index, _)| *index).collect()
+    }
+
+    /// The checksums of a known group.
+    pub fn group_sums(&self, key: Key, group: u64) -> &[u32] {
+        &self.entries[key.0 as usize].groups[&group].sums
+    }
+
+    /// The disk has the checksums of a group, as they are now.
+    pub fn group_is_clean(&mut self, key: Key, group: u64) {
+        if let Some(group) = self.entry(key).groups.get_mut(&group) {
+            group.dirty = false;
+        }
+    }
+}
+
+impl Window {
+    /// Appends the blocks, at most `bytes` of them; joins what lies in a row with what is behind `before`. How many
+    /// bytes it were.
+    fn slices(
+        &self,
+        blocks: Range<usize>,
+        bytes: usize,
+        out: &mut Vec<Frame>,
+        before: usize,
+    ) -> usize {
+        let (mut at, mut taken) = (blocks.start, 0);
+        while at < blocks.end {
+            let (chunk, within) = (at / CHUNK_BLOCKS, at % CHUNK_BLOCKS);
+            let count = (blocks.end - at).min(CHUNK_BLOCKS - within);
+            let start = within * BLOCK_BYTES;
+            let end = (start + count * BLOCK_BYTES).min(start + bytes - taken);
+            let frame = self.chunks[chunk].as_ref().expect("a valid block has a frame");
+            let slice = frame.slice(start..end);
+            taken += end - start;
+            at += count;
+            let slice = match out[before..].last_mut() {
+                Some(last) => last.join(slice).err(),
+                None => Some(slice),
+            };
+            out.extend(slice);
+        }
+        taken
+    }
+}

@@ -1,0 +1,128 @@
+//! How dirty blocks leave the cache's care: commits and cuts.
+
+use super::*;
+
+/// Blocks of an object in a row, with their bytes and checksums as they were when taken.
+#[derive(Clone, Debug)]
+pub struct Stretch {
+    /// The first block.
+    pub first: u64,
+    /// The bytes of all blocks.
+    pub frame: Frame,
+    /// A checksum for each block.
+    pub sums: Vec<u32>,
+}
+
+impl Cache {
+    /// Takes up to `count_max` dirty blocks of an object to be committed, in ascending order. They stay readable; a
+    /// block that is written meanwhile is dirty again.
+    pub fn begin_commit(&mut self, key: Key, count_max: usize) -> Vec<Stretch> {
+        let dirty: Vec<u64> = self.entry(key).dirty.iter().copied().collect();
+        let (mut out, mut left) = (Vec::new(), count_max);
+        for index in dirty {
+            let slot = self.slot(key, index).expect("a dirty window is here");
+            let window = &mut self.windows[slot as usize];
+            for run in bit_runs(window.dirty) {
+                let run = run.start..run.end.min(run.start + left);
+                left -= run.len();
+                window.take_for_commit(run, &mut out);
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        out
+    }
+
+    /// Ends a commit: the blocks taken are clean, or dirty again when it failed. Blocks that were cut off or whose
+    /// object was cleared meanwhile are not looked for.
+    pub fn end_commit(&mut self, key: Key, committed: bool) {
+        let dirty: Vec<u64> = self.entry(key).dirty.iter().copied().collect();
+        for index in dirty {
+            let slot = self.slot(key, index).expect("a dirty window is here");
+            let window = &mut self.windows[slot as usize];
+            let before = (window.dirty | window.committing).count_ones();
+            let taken = std::mem::take(&mut window.committing);
+            window.dirty |= if committed { 0 } else { taken };
+            let (dirty, removed) = (window.dirty, before - window.dirty.count_ones());
+            let entry = self.entry(key);
+            if dirty == 0 {
+                entry.dirty.remove(&index);
+            }
+            let disk = entry.disk;
+            self.dirty_blocks[disk] -= removed as usize;
+        }
+        self.shrink();
+    }
+
+    /// Dirty blocks of an object that nobody is committing.
+    pub fn dirty_count(&self, key: Key) -> usize {
+        let entry = &self.entries[key.0 as usize];
+        let windows = entry.dirty.iter().filter_map(|index| entry.windows.get(index));
+        windows.map(|slot| self.windows[*slot as usize].dirty.count_ones() as usize).sum()
+    }
+
+    /// Forgets every block from number `kept` on, and their committed checksums: they are zeros from now on. No commit
+    /// of the object is under way.
+    pub fn cut(&mut self, key: Key, kept: u64) {
+        let first = kept / WINDOW_BLOCKS as u64;
+        let behind: Vec<u64> = self.entry(key).windows.range(first..).map(|(i, _)| *i).collect();
+        for index in behind {
+            let keep = kept.saturating_sub(index * WINDOW_BLOCKS as u64);
+            self.cut_window(key, index, keep.min(WINDOW_BLOCKS as u64) as usize);
+        }
+        self.cut_groups(key, kept);
+    }
+
+    fn cut_window(&mut self, key: Key, index: u64, keep: usize) {
+        let slot = self.slot(key, index).expect("listed");
+        let window = &mut self.windows[slot as usize];
+        let kept = mask(0..keep);
+        let removed = ((window.dirty | window.committing) & !kept).count_ones();
+        window.valid &= kept;
+        window.dirty &= kept;
+        window.committing &= kept;
+        let (idle, clean) = (!window.busy(), window.dirty | window.committing == 0);
+        let entry = self.entry(key);
+        if clean {
+            entry.dirty.remove(&index);
+        }
+        let disk = entry.disk;
+        self.dirty_blocks[disk] -= removed as usize;
+        if keep == 0 && idle {
+            self.drop_window(key, index);
+        }
+    }
+
+    fn cut_groups(&mut self, key: Key, kept: u64) {
+        let entry = &mut self.entries[key.0 as usize];
+        for (index, group) in entry.groups.range_mut(group_of(kept)..) {
+            let keep = kept.saturating_sub(index * GROUP_BLOCKS) as usize;
+            let removed = group.sums.len().saturating_sub(keep);
+            group.sums.truncate(keep);
+            group.dirty |= removed > 0;
+            self.used_bytes -= removed * 4;
+        }
+    }
+}
+
+impl Window {
+    fn take_for_commit(&mut self, run: Range<usize>, out: &mut Vec<Stretch>) {
+        let blocks = mask(run.clone());
+        self.dirty &= !blocks;
+        self.committing |= blocks;
+        let first = self.index * WINDOW_BLOCKS as u64;
+        let mut frames = Vec::new();
+        self.slices(run.clone(), run.len() * BLOCK_BYTES, &mut frames, 0);
+        let mut at = run.start;
+        for frame in frames {
+            let until = at + frame.len() / BLOCK_BYTES;
+            out.push(Stretch {
+                first: first + at as u64,
+                frame,
+                sums: self.sums[at..until].to_vec(),
+            });
+            at = until;
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The striping client: files as ranges of bytes over the objects of many I/O servers.
+//!
+//! A contiguous range of a file is one contiguous range in each column's object, so a read or write is one call per
+//! column, all at once; what is read lands directly in the pieces of the caller's frame. Checksums are verified where
+//! the data landed. A server that restarts is waited for: reads and unstable writes are tried again until a deadline.
+//!
+//! It caches nothing and keeps no copy of unstable data: that a write must be sent again after a server's restart is
+//! told by the verifiers, and done by the caller.
+
+mod control;
+mod read;
+mod write;
+
+use crate::limits::*;
+use crate::protocol::{ObjectReply, ObjectRequest, Shape};
+use node::{Call, CallError, Cx};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+use wire::layout::WIDTH_MAX;
+use wire::{Channel, Errno, FileId, Layout, NodeId, ObjectId, Time, VolumeId, Wall};
+
+/// A file, as its manager describes it to clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileRef {
+    /// The file.
+    pub file: FileId,
+    /// How it is striped.
+    pub layout: Layout,
+    /// The truncate generation that the caller knows.
+    pub truncations: u32,
+}
+
+/// The write verifiers of a file's columns, as far as they are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verifiers([Option<u64>; WIDTH_MAX]);
+
+impl Verifiers {
+    /// Of every column of a layout, none known: for a commit of everything.
+    pub fn get(&self, column: u16) -> Option<u64> {
+        self.0[usize::from(column)]
+    }
+
+    /// Notes what a column's server said.
+    pub fn set(&mut self, column: u16, verifier: u64) {
+        self.0[usize::from(column)] = Some(verifier);
+    }
+
+    /// Takes in what later writes said. Where both know a column the earlier one stays: it is the one whose loss a
+    /// commit must show.
+    pub fn merge(&mut self, later: &Verifiers) {
+        for (mine, later) in self.0.iter_mut().zip(later.0) {
+            *mine = mine.or(later);
+        }
+    }
+
+    /// Whether both know the column by the same verifier: nothing written in between was lost.
+    pub fn same(&self, column: u16, other: &Verifiers) -> bool {
+        self.get(column).is_some() && self.get(column) == other.get(column)
+    }
+
+    /// The columns that are known, ascending.
+    pub fn columns(&self) -> impl Iterator<Item = u16> + '_ {
+        (0..WIDTH_MAX as u16).filter(|column| self.get(*column).is_some())
+    }
+}
+
+/// What a file's objects say together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectTotals {
+    /// Bytes of the file: the least size that all objects fit in.
+    pub size: u64,
+    /// Bytes of storage.
+    pub used: u64,
+    /// Latest write.
+    pub mtime: Wall,
+}
+
+/// Room on I/O servers, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeRoom {
+    /// All.
+    pub total_bytes: u64,
+    /// Free.
+    pub free_bytes: u64,
+}
+
+/// What happened since the client was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientCounters {
+    /// Calls to I/O servers that were tried again.
+    pub retries: u64,
+    /// Replies whose data did not fit its checksums.
+    pub damaged_reads: u64,
+    /// Requests whose data did not fit its checksums when it arrived.
+    pub damaged_writes: u64,
+    /// Blocks that did not fit their checksums in every try.
+    pub corrupt_reads: u64,
+}
+
+/// The client. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub struct Client(Rc<Shared>);
+
+struct Shared {
+    cx: Cx,
+    volume: VolumeId,
+    patience: Duration,
+    counters: Cell<ClientCounters>,
+}
+
+/// How a try ended that did not succeed.
+enum Trouble {
+    /// Trying again may help.
+    Retry(Errno),
+    /// It will not.
+    Fail(Errno),
+}
+
+impl From<CallError> for Trouble {
+    fn from(error: CallError) -> Trouble {
+        match error {
+            CallError::Fatal => Trouble::Fail(error.into()),
+            _ => Trouble::Retry(error.into()),
+        }
+    }
+}
+
+impl Trouble {
+    fn of_status(status: u16) -> Trouble {
+        match Errno(status) {
+            Errno::EAGAIN => Trouble::Retry(Errno::EAGAIN),
+            errno => Trouble::Fail(errno),
+        }
+    }
+}
+
+/// The tries of one operation: until when, and how long to wait between two.
+struct Tries<'a> {
+    client: &'a Client,
+    until: Time,
+    pause: Duration,
+    damaged: u32,
+}
+
+impl Tries<'_> {
+    /// What is left of the patience, for a call's deadline.
+    fn left(&self) -> Duration {
+        self.until.since(self.client.cx().now()).max(Duration::from_millis(1))
+    }
+
+    /// Waits before the next try; the error when there is to be none.
+    async fn again(&mut self, trouble: Trouble) -> Result<(), Errno> {
+        let errno = match trouble {
+            Trouble::Fail(errno) => return Err(errno),
+            Trouble::Retry(errno) => errno,
+        };
+        let cx = self.client.cx();
+        if cx.now() + self.pause >= self.until {
+            return Err(errno);
+        }
+        self.client.count(|c| c.retries += 1);
+        cx.sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(RETRY_PAUSE_MAX);
+        Ok(())
+    }
+
+    /// As [`again`](Tries::again), at once, after data arrived damaged; not for ever.
+    fn damaged(&mut self) -> Result<(), Errno> {
+        self.damaged += 1;
+        if self.damaged > CHECKSUM_RETRIES {
+            return Err(Errno::EIO);
+        }
+        self.client.count(|c| c.retries += 1);
+        Ok(())
+    }
+}
+
+impl Client {
+    /// A client of the volume's I/O servers.
+    pub fn new(cx: &Cx, volume: VolumeId) -> Client {
+        Client::with_patience(cx, volume, RETRY_DEADLINE)
+    }
+
+    /// As [`new`](Client::new), waiting this long for a server that does not answer.
+    pub fn with_patience(cx: &Cx, volume: VolumeId, patience: Duration) -> Client {
+        Client(Rc::new(Shared { cx: cx.clone(), volume, patience, counters: Cell::default() }))
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> ClientCounters {
+        self.0.counters.get()
+    }
+
+    fn cx(&self) -> &Cx {
+        &self.0.cx
+    }
+
+    fn count(&self, change: impl FnOnce(&mut ClientCounters)) {
+        let mut counters = self.0.counters.get();
+        change(&mut counters);
+        self.0.counters.set(counters);
+    }
+
+    fn tries(&self) -> Tries<'_> {
+        let until = self.cx().now() + self.0.patience;
+        Tries { client: self, until, pause: RETRY_PAUSE, damaged: 0 }
+    }
+
+    /// The body of a request about a column of a file, all of which go by its layout.
+    fn request(&self, file: &FileRef, column: u16) -> ObjectRequest {
+        let layout = &file.layout;
+        ObjectRequest {
+            object: ObjectId { volume: self.0.volume, file: file.file, column },
+            epoch: layout.epoch,
+            truncations: file.truncations,
+            shape: Shape {
+                unit_shift: layout.unit_bytes.trailing_zeros() as u8,
+                width: layout.width() as u8,
+                copies: layout.copies,
+            },
+            ..ObjectRequest::default()
+        }
+    }
+
+    /// A call without data, tried until it is answered.
+    async fn ask(
+        &self,
+        to: NodeId,
+        op: u16,
+        once: bool,
+        request: &ObjectRequest,
+    ) -> Result<ObjectReply, Errno> {
+        let mut tries = self.tries();
+        loop {
+            let call = Call {
+                to,
+                channel: Channel::STRIPE,
+                op,
+                once,
+                deadline: Some(tries.left()),
+                body: &request.encode(),
+                data: self.cx().pieces(),
+                trailer: &[],
+                into: self.cx().pieces(),
+            };
+            let trouble = match self.cx().call(call).await {
+                Ok(reply) if reply.status == 0 => {
+                    return ObjectReply::decode(&reply.body).map_err(|_| Errno::EPROTO);
+                }
+                Ok(reply) => Trouble::of_status(reply.status),
+                Err(error) => error.into(),
+            };
+            tries.again(trouble).await?;
+        }
+    }
+}

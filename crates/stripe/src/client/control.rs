@@ -1,0 +1,137 @@
+//! Operations without data: commit, attributes, and those of managers.
+
+use super::*;
+use crate::protocol::{decode_object, op};
+use wire::codec::Decoder;
+
+impl Client {
+    /// Makes everything written to the columns that `columns` names stable. The verifiers are those of the servers'
+    /// present lives: where one differs from what the write said, the data was lost and must be written again.
+    pub async fn commit(&self, file: &FileRef, columns: &Verifiers) -> Result<Verifiers, Errno> {
+        let calls = columns.columns().filter(|column| *column < file.layout.width());
+        let replies = self.ask_columns(file, calls, op::COMMIT, |_, _| ()).await;
+        let mut verifiers = Verifiers::default();
+        for (column, reply) in replies {
+            verifiers.set(column, reply?.verifier);
+        }
+        Ok(verifiers)
+    }
+
+    /// Size, storage and latest write, from all columns.
+    pub async fn attributes(&self, file: &FileRef) -> Result<ObjectTotals, Errno> {
+        let columns = 0..file.layout.width();
+        let replies = self.ask_columns(file, columns, op::ATTRIBUTES, |_, _| ()).await;
+        let mut totals = ObjectTotals::default();
+        for (column, reply) in replies {
+            let reply = match reply {
+                Err(Errno::ENOENT) => continue,
+                reply => reply?,
+            };
+            totals.size = totals.size.max(file.layout.file_bytes(column, reply.length));
+            totals.used += reply.used;
+            totals.mtime = totals.mtime.max(reply.mtime);
+        }
+        Ok(totals)
+    }
+
+    /// Gives the file this size, on stable storage. `file.truncations` is the new generation: writes that know only an
+    /// older one are refused from here on. For managers.
+    pub async fn truncate(&self, file: &FileRef, size: u64) -> Result<(), Errno> {
+        let mtime = self.cx().wall();
+        let replies =
+            self.ask_columns(file, 0..file.layout.width(), op::TRUNCATE, |column, ask| {
+                (ask.offset, ask.mtime) = (file.layout.object_bytes(column, size), mtime);
+            });
+        replies.await.into_iter().try_for_each(|(_, reply)| reply.map(drop))
+    }
+
+    /// Removes all objects of the file. For managers.
+    pub async fn remove(&self, file: &FileRef) -> Result<(), Errno> {
+        let columns = 0..file.layout.width();
+        let replies = self.ask_columns(file, columns, op::REMOVE, |_, _| ()).await;
+        replies.into_iter().try_for_each(|(_, reply)| match reply {
+            Err(Errno::ENOENT) => Ok(()),
+            reply => reply.map(drop),
+        })
+    }
+
+    /// Sets the layout's epoch on all objects. For managers.
+    pub async fn set_layout(&self, file: &FileRef) -> Result<(), Errno> {
+        let columns = 0..file.layout.width();
+        let replies = self.ask_columns(file, columns, op::SET_LAYOUT, |_, _| ()).await;
+        replies.into_iter().try_for_each(|(_, reply)| reply.map(drop))
+    }
+
+    /// Room on all of `servers` together. A server that does not answer fails it.
+    pub async fn space(&self, servers: &[NodeId]) -> Result<VolumeRoom, Errno> {
+        let ask = ObjectRequest::default();
+        let calls = servers.iter().map(|server| self.ask(*server, op::SPACE, false, &ask));
+        let mut room = VolumeRoom::default();
+        for reply in node::all(calls).await {
+            let reply = reply?;
+            room.total_bytes += reply.length;
+            room.free_bytes += reply.used;
+        }
+        Ok(room)
+    }
+
+    /// At most `count` objects (4096 at most) that a server keeps, in ascending order after `after`.
+    pub async fn list(
+        &self,
+        server: NodeId,
+        after: Option<ObjectId>,
+        count: usize,
+    ) -> Result<Vec<ObjectId>, Errno> {
+        let count = count.min(LIST_COUNT_MAX);
+        let ask = ObjectRequest {
+            object: after.unwrap_or_default(),
+            bytes: count as u32,
+            ..ObjectRequest::default()
+        };
+        let mut tries = self.tries();
+        loop {
+            let into = self.cx().frames().alloc_exact(count.max(1) * 16).ok_or(Errno::ENOMEM)?;
+            let call = Call {
+                to: server,
+                channel: Channel::STRIPE,
+                op: op::LIST,
+                once: false,
+                deadline: Some(tries.left()),
+                body: &ask.encode(),
+                data: self.cx().pieces(),
+                trailer: &[],
+                into: self.cx().piece(into),
+            };
+            let trouble = match self.cx().call(call).await {
+                Ok(reply) if reply.status == 0 => return decode_names(&reply.data, reply.bytes),
+                Ok(reply) => Trouble::of_status(reply.status),
+                Err(error) => error.into(),
+            };
+            tries.again(trouble).await?;
+        }
+    }
+
+    async fn ask_columns(
+        &self,
+        file: &FileRef,
+        columns: impl Iterator<Item = u16>,
+        op: u16,
+        adapt: impl Fn(u16, &mut ObjectRequest),
+    ) -> Vec<(u16, Result<ObjectReply, Errno>)> {
+        let calls = columns.map(|column| {
+            let mut request = self.request(file, column);
+            adapt(column, &mut request);
+            async move {
+                let once = op != op::ATTRIBUTES;
+                (column, self.ask(file.layout.server(column), op, once, &request).await)
+            }
+        });
+        node::all(calls).await
+    }
+}
+
+fn decode_names(data: &[endpoint::FrameMut], bytes: usize) -> Result<Vec<ObjectId>, Errno> {
+    let Some(frame) = data.first() else { return Ok(Vec::new()) };
+    let names = frame[..bytes.min(frame.len())].chunks_exact(16);
+    names.map(|name| decode_object(&mut Decoder::new(name)).map_err(|_| Errno::EPROTO)).collect()
+}

@@ -1,0 +1,183 @@
+//! Reading: one call per column into the pieces of one frame.
+
+use super::*;
+use crate::protocol::{op, sum_at};
+use endpoint::FrameMut;
+use node::{Pieces, Reply};
+use wire::checksum::block_crc;
+use wire::limits::BLOCK_BYTES;
+
+/// What one call is to read.
+struct Part {
+    column: u16,
+    offset: u64,
+    bytes: usize,
+    into: Pieces<FrameMut>,
+}
+
+/// Why a part was not read.
+enum Failure {
+    Errno(Errno),
+    /// Its frames did not come back, or not all of them.
+    Lost(Trouble),
+}
+
+impl Client {
+    /// Fills all of `into` from `offset`, a multiple of 4 KiB; what is in no object is zero. At most 1 MiB. The frame
+    /// that comes back is the one that was given, or, when a server was lost meanwhile, another one of that length.
+    pub async fn read(
+        &self,
+        file: &FileRef,
+        offset: u64,
+        mut into: FrameMut,
+    ) -> Result<FrameMut, Errno> {
+        let length = into.len();
+        if offset % BLOCK_BYTES as u64 != 0 || length > TRANSFER_BYTES_MAX {
+            return Err(Errno::EINVAL);
+        }
+        if length == 0 {
+            return Ok(into);
+        }
+        let mut tries = self.tries();
+        loop {
+            let trouble = match self.read_parts(file, offset, into).await {
+                Ok(into) => return Ok(into),
+                Err(Failure::Errno(errno)) => return Err(errno),
+                Err(Failure::Lost(trouble)) => trouble,
+            };
+            tries.again(trouble).await?;
+            into = self.fresh(length, &mut tries).await?;
+        }
+    }
+
+    async fn fresh(&self, bytes: usize, tries: &mut Tries<'_>) -> Result<FrameMut, Errno> {
+        loop {
+            if let Some(frame) = self.cx().frames().alloc_exact(bytes) {
+                return Ok(frame);
+            }
+            tries.again(Trouble::Retry(Errno::ENOMEM)).await?;
+        }
+    }
+
+    async fn read_parts(
+        &self,
+        file: &FileRef,
+        offset: u64,
+        into: FrameMut,
+    ) -> Result<FrameMut, Failure> {
+        let length = into.len();
+        let extent = file.layout.locate(offset, length as u64);
+        if extent.bytes == length as u64 || file.layout.width() == 1 {
+            let into = self.cx().piece(into);
+            let part =
+                Part { column: extent.column, offset: extent.object_offset, bytes: length, into };
+            return join(self.read_part(file, part).await?, length);
+        }
+        let parts = self.split(file, offset, into);
+        let reads = parts.into_iter().map(|part| self.read_part(file, part));
+        let mut pieces = self.cx().pieces::<FrameMut>();
+        let mut failure = None;
+        for read in node::all(reads).await {
+            match read {
+                Ok(mut some) => pieces.append(&mut some),
+                // What cannot be repaired is told first.
+                Err(Failure::Errno(errno)) => failure = Some(Failure::Errno(errno)),
+                Err(lost) => failure = failure.or(Some(lost)),
+            }
+        }
+        failure.map_or(Ok(()), Err)?;
+        join(pieces, length)
+    }
+
+    /// The calls to make: for each column the pieces of `into` that its bytes belong in.
+    fn split(&self, file: &FileRef, offset: u64, mut into: FrameMut) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::with_capacity(file.layout.width().into());
+        let mut open: [Option<usize>; WIDTH_MAX] = [None; WIDTH_MAX];
+        for extent in file.layout.extents(offset, into.len() as u64) {
+            let bytes = extent.bytes as usize;
+            let rest = into.split_off(bytes);
+            let piece = std::mem::replace(&mut into, rest);
+            let slot = &mut open[usize::from(extent.column)];
+            let index = slot.filter(|index| parts[*index].into.len() < PIECES_MAX);
+            let index = index.unwrap_or_else(|| {
+                let (column, offset) = (extent.column, extent.object_offset);
+                parts.push(Part { column, offset, bytes: 0, into: self.cx().pieces() });
+                parts.len() - 1
+            });
+            *slot = Some(index);
+            parts[index].bytes += bytes;
+            parts[index].into.push(piece);
+        }
+        parts
+    }
+
+    /// Reads one part, as often as needed while its frames come back.
+    async fn read_part(&self, file: &FileRef, part: Part) -> Result<Pieces<FrameMut>, Failure> {
+        let mut tries = self.tries();
+        let request = ObjectRequest {
+            offset: part.offset,
+            bytes: part.bytes as u32,
+            ..self.request(file, part.column)
+        };
+        let mut into = part.into;
+        let pieces = into.len();
+        loop {
+            let call = Call {
+                to: file.layout.server(part.column),
+                channel: Channel::STRIPE,
+                op: op::READ,
+                once: false,
+                deadline: Some(tries.left()),
+                body: &request.encode(),
+                data: self.cx().pieces(),
+                trailer: &[],
+                into,
+            };
+            let mut reply =
+                self.cx().call(call).await.map_err(|error| Failure::Lost(error.into()))?;
+            if reply.data.len() != pieces {
+                return Err(Failure::Lost(Trouble::Retry(Errno::EIO)));
+            }
+            let intact = reply.status == 0 && verify(&mut reply, part.bytes);
+            let tried = match reply.status {
+                0 if intact => return Ok(reply.data),
+                0 => {
+                    self.count(|c| c.damaged_reads += 1);
+                    tries.damaged().inspect_err(|_| self.count(|c| c.corrupt_reads += 1))
+                }
+                status => tries.again(Trouble::of_status(status)).await,
+            };
+            tried.map_err(Failure::Errno)?;
+            into = reply.data;
+        }
+    }
+}
+
+/// Whether what landed fits its checksums; what did not land becomes zero.
+fn verify(reply: &mut Reply, wanted: usize) -> bool {
+    let (mut left, mut block) = (reply.bytes.min(wanted), 0);
+    for piece in 0..reply.data.len() {
+        let landed = left.min(reply.data[piece].len());
+        left -= landed;
+        for bytes in reply.data[piece][..landed].chunks(BLOCK_BYTES) {
+            if sum_at(reply.trailer(), block) != Some(block_crc(bytes)) {
+                return false;
+            }
+            block += 1;
+        }
+        reply.data[piece][landed..].fill(0);
+    }
+    true
+}
+
+/// The pieces as the one frame that they were cut from.
+fn join(mut pieces: Pieces<FrameMut>, length: usize) -> Result<FrameMut, Failure> {
+    let lost = || Failure::Lost(Trouble::Retry(Errno::EIO));
+    pieces.sort_unstable_by_key(|piece| piece.offset());
+    let mut pieces = pieces.drain(..);
+    let mut whole = pieces.next().ok_or_else(lost)?;
+    for piece in pieces {
+        whole.join(piece).map_err(|_| lost())?;
+    }
+    if whole.len() == length { Ok(whole) } else { Err(lost()) }
+}

@@ -1,0 +1,204 @@
+//! Writing: one call per column, with the caller's frames and the checksums of their pieces.
+
+use super::*;
+use crate::protocol::{op, pieces, set_sum, trailer_bytes};
+use endpoint::Frame;
+use node::Pieces;
+use wire::Extent;
+use wire::checksum::block_crc;
+use wire::limits::BLOCK_BYTES;
+
+/// Largest step in which a write is cut up.
+const STEP_BYTES: u64 = 64 * 1024;
+
+/// What one call is to write.
+struct Part {
+    column: u16,
+    offset: u64,
+    bytes: usize,
+    data: Pieces<Frame>,
+    sums: Vec<u32>,
+}
+
+/// A place in a list of frames.
+struct Cursor<'a> {
+    data: &'a [Frame],
+    frame: usize,
+    at: usize,
+}
+
+impl Cursor<'_> {
+    /// Appends the next `bytes` bytes to `out`, as slices.
+    fn take(&mut self, mut bytes: usize, out: &mut Vec<Frame>) {
+        while bytes > 0 {
+            let frame = &self.data[self.frame];
+            let count = bytes.min(frame.len() - self.at);
+            let slice = (count > 0).then(|| frame.slice(self.at..self.at + count));
+            out.extend(slice);
+            bytes -= count;
+            self.at += count;
+            if self.at == frame.len() {
+                (self.frame, self.at) = (self.frame + 1, 0);
+            }
+        }
+    }
+}
+
+/// Appends the checksums of the pieces of `slices`, which lie at `offset`, cut at block borders.
+fn sum_pieces(offset: u64, slices: &[Frame], sums: &mut Vec<u32>) {
+    let bytes = slices.iter().map(|slice| slice.len()).sum();
+    let (mut slice, mut at) = (0, 0);
+    let mut straddling = [0; BLOCK_BYTES];
+    for (_, count) in pieces(offset, bytes) {
+        if let Some(piece) = slices[slice].get(at..at + count) {
+            sums.push(block_crc(piece));
+            at += count;
+        } else {
+            let mut filled = 0;
+            while filled < count {
+                let some = (count - filled).min(slices[slice].len() - at);
+                straddling[filled..filled + some].copy_from_slice(&slices[slice][at..at + some]);
+                filled += some;
+                at += some;
+                if at == slices[slice].len() {
+                    (slice, at) = (slice + 1, 0);
+                }
+            }
+            sums.push(block_crc(&straddling[..count]));
+        }
+        if slices.get(slice).is_some_and(|slice| slice.len() == at) {
+            (slice, at) = (slice + 1, 0);
+        }
+    }
+}
+
+/// The extents of a range, cut at 64 KiB too, so that each adds few pieces to its call.
+fn steps(layout: &Layout, offset: u64, bytes: u64) -> impl Iterator<Item = Extent> + '_ {
+    layout.extents(offset, bytes).flat_map(|extent| {
+        let end = extent.file_offset + extent.bytes;
+        let mut at = extent.file_offset;
+        std::iter::from_fn(move || {
+            let bytes = (STEP_BYTES - at % STEP_BYTES).min(end - at);
+            let object_offset = extent.object_offset + (at - extent.file_offset);
+            let step = Extent { object_offset, file_offset: at, bytes, ..extent };
+            at += bytes;
+            (bytes > 0).then_some(step)
+        })
+    })
+}
+
+/// Joins the slices from `before` on with those before them where they lie in a row.
+fn join_last(data: &mut Vec<Frame>, before: usize) {
+    let added: Vec<Frame> = data.drain(before..).collect();
+    for slice in added {
+        let rest = match data.last_mut() {
+            Some(last) => last.join(slice).err(),
+            None => Some(slice),
+        };
+        data.extend(rest);
+    }
+}
+
+impl Client {
+    /// Writes `data`, at most 1 MiB, at any `offset`. Unstable: a commit that answers with the same verifiers makes it
+    /// stable.
+    pub async fn write(
+        &self,
+        file: &FileRef,
+        offset: u64,
+        data: Pieces<Frame>,
+    ) -> Result<Verifiers, Errno> {
+        let bytes: usize = data.iter().map(|frame| frame.len()).sum();
+        if bytes > TRANSFER_BYTES_MAX {
+            return Err(Errno::EINVAL);
+        }
+        let mtime = self.cx().wall();
+        let mut parts = self.cut(file, offset, bytes, &data);
+        drop(data);
+        let mut verifiers = Verifiers::default();
+        if parts.len() == 1 {
+            let part = parts.remove(0);
+            verifiers.set(part.column, self.write_part(file, &part, mtime).await?);
+            return Ok(verifiers);
+        }
+        let writes = parts
+            .iter()
+            .map(|part| async move { (part.column, self.write_part(file, part, mtime).await) });
+        for (column, written) in node::all(writes).await {
+            let mut one = Verifiers::default();
+            one.set(column, written?);
+            if verifiers.get(column).is_some() && !verifiers.same(column, &one) {
+                // The server restarted between two parts: the first is lost.
+                return Err(Errno::EAGAIN);
+            }
+            verifiers.merge(&one);
+        }
+        Ok(verifiers)
+    }
+
+    fn cut(&self, file: &FileRef, offset: u64, bytes: usize, data: &[Frame]) -> Vec<Part> {
+        let mut cursor = Cursor { data, frame: 0, at: 0 };
+        let mut parts: Vec<Part> = Vec::with_capacity(file.layout.width().into());
+        let mut open: [Option<usize>; WIDTH_MAX] = [None; WIDTH_MAX];
+        for extent in steps(&file.layout, offset, bytes as u64) {
+            let slot = &mut open[usize::from(extent.column)];
+            let index = slot.filter(|index| parts[*index].data.len() < PIECES_MAX);
+            let index = index.unwrap_or_else(|| {
+                let (column, offset) = (extent.column, extent.object_offset);
+                let data = self.cx().pieces();
+                parts.push(Part { column, offset, bytes: 0, data, sums: Vec::new() });
+                parts.len() - 1
+            });
+            *slot = Some(index);
+            let part = &mut parts[index];
+            let before = part.data.len();
+            cursor.take(extent.bytes as usize, &mut part.data);
+            sum_pieces(extent.file_offset, &part.data[before..], &mut part.sums);
+            join_last(&mut part.data, before);
+            part.bytes += extent.bytes as usize;
+        }
+        parts
+    }
+
+    /// Writes one part; the verifier of its server.
+    async fn write_part(&self, file: &FileRef, part: &Part, mtime: Wall) -> Result<u64, Errno> {
+        let request = ObjectRequest {
+            offset: part.offset,
+            bytes: part.bytes as u32,
+            mtime,
+            ..self.request(file, part.column)
+        };
+        let mut trailer = vec![0; trailer_bytes(part.sums.len())];
+        part.sums.iter().enumerate().for_each(|(index, sum)| set_sum(&mut trailer, index, *sum));
+        let mut tries = self.tries();
+        loop {
+            let mut data = self.cx().pieces();
+            data.extend(part.data.iter().cloned());
+            let call = Call {
+                to: file.layout.server(part.column),
+                channel: Channel::STRIPE,
+                op: op::WRITE,
+                once: true,
+                deadline: Some(tries.left()),
+                body: &request.encode(),
+                data,
+                trailer: &trailer,
+                into: self.cx().pieces(),
+            };
+            let trouble = match self.cx().call(call).await {
+                Ok(reply) if reply.status == 0 => {
+                    let reply = ObjectReply::decode(&reply.body).map_err(|_| Errno::EPROTO)?;
+                    return Ok(reply.verifier);
+                }
+                Ok(reply) if reply.status == Errno::EPROTO.0 => {
+                    self.count(|c| c.damaged_writes += 1);
+                    tries.damaged()?;
+                    continue;
+                }
+                Ok(reply) => Trouble::of_status(reply.status),
+                Err(error) => error.into(),
+            };
+            tries.again(trouble).await?;
+        }
+    }
+}

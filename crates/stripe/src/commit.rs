@@ -1,0 +1,273 @@
+//! COMMIT: what is dirty of an object becomes durable.
+//!
+//! Up to 256 KiB are one record of the log, data included, and reach their place later. More goes to its place at once:
+//! an intent in the log, the data, a synchronisation, a record with the checksums. A commit that fails leaves its
+//! blocks dirty, and its intent open for as long as the blocks are not committed.
+
+use crate::cache::Stretch;
+use crate::disk::{Disk, errno};
+use crate::limits::*;
+use crate::log::{Kind, Record, Run};
+use crate::object::{Head, data_offset, group_of};
+use crate::objects::{Object, Phase};
+use crate::protocol::{ObjectReply, ObjectRequest};
+use crate::server::Inner;
+use endpoint::Frame;
+use node::rings::{DiskError, DiskOp};
+use std::rc::Rc;
+use std::time::Duration;
+use wire::Errno;
+use wire::limits::BLOCK_BYTES;
+
+/// How long blocks stay dirty when nobody commits them.
+const DIRTY_AGE: Duration = Duration::from_secs(5);
+/// Pause after a flush that failed.
+const FLUSH_PAUSE: Duration = Duration::from_millis(500);
+
+impl Inner {
+    /// COMMIT.
+    pub async fn commit_request(
+        self: &Rc<Self>,
+        ask: &ObjectRequest,
+    ) -> Result<ObjectReply, Errno> {
+        let object = self.object(ask.object).await?;
+        {
+            let state = object.state.borrow();
+            if state.exists && state.head.epoch != ask.epoch {
+                return Err(Errno::ESTALE);
+            }
+        }
+        self.commit(&object).await?;
+        Ok(self.describe(&object))
+    }
+
+    /// Makes everything that was written to the object before durable.
+    pub async fn commit(self: &Rc<Self>, object: &Rc<Object>) -> Result<(), Errno> {
+        self.wait_for_log(self.disk(object)).await?;
+        let _committing = object.commits.acquire(1).await;
+        // One round takes what is dirty now; when it needs more, no writer may come in between.
+        let many = self.cache.borrow().dirty_count(object.key) > INTENT_BLOCKS_MAX;
+        let _changing = if many { Some(object.changes.acquire(1).await) } else { None };
+        loop {
+            if object.state.borrow().phase != Phase::Open {
+                return Err(Errno::ESTALE);
+            }
+            self.commit_round(object).await?;
+            if !many || self.cache.borrow().dirty_count(object.key) == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn commit_round(self: &Rc<Self>, object: &Rc<Object>) -> Result<(), Errno> {
+        let (exists, head, stable) = {
+            let state = object.state.borrow();
+            (state.exists, state.head, state.stable)
+        };
+        let stretches = self.cache.borrow_mut().begin_commit(object.key, INTENT_BLOCKS_MAX);
+        if stretches.is_empty() && (!exists || stable == Some(head)) {
+            return Ok(());
+        }
+        let taken = Taken { inner: self, object };
+        self.disk(object).unapplied.borrow_mut().insert(object.id, object.clone());
+        let blocks: usize = stretches.iter().map(|stretch| stretch.sums.len()).sum();
+        match blocks <= LOGGED_BLOCKS_MAX {
+            true => self.commit_logged(object, head, &stretches).await?,
+            false => self.commit_placed(object, head, &stretches).await?,
+        }
+        self.count(|c| c.commits += 1);
+        taken.done(head);
+        Ok(())
+    }
+
+    async fn need_groups(&self, object: &Object, stretches: &[Stretch]) -> Result<(), Errno> {
+        for stretch in stretches {
+            // A stretch lies in one window, and a window in one group.
+            self.need_group(object, group_of(stretch.first)).await?;
+        }
+        Ok(())
+    }
+
+    /// Data and checksums in one record of the log.
+    async fn commit_logged(
+        &self,
+        object: &Object,
+        head: Head,
+        stretches: &[Stretch],
+    ) -> Result<(), Errno> {
+        self.need_groups(object, stretches).await?;
+        let record = record(Kind::Commit, object, head, stretches);
+        let data = stretches.iter().map(|stretch| stretch.frame.clone()).collect();
+        let written = self.disk(object).journal.append(record, data).await.map_err(errno)?;
+        let Some(frame) = written else { return Ok(()) };
+        let mut state = object.state.borrow_mut();
+        let mut cache = self.cache.borrow_mut();
+        let mut at = 0;
+        for (block, sum) in blocks(stretches) {
+            cache.set_committed_sum(object.key, block, sum);
+            state.pending.insert(block, (frame.slice(at..at + BLOCK_BYTES), sum));
+            at += BLOCK_BYTES;
+        }
+        Ok(())
+    }
+
+    /// Data in place, under an intent.
+    async fn commit_placed(
+        self: &Rc<Self>,
+        object: &Object,
+        head: Head,
+        stretches: &[Stretch],
+    ) -> Result<(), Errno> {
+        self.count(|c| c.large_commits += 1);
+        self.need_groups(object, stretches).await?;
+        let disk = self.disk(object);
+        let placed = record(Kind::Placed, object, head, stretches);
+        let intent = Record { kind: Kind::Intent, sums: Vec::new(), ..placed.clone() };
+        object.state.borrow_mut().torn.extend_from_slice(&intent.runs);
+        disk.journal.append(intent, Vec::new()).await.map_err(errno)?;
+        object.state.borrow_mut().in_place = true;
+        for some in stretches.chunks(PLACE_PARALLEL) {
+            let writes = some.iter().map(|stretch| place(disk, object, stretch));
+            let results: Result<Vec<()>, DiskError> = node::all(writes).await.into_iter().collect();
+            results.map_err(errno)?;
+        }
+        let file = object.file();
+        disk.simple(|| DiskOp::Sync { file }).await.map_err(errno)?;
+        disk.journal.append(placed, Vec::new()).await.map_err(errno)?;
+        let mut state = object.state.borrow_mut();
+        let mut cache = self.cache.borrow_mut();
+        for (block, sum) in blocks(stretches) {
+            cache.set_committed_sum(object.key, block, sum);
+            state.pending.remove(&block);
+        }
+        Ok(())
+    }
+
+    // The flusher.
+
+    /// Commits every object of the disk that is dirty now.
+    pub async fn flush_disk(self: &Rc<Self>, disk: &Disk) -> Result<(), Errno> {
+        let objects: Vec<Rc<Object>> = disk.dirty.borrow().iter().cloned().collect();
+        for object in objects {
+            self.flush_object(disk, &object).await?;
+        }
+        Ok(())
+    }
+
+    /// Commits one object and takes it off the list, or puts it at the end when it is dirty again or still.
+    async fn flush_object(self: &Rc<Self>, disk: &Disk, object: &Rc<Object>) -> Result<(), Errno> {
+        let result = self.commit(object).await;
+        disk.dirty.borrow_mut().retain(|other| !Rc::ptr_eq(other, object));
+        let mut state = object.state.borrow_mut();
+        state.listed_dirty = false;
+        let open = state.phase == Phase::Open;
+        if open && (result.is_err() || self.cache.borrow().is_dirty(object.key)) {
+            self.list_dirty(object, &mut state);
+        }
+        if open { result } else { Ok(()) }
+    }
+
+    /// Commits what nobody commits: the object that became dirty first, when too much is dirty or after a while.
+    pub async fn flusher(self: Rc<Self>, disk: usize) {
+        let disk = &self.disks[disk];
+        loop {
+            let work = disk.work.wait();
+            let first = disk.dirty.borrow().front().cloned();
+            let Some(object) = first else {
+                work.await;
+                continue;
+            };
+            let since = object.state.borrow().dirty_since;
+            let aged = self.cx.sleep_until(since + DIRTY_AGE);
+            node::race(self.crowded(disk), aged).await;
+            let result = self.flush_object(disk, &object).await;
+            disk.flush_error.set(result.err());
+            disk.room.notify_all();
+            if result.is_err() {
+                self.cx.sleep(FLUSH_PAUSE).await;
+            }
+        }
+    }
+
+    /// Waits while the log has no room; must not be called by a holder of an object's gate, which the checkpoint needs.
+    pub async fn wait_for_log(&self, disk: &Disk) -> Result<(), Errno> {
+        loop {
+            let room = disk.room.wait();
+            if disk.journal.size().0 <= self.config.checkpoint_bytes * 2 {
+                return Ok(());
+            }
+            if let Some(errno) = disk.checkpoint_error.get() {
+                return Err(errno);
+            }
+            disk.work.notify_all();
+            room.await;
+        }
+    }
+
+    fn is_crowded(&self, disk: &Disk) -> bool {
+        let dirty = self.cache.borrow().dirty_bytes(disk.id.0 as usize);
+        dirty > self.config.dirty_bytes_max / 2
+    }
+
+    async fn crowded(&self, disk: &Disk) {
+        loop {
+            let work = disk.work.wait();
+            if self.is_crowded(disk) {
+                return;
+            }
+            work.await;
+        }
+    }
+}
+
+/// Blocks that are being committed; they are dirty again unless it was done.
+struct Taken<'a> {
+    inner: &'a Rc<Inner>,
+    object: &'a Rc<Object>,
+}
+
+impl Taken<'_> {
+    fn done(self, head: Head) {
+        let disk = self.inner.disk(self.object);
+        {
+            let mut state = self.object.state.borrow_mut();
+            // A layout or truncation set meanwhile would have waited for the commit.
+            state.stable = Some(head);
+            state.version += 1;
+            if self.inner.cache.borrow().dirty_count(self.object.key) == 0 {
+                state.torn.clear();
+            }
+        }
+        self.inner.cache.borrow_mut().end_commit(self.object.key, true);
+        disk.room.notify_all();
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        // After `done` there is nothing left to end.
+        self.inner.cache.borrow_mut().end_commit(self.object.key, false);
+    }
+}
+
+fn blocks(stretches: &[Stretch]) -> impl Iterator<Item = (u64, u32)> + '_ {
+    stretches.iter().flat_map(|stretch| (stretch.first..).zip(stretch.sums.iter().copied()))
+}
+
+fn record(kind: Kind, object: &Object, head: Head, stretches: &[Stretch]) -> Record {
+    let mut runs: Vec<Run> = Vec::new();
+    for stretch in stretches {
+        let count = stretch.sums.len() as u32;
+        match runs.last_mut() {
+            Some(last) if last.blocks().end == stretch.first => last.count += count,
+            _ => runs.push(Run { first: stretch.first, count }),
+        }
+    }
+    let sums = stretches.iter().flat_map(|stretch| stretch.sums.iter().copied()).collect();
+    Record { kind, object: object.id, head, runs, sums }
+}
+
+async fn place(disk: &Disk, object: &Object, stretch: &Stretch) -> Result<(), DiskError> {
+    let frame: Frame = stretch.frame.clone();
+    disk.write(object.file(), data_offset(stretch.first), frame, false).await
+}

@@ -1,0 +1,162 @@
+//! One disk of the server: how its files are read and written, and what state it is in.
+
+use crate::cache::Cache;
+use crate::journal::Journal;
+use crate::objects::Object;
+use endpoint::{Frame, FrameMut};
+use node::rings::{DiskError, DiskFile, DiskId, DiskOp, DiskReply};
+use node::{Cx, Notify, Semaphore};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+use wire::{Errno, ObjectId};
+
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
+
+/// Whether a disk serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Health {
+    /// Its label and log are being read.
+    #[default]
+    Starting,
+    /// All is well.
+    Serving,
+    /// It is not used: why, in a sentence that names it.
+    Refused(Errno, String),
+}
+
+/// A disk.
+pub(crate) struct Disk {
+    pub id: DiskId,
+    pub cx: Cx,
+    pub cache: Rc<RefCell<Cache>>,
+    pub health: RefCell<Health>,
+    pub journal: Journal,
+    /// Objects with records in the log that are not in place yet.
+    pub unapplied: RefCell<BTreeMap<ObjectId, Rc<Object>>>,
+    /// Objects with dirty blocks, in the order in which they became dirty.
+    pub dirty: RefCell<VecDeque<Rc<Object>>>,
+    /// Dirty blocks became fewer, or the log shorter.
+    pub room: Notify,
+    /// Work for the flusher or the checkpoint.
+    pub work: Notify,
+    /// Why the last implicit commit failed.
+    pub flush_error: Cell<Option<Errno>>,
+    /// Why the last checkpoint failed.
+    pub checkpoint_error: Cell<Option<Errno>>,
+    /// One checkpoint at a time.
+    pub checkpointing: Semaphore,
+    /// No log of an older generation is left.
+    pub oldest_log: Cell<u32>,
+}
+
+impl Disk {
+    pub fn new(cx: &Cx, cache: &Rc<RefCell<Cache>>, id: DiskId) -> Disk {
+        Disk {
+            id,
+            cx: cx.clone(),
+            cache: cache.clone(),
+            health: RefCell::default(),
+            journal: Journal::new(cx),
+            unapplied: RefCell::default(),
+            dirty: RefCell::default(),
+            room: Notify::new(cx),
+            work: Notify::new(cx),
+            flush_error: Cell::new(None),
+            checkpoint_error: Cell::new(None),
+            checkpointing: Semaphore::new(cx, 1),
+            oldest_log: Cell::new(1),
+        }
+    }
+
+    /// The error that requests for this disk get, if it does not serve.
+    pub fn check(&self) -> Result<(), Errno> {
+        match &*self.health.borrow() {
+            Health::Serving => Ok(()),
+            Health::Starting => Err(Errno::EAGAIN),
+            Health::Refused(errno, _) => Err(*errno),
+        }
+    }
+
+    /// Fills `into` from the file; what is behind its end is zero. A file that does not exist is all zeros: `false`.
+    pub async fn read(
+        &self,
+        file: DiskFile,
+        offset: u64,
+        mut into: FrameMut,
+    ) -> Result<(FrameMut, bool), DiskError> {
+        let wanted = into.len();
+        loop {
+            match self.cx.disk(self.id, DiskOp::Read { file, offset, into }).await {
+                Ok(DiskReply::Read { mut into, bytes }) => {
+                    into[bytes..].fill(0);
+                    return Ok((into, true));
+                }
+                Ok(_) => return Err(DiskError::Failed(Errno::EPROTO)),
+                Err(DiskError::NotFound) => {
+                    let mut zeros = self.frame(wanted).await;
+                    zeros.fill(0);
+                    return Ok((zeros, false));
+                }
+                Err(DiskError::Busy) => {
+                    self.cx.sleep(BUSY_PAUSE).await;
+                    into = self.frame(wanted).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Memory that the cache does not count; clean blocks make room for it. Waits while everything is under way.
+    pub async fn frame(&self, bytes: usize) -> FrameMut {
+        loop {
+            let frame = self.cache.borrow_mut().alloc(bytes);
+            if let Some(mut frame) = frame {
+                frame.truncate(bytes);
+                return frame;
+            }
+            self.cx.sleep(BUSY_PAUSE).await;
+        }
+    }
+
+    /// Writes all of `data`.
+    pub async fn write(
+        &self,
+        file: DiskFile,
+        offset: u64,
+        data: Frame,
+        durable: bool,
+    ) -> Result<(), DiskError> {
+        self.simple(|| DiskOp::Write { file, offset, data: data.clone(), durable }).await
+    }
+
+    /// An operation that brings nothing; asked again while the disk is busy.
+    pub async fn simple(&self, op: impl Fn() -> DiskOp) -> Result<(), DiskError> {
+        loop {
+            match self.cx.disk(self.id, op()).await {
+                Ok(_) => return Ok(()),
+                Err(DiskError::Busy) => self.cx.sleep(BUSY_PAUSE).await,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// As [`simple`](Disk::simple), for operations with a reply.
+    pub async fn ask(&self, op: impl Fn() -> DiskOp) -> Result<DiskReply, DiskError> {
+        loop {
+            match self.cx.disk(self.id, op()).await {
+                Err(DiskError::Busy) => self.cx.sleep(BUSY_PAUSE).await,
+                result => return result,
+            }
+        }
+    }
+}
+
+/// What a client is told: a file that is missing under an open object is damage, not absence.
+pub(crate) fn errno(error: DiskError) -> Errno {
+    match error {
+        DiskError::NotFound => Errno::EIO,
+        other => other.into(),
+    }
+}

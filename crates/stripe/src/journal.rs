@@ -1,0 +1,177 @@
+//! The writer of a disk's commit log. Commits that wait at the same time share one durable write.
+//!
+//! Only one write is under way, so what a reader of the log finds is always a prefix of what was acknowledged, and at
+//! most one write more.
+
+use crate::disk::Disk;
+use crate::limits::LOG_BATCH_BYTES_MAX;
+use crate::log::{Kind, Record};
+use endpoint::Frame;
+use node::rings::{DiskError, DiskFile, DiskOp};
+use node::{Cx, Notify, Semaphore};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use wire::limits::BLOCK_BYTES;
+
+/// The record's data in the log's frame, when it is durable.
+type Written = Result<Option<Frame>, DiskError>;
+
+struct Entry {
+    record: Record,
+    data: Vec<Frame>,
+    written: Rc<RefCell<Option<Written>>>,
+}
+
+/// What is to be written, and where.
+pub(crate) struct Journal {
+    queue: RefCell<VecDeque<Entry>>,
+    queued: Notify,
+    done: Notify,
+    /// Held while a write is under way.
+    writing: Semaphore,
+    generation: Cell<u32>,
+    sequence: Cell<u64>,
+    tail: Cell<u64>,
+    /// Of all generations that are not applied.
+    bytes: Cell<u64>,
+    records: Cell<u64>,
+}
+
+/// What one log write brought, for the counters.
+pub(crate) struct Batch {
+    pub records: usize,
+    pub bytes: usize,
+}
+
+impl Journal {
+    pub fn new(cx: &Cx) -> Journal {
+        Journal {
+            queue: RefCell::default(),
+            queued: Notify::new(cx),
+            done: Notify::new(cx),
+            writing: Semaphore::new(cx, 1),
+            generation: Cell::new(1),
+            sequence: Cell::new(1),
+            tail: Cell::new(0),
+            bytes: Cell::new(0),
+            records: Cell::new(0),
+        }
+    }
+
+    /// Starts with an empty log of this generation, after what a restart found.
+    pub fn start(&self, generation: u32, sequence: u64) {
+        self.generation.set(generation);
+        self.sequence.set(sequence);
+    }
+
+    /// Bytes and records in the log that are not in place.
+    pub fn size(&self) -> (u64, u64) {
+        (self.bytes.get(), self.records.get())
+    }
+
+    /// Puts a record with its data into the log; durable when this returns.
+    pub async fn append(&self, record: Record, data: Vec<Frame>) -> Written {
+        let written = Rc::new(RefCell::new(None));
+        let entry = Entry { record, data, written: written.clone() };
+        self.queue.borrow_mut().push_back(entry);
+        self.queued.notify_all();
+        loop {
+            let done = self.done.wait();
+            if let Some(result) = written.borrow_mut().take() {
+                return result;
+            }
+            done.await;
+        }
+    }
+
+    /// Waits for a record, then writes what has come together.
+    pub async fn write_next(&self, disk: &Disk) -> Batch {
+        while self.queue.borrow().is_empty() {
+            self.queued.wait().await;
+        }
+        let permit = self.writing.acquire(1).await;
+        let entries = self.take_batch();
+        let bytes: usize = entries.iter().map(|entry| entry.record.bytes()).sum();
+        let mut frame = disk.frame(bytes).await;
+        let mut at = 0;
+        for entry in &entries {
+            at += self.encode(entry, &mut frame[at..]);
+        }
+        let frame = frame.freeze();
+        let result = self.write(disk, frame.clone()).await;
+        if result.is_ok() {
+            self.tail.set(self.tail.get() + bytes as u64);
+            self.bytes.set(self.bytes.get() + bytes as u64);
+            self.records.set(self.records.get() + entries.len() as u64);
+        }
+        drop(permit);
+        let records = entries.len();
+        let mut at = 0;
+        for entry in entries {
+            let data_at = at + entry.record.meta_blocks() * BLOCK_BYTES;
+            at += entry.record.bytes();
+            let data = (at > data_at).then(|| frame.slice(data_at..at));
+            *entry.written.borrow_mut() = Some(result.map(|()| data));
+        }
+        self.done.notify_all();
+        Batch { records, bytes }
+    }
+
+    fn take_batch(&self) -> Vec<Entry> {
+        let mut queue = self.queue.borrow_mut();
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while let Some(entry) = queue.front() {
+            bytes += entry.record.bytes();
+            if bytes > LOG_BATCH_BYTES_MAX && !batch.is_empty() {
+                break;
+            }
+            batch.extend(queue.pop_front());
+        }
+        batch
+    }
+
+    fn encode(&self, entry: &Entry, out: &mut [u8]) -> usize {
+        let sequence = self.sequence.get();
+        self.sequence.set(sequence + 1);
+        entry.record.encode(self.generation.get(), sequence, out);
+        let mut at = entry.record.meta_blocks() * BLOCK_BYTES;
+        for frame in &entry.data {
+            out[at..at + frame.len()].copy_from_slice(frame);
+            at += frame.len();
+        }
+        assert_eq!(at, entry.record.bytes(), "the data that the record announces");
+        at
+    }
+
+    async fn write(&self, disk: &Disk, frame: Frame) -> Result<(), DiskError> {
+        let file = DiskFile::Log(self.generation.get());
+        disk.write(file, self.tail.get(), frame, true).await?;
+        match self.tail.get() {
+            0 => disk.simple(|| DiskOp::Sync { file }).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Goes on in a new log; the generation that nothing is added to any more, and its size.
+    pub async fn switch(&self) -> (u32, u64, u64) {
+        let _permit = self.writing.acquire(1).await;
+        let old = self.generation.get();
+        self.generation.set(old + 1);
+        self.tail.set(0);
+        (old, self.bytes.get(), self.records.get())
+    }
+
+    /// So much of the log is in place and its file removed.
+    pub fn applied(&self, bytes: u64, records: u64) {
+        self.bytes.set(self.bytes.get() - bytes);
+        self.records.set(self.records.get() - records);
+    }
+}
+
+impl Record {
+    /// A record without blocks.
+    pub fn bare(kind: Kind, object: wire::ObjectId, head: crate::object::Head) -> Record {
+        Record { kind, object, head, runs: Vec::new(), sums: Vec::new() }
+    }
+}

@@ -1,0 +1,31 @@
+//! Block storage: the object protocol, the I/O server, the striping client.
+//!
+//! A file is striped over objects by its [`Layout`](wire::Layout); an object is one column of a file on one I/O
+//! server. [`serve`] runs an I/O server on a node; [`Client`] reads and writes files over many of them.
+//!
+//! It knows no names, no permissions and no caching of files: those are `names`' and `files`'. It is not redundant yet:
+//! a layout's `copies` travels and is stored, and nobody makes the copies.
+//!
+//! Invariants: every 4 KiB block has its CRC-32C from the writing client to the disk and back to the reading client;
+//! what a commit acknowledged survives any crash; what was not committed is old or new, block by block.
+
+mod cache;
+mod checkpoint;
+mod client;
+mod commit;
+mod disk;
+mod journal;
+pub mod limits;
+pub mod log;
+pub mod object;
+mod objects;
+pub mod protocol;
+mod read;
+mod recovery;
+mod server;
+mod write;
+
+pub use client::{Client, ClientCounters, FileRef, ObjectTotals, Verifiers, VolumeRoom};
+pub use disk::Health;
+pub use recovery::Label;
+pub use server::{Server, ServerConfig, ServerCounters, serve};

@@ -1,0 +1,67 @@
+//! Limits of block storage, with the arithmetic that chose them.
+
+use std::time::Duration;
+use wire::limits::{BLOCK_BYTES, PAYLOAD_BYTES_MAX};
+
+/// Blocks of a chunk, the unit in which the cache takes memory: 32 KiB, the default stripe unit.
+pub const CHUNK_BLOCKS: usize = 8;
+/// Bytes of a chunk.
+pub const CHUNK_BYTES: usize = CHUNK_BLOCKS * BLOCK_BYTES;
+/// Blocks of a window, the unit of eviction and of sequential disk reads: 256 KiB. One word holds a bit per block.
+pub const WINDOW_BLOCKS: usize = 64;
+/// Bytes of a window.
+pub const WINDOW_BYTES: usize = WINDOW_BLOCKS * BLOCK_BYTES;
+/// Chunks of a window.
+pub const WINDOW_CHUNKS: usize = WINDOW_BLOCKS / CHUNK_BLOCKS;
+/// What the bookkeeping of a window costs, counted as cached bytes: a 4 KiB file in the cache costs 5 KiB.
+pub const WINDOW_COST_BYTES: usize = 1024;
+/// How far ahead of a sequential reader the server reads: 1 MiB keeps a 2 GB/s disk busy for 0.5 ms.
+pub const READ_AHEAD_WINDOWS: u64 = 4;
+/// Read-ahead requests that may wait; more are forgotten.
+pub const READ_AHEAD_QUEUE: usize = 64;
+/// Tasks that read ahead, so disk reads under way on its behalf.
+pub const READ_AHEAD_TASKS: usize = 4;
+
+/// Longest object: 2^52 bytes, 4 PiB; block numbers then stay below 2^40.
+pub const OBJECT_BYTES_MAX: u64 = 1 << 52;
+/// Most dirty blocks that one COMMIT puts into the log itself: 256 KiB.
+pub const LOGGED_BLOCKS_MAX: usize = 64;
+/// Most blocks under one intent: 32 MiB; its checksums are 32 KiB of log.
+pub const INTENT_BLOCKS_MAX: usize = 8192;
+/// Most blocks of one record's description: 12 bytes a run and 4 a checksum for 8192 runs of one block is 128 KiB, 32
+/// blocks, and one for the fixed part.
+pub const RECORD_META_BLOCKS_MAX: usize = 34;
+/// Most bytes of one write to the log, so of records that one disk synchronisation makes durable: a largest record
+/// and as much of others.
+pub const LOG_BATCH_BYTES_MAX: usize = 512 << 10;
+/// Disk writes that one commit or checkpoint has under way.
+pub const PLACE_PARALLEL: usize = 16;
+/// Objects that a checkpoint brings up to date at once.
+pub const CHECKPOINT_PARALLEL: usize = 8;
+/// Committed bytes in a log that start a checkpoint. They stay in memory until it is done, so at most twice as many.
+pub const CHECKPOINT_BYTES: u64 = 8 << 20;
+/// Records in a log that start a checkpoint whatever their size: each may be an object to open at a restart.
+pub const CHECKPOINT_RECORDS: u64 = 16 * 1024;
+/// Objects kept open that have nothing cached: 16 Ki of about 600 bytes is 10 MiB.
+pub const IDLE_OBJECTS_MAX: usize = 16 * 1024;
+/// How long a removed object stays refused to late writes: longer than a client keeps trying a call (30 s) and than
+/// an open write session may live on after its client's lease. After a restart of the server tombstones are gone, and
+/// so is every session in which such a write could arrive.
+pub const TOMBSTONE: Duration = Duration::from_secs(120);
+/// Most tombstones; the oldest goes first.
+pub const TOMBSTONES_MAX: usize = 64 * 1024;
+/// Most names in one LIST reply: 16 bytes each is 64 KiB.
+pub const LIST_COUNT_MAX: usize = 4096;
+
+/// Most bytes of data in one READ or WRITE.
+pub const TRANSFER_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
+/// Most pieces the client gives one call to land in: below the endpoint's 64, so that a reply's frames fit too.
+pub const PIECES_MAX: usize = 32;
+/// How often the client reads a block again whose checksum does not fit.
+pub const CHECKSUM_RETRIES: u32 = 3;
+/// How long the client waits for a server to come back.
+pub const RETRY_DEADLINE: Duration = Duration::from_secs(30);
+/// First and longest pause between two tries.
+pub const RETRY_PAUSE: Duration = Duration::from_millis(5);
+/// See [`RETRY_PAUSE`].
+pub const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);

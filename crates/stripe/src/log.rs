@@ -1,0 +1,275 @@
+//! The commit log of a disk: its records, as bytes. Pure; who writes them when is [`journal`](crate::journal)'s, what
+//! they do at a restart is [`recovery`](crate::recovery)'s.
+//!
+//! A record is a description of whole blocks, then the data blocks it brings, so everything is aligned for direct I/O:
+//!
+//! ```text
+//!   0  magic 4 | crc 4 | version 2 | kind 1 | 0 1 | description blocks 4
+//!  16  generation 4 | runs 4 | sequence 8 | data blocks 4 | checksums 4
+//!  40  object 14 | head 31 | 0 to 88
+//!  88  runs: first block 8, count 4; then checksums of 4 bytes; 0 to the block's end
+//! ```
+//!
+//! The crc covers the description with itself as zero; the data is covered by the checksums in the description.
+//! Sequences only grow, also across a write that failed and is written again, so what a failed write left behind a
+//! later, shorter one is never taken for a record: a reader stops where a record does not fit or the sequence falls.
+
+use crate::limits::RECORD_META_BLOCKS_MAX;
+use crate::object::{FORMAT_VERSION, Head};
+use crate::protocol::{decode_object, encode_object};
+use wire::ObjectId;
+use wire::checksum::crc32c;
+use wire::codec::{Decoder, Encoder, Short};
+use wire::limits::BLOCK_BYTES;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"TZLG");
+const FIXED_BYTES: usize = 88;
+const RUN_BYTES: usize = 12;
+
+/// What a record does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Blocks with their data, and the head.
+    Commit = 1,
+    /// From here on the blocks named may be torn in place.
+    Intent = 2,
+    /// The blocks named are in place and have these checksums; and the head. Ends the object's intents.
+    Placed = 3,
+    /// The object has the head's length from here on, what was behind it reads as zeros; with the cut block's data.
+    Cut = 4,
+    /// The object is gone.
+    Remove = 5,
+}
+
+impl Kind {
+    fn parse(byte: u8) -> Option<Kind> {
+        use Kind::*;
+        [Commit, Intent, Placed, Cut, Remove].into_iter().find(|kind| *kind as u8 == byte)
+    }
+
+    fn has_sums(self) -> bool {
+        matches!(self, Kind::Commit | Kind::Placed | Kind::Cut)
+    }
+
+    fn has_data(self) -> bool {
+        matches!(self, Kind::Commit | Kind::Cut)
+    }
+}
+
+/// Blocks in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first.
+    pub first: u64,
+    /// How many.
+    pub count: u32,
+}
+
+impl Run {
+    /// The blocks.
+    pub fn blocks(&self) -> std::ops::Range<u64> {
+        self.first..self.first + u64::from(self.count)
+    }
+}
+
+/// What a record says, without the data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What it does.
+    pub kind: Kind,
+    /// To which object.
+    pub object: ObjectId,
+    /// The object's head from here on; of an intent, the head if it must be made.
+    pub head: Head,
+    /// Which blocks, ascending.
+    pub runs: Vec<Run>,
+    /// Their checksums, in order; none in intents and removals.
+    pub sums: Vec<u32>,
+}
+
+impl Record {
+    /// Blocks that the runs name.
+    pub fn blocks(&self) -> usize {
+        self.runs.iter().map(|run| run.count as usize).sum()
+    }
+
+    /// Blocks of data behind the description.
+    pub fn data_blocks(&self) -> usize {
+        if self.kind.has_data() { self.blocks() } else { 0 }
+    }
+
+    /// Blocks of the description.
+    pub fn meta_blocks(&self) -> usize {
+        let sums = if self.kind.has_sums() { self.blocks() * 4 } else { 0 };
+        (FIXED_BYTES + self.runs.len() * RUN_BYTES + sums).div_ceil(BLOCK_BYTES)
+    }
+
+    /// Bytes of the whole record in the log.
+    pub fn bytes(&self) -> usize {
+        (self.meta_blocks() + self.data_blocks()) * BLOCK_BYTES
+    }
+
+    /// Writes the description into the first bytes of `out`; the caller puts the data behind it.
+    pub fn encode(&self, generation: u32, sequence: u64, out: &mut [u8]) {
+        assert!(self.meta_blocks() <= RECORD_META_BLOCKS_MAX, "a description within its limit");
+        let meta = &mut out[..self.meta_blocks() * BLOCK_BYTES];
+        meta.fill(0);
+        let sums = if self.kind.has_sums() { &self.sums[..] } else { &[] };
+        assert!(sums.is_empty() || sums.len() == self.blocks(), "a checksum for every block");
+        let mut fixed = Encoder::new(meta);
+        fixed.u32(MAGIC).u32(0).u16(FORMAT_VERSION).u8(self.kind as u8).u8(0);
+        fixed.u32(self.meta_blocks() as u32).u32(generation).u32(self.runs.len() as u32);
+        fixed.u64(sequence).u32(self.data_blocks() as u32).u32(sums.len() as u32);
+        encode_object(&self.object, &mut fixed);
+        self.head.encode(&mut fixed);
+        let mut rest = Encoder::new(&mut meta[FIXED_BYTES..]);
+        for run in &self.runs {
+            rest.u64(run.first).u32(run.count);
+        }
+        sums.iter().for_each(|sum| {
+            rest.u32(*sum);
+        });
+        let sum = crc32c(meta);
+        meta[4..8].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+/// The fixed part of a description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Blocks of the description.
+    pub meta_blocks: usize,
+    /// Blocks of data behind it.
+    pub data_blocks: usize,
+    /// The log's generation.
+    pub generation: u32,
+    /// The record's sequence.
+    pub sequence: u64,
+    kind: Kind,
+    runs: usize,
+    sums: usize,
+    sum: u32,
+}
+
+/// Why the bytes are not the next record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum End {
+    /// No record, or a torn one: the log ends here.
+    #[error("the log ends here")]
+    Here,
+    /// A record of another format.
+    #[error(
+        "the commit log has format version {0}, this program reads {FORMAT_VERSION}: use the release that wrote it"
+    )]
+    Version(u16),
+}
+
+impl From<Short> for End {
+    fn from(_: Short) -> End {
+        End::Here
+    }
+}
+
+impl Start {
+    /// Reads the fixed part, to learn how long the record is. Nothing in it is verified before
+    /// [`record`](Start::record) has seen the whole description.
+    pub fn read(block: &[u8]) -> Result<Start, End> {
+        let mut input = Decoder::new(block);
+        let (magic, sum, version) = (input.u32()?, input.u32()?, input.u16()?);
+        if magic != MAGIC {
+            return Err(End::Here);
+        }
+        if version != FORMAT_VERSION {
+            return Err(End::Version(version));
+        }
+        let kind = Kind::parse(input.u8()?).ok_or(End::Here)?;
+        input.u8()?;
+        let (meta_blocks, generation) = (input.u32()? as usize, input.u32()?);
+        let (runs, sequence) = (input.u32()? as usize, input.u64()?);
+        let (data_blocks, sums) = (input.u32()? as usize, input.u32()? as usize);
+        let fits = (1..=RECORD_META_BLOCKS_MAX).contains(&meta_blocks)
+            && data_blocks <= meta_blocks * BLOCK_BYTES / 4;
+        let start = Start { meta_blocks, data_blocks, generation, sequence, kind, runs, sums, sum };
+        if fits { Ok(start) } else { Err(End::Here) }
+    }
+
+    /// Reads the record whose description is `meta`.
+    pub fn record(&self, meta: &[u8]) -> Result<Record, End> {
+        let meta = meta.get(..self.meta_blocks * BLOCK_BYTES).ok_or(End::Here)?;
+        let mut digest = wire::checksum::Digest::new();
+        digest.update(&meta[..4]);
+        digest.update(&[0; 4]);
+        digest.update(&meta[8..]);
+        if digest.finish() != self.sum {
+            return Err(End::Here);
+        }
+        let mut fixed = Decoder::new(&meta[40..]);
+        let (object, head) = (decode_object(&mut fixed)?, Head::decode(&mut fixed)?);
+        let mut rest = Decoder::new(&meta[FIXED_BYTES..]);
+        let runs = (0..self.runs)
+            .map(|_| Ok(Run { first: rest.u64()?, count: rest.u32()? }))
+            .collect::<Result<Vec<_>, Short>>()?;
+        let sums = (0..self.sums).map(|_| rest.u32()).collect::<Result<Vec<_>, Short>>()?;
+        let record = Record { kind: self.kind, object, head, runs, sums };
+        let wanted_sums = if self.kind.has_sums() { record.blocks() } else { 0 };
+        let fits = record.data_blocks() == self.data_blocks && record.sums.len() == wanted_sums;
+        if fits { Ok(record) } else { Err(End::Here) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use wire::{FileId, VolumeId};
+
+    fn record() -> impl Strategy<Value = Record> {
+        let kinds = [Kind::Commit, Kind::Intent, Kind::Placed, Kind::Cut, Kind::Remove];
+        let runs = prop::collection::vec((0u64..1 << 40, 1u32..50), 0..40);
+        (prop::sample::select(kinds.to_vec()), runs, any::<u64>()).prop_map(
+            |(kind, runs, length)| {
+                let object = ObjectId { volume: VolumeId(1), file: FileId(length), column: 3 };
+                let runs: Vec<Run> =
+                    runs.into_iter().map(|(first, count)| Run { first, count }).collect();
+                let head = Head { epoch: 1, length, ..Head::default() };
+                let mut record = Record { kind, object, head, runs, sums: Vec::new() };
+                if kind.has_sums() {
+                    record.sums = (0..record.blocks() as u32).map(|i| i * 7).collect();
+                }
+                record
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn records_survive_the_disk(record in record(), generation: u32, sequence: u64) {
+            let mut bytes = vec![0xaa; record.bytes()];
+            record.encode(generation, sequence, &mut bytes);
+            let start = Start::read(&bytes).unwrap();
+            prop_assert_eq!((start.generation, start.sequence), (generation, sequence));
+            prop_assert_eq!(start.data_blocks, record.data_blocks());
+            prop_assert_eq!(start.record(&bytes), Ok(record));
+        }
+
+        #[test]
+        fn a_flipped_bit_ends_the_log(record in record(), bit: prop::sample::Index) {
+            let mut bytes = vec![0; record.meta_blocks() * BLOCK_BYTES + record.data_blocks() * BLOCK_BYTES];
+            record.encode(1, 2, &mut bytes);
+            let bit = bit.index(record.meta_blocks() * BLOCK_BYTES * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let read = Start::read(&bytes).and_then(|start| start.record(&bytes));
+            prop_assert!(read.is_err());
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 4096), kind in 1u8..6) {
+            let mut out = Encoder::new(&mut bytes);
+            out.u32(MAGIC).u32(0).u16(FORMAT_VERSION).u8(kind).u8(0).u32(1);
+            if let Ok(start) = Start::read(&bytes) {
+                let _ = start.record(&bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The object file: how one object lies on a disk. Pure arithmetic and bytes, no input or output.
+//!
+//! ```text
+//!      0  header, slot 0     4096      the valid one with the higher sequence counts; written in turns, so that a
+//!   4096  header, slot 1     4096      torn header leaves the one before
+//!   8192  group 0: checksums 4096      1024 x u32, of the blocks that follow
+//!  12288           data      1024 x 4096
+//!         group 1: checksums, data; and so on
+//! ```
+//!
+//! A checksum is stored xor that of a block of zeros: a hole in the file, which reads as zeros, is then a block of
+//! zeros with the right checksum, and an object of any length starts as an empty file.
+
+use crate::protocol::{Shape, decode_object, encode_object};
+use std::sync::LazyLock;
+use wire::checksum::{block_crc, crc32c};
+use wire::codec::{Decoder, Encoder, Short};
+use wire::limits::BLOCK_BYTES;
+use wire::{ObjectId, Wall};
+
+/// Version of the object file, the log and the label.
+pub const FORMAT_VERSION: u16 = 1;
+/// First bytes of a header: "TZOB".
+const MAGIC: u32 = u32::from_le_bytes(*b"TZOB");
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Bytes before group 0.
+pub const HEADER_BYTES: u64 = 2 * BLOCK;
+/// Data blocks of a group: as many as checksums fit in a block.
+pub const GROUP_BLOCKS: u64 = BLOCK / 4;
+/// Bytes of a group with its checksums.
+pub const GROUP_BYTES: u64 = (GROUP_BLOCKS + 1) * BLOCK;
+
+/// Where in the file data block `block` is.
+pub fn data_offset(block: u64) -> u64 {
+    HEADER_BYTES + block / GROUP_BLOCKS * GROUP_BYTES + BLOCK + block % GROUP_BLOCKS * BLOCK
+}
+
+/// Where in the file the checksums of `group` are.
+pub fn sums_offset(group: u64) -> u64 {
+    HEADER_BYTES + group * GROUP_BYTES
+}
+
+/// Where in the file the header slot is that takes the header with this sequence.
+pub fn header_offset(sequence: u64) -> u64 {
+    sequence % 2 * BLOCK
+}
+
+/// Bytes of the file of an object of `length` bytes, when it ends with its last data block.
+pub fn file_bytes(length: u64) -> u64 {
+    match length.div_ceil(BLOCK) {
+        0 => HEADER_BYTES,
+        blocks => data_offset(blocks - 1) + BLOCK,
+    }
+}
+
+/// The group of a data block.
+pub fn group_of(block: u64) -> u64 {
+    block / GROUP_BLOCKS
+}
+
+/// CRC-32C of a block of zeros.
+pub fn zero_sum() -> u32 {
+    static SUM: LazyLock<u32> = LazyLock::new(|| block_crc(&[]));
+    *SUM
+}
+
+/// Reads the checksums of a group; what `bytes` is too short for are those of zeros.
+pub fn decode_sums(bytes: &[u8]) -> Vec<u32> {
+    let zero = zero_sum();
+    let words = bytes.chunks_exact(4).take(GROUP_BLOCKS as usize);
+    let mut sums: Vec<u32> =
+        words.map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")) ^ zero).collect();
+    while sums.last() == Some(&zero) {
+        sums.pop();
+    }
+    sums
+}
+
+/// Writes the checksums of a group into a block.
+pub fn encode_sums(sums: &[u32], block: &mut [u8]) {
+    let zero = zero_sum();
+    block.fill(0);
+    for (word, sum) in block.chunks_exact_mut(4).zip(sums) {
+        word.copy_from_slice(&(sum ^ zero).to_le_bytes());
+    }
+}
+
+/// What is durable of an object besides its blocks and their checksums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// Layout epoch.
+    pub epoch: u32,
+    /// Truncate generation.
+    pub truncations: u32,
+    /// Bytes.
+    pub length: u64,
+    /// Latest write.
+    pub mtime: Wall,
+    /// The layout in short.
+    pub shape: Shape,
+}
+
+impl Head {
+    /// Bytes that [`encode`](Head::encode) writes.
+    pub const BYTES: usize = 4 + 4 + 8 + 12 + 3;
+
+    /// Appends the head.
+    pub fn encode(&self, out: &mut Encoder<'_>) {
+        out.u32(self.epoch).u32(self.truncations).u64(self.length);
+        self.mtime.encode(out);
+        out.u8(self.shape.unit_shift).u8(self.shape.width).u8(self.shape.copies);
+    }
+
+    /// Reads what [`encode`](Head::encode) wrote.
+    pub fn decode(input: &mut Decoder<'_>) -> Result<Head, Short> {
+        Ok(Head {
+            epoch: input.u32()?,
+            truncations: input.u32()?,
+            length: input.u64()?,
+            mtime: Wall::decode(input)?,
+            shape: Shape { unit_shift: input.u8()?, width: input.u8()?, copies: input.u8()? },
+        })
+    }
+}
+
+/// A header slot that could be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The object.
+    pub object: ObjectId,
+    /// Grows by one with every header written.
+    pub sequence: u64,
+    /// What it says.
+    pub head: Head,
+}
+
+/// Why a file is not the object that it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// Neither slot holds a header.
+    #[error("the object file has no readable header: it is damaged")]
+    Damaged,
+    /// Another format.
+    #[error(
+        "the object file has format version {0}, this program reads {FORMAT_VERSION}: use the release that wrote it"
+    )]
+    Version(u16),
+    /// Another object's file.
+    #[error(
+        "the file is named {expected} but its header says {found}: it was moved or renamed by hand"
+    )]
+    Identity {
+        /// By the file's name.
+        expected: ObjectId,
+        /// By the header.
+        found: ObjectId,
+    },
+}
+
+impl Header {
+    /// Writes the header into a block.
+    pub fn encode(&self, block: &mut [u8]) {
+        block.fill(0);
+        let mut out = Encoder::new(block);
+        out.u32(MAGIC).u32(0).u16(FORMAT_VERSION).u64(self.sequence);
+        encode_object(&self.object, &mut out);
+        self.head.encode(&mut out);
+        let sum = crc32c(block);
+        block[4..8].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    /// Reads one slot: `None` when it was never written or is torn, `Some(Err)` for another version.
+    fn decode(block: &[u8]) -> Option<Result<Header, u16>> {
+        let mut input = Decoder::new(block);
+        let (magic, sum, version) = (input.u32().ok()?, input.u32().ok()?, input.u16().ok()?);
+        if magic != MAGIC {
+            return None;
+        }
+        if version != FORMAT_VERSION {
+            return Some(Err(version));
+        }
+        let mut digest = wire::checksum::Digest::new();
+        digest.update(&block[..4]);
+        digest.update(&[0; 4]);
+        digest.update(&block[8..]);
+        if digest.finish() != sum {
+            return None;
+        }
+        let sequence = input.u64().ok()?;
+        let object = decode_object(&mut input).ok()?;
+        let head = Head::decode(&mut input).ok()?;
+        Some(Ok(Header { object, sequence, head }))
+    }
+
+    /// The header of `object` from the first bytes of its file. `None` when the file is empty or its slots were never
+    /// written.
+    pub fn read(object: ObjectId, bytes: &[u8]) -> Result<Option<Header>, Unreadable> {
+        let slots = bytes.chunks_exact(BLOCK_BYTES).take(2);
+        let mut best: Option<Header> = None;
+        for slot in slots.clone().filter_map(Header::decode) {
+            let header = slot.map_err(Unreadable::Version)?;
+            if header.object != object {
+                return Err(Unreadable::Identity { expected: object, found: header.object });
+            }
+            if best.is_none_or(|best| best.sequence < header.sequence) {
+                best = Some(header);
+            }
+        }
+        let written = slots.flatten().any(|byte| *byte != 0);
+        if best.is_none() && written { Err(Unreadable::Damaged) } else { Ok(best) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use wire::{FileId, VolumeId};
+
+    fn object(file: u64) -> ObjectId {
+        ObjectId { volume: VolumeId(1), file: FileId(file), column: 2 }
+    }
+
+    fn header(sequence: u64, length: u64) -> Header {
+        let head = Head { epoch: 3, truncations: 4, length, ..Head::default() };
+        Header { object: object(9), sequence, head }
+    }
+
+    fn file(headers: &[Header]) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER_BYTES as usize];
+        for header in headers {
+            let at = header_offset(header.sequence) as usize;
+            header.encode(&mut bytes[at..at + BLOCK_BYTES]);
+        }
+        bytes
+    }
+
+    #[test]
+    fn the_later_header_counts_and_a_torn_one_does_not() {
+        let mut bytes = file(&[header(4, 10), header(5, 20)]);
+        assert_eq!(Header::read(object(9), &bytes), Ok(Some(header(5, 20))));
+        bytes[4096 + 20] ^= 1;
+        assert_eq!(Header::read(object(9), &bytes), Ok(Some(header(4, 10))));
+        bytes[20] ^= 1;
+        assert_eq!(Header::read(object(9), &bytes), Err(Unreadable::Damaged));
+        assert_eq!(Header::read(object(9), &[0; 8192]), Ok(None));
+        assert_eq!(Header::read(object(9), &[]), Ok(None));
+    }
+
+    #[test]
+    fn other_versions_and_objects_are_refused_by_name() {
+        let mut bytes = file(&[header(4, 10)]);
+        let error = Header::read(object(8), &bytes).unwrap_err().to_string();
+        assert!(error.contains(&object(8).to_string()) && error.contains(&object(9).to_string()));
+        bytes[8] = 77;
+        let error = Header::read(object(9), &bytes).unwrap_err().to_string();
+        assert!(error.contains("77") && error.contains(&FORMAT_VERSION.to_string()));
+    }
+
+    #[test]
+    fn no_checksums_are_those_of_zeros() {
+        assert!(decode_sums(&[0; 4096]).is_empty());
+        let mut block = [0; 4096];
+        encode_sums(&[1, zero_sum(), 3], &mut block);
+        assert_eq!(decode_sums(&block), [1, zero_sum(), 3]);
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_and_checksums_never_share_bytes(a in 0u64..1 << 40, b in 0u64..1 << 40) {
+            let (x, y) = (data_offset(a), data_offset(b));
+            prop_assert!(a == b || x.abs_diff(y) >= BLOCK);
+            prop_assert_eq!(a < b, x < y);
+            let sums = sums_offset(group_of(a));
+            prop_assert!(sums < x && x - sums <= GROUP_BYTES - BLOCK && sums >= HEADER_BYTES);
+            prop_assert!(sums_offset(group_of(a) + 1) > x);
+            prop_assert_eq!(file_bytes(a * BLOCK + 1), x + BLOCK);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..9000)) {
+            let _ = Header::read(object(1), &bytes);
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! The objects that the server has open.
+
+use crate::cache::{Cache, Key};
+use crate::disk::{Disk, errno};
+use crate::limits::*;
+use crate::log::Run;
+use crate::object::{GROUP_BYTES, HEADER_BYTES, Head, Header, decode_sums};
+use crate::server::Inner;
+use endpoint::Frame;
+use node::rings::{DiskFile, DiskOp};
+use node::{Cx, Notify, Semaphore};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
+use wire::checksum::block_crc;
+use wire::limits::BLOCK_BYTES;
+use wire::{Errno, ObjectId, Time};
+
+/// Bytes read to open an object: header, first checksums, and a chunk of data, so that a small file is one read.
+const OPEN_BYTES: usize = HEADER_BYTES as usize + BLOCK_BYTES + CHUNK_BYTES;
+const _: () = assert!((OPEN_BYTES as u64) < GROUP_BYTES);
+
+/// How far an object is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Its file is being read.
+    Opening,
+    /// Usable.
+    Open,
+    /// Its file could not be read.
+    Failed(Errno),
+    /// Gone.
+    Removed,
+}
+
+/// An open object. Gates are taken in the order commits, changes.
+pub(crate) struct Object {
+    pub id: ObjectId,
+    pub disk: usize,
+    pub key: Key,
+    /// One commit, checkpoint, truncation or removal at a time.
+    pub commits: Semaphore,
+    /// One write, truncation or removal at a time.
+    pub changes: Semaphore,
+    /// Blocks came in, or the object was opened.
+    pub moved: Notify,
+    pub state: RefCell<State>,
+}
+
+/// What changes of an object.
+pub(crate) struct State {
+    pub phase: Phase,
+    /// Whether it was ever written or made.
+    pub exists: bool,
+    /// As readers and writers see it.
+    pub head: Head,
+    /// As a restart would find it; `None` when it would not find the object.
+    pub stable: Option<Head>,
+    /// Sequence of the header in place; 0 when there is none.
+    pub header_sequence: u64,
+    /// Whether there is a file.
+    pub in_place: bool,
+    /// Committed blocks that are in the log, not in place: bytes and checksum.
+    pub pending: BTreeMap<u64, (Frame, u32)>,
+    /// Blocks that a failed commit may have left torn in place; an intent in the log names them.
+    pub torn: Vec<Run>,
+    /// Grows when committed blocks or checksums change: who read the disk meanwhile reads again.
+    pub version: u64,
+    /// Whether it is in its disk's list of dirty objects.
+    pub listed_dirty: bool,
+    /// Since when.
+    pub dirty_since: Time,
+    /// Where the next read starts if the reader is sequential.
+    pub next_block: u64,
+    /// The first window that was not read ahead.
+    pub ahead: u64,
+}
+
+impl State {
+    pub fn blocks(&self) -> u64 {
+        self.head.length.div_ceil(BLOCK_BYTES as u64)
+    }
+}
+
+impl Object {
+    fn new(cx: &Cx, id: ObjectId, disk: usize, key: Key) -> Object {
+        let state = State {
+            phase: Phase::Opening,
+            exists: false,
+            head: Head::default(),
+            stable: None,
+            header_sequence: 0,
+            in_place: false,
+            pending: BTreeMap::new(),
+            torn: Vec::new(),
+            version: 0,
+            listed_dirty: false,
+            dirty_since: Time::ZERO,
+            next_block: 0,
+            ahead: 0,
+        };
+        Object {
+            id,
+            disk,
+            key,
+            commits: Semaphore::new(cx, 1),
+            changes: Semaphore::new(cx, 1),
+            moved: Notify::new(cx),
+            state: RefCell::new(state),
+        }
+    }
+
+    pub fn file(&self) -> DiskFile {
+        DiskFile::Object(self.id)
+    }
+
+    /// Whether nothing of it is only in memory.
+    fn is_idle(&self, cache: &Cache) -> bool {
+        let state = self.state.borrow();
+        let quiet = state.pending.is_empty() && state.torn.is_empty() && !state.listed_dirty;
+        quiet && state.phase != Phase::Opening && cache.is_empty(self.key)
+    }
+}
+
+/// Hashes object ids, which are small numbers without malice: one multiplication a word. The table is never iterated.
+#[derive(Default)]
+pub(crate) struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(word.into());
+    }
+
+    fn write_u16(&mut self, word: u16) {
+        self.write_u64(word.into());
+    }
+}
+
+/// Which of `disks` disks keeps an object.
+pub(crate) fn disk_of(id: ObjectId, disks: usize) -> usize {
+    use std::hash::Hash;
+    let mut mix = Mix::default();
+    id.hash(&mut mix);
+    (mix.finish() % disks as u64) as usize
+}
+
+/// The table of open objects, and of the objects removed not long ago.
+#[derive(Default)]
+pub(crate) struct Objects {
+    open: HashMap<ObjectId, Rc<Object>, BuildHasherDefault<Mix>>,
+    /// In the order in which they are looked at to be closed.
+    order: VecDeque<Rc<Object>>,
+    tombstones: BTreeMap<ObjectId, Time>,
+    buried: VecDeque<(Time, ObjectId)>,
+}
+
+impl Objects {
+    pub fn get(&self, id: ObjectId) -> Option<&Rc<Object>> {
+        self.open.get(&id)
+    }
+
+    fn insert(&mut self, object: &Rc<Object>) {
+        self.open.insert(object.id, object.clone());
+        self.order.push_back(object.clone());
+    }
+
+    /// Takes an object out of the table; its memory follows when nobody uses it any more.
+    fn forget(&mut self, object: &Rc<Object>) {
+        if self.open.get(&object.id).is_some_and(|open| Rc::ptr_eq(open, object)) {
+            self.open.remove(&object.id);
+        }
+    }
+
+    /// Closes some objects that nobody uses, when there are too many.
+    fn sweep(&mut self, cache: &mut Cache) {
+        let mut steps = if self.order.len() > IDLE_OBJECTS_MAX { 32 } else { 2 };
+        while steps > 0 && self.order.len() > 1 {
+            steps -= 1;
+            let object = self.order.pop_front().expect("more than one");
+            let listed = self.open.get(&object.id).is_some_and(|open| Rc::ptr_eq(open, &object));
+            let holders = if listed { 2 } else { 1 };
+            let crowded = !listed || self.order.len() >= IDLE_OBJECTS_MAX;
+            if crowded && Rc::strong_count(&object) == holders && object.is_idle(cache) {
+                self.forget(&object);
+                cache.close(object.key);
+            } else {
+                self.order.push_back(object);
+            }
+        }
+    }
+
+    /// Refuses the object for a while.
+    fn bury(&mut self, id: ObjectId, now: Time) {
+        self.tombstones.insert(id, now + TOMBSTONE);
+        self.buried.push_back((now + TOMBSTONE, id));
+        while self.buried.front().is_some_and(|(until, _)| *until <= now)
+            || self.buried.len() > TOMBSTONES_MAX
+        {
+            let (until, id) = self.buried.pop_front().expect("not empty");
+            if self.tombstones.get(&id) == Some(&until) {
+                self.tombstones.remove(&id);
+            }
+        }
+    }
+
+    /// Whether the object was removed not long ago.
+    pub fn is_buried(&self, id: ObjectId, now: Time) -> bool {
+        self.tombstones.get(&id).is_some_and(|until| *until > now)
+    }
+}
+
+impl Inner {
+    pub fn disk(&self, object: &Object) -> &Disk {
+        &self.disks[object.disk]
+    }
+
+    /// The object, opened. It may not exist: its state says so.
+    pub async fn object(self: &Rc<Self>, id: ObjectId) -> Result<Rc<Object>, Errno> {
+        let disk = disk_of(id, self.disks.len());
+        self.disks[disk].check()?;
+        let open = self.objects.borrow().get(id).cloned();
+        if let Some(object) = open {
+            return self.opened(object).await;
+        }
+        let key = self.cache.borrow_mut().open(disk);
+        let object = Rc::new(Object::new(&self.cx, id, disk, key));
+        self.objects.borrow_mut().insert(&object);
+        self.objects.borrow_mut().sweep(&mut self.cache.borrow_mut());
+        let opening = Opening { inner: self.clone(), object: object.clone() };
+        let result = self.open(&object).await;
+        let phase = result.map_or_else(Phase::Failed, |()| Phase::Open);
+        object.state.borrow_mut().phase = phase;
+        drop(opening);
+        result.map(|()| object)
+    }
+
+    async fn opened(&self, object: Rc<Object>) -> Result<Rc<Object>, Errno> {
+        loop {
+            let moved = object.moved.wait();
+            let phase = object.state.borrow().phase;
+            match phase {
+                Phase::Opening => moved.await,
+                Phase::Open => break,
+                Phase::Failed(errno) => return Err(errno),
+                Phase::Removed => return Err(Errno::ESTALE),
+            }
+        }
+        Ok(object)
+    }
+
+    /// Reads header, first checksums and first blocks.
+    async fn open(&self, object: &Object) -> Result<(), Errno> {
+        let disk = self.disk(object);
+        let into = disk.frame(OPEN_BYTES).await;
+        let (bytes, found) = disk.read(object.file(), 0, into).await.map_err(errno)?;
+        let header = Header::read(object.id, &bytes).map_err(|error| {
+            self.report(format!("disk {}, object {}: {error}", disk.id.0, object.id));
+            Errno::EIO
+        })?;
+        let Some(header) = header else {
+            // A file without a header was never committed: nothing in it counts.
+            if found {
+                let file = object.file();
+                disk.simple(|| DiskOp::Truncate { file, bytes: 0 }).await.map_err(errno)?;
+            }
+            object.state.borrow_mut().in_place = found;
+            return Ok(());
+        };
+        {
+            let mut state = object.state.borrow_mut();
+            (state.exists, state.in_place) = (true, true);
+            (state.head, state.stable) = (header.head, Some(header.head));
+            state.header_sequence = header.sequence;
+        }
+        self.keep_first_chunk(object, header.head.length, &bytes[HEADER_BYTES as usize..]);
+        Ok(())
+    }
+
+    /// Caches what came with the header, as far as it is right; what is not is found when it is asked for.
+    fn keep_first_chunk(&self, object: &Object, length: u64, bytes: &[u8]) {
+        let (sums, data) = bytes.split_at(BLOCK_BYTES);
+        let mut cache = self.cache.borrow_mut();
+        cache.set_group(object.key, 0, decode_sums(sums));
+        let blocks = length.div_ceil(BLOCK_BYTES as u64).min(CHUNK_BLOCKS as u64) as usize;
+        let data = &data[..blocks * BLOCK_BYTES];
+        let found: Vec<u32> = data.chunks_exact(BLOCK_BYTES).map(block_crc).collect();
+        let right = found
+            .iter()
+            .enumerate()
+            .all(|(block, sum)| cache.committed_sum(object.key, block as u64) == Some(*sum));
+        if !right || blocks == 0 {
+            return;
+        }
+        let Some(mut frame) = cache.alloc(data.len()) else { return };
+        frame.copy_from_slice(data);
+        // Without memory the blocks are read again when they are asked for.
+        let _ = cache.insert(object.key, 0, 0, &frame.freeze(), &found);
+    }
+
+    /// Takes a removed object out of the table and refuses it for a while.
+    pub fn bury(&self, object: &Rc<Object>) {
+        let mut objects = self.objects.borrow_mut();
+        objects.forget(object);
+        objects.bury(object.id, self.cx.now());
+    }
+}
+
+/// An object that is being opened: whoever waits for it is told, however it ends.
+struct Opening {
+    inner: Rc<Inner>,
+    object: Rc<Object>,
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        let phase = self.object.state.borrow().phase;
+        if phase != Phase::Open {
+            if phase == Phase::Opening {
+                self.object.state.borrow_mut().phase = Phase::Failed(Errno::EIO);
+            }
+            self.inner.objects.borrow_mut().forget(&self.object);
+        }
+        self.object.moved.notify_all();
+    }
+}

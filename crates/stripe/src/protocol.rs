@@ -1,0 +1,218 @@
+//! The object protocol: what a request and a reply on [`Channel::STRIPE`](wire::Channel::STRIPE) say.
+//!
+//! It is shaped after NASD's: objects, not sectors; every request carries the object's layout epoch and truncate
+//! generation. One body serves all requests and one all replies; each operation's text says which fields it uses.
+//! The status of a reply is 0 or an [`Errno`](wire::Errno) number; with ESTALE the body says the server's epoch and
+//! truncate generation.
+
+use wire::codec::{Decoder, Encoder, Short};
+use wire::limits::{BLOCK_BYTES, BODY_BYTES};
+use wire::{FileId, ObjectId, VolumeId, Wall};
+
+/// Operation numbers.
+pub mod op {
+    /// Pure. `offset` is a multiple of 4 KiB, `bytes` at most 1 MiB. The reply's data is what exists, short at the
+    /// object's end; its trailer is one checksum per block.
+    pub const READ: u16 = 1;
+    /// Any `offset`, `bytes` of data at most 1 MiB; the trailer is one checksum per piece cut at block borders.
+    /// Unstable. The reply has verifier and length.
+    pub const WRITE: u16 = 2;
+    /// Everything written to the object before is stable when the reply comes: verifier, length, mtime.
+    pub const COMMIT: u16 = 3;
+    /// `offset` is the new length, `truncations` the new generation. Stable when the reply comes.
+    pub const TRUNCATE: u16 = 4;
+    /// The object is gone, and a write that comes late does not bring it back. Stable when the reply comes.
+    pub const REMOVE: u16 = 5;
+    /// Pure. The reply has length, used, mtime, epoch, generation; ENOENT when there is no object.
+    pub const ATTRIBUTES: u16 = 6;
+    /// `epoch` is the new layout epoch; the object is made when there is none. Stable when the reply comes.
+    pub const SET_LAYOUT: u16 = 7;
+    /// Pure, of no object. The reply has `length` = bytes in all and `used` = bytes free.
+    pub const SPACE: u16 = 8;
+    /// Pure. Names at most `bytes` objects after `object` as data, 16 bytes each, ascending; the reply's `length` is
+    /// how many.
+    pub const LIST: u16 = 9;
+}
+
+/// What an object is to its file; kept in its header for whoever must make sense of a disk alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Binary logarithm of the stripe unit in bytes.
+    pub unit_shift: u8,
+    /// Columns of the file.
+    pub width: u8,
+    /// Copies of every unit.
+    pub copies: u8,
+}
+
+/// Body of every request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectRequest {
+    /// Which object.
+    pub object: ObjectId,
+    /// Layout epoch that the caller goes by.
+    pub epoch: u32,
+    /// Truncate generation that the caller knows.
+    pub truncations: u32,
+    /// First byte within the object.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u32,
+    /// When the data was written, by the caller's clock.
+    pub mtime: Wall,
+    /// The layout in short.
+    pub shape: Shape,
+}
+
+/// Body of every reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectReply {
+    /// Drawn anew in every life of the server: whoever sees another one sends unstable data again.
+    pub verifier: u64,
+    /// Bytes of the object.
+    pub length: u64,
+    /// Bytes of storage.
+    pub used: u64,
+    /// Latest write.
+    pub mtime: Wall,
+    /// Layout epoch of the object.
+    pub epoch: u32,
+    /// Truncate generation of the object.
+    pub truncations: u32,
+}
+
+/// Appends an object's name: 14 bytes.
+pub fn encode_object(object: &ObjectId, out: &mut Encoder<'_>) {
+    out.u32(object.volume.0).u64(object.file.0).u16(object.column);
+}
+
+/// Reads what [`encode_object`] wrote.
+pub fn decode_object(input: &mut Decoder<'_>) -> Result<ObjectId, Short> {
+    Ok(ObjectId {
+        volume: VolumeId(input.u32()?),
+        file: FileId(input.u64()?),
+        column: input.u16()?,
+    })
+}
+
+impl ObjectRequest {
+    /// The body as it travels.
+    pub fn encode(&self) -> [u8; BODY_BYTES] {
+        let mut body = [0; BODY_BYTES];
+        let mut out = Encoder::new(&mut body);
+        encode_object(&self.object, &mut out);
+        out.u32(self.epoch).u32(self.truncations).u64(self.offset).u32(self.bytes);
+        self.mtime.encode(&mut out);
+        out.u8(self.shape.unit_shift).u8(self.shape.width).u8(self.shape.copies);
+        body
+    }
+
+    /// Reads what [`encode`](ObjectRequest::encode) wrote.
+    pub fn decode(body: &[u8]) -> Result<ObjectRequest, Short> {
+        let mut input = Decoder::new(body);
+        Ok(ObjectRequest {
+            object: decode_object(&mut input)?,
+            epoch: input.u32()?,
+            truncations: input.u32()?,
+            offset: input.u64()?,
+            bytes: input.u32()?,
+            mtime: Wall::decode(&mut input)?,
+            shape: Shape { unit_shift: input.u8()?, width: input.u8()?, copies: input.u8()? },
+        })
+    }
+}
+
+impl ObjectReply {
+    /// The body as it travels.
+    pub fn encode(&self) -> [u8; BODY_BYTES] {
+        let mut body = [0; BODY_BYTES];
+        let mut out = Encoder::new(&mut body);
+        out.u64(self.verifier).u64(self.length).u64(self.used);
+        self.mtime.encode(&mut out);
+        out.u32(self.epoch).u32(self.truncations);
+        body
+    }
+
+    /// Reads what [`encode`](ObjectReply::encode) wrote.
+    pub fn decode(body: &[u8]) -> Result<ObjectReply, Short> {
+        let mut input = Decoder::new(body);
+        Ok(ObjectReply {
+            verifier: input.u64()?,
+            length: input.u64()?,
+            used: input.u64()?,
+            mtime: Wall::decode(&mut input)?,
+            epoch: input.u32()?,
+            truncations: input.u32()?,
+        })
+    }
+}
+
+/// The pieces of `bytes` bytes from `offset`, cut at block borders: (bytes from `offset`, bytes of the piece).
+pub fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = (usize, usize)> {
+    let block = BLOCK_BYTES as u64;
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let rest = (block - (offset + at as u64) % block) as usize;
+        let piece = (at, rest.min(bytes - at));
+        at += piece.1;
+        (piece.1 > 0).then_some(piece)
+    })
+}
+
+/// How many pieces there are: the checksums in a trailer.
+pub fn piece_count(offset: u64, bytes: usize) -> usize {
+    if bytes == 0 {
+        return 0;
+    }
+    let within = (offset % BLOCK_BYTES as u64) as usize;
+    (within + bytes).div_ceil(BLOCK_BYTES)
+}
+
+/// Bytes of a trailer with so many checksums: whole words of 8.
+pub fn trailer_bytes(count: usize) -> usize {
+    count.div_ceil(2) * 8
+}
+
+/// Writes checksum `index` of a trailer.
+pub fn set_sum(trailer: &mut [u8], index: usize, sum: u32) {
+    trailer[index * 4..index * 4 + 4].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Checksum `index` of a trailer; `None` when it is not that long.
+pub fn sum_at(trailer: &[u8], index: usize) -> Option<u32> {
+    let bytes = trailer.get(index * 4..index * 4 + 4)?;
+    Some(u32::from_le_bytes(bytes.try_into().expect("four bytes")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn requests_survive_the_wire(volume: u32, file: u64, column: u16, offset: u64, bytes: u32, seconds: i64) {
+            let object = ObjectId { volume: VolumeId(volume), file: FileId(file), column };
+            let shape = Shape { unit_shift: 15, width: 4, copies: 1 };
+            let mtime = Wall { seconds, nanos: 5 };
+            let request = ObjectRequest { object, epoch: 7, truncations: 8, offset, bytes, mtime, shape };
+            prop_assert_eq!(ObjectRequest::decode(&request.encode()), Ok(request));
+            let reply = ObjectReply { verifier: file, length: offset, used: 1, mtime, epoch: 2, truncations: 3 };
+            prop_assert_eq!(ObjectReply::decode(&reply.encode()), Ok(reply));
+        }
+
+        #[test]
+        fn pieces_cover_the_bytes_and_never_cross_a_border(offset in 0u64..1 << 50, bytes in 0usize..100_000) {
+            let (mut at, mut count) = (0, 0);
+            for (start, len) in pieces(offset, bytes) {
+                prop_assert_eq!(start, at);
+                let first = (offset + start as u64) / 4096;
+                prop_assert_eq!(first, (offset + (start + len - 1) as u64) / 4096);
+                at += len;
+                count += 1;
+            }
+            prop_assert_eq!(at, bytes);
+            prop_assert_eq!(count, piece_count(offset, bytes));
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! READ: from the cache at once, else from the disk in large aligned pieces, checksums verified once.
+
+use crate::cache::window_parts;
+use crate::disk::errno;
+use crate::limits::*;
+use crate::object::{GROUP_BLOCKS, data_offset, decode_sums, group_of, sums_offset};
+use crate::objects::{Object, Phase};
+use crate::protocol::{ObjectRequest, op, set_sum, trailer_bytes};
+use crate::server::Inner;
+use endpoint::{Frame, FrameMut};
+use node::{Answer, Request};
+use std::ops::Range;
+use std::rc::Rc;
+use wire::Errno;
+use wire::checksum::block_crc;
+use wire::limits::{BLOCK_BYTES, TRAILER_BYTES_MAX};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Blocks within a window that one disk read fetches.
+type Fetch = Range<usize>;
+
+impl Inner {
+    /// Answers a READ that memory can answer; gives every other request back.
+    pub fn read_at_once(self: &Rc<Self>, request: Request) -> Option<Request> {
+        if request.op != op::READ {
+            return Some(request);
+        }
+        let Ok(ask) = ObjectRequest::decode(&request.body) else { return Some(request) };
+        let objects = self.objects.borrow();
+        let Some(object) = objects.get(ask.object) else { return Some(request) };
+        if object.state.borrow().phase != Phase::Open || check_read(object, &ask).is_err() {
+            return Some(request);
+        }
+        let result = self.reply_from_cache(request, object, &ask);
+        if result.is_none() {
+            self.count(|c| {
+                c.reads += 1;
+                c.hits += 1;
+            });
+        }
+        result
+    }
+
+    /// Answers when all blocks are here; else gives the request back.
+    fn reply_from_cache(
+        self: &Rc<Self>,
+        request: Request,
+        object: &Rc<Object>,
+        ask: &ObjectRequest,
+    ) -> Option<Request> {
+        let (bytes, reply) = (available(object, ask), self.describe(object));
+        let (first, blocks) = (ask.offset / BLOCK, bytes.div_ceil(BLOCK_BYTES));
+        let mut trailer = [0; TRAILER_BYTES_MAX];
+        let trailer = &mut trailer[..trailer_bytes(blocks)];
+        let mut data = self.cx.pieces::<Frame>();
+        let hit = self.cache.borrow_mut().hit(object.key, first, bytes, &mut data, trailer);
+        if !hit {
+            return Some(request);
+        }
+        let end = ask.offset + bytes as u64;
+        if let Some(last) = data.last().filter(|_| end % BLOCK != 0 && end < reply.length) {
+            // The caller sees a part of the block, and can verify no more.
+            let tail = last.len() - (end % BLOCK) as usize;
+            set_sum(trailer, blocks - 1, block_crc(&last[tail..]));
+        }
+        self.note_reader(object, first, first + blocks as u64);
+        self.count(|c| c.read_bytes += bytes as u64);
+        self.cx.reply(request, Answer { body: &reply.encode(), data: &data, trailer, status: 0 });
+        None
+    }
+
+    /// READ with waiting.
+    pub async fn read(self: &Rc<Self>, request: Request, ask: &ObjectRequest) {
+        self.count(|c| {
+            c.reads += 1;
+            c.misses += 1;
+        });
+        let mut waiting = Some(request);
+        while let Some(request) = waiting.take() {
+            match self.bring_in(ask).await {
+                Ok(object) => waiting = self.reply_from_cache(request, &object, ask),
+                Err(errno) => return self.refuse(request, ask, errno),
+            }
+        }
+    }
+
+    /// The object, with the blocks asked for in memory, unless they are thrown out before the caller looks.
+    async fn bring_in(self: &Rc<Self>, ask: &ObjectRequest) -> Result<Rc<Object>, Errno> {
+        let object = self.object(ask.object).await?;
+        check_read(&object, ask)?;
+        let first = ask.offset / BLOCK;
+        let blocks = available(&object, ask).div_ceil(BLOCK_BYTES) as u64;
+        let sequential = {
+            let state = object.state.borrow();
+            state.next_block == first || blocks >= WINDOW_BLOCKS as u64
+        };
+        self.fill(&object, first..first + blocks, sequential).await?;
+        Ok(object)
+    }
+
+    /// Brings blocks into memory; several windows at once.
+    pub async fn fill(
+        self: &Rc<Self>,
+        object: &Rc<Object>,
+        blocks: Range<u64>,
+        sequential: bool,
+    ) -> Result<(), Errno> {
+        let mut parts = window_parts(blocks.clone());
+        let (Some((index, wanted)), None) = (parts.next(), parts.next()) else {
+            let parts = window_parts(blocks);
+            let fills =
+                parts.map(|(index, wanted)| self.fill_window(object, index, wanted, sequential));
+            return node::all(fills).await.into_iter().collect();
+        };
+        self.fill_window(object, index, wanted, sequential).await
+    }
+
+    /// Brings blocks of one window into memory, in as few reads as what is there and under way allows.
+    async fn fill_window(
+        self: &Rc<Self>,
+        object: &Rc<Object>,
+        index: u64,
+        wanted: Range<usize>,
+        sequential: bool,
+    ) -> Result<(), Errno> {
+        loop {
+            let moved = object.moved.wait();
+            if object.state.borrow().phase != Phase::Open {
+                return Err(Errno::ESTALE);
+            }
+            let (valid, loading) = self.cache.borrow().blocks(object.key, index);
+            let is = |bits: u64, block: usize| bits >> block & 1 == 1;
+            let Some(missing) = wanted.clone().find(|block| !is(valid, *block)) else {
+                return Ok(());
+            };
+            if is(loading, missing) {
+                moved.await;
+                continue;
+            }
+            let limit = self.window_end(object, index);
+            let whole = sequential && valid | loading == 0;
+            let last =
+                wanted.clone().rev().find(|block| !is(valid, *block)).expect("one is missing");
+            let (start, end) = match whole {
+                true => (0, WINDOW_BLOCKS),
+                false => (
+                    missing / CHUNK_BLOCKS * CHUNK_BLOCKS,
+                    (last + 1).next_multiple_of(CHUNK_BLOCKS),
+                ),
+            };
+            let start =
+                (start..missing).rev().find(|block| is(loading, *block)).map_or(start, |b| b + 1);
+            let end = end.min(limit).max(missing + 1);
+            let end = (missing..end).find(|block| is(loading, *block)).unwrap_or(end);
+            self.load(object, index, start..end, missing).await?;
+        }
+    }
+
+    /// Blocks of the window that the object has.
+    fn window_end(&self, object: &Object, index: u64) -> usize {
+        let blocks = object.state.borrow().blocks();
+        blocks.saturating_sub(index * WINDOW_BLOCKS as u64).min(WINDOW_BLOCKS as u64) as usize
+    }
+
+    /// One disk read into the cache. What changed meanwhile is not kept; the caller looks again. An error when block
+    /// `needed` does not fit its checksum.
+    async fn load(
+        self: &Rc<Self>,
+        object: &Rc<Object>,
+        index: u64,
+        fetch: Fetch,
+        needed: usize,
+    ) -> Result<(), Errno> {
+        self.cache.borrow_mut().loading(object.key, index, fetch.clone());
+        let _loading =
+            Loading { inner: self.clone(), object: object.clone(), index, fetch: fetch.clone() };
+        let first = index * WINDOW_BLOCKS as u64 + fetch.start as u64;
+        self.need_group(object, group_of(first)).await?;
+        let version = object.state.borrow().version;
+        let frame = self.read_blocks(object, first, fetch.len()).await?;
+        let state = object.state.borrow();
+        if state.phase != Phase::Open || state.version != version {
+            return Ok(());
+        }
+        drop(state);
+        self.keep(object, index, fetch, needed, frame)
+    }
+
+    /// Blocks as they are committed: in place, or newer in the log.
+    async fn read_blocks(
+        &self,
+        object: &Object,
+        first: u64,
+        count: usize,
+    ) -> Result<FrameMut, Errno> {
+        let mut frame = self.disk(object).frame(count * BLOCK_BYTES).await;
+        if object.state.borrow().in_place {
+            let disk = self.disk(object);
+            let read = disk.read(object.file(), data_offset(first), frame).await;
+            frame = read.map_err(errno)?.0;
+            self.count(|c| {
+                c.disk_reads += 1;
+                c.disk_read_bytes += (count * BLOCK_BYTES) as u64;
+            });
+        } else {
+            frame.fill(0);
+        }
+        for (block, (bytes, _)) in object.state.borrow().pending.range(first..first + count as u64)
+        {
+            let at = (block - first) as usize * BLOCK_BYTES;
+            frame[at..at + BLOCK_BYTES].copy_from_slice(bytes);
+        }
+        Ok(frame)
+    }
+
+    /// Verifies what was read and keeps what is right.
+    fn keep(
+        &self,
+        object: &Object,
+        index: u64,
+        fetch: Fetch,
+        needed: usize,
+        frame: FrameMut,
+    ) -> Result<(), Errno> {
+        let mut cache = self.cache.borrow_mut();
+        let first = index * WINDOW_BLOCKS as u64;
+        let (valid, _) = cache.blocks(object.key, index);
+        let sums: Vec<u32> = frame.chunks_exact(BLOCK_BYTES).map(block_crc).collect();
+        let right = |block: usize| {
+            let committed = cache.committed_sum(object.key, first + block as u64);
+            committed == Some(sums[block - fetch.start])
+        };
+        let bad: Vec<usize> = fetch.clone().filter(|b| valid >> b & 1 == 0 && !right(*b)).collect();
+        let frame = frame.freeze();
+        let mut at = fetch.start;
+        for end in bad.iter().copied().chain([fetch.end]) {
+            if at < end {
+                let (from, to) = (at - fetch.start, end - fetch.start);
+                let part = frame.slice(from * BLOCK_BYTES..to * BLOCK_BYTES);
+                let kept = cache.insert(object.key, index, at, &part, &sums[from..to]);
+                kept.map_err(|_| Errno::EAGAIN)?;
+            }
+            at = end + 1;
+        }
+        if !bad.contains(&needed) {
+            return Ok(());
+        }
+        self.count(|c| c.corrupt_blocks += 1);
+        self.report(format!(
+            "disk {}, object {}: block {} does not fit its checksum: the disk returned other bytes than were written",
+            self.disk(object).id.0,
+            object.id,
+            first + needed as u64
+        ));
+        Err(Errno::EIO)
+    }
+
+    /// Makes the committed checksums of a group known.
+    pub async fn need_group(&self, object: &Object, group: u64) -> Result<(), Errno> {
+        loop {
+            let (version, in_place) = {
+                let state = object.state.borrow();
+                (state.version, state.in_place)
+            };
+            if self.cache.borrow().has_group(object.key, group) {
+                return Ok(());
+            }
+            let mut sums = Vec::new();
+            if in_place {
+                let disk = self.disk(object);
+                let into = disk.frame(BLOCK_BYTES).await;
+                let read = disk.read(object.file(), sums_offset(group), into).await;
+                sums = decode_sums(&read.map_err(errno)?.0);
+            }
+            if object.state.borrow().version == version {
+                self.cache.borrow_mut().set_group(object.key, group, sums);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Learns from a read whether the reader is sequential, and reads ahead of it.
+    fn note_reader(self: &Rc<Self>, object: &Rc<Object>, first: u64, end: u64) {
+        let mut state = object.state.borrow_mut();
+        let sequential = state.next_block == first && first != end;
+        state.next_block = end;
+        if !sequential {
+            state.ahead = 0;
+            return;
+        }
+        let windows = state.blocks().div_ceil(WINDOW_BLOCKS as u64);
+        let here = end.div_ceil(WINDOW_BLOCKS as u64);
+        let from = state.ahead.max(here);
+        let until = (end / WINDOW_BLOCKS as u64 + 1 + READ_AHEAD_WINDOWS).min(windows);
+        if from >= until || !state.in_place {
+            return;
+        }
+        state.ahead = until;
+        let mut queue = self.ahead.borrow_mut();
+        let room = READ_AHEAD_QUEUE - queue.len().min(READ_AHEAD_QUEUE);
+        queue.extend((from..until).take(room).map(|index| (object.clone(), index)));
+        self.ahead_queued.notify_all();
+    }
+
+    /// A read-ahead task.
+    pub async fn read_ahead(self: Rc<Self>) {
+        loop {
+            let queued = self.ahead_queued.wait();
+            let next = self.ahead.borrow_mut().pop_front();
+            let Some((object, index)) = next else {
+                queued.await;
+                continue;
+            };
+            let (valid, loading) = self.cache.borrow().blocks(object.key, index);
+            let end = self.window_end(&object, index);
+            let open = object.state.borrow().phase == Phase::Open;
+            if open && end > 0 && valid | loading == 0 {
+                // An error here is found again, and told, by the reader who gets there.
+                let _ = self.load(&object, index, 0..end, 0).await;
+            }
+        }
+    }
+}
+
+/// Blocks being loaded; marks them as no longer so, however the load ends.
+struct Loading {
+    inner: Rc<Inner>,
+    object: Rc<Object>,
+    index: u64,
+    fetch: Fetch,
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        let mut cache = self.inner.cache.borrow_mut();
+        cache.loaded(self.object.key, self.index, self.fetch.clone());
+        self.object.moved.notify_all();
+    }
+}
+
+/// Whether the caller may read: shape of the request, epoch.
+fn check_read(object: &Object, ask: &ObjectRequest) -> Result<(), Errno> {
+    let whole = ask.offset % BLOCK == 0 && ask.bytes as usize <= TRANSFER_BYTES_MAX;
+    if !whole || ask.offset > OBJECT_BYTES_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let state = object.state.borrow();
+    if state.exists && state.head.epoch != ask.epoch {
+        return Err(Errno::ESTALE);
+    }
+    Ok(())
+}
+
+/// Bytes of what is asked for that exist.
+fn available(object: &Object, ask: &ObjectRequest) -> usize {
+    let length = object.state.borrow().head.length;
+    length.saturating_sub(ask.offset).min(ask.bytes.into()) as usize
+}
+
+const _: () = assert!(GROUP_BLOCKS % WINDOW_BLOCKS as u64 == 0, "a window lies in one group");

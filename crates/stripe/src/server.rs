@@ -1,0 +1,408 @@
+//! The I/O server: objects on the node's disks, served on [`Channel::STRIPE`].
+//!
+//! A fixed pool of loops takes requests. A read that the cache answers is answered at once, without waiting, copying,
+//! summing or allocating. Each disk has three more tasks: the writer of its log, the flusher that commits what is dirty
+//! for long or too much, and the checkpoint that brings committed blocks into place.
+//!
+//! Invariants: what COMMIT, TRUNCATE, REMOVE and SET_LAYOUT acknowledge is in the disk's log or in place, durably;
+//! nothing is written in place that is not covered by a record of the log; a read returns blocks whose checksums were
+//! verified when they came into memory, with those checksums; one disk's failure stops no other.
+
+use crate::cache::Cache;
+use crate::disk::{Disk, Health, errno};
+use crate::limits::*;
+use crate::objects::{Object, Objects};
+use crate::protocol::{ObjectReply, ObjectRequest, encode_object, op};
+use endpoint::Frame;
+use node::rings::{DiskFile, DiskId, DiskListing, DiskOp, DiskReply};
+use node::{Answer, Cx, Notify, Request};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use wire::codec::Encoder;
+use wire::{Channel, Errno, NodeId, ObjectId, VolumeId};
+
+/// What an I/O server is configured by.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// The volume whose objects it keeps.
+    pub volume: VolumeId,
+    /// The node that the disks belong to.
+    pub server: NodeId,
+    /// Most bytes of clean blocks in memory.
+    pub cache_bytes: usize,
+    /// Most bytes per disk that are written and not committed; writers wait at this.
+    pub dirty_bytes_max: usize,
+    /// Requests executed at once.
+    pub slots: usize,
+    /// Bytes in a disk's log that start a checkpoint.
+    pub checkpoint_bytes: u64,
+}
+
+impl ServerConfig {
+    /// The usual limits: an eighth of the cache may be dirty on each disk.
+    pub fn new(volume: VolumeId, server: NodeId, cache_bytes: usize) -> ServerConfig {
+        ServerConfig {
+            volume,
+            server,
+            cache_bytes,
+            dirty_bytes_max: (cache_bytes / 8).max(2 << 20),
+            slots: 64,
+            checkpoint_bytes: CHECKPOINT_BYTES,
+        }
+    }
+}
+
+/// What happened since the server started, and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerCounters {
+    /// READs.
+    pub reads: u64,
+    /// READs answered from memory at once.
+    pub hits: u64,
+    /// READs that waited for a disk.
+    pub misses: u64,
+    /// Bytes that READs returned.
+    pub read_bytes: u64,
+    /// WRITEs.
+    pub writes: u64,
+    /// Bytes that WRITEs brought.
+    pub written_bytes: u64,
+    /// Disk reads of data, read-ahead included.
+    pub disk_reads: u64,
+    /// Bytes that they asked for.
+    pub disk_read_bytes: u64,
+    /// Commits that made something durable.
+    pub commits: u64,
+    /// Commits that were too large for the log.
+    pub large_commits: u64,
+    /// Writes to logs; `log_records` over this is how many commits shared one.
+    pub log_writes: u64,
+    /// Records in them.
+    pub log_records: u64,
+    /// Bytes of them.
+    pub log_bytes: u64,
+    /// Checkpoints that ended well.
+    pub checkpoints: u64,
+    /// Blocks found torn by a crash inside of a commit, at the start.
+    pub torn_blocks: u64,
+    /// Times a block did not fit its checksum.
+    pub corrupt_blocks: u64,
+    /// Data that arrived damaged.
+    pub damaged_writes: u64,
+    /// Requests refused for a stale layout epoch or truncate generation.
+    pub stale: u64,
+    /// Bytes in the cache now.
+    pub cached_bytes: u64,
+    /// Bytes written and not committed now.
+    pub dirty_bytes: u64,
+    /// Bytes committed and not in place now.
+    pub logged_bytes: u64,
+}
+
+pub(crate) struct Inner {
+    pub cx: Cx,
+    pub config: ServerConfig,
+    pub verifier: u64,
+    pub cache: Rc<RefCell<Cache>>,
+    pub objects: RefCell<Objects>,
+    pub disks: Vec<Disk>,
+    pub counters: Cell<ServerCounters>,
+    pub ahead: RefCell<VecDeque<(Rc<Object>, u64)>>,
+    pub ahead_queued: Notify,
+    problems: RefCell<VecDeque<String>>,
+    started: Cell<bool>,
+    changed: Notify,
+}
+
+/// A running I/O server.
+#[derive(Clone)]
+pub struct Server(pub(crate) Rc<Inner>);
+
+/// Starts the service. It accepts requests once every disk is ready or refused; see [`Server::ready`].
+pub fn serve(cx: &Cx, config: ServerConfig) -> Server {
+    let cache = Cache::new(cx.frames().clone(), config.cache_bytes, cx.disks().into());
+    let cache = Rc::new(RefCell::new(cache));
+    let disks = (0..cx.disks()).map(|disk| Disk::new(cx, &cache, DiskId(disk))).collect();
+    let inner = Rc::new(Inner {
+        cx: cx.clone(),
+        verifier: cx.random(),
+        cache,
+        objects: RefCell::default(),
+        disks,
+        counters: Cell::default(),
+        ahead: RefCell::default(),
+        ahead_queued: Notify::new(cx),
+        problems: RefCell::default(),
+        started: Cell::new(false),
+        changed: Notify::new(cx),
+        config,
+    });
+    cx.spawn("stripe start", start(inner.clone()));
+    Server(inner)
+}
+
+/// Makes every disk ready, then starts the loops.
+async fn start(inner: Rc<Inner>) {
+    for disk in 0..inner.disks.len() {
+        let health = match inner.prepare(disk).await {
+            Ok(()) => Health::Serving,
+            Err((errno, text)) => {
+                inner.report(text.clone());
+                Health::Refused(errno, text)
+            }
+        };
+        *inner.disks[disk].health.borrow_mut() = health;
+        inner.spawn_disk_tasks(disk);
+    }
+    for _ in 0..inner.config.slots {
+        let service = inner.clone();
+        inner.cx.spawn("stripe request", async move { service.requests().await });
+    }
+    for _ in 0..READ_AHEAD_TASKS {
+        let service = inner.clone();
+        inner.cx.spawn("stripe read-ahead", async move { service.read_ahead().await });
+    }
+    inner.started.set(true);
+    inner.changed.notify_all();
+}
+
+impl Server {
+    /// Waits until the service accepts requests. The error names the first disk that was refused and why; the others
+    /// serve.
+    pub async fn ready(&self) -> Result<(), String> {
+        while !self.0.started.get() {
+            self.0.changed.wait().await;
+        }
+        let refused = self.disks().into_iter().find_map(|health| match health {
+            Health::Refused(_, text) => Some(text),
+            _ => None,
+        });
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Whether the service accepts requests.
+    pub fn is_ready(&self) -> bool {
+        self.0.started.get()
+    }
+
+    /// Of every disk, whether it serves.
+    pub fn disks(&self) -> Vec<Health> {
+        self.0.disks.iter().map(|disk| disk.health.borrow().clone()).collect()
+    }
+
+    /// The write verifier of this life.
+    pub fn verifier(&self) -> u64 {
+        self.0.verifier
+    }
+
+    /// What happened and what is held.
+    pub fn counters(&self) -> ServerCounters {
+        let cache = self.0.cache.borrow();
+        let disks = 0..self.0.disks.len();
+        ServerCounters {
+            cached_bytes: cache.used_bytes() as u64,
+            dirty_bytes: disks.map(|disk| cache.dirty_bytes(disk) as u64).sum(),
+            logged_bytes: self.0.disks.iter().map(|disk| disk.journal.size().0).sum(),
+            ..self.0.counters.get()
+        }
+    }
+
+    /// The latest things that went wrong, as sentences, oldest first; at most 32.
+    pub fn problems(&self) -> Vec<String> {
+        self.0.problems.borrow().iter().cloned().collect()
+    }
+
+    /// Commits everything and brings it into place: for a clean stop. Whoever writes meanwhile is not waited for.
+    pub async fn flush(&self) -> Result<(), Errno> {
+        for disk in &self.0.disks {
+            if disk.check().is_ok() {
+                self.0.flush_disk(disk).await?;
+                self.0.checkpoint(disk).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    pub fn count(&self, change: impl FnOnce(&mut ServerCounters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+
+    /// Notes a problem for people.
+    pub fn report(&self, text: String) {
+        let mut problems = self.problems.borrow_mut();
+        if problems.len() == 32 {
+            problems.pop_front();
+        }
+        problems.push_back(text);
+    }
+
+    async fn requests(self: Rc<Self>) {
+        loop {
+            let request = self.cx.accept(Channel::STRIPE).await;
+            if let Some(request) = self.read_at_once(request) {
+                self.execute(request).await;
+            }
+        }
+    }
+
+    async fn execute(self: &Rc<Self>, mut request: Request) {
+        let Ok(ask) = ObjectRequest::decode(&request.body) else {
+            return self.cx.reply(request, Answer::error(Errno::EPROTO));
+        };
+        if request.op == op::READ {
+            return self.read(request, &ask).await;
+        }
+        if request.op == op::LIST {
+            return self.list(request, &ask).await;
+        }
+        let result = match request.op {
+            op::WRITE => self.write(&mut request, &ask).await,
+            op::COMMIT => self.commit_request(&ask).await,
+            op::TRUNCATE => self.truncate(&ask).await,
+            op::REMOVE => self.remove(&ask).await,
+            op::ATTRIBUTES => self.attributes(&ask).await,
+            op::SET_LAYOUT => self.set_layout(&ask).await,
+            op::SPACE => self.space().await,
+            _ => Err(Errno::EOPNOTSUPP),
+        };
+        match result {
+            Ok(reply) => self.cx.reply(request, Answer::body(&reply.encode())),
+            Err(errno) => self.refuse(request, &ask, errno),
+        }
+    }
+
+    /// Answers with an error, and what the server knows of the object.
+    pub fn refuse(&self, request: Request, ask: &ObjectRequest, errno: Errno) {
+        let object = self.objects.borrow().get(ask.object).cloned();
+        let reply = object.map_or_else(ObjectReply::default, |object| self.describe(&object));
+        if errno == Errno::ESTALE {
+            self.count(|c| c.stale += 1);
+        }
+        let body = reply.encode();
+        self.cx.reply(request, Answer { status: errno.0, body: &body, ..Answer::DONE });
+    }
+
+    /// The reply body about an object as it is now.
+    pub fn describe(&self, object: &Object) -> ObjectReply {
+        let state = object.state.borrow();
+        ObjectReply {
+            verifier: self.verifier,
+            length: state.head.length,
+            used: 0,
+            mtime: state.head.mtime,
+            epoch: state.head.epoch,
+            truncations: state.head.truncations,
+        }
+    }
+
+    async fn attributes(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
+        let object = self.object(ask.object).await?;
+        if !object.state.borrow().exists {
+            return Err(Errno::ENOENT);
+        }
+        let used = self.used_bytes(&object).await?;
+        Ok(ObjectReply { used, ..self.describe(&object) })
+    }
+
+    /// Storage of the object: what its file takes, and at most its length of what is still in memory.
+    async fn used_bytes(&self, object: &Object) -> Result<u64, Errno> {
+        let disk = self.disk(object);
+        let file = object.file();
+        let in_place = match disk.ask(|| DiskOp::Stat { file }).await {
+            Ok(DiskReply::Stat { used, .. }) => used,
+            Ok(_) => return Err(Errno::EPROTO),
+            Err(node::rings::DiskError::NotFound) => 0,
+            Err(error) => return Err(errno(error)),
+        };
+        let blocks =
+            object.state.borrow().pending.len() + self.cache.borrow().dirty_count(object.key);
+        let length = object.state.borrow().head.length.next_multiple_of(4096);
+        Ok(in_place.max(length.min(in_place + blocks as u64 * 4096)))
+    }
+
+    async fn space(&self) -> Result<ObjectReply, Errno> {
+        let mut reply = ObjectReply { verifier: self.verifier, ..ObjectReply::default() };
+        for disk in self.disks.iter().filter(|disk| disk.check().is_ok()) {
+            match disk.ask(|| DiskOp::Space).await {
+                Ok(DiskReply::Space { total, free }) => {
+                    reply.length += total;
+                    reply.used += free;
+                }
+                Ok(_) => return Err(Errno::EPROTO),
+                Err(error) => return Err(errno(error)),
+            }
+        }
+        Ok(reply)
+    }
+
+    async fn list(&self, request: Request, ask: &ObjectRequest) {
+        let count = (ask.bytes as usize).min(LIST_COUNT_MAX);
+        match self.list_objects(ask.object, count).await {
+            Ok(names) => self.reply_names(request, &names),
+            Err(errno) => self.cx.reply(request, Answer::error(errno)),
+        }
+    }
+
+    /// The names of at most `count` objects after `after` on all disks, ascending.
+    async fn list_objects(&self, after: ObjectId, count: usize) -> Result<Vec<ObjectId>, Errno> {
+        let after = (after != ObjectId::default()).then_some(after);
+        let mut names = Vec::new();
+        for disk in &self.disks {
+            disk.check()?;
+            let listing = DiskListing::Objects { after, count };
+            match disk.ask(|| DiskOp::List(listing)).await {
+                Ok(DiskReply::Files(files)) => {
+                    names.extend(files.into_iter().filter_map(|file| match file {
+                        DiskFile::Object(id) => Some(id),
+                        _ => None,
+                    }))
+                }
+                Ok(_) => return Err(Errno::EPROTO),
+                Err(error) => return Err(errno(error)),
+            }
+        }
+        names.sort_unstable();
+        names.truncate(count);
+        Ok(names)
+    }
+
+    fn reply_names(&self, request: Request, names: &[ObjectId]) {
+        let body = ObjectReply { length: names.len() as u64, ..ObjectReply::default() }.encode();
+        let mut data = self.cx.pieces::<Frame>();
+        if !names.is_empty() {
+            let Some(mut frame) = self.cx.frames().alloc_exact(names.len() * 16) else {
+                return self.cx.reply(request, Answer::error(Errno::EAGAIN));
+            };
+            frame.fill(0);
+            for (name, out) in names.iter().zip(frame.chunks_exact_mut(16)) {
+                encode_object(name, &mut Encoder::new(out));
+            }
+            data.push(frame.freeze());
+        }
+        self.cx.reply(request, Answer { body: &body, data: &data, ..Answer::DONE });
+    }
+
+    fn spawn_disk_tasks(self: &Rc<Self>, disk: usize) {
+        let service = self.clone();
+        self.cx.spawn("stripe log", async move {
+            loop {
+                let batch = service.disks[disk].journal.write_next(&service.disks[disk]).await;
+                service.count(|c| {
+                    c.log_writes += 1;
+                    c.log_records += batch.records as u64;
+                    c.log_bytes += batch.bytes as u64;
+                });
+                service.disks[disk].work.notify_all();
+            }
+        });
+        let service = self.clone();
+        self.cx.spawn("stripe flush", async move { service.flusher(disk).await });
+        let service = self.clone();
+        self.cx.spawn("stripe checkpoint", async move { service.checkpoints(disk).await });
+    }
+}

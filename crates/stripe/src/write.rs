@@ -1,0 +1,371 @@
+//! WRITE, TRUNCATE, REMOVE, SET_LAYOUT: what changes an object.
+
+use crate::disk::{Disk, errno};
+use crate::limits::*;
+use crate::log::{Kind, Record, Run};
+use crate::object::{Head, file_bytes, group_of};
+use crate::objects::{Object, Phase, State};
+use crate::protocol::{ObjectReply, ObjectRequest, piece_count, pieces, sum_at};
+use crate::server::Inner;
+use endpoint::Frame;
+use node::Request;
+use node::rings::{DiskError, DiskOp};
+use std::rc::Rc;
+use wire::Errno;
+use wire::checksum::block_crc;
+use wire::limits::BLOCK_BYTES;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Whether the bytes fit the checksums of their pieces. The frames hold the data in order.
+fn is_intact(data: &[Frame], offset: u64, bytes: usize, trailer: &[u8]) -> bool {
+    let (mut frames, mut left) = (data.iter(), &[][..]);
+    pieces(offset, bytes).enumerate().all(|(index, (_, count))| {
+        let mut digest = None;
+        let mut missing = count;
+        while missing > 0 {
+            if left.is_empty() {
+                let Some(frame) = frames.next() else { return false };
+                left = frame;
+                continue;
+            }
+            let (head, rest) = left.split_at(missing.min(left.len()));
+            left = rest;
+            missing -= head.len();
+            if digest.is_none() && missing == 0 {
+                return sum_at(trailer, index) == Some(block_crc(head));
+            }
+            digest.get_or_insert_with(Vec::new).extend_from_slice(head);
+        }
+        sum_at(trailer, index) == digest.map(|bytes| block_crc(&bytes))
+    })
+}
+
+impl Inner {
+    /// WRITE.
+    pub async fn write(
+        self: &Rc<Self>,
+        request: &mut Request,
+        ask: &ObjectRequest,
+    ) -> Result<ObjectReply, Errno> {
+        let bytes = ask.bytes as usize;
+        if bytes != request.bytes || bytes > TRANSFER_BYTES_MAX {
+            return Err(Errno::EINVAL);
+        }
+        if ask.offset.saturating_add(bytes as u64) > OBJECT_BYTES_MAX {
+            return Err(Errno::EFBIG);
+        }
+        let mut data = self.cx.pieces::<Frame>();
+        data.extend(request.data.drain(..).map(|frame| frame.freeze()));
+        let sums = piece_count(ask.offset, bytes) * 4;
+        if request.trailer().len() < sums || !is_intact(&data, ask.offset, bytes, request.trailer())
+        {
+            self.count(|c| c.damaged_writes += 1);
+            return Err(Errno::EPROTO);
+        }
+        let object = self.object(ask.object).await?;
+        self.wait_for_room(self.disk(&object), bytes).await?;
+        let _changing = object.changes.acquire(1).await;
+        self.check_write(&object, ask)?;
+        self.bring_in_edges(&object, ask).await?;
+        // Nothing waits from here on, so the edges are still there.
+        self.check_write(&object, ask)?;
+        let written =
+            self.cache.borrow_mut().write(object.key, ask.offset, bytes, &data, request.trailer());
+        written.map_err(|_| Errno::EAGAIN)?;
+        self.note_write(&object, ask);
+        self.count(|c| {
+            c.writes += 1;
+            c.written_bytes += bytes as u64;
+        });
+        Ok(self.describe(&object))
+    }
+
+    /// Waits while too much is dirty on the disk.
+    async fn wait_for_room(&self, disk: &Disk, bytes: usize) -> Result<(), Errno> {
+        loop {
+            let room = disk.room.wait();
+            disk.check()?;
+            let dirty = self.cache.borrow().dirty_bytes(disk.id.0 as usize);
+            if dirty == 0 || dirty + bytes <= self.config.dirty_bytes_max {
+                return Ok(());
+            }
+            if let Some(errno) = disk.flush_error.get() {
+                return Err(errno);
+            }
+            disk.work.notify_all();
+            room.await;
+        }
+    }
+
+    fn check_write(&self, object: &Object, ask: &ObjectRequest) -> Result<(), Errno> {
+        let state = object.state.borrow();
+        let buried = self.objects.borrow().is_buried(object.id, self.cx.now());
+        let stale = state.exists
+            && (state.head.epoch != ask.epoch || ask.truncations < state.head.truncations);
+        if state.phase != Phase::Open || buried || stale {
+            return Err(Errno::ESTALE);
+        }
+        Ok(())
+    }
+
+    /// Brings in the first and last block where the write leaves some of their committed bytes as they are.
+    async fn bring_in_edges(
+        self: &Rc<Self>,
+        object: &Rc<Object>,
+        ask: &ObjectRequest,
+    ) -> Result<(), Errno> {
+        let end = ask.offset + u64::from(ask.bytes);
+        if ask.bytes == 0 {
+            return Ok(());
+        }
+        let (first, last) = (ask.offset / BLOCK, (end - 1) / BLOCK);
+        loop {
+            let length = object.state.borrow().head.length;
+            let needs = |block: u64| {
+                let (start, stop) = (block * BLOCK, ((block + 1) * BLOCK).min(length));
+                let kept = start < length && (ask.offset > start || end < stop);
+                kept && !self.cache.borrow().has(object.key, block)
+            };
+            let Some(block) = [first, last].into_iter().find(|block| needs(*block)) else {
+                return Ok(());
+            };
+            self.fill(object, block..block + 1, false).await?;
+        }
+    }
+
+    fn note_write(&self, object: &Rc<Object>, ask: &ObjectRequest) {
+        let mut state = object.state.borrow_mut();
+        if !state.exists {
+            state.exists = true;
+            state.head = Head { epoch: ask.epoch, truncations: ask.truncations, ..Head::default() };
+        }
+        state.head.shape = ask.shape;
+        state.head.truncations = state.head.truncations.max(ask.truncations);
+        state.head.length = state.head.length.max(ask.offset + u64::from(ask.bytes));
+        state.head.mtime = state.head.mtime.max(ask.mtime);
+        self.list_dirty(object, &mut state);
+    }
+
+    /// Puts the object on its disk's list for the flusher.
+    pub fn list_dirty(&self, object: &Rc<Object>, state: &mut State) {
+        if !std::mem::replace(&mut state.listed_dirty, true) {
+            let disk = self.disk(object);
+            state.dirty_since = self.cx.now();
+            disk.dirty.borrow_mut().push_back(object.clone());
+            disk.work.notify_all();
+        }
+    }
+
+    /// TRUNCATE. A generation that is known already was executed before.
+    pub async fn truncate(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
+        if ask.offset > OBJECT_BYTES_MAX {
+            return Err(Errno::EFBIG);
+        }
+        let object = self.object(ask.object).await?;
+        self.wait_for_log(self.disk(&object)).await?;
+        let _committing = object.commits.acquire(1).await;
+        let _changing = object.changes.acquire(1).await;
+        if self.is_truncated(&object, ask)? {
+            return Ok(self.describe(&object));
+        }
+        let (head, shrinks) = {
+            let state = object.state.borrow();
+            let epoch = if state.exists { state.head.epoch } else { ask.epoch };
+            let (truncations, length) = (ask.truncations, ask.offset);
+            let mtime = state.head.mtime.max(ask.mtime);
+            (
+                Head { epoch, truncations, length, mtime, shape: ask.shape },
+                length < state.head.length,
+            )
+        };
+        match shrinks {
+            true => self.cut(&object, head).await?,
+            false => self.put_record(&object, Record::bare(Kind::Cut, object.id, head)).await?,
+        }
+        self.note_change(&object, head);
+        Ok(self.describe(&object))
+    }
+
+    fn is_truncated(&self, object: &Object, ask: &ObjectRequest) -> Result<bool, Errno> {
+        let state = object.state.borrow();
+        let buried = self.objects.borrow().is_buried(object.id, self.cx.now());
+        let stale = state.exists
+            && (state.head.epoch != ask.epoch || ask.truncations < state.head.truncations);
+        if state.phase != Phase::Open || buried || stale {
+            return Err(Errno::ESTALE);
+        }
+        let stable = state.stable.map_or(0, |head| head.truncations);
+        Ok(state.exists && stable == ask.truncations)
+    }
+
+    /// Makes the object shorter: durably in the log, then in memory, then in place.
+    async fn cut(self: &Rc<Self>, object: &Rc<Object>, head: Head) -> Result<(), Errno> {
+        let (whole, within) = (head.length / BLOCK, (head.length % BLOCK) as usize);
+        let kept = head.length.div_ceil(BLOCK);
+        self.need_group(object, group_of(whole)).await?;
+        let mut record = Record::bare(Kind::Cut, object.id, head);
+        let mut data = Vec::new();
+        if within > 0 {
+            let frame = self.cut_block(object, whole, within).await?;
+            record.runs.push(Run { first: whole, count: 1 });
+            record.sums.push(block_crc(&frame));
+            data.push(frame);
+        }
+        let sum = record.sums.first().copied();
+        let disk = self.disk(object);
+        disk.unapplied.borrow_mut().insert(object.id, object.clone());
+        let written = disk.journal.append(record, data).await.map_err(errno)?;
+        self.need_group(object, group_of(whole)).await?;
+        {
+            let mut state = object.state.borrow_mut();
+            let mut cache = self.cache.borrow_mut();
+            // The cut block too: the next reader finds it in the log.
+            cache.cut(object.key, whole);
+            state.pending.split_off(&whole);
+            state.version += 1;
+            if let (Some(sum), Some(frame)) = (sum, written) {
+                cache.set_committed_sum(object.key, whole, sum);
+                state.pending.insert(whole, (frame, sum));
+            }
+            state.head.length = head.length;
+        }
+        disk.room.notify_all();
+        if !object.state.borrow().in_place {
+            return Ok(());
+        }
+        let (file, bytes) = (object.file(), file_bytes(kept * BLOCK));
+        disk.simple(|| DiskOp::Truncate { file, bytes }).await.map_err(errno)?;
+        object.state.borrow_mut().version += 1;
+        Ok(())
+    }
+
+    /// A copy of the block that a cut goes through, with zeros behind it.
+    async fn cut_block(
+        self: &Rc<Self>,
+        object: &Rc<Object>,
+        block: u64,
+        within: usize,
+    ) -> Result<Frame, Errno> {
+        loop {
+            self.fill(object, block..block + 1, false).await?;
+            let (mut slices, mut sum) = (Vec::new(), [0; 8]);
+            let mut copy = self.disk(object).frame(BLOCK_BYTES).await;
+            let mut cache = self.cache.borrow_mut();
+            if cache.hit(object.key, block, BLOCK_BYTES, &mut slices, &mut sum) {
+                copy[..within].copy_from_slice(&slices[0][..within]);
+                copy[within..].fill(0);
+                return Ok(copy.freeze());
+            }
+        }
+    }
+
+    /// SET_LAYOUT.
+    pub async fn set_layout(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
+        let object = self.object(ask.object).await?;
+        self.wait_for_log(self.disk(&object)).await?;
+        let _committing = object.commits.acquire(1).await;
+        let _changing = object.changes.acquire(1).await;
+        let buried = self.objects.borrow().is_buried(object.id, self.cx.now());
+        let (stable, epoch) = {
+            let state = object.state.borrow();
+            if state.phase != Phase::Open || buried {
+                return Err(Errno::ESTALE);
+            }
+            (state.stable, if state.exists { state.head.epoch } else { 0 })
+        };
+        if ask.epoch < epoch {
+            return Err(Errno::ESTALE);
+        }
+        if stable.is_some_and(|head| head.epoch == ask.epoch) {
+            return Ok(self.describe(&object));
+        }
+        let before = stable.unwrap_or(Head { truncations: ask.truncations, ..Head::default() });
+        let head = Head { epoch: ask.epoch, shape: ask.shape, ..before };
+        self.put_record(&object, Record::bare(Kind::Commit, object.id, head)).await?;
+        self.note_change(&object, head);
+        Ok(self.describe(&object))
+    }
+
+    /// Makes a record without blocks durable.
+    pub async fn put_record(&self, object: &Rc<Object>, record: Record) -> Result<(), Errno> {
+        let disk = self.disk(object);
+        disk.unapplied.borrow_mut().insert(object.id, object.clone());
+        disk.journal.append(record, Vec::new()).await.map(drop).map_err(errno)
+    }
+
+    /// The object is stable with this head, and readers see its epoch, generation and, at least, length.
+    fn note_change(&self, object: &Object, head: Head) {
+        let mut state = object.state.borrow_mut();
+        let unstable = if state.exists { state.head.length } else { 0 };
+        state.exists = true;
+        state.stable = Some(head);
+        state.head = Head {
+            length: head.length.max(unstable),
+            mtime: state.head.mtime.max(head.mtime),
+            ..head
+        };
+    }
+
+    /// REMOVE.
+    pub async fn remove(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
+        if self.objects.borrow().is_buried(ask.object, self.cx.now()) {
+            return Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() });
+        }
+        let object = match self.object(ask.object).await {
+            // What cannot be read can still be removed.
+            Err(Errno::EIO) => return self.remove_unreadable(ask).await,
+            other => other?,
+        };
+        let _committing = object.commits.acquire(1).await;
+        let _changing = object.changes.acquire(1).await;
+        if object.state.borrow().phase == Phase::Removed {
+            return Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() });
+        }
+        let in_place = object.state.borrow().in_place;
+        // The checkpoint then waits for us before it drops the log with the removal in it.
+        self.disk(&object).unapplied.borrow_mut().insert(object.id, object.clone());
+        self.remove_durably(self.disk(&object), ask, in_place).await?;
+        {
+            let mut state = object.state.borrow_mut();
+            state.phase = Phase::Removed;
+            state.version += 1;
+            state.pending.clear();
+            state.torn.clear();
+            self.cache.borrow_mut().clear(object.key);
+        }
+        self.bury(&object);
+        object.moved.notify_all();
+        self.disk(&object).room.notify_all();
+        Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() })
+    }
+
+    async fn remove_unreadable(&self, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
+        let disk = &self.disks[crate::objects::disk_of(ask.object, self.disks.len())];
+        self.remove_durably(disk, ask, true).await?;
+        let file = node::rings::DiskFile::Label;
+        disk.simple(|| DiskOp::Sync { file }).await.map_err(errno)?;
+        Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() })
+    }
+
+    /// The removal is in the log before the file goes; on a full disk the file goes first, to make room for it.
+    async fn remove_durably(
+        &self,
+        disk: &Disk,
+        ask: &ObjectRequest,
+        in_place: bool,
+    ) -> Result<(), Errno> {
+        let record = || Record::bare(Kind::Remove, ask.object, Head::default());
+        let file = node::rings::DiskFile::Object(ask.object);
+        let logged = disk.journal.append(record(), Vec::new()).await;
+        if in_place {
+            disk.simple(|| DiskOp::Remove { file }).await.map_err(errno)?;
+        }
+        match logged {
+            Err(DiskError::NoSpace) => {
+                disk.journal.append(record(), Vec::new()).await.map(drop).map_err(errno)
+            }
+            logged => logged.map(drop).map_err(errno),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! A disk that forgets, when it crashes, some of what was not synchronised.
+
+use endpoint::FrameMut;
+use node::rings::*;
+use std::collections::BTreeMap;
+use wire::Errno;
+
+const SECTOR: usize = 512;
+
+#[derive(Clone, Default)]
+struct File {
+    now: Option<Vec<u8>>,
+    stable: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Default)]
+pub struct Disk {
+    files: BTreeMap<DiskFile, File>,
+    pub capacity: Option<usize>,
+    pub read_only: bool,
+    pub missing: bool,
+    pub reads: usize,
+    pub read_bytes: usize,
+    pub syncs: usize,
+    random: u64,
+}
+
+fn put(bytes: &mut Vec<u8>, offset: usize, data: &[u8]) {
+    if bytes.len() < offset + data.len() {
+        bytes.resize(offset + data.len(), 0);
+    }
+    bytes[offset..offset + data.len()].copy_from_slice(data);
+}
+
+impl Disk {
+    pub fn new(seed: u64) -> Disk {
+        Disk { random: seed | 1, ..Disk::default() }
+    }
+
+    pub fn random(&mut self, below: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % below
+    }
+
+    pub fn bytes_mut(&mut self, file: DiskFile) -> &mut Vec<u8> {
+        self.files.get_mut(&file).unwrap().now.as_mut().unwrap()
+    }
+
+    pub fn objects(&self) -> Vec<DiskFile> {
+        let live = self.files.iter().filter(|(_, file)| file.now.is_some());
+        live.map(|(name, _)| *name).filter(|name| matches!(name, DiskFile::Object(_))).collect()
+    }
+
+    pub fn sync_all(&mut self) {
+        self.files.values_mut().for_each(|file| file.stable = file.now.clone());
+    }
+
+    fn used(&self) -> usize {
+        let blocks =
+            |bytes: &Vec<u8>| bytes.chunks(4096).filter(|b| b.iter().any(|x| *x != 0)).count();
+        self.files.values().filter_map(|file| file.now.as_ref()).map(blocks).sum::<usize>() * 4096
+    }
+
+    /// Loses power: of every sector that was not synchronised, the old or the new contents are left.
+    pub fn crash(&mut self) {
+        let names: Vec<DiskFile> = self.files.keys().copied().collect();
+        for name in names {
+            let file = self.files[&name].clone();
+            let left = if file.now == file.stable { file.now } else { self.mix(file) };
+            self.files.insert(name, File { now: left.clone(), stable: left });
+        }
+    }
+
+    fn mix(&mut self, file: File) -> Option<Vec<u8>> {
+        if file.now.is_none() || file.stable.is_none() {
+            let gone = self.random(3) == 0;
+            if gone || file.now.is_none() {
+                return if self.random(2) == 0 { file.stable } else { file.now };
+            }
+        }
+        let (new, old) = (file.now.unwrap(), file.stable.unwrap_or_default());
+        let length = if self.random(2) == 0 { new.len() } else { old.len() };
+        let (all, none) = (self.random(4) == 0, self.random(4) == 0);
+        let mut out = vec![0; length];
+        for (index, sector) in out.chunks_mut(SECTOR).enumerate() {
+            let takes_new = all || (!none && self.random(2) == 0);
+            let from = if takes_new { &new } else { &old };
+            let bytes = from.get(index * SECTOR..).unwrap_or(&[]);
+            let count = bytes.len().min(sector.len());
+            sector[..count].copy_from_slice(&bytes[..count]);
+        }
+        Some(out)
+    }
+
+    /// An operation that was under way at the crash: done in part, or not at all.
+    pub fn cut_short(&mut self, op: DiskOp) {
+        if let DiskOp::Write { file, offset, data, .. } = op {
+            if self.random(2) == 0 {
+                let _ = self.run(DiskOp::Write { file, offset, data, durable: false });
+            }
+        }
+    }
+
+    pub fn run(&mut self, op: DiskOp) -> Result<DiskReply, DiskError> {
+        if self.missing {
+            return Err(DiskError::Missing);
+        }
+        let changes = !matches!(
+            op,
+            DiskOp::Read { .. } | DiskOp::Stat { .. } | DiskOp::List(_) | DiskOp::Space
+        );
+        if changes && self.read_only {
+            return Err(DiskError::ReadOnly);
+        }
+        match op {
+            DiskOp::Read { file, offset, into } => self.read(file, offset as usize, into),
+            DiskOp::Write { file, offset, data, durable } => {
+                self.write(file, offset as usize, &data, durable)
+            }
+            DiskOp::Sync { file } => self.sync(file),
+            DiskOp::Truncate { file, bytes } => {
+                let now = self.files.entry(file).or_default().now.as_mut();
+                now.ok_or(DiskError::NotFound)?.resize(bytes as usize, 0);
+                Ok(DiskReply::Done)
+            }
+            DiskOp::Remove { file } => {
+                self.files.entry(file).or_default().now = None;
+                Ok(DiskReply::Done)
+            }
+            DiskOp::Stat { file } => {
+                let now = self.files.get(&file).and_then(|file| file.now.as_ref());
+                let bytes = now.ok_or(DiskError::NotFound)?.len() as u64;
+                Ok(DiskReply::Stat { bytes, used: bytes, changed: 0 })
+            }
+            DiskOp::List(listing) => Ok(DiskReply::Files(self.list(listing))),
+            DiskOp::Space => {
+                let total = self.capacity.unwrap_or(1 << 30) as u64;
+                Ok(DiskReply::Space { total, free: total.saturating_sub(self.used() as u64) })
+            }
+            DiskOp::Rename { .. } => Err(DiskError::Failed(Errno::ENOSYS)),
+        }
+    }
+
+    fn read(
+        &mut self,
+        file: DiskFile,
+        offset: usize,
+        mut into: FrameMut,
+    ) -> Result<DiskReply, DiskError> {
+        let now = self.files.get(&file).and_then(|file| file.now.as_ref());
+        let bytes = now.ok_or(DiskError::NotFound)?.get(offset..).unwrap_or(&[]);
+        let count = bytes.len().min(into.len());
+        into.fill(0xee);
+        into[..count].copy_from_slice(&bytes[..count]);
+        self.reads += 1;
+        self.read_bytes += count;
+        Ok(DiskReply::Read { into, bytes: count })
+    }
+
+    fn write(
+        &mut self,
+        file: DiskFile,
+        offset: usize,
+        data: &[u8],
+        durable: bool,
+    ) -> Result<DiskReply, DiskError> {
+        if self.capacity.is_some_and(|capacity| self.used() + data.len() > capacity) {
+            return Err(DiskError::NoSpace);
+        }
+        let file = self.files.entry(file).or_default();
+        put(file.now.get_or_insert_default(), offset, data);
+        if durable {
+            put(file.stable.get_or_insert_default(), offset, data);
+        }
+        Ok(DiskReply::Done)
+    }
+
+    fn sync(&mut self, file: DiskFile) -> Result<DiskReply, DiskError> {
+        self.syncs += 1;
+        let file = self.files.get_mut(&file).filter(|file| file.now.is_some());
+        let file = file.ok_or(DiskError::NotFound)?;
+        file.stable = file.now.clone();
+        self.files
+            .values_mut()
+            .filter(|file| file.now.is_none())
+            .for_each(|file| file.stable = None);
+        Ok(DiskReply::Done)
+    }
+
+    fn list(&self, listing: DiskListing) -> Vec<DiskFile> {
+        let live = self.files.iter().filter(|(_, file)| file.now.is_some()).map(|(name, _)| *name);
+        match listing {
+            DiskListing::Logs => live.filter(|name| matches!(name, DiskFile::Log(_))).collect(),
+            DiskListing::Objects { after, count } => live
+                .filter(|name| matches!(name, DiskFile::Object(id) if Some(*id) > after))
+                .take(count)
+                .collect(),
+            DiskListing::Quarantined => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! A small world: a client node, I/O servers with disks that forget, and a link between them.
+#![allow(dead_code)] // each test file uses its part
+
+pub mod disk;
+
+use disk::Disk;
+use endpoint::{Frame, Frames, HeapRegion, Place};
+use node::rings::{DiskDone, DiskFile, DiskRequest};
+use node::{Cx, Node, NodeConfig, Pieces};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+use stripe::{Client, FileRef, Server, ServerConfig, serve};
+use wire::{Control, ControlView, Errno, FileId, Layout, NodeId, ObjectId, Time, VolumeId};
+
+pub const VOLUME: VolumeId = VolumeId(7);
+const CLIENT: NodeId = NodeId(100);
+const TURN: Duration = Duration::from_micros(200);
+
+struct Packet {
+    control: Control,
+    data: Vec<u8>,
+    trailer: Vec<u8>,
+}
+
+pub struct Machine {
+    pub node: Node,
+    pub server: Option<Server>,
+    pub disks: Vec<Disk>,
+    config: ServerConfig,
+    incarnation: u64,
+    under_way: VecDeque<(u64, DiskRequest)>,
+}
+
+pub struct World {
+    pub now: Time,
+    pub client: Client,
+    client_node: Node,
+    pub servers: Vec<Machine>,
+    flying: VecDeque<(NodeId, Packet)>,
+    /// Turns a disk operation takes at most.
+    pub disk_turns: u64,
+    /// Changes packets on their way to or from servers.
+    pub meddle: Option<Box<dyn FnMut(&mut Vec<u8>)>>,
+}
+
+fn node(id: NodeId, incarnation: u64, disks: u16) -> Node {
+    let mut config = NodeConfig::new(id, incarnation, incarnation * 1000 + u64::from(id.0));
+    config.disks = disks;
+    Node::new(config, Frames::new(HeapRegion::new(4096)))
+}
+
+/// Small limits, so that everything that depends on them happens.
+pub fn small(server: NodeId) -> ServerConfig {
+    ServerConfig {
+        dirty_bytes_max: 2 << 20,
+        slots: 8,
+        checkpoint_bytes: 512 << 10,
+        ..ServerConfig::new(VOLUME, server, 4 << 20)
+    }
+}
+
+impl Machine {
+    fn new(config: ServerConfig, disks: Vec<Disk>, incarnation: u64) -> Machine {
+        let node = node(config.server, incarnation, disks.len() as u16);
+        let server = Some(serve(node.cx(), config.clone()));
+        Machine { node, server, disks, config, incarnation, under_way: VecDeque::new() }
+    }
+
+    fn serve_disks(&mut self, now: Time, turns: u64) {
+        while let Some(request) = self.node.take_disk() {
+            let disk = &mut self.disks[usize::from(request.disk.0)];
+            let late = if turns > 1 { disk.random(turns) } else { 0 };
+            self.under_way.push_back((now.0 + late * TURN.as_nanos() as u64, request));
+        }
+        for _ in 0..self.under_way.len() {
+            let (due, request) = self.under_way.pop_front().unwrap();
+            if due > now.0 {
+                self.under_way.push_back((due, request));
+                continue;
+            }
+            let result = self.disks[usize::from(request.disk.0)].run(request.op);
+            self.node.disk_done(DiskDone { ticket: request.ticket, result });
+        }
+    }
+
+    /// Power goes and comes back.
+    pub fn crash(&mut self) {
+        self.restart(true);
+    }
+
+    /// The process is killed and started again: what it wrote is there.
+    pub fn kill(&mut self) {
+        self.restart(false);
+    }
+
+    fn restart(&mut self, power: bool) {
+        for (_, request) in std::mem::take(&mut self.under_way) {
+            self.disks[usize::from(request.disk.0)].cut_short(request.op);
+        }
+        let mut disks = std::mem::take(&mut self.disks);
+        disks.iter_mut().for_each(|disk| if power { disk.crash() } else { disk.sync_all() });
+        *self = Machine::new(self.config.clone(), disks, self.incarnation + 1);
+    }
+}
+
+impl World {
+    pub fn new(servers: u16, disks: u16) -> World {
+        World::with(servers, disks, 1, small)
+    }
+
+    pub fn with(servers: u16, disks: u16, seed: u64, config: fn(NodeId) -> ServerConfig) -> World {
+        let client_node = node(CLIENT, 1, 0);
+        let machine = |id: u16| {
+            let disks = (0..disks).map(|disk| Disk::new(seed * 977 + u64::from(id * 31 + disk)));
+            Machine::new(config(NodeId(id)), disks.collect(), 1)
+        };
+        let mut world = World {
+            now: Time(1),
+            client: Client::new(client_node.cx(), VOLUME),
+            client_node,
+            servers: (1..=servers).map(machine).collect(),
+            flying: VecDeque::new(),
+            disk_turns: 1,
+            meddle: None,
+        };
+        world.turns(20);
+        world
+    }
+
+    pub fn cx(&self) -> Cx {
+        self.client_node.cx().clone()
+    }
+
+    pub fn file(&self, file: u64) -> FileRef {
+        self.striped(file, 32 * 1024)
+    }
+
+    pub fn striped(&self, file: u64, unit: u32) -> FileRef {
+        let servers: Vec<NodeId> = self.servers.iter().map(|s| s.config.server).collect();
+        let layout = Layout::new(1, unit, &servers).unwrap();
+        FileRef { file: FileId(file), layout, truncations: 0 }
+    }
+
+    /// The one object of a file on server 1.
+    pub fn object(file: u64, column: u16) -> DiskFile {
+        DiskFile::Object(ObjectId { volume: VOLUME, file: FileId(file), column })
+    }
+
+    fn collect(&mut self) {
+        let nodes = self.servers.iter().map(|s| &s.node).chain([&self.client_node]);
+        for node in nodes {
+            while let Some(mut packet) = take_packet(node) {
+                let header = ControlView::new(&packet.control).unwrap().header();
+                if let Some(meddle) = self.meddle.as_mut().filter(|_| !packet.data.is_empty()) {
+                    meddle(&mut packet.data);
+                }
+                self.flying.push_back((header.destination, packet));
+            }
+        }
+    }
+
+    pub fn turn(&mut self) {
+        for (to, packet) in std::mem::take(&mut self.flying) {
+            let nodes = self.servers.iter().map(|s| &s.node);
+            let mut nodes = nodes.chain([&self.client_node]);
+            if let Some(node) = nodes.find(|node| node.cx().id() == to) {
+                put_packet(node, &packet);
+            }
+        }
+        self.client_node.step(self.now);
+        for server in &mut self.servers {
+            server.node.step(self.now);
+            server.serve_disks(self.now, self.disk_turns);
+        }
+        self.collect();
+        self.now = self.now + TURN;
+    }
+
+    pub fn turns(&mut self, turns: usize) {
+        (0..turns).for_each(|_| self.turn());
+    }
+
+    /// Starts a task of the client; where its result will be.
+    pub fn start<T: 'static>(
+        &mut self,
+        task: impl Future<Output = T> + 'static,
+    ) -> Rc<RefCell<Option<T>>> {
+        let done = Rc::new(RefCell::new(None));
+        let result = done.clone();
+        self.cx().spawn("test", async move {
+            *result.borrow_mut() = Some(task.await);
+        });
+        done
+    }
+
+    /// Runs a task of the client to its end, for at most two simulated minutes.
+    pub fn run<T: 'static>(&mut self, task: impl Future<Output = T> + 'static) -> T {
+        let done = self.start(task);
+        for _ in 0..600_000 {
+            if let Some(result) = done.borrow_mut().take() {
+                return result;
+            }
+            self.turn();
+        }
+        panic!("not done after two minutes");
+    }
+
+    /// Runs a task of a server's node.
+    pub fn run_on<T: 'static>(
+        &mut self,
+        server: usize,
+        task: impl Future<Output = T> + 'static,
+    ) -> T {
+        let done = Rc::new(RefCell::new(None));
+        let result = done.clone();
+        self.servers[server].node.cx().spawn("test", async move {
+            *result.borrow_mut() = Some(task.await);
+        });
+        for _ in 0..600_000 {
+            if let Some(result) = done.borrow_mut().take() {
+                return result;
+            }
+            self.turn();
+        }
+        panic!("not done after two minutes");
+    }
+
+    pub fn flush(&mut self, server: usize) {
+        let service = self.servers[server].server.clone().unwrap();
+        self.run_on(server, async move { service.flush().await }).unwrap();
+    }
+
+    pub fn write(
+        &mut self,
+        file: &FileRef,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<stripe::Verifiers, Errno> {
+        let (client, file) = (self.client.clone(), *file);
+        let data = data(&self.cx(), bytes);
+        self.run(async move { client.write(&file, offset, data).await })
+    }
+
+    pub fn commit(&mut self, file: &FileRef) -> Result<stripe::Verifiers, Errno> {
+        let (client, file) = (self.client.clone(), *file);
+        let columns = all_columns(&file);
+        self.run(async move { client.commit(&file, &columns).await })
+    }
+
+    pub fn truncate(&mut self, file: &FileRef, size: u64) -> Result<(), Errno> {
+        let (client, file) = (self.client.clone(), *file);
+        self.run(async move { client.truncate(&file, size).await })
+    }
+
+    pub fn size(&mut self, file: &FileRef) -> u64 {
+        let (client, file) = (self.client.clone(), *file);
+        self.run(async move { client.attributes(&file).await }).unwrap().size
+    }
+
+    /// Any range, read as the client reads it: aligned, in pieces of at most 1 MiB.
+    pub fn read(&mut self, file: &FileRef, offset: u64, bytes: usize) -> Result<Vec<u8>, Errno> {
+        let start = offset / 4096 * 4096;
+        let end = offset + bytes as u64;
+        let mut out = Vec::new();
+        let mut at = start;
+        while at < end {
+            let count = (end - at).min(1 << 20) as usize;
+            let into = self.cx().frames().alloc_exact(count).expect("memory");
+            let (client, file) = (self.client.clone(), *file);
+            let frame = self.run(async move { client.read(&file, at, into).await })?;
+            out.extend_from_slice(&frame);
+            at += count as u64;
+        }
+        Ok(out[(offset - start) as usize..].to_vec())
+    }
+}
+
+pub fn all_columns(file: &FileRef) -> stripe::Verifiers {
+    let mut all = stripe::Verifiers::default();
+    (0..file.layout.width()).for_each(|column| all.set(column, 0));
+    all
+}
+
+/// Bytes as frames of odd lengths, as callers may give them.
+pub fn data(cx: &Cx, bytes: &[u8]) -> Pieces<Frame> {
+    let mut pieces = cx.pieces();
+    for chunk in bytes.chunks(100_000) {
+        pieces.push(cx.frames().copy_of(chunk).expect("memory"));
+    }
+    pieces
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..bytes)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        })
+        .collect()
+}
+
+fn take_packet(node: &Node) -> Option<Packet> {
+    node.with_endpoint(|endpoint| {
+        let message = endpoint.next_send()?;
+        let entry = endpoint.outgoing(&message);
+        let header = ControlView::new(&entry.control).expect("sealed").header();
+        let packet = Packet {
+            control: entry.control,
+            data: entry.payload.iter().flat_map(|frame| frame.to_vec()).collect(),
+            trailer: entry.trailer[..header.trailer_bytes()].to_vec(),
+        };
+        endpoint.transmitted(message);
+        Some(packet)
+    })
+}
+
+fn put_packet(node: &Node, packet: &Packet) {
+    let header = ControlView::new(&packet.control).unwrap().header();
+    node.with_endpoint(|endpoint| {
+        let message = match endpoint.place(&packet.control, &header) {
+            Place::Wait => return,
+            Place::Skip(message) => message,
+            Place::Fill(message) => {
+                let entry = endpoint.arrived(&message);
+                let mut rest = &packet.data[..];
+                for frame in &mut entry.landed {
+                    let n = rest.len().min(frame.len());
+                    frame[..n].copy_from_slice(&rest[..n]);
+                    rest = &rest[n..];
+                }
+                entry.trailer[..packet.trailer.len()].copy_from_slice(&packet.trailer);
+                message
+            }
+        };
+        endpoint.deliver(message, &header);
+    });
+}

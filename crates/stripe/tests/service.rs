@@ -1,0 +1,328 @@
+//! The I/O server and the striping client over a small world.
+
+mod common;
+
+use common::*;
+use stripe::FileRef;
+use wire::Errno;
+
+#[test]
+fn what_was_written_is_read() {
+    let mut world = World::new(3, 1);
+    let file = world.file(5);
+    let bytes = pattern(1, 700_001);
+    world.write(&file, 0, &bytes).unwrap();
+    assert_eq!(world.read(&file, 0, bytes.len()).unwrap(), bytes);
+    assert_eq!(world.size(&file), bytes.len() as u64);
+    let more = pattern(2, 5000);
+    world.write(&file, 123_457, &more).unwrap();
+    let mut wanted = bytes.clone();
+    wanted[123_457..128_457].copy_from_slice(&more);
+    assert_eq!(world.read(&file, 0, wanted.len()).unwrap(), wanted);
+    assert!(world.read(&file, 900_000 / 4096 * 4096, 8192).unwrap().iter().all(|b| *b == 0));
+}
+
+#[test]
+fn committed_bytes_survive_power_loss_and_the_cache_is_not_needed() {
+    for (seed, bytes) in [(1, 3000), (2, 200_000), (3, 3_000_000)] {
+        let mut world = World::with(2, 2, seed, small);
+        let file = world.file(seed);
+        let wanted = pattern(seed, bytes);
+        for (index, chunk) in wanted.chunks(1 << 20).enumerate() {
+            world.write(&file, (index << 20) as u64, chunk).unwrap();
+        }
+        let before = world.commit(&file).unwrap();
+        world.servers.iter_mut().for_each(|server| server.crash());
+        assert_eq!(world.read(&file, 0, bytes).unwrap(), wanted, "{bytes} bytes");
+        assert_eq!(world.size(&file), bytes as u64);
+        let after = world.commit(&file).unwrap();
+        assert!((0..2).all(|column| !before.same(column, &after)), "a new life, a new verifier");
+        world.servers.iter_mut().for_each(|server| server.crash());
+        assert_eq!(world.read(&file, 0, bytes).unwrap(), wanted, "{bytes} bytes, again");
+    }
+}
+
+#[test]
+fn a_restart_is_waited_for() {
+    let mut world = World::new(2, 1);
+    let file = world.file(5);
+    world.write(&file, 0, &pattern(1, 100_000)).unwrap();
+    world.commit(&file).unwrap();
+    let (client, into) = (world.client.clone(), world.cx().frames().alloc_exact(100_000).unwrap());
+    let reading = world.start(async move { client.read(&file, 0, into).await.map(|f| f.to_vec()) });
+    world.servers[0].kill();
+    world.turns(20_000);
+    assert_eq!(reading.borrow_mut().take().unwrap().unwrap(), pattern(1, 100_000));
+}
+
+#[test]
+fn a_flipped_byte_is_an_error_and_not_data() {
+    let mut world = World::new(1, 1);
+    let file = world.file(5);
+    world.write(&file, 0, &pattern(1, 500_000)).unwrap();
+    world.commit(&file).unwrap();
+    world.flush(0);
+    world.servers[0].kill();
+    let at = stripe::object::data_offset(50) as usize + 17;
+    world.servers[0].disks[0].bytes_mut(World::object(5, 0))[at] ^= 1;
+    assert_eq!(world.read(&file, 50 * 4096, 4096), Err(Errno::EIO));
+    assert_eq!(world.read(&file, 0, 50 * 4096).unwrap(), &pattern(1, 500_000)[..50 * 4096]);
+    assert_eq!(
+        world.read(&file, 51 * 4096, 4096).unwrap(),
+        &pattern(1, 500_000)[51 * 4096..52 * 4096]
+    );
+    let server = world.servers[0].server.clone().unwrap();
+    assert_eq!((server.counters().corrupt_blocks, server.counters().torn_blocks), (1, 0));
+    assert!(server.problems()[0].contains("block 50"));
+    // A whole new block heals it.
+    world.write(&file, 50 * 4096, &[9; 4096]).unwrap();
+    world.commit(&file).unwrap();
+    world.servers[0].crash();
+    assert_eq!(world.read(&file, 50 * 4096, 4096).unwrap(), [9; 4096]);
+}
+
+#[test]
+fn a_damaged_transfer_is_repeated_and_counted() {
+    let mut world = World::new(1, 1);
+    let file = world.file(5);
+    let mut left = 2;
+    world.meddle = Some(Box::new(move |data| {
+        if left > 0 {
+            left -= 1;
+            data[100] ^= 4;
+        }
+    }));
+    world.write(&file, 0, &pattern(1, 9000)).unwrap();
+    assert_eq!(world.client.counters().damaged_writes, 2);
+    let mut left = 3;
+    world.meddle = Some(Box::new(move |data| {
+        if left > 0 {
+            left -= 1;
+            data[5000] ^= 4;
+        }
+    }));
+    assert_eq!(world.read(&file, 0, 9000).unwrap(), pattern(1, 9000));
+    assert_eq!(world.client.counters().damaged_reads, 3);
+    world.meddle = Some(Box::new(|data| data[0] ^= 1));
+    assert_eq!(world.read(&file, 0, 9000), Err(Errno::EIO));
+    assert_eq!(world.client.counters().corrupt_reads, 1);
+}
+
+#[test]
+fn a_stale_layout_or_generation_is_refused() {
+    let mut world = World::new(2, 1);
+    let file = world.file(5);
+    world.write(&file, 0, &pattern(1, 100_000)).unwrap();
+    let newer =
+        FileRef { layout: wire::Layout::new(2, 32 * 1024, file.layout.servers()).unwrap(), ..file };
+    let client = world.client.clone();
+    world.run(async move { client.set_layout(&newer).await }).unwrap();
+    assert_eq!(world.write(&file, 0, b"late"), Err(Errno::ESTALE));
+    assert_eq!(world.read(&file, 0, 4096), Err(Errno::ESTALE));
+    world.write(&newer, 0, b"right").unwrap();
+    let cut = FileRef { truncations: 1, ..newer };
+    world.truncate(&cut, 50_000).unwrap();
+    assert_eq!(world.write(&newer, 60_000, b"late"), Err(Errno::ESTALE));
+    assert_eq!(world.size(&cut), 50_000);
+    world.servers.iter_mut().for_each(|server| server.crash());
+    assert_eq!(world.write(&newer, 60_000, b"late"), Err(Errno::ESTALE));
+    assert_eq!(world.write(&file, 60_000, b"late"), Err(Errno::ESTALE));
+    assert_eq!(world.size(&cut), 50_000);
+}
+
+#[test]
+fn what_was_cut_off_reads_as_zeros_for_ever() {
+    let mut world = World::new(1, 1);
+    let file = world.file(5);
+    let bytes = pattern(1, 600_000);
+    world.write(&file, 0, &bytes).unwrap();
+    world.commit(&file).unwrap();
+    world.flush(0);
+    let cut = FileRef { truncations: 1, ..file };
+    world.truncate(&cut, 10_000).unwrap();
+    world.write(&cut, 500_000, b"far").unwrap();
+    let check = |world: &mut World, length: usize| {
+        let found = world.read(&cut, 0, 500_000).unwrap();
+        assert_eq!(found[..10_000], bytes[..10_000]);
+        assert!(found[10_000..length].iter().all(|byte| *byte == 0));
+    };
+    check(&mut world, 500_000);
+    world.commit(&cut).unwrap();
+    world.servers[0].crash();
+    check(&mut world, 500_000);
+    let longer = FileRef { truncations: 2, ..file };
+    world.truncate(&longer, 5_000_000).unwrap();
+    world.servers[0].crash();
+    assert_eq!(world.size(&longer), 5_000_000);
+    check(&mut world, 500_000);
+}
+
+#[test]
+fn removed_objects_stay_removed() {
+    let mut world = World::new(2, 2);
+    let file = world.file(5);
+    world.write(&file, 0, &pattern(1, 300_000)).unwrap();
+    world.commit(&file).unwrap();
+    let client = world.client.clone();
+    world.run(async move { client.remove(&file).await }).unwrap();
+    assert_eq!(world.write(&file, 0, b"late"), Err(Errno::ESTALE));
+    world.servers.iter_mut().for_each(|server| server.crash());
+    world.turns(100);
+    assert_eq!(world.size(&file), 0);
+    let left: usize = world.servers.iter().flat_map(|s| &s.disks).map(|d| d.objects().len()).sum();
+    assert_eq!(left, 0);
+    assert!(world.read(&file, 0, 4096).unwrap().iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_full_disk_refuses_and_keeps_what_it_acknowledged() {
+    let mut world = World::new(1, 1);
+    world.servers[0].disks[0].capacity = Some(3 << 20);
+    let mut committed = 0;
+    let mut refused = false;
+    for file in 1..40 {
+        let file = world.file(file);
+        let wrote = world.write(&file, 0, &pattern(file.file.0, 200_000));
+        let result = wrote.and_then(|_| world.commit(&file));
+        match result {
+            Ok(_) if !refused => committed = file.file.0,
+            Ok(_) => {}
+            Err(errno) => {
+                assert_eq!(errno, Errno::ENOSPC);
+                refused = true;
+            }
+        }
+        if refused {
+            break;
+        }
+    }
+    assert!(refused && committed >= 5, "{committed}");
+    for file in 1..=committed {
+        let file = world.file(file);
+        assert_eq!(world.read(&file, 0, 200_000).unwrap(), pattern(file.file.0, 200_000));
+    }
+    // Removing makes room again.
+    let client = world.client.clone();
+    let gone = world.file(1);
+    world.run(async move { client.remove(&gone).await }).unwrap();
+    world.servers[0].disks[0].capacity = None;
+    world.servers[0].crash();
+    for file in 2..=committed {
+        let file = world.file(file);
+        assert_eq!(world.read(&file, 0, 200_000).unwrap(), pattern(file.file.0, 200_000));
+    }
+}
+
+#[test]
+fn disks_that_are_missing_or_read_only_are_told_and_others_go_on() {
+    let mut world = World::new(1, 2);
+    let files: Vec<FileRef> = (1..30).map(|file| world.file(file)).collect();
+    for file in &files {
+        world.write(file, 0, &pattern(file.file.0, 10_000)).unwrap();
+        world.commit(file).unwrap();
+    }
+    world.flush(0);
+    world.servers[0].disks[0].missing = true;
+    world.servers[0].kill();
+    world.turns(50);
+    let results: Vec<_> = files.iter().map(|file| world.read(file, 0, 10_000)).collect();
+    let failed = results.iter().filter(|result| **result == Err(Errno::ENODEV)).count();
+    let right = results.iter().zip(&files).filter(|(result, file)| {
+        result.as_ref().is_ok_and(|bytes| *bytes == pattern(file.file.0, 10_000))
+    });
+    assert_eq!(failed + right.count(), files.len());
+    assert!(failed > 3 && failed < 26);
+    let text = world.servers[0].server.as_ref().unwrap().problems().join("\n");
+    assert!(text.contains("disk 0") && text.contains("missing"), "{text}");
+    world.servers[0].disks[0].missing = false;
+    world.servers[0].disks[1].read_only = true;
+    world.servers[0].kill();
+    world.turns(50);
+    for file in &files {
+        assert_eq!(world.read(file, 0, 10_000).unwrap(), pattern(file.file.0, 10_000));
+    }
+    let refused = files.iter().map(|file| {
+        let wrote = world.write(file, 0, b"x");
+        wrote.and_then(|_| world.commit(file))
+    });
+    assert!(refused.filter(|result| *result == Err(Errno::EROFS)).count() > 3);
+}
+
+#[test]
+fn a_foreign_directory_is_refused_by_name() {
+    let mut world = World::new(1, 1);
+    world.write(&world.file(1), 0, b"x").unwrap();
+    let mut other = World::with(1, 1, 3, |server| stripe::ServerConfig {
+        volume: wire::VolumeId(8),
+        ..small(server)
+    });
+    other.servers[0].disks = std::mem::take(&mut world.servers[0].disks);
+    other.servers[0].kill();
+    other.turns(50);
+    let text = other.servers[0].server.as_ref().unwrap().problems().join("\n");
+    assert!(text.contains("volume 7") && text.contains("says 8"), "{text}");
+    assert_eq!(other.read(&other.file(1), 0, 4096), Err(Errno::ENODEV));
+}
+
+#[test]
+fn objects_are_listed_in_order() {
+    let mut world = World::new(1, 3);
+    for file in 1..=20 {
+        let file = world.file(file);
+        world.write(&file, 0, b"x").unwrap();
+    }
+    world.flush(0);
+    let client = world.client.clone();
+    let server = world.file(1).layout.server(0);
+    let names = world.run(async move {
+        let first = client.list(server, None, 7).await.unwrap();
+        let rest = client.list(server, first.last().copied(), 100).await.unwrap();
+        [first, rest].concat()
+    });
+    assert_eq!(names.iter().map(|id| id.file.0).collect::<Vec<_>>(), (1..=20).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_cold_sequential_read_is_few_large_disk_reads() {
+    let mut world = World::new(1, 1);
+    let file = world.file(5);
+    let bytes = pattern(1, 3 << 20);
+    for (index, chunk) in bytes.chunks(1 << 20).enumerate() {
+        world.write(&file, (index << 20) as u64, chunk).unwrap();
+    }
+    world.commit(&file).unwrap();
+    world.flush(0);
+    world.servers[0].kill();
+    world.turns(50);
+    world.servers[0].disks[0].reads = 0;
+    for offset in (0..3 << 20).step_by(64 << 10) {
+        let found = world.read(&file, offset as u64, 64 << 10).unwrap();
+        assert_eq!(found, bytes[offset..offset + (64 << 10)]);
+    }
+    let reads = world.servers[0].disks[0].reads;
+    assert!(reads <= 12 + 4, "{reads} reads for 12 windows");
+    let counters = world.servers[0].server.as_ref().unwrap().counters();
+    assert!(counters.hits >= 40, "{counters:?}");
+}
+
+#[test]
+fn commits_that_wait_together_share_one_log_write() {
+    let mut world = World::new(1, 1);
+    world.disk_turns = 20;
+    let files: Vec<FileRef> = (1..9).map(|file| world.file(file)).collect();
+    files.iter().for_each(|file| {
+        world.write(file, 0, &pattern(1, 5000)).unwrap();
+    });
+    let client = world.client.clone();
+    let before = world.servers[0].server.as_ref().unwrap().counters();
+    world.run(async move {
+        let all = files.iter().map(|file| {
+            let (client, columns) = (client.clone(), all_columns(file));
+            async move { client.commit(file, &columns).await.map(drop) }
+        });
+        assert!(node::all(all).await.iter().all(|result| result.is_ok()));
+    });
+    let after = world.servers[0].server.as_ref().unwrap().counters();
+    assert_eq!(after.commits - before.commits, 8);
+    assert!(after.log_writes - before.log_writes <= 3);
+}

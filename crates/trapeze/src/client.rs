@@ -1,0 +1,88 @@
+//! Reaching a cluster as a client: by its directory on this machine, or by its manager's address.
+
+use crate::config::{ClusterKey, Machine};
+use crate::local::MANAGER_NODE;
+use crate::machine::{self, MachineError, Running, Setup};
+use crate::volume::Volume;
+use live::link::{Address, Keys, Security};
+use live::wait::WaitPolicy;
+use node::rings::Caller;
+use std::path::{Path, PathBuf};
+use wire::{NodeId, VolumeId};
+
+/// Memory of a client that no flag says otherwise about.
+pub const POOL_BYTES: u64 = 128 << 20;
+
+/// How to reach a cluster.
+#[derive(Clone, Debug)]
+pub struct Reach {
+    /// A directory of `up` or `init`, or an address of the manager.
+    pub cluster: String,
+    /// The cluster key's file, for TCP.
+    pub key: Option<PathBuf>,
+    /// Without encryption.
+    pub insecure: bool,
+}
+
+/// Why a cluster cannot be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum ReachError {
+    /// Neither a directory of a cluster nor an address.
+    #[error(
+        "{0:?} is neither a cluster's directory nor an address: give the DIR of `trapeze up`, or unix:PATH or tcp:HOST:PORT"
+    )]
+    Unknown(String),
+    /// TCP needs a key.
+    #[error(
+        "tcp is encrypted: name the cluster key with --key FILE, or use --insecure on every machine"
+    )]
+    NoKey,
+    /// Anything about the machine.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+}
+
+impl Reach {
+    /// The setup of a client node.
+    pub fn setup(&self, pool_bytes: u64, wait: WaitPolicy) -> Result<Setup, ReachError> {
+        let manager =
+            ["manager.toml", "machine.toml"].map(|name| Path::new(&self.cluster).join(name));
+        if let Some(file) = manager.iter().find(|file| file.is_file()) {
+            let machine = Machine::load(file).map_err(MachineError::from)?;
+            let setup = Setup::of(&machine, wait).map_err(MachineError::from)?;
+            return Ok(Setup { pool_bytes, ..setup });
+        }
+        let unknown = |_| ReachError::Unknown(self.cluster.clone());
+        let address: Address = self.cluster.parse().map_err(unknown)?;
+        let manager = (NodeId(MANAGER_NODE), vec![address.clone()]);
+        let security = self.security(&address)?;
+        // Cluster 0 asks for whatever cluster answers; the key proves that it is the right one.
+        Ok(Setup { cluster: 0, volume: VolumeId(1), security, manager, pool_bytes, wait })
+    }
+
+    fn security(&self, address: &Address) -> Result<Security, ReachError> {
+        match (&self.key, address) {
+            (Some(key), _) if !self.insecure => {
+                let key = ClusterKey::load(key).map_err(MachineError::from)?;
+                Ok(Security::Encrypted(Keys::generate(key.0)))
+            }
+            (None, Address::Tcp(..)) if !self.insecure => Err(ReachError::NoKey),
+            _ => Ok(Security::Insecure),
+        }
+    }
+
+    /// Joins the cluster as a client.
+    pub fn client(&self, name: &str) -> Result<Running, ReachError> {
+        Ok(machine::client(&self.setup(POOL_BYTES, WaitPolicy::Adaptive)?, name)?)
+    }
+
+    /// Joins the cluster and opens its volume for this process's user.
+    pub fn volume(&self, name: &str) -> Result<Volume, ReachError> {
+        let caller = Caller {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            pid: std::process::id(),
+        };
+        Ok(Volume::new(self.client(name)?, caller))
+    }
+}

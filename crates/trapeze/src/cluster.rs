@@ -1,0 +1,271 @@
+//! Clusters of several machines: `init` makes the first, `join` adds one, `status` shows them all.
+
+use crate::cli;
+use crate::client::{Reach, ReachError};
+use crate::config::{ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role};
+use crate::local::{MANAGER_NODE, random};
+use crate::machine::{self, MachineError, Setup};
+use crate::table::{Table, print_json};
+use live::link::{Address, Keys, Security};
+use live::wait::WaitPolicy;
+use members::{Identity, Member, Roles};
+use serde_json::json;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use wire::{NodeId, VolumeId};
+
+/// Why a machine was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// The token is none.
+    #[error(
+        "this is no token: give the line that `trapeze init` printed, from trapeze1: to its end"
+    )]
+    Token,
+    /// The directory has a machine already.
+    #[error(
+        "{0} holds a machine already: choose another --dir, or start it with trapeze serve --config {0}/machine.toml"
+    )]
+    Exists(PathBuf),
+    /// The address for the others.
+    #[error(
+        "--listen {0:?}: write the address that the other machines reach this one by, as HOST:PORT"
+    )]
+    Listen(String),
+    /// A file of the machine.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The manager.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// The cluster.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    /// The system.
+    #[error("{0}: {1}")]
+    System(PathBuf, io::Error),
+}
+
+type Result<T> = std::result::Result<T, ClusterError>;
+
+/// What a machine needs to know to join: the cluster, its key, its manager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    cluster: String,
+    key: Option<ClusterKey>,
+    manager: String,
+}
+
+const TOKEN_START: &str = "trapeze1";
+
+impl Token {
+    fn parse(text: &str) -> Option<Token> {
+        let mut parts = text.trim().splitn(4, ':');
+        (parts.next()? == TOKEN_START).then_some(())?;
+        let (cluster, key, manager) = (parts.next()?, parts.next()?, parts.next()?);
+        let key = if key == "insecure" { None } else { Some(ClusterKey::parse(key)?) };
+        u64::from_str_radix(cluster, 16).ok().filter(|_| cluster.len() == 16)?;
+        manager.rsplit_once(':')?.1.parse::<u16>().ok()?;
+        Some(Token { cluster: cluster.to_string(), key, manager: manager.to_string() })
+    }
+
+    fn text(&self) -> String {
+        let key = self.key.as_ref().map_or("insecure".to_string(), ClusterKey::digits);
+        format!("{TOKEN_START}:{}:{key}:{}", self.cluster, self.manager)
+    }
+}
+
+fn make_dir(dir: &Path) -> Result<PathBuf> {
+    let system = |error| ClusterError::System(dir.to_path_buf(), error);
+    fs::create_dir_all(dir).map_err(system)?;
+    let dir = dir.canonicalize().map_err(system)?;
+    if dir.join("machine.toml").exists() {
+        return Err(ClusterError::Exists(dir));
+    }
+    Ok(dir)
+}
+
+fn check_listen(listen: &str) -> Result<String> {
+    let address = format!("tcp:{listen}");
+    let parsed =
+        address.parse::<Address>().map_err(|_| ClusterError::Listen(listen.to_string()))?;
+    Ok(parsed.to_string())
+}
+
+/// The directories of the disks, made and absolute.
+fn make_disks(paths: &[PathBuf]) -> Result<Vec<Disk>> {
+    let make = |path: &PathBuf| {
+        let system = |error| ClusterError::System(path.clone(), error);
+        fs::create_dir_all(path).map_err(system)?;
+        Ok(Disk { path: path.canonicalize().map_err(system)?, limit: None })
+    };
+    paths.iter().map(make).collect()
+}
+
+fn save_key(dir: &Path, key: Option<&ClusterKey>) -> Result<Option<PathBuf>> {
+    let Some(key) = key else { return Ok(None) };
+    let path = dir.join("key");
+    if !path.exists() {
+        key.save(&path)?;
+    }
+    Ok(Some(path))
+}
+
+/// `trapeze init`.
+pub fn init(arguments: &cli::Init) -> Result<()> {
+    let address = check_listen(&arguments.listen)?;
+    let dir = make_dir(&arguments.dir)?;
+    let key = (!arguments.insecure).then(|| ClusterKey(random()));
+    let cluster = format!("{:016x}", u64::from_le_bytes(random()));
+    let socket = format!("unix:{}", dir.join("manager.sock").display());
+    let mut roles = vec![Role::Manager];
+    roles.extend((!arguments.disks.is_empty()).then_some(Role::Io));
+    let machine = Machine {
+        cluster: cluster.clone(),
+        volume: 1,
+        name: arguments.name.clone(),
+        node: MANAGER_NODE,
+        roles,
+        listen: vec![socket.clone(), address.clone()],
+        manager: ManagerAddress { node: MANAGER_NODE, addresses: vec![socket, address] },
+        key: save_key(&dir, key.as_ref())?,
+        insecure: arguments.insecure,
+        store: Some(dir.join("store")),
+        disks: make_disks(&arguments.disks)?,
+        memory: Memory::default(),
+    };
+    let path = dir.join("machine.toml");
+    machine.save(&path)?;
+    let token = Token { cluster, key, manager: arguments.listen.clone() };
+    println!("1. start this machine:\n\n   trapeze serve --config {}\n", path.display());
+    println!("2. on every other machine (the token holds the cluster key: keep it secret):\n");
+    println!("   trapeze join {} --listen HOST:PORT\n", token.text());
+    println!("every file has one copy: a lost disk loses its part of every file");
+    Ok(())
+}
+
+/// `trapeze join`.
+pub fn join(arguments: &cli::Join) -> Result<()> {
+    let token = Token::parse(&arguments.token).ok_or(ClusterError::Token)?;
+    let address = check_listen(&arguments.listen)?;
+    let dir = make_dir(&arguments.dir)?;
+    let disks = match &arguments.disks[..] {
+        [] => vec![dir.join("disk0")],
+        disks => disks.to_vec(),
+    };
+    let name = arguments.name.clone().unwrap_or_else(host_name);
+    let manager = format!("tcp:{}", token.manager);
+    let identity = Identity {
+        name: name.clone(),
+        roles: Roles::IO,
+        addresses: vec![address.clone()],
+        wish: None,
+    };
+    let id = machine::join(&joining_setup(&token, &manager), &identity)?;
+    let machine = Machine {
+        cluster: token.cluster.clone(),
+        volume: 1,
+        name,
+        node: id.0,
+        roles: vec![Role::Io],
+        listen: vec![address],
+        manager: ManagerAddress { node: MANAGER_NODE, addresses: vec![manager] },
+        key: save_key(&dir, token.key.as_ref())?,
+        insecure: token.key.is_none(),
+        store: None,
+        disks: make_disks(&disks)?,
+        memory: Memory::default(),
+    };
+    let path = dir.join("machine.toml");
+    machine.save(&path)?;
+    println!("{} is node {} of the cluster; start it:\n", machine.name, machine.node);
+    println!("   trapeze serve --config {}", path.display());
+    Ok(())
+}
+
+fn joining_setup(token: &Token, manager: &str) -> Setup {
+    let security = match &token.key {
+        Some(key) => Security::Encrypted(Keys::generate(key.0)),
+        None => Security::Insecure,
+    };
+    Setup {
+        cluster: u64::from_str_radix(&token.cluster, 16).expect("checked when it was read"),
+        volume: VolumeId(1),
+        security,
+        manager: (NodeId(MANAGER_NODE), manager.parse().into_iter().collect()),
+        pool_bytes: 0,
+        wait: WaitPolicy::Block,
+    }
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// `trapeze status`.
+pub fn status(target: &cli::Target) -> Result<()> {
+    let mut running = Reach::from(target).client("status")?;
+    let member = running.services.member.clone().expect("a client is a member");
+    let directory = member.directory();
+    let own = running.host.node().cx().id();
+    let members: Vec<&Member> = directory.iter().filter(|member| member.id != own).collect();
+    if target.json {
+        members.iter().for_each(|member| print_json(&member_json(member)));
+    } else {
+        show_members(&members);
+    }
+    running.host.stop().map_err(|error| ClusterError::System("the cluster".into(), error))?;
+    Ok(())
+}
+
+fn role_names(member: &Member) -> Vec<&'static str> {
+    let all = [
+        (Roles::MANAGER, "manager"),
+        (Roles::IO, "io"),
+        (Roles::CLIENT, "client"),
+        (Roles::MEMORY, "memory"),
+    ];
+    all.iter().filter(|(role, _)| member.roles.contains(*role)).map(|(_, name)| *name).collect()
+}
+
+fn member_json(member: &Member) -> serde_json::Value {
+    json!({
+        "node": member.id.0, "name": member.name, "roles": role_names(member), "alive": member.alive,
+        "incarnation": member.incarnation, "addresses": member.addresses,
+    })
+}
+
+fn show_members(members: &[&Member]) {
+    let mut table = Table::new(&["node", "name", "roles", "state", "addresses"]);
+    for member in members {
+        let state = if member.alive { "up" } else { "DOWN" };
+        let roles = role_names(member).join(",");
+        let addresses = member.addresses.join(" ");
+        table.row(&[member.id.0.to_string(), member.name.clone(), roles, state.into(), addresses]);
+    }
+    print!("{}", table.render());
+    println!("every file has one copy: a lost disk loses its part of every file");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_survive_printing_and_nonsense_is_refused() {
+        let token = Token {
+            cluster: "0123456789abcdef".into(),
+            key: Some(ClusterKey([7; 32])),
+            manager: "10.0.0.1:7400".into(),
+        };
+        assert_eq!(Token::parse(&token.text()), Some(token.clone()));
+        let open = Token { key: None, manager: "[::1]:7400".into(), ..token };
+        assert_eq!(Token::parse(&open.text()), Some(open));
+        for text in
+            ["", "trapeze1", "trapeze2:0123456789abcdef:insecure:a:1", "trapeze1:x:insecure:a:1"]
+        {
+            assert_eq!(Token::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! `trapeze demo`: the main job, end to end, in a scratch directory.
+
+use crate::cli;
+use crate::client::{Reach, ReachError};
+use crate::local::{LocalError, Shape};
+use crate::progress;
+use crate::scratch::{Processes, Scratch};
+use crate::size::Size;
+use crate::trees::{self, Difference, Found};
+use crate::volume::VolumeError;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Most files that are copied, and most bytes.
+const FILES_MAX: usize = 4000;
+const BYTES_MAX: u64 = 512 << 20;
+/// How long the killed server stays down.
+const DOWN_SPAN: Duration = Duration::from_secs(1);
+/// Directories with real files that most machines have.
+const SOURCES: [&str; 4] = ["/usr/include", "/usr/share/doc", "/usr/share", "/etc"];
+
+/// Why a demonstration ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// The cluster.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// A client.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    /// A file of the cluster.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// The system.
+    #[error("{0}")]
+    System(#[from] io::Error),
+    /// There is nothing to copy.
+    #[error("{0}: no files to copy; name another directory: trapeze demo DIR")]
+    Empty(PathBuf),
+    /// The bytes that came back are not those that went in.
+    #[error("{0}")]
+    Different(Difference),
+}
+
+type Result<T> = std::result::Result<T, DemoError>;
+
+/// Numbered steps with the time each took.
+struct Steps {
+    number: usize,
+    total: usize,
+    started: Instant,
+    quiet: bool,
+}
+
+impl Steps {
+    fn done(&mut self, text: &str) {
+        self.number += 1;
+        if !self.quiet {
+            let elapsed = self.started.elapsed().as_secs_f64();
+            println!("[{}/{}] {text} ({elapsed:.1} s)", self.number, self.total);
+        }
+        self.started = Instant::now();
+    }
+}
+
+/// Runs it.
+pub fn demo(arguments: &cli::Demo) -> Result<()> {
+    let scratch = Scratch::new(None, arguments.keep)?;
+    let source = source(arguments)?;
+    let found = trees::find(&source, FILES_MAX, BYTES_MAX)?;
+    if found.files.is_empty() {
+        return Err(DemoError::Empty(source));
+    }
+    let mounts = !arguments.no_mount && Path::new("/dev/fuse").exists();
+    let total = if mounts { 7 } else { 5 };
+    let mut steps = Steps { number: 0, total, started: Instant::now(), quiet: arguments.json };
+    let mut cluster = Processes::start(scratch.path(), &Shape::of(arguments.servers), None)?;
+    steps.done(&format!(
+        "a manager and {} I/O servers run, each a process of its own, data in {}",
+        arguments.servers,
+        scratch.path().display()
+    ));
+    if mounts {
+        with_mount(arguments, &mut cluster, &source, &found, &mut steps, scratch.path())?;
+    } else {
+        if !arguments.json {
+            println!(
+                "no /dev/fuse (or --no-mount): files go through the library client, not through a mount"
+            );
+        }
+        without_mount(&mut cluster, &source, &found, &mut steps)?;
+    }
+    cluster.stop()?;
+    steps.done("everything is stopped and removed");
+    Ok(())
+}
+
+fn source(arguments: &cli::Demo) -> Result<PathBuf> {
+    let usual = || SOURCES.iter().map(PathBuf::from).find(|path| path.is_dir());
+    let path = arguments.source.clone().or_else(usual).unwrap_or_else(|| PathBuf::from("."));
+    Ok(path.canonicalize()?)
+}
+
+fn with_mount(
+    arguments: &cli::Demo,
+    cluster: &mut Processes,
+    source: &Path,
+    found: &Found,
+    steps: &mut Steps,
+    scratch: &Path,
+) -> Result<()> {
+    cluster.mount()?;
+    let mount_point = cluster.mount_point().to_path_buf();
+    steps.done(&format!("mounted at {}", mount_point.display()));
+    let copy = mount_point.join("copy");
+    let text = copy_with_a_crash(cluster, found, |cluster, progress| {
+        let _ = cluster;
+        trees::copy(source, &copy, found, progress)
+    })?;
+    steps.done(&text);
+    cluster.unmount()?;
+    cluster.mount()?;
+    steps.done("unmounted and mounted again: the client has forgotten everything");
+    let bar = progress::bytes_of("comparing", found.bytes);
+    let difference = trees::compare(source, &copy, found, &mut |bytes| bar.inc(bytes))?;
+    bar.finish_and_clear();
+    if let Some(difference) = difference {
+        return Err(DemoError::Different(difference));
+    }
+    steps.done(&format!("read back {} files: every byte is the same", found.files.len()));
+    fs::remove_dir_all(&copy)?;
+    let table =
+        crate::bench::speeds(cluster, &scratch.join("plain"), arguments.size, arguments.json)?;
+    if !arguments.json {
+        println!("\n{table}");
+    }
+    steps.done(&format!(
+        "speeds with a file of {}, beside this machine's own limits",
+        arguments.size
+    ));
+    Ok(())
+}
+
+/// Copies with `copy` while an I/O server is killed at a third of the way and started again a second later.
+fn copy_with_a_crash(
+    cluster: &mut Processes,
+    found: &Found,
+    copy: impl FnOnce(&Processes, &mut dyn FnMut(u64)) -> io::Result<()>,
+) -> Result<String> {
+    let bar = progress::bytes_of("copying", found.bytes);
+    let (tell, told) = std::sync::mpsc::channel();
+    let victim = cluster.take_server(2.min(cluster.servers()))?;
+    let (name, third) = (victim.name.clone(), found.bytes / 3);
+    let crash = std::thread::spawn(move || -> io::Result<()> {
+        let _ = told.recv();
+        victim.kill()?;
+        std::thread::sleep(DOWN_SPAN);
+        Ok(())
+    });
+    // The server is started again by a thread of its own: the copy waits for it.
+    let restart = cluster.restarter(2.min(cluster.servers()), crash);
+    let mut moved = 0;
+    let copied = copy(cluster, &mut |bytes| {
+        if moved < third && moved + bytes >= third {
+            let _ = tell.send(());
+        }
+        moved += bytes;
+        bar.inc(bytes);
+    });
+    drop(tell);
+    cluster.put_server(2.min(cluster.servers()), restart.join().expect("no panic")?);
+    bar.finish_and_clear();
+    copied?;
+    Ok(format!(
+        "copied {} files, {}; {name} was killed (kill -9) in the middle and came back after {:.0} s",
+        found.files.len(),
+        Size(found.bytes),
+        DOWN_SPAN.as_secs_f64()
+    ))
+}
+
+fn without_mount(
+    cluster: &mut Processes,
+    source: &Path,
+    found: &Found,
+    steps: &mut Steps,
+) -> Result<()> {
+    let reach = Reach { cluster: cluster.target(), key: None, insecure: false };
+    let mut volume = reach.volume("demo")?;
+    let root = Path::new("/copy");
+    let text = copy_with_a_crash(cluster, found, |_, progress| {
+        trees::put(&mut volume, source, root, found, progress).map_err(io::Error::other)
+    })?;
+    volume.close()?;
+    steps.done(&text);
+    let mut volume = reach.volume("demo")?;
+    steps.done("joined again as another client, which knows nothing");
+    let difference = trees::compare_volume(&mut volume, source, root, found)?;
+    volume.close()?;
+    if let Some(difference) = difference {
+        return Err(DemoError::Different(difference));
+    }
+    steps.done(&format!("read back {} files: every byte is the same", found.files.len()));
+    Ok(())
+}

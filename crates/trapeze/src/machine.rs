@@ -1,0 +1,304 @@
+//! A machine of a cluster, put together on the real world: its memory, links, disks, stores and services.
+
+use crate::config::{ClusterKey, ConfigError, Machine, Role};
+use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, StartError};
+use files::cluster::{members_store, names_store, start};
+use live::disk::{DiskConfig, Disks, DisksError, Engine};
+use live::host::Host;
+use live::link::{Address, Directory, Keys, LinkConfig, Links, Security, SharedPool};
+use live::memory::MemfdRegion;
+use live::meta::{LoadError, Stores, load};
+use live::wait::WaitPolicy;
+use members::{Identity, Roles};
+use names::VolumeSettings;
+use node::rings::StoreId;
+use node::{Cx, Node, NodeConfig};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use store::{Store, StoreError};
+use stripe::ServerConfig;
+use wire::{NodeId, VolumeId};
+
+/// How long a manager may take to answer a machine that joins.
+const JOIN_SPAN: Duration = Duration::from_secs(20);
+/// Memory of a node that only asks for an id.
+const JOINING_POOL_BYTES: u64 = 4 << 20;
+
+/// Why a machine does not start. The text says what, where and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// A file of its configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A disk.
+    #[error(transparent)]
+    Disks(#[from] DisksError),
+    /// A limit for a disk that cannot be read.
+    #[error("disk {0}: {1}")]
+    Limit(PathBuf, String),
+    /// A directory of a store.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// What is in it.
+    #[error("{0}: {1}")]
+    Store(PathBuf, StoreError),
+    /// A service.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// An address.
+    #[error("cannot listen at {0}: {1}")]
+    Listen(String, io::Error),
+    /// The system.
+    #[error("{0}: {1}")]
+    System(&'static str, io::Error),
+    /// The manager did not let it in.
+    #[error("{0}")]
+    Refused(String),
+}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> MachineError {
+    move |error| MachineError::System(what, error)
+}
+
+/// How a node of this process is to run.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The cluster.
+    pub cluster: u64,
+    /// The volume.
+    pub volume: VolumeId,
+    /// Of TCP links.
+    pub security: Security,
+    /// The manager and where it can be reached.
+    pub manager: (NodeId, Vec<Address>),
+    /// Bytes of payload frames.
+    pub pool_bytes: u64,
+    /// How to wait.
+    pub wait: WaitPolicy,
+}
+
+impl Setup {
+    /// As a configuration file says.
+    pub fn of(machine: &Machine, wait: WaitPolicy) -> Result<Setup, ConfigError> {
+        let security = match (&machine.key, machine.insecure) {
+            (Some(key), false) => Security::Encrypted(Keys::generate(ClusterKey::load(key)?.0)),
+            _ => Security::Insecure,
+        };
+        let addresses = machine.manager.addresses.iter();
+        let addresses = addresses.filter_map(|text| text.parse().ok()).collect();
+        Ok(Setup {
+            cluster: machine.cluster_id(),
+            volume: VolumeId(machine.volume),
+            security,
+            manager: (NodeId(machine.manager.node), addresses),
+            pool_bytes: machine.memory.pool.0,
+            wait,
+        })
+    }
+
+    /// Pages of the pool.
+    fn pages(&self) -> usize {
+        (self.pool_bytes as usize / endpoint::limits::PAGE_BYTES).max(64)
+    }
+}
+
+/// A node with its links, not serving anything yet.
+struct Bare {
+    host: Host,
+    directory: Directory,
+}
+
+/// Greater than in every earlier life of the node: nanoseconds since 1970.
+fn incarnation() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |span| span.as_nanos() as u64)
+}
+
+fn bare(
+    setup: &Setup,
+    id: NodeId,
+    name: &str,
+    listen: &[String],
+    disks: u16,
+) -> Result<Bare, MachineError> {
+    let region = MemfdRegion::create(name, setup.pages()).map_err(system("payload memory"))?;
+    let fd = region.share().map_err(system("payload memory"))?;
+    let pool = SharedPool { fd, bytes: setup.pages() * endpoint::limits::PAGE_BYTES };
+    let frames = endpoint::Frames::new(region);
+    let seed = u64::from_le_bytes(crate::local::random());
+    let incarnation = incarnation();
+    let config = NodeConfig { disks, ..NodeConfig::new(id, incarnation, seed) };
+    let (cluster, security) = (setup.cluster, setup.security.clone());
+    let config_of_links = LinkConfig { node: id, incarnation, cluster, security };
+    let log = Box::new(|line: &str| eprintln!("{line}"));
+    let mut links = Links::new(config_of_links, Some(pool), log).map_err(system("links"))?;
+    for text in listen {
+        let address: Address = text.parse().expect("checked when it was read");
+        links.listen(&address).map_err(|error| MachineError::Listen(text.clone(), error))?;
+    }
+    let directory = links.directory().clone();
+    directory.set(setup.manager.0, setup.manager.1.clone());
+    let mut host = Host::new(Node::new(config, frames), setup.wait).map_err(system("the loop"))?;
+    host.add(links).map_err(system("links"))?;
+    Ok(Bare { host, directory })
+}
+
+/// A machine that runs.
+pub struct Running {
+    /// To be driven by its thread.
+    pub host: Host,
+    /// What it serves.
+    pub services: Services,
+    /// Its links.
+    pub directory: Directory,
+}
+
+/// Starts the machine of a configuration file. It serves as soon as its host is driven.
+pub fn run(machine: &Machine, wait: WaitPolicy) -> Result<Running, MachineError> {
+    let setup = Setup::of(machine, wait)?;
+    let disks = open_disks(machine)?;
+    let count = machine.disks.len() as u16;
+    let id = NodeId(machine.node);
+    let mut bare = bare(&setup, id, &machine.name, &machine.listen, count)?;
+    if let Some(disks) = disks {
+        bare.host.add(disks).map_err(system("disks"))?;
+    }
+    let mut roles = NodeRoles::default();
+    if machine.is(Role::Io) {
+        let cache = machine.memory.cache.0 as usize;
+        roles.io = Some(ServerConfig::new(setup.volume, id, cache));
+    }
+    if let Some(store) = machine.store.as_ref().filter(|_| machine.is(Role::Manager)) {
+        roles.manager = Some(manager_role(&mut bare.host, store, setup.volume)?);
+    }
+    roles.member = Some((setup.manager.0, identity(machine)));
+    let services = start(bare.host.node().cx(), roles)?;
+    follow_members(bare.host.node().cx(), &services, &bare.directory);
+    Ok(Running { host: bare.host, services, directory: bare.directory })
+}
+
+fn identity(machine: &Machine) -> Identity {
+    let roles = machine.roles.iter().map(|role| match role {
+        Role::Manager => Roles::MANAGER,
+        Role::Io => Roles::IO,
+    });
+    Identity {
+        name: machine.name.clone(),
+        roles: roles.reduce(|a, b| a | b).expect("a machine has a role"),
+        addresses: machine.listen.clone(),
+        wish: Some(NodeId(machine.node)),
+    }
+}
+
+fn open_disks(machine: &Machine) -> Result<Option<Disks>, MachineError> {
+    if machine.disks.is_empty() {
+        return Ok(None);
+    }
+    let config = |disk: &crate::config::Disk| {
+        let throttle = disk.limit.as_ref().map(|text| text.parse()).transpose();
+        let wrong = |error: live::disk::BadThrottle| {
+            MachineError::Limit(disk.path.clone(), error.to_string())
+        };
+        Ok(DiskConfig { throttle: throttle.map_err(wrong)?, ..DiskConfig::new(&disk.path) })
+    };
+    let configs = machine.disks.iter().map(config).collect::<Result<Vec<_>, MachineError>>()?;
+    Ok(Some(Disks::open(&configs, Engine::Auto)?))
+}
+
+fn manager_role(
+    host: &mut Host,
+    dir: &Path,
+    volume: VolumeId,
+) -> Result<ManagerRole, MachineError> {
+    std::fs::create_dir_all(dir).map_err(system("the manager's store"))?;
+    let names = open_store(dir, StoreId::Names, names_store())?;
+    let members = open_store(dir, StoreId::Members, members_store())?;
+    let both = [StoreId::Names, StoreId::Members].map(|store| (store, dir.to_path_buf()));
+    host.add(Stores::new(both).map_err(system("the manager's store"))?)
+        .map_err(system("stores"))?;
+    let volume = VolumeSettings::new(volume);
+    Ok(ManagerRole { names, members: Some(members), volume, servers: Vec::new() })
+}
+
+fn open_store(dir: &Path, id: StoreId, config: store::Config) -> Result<Store, MachineError> {
+    let loaded = load(dir, id)?;
+    let opened = Store::open(loaded.backend, config, loaded.logs);
+    opened.map_err(|error| MachineError::Store(dir.to_path_buf(), error))
+}
+
+/// Keeps the links' addresses as the members' view says.
+fn follow_members(cx: &Cx, services: &Services, directory: &Directory) {
+    let (service, client, directory) =
+        (services.members.clone(), services.member.clone(), directory.clone());
+    let own = cx.id();
+    let set = move |members: Vec<members::Member>| {
+        for member in members.into_iter().filter(|m| m.id != own && !m.addresses.is_empty()) {
+            let addresses = member.addresses.iter().filter_map(|text| text.parse().ok());
+            directory.set(member.id, addresses.collect());
+        }
+    };
+    cx.spawn("addresses", async move {
+        loop {
+            match (&service, &client) {
+                (Some(service), _) => {
+                    let changed = service.changed();
+                    set(service.registry().members().cloned().collect());
+                    changed.await;
+                }
+                (None, Some(client)) => {
+                    let changed = client.changed();
+                    set(client.directory().iter().cloned().collect());
+                    changed.await;
+                }
+                (None, None) => return,
+            }
+        }
+    });
+}
+
+/// Asks the manager for an id, as a node that has none.
+pub fn join(setup: &Setup, identity: &Identity) -> Result<NodeId, MachineError> {
+    let setup = Setup { pool_bytes: JOINING_POOL_BYTES, wait: WaitPolicy::Block, ..setup.clone() };
+    // Ids from here up are for nodes that have not joined; two that choose the same one try again.
+    let id = NodeId(0xf000 + u16::from_le_bytes(crate::local::random()) % 0xffe);
+    let mut bare = bare(&setup, id, "joining", &[], 0)?;
+    let (cx, manager, identity) =
+        (bare.host.node().cx().clone(), setup.manager.0, identity.clone());
+    let asked =
+        async move { cx.with_deadline(JOIN_SPAN, members::join(&cx, manager, &identity)).await };
+    let answer = bare.host.block_on(asked).map_err(system("joining"))?;
+    bare.host.stop().map_err(system("joining"))?;
+    match answer {
+        Ok(Ok(lease)) => Ok(lease.id),
+        Ok(Err(errno)) => Err(MachineError::Refused(format!("the manager refuses: {errno}"))),
+        Err(node::Late) => {
+            let statuses = bare.directory.status();
+            let last = statuses.get(&manager).map(|status| status.last_error.clone());
+            let why = last.filter(|text| !text.is_empty()).unwrap_or("no answer".to_string());
+            let places: Vec<String> = setup.manager.1.iter().map(Address::to_string).collect();
+            Err(MachineError::Refused(format!("manager at {}: {why}", places.join(", "))))
+        }
+    }
+}
+
+/// Joins as a client and starts the client's services. Its host has to be driven until
+/// [`members::Client::joined`].
+pub fn client(setup: &Setup, name: &str) -> Result<Running, MachineError> {
+    let name = format!("{name}-{:08x}", u32::from_le_bytes(crate::local::random()));
+    let (roles, addresses) = (Roles::CLIENT, Vec::new());
+    let identity = Identity { name: name.clone(), roles, addresses, wish: None };
+    let id = join(setup, &identity)?;
+    let mut bare = bare(setup, id, &name, &[], 0)?;
+    let manager = setup.manager.0;
+    let files = files::Config::for_pool(setup.pool_bytes as usize);
+    let roles = NodeRoles {
+        member: Some((manager, identity)),
+        client: Some(ClientRole { manager, volume: setup.volume, files }),
+        ..NodeRoles::default()
+    };
+    let services = start(bare.host.node().cx(), roles)?;
+    follow_members(bare.host.node().cx(), &services, &bare.directory);
+    let member = services.member.clone().expect("it was asked for");
+    bare.host.block_on(async move { member.joined().await }).map_err(system("joining"))?;
+    Ok(Running { host: bare.host, services, directory: bare.directory })
+}

@@ -1,0 +1,215 @@
+//! Machines that run until they are asked to stop.
+
+use crate::children::READY;
+use crate::cli;
+use crate::client::{Reach, ReachError};
+use crate::config::Machine;
+use crate::local::{LocalCluster, LocalError, Shape};
+use crate::machine::{self, MachineError, Running};
+use live::fuse::{Belief, Fuse, MountError, MountOptions, MountWatch, Stage};
+use live::signals::{self, Signals};
+use live::wait::WaitPolicy;
+use std::io;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+/// Why a machine or a mount does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The machine.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// The cluster.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    /// The directory.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// The mount.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// The system.
+    #[error("{0}")]
+    System(#[from] io::Error),
+    /// The baseline.
+    #[error(transparent)]
+    PassThrough(#[from] live::fuse::passthrough::ServeError),
+    /// A disk or a service refuses.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl From<cli::Wait> for WaitPolicy {
+    fn from(wait: cli::Wait) -> WaitPolicy {
+        match wait {
+            cli::Wait::Adaptive => WaitPolicy::Adaptive,
+            cli::Wait::Spin => WaitPolicy::Spin,
+            cli::Wait::Block => WaitPolicy::Block,
+        }
+    }
+}
+
+/// Keeps this thread, and those it starts, on one processor.
+pub fn pin(cpu: Option<usize>) -> io::Result<()> {
+    let Some(cpu) = cpu else { return Ok(()) };
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// `trapeze serve`.
+pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
+    pin(arguments.cpu)?;
+    let machine = Machine::load(&arguments.config).map_err(MachineError::from)?;
+    signals::install()?;
+    let mut running = start(&machine, arguments.wait.into())?;
+    println!("{READY} {} listens at {}", machine.name, machine.listen.join(", "));
+    running.host.add(Signals)?;
+    running.host.run(signals::asked)?;
+    stop(running)
+}
+
+/// Starts a machine and drives it until its services accept requests.
+fn start(machine: &Machine, wait: WaitPolicy) -> Result<Running, ServeError> {
+    let mut running = machine::run(machine, wait)?;
+    if let Some(io) = running.services.io.clone() {
+        let ready = running.host.block_on(async move { io.ready().await })?;
+        ready.map_err(ServeError::Refused)?;
+    }
+    Ok(running)
+}
+
+/// Says good-bye: what clients have written is durable, the lease is given back.
+pub(crate) fn stop(mut running: Running) -> Result<(), ServeError> {
+    if let Some(files) = running.services.files.clone() {
+        let drained = running.host.block_on(async move { files.drain().await })?;
+        drained.map_err(|errno| {
+            ServeError::Refused(format!("not everything was written back: {errno}"))
+        })?;
+    }
+    if let Some(member) =
+        running.services.member.clone().filter(|_| running.services.files.is_some())
+    {
+        let cx = running.host.node().cx().clone();
+        let leave = async move {
+            cx.with_deadline(std::time::Duration::from_secs(2), member.leave()).await
+        };
+        let _ = running.host.block_on(leave)?; // the lease ends by itself if the manager is gone
+    }
+    running.host.stop()?;
+    Ok(())
+}
+
+/// `trapeze mount`.
+pub fn mount(arguments: &cli::Mount) -> Result<(), ServeError> {
+    pin(arguments.cpu)?;
+    let (cluster, key, insecure) =
+        (arguments.servers.clone(), arguments.key.clone(), arguments.insecure);
+    let reach = Reach { cluster, key, insecure };
+    let setup = reach.setup(arguments.pool.0, arguments.wait.into())?;
+    signals::install()?;
+    let mut running = machine::client(&setup, "mount")?;
+    let watch = add_mount(&mut running, &arguments.path)?;
+    println!("{READY} mounted at {}", arguments.path.display());
+    running.host.add(Signals)?;
+    running.host.run(|| signals::asked() || watch.stage() == Stage::Ended)?;
+    unmount(running)
+}
+
+/// Mounts, and drives the host until the kernel has agreed with us.
+fn add_mount(running: &mut Running, path: &Path) -> Result<MountWatch, ServeError> {
+    let fuse = Fuse::new(&MountOptions::new(path), Belief::default())?;
+    let watch = fuse.watch();
+    running.host.add(fuse)?;
+    let waiting = watch.clone();
+    running.host.run(|| waiting.stage() != Stage::Starting)?;
+    Ok(watch)
+}
+
+/// Lets the kernel write back what it has, then stops.
+fn unmount(mut running: Running) -> Result<(), ServeError> {
+    running.host.quiesce()?;
+    stop(running)
+}
+
+/// A plain directory through the FUSE device loop.
+pub fn pass_through(source: &Path, path: &Path) -> Result<(), ServeError> {
+    signals::install()?;
+    let options = MountOptions::new(path);
+    let unmount_at = path.to_path_buf();
+    // The serving thread waits in its read; without the mount that ends.
+    std::thread::spawn(move || {
+        wait_until_asked();
+        let _ = rustix::mount::unmount(&unmount_at, rustix::mount::UnmountFlags::DETACH);
+    });
+    let ready = || println!("{READY} mounted at {}", path.display());
+    Ok(live::fuse::passthrough::serve(source, &options, false, ready)?)
+}
+
+/// `trapeze up`: every machine on a thread of this process.
+pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
+    let listen = arguments.listen.clone();
+    let shape = Shape { listen, insecure: arguments.insecure, ..Shape::of(arguments.servers) };
+    let cluster = LocalCluster::open_or_create(&arguments.dir, &shape)?;
+    signals::install()?;
+    let threads = start_threads(&cluster)?;
+    let servers = cluster.machines.len() - 1;
+    println!("cluster of a manager and {servers} I/O servers, data in {}", cluster.dir().display());
+    println!("every file has one copy: a lost disk loses its part of every file");
+    match &arguments.mount {
+        Some(path) => mount_until_asked(&cluster, path)?,
+        None => {
+            println!("{READY} mount it with: trapeze mount {} PATH", cluster.dir().display());
+            wait_until_asked();
+        }
+    }
+    println!("stopping");
+    let results = threads.into_iter().rev().map(|thread| thread.join().expect("no panic"));
+    results.collect()
+}
+
+fn mount_until_asked(cluster: &LocalCluster, path: &Path) -> Result<(), ServeError> {
+    let target = cluster.dir().display().to_string();
+    let reach = Reach { cluster: target, key: None, insecure: false };
+    let mut running = reach.client("mount")?;
+    let watch = add_mount(&mut running, path)?;
+    println!("{READY} mounted at {}; stop with Ctrl-C", path.display());
+    running.host.add(Signals)?;
+    running.host.run(|| signals::asked() || watch.stage() == Stage::Ended)?;
+    signals::ask_to_stop();
+    unmount(running)
+}
+
+fn wait_until_asked() {
+    while !signals::asked() {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+type Thread = JoinHandle<Result<(), ServeError>>;
+
+/// A thread for each machine; returns when all accept requests. They stop when the process is asked to, the manager
+/// last.
+fn start_threads(cluster: &LocalCluster) -> Result<Vec<Thread>, ServeError> {
+    let mut threads = Vec::new();
+    for machine in cluster.machines.clone() {
+        let (tell, told) = mpsc::channel();
+        let name = machine.name.clone();
+        let work = move || {
+            let mut running = start(&machine, WaitPolicy::Adaptive)?;
+            let _ = tell.send(());
+            running.host.add(Signals)?;
+            running.host.run(signals::asked)?;
+            stop(running)
+        };
+        let thread = std::thread::Builder::new().name(name).spawn(work)?;
+        if told.recv().is_err() {
+            // it ended instead of saying that it is ready
+            thread.join().expect("no panic")?;
+            continue;
+        }
+        threads.push(thread);
+    }
+    Ok(threads)
+}

@@ -1,0 +1,299 @@
+//! ls, cp, cat, rm, stat, df: the cluster's files without a mount.
+
+use crate::cli;
+use crate::client::{Reach, ReachError};
+use crate::size::Size;
+use crate::table::{Table, print_json};
+use crate::volume::{Volume, VolumeError};
+use serde_json::json;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use wire::{Attr, FileKind};
+
+/// Why a tool failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    /// The cluster.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    /// A file of it.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// A file of this machine.
+    #[error("{0}: {1}")]
+    Local(PathBuf, io::Error),
+    /// What was asked for cannot be.
+    #[error("{0}")]
+    Usage(String),
+}
+
+type Result<T> = std::result::Result<T, ToolError>;
+
+impl From<&cli::Target> for Reach {
+    fn from(target: &cli::Target) -> Reach {
+        let cli::Target { cluster, key, insecure, .. } = target.clone();
+        Reach { cluster, key, insecure }
+    }
+}
+
+fn volume(target: &cli::Target) -> Result<Volume> {
+    Ok(Reach::from(target).volume("tool")?)
+}
+
+fn close(volume: Volume) -> Result<()> {
+    volume.close().map_err(|error| ToolError::Local("the cluster".into(), error))
+}
+
+/// `rwxr-x---` with the kind's letter in front.
+fn mode_text(attr: &Attr) -> String {
+    let letter = match attr.kind {
+        FileKind::Regular => '-',
+        FileKind::Directory => 'd',
+        FileKind::BlockDevice => 'b',
+        FileKind::CharDevice => 'c',
+        FileKind::Symlink => 'l',
+        FileKind::Socket => 's',
+        FileKind::Fifo => 'p',
+    };
+    let bits = (0..9)
+        .rev()
+        .map(|bit| if attr.mode >> bit & 1 == 1 { b"xwr"[bit % 3] as char } else { '-' });
+    std::iter::once(letter).chain(bits).collect()
+}
+
+fn attr_json(name: &str, attr: &Attr) -> serde_json::Value {
+    json!({
+        "name": name, "file": attr.file.0, "kind": format!("{:?}", attr.kind).to_lowercase(), "mode": attr.mode,
+        "links": attr.links, "uid": attr.uid, "gid": attr.gid, "size": attr.size, "used": attr.used,
+        "mtime_s": attr.mtime.seconds, "change": attr.change,
+    })
+}
+
+/// `trapeze ls`.
+pub fn ls(arguments: &cli::Paths) -> Result<()> {
+    let mut volume = volume(&arguments.target)?;
+    for path in &arguments.paths {
+        let attr = volume.stat(path)?;
+        let entries: Vec<(String, Attr)> = match attr.kind {
+            FileKind::Directory => volume
+                .list(path)?
+                .into_iter()
+                .filter_map(|e| Some((String::from_utf8_lossy(&e.name).into_owned(), e.attr?)))
+                .collect(),
+            _ => vec![(path.display().to_string(), attr)],
+        };
+        if arguments.target.json {
+            entries.iter().for_each(|(name, attr)| print_json(&attr_json(name, attr)));
+            continue;
+        }
+        let mut table = Table::new(&["mode", "links", "uid", "gid", "size", "name"]);
+        for (name, a) in entries {
+            let numbers =
+                [a.links.to_string(), a.uid.to_string(), a.gid.to_string(), a.size.to_string()];
+            let [links, uid, gid, size] = numbers;
+            table.row(&[mode_text(&a), links, uid, gid, size, name]);
+        }
+        print!("{}", table.render());
+    }
+    close(volume)
+}
+
+/// `trapeze cat`.
+pub fn cat(arguments: &cli::Paths) -> Result<()> {
+    let mut volume = volume(&arguments.target)?;
+    let mut out = io::stdout().lock();
+    for path in &arguments.paths {
+        volume.read_file(path, &mut out, &mut |_| {})?;
+    }
+    out.flush().map_err(|error| ToolError::Local("standard output".into(), error))?;
+    close(volume)
+}
+
+/// `trapeze stat`.
+pub fn stat(arguments: &cli::Paths) -> Result<()> {
+    let mut volume = volume(&arguments.target)?;
+    for path in &arguments.paths {
+        let attr = volume.stat(path)?;
+        let name = path.display().to_string();
+        match arguments.target.json {
+            true => print_json(&attr_json(&name, &attr)),
+            false => println!(
+                "{name}: {}, file {:#x}, {} bytes in {} of storage, mode {:04o}, {} links, owner {}:{}, change {}",
+                format!("{:?}", attr.kind).to_lowercase(),
+                attr.file.0,
+                attr.size,
+                Size(attr.used),
+                attr.mode,
+                attr.links,
+                attr.uid,
+                attr.gid,
+                attr.change
+            ),
+        }
+    }
+    close(volume)
+}
+
+/// `trapeze df`.
+pub fn df(target: &cli::Target) -> Result<()> {
+    let mut volume = volume(target)?;
+    let space = volume.space()?;
+    let used = space.total_bytes.saturating_sub(space.free_bytes);
+    if target.json {
+        print_json(&json!({
+            "total_bytes": space.total_bytes, "used_bytes": used, "free_bytes": space.free_bytes, "files": space.files,
+        }));
+    } else {
+        let mut table = Table::new(&["cluster", "size", "used", "free", "files", "copies"]);
+        let sizes =
+            [space.total_bytes, used, space.free_bytes].map(|bytes| Size(bytes).to_string());
+        let [total, used, free] = sizes;
+        table.row(&[
+            target.cluster.clone(),
+            total,
+            used,
+            free,
+            space.files.to_string(),
+            "1".into(),
+        ]);
+        print!("{}", table.render());
+    }
+    close(volume)
+}
+
+/// `trapeze rm`.
+pub fn rm(arguments: &cli::Rm) -> Result<()> {
+    let mut volume = volume(&arguments.target)?;
+    for path in &arguments.paths {
+        if arguments.recursive { remove_tree(&mut volume, path)? } else { volume.remove(path)? }
+    }
+    close(volume)
+}
+
+fn remove_tree(volume: &mut Volume, path: &Path) -> Result<()> {
+    if volume.stat(path)?.kind == FileKind::Directory {
+        for entry in volume.list(path)? {
+            remove_tree(volume, &path.join(name_of(&entry.name)))?;
+        }
+    }
+    Ok(volume.remove(path)?)
+}
+
+fn name_of(name: &[u8]) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    PathBuf::from(std::ffi::OsStr::from_bytes(name))
+}
+
+/// A side of a copy.
+enum Side {
+    Local(PathBuf),
+    Cluster(PathBuf),
+}
+
+impl Side {
+    fn of(text: &str) -> Side {
+        match text.strip_prefix(':') {
+            Some(path) => Side::Cluster(PathBuf::from(path)),
+            None => Side::Local(PathBuf::from(text)),
+        }
+    }
+}
+
+/// `trapeze cp`.
+pub fn cp(arguments: &cli::Cp) -> Result<()> {
+    let mut volume = volume(&arguments.target)?;
+    let (last, sources) = arguments.paths.split_last().expect("at least two paths");
+    let bar = crate::progress::bytes_moved("copied");
+    let mut copy = Copy { volume: &mut volume, recursive: arguments.recursive, bar: &bar };
+    for source in sources {
+        match (Side::of(source), Side::of(last)) {
+            (Side::Local(from), Side::Cluster(to)) => {
+                let to = copy.inside(&to, &from)?;
+                copy.put(&from, &to)?;
+            }
+            (Side::Cluster(from), Side::Local(to)) => {
+                let to =
+                    if to.is_dir() { to.join(from.file_name().unwrap_or_default()) } else { to };
+                copy.get(&from, &to)?;
+            }
+            _ => {
+                let text = "cp copies between this machine and the cluster: write the cluster's paths as :/path";
+                return Err(ToolError::Usage(text.to_string()));
+            }
+        }
+    }
+    bar.finish_and_clear();
+    close(volume)
+}
+
+struct Copy<'a> {
+    volume: &'a mut Volume,
+    recursive: bool,
+    bar: &'a indicatif::ProgressBar,
+}
+
+impl Copy<'_> {
+    /// `to`, or the source's name in it when it is a directory.
+    fn inside(&mut self, to: &Path, from: &Path) -> Result<PathBuf> {
+        let directory = self.volume.stat(to).is_ok_and(|attr| attr.kind == FileKind::Directory);
+        let name = from.file_name().filter(|_| directory);
+        Ok(name.map_or_else(|| to.to_path_buf(), |name| to.join(name)))
+    }
+
+    fn refuse_directory(&self, path: &Path) -> Result<()> {
+        let text = format!("{} is a directory: use cp --recursive", path.display());
+        if self.recursive { Ok(()) } else { Err(ToolError::Usage(text)) }
+    }
+
+    fn put(&mut self, from: &Path, to: &Path) -> Result<()> {
+        let local = |error| ToolError::Local(from.to_path_buf(), error);
+        let metadata = fs::symlink_metadata(from).map_err(local)?;
+        if metadata.is_dir() {
+            self.refuse_directory(from)?;
+            self.volume.make_directory(to, metadata.permissions().mode() & 0o7777)?;
+            for entry in fs::read_dir(from).map_err(local)? {
+                let entry = entry.map_err(local)?;
+                self.put(&entry.path(), &to.join(entry.file_name()))?;
+            }
+        } else if metadata.is_symlink() {
+            use std::os::unix::ffi::OsStrExt;
+            let target = fs::read_link(from).map_err(local)?;
+            self.volume.symlink(to, target.as_os_str().as_bytes())?;
+        } else {
+            let mut file = fs::File::open(from).map_err(local)?;
+            let mode = metadata.permissions().mode() & 0o7777;
+            let bar = self.bar;
+            self.volume.write_file(to, mode, &mut file, &mut |bytes| bar.inc(bytes))?;
+        }
+        Ok(())
+    }
+
+    fn get(&mut self, from: &Path, to: &Path) -> Result<()> {
+        let local = |error| ToolError::Local(to.to_path_buf(), error);
+        let attr = self.volume.stat(from)?;
+        match attr.kind {
+            FileKind::Directory => {
+                self.refuse_directory(from)?;
+                fs::create_dir_all(to).map_err(local)?;
+                for entry in self.volume.list(from)? {
+                    let name = name_of(&entry.name);
+                    self.get(&from.join(&name), &to.join(&name))?;
+                }
+            }
+            FileKind::Symlink => {
+                let target = self.volume.read_link(from)?;
+                std::os::unix::fs::symlink(name_of(&target), to).map_err(local)?;
+            }
+            _ => {
+                let mut file = fs::File::create(to).map_err(local)?;
+                let bar = self.bar;
+                self.volume.read_file(from, &mut file, &mut |bytes| bar.inc(bytes))?;
+                let mode = fs::Permissions::from_mode(attr.mode & 0o777);
+                fs::set_permissions(to, mode).map_err(local)?;
+            }
+        }
+        Ok(())
+    }
+}
