@@ -13,6 +13,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod cluster;
 pub mod data_check;
 pub mod disk;
 pub mod experiment;

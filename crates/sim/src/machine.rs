@@ -8,6 +8,7 @@ use crate::storage::Crash;
 use endpoint::{Frames, HeapRegion};
 use node::rings::StoreId;
 use node::{Cx, Node, NodeConfig};
+use std::any::Any;
 use std::rc::Rc;
 use store::MemoryBackend;
 use wire::NodeId;
@@ -57,14 +58,16 @@ impl Boot<'_> {
     }
 }
 
-/// Starts a machine's services; called at every start of its node. The error is a sentence for people.
-pub type Role = Rc<dyn Fn(&mut Boot<'_>) -> Result<(), String>>;
+/// Starts a machine's services; called at every start of its node. What it returns is kept as long as the node. The
+/// error is a sentence for people.
+pub type Role = Rc<dyn Fn(&mut Boot<'_>) -> Result<Box<dyn Any>, String>>;
 
 /// The machine.
 pub struct Machine {
     pub(crate) config: MachineConfig,
     role: Role,
     pub(crate) node: Option<Node>,
+    services: Option<Box<dyn Any>>,
     /// Lives so far; events of an older one are void.
     pub(crate) life: u32,
     pub(crate) disks: Vec<Disk>,
@@ -84,6 +87,7 @@ impl Machine {
             config,
             role,
             node: None,
+            services: None,
             life: 0,
             disks: (0..config.disks).map(disk).collect(),
             meta: Meta::new(seed, &format!("meta {id}"), config.disk_model),
@@ -107,7 +111,8 @@ impl Machine {
         let config = NodeConfig { disks, bugs, ..NodeConfig::new(id, u64::from(self.life), seed) };
         let node = Node::new(config, Frames::new(HeapRegion::new(frame_pages)));
         node.set_wall(wall_minus_monotonic_ns + i128::from(self.config.wall_skew_ns));
-        (self.role.clone())(&mut Boot { cx: node.cx().clone(), meta: &mut self.meta })?;
+        let mut boot = Boot { cx: node.cx().clone(), meta: &mut self.meta };
+        self.services = Some((self.role.clone())(&mut boot)?);
         self.node = Some(node);
         (self.step_at, self.paused_until) = (Picos::NEVER, Picos::ZERO);
         Ok(())
@@ -118,6 +123,7 @@ impl Machine {
         // Files first: what a store does while it is dropped must not reach them.
         self.meta.crash(crash);
         self.disks.iter_mut().for_each(|disk| disk.crash(crash));
+        self.services = None;
         self.node = None;
         self.life += 1;
     }

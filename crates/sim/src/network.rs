@@ -398,7 +398,7 @@ fn note_claim(
     message: &ReceiveMessage,
 ) {
     let (header, node) = (&packet.header, packet.header.destination);
-    if header.kind == Kind::Reply && header.following_bytes() > 0 {
+    if header.kind == Kind::Reply && !endpoint.arrived(message).landed.is_empty() {
         tokens.claimed(node, header.token, packet.call.call);
     }
     for frame in &endpoint.arrived(message).landed {

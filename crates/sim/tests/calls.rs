@@ -65,7 +65,7 @@ fn server(log: &Shared) -> Role {
                 }
             });
         }
-        Ok(())
+        Ok(Box::new(()))
     })
 }
 
@@ -87,7 +87,7 @@ fn client(log: &Shared) -> Role {
                 log.borrow_mut().tasks_ended += 1;
             });
         }
-        Ok(())
+        Ok(Box::new(()))
     })
 }
 

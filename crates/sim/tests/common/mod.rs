@@ -196,12 +196,12 @@ pub fn roles(flaw: Flaw) -> Roles {
     let disk = Shared::default();
     let root = Inode { names: Some(BTreeMap::new()), ..Inode::default() };
     disk.borrow_mut().inodes.insert(FileId::ROOT, root);
-    let idle: Role = Rc::new(|_| Ok(()));
+    let idle: Role = Rc::new(|_| Ok(Box::new(())));
     let mount: Role = Rc::new(move |boot| {
         for _ in 0..8 {
             boot.cx.spawn("front", serve(boot.cx.clone(), disk.clone(), flaw));
         }
-        Ok(())
+        Ok(Box::new(()))
     });
     let bugs = NodeConfig::new(wire::NodeId(1), 0, 0).bugs;
     Roles { manager: idle.clone(), server: idle, mount, bugs }
