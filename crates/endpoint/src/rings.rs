@@ -436,10 +436,10 @@ impl Endpoint {
     }
 }
 
-/// A reply that brings no data and goes by no token: its trailer needs no frames, the receive entry has room for it.
+/// A message that brings a trailer, no data, and goes by no token: the receive entry has room for that.
 fn is_trailer_alone(header: &Header) -> bool {
-    let reply = header.kind == wire::Kind::Reply && !header.token.is_some();
-    reply && header.payload_bytes == 0 && header.trailer_words > 0
+    let by_token = header.kind == wire::Kind::Reply && header.token.is_some();
+    !by_token && header.payload_bytes == 0 && header.trailer_words > 0
 }
 
 #[cfg(test)]

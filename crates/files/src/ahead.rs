@@ -6,7 +6,7 @@
 
 use crate::Files;
 use crate::inode::File;
-use crate::limits::{AHEAD_AGE_MAX, RUN_SLACK_BYTES};
+use crate::limits::{AHEAD_AGE_MAX, CHUNK_BYTES, RUN_SLACK_BYTES};
 use crate::queue::Worker;
 use crate::table::Open;
 use endpoint::Frame;
@@ -173,10 +173,11 @@ impl Files {
             return;
         }
         state.chunks.forget_before(stream.position());
-        while let Some(chunk) = stream.poll_chunk(state.size()) {
-            let bytes = chunk.end - chunk.start;
-            let room = Room::take(&self.ahead_used, bytes, self.config.ahead_bytes_max);
-            let Some(room) = room else { return };
+        loop {
+            // Room first: a chunk that was planned and not read would be missed.
+            let most = self.config.ahead_bytes_max;
+            let Some(room) = Room::take(&self.ahead_used, CHUNK_BYTES, most) else { return };
+            let Some(chunk) = stream.poll_chunk(state.size()) else { return };
             if let Some(number) = state.chunks.begin(&chunk, room, self.cx.now()) {
                 self.ahead.push(Job { file: open.file.clone(), range: chunk, number });
             }

@@ -110,33 +110,41 @@ impl State {
         open == 0 && !self.busy && self.written.is_empty() && self.lockers.is_empty()
     }
 
-    /// Takes the manager's answer over, unless a newer one is known.
+    /// Takes the manager's answer over, unless a newer one is known. A change of version that is not this client's own
+    /// means that others wrote, or may be writing.
     pub fn absorb(&mut self, entry: Entry, now: Time) {
         if entry.attr.change < self.entry.attr.change {
             return;
         }
+        let cut = entry.truncations != self.entry.truncations;
+        if cut {
+            self.written.forget_sent();
+        } else if entry.writers || entry.attr.change != self.entry.attr.change {
+            self.written.shadow_sent();
+        }
         if entry.attr.change != self.entry.attr.change {
             self.chunks.clear();
         }
-        let truncated = entry.truncations != self.entry.truncations;
-        if truncated {
-            self.written.truncate_sent(entry.attr.size);
-        }
         if let Some(local) = &mut self.local {
-            let own = if truncated { self.written.end() } else { local.size };
+            let own = if cut { self.written.end() } else { local.size };
             local.size = own.max(entry.attr.size);
         }
         self.entry = entry;
         self.fresh = Some(now);
     }
 
-    /// As [`absorb`](State::absorb), after a change that this client made: what its kernel cached stays right unless
-    /// others changed the file too.
+    /// As [`absorb`](State::absorb), after a change that this client made: what it and its kernel hold stays right
+    /// unless others changed the file too.
     pub fn absorb_own(&mut self, entry: Entry, now: Time) {
-        let before = self.cached;
-        let alone = before.is_some_and(|version| entry.attr.change <= version + 1);
-        self.absorb(entry, now);
-        self.cached = (alone && !entry.writers).then_some(entry.attr.change);
+        let alone = entry.attr.change <= self.entry.attr.change + 1 && !entry.writers;
+        let cached = self.cached == Some(self.entry.attr.change);
+        if !alone {
+            self.absorb(entry, now);
+        } else if entry.attr.change >= self.entry.attr.change {
+            self.entry = entry;
+            self.fresh = Some(now);
+        }
+        self.cached = (alone && cached).then_some(entry.attr.change);
     }
 
     /// The manager has taken our length over and said no more: it must be asked for the rest.

@@ -200,8 +200,10 @@ impl Files {
         self.with_written(file, |state| match stable {
             Ok(stable) => state.written.handle_committed(|sent| fate(sent, &stable)),
             Err(errno) => {
+                let held = state.written.held();
                 state.fail(errno);
                 state.written.handle_committed(|_| Fate::Dropped);
+                self.counters.lost_bytes.add(held - state.written.held());
             }
         });
     }

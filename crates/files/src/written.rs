@@ -70,7 +70,12 @@ pub enum Fate {
 enum State<V> {
     Unsent,
     Sending(Ticket),
-    Sent { verifiers: V, order: u64 },
+    /// Shadowed: somebody else may have written since.
+    Sent {
+        verifiers: V,
+        order: u64,
+        shadowed: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -180,7 +185,7 @@ impl<V: Clone> Written<V> {
     /// The pieces of `range`, as of now: to be laid over what the servers return.
     pub fn overlay(&self, range: Range<u64>) -> Vec<(u64, Gather)> {
         let first = self.first_touching(range.start);
-        let pieces = self.pieces.range(first..range.end);
+        let pieces = self.pieces.range(first..range.end).filter(|(_, piece)| !piece.is_shadowed());
         pieces
             .filter_map(|(start, piece)| {
                 let (from, to) = (range.start.max(*start), range.end.min(start + piece.bytes));
@@ -222,11 +227,20 @@ impl<V: Clone> Written<V> {
         self.run = self.run.start.min(size)..self.run.end.min(size);
     }
 
-    /// Another client cut the file to `size`: what its servers had beyond is gone, and is not to be sent again.
-    pub fn truncate_sent(&mut self, size: u64) {
-        self.split_at(size);
-        let beyond = self.pieces.range(size..).filter(|(_, piece)| piece.verifiers().is_some());
-        let starts: Vec<u64> = beyond.map(|(start, _)| *start).collect();
+    /// Another client may have written over what was sent: reads take it from the servers from now on. The copies stay,
+    /// to be sent again should a server forget them.
+    pub fn shadow_sent(&mut self) {
+        for piece in self.pieces.values_mut() {
+            if let State::Sent { shadowed, .. } = &mut piece.state {
+                *shadowed = true;
+            }
+        }
+    }
+
+    /// Another client cut the file: what was sent before may be gone on purpose and is never sent again.
+    pub fn forget_sent(&mut self) {
+        let sent = self.pieces.iter().filter(|(_, piece)| piece.verifiers().is_some());
+        let starts: Vec<u64> = sent.map(|(start, _)| *start).collect();
         starts.into_iter().for_each(|start| drop(self.remove(start)));
     }
 
@@ -273,7 +287,8 @@ impl<V: Clone> Written<V> {
             let mut piece = self.remove(start);
             match &result {
                 Sent::Kept(verifiers) => {
-                    piece.state = State::Sent { verifiers: verifiers.clone(), order: self.sends }
+                    let (verifiers, order) = (verifiers.clone(), self.sends);
+                    piece.state = State::Sent { verifiers, order, shadowed: false };
                 }
                 Sent::Again => self.make_urgent(&mut piece),
                 Sent::Dropped => continue,
@@ -476,6 +491,10 @@ impl<V> Piece<V> {
             State::Sent { verifiers, .. } => Some(verifiers),
             _ => None,
         }
+    }
+
+    fn is_shadowed(&self) -> bool {
+        matches!(self.state, State::Sent { shadowed: true, .. })
     }
 
     fn is_sent_before(&self, commit: u64) -> bool {

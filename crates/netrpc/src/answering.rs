@@ -115,7 +115,7 @@ impl Rpc {
         let entry = endpoint.arrived(&message);
         let missing = header.payload_bytes > 0 && entry.payload_bytes == 0;
         let damaged = entry.damaged;
-        if missing {
+        if missing || damaged {
             if !damaged {
                 self.send_overloaded(endpoint, header, call);
             }
@@ -170,6 +170,11 @@ impl Rpc {
     }
 }
 
+/// The life of a client among those of all nodes: incarnations alone are each node's own counts.
+fn life_of(node: NodeId, incarnation: u64) -> u64 {
+    u64::from(node.0) << 48 ^ incarnation
+}
+
 fn request_key(now: Time, client: u64, header: &Header, call: &CallHeader) -> RequestKey {
     let delegated = header.flags.has(Flags::DELEGATED);
     let deadline = match header.deadline_ms {
@@ -178,7 +183,7 @@ fn request_key(now: Time, client: u64, header: &Header, call: &CallHeader) -> Re
     };
     RequestKey {
         source: header.source,
-        client,
+        client: life_of(header.source, client),
         slot: call.slot,
         sequence: header.sequence,
         channel: header.channel,

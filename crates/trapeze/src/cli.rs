@@ -1,4 +1,5 @@
 //! The command line: flags as data, from which `--help` is made.
+#![allow(missing_docs)] // the documentation of a flag is its help
 
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};

@@ -130,7 +130,13 @@ fn bare(
     let config = NodeConfig { disks, ..NodeConfig::new(id, incarnation, seed) };
     let (cluster, security) = (setup.cluster, setup.security.clone());
     let config_of_links = LinkConfig { node: id, incarnation, cluster, security };
-    let log = Box::new(|line: &str| eprintln!("{line}"));
+    // A client's links are nobody's news unless something goes wrong, which its calls then tell.
+    let quiet = listen.is_empty() && std::env::var_os("TRAPEZE_LOG").is_none();
+    let log = Box::new(move |line: &str| {
+        if !quiet {
+            eprintln!("{line}");
+        }
+    });
     let mut links = Links::new(config_of_links, Some(pool), log).map_err(system("links"))?;
     for text in listen {
         let address: Address = text.parse().expect("checked when it was read");

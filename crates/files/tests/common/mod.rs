@@ -8,8 +8,10 @@ use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, names_store, 
 use files::conformance::{Asks, Client};
 use node::rings::*;
 use node::{Node, NodeConfig};
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use store::{MemoryBackend, MemoryLogs, Store};
@@ -35,6 +37,8 @@ struct Machine {
     services: Services,
     life: u64,
     disk: Disk,
+    /// Its disk takes no more.
+    full: bool,
     backend: Option<MemoryBackend>,
     logs: MemoryLogs,
     asks: Option<Asks>,
@@ -45,7 +49,6 @@ pub struct World {
     io: Vec<u16>,
     pub now: Time,
     pub packets: u64,
-    pub trace: bool,
     config: Config,
 }
 
@@ -58,7 +61,7 @@ impl World {
     pub fn with(io: u16, clients: u16, config: Config) -> World {
         let io: Vec<u16> = (10..10 + io).collect();
         let (machines, now) = (BTreeMap::new(), Time(1_000_000));
-        let mut world = World { machines, io: io.clone(), now, packets: 0, trace: false, config };
+        let mut world = World { machines, io: io.clone(), now, packets: 0, config };
         let all = [MANAGER].into_iter().chain(io).chain(100..100 + clients);
         all.for_each(|id| world.start(id));
         world
@@ -100,6 +103,13 @@ impl World {
         machine.node = None;
     }
 
+    /// From now on the disks of all I/O servers are full, or not.
+    pub fn fill_disks(&mut self, full: bool) {
+        for id in &self.io {
+            self.machines.get_mut(id).expect("a machine").full = full;
+        }
+    }
+
     pub fn restart(&mut self, id: u16) {
         self.kill(id);
         self.start(id);
@@ -129,7 +139,7 @@ impl World {
                 serve_front(node, asks);
             }
             node.step(self.now);
-            serve_disk(node, &mut machine.disk);
+            serve_disk(node, &mut machine.disk, machine.full);
             serve_meta(node, &mut machine.logs);
             flying.extend(std::iter::from_fn(|| take_packet(node)));
             if let Some(asks) = &machine.asks {
@@ -140,10 +150,6 @@ impl World {
         }
         self.packets += flying.len() as u64;
         for packet in flying {
-            if self.trace {
-                let view = ControlView::new(&packet.control).unwrap();
-                println!("{:?} {:?}", self.now, view.header());
-            }
             let to = ControlView::new(&packet.control).expect("sealed").header().destination;
             let machine = self.machines.get(&to.0).and_then(|machine| machine.node.as_ref());
             machine.into_iter().for_each(|node| put_packet(node, &packet));
@@ -156,6 +162,21 @@ impl World {
         while self.now < end {
             self.turn();
         }
+    }
+
+    /// Runs `task` on a node, to its end.
+    pub fn block_on_node(&mut self, id: u16, task: impl Future<Output = ()> + 'static) {
+        let done = Rc::new(Cell::new(false));
+        let end = done.clone();
+        let node = self.machines[&id].node.as_ref().expect("it runs");
+        node.cx().spawn("test", async move {
+            task.await;
+            end.set(true);
+        });
+        self.block_on(std::future::poll_fn(|_| match done.get() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }));
     }
 
     /// Runs `body` to its end, for at most ten simulated minutes.
@@ -194,10 +215,13 @@ fn serve_front(node: &Node, asks: &Asks) {
     }
 }
 
-fn serve_disk(node: &Node, disk: &mut Disk) {
+fn serve_disk(node: &Node, disk: &mut Disk, full: bool) {
     let requests: VecDeque<_> = std::iter::from_fn(|| node.take_disk()).collect();
     for DiskRequest { ticket, op, .. } in requests {
-        let result = do_disk(disk, op);
+        let result = match &op {
+            DiskOp::Write { .. } if full => Err(DiskError::NoSpace),
+            _ => do_disk(disk, op),
+        };
         node.disk_done(DiskDone { ticket, result });
     }
 }
