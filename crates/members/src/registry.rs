@@ -31,7 +31,8 @@ const MEMBER_KEY: u8 = b'm';
 /// Getters: [`view`](Registry::view), [`member`](Registry::member), [`members`](Registry::members),
 /// [`page`](Registry::page), [`poll_timeout`](Registry::poll_timeout).
 /// Handlers: [`handle_start`](Registry::handle_start), [`handle_join`](Registry::handle_join),
-/// [`handle_renew`](Registry::handle_renew), [`handle_leave`](Registry::handle_leave), [`handle_timeout`](Registry::handle_timeout).
+/// [`handle_renew`](Registry::handle_renew), [`handle_leave`](Registry::handle_leave),
+/// [`handle_timeout`](Registry::handle_timeout).
 /// [`poll_ended`](Registry::poll_ended).
 #[derive(Debug)]
 pub struct Registry {
