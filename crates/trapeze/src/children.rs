@@ -1,0 +1,119 @@
+//! Processes of this program that this process starts, watches and ends.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What a process prints, alone on a line, when it can be used; what it has to say may follow on the line.
+pub const READY: &str = "ready";
+/// How long a process may take to be ready: replaying a log of its largest size takes seconds.
+const READY_SPAN: Duration = Duration::from_secs(60);
+/// How long a process may take to stop before it is killed.
+const STOP_SPAN: Duration = Duration::from_secs(30);
+
+/// A running process of this program. Dropping it kills it.
+#[derive(Debug)]
+pub struct Process {
+    /// What it is called in messages.
+    pub name: String,
+    child: Child,
+    log: PathBuf,
+    /// What followed `ready` on its line.
+    pub said: String,
+}
+
+impl Process {
+    /// Starts `trapeze ARGUMENTS`, its messages going to `log`, and waits until it is ready.
+    pub fn start(name: &str, arguments: &[String], log: &Path) -> io::Result<Process> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(arguments);
+        Process::start_command(name, command, log)
+    }
+
+    /// As [`start`](Process::start), for any program that says `ready`.
+    pub fn start_command(name: &str, mut command: Command, log: &Path) -> io::Result<Process> {
+        let messages = File::options().create(true).append(true).open(log)?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(messages);
+        let child = command.spawn()?;
+        let (name, log) = (name.to_string(), log.to_path_buf());
+        let mut process = Process { name, child, log, said: String::new() };
+        process.said = process.await_ready()?;
+        Ok(process)
+    }
+
+    fn await_ready(&mut self) -> io::Result<String> {
+        let output = self.child.stdout.take().expect("piped");
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let _ = tell.send(line);
+            }
+        });
+        let start = Instant::now();
+        while let Some(left) = READY_SPAN.checked_sub(start.elapsed()) {
+            match told.recv_timeout(left) {
+                Ok(line) if line.starts_with(READY) => return Ok(line[READY.len()..].trim().to_string()),
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        Err(io::Error::other(format!("{} did not start: {}", self.name, self.last_words())))
+    }
+
+    /// The end of what it wrote to its log.
+    pub fn last_words(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let last: Vec<&str> = text.lines().rev().take(3).collect();
+        match last.is_empty() {
+            true => format!("it said nothing in {}", self.log.display()),
+            false => last.into_iter().rev().collect::<Vec<_>>().join(" / "),
+        }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+
+    /// Ends it at once, as a crash would (SIGKILL).
+    pub fn kill(mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+
+    /// Asks it to stop (SIGTERM) and waits; an error when it had to be killed or failed.
+    pub fn stop(mut self) -> io::Result<()> {
+        self.signal(rustix::process::Signal::TERM);
+        let start = Instant::now();
+        while start.elapsed() < STOP_SPAN {
+            if let Some(status) = self.child.try_wait()? {
+                let told = || io::Error::other(format!("{}: {status}: {}", self.name, self.last_words()));
+                return if status.success() { Ok(()) } else { Err(told()) };
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err(io::Error::other(format!("{} did not stop in {STOP_SPAN:?} and was killed", self.name)))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.runs() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}

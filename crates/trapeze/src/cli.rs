@@ -1,0 +1,349 @@
+//! The command line: flags as data, from which `--help` is made.
+
+use crate::size::Size;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Network storage at network speed: files striped over block servers, mounted, on one machine or several.
+#[derive(Debug, Parser)]
+#[command(name = "trapeze", version, max_term_width = 100)]
+#[command(after_help = "Start here:\n  trapeze demo              see it work, in a scratch directory\n  trapeze up --dir D --mount M   a file system of your own on this machine\n\nExit codes: 0 done, 1 failed, 2 bad usage.")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// The whole thing, end to end, in a scratch directory: cluster, mount, real files, a server killed, speeds
+    Demo(Demo),
+    /// Run a whole cluster on this machine, its data kept in a directory; stop with Ctrl-C
+    Up(Up),
+    /// Make the first machine of a cluster of several: its key, its manager, and the token for the others
+    Init(Init),
+    /// Add this machine to a cluster as an I/O server
+    Join(Join),
+    /// Run one machine of a cluster from its configuration file; stop with Ctrl-C
+    Serve(Serve),
+    /// Mount the file system; stop with Ctrl-C or by unmounting
+    Mount(Mount),
+    /// List a directory of the cluster (no mount needed)
+    Ls(Paths),
+    /// Copy files and trees: local paths as they are, the cluster's as :/path
+    Cp(Cp),
+    /// Print files of the cluster
+    Cat(Paths),
+    /// Remove files and trees of the cluster
+    Rm(Rm),
+    /// Show what the cluster knows of a file: attributes, layout, where its columns are
+    Stat(Paths),
+    /// Show room on the cluster
+    Df(Target),
+    /// Show members, servers, links and their counters
+    Status(Target),
+    /// Measure, each figure beside its baseline in the same run
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Run the cluster in the deterministic simulator, or replay a seed
+    Sim(Sim),
+}
+
+/// How to reach a cluster.
+#[derive(Clone, Debug, Args)]
+pub struct Target {
+    /// A directory of `up` or `init`, or the manager's address: unix:PATH or tcp:HOST:PORT
+    #[arg(long, short = 'c', env = "TRAPEZE_CLUSTER", value_name = "DIR|ADDRESS")]
+    pub cluster: String,
+    /// File with the cluster key, when the address is tcp
+    #[arg(long, env = "TRAPEZE_KEY", value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Do not encrypt TCP; every machine of the cluster must agree
+    #[arg(long)]
+    pub insecure: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// A directory whose files are copied in; default: a part of /usr
+    pub source: Option<PathBuf>,
+    /// I/O servers
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub servers: u16,
+    /// Bytes of the file for the speeds
+    #[arg(long, default_value = "512M")]
+    pub size: Size,
+    /// Use the library client even where FUSE works
+    #[arg(long)]
+    pub no_mount: bool,
+    /// Leave the scratch directory behind
+    #[arg(long)]
+    pub keep: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Up {
+    /// Where the cluster's data is kept; made when it is not there
+    #[arg(long, default_value = "trapeze-data")]
+    pub dir: PathBuf,
+    /// I/O servers, when the directory is made
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub servers: u16,
+    /// Mount the file system here
+    #[arg(long)]
+    pub mount: Option<PathBuf>,
+    /// Also listen for other machines
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: Option<String>,
+    /// Do not encrypt TCP
+    #[arg(long)]
+    pub insecure: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Init {
+    /// Where this machine's configuration and the name space are kept
+    #[arg(long, default_value = "trapeze-machine")]
+    pub dir: PathBuf,
+    /// The address that the other machines reach this one by
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: String,
+    /// A disk directory of this machine, when it is to be an I/O server too; may be repeated
+    #[arg(long = "disk", value_name = "DIR")]
+    pub disks: Vec<PathBuf>,
+    /// Name of this machine
+    #[arg(long, default_value = "manager")]
+    pub name: String,
+    /// Do not encrypt TCP
+    #[arg(long)]
+    pub insecure: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Join {
+    /// What `trapeze init` printed
+    pub token: String,
+    /// Where this machine's configuration is kept
+    #[arg(long, default_value = "trapeze-machine")]
+    pub dir: PathBuf,
+    /// The address that the other machines reach this one by
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: String,
+    /// A directory for objects, one for each disk; may be repeated. Default: DIR/disk0
+    #[arg(long = "disk", value_name = "DIR")]
+    pub disks: Vec<PathBuf>,
+    /// Name of this machine, unique in the cluster. Default: the host's name
+    #[arg(long)]
+    pub name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The machine's configuration file
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// How to wait for messages
+    #[arg(long, value_enum, default_value_t = Wait::Adaptive)]
+    pub wait: Wait,
+    /// Run on this processor only
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub struct Mount {
+    /// A directory of `up` or `init`, or the manager's address: unix:PATH or tcp:HOST:PORT
+    pub servers: String,
+    /// Where to mount; an empty directory
+    pub path: PathBuf,
+    /// File with the cluster key, when the address is tcp
+    #[arg(long, env = "TRAPEZE_KEY", value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Do not encrypt TCP
+    #[arg(long)]
+    pub insecure: bool,
+    /// Memory for payload frames
+    #[arg(long, default_value = "256M")]
+    pub pool: Size,
+    /// How to wait for messages
+    #[arg(long, value_enum, default_value_t = Wait::Adaptive)]
+    pub wait: Wait,
+    /// Run on this processor only
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub struct Paths {
+    #[command(flatten)]
+    pub target: Target,
+    /// Paths in the cluster, from its root
+    #[arg(default_value = "/")]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Cp {
+    #[command(flatten)]
+    pub target: Target,
+    /// Copy directories with all that is in them
+    #[arg(long, short)]
+    pub recursive: bool,
+    /// What to copy, then where to: local paths as they are, the cluster's as :/path
+    #[arg(required = true, num_args = 2..)]
+    pub paths: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Rm {
+    #[command(flatten)]
+    pub target: Target,
+    /// Remove directories with all that is in them
+    #[arg(long, short)]
+    pub recursive: bool,
+    /// Paths in the cluster, from its root
+    #[arg(required = true)]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Latency of one block read that hits an I/O server's memory
+    Fetch(Exchange),
+    /// Block reads per second
+    Rate(Exchange),
+    /// 64 KiB calls through the mount, read and write, with fsync
+    Stream(Stream),
+    /// Create, stat, list, read and delete small files through the mount
+    Files(Files),
+    /// Figure 4 of the 1999 paper, live: 1-6 I/O servers with 1-4 stores each, every store rate-limited
+    Scale(Scale),
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct Exchange {
+    /// How client and server are linked
+    #[arg(long, value_enum, default_value_t = LinkKind::Shm)]
+    pub link: LinkKind,
+    /// How both wait
+    #[arg(long, value_enum, default_value_t = Wait::Spin)]
+    pub wait: Wait,
+    /// Fetches under way at a time; default 1, of `rate` 16
+    #[arg(long)]
+    pub depth: Option<usize>,
+    /// Processors of client and server
+    #[arg(long, default_value = "0,1", value_delimiter = ',', num_args = 1)]
+    pub cpus: Vec<usize>,
+    /// Do not encrypt TCP
+    #[arg(long)]
+    pub insecure: bool,
+    /// Fetches to measure
+    #[arg(long, default_value_t = 200_000)]
+    pub count: u64,
+    /// Start fetches at this rate per second instead of as fast as they go
+    #[arg(long)]
+    pub pace: Option<u64>,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct Stream {
+    /// Bytes of the file
+    #[arg(long, default_value = "1250M")]
+    pub size: Size,
+    /// I/O servers
+    #[arg(long, default_value_t = 4)]
+    pub servers: u16,
+    /// Passes; the median is shown
+    #[arg(long, default_value_t = 3)]
+    pub passes: usize,
+    /// One process for the whole cluster
+    #[arg(long)]
+    pub embedded: bool,
+    /// Run everything on this processor
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<usize>,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct Files {
+    /// Files of 4 KiB
+    #[arg(long, default_value_t = 2000)]
+    pub count: usize,
+    /// I/O servers
+    #[arg(long, default_value_t = 4)]
+    pub servers: u16,
+    /// Run everything on this processor
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<usize>,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct Scale {
+    /// Bytes of the file
+    #[arg(long, default_value = "1250M")]
+    pub size: Size,
+    /// Most I/O servers
+    #[arg(long, default_value_t = 6)]
+    pub servers: u16,
+    /// Most stores of one server
+    #[arg(long, default_value_t = 4)]
+    pub stores: u16,
+    /// What every store is limited to
+    #[arg(long, default_value = "rate=30M,delay=1ms")]
+    pub limit: String,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Sim {
+    /// An experiment; without one, the usual cluster and faults
+    pub experiment: Option<PathBuf>,
+    /// Run this seed only
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Run fresh seeds for this many seconds
+    #[arg(long, default_value_t = 60)]
+    pub seconds: u64,
+    /// Write one line for each event here; - is the terminal
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How a node waits for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Wait {
+    /// Spin a little, then sleep; tuned from what it measures
+    Adaptive,
+    /// Never sleep
+    Spin,
+    /// Sleep at once
+    Block,
+}
+
+/// How two nodes are linked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LinkKind {
+    /// Shared memory
+    Shm,
+    /// TCP over loopback
+    Tcp,
+}

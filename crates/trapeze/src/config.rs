@@ -1,0 +1,296 @@
+//! The configuration file of one machine of a cluster, and the key that its machines share.
+//!
+//! ```toml
+//! cluster = "9f0c6a1b2d3e4f50"        # 16 hexadecimal digits, the same on every machine
+//! volume = 1
+//! name = "io1"                        # unique in the cluster, for people
+//! node = 2                            # unique in the cluster, given by `init` and `join`
+//! roles = ["io"]                      # "manager", "io"
+//! listen = ["unix:/srv/t/io1.sock", "tcp:10.0.0.2:7400"]
+//! manager = { node = 1, addresses = ["tcp:10.0.0.1:7400"] }
+//! key = "/srv/t/key"                  # 64 hexadecimal digits, mode 0600
+//! store = "/srv/t/store"              # of a manager: its logs and checkpoint
+//! [[disk]]                            # of an I/O server: at least one
+//! path = "/srv/t/disk0"
+//! limit = "rate=30M,delay=1ms"        # optional: slows the disk down, for experiments
+//! [memory]
+//! pool = "512M"                       # all payload frames
+//! cache = "256M"                      # of it, an I/O server's cache
+//! ```
+
+use crate::size::Size;
+use live::link::Address;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// What a machine does for its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Keeps the name space and the list of members.
+    Manager,
+    /// Keeps objects on disks.
+    Io,
+}
+
+/// The manager, as another machine knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ManagerAddress {
+    /// Its node id.
+    pub node: u16,
+    /// Where it listens, best first.
+    pub addresses: Vec<String>,
+}
+
+/// A disk of an I/O server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// A directory of its own.
+    pub path: PathBuf,
+    /// Slows it down: `rate=30M,delay=1ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+}
+
+/// Memory that a process may use for blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// All payload frames.
+    pub pool: Size,
+    /// Of the pool, what an I/O server may cache.
+    pub cache: Size,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { pool: Size(512 << 20), cache: Size(384 << 20) }
+    }
+}
+
+/// The file. See the module's text for an example.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // described in the module's text
+pub struct Machine {
+    pub cluster: String,
+    pub volume: u32,
+    pub name: String,
+    pub node: u16,
+    pub roles: Vec<Role>,
+    pub listen: Vec<String>,
+    pub manager: ManagerAddress,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
+    #[serde(default)]
+    pub insecure: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<PathBuf>,
+    #[serde(default, rename = "disk", skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<Disk>,
+    #[serde(default)]
+    pub memory: Memory,
+}
+
+/// Why a configuration cannot be used. The text says where and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Not readable or not writable.
+    #[error("{path}: {error}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// Not TOML, or with a field that is unknown, missing or of the wrong kind.
+    #[error("{path}: {text}")]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        text: String,
+    },
+    /// A value that cannot be.
+    #[error("{path}: {text}")]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        text: String,
+    },
+}
+
+impl Machine {
+    /// Reads and checks the file.
+    pub fn load(path: &Path) -> Result<Machine, ConfigError> {
+        let text = read(path)?;
+        let machine: Machine = toml::from_str(&text).map_err(|error| ConfigError::Syntax {
+            path: path.to_path_buf(),
+            text: error.to_string().trim_end().to_string(),
+        })?;
+        let problem = machine.problem();
+        problem.map_or(Ok(machine), |text| Err(ConfigError::Value { path: path.to_path_buf(), text }))
+    }
+
+    /// Writes the file.
+    pub fn save(&self, path: &Path) -> Result<(), ConfigError> {
+        let text = toml::to_string(self).expect("plain values");
+        fs::write(path, text).map_err(|error| ConfigError::File { path: path.to_path_buf(), error })
+    }
+
+    /// Whether it has this role.
+    pub fn is(&self, role: Role) -> bool {
+        self.roles.contains(&role)
+    }
+
+    /// The cluster's number.
+    pub fn cluster_id(&self) -> u64 {
+        u64::from_str_radix(&self.cluster, 16).expect("checked when it was read")
+    }
+
+    fn problem(&self) -> Option<String> {
+        if self.cluster.len() != 16 || u64::from_str_radix(&self.cluster, 16).is_err() {
+            return Some("cluster: 16 hexadecimal digits are needed".to_string());
+        }
+        if self.node == 0 || self.volume == 0 {
+            return Some("node and volume: numbers from 1 are needed".to_string());
+        }
+        if self.is(Role::Io) && self.disks.is_empty() {
+            return Some("an I/O server needs at least one [[disk]] with a path".to_string());
+        }
+        if self.is(Role::Manager) && self.store.is_none() {
+            return Some("a manager needs a directory: store = \"...\"".to_string());
+        }
+        if self.memory.cache.0 + (32 << 20) > self.memory.pool.0 {
+            return Some(format!(
+                "memory: the pool ({}) must be at least 32M larger than the cache ({})",
+                self.memory.pool, self.memory.cache
+            ));
+        }
+        let addresses = self.listen.iter().chain(&self.manager.addresses);
+        addresses.filter_map(|text| text.parse::<Address>().err()).map(|e| e.to_string()).next()
+    }
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    fs::read_to_string(path).map_err(|error| ConfigError::File { path: path.to_path_buf(), error })
+}
+
+/// The key that all machines of a cluster share.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ClusterKey(pub [u8; 32]);
+
+impl std::fmt::Debug for ClusterKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ClusterKey(..)")
+    }
+}
+
+impl ClusterKey {
+    /// Reads 64 hexadecimal digits.
+    pub fn load(path: &Path) -> Result<ClusterKey, ConfigError> {
+        let text = read(path)?;
+        ClusterKey::parse(text.trim()).ok_or_else(|| ConfigError::Value {
+            path: path.to_path_buf(),
+            text: "a cluster key is 64 hexadecimal digits; copy the file that `trapeze init` made".to_string(),
+        })
+    }
+
+    /// The key that these digits name.
+    pub fn parse(digits: &str) -> Option<ClusterKey> {
+        if digits.len() != 64 || !digits.is_ascii() {
+            return None;
+        }
+        let mut key = [0; 32];
+        for (byte, pair) in key.iter_mut().zip(digits.as_bytes().chunks(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(ClusterKey(key))
+    }
+
+    /// The key as digits.
+    pub fn digits(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Writes the key, readable by its owner only.
+    pub fn save(&self, path: &Path) -> Result<(), ConfigError> {
+        let write = || -> std::io::Result<()> {
+            let mut options = fs::OpenOptions::new();
+            let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
+            writeln!(file, "{}", self.digits())
+        };
+        write().map_err(|error| ConfigError::File { path: path.to_path_buf(), error })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        cluster = "00000000000000ab"
+        volume = 1
+        name = "io1"
+        node = 2
+        roles = ["io"]
+        listen = ["unix:/tmp/x.sock"]
+        manager = { node = 1, addresses = ["tcp:localhost:7400"] }
+        [[disk]]
+        path = "/tmp/disk"
+    "#;
+
+    fn load(text: &str) -> Result<Machine, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        Machine::load(file.path()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_good_file_survives_saving() {
+        let machine = load(GOOD).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        machine.save(file.path()).unwrap();
+        assert_eq!(Machine::load(file.path()).unwrap(), machine);
+        assert_eq!(machine.cluster_id(), 0xab);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let cases = [
+            (GOOD.replace("volume", "volumes"), "unknown field `volumes`"),
+            (GOOD.replace("node = 2", "node = 0"), "numbers from 1"),
+            (GOOD.replace("[[disk]]", "").replace("path = \"/tmp/disk\"", ""), "at least one [[disk]]"),
+            (GOOD.replace("unix:", "udp:"), "is no address"),
+            (GOOD.replace("\"io\"]", "\"manager\"]"), "needs a directory"),
+            (GOOD.replace("00ab", "zz"), "16 hexadecimal digits"),
+            (format!("{GOOD}\n[memory]\npool = \"1M\"\ncache = \"1M\""), "32M larger"),
+        ];
+        for (text, expected) in cases {
+            let error = load(&text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+        let missing = Machine::load(Path::new("/no/such/file")).unwrap_err().to_string();
+        assert!(missing.contains("/no/such/file"), "{missing}");
+    }
+
+    #[test]
+    fn keys_are_private_files() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let key = ClusterKey([0xa7; 32]);
+        key.save(&path).unwrap();
+        assert_eq!(ClusterKey::load(&path).unwrap(), key);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(key.save(&path).is_err(), "an existing key is never replaced");
+        fs::write(&path, "short").unwrap();
+        assert!(ClusterKey::load(&path).unwrap_err().to_string().contains("64 hexadecimal digits"));
+    }
+}

@@ -1,0 +1,282 @@
+//! A whole cluster in one directory of this machine.
+//!
+//! ```text
+//! DIR/cluster.toml   format, cluster id, number of servers
+//! DIR/key            the cluster key
+//! DIR/lock           held by whoever runs the cluster
+//! DIR/manager.toml   the machines' configurations
+//! DIR/io1.toml ..
+//! DIR/manager/       the name space
+//! DIR/io1/ ..        disks
+//! DIR/run/*.sock     where the machines listen
+//! DIR/log/*.log      what they say
+//! ```
+
+use crate::config::{ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// The format of the directory that this program writes.
+const FORMAT: u32 = 1;
+/// Node id of the only manager.
+pub const MANAGER_NODE: u16 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Description {
+    format: u32,
+    cluster: String,
+    servers: u16,
+    insecure: bool,
+}
+
+/// Why a directory cannot be used for a cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// A file in it.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The system says no.
+    #[error("{0}: {1}")]
+    System(PathBuf, std::io::Error),
+    /// It holds something else.
+    #[error("{0} is not empty and holds no Trapeze cluster: choose another directory")]
+    Foreign(PathBuf),
+    /// It was made by another release.
+    #[error("{path} has format {found}, this program knows format {FORMAT}: run the release that made it")]
+    Format {
+        /// The directory.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// Somebody runs it.
+    #[error("{0} is in use by another trapeze process: stop that one, or choose another directory")]
+    InUse(PathBuf),
+    /// Asked for another number of servers than it has.
+    #[error("{path} was made with {found} servers, not {wanted}: leave --servers out or choose another directory")]
+    Servers {
+        /// The directory.
+        path: PathBuf,
+        /// What it has.
+        found: u16,
+        /// What was asked for.
+        wanted: u16,
+    },
+}
+
+/// How a new cluster is made.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// I/O servers.
+    pub servers: u16,
+    /// Disks of each.
+    pub stores: u16,
+    /// Slows every disk down.
+    pub limit: Option<String>,
+    /// Memory of each I/O server.
+    pub memory: Memory,
+    /// An address for other machines.
+    pub listen: Option<String>,
+    /// Without encryption.
+    pub insecure: bool,
+}
+
+impl Shape {
+    /// `servers` servers with a disk each.
+    pub fn of(servers: u16) -> Shape {
+        let memory = Memory::default();
+        Shape { servers, stores: 1, limit: None, memory, listen: None, insecure: false }
+    }
+}
+
+/// A cluster's directory, held by this process.
+#[derive(Debug)]
+pub struct LocalCluster {
+    dir: PathBuf,
+    /// The manager first, then the I/O servers.
+    pub machines: Vec<Machine>,
+    _lock: File,
+}
+
+impl LocalCluster {
+    /// Opens the cluster in `dir`, or makes one of this shape when the directory is empty or not there.
+    pub fn open_or_create(dir: &Path, shape: &Shape) -> Result<LocalCluster, LocalError> {
+        fs::create_dir_all(dir).map_err(|error| LocalError::System(dir.into(), error))?;
+        let dir = dir.canonicalize().map_err(|error| LocalError::System(dir.into(), error))?;
+        let known = dir.join("cluster.toml").exists();
+        if !known && !is_empty(&dir)? {
+            return Err(LocalError::Foreign(dir));
+        }
+        let lock = lock(&dir)?;
+        if !known {
+            create(&dir, shape)?;
+        }
+        let machines = load(&dir)?;
+        Ok(LocalCluster { dir, machines, _lock: lock })
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The configuration file of a machine.
+    pub fn config_of(&self, machine: &Machine) -> PathBuf {
+        self.dir.join(format!("{}.toml", machine.name))
+    }
+
+    /// Where the output of a process goes.
+    pub fn log_of(&self, name: &str) -> PathBuf {
+        self.dir.join("log").join(format!("{name}.log"))
+    }
+}
+
+fn is_empty(dir: &Path) -> Result<bool, LocalError> {
+    let mut entries = fs::read_dir(dir).map_err(|error| LocalError::System(dir.into(), error))?;
+    Ok(entries.next().is_none())
+}
+
+fn lock(dir: &Path) -> Result<File, LocalError> {
+    let path = dir.join("lock");
+    let open = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = open.map_err(|error| LocalError::System(path.clone(), error))?;
+    let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    match rustix::fs::flock(file.as_fd(), operation) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(LocalError::InUse(dir.into())),
+        Err(error) => Err(LocalError::System(path, error.into())),
+    }
+}
+
+fn create(dir: &Path, shape: &Shape) -> Result<(), LocalError> {
+    let system = |path: &Path| {
+        let path = path.to_path_buf();
+        move |error| LocalError::System(path.clone(), error)
+    };
+    for folder in ["manager", "run", "log"] {
+        let folder = dir.join(folder);
+        fs::create_dir_all(&folder).map_err(system(&folder))?;
+    }
+    ClusterKey(random()).save(&dir.join("key"))?;
+    let id: [u8; 8] = random();
+    let cluster = format!("{:016x}", u64::from_le_bytes(id));
+    for machine in machines(dir, &cluster, shape) {
+        for disk in &machine.disks {
+            fs::create_dir_all(&disk.path).map_err(system(&disk.path))?;
+        }
+        machine.save(&dir.join(format!("{}.toml", machine.name)))?;
+    }
+    let (servers, insecure) = (shape.servers, shape.insecure);
+    let description = Description { format: FORMAT, cluster, servers, insecure };
+    let text = toml::to_string(&description).expect("plain values");
+    let path = dir.join("cluster.toml");
+    fs::write(&path, text).map_err(system(&path))
+}
+
+/// Random bytes from the system.
+pub fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    let mut have = 0;
+    while have < N {
+        let flags = rustix::rand::GetRandomFlags::empty();
+        have += rustix::rand::getrandom(&mut bytes[have..], flags).unwrap_or(0);
+    }
+    bytes
+}
+
+fn machines(dir: &Path, cluster: &str, shape: &Shape) -> Vec<Machine> {
+    let socket = |name: &str| format!("unix:{}", dir.join("run").join(name).display());
+    let mut manager_addresses = vec![socket("manager.sock")];
+    manager_addresses.extend(shape.listen.iter().map(|address| format!("tcp:{address}")));
+    let common = |name: String, node: u16| Machine {
+        cluster: cluster.to_string(),
+        volume: 1,
+        node,
+        roles: Vec::new(),
+        listen: vec![socket(&format!("{name}.sock"))],
+        manager: ManagerAddress { node: MANAGER_NODE, addresses: manager_addresses.clone() },
+        key: Some(dir.join("key")),
+        insecure: shape.insecure,
+        store: None,
+        disks: Vec::new(),
+        memory: shape.memory,
+        name,
+    };
+    let manager = common("manager".to_string(), MANAGER_NODE);
+    let small = Memory { pool: crate::size::Size(96 << 20), cache: crate::size::Size(0) };
+    let manager = Machine {
+        roles: vec![Role::Manager],
+        store: Some(dir.join("manager")),
+        listen: manager_addresses.clone(),
+        memory: small,
+        ..manager
+    };
+    let servers = (1..=shape.servers).map(|number| {
+        let machine = common(format!("io{number}"), MANAGER_NODE + number);
+        let disk = |store| Disk {
+            path: dir.join(&machine.name).join(format!("disk{store}")),
+            limit: shape.limit.clone(),
+        };
+        let disks = (0..shape.stores).map(disk).collect();
+        Machine { roles: vec![Role::Io], disks, ..machine }
+    });
+    std::iter::once(manager).chain(servers).collect()
+}
+
+fn load(dir: &Path) -> Result<Vec<Machine>, LocalError> {
+    let path = dir.join("cluster.toml");
+    let text = fs::read_to_string(&path).map_err(|e| LocalError::System(path.clone(), e))?;
+    let syntax = |error: toml::de::Error| ConfigError::Syntax {
+        path: path.clone(),
+        text: error.to_string().trim_end().to_string(),
+    };
+    let table: toml::Table = toml::from_str(&text).map_err(syntax)?;
+    let found = table.get("format").and_then(toml::Value::as_integer).unwrap_or(0) as u32;
+    if found != FORMAT {
+        return Err(LocalError::Format { path: dir.into(), found });
+    }
+    let description: Description = toml::from_str(&text).map_err(syntax)?;
+    let servers = (1..=description.servers).map(|number| format!("io{number}"));
+    let names = std::iter::once("manager".to_string()).chain(servers);
+    names.map(|name| Ok(Machine::load(&dir.join(format!("{name}.toml")))?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_made_once_and_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("data");
+        let first = LocalCluster::open_or_create(&dir, &Shape::of(3)).unwrap();
+        assert_eq!(first.machines.len(), 4);
+        assert!(first.machines[3].disks[0].path.is_dir());
+        let made = first.machines.clone();
+        assert!(matches!(
+            LocalCluster::open_or_create(&dir, &Shape::of(3)),
+            Err(LocalError::InUse(_))
+        ));
+        drop(first);
+        let again = LocalCluster::open_or_create(&dir, &Shape::of(9)).unwrap();
+        assert_eq!(again.machines, made);
+    }
+
+    #[test]
+    fn foreign_and_newer_directories_are_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("letter.txt"), "dear").unwrap();
+        let error = LocalCluster::open_or_create(folder.path(), &Shape::of(1)).unwrap_err();
+        assert!(matches!(error, LocalError::Foreign(_)), "{error}");
+        let newer = folder.path().join("newer");
+        drop(LocalCluster::open_or_create(&newer, &Shape::of(1)).unwrap());
+        let path = newer.join("cluster.toml");
+        let text = fs::read_to_string(&path).unwrap().replace("format = 1", "format = 7");
+        fs::write(&path, text).unwrap();
+        let error = LocalCluster::open_or_create(&newer, &Shape::of(1)).unwrap_err().to_string();
+        assert!(error.contains("format 7") && error.contains("format 1"), "{error}");
+    }
+}

@@ -1,0 +1,47 @@
+//! What the whole machine does, read from /proc.
+
+use std::fs;
+use std::time::Duration;
+
+/// Time that all processors together have worked since the machine started.
+pub fn busy_time() -> Duration {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = text.lines().next().unwrap_or_default();
+    let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|t| t.parse().ok()).collect();
+    // user nice system idle iowait irq softirq steal: all but idle, waiting and what other machines took
+    let busy = [0, 1, 2, 5, 6].iter().filter_map(|column| ticks.get(*column)).sum::<u64>();
+    Duration::from_millis(busy * 1000 / ticks_per_second())
+}
+
+/// Processor time that a process has used.
+pub fn process_time(id: u32) -> Option<Duration> {
+    let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let fields: Vec<&str> = text.rsplit(')').next()?.split_whitespace().collect();
+    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    Some(Duration::from_millis(ticks * 1000 / ticks_per_second()))
+}
+
+/// Bytes of memory that a process occupies.
+pub fn process_memory(id: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+    let line = text.lines().find(|line| line.starts_with("VmRSS:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+fn ticks_per_second() -> u64 {
+    rustix::param::clock_ticks_per_second()
+}
+
+/// Empties the kernel's caches, where we may.
+pub fn drop_kernel_caches() -> bool {
+    rustix::fs::sync();
+    fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
+}
+
+/// Touches this much memory and frees it: a virtual machine's host takes free memory back after seconds, and the first
+/// touch afterwards would be measured instead of what is to be measured.
+pub fn touch_memory(bytes: usize) {
+    let mut memory = vec![0u8; bytes];
+    memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+    std::hint::black_box(&memory);
+}

@@ -1,0 +1,336 @@
+//! Files of a cluster without a mount: a client node that the calling thread drives while it waits.
+//!
+//! A [`Volume`] belongs to one thread. Its calls block until the cluster has answered; several operations are under way
+//! only where a call says so. Data that a call has written is at the I/O servers when the call returns and on stable
+//! storage when [`Volume::sync`] has returned.
+
+use live::host::Host;
+use node::rings::{
+    Caller, DirectoryEntry, FileOp, FileReply, FileRequest, Handle, Name, VolumeSpace,
+};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use wire::limits::PAYLOAD_BYTES_MAX;
+use wire::{Attr, Errno, FileId, FileKind, SetAttr};
+
+/// Bytes of one read or write.
+const CHUNK_BYTES: usize = PAYLOAD_BYTES_MAX;
+/// Writes under way at a time: enough for every server to have work, little enough for any pool.
+const CHUNKS_UNDER_WAY: usize = 4;
+const O_RDWR: u32 = 2;
+
+/// Why an operation on a volume failed.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// The cluster says no.
+    #[error("{path}: {errno}")]
+    File {
+        /// What it was about.
+        path: PathBuf,
+        /// Why.
+        errno: Errno,
+    },
+    /// Reading or writing on this machine failed.
+    #[error("{0}")]
+    Local(#[from] std::io::Error),
+}
+
+type Result<T> = std::result::Result<T, VolumeError>;
+
+trait At<T> {
+    fn at(self, path: &Path) -> Result<T>;
+}
+
+impl<T> At<T> for std::result::Result<T, Errno> {
+    fn at(self, path: &Path) -> Result<T> {
+        self.map_err(|errno| VolumeError::File { path: path.to_path_buf(), errno })
+    }
+}
+
+/// A client of a cluster's volume.
+pub struct Volume {
+    host: Host,
+    caller: Caller,
+    next: u64,
+    ended: BTreeMap<u64, std::result::Result<FileReply, Errno>>,
+}
+
+impl Volume {
+    /// A volume over a host whose node serves file operations (`files::serve`), for this caller.
+    pub fn new(host: Host, caller: Caller) -> Volume {
+        Volume { host, caller, next: 1, ended: BTreeMap::new() }
+    }
+
+    /// The host that is driven while a call waits.
+    pub fn host(&mut self) -> &mut Host {
+        &mut self.host
+    }
+
+    fn submit(&mut self, op: FileOp) -> Result<u64> {
+        let front = self.next;
+        self.next += 1;
+        let mut request = FileRequest { front, caller: self.caller, op };
+        while let Err(refused) = self.host.node().front_push(request) {
+            request = refused;
+            self.host.turn()?;
+        }
+        Ok(front)
+    }
+
+    fn wait(&mut self, front: u64) -> Result<std::result::Result<FileReply, Errno>> {
+        loop {
+            while let Some(done) = self.host.node().take_front_done() {
+                self.ended.insert(done.front, done.result);
+            }
+            if let Some(result) = self.ended.remove(&front) {
+                return Ok(result);
+            }
+            self.host.turn()?;
+        }
+    }
+
+    /// Does one operation, as a FUSE or NFS front would ask for it.
+    pub fn ask(&mut self, path: &Path, op: FileOp) -> Result<FileReply> {
+        let front = self.submit(op)?;
+        self.wait(front)?.at(path)
+    }
+
+    fn attr_of(&mut self, path: &Path, op: FileOp) -> Result<Attr> {
+        match self.ask(path, op)? {
+            FileReply::Attr(attr) | FileReply::Entry(attr) => Ok(attr),
+            other => unreachable!("attributes were asked for, {other:?} came"),
+        }
+    }
+
+    /// The attributes of what `path` names, from the volume's root. Symbolic links are not followed.
+    pub fn stat(&mut self, path: &Path) -> Result<Attr> {
+        let mut attr = self.attr_of(path, FileOp::GetAttr { file: FileId::ROOT, handle: None })?;
+        for name in names(path)? {
+            attr = self.attr_of(path, FileOp::Lookup { parent: attr.file, name })?;
+        }
+        Ok(attr)
+    }
+
+    /// Directory and name of `path`, whose last part need not exist.
+    fn parent(&mut self, path: &Path) -> Result<(FileId, Name)> {
+        let mut parts = names(path)?;
+        let name = parts.pop().ok_or(Errno::EBUSY).at(path)?;
+        let folder: PathBuf = parts.iter().map(|part| OsStr::from_bytes(part)).collect();
+        Ok((self.stat(&folder)?.file, name))
+    }
+
+    /// The entries of a directory, without `.` and `..`, with attributes.
+    pub fn list(&mut self, path: &Path) -> Result<Vec<DirectoryEntry>> {
+        let file = self.stat(path)?.file;
+        let handle = match self.ask(path, FileOp::OpenDirectory { file })? {
+            FileReply::Opened { handle, .. } => handle,
+            other => unreachable!("a directory was opened, {other:?} came"),
+        };
+        let (mut all, mut cookie) = (Vec::new(), 0);
+        loop {
+            let bytes = 64 * 1024;
+            let op = FileOp::ReadDirectory { file, handle, cookie, bytes, with_attributes: true };
+            let FileReply::Entries { entries, end } = self.ask(path, op)? else {
+                unreachable!("entries were asked for")
+            };
+            cookie = entries.last().map_or(cookie, |entry| entry.cookie);
+            let done = end || entries.is_empty();
+            all.extend(entries.into_iter().filter(|e| *e.name != *b"." && *e.name != *b".."));
+            if done {
+                self.ask(path, FileOp::ReleaseDirectory { file, handle })?;
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Makes a directory; no error when there is one.
+    pub fn make_directory(&mut self, path: &Path, mode: u32) -> Result<()> {
+        let (parent, name) = self.parent(path)?;
+        match self.ask(path, FileOp::MakeDirectory { parent, name, mode }) {
+            Err(VolumeError::File { errno: Errno::EEXIST, .. }) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// Makes a symbolic link.
+    pub fn symlink(&mut self, path: &Path, target: &[u8]) -> Result<()> {
+        let (parent, name) = self.parent(path)?;
+        self.ask(path, FileOp::Symlink { parent, name, target: target.into() }).map(drop)
+    }
+
+    /// Where a symbolic link points.
+    pub fn read_link(&mut self, path: &Path) -> Result<Vec<u8>> {
+        let file = self.stat(path)?.file;
+        match self.ask(path, FileOp::ReadLink { file })? {
+            FileReply::Bytes(target) => Ok(target),
+            other => unreachable!("a target was asked for, {other:?} came"),
+        }
+    }
+
+    /// Removes a file, or an empty directory.
+    pub fn remove(&mut self, path: &Path) -> Result<()> {
+        let kind = self.stat(path)?.kind;
+        let (parent, name) = self.parent(path)?;
+        let op = match kind {
+            FileKind::Directory => FileOp::RemoveDirectory { parent, name },
+            _ => FileOp::Unlink { parent, name },
+        };
+        self.ask(path, op).map(drop)
+    }
+
+    fn open(&mut self, path: &Path, file: FileId) -> Result<Handle> {
+        match self.ask(path, FileOp::Open { file, flags: 0 })? {
+            FileReply::Opened { handle, .. } => Ok(handle),
+            other => unreachable!("a file was opened, {other:?} came"),
+        }
+    }
+
+    fn release(&mut self, path: &Path, file: FileId, handle: Handle) -> Result<()> {
+        let flushed = self.ask(path, FileOp::Flush { file, handle, owner: 0 });
+        self.ask(path, FileOp::Release { file, handle, owner: None })?;
+        flushed.map(drop)
+    }
+
+    /// Copies a file's bytes out; how many. `progress` hears of each piece.
+    pub fn read_file(
+        &mut self,
+        path: &Path,
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64> {
+        let file = self.stat(path)?.file;
+        let handle = self.open(path, file)?;
+        let mut offset = 0;
+        loop {
+            let bytes = CHUNK_BYTES as u32;
+            let reply = self.ask(path, FileOp::Read { file, handle, offset, bytes })?;
+            let FileReply::Data { frames, bytes } = reply else { unreachable!("data was asked for") };
+            let mut left = bytes;
+            for frame in &frames {
+                let part = &frame[..left.min(frame.len())];
+                out.write_all(part)?;
+                left -= part.len();
+            }
+            offset += bytes as u64;
+            progress(bytes as u64);
+            if bytes == 0 {
+                self.release(path, file, handle)?;
+                return Ok(offset);
+            }
+        }
+    }
+
+    /// Makes or replaces a file with what `from` gives; how many bytes. `progress` hears of each piece.
+    pub fn write_file(
+        &mut self,
+        path: &Path,
+        mode: u32,
+        from: &mut dyn Read,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64> {
+        let (parent, name) = self.parent(path)?;
+        let reply = self.ask(path, FileOp::Create { parent, name, mode, flags: O_RDWR })?;
+        let FileReply::Created { attr, handle } = reply else { unreachable!("a file was created") };
+        let file = attr.file;
+        if attr.size > 0 {
+            let changes = SetAttr { size: Some(0), ..SetAttr::default() };
+            self.ask(path, FileOp::SetAttr { file, handle: Some(handle), changes })?;
+        }
+        let written = self.write_chunks(path, file, handle, from, progress);
+        let released = self.release(path, file, handle);
+        written.and_then(|bytes| released.map(|()| bytes))
+    }
+
+    fn write_chunks(
+        &mut self,
+        path: &Path,
+        file: FileId,
+        handle: Handle,
+        from: &mut dyn Read,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64> {
+        let (mut offset, mut under_way) = (0, Vec::new());
+        loop {
+            let mut frame = self.frame(path)?;
+            let bytes = fill(from, &mut frame)?;
+            frame.truncate(bytes);
+            if bytes > 0 {
+                let data = vec![frame.freeze()];
+                under_way.push(self.submit(FileOp::Write { file, handle, offset, data })?);
+                offset += bytes as u64;
+                progress(bytes as u64);
+            }
+            let keep = if bytes == 0 { 0 } else { CHUNKS_UNDER_WAY - 1 };
+            while under_way.len() > keep {
+                self.wait(under_way.remove(0))?.at(path)?;
+            }
+            if bytes == 0 {
+                return Ok(offset);
+            }
+        }
+    }
+
+    /// A frame for a chunk, waiting for one when the pool is empty.
+    fn frame(&mut self, path: &Path) -> Result<endpoint::FrameMut> {
+        for _ in 0..100_000 {
+            if let Some(frame) = self.host.node().cx().frames().alloc(CHUNK_BYTES) {
+                return Ok(frame);
+            }
+            self.host.turn()?;
+        }
+        Err(Errno::ENOMEM).at(path)
+    }
+
+    /// Puts what was written to a file on stable storage.
+    pub fn sync(&mut self, path: &Path) -> Result<()> {
+        let file = self.stat(path)?.file;
+        let handle = self.open(path, file)?;
+        let synced = self.ask(path, FileOp::Fsync { file, handle, data_only: false });
+        self.release(path, file, handle)?;
+        synced.map(drop)
+    }
+
+    /// Room on the volume.
+    pub fn space(&mut self) -> Result<VolumeSpace> {
+        match self.ask(Path::new("/"), FileOp::StatFs)? {
+            FileReply::Space(space) => Ok(space),
+            other => unreachable!("space was asked for, {other:?} came"),
+        }
+    }
+
+    /// Ends all that is under way and says good-bye to the cluster.
+    pub fn close(self) -> std::io::Result<()> {
+        let mut host = self.host;
+        host.stop()
+    }
+}
+
+/// The parts of a path from the root. `..` is refused: nothing here follows links, so it would mislead.
+fn names(path: &Path) -> Result<Vec<Name>> {
+    let mut names = Vec::new();
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => names.push(name.as_bytes().into()),
+            Component::RootDir | Component::CurDir => {}
+            _ => return Err(Errno::EINVAL).at(path),
+        }
+    }
+    Ok(names)
+}
+
+/// Reads until the buffer is full or the source has ended.
+fn fill(from: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut have = 0;
+    while have < buffer.len() {
+        match from.read(&mut buffer[have..]) {
+            Ok(0) => break,
+            Ok(bytes) => have += bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(have)
+}
