@@ -276,8 +276,10 @@ impl Worker {
                 return self.found(directory, &name, attr.file, model);
             }
             (Asked::Create { name }, FileReply::Created { attr, handle }) => {
+                // A shared file's creation may be answered late, after others wrote to it.
+                let shared = name.starts_with(b"shared");
                 self.created(name, attr.file, model, now)?;
-                if attr.kind != FileKind::Regular || attr.size != 0 {
+                if attr.kind != FileKind::Regular || (attr.size != 0 && !shared) {
                     return Err(format!("a new file is {attr:?}"));
                 }
                 self.opened(attr.file, handle, begun);
