@@ -407,7 +407,8 @@ impl Worker {
 
     fn published(&mut self, durable: bool, begun: Picos, model: &mut Model, now: Picos) {
         if let Some(open) = &self.open {
-            model.data.published(self.mount, open.file, begun, durable, now);
+            let (file, handle) = (open.file, open.handle.0);
+            model.data.published(self.mount, file, handle, begun, durable, now);
         }
     }
 
