@@ -9,6 +9,7 @@
 //! Invariants: a frame in a ring entry belongs to the world until the entry's completion is read; what a dropped
 //! future waited for still completes and its frames are released then; overload is refused with a typed error.
 
+pub mod bugs;
 mod call;
 mod combine;
 mod cx;
