@@ -363,6 +363,9 @@ impl Endpoint {
     fn find_frames(&mut self, index: u16, header: &Header) -> bool {
         let entry = &mut self.receive_entries[index as usize];
         let bytes = header.payload_bytes as usize;
+        if is_trailer_alone(header) {
+            return true;
+        }
         if header.kind == wire::Kind::Reply {
             let good = self.incoming.claim(header.token, bytes, &mut entry.landed);
             entry.claimed = if good { header.token } else { Token::NONE };
@@ -382,7 +385,7 @@ impl Endpoint {
         if !wanted {
             entry.landed.clear();
         }
-        if !entry.landed.is_empty() {
+        if !entry.landed.is_empty() || is_trailer_alone(header) {
             entry.damaged = entry.incoming_checksum(header) != header.payload_checksum;
             entry.payload_bytes = if entry.damaged { 0 } else { header.payload_bytes as usize };
         }
@@ -441,6 +444,12 @@ impl Endpoint {
         let claimed = std::mem::take(&mut self.receive_entries[message.0 as usize].claimed);
         !claimed.is_some() || self.incoming.finish(claimed)
     }
+}
+
+/// A message that brings a trailer, no data, and goes by no token: the receive entry has room for that.
+fn is_trailer_alone(header: &Header) -> bool {
+    let by_token = header.kind == wire::Kind::Reply && header.token.is_some();
+    !by_token && header.payload_bytes == 0 && header.trailer_words > 0
 }
 
 #[cfg(test)]

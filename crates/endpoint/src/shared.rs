@@ -388,7 +388,7 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
 }
 
 #[cfg(all(test, loom))]
-mod model;
+mod loom_model;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -1,7 +1,230 @@
-//! The client file system.
+//! The client file system: what a mount, a library or a simulated workload asks of files, made of calls to the file
+//! manager (`names`) and to the I/O servers (`stripe`).
+//!
+//! [`serve`] answers the node's front ring. Files are read and written straight at the I/O servers; the manager is
+//! asked for names, attributes, write sessions and locks. Consistency between clients is close-to-open: an open sees
+//! what the last close before it left. Between processes of one client it is POSIX's, because they share one
+//! [`Files`].
+//!
+//! It is not a cache of file data: on a FUSE mount that is the kernel's. What it holds is what was written and is not
+//! yet stable, and a few chunks read ahead of sequential readers, both bounded.
+//!
+//! The durability contract:
+//!
+//! | call | promise when it returns |
+//! | --- | --- |
+//! | *write* | none but that every later read here sees it |
+//! | *close* | every byte is at its I/O servers and visible to the next open anywhere; a copy stays here until it is stable, within 1 s, and is sent again when a server forgot it |
+//! | *fsync*, O_SYNC | on stable storage, the name too |
+//!
+//! Invariant: a byte that an application wrote is in [`written::Written`] until a commit with the verifier of its send
+//! said that it is stable, or until its loss was counted and reported.
 #![forbid(unsafe_code)]
 
+mod ahead;
+mod attributes;
+pub mod cluster;
+pub mod conformance;
+pub mod counters;
+mod directory;
+mod flags;
 pub mod gather;
+mod inode;
 pub mod limits;
+mod locks;
+mod queue;
+mod read;
+mod service;
+mod session;
 pub mod stream;
+mod sync;
+mod table;
+mod write;
 pub mod written;
+
+use crate::counters::{Counters, Report};
+use crate::inode::File;
+use crate::limits::*;
+use crate::locks::Line;
+use crate::queue::Queue;
+use crate::table::Table;
+use endpoint::FrameMut;
+use node::rings::FileReply;
+use node::{Cx, Notify};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::time::Duration;
+use wire::{Errno, FileId};
+
+/// How much a client may hold, and how long it waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Most memory of written data that its servers lack, in bytes: writes wait beyond it.
+    pub unsent_bytes_max: u64,
+    /// Most memory of written data that is not stable, in bytes: writes wait beyond it.
+    pub held_bytes_max: u64,
+    /// Most memory of read-ahead, in bytes.
+    pub ahead_bytes_max: u64,
+    /// Most files whose attributes are kept.
+    pub files_max: usize,
+    /// How long attributes are believed.
+    pub attribute_age_max: Duration,
+    /// How long a server that is away is waited for before written data is given up and reads fail.
+    pub patience: Duration,
+    /// File operations served side by side.
+    pub front_loops: usize,
+}
+
+impl Config {
+    /// The usual limits for a node whose pool has `bytes` bytes: half of it for written data, half of that unsent, an
+    /// eighth for read-ahead; the rest is for payloads under way.
+    pub fn for_pool(bytes: usize) -> Config {
+        let bytes = bytes as u64;
+        Config {
+            unsent_bytes_max: bytes / 4,
+            held_bytes_max: bytes / 2,
+            ahead_bytes_max: bytes / 8,
+            files_max: FILES_MAX,
+            attribute_age_max: ATTRIBUTE_AGE_MAX,
+            patience: PATIENCE,
+            front_loops: FRONT_LOOPS,
+        }
+    }
+}
+
+/// A running client. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub struct Files(Rc<Inner>);
+
+/// What the client's loops share.
+pub struct Inner {
+    cx: Cx,
+    config: Config,
+    names: names::Client,
+    stripe: stripe::Client,
+    table: RefCell<Table>,
+    counters: Counters,
+    /// Memory of written data, in bytes.
+    unsent: Cell<u64>,
+    held: Cell<u64>,
+    /// Some of that was given back.
+    relief: Notify,
+    /// Files with written data.
+    writing: RefCell<BTreeMap<FileId, Rc<File>>>,
+    /// A file was added to them.
+    started: Notify,
+    work: Rc<Queue<Rc<File>>>,
+    ahead: Rc<Queue<ahead::Job>>,
+    ahead_used: Rc<Cell<u64>>,
+    line: Line,
+    line_joined: Notify,
+    /// Grows when names are taken away.
+    generation: Cell<u64>,
+    /// Changes of the name space by this mount, and how many of them are on stable storage.
+    changes: Cell<u64>,
+    synced: Cell<u64>,
+}
+
+impl Deref for Files {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+/// Starts a client on `cx` that answers its front ring.
+pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Client) -> Files {
+    let inner = Inner {
+        cx: cx.clone(),
+        config,
+        names,
+        stripe,
+        table: RefCell::default(),
+        counters: Counters::default(),
+        unsent: Cell::default(),
+        held: Cell::default(),
+        relief: Notify::new(cx),
+        writing: RefCell::default(),
+        started: Notify::new(cx),
+        work: Rc::default(),
+        ahead: Rc::default(),
+        ahead_used: Rc::default(),
+        line: Line::default(),
+        line_joined: Notify::new(cx),
+        generation: Cell::default(),
+        changes: Cell::default(),
+        synced: Cell::default(),
+    };
+    let files = Files(Rc::new(inner));
+    files.start();
+    files
+}
+
+impl Files {
+    fn start(&self) {
+        let cx = &self.cx;
+        for _ in 0..SEND_LOOPS {
+            cx.spawn("files: send", self.clone().work_loop(self.work.worker(cx)));
+        }
+        for _ in 0..AHEAD_LOOPS {
+            cx.spawn("files: read ahead", self.clone().ahead_loop(self.ahead.worker(cx)));
+        }
+        cx.spawn("files: alive", self.clone().alive_loop());
+        cx.spawn("files: age", self.clone().age_loop());
+        cx.spawn("files: locks", self.clone().line_loop());
+        for _ in 0..self.config.front_loops {
+            cx.spawn("files: front", self.clone().front_loop());
+        }
+    }
+
+    /// What the client has done and holds.
+    pub fn report(&self) -> Report {
+        let counters = &self.counters;
+        Report {
+            ops: std::array::from_fn(|kind| counters.ops[kind].get()),
+            failures: counters.failures.get(),
+            read_bytes: counters.read_bytes.get(),
+            ahead_bytes: counters.ahead_bytes.get(),
+            written_bytes: counters.written_bytes.get(),
+            commits: counters.commits.get(),
+            retries: counters.retries.get(),
+            waits_for_room: counters.waits_for_room.get(),
+            waits_for_frames: counters.waits_for_frames.get(),
+            lost_bytes: counters.lost_bytes.get(),
+            lost_locks: counters.lost_locks.get(),
+            unsent_bytes: self.unsent.get(),
+            held_bytes: self.held.get(),
+            ahead_held_bytes: self.ahead_used.get(),
+            files: self.table.borrow().len(),
+            handles: self.table.borrow().open_handles(),
+            queued: self.work.len(),
+        }
+    }
+
+    /// A frame of exactly `bytes` bytes. Waits a while when the pool is empty, having asked for commits; ENOMEM when
+    /// that does not help.
+    pub(crate) async fn frame(&self, bytes: usize) -> Result<FrameMut, Errno> {
+        let give_up = self.cx.now() + FRAMES_PATIENCE;
+        loop {
+            if let Some(frame) = self.cx.frames().alloc_exact(bytes) {
+                return Ok(frame);
+            }
+            if self.cx.now() >= give_up {
+                return Err(Errno::ENOMEM);
+            }
+            self.counters.waits_for_frames.add(1);
+            self.relieve();
+            self.cx.sleep(FRAMES_PAUSE).await;
+        }
+    }
+
+    /// Attributes of a file have changed at the manager.
+    pub(crate) fn attributes_changed(&self, id: FileId) -> FileReply {
+        let file = self.file(id);
+        file.state.borrow_mut().fresh = None;
+        self.note_change(&file);
+        FileReply::Done
+    }
+}

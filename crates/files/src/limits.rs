@@ -32,3 +32,34 @@ pub const START_BYTES_MIN: u64 = 64 * 1024;
 pub const AHEAD_LOOPS: usize = 16;
 /// What was read ahead is not handed out when it is older: as the attribute cache.
 pub const AHEAD_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// Most files whose attributes are kept: about 1 KiB each, 64 MiB in all.
+pub const FILES_MAX: usize = 65_536;
+/// Old files looked at for each new one beyond the limit: files in use are passed over.
+pub const EVICTIONS_PER_FILE: usize = 4;
+/// How long attributes of files without a writer here are believed.
+pub const ATTRIBUTE_AGE_MAX: Duration = Duration::from_secs(1);
+/// Written data this old is sent and committed without being asked: the durability contract says within 1 s of the
+/// close, a commit takes up to 200 ms.
+pub const KEEP_AGE: Duration = Duration::from_millis(600);
+/// How often ages are looked at, while there is written data.
+pub const TICK: Duration = Duration::from_millis(100);
+/// How long a server that does not answer is waited for before written data is given up with EIO: a restart takes
+/// seconds, a person who reboots a machine minutes.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+/// Pause before an operation is tried again.
+pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// Pause before frames are asked for again when the pool is empty.
+pub const FRAMES_PAUSE: Duration = Duration::from_millis(1);
+/// How long an operation waits for frames before it ends with ENOMEM.
+pub const FRAMES_PATIENCE: Duration = Duration::from_secs(10);
+/// Loops that serve the front: FUSE asks up to 64 at once in the background, and as many directly.
+pub const FRONT_LOOPS: usize = 128;
+/// Longest file: what `off_t` can say.
+pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+/// Longest run of bytes that is read with one call of the striping client.
+pub const READ_BYTES_MAX: u64 = wire::limits::PAYLOAD_BYTES_MAX as u64;
+/// Waiting lock requests of a mount; more are refused with ENOLCK.
+pub const LOCK_WAITERS_MAX: usize = 1024;
+/// How often a waiting lock is asked for again.
+pub const LOCK_PAUSE: Duration = Duration::from_millis(20);

@@ -70,7 +70,12 @@ pub enum Fate {
 enum State<V> {
     Unsent,
     Sending(Ticket),
-    Sent { verifiers: V, order: u64 },
+    /// Shadowed: somebody else may have written since.
+    Sent {
+        verifiers: V,
+        order: u64,
+        shadowed: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -167,6 +172,11 @@ impl<V: Clone> Written<V> {
         self.flights.is_empty()
     }
 
+    /// Where the last piece ends; 0 when there is none.
+    pub fn end(&self) -> u64 {
+        self.pieces.last_key_value().map_or(0, |(start, piece)| start + piece.bytes)
+    }
+
     /// When the oldest piece was written.
     pub fn oldest(&self) -> Option<Time> {
         self.pieces.values().map(|piece| piece.since).min()
@@ -175,7 +185,7 @@ impl<V: Clone> Written<V> {
     /// The pieces of `range`, as of now: to be laid over what the servers return.
     pub fn overlay(&self, range: Range<u64>) -> Vec<(u64, Gather)> {
         let first = self.first_touching(range.start);
-        let pieces = self.pieces.range(first..range.end);
+        let pieces = self.pieces.range(first..range.end).filter(|(_, piece)| !piece.is_shadowed());
         pieces
             .filter_map(|(start, piece)| {
                 let (from, to) = (range.start.max(*start), range.end.min(start + piece.bytes));
@@ -217,6 +227,23 @@ impl<V: Clone> Written<V> {
         self.run = self.run.start.min(size)..self.run.end.min(size);
     }
 
+    /// Another client may have written over what was sent: reads take it from the servers from now on. The copies stay,
+    /// to be sent again should a server forget them.
+    pub fn shadow_sent(&mut self) {
+        for piece in self.pieces.values_mut() {
+            if let State::Sent { shadowed, .. } = &mut piece.state {
+                *shadowed = true;
+            }
+        }
+    }
+
+    /// Another client cut the file: what was sent before may be gone on purpose and is never sent again.
+    pub fn forget_sent(&mut self) {
+        let sent = self.pieces.iter().filter(|(_, piece)| piece.verifiers().is_some());
+        let starts: Vec<u64> = sent.map(|(start, _)| *start).collect();
+        starts.into_iter().for_each(|start| drop(self.remove(start)));
+    }
+
     /// While paused nothing new is sent (a truncation is under way).
     pub fn set_paused(&mut self, paused: bool) {
         self.paused = paused;
@@ -226,6 +253,14 @@ impl<V: Clone> Written<V> {
     pub fn want_sent(&mut self) -> Mark {
         self.send_goal = self.mark();
         self.mark()
+    }
+
+    /// As [`want_kept`](Written::want_kept), unless that is under way for an earlier mark: a writer that never stops
+    /// would move the goal for ever.
+    pub fn want_progress(&mut self) {
+        if self.keep_goal == Mark(0) {
+            self.want_kept();
+        }
     }
 
     /// All that was written until now shall be sent and committed.
@@ -252,7 +287,8 @@ impl<V: Clone> Written<V> {
             let mut piece = self.remove(start);
             match &result {
                 Sent::Kept(verifiers) => {
-                    piece.state = State::Sent { verifiers: verifiers.clone(), order: self.sends }
+                    let (verifiers, order) = (verifiers.clone(), self.sends);
+                    piece.state = State::Sent { verifiers, order, shadowed: false };
                 }
                 Sent::Again => self.make_urgent(&mut piece),
                 Sent::Dropped => continue,
@@ -455,6 +491,10 @@ impl<V> Piece<V> {
             State::Sent { verifiers, .. } => Some(verifiers),
             _ => None,
         }
+    }
+
+    fn is_shadowed(&self) -> bool {
+        matches!(self.state, State::Sent { shadowed: true, .. })
     }
 
     fn is_sent_before(&self, commit: u64) -> bool {

@@ -8,6 +8,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [source, mount] = &words[..] else {
         return Err("usage: fuse_passthrough SOURCE MOUNTPOINT".into());
     };
-    passthrough::serve(Path::new(source), &MountOptions::new(mount), false)?;
+    passthrough::serve(Path::new(source), &MountOptions::new(mount), false, || {})?;
     Ok(())
 }

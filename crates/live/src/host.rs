@@ -210,13 +210,14 @@ impl Host {
         let late = clock::now() + DRAIN_SPAN;
         loop {
             let mut drained = true;
-            self.node.step(clock::now());
             for device in &mut self.devices {
                 drained &= device.stop(&mut self.node)?;
             }
             if drained || clock::now() >= late {
                 return Ok(drained);
             }
+            // What is under way at a front ends only when the node's tasks run.
+            self.node.step(clock::now());
             self.poller.wait(Some(Duration::from_millis(1)), &mut self.ready)?;
         }
     }

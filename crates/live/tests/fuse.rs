@@ -57,9 +57,13 @@ fn a_directory_passed_through_is_that_directory() {
     in_namespace(|| {
         let Places { source, mount, _all } = places();
         let (from, to) = (source.clone(), MountOptions::new(&mount));
-        let server = thread::spawn(move || passthrough::serve(&from, &to, false));
+        let server = thread::spawn(move || passthrough::serve(&from, &to, false, || {}));
         wait_until("the mount", || is_mounted(&mount));
         exercise(&mount);
+        let listed = rustix::fs::Dir::new(File::open(&mount).unwrap()).unwrap();
+        let mut names: Vec<_> = listed.map(|e| e.unwrap().file_name().to_owned()).collect();
+        names.sort();
+        assert_eq!(names, [c".".to_owned(), c"..".to_owned()]);
         let data = pattern(5_000_000, 1);
         fs::write(mount.join("same"), &data).unwrap();
         assert!(fs::read(source.join("same")).unwrap() == data);
@@ -75,7 +79,7 @@ fn an_open_sees_what_others_closed_and_an_open_file_sees_them_append() {
         let Places { source, mount, _all } = places();
         let (from, to) = (source.clone(), MountOptions::new(&mount));
         fs::write(source.join("file"), pattern(10_000, 1)).unwrap();
-        let server = thread::spawn(move || passthrough::serve(&from, &to, false));
+        let server = thread::spawn(move || passthrough::serve(&from, &to, false, || {}));
         wait_until("the mount", || is_mounted(&mount));
         assert!(fs::read(mount.join("file")).unwrap() == pattern(10_000, 1));
         // Behind the kernel's back, as another client would, of the same length.
@@ -104,7 +108,7 @@ fn an_ordinary_users_writes_take_away_set_id_bits() {
         fs::write(&program, b"x").unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o6777)).unwrap();
         let (from, to) = (source.clone(), MountOptions::new(&mount));
-        let server = thread::spawn(move || passthrough::serve(&from, &to, false));
+        let server = thread::spawn(move || passthrough::serve(&from, &to, false, || {}));
         wait_until("the mount", || is_mounted(&mount));
         let mode = || fs::metadata(&program).unwrap().mode() & 0o7777;
         fs::write(mount.join("program"), b"by root").unwrap();
@@ -236,7 +240,7 @@ fn stopping_takes_the_mount_from_who_still_uses_it() {
 }
 
 #[test]
-fn a_waiting_lock_ends_when_its_process_is_killed() {
+fn a_waiting_lock_ends_with_its_process_and_with_the_mount() {
     in_namespace(|| {
         let Places { mount, _all, .. } = places();
         let (server, stop) = node_on(&mount, PAGES);
@@ -247,8 +251,12 @@ fn a_waiting_lock_ends_when_its_process_is_killed() {
         assert!(waiting.try_wait().unwrap().is_none());
         waiting.kill().unwrap();
         assert_eq!(waiting.wait().unwrap().signal(), Some(libc::SIGKILL));
+        let mut second =
+            Command::new("flock").arg(mount.join("locked")).arg("true").spawn().unwrap();
+        thread::sleep(Duration::from_millis(200));
         stop.store(true, Ordering::Relaxed);
         server.join().unwrap();
+        assert!(!second.wait().unwrap().success());
     });
 }
 
@@ -279,7 +287,7 @@ const MOUNT: &str = "TRAPEZE_TEST_MOUNT";
 #[ignore = "run by the test that kills it"]
 fn serve_until_killed() {
     let path = |name| PathBuf::from(std::env::var_os(name).expect("run by the test that kills it"));
-    passthrough::serve(&path(SOURCE), &MountOptions::new(path(MOUNT)), false).unwrap();
+    passthrough::serve(&path(SOURCE), &MountOptions::new(path(MOUNT)), false, || {}).unwrap();
 }
 
 fn serving_process(program: &Path, source: &Path, mount: &Path, user: u32) -> Child {

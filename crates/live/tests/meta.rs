@@ -159,6 +159,47 @@ fn a_store_without_a_directory_is_a_sentence() {
     assert!(rig.wait().1.unwrap_err().contains("cannot open /nowhere/at/all"));
 }
 
+struct Work(store::Checkpoint);
+
+impl MetaWork for Work {
+    fn run(self: Box<Self>) -> Result<(), String> {
+        self.0.run()
+    }
+}
+
+/// One life of a store that ends without a word: after `changes` changes, with or without a checkpoint on the way.
+fn live_once(directory: &Path, life: u64, changes: u64) {
+    let loaded = load(directory, StoreId::Names).unwrap();
+    let mut rig = Rig::new(directory);
+    let config = store::Config::new("test", 1);
+    let mut store = store::Store::open(loaded.backend, config, loaded.logs).unwrap();
+    while let Some(log) = store.poll_drop() {
+        rig.run(MetaOp::DropLog { log });
+    }
+    for earlier in 0..life {
+        assert_eq!(store.get(&earlier.to_be_bytes()).unwrap(), Some(vec![earlier as u8; 100]));
+    }
+    for n in 0..changes {
+        let mut batch = store::Batch::new();
+        batch.put(&life.to_be_bytes(), &[(life + changes - 1 - n) as u8; 100]);
+        let append = store.apply(batch);
+        rig.append(append.log, &append.bytes);
+        if n == changes / 2 && life.is_multiple_of(2) {
+            let checkpoint = store.freeze().expect("changes to put into a checkpoint");
+            rig.run(MetaOp::Checkpoint(Box::new(Work(checkpoint))));
+            store.checkpoint_done(Ok(()));
+        }
+    }
+    let point = store.sync_point();
+    point.logs.iter().for_each(|log| rig.run(MetaOp::Sync { log: *log }));
+}
+
+#[test]
+fn a_store_goes_on_where_its_last_life_ended() {
+    let temporary = TempDir::new().unwrap();
+    (0..6).for_each(|life| live_once(temporary.path(), life, 1 + life * 3));
+}
+
 const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("test");
 
 fn database(directory: &Path) -> Database {

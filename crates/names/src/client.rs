@@ -40,6 +40,8 @@ struct Inner {
     cx: Cx,
     manager: NodeId,
     volume: VolumeId,
+    /// Tells the clients of one node apart.
+    instance: u32,
     /// The last sequence of each slot, and the slots that are free.
     sequences: RefCell<[u32; SLOTS]>,
     free_slots: RefCell<Vec<u16>>,
@@ -65,12 +67,13 @@ impl std::fmt::Debug for Client {
 /// How a call is made.
 #[derive(Clone, Copy, Debug)]
 struct Style {
-    /// Bytes of answer beside what body and trailer hold.
+    /// Bytes of answer beside what the body holds.
     room: usize,
     deadline: Option<Duration>,
 }
 
-const SMALL: Style = Style { room: 0, deadline: Some(DEADLINE) };
+/// For an entry.
+const SMALL: Style = Style { room: 256, deadline: Some(DEADLINE) };
 
 impl Client {
     /// For the volume that `manager` serves.
@@ -79,6 +82,7 @@ impl Client {
             cx: cx.clone(),
             manager,
             volume,
+            instance: cx.random() as u32,
             sequences: RefCell::new([0; SLOTS]),
             free_slots: RefCell::new((0..SLOTS as u16).rev().collect()),
             slots: Semaphore::new(cx, SLOTS),
@@ -94,8 +98,9 @@ impl Client {
         let mut message = Vec::with_capacity(96);
         operation.encode(&mut message);
         let code = operation.code();
+        let (volume, instance) = (self.0.volume, self.0.instance);
         if !operation.is_once() {
-            let number = CallNumber { volume: self.0.volume, ..CallNumber::default() };
+            let number = CallNumber { volume, instance, ..CallNumber::default() };
             return self.send(code, false, number, &message, style).await;
         }
         let _permit = self.0.slots.acquire(1).await;
@@ -106,7 +111,7 @@ impl Client {
             *sequence += 1;
             *sequence
         };
-        let number = CallNumber { volume: self.0.volume, slot, sequence };
+        let number = CallNumber { volume, instance, slot, sequence };
         self.send(code, true, number, &message, style).await
     }
 
@@ -132,7 +137,7 @@ impl Client {
                 deadline: style.deadline.map(|_| end.since(cx.now())),
                 body: &parts.body,
                 data: self.payload(parts.data)?,
-                trailer: &parts.trailer,
+                trailer: &[],
                 into: self.room(style.room)?,
             };
             let error = match cx.call(call).await {
@@ -158,9 +163,6 @@ impl Client {
     }
 
     fn room(&self, bytes: usize) -> Result<Pieces<FrameMut>, Errno> {
-        if bytes == 0 {
-            return Ok(self.0.cx.pieces());
-        }
         let frame = self.0.cx.frames().alloc(bytes).ok_or(Errno::ENOMEM)?;
         Ok(self.0.cx.piece(frame))
     }
@@ -179,13 +181,8 @@ impl Drop for Slot<'_> {
 }
 
 fn answer(reply: Reply) -> Result<Vec<u8>, Errno> {
-    let mut left = reply.bytes;
-    let data = reply.data.iter().map(|frame| {
-        let bytes = frame.len().min(left);
-        left -= bytes;
-        &frame[..bytes]
-    });
-    let mut message = Vec::with_capacity(wire::limits::BODY_BYTES + reply.trailer().len());
-    join(&reply.body, reply.trailer(), data, &mut message).map_err(|_| Errno::EPROTO)?;
+    let mut message = Vec::with_capacity(wire::limits::BODY_BYTES + reply.bytes);
+    let joined = join(&reply.body, &reply.data, reply.bytes, &mut message);
+    joined.map_err(|_| Errno::EPROTO)?;
     Ok(message)
 }

@@ -5,13 +5,13 @@
 //! a name is removed. What a client does not say again within its lease is lost to it.
 
 use crate::keys;
-use crate::limits::LEASE;
+use crate::limits::{CHANGES_MAX, LEASE};
 use crate::manager::{Client, Manager, Origin};
 use crate::permissions::Who;
 use crate::sessions::Claim;
 use crate::transaction::{Changes, Transaction};
 use store::Append;
-use wire::{Errno, NodeId, Time};
+use wire::{Errno, FileId, NodeId, Time};
 
 impl Manager {
     /// The client is alive. Its registration tells it whether it must say again what it holds: that is so when it
@@ -33,15 +33,15 @@ impl Manager {
         late.map(|(id, _)| *id).collect()
     }
 
-    /// The client is dead: it holds nothing any more; its write sessions are to be settled.
-    pub fn expire(&mut self, client: u64, origin: Origin) -> Result<Option<Append>, Errno> {
+    /// The client is dead: it holds nothing any more; its write sessions are to be settled. To be called again until
+    /// it says that it is done.
+    pub fn expire(&mut self, client: u64, origin: Origin) -> Result<(bool, Option<Append>), Errno> {
         let durable = self.clients.get(&client).is_some_and(|client| client.durable);
         if !durable && self.opens().files_of(client).is_empty() {
             self.forget_client(client);
-            return Ok(None);
+            return Ok((true, None));
         }
-        let (_, append) = self.change(origin, |transaction| transaction.expire(client))?;
-        Ok(append)
+        self.change(origin, |transaction| transaction.expire(client))
     }
 
     pub(crate) fn forget_client(&mut self, client: u64) {
@@ -77,15 +77,21 @@ impl Manager {
         self.suspects.insert(client, held);
     }
 
-    /// The client has said all it holds; what it did not say is closed.
-    pub fn end_claims(&mut self, origin: Origin) -> Result<Option<Append>, Errno> {
+    /// The client has said all it holds; what it did not say is closed. To be called again until it says that it is
+    /// done.
+    pub fn end_claims(&mut self, origin: Origin) -> Result<(bool, Option<Append>), Errno> {
         let client = origin.client;
-        let lost = self.suspects.remove(&client).unwrap_or_default();
+        let suspects = self.suspects.get(&client).into_iter().flatten();
+        let lost: Vec<FileId> = suspects.copied().take(CHANGES_MAX).collect();
         let (_, append) = self.change(origin, |transaction| {
             lost.iter().try_for_each(|file| transaction.abandon(*file, client))
         })?;
-        self.grace.remove(&client);
-        Ok(append)
+        let done = lost.len() < CHANGES_MAX;
+        if done {
+            self.suspects.remove(&client);
+            self.grace.remove(&client);
+        }
+        Ok((done, append))
     }
 
     /// The active I/O servers, from now on those of new files.

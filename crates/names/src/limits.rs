@@ -40,6 +40,8 @@ pub const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 pub const SLOTS: usize = 64;
 /// Pause before a client asks a manager again that was lost.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// Files changed in one batch: 1000 of 1 KiB are half of what the store takes in one record.
+pub const CHANGES_MAX: usize = 1000;
 /// How long a client waits for an answer.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 /// Files whose objects are removed, settled or truncated in one turn of the background tasks.

@@ -9,7 +9,7 @@ use crate::keys::{self, Table};
 use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
 use crate::record::{Answered, Content, Directory, FORMAT, Inode, Policy, Reader, Session, Volume};
-use crate::transaction::{CallName, Changes, Effect, Transaction};
+use crate::transaction::{CallName, Changes, Effect, Records, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use store::{Append, Batch, Store, StoreError};
@@ -237,7 +237,7 @@ impl Manager {
         }
     }
 
-    fn table(&self, site: u8, table: Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>, OpenError> {
+    fn table(&self, site: u8, table: Table) -> Result<Records, OpenError> {
         let prefix = keys::table(site, table);
         let end = [site, table as u8 + 1];
         let mut found = Vec::new();

@@ -5,6 +5,7 @@
 
 use crate::sessions::Final;
 use node::rings::VolumeSpace;
+use stripe::FileRef;
 use wire::{Errno, FileId, Layout, NodeId};
 
 /// The objects of one file.
@@ -31,4 +32,35 @@ pub trait Objects: 'static {
     async fn set_layout(&self, objects: &ObjectsOf) -> Result<(), Errno>;
     /// Room on these servers, in bytes; the counts of files are 0.
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno>;
+}
+
+impl ObjectsOf {
+    fn reference(&self) -> FileRef {
+        FileRef { file: self.file, layout: self.layout, truncations: self.truncations }
+    }
+}
+
+impl Objects for stripe::Client {
+    async fn truncate(&self, objects: &ObjectsOf, size: u64) -> Result<(), Errno> {
+        stripe::Client::truncate(self, &objects.reference(), size).await
+    }
+
+    async fn remove(&self, objects: &ObjectsOf) -> Result<(), Errno> {
+        stripe::Client::remove(self, &objects.reference()).await
+    }
+
+    async fn totals(&self, objects: &ObjectsOf) -> Result<Final, Errno> {
+        let totals = self.attributes(&objects.reference()).await?;
+        Ok(Final { size: totals.size, mtime: totals.mtime, used: Some(totals.used) })
+    }
+
+    async fn set_layout(&self, objects: &ObjectsOf) -> Result<(), Errno> {
+        stripe::Client::set_layout(self, &objects.reference()).await
+    }
+
+    async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {
+        let room = stripe::Client::space(self, servers).await?;
+        let (total_bytes, free_bytes) = (room.total_bytes, room.free_bytes);
+        Ok(VolumeSpace { total_bytes, free_bytes, ..VolumeSpace::default() })
+    }
 }

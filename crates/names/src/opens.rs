@@ -30,6 +30,7 @@ impl Holder {
 pub struct Opens {
     files: BTreeMap<FileId, BTreeMap<u64, Holder>>,
     clients: BTreeMap<u64, BTreeSet<FileId>>,
+    settling: BTreeSet<(FileId, u64)>,
 }
 
 impl Opens {
@@ -63,6 +64,10 @@ impl Opens {
 
     /// From now on `client` holds this.
     pub fn set(&mut self, file: FileId, client: u64, holder: Holder) {
+        match holder.settling && !holder.is_empty() {
+            true => self.settling.insert((file, client)),
+            false => self.settling.remove(&(file, client)),
+        };
         if !holder.is_empty() {
             self.files.entry(file).or_default().insert(client, holder);
             self.clients.entry(client).or_default().insert(file);
@@ -82,12 +87,9 @@ impl Opens {
         }
     }
 
-    /// At most `count` sessions that wait to be settled.
-    pub fn settling(&self, count: usize) -> Vec<(FileId, u64)> {
-        let all = self.files.iter().flat_map(|(file, holders)| {
-            holders.iter().map(move |(client, holder)| (*file, *client, holder.settling))
-        });
-        all.filter(|(_, _, settling)| *settling).take(count).map(|(f, c, _)| (f, c)).collect()
+    /// The sessions that wait to be settled, by file and client.
+    pub fn settling(&self) -> &BTreeSet<(FileId, u64)> {
+        &self.settling
     }
 }
 
@@ -106,9 +108,9 @@ mod tests {
         assert!(!opens.written_beside(FileId(1), 7));
         opens.set(FileId(1), 7, Holder { settling: true, ..holder });
         assert!(opens.written_beside(FileId(1), 7));
-        assert_eq!(opens.settling(9), [(FileId(1), 7)]);
+        assert!(opens.settling().contains(&(FileId(1), 7)));
         opens.set(FileId(1), 7, Holder::default());
         opens.set(FileId(1), 8, Holder::default());
-        assert!(opens.files.is_empty() && opens.clients.is_empty());
+        assert!(opens.files.is_empty() && opens.clients.is_empty() && opens.settling.is_empty());
     }
 }

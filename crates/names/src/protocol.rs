@@ -1,7 +1,7 @@
 //! What clients and managers say to each other on [`wire::Channel::NAMES`]: operations, answers, and how they travel.
 //!
-//! A message is one run of bytes: its length and, of a call that must not be executed twice, its name in the first
-//! words of the 64-byte body; what does not fit there follows as trailer up to 2040 bytes, else as data.
+//! A message is one run of bytes. The 64-byte body begins with its length, the volume and, of a call that must not be
+//! executed twice, the call's name; what of the message does not fit behind them follows as data.
 
 use crate::create::How;
 use crate::directory::{Listing, ListingEntry};
@@ -10,8 +10,9 @@ use crate::lookup::Entry;
 use crate::permissions::Who;
 use crate::record::{Fragment, Policy};
 use crate::sessions::{Claim, Final};
+use endpoint::FrameMut;
 use node::rings::{Lock, VolumeSpace};
-use wire::limits::{BODY_BYTES, TRAILER_BYTES_MAX, TRAILER_WORD_BYTES};
+use wire::limits::BODY_BYTES;
 use wire::{Decoder, FileId, NodeId, SetAttr, Short, VolumeId};
 
 impl<'a> Field<'a> for Who<'a> {
@@ -148,6 +149,7 @@ operations! {
     }
     CancelLock = 35 once { file: FileId, owner: u64, whole_file: bool }
     Claim = 36 once { claims: Vec<Claim>, first: bool, last: bool }
+    Leave = 38 once {}
     SetPlacement = 37 once {
         who: Who<'a>, file: FileId, columns: Vec<NodeId>, fragments: Vec<Fragment>,
     }
@@ -185,30 +187,45 @@ impl Operation<'_> {
             | SetLock { file, .. }
             | CancelLock { file, .. }
             | SetPlacement { file, .. } => file.site(),
-            Space {} | KeepAlive {} | Sync {} | Claim { .. } => 0,
+            Space {} | KeepAlive {} | Sync {} | Leave {} | Claim { .. } => 0,
         }
     }
 }
 
-/// Bytes of a body before the message: its length, the volume, and the name of the call within its client.
-const PREFIX_BYTES: usize = 4 + 4 + 2 + 4;
+impl CallNumber {
+    /// Names the client for ever: its node, that node's life, and the client within it, mixed so that different ones
+    /// differ (splitmix64 is a bijection of its input, so one node's clients never collide). 0 is nobody.
+    pub fn client(&self, source: NodeId, life: u64) -> u64 {
+        let within = u64::from(source.0) << 32 | u64::from(self.instance);
+        mix(life ^ mix(within)).max(1)
+    }
+}
+
+fn mix(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Bytes of a body before the message: its length, and the fields of a [`CallNumber`].
+const PREFIX_BYTES: usize = 4 + 4 + 4 + 2 + 4;
 /// Bytes of a message that a body holds.
 const IN_BODY: usize = BODY_BYTES - PREFIX_BYTES;
 
-/// The volume, and what names a call of a client for ever: 0 and 0 when it may be executed twice.
+/// The volume, the client within its node, and what names a call of a client for ever: slot and sequence are 0 when it
+/// may be executed twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CallNumber {
     pub volume: VolumeId,
+    pub instance: u32,
     pub slot: u16,
     pub sequence: u32,
 }
 
-/// A message cut into the parts of a call.
+/// A message cut into body and data.
 #[derive(Debug)]
 pub(crate) struct Cut<'a> {
     pub body: [u8; BODY_BYTES],
-    /// Whole words; what is behind the message is zero.
-    pub trailer: Vec<u8>,
     pub data: &'a [u8],
 }
 
@@ -217,33 +234,31 @@ pub(crate) fn cut(message: &[u8], number: CallNumber) -> Cut<'_> {
     let mut body = [0; BODY_BYTES];
     body[..4].copy_from_slice(&(message.len() as u32).to_le_bytes());
     body[4..8].copy_from_slice(&number.volume.0.to_le_bytes());
-    body[8..10].copy_from_slice(&number.slot.to_le_bytes());
-    body[10..14].copy_from_slice(&number.sequence.to_le_bytes());
-    let (head, rest) = message.split_at(message.len().min(IN_BODY));
+    body[8..12].copy_from_slice(&number.instance.to_le_bytes());
+    body[12..14].copy_from_slice(&number.slot.to_le_bytes());
+    body[14..18].copy_from_slice(&number.sequence.to_le_bytes());
+    let (head, data) = message.split_at(message.len().min(IN_BODY));
     body[PREFIX_BYTES..PREFIX_BYTES + head.len()].copy_from_slice(head);
-    let (trailer, data): (&[u8], &[u8]) =
-        if rest.len() <= TRAILER_BYTES_MAX { (rest, &[]) } else { (&[], rest) };
-    let mut trailer = trailer.to_vec();
-    trailer.resize(trailer.len().next_multiple_of(TRAILER_WORD_BYTES), 0);
-    Cut { body, trailer, data }
+    Cut { body, data }
 }
 
-/// Joins what [`cut`] cut; `data` in the pieces it arrived in.
-pub(crate) fn join<'d>(
+/// Joins what [`cut`] cut: the first `bytes` bytes of the list are the data.
+pub(crate) fn join(
     body: &[u8; BODY_BYTES],
-    trailer: &[u8],
-    data: impl Iterator<Item = &'d [u8]>,
+    data: &[FrameMut],
+    bytes: usize,
     message: &mut Vec<u8>,
 ) -> Result<CallNumber, Short> {
     let mut input = Decoder::new(body);
     let len = input.u32()? as usize;
-    let volume = VolumeId(input.u32()?);
-    let number = CallNumber { volume, slot: input.u16()?, sequence: input.u32()? };
-    message.extend_from_slice(&body[PREFIX_BYTES..]);
-    message.extend_from_slice(trailer);
-    data.for_each(|piece| message.extend_from_slice(piece));
-    if len > message.len() {
+    let (volume, instance) = (VolumeId(input.u32()?), input.u32()?);
+    let number = CallNumber { volume, instance, slot: input.u16()?, sequence: input.u32()? };
+    if len > IN_BODY + bytes {
         return Err(Short);
+    }
+    message.extend_from_slice(&body[PREFIX_BYTES..]);
+    for frame in data {
+        message.extend_from_slice(&frame[..frame.len().min(len.saturating_sub(message.len()))]);
     }
     message.truncate(len);
     Ok(number)
@@ -294,13 +309,21 @@ mod tests {
     proptest! {
         #[test]
         fn messages_of_any_length_survive(message in prop::collection::vec(any::<u8>(), 0..5000)) {
-            let number = CallNumber { volume: VolumeId(7), slot: 3, sequence: 9 };
+            let number = CallNumber { volume: VolumeId(7), instance: 5, slot: 3, sequence: 9 };
             let parts = cut(&message, number);
-            prop_assert!(parts.trailer.len() <= TRAILER_BYTES_MAX && parts.trailer.len() % 8 == 0);
+            let frames = endpoint::Frames::new(endpoint::HeapRegion::new(4));
+            let pieces = parts.data.chunks(4096).map(|piece| {
+                let mut frame = frames.alloc(piece.len()).unwrap();
+                frame[..piece.len()].copy_from_slice(piece);
+                frame
+            });
+            let (pieces, bytes): (Vec<_>, _) = (pieces.collect(), parts.data.len());
             let mut joined = Vec::new();
-            let found = join(&parts.body, &parts.trailer, parts.data.chunks(1000), &mut joined);
-            prop_assert_eq!(found, Ok(number));
-            prop_assert_eq!(joined, message);
+            prop_assert_eq!(join(&parts.body, &pieces, bytes, &mut joined), Ok(number));
+            prop_assert_eq!(&joined, &message);
+            if bytes > 0 {
+                prop_assert_eq!(join(&parts.body, &pieces, bytes - 1, &mut joined), Err(Short));
+            }
         }
 
         #[test]

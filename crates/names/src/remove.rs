@@ -2,6 +2,7 @@
 
 use crate::field::encoded;
 use crate::keys::{self, Table};
+use crate::limits::CHANGES_MAX;
 use crate::lookup::check_name;
 use crate::permissions::{EXECUTE, WRITE, Who};
 use crate::record::{Inode, Named, Removed};
@@ -78,17 +79,23 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Files without a name that nobody says to have open go.
-    pub fn sweep_orphans(&mut self) -> Result<(), Errno> {
+    /// Files without a name that nobody says to have open go, at most [`CHANGES_MAX`] at once; whether that was all.
+    pub fn sweep_orphans(&mut self) -> Result<bool, Errno> {
+        let mut gone = 0;
         for site in 0..=u8::MAX {
             for (key, _) in self.scan(&keys::table(site, Table::Orphan), None, usize::MAX)? {
                 let file = keys::file_of(&key).ok_or(Errno::EIO)?;
-                if self.opens.holders(file).next().is_none() {
-                    self.forget(&self.inode(file)?)?;
+                if self.opens.holders(file).next().is_some() {
+                    continue;
+                }
+                self.forget(&self.inode(file)?)?;
+                gone += 1;
+                if gone == CHANGES_MAX {
+                    return Ok(false);
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Nothing is left of a file but, while they may exist, the task to remove its objects.

@@ -43,6 +43,7 @@ struct Service<O> {
     full: Notify,
     /// There is something to remove, settle or expire.
     work: Notify,
+    work_seen: Cell<usize>,
     /// Files whose length or layout is being changed on the objects.
     busy: RefCell<BTreeSet<FileId>>,
     gate: Notify,
@@ -114,6 +115,7 @@ pub fn serve<O: Objects>(
         progress: Notify::new(cx),
         full: Notify::new(cx),
         work: Notify::new(cx),
+        work_seen: Cell::new(0),
         busy: RefCell::default(),
         gate: Notify::new(cx),
         waiting: RefCell::default(),
@@ -239,8 +241,7 @@ impl<O: Objects> Service<O> {
 
     async fn serve(self: &Rc<Self>, request: Request) {
         let mut message = Vec::new();
-        let data = arrived(&request);
-        let number = join(&request.body, request.trailer(), data, &mut message);
+        let number = join(&request.body, &request.data, request.bytes, &mut message);
         let operation =
             number.and_then(|_| Operation::decode(request.op, &mut Decoder::new(&message)));
         match (number, operation) {
@@ -265,22 +266,7 @@ impl<O: Objects> Service<O> {
                 None => return self.cx.reply(request, Answer::error(Errno::ENOMEM)),
             },
         };
-        let answer = Answer {
-            status: 0,
-            body: &parts.body,
-            data: frame.as_slice(),
-            trailer: &parts.trailer,
-        };
+        let answer = Answer { body: &parts.body, data: frame.as_slice(), ..Answer::DONE };
         self.cx.reply(request, answer);
     }
-}
-
-/// The data of a request, in order.
-fn arrived(request: &Request) -> impl Iterator<Item = &[u8]> {
-    let mut left = request.bytes;
-    request.data.iter().map(move |frame| {
-        let bytes = frame.len().min(left);
-        left -= bytes;
-        &frame[..bytes]
-    })
 }

@@ -6,6 +6,7 @@
 
 use crate::field::{encoded, fields};
 use crate::keys;
+use crate::limits::CHANGES_MAX;
 use crate::lookup::Entry;
 use crate::opens::Holder;
 use crate::permissions::{Who, without_set_id};
@@ -156,7 +157,11 @@ impl Transaction<'_> {
             return Ok(());
         }
         let mut inode = match self.inode(file) {
-            Err(Errno::ESTALE) => return Ok(()),
+            Err(Errno::ESTALE) => {
+                self.delete(keys::session(file, client));
+                self.effect(Effect::Holder(file, client, Holder::default()));
+                return Ok(());
+            }
             inode => inode?,
         };
         if self.adopt(&mut inode, holder.session, totals) {
@@ -203,10 +208,17 @@ impl Transaction<'_> {
         changed
     }
 
-    /// A client is dead: what it had open for reading is closed, its write sessions wait to be settled.
-    pub fn expire(&mut self, client: u64) -> Result<(), Errno> {
-        for file in self.opens.files_of(client) {
-            self.abandon(file, client)?;
+    /// A client is dead: what it had open for reading is closed, its write sessions wait to be settled. At most
+    /// [`CHANGES_MAX`] files at once; whether that was all, and the client is forgotten.
+    pub fn expire(&mut self, client: u64) -> Result<bool, Errno> {
+        let held = self.opens.files_of(client);
+        let open = |file: &FileId| !self.opens.get(*file, client).settling;
+        let files: Vec<FileId> = held.into_iter().filter(open).take(CHANGES_MAX).collect();
+        for file in &files {
+            self.abandon(*file, client)?;
+        }
+        if files.len() == CHANGES_MAX {
+            return Ok(false);
         }
         self.delete(keys::client(client));
         for site in 0..=u8::MAX {
@@ -215,7 +227,7 @@ impl Transaction<'_> {
             }
         }
         self.effect(Effect::Expired(client));
-        Ok(())
+        Ok(true)
     }
 
     /// `client` no longer has the file open, and cannot say how it left it.

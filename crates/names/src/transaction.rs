@@ -11,6 +11,9 @@ use std::ops::Bound;
 use store::{Batch, Store};
 use wire::{Decoder, Errno, FileId, NodeId, Wall};
 
+/// Keys with their values.
+pub(crate) type Records = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// A change of what the manager keeps in memory beside the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
@@ -89,7 +92,7 @@ impl Transaction<'_> {
         prefix: &[u8],
         after: Option<&[u8]>,
         count: usize,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+    ) -> Result<Records, Errno> {
         let end = keys::behind(prefix).ok_or(Errno::EIO)?;
         let start = after.map_or(Bound::Included(prefix), Bound::Excluded);
         self.store.range((start, Bound::Excluded(&end[..])), count).map_err(|_| Errno::EIO)

@@ -131,7 +131,7 @@ impl Rpc {
             endpoint.release_rcvmsg(message); // the caller sends another copy
             return None;
         }
-        let missing = header.following_bytes() > 0 && entry.landed.is_empty();
+        let missing = header.payload_bytes > 0 && entry.landed.is_empty();
         match session.admit(call.slot, header.sequence, now) {
             Some(Admission::Execute) if missing => {
                 let key = request_key(now, client, header, call);
@@ -180,6 +180,11 @@ impl Rpc {
     }
 }
 
+/// The life of a client among those of all nodes: incarnations alone are each node's own counts.
+fn life_of(node: NodeId, incarnation: u64) -> u64 {
+    u64::from(node.0) << 48 ^ incarnation
+}
+
 fn request_key(now: Time, client: u64, header: &Header, call: &CallHeader) -> RequestKey {
     let delegated = header.flags.has(Flags::DELEGATED);
     let deadline = match header.deadline_ms {
@@ -188,7 +193,7 @@ fn request_key(now: Time, client: u64, header: &Header, call: &CallHeader) -> Re
     };
     RequestKey {
         source: header.source,
-        client,
+        client: life_of(header.source, client),
         slot: call.slot,
         sequence: header.sequence,
         channel: header.channel,

@@ -199,25 +199,30 @@ impl Rpc {
     ) -> bool {
         let record = self.calls.at(index);
         let entry = endpoint.arrived(message);
-        if header.following_bytes() == 0 {
+        let no_data = header.payload_bytes == 0 && !header.token.is_some();
+        if header.following_bytes() == 0 || no_data && !entry.damaged {
             record.revoke(endpoint);
             std::mem::swap(&mut endpoint.arrived(message).landed, &mut record.into);
             return true;
         }
-        if entry.landed.is_empty() {
+        if entry.landed.is_empty() && !no_data {
             if !record.wants_data || header.payload_bytes as usize > record.room {
                 self.fail(now, endpoint, index, CallError::Fatal);
             }
             return false;
         }
-        record.token = Token::NONE;
-        if entry.damaged {
-            std::mem::swap(&mut entry.landed, &mut record.into);
+        let damaged = entry.damaged;
+        if !no_data {
+            record.token = Token::NONE; // spent
+        }
+        if damaged {
+            if !no_data {
+                std::mem::swap(&mut entry.landed, &mut record.into);
+            }
             self.counters.retries += 1;
             self.post_request(now, endpoint, index, Flags::AGAIN);
-            return false;
         }
-        true
+        !damaged
     }
 
     /// The server had no room: the call is tried again after a pause, in a slot and with a number of its own, since it

@@ -78,6 +78,9 @@ impl Session {
     pub fn close(&mut self) {
         self.state = State::Closed;
         self.greet_at = Time::NEVER;
+        self.sequences.clear();
+        self.free.clear();
+        self.charged = 0;
     }
 
     /// Whether a call with a payload of `pages` may start. A payload larger than the window may go alone.

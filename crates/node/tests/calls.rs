@@ -334,3 +334,35 @@ proptest! {
         prop_assert_eq!(net.nodes[0].counters().open_calls, 0);
     }
 }
+
+#[test]
+fn a_trailer_travels_alone_and_every_client_is_another() {
+    let mut net = Net::new(3);
+    let cx = net.nodes[1].cx().clone();
+    cx.clone().spawn("service", async move {
+        loop {
+            let request = cx.accept(Channel::USER).await;
+            let mut trailer = request.trailer().to_vec();
+            trailer.extend_from_slice(&request.client.to_le_bytes());
+            cx.reply(request, Answer { trailer: &trailer, ..Answer::DONE });
+        }
+    });
+    let hog: Vec<_> = std::iter::from_fn(|| net.nodes[1].cx().frames().alloc(4096)).collect();
+    let mut lives = Vec::new();
+    for node in [0, 2] {
+        let cx = net.nodes[node].cx().clone();
+        let answer = Rc::new(RefCell::new(None));
+        let slot = answer.clone();
+        cx.clone().spawn("caller", async move {
+            let trailer = [9; 16];
+            let reply = cx.call(Call { trailer: &trailer, ..call(&cx, COUNT, &[]) }).await.unwrap();
+            *slot.borrow_mut() = Some(reply.trailer().to_vec());
+        });
+        net.until(|| answer.borrow().is_some());
+        let answer = answer.take().unwrap();
+        assert_eq!(answer[..16], [9; 16], "without a frame free at the server");
+        lives.push(answer[16..].to_vec());
+    }
+    assert_ne!(lives[0], lives[1]);
+    drop(hog);
+}

@@ -14,6 +14,8 @@
 
 mod commit;
 mod store;
+#[cfg(test)]
+mod tests;
 
 use crate::limits::*;
 use crate::object::{GROUP_BLOCKS, group_of, zero_sum};
@@ -368,9 +370,9 @@ impl Cache {
     /// Keeps the checksums of a group as the disk has them, unless they are known.
     pub fn set_group(&mut self, key: Key, group: u64, sums: Vec<u32>) {
         let groups = &mut self.entry(key).groups;
-        if !groups.contains_key(&group) {
+        if let std::collections::btree_map::Entry::Vacant(e) = groups.entry(group) {
             let bytes = sums.len() * 4;
-            groups.insert(group, Group { sums, dirty: false });
+            e.insert(Group { sums, dirty: false });
             self.used_bytes += bytes;
         }
     }

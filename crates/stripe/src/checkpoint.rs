@@ -54,6 +54,7 @@ impl Inner {
             error => error,
         };
         disk.checkpoint_error.set(result.err());
+        disk.free_bytes.set(0);
         if result.is_ok() {
             disk.journal.applied(bytes, records);
             self.count(|c| c.checkpoints += 1);

@@ -13,7 +13,7 @@ use crate::objects::{Object, Phase};
 use crate::protocol::{ObjectReply, ObjectRequest};
 use crate::server::Inner;
 use endpoint::Frame;
-use node::rings::{DiskError, DiskOp};
+use node::rings::{DiskError, DiskOp, DiskReply};
 use std::rc::Rc;
 use std::time::Duration;
 use wire::Errno;
@@ -71,6 +71,7 @@ impl Inner {
         let taken = Taken { inner: self, object };
         self.disk(object).unapplied.borrow_mut().insert(object.id, object.clone());
         let blocks: usize = stretches.iter().map(|stretch| stretch.sums.len()).sum();
+        self.reserve(self.disk(object), (blocks * BLOCK_BYTES) as u64).await?;
         match blocks <= LOGGED_BLOCKS_MAX {
             true => self.commit_logged(object, head, &stretches).await?,
             false => self.commit_placed(object, head, &stretches).await?,
@@ -78,6 +79,24 @@ impl Inner {
         self.count(|c| c.commits += 1);
         taken.done(head);
         Ok(())
+    }
+
+    /// Refuses a commit that could not come into place any more, together with what is in the log: a disk must never be
+    /// too full to be replayed. What is committed takes its bytes twice, and a small object as much again.
+    async fn reserve(&self, disk: &Disk, bytes: u64) -> Result<(), Errno> {
+        let needed = 2 * (disk.journal.size().0 + bytes) + RESERVE_BYTES;
+        let known = disk.free_bytes.get();
+        if known > needed + ROOM_KNOWN_BYTES {
+            disk.free_bytes.set(known - 2 * bytes);
+            return Ok(());
+        }
+        match disk.ask(|| DiskOp::Space).await.map_err(errno)? {
+            DiskReply::Space { free, .. } if free >= needed => {
+                disk.free_bytes.set(free - 2 * bytes);
+                Ok(())
+            }
+            _ => Err(Errno::ENOSPC),
+        }
     }
 
     async fn need_groups(&self, object: &Object, stretches: &[Stretch]) -> Result<(), Errno> {

@@ -45,6 +45,8 @@ pub(crate) struct Disk {
     pub flush_error: Cell<Option<Errno>>,
     /// Why the last checkpoint failed.
     pub checkpoint_error: Cell<Option<Errno>>,
+    /// Bytes free, at least, when it was last asked, less what was promised since; 0 when it must be asked.
+    pub free_bytes: Cell<u64>,
     /// One checkpoint at a time.
     pub checkpointing: Semaphore,
     /// No log of an older generation is left.
@@ -65,6 +67,7 @@ impl Disk {
             work: Notify::new(cx),
             flush_error: Cell::new(None),
             checkpoint_error: Cell::new(None),
+            free_bytes: Cell::new(0),
             checkpointing: Semaphore::new(cx, 1),
             oldest_log: Cell::new(1),
         }

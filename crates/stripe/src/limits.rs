@@ -42,6 +42,10 @@ pub const CHECKPOINT_PARALLEL: usize = 8;
 pub const CHECKPOINT_BYTES: u64 = 8 << 20;
 /// Records in a log that start a checkpoint whatever their size: each may be an object to open at a restart.
 pub const CHECKPOINT_RECORDS: u64 = 16 * 1024;
+/// Bytes that commits leave free on a disk: for removals and truncations, headers and checksums.
+pub const RESERVE_BYTES: u64 = 1 << 20;
+/// With so much more free than needed, a disk is not asked for its room at every commit.
+pub const ROOM_KNOWN_BYTES: u64 = 64 << 20;
 /// Objects kept open that have nothing cached: 16 Ki of about 600 bytes is 10 MiB.
 pub const IDLE_OBJECTS_MAX: usize = 16 * 1024;
 /// How long a removed object stays refused to late writes: longer than a client keeps trying a call (30 s) and than

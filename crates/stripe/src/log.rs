@@ -227,17 +227,19 @@ mod tests {
     fn record() -> impl Strategy<Value = Record> {
         let kinds = [Kind::Commit, Kind::Intent, Kind::Placed, Kind::Cut, Kind::Remove];
         let runs = prop::collection::vec((0u64..1 << 40, 1u32..50), 0..40);
-        (prop::sample::select(kinds.to_vec()), runs, any::<u64>()).prop_map(|(kind, runs, length)| {
-            let object = ObjectId { volume: VolumeId(1), file: FileId(length), column: 3 };
-            let runs: Vec<Run> =
-                runs.into_iter().map(|(first, count)| Run { first, count }).collect();
-            let head = Head { epoch: 1, length, ..Head::default() };
-            let mut record = Record { kind, object, head, runs, sums: Vec::new() };
-            if kind.has_sums() {
-                record.sums = (0..record.blocks() as u32).map(|i| i * 7).collect();
-            }
-            record
-        })
+        (prop::sample::select(kinds.to_vec()), runs, any::<u64>()).prop_map(
+            |(kind, runs, length)| {
+                let object = ObjectId { volume: VolumeId(1), file: FileId(length), column: 3 };
+                let runs: Vec<Run> =
+                    runs.into_iter().map(|(first, count)| Run { first, count }).collect();
+                let head = Head { epoch: 1, length, ..Head::default() };
+                let mut record = Record { kind, object, head, runs, sums: Vec::new() };
+                if kind.has_sums() {
+                    record.sums = (0..record.blocks() as u32).map(|i| i * 7).collect();
+                }
+                record
+            },
+        )
     }
 
     proptest! {

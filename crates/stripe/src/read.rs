@@ -59,7 +59,8 @@ impl Inner {
             return Some(request);
         }
         let end = ask.offset + bytes as u64;
-        if let Some(last) = data.last().filter(|_| end % BLOCK != 0 && end < reply.length) {
+        if let Some(last) = data.last().filter(|_| !end.is_multiple_of(BLOCK) && end < reply.length)
+        {
             // The caller sees a part of the block, and can verify no more.
             let tail = last.len() - (end % BLOCK) as usize;
             set_sum(trailer, blocks - 1, block_crc(&last[tail..]));
@@ -341,7 +342,7 @@ impl Drop for Loading {
 
 /// Whether the caller may read: shape of the request, epoch.
 fn check_read(object: &Object, ask: &ObjectRequest) -> Result<(), Errno> {
-    let whole = ask.offset % BLOCK == 0 && ask.bytes as usize <= TRANSFER_BYTES_MAX;
+    let whole = ask.offset.is_multiple_of(BLOCK) && ask.bytes as usize <= TRANSFER_BYTES_MAX;
     if !whole || ask.offset > OBJECT_BYTES_MAX {
         return Err(Errno::EINVAL);
     }
@@ -358,4 +359,5 @@ fn available(object: &Object, ask: &ObjectRequest) -> usize {
     length.saturating_sub(ask.offset).min(ask.bytes.into()) as usize
 }
 
-const _: () = assert!(GROUP_BLOCKS % WINDOW_BLOCKS as u64 == 0, "a window lies in one group");
+const _: () =
+    assert!(GROUP_BLOCKS.is_multiple_of(WINDOW_BLOCKS as u64), "a window lies in one group");

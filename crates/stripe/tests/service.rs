@@ -201,16 +201,20 @@ fn a_full_disk_refuses_and_keeps_what_it_acknowledged() {
         let file = world.file(file);
         assert_eq!(world.read(&file, 0, 200_000).unwrap(), pattern(file.file.0, 200_000));
     }
+    // A restart finds room for everything that was acknowledged.
+    world.servers[0].crash();
+    for file in 1..=committed {
+        let file = world.file(file);
+        assert_eq!(world.read(&file, 0, 200_000).unwrap(), pattern(file.file.0, 200_000));
+    }
     // Removing makes room again.
     let client = world.client.clone();
     let gone = world.file(1);
     world.run(async move { client.remove(&gone).await }).unwrap();
-    world.servers[0].disks[0].capacity = None;
-    world.servers[0].crash();
-    for file in 2..=committed {
-        let file = world.file(file);
-        assert_eq!(world.read(&file, 0, 200_000).unwrap(), pattern(file.file.0, 200_000));
-    }
+    world.flush(0);
+    let next = world.file(50);
+    world.write(&next, 0, &pattern(1, 100_000)).unwrap();
+    world.commit(&next).unwrap();
 }
 
 #[test]
@@ -308,6 +312,9 @@ fn a_cold_sequential_read_is_few_large_disk_reads() {
 #[test]
 fn commits_that_wait_together_share_one_log_write() {
     let mut world = World::new(1, 1);
+    let first = world.file(20);
+    world.write(&first, 0, b"so that room on the disk is known").unwrap();
+    world.commit(&first).unwrap();
     world.disk_turns = 20;
     let files: Vec<FileRef> = (1..9).map(|file| world.file(file)).collect();
     files.iter().for_each(|file| {
@@ -325,4 +332,47 @@ fn commits_that_wait_together_share_one_log_write() {
     let after = world.servers[0].server.as_ref().unwrap().counters();
     assert_eq!(after.commits - before.commits, 8);
     assert!(after.log_writes - before.log_writes <= 3);
+}
+
+#[test]
+fn torn_blocks_are_told_from_corruption() {
+    let mut torn = 0;
+    for seed in 1..12 {
+        let mut world = World::with(1, 1, seed, small);
+        world.disk_turns = 6;
+        let file = world.file(5);
+        let (old, new) = (pattern(seed, 1 << 20), pattern(seed + 100, 1 << 20));
+        world.write(&file, 0, &old).unwrap();
+        world.commit(&file).unwrap();
+        world.flush(0);
+        world.write(&file, 0, &new).unwrap();
+        let (client, columns) = (world.client.clone(), all_columns(&file));
+        let commit = world.start(async move { client.commit(&file, &columns).await });
+        world.turns(12);
+        assert!(commit.borrow().is_none());
+        world.servers[0].crash();
+        let found = world.read(&file, 0, 1 << 20).unwrap();
+        let bytes = found.iter().zip(old.iter().zip(&new));
+        assert!(bytes.into_iter().all(|(found, (old, new))| found == old || found == new));
+        let counters = world.servers[0].server.as_ref().unwrap().counters();
+        assert_eq!(counters.corrupt_blocks, 0);
+        torn += counters.torn_blocks;
+    }
+    assert!(torn > 0);
+}
+
+#[test]
+fn memory_stays_within_the_cache() {
+    let mut world = World::new(1, 1);
+    for file in 1..=12 {
+        let file = world.file(file);
+        world.write(&file, 0, &pattern(file.file.0, 1 << 20)).unwrap();
+        world.commit(&file).unwrap();
+    }
+    for file in 1..=12 {
+        let file = world.file(file);
+        assert_eq!(world.read(&file, 0, 1 << 20).unwrap(), pattern(file.file.0, 1 << 20));
+        let counters = world.servers[0].server.as_ref().unwrap().counters();
+        assert!(counters.cached_bytes <= (4 << 20) + (300 << 10), "{counters:?}");
+    }
 }

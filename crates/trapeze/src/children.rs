@@ -54,7 +54,9 @@ impl Process {
         let start = Instant::now();
         while let Some(left) = READY_SPAN.checked_sub(start.elapsed()) {
             match told.recv_timeout(left) {
-                Ok(line) if line.starts_with(READY) => return Ok(line[READY.len()..].trim().to_string()),
+                Ok(line) if line.starts_with(READY) => {
+                    return Ok(line[READY.len()..].trim().to_string());
+                }
                 Ok(_) => {}
                 Err(_) => break,
             }
@@ -100,7 +102,8 @@ impl Process {
         let start = Instant::now();
         while start.elapsed() < STOP_SPAN {
             if let Some(status) = self.child.try_wait()? {
-                let told = || io::Error::other(format!("{}: {status}: {}", self.name, self.last_words()));
+                let told =
+                    || io::Error::other(format!("{}: {status}: {}", self.name, self.last_words()));
                 return if status.success() { Ok(()) } else { Err(told()) };
             }
             std::thread::sleep(Duration::from_millis(5));

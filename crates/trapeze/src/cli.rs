@@ -1,4 +1,5 @@
 //! The command line: flags as data, from which `--help` is made.
+#![allow(missing_docs)] // the documentation of a flag is its help
 
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -7,7 +8,9 @@ use std::path::PathBuf;
 /// Network storage at network speed: files striped over block servers, mounted, on one machine or several.
 #[derive(Debug, Parser)]
 #[command(name = "trapeze", version, max_term_width = 100)]
-#[command(after_help = "Start here:\n  trapeze demo              see it work, in a scratch directory\n  trapeze up --dir D --mount M   a file system of your own on this machine\n\nExit codes: 0 done, 1 failed, 2 bad usage.")]
+#[command(
+    after_help = "Start here:\n  trapeze demo              see it work, in a scratch directory\n  trapeze up --dir D --mount M   a file system of your own on this machine\n\nExit codes: 0 done, 1 failed, 2 bad usage."
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -41,11 +44,14 @@ pub enum Command {
     Df(Target),
     /// Show members, servers, links and their counters
     Status(Target),
-    /// Measure, each figure beside its baseline in the same run
-    #[command(subcommand)]
-    Bench(Bench),
-    /// Run the cluster in the deterministic simulator, or replay a seed
-    Sim(Sim),
+    /// A plain directory through the FUSE device loop: the baseline of the measurements
+    #[command(hide = true)]
+    PassThrough {
+        /// The directory
+        source: PathBuf,
+        /// Where to mount it
+        path: PathBuf,
+    },
 }
 
 /// How to reach a cluster.

@@ -33,7 +33,9 @@ pub enum ReachError {
     )]
     Unknown(String),
     /// TCP needs a key.
-    #[error("tcp is encrypted: name the cluster key with --key FILE, or use --insecure on every machine")]
+    #[error(
+        "tcp is encrypted: name the cluster key with --key FILE, or use --insecure on every machine"
+    )]
     NoKey,
     /// Anything about the machine.
     #[error(transparent)]
@@ -43,7 +45,8 @@ pub enum ReachError {
 impl Reach {
     /// The setup of a client node.
     pub fn setup(&self, pool_bytes: u64, wait: WaitPolicy) -> Result<Setup, ReachError> {
-        let manager = ["manager.toml", "machine.toml"].map(|name| Path::new(&self.cluster).join(name));
+        let manager =
+            ["manager.toml", "machine.toml"].map(|name| Path::new(&self.cluster).join(name));
         if let Some(file) = manager.iter().find(|file| file.is_file()) {
             let machine = Machine::load(file).map_err(MachineError::from)?;
             let setup = Setup::of(&machine, wait).map_err(MachineError::from)?;

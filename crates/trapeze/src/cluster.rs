@@ -19,13 +19,19 @@ use wire::{NodeId, VolumeId};
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// The token is none.
-    #[error("this is no token: give the line that `trapeze init` printed, from trapeze1: to its end")]
+    #[error(
+        "this is no token: give the line that `trapeze init` printed, from trapeze1: to its end"
+    )]
     Token,
     /// The directory has a machine already.
-    #[error("{0} holds a machine already: choose another --dir, or start it with trapeze serve --config {0}/machine.toml")]
+    #[error(
+        "{0} holds a machine already: choose another --dir, or start it with trapeze serve --config {0}/machine.toml"
+    )]
     Exists(PathBuf),
     /// The address for the others.
-    #[error("--listen {0:?}: write the address that the other machines reach this one by, as HOST:PORT")]
+    #[error(
+        "--listen {0:?}: write the address that the other machines reach this one by, as HOST:PORT"
+    )]
     Listen(String),
     /// A file of the machine.
     #[error(transparent)]
@@ -82,7 +88,8 @@ fn make_dir(dir: &Path) -> Result<PathBuf> {
 
 fn check_listen(listen: &str) -> Result<String> {
     let address = format!("tcp:{listen}");
-    let parsed = address.parse::<Address>().map_err(|_| ClusterError::Listen(listen.to_string()))?;
+    let parsed =
+        address.parse::<Address>().map_err(|_| ClusterError::Listen(listen.to_string()))?;
     Ok(parsed.to_string())
 }
 
@@ -255,7 +262,9 @@ mod tests {
         assert_eq!(Token::parse(&token.text()), Some(token.clone()));
         let open = Token { key: None, manager: "[::1]:7400".into(), ..token };
         assert_eq!(Token::parse(&open.text()), Some(open));
-        for text in ["", "trapeze1", "trapeze2:0123456789abcdef:insecure:a:1", "trapeze1:x:insecure:a:1"] {
+        for text in
+            ["", "trapeze1", "trapeze2:0123456789abcdef:insecure:a:1", "trapeze1:x:insecure:a:1"]
+        {
             assert_eq!(Token::parse(text), None, "{text}");
         }
     }

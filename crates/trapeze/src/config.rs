@@ -135,7 +135,8 @@ impl Machine {
             text: error.to_string().trim_end().to_string(),
         })?;
         let problem = machine.problem();
-        problem.map_or(Ok(machine), |text| Err(ConfigError::Value { path: path.to_path_buf(), text }))
+        problem
+            .map_or(Ok(machine), |text| Err(ConfigError::Value { path: path.to_path_buf(), text }))
     }
 
     /// Writes the file.
@@ -198,7 +199,8 @@ impl ClusterKey {
         let text = read(path)?;
         ClusterKey::parse(text.trim()).ok_or_else(|| ConfigError::Value {
             path: path.to_path_buf(),
-            text: "a cluster key is 64 hexadecimal digits; copy the file that `trapeze init` made".to_string(),
+            text: "a cluster key is 64 hexadecimal digits; copy the file that `trapeze init` made"
+                .to_string(),
         })
     }
 
@@ -266,7 +268,10 @@ mod tests {
         let cases = [
             (GOOD.replace("volume", "volumes"), "unknown field `volumes`"),
             (GOOD.replace("node = 2", "node = 0"), "numbers from 1"),
-            (GOOD.replace("[[disk]]", "").replace("path = \"/tmp/disk\"", ""), "at least one [[disk]]"),
+            (
+                GOOD.replace("[[disk]]", "").replace("path = \"/tmp/disk\"", ""),
+                "at least one [[disk]]",
+            ),
             (GOOD.replace("unix:", "udp:"), "is no address"),
             (GOOD.replace("\"io\"]", "\"manager\"]"), "needs a directory"),
             (GOOD.replace("00ab", "zz"), "16 hexadecimal digits"),

@@ -86,7 +86,9 @@ pub fn demo(arguments: &cli::Demo) -> Result<()> {
         with_mount(arguments, &mut cluster, &source, &found, &mut steps, scratch.path())?;
     } else {
         if !arguments.json {
-            println!("no /dev/fuse (or --no-mount): files go through the library client, not through a mount");
+            println!(
+                "no /dev/fuse (or --no-mount): files go through the library client, not through a mount"
+            );
         }
         without_mount(&mut cluster, &source, &found, &mut steps)?;
     }
@@ -129,11 +131,15 @@ fn with_mount(
     }
     steps.done(&format!("read back {} files: every byte is the same", found.files.len()));
     fs::remove_dir_all(&copy)?;
-    let table = crate::bench::speeds(cluster, &scratch.join("plain"), arguments.size, arguments.json)?;
+    let table =
+        crate::bench::speeds(cluster, &scratch.join("plain"), arguments.size, arguments.json)?;
     if !arguments.json {
         println!("\n{table}");
     }
-    steps.done(&format!("speeds with a file of {}, beside this machine's own limits", arguments.size));
+    steps.done(&format!(
+        "speeds with a file of {}, beside this machine's own limits",
+        arguments.size
+    ));
     Ok(())
 }
 

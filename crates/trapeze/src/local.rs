@@ -45,7 +45,9 @@ pub enum LocalError {
     #[error("{0} is not empty and holds no Trapeze cluster: choose another directory")]
     Foreign(PathBuf),
     /// It was made by another release.
-    #[error("{path} has format {found}, this program knows format {FORMAT}: run the release that made it")]
+    #[error(
+        "{path} has format {found}, this program knows format {FORMAT}: run the release that made it"
+    )]
     Format {
         /// The directory.
         path: PathBuf,
@@ -56,7 +58,9 @@ pub enum LocalError {
     #[error("{0} is in use by another trapeze process: stop that one, or choose another directory")]
     InUse(PathBuf),
     /// Asked for another number of servers than it has.
-    #[error("{path} was made with {found} servers, not {wanted}: leave --servers out or choose another directory")]
+    #[error(
+        "{path} was made with {found} servers, not {wanted}: leave --servers out or choose another directory"
+    )]
     Servers {
         /// The directory.
         path: PathBuf,

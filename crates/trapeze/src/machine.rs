@@ -130,7 +130,13 @@ fn bare(
     let config = NodeConfig { disks, ..NodeConfig::new(id, incarnation, seed) };
     let (cluster, security) = (setup.cluster, setup.security.clone());
     let config_of_links = LinkConfig { node: id, incarnation, cluster, security };
-    let log = Box::new(|line: &str| eprintln!("{line}"));
+    // A client's links are nobody's news unless something goes wrong, which its calls then tell.
+    let quiet = listen.is_empty() && std::env::var_os("TRAPEZE_LOG").is_none();
+    let log = Box::new(move |line: &str| {
+        if !quiet {
+            eprintln!("{line}");
+        }
+    });
     let mut links = Links::new(config_of_links, Some(pool), log).map_err(system("links"))?;
     for text in listen {
         let address: Address = text.parse().expect("checked when it was read");
@@ -184,7 +190,7 @@ fn identity(machine: &Machine) -> Identity {
     });
     Identity {
         name: machine.name.clone(),
-        roles: roles.reduce(Roles::with).expect("a machine has a role"),
+        roles: roles.reduce(|a, b| a | b).expect("a machine has a role"),
         addresses: machine.listen.clone(),
         wish: Some(NodeId(machine.node)),
     }
@@ -205,12 +211,17 @@ fn open_disks(machine: &Machine) -> Result<Option<Disks>, MachineError> {
     Ok(Some(Disks::open(&configs, Engine::Auto)?))
 }
 
-fn manager_role(host: &mut Host, dir: &Path, volume: VolumeId) -> Result<ManagerRole, MachineError> {
+fn manager_role(
+    host: &mut Host,
+    dir: &Path,
+    volume: VolumeId,
+) -> Result<ManagerRole, MachineError> {
     std::fs::create_dir_all(dir).map_err(system("the manager's store"))?;
     let names = open_store(dir, StoreId::Names, names_store())?;
     let members = open_store(dir, StoreId::Members, members_store())?;
     let both = [StoreId::Names, StoreId::Members].map(|store| (store, dir.to_path_buf()));
-    host.add(Stores::new(both).map_err(system("the manager's store"))?).map_err(system("stores"))?;
+    host.add(Stores::new(both).map_err(system("the manager's store"))?)
+        .map_err(system("stores"))?;
     let volume = VolumeSettings::new(volume);
     Ok(ManagerRole { names, members: Some(members), volume, servers: Vec::new() })
 }
@@ -257,10 +268,10 @@ pub fn join(setup: &Setup, identity: &Identity) -> Result<NodeId, MachineError> 
     // Ids from here up are for nodes that have not joined; two that choose the same one try again.
     let id = NodeId(0xf000 + u16::from_le_bytes(crate::local::random()) % 0xffe);
     let mut bare = bare(&setup, id, "joining", &[], 0)?;
-    let (cx, manager, identity) = (bare.host.node().cx().clone(), setup.manager.0, identity.clone());
-    let asked = async move {
-        cx.with_deadline(JOIN_SPAN, members::join(&cx, manager, &identity)).await
-    };
+    let (cx, manager, identity) =
+        (bare.host.node().cx().clone(), setup.manager.0, identity.clone());
+    let asked =
+        async move { cx.with_deadline(JOIN_SPAN, members::join(&cx, manager, &identity)).await };
     let answer = bare.host.block_on(asked).map_err(system("joining"))?;
     bare.host.stop().map_err(system("joining"))?;
     match answer {

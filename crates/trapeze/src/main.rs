@@ -30,6 +30,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Stat(arguments) => tools::stat(&arguments)?,
         Command::Df(target) => tools::df(&target)?,
         Command::Status(target) => cluster::status(&target)?,
+        Command::PassThrough { source, path } => serve::pass_through(&source, &path)?,
     }
     Ok(())
 }

@@ -32,6 +32,9 @@ pub enum ServeError {
     /// The system.
     #[error("{0}")]
     System(#[from] io::Error),
+    /// The baseline.
+    #[error(transparent)]
+    PassThrough(#[from] live::fuse::passthrough::ServeError),
     /// A disk or a service refuses.
     #[error("{0}")]
     Refused(String),
@@ -78,14 +81,20 @@ fn start(machine: &Machine, wait: WaitPolicy) -> Result<Running, ServeError> {
 }
 
 /// Says good-bye: what clients have written is durable, the lease is given back.
-fn stop(mut running: Running) -> Result<(), ServeError> {
+pub(crate) fn stop(mut running: Running) -> Result<(), ServeError> {
     if let Some(files) = running.services.files.clone() {
         let drained = running.host.block_on(async move { files.drain().await })?;
-        drained.map_err(|errno| ServeError::Refused(format!("not everything was written back: {errno}")))?;
+        drained.map_err(|errno| {
+            ServeError::Refused(format!("not everything was written back: {errno}"))
+        })?;
     }
-    if let Some(member) = running.services.member.clone().filter(|_| running.services.files.is_some()) {
+    if let Some(member) =
+        running.services.member.clone().filter(|_| running.services.files.is_some())
+    {
         let cx = running.host.node().cx().clone();
-        let leave = async move { cx.with_deadline(std::time::Duration::from_secs(2), member.leave()).await };
+        let leave = async move {
+            cx.with_deadline(std::time::Duration::from_secs(2), member.leave()).await
+        };
         let _ = running.host.block_on(leave)?; // the lease ends by itself if the manager is gone
     }
     running.host.stop()?;
@@ -122,6 +131,20 @@ fn add_mount(running: &mut Running, path: &Path) -> Result<MountWatch, ServeErro
 fn unmount(mut running: Running) -> Result<(), ServeError> {
     running.host.quiesce()?;
     stop(running)
+}
+
+/// A plain directory through the FUSE device loop.
+pub fn pass_through(source: &Path, path: &Path) -> Result<(), ServeError> {
+    signals::install()?;
+    let options = MountOptions::new(path);
+    let unmount_at = path.to_path_buf();
+    // The serving thread waits in its read; without the mount that ends.
+    std::thread::spawn(move || {
+        wait_until_asked();
+        let _ = rustix::mount::unmount(&unmount_at, rustix::mount::UnmountFlags::DETACH);
+    });
+    let ready = || println!("{READY} mounted at {}", path.display());
+    Ok(live::fuse::passthrough::serve(source, &options, false, ready)?)
 }
 
 /// `trapeze up`: every machine on a thread of this process.

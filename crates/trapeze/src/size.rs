@@ -38,7 +38,9 @@ impl fmt::Display for Size {
             Some((letter, shift)) if self.0.is_multiple_of(1 << shift) => {
                 write!(f, "{}{letter}", self.0 >> shift)
             }
-            Some((letter, shift)) => write!(f, "{:.1}{letter}", self.0 as f64 / (1u64 << shift) as f64),
+            Some((letter, shift)) => {
+                write!(f, "{:.1}{letter}", self.0 as f64 / (1u64 << shift) as f64)
+            }
         }
     }
 }
@@ -62,7 +64,9 @@ mod tests {
 
     #[test]
     fn sizes_are_read_and_written() {
-        for (text, bytes) in [("0", 0), ("512", 512), ("64K", 65536), ("64KiB", 65536), ("3g", 3 << 30)] {
+        for (text, bytes) in
+            [("0", 0), ("512", 512), ("64K", 65536), ("64KiB", 65536), ("3g", 3 << 30)]
+        {
             assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
         }
         for text in ["", "M", "12X", "-1", "99999999999T"] {

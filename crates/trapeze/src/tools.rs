@@ -57,7 +57,9 @@ fn mode_text(attr: &Attr) -> String {
         FileKind::Socket => 's',
         FileKind::Fifo => 'p',
     };
-    let bits = (0..9).rev().map(|bit| if attr.mode >> bit & 1 == 1 { b"xwr"[bit % 3] as char } else { '-' });
+    let bits = (0..9)
+        .rev()
+        .map(|bit| if attr.mode >> bit & 1 == 1 { b"xwr"[bit % 3] as char } else { '-' });
     std::iter::once(letter).chain(bits).collect()
 }
 
@@ -88,7 +90,8 @@ pub fn ls(arguments: &cli::Paths) -> Result<()> {
         }
         let mut table = Table::new(&["mode", "links", "uid", "gid", "size", "name"]);
         for (name, a) in entries {
-            let numbers = [a.links.to_string(), a.uid.to_string(), a.gid.to_string(), a.size.to_string()];
+            let numbers =
+                [a.links.to_string(), a.uid.to_string(), a.gid.to_string(), a.size.to_string()];
             let [links, uid, gid, size] = numbers;
             table.row(&[mode_text(&a), links, uid, gid, size, name]);
         }
@@ -144,9 +147,17 @@ pub fn df(target: &cli::Target) -> Result<()> {
         }));
     } else {
         let mut table = Table::new(&["cluster", "size", "used", "free", "files", "copies"]);
-        let sizes = [space.total_bytes, used, space.free_bytes].map(|bytes| Size(bytes).to_string());
+        let sizes =
+            [space.total_bytes, used, space.free_bytes].map(|bytes| Size(bytes).to_string());
         let [total, used, free] = sizes;
-        table.row(&[target.cluster.clone(), total, used, free, space.files.to_string(), "1".into()]);
+        table.row(&[
+            target.cluster.clone(),
+            total,
+            used,
+            free,
+            space.files.to_string(),
+            "1".into(),
+        ]);
         print!("{}", table.render());
     }
     close(volume)
@@ -203,7 +214,8 @@ pub fn cp(arguments: &cli::Cp) -> Result<()> {
                 copy.put(&from, &to)?;
             }
             (Side::Cluster(from), Side::Local(to)) => {
-                let to = if to.is_dir() { to.join(from.file_name().unwrap_or_default()) } else { to };
+                let to =
+                    if to.is_dir() { to.join(from.file_name().unwrap_or_default()) } else { to };
                 copy.get(&from, &to)?;
             }
             _ => {

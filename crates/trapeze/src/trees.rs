@@ -52,7 +52,10 @@ fn walk(root: &Path, folder: &Path, files: usize, bytes: u64, found: &mut Found)
         if metadata.is_dir() {
             found.directories.push(path.clone());
             walk(root, &path, files, bytes, found)?;
-        } else if metadata.is_file() && found.bytes + metadata.len() <= bytes && File::open(&full).is_ok() {
+        } else if metadata.is_file()
+            && found.bytes + metadata.len() <= bytes
+            && File::open(&full).is_ok()
+        {
             found.bytes += metadata.len();
             found.files.push((path, metadata.len()));
         }
@@ -61,7 +64,12 @@ fn walk(root: &Path, folder: &Path, files: usize, bytes: u64, found: &mut Found)
 }
 
 /// Copies what was found under `source` to `target`. `progress` hears of each piece.
-pub fn copy(source: &Path, target: &Path, found: &Found, progress: &mut dyn FnMut(u64)) -> io::Result<()> {
+pub fn copy(
+    source: &Path,
+    target: &Path,
+    found: &Found,
+    progress: &mut dyn FnMut(u64),
+) -> io::Result<()> {
     fs::create_dir_all(target)?;
     for directory in &found.directories {
         fs::create_dir_all(target.join(directory))?;

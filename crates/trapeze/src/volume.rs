@@ -4,7 +4,7 @@
 //! only where a call says so. Data that a call has written is at the I/O servers when the call returns and on stable
 //! storage when [`Volume::sync`] has returned.
 
-use live::host::Host;
+use crate::machine::Running;
 use node::rings::{
     Caller, DirectoryEntry, FileOp, FileReply, FileRequest, Handle, Name, VolumeSpace,
 };
@@ -52,43 +52,38 @@ impl<T> At<T> for std::result::Result<T, Errno> {
 
 /// A client of a cluster's volume.
 pub struct Volume {
-    host: Host,
+    running: Running,
     caller: Caller,
     next: u64,
     ended: BTreeMap<u64, std::result::Result<FileReply, Errno>>,
 }
 
 impl Volume {
-    /// A volume over a host whose node serves file operations (`files::serve`), for this caller.
-    pub fn new(host: Host, caller: Caller) -> Volume {
-        Volume { host, caller, next: 1, ended: BTreeMap::new() }
-    }
-
-    /// The host that is driven while a call waits.
-    pub fn host(&mut self) -> &mut Host {
-        &mut self.host
+    /// The volume of a client node, for this caller.
+    pub fn new(running: Running, caller: Caller) -> Volume {
+        Volume { running, caller, next: 1, ended: BTreeMap::new() }
     }
 
     fn submit(&mut self, op: FileOp) -> Result<u64> {
         let front = self.next;
         self.next += 1;
         let mut request = FileRequest { front, caller: self.caller, op };
-        while let Err(refused) = self.host.node().front_push(request) {
+        while let Err(refused) = self.running.host.node().front_push(request) {
             request = refused;
-            self.host.turn()?;
+            self.running.host.turn()?;
         }
         Ok(front)
     }
 
     fn wait(&mut self, front: u64) -> Result<std::result::Result<FileReply, Errno>> {
         loop {
-            while let Some(done) = self.host.node().take_front_done() {
+            while let Some(done) = self.running.host.node().take_front_done() {
                 self.ended.insert(done.front, done.result);
             }
             if let Some(result) = self.ended.remove(&front) {
                 return Ok(result);
             }
-            self.host.turn()?;
+            self.running.host.turn()?;
         }
     }
 
@@ -207,7 +202,9 @@ impl Volume {
         loop {
             let bytes = CHUNK_BYTES as u32;
             let reply = self.ask(path, FileOp::Read { file, handle, offset, bytes })?;
-            let FileReply::Data { frames, bytes } = reply else { unreachable!("data was asked for") };
+            let FileReply::Data { frames, bytes } = reply else {
+                unreachable!("data was asked for")
+            };
             let mut left = bytes;
             for frame in &frames {
                 let part = &frame[..left.min(frame.len())];
@@ -276,10 +273,10 @@ impl Volume {
     /// A frame for a chunk, waiting for one when the pool is empty.
     fn frame(&mut self, path: &Path) -> Result<endpoint::FrameMut> {
         for _ in 0..100_000 {
-            if let Some(frame) = self.host.node().cx().frames().alloc(CHUNK_BYTES) {
+            if let Some(frame) = self.running.host.node().cx().frames().alloc(CHUNK_BYTES) {
                 return Ok(frame);
             }
-            self.host.turn()?;
+            self.running.host.turn()?;
         }
         Err(Errno::ENOMEM).at(path)
     }
@@ -303,8 +300,7 @@ impl Volume {
 
     /// Ends all that is under way and says good-bye to the cluster.
     pub fn close(self) -> std::io::Result<()> {
-        let mut host = self.host;
-        host.stop()
+        crate::serve::stop(self.running).map_err(std::io::Error::other)
     }
 }
 

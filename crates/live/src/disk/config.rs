@@ -18,16 +18,18 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// What the environment variable `TRAPEZE_DISK` says: `auto`, `io_uring` or `threads`.
+    /// What the environment variable `TRAPEZE_DISK` says.
     pub(super) fn from_environment() -> Result<Engine, DisksError> {
-        match std::env::var_os("TRAPEZE_DISK").as_deref().map(|v| v.to_string_lossy()) {
-            None => Ok(Engine::Auto),
-            Some(name) => match &*name {
-                "" | "auto" => Ok(Engine::Auto),
-                "io_uring" => Ok(Engine::Uring),
-                "threads" => Ok(Engine::Threads),
-                _ => Err(DisksError::BadEngine(name.into_owned())),
-            },
+        let said = std::env::var_os("TRAPEZE_DISK").unwrap_or_default();
+        Engine::parse(&said.to_string_lossy())
+    }
+
+    fn parse(name: &str) -> Result<Engine, DisksError> {
+        match name {
+            "" | "auto" => Ok(Engine::Auto),
+            "io_uring" => Ok(Engine::Uring),
+            "threads" => Ok(Engine::Threads),
+            _ => Err(DisksError::BadEngine(name.to_owned())),
         }
     }
 }
@@ -67,4 +69,20 @@ pub enum DisksError {
     /// Threads or descriptors are exhausted.
     #[error("the helper threads of the disks cannot be started: {0}")]
     NoHelpers(io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_are_chosen_by_name() {
+        for (name, engine) in
+            [("", Engine::Auto), ("io_uring", Engine::Uring), ("threads", Engine::Threads)]
+        {
+            assert_eq!(Engine::parse(name).unwrap(), engine);
+        }
+        let error = Engine::parse("Threads").unwrap_err().to_string();
+        assert_eq!(error, "TRAPEZE_DISK is \"Threads\": write auto, io_uring or threads");
+    }
 }

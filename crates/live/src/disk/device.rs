@@ -13,7 +13,6 @@ use wire::Time;
 impl Device for Disks {
     fn attach(&mut self, poller: &Poller) -> io::Result<()> {
         poller.add(self.helpers.bell(), true, false)?;
-        poller.add(self.alarm.bell(), true, false)?;
         if let Some(uring) = &self.uring {
             poller.add(uring.bell(), true, false)?;
         }
@@ -39,16 +38,16 @@ impl Device for Disks {
     }
 
     fn before_sleep(&mut self) -> bool {
-        if let Some(Reverse((time, _))) = self.held.peek() {
-            self.alarm.set(time.since(self.now));
-        }
         let due = self.uring.as_mut().is_some_and(|uring| uring.before_sleep());
         due | self.helpers.before_sleep()
     }
 
     fn after_sleep(&mut self) {
         self.helpers.after_sleep();
-        self.alarm.clear();
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.held.peek().map(|Reverse((time, _))| *time)
     }
 
     fn stop(&mut self, node: &mut Node) -> io::Result<bool> {

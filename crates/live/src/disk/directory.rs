@@ -118,8 +118,7 @@ impl Directory {
             listing: Mutex::new(Listing::default()),
             direct: AtomicBool::new(direct),
         };
-        // A process killed before may have left names that only the host's memory knows.
-        disk.sync_all_names().map_err(fail("sync its directories"))?;
+        disk.begin().map_err(fail("sync its directories"))?;
         Ok(disk)
     }
 
@@ -198,9 +197,17 @@ impl Directory {
         !self.names[Place::of(file).index()].change_is_due()
     }
 
-    fn sync_all_names(&self) -> Result<(), Errno> {
+    /// The directories themselves to stable storage. A process killed before may have left names that only the host's
+    /// memory knows, so each is synced again when a first promise is made in it; all at once would take seconds.
+    fn begin(&self) -> Result<(), Errno> {
         Place::all().for_each(|place| self.names[place.index()].change());
-        Place::all().try_for_each(|place| self.sync_directory(place))
+        self.fsync("objects")?; // holds no files, only the directories that do
+        self.sync_directory(Place::TOP)
+    }
+
+    fn fsync(&self, directory: &str) -> Result<(), Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::fsync(rustix::fs::openat(&self.top, directory, flags, Mode::empty())?)
     }
 
     fn sync_directory(&self, place: Place) -> Result<(), Errno> {
@@ -210,9 +217,7 @@ impl Directory {
         if names.synced.load(Ordering::SeqCst) >= changed {
             return Ok(());
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::openat(&self.top, place.path(), flags, Mode::empty())?;
-        rustix::fs::fsync(&directory)?;
+        self.fsync(&place.path())?;
         names.synced.store(changed, Ordering::SeqCst);
         Ok(())
     }

@@ -23,7 +23,8 @@ pub(super) const DIRECTORIES: usize = FANOUT + 3;
 pub(super) struct Place(u16);
 
 impl Place {
-    const TOP: Place = Place(0);
+    /// The disk's own directory.
+    pub(super) const TOP: Place = Place(0);
     /// Logs.
     pub(super) const LOGS: Place = Place(1);
     /// Objects set aside.

@@ -11,7 +11,6 @@
 //! admitted -> open? -> transfer, again while short -> sync of the name? -> held back by a throttle? -> done
 //! ```
 
-mod alarm;
 mod config;
 mod descriptors;
 mod device;
@@ -29,7 +28,6 @@ pub use throttle::{BadThrottle, Throttle};
 
 use crate::helpers::Helpers;
 use crate::limits::{DISK_DESCRIPTORS_MAX, DISK_HELPERS, DISK_OPS_MAX};
-use alarm::Alarm;
 use descriptors::{Descriptors, Key};
 use directory::Directory;
 use endpoint::limits::PAGE_BYTES;
@@ -64,7 +62,6 @@ pub struct Disks {
     moved: Vec<(u32, i32)>,
     brought: Vec<Finished>,
     now: Time,
-    alarm: Alarm,
 }
 
 struct Disk {
@@ -106,7 +103,6 @@ impl Disks {
             moved: Vec::with_capacity(DISK_OPS_MAX),
             brought: Vec::with_capacity(DISK_OPS_MAX),
             now: Time::ZERO,
-            alarm: Alarm::new().map_err(DisksError::NoHelpers)?,
         })
     }
 

@@ -57,11 +57,11 @@ impl Uring {
         self.may_ring = true;
     }
 
-    /// Hands what is queued to the kernel and lets it deliver results. Whether all is handed on.
-    pub(super) fn submit(&mut self) -> io::Result<bool> {
+    /// Hands what is queued to the kernel and lets it deliver results.
+    pub(super) fn submit(&mut self) -> io::Result<()> {
         let submission = self.ring.submission();
         if submission.is_empty() && !submission.taskrun() && !submission.cq_overflow() {
-            return Ok(true);
+            return Ok(());
         }
         drop(submission);
         self.enter(0)
@@ -75,11 +75,11 @@ impl Uring {
         Ok(())
     }
 
-    fn enter(&mut self, results: usize) -> io::Result<bool> {
+    fn enter(&mut self, results: usize) -> io::Result<()> {
         match self.ring.submit_and_wait(results) {
-            Ok(_) => Ok(self.ring.submission().is_empty()),
-            Err(error) if is_passing(&error) => Ok(false),
-            Err(error) => Err(error),
+            // What was not handed on stays queued, keeps the host awake and is tried again by the next turn.
+            Err(error) if is_passing(&error) => Ok(()),
+            result => result.map(|_| ()),
         }
     }
 
@@ -115,7 +115,7 @@ impl Uring {
     }
 }
 
-/// Out of some resource for now, or interrupted: the queue stands, the next turn tries again.
+/// Out of some resource for now, or interrupted.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }

@@ -121,9 +121,6 @@ pub const LK_FLOCK: u32 = 1 << 0;
 pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 /// `OFFSET_MAX`: the kernel's "to the end of the file" in locks.
 pub const OFFSET_MAX: u64 = i64::MAX as u64;
-/// `FUSE_UNKNOWN_INO`: what a listing says for a file whose number is not known.
-pub const UNKNOWN_INO: u64 = 0xffff_ffff;
-
 /// Reads a request's body from front to back. What ends too early is `EINVAL`.
 pub struct Input<'a>(&'a [u8]);
 

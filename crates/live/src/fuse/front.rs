@@ -24,17 +24,22 @@ pub struct Fuse {
     /// Whether what follows the agreement with the kernel is done.
     settled: bool,
     unmounting: Option<JoinHandle<io::Result<()>>>,
-    stage: Rc<Cell<Stage>>,
+    watch: MountWatch,
 }
 
-/// Tells how far a mount is, beside the host that owns the device.
+/// Tells how a mount is, beside the host that owns the device.
 #[derive(Clone, Debug)]
-pub struct MountWatch(Rc<Cell<Stage>>);
+pub struct MountWatch(Rc<Cell<(Stage, SessionCounters)>>);
 
 impl MountWatch {
     /// How far it is. `Ended`: somebody unmounted it.
     pub fn stage(&self) -> Stage {
-        self.0.get()
+        self.0.get().0
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> SessionCounters {
+        self.0.get().1
     }
 }
 
@@ -42,32 +47,29 @@ impl Fuse {
     /// Mounts. Nobody can use the mount before the device is polled.
     pub fn new(options: &MountOptions, belief: Belief) -> Result<Fuse, MountError> {
         let (descriptor, mount) = Mount::new(options)?;
+        let session = Session::new(descriptor, belief);
+        let watch = MountWatch(Rc::new(Cell::new((session.stage(), session.counters()))));
         Ok(Fuse {
-            session: Session::new(descriptor, belief),
+            session,
             mount,
             poller: None,
             watched: false,
             settled: false,
             unmounting: None,
-            stage: Rc::new(Cell::new(Stage::Starting)),
+            watch,
         })
     }
 
-    /// Tells how far the mount is after the device has gone to its host.
+    /// Tells how the mount is after the device has gone to its host.
     pub fn watch(&self) -> MountWatch {
-        MountWatch(self.stage.clone())
-    }
-
-    /// What was done so far.
-    pub fn counters(&self) -> SessionCounters {
-        self.session.counters()
+        self.watch.clone()
     }
 
     /// Follows the session: watches the descriptor as long as its requests may be read. One that may not be read
     /// would wake the host for ever.
     fn follow(&mut self, node: &Node) -> io::Result<()> {
         let stage = self.session.stage();
-        self.stage.set(stage);
+        self.watch.0.set((stage, self.session.counters()));
         if stage == Stage::Serving && !self.settled {
             self.mount.raise_read_ahead();
             self.settled = true;
@@ -103,7 +105,8 @@ impl Device for Fuse {
     }
 
     /// Unmounts on a thread of its own, because the kernel may have writes for us first; done when that has ended and
-    /// all that was asked is answered. Whoever still has a file open gets ENOTCONN once the device is dropped.
+    /// all that was asked is answered, but for locks that wait. Whoever still has a file open gets ENOTCONN once the
+    /// device is dropped.
     fn quiesce(&mut self, node: &mut Node) -> io::Result<bool> {
         if self.unmounting.is_none() && self.session.stage() != Stage::Ended {
             self.unmounting = Some(self.mount.unmount_beside());

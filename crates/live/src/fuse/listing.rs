@@ -1,79 +1,31 @@
-//! Directory listings in the kernel's layout: `.` and `..` first, then what the front names, as much as fits.
+//! Directory listings in the kernel's layout: what the front lists, as much as fits.
 //!
-//! A front never lists `.` and `..` and may use every cookie below [`DOT`]. Entries that do not fit are dropped; the
+//! The front lists `.` and `..` as any other name and chooses the cookies. Entries that do not fit are dropped; the
 //! kernel asks again from the cookie of the last one it got.
 
-use super::abi::{self, DIRENT_BYTES, ENTRY_OUT_BYTES, Output};
+use super::abi::{DIRENT_BYTES, ENTRY_OUT_BYTES, Output};
 use super::reply::{Belief, put_entry};
-use node::rings::{DirectoryEntry, FileOp, Handle};
-use wire::{FileId, FileKind};
-
-/// Cookie behind `.`; with the next, the largest that a file position can hold.
-pub const DOT: u64 = i64::MAX as u64 - 1;
-/// Cookie behind `..`.
-pub const DOT_DOT: u64 = i64::MAX as u64;
+use node::rings::DirectoryEntry;
 
 /// One READDIR or READDIRPLUS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listing {
-    directory: FileId,
-    bytes: u32,
-    with_attributes: bool,
-    /// How many of `.` and `..` are still to come, 0 to 2.
-    dots: u8,
+    /// Room for records.
+    pub bytes: u32,
+    /// Whether each record has the file's attributes.
+    pub with_attributes: bool,
 }
 
 impl Listing {
-    /// Entries of `directory` after `cookie`, at most `bytes` bytes of them.
-    pub fn new(directory: FileId, cookie: u64, bytes: u32, with_attributes: bool) -> Listing {
-        let dots = match cookie {
-            0 => 2,
-            DOT => 1,
-            _ => 0,
-        };
-        Listing { directory, bytes, with_attributes, dots }
-    }
-
-    /// What to ask of the front: what is left of the room, from the cookie that the front knows.
-    pub fn operation(&self, handle: Handle, cookie: u64) -> FileOp {
-        let dots = usize::from(self.dots) * record_bytes(2, self.with_attributes);
-        FileOp::ReadDirectory {
-            file: self.directory,
-            handle,
-            cookie: if cookie >= DOT { 0 } else { cookie },
-            bytes: self.bytes.saturating_sub(dots as u32),
-            with_attributes: self.with_attributes,
-        }
-    }
-
     /// Appends the records that fit.
     pub fn put(&self, out: &mut Output<'_>, belief: &Belief, entries: &[DirectoryEntry]) {
         let end = out.0.len() + self.bytes as usize;
-        let all = self.dots().into_iter().flatten();
-        for entry in all.chain(entries.iter().cloned()) {
+        for entry in entries {
             if out.0.len() + record_bytes(entry.name.len(), self.with_attributes) > end {
                 break;
             }
-            self.put_record(out, belief, &entry);
+            self.put_record(out, belief, entry);
         }
-    }
-
-    fn dots(&self) -> [Option<DirectoryEntry>; 2] {
-        let dot = |name: &[u8], file, cookie| DirectoryEntry {
-            file,
-            name: name.into(),
-            kind: FileKind::Directory,
-            cookie,
-            attr: None,
-        };
-        let above = match self.directory {
-            FileId::ROOT => FileId::ROOT,
-            _ => FileId(abi::UNKNOWN_INO),
-        };
-        [
-            (self.dots > 1).then(|| dot(b".", self.directory, DOT)),
-            (self.dots > 0).then(|| dot(b"..", above, DOT_DOT)),
-        ]
     }
 
     fn put_record(&self, out: &mut Output<'_>, belief: &Belief, entry: &DirectoryEntry) {
@@ -100,54 +52,45 @@ pub fn record_bytes(name_bytes: usize, with_attributes: bool) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuse::abi::Input;
+    use wire::{Attr, FileId, FileKind};
 
-    fn entry(name: &str, cookie: u64) -> DirectoryEntry {
+    fn entry(name: &str, cookie: u64, attr: Option<Attr>) -> DirectoryEntry {
         let name = name.as_bytes().into();
-        DirectoryEntry { file: FileId(cookie), name, kind: FileKind::Regular, cookie, attr: None }
+        DirectoryEntry { file: FileId(5), name, kind: FileKind::Directory, cookie, attr }
     }
 
-    fn packed(listing: Listing, entries: &[DirectoryEntry]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        listing.put(&mut Output(&mut bytes), &Belief::default(), entries);
-        bytes
+    fn packed(bytes: u32, with_attributes: bool, entries: &[DirectoryEntry]) -> Vec<u8> {
+        let (mut packed, listing) = (Vec::new(), Listing { bytes, with_attributes });
+        listing.put(&mut Output(&mut packed), &Belief::default(), entries);
+        packed
     }
 
     #[test]
-    fn dots_come_first_and_are_resumed_in_the_middle() {
-        let all = [entry("a", 7), entry("b", 8)];
-        let start = packed(Listing::new(FileId(5), 0, 4096, false), &all);
-        assert_eq!(start.len(), 4 * 32);
-        assert_eq!(start[24], b'.');
-        assert_eq!(&start[32 + 24..32 + 26], b"..");
-        let second = packed(Listing::new(FileId(5), DOT, 4096, false), &all);
-        assert_eq!(second, start[32..]);
-        let third = packed(Listing::new(FileId(5), DOT_DOT, 4096, false), &all);
-        assert_eq!(third, start[64..]);
-        assert_eq!(packed(Listing::new(FileId(5), 7, 4096, false), &all[1..]), start[96..]);
+    fn records_are_where_the_kernel_reads_them() {
+        let bytes = packed(4096, false, &[entry("..", 7, None), entry("123456789", 8, None)]);
+        assert_eq!(bytes.len(), 32 + 40);
+        let mut input = Input::new(&bytes[32..]);
+        assert_eq!((input.u64().unwrap(), input.u64().unwrap()), (5, 8));
+        assert_eq!((input.u32().unwrap(), input.u32().unwrap()), (9, 4));
+        assert_eq!(input.bytes(16).unwrap(), b"123456789\0\0\0\0\0\0\0");
+    }
+
+    #[test]
+    fn attributes_come_before_the_name_and_may_be_missing() {
+        let attr = Attr { file: FileId(5), ..Attr::default() };
+        let bytes = packed(4096, true, &[entry("a", 7, Some(attr)), entry("b", 8, None)]);
+        assert_eq!(bytes.len(), 2 * 160);
+        assert_eq!(bytes[0], 5);
+        assert_eq!(bytes[160..160 + 128], [0; 128]);
+        assert_eq!(bytes[160 + 128], 5);
     }
 
     #[test]
     fn what_does_not_fit_whole_is_left_out() {
-        let listing = Listing::new(FileId(5), 3, 2 * 32 + 31, false);
-        let all: Vec<_> = (4..20).map(|cookie| entry("name", cookie)).collect();
-        assert_eq!(packed(listing, &all).len(), 64);
-        let plus = Listing::new(FileId(5), 3, 160, true);
-        assert_eq!(packed(plus, &all).len(), record_bytes(4, true));
-    }
-
-    #[test]
-    fn the_front_is_asked_for_what_is_left_of_the_room() {
-        let asked = |cookie, plus| {
-            let listing = Listing::new(FileId(5), cookie, 4096, plus);
-            match listing.operation(Handle(1), cookie) {
-                FileOp::ReadDirectory { cookie, bytes, .. } => (cookie, bytes),
-                other => panic!("{other:?}"),
-            }
-        };
-        assert_eq!(asked(0, false), (0, 4096 - 64));
-        assert_eq!(asked(0, true), (0, 4096 - 320));
-        assert_eq!(asked(DOT, false), (0, 4096 - 32));
-        assert_eq!(asked(DOT_DOT, false), (0, 4096));
-        assert_eq!(asked(99, false), (99, 4096));
+        let all: Vec<_> = (4..20).map(|cookie| entry("name", cookie, None)).collect();
+        assert_eq!(packed(2 * 32 + 31, false, &all).len(), 64);
+        assert_eq!(packed(160, true, &all).len(), record_bytes(4, true));
+        assert_eq!(packed(31, false, &all).len(), 0);
     }
 }

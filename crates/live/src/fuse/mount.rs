@@ -52,7 +52,8 @@ impl MountOptions {
 pub enum MountError {
     /// The kernel has no FUSE, or the container hides it.
     #[error(
-        "cannot mount on {path}: /dev/fuse is not there; load the module (modprobe fuse), give the container the device, or do without a mount (trapeze ls, cp, cat)"
+        "cannot mount on {path}: /dev/fuse is not there; load the module (modprobe fuse), give the container \
+         the device, or do without a mount (trapeze ls, cp, cat)"
     )]
     NoDevice {
         /// Where.
@@ -72,7 +73,8 @@ pub enum MountError {
     },
     /// A mount of ours is there and somebody serves it.
     #[error(
-        "cannot mount on {path}: a trapeze volume is mounted there and in use; unmount it first (umount {path}) or choose another directory"
+        "cannot mount on {path}: a trapeze volume is mounted there and in use; unmount it first \
+         (umount {path}) or choose another directory"
     )]
     InUse {
         /// Where.

@@ -386,8 +386,9 @@ fn handle_operation(
             let (handle, cookie) = (Handle(input.u64()?), input.u64()?);
             let bytes = io_bytes(input.u32()?)?;
             let with_attributes = code == opcode::READDIRPLUS;
-            let listing = Listing::new(file, cookie, bytes, with_attributes);
-            (listing.operation(handle, cookie), Shape::Entries(listing))
+            let listing = Listing { bytes, with_attributes };
+            let op = FileOp::ReadDirectory { file, handle, cookie, bytes, with_attributes };
+            (op, Shape::Entries(listing))
         }
         opcode::STATFS => (FileOp::StatFs, Shape::Space),
         opcode::RELEASE => {

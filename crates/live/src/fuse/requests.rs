@@ -44,9 +44,9 @@ impl Requests {
         self.waiting_locks < WAITING_LOCKS_MAX
     }
 
-    /// Whether none is under way.
-    pub fn is_empty(&self) -> bool {
-        self.free.len() == self.places.len()
+    /// Whether none is under way but locks that wait, maybe for ever.
+    pub fn is_quiet(&self) -> bool {
+        self.free.len() + self.waiting_locks == self.places.len()
     }
 
     /// Enters the kernel's request `unique` and gives it its number at the front. Ask [`has_room`](Self::has_room)
@@ -91,8 +91,9 @@ mod tests {
         assert_eq!(requests.remove(first), None);
         assert_eq!(requests.remove(u64::MAX), None);
         assert_eq!(requests.find(2), None);
+        assert!(!requests.is_quiet());
         assert_eq!(requests.remove(second), Some((4, Shape::Attr)));
-        assert!(requests.is_empty());
+        assert!(requests.is_quiet());
     }
 
     #[test]
@@ -102,6 +103,7 @@ mod tests {
             .map(|unique| requests.insert(unique, Shape::WaitingLock))
             .collect();
         assert!(!requests.has_room_to_wait());
+        assert!(requests.is_quiet());
         (WAITING_LOCKS_MAX..REQUESTS_MAX).for_each(|_| _ = requests.insert(9, Shape::Empty));
         assert!(!requests.has_room());
         requests.remove(waiting[0]);

@@ -102,9 +102,9 @@ impl Session {
         self.counters
     }
 
-    /// Whether every request read was answered.
+    /// Whether every request read was answered, but for locks that wait, maybe for ever.
     pub fn is_quiet(&self) -> bool {
-        self.requests.is_empty() && self.held.is_none()
+        self.requests.is_quiet() && self.held.is_none()
     }
 
     /// Whether a request that the kernel has could be read now.

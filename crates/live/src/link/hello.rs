@@ -125,7 +125,7 @@ impl Hello {
     /// As it travels.
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
-        let flags = u8::from(self.secure) * SECURE | u8::from(self.bulk) * BULK;
+        let flags = (u8::from(self.secure) * SECURE) | (u8::from(self.bulk) * BULK);
         let mut out = Encoder::new(&mut bytes);
         out.raw(MAGIC).u16(LINK_VERSION).u8(VERSION).u8(flags);
         out.u8(self.refusal.map_or(0, |r| r as u8)).u8(0);

@@ -12,8 +12,9 @@ pub const QUEUE_MESSAGES_MAX: usize = 128;
 pub const TURN_MESSAGES_MAX: usize = 32;
 /// System calls of one direction of one connection in one turn.
 pub const TURN_CALLS_MAX: usize = 4;
-/// Bytes received ahead of their place: 32 control messages, or one and most of a small payload.
-pub const AHEAD_BYTES: usize = 4096;
+/// Bytes received ahead of their place: 128 control messages, or one with a payload of up to 15 KiB. Copying 8 KiB that
+/// have just come costs 0.2 us, a second system call 0.5; of larger payloads the rest goes straight to its frames.
+pub const AHEAD_BYTES: usize = 16 << 10;
 /// Pieces of one vectored send; the kernel takes 1024.
 pub const SEND_PIECES_MAX: usize = 128;
 /// Bytes that end one vectored send: the kernel's default largest send buffer is 4 MiB.

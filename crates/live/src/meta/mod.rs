@@ -22,7 +22,7 @@ use node::rings::{MetaDone, MetaOp, MetaRequest, MetaWork, StoreId, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wire::Time;
 
@@ -182,12 +182,7 @@ impl Stores {
 
     /// Takes the log out of sight at once, so that a later append of its generation starts anew; its bytes are freed
     /// by a helper. Returns what is left to remove.
-    fn drop_log(
-        &mut self,
-        directory: &PathBuf,
-        store: StoreId,
-        log: u64,
-    ) -> Result<PathBuf, String> {
+    fn drop_log(&mut self, directory: &Path, store: StoreId, log: u64) -> Result<PathBuf, String> {
         self.sync_waiting((store, log));
         let (path, gone) = (log_path(directory, store, log), gone_path(directory, store, log));
         match std::fs::rename(&path, &gone) {

@@ -61,7 +61,7 @@ pub struct Server {
 impl Server {
     /// With the echoing service.
     pub fn start(address: Address, security: Security, policy: WaitPolicy) -> Server {
-        Server::start_with(address, security, policy, || {}, |cx| Box::pin(serve(cx)))
+        Server::start_with(address, security, policy, || {}, 4, |cx| Box::pin(serve(cx)))
     }
 
     /// With any service; `prepare` runs on its thread first.
@@ -70,6 +70,7 @@ impl Server {
         security: Security,
         policy: WaitPolicy,
         prepare: impl FnOnce() + Send + 'static,
+        services: usize,
         service: fn(Cx) -> Pin<Box<dyn Future<Output = ()>>>,
     ) -> Server {
         let stop = Arc::new(AtomicBool::new(false));
@@ -80,7 +81,7 @@ impl Server {
             let (mut host, mut links) = host(2, &security, policy);
             let address = links.listen(&address).unwrap();
             host.add(links).unwrap();
-            for _ in 0..4 {
+            for _ in 0..services {
                 let cx = host.node().cx().clone();
                 host.node().cx().spawn("serve", service(cx));
             }

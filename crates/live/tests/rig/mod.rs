@@ -3,7 +3,7 @@
 
 use endpoint::{Frames, HeapRegion};
 use live::clock;
-use live::device::Poller;
+use live::device::{Poller, Ready};
 use live::disk::{DiskConfig, Disks, Engine};
 use live::host::Device;
 use node::rings::{
@@ -20,6 +20,7 @@ pub struct Rig {
     poller: Poller,
     pub frames: Frames,
     next: u64,
+    ready: Vec<Ready>,
 }
 
 impl Rig {
@@ -28,7 +29,13 @@ impl Rig {
         assert_eq!(disks.engine(), engine);
         let poller = Poller::new().unwrap();
         disks.attach(&poller).unwrap();
-        Rig { disks, poller, frames: Frames::new(HeapRegion::new(4096)), next: 0 }
+        Rig {
+            disks,
+            poller,
+            frames: Frames::new(HeapRegion::new(4096)),
+            next: 0,
+            ready: Vec::new(),
+        }
     }
 
     pub fn start(&mut self, op: DiskOp) -> Ticket {
@@ -53,7 +60,8 @@ impl Rig {
         if !self.disks.before_sleep() {
             // The kernel may end a sleep for work of its own; only one that lasts found no waker.
             let (start, most) = (clock::now(), Duration::from_secs(20));
-            self.poller.wait(Some(most), &mut Vec::new()).unwrap();
+            let span = self.disks.deadline().map_or(most, |at| at.since(start));
+            self.poller.wait(Some(span), &mut self.ready).unwrap();
             assert!(clock::now().since(start) < most, "nothing woke the sleeper");
         }
         self.disks.after_sleep();

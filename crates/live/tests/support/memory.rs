@@ -1,9 +1,9 @@
 //! A file system in memory as tasks of a node, behind the FUSE device: the whole way of a request but the services.
 
 use endpoint::{Frames, HeapRegion};
-use live::device::Poller;
 use live::fuse::{Belief, Fuse, MountOptions, Stage};
-use live::host::Device;
+use live::host::Host;
+use live::wait::WaitPolicy;
 use node::rings::{DirectoryEntry, FileOp, FileReply, FileRequest, Handle, Name, VolumeSpace};
 use node::{Cx, Node, NodeConfig};
 use std::cell::RefCell;
@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use wire::{Attr, Errno, FileId, FileKind, NodeId, SetAttr, SetTime, Time, Wall};
+use std::time::Duration;
+use wire::{Attr, Errno, FileId, FileKind, NodeId, SetAttr, SetTime, Wall};
 
 /// Tasks that take requests.
 const TASKS: usize = 4;
@@ -20,7 +20,7 @@ const TASKS: usize = 4;
 /// Serves a new memory file system on `path` until `stop`, or until somebody unmounts it; how it ended.
 pub fn serve(path: &Path, pages: usize, stop: &AtomicBool) -> Stage {
     let frames = Frames::new(HeapRegion::new(pages));
-    let mut node = Node::new(NodeConfig::new(NodeId(1), 1, 1), frames);
+    let node = Node::new(NodeConfig::new(NodeId(1), 1, 1), frames);
     let memory = Rc::new(RefCell::new(Memory::new(node.cx())));
     for _ in 0..TASKS {
         let (cx, memory) = (node.cx().clone(), memory.clone());
@@ -40,25 +40,26 @@ pub fn serve(path: &Path, pages: usize, stop: &AtomicBool) -> Stage {
             }
         });
     }
-    drive(&mut node, Fuse::new(&MountOptions::new(path), Belief::default()).unwrap(), stop)
+    drive(node, Fuse::new(&MountOptions::new(path), Belief::default()).unwrap(), stop)
 }
 
-fn drive(node: &mut Node, mut fuse: Fuse, stop: &AtomicBool) -> Stage {
-    let (poller, watch, start) = (Poller::new().unwrap(), fuse.watch(), Instant::now());
-    let mut ready = Vec::new();
-    fuse.attach(&poller).unwrap();
-    while watch.stage() != Stage::Ended {
-        let now = Time(start.elapsed().as_nanos() as u64);
-        let moved = fuse.poll(node, now).unwrap();
-        node.step(now);
-        if !moved && !fuse.poll(node, now).unwrap() {
-            poller.wait(Some(Duration::from_millis(20)), &mut ready).unwrap();
+fn drive(node: Node, fuse: Fuse, stop: &AtomicBool) -> Stage {
+    let watch = fuse.watch();
+    let mut host = Host::new(node, WaitPolicy::Block).unwrap();
+    host.add(fuse).unwrap();
+    // Wakes the host now and then to look at `stop`.
+    host.node().cx().spawn("clock", {
+        let cx = host.node().cx().clone();
+        async move {
+            loop {
+                cx.sleep(Duration::from_millis(10)).await;
+            }
         }
-        if stop.load(Ordering::Relaxed) && fuse.quiesce(node).unwrap() {
-            break;
-        }
-    }
-    assert_eq!(fuse.counters().mistakes, 0);
+    });
+    host.run(|| stop.load(Ordering::Relaxed) || watch.stage() == Stage::Ended).unwrap();
+    assert!(host.quiesce().unwrap());
+    assert!(host.stop().unwrap());
+    assert_eq!(watch.counters().mistakes, 0);
     watch.stage()
 }
 

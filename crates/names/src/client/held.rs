@@ -140,6 +140,11 @@ impl Client {
         Ok(lost)
     }
 
+    /// Says that this client ends: whatever it still has open is closed, as if its lease had ended now.
+    pub async fn leave(&self) -> Result<(), Errno> {
+        self.ask(Operation::Leave {}, SMALL).await.map(drop)
+    }
+
     /// Locks come first: once all clients of its last life have said what they have open, the manager gives locks to
     /// others.
     async fn claim_locks(&self) -> Result<Vec<LostLock>, Errno> {

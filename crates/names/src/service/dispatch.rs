@@ -27,7 +27,7 @@ impl<O: Objects> Service<O> {
         number: CallNumber,
         operation: Operation<'_>,
     ) {
-        let client = request.client;
+        let client = number.client(request.source, request.client);
         let registration = self.manager.borrow_mut().hear(client, self.cx.now());
         let call =
             CallName { site: operation.site(), slot: number.slot, sequence: number.sequence };
@@ -35,13 +35,14 @@ impl<O: Objects> Service<O> {
             Operation::KeepAlive {} => Ok(Outcome::Alive(Alive { registration }).encode()),
             Operation::Sync {} => self.sync().await.map(|()| Vec::new()),
             Operation::Space {} => self.space().await,
-            Operation::SetLock { .. } => return self.set_lock(request, &operation).await,
+            Operation::SetLock { .. } => return self.set_lock(request, client, &operation).await,
             Operation::CancelLock { file, owner, whole_file } => {
                 let target = LockTarget { file, whole_file };
                 self.manager.borrow_mut().locks.cancel(target, LockOwner { client, owner });
                 self.end_lock_waits();
                 Ok(Vec::new())
             }
+            Operation::Leave {} => self.expire(client).await.map(|()| Vec::new()),
             Operation::Claim { .. } => self.claim(client, &operation).await,
             Operation::SetPlacement { file, .. } => {
                 self.alone(file, self.set_placement(client, call, &operation)).await
@@ -225,22 +226,22 @@ impl<O: Objects> Service<O> {
             let (_, append) = manager.change(origin, |t| t.claim_all(claims))?;
             self.post(append)
         };
-        let ended = match last {
-            true => self.manager.borrow_mut().end_claims(origin)?,
-            false => None,
-        };
-        let ended = self.post(ended);
         claimed.await?;
-        ended.await?;
+        let mut done = !last;
+        while !done {
+            self.admit().await?;
+            let (all, append) = self.manager.borrow_mut().end_claims(origin)?;
+            done = all;
+            self.post(append).await?;
+        }
         self.work.notify_all();
         Ok(Vec::new())
     }
 
-    async fn set_lock(self: &Rc<Self>, request: Request, operation: &Operation<'_>) {
+    async fn set_lock(self: &Rc<Self>, request: Request, client: u64, operation: &Operation<'_>) {
         let Operation::SetLock { file, owner, whole_file, lock, wait, reclaim } = *operation else {
             return;
         };
-        let client = request.client;
         if !reclaim && self.manager.borrow().in_grace() {
             return self.deferred.borrow_mut().push(request);
         }
@@ -276,10 +277,11 @@ impl<O: Objects> Service<O> {
         }
     }
 
-    /// There may be something to remove or to settle.
+    /// Wakes who removes and settles when there is more of it than before.
     fn wake_upkeep(&self) {
         let manager = self.manager.borrow();
-        if !manager.removing().is_empty() || !manager.opens().settling(1).is_empty() {
+        let work = manager.removing().len() + manager.opens().settling().len();
+        if work > self.work_seen.replace(work) {
             self.work.notify_all();
         }
     }

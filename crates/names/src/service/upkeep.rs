@@ -3,6 +3,8 @@
 use super::Service;
 use crate::limits::{BACKGROUND_BATCH, RETRY_INTERVAL, SYNC_INTERVAL};
 use crate::objects::{Objects, ObjectsOf};
+use crate::sessions::Final;
+use node::Request;
 use node::rings::{MetaOp, MetaWork, StoreId};
 use std::rc::Rc;
 use store::Checkpoint;
@@ -73,32 +75,47 @@ impl<O: Objects> Service<O> {
     async fn expire_clients(self: &Rc<Self>) {
         let expired = self.manager.borrow().expired(self.cx.now());
         for client in expired {
-            if self.admit().await.is_err() {
-                return;
-            }
-            let append = self.manager.borrow_mut().expire(client, self.origin(0));
-            if let Ok(append) = append {
-                let _ = self.post(append).await;
-            }
-            self.end_lock_waits();
+            // What fails is tried again in the next round: the client stays expired.
+            let _ = self.expire(client).await;
         }
     }
 
-    /// When all clients of the last life have spoken or are dead: orphans go that nobody holds, locks are given.
+    /// The client holds nothing any more.
+    pub(super) async fn expire(self: &Rc<Self>, client: u64) -> Result<(), Errno> {
+        let mut done = false;
+        while !done {
+            self.admit().await?;
+            let (all, append) = self.manager.borrow_mut().expire(client, self.origin(0))?;
+            done = all;
+            self.post(append).await?;
+        }
+        self.end_lock_waits();
+        Ok(())
+    }
+
+    /// When all clients of the last life have spoken or are dead: locks are given, orphans go that nobody holds.
     async fn end_grace(self: &Rc<Self>) {
-        if self.manager.borrow().in_grace() || self.swept.replace(true) {
+        if self.manager.borrow().in_grace() || self.swept.get() {
             return;
         }
-        if self.admit().await.is_ok() {
-            let swept = self.manager.borrow_mut().change(self.origin(0), |t| t.sweep_orphans());
-            if let Ok((_, append)) = swept {
-                let _ = self.post(append).await;
-            }
-        }
         let deferred = std::mem::take(&mut *self.deferred.borrow_mut());
-        for request in deferred {
+        let waited_for = |request: &Request| request.deadline() > self.cx.now();
+        for request in deferred.into_iter().filter(waited_for) {
             Box::pin(self.serve(request)).await;
         }
+        self.swept.set(self.sweep_orphans().await.is_ok());
+    }
+
+    async fn sweep_orphans(self: &Rc<Self>) -> Result<(), Errno> {
+        let mut done = false;
+        while !done {
+            self.admit().await?;
+            let (all, append) =
+                self.manager.borrow_mut().change(self.origin(0), |t| t.sweep_orphans())?;
+            done = all;
+            self.post(append).await?;
+        }
+        Ok(())
     }
 
     /// Files of `all` that are not waiting for another try.
@@ -121,8 +138,10 @@ impl<O: Objects> Service<O> {
     }
 
     async fn settle_some(self: &Rc<Self>) -> bool {
-        let all = self.manager.borrow().opens().settling(usize::MAX);
-        let due = self.due(all.into_iter(), |(file, _)| *file);
+        let due = {
+            let manager = self.manager.borrow();
+            self.due(manager.opens().settling().iter().copied(), |(file, _)| *file)
+        };
         let settle = due
             .into_iter()
             .map(|(file, client)| async move { (file, self.settle(file, client).await) });
@@ -131,10 +150,17 @@ impl<O: Objects> Service<O> {
     }
 
     async fn settle(self: &Rc<Self>, file: FileId, client: u64) -> Result<(), Errno> {
-        self.finish_truncation(file).await?;
-        let Some(objects) = self.objects_of(file)? else { return Ok(()) };
-        let totals = self.objects.totals(&objects).await?;
+        let before = self.objects_of(file)?;
+        let totals = match before {
+            Some(objects) => self.objects.totals(&objects).await?,
+            None => Final::default(),
+        };
         self.admit().await?;
+        // What was asked while a truncation went over the objects may be neither of before nor of after.
+        let truncating = self.manager.borrow().truncating().contains_key(&file);
+        if truncating || self.objects_of(file)? != before {
+            return Err(Errno::EAGAIN);
+        }
         let (_, append) = self
             .manager
             .borrow_mut()
@@ -143,8 +169,7 @@ impl<O: Objects> Service<O> {
     }
 
     async fn remove_some(self: &Rc<Self>) -> bool {
-        let all: Vec<FileId> = self.manager.borrow().removing().iter().copied().collect();
-        let due = self.due(all.into_iter(), |file| *file);
+        let due = self.due(self.manager.borrow().removing().iter().copied(), |file| *file);
         let remove = due.into_iter().map(|file| async move { (file, self.remove(file).await) });
         let results = node::all(remove).await;
         self.outcome(results)
@@ -170,9 +195,11 @@ impl<O: Objects> Service<O> {
     }
 
     async fn truncate_some(self: &Rc<Self>) -> bool {
-        let all: Vec<FileId> = self.manager.borrow().truncating().keys().copied().collect();
-        let busy = |file: &FileId| self.busy.borrow().contains(file);
-        let due = self.due(all.into_iter().filter(|file| !busy(file)), |file| *file);
+        let idle = |file: &FileId| !self.busy.borrow().contains(file);
+        let due = {
+            let manager = self.manager.borrow();
+            self.due(manager.truncating().keys().copied().filter(idle), |file| *file)
+        };
         let finish = due.into_iter().map(|file| async move {
             (file, self.alone(file, self.finish_truncation(file)).await)
         });

@@ -65,13 +65,13 @@ impl Cache {
     /// Forgets every block from number `kept` on, and their committed checksums: they are zeros from now on. No commit
     /// of the object is under way.
     pub fn cut(&mut self, key: Key, kept: u64) {
+        self.cut_groups(key, kept);
         let first = kept / WINDOW_BLOCKS as u64;
         let behind: Vec<u64> = self.entry(key).windows.range(first..).map(|(i, _)| *i).collect();
         for index in behind {
             let keep = kept.saturating_sub(index * WINDOW_BLOCKS as u64);
             self.cut_window(key, index, keep.min(WINDOW_BLOCKS as u64) as usize);
         }
-        self.cut_groups(key, kept);
     }
 
     fn cut_window(&mut self, key: Key, index: u64, keep: usize) {
@@ -94,13 +94,15 @@ impl Cache {
         }
     }
 
+    /// The group that the cut goes through stays known and is written in place again: there it still has checksums
+    /// of what was cut off.
     fn cut_groups(&mut self, key: Key, kept: u64) {
         let entry = &mut self.entries[key.0 as usize];
         for (index, group) in entry.groups.range_mut(group_of(kept)..) {
             let keep = kept.saturating_sub(index * GROUP_BLOCKS) as usize;
             let removed = group.sums.len().saturating_sub(keep);
             group.sums.truncate(keep);
-            group.dirty |= removed > 0;
+            group.dirty |= removed > 0 || *index == group_of(kept);
             self.used_bytes -= removed * 4;
         }
     }

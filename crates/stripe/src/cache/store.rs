@@ -29,7 +29,7 @@ fn page_slice(data: &[Frame], mut at: usize, bytes: usize) -> Option<Frame> {
             at -= frame.len();
             continue;
         }
-        let fits = at + bytes <= frame.len() && (frame.offset() + at) % BLOCK_BYTES == 0;
+        let fits = at + bytes <= frame.len() && (frame.offset() + at).is_multiple_of(BLOCK_BYTES);
         return fits.then(|| frame.slice(at..at + bytes));
     }
     None
@@ -54,7 +54,7 @@ impl Part<'_> {
     }
 
     fn whole_blocks(&self) -> bool {
-        self.bytes.start % BLOCK_BYTES == 0 && self.bytes.end % BLOCK_BYTES == 0
+        self.bytes.start.is_multiple_of(BLOCK_BYTES) && self.bytes.end.is_multiple_of(BLOCK_BYTES)
     }
 }
 
@@ -79,6 +79,7 @@ impl Cache {
             self.insert_chunk(slot, at..until, part, &sums[at - first..until - first])?;
             at = until;
         }
+        self.shrink();
         Ok(())
     }
 
@@ -93,7 +94,7 @@ impl Cache {
         let chunk = blocks.start / CHUNK_BLOCKS;
         let chunk_mask = mask(chunk * CHUNK_BLOCKS..(chunk + 1) * CHUNK_BLOCKS);
         let missing = mask(blocks.clone()) & !window.valid;
-        if window.valid & chunk_mask == 0 && blocks.start % CHUNK_BLOCKS == 0 {
+        if window.valid & chunk_mask == 0 && blocks.start.is_multiple_of(CHUNK_BLOCKS) {
             self.replace(slot, chunk, part);
         } else if missing != 0 {
             let count = blocks.end - chunk * CHUNK_BLOCKS;

@@ -32,7 +32,7 @@ impl Client {
         mut into: FrameMut,
     ) -> Result<FrameMut, Errno> {
         let length = into.len();
-        if offset % BLOCK_BYTES as u64 != 0 || length > TRANSFER_BYTES_MAX {
+        if !offset.is_multiple_of(BLOCK_BYTES as u64) || length > TRANSFER_BYTES_MAX {
             return Err(Errno::EINVAL);
         }
         if length == 0 {

@@ -198,9 +198,15 @@ impl World {
     /// Runs a task of the client to its end, for at most two simulated minutes.
     pub fn run<T: 'static>(&mut self, task: impl Future<Output = T> + 'static) -> T {
         let done = self.start(task);
+        self.until(|| done.borrow().is_some());
+        done.take().expect("done")
+    }
+
+    /// Turns until something is so, for at most two simulated minutes.
+    pub fn until(&mut self, done: impl Fn() -> bool) {
         for _ in 0..600_000 {
-            if let Some(result) = done.borrow_mut().take() {
-                return result;
+            if done() {
+                return;
             }
             self.turn();
         }
@@ -218,13 +224,8 @@ impl World {
         self.servers[server].node.cx().spawn("test", async move {
             *result.borrow_mut() = Some(task.await);
         });
-        for _ in 0..600_000 {
-            if let Some(result) = done.borrow_mut().take() {
-                return result;
-            }
-            self.turn();
-        }
-        panic!("not done after two minutes");
+        self.until(|| done.borrow().is_some());
+        done.take().expect("done")
     }
 
     pub fn flush(&mut self, server: usize) {

@@ -29,13 +29,15 @@ pub fn speeds(cluster: &mut Processes, plain: &Path, size: Size, json: bool) -> 
         std::fs::remove_file(&file)?;
         rows.push((place.name(), written, read));
     }
-    let mut table = Table::new(&["64 KiB calls", "write + fsync MB/s", "read MB/s", "CPU s/GiB write", "read"]);
+    let mut table =
+        Table::new(&["64 KiB calls", "write + fsync MB/s", "read MB/s", "CPU s/GiB write", "read"]);
     for (name, written, read) in rows {
         if json {
             print_json(&speed_row(name, &written, &read));
         }
         let rates = [written.mb_per_s(), read.mb_per_s()].map(|rate| format!("{rate:.0}"));
-        let costs = [written.cpu_s_per_gib(), read.cpu_s_per_gib()].map(|cost| format!("{cost:.2}"));
+        let costs =
+            [written.cpu_s_per_gib(), read.cpu_s_per_gib()].map(|cost| format!("{cost:.2}"));
         let cells: Vec<String> = [name.to_string()].into_iter().chain(rates).chain(costs).collect();
         table.row(&cells);
     }

@@ -26,7 +26,8 @@ pub struct PassThrough {
 
 impl PassThrough {
     fn mount(&mut self) -> io::Result<()> {
-        let (from, to) = (self.directory.display().to_string(), self.mount_point.display().to_string());
+        let (from, to) =
+            (self.directory.display().to_string(), self.mount_point.display().to_string());
         let arguments = ["pass-through".to_string(), from, to];
         let log = self.mount_point.with_extension("log");
         self.process = Some(Process::start("pass-through", &arguments, &log)?);

@@ -115,20 +115,28 @@ impl Front for Passthrough {
     }
 }
 
-/// Mounts `source` on the path of `options` and serves it until somebody unmounts it.
-pub fn serve(source: &Path, options: &MountOptions, keep_cache: bool) -> Result<(), ServeError> {
+/// Mounts `source` on the path of `options` and serves it until somebody unmounts it. Calls `ready` once, when the mount
+/// can be used.
+pub fn serve(
+    source: &Path,
+    options: &MountOptions,
+    keep_cache: bool,
+    ready: impl FnOnce(),
+) -> Result<(), ServeError> {
     let frames = Frames::new(HeapRegion::new(POOL_PAGES));
     let mut front = Passthrough::new(source, frames.clone(), keep_cache)?;
     let (device, mount) = Mount::new(options)?;
     // Nothing else is to be done on this thread: it may wait in the read itself.
     rustix::io::ioctl_fionbio(&device, false).map_err(io::Error::from)?;
     let mut session = Session::new(device, Belief::default());
-    let mut tuned = false;
+    let mut ready = Some(ready);
     while session.stage() != Stage::Ended {
         session.poll_once(&mut front, &frames)?;
-        if !tuned && session.stage() == Stage::Serving {
-            mount.raise_read_ahead();
-            tuned = true;
+        if session.stage() == Stage::Serving {
+            if let Some(ready) = ready.take() {
+                mount.raise_read_ahead();
+                ready();
+            }
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Operations on names and attributes.
 
 use super::{Passthrough, open_files, to_errno};
-use crate::fuse::listing::{DOT, record_bytes};
+use crate::fuse::listing::record_bytes;
 use node::rings::{Caller, DirectoryEntry, FileOp, FileReply, Handle, Name};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Timespec, Timestamps,
@@ -205,22 +205,21 @@ impl Passthrough {
         while let Some(entry) = source.next() {
             let entry = entry.map_err(to_errno)?;
             let name = entry.file_name().to_bytes();
-            if name == b"." || name == b".." {
-                continue;
-            }
             let bytes = record_bytes(name.len(), with_attributes);
             if bytes > room {
                 return Ok(FileReply::Entries { entries, end: false });
             }
             room -= bytes;
-            // What is gone meanwhile is listed without attributes.
-            let attr = with_attributes.then(|| self.inodes.look_up(directory, name).ok()).flatten();
+            let dots = matches!(name, b"." | b"..");
+            // What is gone meanwhile is listed without attributes. The kernel forgets no lookups of dots.
+            let attr = (with_attributes && !dots)
+                .then(|| self.inodes.look_up(directory, name).ok())
+                .flatten();
             entries.push(DirectoryEntry {
                 file: self.inodes.id(entry.ino()),
                 name: name.into(),
                 kind: FileKind::of_mode(entry.file_type().as_raw_mode()).unwrap_or_default(),
-                // ext4 marks the end with the largest number, which is a cookie of the listing's own.
-                cookie: entry.next_entry_cookie().min(DOT - 1),
+                cookie: entry.next_entry_cookie(),
                 attr,
             });
         }

@@ -1,0 +1,180 @@
+//! Attributes: who is asked for them, how they are changed, and truncation.
+
+use crate::Files;
+use crate::flags::{KEEP_SIZE, PUNCH_HOLE, SEEK_DATA, SEEK_HOLE, ZERO_RANGE, writes};
+use crate::gather::Gather;
+use crate::inode::{File, Local};
+use crate::limits::{FILE_BYTES_MAX, SEND_BYTES_MAX};
+use crate::table::Open;
+use names::{Entry, Who};
+use node::rings::{FileReply, Handle};
+use std::rc::Rc;
+use wire::{Attr, Errno, FileId, SetAttr};
+
+impl Files {
+    /// The attributes of a file, from memory when they are young enough.
+    pub(crate) async fn get_attr(&self, id: FileId) -> Result<FileReply, Errno> {
+        let file = self.file(id);
+        if !self.is_fresh(&file) {
+            self.refresh(&file).await?;
+        }
+        Ok(FileReply::Attr(self.attr(&file)))
+    }
+
+    pub(crate) fn attr(&self, file: &File) -> Attr {
+        file.state.borrow().attr()
+    }
+
+    /// Attributes of what the manager just answered with.
+    pub(crate) async fn present(&self, entry: Entry) -> Result<Attr, Errno> {
+        let file = self.learn(entry);
+        self.ask_objects(&file).await?;
+        Ok(self.attr(&file))
+    }
+
+    /// Changes attributes. `handle` is what the application changes them through, if anything.
+    pub(crate) async fn set_attr(
+        &self,
+        who: &Who<'_>,
+        id: FileId,
+        handle: Option<Handle>,
+        changes: SetAttr,
+    ) -> Result<FileReply, Errno> {
+        let file = self.file(id);
+        let open = handle.and_then(|handle| self.table.borrow().handle(handle).ok());
+        let opened = open.is_some_and(|open| writes(open.flags));
+        if changes.size.is_some() {
+            self.truncate(who, &file, changes, opened).await?;
+        } else {
+            if changes.mtime.is_some() {
+                // Bytes that reach the servers later would move the time again.
+                self.send_all(&file).await;
+            }
+            let entry = self.names.set_attr(who, id, changes, opened).await?;
+            self.take_change(&file, entry, &changes);
+        }
+        self.ask_objects(&file).await?;
+        Ok(FileReply::Attr(self.attr(&file)))
+    }
+
+    /// Changes attributes with the length among them: what is written beyond it and not yet sent is forgotten.
+    pub(crate) async fn truncate(
+        &self,
+        who: &Who<'_>,
+        file: &Rc<File>,
+        changes: SetAttr,
+        opened: bool,
+    ) -> Result<(), Errno> {
+        if opened {
+            self.begin_session(file).await?;
+        }
+        self.hold_writes(file).await;
+        let result = self.names.set_attr(who, file.id, changes, opened).await;
+        if let (Ok(entry), Some(size)) = (&result, changes.size) {
+            self.with_written(file, |state| {
+                state.written.truncate(size);
+                state.chunks.clear();
+                state.local = state.local.map(|local| Local { size, ..local });
+            });
+            self.take_change(file, *entry, &changes);
+        }
+        self.resume_writes(file);
+        result.map(drop)
+    }
+
+    /// From now on no write is taken over and nothing is sent; waits until no send is under way.
+    async fn hold_writes(&self, file: &Rc<File>) {
+        while file.state.borrow().truncating {
+            file.changed.wait().await;
+        }
+        file.state.borrow_mut().truncating = true;
+        file.state.borrow_mut().written.set_paused(true);
+        while !file.state.borrow().written.is_quiet() {
+            file.changed.wait().await;
+        }
+    }
+
+    fn resume_writes(&self, file: &Rc<File>) {
+        {
+            let mut state = file.state.borrow_mut();
+            state.truncating = false;
+            state.written.set_paused(false);
+        }
+        file.changed.notify_all();
+        self.enqueue(file);
+    }
+
+    fn take_change(&self, file: &Rc<File>, entry: Entry, changes: &SetAttr) {
+        self.with_written(file, |state| {
+            state.absorb_own(entry, self.cx.now());
+            state.generation = self.generation.get();
+            if changes.size.is_some() || changes.mtime.is_some() {
+                let mtime = entry.attr.mtime;
+                state.local = state.local.map(|local| Local { mtime, ..local });
+            }
+        });
+        self.note_change(file);
+    }
+
+    /// fallocate(2): extending, and zeroing by writing zeros. Space is not reserved, so keeping the length is refused.
+    pub(crate) async fn allocate(
+        &self,
+        handle: Handle,
+        offset: u64,
+        bytes: u64,
+        mode: u32,
+    ) -> Result<FileReply, Errno> {
+        let open = self.table.borrow().handle(handle)?;
+        if !writes(open.flags) {
+            return Err(Errno::EBADF);
+        }
+        let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or(Errno::EFBIG)?;
+        if !self.is_fresh(&open.file) {
+            self.refresh(&open.file).await?;
+        }
+        let size = open.file.state.borrow().size();
+        if mode == PUNCH_HOLE | KEEP_SIZE || mode == ZERO_RANGE | KEEP_SIZE {
+            self.write_zeros(&open, offset, end.min(size)).await?;
+        } else if mode == ZERO_RANGE {
+            self.write_zeros(&open, offset, end).await?;
+        } else if mode != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        } else if end > size {
+            let changes = SetAttr { size: Some(end), ..SetAttr::default() };
+            self.truncate(&Who::ROOT, &open.file, changes, true).await?;
+        }
+        Ok(FileReply::Done)
+    }
+
+    async fn write_zeros(&self, open: &Open, mut at: u64, end: u64) -> Result<(), Errno> {
+        while at < end {
+            let bytes = (end - at).min(SEND_BYTES_MAX);
+            let mut frame = self.frame(bytes as usize).await?;
+            frame.fill(0);
+            self.accept(open, Some(at), Gather::new(vec![frame.freeze()])).await?;
+            at += bytes;
+        }
+        Ok(())
+    }
+
+    /// lseek(2) for data and holes: everything up to the end is data.
+    pub(crate) async fn seek(
+        &self,
+        handle: Handle,
+        offset: u64,
+        whence: u32,
+    ) -> Result<FileReply, Errno> {
+        let open = self.table.borrow().handle(handle)?;
+        if !self.is_fresh(&open.file) {
+            self.refresh(&open.file).await?;
+        }
+        let size = open.file.state.borrow().size();
+        match whence {
+            SEEK_DATA | SEEK_HOLE if offset >= size => Err(Errno::ENXIO),
+            SEEK_DATA => Ok(FileReply::Offset(offset)),
+            SEEK_HOLE => Ok(FileReply::Offset(size)),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}

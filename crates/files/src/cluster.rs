@@ -1,0 +1,168 @@
+//! What a node of a cluster runs: the same assembly in the simulated and in the real world.
+//!
+//! A node may be an I/O server, the manager of the volume (which also keeps the members), a client, or all of them. The
+//! world opens the stores, because their files are its own, and moves the node's rings.
+
+use crate::{Config, Files, serve};
+use members::{Identity, Roles};
+use names::{Final, Objects, ObjectsOf, VolumeSettings};
+use node::Cx;
+use node::rings::VolumeSpace;
+use store::{Store, StoreError};
+use stripe::{FileRef, Server, ServerConfig};
+use wire::{Errno, NodeId, VolumeId};
+
+/// The roles of one node.
+#[derive(Default)]
+pub struct NodeRoles {
+    /// Keeps objects on the node's disks.
+    pub io: Option<ServerConfig>,
+    /// Keeps the name space.
+    pub manager: Option<ManagerRole>,
+    /// Is a member of the cluster that this manager keeps.
+    pub member: Option<(NodeId, Identity)>,
+    /// Answers the node's front ring.
+    pub client: Option<ClientRole>,
+}
+
+/// A file manager.
+pub struct ManagerRole {
+    /// The name space's store, opened with [`names::STORE`].
+    pub names: Store,
+    /// The members' store, opened with [`members_store`]; without it the I/O servers are `servers` for ever.
+    pub members: Option<Store>,
+    /// The volume.
+    pub volume: VolumeSettings,
+    /// I/O servers of new files, until members with that role have joined.
+    pub servers: Vec<NodeId>,
+}
+
+/// A client.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientRole {
+    /// The volume's manager.
+    pub manager: NodeId,
+    /// The volume.
+    pub volume: VolumeId,
+    /// Limits.
+    pub files: Config,
+}
+
+/// What was started.
+#[derive(Default)]
+pub struct Services {
+    /// The I/O server.
+    pub io: Option<Server>,
+    /// The file manager.
+    pub manager: Option<names::Handle>,
+    /// The members' service.
+    pub members: Option<members::Service>,
+    /// The node's own membership.
+    pub member: Option<members::Client>,
+    /// The client.
+    pub files: Option<Files>,
+}
+
+/// Why a node could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The name space.
+    #[error("the file manager does not start: {0}")]
+    Names(#[from] names::OpenError),
+    /// The members.
+    #[error("the membership service does not start: {0}")]
+    Members(#[from] StoreError),
+}
+
+/// How the members' store is opened.
+pub fn members_store() -> store::Config {
+    store::Config::new(members::STORE_KIND, members::STORE_VERSION)
+}
+
+/// How the name space's store is opened.
+pub fn names_store() -> store::Config {
+    store::Config::new(names::STORE.kind, names::STORE.version)
+}
+
+/// Starts the services of a node.
+pub fn start(cx: &Cx, roles: NodeRoles) -> Result<Services, StartError> {
+    let io = roles.io.map(|config| stripe::serve(cx, config));
+    let (manager, members) = match roles.manager {
+        Some(role) => start_manager(cx, role)?,
+        None => (None, None),
+    };
+    let member = roles.member.map(|(at, identity)| members::Client::start(cx, at, identity));
+    let files = roles.client.map(|client| start_client(cx, client));
+    Ok(Services { io, manager, members, member, files })
+}
+
+fn start_client(cx: &Cx, client: ClientRole) -> Files {
+    let ClientRole { manager, volume, files } = client;
+    serve(cx, files, names::Client::new(cx, manager, volume), stripe::Client::new(cx, volume))
+}
+
+type Managing = (Option<names::Handle>, Option<members::Service>);
+
+fn start_manager(cx: &Cx, role: ManagerRole) -> Result<Managing, StartError> {
+    let ManagerRole { names, members, volume, servers } = role;
+    let objects = Striped(stripe::Client::new(cx, volume.volume));
+    let config = names::Config { volume, servers };
+    let manager = names::serve(cx, config, names, objects)?;
+    let members = match members {
+        Some(store) => Some(members::serve(cx, store, members::Config::default())?),
+        None => None,
+    };
+    if let Some(members) = &members {
+        cx.spawn("cluster: servers", follow(members.clone(), manager.clone()));
+    }
+    Ok((Some(manager), members))
+}
+
+/// New files go to the I/O servers that are members and alive; with none alive, to those that were.
+async fn follow(members: members::Service, manager: names::Handle) {
+    loop {
+        let changed = members.changed();
+        let servers: Vec<NodeId> = {
+            let registry = members.registry();
+            let all = registry.members().filter(|m| m.alive && m.roles.contains(Roles::IO));
+            all.map(|member| member.id).collect()
+        };
+        if !servers.is_empty() && manager.servers() != servers {
+            manager.set_servers(&servers);
+        }
+        changed.await;
+    }
+}
+
+/// How a manager asks the I/O servers: as a striping client.
+pub struct Striped(pub stripe::Client);
+
+fn reference(objects: &ObjectsOf) -> FileRef {
+    let ObjectsOf { file, layout, truncations } = *objects;
+    FileRef { file, layout, truncations }
+}
+
+impl Objects for Striped {
+    async fn truncate(&self, objects: &ObjectsOf, size: u64) -> Result<(), Errno> {
+        self.0.truncate(&reference(objects), size).await
+    }
+
+    async fn remove(&self, objects: &ObjectsOf) -> Result<(), Errno> {
+        self.0.remove(&reference(objects)).await
+    }
+
+    async fn totals(&self, objects: &ObjectsOf) -> Result<Final, Errno> {
+        let totals = self.0.attributes(&reference(objects)).await?;
+        Ok(Final { size: totals.size, mtime: totals.mtime, used: Some(totals.used) })
+    }
+
+    async fn set_layout(&self, objects: &ObjectsOf) -> Result<(), Errno> {
+        self.0.set_layout(&reference(objects)).await
+    }
+
+    async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {
+        let room = self.0.space(servers).await?;
+        let (total_bytes, free_bytes) = (room.total_bytes, room.free_bytes);
+        Ok(VolumeSpace { total_bytes, free_bytes, ..VolumeSpace::default() })
+    }
+}

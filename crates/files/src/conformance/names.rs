@@ -1,0 +1,160 @@
+//! Names on one client.
+
+use super::client::{Ask, Client, READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
+use std::collections::BTreeSet;
+use wire::{Errno, FileId, FileKind};
+
+/// An open file stays what it was when another is renamed over its name.
+pub async fn rename_over_an_open_file<A: Ask>(client: &Client<A>, dir: FileId) {
+    let old = client.put(dir, b"target", b"old bytes").await.expect("put");
+    let new = client.put(dir, b"source", b"new").await.expect("put");
+    let open = client.open(old, READ_WRITE).await.expect("open");
+    client.rename((dir, b"source"), (dir, b"target"), 0).await.expect("rename");
+    assert_eq!(client.lookup(dir, b"source").await, Err(Errno::ENOENT));
+    assert_eq!(client.lookup(dir, b"target").await.expect("lookup").file, new);
+    assert_eq!(client.get(dir, b"target").await, Ok(b"new".to_vec()));
+    assert_eq!(client.read(open, 0, 100).await, Ok(b"old bytes".to_vec()));
+    client.write(open, 0, b"OLD").await.expect("write");
+    client.fsync(open).await.expect("fsync");
+    assert_eq!(client.read(open, 0, 100).await, Ok(b"OLD bytes".to_vec()));
+    assert_eq!(client.stat(old).await.expect("stat").links, 0);
+    client.close(open).await.expect("close");
+    assert_eq!(client.get(dir, b"target").await, Ok(b"new".to_vec()));
+}
+
+/// A file without a name lives until it is closed.
+pub async fn unlinked_files_go_on<A: Ask>(client: &Client<A>, dir: FileId) {
+    let file = client.put(dir, b"f", &pattern(1, 0, 100_000)).await.expect("put");
+    let reader = client.open(file, READ_ONLY).await.expect("open");
+    let writer = client.open(file, WRITE_ONLY).await.expect("open");
+    client.unlink(dir, b"f").await.expect("unlink");
+    assert_eq!(client.lookup(dir, b"f").await, Err(Errno::ENOENT));
+    client.write(writer, 100_000, &pattern(1, 100_000, 50_000)).await.expect("write");
+    client.fsync(writer).await.expect("fsync");
+    client.close(writer).await.expect("close");
+    let all = client.read(reader, 0, 1 << 20).await.expect("read");
+    assert!(all == pattern(1, 0, 150_000));
+    client.put(dir, b"f", b"another").await.expect("the name is free");
+    client.close(reader).await.expect("close");
+    assert_eq!(client.get(dir, b"f").await, Ok(b"another".to_vec()));
+}
+
+/// Two names, one file.
+pub async fn hard_links<A: Ask>(client: &Client<A>, dir: FileId) {
+    let file = client.put(dir, b"one", b"1").await.expect("put");
+    assert_eq!(client.link(file, dir, b"two").await.expect("link").links, 2);
+    assert_eq!(client.link(file, dir, b"two").await, Err(Errno::EEXIST));
+    client.put(dir, b"two", b"22").await.expect("put");
+    assert_eq!(client.get(dir, b"one").await, Ok(b"22".to_vec()));
+    client.unlink(dir, b"one").await.expect("unlink");
+    let attr = client.stat(file).await.expect("stat");
+    assert_eq!((attr.links, attr.size), (1, 2));
+    assert_eq!(client.get(dir, b"two").await, Ok(b"22".to_vec()));
+}
+
+/// Extended attributes.
+pub async fn extended_attributes<A: Ask>(client: &Client<A>, dir: FileId) {
+    let file = client.put(dir, b"f", b"").await.expect("put");
+    assert_eq!(client.get_xattr(file, b"user.a").await, Err(Errno::ENODATA));
+    client.set_xattr(file, b"user.a", b"1", 1).await.expect("create");
+    assert_eq!(client.set_xattr(file, b"user.a", b"2", 1).await, Err(Errno::EEXIST));
+    client.set_xattr(file, b"user.a", b"22", 2).await.expect("replace");
+    assert_eq!(client.set_xattr(file, b"user.b", b"", 2).await, Err(Errno::ENODATA));
+    client.set_xattr(file, b"user.b", &[0, 255], 0).await.expect("set");
+    assert_eq!(client.get_xattr(file, b"user.a").await, Ok(b"22".to_vec()));
+    assert_eq!(client.get_xattr(file, b"user.b").await, Ok(vec![0, 255]));
+    assert_eq!(client.list_xattr(file).await, Ok(b"user.a\0user.b\0".to_vec()));
+    client.remove_xattr(file, b"user.a").await.expect("remove");
+    assert_eq!(client.remove_xattr(file, b"user.a").await, Err(Errno::ENODATA));
+    assert_eq!(client.list_xattr(file).await, Ok(b"user.b\0".to_vec()));
+}
+
+/// A listing in parts shows every name once, also while other names come and go.
+pub async fn big_directory<A: Ask>(client: &Client<A>, dir: FileId) {
+    const COUNT: usize = 300;
+    let name = |number: usize| format!("{number:03} a name of some length").into_bytes();
+    for number in 0..COUNT {
+        client.make_node(dir, &name(number), 0o644, 0).await.expect("mknod");
+    }
+    let names = |entries: Vec<node::rings::DirectoryEntry>| -> Vec<Vec<u8>> {
+        entries.into_iter().map(|entry| entry.name.to_vec()).collect()
+    };
+    for bytes in [1000, 4096, 1 << 20] {
+        let mut listed = names(client.list(dir, bytes).await.expect("list"));
+        listed.sort();
+        assert_eq!(listed, (0..COUNT).map(name).collect::<Vec<_>>(), "in parts of {bytes}");
+    }
+    let (first, _) = client.list_part(dir, 0, 4096).await.expect("list");
+    let cookie = first.last().expect("some entries").cookie;
+    for number in (0..COUNT).step_by(2) {
+        client.unlink(dir, &name(number)).await.expect("unlink");
+    }
+    client.put(dir, b"new", b"").await.expect("put");
+    let (mut seen, mut cookie, mut end) = (names(first), cookie, false);
+    while !end {
+        let (entries, last) = client.list_part(dir, cookie, 4096).await.expect("list");
+        cookie = entries.last().map_or(cookie, |entry| entry.cookie);
+        seen.extend(names(entries));
+        end = last;
+    }
+    let unique: BTreeSet<_> = seen.iter().collect();
+    assert_eq!(unique.len(), seen.len(), "no name twice");
+    let stayed = (1..COUNT).step_by(2).map(name);
+    assert!(stayed.into_iter().all(|name| unique.contains(&name)), "every name that stayed");
+}
+
+/// Names of any bytes up to 255.
+pub async fn any_names<A: Ask>(client: &Client<A>, dir: FileId) {
+    let names = [vec![b'x'; 255], vec![0xff, 0xfe, 1, 10], " . ".into(), "…".into(), vec![b'-']];
+    for name in &names {
+        client.put(dir, name, name).await.expect("put");
+        assert_eq!(client.get(dir, name).await.as_ref(), Ok(name));
+    }
+    assert_eq!(client.list(dir, 1 << 16).await.expect("list").len(), names.len());
+    let long = vec![b'x'; 256];
+    assert_eq!(client.create(dir, &long, READ_WRITE).await, Err(Errno::ENAMETOOLONG));
+    assert_eq!(client.lookup(dir, &long).await, Err(Errno::ENAMETOOLONG));
+    assert_eq!(client.make_directory(dir, &long).await, Err(Errno::ENAMETOOLONG));
+    let renamed = client.rename((dir, &names[0]), (dir, &long), 0).await;
+    assert_eq!(renamed, Err(Errno::ENAMETOOLONG));
+}
+
+/// Directories, symbolic links, pipes; attributes in listings.
+pub async fn kinds_of_files<A: Ask>(client: &Client<A>, dir: FileId) {
+    let sub = client.make_directory(dir, b"sub").await.expect("mkdir");
+    let link = client.symlink(dir, b"link", b"../any\xff/where").await.expect("symlink");
+    let pipe = client.make_node(dir, b"pipe", 0o010644, 0).await.expect("mknod");
+    client.put(dir, b"file", &[7; 5000]).await.expect("put");
+    assert_eq!(client.read_link(link.file).await, Ok(b"../any\xff/where".to_vec()));
+    assert_eq!((link.kind, pipe.kind), (FileKind::Symlink, FileKind::Fifo));
+    let entries = client.list(dir, 1 << 16).await.expect("list");
+    for entry in &entries {
+        let attr = client.lookup(dir, &entry.name).await.expect("lookup");
+        assert_eq!((attr.file, attr.kind), (entry.file, entry.kind));
+        if let Some(listed) = entry.attr {
+            assert_eq!(listed.size, attr.size);
+        }
+    }
+    assert_eq!(entries.len(), 4);
+    assert_eq!(client.stat(dir).await.expect("stat").links, 3);
+    assert_eq!(client.remove_directory(dir, b"sub").await, Ok(()));
+    assert_eq!(client.stat(dir).await.expect("stat").links, 2);
+    assert_eq!(client.stat(sub).await, Err(Errno::ESTALE));
+}
+
+/// Refusals that applications rely on.
+pub async fn errors<A: Ask>(client: &Client<A>, dir: FileId) {
+    let sub = client.make_directory(dir, b"sub").await.expect("mkdir");
+    let file = client.put(sub, b"f", b"x").await.expect("put");
+    assert_eq!(client.remove_directory(dir, b"sub").await, Err(Errno::ENOTEMPTY));
+    assert_eq!(client.unlink(dir, b"sub").await, Err(Errno::EISDIR));
+    assert_eq!(client.remove_directory(sub, b"f").await, Err(Errno::ENOTDIR));
+    assert_eq!(client.lookup(file, b"x").await, Err(Errno::ENOTDIR));
+    assert_eq!(client.make_directory(dir, b"sub").await, Err(Errno::EEXIST));
+    assert_eq!(client.open(sub, WRITE_ONLY).await, Err(Errno::EISDIR));
+    assert_eq!(client.rename((dir, b"none"), (dir, b"x"), 0).await, Err(Errno::ENOENT));
+    assert_eq!(client.rename((dir, b"sub"), (sub, b"x"), 0).await, Err(Errno::EINVAL));
+    let open = client.open(file, READ_ONLY).await.expect("open");
+    client.close(open).await.expect("close");
+    assert_eq!(client.read(open, 0, 1).await, Err(Errno::EBADF));
+}

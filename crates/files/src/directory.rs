@@ -1,0 +1,154 @@
+//! Names: looking up, making, removing, listing, opening. The manager decides and checks permissions; here what it
+//! says is remembered.
+
+use crate::Files;
+use crate::flags::{EXCLUSIVE, TRUNCATE, permissions, writes};
+use crate::inode::File;
+use names::{Entry, How, READ, Who};
+use node::rings::{DirectoryEntry, FileReply, Handle};
+use std::rc::Rc;
+use wire::{Attr, Errno, FileId, SetAttr};
+
+const ALL_SIZE_ZERO: SetAttr =
+    SetAttr { mode: None, uid: None, gid: None, size: Some(0), atime: None, mtime: None };
+
+impl Files {
+    pub(crate) async fn lookup(
+        &self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+    ) -> Result<FileReply, Errno> {
+        let entry = self.names.lookup(who, parent, name).await?;
+        Ok(FileReply::Entry(self.present(entry).await?))
+    }
+
+    /// What an operation that made a name in `parent` answers.
+    pub(crate) async fn made(&self, parent: FileId, entry: Entry) -> Result<FileReply, Errno> {
+        let attr = self.note_made(parent, entry).await?;
+        Ok(FileReply::Entry(attr))
+    }
+
+    async fn note_made(&self, parent: FileId, entry: Entry) -> Result<Attr, Errno> {
+        self.expire(parent);
+        let file = self.learn(entry);
+        self.note_change(&file);
+        self.ask_objects(&file).await?;
+        Ok(self.attr(&file))
+    }
+
+    /// What an operation that took a name away answers: link counts that were known are old.
+    pub(crate) fn removed(&self) -> FileReply {
+        self.names_changed();
+        self.changes.set(self.changes.get() + 1);
+        FileReply::Done
+    }
+
+    /// The directory's times have changed.
+    fn expire(&self, directory: FileId) {
+        if let Some(directory) = self.table.borrow_mut().get(directory) {
+            directory.state.borrow_mut().fresh = None;
+        }
+    }
+
+    pub(crate) async fn create(
+        &self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+        mode: u32,
+        flags: u32,
+    ) -> Result<FileReply, Errno> {
+        let how = if flags & EXCLUSIVE != 0 { How::Guarded } else { How::Unchecked };
+        let open = Some(permissions(flags));
+        let (entry, made) = self.names.create(who, parent, name, mode, how, open).await?;
+        self.expire(parent);
+        let file = self.learn(entry);
+        self.note_change(&file);
+        let flags = if made { flags & !TRUNCATE } else { flags };
+        let handle = self.opened(who, &file, flags).await?;
+        Ok(FileReply::Created { attr: self.attr(&file), handle })
+    }
+
+    pub(crate) async fn open_file(
+        &self,
+        who: &Who<'_>,
+        id: FileId,
+        flags: u32,
+    ) -> Result<FileReply, Errno> {
+        let entry = self.names.open(who, id, permissions(flags)).await?;
+        let file = self.learn(entry);
+        let version = (!entry.writers).then_some(entry.attr.change);
+        let known = std::mem::replace(&mut file.state.borrow_mut().cached, version);
+        let handle = self.opened(who, &file, flags).await?;
+        Ok(FileReply::Opened { handle, keep_cache: version.is_some() && known == version })
+    }
+
+    /// The manager counts one more open of ours.
+    async fn opened(&self, who: &Who<'_>, file: &Rc<File>, flags: u32) -> Result<Handle, Errno> {
+        {
+            let mut state = file.state.borrow_mut();
+            state.handles += 1;
+            if writes(flags) {
+                state.writers += 1;
+                state.sessions += 1;
+            } else {
+                state.readers += 1;
+            }
+        }
+        if writes(flags) {
+            self.note_change(file);
+        }
+        let handle = self.table.borrow_mut().open(file.clone(), flags);
+        let result = self.prepare_open(who, file, flags).await;
+        if result.is_err() {
+            self.release(handle, None).await?;
+        }
+        result.map(|()| handle)
+    }
+
+    async fn prepare_open(&self, who: &Who<'_>, file: &Rc<File>, flags: u32) -> Result<(), Errno> {
+        if flags & TRUNCATE != 0 && writes(flags) {
+            return self.truncate(who, file, ALL_SIZE_ZERO, true).await;
+        }
+        self.ask_objects(file).await
+    }
+
+    /// Directories keep no state here: a handle is only a permission that was checked.
+    pub(crate) async fn open_directory(
+        &self,
+        who: &Who<'_>,
+        id: FileId,
+    ) -> Result<FileReply, Errno> {
+        self.names.access(who, id, READ).await?;
+        Ok(FileReply::Opened { handle: Handle::default(), keep_cache: false })
+    }
+
+    pub(crate) async fn read_directory(
+        &self,
+        who: &Who<'_>,
+        id: FileId,
+        cookie: u64,
+        bytes: u32,
+        with_attributes: bool,
+    ) -> Result<FileReply, Errno> {
+        let listing =
+            self.names.read_directory(who, id, cookie, bytes as usize, with_attributes).await?;
+        let end = listing.end;
+        let mut entries = Vec::with_capacity(listing.entries.len());
+        for listed in listing.entries {
+            let attr = match listed.entry {
+                Some(entry) => self.listed_attr(entry),
+                None => None,
+            };
+            entries.push(DirectoryEntry { attr, ..DirectoryEntry::from(listed) });
+        }
+        Ok(FileReply::Entries { entries, end })
+    }
+
+    /// Attributes for a listing; none for a file that others write, whose length a listing does not ask the objects for.
+    fn listed_attr(&self, entry: Entry) -> Option<Attr> {
+        let file = self.learn(entry);
+        (!entry.writers).then(|| self.attr(&file))
+    }
+}

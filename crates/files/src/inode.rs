@@ -1,0 +1,170 @@
+//! What this client knows and holds of one file.
+//!
+//! While there is a [`Local`], length and modification time are this client's: it has written what the manager does
+//! not know yet. All else is the manager's, as of the last answer.
+
+use crate::ahead::Chunks;
+use crate::written::Written;
+use names::Entry;
+use node::{Cx, Notify};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use stripe::{FileRef, Verifiers};
+use wire::{Attr, Errno, FileId, Time, Wall};
+
+/// A file. Shared by the table, its open handles and the work under way.
+pub(crate) struct File {
+    pub id: FileId,
+    /// Place in the order of last use.
+    pub used: Cell<u64>,
+    pub state: RefCell<State>,
+    /// Something that tasks wait for has changed: a send or a commit ended, a session began, a chunk arrived.
+    pub changed: Notify,
+}
+
+/// Length and time that only this client knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Local {
+    pub size: u64,
+    pub mtime: Wall,
+    /// Bytes of storage, estimated: the server's figure comes with the next look at the objects.
+    pub used: u64,
+}
+
+/// The last write that could not be kept.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Failure {
+    /// Grows with every failure, so that each open handle reports each once.
+    pub count: u64,
+    pub errno: Option<Errno>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub entry: Entry,
+    /// When the manager said so; `None` when it must be asked again.
+    pub fresh: Option<Time>,
+    /// Generation of the name space then.
+    pub generation: u64,
+    pub local: Option<Local>,
+    pub handles: u32,
+    pub writers: u32,
+    /// Opens for writing and for reading that the manager counts for this client.
+    pub sessions: u32,
+    pub readers: u32,
+    /// A session is being opened or ended.
+    pub busy: bool,
+    /// New writes wait, and nothing is sent.
+    pub truncating: bool,
+    pub written: Written<Verifiers>,
+    pub failure: Failure,
+    /// In the queue of files with work.
+    pub queued: bool,
+    pub chunks: Chunks,
+    /// Owners that may hold locks: the owner, and whether of the whole file.
+    pub lockers: BTreeSet<(u64, bool)>,
+    /// The mount's last change of the name space that concerns the file.
+    pub names_mark: u64,
+    /// Change version of what the kernel may have cached.
+    pub cached: Option<u64>,
+}
+
+impl File {
+    pub fn new(cx: &Cx, id: FileId) -> File {
+        let (used, state) = (Cell::default(), RefCell::default());
+        File { id, used, state, changed: Notify::new(cx) }
+    }
+}
+
+impl State {
+    /// Attributes as an application on this client sees them.
+    pub fn attr(&self) -> Attr {
+        let attr = self.entry.attr;
+        match self.local {
+            None => attr,
+            Some(local) => Attr {
+                size: local.size,
+                used: local.used,
+                mtime: local.mtime,
+                ctime: attr.ctime.max(local.mtime),
+                ..attr
+            },
+        }
+    }
+
+    /// Length as an application on this client sees it.
+    pub fn size(&self) -> u64 {
+        self.local.map_or(self.entry.attr.size, |local| local.size)
+    }
+
+    /// How the I/O servers are asked for the file; EINVAL when it has no bytes to ask for.
+    pub fn reference(&self) -> Result<FileRef, Errno> {
+        let layout = self.entry.layout.ok_or(Errno::EINVAL)?;
+        let truncations = self.entry.truncations;
+        Ok(FileRef { file: self.entry.attr.file, layout, truncations })
+    }
+
+    /// Nothing would be lost if the file were forgotten.
+    pub fn is_idle(&self) -> bool {
+        let open = self.handles + self.sessions + self.readers;
+        open == 0 && !self.busy && self.written.is_empty() && self.lockers.is_empty()
+    }
+
+    /// Takes the manager's answer over, unless a newer one is known. A change of version that is not this client's own
+    /// means that others wrote, or may be writing.
+    pub fn absorb(&mut self, entry: Entry, now: Time) {
+        if entry.attr.change < self.entry.attr.change {
+            return;
+        }
+        let cut = entry.truncations != self.entry.truncations;
+        if cut {
+            self.written.forget_sent();
+        } else if entry.writers || entry.attr.change != self.entry.attr.change {
+            self.written.shadow_sent();
+        }
+        if entry.attr.change != self.entry.attr.change {
+            self.chunks.clear();
+        }
+        if let Some(local) = &mut self.local {
+            let own = if cut { self.written.end() } else { local.size };
+            local.size = own.max(entry.attr.size);
+        }
+        self.entry = entry;
+        self.fresh = Some(now);
+    }
+
+    /// As [`absorb`](State::absorb), after a change that this client made: what it and its kernel hold stays right
+    /// unless others changed the file too.
+    pub fn absorb_own(&mut self, entry: Entry, now: Time) {
+        let alone = entry.attr.change <= self.entry.attr.change + 1 && !entry.writers;
+        let cached = self.cached == Some(self.entry.attr.change);
+        if !alone {
+            self.absorb(entry, now);
+        } else if entry.attr.change >= self.entry.attr.change {
+            self.entry = entry;
+            self.fresh = Some(now);
+        }
+        self.cached = (alone && cached).then_some(entry.attr.change);
+    }
+
+    /// The manager has taken our length over and said no more: it must be asked for the rest.
+    pub fn forget_attributes(&mut self, size: u64) {
+        self.entry.attr.size = size;
+        self.fresh = None;
+        self.cached = None;
+    }
+
+    /// Bytes up to `end` were written at `now`.
+    pub fn note_write(&mut self, bytes: u64, end: u64, now: Wall) {
+        let attr = self.attr();
+        let size = attr.size.max(end);
+        let most = size.next_multiple_of(wire::limits::BLOCK_BYTES as u64).max(attr.used);
+        let used = (attr.used + bytes).min(most);
+        self.local = Some(Local { size, mtime: now, used });
+    }
+
+    /// What was written is lost to `errno`.
+    pub fn fail(&mut self, errno: Errno) {
+        self.failure = Failure { count: self.failure.count + 1, errno: Some(errno) };
+    }
+}

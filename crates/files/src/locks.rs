@@ -1,0 +1,152 @@
+//! Locks: kept by the manager for the whole cluster, both kinds, or refused with ENOLCK; never silently local.
+//!
+//! A lock that must be waited for leaves its front loop at once and joins a line; one loop asks for the waiting locks
+//! again and again, in the order of their coming, and answers the front itself.
+
+use crate::Files;
+use crate::inode::File;
+use crate::limits::{LOCK_PAUSE, LOCK_WAITERS_MAX};
+use node::rings::{FileReply, Lock, LockKind};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use wire::{Errno, FileId};
+
+/// A lock that an application wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub file: FileId,
+    pub owner: u64,
+    pub lock: Lock,
+    pub whole_file: bool,
+}
+
+struct Waiter {
+    front: u64,
+    wanted: Wanted,
+}
+
+/// The line of waiting locks.
+#[derive(Default)]
+pub(crate) struct Line {
+    waiting: RefCell<VecDeque<Waiter>>,
+    /// The one being asked for; `None` again when it was interrupted meanwhile.
+    asking: Cell<Option<u64>>,
+}
+
+impl Files {
+    pub(crate) async fn get_lock(
+        &self,
+        id: FileId,
+        owner: u64,
+        lock: Lock,
+    ) -> Result<FileReply, Errno> {
+        let held = self.names.get_lock(id, owner, false, lock).await.map_err(refusal)?;
+        let free = Lock { kind: LockKind::Unlock, ..lock };
+        Ok(FileReply::Lock(held.unwrap_or(free)))
+    }
+
+    /// Sets a lock; with `wait` it may join the line, and then the front is answered later: `None`.
+    pub(crate) async fn set_lock(
+        &self,
+        front: u64,
+        wanted: Wanted,
+        wait: bool,
+    ) -> Option<Result<FileReply, Errno>> {
+        match self.ask_lock(&wanted).await {
+            Err(Errno::EAGAIN) if wait && self.line.waiting.borrow().len() >= LOCK_WAITERS_MAX => {
+                Some(Err(Errno::ENOLCK))
+            }
+            Err(Errno::EAGAIN) if wait => {
+                self.line.waiting.borrow_mut().push_back(Waiter { front, wanted });
+                self.line_joined.notify_all();
+                None
+            }
+            result => Some(result.map(|()| FileReply::Done)),
+        }
+    }
+
+    async fn ask_lock(&self, wanted: &Wanted) -> Result<(), Errno> {
+        let Wanted { file, owner, lock, whole_file } = *wanted;
+        self.names.lock(file, owner, whole_file, lock, false).await.map_err(refusal)?;
+        if lock.kind != LockKind::Unlock {
+            self.file(file).state.borrow_mut().lockers.insert((owner, whole_file));
+        }
+        Ok(())
+    }
+
+    /// Gives back everything that the owner holds of a file.
+    pub(crate) async fn unlock_owner(&self, file: &File, owner: u64, whole_file: bool) {
+        if file.state.borrow_mut().lockers.remove(&(owner, whole_file)) {
+            // When the manager is away, what it keeps for this client ends with the client's lease instead.
+            let _ = self.names.unlock(file.id, owner, whole_file).await;
+        }
+    }
+
+    /// The application has given up: a lock it waits for ends with EINTR. Anything else ends by itself.
+    pub(crate) fn interrupt(&self, front: u64) -> FileReply {
+        let mut waiting = self.line.waiting.borrow_mut();
+        let at = waiting.iter().position(|waiter| waiter.front == front);
+        if let Some(waiter) = at.and_then(|at| waiting.remove(at)) {
+            self.cx.front_done(waiter.front, Err(Errno::EINTR));
+        } else if self.line.asking.get() == Some(front) {
+            self.line.asking.set(None);
+        }
+        FileReply::Done
+    }
+
+    /// The loop that asks for the locks in line.
+    pub(crate) async fn line_loop(self) {
+        loop {
+            let joined = self.line_joined.wait();
+            if self.line.waiting.borrow().is_empty() {
+                joined.await;
+            }
+            self.cx.sleep(LOCK_PAUSE).await;
+            let count = self.line.waiting.borrow().len();
+            for _ in 0..count {
+                let waiter = self.line.waiting.borrow_mut().pop_front();
+                let Some(waiter) = waiter else { break };
+                self.ask_again(waiter).await;
+            }
+        }
+    }
+
+    async fn ask_again(&self, waiter: Waiter) {
+        self.line.asking.set(Some(waiter.front));
+        let result = self.ask_lock(&waiter.wanted).await;
+        let interrupted = self.line.asking.take().is_none();
+        if interrupted && result.is_ok() {
+            let lock = Lock { kind: LockKind::Unlock, ..waiter.wanted.lock };
+            // As in `unlock_owner`.
+            let _ = self.ask_lock(&Wanted { lock, ..waiter.wanted }).await;
+        }
+        match result {
+            _ if interrupted => self.cx.front_done(waiter.front, Err(Errno::EINTR)),
+            Err(Errno::EAGAIN) => self.line.waiting.borrow_mut().push_back(waiter),
+            result => self.cx.front_done(waiter.front, result.map(|()| FileReply::Done)),
+        }
+    }
+}
+
+impl Files {
+    /// The loop that tells the manager that this client is alive, and again what it holds.
+    pub(crate) async fn alive_loop(self) {
+        loop {
+            let lost = self.names.keep_alive().await.unwrap_or_default();
+            for lock in &lost {
+                let file = self.file(lock.file);
+                file.state.borrow_mut().lockers.remove(&(lock.owner, lock.whole_file));
+            }
+            self.counters.lost_locks.add(lost.len() as u64);
+            self.cx.sleep(names::limits::KEEP_ALIVE_INTERVAL).await;
+        }
+    }
+}
+
+/// ENOLCK when the manager cannot say.
+fn refusal(errno: Errno) -> Errno {
+    match errno {
+        Errno::EHOSTDOWN | Errno::ETIMEDOUT | Errno::ENODEV | Errno::ECANCELED => Errno::ENOLCK,
+        errno => errno,
+    }
+}

@@ -1,0 +1,107 @@
+//! Reading: what was written here and is not yet stable lies over what the servers have; holes are zeros.
+
+use crate::Files;
+use crate::ahead::Found;
+use crate::gather::Gather;
+use crate::inode::File;
+use crate::limits::READ_BYTES_MAX;
+use endpoint::Frame;
+use node::rings::{FileReply, Handle};
+use std::ops::Range;
+use std::rc::Rc;
+use wire::Errno;
+use wire::limits::BLOCK_BYTES;
+
+impl Files {
+    /// The bytes of an open file from `offset`: all that are asked for unless the file ends before.
+    pub(crate) async fn read(
+        &self,
+        handle: Handle,
+        offset: u64,
+        bytes: u32,
+    ) -> Result<FileReply, Errno> {
+        let open = self.table.borrow().handle(handle)?;
+        let range = self.readable(&open.file, offset, bytes).await?;
+        let bytes = (range.end - range.start) as usize;
+        if bytes == 0 {
+            return Ok(FileReply::Data { frames: Vec::new(), bytes });
+        }
+        self.plan_ahead(&open, &range);
+        let frames = self.read_range(&open.file, range).await?;
+        self.counters.read_bytes.add(bytes as u64);
+        Ok(FileReply::Data { frames, bytes })
+    }
+
+    /// The part of the range that the file has. At its end an old length is not believed.
+    async fn readable(
+        &self,
+        file: &Rc<File>,
+        offset: u64,
+        bytes: u32,
+    ) -> Result<Range<u64>, Errno> {
+        let end = offset.saturating_add(bytes.into());
+        if end > file.state.borrow().size() && !self.is_fresh(file) {
+            self.refresh(file).await?;
+        }
+        let size = file.state.borrow().size();
+        Ok(offset.min(size)..end.min(size))
+    }
+
+    async fn read_range(&self, file: &Rc<File>, range: Range<u64>) -> Result<Vec<Frame>, Errno> {
+        loop {
+            let found = file.state.borrow_mut().chunks.find(&range, self.cx.now());
+            let changed = file.changed.wait();
+            match found {
+                Found::Here(frames) => return Ok(frames),
+                Found::Coming => changed.await,
+                Found::Missing => return self.fetch(file, range).await,
+            }
+        }
+    }
+
+    /// The bytes of `range`, in as many pieces as the payload's limit and the first block make.
+    async fn fetch(&self, file: &Rc<File>, range: Range<u64>) -> Result<Vec<Frame>, Errno> {
+        let overlay = file.state.borrow().written.overlay(range.clone());
+        if covers(&overlay, &range) {
+            return Ok(overlay.into_iter().flat_map(|(_, data)| data.into_frames()).collect());
+        }
+        let (mut frames, mut at) = (Vec::new(), range.start);
+        while at < range.end {
+            let from = at - at % BLOCK_BYTES as u64;
+            let to = range.end.min(from + READ_BYTES_MAX);
+            let frame = self.fetch_frame(file, from..to).await?;
+            frames.push(frame.slice((at - from) as usize..frame.len()));
+            at = to;
+        }
+        Ok(frames)
+    }
+
+    /// The bytes of `range`, which starts at a block and is not longer than a payload.
+    pub(crate) async fn fetch_frame(
+        &self,
+        file: &Rc<File>,
+        range: Range<u64>,
+    ) -> Result<Frame, Errno> {
+        // Taken before the servers are asked: what is stable by the time they answer may not have been when they read.
+        let overlay = file.state.borrow().written.overlay(range.clone());
+        let bytes = (range.end - range.start) as usize;
+        let mut frame = self
+            .persist(file, async |reference| {
+                let into = self.frame(bytes).await?;
+                self.stripe.read(&reference, range.start, into).await
+            })
+            .await?;
+        for (at, data) in overlay {
+            data.copy_to(&mut frame[(at - range.start) as usize..]);
+        }
+        Ok(frame.freeze())
+    }
+}
+
+/// Whether the pieces, which are disjoint and in order, leave nothing of `range` out.
+fn covers(overlay: &[(u64, Gather)], range: &Range<u64>) -> bool {
+    let end = overlay
+        .iter()
+        .try_fold(range.start, |at, (start, data)| (*start == at).then_some(at + data.len()));
+    end == Some(range.end)
+}

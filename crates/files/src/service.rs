@@ -1,0 +1,131 @@
+//! The front's requests, one by one.
+
+use crate::Files;
+use crate::counters::kind;
+use crate::locks::Wanted;
+use names::Who;
+use node::rings::{FileOp, FileReply, FileRequest, Lock};
+use wire::Errno;
+
+impl Files {
+    /// One of the loops that serve the front.
+    pub(crate) async fn front_loop(self) {
+        loop {
+            let request = self.cx.front().await;
+            self.serve_request(request).await;
+        }
+    }
+
+    async fn serve_request(&self, request: FileRequest) {
+        let (front, kind) = (request.front, kind(&request.op));
+        if let Some(result) = self.answer(request).await {
+            self.counters.ops[kind].add(1);
+            self.counters.failures.add(result.is_err().into());
+            self.cx.front_done(front, result);
+        }
+    }
+
+    /// `None` when the answer comes later, from the line of waiting locks.
+    async fn answer(&self, request: FileRequest) -> Option<Result<FileReply, Errno>> {
+        if let FileOp::SetLock { file, owner, lock, wait, whole_file, .. } = request.op {
+            let lock = Lock { pid: request.caller.pid, ..lock };
+            let wanted = Wanted { file, owner, lock, whole_file };
+            return self.set_lock(request.front, wanted, wait).await;
+        }
+        Some(self.serve_op(request).await)
+    }
+
+    async fn serve_op(&self, request: FileRequest) -> Result<FileReply, Errno> {
+        let who = &Who::from(&request.caller);
+        match request.op {
+            FileOp::Read { handle, offset, bytes, .. } => self.read(handle, offset, bytes).await,
+            FileOp::Write { handle, offset, data, .. } => self.write(handle, offset, data).await,
+            FileOp::Flush { handle, owner, .. } => self.flush(handle, owner).await,
+            FileOp::Release { handle, owner, .. } => self.release(handle, owner).await,
+            FileOp::Fsync { handle, .. } => self.fsync(handle).await,
+            FileOp::Allocate { handle, offset, bytes, mode, .. } => {
+                self.allocate(handle, offset, bytes, mode).await
+            }
+            FileOp::Seek { handle, offset, whence, .. } => self.seek(handle, offset, whence).await,
+            FileOp::Open { file, flags } => self.open_file(who, file, flags).await,
+            FileOp::Create { parent, name, mode, flags } => {
+                self.create(who, parent, &name, mode, flags).await
+            }
+            FileOp::GetAttr { file, .. } => self.get_attr(file).await,
+            FileOp::SetAttr { file, handle, changes } => {
+                self.set_attr(who, file, handle, changes).await
+            }
+            FileOp::Interrupt { front } => Ok(self.interrupt(front)),
+            FileOp::GetLock { file, owner, lock, .. } => self.get_lock(file, owner, lock).await,
+            op => self.serve_name(who, op).await,
+        }
+    }
+
+    /// Operations on names and on directories.
+    async fn serve_name(&self, who: &Who<'_>, op: FileOp) -> Result<FileReply, Errno> {
+        match op {
+            FileOp::Lookup { parent, name } => self.lookup(who, parent, &name).await,
+            FileOp::Symlink { parent, name, target } => {
+                self.made(parent, self.names.symlink(who, parent, &name, &target).await?).await
+            }
+            FileOp::MakeNode { parent, name, mode, rdev } => {
+                let entry = self.names.make_node(who, parent, &name, mode, rdev).await?;
+                self.made(parent, entry).await
+            }
+            FileOp::MakeDirectory { parent, name, mode } => {
+                self.made(parent, self.names.make_directory(who, parent, &name, mode).await?).await
+            }
+            FileOp::Link { file, new_parent, new_name } => {
+                let entry = self.names.link(who, file, new_parent, &new_name).await?;
+                self.made(new_parent, entry).await
+            }
+            FileOp::Unlink { parent, name } => {
+                self.names.unlink(who, parent, &name).await?;
+                Ok(self.removed())
+            }
+            FileOp::RemoveDirectory { parent, name } => {
+                self.names.remove_directory(who, parent, &name).await?;
+                Ok(self.removed())
+            }
+            FileOp::Rename { parent, name, new_parent, new_name, flags } => {
+                self.names.rename(who, parent, &name, new_parent, &new_name, flags).await?;
+                Ok(self.removed())
+            }
+            FileOp::OpenDirectory { file } => self.open_directory(who, file).await,
+            FileOp::ReadDirectory { file, cookie, bytes, with_attributes, .. } => {
+                self.read_directory(who, file, cookie, bytes, with_attributes).await
+            }
+            FileOp::ReleaseDirectory { .. } => Ok(FileReply::Done),
+            op => self.serve_other(who, op).await,
+        }
+    }
+
+    /// Operations that the manager answers alone.
+    async fn serve_other(&self, who: &Who<'_>, op: FileOp) -> Result<FileReply, Errno> {
+        match op {
+            FileOp::FsyncDirectory { .. } => self.sync_names().await.map(|()| FileReply::Done),
+            FileOp::StatFs => self.names.space().await.map(FileReply::Space),
+            FileOp::Access { file, mask } => {
+                self.names.access(who, file, mask).await.map(|()| FileReply::Done)
+            }
+            FileOp::ReadLink { file } => self.names.read_link(file).await.map(bytes),
+            FileOp::GetXattr { file, name } => {
+                self.names.get_xattr(who, file, &name).await.map(bytes)
+            }
+            FileOp::ListXattr { file } => self.names.list_xattr(who, file).await.map(bytes),
+            FileOp::SetXattr { file, name, value, flags } => {
+                self.names.set_xattr(who, file, &name, &value, flags).await?;
+                Ok(self.attributes_changed(file))
+            }
+            FileOp::RemoveXattr { file, name } => {
+                self.names.remove_xattr(who, file, &name).await?;
+                Ok(self.attributes_changed(file))
+            }
+            _ => Err(Errno::ENOSYS),
+        }
+    }
+}
+
+fn bytes(bytes: impl Into<Vec<u8>>) -> FileReply {
+    FileReply::Bytes(bytes.into())
+}

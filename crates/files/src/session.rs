@@ -1,0 +1,216 @@
+//! Write sessions and fresh knowledge: what this client tells the manager and asks of it about one file.
+
+use crate::Files;
+use crate::inode::File;
+use crate::limits::RETRY_PAUSE;
+use crate::written::Mark;
+use names::{Entry, Final, WRITE, Who};
+use std::rc::Rc;
+use stripe::FileRef;
+use wire::{Errno, FileId};
+
+impl Files {
+    /// The file, with what the manager just said of it.
+    pub(crate) fn learn(&self, entry: Entry) -> Rc<File> {
+        let file = self.file(entry.attr.file);
+        self.absorb(&file, entry);
+        file
+    }
+
+    /// The file, known from now on.
+    pub(crate) fn file(&self, id: FileId) -> Rc<File> {
+        self.table.borrow_mut().file(&self.cx, id, self.config.files_max)
+    }
+
+    pub(crate) fn absorb(&self, file: &Rc<File>, entry: Entry) {
+        self.with_written(file, |state| {
+            state.absorb(entry, self.cx.now());
+            state.generation = self.generation.get();
+        });
+    }
+
+    /// Whether what is known of the file is young enough to be told.
+    pub(crate) fn is_fresh(&self, file: &File) -> bool {
+        let state = file.state.borrow();
+        let age = state.fresh.map(|at| self.cx.now().since(at));
+        let young = age.is_some_and(|age| age <= self.config.attribute_age_max);
+        young && state.generation == self.generation.get()
+    }
+
+    /// Names have changed: link counts and directories' times known so far are old.
+    pub(crate) fn names_changed(&self) {
+        self.generation.set(self.generation.get() + 1);
+    }
+
+    /// This mount changed the name space; what concerns `file` has to be synced before its fsync ends.
+    pub(crate) fn note_change(&self, file: &File) {
+        self.changes.set(self.changes.get() + 1);
+        file.state.borrow_mut().names_mark = self.changes.get();
+    }
+
+    /// Asks the manager, and the objects when others are writing.
+    pub(crate) async fn refresh(&self, file: &Rc<File>) -> Result<(), Errno> {
+        let generation = self.generation.get();
+        let entry = self.names.get_attr(file.id).await?;
+        self.absorb(file, entry);
+        file.state.borrow_mut().generation = generation;
+        self.ask_objects(file).await
+    }
+
+    /// While another client writes, only the objects know length and time.
+    pub(crate) async fn ask_objects(&self, file: &Rc<File>) -> Result<(), Errno> {
+        let reference = {
+            let state = file.state.borrow();
+            if !state.entry.writers {
+                return Ok(());
+            }
+            state.reference()?
+        };
+        let totals = self.stripe.attributes(&reference).await?;
+        let mut state = file.state.borrow_mut();
+        if reference.truncations == state.entry.truncations {
+            let attr = &mut state.entry.attr;
+            attr.size = attr.size.max(totals.size);
+            attr.mtime = attr.mtime.max(totals.mtime);
+            attr.used = totals.used;
+            let size = attr.size;
+            state.local = state
+                .local
+                .map(|local| crate::inode::Local { size: local.size.max(size), ..local });
+        }
+        Ok(())
+    }
+
+    /// Runs `attempt` until it succeeds, fails for good, or the mount's patience ends. A refusal for an old layout or
+    /// truncate generation brings fresh knowledge first.
+    pub(crate) async fn persist<T>(
+        &self,
+        file: &Rc<File>,
+        attempt: impl AsyncFn(FileRef) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let give_up = self.cx.now() + self.config.patience;
+        loop {
+            let reference = file.state.borrow().reference()?;
+            let errno = match attempt(reference).await {
+                Err(errno) if is_passing(errno) => errno,
+                result => return result,
+            };
+            if self.cx.now() >= give_up {
+                return Err(Errno::EIO);
+            }
+            self.counters.retries.add(1);
+            self.cx.sleep(RETRY_PAUSE).await;
+            if errno == Errno::ESTALE {
+                match self.refresh(file).await {
+                    Err(errno) if !is_passing(errno) || errno == Errno::ESTALE => {
+                        return Err(errno);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Makes sure that there is a write session before bytes are sent: there is none when a closed file is sent again
+    /// to a server that forgot it, or when a descriptor shared by processes is written after one closed it.
+    pub(crate) async fn begin_session(&self, file: &Rc<File>) -> Result<(), Errno> {
+        if self.has_session(file) {
+            return Ok(());
+        }
+        self.take_turn(file).await;
+        let sessions = file.state.borrow().sessions;
+        let result = if sessions == 0 { self.open_session(file).await } else { Ok(()) };
+        self.end_turn(file);
+        result
+    }
+
+    /// Whether there is a write session that nobody is about to end.
+    fn has_session(&self, file: &File) -> bool {
+        let state = file.state.borrow();
+        state.sessions > 0 && !state.busy
+    }
+
+    async fn open_session(&self, file: &Rc<File>) -> Result<(), Errno> {
+        let entry =
+            self.patiently(async || self.names.open(&Who::ROOT, file.id, WRITE).await).await?;
+        self.absorb(file, entry);
+        file.state.borrow_mut().sessions += 1;
+        self.note_change(file);
+        Ok(())
+    }
+
+    /// Ends the write sessions of the file with what this client knows. Everything written was sent before.
+    pub(crate) async fn end_sessions(&self, file: &Rc<File>) -> Result<(), Errno> {
+        self.take_turn(file).await;
+        let mut result = Ok(());
+        while result.is_ok() && file.state.borrow().sessions > 0 {
+            result = self.end_session(file).await;
+        }
+        self.end_turn(file);
+        result
+    }
+
+    async fn end_session(&self, file: &Rc<File>) -> Result<(), Errno> {
+        let (outcome, mark) = outcome(file);
+        let entry = self.patiently(async || self.names.close(file.id, Some(outcome)).await).await?;
+        self.with_written(file, |state| {
+            state.sessions -= 1;
+            if state.written.mark() == mark && state.sessions == 0 {
+                state.local = None;
+            }
+            match entry {
+                Some(entry) => state.absorb_own(entry, self.cx.now()),
+                None => state.forget_attributes(outcome.size),
+            }
+        });
+        Ok(())
+    }
+
+    async fn patiently<T>(&self, attempt: impl AsyncFn() -> Result<T, Errno>) -> Result<T, Errno> {
+        let give_up = self.cx.now() + self.config.patience;
+        loop {
+            match attempt().await {
+                Err(errno) if is_passing(errno) && errno != Errno::ESTALE => {}
+                result => return result,
+            }
+            if self.cx.now() >= give_up {
+                return Err(Errno::EIO);
+            }
+            self.cx.sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// One task at a time opens or ends sessions of a file.
+    async fn take_turn(&self, file: &File) {
+        while file.state.borrow().busy {
+            file.changed.wait().await;
+        }
+        file.state.borrow_mut().busy = true;
+    }
+
+    fn end_turn(&self, file: &File) {
+        file.state.borrow_mut().busy = false;
+        file.changed.notify_all();
+    }
+}
+
+/// What this client knows at the end of a write session, and as of which write.
+fn outcome(file: &File) -> (Final, Mark) {
+    let state = file.state.borrow();
+    let attr = state.attr();
+    let used = state.local.map(|local| local.used);
+    (Final { size: attr.size, mtime: attr.mtime, used }, state.written.mark())
+}
+
+/// Whether the same may succeed later: the server is away or has too much to do, or we go by an old layout.
+fn is_passing(errno: Errno) -> bool {
+    let passing = [
+        Errno::EHOSTDOWN,
+        Errno::ETIMEDOUT,
+        Errno::EAGAIN,
+        Errno::ENODEV,
+        Errno::ECANCELED,
+        Errno::ESTALE,
+    ];
+    passing.contains(&errno)
+}

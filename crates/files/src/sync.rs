@@ -1,0 +1,165 @@
+//! Flush, fsync, release, drain: the promises of the durability contract.
+//!
+//! - *close* (flush): every byte is at its servers and the manager knows length and time. The copy stays here until a
+//!   commit, at the latest [`KEEP_AGE`](crate::limits::KEEP_AGE) later.
+//! - *fsync*: every byte is on stable storage, and so is the name if this mount changed it.
+//!
+//! A write that could not be kept is reported by the next of these, once for each open handle.
+
+use crate::Files;
+use crate::flags::writes;
+use crate::inode::File;
+use crate::table::Open;
+use crate::written::Mark;
+use node::rings::{FileReply, Handle};
+use std::rc::Rc;
+use wire::Errno;
+
+impl Files {
+    /// What close(2) does, for each descriptor that is closed.
+    pub(crate) async fn flush(&self, handle: Handle, owner: u64) -> Result<FileReply, Errno> {
+        let open = self.table.borrow().handle(handle)?;
+        let result = if writes(open.flags) { self.close_writes(&open).await } else { Ok(()) };
+        self.unlock_owner(&open.file, owner, false).await;
+        result.map(|()| FileReply::Done)
+    }
+
+    async fn close_writes(&self, open: &Open) -> Result<(), Errno> {
+        self.send_all(&open.file).await;
+        report(open)?;
+        // With other writers here the session goes on: who opens the file elsewhere sees that and asks the objects.
+        let last = {
+            let state = open.file.state.borrow();
+            state.writers == 1 && state.local.is_some()
+        };
+        if last { self.end_sessions(&open.file).await } else { Ok(()) }
+    }
+
+    /// Waits until the servers have all that was written before.
+    pub(crate) async fn send_all(&self, file: &Rc<File>) {
+        let mark = file.state.borrow_mut().written.want_sent();
+        self.wait_for(file, |file| file.state.borrow().written.is_sent(mark)).await;
+    }
+
+    /// Waits until all that was written before is on stable storage.
+    async fn keep_all(&self, file: &Rc<File>) {
+        let mark: Mark = file.state.borrow_mut().written.want_kept();
+        self.wait_for(file, |file| file.state.borrow().written.is_kept(mark)).await;
+    }
+
+    async fn wait_for(&self, file: &Rc<File>, done: impl Fn(&File) -> bool) {
+        if !done(file) {
+            self.enqueue(file);
+        }
+        while !done(file) {
+            file.changed.wait().await;
+        }
+    }
+
+    /// What fsync(2) does.
+    pub(crate) async fn fsync(&self, handle: Handle) -> Result<FileReply, Errno> {
+        let open = self.table.borrow().handle(handle)?;
+        self.keep(&open).await?;
+        Ok(FileReply::Done)
+    }
+
+    pub(crate) async fn keep(&self, open: &Open) -> Result<(), Errno> {
+        self.keep_all(&open.file).await;
+        report(open)?;
+        if open.file.state.borrow().names_mark > self.synced.get() {
+            self.sync_names().await?;
+        }
+        Ok(())
+    }
+
+    /// The name space as this mount changed it is on stable storage.
+    pub(crate) async fn sync_names(&self) -> Result<(), Errno> {
+        let changes = self.changes.get();
+        self.names.sync().await?;
+        self.synced.set(self.synced.get().max(changes));
+        Ok(())
+    }
+
+    /// The last descriptor of a handle is closed.
+    pub(crate) async fn release(
+        &self,
+        handle: Handle,
+        owner: Option<u64>,
+    ) -> Result<FileReply, Errno> {
+        let open = self.table.borrow_mut().close(handle)?;
+        let file = &open.file;
+        if let Some(owner) = owner {
+            self.unlock_owner(file, owner, true).await;
+        }
+        let result = match writes(open.flags) {
+            true => self.release_writer(&open).await,
+            false => self.release_reader(file).await,
+        };
+        let mut state = file.state.borrow_mut();
+        state.handles -= 1;
+        if state.handles == 0 {
+            state.chunks.clear();
+        }
+        result.map(|()| FileReply::Done)
+    }
+
+    async fn release_writer(&self, open: &Open) -> Result<(), Errno> {
+        self.send_all(&open.file).await;
+        let left = {
+            let mut state = open.file.state.borrow_mut();
+            state.writers -= 1;
+            state.writers
+        };
+        if left == 0 { self.end_sessions(&open.file).await } else { Ok(()) }
+    }
+
+    async fn release_reader(&self, file: &File) -> Result<(), Errno> {
+        {
+            let mut state = file.state.borrow_mut();
+            if state.readers == 0 {
+                return Ok(());
+            }
+            state.readers -= 1;
+        }
+        self.names.close(file.id, None).await.map(drop)
+    }
+
+    /// A session that was begun only to send again, or that outlived its writers, ends when nothing is to be sent.
+    pub(crate) async fn end_spare_sessions(&self, file: &Rc<File>) {
+        let spare = {
+            let state = file.state.borrow();
+            let sent = state.written.is_sent(state.written.mark());
+            state.writers == 0 && state.sessions > 0 && !state.busy && sent
+        };
+        if spare {
+            // The manager takes the length from the objects when it hears nothing: no need to insist.
+            let _ = self.end_sessions(file).await;
+        }
+    }
+
+    /// Everything written is on stable storage and nothing is open any more. No new operation may come.
+    pub async fn drain(&self) -> Result<(), Errno> {
+        for file in self.files_with_written() {
+            self.keep_all(&file).await;
+        }
+        let mut result = Ok(());
+        let handles = self.table.borrow().handles();
+        for handle in handles {
+            result = result.and(self.release(handle, None).await.map(drop));
+        }
+        if self.changes.get() > self.synced.get() {
+            result = result.and(self.sync_names().await);
+        }
+        result
+    }
+}
+
+/// The failure of the file that this handle has not told of.
+fn report(open: &Open) -> Result<(), Errno> {
+    let failure = open.file.state.borrow().failure;
+    let before = open.reported.replace(failure.count);
+    match failure.errno {
+        Some(errno) if failure.count > before => Err(errno),
+        _ => Ok(()),
+    }
+}

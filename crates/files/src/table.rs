@@ -1,0 +1,107 @@
+//! The files that this client knows, and its open handles. Files that nobody uses go in the order of their last use.
+
+use crate::inode::File;
+use crate::limits::EVICTIONS_PER_FILE;
+use crate::stream::Stream;
+use node::Cx;
+use node::rings::Handle;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use wire::{Errno, FileId};
+
+/// An open file.
+pub(crate) struct Open {
+    pub file: Rc<File>,
+    pub flags: u32,
+    /// The last failure of the file that this handle has reported.
+    pub reported: Cell<u64>,
+    pub stream: RefCell<Stream>,
+}
+
+#[derive(Default)]
+pub(crate) struct Table {
+    files: BTreeMap<FileId, Rc<File>>,
+    order: BTreeMap<u64, FileId>,
+    uses: u64,
+    handles: BTreeMap<Handle, Rc<Open>>,
+    last_handle: u64,
+}
+
+impl Table {
+    /// The file, if it is known.
+    pub fn get(&mut self, id: FileId) -> Option<Rc<File>> {
+        let file = self.files.get(&id)?.clone();
+        self.touch(&file);
+        Some(file)
+    }
+
+    /// The file, known from now on; others are forgotten when there are more than `most`.
+    pub fn file(&mut self, cx: &Cx, id: FileId, most: usize) -> Rc<File> {
+        if let Some(file) = self.get(id) {
+            return file;
+        }
+        let file = Rc::new(File::new(cx, id));
+        self.files.insert(id, file.clone());
+        self.touch(&file);
+        self.evict(most);
+        file
+    }
+
+    /// How many files are known.
+    pub fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// How many handles are open.
+    pub fn open_handles(&self) -> usize {
+        self.handles.len()
+    }
+
+    /// A new handle of `file`.
+    pub fn open(&mut self, file: Rc<File>, flags: u32) -> Handle {
+        self.last_handle += 1;
+        let handle = Handle(self.last_handle);
+        let reported = Cell::new(file.state.borrow().failure.count);
+        let open = Open { file, flags, reported, stream: RefCell::default() };
+        self.handles.insert(handle, Rc::new(open));
+        handle
+    }
+
+    /// The open file of this number; EBADF when there is none.
+    pub fn handle(&self, handle: Handle) -> Result<Rc<Open>, Errno> {
+        self.handles.get(&handle).cloned().ok_or(Errno::EBADF)
+    }
+
+    /// Ends a handle.
+    pub fn close(&mut self, handle: Handle) -> Result<Rc<Open>, Errno> {
+        self.handles.remove(&handle).ok_or(Errno::EBADF)
+    }
+
+    /// Every open handle.
+    pub fn handles(&self) -> Vec<Handle> {
+        self.handles.keys().copied().collect()
+    }
+
+    fn touch(&mut self, file: &File) {
+        self.uses += 1;
+        self.order.remove(&file.used.replace(self.uses));
+        self.order.insert(self.uses, file.id);
+    }
+
+    fn evict(&mut self, most: usize) {
+        for _ in 0..EVICTIONS_PER_FILE {
+            if self.files.len() <= most {
+                return;
+            }
+            let Some((_, id)) = self.order.pop_first() else { return };
+            let file = self.files[&id].clone();
+            // The table's handle and ours: nobody else is at work on it.
+            if Rc::strong_count(&file) == 2 && file.state.borrow().is_idle() {
+                self.files.remove(&id);
+            } else {
+                self.touch(&file);
+            }
+        }
+    }
+}

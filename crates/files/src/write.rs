@@ -1,0 +1,242 @@
+//! Write-behind: taking data over, sending it, committing it.
+//!
+//! A write is done when its frames are in [`Written`](crate::written::Written). Loops take files with work from one
+//! queue; of one file several sends run side by side, and one commit. Memory bounds it all: a write waits while too
+//! much is unsent or unstable.
+
+use crate::Files;
+use crate::flags::{APPEND, SYNCHRONOUS, writes};
+use crate::gather::Gather;
+use crate::inode::{File, State};
+use crate::limits::{FILE_BYTES_MAX, KEEP_AGE, TICK};
+use crate::queue::Worker;
+use crate::table::Open;
+use crate::written::{Fate, Send, Sent};
+use endpoint::Frame;
+use node::rings::{FileReply, Handle};
+use std::rc::Rc;
+use stripe::Verifiers;
+use wire::Errno;
+use wire::layout::WIDTH_MAX;
+
+/// What a file's turn at the queue brings.
+enum Work {
+    Send(Send),
+    Commit(Vec<Verifiers>),
+}
+
+impl Files {
+    /// Takes data over. With O_SYNC or O_DSYNC it is stable when this returns.
+    pub(crate) async fn write(
+        &self,
+        handle: Handle,
+        offset: u64,
+        data: Vec<Frame>,
+    ) -> Result<FileReply, Errno> {
+        let open = self.table.borrow().handle(handle)?;
+        if !writes(open.flags) {
+            return Err(Errno::EBADF);
+        }
+        let at = (open.flags & APPEND == 0).then_some(offset);
+        let bytes = self.accept(&open, at, Gather::new(data)).await?;
+        if open.flags & SYNCHRONOUS != 0 {
+            self.keep(&open).await?;
+        }
+        Ok(FileReply::Written(bytes as u32))
+    }
+
+    /// Puts data among the written bytes of the file: at `offset`, or else at its end.
+    pub(crate) async fn accept(
+        &self,
+        open: &Open,
+        offset: Option<u64>,
+        data: Gather,
+    ) -> Result<u64, Errno> {
+        let (file, bytes) = (&open.file, data.len());
+        self.wait_for_room(file, data.held()).await;
+        let appends = offset.is_none();
+        if appends && (!self.is_fresh(file) || file.state.borrow().entry.writers) {
+            self.refresh(file).await?;
+        }
+        while file.state.borrow().truncating {
+            file.changed.wait().await;
+        }
+        // From here to the end nothing waits: that makes O_APPEND atomic among the processes of this mount.
+        let offset = offset.unwrap_or_else(|| file.state.borrow().size());
+        let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or(Errno::EFBIG)?;
+        self.with_written(file, |state| {
+            state.chunks.forget(&(offset..end));
+            state.note_write(bytes, end, self.cx.wall());
+            state.written.write(offset, data, self.cx.now());
+        });
+        self.counters.written_bytes.add(bytes);
+        self.enqueue(file);
+        Ok(bytes)
+    }
+
+    /// Waits until `bytes` more may be held; asks for commits from half of what is allowed on.
+    async fn wait_for_room(&self, file: &Rc<File>, bytes: u64) {
+        loop {
+            let (unsent, held) = (self.unsent.get(), self.held.get());
+            if held + bytes > self.config.held_bytes_max / 2 {
+                self.want_kept(file);
+            }
+            let fits = unsent + bytes <= self.config.unsent_bytes_max
+                && held + bytes <= self.config.held_bytes_max;
+            if fits || held == 0 {
+                return;
+            }
+            let relief = self.relief.wait();
+            self.relieve();
+            self.counters.waits_for_room.add(1);
+            relief.await;
+        }
+    }
+
+    /// Has everything that is held sent and committed.
+    pub(crate) fn relieve(&self) {
+        let files: Vec<Rc<File>> = self.files_with_written();
+        files.iter().for_each(|file| self.want_kept(file));
+    }
+
+    fn want_kept(&self, file: &Rc<File>) {
+        file.state.borrow_mut().written.want_progress();
+        self.enqueue(file);
+    }
+
+    pub(crate) fn files_with_written(&self) -> Vec<Rc<File>> {
+        self.writing.borrow().values().cloned().collect()
+    }
+
+    /// Changes a file's written bytes and keeps the mount's sums.
+    pub(crate) fn with_written<R>(
+        &self,
+        file: &Rc<File>,
+        change: impl FnOnce(&mut State) -> R,
+    ) -> R {
+        let mut state = file.state.borrow_mut();
+        let before = (state.written.unsent_held(), state.written.held());
+        let result = change(&mut state);
+        let after = (state.written.unsent_held(), state.written.held());
+        self.unsent.set(self.unsent.get() + after.0 - before.0);
+        self.held.set(self.held.get() + after.1 - before.1);
+        if state.written.is_empty() {
+            self.writing.borrow_mut().remove(&file.id);
+        } else if self.writing.borrow_mut().insert(file.id, file.clone()).is_none() {
+            self.started.notify_all();
+        }
+        if after < before {
+            self.relief.notify_all();
+        }
+        result
+    }
+
+    /// Puts the file in the queue of files with work, once.
+    pub(crate) fn enqueue(&self, file: &Rc<File>) {
+        if !std::mem::replace(&mut file.state.borrow_mut().queued, true) {
+            self.work.push(file.clone());
+        }
+    }
+
+    /// One of the loops that send and commit.
+    pub(crate) async fn work_loop(self, worker: Worker<Rc<File>>) {
+        loop {
+            let file = worker.next().await;
+            file.state.borrow_mut().queued = false;
+            let Some(work) = self.next_work(&file) else { continue };
+            // Another loop may find more to do meanwhile.
+            self.enqueue(&file);
+            match work {
+                Work::Send(send) => self.send(&file, send).await,
+                Work::Commit(verifiers) => self.commit(&file, verifiers).await,
+            }
+            self.end_spare_sessions(&file).await;
+            file.changed.notify_all();
+            self.enqueue(&file);
+        }
+    }
+
+    fn next_work(&self, file: &Rc<File>) -> Option<Work> {
+        self.with_written(file, |state| {
+            let send = state.written.poll_send(self.cx.frames()).map(Work::Send);
+            send.or_else(|| state.written.poll_commit().map(Work::Commit))
+        })
+    }
+
+    async fn send(&self, file: &Rc<File>, send: Send) {
+        let sent = self.begin_session(file).await;
+        let sent = match sent {
+            Ok(()) => self.send_now(file, &send).await,
+            Err(errno) => Err(errno),
+        };
+        drop(send.data);
+        self.with_written(file, |state| match sent {
+            Ok(verifiers) => state.written.handle_sent(send.ticket, Sent::Kept(verifiers)),
+            Err(errno) => {
+                self.counters.lost_bytes.add(send.bytes);
+                state.fail(errno);
+                state.written.handle_sent(send.ticket, Sent::Dropped);
+            }
+        });
+    }
+
+    async fn send_now(&self, file: &Rc<File>, send: &Send) -> Result<Verifiers, Errno> {
+        self.persist(file, async |reference| {
+            let mut pieces = self.cx.pieces();
+            pieces.extend(send.data.iter().cloned());
+            self.stripe.write(&reference, send.offset, pieces).await
+        })
+        .await
+    }
+
+    async fn commit(&self, file: &Rc<File>, sent: Vec<Verifiers>) {
+        let mut columns = Verifiers::default();
+        sent.iter().for_each(|verifiers| columns.merge(verifiers));
+        let stable = self
+            .persist(file, async |reference| self.stripe.commit(&reference, &columns).await)
+            .await;
+        self.counters.commits.add(1);
+        self.with_written(file, |state| match stable {
+            Ok(stable) => state.written.handle_committed(|sent| fate(sent, &stable)),
+            Err(errno) => {
+                let held = state.written.held();
+                state.fail(errno);
+                state.written.handle_committed(|_| Fate::Dropped);
+                self.counters.lost_bytes.add(held - state.written.held());
+            }
+        });
+    }
+
+    /// Looks after the age of what is written, for as long as anything is.
+    pub(crate) async fn age_loop(self) {
+        loop {
+            let started = self.started.wait();
+            if self.writing.borrow().is_empty() {
+                started.await;
+            }
+            self.cx.sleep(TICK).await;
+            let now = self.cx.now();
+            for file in self.files_with_written() {
+                let oldest = file.state.borrow().written.oldest();
+                if oldest.is_some_and(|since| now.since(since) >= KEEP_AGE) {
+                    self.want_kept(&file);
+                }
+            }
+        }
+    }
+}
+
+/// What a commit that returned `stable` means for a piece that was sent as `sent`.
+fn fate(sent: &Verifiers, stable: &Verifiers) -> Fate {
+    let columns = (0..WIDTH_MAX as u16).filter(|column| sent.get(*column).is_some());
+    let mut fate = Fate::Stable;
+    for column in columns {
+        match stable.get(column) {
+            None => fate = Fate::Unknown,
+            same if same == sent.get(column) => {}
+            _ => return Fate::Lost,
+        }
+    }
+    fate
+}

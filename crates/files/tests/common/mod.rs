@@ -1,0 +1,335 @@
+//! A small cluster in one thread: I/O servers, a manager and clients over links that keep nothing, disks and logs in
+//! memory. A server can be killed and started again with what a kill leaves: everything that its disk was given.
+#![allow(dead_code)] // each test file uses its part
+
+use endpoint::{Frames, HeapRegion, Place};
+use files::Config;
+use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, names_store, start};
+use files::conformance::{Asks, Client};
+use node::rings::*;
+use node::{Node, NodeConfig};
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use store::{MemoryBackend, MemoryLogs, Store};
+use wire::{Control, ControlView, NodeId, Time, VolumeId};
+
+const VOLUME: VolumeId = VolumeId(7);
+pub const MANAGER: u16 = 1;
+
+/// How the client is configured; the pool has this many pages.
+pub const CLIENT_PAGES: usize = 4096;
+
+struct Packet {
+    control: Control,
+    data: Vec<u8>,
+    trailer: Vec<u8>,
+}
+
+type Disk = BTreeMap<DiskFile, Vec<u8>>;
+
+#[derive(Default)]
+struct Machine {
+    node: Option<Node>,
+    services: Services,
+    life: u64,
+    disk: Disk,
+    /// Its disk takes no more.
+    full: bool,
+    backend: Option<MemoryBackend>,
+    logs: MemoryLogs,
+    asks: Option<Asks>,
+}
+
+pub struct World {
+    machines: BTreeMap<u16, Machine>,
+    io: Vec<u16>,
+    pub now: Time,
+    pub packets: u64,
+    config: Config,
+}
+
+impl World {
+    /// A manager (node 1), `io` I/O servers (from 10 on), `clients` clients (from 100 on).
+    pub fn new(io: u16, clients: u16) -> World {
+        World::with(io, clients, Config::for_pool(CLIENT_PAGES * 4096))
+    }
+
+    pub fn with(io: u16, clients: u16, config: Config) -> World {
+        let io: Vec<u16> = (10..10 + io).collect();
+        let (machines, now) = (BTreeMap::new(), Time(1_000_000));
+        let mut world = World { machines, io: io.clone(), now, packets: 0, config };
+        let all = [MANAGER].into_iter().chain(io).chain(100..100 + clients);
+        all.for_each(|id| world.start(id));
+        world
+    }
+
+    pub fn start(&mut self, id: u16) {
+        let (servers, config) = (self.io.iter().map(|id| NodeId(*id)).collect(), self.config);
+        let machine = self.machines.entry(id).or_default();
+        machine.life += 1;
+        let life = machine.life;
+        let disks = u16::from((10..100).contains(&id));
+        let node_config =
+            NodeConfig { disks, ..NodeConfig::new(NodeId(id), life, life * 1000 + u64::from(id)) };
+        let node = Node::new(node_config, Frames::new(HeapRegion::new(CLIENT_PAGES)));
+        node.set_wall(1_800_000_000_000_000_000);
+        let mut roles = NodeRoles::default();
+        if id == MANAGER {
+            let backend = machine.backend.get_or_insert_with(MemoryBackend::new).clone();
+            let logs: Vec<_> = machine.logs.contents().collect();
+            let names = Store::open(backend, names_store(), logs).expect("the store opens");
+            let volume = names::VolumeSettings::new(VOLUME);
+            roles.manager = Some(ManagerRole { names, members: None, volume, servers });
+        } else if disks > 0 {
+            roles.io = Some(stripe::ServerConfig::new(VOLUME, NodeId(id), 4 << 20));
+        } else {
+            roles.client =
+                Some(ClientRole { manager: NodeId(MANAGER), volume: VOLUME, files: config });
+            machine.asks.get_or_insert_default();
+        }
+        machine.services = start(node.cx(), roles).expect("the services start");
+        machine.node = Some(node);
+    }
+
+    /// Kills a node: what it had in memory is gone.
+    pub fn kill(&mut self, id: u16) {
+        let machine = self.machines.get_mut(&id).expect("a machine");
+        machine.backend = machine.backend.as_ref().map(MemoryBackend::kill);
+        machine.services = Services::default();
+        machine.node = None;
+    }
+
+    /// From now on the disks of all I/O servers are full, or not.
+    pub fn fill_disks(&mut self, full: bool) {
+        for id in &self.io {
+            self.machines.get_mut(id).expect("a machine").full = full;
+        }
+    }
+
+    pub fn restart(&mut self, id: u16) {
+        self.kill(id);
+        self.start(id);
+    }
+
+    pub fn client(&self, index: u16) -> Client<Asks> {
+        let machine = &self.machines[&(100 + index)];
+        let node = machine.node.as_ref().expect("it runs");
+        let asks = machine.asks.clone().expect("a client");
+        Client::new(asks, node.cx().frames().clone())
+    }
+
+    pub fn files(&self, index: u16) -> files::Files {
+        self.machines[&(100 + index)].services.files.clone().expect("a client")
+    }
+
+    pub fn free_pages(&self, index: u16) -> usize {
+        self.machines[&(100 + index)].node.as_ref().expect("it runs").cx().frames().free_pages()
+    }
+
+    /// One turn: every node steps, every packet moves, a tenth of a millisecond passes.
+    pub fn turn(&mut self) {
+        let mut flying = Vec::new();
+        for machine in self.machines.values_mut() {
+            let Some(node) = &mut machine.node else { continue };
+            if let Some(asks) = &machine.asks {
+                serve_front(node, asks);
+            }
+            node.step(self.now);
+            serve_disk(node, &mut machine.disk, machine.full);
+            serve_meta(node, &mut machine.logs);
+            flying.extend(std::iter::from_fn(|| take_packet(node)));
+            if let Some(asks) = &machine.asks {
+                while let Some(done) = node.take_front_done() {
+                    asks.done(done);
+                }
+            }
+        }
+        self.packets += flying.len() as u64;
+        for packet in flying {
+            let to = ControlView::new(&packet.control).expect("sealed").header().destination;
+            let machine = self.machines.get(&to.0).and_then(|machine| machine.node.as_ref());
+            machine.into_iter().for_each(|node| put_packet(node, &packet));
+        }
+        self.now = self.now + Duration::from_micros(100);
+    }
+
+    pub fn run(&mut self, span: Duration) {
+        let end = self.now + span;
+        while self.now < end {
+            self.turn();
+        }
+    }
+
+    /// Runs `task` on a node, to its end.
+    pub fn block_on_node(&mut self, id: u16, task: impl Future<Output = ()> + 'static) {
+        let done = Rc::new(Cell::new(false));
+        let end = done.clone();
+        let node = self.machines[&id].node.as_ref().expect("it runs");
+        node.cx().spawn("test", async move {
+            task.await;
+            end.set(true);
+        });
+        self.block_on(std::future::poll_fn(|_| match done.get() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }));
+    }
+
+    /// Runs `body` to its end, for at most ten simulated minutes.
+    pub fn block_on<T>(&mut self, body: impl Future<Output = T>) -> T {
+        self.block_on_with(body, |_| ())
+    }
+
+    /// As `block_on`; after every turn `between` may change the world.
+    pub fn block_on_with<T>(
+        &mut self,
+        body: impl Future<Output = T>,
+        mut between: impl FnMut(&mut World),
+    ) -> T {
+        let mut body = Box::pin(body);
+        let give_up = self.now + Duration::from_secs(600);
+        while self.now < give_up {
+            if let Poll::Ready(value) = poll(&mut body) {
+                return value;
+            }
+            self.turn();
+            between(self);
+        }
+        panic!("not done after ten minutes");
+    }
+}
+
+fn poll<T>(body: &mut Pin<Box<impl Future<Output = T>>>) -> Poll<T> {
+    body.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn serve_front(node: &Node, asks: &Asks) {
+    while let Some(request) = asks.take_request() {
+        if let Err(request) = node.front_push(request) {
+            return asks.put_back(request);
+        }
+    }
+}
+
+fn serve_disk(node: &Node, disk: &mut Disk, full: bool) {
+    let requests: VecDeque<_> = std::iter::from_fn(|| node.take_disk()).collect();
+    for DiskRequest { ticket, op, .. } in requests {
+        let result = match &op {
+            DiskOp::Write { .. } if full => Err(DiskError::NoSpace),
+            _ => do_disk(disk, op),
+        };
+        node.disk_done(DiskDone { ticket, result });
+    }
+}
+
+fn do_disk(disk: &mut Disk, op: DiskOp) -> Result<DiskReply, DiskError> {
+    match op {
+        DiskOp::Read { file, offset, mut into } => {
+            let bytes = disk.get(&file).ok_or(DiskError::NotFound)?;
+            let from = bytes.len().min(offset as usize);
+            let count = into.len().min(bytes.len() - from);
+            into[..count].copy_from_slice(&bytes[from..from + count]);
+            return Ok(DiskReply::Read { into, bytes: count });
+        }
+        DiskOp::Write { file, offset, data, .. } => {
+            let bytes = disk.entry(file).or_default();
+            let end = offset as usize + data.len();
+            bytes.resize(bytes.len().max(end), 0);
+            bytes[offset as usize..end].copy_from_slice(&data);
+        }
+        DiskOp::Sync { .. } => {}
+        DiskOp::Truncate { file, bytes } => disk.entry(file).or_default().resize(bytes as usize, 0),
+        DiskOp::Remove { file } => drop(disk.remove(&file)),
+        DiskOp::Rename { from, to } => {
+            let bytes = disk.remove(&from).ok_or(DiskError::NotFound)?;
+            disk.insert(to, bytes);
+        }
+        DiskOp::Stat { file } => {
+            let bytes = disk.get(&file).ok_or(DiskError::NotFound)?.len() as u64;
+            return Ok(DiskReply::Stat { bytes, used: bytes, changed: 0 });
+        }
+        DiskOp::List(listing) => return Ok(DiskReply::Files(list(disk, listing))),
+        DiskOp::Space => return Ok(DiskReply::Space { total: 1 << 40, free: 1 << 39 }),
+    }
+    Ok(DiskReply::Done)
+}
+
+fn list(disk: &Disk, listing: DiskListing) -> Vec<DiskFile> {
+    let files = disk.keys().copied();
+    match listing {
+        DiskListing::Logs => files.filter(|file| matches!(file, DiskFile::Log(_))).collect(),
+        DiskListing::Quarantined => {
+            files.filter(|file| matches!(file, DiskFile::Quarantined(_))).collect()
+        }
+        DiskListing::Objects { after, count } => files
+            .filter(|file| match file {
+                DiskFile::Object(object) => after.is_none_or(|after| *object > after),
+                _ => false,
+            })
+            .take(count)
+            .collect(),
+    }
+}
+
+fn serve_meta(node: &Node, logs: &mut MemoryLogs) {
+    let requests: Vec<_> = std::iter::from_fn(|| node.take_meta()).collect();
+    for MetaRequest { ticket, op, .. } in requests {
+        let result = match op {
+            MetaOp::Append { log, bytes } => {
+                logs.append(log, &bytes);
+                Ok(())
+            }
+            MetaOp::Sync { log } => {
+                logs.sync(log);
+                Ok(())
+            }
+            MetaOp::Checkpoint(work) => work.run(),
+            MetaOp::DropLog { log } => {
+                logs.remove(log);
+                Ok(())
+            }
+        };
+        node.meta_done(MetaDone { ticket, result });
+    }
+}
+
+fn take_packet(node: &Node) -> Option<Packet> {
+    node.with_endpoint(|endpoint| {
+        let message = endpoint.next_send()?;
+        let entry = endpoint.outgoing(&message);
+        let header = ControlView::new(&entry.control).expect("sealed").header();
+        let packet = Packet {
+            control: entry.control,
+            data: entry.payload.iter().flat_map(|frame| frame.to_vec()).collect(),
+            trailer: entry.trailer[..header.trailer_bytes()].to_vec(),
+        };
+        endpoint.transmitted(message);
+        Some(packet)
+    })
+}
+
+fn put_packet(node: &Node, packet: &Packet) {
+    let header = ControlView::new(&packet.control).unwrap().header();
+    node.with_endpoint(|endpoint| {
+        let message = match endpoint.place(&packet.control, &header) {
+            Place::Wait => return,
+            Place::Skip(message) => message,
+            Place::Fill(message) => {
+                let entry = endpoint.arrived(&message);
+                let mut rest = &packet.data[..];
+                for frame in &mut entry.landed {
+                    let n = rest.len().min(frame.len());
+                    frame[..n].copy_from_slice(&rest[..n]);
+                    rest = &rest[n..];
+                }
+                entry.trailer[..packet.trailer.len()].copy_from_slice(&packet.trailer);
+                message
+            }
+        };
+        endpoint.deliver(message, &header);
+    });
+}

@@ -1,0 +1,107 @@
+//! The conformance bodies over a small cluster in one thread.
+
+mod common;
+
+use common::World;
+use files::conformance::{all, all_of_two, random, shared};
+use std::cell::Cell;
+use std::time::Duration;
+use wire::FileId;
+
+#[test]
+fn one_client() {
+    let mut world = World::new(4, 1);
+    let client = world.client(0);
+    world.block_on(all(&client, FileId::ROOT));
+    world.run(Duration::from_secs(2));
+    let report = world.files(0).report();
+    assert_eq!((report.held_bytes, report.unsent_bytes, report.handles), (0, 0, 0));
+    assert_eq!((report.lost_bytes, report.queued, report.ahead_held_bytes), (0, 0, 0));
+    drop(client);
+    assert_eq!(world.free_pages(0), common::CLIENT_PAGES, "every frame came back");
+}
+
+#[test]
+fn two_clients() {
+    let mut world = World::new(3, 2);
+    let (one, two) = (world.client(0), world.client(1));
+    world.block_on(all_of_two(&one, &two, FileId::ROOT));
+}
+
+#[test]
+fn acknowledged_bytes_survive_a_server() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let (asked, done) = (Cell::new(0), Cell::new(0));
+    let body = shared::acknowledged_bytes_survive(&client, FileId::ROOT, async || {
+        asked.set(asked.get() + 1);
+        std::future::poll_fn(|_| match asked.get() == done.get() {
+            true => std::task::Poll::Ready(()),
+            false => std::task::Poll::Pending,
+        })
+        .await
+    });
+    world.block_on_with(body, |world| {
+        if asked.get() > done.get() {
+            (10..13).for_each(|id| world.restart(id));
+            done.set(asked.get());
+        }
+    });
+}
+
+#[test]
+fn acknowledged_bytes_survive_the_manager() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let (asked, done) = (Cell::new(0), Cell::new(0));
+    let body = shared::acknowledged_bytes_survive(&client, FileId::ROOT, async || {
+        asked.set(asked.get() + 1);
+        std::future::poll_fn(|_| match asked.get() == done.get() {
+            true => std::task::Poll::Ready(()),
+            false => std::task::Poll::Pending,
+        })
+        .await
+    });
+    world.block_on_with(body, |world| {
+        if asked.get() > done.get() {
+            world.restart(common::MANAGER);
+            done.set(asked.get());
+        }
+    });
+}
+
+/// One run of random steps in a world of its own; what went wrong.
+fn run_random(steps: &[random::Step], kills: bool) -> Result<(), random::Mismatch> {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let mut turns = 0u64;
+    let body = random::run(&client, FileId::ROOT, b"fsx", steps);
+    world.block_on_with(body, |world| {
+        turns += 1;
+        if kills && turns.is_multiple_of(997) {
+            world.restart(10 + (turns / 997 % 3) as u16);
+        }
+    })
+}
+
+fn random_runs(seeds: std::ops::Range<u64>, kills: bool) {
+    for seed in seeds {
+        let steps = random::steps(seed, 150, 1 << 20);
+        if let Err(mismatch) = run_random(&steps, kills) {
+            let short = random::shrink(&steps[..150.min(mismatch.step + 1)], |steps| {
+                run_random(steps, kills).is_err()
+            });
+            panic!("seed {seed}: {mismatch}\nshort: {short:#?}\n{:?}", run_random(&short, kills));
+        }
+    }
+}
+
+#[test]
+fn random_operations_as_the_model() {
+    random_runs(0..10, false);
+}
+
+#[test]
+fn random_operations_while_servers_are_killed() {
+    random_runs(100..106, true);
+}

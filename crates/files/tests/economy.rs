@@ -1,0 +1,166 @@
+//! How many messages operations take, how much memory, and what a clean stop leaves.
+
+mod common;
+
+use common::{CLIENT_PAGES, World};
+use files::Config;
+use files::conformance::client::{READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
+use std::cell::Cell;
+use std::time::Duration;
+use wire::{Errno, FileId};
+
+const MIB: usize = 1 << 20;
+
+/// Messages that `body` takes, requests and replies.
+fn messages<T>(world: &mut World, body: impl Future<Output = T>) -> (u64, T) {
+    let before = world.packets;
+    let value = world.block_on(body);
+    (world.packets - before, value)
+}
+
+#[test]
+fn a_small_file_takes_three_calls() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    world.block_on(async {
+        for number in 0..6 {
+            let name = format!("warm {number}");
+            client.put(FileId::ROOT, name.as_bytes(), &[1; 100_000]).await.expect("put");
+        }
+    });
+    world.run(Duration::from_secs(2));
+    let put = client.put(FileId::ROOT, b"small", &[7; 4096]);
+    let (count, result) = messages(&mut world, put);
+    result.expect("put");
+    assert_eq!(count, 6, "create, one write, close");
+    let get = client.get(FileId::ROOT, b"small");
+    let (count, result) = messages(&mut world, get);
+    assert_eq!(result, Ok(vec![7; 4096]));
+    assert_eq!(count, 2 * 3, "lookup, open, close: the bytes are still here");
+    let commits = world.files(0).report().commits;
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.files(0).report().commits, commits + 1);
+    assert_eq!(world.files(0).report().held_bytes, 0, "stable within a second");
+    let get = client.get(FileId::ROOT, b"small");
+    assert_eq!(messages(&mut world, get).0, 2 * 4);
+}
+
+#[test]
+fn random_reads_take_one_call_and_sequential_ones_find_their_bytes() {
+    let mut world = World::new(4, 1);
+    let client = world.client(0);
+    let content = pattern(1, 0, 8 * MIB);
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &content)).expect("put");
+    world.run(Duration::from_secs(2));
+    let open = world.block_on(client.open(file, READ_ONLY)).expect("open");
+    for block in [900u64, 17, 333, 18, 600, 4, 1001, 5] {
+        let (count, bytes) = messages(&mut world, client.read(open, block * 8192, 8192));
+        assert!(bytes.expect("read") == content[block as usize * 8192..][..8192]);
+        assert_eq!(count, 2, "block {block}");
+    }
+    assert_eq!(world.files(0).report().ahead_bytes, 0);
+    world.block_on(async {
+        for at in (0..8 * MIB).step_by(128 << 10) {
+            let bytes = client.read(open, at as u64, 128 << 10).await.expect("read");
+            assert!(bytes == content[at..at + (128 << 10)]);
+        }
+    });
+    let report = world.files(0).report();
+    assert!(report.ahead_bytes as usize > 7 * MIB, "{} bytes read ahead", report.ahead_bytes);
+    assert!(report.ahead_bytes as usize <= 8 * MIB, "nothing is read ahead twice");
+    world.block_on(client.close(open)).expect("close");
+    assert_eq!(world.files(0).report().ahead_held_bytes, 0);
+}
+
+#[test]
+fn a_fast_writer_is_held_within_its_memory() {
+    let (unsent, held) = (MIB as u64, 2 * MIB as u64);
+    let limits = Config::for_pool(CLIENT_PAGES * 4096);
+    let config = Config { unsent_bytes_max: unsent, held_bytes_max: held, ..limits };
+    let mut world = World::with(3, 1, config);
+    let client = world.client(0);
+    let content = pattern(3, 0, 12 * MIB);
+    let most = Cell::new(0);
+    let write = async {
+        let open = client.create(FileId::ROOT, b"f", WRITE_ONLY).await.expect("create");
+        for (index, part) in content.chunks(64 << 10).enumerate() {
+            client.write(open, (index as u64) << 16, part).await.expect("write");
+        }
+        client.close(open).await.expect("close");
+    };
+    world.block_on_with(write, |world| {
+        let report = world.files(0).report();
+        assert!(report.unsent_bytes <= unsent);
+        most.set(most.get().max(report.held_bytes));
+    });
+    assert!(most.get() <= held, "{} bytes held", most.get());
+    assert!(most.get() > held / 4, "the memory is used");
+    assert!(world.block_on(client.get(FileId::ROOT, b"f")) == Ok(content));
+}
+
+#[test]
+fn a_clean_stop_leaves_everything_stable_and_closed() {
+    let mut world = World::new(3, 2);
+    let (one, two) = (world.client(0), world.client(1));
+    let content = pattern(9, 0, 500_000);
+    world.block_on(async {
+        let open = one.create(FileId::ROOT, b"f", READ_WRITE).await.expect("create");
+        one.write(open, 0, &content).await.expect("write");
+    });
+    let files = world.files(0);
+    world.block_on_node(100, async move { files.drain().await.expect("drain") });
+    let report = world.files(0).report();
+    assert_eq!((report.held_bytes, report.handles), (0, 0));
+    world.kill(100);
+    (10..13).for_each(|id| world.restart(id));
+    let attr = world.block_on(two.lookup(FileId::ROOT, b"f")).expect("lookup");
+    assert_eq!(attr.size, content.len() as u64);
+    assert!(world.block_on(two.get(FileId::ROOT, b"f")) == Ok(content));
+}
+
+#[test]
+fn a_hole_in_the_pool_is_waited_out() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let content = pattern(2, 0, 200_000);
+    world.block_on(client.put(FileId::ROOT, b"f", &content)).expect("put");
+    world.run(Duration::from_secs(2));
+    let mut hogs: Vec<_> = std::iter::from_fn(|| client.frames.alloc(4096)).collect();
+    // Some room is left for the manager's answers.
+    hogs.truncate(hogs.len() - 8);
+    let turns = Cell::new(0);
+    let hogs = Cell::new(Some(hogs));
+    let read = world.block_on_with(client.get(FileId::ROOT, b"f"), |_| {
+        turns.set(turns.get() + 1);
+        if turns.get() == 500 {
+            hogs.take();
+        }
+    });
+    assert!(read == Ok(content));
+    assert!(world.files(0).report().waits_for_frames > 0);
+}
+
+#[test]
+fn a_full_disk_is_told_once_to_every_handle() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let old = pattern(2, 0, 200_000);
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &old)).expect("put");
+    world.run(Duration::from_secs(2));
+    let one = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    let two = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    world.fill_disks(true);
+    world.block_on(client.write(one, 0, &[1; 100_000])).expect("taken over");
+    assert_eq!(world.block_on(client.fsync(one)), Err(Errno::ENOSPC));
+    assert_eq!(world.block_on(client.fsync(one)), Ok(()), "once");
+    assert_eq!(world.block_on(client.flush(two)), Err(Errno::ENOSPC), "to the other too");
+    let late = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    assert_eq!(world.block_on(client.fsync(late)), Ok(()), "not to who came after");
+    world.fill_disks(false);
+    world.block_on(client.write(one, 0, &[2; 100_000])).expect("write");
+    assert_eq!(world.block_on(client.fsync(one)), Ok(()));
+    let mut expected = old;
+    expected[..100_000].fill(2);
+    assert!(world.block_on(client.read(one, 0, MIB)).expect("read") == expected);
+    assert_eq!(world.files(0).report().held_bytes, 0);
+}

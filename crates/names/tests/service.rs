@@ -1,0 +1,429 @@
+//! A client and a manager on two nodes: what is promised over bad links, restarts of the manager, failing objects.
+
+mod common;
+
+use common::net::{Net, node};
+use common::{ROOT, config};
+use names::{
+    Client, Config, Entry, Final, Handle, How, Objects, ObjectsOf, READ, VolumeSettings, WRITE,
+    Who, serve,
+};
+use node::rings::{Lock, LockKind, MetaDone, MetaOp, VolumeSpace};
+use proptest::prelude::*;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use store::{MemoryBackend, MemoryLogs, Store};
+use wire::{Errno, FileId, NodeId, SetAttr, VolumeId, Wall};
+
+const WHO: Who<'static> = Who::ROOT;
+const MANAGER: NodeId = NodeId(1);
+
+/// Objects of which only lengths and generations are kept.
+#[derive(Clone, Default)]
+struct Fake(Rc<State>);
+
+#[derive(Default)]
+struct State {
+    sizes: RefCell<BTreeMap<FileId, (u64, u32)>>,
+    removed: RefCell<Vec<FileId>>,
+    down: Cell<bool>,
+}
+
+impl Fake {
+    fn check(&self) -> Result<(), Errno> {
+        if self.0.down.get() { Err(Errno::EHOSTDOWN) } else { Ok(()) }
+    }
+}
+
+impl Objects for Fake {
+    async fn truncate(&self, objects: &ObjectsOf, size: u64) -> Result<(), Errno> {
+        self.check()?;
+        self.0.sizes.borrow_mut().insert(objects.file, (size, objects.truncations));
+        Ok(())
+    }
+    async fn remove(&self, objects: &ObjectsOf) -> Result<(), Errno> {
+        self.check()?;
+        self.0.removed.borrow_mut().push(objects.file);
+        Ok(())
+    }
+    async fn totals(&self, objects: &ObjectsOf) -> Result<Final, Errno> {
+        self.check()?;
+        let size = self.0.sizes.borrow().get(&objects.file).map_or(0, |found| found.0);
+        Ok(Final { size, mtime: Wall { seconds: 1 << 40, nanos: 0 }, used: Some(size) })
+    }
+    async fn set_layout(&self, _: &ObjectsOf) -> Result<(), Errno> {
+        self.check()
+    }
+    async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {
+        let bytes = servers.len() as u64 * 100;
+        Ok(VolumeSpace { total_bytes: bytes, free_bytes: bytes / 2, ..VolumeSpace::default() })
+    }
+}
+
+/// A manager on node 1, clients on the others.
+struct Cluster {
+    net: Net,
+    objects: Fake,
+    backend: MemoryBackend,
+    logs: MemoryLogs,
+    life: u64,
+    syncs: u64,
+    handle: Option<Handle>,
+    append_fails: bool,
+}
+
+impl Cluster {
+    fn new(clients: u16) -> Cluster {
+        let mut cluster = Cluster {
+            net: Net::new(1 + clients),
+            objects: Fake::default(),
+            backend: MemoryBackend::new(),
+            logs: MemoryLogs::new(),
+            life: 1,
+            syncs: 0,
+            handle: None,
+            append_fails: false,
+        };
+        cluster.start();
+        cluster
+    }
+
+    fn start(&mut self) {
+        let logs: Vec<_> = self.logs.contents().collect();
+        let store = Store::open(self.backend.clone(), config(), logs).unwrap();
+        let servers = [11, 12, 13].map(NodeId).to_vec();
+        let config = Config { volume: VolumeSettings::new(VolumeId(5)), servers };
+        let cx = self.net.nodes[0].cx();
+        self.handle = Some(serve(cx, config, store, self.objects.clone()).unwrap());
+    }
+
+    /// kill -9 of the manager, then its next life.
+    fn restart(&mut self) {
+        self.life += 1;
+        self.backend = self.backend.kill();
+        self.net.nodes[0] = node(1, self.life);
+        self.start();
+    }
+
+    fn turn(&mut self) {
+        self.net.turn();
+        while let Some(request) = self.net.nodes[0].take_meta() {
+            let mut result = Ok(());
+            match request.op {
+                MetaOp::Append { .. } if self.append_fails => result = Err("no room".to_string()),
+                MetaOp::Append { log, bytes } => self.logs.append(log, &bytes),
+                MetaOp::Sync { log } => {
+                    self.syncs += 1;
+                    self.logs.sync(log);
+                }
+                MetaOp::Checkpoint(work) => result = work.run(),
+                MetaOp::DropLog { log } => self.logs.remove(log),
+            }
+            self.net.nodes[0].meta_done(MetaDone { ticket: request.ticket, result });
+        }
+    }
+
+    fn turns(&mut self, count: usize) {
+        (0..count).for_each(|_| self.turn());
+    }
+
+    fn client(&self, number: usize) -> Client {
+        Client::new(self.net.nodes[number].cx(), MANAGER, VolumeId(5))
+    }
+
+    /// Starts a task on a client's node; what it will bring.
+    fn begin<T: 'static>(
+        &self,
+        number: usize,
+        task: impl Future<Output = T> + 'static,
+    ) -> Rc<RefCell<Option<T>>> {
+        let output = Rc::new(RefCell::new(None));
+        let slot = output.clone();
+        self.net.nodes[number].cx().spawn("test", async move {
+            let value = task.await;
+            *slot.borrow_mut() = Some(value);
+        });
+        output
+    }
+
+    fn finish<T>(&mut self, output: Rc<RefCell<Option<T>>>) -> T {
+        for _ in 0..120_000 {
+            if let Some(value) = output.take() {
+                return value;
+            }
+            self.turn();
+        }
+        panic!("not done after two minutes");
+    }
+
+    fn run<T: 'static>(&mut self, number: usize, task: impl Future<Output = T> + 'static) -> T {
+        let output = self.begin(number, task);
+        self.finish(output)
+    }
+}
+
+async fn create(client: &Client, name: &[u8], open: Option<u32>) -> Result<Entry, Errno> {
+    let made = client.create(&WHO, ROOT, name, 0o644, How::Guarded, open).await;
+    made.map(|(entry, _)| entry)
+}
+
+#[test]
+fn every_operation_crosses_the_wire() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    cluster.run(1, async move {
+        let long = [0xfe; 255];
+        let d = client.make_directory(&WHO, ROOT, &long, 0o755).await.unwrap().attr.file;
+        assert_eq!(client.lookup(&WHO, ROOT, &long).await.unwrap().attr.file, d);
+        assert_eq!(client.lookup(&WHO, ROOT, &[1; 256]).await, Err(Errno::ENAMETOOLONG));
+        let target = vec![b'/'; 4095];
+        let link = client.symlink(&WHO, d, b"l", &target).await.unwrap().attr.file;
+        assert_eq!(*client.read_link(link).await.unwrap(), *target);
+        let node = client.make_node(&WHO, d, b"p", 0o010600, 0).await.unwrap();
+        client.link(&WHO, node.attr.file, d, b"q").await.unwrap();
+        client.rename(&WHO, d, b"q", ROOT, b"r", 0).await.unwrap();
+        client.access(&Who::new(3, 3, &[]), d, READ).await.unwrap();
+        let value = vec![9; 65_536];
+        client.set_xattr(&WHO, d, b"user.big", &value, 0).await.unwrap();
+        assert_eq!(*client.get_xattr(&WHO, d, b"user.big").await.unwrap(), *value);
+        assert_eq!(*client.list_xattr(&WHO, d).await.unwrap(), *b"user.big\0");
+        client.remove_xattr(&WHO, d, b"user.big").await.unwrap();
+        let policy = client.directory_layout(d).await.unwrap();
+        client.set_directory_layout(&WHO, d, policy).await.unwrap();
+        let space = client.space().await.unwrap();
+        assert_eq!((space.total_bytes, space.files), (300, 4));
+        client.sync().await.unwrap();
+        let (epoch, none) = client.fragments(ROOT, 0, 1).await.unwrap_or((0, vec![]));
+        assert_eq!((epoch, none.len()), (0, 0));
+        client.unlink(&WHO, ROOT, b"r").await.unwrap();
+        client.unlink(&WHO, d, b"p").await.unwrap();
+        client.unlink(&WHO, d, b"l").await.unwrap();
+        client.remove_directory(&WHO, ROOT, &long).await.unwrap();
+        assert_eq!(client.get_attr(d).await, Err(Errno::ESTALE));
+    });
+    let stranger = Client::new(cluster.net.nodes[1].cx(), MANAGER, VolumeId(6));
+    let refused = cluster.run(1, async move { stranger.get_attr(ROOT).await });
+    assert_eq!(refused, Err(Errno::ENXIO));
+}
+
+#[test]
+fn large_directories_are_listed_in_parts() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let names = cluster.run(1, async move {
+        for i in 0..700 {
+            let name = format!("{i:0>200}");
+            create(&client, name.as_bytes(), None).await.unwrap();
+        }
+        let (mut cookie, mut names) = (0, 0);
+        loop {
+            let plus = names % 2 == 0;
+            let listing = client.read_directory(&WHO, ROOT, cookie, 65_536, plus).await.unwrap();
+            names += listing.entries.len();
+            cookie = listing.entries.last().map_or(cookie, |entry| entry.cookie);
+            assert!(listing.entries.iter().all(|entry| entry.entry.is_some() == plus));
+            if listing.end {
+                return names;
+            }
+        }
+    });
+    assert_eq!(names, 702);
+}
+
+#[test]
+fn a_truncation_that_fails_is_done_later_and_blocks_writers_until_then() {
+    let mut cluster = Cluster::new(1);
+    let (client, objects) = (cluster.client(1), cluster.objects.clone());
+    let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+    let file = cluster.run(1, {
+        let client = client.clone();
+        async move {
+            let file = create(&client, b"f", Some(WRITE)).await.unwrap().attr.file;
+            let entry = client.set_attr(&WHO, file, size(70), true).await.unwrap();
+            assert_eq!((entry.attr.size, entry.truncations), (70, 1));
+            assert_eq!(objects.0.sizes.borrow()[&file], (70, 1));
+            objects.0.down.set(true);
+            let failed = client.set_attr(&WHO, file, size(7), true).await;
+            assert_eq!(failed, Err(Errno::EHOSTDOWN));
+            assert_eq!(client.open(&WHO, file, WRITE).await.map(drop), Err(Errno::EHOSTDOWN));
+            client.open(&WHO, file, READ).await.unwrap();
+            file
+        }
+    });
+    cluster.restart();
+    assert_eq!(cluster.objects.0.sizes.borrow()[&file], (70, 1));
+    cluster.objects.0.down.set(false);
+    cluster.turns(5000);
+    assert_eq!(cluster.objects.0.sizes.borrow()[&file], (7, 2));
+    let entry = cluster.run(1, async move { client.open(&WHO, file, WRITE).await }).unwrap();
+    assert_eq!((entry.attr.size, entry.truncations), (7, 2));
+}
+
+#[test]
+fn objects_are_removed_after_the_last_close_and_after_a_restart() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let file = cluster.run(1, {
+        let client = client.clone();
+        async move {
+            let file = create(&client, b"f", Some(WRITE)).await.unwrap().attr.file;
+            client.unlink(&WHO, ROOT, b"f").await.unwrap();
+            assert_eq!(client.get_attr(file).await.unwrap().attr.links, 0);
+            file
+        }
+    });
+    cluster.turns(3000);
+    assert!(cluster.objects.0.removed.borrow().is_empty());
+    cluster.objects.0.down.set(true);
+    let close = client.clone();
+    cluster.run(1, async move { close.close(file, Some(Final::default())).await }).unwrap();
+    cluster.turns(3000);
+    cluster.restart();
+    cluster.objects.0.down.set(false);
+    cluster.turns(5000);
+    assert_eq!(*cluster.objects.0.removed.borrow(), [file]);
+}
+
+#[test]
+fn a_dead_writer_is_settled_and_its_locks_are_given_on() {
+    let mut cluster = Cluster::new(2);
+    let (dead, alive) = (cluster.client(1), cluster.client(2));
+    let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Write, pid: 1 };
+    let file = cluster.run(1, async move {
+        let file = create(&dead, b"f", Some(WRITE)).await.unwrap().attr.file;
+        dead.lock(file, 1, false, lock, true).await.unwrap();
+        file
+    });
+    cluster.objects.0.sizes.borrow_mut().insert(file, (1234, 0));
+    let other = alive.clone();
+    cluster.run(2, async move {
+        assert_eq!(other.lock(file, 1, false, lock, false).await, Err(Errno::EAGAIN));
+        assert_eq!(other.get_lock(file, 1, false, lock).await, Ok(Some(lock)));
+        assert!(other.get_attr(file).await.unwrap().writers);
+    });
+    let keeper = alive.clone();
+    let cx = cluster.net.nodes[2].cx().clone();
+    cluster.net.nodes[2].cx().spawn("keeper", async move {
+        loop {
+            keeper.keep_alive().await.unwrap();
+            cx.sleep(names::limits::KEEP_ALIVE_INTERVAL).await;
+        }
+    });
+    let waits = alive.clone();
+    cluster.run(2, async move { waits.lock(file, 1, false, lock, true).await }).unwrap();
+    cluster.turns(3000);
+    let entry = cluster.run(2, async move { alive.get_attr(file).await }).unwrap();
+    assert_eq!((entry.attr.size, entry.writers), (1234, false));
+}
+
+#[test]
+fn opens_and_locks_are_said_again_after_a_restart() {
+    let mut cluster = Cluster::new(2);
+    let (client, other) = (cluster.client(1), cluster.client(2));
+    let lock = Lock { start: 5, end: 9, kind: LockKind::Write, pid: 1 };
+    let one = client.clone();
+    let file = cluster.run(1, async move {
+        one.keep_alive().await.unwrap();
+        let file = create(&one, b"f", None).await.unwrap().attr.file;
+        one.open(&WHO, file, READ).await.unwrap();
+        one.lock(file, 3, false, lock, false).await.unwrap();
+        file
+    });
+    cluster.restart();
+    // Another client's lock waits until the first has said what it holds, its unlink lets the open file live.
+    let two = other.clone();
+    let early = cluster.begin(2, async move {
+        two.unlink(&WHO, ROOT, b"f").await.unwrap();
+        two.lock(file, 4, false, lock, false).await
+    });
+    cluster.turns(3000);
+    assert!(early.borrow().is_none());
+    let one = client.clone();
+    assert_eq!(cluster.run(1, async move { one.keep_alive().await }), Ok(vec![]));
+    assert_eq!(cluster.finish(early), Err(Errno::EAGAIN));
+    cluster.turns(3000);
+    let one = client.clone();
+    cluster.run(1, async move {
+        assert_eq!(one.get_attr(file).await.unwrap().attr.links, 0);
+        one.unlock(file, 3, false).await.unwrap();
+        one.close(file, None).await.unwrap();
+        assert_eq!(one.get_attr(file).await, Err(Errno::ESTALE));
+    });
+}
+
+#[test]
+fn one_sync_serves_many() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let all: Vec<_> = (0..40u8)
+        .map(|i| {
+            let client = client.clone();
+            cluster.begin(1, async move {
+                create(&client, &[b'a' + i], None).await.unwrap();
+                client.sync().await
+            })
+        })
+        .collect();
+    let before = cluster.syncs;
+    all.into_iter().for_each(|one| cluster.finish(one).unwrap());
+    assert!(cluster.syncs - before < 8, "{} syncs", cluster.syncs - before);
+}
+
+#[test]
+fn nothing_is_acknowledged_when_the_log_fails_until_a_checkpoint_has_helped() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    cluster.turns(10);
+    cluster.append_fails = true;
+    let one = client.clone();
+    assert_eq!(cluster.run(1, async move { create(&one, b"a", None).await }), Err(Errno::EIO));
+    cluster.append_fails = false;
+    cluster.turns(3000);
+    let one = client.clone();
+    cluster.run(1, async move { create(&one, b"b", None).await }).unwrap();
+    cluster.restart();
+    cluster.run(1, async move { client.lookup(&WHO, ROOT, b"b").await }).unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Whatever is lost and doubled on the way and whenever the manager is killed: every call is executed once, and
+    /// what was acknowledged is there.
+    #[test]
+    fn calls_are_executed_once(seed: u64, kills in prop::collection::vec(1usize..400, 0..4)) {
+        let mut cluster = Cluster::new(1);
+        let mut state = seed | 1;
+        cluster.net.fate = Box::new(move |_| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            match state >> 60 {
+                0 => (0, 0),
+                1 => (2, 3),
+                late => (1, late as usize / 4),
+            }
+        });
+        let client = cluster.client(1);
+        let done = cluster.begin(1, async move {
+            for i in 1..13u8 {
+                // A second execution of any of these would fail.
+                let file = create(&client, &[b'a', i], None).await?.attr.file;
+                client.link(&WHO, file, ROOT, &[b'b', i]).await?;
+                client.rename(&WHO, ROOT, &[b'a', i], ROOT, &[b'c', i], 1).await?;
+                client.unlink(&WHO, ROOT, &[b'b', i]).await?;
+            }
+            Ok::<(), Errno>(())
+        });
+        for turns in kills {
+            cluster.turns(turns);
+            cluster.restart();
+        }
+        prop_assert_eq!(cluster.finish(done), Ok(()));
+        cluster.restart();
+        let client = cluster.client(1);
+        let listing = cluster.run(1, async move { client.read_directory(&WHO, ROOT, 0, 9000, true).await });
+        let entries = listing.unwrap().entries;
+        prop_assert_eq!(entries.len(), 14);
+        prop_assert!(entries[2..].iter().all(|entry| entry.entry.unwrap().attr.links == 1));
+    }
+}

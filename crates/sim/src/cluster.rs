@@ -1,0 +1,69 @@
+//! The services of a cluster on simulated machines: the same assembly as in the real world, over files that a crash
+//! can harm.
+
+use crate::experiment::Experiment;
+use crate::machine::{Boot, Role};
+use crate::run::{Members, Roles};
+use endpoint::limits::PAGE_BYTES;
+use files::cluster::{ClientRole, ManagerRole, NodeRoles, members_store, names_store, start};
+use members::Identity;
+use node::rings::StoreId;
+use std::any::Any;
+use std::rc::Rc;
+use store::{Store, StoreError};
+use wire::{NodeId, VolumeId};
+
+const VOLUME: VolumeId = VolumeId(7);
+/// Bytes of an I/O server's cache: small, so that blocks are evicted and read again.
+const CACHE_BYTES: usize = 4 << 20;
+
+fn open(boot: &mut Boot<'_>, id: StoreId, config: store::Config) -> Result<Store, StoreError> {
+    let (backend, logs) = boot.open(id);
+    Store::open(backend, config, logs)
+}
+
+fn started(boot: &Boot<'_>, roles: NodeRoles) -> Result<Box<dyn Any>, String> {
+    match start(&boot.cx, roles) {
+        Ok(services) => Ok(Box::new(services)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn member(boot: &Boot<'_>, manager: NodeId, roles: members::Roles) -> Option<(NodeId, Identity)> {
+    let id = boot.cx.id();
+    let name = format!("machine {}", id.0);
+    Some((manager, Identity { name, roles, addresses: Vec::new(), wish: Some(id) }))
+}
+
+fn manager(servers: Vec<NodeId>) -> Role {
+    Rc::new(move |boot| {
+        let names = open(boot, StoreId::Names, names_store()).map_err(|error| error.to_string())?;
+        let members = open(boot, StoreId::Members, members_store());
+        let members = Some(members.map_err(|error| error.to_string())?);
+        let volume = names::VolumeSettings::new(VOLUME);
+        let role = ManagerRole { names, members, volume, servers: servers.clone() };
+        started(boot, NodeRoles { manager: Some(role), ..NodeRoles::default() })
+    })
+}
+
+fn server(manager: NodeId) -> Role {
+    Rc::new(move |boot| {
+        let io = Some(stripe::ServerConfig::new(VOLUME, boot.cx.id(), CACHE_BYTES));
+        let member = member(boot, manager, members::Roles::IO);
+        started(boot, NodeRoles { io, member, ..NodeRoles::default() })
+    })
+}
+
+fn mount(manager: NodeId) -> Role {
+    Rc::new(move |boot| {
+        let files = files::Config::for_pool(boot.cx.frames().pages() * PAGE_BYTES);
+        let client = Some(ClientRole { manager, volume: VOLUME, files });
+        started(boot, NodeRoles { client, ..NodeRoles::default() })
+    })
+}
+
+/// The roles of a cluster for [`crate::run::run`], with these planted bugs.
+pub fn roles(experiment: &Experiment, bugs: u64) -> Roles {
+    let Members { manager: at, servers, .. } = Members::of(experiment);
+    Roles { manager: manager(servers), server: server(at), mount: mount(at), bugs }
+}

@@ -1,0 +1,552 @@
+//! Checks what reads return: every byte is what the last acknowledged write or a concurrent one left there, seen with
+//! close-to-open consistency, and what fsync acknowledged survives everything.
+//!
+//! For each stretch of a file it keeps the writes that may be there. A write goes out of account once another one,
+//! which the reader must see, came after it. A reader must see the acknowledged writes of its own mount, and of others
+//! what was published (closed or synced) before it opened the file. After a crash, writes that were not synced may be
+//! missing: until the survivors have sent them again, or for good when who wrote them died as well.
+//!
+//! It knows nothing of how the services work; the contract is DESIGN's durability table.
+
+use crate::queue::Picos;
+use std::collections::BTreeMap;
+use wire::{FileId, NodeId};
+
+/// Names one write, truncation or the emptiness that a file begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WriteId(u32);
+
+const HOLE: WriteId = WriteId(0);
+/// How long an operation whose caller gave it up may still take effect.
+const LINGER: Picos = Picos::seconds(30);
+/// How long after all machines run again survivors take to send again what a crash lost.
+const SETTLE: Picos = Picos::seconds(30);
+/// Until the servers are back, and [`SETTLE`] longer.
+const UNTIL_BACK: Picos = Picos(u64::MAX - 1);
+/// Writes of one stretch before those that count no more are looked for.
+const CROWD: usize = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Hole,
+    Data,
+    Truncation,
+}
+
+#[derive(Clone, Debug)]
+struct Write {
+    kind: Kind,
+    mount: NodeId,
+    file: FileId,
+    /// Its first byte; of a truncation, the new size.
+    start: u64,
+    begin: Picos,
+    /// When it was acknowledged.
+    ack: Option<Picos>,
+    /// From when on nothing of it can newly appear: its acknowledgement, or long after its failure.
+    end: Picos,
+    /// From when on a new open of another mount sees it.
+    published: Picos,
+    /// Fsync has acknowledged it.
+    durable: bool,
+    /// A crash may have taken it, and until this time nobody has surely sent it again.
+    weak_until: Picos,
+}
+
+impl Write {
+    fn new(kind: Kind, mount: NodeId, file: FileId, start: u64, begin: Picos) -> Write {
+        let never = Picos::NEVER;
+        let (ack, durable, weak_until) = (None, false, Picos::ZERO);
+        let (end, published) = (never, never);
+        Write { kind, mount, file, start, begin, ack, end, published, durable, weak_until }
+    }
+
+    /// Whether `reader` must see it (or something later).
+    fn is_visible(&self, reader: &Reader) -> bool {
+        let own = self.mount == reader.mount && self.ack.is_some_and(|ack| ack <= reader.begin);
+        (own || self.published <= reader.opened) && self.weak_until <= reader.begin
+    }
+
+    /// Whether it certainly took effect after `earlier`.
+    fn follows(&self, earlier: &Write) -> bool {
+        let settled = if self.mount == earlier.mount { earlier.end } else { earlier.settled() };
+        settled < self.begin
+    }
+
+    /// From when on it is where other mounts' writes go.
+    fn settled(&self) -> Picos {
+        if self.ack.is_some() { self.published } else { self.end }
+    }
+
+    fn is_zero(&self) -> bool {
+        self.kind != Kind::Data
+    }
+}
+
+/// Who reads, with what right to see others' writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader {
+    /// The mount.
+    pub mount: NodeId,
+    /// When the open began through which it reads.
+    pub opened: Picos,
+    /// When the read began.
+    pub begin: Picos,
+}
+
+/// A stretch of a file, to the next one's start.
+type Stretches = BTreeMap<u64, Vec<WriteId>>;
+
+/// The history of all files.
+#[derive(Debug)]
+pub struct DataCheck {
+    writes: Vec<Write>,
+    files: BTreeMap<FileId, Stretches>,
+    /// Writes that a crash can still take.
+    volatile: Vec<WriteId>,
+    oldest: Picos,
+}
+
+impl Default for DataCheck {
+    fn default() -> DataCheck {
+        let mut hole = Write::new(Kind::Hole, NodeId(0), FileId(0), 0, Picos::ZERO);
+        (hole.ack, hole.end, hole.published) = (Some(Picos::ZERO), Picos::ZERO, Picos::ZERO);
+        DataCheck {
+            writes: vec![hole],
+            files: BTreeMap::new(),
+            volatile: Vec::new(),
+            oldest: Picos::ZERO,
+        }
+    }
+}
+
+/// The bytes of a write: a function of its number and the place in the file.
+pub fn fill(write: WriteId, offset: u64, into: &mut [u8]) {
+    for (at, byte) in (offset..).zip(into) {
+        *byte = byte_at(write, at);
+    }
+}
+
+fn byte_at(write: WriteId, at: u64) -> u8 {
+    let word = (u64::from(write.0) << 40 ^ at / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ (word >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (word >> (at % 8 * 8)) as u8
+}
+
+impl DataCheck {
+    fn write(&mut self, id: WriteId) -> &mut Write {
+        &mut self.writes[id.0 as usize]
+    }
+
+    fn stretches(&mut self, file: FileId) -> &mut Stretches {
+        self.files.entry(file).or_insert_with(|| BTreeMap::from([(0, vec![HOLE])]))
+    }
+
+    /// A write of `bytes` bytes at `offset` begins; its bytes are those that [`fill`] gives.
+    pub fn write_begins(
+        &mut self,
+        mount: NodeId,
+        file: FileId,
+        offset: u64,
+        bytes: u64,
+        now: Picos,
+    ) -> WriteId {
+        self.begin(Write::new(Kind::Data, mount, file, offset, now), Some(offset + bytes))
+    }
+
+    /// A truncation to `size` begins.
+    pub fn truncation_begins(
+        &mut self,
+        mount: NodeId,
+        file: FileId,
+        size: u64,
+        now: Picos,
+    ) -> WriteId {
+        self.begin(Write::new(Kind::Truncation, mount, file, size, now), None)
+    }
+
+    fn begin(&mut self, write: Write, end: Option<u64>) -> WriteId {
+        let id = WriteId(self.writes.len() as u32);
+        let (file, start) = (write.file, write.start);
+        self.writes.push(write);
+        self.volatile.push(id);
+        let stretches = self.stretches(file);
+        [Some(start), end].into_iter().flatten().for_each(|at| split(stretches, at));
+        for (_, ids) in stretches.range_mut(start..end.unwrap_or(u64::MAX)) {
+            ids.push(id);
+        }
+        self.thin_out(file, start, end.unwrap_or(u64::MAX));
+        id
+    }
+
+    /// No open, read or write that is under way began before this: older writes need be kept only as far as such can
+    /// see them.
+    pub fn set_oldest(&mut self, oldest: Picos) {
+        self.oldest = oldest;
+    }
+
+    /// Drops writes that no reader, however old its open, can see: one that is published and durable came after.
+    /// Neighbours that are alike become one.
+    fn thin_out(&mut self, file: FileId, start: u64, end: u64) {
+        let (writes, oldest) = (&self.writes, self.oldest);
+        let Some(stretches) = self.files.get_mut(&file) else { return };
+        let mut alike: Option<Vec<WriteId>> = None;
+        let mut merged = Vec::new();
+        for (at, ids) in stretches.range_mut(start..end) {
+            if ids.len() >= CROWD {
+                retain_visible(writes, oldest, ids);
+            }
+            if alike.as_ref() == Some(ids) {
+                merged.push(*at);
+            } else {
+                alike = Some(ids.clone());
+            }
+        }
+        merged.iter().for_each(|at| {
+            stretches.remove(at);
+        });
+    }
+
+    /// The write (or truncation) ended. One that failed may still take effect for a while, or in part.
+    pub fn ends(&mut self, id: WriteId, succeeded: bool, now: Picos) {
+        let write = self.write(id);
+        if succeeded {
+            (write.ack, write.end) = (Some(now), now);
+        } else {
+            write.end = now + LINGER;
+        }
+        if succeeded && write.kind == Kind::Truncation {
+            write.published = now;
+        }
+    }
+
+    /// A close (or with `durable` an fsync) that began at `begun` was acknowledged: the mount's writes that were
+    /// acknowledged before are where others see them.
+    pub fn published(
+        &mut self,
+        mount: NodeId,
+        file: FileId,
+        begun: Picos,
+        durable: bool,
+        now: Picos,
+    ) {
+        let writes = &mut self.writes;
+        self.volatile.retain(|id| {
+            let write = &mut writes[id.0 as usize];
+            let covered = write.file == file
+                && write.mount == mount
+                && write.ack.is_some_and(|ack| ack <= begun);
+            if covered {
+                write.published = write.published.min(now);
+                write.durable |= durable;
+            }
+            if covered && durable && write.weak_until <= UNTIL_BACK {
+                write.weak_until = Picos::ZERO;
+            }
+            !(covered && durable)
+        });
+    }
+
+    /// A close or fsync failed: the mount's unsynced writes of the file may be lost.
+    pub fn publishing_failed(&mut self, mount: NodeId, file: FileId, now: Picos) {
+        self.weaken(|write| write.mount == mount && write.file == file, now + LINGER);
+    }
+
+    fn weaken(&mut self, which: impl Fn(&Write) -> bool, end: Picos) {
+        for id in &self.volatile {
+            let write = &mut self.writes[id.0 as usize];
+            if which(write) {
+                write.weak_until = Picos::NEVER;
+                write.end = write.end.min(end);
+                write.published = write.published.min(end);
+            }
+        }
+    }
+
+    /// A mount died: what it had not published may be lost, and what it had may be lost by a crash from now on.
+    pub fn mount_died(&mut self, mount: NodeId, now: Picos) {
+        let lost = |write: &Write| {
+            let at_risk = write.published > now || write.weak_until > now;
+            write.mount == mount && at_risk
+        };
+        self.weaken(lost, now + LINGER);
+    }
+
+    /// An I/O server (or the manager) died. `alive` says of a mount whether it lives and so sends again what was lost.
+    pub fn server_died(&mut self, alive: impl Fn(NodeId) -> bool) {
+        for id in &self.volatile {
+            let write = &mut self.writes[id.0 as usize];
+            let forever = !alive(write.mount) || write.weak_until == Picos::NEVER;
+            write.weak_until = if forever { Picos::NEVER } else { UNTIL_BACK };
+        }
+    }
+
+    /// All servers run again: soon survivors will have sent again what was lost.
+    pub fn servers_back(&mut self, now: Picos) {
+        for id in &self.volatile {
+            let write = &mut self.writes[id.0 as usize];
+            if write.weak_until == UNTIL_BACK {
+                write.weak_until = now + SETTLE;
+            }
+        }
+    }
+
+    /// A file that is gone needs no account.
+    pub fn forget(&mut self, file: FileId) {
+        self.files.remove(&file);
+        let writes = &self.writes;
+        self.volatile.retain(|id| writes[id.0 as usize].file != file);
+    }
+
+    /// A read through `reader` of `asked` bytes at `offset` brought `data`. What is wrong with it, if anything.
+    pub fn check_read(
+        &mut self,
+        reader: &Reader,
+        file: FileId,
+        offset: u64,
+        asked: u64,
+        data: &[u8],
+    ) -> Result<(), String> {
+        self.stretches(file);
+        let short = (data.len() as u64) < asked;
+        let end = if short { u64::MAX } else { offset + asked };
+        for (start, stop, ids) in stretches_in(&self.files[&file], offset, end) {
+            let may = self.possible(ids, reader);
+            for at in start..stop.min(offset + data.len() as u64) {
+                let byte = data[(at - offset) as usize];
+                if !may.iter().any(|id| self.value(*id, at) == byte) {
+                    return Err(self.wrong_byte(file, at, byte, &may, ids, reader));
+                }
+            }
+            let absent = start.max(offset + data.len() as u64);
+            let must_be = !may.iter().any(|id| self.writes[id.0 as usize].is_zero());
+            if short && absent < stop && must_be {
+                let (bytes, text) = (data.len(), self.describe(&may));
+                return Err(format!(
+                    "{file:?}: read of {asked} at {offset} ended after {bytes} bytes, but byte {absent} is {text}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the file may have this size for `reader`.
+    pub fn check_size(&mut self, reader: &Reader, file: FileId, size: u64) -> Result<(), String> {
+        self.stretches(file);
+        let mut longest = 0;
+        for (start, stop, ids) in stretches_in(&self.files[&file], 0, u64::MAX) {
+            let may = self.possible(ids, reader);
+            let zero = |id: &WriteId| self.writes[id.0 as usize].is_zero();
+            if stop > size && !may.iter().any(zero) {
+                let (at, text) = (start.max(size), self.describe(&may));
+                return Err(format!("{file:?} has size {size}, but byte {at} is {text}"));
+            }
+            for write in may.iter().map(|id| &self.writes[id.0 as usize]) {
+                longest = match write.kind {
+                    Kind::Hole => longest,
+                    Kind::Data => longest.max(stop),
+                    Kind::Truncation => longest.max(write.start),
+                };
+            }
+        }
+        if size > longest {
+            return Err(format!("{file:?} has size {size}, but nothing lies beyond {longest}"));
+        }
+        Ok(())
+    }
+
+    /// The writes of a stretch that the reader may see: none that it must see came after them.
+    fn possible(&self, ids: &[WriteId], reader: &Reader) -> Vec<WriteId> {
+        let write = |id: &WriteId| &self.writes[id.0 as usize];
+        let visible: Vec<&Write> =
+            ids.iter().map(write).filter(|write| write.is_visible(reader)).collect();
+        let possible = ids.iter().filter(|id| !visible.iter().any(|v| v.follows(write(id))));
+        possible.copied().collect()
+    }
+
+    fn value(&self, id: WriteId, at: u64) -> u8 {
+        if self.writes[id.0 as usize].is_zero() { 0 } else { byte_at(id, at) }
+    }
+
+    fn wrong_byte(
+        &self,
+        file: FileId,
+        at: u64,
+        byte: u8,
+        may: &[WriteId],
+        all: &[WriteId],
+        reader: &Reader,
+    ) -> String {
+        let from =
+            all.iter().filter(|id| self.value(**id, at) == byte).copied().collect::<Vec<_>>();
+        format!(
+            "{file:?}: byte {at} reads {byte:#04x} (like {}), but may be {} ({reader:?})",
+            self.describe(&from),
+            self.describe(may)
+        )
+    }
+
+    fn describe(&self, ids: &[WriteId]) -> String {
+        let texts = ids.iter().map(|id| {
+            let Write { kind, mount, begin, ack, durable, .. } = &self.writes[id.0 as usize];
+            let ack = ack.map_or("never".into(), |ack| ack.to_string());
+            format!("{kind:?} {} of {mount} at {begin} acknowledged {ack} durable {durable}", id.0)
+        });
+        let texts: Vec<String> = texts.collect();
+        if texts.is_empty() { "of no known write".into() } else { texts.join(" or ") }
+    }
+}
+
+fn retain_visible(writes: &[Write], oldest: Picos, ids: &mut Vec<WriteId>) {
+    let write = |id: &WriteId| &writes[id.0 as usize];
+    let is_final =
+        |write: &&Write| write.durable && write.published < oldest && write.weak_until < oldest;
+    let last: Vec<&Write> = ids.iter().map(write).filter(is_final).collect();
+    ids.retain(|id| !last.iter().any(|last| last.follows(write(id))));
+}
+
+fn split(stretches: &mut Stretches, at: u64) {
+    let (start, ids) = stretches.range(..=at).next_back().expect("a stretch begins at 0");
+    if *start != at {
+        let ids = ids.clone();
+        stretches.insert(at, ids);
+    }
+}
+
+/// The stretches that touch `start..end`, cut to it at its beginning.
+fn stretches_in(
+    stretches: &Stretches,
+    start: u64,
+    end: u64,
+) -> impl Iterator<Item = (u64, u64, &Vec<WriteId>)> {
+    let first = *stretches.range(..=start).next_back().expect("a stretch begins at 0").0;
+    stretches.range(first..end).map(move |(from, ids)| {
+        let next = stretches.range(from + 1..).next().map_or(u64::MAX, |(next, _)| *next);
+        ((*from).max(start), next, ids)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: NodeId = NodeId(1);
+    const B: NodeId = NodeId(2);
+    const FILE: FileId = FileId(5);
+
+    fn at(seconds: u64) -> Picos {
+        Picos::seconds(seconds)
+    }
+
+    fn bytes(id: WriteId, offset: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        fill(id, offset, &mut bytes);
+        bytes
+    }
+
+    fn reader(mount: NodeId, opened: u64, begin: u64) -> Reader {
+        Reader { mount, opened: at(opened), begin: at(begin) }
+    }
+
+    /// A check with a write of 100 bytes at 0 by A, begun at `begin`, acknowledged a second later.
+    fn written(check: &mut DataCheck, begin: u64) -> WriteId {
+        let id = check.write_begins(A, FILE, 0, 100, at(begin));
+        check.ends(id, true, at(begin + 1));
+        id
+    }
+
+    #[test]
+    fn a_mount_sees_its_own_last_write() {
+        let mut check = DataCheck::default();
+        let (old, new) = (written(&mut check, 1), written(&mut check, 3));
+        let mut read = |data: &[u8]| check.check_read(&reader(A, 1, 5), FILE, 0, 100, data);
+        assert_eq!(read(&bytes(new, 0, 100)), Ok(()));
+        assert!(read(&bytes(old, 0, 100)).is_err());
+        assert!(read(&[]).is_err(), "lost");
+        assert!(read(&bytes(new, 0, 99)).is_err(), "short");
+    }
+
+    #[test]
+    fn others_see_it_when_they_open_after_the_close() {
+        let mut check = DataCheck::default();
+        let id = written(&mut check, 1);
+        let stale = |check: &mut DataCheck, opened| {
+            check.check_read(&reader(B, opened, 9), FILE, 0, 100, &[]).is_ok()
+        };
+        assert!(stale(&mut check, 8), "not closed yet");
+        check.published(A, FILE, at(3), false, at(4));
+        assert!(stale(&mut check, 3), "opened before the close");
+        assert!(!stale(&mut check, 5));
+        assert!(check.check_read(&reader(B, 5, 9), FILE, 0, 100, &bytes(id, 0, 100)).is_ok());
+        assert!(check.check_size(&reader(B, 5, 9), FILE, 100).is_ok());
+        assert!(check.check_size(&reader(B, 5, 9), FILE, 0).is_err(), "lost size update");
+        assert!(check.check_size(&reader(B, 5, 9), FILE, 101).is_err());
+    }
+
+    #[test]
+    fn concurrent_writes_leave_either() {
+        let mut check = DataCheck::default();
+        let one = check.write_begins(A, FILE, 0, 100, at(1));
+        let two = check.write_begins(A, FILE, 50, 100, at(2));
+        check.ends(one, true, at(3));
+        check.ends(two, true, at(3));
+        for id in [one, two] {
+            let data = [bytes(one, 0, 50), bytes(id, 50, 50), bytes(two, 100, 50)].concat();
+            assert_eq!(check.check_read(&reader(A, 4, 4), FILE, 0, 200, &data), Ok(()));
+        }
+        let data = [bytes(two, 0, 50), bytes(two, 50, 100)].concat();
+        assert!(check.check_read(&reader(A, 4, 4), FILE, 0, 200, &data).is_err());
+    }
+
+    #[test]
+    fn only_what_was_synced_must_survive_the_death_of_client_and_server() {
+        for durable in [false, true] {
+            let mut check = DataCheck::default();
+            written(&mut check, 1);
+            check.published(A, FILE, at(3), durable, at(4));
+            check.mount_died(A, at(5));
+            check.server_died(|mount| mount != A);
+            check.servers_back(at(6));
+            let lost = check.check_read(&reader(B, 100, 100), FILE, 0, 100, &[]);
+            assert_eq!(lost.is_err(), durable);
+        }
+    }
+
+    #[test]
+    fn what_a_living_client_closed_comes_back_after_a_while() {
+        let mut check = DataCheck::default();
+        written(&mut check, 1);
+        check.published(A, FILE, at(3), false, at(4));
+        check.server_died(|_| true);
+        check.servers_back(at(6));
+        let mut lost = |time| check.check_read(&reader(B, time, time), FILE, 0, 100, &[]).is_ok();
+        assert!(lost(7));
+        assert!(!lost(60));
+    }
+
+    #[test]
+    fn a_truncation_takes_what_was_there() {
+        let mut check = DataCheck::default();
+        let id = written(&mut check, 1);
+        let cut = check.truncation_begins(A, FILE, 10, at(3));
+        check.ends(cut, true, at(4));
+        let mut read = |data: &[u8]| check.check_read(&reader(A, 5, 5), FILE, 0, 100, data);
+        assert_eq!(read(&bytes(id, 0, 10)), Ok(()));
+        assert!(read(&bytes(id, 0, 11)).is_err());
+        assert_eq!(check.check_size(&reader(A, 5, 5), FILE, 10), Ok(()));
+        assert!(check.check_size(&reader(A, 5, 5), FILE, 100).is_err());
+    }
+
+    #[test]
+    fn old_writes_are_dropped_once_a_synced_one_followed() {
+        let mut check = DataCheck::default();
+        for n in 0..200 {
+            written(&mut check, 10 * n + 1);
+            check.published(A, FILE, at(10 * n + 3), true, at(10 * n + 4));
+            check.set_oldest(at(10 * n + 5));
+        }
+        let most = check.files[&FILE].values().map(Vec::len).max().unwrap();
+        assert!(most < 40, "{most} writes are kept for one stretch");
+        assert!(check.volatile.is_empty());
+    }
+}

@@ -1,0 +1,170 @@
+//! An experiment: how large the cluster is, what is done to it, for how long. A file in TOML, every field optional.
+//!
+//! ```toml
+//! seconds = 120
+//! [shape]
+//! servers = 4
+//! [faults]
+//! drop_per_million = 1000
+//! kills_per_minute = 6
+//! ```
+
+use crate::faults::{Fault, Rule};
+use crate::queue::Picos;
+use serde::Deserialize;
+
+/// All of it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default)]
+pub struct Experiment {
+    /// Simulated seconds of work and faults, before everything is read once more.
+    pub seconds: u64,
+    /// The cluster.
+    pub shape: Shape,
+    /// What is done to it.
+    pub faults: Faults,
+    /// Planted bugs to switch on, by name.
+    pub bugs: Vec<String>,
+}
+
+impl Default for Experiment {
+    fn default() -> Experiment {
+        let (shape, faults) = (Shape::default(), Faults::default());
+        Experiment { seconds: 60, shape, faults, bugs: Vec::new() }
+    }
+}
+
+/// How large the cluster is.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default)]
+pub struct Shape {
+    /// I/O servers.
+    pub servers: u16,
+    /// Disks of each.
+    pub disks: u16,
+    /// Mounts, each on a machine of its own.
+    pub mounts: u16,
+    /// Applications on each mount.
+    pub workers: u16,
+    /// Files that all applications use.
+    pub shared_files: u16,
+    /// Wall clocks are up to this much wrong.
+    pub clock_skew_ms: u64,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        let (servers, disks, mounts, workers) = (3, 2, 2, 3);
+        Shape { servers, disks, mounts, workers, shared_files: 2, clock_skew_ms: 500 }
+    }
+}
+
+/// What is done to it. Faults of messages come so often in a million messages, others so often a minute.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default)]
+#[allow(missing_docs)] // the names say it all
+pub struct Faults {
+    pub drop_per_million: u32,
+    pub duplicate_per_million: u32,
+    pub reorder_per_million: u32,
+    pub delay_per_million: u32,
+    pub corrupt_per_million: u32,
+    pub cut_per_million: u32,
+    pub disk_error_per_million: u32,
+    /// Processes killed, of any role.
+    pub kills_per_minute: u32,
+    /// Power cuts of one to all machines of servers and managers.
+    pub power_cuts_per_minute: u32,
+    pub pauses_per_minute: u32,
+    pub partitions_per_minute: u32,
+    pub slow_disks_per_minute: u32,
+    pub full_disks_per_minute: u32,
+}
+
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults {
+            drop_per_million: 1_000,
+            duplicate_per_million: 1_000,
+            reorder_per_million: 1_000,
+            delay_per_million: 1_000,
+            corrupt_per_million: 200,
+            cut_per_million: 200,
+            disk_error_per_million: 0,
+            kills_per_minute: 4,
+            power_cuts_per_minute: 2,
+            pauses_per_minute: 2,
+            partitions_per_minute: 1,
+            slow_disks_per_minute: 1,
+            full_disks_per_minute: 0,
+        }
+    }
+}
+
+impl Faults {
+    /// No fault at all.
+    pub const NONE: Faults = Faults {
+        drop_per_million: 0,
+        duplicate_per_million: 0,
+        reorder_per_million: 0,
+        delay_per_million: 0,
+        corrupt_per_million: 0,
+        cut_per_million: 0,
+        disk_error_per_million: 0,
+        kills_per_minute: 0,
+        power_cuts_per_minute: 0,
+        pauses_per_minute: 0,
+        partitions_per_minute: 0,
+        slow_disks_per_minute: 0,
+        full_disks_per_minute: 0,
+    };
+
+    /// The rules for messages.
+    pub fn rules(&self) -> Vec<Rule> {
+        let all = [
+            (Fault::Drop, self.drop_per_million),
+            (Fault::Duplicate(Picos::millis(20)), self.duplicate_per_million),
+            (Fault::Reorder(Picos::millis(20)), self.reorder_per_million),
+            (Fault::Delay(Picos::millis(5)), self.delay_per_million),
+            (Fault::CorruptHeader, self.corrupt_per_million / 2),
+            (Fault::CorruptPayload, self.corrupt_per_million / 2),
+            (Fault::Cut, self.cut_per_million),
+        ];
+        let used = all.into_iter().filter(|(_, chance)| *chance > 0);
+        used.map(|(fault, chance)| Rule::new(fault, chance)).collect()
+    }
+}
+
+impl Experiment {
+    /// Reads a file's text. The error names line and field.
+    pub fn parse(text: &str) -> Result<Experiment, String> {
+        toml::from_str(text).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_says_what_differs_from_the_default() {
+        let text = "seconds = 5\n[shape]\nservers = 7\n[faults]\nkills_per_minute = 0\n";
+        let experiment = Experiment::parse(text).unwrap();
+        assert_eq!((experiment.seconds, experiment.shape.servers), (5, 7));
+        assert_eq!(experiment.shape.disks, Shape::default().disks);
+        assert_eq!(experiment.faults.kills_per_minute, 0);
+        assert_eq!(Experiment::parse(""), Ok(Experiment::default()));
+    }
+
+    #[test]
+    fn an_unknown_field_is_named() {
+        let error = Experiment::parse("[shape]\nserver = 7\n").unwrap_err();
+        assert!(error.contains("server"), "{error}");
+    }
+
+    #[test]
+    fn without_faults_there_is_no_rule() {
+        assert_eq!(Faults::NONE.rules(), []);
+        assert_eq!(Faults::default().rules().len(), 7);
+    }
+}

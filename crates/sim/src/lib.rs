@@ -1,0 +1,37 @@
+//! The simulated world: everything a node asks for on its rings is answered here, by models, in simulated time.
+//!
+//! It is not an imitation of the services: the nodes run the same code as on real machines; only what holds the far
+//! end of their rings differs. A run is a function of its seed and its experiment: integer picoseconds, one random
+//! stream per component, no clock, no thread, no container whose order depends on an address.
+//!
+//! ```text
+//!   queue ──► world ──► network   messages: delay, loss, duplication, corruption, partition
+//!               │  ├──► disk      object stores: volatile and durable state, power cuts
+//!               │  ├──► meta      managers' logs and checkpoints
+//!               │  └──► workload  what applications do, checked by checker
+//!               └─ fingerprint, trace
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod cluster;
+pub mod data_check;
+pub mod disk;
+pub mod experiment;
+pub mod faults;
+pub mod fingerprint;
+pub mod limits;
+pub mod machine;
+pub mod meta;
+pub mod name_check;
+pub mod network;
+pub mod queue;
+pub mod random;
+pub mod run;
+pub mod storage;
+pub mod tokens;
+pub mod trace;
+pub mod trouble;
+pub mod volume;
+pub mod worker;
+pub mod workload;
+pub mod world;

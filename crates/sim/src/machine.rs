@@ -1,0 +1,130 @@
+//! One simulated machine: what outlives its node (disks, stores' files, seed) and the node, when there is one.
+
+use crate::disk::{Disk, DiskFaults, DiskModel};
+use crate::meta::Meta;
+use crate::queue::Picos;
+use crate::random::Random;
+use crate::storage::Crash;
+use endpoint::{Frames, HeapRegion};
+use node::rings::StoreId;
+use node::{Cx, Node, NodeConfig};
+use std::any::Any;
+use std::rc::Rc;
+use store::MemoryBackend;
+use wire::NodeId;
+
+/// What a machine has.
+#[derive(Clone, Copy, Debug)]
+pub struct MachineConfig {
+    /// Its node.
+    pub id: NodeId,
+    /// Disks on its disk ring.
+    pub disks: u16,
+    /// Each of them, and the one that stores' files are on.
+    pub disk_model: DiskModel,
+    /// Pages of its payload pool.
+    pub frame_pages: usize,
+    /// Its wall clock is this much ahead of the world's, in nanoseconds.
+    pub wall_skew_ns: i64,
+    /// Planted bugs of its node, one bit each.
+    pub bugs: u64,
+}
+
+impl MachineConfig {
+    /// A machine without disks, with 32 MiB of payload memory and a right clock.
+    pub fn new(id: NodeId) -> MachineConfig {
+        MachineConfig {
+            id,
+            disks: 0,
+            disk_model: DiskModel::default(),
+            frame_pages: 8 * 1024,
+            wall_skew_ns: 0,
+            bugs: 0,
+        }
+    }
+}
+
+/// A node that is about to live: what its services start from.
+pub struct Boot<'a> {
+    /// The new node's handle.
+    pub cx: Cx,
+    meta: &'a mut Meta,
+}
+
+impl Boot<'_> {
+    /// The store's database file and its logs as the last life left them, as `store::Store::open` takes them.
+    pub fn open(&mut self, store: StoreId) -> (MemoryBackend, Vec<(u64, Vec<u8>)>) {
+        self.meta.open(store)
+    }
+}
+
+/// Starts a machine's services; called at every start of its node. What it returns is kept as long as the node. The
+/// error is a sentence for people.
+pub type Role = Rc<dyn Fn(&mut Boot<'_>) -> Result<Box<dyn Any>, String>>;
+
+/// The machine.
+pub struct Machine {
+    pub(crate) config: MachineConfig,
+    role: Role,
+    pub(crate) node: Option<Node>,
+    services: Option<Box<dyn Any>>,
+    /// Lives so far; events of an older one are void.
+    pub(crate) life: u32,
+    pub(crate) disks: Vec<Disk>,
+    pub(crate) meta: Meta,
+    pub(crate) random: Random,
+    /// When its node is to be stepped next.
+    pub(crate) step_at: Picos,
+    /// The node does not run before this.
+    pub(crate) paused_until: Picos,
+}
+
+impl Machine {
+    pub(crate) fn new(seed: u64, config: MachineConfig, role: Role) -> Machine {
+        let id = config.id.0;
+        let disk = |disk| Disk::new(seed, &format!("disk {id}.{disk}"), config.disk_model);
+        Machine {
+            config,
+            role,
+            node: None,
+            services: None,
+            life: 0,
+            disks: (0..config.disks).map(disk).collect(),
+            meta: Meta::new(seed, &format!("meta {id}"), config.disk_model),
+            random: Random::new(seed, &format!("machine {id}")),
+            step_at: Picos::NEVER,
+            paused_until: Picos::ZERO,
+        }
+    }
+
+    /// What is wrong with its disks, to be changed: each disk's, then that of the stores' disk.
+    pub fn faults(&mut self) -> impl Iterator<Item = &mut DiskFaults> {
+        self.disks.iter_mut().map(Disk::faults_mut).chain(std::iter::once(self.meta.faults_mut()))
+    }
+
+    /// Gives the machine a node with its services. The incarnation is the number of the life.
+    pub(crate) fn start(&mut self, wall_minus_monotonic_ns: i128) -> Result<(), String> {
+        assert!(self.node.is_none(), "a machine has one node");
+        self.life += 1;
+        let MachineConfig { id, disks, frame_pages, bugs, .. } = self.config;
+        let seed = self.random.next();
+        let config = NodeConfig { disks, bugs, ..NodeConfig::new(id, u64::from(self.life), seed) };
+        let node = Node::new(config, Frames::new(HeapRegion::new(frame_pages)));
+        node.set_wall(wall_minus_monotonic_ns + i128::from(self.config.wall_skew_ns));
+        let mut boot = Boot { cx: node.cx().clone(), meta: &mut self.meta };
+        self.services = Some((self.role.clone())(&mut boot)?);
+        self.node = Some(node);
+        (self.step_at, self.paused_until) = (Picos::NEVER, Picos::ZERO);
+        Ok(())
+    }
+
+    /// Ends the node; its files keep what this kind of end leaves.
+    pub(crate) fn crash(&mut self, crash: Crash) {
+        // Files first: what a store does while it is dropped must not reach them.
+        self.meta.crash(crash);
+        self.disks.iter_mut().for_each(|disk| disk.crash(crash));
+        self.services = None;
+        self.node = None;
+        self.life += 1;
+    }
+}

@@ -1,0 +1,222 @@
+//! Checks what name-space operations return, in directories that one mount changes, one operation at a time.
+//!
+//! For each name it keeps what may be there: one thing, usually; several after an operation whose outcome nobody
+//! learnt, or after a power cut of the manager that may have taken a change which no sync had acknowledged.
+
+use crate::queue::Picos;
+use node::rings::Name;
+use std::collections::BTreeMap;
+use wire::FileId;
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Value {
+    /// Nothing.
+    Nothing,
+    /// This file.
+    File(FileId),
+    /// Some file, of a creation whose reply never came.
+    Something,
+}
+
+impl Value {
+    fn allows(self, seen: Option<FileId>) -> bool {
+        match (self, seen) {
+            (Value::Nothing, None) | (Value::Something, Some(_)) => true,
+            (Value::File(file), Some(seen)) => file == seen,
+            _ => false,
+        }
+    }
+}
+
+/// How long the manager may leave a change unsynced: DESIGN says 1 s, and a pause of the machine may add to it.
+const UNSYNCED: Picos = Picos::seconds(5);
+
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    may: Vec<Value>,
+    /// What it was before the last changes, and until when.
+    before: Vec<(Picos, Value)>,
+}
+
+/// One change under way: names and what they are to become.
+#[derive(Clone, Debug, Default)]
+pub struct Change(pub Vec<(FileId, Name, Value)>);
+
+/// All directories under check.
+#[derive(Debug, Default)]
+pub struct NameCheck {
+    entries: BTreeMap<(FileId, Name), Entry>,
+}
+
+impl NameCheck {
+    fn entry(&mut self, directory: FileId, name: &Name) -> &mut Entry {
+        self.entries
+            .entry((directory, name.clone()))
+            .or_insert_with(|| Entry { may: vec![Value::Nothing], before: Vec::new() })
+    }
+
+    /// The change succeeded.
+    pub fn succeeded(&mut self, change: &Change, now: Picos) {
+        for (directory, name, value) in &change.0 {
+            let entry = self.entry(*directory, name);
+            let was = std::mem::replace(&mut entry.may, vec![*value]);
+            entry.before.retain(|(until, _)| *until + UNSYNCED > now);
+            entry.before.extend(was.into_iter().map(|value| (now, value)));
+        }
+    }
+
+    /// Nobody knows whether the change happened.
+    pub fn unknown(&mut self, change: &Change) {
+        for (directory, name, value) in &change.0 {
+            let entry = self.entry(*directory, name);
+            if !entry.may.contains(value) {
+                entry.may.push(*value);
+            }
+        }
+    }
+
+    /// A sync of the directory was acknowledged: its state is on stable storage.
+    pub fn synced(&mut self, directory: FileId) {
+        for ((of, _), entry) in &mut self.entries {
+            if *of == directory {
+                entry.before.clear();
+            }
+        }
+    }
+
+    /// The manager's machine lost power.
+    pub fn power_cut(&mut self, now: Picos) {
+        for entry in self.entries.values_mut() {
+            for (until, value) in std::mem::take(&mut entry.before) {
+                if until + UNSYNCED > now && !entry.may.contains(&value) {
+                    entry.may.push(value);
+                }
+            }
+        }
+    }
+
+    /// What the name may stand for.
+    pub fn may(&mut self, directory: FileId, name: &Name) -> &[Value] {
+        &self.entry(directory, name).may
+    }
+
+    /// Whether the name certainly stands for something.
+    pub fn exists(&mut self, directory: FileId, name: &Name) -> bool {
+        !self.may(directory, name).contains(&Value::Nothing)
+    }
+
+    /// Whether the name certainly stands for nothing.
+    pub fn is_free(&mut self, directory: FileId, name: &Name) -> bool {
+        self.may(directory, name) == [Value::Nothing]
+    }
+
+    /// A lookup brought this. What is wrong with it, if anything; else it is what is known from now on.
+    pub fn saw(
+        &mut self,
+        directory: FileId,
+        name: &Name,
+        seen: Option<FileId>,
+    ) -> Result<(), String> {
+        let entry = self.entry(directory, name);
+        if !entry.may.iter().any(|value| value.allows(seen)) {
+            let (name, may) = (String::from_utf8_lossy(name), &entry.may);
+            return Err(format!("{directory:?}/{name} is {seen:?}, but may be {may:?}"));
+        }
+        entry.may = vec![seen.map_or(Value::Nothing, Value::File)];
+        Ok(())
+    }
+
+    /// A whole directory was read. What is wrong with it, if anything.
+    pub fn listed(&mut self, directory: FileId, names: &[(Name, FileId)]) -> Result<(), String> {
+        let known: Vec<Name> = self.names(directory);
+        for name in known {
+            let mut found = names.iter().filter(|(listed, _)| *listed == name);
+            let seen = found.next().map(|(_, file)| *file);
+            if found.next().is_some() {
+                return Err(format!(
+                    "{directory:?} lists {} twice",
+                    String::from_utf8_lossy(&name)
+                ));
+            }
+            self.saw(directory, &name, seen).map_err(|error| format!("listed: {error}"))?;
+        }
+        let known: Vec<Name> = self.names(directory);
+        match names.iter().find(|(name, _)| known.binary_search(name).is_err()) {
+            Some((name, file)) => {
+                let name = String::from_utf8_lossy(name);
+                Err(format!("{directory:?} lists {name} ({file:?}), which nobody made"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Names of the directory that ever stood for something.
+    pub fn names(&self, directory: FileId) -> Vec<Name> {
+        let first = (directory, Name::default());
+        let entries = self.entries.range(first..).take_while(|((of, _), _)| *of == directory);
+        entries.map(|((_, name), _)| name.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOME: FileId = FileId(1);
+
+    fn name(text: &str) -> Name {
+        text.as_bytes().into()
+    }
+
+    fn change(text: &str, value: Value) -> Change {
+        Change(vec![(HOME, name(text), value)])
+    }
+
+    #[test]
+    fn an_acknowledged_change_is_seen() {
+        let mut check = NameCheck::default();
+        check.succeeded(&change("a", Value::File(FileId(7))), Picos::seconds(1));
+        assert!(check.saw(HOME, &name("a"), Some(FileId(7))).is_ok());
+        assert!(check.saw(HOME, &name("a"), Some(FileId(8))).is_err());
+        assert!(check.saw(HOME, &name("a"), None).is_err());
+        assert!(check.exists(HOME, &name("a")));
+        assert!(check.is_free(HOME, &name("b")));
+    }
+
+    #[test]
+    fn an_unknown_outcome_is_settled_by_the_first_look() {
+        let mut check = NameCheck::default();
+        check.unknown(&change("a", Value::Something));
+        assert!(!check.exists(HOME, &name("a")));
+        assert!(check.saw(HOME, &name("a"), Some(FileId(8))).is_ok());
+        assert!(check.saw(HOME, &name("a"), None).is_err());
+    }
+
+    #[test]
+    fn a_power_cut_takes_recent_unsynced_changes_only() {
+        let lost = |synced: bool, seconds| {
+            let mut check = NameCheck::default();
+            check.succeeded(&change("a", Value::File(FileId(7))), Picos::seconds(10));
+            if synced {
+                check.synced(HOME);
+            }
+            check.power_cut(Picos::seconds(seconds));
+            check.saw(HOME, &name("a"), None).is_ok()
+        };
+        assert!(lost(false, 11));
+        assert!(!lost(true, 11));
+        assert!(!lost(false, 20));
+    }
+
+    #[test]
+    fn a_listing_is_complete_and_holds_nothing_else() {
+        let mut check = NameCheck::default();
+        check.succeeded(&change("a", Value::File(FileId(7))), Picos::ZERO);
+        let (a, b) = ((name("a"), FileId(7)), (name("b"), FileId(8)));
+        assert!(check.listed(HOME, std::slice::from_ref(&a)).is_ok());
+        assert!(check.listed(HOME, &[]).is_err());
+        assert!(check.listed(HOME, &[a.clone(), b]).is_err());
+        assert!(check.listed(HOME, &[a.clone(), a]).is_err());
+    }
+}

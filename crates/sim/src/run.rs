@@ -1,0 +1,208 @@
+//! One run: a cluster, its workload and its trouble, from a seed to an outcome.
+
+use crate::disk::DiskModel;
+use crate::experiment::Experiment;
+use crate::machine::{MachineConfig, Role};
+use crate::network::LinkModel;
+use crate::queue::Picos;
+use crate::random::Random;
+use crate::trace::Trace;
+use crate::trouble::{TICK, Trouble};
+use crate::workload::Workload;
+use crate::world::{Happening, World};
+use std::fmt;
+use wire::NodeId;
+
+/// Timers of the run itself are numbered from here, workers' below.
+const TICK_TIMER: u64 = u64::MAX;
+/// Simulated time that the last phase may take.
+const LAST_PHASE_MAX: Picos = Picos::seconds(600);
+/// Time for leases and retries to settle between the last fault and the last phase.
+const SETTLE: Picos = Picos::seconds(60);
+
+/// What runs on the machines of a cluster: who makes the nodes of it knows the services.
+pub struct Roles {
+    /// The first machine.
+    pub manager: Role,
+    /// Machines 2 and on.
+    pub server: Role,
+    /// Machines after the servers.
+    pub mount: Role,
+    /// Planted bugs, for every node.
+    pub bugs: u64,
+}
+
+/// Which nodes a cluster has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Members {
+    /// The file manager, and first manager of the cluster.
+    pub manager: NodeId,
+    /// The I/O servers.
+    pub servers: Vec<NodeId>,
+    /// The mounts.
+    pub mounts: Vec<NodeId>,
+}
+
+impl Members {
+    /// The nodes of a cluster of this shape.
+    pub fn of(experiment: &Experiment) -> Members {
+        let servers = 2..2 + experiment.shape.servers;
+        let mounts = servers.end..servers.end + experiment.shape.mounts;
+        Members {
+            manager: NodeId(1),
+            servers: servers.map(NodeId).collect(),
+            mounts: mounts.map(NodeId).collect(),
+        }
+    }
+
+    fn keepers(&self) -> Vec<NodeId> {
+        std::iter::once(self.manager).chain(self.servers.iter().copied()).collect()
+    }
+}
+
+/// What came out of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Of all that happened: equal in two runs of one seed and experiment.
+    pub fingerprint: u64,
+    /// Events.
+    pub events: u64,
+    /// Simulated time.
+    pub time: Picos,
+    /// File operations that succeeded.
+    pub succeeded: u64,
+    /// File operations that failed, as they may in trouble.
+    pub failed: u64,
+    /// What was wrong; empty in a good run.
+    pub violations: Vec<String>,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Outcome { fingerprint, events, time, succeeded, failed, violations } = self;
+        write!(
+            f,
+            "{time} s simulated, {events} events, {succeeded} operations, {failed} failed, "
+        )?;
+        write!(f, "{} violations, fingerprint {fingerprint:016x}", violations.len())
+    }
+}
+
+/// A run under way.
+pub struct Run {
+    world: World,
+    workload: Workload,
+    trouble: Trouble,
+    violations: Vec<String>,
+    working_until: Picos,
+    finishing: bool,
+}
+
+impl Run {
+    /// Builds the cluster and starts all of it.
+    pub fn new(seed: u64, experiment: &Experiment, roles: &Roles, trace: Trace) -> Run {
+        let mut world = World::new(seed, LinkModel::default(), trace);
+        let mut random = Random::new(seed, "run");
+        let members = Members::of(experiment);
+        let shape = &experiment.shape;
+        add(&mut world, members.manager, 1, experiment, roles, &roles.manager, &mut random);
+        for node in &members.servers {
+            add(&mut world, *node, shape.disks, experiment, roles, &roles.server, &mut random);
+        }
+        for node in &members.mounts {
+            add(&mut world, *node, 0, experiment, roles, &roles.mount, &mut random);
+        }
+        *world.network_mut().rules_mut() = experiment.faults.rules();
+        let mut workload =
+            Workload::new(seed, &members.mounts, shape.workers.into(), shape.shared_files.into());
+        let keepers = members.keepers();
+        let trouble = Trouble::new(seed, experiment.faults, keepers, members.mounts.clone());
+        trouble.begin(&mut world);
+        world.nodes().into_iter().for_each(|node| world.start(node));
+        workload.start(&mut world, &mut random);
+        world.set_timer(TICK, TICK_TIMER);
+        let working_until = Picos::seconds(experiment.seconds);
+        Run { world, workload, trouble, violations: Vec::new(), working_until, finishing: false }
+    }
+
+    /// Runs to the end, or to the first violation.
+    pub fn finish(mut self) -> Outcome {
+        let until = self.working_until + SETTLE + LAST_PHASE_MAX;
+        while self.violations.is_empty() && !self.workload.is_finished() {
+            match self.world.advance(until) {
+                Happening::Done(mount, done) => {
+                    self.workload.handle_done(mount, done, &mut self.world);
+                }
+                Happening::Timer(TICK_TIMER) => self.tick(),
+                Happening::Timer(worker) => self.workload.handle_timer(worker, &mut self.world),
+                Happening::Pause => {
+                    self.violations.push("the last phase does not end".into());
+                }
+            }
+            self.collect();
+        }
+        self.outcome()
+    }
+
+    fn collect(&mut self) {
+        self.violations.append(&mut self.workload.model_mut().violations);
+        self.violations.append(&mut self.world.take_violations());
+    }
+
+    fn tick(&mut self) {
+        let now = self.world.now();
+        if now < self.working_until {
+            self.trouble.tick(&mut self.world, &mut self.workload);
+        } else if !self.finishing {
+            self.finishing = true;
+            self.trouble.end(&mut self.world, &mut self.workload);
+            self.world.trace_mut().line(now, NodeId(0), "run", format_args!("all faults end"));
+        } else if now >= self.working_until + SETTLE {
+            self.workload.finish();
+        }
+        self.workload.check_progress(now);
+        self.world.set_timer(now + TICK, TICK_TIMER);
+    }
+
+    fn outcome(mut self) -> Outcome {
+        let now = self.world.now();
+        for violation in &self.violations {
+            self.world.trace_mut().line(now, NodeId(0), "check", format_args!("{violation}"));
+        }
+        let (succeeded, failed) = self.workload.operations();
+        Outcome {
+            fingerprint: self.world.fingerprint(),
+            events: self.world.events(),
+            time: now,
+            succeeded,
+            failed,
+            violations: self.violations,
+        }
+    }
+}
+
+fn add(
+    world: &mut World,
+    id: NodeId,
+    disks: u16,
+    experiment: &Experiment,
+    roles: &Roles,
+    role: &Role,
+    random: &mut Random,
+) {
+    let skew = experiment.shape.clock_skew_ms * 1_000_000;
+    let skew = random.below(2 * skew + 1) as i64 - skew as i64;
+    let config = MachineConfig {
+        disks,
+        disk_model: DiskModel::default(),
+        wall_skew_ns: skew,
+        bugs: roles.bugs,
+        ..MachineConfig::new(id)
+    };
+    world.add(config, role.clone());
+}
+
+/// Runs one seed to its end.
+pub fn run(seed: u64, experiment: &Experiment, roles: &Roles, trace: Trace) -> Outcome {
+    Run::new(seed, experiment, roles, trace).finish()
+}

@@ -1,0 +1,446 @@
+//! One simulated application: it asks its mount for one file operation after the other and has every answer checked.
+//!
+//! It owns a directory, where it alone changes names, and shares some files with all other workers of all mounts.
+//! What it asks next is drawn from its own random stream and from what the checks know.
+
+mod choice;
+
+use crate::data_check::{DataCheck, Reader, WriteId, fill};
+use crate::name_check::{Change, NameCheck, Value};
+use crate::queue::Picos;
+use crate::random::Random;
+use endpoint::Frames;
+use node::rings::{DirectoryEntry, FileOp, FileReply, Handle, Name};
+use wire::{Errno, FileId, FileKind, NodeId, SetAttr};
+
+/// Longest pause between two operations.
+const THINK_US_MAX: u64 = 40_000;
+/// After an outcome that nobody learnt a worker waits until the operation can no more take effect.
+pub const LINGER: Picos = Picos::seconds(30);
+
+/// What all workers share: the checks and the shared files.
+#[derive(Debug, Default)]
+pub struct Model {
+    /// Of data.
+    pub data: DataCheck,
+    /// Of names.
+    pub names: NameCheck,
+    /// What was wrong so far.
+    pub violations: Vec<String>,
+    /// Whether something is or was lately wrong with the world, so that operations may fail.
+    pub troubled: bool,
+    /// Operations that succeeded.
+    pub succeeded: u64,
+    /// Operations that failed as they may in trouble.
+    pub failed: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: FileId,
+    handle: Handle,
+    opened: Picos,
+    /// Operations until it is closed.
+    left: u32,
+}
+
+/// The operation under way.
+#[derive(Debug)]
+enum Asked {
+    Home,
+    Find { directory: FileId, name: Name },
+    Create { name: Name },
+    Names { change: Change, may_fail: Errno },
+    Open { file: FileId },
+    Write { id: WriteId, bytes: u64 },
+    Read { offset: u64, asked: u64 },
+    Size { file: FileId },
+    Truncate { id: WriteId },
+    Fsync,
+    Flush,
+    Release,
+    OpenListing,
+    Listing { handle: Handle, cookie: u64, names: Vec<(Name, FileId)> },
+    CloseListing { handle: Handle },
+    SyncHome,
+}
+
+/// The worker.
+#[derive(Debug)]
+pub struct Worker {
+    /// The mount it works on.
+    pub mount: NodeId,
+    number: usize,
+    random: Random,
+    home: Option<FileId>,
+    shared: Vec<Option<FileId>>,
+    open: Option<Open>,
+    asked: Option<(Picos, Asked)>,
+    /// What must come next, as a part of what was asked before.
+    follow: Option<Asked>,
+    closing: bool,
+    last: Last,
+}
+
+/// The last phase: everything is read once more.
+#[derive(Debug, Default)]
+struct Last {
+    begun: bool,
+    /// Files to read, once they are known.
+    left: Option<Vec<FileId>>,
+    /// Where to read next in the file that is open.
+    offset: u64,
+}
+
+fn name(text: String) -> Name {
+    text.into_bytes().into()
+}
+
+fn shared_name(index: usize) -> Name {
+    name(format!("shared{index}"))
+}
+
+/// What an error says about the operation.
+fn is_unknown(errno: Errno) -> bool {
+    let answers = [
+        Errno::ENOENT,
+        Errno::EEXIST,
+        Errno::ENOTEMPTY,
+        Errno::ENOTDIR,
+        Errno::EISDIR,
+        Errno::EINVAL,
+        Errno::EBADF,
+        Errno::ENAMETOOLONG,
+        Errno::EACCES,
+        Errno::EPERM,
+    ];
+    !answers.contains(&errno)
+}
+
+impl Worker {
+    /// The `number`th worker of the run, on this mount, with so many shared files.
+    pub fn new(seed: u64, number: usize, mount: NodeId, shared: usize) -> Worker {
+        Worker {
+            mount,
+            number,
+            random: Random::new(seed, &format!("worker {number}")),
+            home: None,
+            shared: vec![None; shared],
+            open: None,
+            asked: None,
+            follow: None,
+            closing: false,
+            last: Last::default(),
+        }
+    }
+
+    /// When the operation under way began.
+    pub fn waits_since(&self) -> Option<Picos> {
+        self.asked.as_ref().map(|(begun, _)| *begun)
+    }
+
+    /// The oldest time that anything of this worker can look back to.
+    pub fn looks_back_to(&self, now: Picos) -> Picos {
+        let opened = self.open.as_ref().map_or(now, |open| open.opened);
+        opened.min(self.waits_since().unwrap_or(now))
+    }
+
+    /// What is under way, for people.
+    pub fn describe(&self) -> String {
+        let asked = self.asked.as_ref().map(|(begun, asked)| format!("{asked:?} since {begun}"));
+        format!("worker {} on {}: {}", self.number, self.mount, asked.unwrap_or("idle".into()))
+    }
+
+    /// How long to think before the next operation.
+    pub fn think(&mut self) -> Picos {
+        Picos::micros(self.random.below(THINK_US_MAX))
+    }
+
+    /// From now on only read everything once more and end.
+    pub fn finish(&mut self) {
+        self.last.begun = true;
+    }
+
+    /// Whether the last phase is over.
+    pub fn is_finished(&self) -> bool {
+        let read_all = self.last.left.as_ref().is_some_and(|left| left.is_empty());
+        read_all && self.open.is_none() && self.asked.is_none() && self.follow.is_none()
+    }
+
+    /// The mount died: what was under way has an unknown outcome, what was open is gone.
+    pub fn mount_died(&mut self, model: &mut Model, now: Picos) {
+        if let Some((_, asked)) = self.asked.take() {
+            self.outcome_unknown(asked, model, now);
+        }
+        self.open = None;
+        self.follow = None;
+        self.closing = false;
+    }
+
+    /// The next operation. `None`: nothing to do now, ask again after a while.
+    pub fn next(&mut self, model: &mut Model, frames: &Frames, now: Picos) -> Option<FileOp> {
+        assert!(self.asked.is_none(), "one operation at a time");
+        let (op, asked) = self.choose(model, frames, now)?;
+        self.asked = Some((now, asked));
+        Some(op)
+    }
+
+    /// The operation under way ended. How long to wait before the next.
+    pub fn done(
+        &mut self,
+        result: Result<FileReply, Errno>,
+        model: &mut Model,
+        now: Picos,
+    ) -> Picos {
+        let Some((begun, asked)) = self.asked.take() else {
+            model.violations.push(format!("{now} worker {}: an answer to nothing", self.number));
+            return Picos::ZERO;
+        };
+        match result {
+            Ok(reply) => {
+                model.succeeded += 1;
+                if let Err(wrong) = self.succeeded(asked, reply, begun, model, now) {
+                    model.violations.push(format!("{now} worker {}: {wrong}", self.number));
+                }
+                self.think()
+            }
+            Err(errno) if is_unknown(errno) => self.failed(asked, errno, model, now),
+            Err(errno) => {
+                if let Err(wrong) = self.refused(asked, errno, model, now) {
+                    model.violations.push(format!("{now} worker {}: {wrong}", self.number));
+                }
+                self.think()
+            }
+        }
+    }
+
+    fn failed(&mut self, asked: Asked, errno: Errno, model: &mut Model, now: Picos) -> Picos {
+        model.failed += 1;
+        if !model.troubled {
+            let text = format!("{asked:?} fails with {errno:?} although nothing is wrong");
+            model.violations.push(format!("{now} worker {}: {text}", self.number));
+        }
+        if matches!(asked, Asked::Release) {
+            self.open = None;
+        }
+        self.outcome_unknown(asked, model, now);
+        LINGER
+    }
+
+    fn outcome_unknown(&mut self, asked: Asked, model: &mut Model, now: Picos) {
+        match asked {
+            Asked::Create { name } => {
+                let home = self.parent_of(&name);
+                model.names.unknown(&Change(vec![(home, name, Value::Something)]));
+            }
+            Asked::Names { change, .. } => model.names.unknown(&change),
+            Asked::Write { id, .. } | Asked::Truncate { id } => model.data.ends(id, false, now),
+            Asked::Fsync | Asked::Flush => {
+                if let Some(open) = &self.open {
+                    model.data.publishing_failed(self.mount, open.file, now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn parent_of(&self, name: &Name) -> FileId {
+        let shared = name.starts_with(b"shared");
+        if shared { FileId::ROOT } else { self.home.unwrap_or(FileId::ROOT) }
+    }
+
+    fn reader(&self, begin: Picos) -> Reader {
+        let opened = self.open.as_ref().map_or(begin, |open| open.opened);
+        Reader { mount: self.mount, opened, begin }
+    }
+
+    fn opened(&mut self, file: FileId, handle: Handle, opened: Picos) {
+        let left = self.random.within(1, 24) as u32;
+        self.open = Some(Open { file, handle, opened, left });
+        self.closing = false;
+        self.last.offset = 0;
+    }
+
+    /// Takes a good answer into the model; an error says what is wrong with it.
+    fn succeeded(
+        &mut self,
+        asked: Asked,
+        reply: FileReply,
+        begun: Picos,
+        model: &mut Model,
+        now: Picos,
+    ) -> Result<(), String> {
+        match (asked, reply) {
+            (Asked::Home, FileReply::Entry(attr)) => self.home = Some(attr.file),
+            (Asked::Find { directory, name }, FileReply::Entry(attr)) => {
+                return self.found(directory, &name, attr.file, model);
+            }
+            (Asked::Create { name }, FileReply::Created { attr, handle }) => {
+                self.created(name, attr.file, model, now)?;
+                if attr.kind != FileKind::Regular || attr.size != 0 {
+                    return Err(format!("a new file is {attr:?}"));
+                }
+                self.opened(attr.file, handle, begun);
+            }
+            (Asked::Names { change, may_fail }, reply) if may_fail == Errno(0) => {
+                self.changed(change, &reply, model, now);
+            }
+            (Asked::Open { file }, FileReply::Opened { handle, .. }) => {
+                self.opened(file, handle, begun);
+            }
+            (Asked::Write { id, bytes }, FileReply::Written(written)) => {
+                model.data.ends(id, u64::from(written) == bytes, now);
+            }
+            (Asked::Read { offset, asked }, FileReply::Data { frames, bytes }) => {
+                let mut data: Vec<u8> =
+                    frames.iter().flat_map(|frame| frame.iter().copied()).collect();
+                data.truncate(bytes);
+                let Some(open) = &self.open else { return Ok(()) };
+                let (reader, file) = (self.reader(begun), open.file);
+                model.data.check_read(&reader, file, offset, asked, &data)?;
+            }
+            (Asked::Size { file }, FileReply::Attr(attr)) => {
+                model.data.check_size(&self.reader(begun), file, attr.size)?;
+            }
+            (Asked::Truncate { id }, FileReply::Attr(_)) => model.data.ends(id, true, now),
+            (Asked::Fsync, FileReply::Done) => self.published(true, begun, model, now),
+            (Asked::Flush, FileReply::Done) => {
+                self.published(false, begun, model, now);
+                self.closing = true;
+            }
+            (Asked::Release, FileReply::Done) => self.open = None,
+            (Asked::OpenListing, FileReply::Opened { handle, .. }) => {
+                self.follow = Some(Asked::Listing { handle, cookie: 0, names: Vec::new() });
+            }
+            (Asked::Listing { handle, names, .. }, FileReply::Entries { entries, end }) => {
+                return self.listed(handle, names, entries, end, model);
+            }
+            (Asked::CloseListing { .. }, FileReply::Done) => {}
+            (Asked::SyncHome, FileReply::Done) => {
+                self.home.into_iter().for_each(|home| model.names.synced(home));
+            }
+            (asked, reply) => return Err(format!("{asked:?} is answered by {reply:?}")),
+        }
+        Ok(())
+    }
+
+    fn listed(
+        &mut self,
+        handle: Handle,
+        mut names: Vec<(Name, FileId)>,
+        entries: Vec<DirectoryEntry>,
+        end: bool,
+        model: &mut Model,
+    ) -> Result<(), String> {
+        let last = entries.last().map(|entry| entry.cookie);
+        let others = entries.into_iter().filter(|entry| !matches!(&entry.name[..], b"." | b".."));
+        names.extend(others.map(|entry| (entry.name, entry.file)));
+        match (end, last) {
+            (false, Some(cookie)) => {
+                self.follow = Some(Asked::Listing { handle, cookie, names });
+                Ok(())
+            }
+            (false, None) => Err("an empty page of a directory that goes on".into()),
+            (true, _) => {
+                self.follow = Some(Asked::CloseListing { handle });
+                let home = self.home.expect("the directory that is listed");
+                model.names.listed(home, &names)
+            }
+        }
+    }
+
+    fn found(
+        &mut self,
+        directory: FileId,
+        name: &Name,
+        file: FileId,
+        model: &mut Model,
+    ) -> Result<(), String> {
+        if let Some(index) = (0..self.shared.len()).find(|index| shared_name(*index) == *name) {
+            self.shared[index] = Some(file);
+            return Ok(());
+        }
+        if directory == FileId::ROOT {
+            self.home = Some(file);
+            return Ok(());
+        }
+        model.names.saw(directory, name, Some(file))
+    }
+
+    fn created(
+        &mut self,
+        name: Name,
+        file: FileId,
+        model: &mut Model,
+        now: Picos,
+    ) -> Result<(), String> {
+        if let Some(index) = (0..self.shared.len()).find(|index| shared_name(*index) == name) {
+            self.shared[index] = Some(file);
+            return Ok(());
+        }
+        let home = self.home.expect("the home comes first");
+        let free = model.names.may(home, &name).contains(&Value::Nothing);
+        model.names.succeeded(&Change(vec![(home, name.clone(), Value::File(file))]), now);
+        let name = String::from_utf8_lossy(&name);
+        if free { Ok(()) } else { Err(format!("{name} was made, but it was there")) }
+    }
+
+    /// A change of names succeeded: directories that were made get their ids, files without a name are forgotten.
+    fn changed(&mut self, mut change: Change, reply: &FileReply, model: &mut Model, now: Picos) {
+        let mut gone = Vec::new();
+        for (directory, name, value) in &mut change.0 {
+            if let FileReply::Entry(attr) = reply {
+                *value = Value::File(attr.file);
+            }
+            gone.extend_from_slice(model.names.may(*directory, name));
+        }
+        gone.retain(|old| change.0.iter().all(|(_, _, value)| value != old));
+        for value in gone {
+            if let Value::File(file) = value {
+                model.data.forget(file);
+            }
+        }
+        model.names.succeeded(&change, now);
+    }
+
+    fn published(&mut self, durable: bool, begun: Picos, model: &mut Model, now: Picos) {
+        if let Some(open) = &self.open {
+            model.data.published(self.mount, open.file, begun, durable, now);
+        }
+    }
+
+    /// Takes a definite refusal into the model; an error says why it is wrong.
+    fn refused(
+        &mut self,
+        asked: Asked,
+        errno: Errno,
+        model: &mut Model,
+        now: Picos,
+    ) -> Result<(), String> {
+        match asked {
+            Asked::Home if errno == Errno::EEXIST => {
+                let name = name(format!("home{}", self.number));
+                let asked = Asked::Find { directory: FileId::ROOT, name };
+                self.follow = Some(asked);
+                Ok(())
+            }
+            Asked::Find { directory, name } if errno == Errno::ENOENT => {
+                if name.starts_with(b"shared") {
+                    return Ok(());
+                }
+                model.names.saw(directory, &name, None)
+            }
+            Asked::Create { name } if errno == Errno::EEXIST && name.starts_with(b"shared") => {
+                let asked = Asked::Find { directory: FileId::ROOT, name };
+                self.follow = Some(asked);
+                Ok(())
+            }
+            Asked::Names { may_fail, .. } if errno == may_fail => Ok(()),
+            asked => {
+                let text = format!("{asked:?} is refused with {errno:?}");
+                self.outcome_unknown(asked, model, now);
+                Err(text)
+            }
+        }
+    }
+}

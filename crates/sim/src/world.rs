@@ -1,0 +1,389 @@
+//! The world: machines, the network between them, and time.
+//!
+//! [`World::advance`] takes the next event, lets the model of what it is about act, steps the nodes that have
+//! something new, and takes what they put on their rings. It returns whenever whoever runs the world has something to
+//! do: a file operation that ended, a timer of its own.
+//!
+//! Invariant: what happens is a function of the seed and of the calls made on the world; every random draw comes from
+//! a component's own stream, and machines are visited in the order of their ids.
+
+use crate::fingerprint::Fingerprint;
+use crate::limits::QUEUE_EVENTS;
+use crate::machine::{Machine, MachineConfig, Role};
+use crate::network::{Arrival, LinkModel, Network, PacketId};
+use crate::queue::{Picos, Queue};
+use crate::random::Random;
+use crate::storage::Crash;
+use crate::trace::Trace;
+use endpoint::Frames;
+use node::rings::{FileDone, FileRequest};
+use std::collections::{BTreeMap, VecDeque};
+use wire::NodeId;
+
+/// A node that has something new runs this much later: what one step costs (assumed), and time for more to come.
+const STEP: Picos = Picos::nanos(500);
+/// How long after a process was killed its peers' connections are reset.
+const RESET_DELAY: Picos = Picos::micros(100);
+/// The wall clock at the beginning of every run, in seconds since 1970.
+const WALL_SECONDS: i64 = 1_000_000_000;
+/// Random streams of the world itself.
+const STREAM: &str = "world";
+
+/// What may happen next.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Head(PacketId),
+    Tail(PacketId),
+    Step { node: NodeId, life: u32 },
+    Disk { node: NodeId, disk: u16, number: u64 },
+    Meta { node: NodeId, number: u64 },
+    LinkUp { node: NodeId, peer: NodeId },
+    LinkDown { node: NodeId, peer: NodeId },
+    Timer(u64),
+}
+
+/// What whoever runs the world is told.
+#[derive(Debug)]
+pub enum Happening {
+    /// A file operation has ended at this node.
+    Done(NodeId, FileDone),
+    /// A timer set by [`World::set_timer`] is due.
+    Timer(u64),
+    /// The time to which the world was to run has come.
+    Pause,
+}
+
+/// The world.
+pub struct World {
+    queue: Queue<Event>,
+    network: Network,
+    machines: BTreeMap<NodeId, Machine>,
+    happenings: VecDeque<Happening>,
+    violations: Vec<String>,
+    fingerprint: Fingerprint,
+    trace: Trace,
+    random: Random,
+    seed: u64,
+    events: u64,
+}
+
+impl World {
+    /// An empty world at time zero.
+    pub fn new(seed: u64, links: LinkModel, trace: Trace) -> World {
+        World {
+            queue: Queue::with_capacity(QUEUE_EVENTS),
+            network: Network::new(seed, links),
+            machines: BTreeMap::new(),
+            happenings: VecDeque::new(),
+            violations: Vec::new(),
+            fingerprint: Fingerprint::default(),
+            trace,
+            random: Random::new(seed, STREAM),
+            seed,
+            events: 0,
+        }
+    }
+
+    // Getters.
+
+    /// The time.
+    pub fn now(&self) -> Picos {
+        self.queue.now()
+    }
+
+    /// Events that have happened.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// The hash of all that has happened.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint.value()
+    }
+
+    /// The links, to read figures and change rules.
+    pub fn network_mut(&mut self) -> &mut Network {
+        &mut self.network
+    }
+
+    /// The trace, to add lines to.
+    pub fn trace_mut(&mut self) -> &mut Trace {
+        &mut self.trace
+    }
+
+    /// The machine of this node. Panics when there is none: who runs the world knows whom it made.
+    pub fn machine(&self, node: NodeId) -> &Machine {
+        self.machines.get(&node).expect("a machine that was added")
+    }
+
+    /// As [`machine`](World::machine), to change its disks' faults.
+    pub fn machine_mut(&mut self, node: NodeId) -> &mut Machine {
+        self.machines.get_mut(&node).expect("a machine that was added")
+    }
+
+    /// Whether the node runs (or is paused).
+    pub fn is_up(&self, node: NodeId) -> bool {
+        self.machine(node).node.is_some()
+    }
+
+    /// The payload pool of the node, if it runs: what a front fills.
+    pub fn frames(&self, node: NodeId) -> Option<Frames> {
+        self.machine(node).node.as_ref().map(|node| node.cx().frames().clone())
+    }
+
+    /// All nodes, in order.
+    pub fn nodes(&self) -> Vec<NodeId> {
+        self.machines.keys().copied().collect()
+    }
+
+    /// What the world's own checks found; empties the list.
+    pub fn take_violations(&mut self) -> Vec<String> {
+        self.violations.append(&mut self.network.take_violations());
+        std::mem::take(&mut self.violations)
+    }
+
+    // Commands.
+
+    /// Adds a machine, without a node yet.
+    pub fn add(&mut self, config: MachineConfig, role: Role) {
+        let machine = Machine::new(self.seed, config, role);
+        let old = self.machines.insert(config.id, machine);
+        assert!(old.is_none(), "one machine for each node");
+    }
+
+    /// Starts the machine's node. Links to all others that run come up. An error of its services is a violation: a
+    /// machine must start from whatever a crash left.
+    pub fn start(&mut self, node: NodeId) {
+        let now = self.now();
+        let wall = i128::from(WALL_SECONDS) * 1_000_000_000;
+        self.fingerprint.mix(u64::from(node.0));
+        if let Err(error) = self.machine_mut(node).start(wall) {
+            let text = format!("{now} {node} does not start: {error}");
+            self.trace.line(now, node, "world", format_args!("does not start: {error}"));
+            return self.violations.push(text);
+        }
+        let life = self.machine(node).life;
+        self.trace.line(now, node, "world", format_args!("starts, life {life}"));
+        for peer in self.nodes() {
+            if peer != node && self.is_up(peer) {
+                self.link_event(node, peer, true, Picos::micros(200));
+            }
+        }
+        self.wake(node);
+    }
+
+    /// Both ends of a link learn within `delay` that it is up or down, if their nodes run then.
+    fn link_event(&mut self, one: NodeId, other: NodeId, up: bool, delay: Picos) {
+        for (node, peer) in [(one, other), (other, one)] {
+            let at = self.now() + Picos(self.random.below(delay.0));
+            let event =
+                if up { Event::LinkUp { node, peer } } else { Event::LinkDown { node, peer } };
+            self.queue.push(at, 1, event);
+        }
+    }
+
+    /// The node ends. Peers learn of a kill soon, of a power cut from silence only.
+    pub fn crash(&mut self, node: NodeId, crash: Crash) {
+        if !self.is_up(node) {
+            return;
+        }
+        let now = self.now();
+        self.trace.line(now, node, "world", format_args!("ends: {crash:?}"));
+        self.network.forget(node);
+        self.machine_mut(node).crash(crash);
+        for peer in self.nodes() {
+            if peer != node && crash == Crash::Kill {
+                self.link_event(node, peer, false, RESET_DELAY);
+            }
+        }
+    }
+
+    /// The node does nothing for this long; what arrives waits.
+    pub fn pause(&mut self, node: NodeId, span: Picos) {
+        let now = self.now();
+        self.trace.line(now, node, "world", format_args!("pauses for {span} s"));
+        self.machine_mut(node).paused_until = now + span;
+        self.wake(node);
+    }
+
+    /// Asks the node for a file operation; gives it back when the node is down or has too many waiting.
+    pub fn ask(&mut self, node: NodeId, request: FileRequest) -> Result<(), FileRequest> {
+        match &self.machine(node).node {
+            Some(running) => running.front_push(request)?,
+            None => return Err(request),
+        }
+        self.wake(node);
+        Ok(())
+    }
+
+    /// [`Happening::Timer`] with this number comes at `at`.
+    pub fn set_timer(&mut self, at: Picos, number: u64) {
+        self.queue.push(at.max(self.now()), 2, Event::Timer(number));
+    }
+
+    /// The node has something new: it is stepped soon.
+    pub fn wake(&mut self, node: NodeId) {
+        let soon = self.now() + STEP;
+        self.step_by(node, soon);
+    }
+
+    fn step_by(&mut self, node: NodeId, at: Picos) {
+        let machine = self.machines.get_mut(&node).expect("a machine that was added");
+        let at = at.max(machine.paused_until);
+        if machine.node.is_some() && at < machine.step_at {
+            machine.step_at = at;
+            self.queue.push(at, 1, Event::Step { node, life: machine.life });
+        }
+    }
+
+    /// Runs until there is something to do for the caller, at the latest until `until`.
+    pub fn advance(&mut self, until: Picos) -> Happening {
+        loop {
+            if let Some(happening) = self.happenings.pop_front() {
+                return happening;
+            }
+            if self.queue.next_time().is_none_or(|time| time > until) {
+                return Happening::Pause;
+            }
+            let (now, event) = self.queue.pop().expect("just looked at");
+            self.events += 1;
+            self.fingerprint.mix(now.0);
+            self.handle(now, event);
+        }
+    }
+
+    fn handle(&mut self, now: Picos, event: Event) {
+        match event {
+            Event::Head(packet) => self.arrive(now, packet, false),
+            Event::Tail(packet) => self.arrive(now, packet, true),
+            Event::Step { node, life } => self.step(now, node, life),
+            Event::Disk { node, disk, number } => self.disk_done(now, node, disk, number),
+            Event::Meta { node, number } => self.meta_done(now, node, number),
+            Event::LinkUp { node, peer } | Event::LinkDown { node, peer } => {
+                self.link_changed(now, node, peer, matches!(event, Event::LinkUp { .. }));
+            }
+            Event::Timer(number) => {
+                self.fingerprint.mix(number);
+                self.happenings.push_back(Happening::Timer(number));
+            }
+        }
+    }
+
+    fn arrive(&mut self, now: Picos, packet: PacketId, tail: bool) {
+        let node = self.network.destination(packet);
+        let machine = self.machines.get(&node);
+        let (network, trace) = (&mut self.network, &mut self.trace);
+        let mut deliver = |endpoint: Option<&mut endpoint::Endpoint>| {
+            if tail {
+                network.handle_tail(now, packet, endpoint, trace);
+            } else {
+                network.handle_head(now, packet, endpoint, trace);
+            }
+        };
+        match machine.and_then(|machine| machine.node.as_ref()) {
+            Some(running) => running.with_endpoint(|endpoint| deliver(Some(endpoint))),
+            None => return deliver(None),
+        }
+        self.fingerprint.mix(u64::from(node.0) << 1 | u64::from(tail));
+        self.wake(node);
+    }
+
+    fn link_changed(&mut self, now: Picos, node: NodeId, peer: NodeId, up: bool) {
+        // A link is up only between nodes that both run, and down only when one does not.
+        if self.is_up(peer) != up {
+            return;
+        }
+        let Some(running) = &self.machine(node).node else { return };
+        if up {
+            running.link_up(peer)
+        } else {
+            running.link_down(peer)
+        }
+        let how = if up { "up" } else { "down" };
+        self.trace.line(now, node, "link", format_args!("to {} is {how}", peer.0));
+        self.wake(node);
+    }
+
+    fn disk_done(&mut self, now: Picos, node: NodeId, disk: u16, number: u64) {
+        let wall = WALL_SECONDS + (now.0 / 1_000_000_000_000) as i64;
+        let machine = self.machine_mut(node);
+        let Some(done) = machine.disks[usize::from(disk)].complete(number, wall) else { return };
+        let Some(running) = &machine.node else { return };
+        let ticket = done.ticket.0;
+        let error = done.result.as_ref().err().copied();
+        running.disk_done(done);
+        if let Some(error) = error {
+            self.trace.line(now, node, "disk", format_args!("{disk}: {error}"));
+        }
+        self.fingerprint.mix(ticket);
+        self.wake(node);
+    }
+
+    fn meta_done(&mut self, now: Picos, node: NodeId, number: u64) {
+        let machine = self.machine_mut(node);
+        let Some(done) = machine.meta.complete(number) else { return };
+        let Some(running) = &machine.node else { return };
+        let ticket = done.ticket.0;
+        let error = done.result.as_ref().err().cloned();
+        running.meta_done(done);
+        if let Some(error) = error {
+            self.trace.line(now, node, "meta", format_args!("{error}"));
+        }
+        self.fingerprint.mix(ticket);
+        self.wake(node);
+    }
+
+    fn step(&mut self, now: Picos, node: NodeId, life: u32) {
+        let machine = self.machines.get_mut(&node).expect("a machine that was added");
+        if machine.life != life || machine.step_at != now {
+            return;
+        }
+        machine.step_at = Picos::NEVER;
+        if machine.paused_until > now {
+            let at = machine.paused_until;
+            return self.step_by(node, at);
+        }
+        let Some(running) = &mut machine.node else { return };
+        let next = running.step(now.node_time());
+        self.drain(now, node);
+        if let Some(next) = next {
+            // A node's clock is rounded down: one nanosecond more and the time has surely come.
+            let at = Picos::of_node_time(next).max(now) + STEP;
+            self.step_by(node, at);
+        }
+    }
+
+    /// Takes what the node put on its rings.
+    fn drain(&mut self, now: Picos, node: NodeId) {
+        let machine = self.machines.get_mut(&node).expect("a machine that was added");
+        let Some(running) = &machine.node else { return };
+        let queue = &mut self.queue;
+        while let Some(request) = running.take_disk() {
+            let disk = request.disk.0;
+            let (at, number) = machine.disks[usize::from(disk)].submit(now, request);
+            queue.push(at, 0, Event::Disk { node, disk, number });
+        }
+        while let Some(request) = running.take_meta() {
+            let (at, number) = machine.meta.submit(now, request);
+            queue.push(at, 0, Event::Meta { node, number });
+        }
+        while let Some(done) = running.take_front_done() {
+            self.fingerprint.mix(done.front << 1 | u64::from(done.result.is_ok()));
+            self.happenings.push_back(Happening::Done(node, done));
+        }
+        let (network, trace) = (&mut self.network, &mut self.trace);
+        let arrived = running.with_endpoint(|endpoint| {
+            network.collect(now, endpoint, trace, |Arrival { head, tail, packet }| {
+                queue.push(head, 0, Event::Head(packet));
+                queue.push(tail, 0, Event::Tail(packet));
+            });
+            let before = endpoint.waiting();
+            network.place_waiting(now, node, endpoint, trace);
+            endpoint.waiting() > before
+        });
+        self.fingerprint.mix(self.network.digest());
+        if arrived {
+            self.wake(node);
+        }
+    }
+}
