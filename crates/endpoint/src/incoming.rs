@@ -131,6 +131,12 @@ impl IncomingTable {
         }
     }
 
+    /// Whether the token's frames wait for a payload or are just being filled.
+    pub fn holds(&self, token: Token) -> bool {
+        let entry = self.entries.get(token.index as usize);
+        entry.is_some_and(|entry| entry.key == token.key && entry.state != State::Free)
+    }
+
     /// Entries that hold or fill frames.
     pub fn in_use(&self) -> usize {
         self.entries.len() - self.free.len()
