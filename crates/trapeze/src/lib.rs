@@ -17,6 +17,7 @@ pub mod progress;
 pub mod scratch;
 pub mod serve;
 pub mod size;
+pub mod status;
 pub mod table;
 pub mod tools;
 pub mod trees;
