@@ -160,6 +160,11 @@ impl Cx {
         mixed ^ (mixed >> 31)
     }
 
+    /// What happened to calls and requests so far.
+    pub fn rpc_counters(&self) -> netrpc::Counters {
+        self.0.rpc.borrow().counters()
+    }
+
     /// The payload pool.
     pub fn frames(&self) -> &Frames {
         &self.0.frames

@@ -18,6 +18,7 @@ pub mod scratch;
 pub mod serve;
 pub mod simulate;
 pub mod size;
+pub mod status;
 pub mod table;
 pub mod tools;
 pub mod trees;
