@@ -71,7 +71,7 @@ pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
 }
 
 /// Starts a machine and drives it until its services accept requests.
-fn start(machine: &Machine, wait: WaitPolicy) -> Result<Running, ServeError> {
+pub(crate) fn start(machine: &Machine, wait: WaitPolicy) -> Result<Running, ServeError> {
     let mut running = machine::run(machine, wait)?;
     if let Some(io) = running.services.io.clone() {
         let ready = running.host.block_on(async move { io.ready().await })?;
@@ -118,7 +118,7 @@ pub fn mount(arguments: &cli::Mount) -> Result<(), ServeError> {
 }
 
 /// Mounts, and drives the host until the kernel has agreed with us.
-fn add_mount(running: &mut Running, path: &Path) -> Result<MountWatch, ServeError> {
+pub(crate) fn add_mount(running: &mut Running, path: &Path) -> Result<MountWatch, ServeError> {
     let fuse = Fuse::new(&MountOptions::new(path), Belief::default())?;
     let watch = fuse.watch();
     running.host.add(fuse)?;
@@ -128,7 +128,7 @@ fn add_mount(running: &mut Running, path: &Path) -> Result<MountWatch, ServeErro
 }
 
 /// Lets the kernel write back what it has, then stops.
-fn unmount(mut running: Running) -> Result<(), ServeError> {
+pub(crate) fn unmount(mut running: Running) -> Result<(), ServeError> {
     running.host.quiesce()?;
     stop(running)
 }
