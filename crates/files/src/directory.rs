@@ -146,7 +146,8 @@ impl Files {
         Ok(FileReply::Entries { entries, end })
     }
 
-    /// Attributes for a listing; none for a file that others write, whose length a listing does not ask the objects for.
+    /// Attributes for a listing; none for a file that others write, whose length a listing does not ask the objects
+    /// for.
     fn listed_attr(&self, entry: Entry) -> Option<Attr> {
         let file = self.learn(entry);
         (!entry.writers).then(|| self.attr(&file))

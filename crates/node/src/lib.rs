@@ -9,6 +9,7 @@
 //! Invariants: a frame in a ring entry belongs to the world until the entry's completion is read; what a dropped
 //! future waited for still completes and its frames are released then; overload is refused with a typed error.
 
+pub mod bugs;
 mod call;
 mod combine;
 mod cx;
@@ -21,6 +22,7 @@ mod scheduler;
 mod sync;
 mod tickets;
 
+pub use bugs::{Bug, Bugs};
 pub use call::{Answer, Call, Reply, Request};
 pub use combine::{Either, Late, all, all_of, race};
 pub use cx::{Cx, Piece};

@@ -38,6 +38,8 @@ struct Write {
     kind: Kind,
     mount: NodeId,
     file: FileId,
+    /// The open file that it went through; 0 is none.
+    handle: u64,
     /// Its first byte; of a truncation, the new size.
     start: u64,
     begin: Picos,
@@ -58,7 +60,19 @@ impl Write {
         let never = Picos::NEVER;
         let (ack, durable, weak_until) = (None, false, Picos::ZERO);
         let (end, published) = (never, never);
-        Write { kind, mount, file, start, begin, ack, end, published, durable, weak_until }
+        Write {
+            kind,
+            mount,
+            file,
+            handle: 0,
+            start,
+            begin,
+            ack,
+            end,
+            published,
+            durable,
+            weak_until,
+        }
     }
 
     /// Whether `reader` must see it (or something later).
@@ -154,6 +168,11 @@ impl DataCheck {
         self.begin(Write::new(Kind::Data, mount, file, offset, now), Some(offset + bytes))
     }
 
+    /// The write goes through this open file.
+    pub fn goes_through(&mut self, id: WriteId, handle: u64) {
+        self.write(id).handle = handle;
+    }
+
     /// A truncation to `size` begins.
     pub fn truncation_begins(
         &mut self,
@@ -220,12 +239,13 @@ impl DataCheck {
         }
     }
 
-    /// A close (or with `durable` an fsync) that began at `begun` was acknowledged: the mount's writes that were
-    /// acknowledged before are where others see them.
+    /// A close of `handle` that began at `begun` was acknowledged: the writes through it that were acknowledged before
+    /// are where others see them. With `durable`, an fsync was: of all that the mount wrote to the file.
     pub fn published(
         &mut self,
         mount: NodeId,
         file: FileId,
+        handle: u64,
         begun: Picos,
         durable: bool,
         now: Picos,
@@ -235,6 +255,7 @@ impl DataCheck {
             let write = &mut writes[id.0 as usize];
             let covered = write.file == file
                 && write.mount == mount
+                && (durable || write.handle == handle)
                 && write.ack.is_some_and(|ack| ack <= begun);
             if covered {
                 write.published = write.published.min(now);
@@ -474,7 +495,7 @@ mod tests {
             check.check_read(&reader(B, opened, 9), FILE, 0, 100, &[]).is_ok()
         };
         assert!(stale(&mut check, 8), "not closed yet");
-        check.published(A, FILE, at(3), false, at(4));
+        check.published(A, FILE, 0, at(3), false, at(4));
         assert!(stale(&mut check, 3), "opened before the close");
         assert!(!stale(&mut check, 5));
         assert!(check.check_read(&reader(B, 5, 9), FILE, 0, 100, &bytes(id, 0, 100)).is_ok());
@@ -503,7 +524,7 @@ mod tests {
         for durable in [false, true] {
             let mut check = DataCheck::default();
             written(&mut check, 1);
-            check.published(A, FILE, at(3), durable, at(4));
+            check.published(A, FILE, 0, at(3), durable, at(4));
             check.mount_died(A, at(5));
             check.server_died(|mount| mount != A);
             check.servers_back(at(6));
@@ -516,7 +537,7 @@ mod tests {
     fn what_a_living_client_closed_comes_back_after_a_while() {
         let mut check = DataCheck::default();
         written(&mut check, 1);
-        check.published(A, FILE, at(3), false, at(4));
+        check.published(A, FILE, 0, at(3), false, at(4));
         check.server_died(|_| true);
         check.servers_back(at(6));
         let mut lost = |time| check.check_read(&reader(B, time, time), FILE, 0, 100, &[]).is_ok();
@@ -542,7 +563,7 @@ mod tests {
         let mut check = DataCheck::default();
         for n in 0..200 {
             written(&mut check, 10 * n + 1);
-            check.published(A, FILE, at(10 * n + 3), true, at(10 * n + 4));
+            check.published(A, FILE, 0, at(10 * n + 3), true, at(10 * n + 4));
             check.set_oldest(at(10 * n + 5));
         }
         let most = check.files[&FILE].values().map(Vec::len).max().unwrap();

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+pub mod command;
 pub mod data_check;
 pub mod disk;
 pub mod experiment;

@@ -102,13 +102,15 @@ impl Machine {
         self.disks.iter_mut().map(Disk::faults_mut).chain(std::iter::once(self.meta.faults_mut()))
     }
 
-    /// Gives the machine a node with its services. The incarnation is the number of the life.
+    /// Gives the machine a node with its services. Its incarnation is the machine and the number of the life.
     pub(crate) fn start(&mut self, wall_minus_monotonic_ns: i128) -> Result<(), String> {
         assert!(self.node.is_none(), "a machine has one node");
         self.life += 1;
         let MachineConfig { id, disks, frame_pages, bugs, .. } = self.config;
         let seed = self.random.next();
-        let config = NodeConfig { disks, bugs, ..NodeConfig::new(id, u64::from(self.life), seed) };
+        // Unique in the cluster, and greater than in every earlier life.
+        let incarnation = u64::from(id.0) << 32 | u64::from(self.life);
+        let config = NodeConfig { disks, bugs, ..NodeConfig::new(id, incarnation, seed) };
         let node = Node::new(config, Frames::new(HeapRegion::new(frame_pages)));
         node.set_wall(wall_minus_monotonic_ns + i128::from(self.config.wall_skew_ns));
         let mut boot = Boot { cx: node.cx().clone(), meta: &mut self.meta };

@@ -61,7 +61,7 @@ impl Members {
 }
 
 /// What came out of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Of all that happened: equal in two runs of one seed and experiment.
     pub fingerprint: u64,

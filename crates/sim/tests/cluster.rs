@@ -1,41 +1,52 @@
-//! The whole cluster under fresh seeds: SIM_SECONDS is how long to go on in wall time (default: a few seconds),
-//! SIM_SEED the first seed.
+//! The whole cluster under fresh seeds. Settings from the environment: SIM_SECONDS, how long to go on in wall time;
+//! SIM_SEED, the first seed; SIM_EXPERIMENT, the text of an experiment; SIM_TRACE, set to see the trace.
 
-use sim::cluster::roles;
+use sim::command::{replay, search, simulate};
 use sim::experiment::{Experiment, Faults};
-use sim::run::{Outcome, run};
+use sim::run::Outcome;
 use sim::trace::Trace;
+use std::time::{Duration, Instant};
+
+fn setting(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn number(name: &str, usual: u64) -> u64 {
+    setting(name).map_or(usual, |text| text.parse().expect("a number"))
+}
+
+fn calm() -> Experiment {
+    Experiment { seconds: 5, faults: Faults::NONE, ..Experiment::default() }
+}
 
 fn outcome(seed: u64, experiment: &Experiment) -> Outcome {
-    run(seed, experiment, &roles(experiment, 0), Trace::default())
-}
-
-fn calm(seconds: u64) -> Experiment {
-    Experiment { seconds, faults: Faults::NONE, ..Experiment::default() }
-}
-
-#[test]
-fn a_calm_cluster_serves_and_a_seed_is_a_run() {
-    let first = outcome(1, &calm(5));
-    println!("{first}");
-    assert_eq!(first.violations, Vec::<String>::new());
-    assert!(first.succeeded > 500);
-    assert_eq!(first.fingerprint, outcome(1, &calm(5)).fingerprint);
-    assert_ne!(first.fingerprint, outcome(2, &calm(5)).fingerprint);
+    let on = setting("SIM_TRACE").is_some();
+    let trace = if on { Trace::to(Box::new(|line| eprintln!("{line}"))) } else { Trace::default() };
+    simulate(seed, experiment, trace).expect("a good experiment")
 }
 
 #[test]
-fn a_troubled_cluster_loses_nothing() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let (first, seconds) = (number("SIM_SEED").unwrap_or(1), number("SIM_SECONDS").unwrap_or(5));
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
-    let experiment = Experiment { seconds: number("SIM_SPAN").unwrap_or(20), ..Experiment::default() };
-    for seed in first.. {
-        let outcome = outcome(seed, &experiment);
-        println!("seed {seed}: {outcome}");
-        assert_eq!(outcome.violations, Vec::<String>::new(), "replay: SIM_SEED={seed}");
-        if std::time::Instant::now() > end {
-            return;
-        }
+fn a_seed_is_a_run() {
+    let first = outcome(1, &calm());
+    assert!(first.succeeded > 500, "{first}");
+    assert_eq!(first, outcome(1, &calm()));
+    assert_ne!(first.fingerprint, outcome(2, &calm()).fingerprint);
+}
+
+#[test]
+fn fresh_seeds_lose_nothing() {
+    let usual = Experiment { seconds: 20, ..Experiment::default() };
+    let text = setting("SIM_EXPERIMENT");
+    let experiment = text.map_or(usual, |text| Experiment::parse(&text).expect("an experiment"));
+    let first = number("SIM_SEED", 1);
+    if setting("SIM_TRACE").is_some() {
+        println!("{}", outcome(first, &experiment));
+        return;
+    }
+    let end = Instant::now() + Duration::from_secs(number("SIM_SECONDS", 5));
+    let each = |seed, outcome: &Outcome| println!("seed {seed}: {outcome}");
+    let failed = search(first, &experiment, || Instant::now() < end, each).expect("no unknown bug");
+    if let Some((seed, outcome)) = failed {
+        panic!("{}\nreplay: {}", outcome.violations.join("\n"), replay(seed, None));
     }
 }

@@ -44,6 +44,8 @@ pub enum Command {
     Df(Target),
     /// Show members, servers, links and their counters
     Status(Target),
+    /// Run the cluster in the deterministic simulator, or replay a seed
+    Sim(Sim),
     /// A plain directory through the FUSE device loop: the baseline of the measurements
     #[command(hide = true)]
     PassThrough {

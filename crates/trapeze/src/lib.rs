@@ -16,6 +16,7 @@ pub mod machine_stat;
 pub mod progress;
 pub mod scratch;
 pub mod serve;
+pub mod simulate;
 pub mod size;
 pub mod table;
 pub mod tools;

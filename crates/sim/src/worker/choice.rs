@@ -227,6 +227,7 @@ impl Worker {
         }
         let mut frame = frames.alloc_exact(bytes as usize)?;
         let id = model.data.write_begins(self.mount, file, offset, bytes, now);
+        model.data.goes_through(id, handle.0);
         fill(id, offset, &mut frame);
         let data = vec![frame.freeze()];
         Some((FileOp::Write { file, handle, offset, data }, Asked::Write { id, bytes }))
