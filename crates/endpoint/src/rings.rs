@@ -172,6 +172,11 @@ impl Endpoint {
         }
     }
 
+    /// Plants a bug: stale tokens are taken for good ones. For simulations that test whether they find it.
+    pub fn set_keys_ignored(&mut self, ignored: bool) {
+        self.incoming.keys_ignored = ignored;
+    }
+
     /// The pool that payloads live in.
     pub fn frames(&self) -> &Frames {
         &self.frames

@@ -11,6 +11,7 @@ use crate::flags::writes;
 use crate::inode::File;
 use crate::table::Open;
 use crate::written::Mark;
+use node::Bug;
 use node::rings::{FileReply, Handle};
 use std::rc::Rc;
 use wire::Errno;
@@ -25,8 +26,11 @@ impl Files {
     }
 
     async fn close_writes(&self, open: &Open) -> Result<(), Errno> {
-        self.send_all(&open.file).await;
-        report(open)?;
+        match self.cx.has_bug(Bug::CloseNotWaitedFor) {
+            false => self.send_all(&open.file).await,
+            true => drop(open.file.state.borrow_mut().written.want_sent()),
+        }
+        self.tell(open)?;
         // With other writers here the session goes on: who opens the file elsewhere sees that and asks the objects.
         let last = {
             let state = open.file.state.borrow();
@@ -44,6 +48,9 @@ impl Files {
     /// Waits until all that was written before is on stable storage.
     async fn keep_all(&self, file: &Rc<File>) {
         let mark: Mark = file.state.borrow_mut().written.want_kept();
+        if self.cx.has_bug(Bug::FsyncNotWaitedFor) {
+            return self.enqueue(file);
+        }
         self.wait_for(file, |file| file.state.borrow().written.is_kept(mark)).await;
     }
 
@@ -65,11 +72,24 @@ impl Files {
 
     pub(crate) async fn keep(&self, open: &Open) -> Result<(), Errno> {
         self.keep_all(&open.file).await;
-        report(open)?;
-        if open.file.state.borrow().names_mark > self.synced.get() {
+        self.tell(open)?;
+        let known = open.file.state.borrow().names_mark <= self.synced.get();
+        if !known && !self.cx.has_bug(Bug::NamesNotSynced) {
             self.sync_names().await?;
         }
         Ok(())
+    }
+
+    /// The failure of the file that this handle has not told of.
+    fn tell(&self, open: &Open) -> Result<(), Errno> {
+        let failure = open.file.state.borrow().failure;
+        let before = open.reported.replace(failure.count);
+        match failure.errno {
+            Some(errno) if failure.count > before && !self.cx.has_bug(Bug::WriteErrorSwallowed) => {
+                Err(errno)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The name space as this mount changed it is on stable storage.
@@ -151,15 +171,5 @@ impl Files {
             result = result.and(self.sync_names().await);
         }
         result
-    }
-}
-
-/// The failure of the file that this handle has not told of.
-fn report(open: &Open) -> Result<(), Errno> {
-    let failure = open.file.state.borrow().failure;
-    let before = open.reported.replace(failure.count);
-    match failure.errno {
-        Some(errno) if failure.count > before => Err(errno),
-        _ => Ok(()),
     }
 }

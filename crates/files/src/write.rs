@@ -13,6 +13,7 @@ use crate::queue::Worker;
 use crate::table::Open;
 use crate::written::{Fate, Send, Sent};
 use endpoint::Frame;
+use node::Bug;
 use node::rings::{FileReply, Handle};
 use std::rc::Rc;
 use stripe::Verifiers;
@@ -66,7 +67,9 @@ impl Files {
         let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Errno::EFBIG)?;
         self.with_written(file, |state| {
-            state.chunks.forget(&(offset..end));
+            if !self.cx.has_bug(Bug::StaleReadAhead) {
+                state.chunks.forget(&(offset..end));
+            }
             state.note_write(bytes, end, self.cx.wall());
             state.written.write(offset, data, self.cx.now());
         });
@@ -172,6 +175,9 @@ impl Files {
         };
         drop(send.data);
         self.with_written(file, |state| match sent {
+            Ok(_) if self.cx.has_bug(Bug::CopyDroppedEarly) => {
+                state.written.handle_sent(send.ticket, Sent::Dropped);
+            }
             Ok(verifiers) => state.written.handle_sent(send.ticket, Sent::Kept(verifiers)),
             Err(errno) => {
                 self.counters.lost_bytes.add(send.bytes);
@@ -193,12 +199,15 @@ impl Files {
     async fn commit(&self, file: &Rc<File>, sent: Vec<Verifiers>) {
         let mut columns = Verifiers::default();
         sent.iter().for_each(|verifiers| columns.merge(verifiers));
+        if self.cx.has_bug(Bug::OneColumnCommitted) {
+            columns = first_of(&columns);
+        }
         let stable = self
             .persist(file, async |reference| self.stripe.commit(&reference, &columns).await)
             .await;
         self.counters.commits.add(1);
         self.with_written(file, |state| match stable {
-            Ok(stable) => state.written.handle_committed(|sent| fate(sent, &stable)),
+            Ok(stable) => state.written.handle_committed(|sent| self.fate(sent, &stable)),
             Err(errno) => {
                 let held = state.written.held();
                 state.fail(errno);
@@ -206,6 +215,15 @@ impl Files {
                 self.counters.lost_bytes.add(held - state.written.held());
             }
         });
+    }
+
+    fn fate(&self, sent: &Verifiers, stable: &Verifiers) -> Fate {
+        let trusting = self.cx.has_bug(Bug::IgnoredVerifier);
+        match fate(sent, stable) {
+            Fate::Lost if trusting => Fate::Stable,
+            Fate::Unknown if self.cx.has_bug(Bug::OneColumnCommitted) => Fate::Stable,
+            fate => fate,
+        }
     }
 
     /// Looks after the age of what is written, for as long as anything is.
@@ -225,6 +243,15 @@ impl Files {
             }
         }
     }
+}
+
+/// The first column that is known, alone.
+fn first_of(columns: &Verifiers) -> Verifiers {
+    let mut first = Verifiers::default();
+    if let Some(column) = columns.columns().next() {
+        first.set(column, columns.get(column).expect("a known column"));
+    }
+    first
 }
 
 /// What a commit that returned `stable` means for a piece that was sent as `sent`.

@@ -69,6 +69,7 @@ pub struct Host {
     ready: Vec<Ready>,
     idle_turns: u32,
     wall_at: Time,
+    waits: Rc<Cell<WaitCounters>>,
 }
 
 impl Host {
@@ -84,6 +85,7 @@ impl Host {
             ready: Vec::new(),
             idle_turns: 0,
             wall_at: Time::ZERO,
+            waits: Rc::default(),
         };
         host.read_wall(clock::now());
         host.catch_up();
@@ -118,6 +120,11 @@ impl Host {
         self.waiter.counters()
     }
 
+    /// What waiting came to, for the node's own tasks; a little old.
+    pub fn waits(&self) -> Rc<Cell<WaitCounters>> {
+        self.waits.clone()
+    }
+
     /// Polls every device, steps the node, and, when there was nothing to do, waits as the policy says.
     pub fn turn(&mut self) -> io::Result<()> {
         let now = clock::now();
@@ -149,6 +156,7 @@ impl Host {
     }
 
     fn sleep(&mut self, next: Option<Time>) -> io::Result<()> {
+        self.waits.set(self.waiter.counters());
         let mut busy = false;
         for device in &mut self.devices {
             busy |= device.before_sleep();
@@ -166,6 +174,7 @@ impl Host {
 
     fn read_wall(&mut self, now: Time) {
         self.wall_at = now;
+        self.waits.set(self.waiter.counters());
         self.node.set_wall(clock::wall_minus_monotonic_ns());
     }
 

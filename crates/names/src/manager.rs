@@ -10,6 +10,7 @@ use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
 use crate::record::{Answered, Content, Directory, FORMAT, Inode, Policy, Reader, Session, Volume};
 use crate::transaction::{CallName, Changes, Effect, Records, Transaction};
+use node::{Bug, Bugs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use store::{Append, Batch, Store, StoreError};
@@ -123,6 +124,8 @@ pub struct Manager {
     recent: BTreeMap<(u64, u16), Answered>,
     /// Locks, which are only in memory.
     pub locks: Locks,
+    /// Planted bugs; none outside of tests of the checkers.
+    bugs: Bugs,
 }
 
 impl Manager {
@@ -154,6 +157,7 @@ impl Manager {
             suspects: BTreeMap::new(),
             recent: BTreeMap::new(),
             locks: Locks::default(),
+            bugs: Bugs::default(),
         };
         let Some(bytes) = manager.store.get(&keys::volume())? else {
             let append = manager.format(settings, wall);
@@ -258,10 +262,16 @@ impl Manager {
             locks: &self.locks,
             truncating: &self.truncating,
             keep_orphans: !self.grace.is_empty(),
+            bugs: self.bugs,
             now: origin.now,
             client: origin.client,
             changes: Changes::default(),
         }
+    }
+
+    /// Plants bugs, for simulations that test whether they find them.
+    pub fn plant(&mut self, bugs: Bugs) {
+        self.bugs = bugs;
     }
 
     /// An operation that changes nothing.
@@ -292,13 +302,11 @@ impl Manager {
         answer: impl FnOnce(T) -> Vec<u8>,
     ) -> Result<Once, Errno> {
         let mut transaction = self.begin(origin);
-        if let Some(reply) = transaction.answered(&call)? {
-            return Ok(Once { reply: reply.into(), append: None, repeated: true });
-        }
         let recent = self.recent.get(&(origin.client, call.slot));
-        if let Some(recent) = recent.filter(|recent| recent.sequence == call.sequence) {
-            let reply = recent.reply.to_vec();
-            return Ok(Once { reply, append: None, repeated: true });
+        let recent = recent.filter(|recent| recent.sequence == call.sequence);
+        let known = transaction.answered(&call)?.or(recent.map(|recent| recent.reply.clone()));
+        if let Some(reply) = known.filter(|_| !self.bugs.has(Bug::AnswersForgotten)) {
+            return Ok(Once { reply: reply.into(), append: None, repeated: true });
         }
         let reply = answer(operation(&mut transaction)?);
         let mut changes = transaction.changes;

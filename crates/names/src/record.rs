@@ -10,6 +10,9 @@ use wire::{Attr, Decoder, FileId, FileKind, Layout, NodeId, Short, VolumeId, Wal
 /// Version of the key space and of all records in it.
 pub const FORMAT: u32 = 1;
 
+/// Position of a directory's first entry, after those of "." and "..".
+pub const FIRST_POSITION: u64 = 3;
+
 /// The volume: made once, with the root directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Volume {
@@ -100,7 +103,7 @@ fields!(Directory { parent, next_position, entries, policy });
 impl Directory {
     /// An empty directory in `parent`. Positions 1 and 2 are those of `.` and `..`.
     pub fn new(parent: FileId, policy: Policy) -> Directory {
-        Directory { parent, next_position: 3, entries: 0, policy }
+        Directory { parent, next_position: FIRST_POSITION, entries: 0, policy }
     }
 }
 

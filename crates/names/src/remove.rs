@@ -7,6 +7,7 @@ use crate::lookup::check_name;
 use crate::permissions::{EXECUTE, WRITE, Who};
 use crate::record::{Inode, Named, Removed};
 use crate::transaction::{Effect, Transaction};
+use node::Bug;
 use wire::{Errno, FileId};
 
 impl Transaction<'_> {
@@ -54,7 +55,8 @@ impl Transaction<'_> {
             return Err(Errno::ENOTEMPTY);
         }
         let (mut directory, named, inode) = self.doomed(who, parent, name)?;
-        if inode.directory().ok_or(Errno::ENOTDIR)?.entries > 0 {
+        let entries = inode.directory().ok_or(Errno::ENOTDIR)?.entries;
+        if entries > 0 && !self.bugs.has(Bug::FullDirectoryRemoved) {
             return Err(Errno::ENOTEMPTY);
         }
         self.delete_name(&mut directory, name, named.position);
@@ -71,7 +73,8 @@ impl Transaction<'_> {
             self.put_inode(&inode);
             return Ok(());
         }
-        if self.opens.holders(inode.attr.file).next().is_none() && !self.keep_orphans {
+        let open = self.opens.holders(inode.attr.file).next().is_some() || self.keep_orphans;
+        if !open || self.bugs.has(Bug::OrphanRemovedEarly) {
             return self.forget(&inode);
         }
         self.put_inode(&inode);

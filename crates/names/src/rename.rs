@@ -5,6 +5,7 @@ use crate::lookup::check_name;
 use crate::permissions::{EXECUTE, WRITE, Who};
 use crate::record::{Inode, Named};
 use crate::transaction::Transaction;
+use node::Bug;
 use wire::{Errno, FileId};
 
 /// Fails with EEXIST when the new name exists (Linux `RENAME_NOREPLACE`).
@@ -166,7 +167,9 @@ impl Transaction<'_> {
     ) -> Result<(), Errno> {
         let Renamed { source, mut moved, target } = renamed;
         let (file, kind) = (moved.attr.file, moved.attr.kind);
-        self.delete_name(directories.from(), from.name, source.position);
+        if !self.bugs.has(Bug::SourceNameKept) {
+            self.delete_name(directories.from(), from.name, source.position);
+        }
         match target {
             None => self.insert_name(directories.to(), to.name, file, kind),
             Some((named, inode)) => {
@@ -175,7 +178,7 @@ impl Transaction<'_> {
                 if inode.is_directory() {
                     directories.to().attr.links -= 1;
                     self.forget(&inode)?;
-                } else {
+                } else if !self.bugs.has(Bug::RenameKeepsTarget) {
                     self.drop_link(inode)?;
                 }
             }

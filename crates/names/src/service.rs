@@ -104,6 +104,7 @@ pub fn serve<O: Objects>(
 ) -> Result<Handle, OpenError> {
     let (mut manager, first) =
         Manager::open(store, &config.volume, cx.wall(), cx.now(), cx.incarnation())?;
+    manager.plant(cx.bugs());
     manager.set_servers(&config.servers);
     let service = Rc::new(Service {
         cx: cx.clone(),

@@ -12,6 +12,7 @@ use crate::opens::Holder;
 use crate::permissions::{Who, without_set_id};
 use crate::record::{Inode, Reader, Session};
 use crate::transaction::{Effect, Transaction};
+use node::Bug;
 use wire::{Errno, FileId, Wall};
 
 /// What the last writer knows of a file.
@@ -82,7 +83,7 @@ impl Transaction<'_> {
         let before = self.opens.get(file, client);
         if holder.session.writers == 0 && before.session.writers > 0 {
             self.delete(keys::session(file, client));
-        } else if holder.session != before.session {
+        } else if holder.session != before.session && !self.bugs.has(Bug::SessionNotLogged) {
             self.put(keys::session(file, client), encoded(&holder.session));
         }
         self.effect(Effect::Holder(file, client, holder));
@@ -138,8 +139,8 @@ impl Transaction<'_> {
             self.effect(Effect::Holder(file, self.client, Holder { settling: true, ..holder }));
             return Ok(true);
         }
-        if !holder.session.shared && !truncating && self.adopt(&mut inode, holder.session, outcome)
-        {
+        let sole = !holder.session.shared && !truncating && !self.bugs.has(Bug::LostSizeUpdate);
+        if sole && self.adopt(&mut inode, holder.session, outcome) {
             self.put_inode(&inode);
         }
         holder.session.writers -= 1;

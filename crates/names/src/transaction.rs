@@ -5,7 +5,8 @@ use crate::field::{Field, encoded};
 use crate::keys;
 use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
-use crate::record::{Inode, Listed, Named, Policy, Site, Volume};
+use crate::record::{FIRST_POSITION, Inode, Listed, Named, Policy, Site, Volume};
+use node::{Bug, Bugs};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use store::{Batch, Store};
@@ -61,6 +62,7 @@ pub struct Transaction<'a> {
     pub(crate) truncating: &'a BTreeMap<FileId, u64>,
     /// Files without a name stay for now, for clients may still say that they have them open.
     pub(crate) keep_orphans: bool,
+    pub(crate) bugs: Bugs,
     pub(crate) now: Wall,
     pub(crate) client: u64,
     pub(crate) changes: Changes,
@@ -141,7 +143,10 @@ impl Transaction<'_> {
         let parent = directory.attr.file;
         directory.touch_contents(self.now);
         let content = directory.directory_mut().expect("names are made in directories");
-        let position = content.next_position;
+        let position = match self.bugs.has(Bug::UnstableCookies) {
+            false => content.next_position,
+            true => content.entries + FIRST_POSITION,
+        };
         content.next_position += 1;
         content.entries += 1;
         self.put_name(parent, name, Named { file, kind, position });

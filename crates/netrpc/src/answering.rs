@@ -120,7 +120,11 @@ impl Rpc {
         header: &Header,
         call: &CallHeader,
     ) -> Option<Event> {
-        let Some(session) = self.server.find(header.source, header.epoch) else {
+        let session = match self.config.flaws.old_session_accepted {
+            false => self.server.find(header.source, header.epoch),
+            true => self.server.latest(header.source),
+        };
+        let Some(session) = session else {
             self.send_reset(endpoint, header);
             endpoint.release_rcvmsg(message);
             return None;
@@ -148,6 +152,10 @@ impl Rpc {
                 let (control, data, trailer) = session.kept(call.slot);
                 let control = for_token(control, header.token);
                 self.outbox.post_sealed(endpoint, &control, header.source, data, trailer);
+                if self.config.flaws.executed_twice {
+                    let key = request_key(now, client, header, call);
+                    return Some(Event::Request { key, message });
+                }
             }
             Some(Admission::Ignore) | None => {}
         }

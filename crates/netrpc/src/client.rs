@@ -272,7 +272,10 @@ impl Rpc {
     /// Ends a call: the token first, then the frames, then the slot.
     pub(crate) fn finish(&mut self, now: Time, endpoint: &mut Endpoint, index: u16) {
         let record = self.calls.at(index);
-        record.revoke(endpoint);
+        match self.config.flaws.token_not_cancelled {
+            false => record.revoke(endpoint),
+            true => record.token = Token::NONE,
+        }
         let sent = record.state == CallState::Sent;
         let (peer, slot, pages, epoch) = (record.to, record.slot, record.pages, record.epoch);
         let control = record.is_control();
@@ -361,6 +364,7 @@ impl Rpc {
                 continue;
             }
             match record.once {
+                true if self.config.flaws.lost_peer_ignored => {}
                 true => self.fail(now, endpoint, index, CallError::PeerLost),
                 false => self.wait_again(now, endpoint, index),
             }

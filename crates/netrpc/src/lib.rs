@@ -31,7 +31,7 @@ mod server;
 mod session;
 
 pub use calls::{CallId, Start};
-pub use rpc::{Config, Counters, Event, Rpc};
+pub use rpc::{Config, Counters, Event, Flaws, Rpc};
 pub use server::RequestKey;
 
 use wire::Errno;

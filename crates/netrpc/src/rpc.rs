@@ -27,12 +27,35 @@ pub struct Config {
     pub budget_pages: usize,
     /// First time between two sendings of a request.
     pub retry: Duration,
+    /// Planted bugs; none outside of tests of the checkers.
+    pub flaws: Flaws,
+}
+
+/// Planted bugs, for simulations that test whether their checkers find them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flaws {
+    /// A request that comes again is executed again.
+    pub executed_twice: bool,
+    /// A call that is given up does not cancel its payload token.
+    pub token_not_cancelled: bool,
+    /// Calls under way when a peer restarts never end.
+    pub lost_peer_ignored: bool,
+    /// A request of an earlier session is executed.
+    pub old_session_accepted: bool,
 }
 
 impl Config {
     /// The usual limits.
     pub fn new(id: NodeId, incarnation: u64, seed: u64) -> Config {
-        Config { id, incarnation, seed, slots: SLOTS, budget_pages: BUDGET_PAGES, retry: RETRY }
+        Config {
+            id,
+            incarnation,
+            seed,
+            slots: SLOTS,
+            budget_pages: BUDGET_PAGES,
+            retry: RETRY,
+            flaws: Flaws::default(),
+        }
     }
 }
 

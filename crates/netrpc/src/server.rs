@@ -145,6 +145,11 @@ impl Server {
         self.sessions.get_mut(&client).filter(|session| session.epoch == epoch)
     }
 
+    /// The session of this client, whatever its epoch.
+    pub fn latest(&mut self, client: NodeId) -> Option<&mut ServerSession> {
+        self.sessions.get_mut(&client)
+    }
+
     /// A session for this life of the client: a new one, or the one it has when its greeting came twice. `None` for a
     /// greeting from an earlier life.
     pub fn greet(&mut self, from: NodeId, client: u64, now: Time) -> Option<SessionEpoch> {

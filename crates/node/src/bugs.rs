@@ -1,106 +1,98 @@
 //! Planted bugs: switches that tests of the checkers turn on, one at a time, to see that they are found. All are off
 //! unless a simulation asks for one by name; nothing else may depend on them.
+//!
+//! A switch is a test of one bit, `if cx.has_bug(Bug::SkippedFsync) { .. }`, at the place where somebody could have made
+//! the mistake.
 
-/// A bug that a service has when its switch is on: `if cx.has_bug(Bug::SkippedFsync as u8) { .. }`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Bug {
-    /// `stripe` server: COMMIT answers without a durable log record.
-    SkippedFsync = 0,
-    /// `files`: a changed write verifier in a COMMIT's reply is not noticed.
-    IgnoredVerifier = 1,
-    /// `stripe` server: the write verifier is the same in every life.
-    ConstantVerifier = 2,
-    /// `stripe` server: a request of an older layout epoch is executed.
-    StaleEpochAccepted = 3,
-    /// `stripe` server: a write of an older truncate generation is executed.
-    StaleTruncationAccepted = 4,
-    /// `names`: close does not record the final size.
-    LostSizeUpdate = 5,
-    /// `names`: a change is answered before its record is appended.
-    AnswerBeforeAppend = 6,
-    /// `names`: a sync is answered before the log is synced.
-    SyncNotWaitedFor = 7,
-    /// `names`: a repeated call is executed again.
-    AnswersForgotten = 8,
-    /// `names`: rename over a file leaves its objects and its entry's old id.
-    RenameKeepsTarget = 9,
-    /// `names`: a directory with entries can be removed.
-    FullDirectoryRemoved = 10,
-    /// `names`: cookies of a listing start again after a removal.
-    UnstableCookies = 11,
-    /// `names`: an unlinked file's objects are removed while it is open.
-    OrphanRemovedEarly = 12,
-    /// `files`: close does not wait for the I/O servers.
-    CloseNotWaitedFor = 13,
-    /// `files`: fsync commits the first column only.
-    OneColumnCommitted = 14,
-    /// `files`: the copy is dropped when it is sent, not when it is stable.
-    CopyDroppedEarly = 15,
-    /// `files`: what was read ahead survives a local write.
-    StaleReadAhead = 16,
-    /// `files`: a failed write-behind is not reported by fsync.
-    WriteErrorSwallowed = 17,
-    /// `stripe` client: a read beyond a short object keeps the frame's old bytes.
-    HoleNotZeroed = 18,
-    /// `stripe` client: checksums of replies are not verified.
-    ChecksumIgnored = 19,
-    /// `stripe` server: a partial-block write is not merged with the block.
-    PartialBlockReplaced = 20,
-    /// `stripe` server: replay of the log skips the last record.
-    LastRecordSkipped = 21,
-    /// `stripe` server: a log record is applied in place and forgotten before the place is synced.
-    LogDroppedEarly = 22,
-    /// `netrpc`: a request that comes again is executed again.
-    ExecutedTwice = 23,
-    /// `netrpc`: a call that is given up does not cancel its payload token.
-    TokenNotCancelled = 24,
-    /// `netrpc`: calls under way when a peer restarts never end.
-    LostPeerIgnored = 25,
+/// Makes the enum, the list of all and the texts from one table.
+macro_rules! bugs {
+    ($($name:ident = $number:literal, $text:literal;)*) => {
+        /// A bug that a service has when its switch is on.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Bug {
+            $(#[doc = $text] $name = $number,)*
+        }
+
+        impl Bug {
+            /// All of them.
+            pub const ALL: [Bug; [$($number),*].len()] = [$(Bug::$name),*];
+
+            /// What is wrong when it is on, as one sentence.
+            pub fn text(self) -> &'static str {
+                match self {
+                    $(Bug::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+bugs! {
+    SkippedFsync = 0, "stripe server: COMMIT answers without a durable log record.";
+    IgnoredVerifier = 1, "files: a changed write verifier in a COMMIT's reply is not noticed.";
+    ConstantVerifier = 2, "stripe server: the write verifier is the same in every life.";
+    StaleEpochAccepted = 3, "stripe server: a request of an older layout epoch is executed.";
+    StaleTruncationAccepted = 4, "stripe server: a write of an older truncate generation is executed.";
+    LostSizeUpdate = 5, "names: close does not record the final size.";
+    AnswerBeforeAppend = 6, "names: a change is answered before its record is appended.";
+    SyncNotWaitedFor = 7, "names: a sync is answered before the log is synced.";
+    AnswersForgotten = 8, "names: a repeated call is executed again.";
+    RenameKeepsTarget = 9, "names: a rename over a file leaves the file's objects for ever.";
+    FullDirectoryRemoved = 10, "names: a directory with entries can be removed.";
+    UnstableCookies = 11, "names: a new entry gets a cookie that another entry of the directory has.";
+    OrphanRemovedEarly = 12, "names: an unlinked file's objects are removed while it is open.";
+    CloseNotWaitedFor = 13, "files: close does not wait for the I/O servers.";
+    OneColumnCommitted = 14, "files: fsync commits the first column only.";
+    CopyDroppedEarly = 15, "files: the copy is dropped when it is sent, not when it is stable.";
+    StaleReadAhead = 16, "files: what was read ahead survives a local write.";
+    WriteErrorSwallowed = 17, "files: a failed write-behind is not reported by fsync.";
+    HoleNotZeroed = 18, "stripe client: a read beyond a short object keeps the frame's old bytes.";
+    ChecksumIgnored = 19, "stripe client: checksums of replies are not verified.";
+    PartialBlockReplaced = 20, "stripe server: a partial-block write is not merged with the block.";
+    LastRecordSkipped = 21, "stripe server: replay of the log skips the last record.";
+    LogDroppedEarly = 22, "stripe server: a log is dropped before what it says is synchronised in place.";
+    ExecutedTwice = 23, "netrpc: a request that comes again is executed again.";
+    TokenNotCancelled = 24, "netrpc: a call that is given up does not cancel its payload token.";
+    LostPeerIgnored = 25, "netrpc: calls under way when a peer restarts never end.";
+    PlacedNotSynced = 26, "stripe server: a large COMMIT does not synchronise the data it put in place.";
+    IntentSkipped = 27, "stripe server: a large COMMIT writes in place without an intent in the log.";
+    StaleLoadKept = 28, "stripe server: a disk read keeps its blocks although they changed meanwhile.";
+    DiskNotVerified = 29, "stripe server: what is read from disk is not verified.";
+    TombstoneIgnored = 30, "stripe server: a late write brings a removed object back.";
+    TornNotSummed = 31, "stripe server: blocks torn by a crash keep their old checksums.";
+    CutBlockKept = 32, "stripe server: a truncation leaves the bytes behind it in the last block.";
+    SourceNameKept = 33, "names: a rename leaves the old name.";
+    SessionNotLogged = 34, "names: write sessions are not in the log.";
+    NamesNotSynced = 35, "files: fsync of a new file does not sync the name space.";
+    FsyncNotWaitedFor = 36, "files: fsync does not wait for the commit.";
+    OverlayIgnored = 37, "files: a read does not see writes that are still on their way.";
+    OldSessionAccepted = 38, "netrpc: a request of an earlier session is executed.";
+    TokenKeyIgnored = 39, "endpoint: a stale token gives its payload the frames of another call.";
+    QuarantineHasty = 40, "names: objects that no file claims are removed although the store is older than they are.";
+    StaleMapUsed = 41, "stripe client: a block map of an earlier epoch is used.";
 }
 
 impl Bug {
-    /// All of them.
-    pub const ALL: [Bug; 26] = {
-        use Bug::*;
-        [
-            SkippedFsync,
-            IgnoredVerifier,
-            ConstantVerifier,
-            StaleEpochAccepted,
-            StaleTruncationAccepted,
-            LostSizeUpdate,
-            AnswerBeforeAppend,
-            SyncNotWaitedFor,
-            AnswersForgotten,
-            RenameKeepsTarget,
-            FullDirectoryRemoved,
-            UnstableCookies,
-            OrphanRemovedEarly,
-            CloseNotWaitedFor,
-            OneColumnCommitted,
-            CopyDroppedEarly,
-            StaleReadAhead,
-            WriteErrorSwallowed,
-            HoleNotZeroed,
-            ChecksumIgnored,
-            PartialBlockReplaced,
-            LastRecordSkipped,
-            LogDroppedEarly,
-            ExecutedTwice,
-            TokenNotCancelled,
-            LostPeerIgnored,
-        ]
-    };
-
     /// The bug of this name, as the variant is written.
     pub fn parse(name: &str) -> Option<Bug> {
         Bug::ALL.into_iter().find(|bug| format!("{bug:?}") == name)
     }
 
     /// Its bit in [`crate::NodeConfig::bugs`].
-    pub fn bit(self) -> u64 {
+    pub const fn bit(self) -> u64 {
         1 << self as u8
+    }
+}
+
+/// The bugs that are on, for what has no [`Cx`](crate::Cx).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bugs(pub u64);
+
+impl Bugs {
+    /// Whether this one is.
+    pub fn has(self, bug: Bug) -> bool {
+        self.0 & bug.bit() != 0
     }
 }
 
@@ -110,8 +102,11 @@ mod tests {
 
     #[test]
     fn names_and_bits_are_unique() {
-        assert_eq!(Bug::ALL.iter().fold(0, |bits, bug| bits | bug.bit()), (1 << 26) - 1);
+        let bits = Bug::ALL.iter().fold(0, |bits, bug| bits | bug.bit());
+        assert_eq!(bits, (1 << Bug::ALL.len()) - 1);
         assert_eq!(Bug::parse("StaleReadAhead"), Some(Bug::StaleReadAhead));
         assert_eq!(Bug::parse("None"), None);
+        assert!(Bugs(Bug::StaleReadAhead.bit()).has(Bug::StaleReadAhead));
+        assert!(!Bugs(Bug::StaleReadAhead.bit()).has(Bug::SkippedFsync));
     }
 }

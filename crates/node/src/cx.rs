@@ -1,5 +1,6 @@
 //! The handle through which services reach their node.
 
+use crate::bugs::{Bug, Bugs};
 use crate::call::{Answer, Call, Reply, Request, SpareTrailers};
 use crate::limits::{FRONT_WAITING, REQUESTS_WAITING};
 use crate::mailbox::Mailbox;
@@ -67,14 +68,26 @@ impl Piece for FrameMut {
     }
 }
 
+/// Those of the planted bugs that are below this crate.
+fn flaws(bugs: Bugs) -> netrpc::Flaws {
+    netrpc::Flaws {
+        executed_twice: bugs.has(Bug::ExecutedTwice),
+        token_not_cancelled: bugs.has(Bug::TokenNotCancelled),
+        lost_peer_ignored: bugs.has(Bug::LostPeerIgnored),
+        old_session_accepted: bugs.has(Bug::OldSessionAccepted),
+    }
+}
+
 impl Cx {
     pub(crate) fn new(config: NodeConfig, frames: Frames) -> Cx {
         let rpc = netrpc::Config {
             slots: config.slots,
             budget_pages: config.budget_pages,
+            flaws: flaws(Bugs(config.bugs)),
             ..netrpc::Config::new(config.id, config.incarnation, config.seed)
         };
-        let endpoint = Endpoint::new(frames.clone(), config.seed);
+        let mut endpoint = Endpoint::new(frames.clone(), config.seed);
+        endpoint.set_keys_ignored(Bugs(config.bugs).has(Bug::TokenKeyIgnored));
         let channels = (0..Channel::COUNT).map(|_| Mailbox::new(REQUESTS_WAITING)).collect();
         Cx(Rc::new(Core {
             config,
@@ -127,9 +140,14 @@ impl Cx {
         self.0.config.disks
     }
 
-    /// Whether the planted bug of this number is switched on: only ever in simulations that test the checkers.
-    pub fn has_bug(&self, number: u8) -> bool {
-        self.0.config.bugs >> number & 1 == 1
+    /// Whether this planted bug is switched on: only ever in simulations that test the checkers.
+    pub fn has_bug(&self, bug: Bug) -> bool {
+        self.bugs().has(bug)
+    }
+
+    /// The planted bugs that are switched on.
+    pub fn bugs(&self) -> Bugs {
+        Bugs(self.0.config.bugs)
     }
 
     /// The next number of this node's random stream (splitmix64): the same in every run from the same seed.
@@ -140,6 +158,11 @@ impl Cx {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
+    }
+
+    /// What happened to calls and requests so far.
+    pub fn rpc_counters(&self) -> netrpc::Counters {
+        self.0.rpc.borrow().counters()
     }
 
     /// The payload pool.

@@ -22,6 +22,7 @@ mod scheduler;
 mod sync;
 mod tickets;
 
+pub use bugs::{Bug, Bugs};
 pub use call::{Answer, Call, Reply, Request};
 pub use combine::{Either, Late, all, all_of, race};
 pub use cx::{Cx, Piece};

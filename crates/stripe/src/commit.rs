@@ -13,6 +13,7 @@ use crate::objects::{Object, Phase};
 use crate::protocol::{ObjectReply, ObjectRequest};
 use crate::server::Inner;
 use endpoint::Frame;
+use node::Bug;
 use node::rings::{DiskError, DiskOp, DiskReply};
 use std::rc::Rc;
 use std::time::Duration;
@@ -31,11 +32,8 @@ impl Inner {
         ask: &ObjectRequest,
     ) -> Result<ObjectReply, Errno> {
         let object = self.object(ask.object).await?;
-        {
-            let state = object.state.borrow();
-            if state.exists && state.head.epoch != ask.epoch {
-                return Err(Errno::ESTALE);
-            }
+        if self.is_old_layout(&object.state.borrow(), ask) {
+            return Err(Errno::ESTALE);
         }
         self.commit(&object).await?;
         Ok(self.describe(&object))
@@ -143,7 +141,9 @@ impl Inner {
         let placed = record(Kind::Placed, object, head, stretches);
         let intent = Record { kind: Kind::Intent, sums: Vec::new(), ..placed.clone() };
         object.state.borrow_mut().torn.extend_from_slice(&intent.runs);
-        disk.journal.append(intent, Vec::new()).await.map_err(errno)?;
+        if !self.cx.has_bug(Bug::IntentSkipped) {
+            disk.journal.append(intent, Vec::new()).await.map_err(errno)?;
+        }
         object.state.borrow_mut().in_place = true;
         for some in stretches.chunks(PLACE_PARALLEL) {
             let writes = some.iter().map(|stretch| place(disk, object, stretch));
@@ -151,7 +151,9 @@ impl Inner {
             results.map_err(errno)?;
         }
         let file = object.file();
-        disk.simple(|| DiskOp::Sync { file }).await.map_err(errno)?;
+        if !self.cx.has_bug(Bug::PlacedNotSynced) {
+            disk.simple(|| DiskOp::Sync { file }).await.map_err(errno)?;
+        }
         disk.journal.append(placed, Vec::new()).await.map_err(errno)?;
         let mut state = object.state.borrow_mut();
         let mut cache = self.cache.borrow_mut();

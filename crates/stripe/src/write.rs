@@ -8,8 +8,8 @@ use crate::objects::{Object, Phase, State};
 use crate::protocol::{ObjectReply, ObjectRequest, piece_count, pieces, sum_at};
 use crate::server::Inner;
 use endpoint::Frame;
-use node::Request;
 use node::rings::{DiskError, DiskOp};
+use node::{Bug, Request};
 use std::rc::Rc;
 use wire::Errno;
 use wire::checksum::block_crc;
@@ -100,13 +100,29 @@ impl Inner {
 
     fn check_write(&self, object: &Object, ask: &ObjectRequest) -> Result<(), Errno> {
         let state = object.state.borrow();
-        let buried = self.objects.borrow().is_buried(object.id, self.cx.now());
-        let stale = state.exists
-            && (state.head.epoch != ask.epoch || ask.truncations < state.head.truncations);
-        if state.phase != Phase::Open || buried || stale {
+        let stale = self.is_old_layout(&state, ask) || self.is_old_truncation(&state, ask);
+        if state.phase != Phase::Open || self.is_buried(object.id) || stale {
             return Err(Errno::ESTALE);
         }
         Ok(())
+    }
+
+    /// Whether the caller goes by another layout than the object has.
+    pub fn is_old_layout(&self, state: &State, ask: &ObjectRequest) -> bool {
+        let other = state.exists && state.head.epoch != ask.epoch;
+        other && !self.cx.has_bug(Bug::StaleEpochAccepted)
+    }
+
+    /// Whether the object was truncated since the caller heard of it.
+    fn is_old_truncation(&self, state: &State, ask: &ObjectRequest) -> bool {
+        let older = state.exists && ask.truncations < state.head.truncations;
+        older && !self.cx.has_bug(Bug::StaleTruncationAccepted)
+    }
+
+    /// Whether the object was removed not long ago.
+    fn is_buried(&self, id: wire::ObjectId) -> bool {
+        let buried = self.objects.borrow().is_buried(id, self.cx.now());
+        buried && !self.cx.has_bug(Bug::TombstoneIgnored)
     }
 
     /// Brings in the first and last block where the write leaves some of their committed bytes as they are.
@@ -116,7 +132,7 @@ impl Inner {
         ask: &ObjectRequest,
     ) -> Result<(), Errno> {
         let end = ask.offset + u64::from(ask.bytes);
-        if ask.bytes == 0 {
+        if ask.bytes == 0 || self.cx.has_bug(Bug::PartialBlockReplaced) {
             return Ok(());
         }
         let (first, last) = (ask.offset / BLOCK, (end - 1) / BLOCK);
@@ -188,13 +204,8 @@ impl Inner {
     }
 
     fn is_truncated(&self, object: &Object, ask: &ObjectRequest) -> Result<bool, Errno> {
+        self.check_write(object, ask)?;
         let state = object.state.borrow();
-        let buried = self.objects.borrow().is_buried(object.id, self.cx.now());
-        let stale = state.exists
-            && (state.head.epoch != ask.epoch || ask.truncations < state.head.truncations);
-        if state.phase != Phase::Open || buried || stale {
-            return Err(Errno::ESTALE);
-        }
         let stable = state.stable.map_or(0, |head| head.truncations);
         Ok(state.exists && stable == ask.truncations)
     }
@@ -253,8 +264,10 @@ impl Inner {
             let mut copy = self.disk(object).frame(BLOCK_BYTES).await;
             let mut cache = self.cache.borrow_mut();
             if cache.hit(object.key, block, BLOCK_BYTES, &mut slices, &mut sum) {
-                copy[..within].copy_from_slice(&slices[0][..within]);
-                copy[within..].fill(0);
+                copy.copy_from_slice(&slices[0]);
+                if !self.cx.has_bug(Bug::CutBlockKept) {
+                    copy[within..].fill(0);
+                }
                 return Ok(copy.freeze());
             }
         }
@@ -266,7 +279,7 @@ impl Inner {
         self.wait_for_log(self.disk(&object)).await?;
         let _committing = object.commits.acquire(1).await;
         let _changing = object.changes.acquire(1).await;
-        let buried = self.objects.borrow().is_buried(object.id, self.cx.now());
+        let buried = self.is_buried(object.id);
         let (stable, epoch) = {
             let state = object.state.borrow();
             if state.phase != Phase::Open || buried {
@@ -309,7 +322,7 @@ impl Inner {
 
     /// REMOVE.
     pub async fn remove(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
-        if self.objects.borrow().is_buried(ask.object, self.cx.now()) {
+        if self.is_buried(ask.object) {
             return Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() });
         }
         let object = match self.object(ask.object).await {

@@ -43,7 +43,9 @@ pub enum Command {
     /// Show room on the cluster
     Df(Target),
     /// Show members, servers, links and their counters
-    Status(Target),
+    Status(Status),
+    /// Run the cluster in the deterministic simulator, or replay a seed
+    Sim(Sim),
     /// A plain directory through the FUSE device loop: the baseline of the measurements
     #[command(hide = true)]
     PassThrough {
@@ -191,6 +193,15 @@ pub struct Paths {
     /// Paths in the cluster, from its root
     #[arg(default_value = "/")]
     pub paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Status {
+    #[command(flatten)]
+    pub target: Target,
+    /// Show it again every so many seconds, until Ctrl-C
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub watch: Option<u64>,
 }
 
 #[derive(Debug, Args)]

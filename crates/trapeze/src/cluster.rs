@@ -1,15 +1,12 @@
 //! Clusters of several machines: `init` makes the first, `join` adds one, `status` shows them all.
 
 use crate::cli;
-use crate::client::{Reach, ReachError};
 use crate::config::{ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role};
 use crate::local::{MANAGER_NODE, random};
 use crate::machine::{self, MachineError, Setup};
-use crate::table::{Table, print_json};
 use live::link::{Address, Keys, Security};
 use live::wait::WaitPolicy;
-use members::{Identity, Member, Roles};
-use serde_json::json;
+use members::{Identity, Roles};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -39,9 +36,6 @@ pub enum ClusterError {
     /// The manager.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// The cluster.
-    #[error(transparent)]
-    Reach(#[from] ReachError),
     /// The system.
     #[error("{0}: {1}")]
     System(PathBuf, io::Error),
@@ -201,51 +195,6 @@ fn joining_setup(token: &Token, manager: &str) -> Setup {
 
 fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// `trapeze status`.
-pub fn status(target: &cli::Target) -> Result<()> {
-    let mut running = Reach::from(target).client("status")?;
-    let member = running.services.member.clone().expect("a client is a member");
-    let directory = member.directory();
-    let own = running.host.node().cx().id();
-    let members: Vec<&Member> = directory.iter().filter(|member| member.id != own).collect();
-    if target.json {
-        members.iter().for_each(|member| print_json(&member_json(member)));
-    } else {
-        show_members(&members);
-    }
-    running.host.stop().map_err(|error| ClusterError::System("the cluster".into(), error))?;
-    Ok(())
-}
-
-fn role_names(member: &Member) -> Vec<&'static str> {
-    let all = [
-        (Roles::MANAGER, "manager"),
-        (Roles::IO, "io"),
-        (Roles::CLIENT, "client"),
-        (Roles::MEMORY, "memory"),
-    ];
-    all.iter().filter(|(role, _)| member.roles.contains(*role)).map(|(_, name)| *name).collect()
-}
-
-fn member_json(member: &Member) -> serde_json::Value {
-    json!({
-        "node": member.id.0, "name": member.name, "roles": role_names(member), "alive": member.alive,
-        "incarnation": member.incarnation, "addresses": member.addresses,
-    })
-}
-
-fn show_members(members: &[&Member]) {
-    let mut table = Table::new(&["node", "name", "roles", "state", "addresses"]);
-    for member in members {
-        let state = if member.alive { "up" } else { "DOWN" };
-        let roles = role_names(member).join(",");
-        let addresses = member.addresses.join(" ");
-        table.row(&[member.id.0.to_string(), member.name.clone(), roles, state.into(), addresses]);
-    }
-    print!("{}", table.render());
-    println!("every file has one copy: a lost disk loses its part of every file");
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use crate::permissions::WRITE;
 use crate::protocol::{Alive, CallNumber, Created, Map, Operation, Outcome};
 use crate::rename::Place;
 use crate::transaction::{CallName, Transaction};
-use node::Request;
 use node::rings::VolumeSpace;
+use node::{Bug, Request};
 use std::rc::Rc;
 use wire::{Errno, FileId};
 
@@ -33,6 +33,7 @@ impl<O: Objects> Service<O> {
             CallName { site: operation.site(), slot: number.slot, sequence: number.sequence };
         let result = match operation {
             Operation::KeepAlive {} => Ok(Outcome::Alive(Alive { registration }).encode()),
+            Operation::Sync {} if self.cx.has_bug(Bug::SyncNotWaitedFor) => Ok(Vec::new()),
             Operation::Sync {} => self.sync().await.map(|()| Vec::new()),
             Operation::Space {} => self.space().await,
             Operation::SetLock { .. } => return self.set_lock(request, client, &operation).await,
@@ -101,7 +102,13 @@ impl<O: Objects> Service<O> {
 
     /// The answer, when it may be told.
     async fn told(self: &Rc<Self>, once: Once) -> Encoded {
-        self.post(once.append).await?;
+        let posted = self.post(once.append);
+        if self.cx.has_bug(Bug::AnswerBeforeAppend) {
+            let service = self.clone();
+            self.cx.spawn("names late append", async move { service.note(posted.await) });
+            return Ok(once.reply);
+        }
+        posted.await?;
         if once.repeated {
             self.settled().await?;
         }
