@@ -88,7 +88,14 @@ impl Host {
             waits: Rc::default(),
         };
         host.read_wall(clock::now());
+        host.catch_up();
         Ok(host)
+    }
+
+    /// Tells the node the time. A node's time stands still between two steps, so who starts a call from outside its
+    /// tasks does this first; else the call's deadline counts from the last step.
+    pub fn catch_up(&mut self) {
+        self.node.step(clock::now());
     }
 
     /// Adds a device.
@@ -186,6 +193,7 @@ impl Host {
     ) -> io::Result<T> {
         let result = Rc::new(Cell::new(None));
         let slot = result.clone();
+        self.catch_up();
         self.node.cx().spawn("block_on", async move { slot.set(Some(future.await)) });
         loop {
             self.turn()?;

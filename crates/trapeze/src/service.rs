@@ -292,7 +292,7 @@ impl Client {
         // The links need somewhere to put messages while they greet; none comes before we are greeted.
         let mut endpoint = endpoint::Endpoint::new(parts.frames.clone(), parts.incarnation);
         let greeted = parts.links.bootstrap(&mut endpoint, &address, CONNECT_SPAN);
-        let (id, server) = greeted.map_err(system("connecting"))?;
+        let (id, server) = greeted.map_err(system(format!("no server at {address}")))?;
         Ok(Client { host: host(parts, id, options.wait)?, server })
     }
 
@@ -314,6 +314,7 @@ impl Client {
 
     /// Makes a call and waits for its reply, whose status is the handler's.
     pub fn call(&mut self, call: Call<'_>) -> Result<Reply> {
+        self.host.catch_up();
         let reply = self.cx().call(call);
         Ok(self.block_on(reply)??)
     }
