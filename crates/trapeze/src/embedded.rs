@@ -59,7 +59,12 @@ pub struct Embedded {
 impl Embedded {
     /// Starts the cluster whose data is in `dir`, or makes one with `servers` I/O servers there.
     pub fn start(dir: &Path, servers: u16) -> Result<Embedded> {
-        let cluster = LocalCluster::open_or_create(dir, &Shape::of(servers))?;
+        Embedded::of_shape(dir, &Shape::of(servers))
+    }
+
+    /// As [`start`](Embedded::start), for any shape.
+    pub fn of_shape(dir: &Path, shape: &Shape) -> Result<Embedded> {
+        let cluster = LocalCluster::open_or_create(dir, shape)?;
         let mut embedded = Embedded { cluster, workers: Vec::new() };
         for machine in embedded.cluster.machines.clone() {
             let name = machine.name.clone();
@@ -73,6 +78,11 @@ impl Embedded {
             embedded.workers.push(Worker::start(&name, work)?);
         }
         Ok(embedded)
+    }
+
+    /// Its directory and machines.
+    pub fn cluster(&self) -> &LocalCluster {
+        &self.cluster
     }
 
     fn reach(&self) -> Reach {
@@ -115,6 +125,11 @@ impl Drop for Embedded {
 pub struct Mounted(Option<Worker>);
 
 impl Mounted {
+    /// Whether somebody has unmounted it already.
+    pub fn has_ended(&self) -> bool {
+        self.0.as_ref().is_none_or(|worker| worker.thread.is_finished())
+    }
+
     /// Unmounts.
     pub fn unmount(mut self) -> Result<()> {
         self.0.take().map_or(Ok(()), Worker::stop)
