@@ -44,6 +44,12 @@ pub enum Command {
     Df(Target),
     /// Show members, servers, links and their counters
     Status(Target),
+    /// Measure, each beside its baseline in the same run
+    #[command(subcommand)]
+    Bench(Bench),
+    /// The far end of a bare ring or socket: the baseline of the measurements
+    #[command(hide = true)]
+    BenchPeer(BenchPeer),
     /// A plain directory through the FUSE device loop: the baseline of the measurements
     #[command(hide = true)]
     PassThrough {
@@ -257,6 +263,21 @@ pub struct Exchange {
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchPeer {
+    /// How the client reaches it
+    #[arg(value_enum)]
+    pub link: LinkKind,
+    /// The file under a ring
+    pub path: PathBuf,
+    /// Run on this processor only
+    #[arg(long)]
+    pub cpu: usize,
+    /// Never sleep
+    #[arg(long)]
+    pub spin: bool,
 }
 
 #[derive(Clone, Debug, Args)]
