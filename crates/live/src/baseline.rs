@@ -11,7 +11,8 @@ use rustix::thread::futex;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
@@ -81,27 +82,48 @@ fn blocks() -> Vec<u8> {
 
 /// The shared memory of a bare ring: a request word and an answer word for each slot, and room for its block.
 #[derive(Debug)]
-pub struct Ring(NonNull<u8>);
+pub struct Ring {
+    base: NonNull<u8>,
+    memory: File,
+}
 
 impl Ring {
-    /// Maps a file, which both processes open, and makes it long enough.
+    /// New memory; the far end opens it by its [`path`](Ring::path) while this process lives.
+    pub fn create() -> io::Result<Ring> {
+        let memory = rustix::fs::memfd_create("bare-ring", rustix::fs::MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&memory, RING_BYTES as u64)?;
+        Ring::map(File::from(memory))
+    }
+
+    /// The memory that another process has created.
     pub fn open(path: &Path) -> io::Result<Ring> {
-        let file =
-            File::options().read(true).write(true).create(true).truncate(false).open(path)?;
-        file.set_len(RING_BYTES as u64)?;
+        Ring::map(File::options().read(true).write(true).open(path)?)
+    }
+
+    /// Where other processes find the memory.
+    pub fn path(&self) -> PathBuf {
+        let (process, fd) = (std::process::id(), self.memory.as_raw_fd());
+        PathBuf::from(format!("/proc/{process}/fd/{fd}"))
+    }
+
+    fn map(memory: File) -> io::Result<Ring> {
+        if memory.metadata()?.len() < RING_BYTES as u64 {
+            return Err(io::Error::other("the memory of a bare ring is too short"));
+        }
         let (protection, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: the kernel chooses an unused address; nobody shortens the file.
+        // SAFETY: the kernel chooses an unused address; nobody shortens the memory.
         let base = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), RING_BYTES, protection, flags, &file, 0)?
+            rustix::mm::mmap(std::ptr::null_mut(), RING_BYTES, protection, flags, &memory, 0)?
         };
-        Ok(Ring(NonNull::new(base.cast()).expect("a mapping is never at address 0")))
+        let base = NonNull::new(base.cast()).expect("a mapping is never at address 0");
+        Ok(Ring { base, memory })
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at + 8 <= RING_BYTES);
         // SAFETY: inside the mapping, aligned to 64 bytes, and both processes use these words as atomics only.
-        unsafe { AtomicU64::from_ptr(self.0.as_ptr().add(at).cast()) }
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
     fn request(&self, slot: usize) -> (&AtomicU64, &AtomicU64) {
@@ -117,13 +139,13 @@ impl Ring {
         let at = PAYLOADS_AT + slot * BLOCK_BYTES;
         assert!(at + BLOCK_BYTES <= RING_BYTES);
         // SAFETY: inside the mapping, checked above.
-        unsafe { self.0.as_ptr().add(at) }
+        unsafe { self.base.as_ptr().add(at) }
     }
 
     fn sleeper(&self, end: usize) -> &AtomicU32 {
         let at = SLEEPERS_AT + end * CONTROL_BYTES;
         // SAFETY: inside the mapping, aligned, and both processes use this word as an atomic only.
-        unsafe { AtomicU32::from_ptr(self.0.as_ptr().add(at).cast()) }
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
     /// Something was posted for `end`: wakes it if it sleeps.
@@ -160,7 +182,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: exactly what `mmap` gave; no reference into it outlives the ring.
-        let unmapped = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), RING_BYTES) };
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), RING_BYTES) };
         debug_assert!(unmapped.is_ok(), "unmapping our own mapping cannot fail");
     }
 }
@@ -213,9 +235,8 @@ struct Asked {
 pub fn use_ring(ring: &Ring, series: &mut Series<'_>) {
     let (mut sum, mut begun, mut ended) = (0u64, 0, 0);
     let answered = |slot: usize| ring.answer(slot).load(Ordering::Acquire);
-    let mut slots: Vec<Asked> = (0..series.depth)
-        .map(|slot| Asked { sequence: answered(slot), start: None })
-        .collect();
+    let mut slots: Vec<Asked> =
+        (0..series.depth).map(|slot| Asked { sequence: answered(slot), start: None }).collect();
     while ended < series.count {
         let ended_before = ended;
         for (slot, asked) in slots.iter_mut().enumerate() {
@@ -343,11 +364,10 @@ mod tests {
 
     #[test]
     fn both_baselines_move_every_block_spinning_and_sleeping() {
-        let folder = tempfile::tempdir().unwrap();
         let (mut blocks, mut exchanges, mut paced) = (Blocks::new(), 0, 0);
         for spin in [true, false] {
-            let path = folder.path().join(spin.to_string());
-            let ring = Ring::open(&path).unwrap();
+            let ring = Ring::create().unwrap();
+            let path = ring.path();
             let server = std::thread::spawn(move || serve_ring(&Ring::open(&path).unwrap(), spin));
             for depth in [1, 4] {
                 let (mut pace, mut record) = (|| paced += 1, |_| exchanges += 1);

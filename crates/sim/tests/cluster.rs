@@ -29,7 +29,8 @@ fn a_troubled_cluster_loses_nothing() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (first, seconds) = (number("SIM_SEED").unwrap_or(1), number("SIM_SECONDS").unwrap_or(5));
     let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
-    let experiment = Experiment { seconds: number("SIM_SPAN").unwrap_or(20), ..Experiment::default() };
+    let experiment =
+        Experiment { seconds: number("SIM_SPAN").unwrap_or(20), ..Experiment::default() };
     for seed in first.. {
         let outcome = outcome(seed, &experiment);
         println!("seed {seed}: {outcome}");

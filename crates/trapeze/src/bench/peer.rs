@@ -37,21 +37,24 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts the server on `cpu`. What both share is kept in `dir`.
+    /// Starts the server on `cpu`. Its messages are kept in `dir`.
     pub fn start(link: LinkKind, spin: bool, cpu: usize, dir: &Path) -> io::Result<Peer> {
-        let path = dir.join("ring");
-        let (kind, shown) = match link {
-            LinkKind::Shm => ("shm", path.display().to_string()),
-            LinkKind::Tcp => ("tcp", "-".to_string()),
+        let ring = match link {
+            LinkKind::Shm => Some(Ring::create()?),
+            LinkKind::Tcp => None,
+        };
+        let (kind, path) = match &ring {
+            Some(ring) => ("shm", ring.path().display().to_string()),
+            None => ("tcp", "-".to_string()),
         };
         let mut arguments: Vec<String> =
-            ["bench-peer", kind, &shown, "--cpu"].map(String::from).to_vec();
+            ["bench-peer", kind, &path, "--cpu"].map(String::from).to_vec();
         arguments.push(cpu.to_string());
         arguments.extend(spin.then(|| "--spin".to_string()));
         let process = Process::start("bench-peer", &arguments, &dir.join("peer.log"))?;
-        let means = match link {
-            LinkKind::Shm => Means::Ring(Ring::open(&path)?),
-            LinkKind::Tcp => Means::Socket(TcpStream::connect(&process.said)?),
+        let means = match ring {
+            Some(ring) => Means::Ring(ring),
+            None => Means::Socket(TcpStream::connect(&process.said)?),
         };
         process.pause();
         Ok(Peer { means, process })
