@@ -307,6 +307,9 @@ pub struct Files {
     /// Files of 4 KiB
     #[arg(long, default_value_t = 2000)]
     pub count: usize,
+    /// Passes; the median is shown
+    #[arg(long, default_value_t = 3)]
+    pub passes: usize,
     /// I/O servers
     #[arg(long, default_value_t = 4)]
     pub servers: u16,

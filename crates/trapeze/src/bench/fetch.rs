@@ -4,7 +4,9 @@
 //! Client and server are two processes, pinned; whoever is not measured is stopped meanwhile, because it may spin. The
 //! manager is a third one, asleep. A fetch ends when the block is verified in the caller's frame.
 
+use super::pass::histogram;
 use super::peer::Peer;
+use super::row::Row;
 use crate::children::Process;
 use crate::cli::{Exchange, LinkKind, Wait};
 use crate::client::{Reach, ReachError};
@@ -19,7 +21,6 @@ use hdrhistogram::Histogram;
 use live::baseline::{BLOCK_BYTES, BLOCKS, Blocks, DEPTH_MAX, Series};
 use live::clock;
 use node::Cx;
-use serde::Serialize;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::TcpListener;
@@ -98,10 +99,6 @@ impl Figures {
     fn mb_per_s(&self) -> f64 {
         self.ops_per_s * BLOCK_BYTES as f64 / 1e6
     }
-}
-
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("1 ns to a minute, three digits")
 }
 
 /// When exchanges are due.
@@ -336,26 +333,6 @@ pub enum Goal {
     Rate,
 }
 
-#[derive(Serialize)]
-struct Row {
-    name: &'static str,
-    op: &'static str,
-    link: &'static str,
-    wait: String,
-    depth: usize,
-    cpus: String,
-    processes: usize,
-    bytes: usize,
-    p50_us: f64,
-    p99_us: f64,
-    ops_per_s: f64,
-    mb_per_s: f64,
-    baseline_p50_us: f64,
-    baseline_ops_per_s: f64,
-    baseline_mb_per_s: f64,
-    ratio: f64,
-}
-
 /// Measures and prints one row.
 pub fn measure(goal: Goal, arguments: &Exchange) -> Result<(), FetchError> {
     let depth = arguments.depth.unwrap_or(if goal == Goal::Rate { 16 } else { 1 });
@@ -403,7 +380,7 @@ fn row(goal: Goal, arguments: &Exchange, ours: &Figures, theirs: &Figures) -> Ro
         depth: arguments.depth(),
         cpus: format!("{},{}", arguments.cpus[0], arguments.cpus[1]),
         processes: 2,
-        bytes: BLOCK_BYTES,
+        bytes: BLOCK_BYTES as u64,
         p50_us: ours.p50_us,
         p99_us: ours.p99_us,
         ops_per_s: ours.ops_per_s,
