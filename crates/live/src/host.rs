@@ -57,6 +57,8 @@ pub trait Device {
 const WALL_SPAN: Duration = Duration::from_millis(100);
 /// Idle turns before a node that blocks sleeps: what the last step posted has to leave first.
 const IDLE_TURNS_MIN: u32 = 2;
+/// Idle turns between two looks at where the peers run: each reads what the peers write.
+const SHARES_TURNS: u32 = 16;
 /// Longest a stopping node waits for what is under way.
 const DRAIN_SPAN: Duration = Duration::from_secs(10);
 
@@ -68,6 +70,7 @@ pub struct Host {
     waiter: Waiter,
     ready: Vec<Ready>,
     idle_turns: u32,
+    shares: bool,
     wall_at: Time,
     waits: Rc<Cell<WaitCounters>>,
 }
@@ -84,6 +87,7 @@ impl Host {
             waiter: Waiter::new(policy),
             ready: Vec::new(),
             idle_turns: 0,
+            shares: false,
             wall_at: Time::ZERO,
             waits: Rc::default(),
         };
@@ -131,23 +135,25 @@ impl Host {
         if now >= self.wall_at + WALL_SPAN {
             self.read_wall(now);
         }
-        let polls = self.node.counters().polls;
+        let polls = self.node.polls();
         let mut moved = false;
         for device in &mut self.devices {
             moved |= device.poll(&mut self.node, now)?;
         }
         let next = self.node.step(now);
-        if moved || self.node.counters().polls > polls || next.is_some_and(|at| at <= now) {
+        if moved || self.node.polls() > polls || next.is_some_and(|at| at <= now) {
             self.idle_turns = 0;
             self.waiter.busy(now);
             return Ok(());
         }
-        self.idle_turns += 1;
+        self.idle_turns = self.idle_turns.wrapping_add(1);
         if self.idle_turns < IDLE_TURNS_MIN {
             return Ok(());
         }
-        let shares = self.devices.iter().any(|device| device.shares_processor());
-        match self.waiter.idle(now, shares) {
+        if self.idle_turns % SHARES_TURNS == IDLE_TURNS_MIN {
+            self.shares = self.devices.iter().any(|device| device.shares_processor());
+        }
+        match self.waiter.idle(now, self.shares) {
             Pause::Spin => std::hint::spin_loop(),
             Pause::Yield => std::thread::yield_now(),
             Pause::Sleep => self.sleep(next)?,

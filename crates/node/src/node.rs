@@ -225,8 +225,7 @@ impl Node {
     }
 
     fn run_task(&mut self) -> bool {
-        let spawned = std::mem::take(&mut *self.cx.0.spawned.borrow_mut());
-        for (id, name, task) in spawned {
+        for (id, name, task) in self.cx.0.spawned.borrow_mut().drain(..) {
             assert_eq!(id.0 as usize, self.tasks.len(), "tasks start in order");
             self.tasks.push(Some(task));
             self.names.push(name);
@@ -245,6 +244,11 @@ impl Node {
     pub fn tasks(&self) -> impl Iterator<Item = &'static str> + '_ {
         let live = self.tasks.iter().zip(&self.names).filter(|(task, _)| task.is_some());
         live.map(|(_, name)| *name)
+    }
+
+    /// Times a task was run: it has grown when a step did something.
+    pub fn polls(&self) -> u64 {
+        self.polls
     }
 
     /// What happened so far.

@@ -101,6 +101,16 @@ impl Process {
         }
     }
 
+    /// Takes the processor away from it (SIGSTOP) until [`resume`](Process::resume).
+    pub fn pause(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    /// Ends [`pause`](Process::pause).
+    pub fn resume(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
     /// Ends it at once, as a crash would (SIGKILL).
     pub fn kill(mut self) -> io::Result<()> {
         self.child.kill()?;
