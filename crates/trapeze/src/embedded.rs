@@ -4,8 +4,9 @@
 //! process; machines that are to survive each other are started with `trapeze serve`.
 
 use crate::client::{Reach, ReachError};
+use crate::config::Machine;
 use crate::local::{LocalCluster, Shape};
-use crate::machine::Running;
+use crate::machine::{MachineError, Running, Setup};
 use crate::serve::{self, ServeError};
 use crate::stopper::Stopper;
 use crate::volume::Volume;
@@ -59,12 +60,20 @@ pub struct Embedded {
 impl Embedded {
     /// Starts the cluster whose data is in `dir`, or makes one with `servers` I/O servers there.
     pub fn start(dir: &Path, servers: u16) -> Result<Embedded> {
-        let cluster = LocalCluster::open_or_create(dir, &Shape::of(servers))?;
+        Embedded::start_as(dir, &Shape::of(servers))
+    }
+
+    /// As [`start`](Embedded::start); a new one gets this shape.
+    pub fn start_as(dir: &Path, shape: &Shape) -> Result<Embedded> {
+        let cluster = LocalCluster::open_or_create(dir, shape)?;
         let mut embedded = Embedded { cluster, workers: Vec::new() };
         for machine in embedded.cluster.machines.clone() {
             let name = machine.name.clone();
             let work = move |stopper: &Stopper, ready: &dyn Fn()| {
-                let mut running = serve::start(&machine, WaitPolicy::Adaptive)?;
+                let setup =
+                    Setup::of(&machine, WaitPolicy::Adaptive).map_err(MachineError::from)?;
+                let setup = Setup { quiet: true, ..setup };
+                let mut running = serve::start_as(&machine, &setup)?;
                 stopper.watch(&running.host)?;
                 ready();
                 running.host.run(|| stopper.asked())?;
@@ -73,6 +82,16 @@ impl Embedded {
             embedded.workers.push(Worker::start(&name, work)?);
         }
         Ok(embedded)
+    }
+
+    /// Where its data is.
+    pub fn dir(&self) -> &Path {
+        self.cluster.dir()
+    }
+
+    /// Its machines: the manager, then the I/O servers.
+    pub fn machines(&self) -> &[Machine] {
+        &self.cluster.machines
     }
 
     fn reach(&self) -> Reach {
@@ -115,6 +134,11 @@ impl Drop for Embedded {
 pub struct Mounted(Option<Worker>);
 
 impl Mounted {
+    /// Whether it has ended by itself, because somebody else has unmounted it.
+    pub fn is_over(&self) -> bool {
+        self.0.as_ref().is_none_or(|worker| worker.thread.is_finished())
+    }
+
     /// Unmounts.
     pub fn unmount(mut self) -> Result<()> {
         self.0.take().map_or(Ok(()), Worker::stop)

@@ -4,15 +4,14 @@ use crate::children::READY;
 use crate::cli;
 use crate::client::{Reach, ReachError};
 use crate::config::Machine;
-use crate::local::{LocalCluster, LocalError, Shape};
-use crate::machine::{self, MachineError, Running};
+use crate::embedded::Embedded;
+use crate::local::{LocalError, Shape};
+use crate::machine::{self, MachineError, Running, Setup};
 use live::fuse::{Belief, Fuse, MountError, MountOptions, MountWatch, Stage};
 use live::signals::{self, Signals};
 use live::wait::WaitPolicy;
 use std::io;
 use std::path::Path;
-use std::sync::mpsc;
-use std::thread::JoinHandle;
 
 /// Why a machine or a mount does not run.
 #[derive(Debug, thiserror::Error)]
@@ -71,8 +70,14 @@ pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
 }
 
 /// Starts a machine and drives it until its services accept requests.
-pub(crate) fn start(machine: &Machine, wait: WaitPolicy) -> Result<Running, ServeError> {
-    let mut running = machine::run(machine, wait)?;
+fn start(machine: &Machine, wait: WaitPolicy) -> Result<Running, ServeError> {
+    let setup = Setup::of(machine, wait).map_err(MachineError::from)?;
+    start_as(machine, &setup)
+}
+
+/// As [`start`], with a setup of the caller's.
+pub(crate) fn start_as(machine: &Machine, setup: &Setup) -> Result<Running, ServeError> {
+    let mut running = machine::run_as(machine, setup)?;
     if let Some(io) = running.services.io.clone() {
         let ready = running.host.block_on(async move { io.ready().await })?;
         ready.map_err(ServeError::Refused)?;
@@ -140,76 +145,42 @@ pub fn pass_through(source: &Path, path: &Path) -> Result<(), ServeError> {
     let unmount_at = path.to_path_buf();
     // The serving thread waits in its read; without the mount that ends.
     std::thread::spawn(move || {
-        wait_until_asked();
+        wait_until(signals::asked);
         let _ = rustix::mount::unmount(&unmount_at, rustix::mount::UnmountFlags::DETACH);
     });
     let ready = || println!("{READY} mounted at {}", path.display());
     Ok(live::fuse::passthrough::serve(source, &options, false, ready)?)
 }
 
-/// `trapeze up`: every machine on a thread of this process.
+/// `trapeze up`: every machine on a thread of this process. The mount stops first, while there are servers to write back
+/// to.
 pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
     let listen = arguments.listen.clone();
     let shape = Shape { listen, insecure: arguments.insecure, ..Shape::of(arguments.servers) };
-    let cluster = LocalCluster::open_or_create(&arguments.dir, &shape)?;
     signals::install()?;
-    let threads = start_threads(&cluster)?;
-    let servers = cluster.machines.len() - 1;
+    let cluster = Embedded::start_as(&arguments.dir, &shape)?;
+    let servers = cluster.machines().len() - 1;
     println!("cluster of a manager and {servers} I/O servers, data in {}", cluster.dir().display());
     println!("every file has one copy: a lost disk loses its part of every file");
     match &arguments.mount {
-        Some(path) => mount_until_asked(&cluster, path)?,
+        Some(path) => {
+            let mounted = cluster.mount(path)?;
+            println!("{READY} mounted at {}; stop with Ctrl-C", path.display());
+            wait_until(|| signals::asked() || mounted.is_over());
+            println!("stopping");
+            mounted.unmount()?;
+        }
         None => {
             println!("{READY} mount it with: trapeze mount {} PATH", cluster.dir().display());
-            wait_until_asked();
+            wait_until(signals::asked);
+            println!("stopping");
         }
     }
-    println!("stopping");
-    let results = threads.into_iter().rev().map(|thread| thread.join().expect("no panic"));
-    results.collect()
+    cluster.stop()
 }
 
-fn mount_until_asked(cluster: &LocalCluster, path: &Path) -> Result<(), ServeError> {
-    let target = cluster.dir().display().to_string();
-    let reach = Reach { cluster: target, key: None, insecure: false };
-    let mut running = reach.client("mount")?;
-    let watch = add_mount(&mut running, path)?;
-    println!("{READY} mounted at {}; stop with Ctrl-C", path.display());
-    running.host.add(Signals)?;
-    running.host.run(|| signals::asked() || watch.stage() == Stage::Ended)?;
-    signals::ask_to_stop();
-    unmount(running)
-}
-
-fn wait_until_asked() {
-    while !signals::asked() {
+fn wait_until(done: impl Fn() -> bool) {
+    while !done() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-}
-
-type Thread = JoinHandle<Result<(), ServeError>>;
-
-/// A thread for each machine; returns when all accept requests. They stop when the process is asked to, the manager
-/// last.
-fn start_threads(cluster: &LocalCluster) -> Result<Vec<Thread>, ServeError> {
-    let mut threads = Vec::new();
-    for machine in cluster.machines.clone() {
-        let (tell, told) = mpsc::channel();
-        let name = machine.name.clone();
-        let work = move || {
-            let mut running = start(&machine, WaitPolicy::Adaptive)?;
-            let _ = tell.send(());
-            running.host.add(Signals)?;
-            running.host.run(signals::asked)?;
-            stop(running)
-        };
-        let thread = std::thread::Builder::new().name(name).spawn(work)?;
-        if told.recv().is_err() {
-            // it ended instead of saying that it is ready
-            thread.join().expect("no panic")?;
-            continue;
-        }
-        threads.push(thread);
-    }
-    Ok(threads)
 }
