@@ -10,8 +10,9 @@ use endpoint::{Endpoint, Frame, FrameMut, ReceiveMessage};
 use wire::{CallHeader, Decoder, Flags, Header, Kind, NodeId, SessionEpoch, Time, Token};
 
 impl Rpc {
-    /// Starts a call: takes the frames of both lists, leaving them empty. When all records are in use the lists stay
-    /// as they are.
+    /// Starts a call: takes the frames of both lists, leaving them empty. When all records are in use
+    /// ([`CALLS`]) it is [`CallError::Overloaded`] and the lists stay as they are. Panics when the call does not fit
+    /// into a message: a body over 64 bytes, over 1 MiB of data, a trailer over 2040 bytes or not of whole words.
     pub fn call(
         &mut self,
         now: Time,

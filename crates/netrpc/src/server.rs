@@ -22,7 +22,7 @@ pub struct RequestKey {
     pub op: u16,
     /// Not to be executed twice.
     pub once: bool,
-    /// When the caller stops waiting.
+    /// When the caller stops waiting, by the clock here; [`Time::NEVER`] for never.
     pub deadline: Time,
     /// Who gets the reply.
     pub origin: NodeId,

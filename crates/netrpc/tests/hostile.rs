@@ -147,7 +147,7 @@ impl Forgery {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
     fn a_hostile_peer_breaks_nothing_but_its_own_calls(
         forgeries in prop::collection::vec(forgery(), 1..80),

@@ -232,7 +232,7 @@ impl Story {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(192))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Loss, repetition, reordering, damage, broken transfers, lack of memory, full rings, restarts of both sides and
     /// cancellation: a once-call is executed at most once, every call ends exactly once, with its own data or an

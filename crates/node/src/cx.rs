@@ -239,7 +239,7 @@ impl Cx {
         }
     }
 
-    /// Asks for an operation on a store's files.
+    /// Asks for an operation on a store's files. The error is the world's text for the log.
     pub fn meta(
         &self,
         store: StoreId,
@@ -257,7 +257,8 @@ impl Cx {
         }
     }
 
-    /// Starts a call at once; the future is its reply. Dropping the future gives the call up and revokes its token.
+    /// Starts a call at once; the future is its reply, or why there is none: [`CallError::Overloaded`] without waiting
+    /// when too many calls are open. Dropping the future gives the call up and revokes its token.
     pub fn call(
         &self,
         call: Call<'_>,

@@ -74,6 +74,8 @@ pub enum DiskOp {
         /// The file.
         file: DiskFile,
     },
+    /// As [`Sync`](DiskOp::Sync) of every file of the disk that there is.
+    SyncAll,
     /// Cuts or extends the file (with zeros).
     Truncate {
         /// The file.

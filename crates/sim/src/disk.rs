@@ -141,7 +141,10 @@ impl Disk {
         let bytes = transfer_bytes(op) as u128;
         let transfer = bytes * 1_000_000_000_000 / u128::from(self.model.bytes_per_second.max(1));
         let slow = |span: Picos| Picos(span.0.saturating_mul(self.faults.slowness));
-        let syncs = matches!(op, DiskOp::Sync { .. } | DiskOp::Write { durable: true, .. });
+        let syncs = matches!(
+            op,
+            DiskOp::Sync { .. } | DiskOp::SyncAll | DiskOp::Write { durable: true, .. }
+        );
         let sync = if syncs { self.model.sync_latency } else { Picos::ZERO };
         let spread = Picos(self.random.below(self.model.latency.0.max(1)));
         let begun = now.max(self.busy_until);
@@ -183,6 +186,10 @@ impl Disk {
                 Ok(DiskReply::Done)
             }
             DiskOp::Sync { file } => found(self.volume.sync(file, covers)),
+            DiskOp::SyncAll => {
+                self.volume.sync_all(covers);
+                Ok(DiskReply::Done)
+            }
             DiskOp::Truncate { file, bytes } => found(self.volume.truncate(file, bytes, wall)),
             DiskOp::Remove { file } => {
                 self.volume.remove(file);

@@ -136,11 +136,21 @@ impl Volume {
             return false;
         };
         inode.bytes.sync(up_to);
+        self.sync_names();
+        true
+    }
+
+    /// As [`sync`](Volume::sync) of all files.
+    pub fn sync_all(&mut self, up_to: u64) {
+        self.inodes.values_mut().for_each(|inode| inode.bytes.sync(up_to));
+        self.sync_names();
+    }
+
+    fn sync_names(&mut self) {
         for change in self.journal.drain(..) {
             apply(&mut self.stable_names, change);
         }
         self.drop_nameless();
-        true
     }
 
     fn drop_nameless(&mut self) {

@@ -1,7 +1,8 @@
 //! The checkpoint: committed blocks move from the log into place, then the log starts anew.
 //!
 //! A new log takes what is committed from now on; every object with records in the old one is brought up to date and
-//! synchronised; then the old log is removed. When that fails, the old log stays, nothing is lost, commits go on into
+//! synchronised; then the old log goes: its file becomes the one after the new log, to be written over, which is twice
+//! as fast as a file that grows. When that fails, the old log stays, nothing is lost, commits go on into
 //! the new log until it is full too, and the checkpoint is tried again.
 
 use crate::disk::{Disk, errno};
@@ -11,8 +12,8 @@ use crate::object::{Header, data_offset, encode_sums, header_offset, sums_offset
 use crate::objects::{Object, Phase};
 use crate::server::Inner;
 use endpoint::Frame;
-use node::Bug;
 use node::rings::{DiskError, DiskFile, DiskOp};
+use node::{Bug, Permit};
 use std::rc::Rc;
 use std::time::Duration;
 use wire::Errno;
@@ -23,6 +24,14 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// A write in place: offset in the file, bytes.
 type Placement = (u64, Frame);
+
+/// An object whose file has all that the log had of it, but not yet synchronised. Nobody commits meanwhile.
+struct Placed<'a> {
+    object: &'a Rc<Object>,
+    groups: Vec<u64>,
+    sequence: u64,
+    _gate: Permit<'a>,
+}
 
 impl Inner {
     /// The checkpoint task of a disk.
@@ -48,7 +57,7 @@ impl Inner {
     /// Brings everything that is in the log now into place, and removes it from the log.
     pub async fn checkpoint(self: &Rc<Self>, disk: &Disk) -> Result<(), Errno> {
         let _one = disk.checkpointing.acquire(1).await;
-        let (old, bytes, records) = disk.journal.switch().await;
+        let (old, bytes, records) = disk.journal.switch(self.cx.random()).await;
         let result = self.apply_all(disk).await;
         let result = match result {
             Ok(()) => self.drop_logs(disk, old).await.map_err(errno),
@@ -69,39 +78,67 @@ impl Inner {
         let objects: Vec<Rc<Object>> = objects.into_values().collect();
         let mut result = Ok(());
         for some in objects.chunks(CHECKPOINT_PARALLEL) {
-            let applied = node::all(some.iter().map(|object| self.apply(disk, object))).await;
-            for (object, applied) in some.iter().zip(applied) {
-                if let Err(error) = applied {
-                    disk.unapplied.borrow_mut().insert(object.id, object.clone());
-                    result = Err(error);
-                }
+            if let Err(error) = self.apply_some(disk, some).await {
+                let again = some.iter().map(|object| (object.id, object.clone()));
+                disk.unapplied.borrow_mut().extend(again);
+                result = Err(error);
             }
         }
         result
     }
 
-    /// Removes the logs up to this generation. That must be durable before a younger one may go: a log that came back
+    /// Brings some objects up to date in place. Few are synchronised one by one, many with all of the disk.
+    async fn apply_some(self: &Rc<Self>, disk: &Disk, some: &[Rc<Object>]) -> Result<(), Errno> {
+        let placed = node::all(some.iter().map(|object| self.place(disk, object))).await;
+        let placed: Vec<Placed<'_>> =
+            placed.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?;
+        if !self.cx.has_bug(Bug::LogDroppedEarly) {
+            let synced = match placed.len() {
+                0 => Ok(()),
+                1..SYNC_ALL_OBJECTS => {
+                    let syncs = placed.iter().map(|placed| {
+                        let file = placed.object.file();
+                        disk.simple(move || DiskOp::Sync { file })
+                    });
+                    node::all(syncs).await.into_iter().collect()
+                }
+                _ => disk.simple(|| DiskOp::SyncAll).await,
+            };
+            synced.map_err(errno)?;
+        }
+        placed.into_iter().for_each(|placed| self.note_placed(placed));
+        Ok(())
+    }
+
+    /// Drops the logs up to this generation. That must be durable before a younger one may go: a log that came back
     /// alone would bring old blocks back.
     async fn drop_logs(&self, disk: &Disk, last: u32) -> Result<(), DiskError> {
         // First of all, what was removed while these logs said so.
         disk.simple(|| DiskOp::Sync { file: DiskFile::Label }).await?;
         while disk.oldest_log.get() <= last {
-            let file = DiskFile::Log(disk.oldest_log.get());
-            disk.simple(|| DiskOp::Remove { file }).await?;
+            let generation = disk.oldest_log.get();
+            match generation == last && disk.has_spare_room().await {
+                true => disk.reuse_log(last, last + 2).await?,
+                false => disk.drop_log(generation).await?,
+            }
             disk.simple(|| DiskOp::Sync { file: DiskFile::Label }).await?;
             disk.oldest_log.set(disk.oldest_log.get() + 1);
         }
         Ok(())
     }
 
-    /// Brings one object up to date in place.
-    async fn apply(self: &Rc<Self>, disk: &Disk, object: &Rc<Object>) -> Result<(), Errno> {
-        let _committing = object.commits.acquire(1).await;
+    /// Writes what the log has of one object into place, without synchronising it. `None` when there is nothing to do.
+    async fn place<'a>(
+        self: &Rc<Self>,
+        disk: &Disk,
+        object: &'a Rc<Object>,
+    ) -> Result<Option<Placed<'a>>, Errno> {
+        let gate = object.commits.acquire(1).await;
         if object.state.borrow().phase == Phase::Removed {
-            return Ok(());
+            return Ok(None);
         }
         self.carry_intents(disk, object).await?;
-        let Some(head) = object.state.borrow().stable else { return Ok(()) };
+        let Some(head) = object.state.borrow().stable else { return Ok(None) };
         let sequence = object.state.borrow().header_sequence + 1;
         let header = Header { object: object.id, sequence, head };
         let groups = self.cache.borrow().dirty_groups(object.key);
@@ -114,17 +151,17 @@ impl Inner {
             let written: Result<Vec<()>, DiskError> = node::all(writes).await.into_iter().collect();
             written.map_err(errno)?;
         }
-        let file = object.file();
-        if !self.cx.has_bug(Bug::LogDroppedEarly) {
-            disk.simple(|| DiskOp::Sync { file }).await.map_err(errno)?;
-        }
-        let mut state = object.state.borrow_mut();
-        state.header_sequence = sequence;
+        Ok(Some(Placed { object, groups, sequence, _gate: gate }))
+    }
+
+    /// What was placed is synchronised.
+    fn note_placed(&self, placed: Placed<'_>) {
+        let mut state = placed.object.state.borrow_mut();
+        state.header_sequence = placed.sequence;
         state.pending.clear();
         state.version += 1;
         let mut cache = self.cache.borrow_mut();
-        groups.iter().for_each(|group| cache.group_is_clean(object.key, *group));
-        Ok(())
+        placed.groups.iter().for_each(|group| cache.group_is_clean(placed.object.key, *group));
     }
 
     /// An intent that a failed commit left open must outlive the log it is in.
@@ -158,8 +195,41 @@ impl Inner {
         let mut frame = disk.frame(BLOCK_BYTES).await;
         header.encode(&mut frame);
         out.push((header_offset(header.sequence), frame.freeze()));
-        out
+        join_rows(disk, out).await
     }
+}
+
+/// Joins what lies in a row in the file and is short, by copying: all of a small new object is one write.
+async fn join_rows(disk: &Disk, mut placements: Vec<Placement>) -> Vec<Placement> {
+    placements.sort_unstable_by_key(|(offset, _)| *offset);
+    let mut joined = Vec::with_capacity(placements.len());
+    let mut rest = &placements[..];
+    while let Some((offset, first)) = rest.first() {
+        let (mut bytes, mut count) = (first.len(), 1);
+        while let Some((next, frame)) = rest.get(count) {
+            if *next != offset + bytes as u64 || bytes + frame.len() > JOINED_BYTES_MAX {
+                break;
+            }
+            (bytes, count) = (bytes + frame.len(), count + 1);
+        }
+        let (row, others) = rest.split_at(count);
+        joined.push((*offset, join_row(disk, row, bytes).await));
+        rest = others;
+    }
+    joined
+}
+
+async fn join_row(disk: &Disk, row: &[Placement], bytes: usize) -> Frame {
+    if let [(_, alone)] = row {
+        return alone.clone();
+    }
+    let mut frame = disk.frame(bytes).await;
+    let mut at = 0;
+    for (_, piece) in row {
+        frame[at..at + piece.len()].copy_from_slice(piece);
+        at += piece.len();
+    }
+    frame.freeze()
 }
 
 /// The blocks that are only in the log, in as long pieces as they lie in memory.

@@ -2,6 +2,7 @@
 
 use crate::cache::Cache;
 use crate::journal::Journal;
+use crate::limits::SPARE_ROOM_BYTES;
 use crate::objects::Object;
 use endpoint::{Frame, FrameMut};
 use node::rings::{DiskError, DiskFile, DiskId, DiskOp, DiskReply};
@@ -143,6 +144,29 @@ impl Disk {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Removes a log.
+    pub async fn drop_log(&self, generation: u32) -> Result<(), DiskError> {
+        let file = DiskFile::Log(generation);
+        self.simple(|| DiskOp::Remove { file }).await
+    }
+
+    /// Makes the file of a log that is in place the file of a later one. The records in it say nothing any more: they
+    /// are of another generation than their file.
+    pub async fn reuse_log(&self, from: u32, to: u32) -> Result<(), DiskError> {
+        let (from, to) = (DiskFile::Log(from), DiskFile::Log(to));
+        match self.simple(|| DiskOp::Rename { from, to }).await {
+            // Nothing was ever written to it.
+            Err(DiskError::NotFound) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Whether logs that are in place may keep their bytes of the disk.
+    pub async fn has_spare_room(&self) -> bool {
+        let space = self.ask(|| DiskOp::Space).await;
+        matches!(space, Ok(DiskReply::Space { free, .. }) if free >= SPARE_ROOM_BYTES)
     }
 
     /// As [`simple`](Disk::simple), for operations with a reply.

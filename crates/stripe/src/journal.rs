@@ -5,7 +5,7 @@
 
 use crate::disk::Disk;
 use crate::limits::LOG_BATCH_BYTES_MAX;
-use crate::log::{Kind, Record};
+use crate::log::{Generation, Kind, Record};
 use endpoint::Frame;
 use node::rings::{DiskError, DiskFile, DiskOp};
 use node::{Bug, Cx, Notify, Semaphore};
@@ -30,7 +30,7 @@ pub(crate) struct Journal {
     done: Notify,
     /// Held while a write is under way.
     writing: Semaphore,
-    generation: Cell<u32>,
+    generation: Cell<Generation>,
     sequence: Cell<u64>,
     tail: Cell<u64>,
     /// Of all generations that are not applied.
@@ -51,7 +51,7 @@ impl Journal {
             queued: Notify::new(cx),
             done: Notify::new(cx),
             writing: Semaphore::new(cx, 1),
-            generation: Cell::new(1),
+            generation: Cell::default(),
             sequence: Cell::new(1),
             tail: Cell::new(0),
             bytes: Cell::new(0),
@@ -60,7 +60,7 @@ impl Journal {
     }
 
     /// Starts with an empty log of this generation, after what a restart found.
-    pub fn start(&self, generation: u32, sequence: u64) {
+    pub fn start(&self, generation: Generation, sequence: u64) {
         self.generation.set(generation);
         self.sequence.set(sequence);
     }
@@ -145,7 +145,7 @@ impl Journal {
     }
 
     async fn write(&self, disk: &Disk, frame: Frame) -> Result<(), DiskError> {
-        let file = DiskFile::Log(self.generation.get());
+        let file = DiskFile::Log(self.generation.get().number);
         let durable = !disk.cx.has_bug(Bug::SkippedFsync);
         disk.write(file, self.tail.get(), frame, durable).await?;
         match self.tail.get() {
@@ -154,11 +154,11 @@ impl Journal {
         }
     }
 
-    /// Goes on in a new log; the generation that nothing is added to any more, and its size.
-    pub async fn switch(&self) -> (u32, u64, u64) {
+    /// Goes on in a new log with this salt; the generation that nothing is added to any more, and its size.
+    pub async fn switch(&self, salt: u64) -> (u32, u64, u64) {
         let _permit = self.writing.acquire(1).await;
-        let old = self.generation.get();
-        self.generation.set(old + 1);
+        let old = self.generation.get().number;
+        self.generation.set(Generation { number: old + 1, salt });
         self.tail.set(0);
         (old, self.bytes.get(), self.records.get())
     }

@@ -36,8 +36,13 @@ pub const RECORD_META_BLOCKS_MAX: usize = 34;
 pub const LOG_BATCH_BYTES_MAX: usize = 512 << 10;
 /// Disk writes that one commit or checkpoint has under way.
 pub const PLACE_PARALLEL: usize = 16;
-/// Objects that a checkpoint brings up to date at once.
-pub const CHECKPOINT_PARALLEL: usize = 8;
+/// Objects that a checkpoint brings up to date at once, each with a gate that commits wait at: 32 writes and one
+/// synchronisation are a few milliseconds.
+pub const CHECKPOINT_PARALLEL: usize = 32;
+/// From so many objects on, one synchronisation of the whole disk is cheaper than one for each.
+pub const SYNC_ALL_OBJECTS: usize = 4;
+/// Longest write that a checkpoint puts together by copying: header, checksums and the 64 KiB of a small file.
+pub const JOINED_BYTES_MAX: usize = 72 << 10;
 /// Committed bytes in a log that start a checkpoint. They stay in memory until it is done, so at most twice as many.
 pub const CHECKPOINT_BYTES: u64 = 8 << 20;
 /// Records in a log that start a checkpoint whatever their size: each may be an object to open at a restart.
@@ -46,6 +51,8 @@ pub const CHECKPOINT_RECORDS: u64 = 16 * 1024;
 pub const RESERVE_BYTES: u64 = 1 << 20;
 /// With so much more free than needed, a disk is not asked for its room at every commit.
 pub const ROOM_KNOWN_BYTES: u64 = 64 << 20;
+/// With so much free on a disk, logs that are in place keep their files to be written over: two of at most 17 MiB.
+pub const SPARE_ROOM_BYTES: u64 = 256 << 20;
 /// Objects kept open that have nothing cached: 16 Ki of about 600 bytes is 10 MiB.
 pub const IDLE_OBJECTS_MAX: usize = 16 * 1024;
 /// How long a removed object stays refused to late writes: longer than a client keeps trying a call (30 s) and than

@@ -7,8 +7,13 @@
 //!   0  magic 4 | crc 4 | version 2 | kind 1 | 0 1 | description blocks 4
 //!  16  generation 4 | runs 4 | sequence 8 | data blocks 4 | checksums 4
 //!  40  object 14 | head 31 | 0 to 88
-//!  88  runs: first block 8, count 4; then checksums of 4 bytes; 0 to the block's end
+//!  88  salt 8
+//!  96  runs: first block 8, count 4; then checksums of 4 bytes; 0 to the block's end
 //! ```
+//!
+//! Logs are written over: behind a log's last record lie those of an earlier generation and the data of clients. The
+//! salt, drawn for each generation and the same in all its records, tells them apart: no client can know the salt that
+//! a later generation will have, so no data passes for a record.
 //!
 //! The crc covers the description with itself as zero; the data is covered by the checksums in the description.
 //! Sequences only grow, also across a write that failed and is written again, so what a failed write left behind a
@@ -23,7 +28,8 @@ use wire::codec::{Decoder, Encoder, Short};
 use wire::limits::BLOCK_BYTES;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"TZLG");
-const FIXED_BYTES: usize = 88;
+const SALT_AT: usize = 88;
+const FIXED_BYTES: usize = 96;
 const RUN_BYTES: usize = 12;
 
 /// What a record does.
@@ -55,6 +61,15 @@ impl Kind {
     fn has_data(self) -> bool {
         matches!(self, Kind::Commit | Kind::Cut)
     }
+}
+
+/// What all records of one log have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Generation {
+    /// Grows from log to log of a disk.
+    pub number: u32,
+    /// Random.
+    pub salt: u64,
 }
 
 /// Blocks in a row.
@@ -111,7 +126,7 @@ impl Record {
     }
 
     /// Writes the description into the first bytes of `out`; the caller puts the data behind it.
-    pub fn encode(&self, generation: u32, sequence: u64, out: &mut [u8]) {
+    pub fn encode(&self, generation: Generation, sequence: u64, out: &mut [u8]) {
         assert!(self.meta_blocks() <= RECORD_META_BLOCKS_MAX, "a description within its limit");
         let meta = &mut out[..self.meta_blocks() * BLOCK_BYTES];
         meta.fill(0);
@@ -119,10 +134,11 @@ impl Record {
         assert!(sums.is_empty() || sums.len() == self.blocks(), "a checksum for every block");
         let mut fixed = Encoder::new(meta);
         fixed.u32(MAGIC).u32(0).u16(FORMAT_VERSION).u8(self.kind as u8).u8(0);
-        fixed.u32(self.meta_blocks() as u32).u32(generation).u32(self.runs.len() as u32);
+        fixed.u32(self.meta_blocks() as u32).u32(generation.number).u32(self.runs.len() as u32);
         fixed.u64(sequence).u32(self.data_blocks() as u32).u32(sums.len() as u32);
         encode_object(&self.object, &mut fixed);
         self.head.encode(&mut fixed);
+        meta[SALT_AT..FIXED_BYTES].copy_from_slice(&generation.salt.to_le_bytes());
         let mut rest = Encoder::new(&mut meta[FIXED_BYTES..]);
         for run in &self.runs {
             rest.u64(run.first).u32(run.count);
@@ -143,7 +159,7 @@ pub struct Start {
     /// Blocks of data behind it.
     pub data_blocks: usize,
     /// The log's generation.
-    pub generation: u32,
+    pub generation: Generation,
     /// The record's sequence.
     pub sequence: u64,
     kind: Kind,
@@ -185,9 +201,11 @@ impl Start {
         }
         let kind = Kind::parse(input.u8()?).ok_or(End::Here)?;
         input.u8()?;
-        let (meta_blocks, generation) = (input.u32()? as usize, input.u32()?);
+        let (meta_blocks, number) = (input.u32()? as usize, input.u32()?);
         let (runs, sequence) = (input.u32()? as usize, input.u64()?);
         let (data_blocks, sums) = (input.u32()? as usize, input.u32()? as usize);
+        let salt = Decoder::new(block.get(SALT_AT..).ok_or(End::Here)?).u64()?;
+        let generation = Generation { number, salt };
         let fits = (1..=RECORD_META_BLOCKS_MAX).contains(&meta_blocks)
             && data_blocks <= meta_blocks * BLOCK_BYTES / 4;
         let start = Start { meta_blocks, data_blocks, generation, sequence, kind, runs, sums, sum };
@@ -244,7 +262,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_survive_the_disk(record in record(), generation: u32, sequence: u64) {
+        fn records_survive_the_disk(record in record(), number: u32, salt: u64, sequence: u64) {
+            let generation = Generation { number, salt };
             let mut bytes = vec![0xaa; record.bytes()];
             record.encode(generation, sequence, &mut bytes);
             let start = Start::read(&bytes).unwrap();
@@ -256,7 +275,7 @@ mod tests {
         #[test]
         fn a_flipped_bit_ends_the_log(record in record(), bit: prop::sample::Index) {
             let mut bytes = vec![0; record.meta_blocks() * BLOCK_BYTES + record.data_blocks() * BLOCK_BYTES];
-            record.encode(1, 2, &mut bytes);
+            record.encode(Generation::default(), 2, &mut bytes);
             let bit = bit.index(record.meta_blocks() * BLOCK_BYTES * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
             let read = Start::read(&bytes).and_then(|start| start.record(&bytes));

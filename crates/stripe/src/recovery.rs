@@ -6,7 +6,7 @@
 
 use crate::disk::Disk;
 use crate::limits::{RECORD_META_BLOCKS_MAX, WINDOW_BYTES};
-use crate::log::{End, Kind, Record, Start};
+use crate::log::{End, Generation, Kind, Record, Start};
 use crate::object::{
     FORMAT_VERSION, GROUP_BLOCKS, HEADER_BYTES, Head, Header, Unreadable, data_offset, decode_sums,
     encode_sums, file_bytes, group_of, header_offset, sums_offset, zero_sum,
@@ -149,6 +149,18 @@ struct Logs {
     sequence: u64,
 }
 
+impl Logs {
+    /// The generation to go on with: after all that say something. Logs that say nothing need not go, so that a disk
+    /// that cannot be written to serves its readers.
+    fn next_generation(&self) -> u32 {
+        self.generations.last().map_or(1, |last| last + u32::from(self.say_something()))
+    }
+
+    fn say_something(&self) -> bool {
+        !self.objects.is_empty()
+    }
+}
+
 /// Why a disk cannot serve.
 type Refusal = (Errno, String);
 
@@ -167,9 +179,10 @@ impl Inner {
         }
         let dropped = self.drop_replayed(disk, &logs).await;
         dropped.map_err(|error| refusal(disk, "the replayed log cannot be removed", error))?;
-        let generation = logs.generations.last().map_or(1, |last| last + 1);
-        disk.journal.start(generation, logs.sequence + 1);
-        disk.oldest_log.set(generation);
+        let number = logs.next_generation();
+        disk.journal.start(Generation { number, salt: self.cx.random() }, logs.sequence + 1);
+        let oldest = logs.generations.first().filter(|_| !logs.say_something());
+        disk.oldest_log.set(oldest.copied().unwrap_or(number));
         Ok(())
     }
 
@@ -236,7 +249,7 @@ impl Inner {
     }
 
     async fn read_log(&self, disk: &Disk, generation: u32, logs: &mut Logs) -> Result<(), Refusal> {
-        let mut at = 0;
+        let (mut at, mut salt) = (0, None);
         loop {
             let record = read_record(disk, generation, at).await;
             let record = record.map_err(|error| refusal(disk, "its log cannot be read", error))?;
@@ -247,7 +260,9 @@ impl Inner {
                     return Err((Errno::ENODEV, format!("disk {}: {version}", disk.id.0)));
                 }
             };
-            if start.generation != generation || start.sequence <= logs.sequence {
+            let first = *salt.get_or_insert(start.generation.salt);
+            let own = start.generation == Generation { number: generation, salt: first };
+            if !own || start.sequence <= logs.sequence {
                 return Ok(());
             }
             logs.sequence = start.sequence;
@@ -265,16 +280,21 @@ impl Inner {
     }
 
     async fn drop_replayed(&self, disk: &Disk, logs: &Logs) -> Result<(), DiskError> {
-        if logs.generations.is_empty() {
+        if !logs.say_something() {
             return Ok(());
         }
         let sync = || DiskOp::Sync { file: DiskFile::Label };
         disk.simple(sync).await?;
-        for generation in &logs.generations {
-            let file = DiskFile::Log(*generation);
-            disk.simple(|| DiskOp::Remove { file }).await?;
+        let (last, others) = logs.generations.split_last().expect("a log said it");
+        for generation in others {
+            disk.drop_log(*generation).await?;
             disk.simple(sync).await?;
         }
+        match disk.has_spare_room().await {
+            true => disk.reuse_log(*last, logs.next_generation()).await?,
+            false => disk.drop_log(*last).await?,
+        }
+        disk.simple(sync).await?;
         Ok(())
     }
 

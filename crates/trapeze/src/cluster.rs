@@ -20,6 +20,11 @@ pub enum ClusterError {
         "this is no token: give the line that `trapeze init` printed, from trapeze1: to its end"
     )]
     Token,
+    /// The token is not as it was printed.
+    #[error(
+        "the token is damaged: copy the whole line that `trapeze init` printed once more, from trapeze1: to its end"
+    )]
+    Damaged,
     /// The directory has a machine already.
     #[error(
         "{0} holds a machine already: choose another --dir, or start it with trapeze serve --config {0}/machine.toml"
@@ -51,12 +56,20 @@ pub struct Token {
     manager: String,
 }
 
-const TOKEN_START: &str = "trapeze1";
+const TOKEN_START: &str = "trapeze1:";
 
 impl Token {
-    fn parse(text: &str) -> Option<Token> {
-        let mut parts = text.trim().splitn(4, ':');
-        (parts.next()? == TOKEN_START).then_some(())?;
+    fn parse(text: &str) -> Result<Token> {
+        let rest = text.trim().strip_prefix(TOKEN_START).ok_or(ClusterError::Token)?;
+        let (sum, body) = rest.split_once(':').ok_or(ClusterError::Token)?;
+        if sum != checksum(body) {
+            return Err(ClusterError::Damaged);
+        }
+        Token::parse_body(body).ok_or(ClusterError::Token)
+    }
+
+    fn parse_body(body: &str) -> Option<Token> {
+        let mut parts = body.splitn(3, ':');
         let (cluster, key, manager) = (parts.next()?, parts.next()?, parts.next()?);
         let key = if key == "insecure" { None } else { Some(ClusterKey::parse(key)?) };
         u64::from_str_radix(cluster, 16).ok().filter(|_| cluster.len() == 16)?;
@@ -66,8 +79,14 @@ impl Token {
 
     fn text(&self) -> String {
         let key = self.key.as_ref().map_or("insecure".to_string(), ClusterKey::digits);
-        format!("{TOKEN_START}:{}:{key}:{}", self.cluster, self.manager)
+        let body = format!("{}:{key}:{}", self.cluster, self.manager);
+        format!("{TOKEN_START}{}:{body}", checksum(&body))
     }
+}
+
+/// Tells a token that was cut or mistyped from one of another cluster.
+fn checksum(body: &str) -> String {
+    format!("{:08x}", wire::checksum::block_crc(body.as_bytes()))
 }
 
 fn make_dir(dir: &Path) -> Result<PathBuf> {
@@ -141,7 +160,7 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
 
 /// `trapeze join`.
 pub fn join(arguments: &cli::Join) -> Result<()> {
-    let token = Token::parse(&arguments.token).ok_or(ClusterError::Token)?;
+    let token = Token::parse(&arguments.token)?;
     let address = check_listen(&arguments.listen)?;
     let dir = make_dir(&arguments.dir)?;
     let disks = match &arguments.disks[..] {
@@ -209,13 +228,20 @@ mod tests {
             key: Some(ClusterKey([7; 32])),
             manager: "10.0.0.1:7400".into(),
         };
-        assert_eq!(Token::parse(&token.text()), Some(token.clone()));
-        let open = Token { key: None, manager: "[::1]:7400".into(), ..token };
-        assert_eq!(Token::parse(&open.text()), Some(open));
-        for text in
-            ["", "trapeze1", "trapeze2:0123456789abcdef:insecure:a:1", "trapeze1:x:insecure:a:1"]
-        {
-            assert_eq!(Token::parse(text), None, "{text}");
+        assert_eq!(Token::parse(&token.text()).ok(), Some(token.clone()));
+        let open = Token { key: None, manager: "[::1]:7400".into(), ..token.clone() };
+        assert_eq!(Token::parse(&open.text()).ok(), Some(open));
+        for text in ["", "trapeze1", "trapeze2:00000000:0123456789abcdef:insecure:a:1"] {
+            assert!(matches!(Token::parse(text), Err(ClusterError::Token)), "{text}");
+        }
+        let text = token.text();
+        let damages = (TOKEN_START.len()..text.len()).map(|at| {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] ^= 1;
+            String::from_utf8(bytes).unwrap()
+        });
+        for damaged in damages.chain([text[..text.len() - 1].to_string()]) {
+            assert!(Token::parse(&damaged).is_err(), "{damaged}");
         }
     }
 }

@@ -4,7 +4,6 @@
 //! process; machines that are to survive each other are started with `trapeze serve`.
 
 use crate::client::{Reach, ReachError};
-use crate::config::Machine;
 use crate::local::{LocalCluster, Shape};
 use crate::machine::{MachineError, Running, Setup};
 use crate::serve::{self, ServeError};
@@ -60,11 +59,11 @@ pub struct Embedded {
 impl Embedded {
     /// Starts the cluster whose data is in `dir`, or makes one with `servers` I/O servers there.
     pub fn start(dir: &Path, servers: u16) -> Result<Embedded> {
-        Embedded::start_as(dir, &Shape::of(servers))
+        Embedded::of_shape(dir, &Shape::of(servers))
     }
 
-    /// As [`start`](Embedded::start); a new one gets this shape.
-    pub fn start_as(dir: &Path, shape: &Shape) -> Result<Embedded> {
+    /// As [`start`](Embedded::start), for any shape.
+    pub fn of_shape(dir: &Path, shape: &Shape) -> Result<Embedded> {
         let cluster = LocalCluster::open_or_create(dir, shape)?;
         let mut embedded = Embedded { cluster, workers: Vec::new() };
         for machine in embedded.cluster.machines.clone() {
@@ -84,14 +83,9 @@ impl Embedded {
         Ok(embedded)
     }
 
-    /// Where its data is.
-    pub fn dir(&self) -> &Path {
-        self.cluster.dir()
-    }
-
-    /// Its machines: the manager, then the I/O servers.
-    pub fn machines(&self) -> &[Machine] {
-        &self.cluster.machines
+    /// Its directory and machines.
+    pub fn cluster(&self) -> &LocalCluster {
+        &self.cluster
     }
 
     fn reach(&self) -> Reach {
@@ -134,8 +128,8 @@ impl Drop for Embedded {
 pub struct Mounted(Option<Worker>);
 
 impl Mounted {
-    /// Whether it has ended by itself, because somebody else has unmounted it.
-    pub fn is_over(&self) -> bool {
+    /// Whether somebody has unmounted it already.
+    pub fn has_ended(&self) -> bool {
         self.0.as_ref().is_none_or(|worker| worker.thread.is_finished())
     }
 

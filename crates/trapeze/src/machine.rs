@@ -54,7 +54,7 @@ pub enum MachineError {
     #[error("{0}: {1}")]
     System(&'static str, io::Error),
     /// The manager does not answer.
-    #[error("no connection to the manager at {places}: {why}; {next}")]
+    #[error("no connection to the manager at {places}: {why}{next}")]
     Unreached {
         /// Its addresses.
         places: String,
@@ -331,15 +331,12 @@ fn unreached(setup: &Setup, directory: &Directory) -> MachineError {
     let statuses = directory.status();
     let why = statuses.get(&setup.manager.0).map(|status| status.last_error.clone());
     let why = why.filter(|text| !text.is_empty()).unwrap_or("it does not answer".to_string());
-    let closed = why.contains("during the handshake");
-    let next = match (&setup.security, closed) {
-        (Security::Encrypted(_), true) => {
-            "is this the key of that cluster, and was that cluster made without --insecure?"
+    // A refusal says itself what to do.
+    let next = match why.contains("refuses") {
+        true => "",
+        false => {
+            "; is trapeze serve running there, and is the address right and open in the firewall?"
         }
-        (Security::Insecure, true) => {
-            "that cluster is encrypted: give its key instead of --insecure"
-        }
-        _ => "is trapeze serve running there, and is the address right and open in the firewall?",
     };
     MachineError::Unreached { places, why, next }
 }

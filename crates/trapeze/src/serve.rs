@@ -4,7 +4,7 @@ use crate::children::READY;
 use crate::cli;
 use crate::client::{Reach, ReachError};
 use crate::config::Machine;
-use crate::embedded::Embedded;
+use crate::embedded::{Embedded, Mounted};
 use crate::local::{LocalError, Shape};
 use crate::machine::{self, MachineError, Running, Setup};
 use live::fuse::{Belief, Fuse, MountError, MountOptions, MountWatch, Stage};
@@ -12,6 +12,7 @@ use live::signals::{self, Signals};
 use live::wait::WaitPolicy;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 /// Why a machine or a mount does not run.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +65,7 @@ pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
     signals::install()?;
     let mut running = start(&machine, arguments.wait.into())?;
     println!("{READY} {} listens at {}", machine.name, machine.listen.join(", "));
-    running.host.add(Signals)?;
+    running.host.add(Signals::default())?;
     running.host.run(signals::asked)?;
     stop(running)
 }
@@ -117,7 +118,7 @@ pub fn mount(arguments: &cli::Mount) -> Result<(), ServeError> {
     let mut running = machine::client(&setup, "mount")?;
     let watch = add_mount(&mut running, &arguments.path)?;
     println!("{READY} mounted at {}", arguments.path.display());
-    running.host.add(Signals)?;
+    running.host.add(Signals::default())?;
     running.host.run(|| signals::asked() || watch.stage() == Stage::Ended)?;
     unmount(running)
 }
@@ -145,42 +146,40 @@ pub fn pass_through(source: &Path, path: &Path) -> Result<(), ServeError> {
     let unmount_at = path.to_path_buf();
     // The serving thread waits in its read; without the mount that ends.
     std::thread::spawn(move || {
-        wait_until(signals::asked);
+        wait_until_asked();
         let _ = rustix::mount::unmount(&unmount_at, rustix::mount::UnmountFlags::DETACH);
     });
     let ready = || println!("{READY} mounted at {}", path.display());
     Ok(live::fuse::passthrough::serve(source, &options, false, ready)?)
 }
 
-/// `trapeze up`: every machine on a thread of this process. The mount stops first, while there are servers to write back
-/// to.
+/// `trapeze up`: every machine on a thread of this process.
 pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
     let listen = arguments.listen.clone();
     let shape = Shape { listen, insecure: arguments.insecure, ..Shape::of(arguments.servers) };
     signals::install()?;
-    let cluster = Embedded::start_as(&arguments.dir, &shape)?;
-    let servers = cluster.machines().len() - 1;
-    println!("cluster of a manager and {servers} I/O servers, data in {}", cluster.dir().display());
+    let cluster = Embedded::of_shape(&arguments.dir, &shape)?;
+    let (dir, servers) = (cluster.cluster().dir().display(), cluster.cluster().machines.len() - 1);
+    println!("cluster of a manager and {servers} I/O servers, data in {dir}");
     println!("every file has one copy: a lost disk loses its part of every file");
+    let mounted = arguments.mount.as_ref().map(|path| cluster.mount(path)).transpose()?;
     match &arguments.mount {
-        Some(path) => {
-            let mounted = cluster.mount(path)?;
-            println!("{READY} mounted at {}; stop with Ctrl-C", path.display());
-            wait_until(|| signals::asked() || mounted.is_over());
-            println!("stopping");
-            mounted.unmount()?;
-        }
-        None => {
-            println!("{READY} mount it with: trapeze mount {} PATH", cluster.dir().display());
-            wait_until(signals::asked);
-            println!("stopping");
-        }
+        Some(path) => println!("{READY} mounted at {}; stop with Ctrl-C", path.display()),
+        None => println!("{READY} mount it with: trapeze mount {dir} PATH"),
     }
+    while !signals::asked() && !mounted.as_ref().is_some_and(Mounted::has_ended) {
+        std::thread::sleep(SIGNAL_PAUSE);
+    }
+    println!("stopping");
+    mounted.map_or(Ok(()), Mounted::unmount)?;
     cluster.stop()
 }
 
-fn wait_until(done: impl Fn() -> bool) {
-    while !done() {
-        std::thread::sleep(std::time::Duration::from_millis(50));
+/// How often the main thread, which does nothing else, looks for a signal.
+const SIGNAL_PAUSE: Duration = Duration::from_millis(50);
+
+fn wait_until_asked() {
+    while !signals::asked() {
+        std::thread::sleep(SIGNAL_PAUSE);
     }
 }

@@ -241,7 +241,7 @@ fn do_disk(disk: &mut Disk, op: DiskOp) -> Result<DiskReply, DiskError> {
             bytes.resize(bytes.len().max(end), 0);
             bytes[offset as usize..end].copy_from_slice(&data);
         }
-        DiskOp::Sync { .. } => {}
+        DiskOp::Sync { .. } | DiskOp::SyncAll => {}
         DiskOp::Truncate { file, bytes } => disk.entry(file).or_default().resize(bytes as usize, 0),
         DiskOp::Remove { file } => drop(disk.remove(&file)),
         DiskOp::Rename { from, to } => {

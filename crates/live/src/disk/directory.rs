@@ -179,6 +179,19 @@ impl Directory {
         self.sync_names(file)
     }
 
+    /// Every file and every name to stable storage, in one go of the file system: some milliseconds, however many files
+    /// were made. What others wrote to the same file system goes along.
+    pub(super) fn sync_all(&self) -> Result<(), DiskError> {
+        let changed =
+            Place::all().map(|place| self.names[place.index()].changed.load(Ordering::SeqCst));
+        let changed: Vec<u64> = changed.collect();
+        rustix::fs::syncfs(&self.top).map_err(|errno| self.error(errno))?;
+        for (place, changed) in Place::all().zip(changed) {
+            self.names[place.index()].synced.fetch_max(changed, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
     /// The file's name, and all removals and renamings done so far, to stable storage.
     pub(super) fn sync_names(&self, file: DiskFile) -> Result<(), DiskError> {
         let own = Place::of(file);

@@ -191,6 +191,7 @@ impl Disks {
                 let file = *file;
                 Task::Sync { file, open: self.any_descriptor(disk, file) }
             }
+            DiskOp::SyncAll => Task::SyncAll,
             DiskOp::Truncate { file, bytes } => Task::Truncate { file: *file, bytes: *bytes },
             DiskOp::Remove { file } => {
                 let file = *file;

@@ -69,6 +69,7 @@ pub(super) enum Task {
     SyncNames {
         file: DiskFile,
     },
+    SyncAll,
     Truncate {
         file: DiskFile,
         bytes: u64,
@@ -127,6 +128,7 @@ fn run(disk: &Directory, task: Task) -> Result<Brought, DiskError> {
             disk.sync(file, open.as_ref().map(|open| open.as_fd())).map(|()| Brought::Done)
         }
         Task::SyncNames { file } => disk.sync_names(file).map(|()| Brought::Done),
+        Task::SyncAll => disk.sync_all().map(|()| Brought::Done),
         Task::Truncate { file, bytes } => disk.truncate(file, bytes).map(|()| Brought::Done),
         Task::Remove { file, open } => {
             let result = disk.remove(file).map(|()| Brought::Done);

@@ -3,7 +3,6 @@
 use endpoint::FrameMut;
 use node::rings::*;
 use std::collections::BTreeMap;
-use wire::Errno;
 
 const SECTOR: usize = 512;
 
@@ -139,7 +138,12 @@ impl Disk {
                 let total = self.capacity.unwrap_or(1 << 30) as u64;
                 Ok(DiskReply::Space { total, free: total.saturating_sub(self.used() as u64) })
             }
-            DiskOp::Rename { .. } => Err(DiskError::Failed(Errno::ENOSYS)),
+            DiskOp::Rename { from, to } => self.rename(from, to),
+            DiskOp::SyncAll => {
+                self.syncs += 1;
+                self.sync_all();
+                Ok(DiskReply::Done)
+            }
         }
     }
 
@@ -186,6 +190,17 @@ impl Disk {
             .values_mut()
             .filter(|file| file.now.is_none())
             .for_each(|file| file.stable = None);
+        Ok(DiskReply::Done)
+    }
+
+    /// A renaming is at once stable here, and what was stable under the old name moves with it: a real disk may do so,
+    /// and the crashes between are those of removals.
+    fn rename(&mut self, from: DiskFile, to: DiskFile) -> Result<DiskReply, DiskError> {
+        if self.files.get(&from).is_none_or(|file| file.now.is_none()) {
+            return Err(DiskError::NotFound);
+        }
+        let file = self.files.remove(&from).expect("just found");
+        self.files.insert(to, file);
         Ok(DiskReply::Done)
     }
 

@@ -48,7 +48,7 @@ struct Told {
 pub fn status(arguments: &cli::Status) -> Result<(), StatusError> {
     let mut running = Reach::from(&arguments.target).client("status")?;
     signals::install()?;
-    running.host.add(signals::Signals)?;
+    running.host.add(signals::Signals::default())?;
     loop {
         let told = ask(&mut running)?;
         if arguments.target.json {
