@@ -24,7 +24,7 @@ async fn work(client: Client<Asks>) -> bool {
     client.get(FileId::ROOT, b"file").await.expect("it is there") == bytes
 }
 
-fn run(seed: u64) -> (bool, Picos, u64) {
+fn run(seed: u64) -> (bool, u64, String) {
     let experiment = Experiment { faults: Faults::NONE, ..Experiment::default() };
     let Members { manager, servers, mounts } = Members::of(&experiment);
     let roles = cluster::roles(&experiment, 0);
@@ -36,20 +36,20 @@ fn run(seed: u64) -> (bool, Picos, u64) {
     let nodes: Vec<_> = world.nodes();
     nodes.into_iter().for_each(|node| world.start(node));
 
-    // One server dies within the first 100 ms and is back half a second later.
+    // One server dies while the file is written or read, and is back half a second later.
     let mut random = Random::new(seed, "fault");
     let victim = servers[random.below(servers.len() as u64) as usize];
-    let death = Picos::millis(random.within(1, 100));
+    let death = Picos::micros(random.within(1_000, 6_000));
     world.set_timer(death, 0);
     world.set_timer(death + Picos::millis(500), 1);
-    println!("seed {seed}: server {} dies after {death} s", victim.0);
 
     let asks = Asks::default();
     let frames = world.frames(mounts[0]).expect("it runs");
     let mut work = pin!(work(Client::new(asks.clone(), frames)));
     loop {
         if let Poll::Ready(same) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return (same, world.now(), world.fingerprint());
+            let text = format!("server {} dies at {death} s, done at {} s", victim.0, world.now());
+            return (same, world.fingerprint(), text);
         }
         while let Some(request) = asks.take_request() {
             world.ask(mounts[0], request).expect("the mount runs and has room");
@@ -65,10 +65,8 @@ fn run(seed: u64) -> (bool, Picos, u64) {
 
 fn main() {
     let seed = std::env::args().nth(1).map_or(7, |text| text.parse().expect("a seed is a number"));
-    let (same, time, fingerprint) = run(seed);
-    println!(
-        "{FILE_BYTES} bytes written and read back after {time} s, fingerprint {fingerprint:x}"
-    );
+    let (same, fingerprint, text) = run(seed);
+    println!("seed {seed}: {text}, {FILE_BYTES} bytes, fingerprint {fingerprint:x}");
     assert!(same, "byte for byte");
-    assert_eq!(run(seed).2, fingerprint, "a seed is a run");
+    assert_eq!(run(seed).1, fingerprint, "a seed is a run");
 }

@@ -209,6 +209,7 @@ fn joining_setup(token: &Token, manager: &str) -> Setup {
         manager: (NodeId(MANAGER_NODE), manager.parse().into_iter().collect()),
         pool_bytes: 0,
         wait: WaitPolicy::Block,
+        quiet: true,
     }
 }
 

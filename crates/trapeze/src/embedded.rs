@@ -5,7 +5,7 @@
 
 use crate::client::{Reach, ReachError};
 use crate::local::{LocalCluster, Shape};
-use crate::machine::Running;
+use crate::machine::{MachineError, Running, Setup};
 use crate::serve::{self, ServeError};
 use crate::stopper::Stopper;
 use crate::volume::Volume;
@@ -69,7 +69,10 @@ impl Embedded {
         for machine in embedded.cluster.machines.clone() {
             let name = machine.name.clone();
             let work = move |stopper: &Stopper, ready: &dyn Fn()| {
-                let mut running = serve::start(&machine, WaitPolicy::Adaptive)?;
+                let setup =
+                    Setup::of(&machine, WaitPolicy::Adaptive).map_err(MachineError::from)?;
+                let setup = Setup { quiet: true, ..setup };
+                let mut running = serve::start_as(&machine, &setup)?;
                 stopper.watch(&running.host)?;
                 ready();
                 running.host.run(|| stopper.asked())?;

@@ -92,6 +92,8 @@ pub struct Setup {
     pub pool_bytes: u64,
     /// How to wait.
     pub wait: WaitPolicy,
+    /// Whether to keep news of its links to itself; `TRAPEZE_LOG` in the environment overrules it.
+    pub quiet: bool,
 }
 
 impl Setup {
@@ -110,6 +112,7 @@ impl Setup {
             manager: (NodeId(machine.manager.node), addresses),
             pool_bytes: machine.memory.pool.0,
             wait,
+            quiet: false,
         })
     }
 
@@ -147,7 +150,7 @@ fn bare(
     let (cluster, security) = (setup.cluster, setup.security.clone());
     let config_of_links = LinkConfig { node: id, incarnation, cluster, security };
     // A client's links are nobody's news unless something goes wrong, which its calls then tell.
-    let quiet = listen.is_empty() && std::env::var_os("TRAPEZE_LOG").is_none();
+    let quiet = (setup.quiet || listen.is_empty()) && std::env::var_os("TRAPEZE_LOG").is_none();
     let log = Box::new(move |line: &str| {
         if !quiet {
             eprintln!("{line}");
@@ -192,11 +195,15 @@ impl Running {
 
 /// Starts the machine of a configuration file. It serves as soon as its host is driven.
 pub fn run(machine: &Machine, wait: WaitPolicy) -> Result<Running, MachineError> {
-    let setup = Setup::of(machine, wait)?;
+    run_as(machine, &Setup::of(machine, wait)?)
+}
+
+/// As [`run`], with a setup of the caller's.
+pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError> {
     let disks = open_disks(machine)?;
     let count = machine.disks.len() as u16;
     let id = NodeId(machine.node);
-    let mut bare = bare(&setup, id, &machine.name, &machine.listen, count)?;
+    let mut bare = bare(setup, id, &machine.name, &machine.listen, count)?;
     if let Some(disks) = disks {
         bare.host.add(disks).map_err(system("disks"))?;
     }

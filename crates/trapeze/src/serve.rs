@@ -6,7 +6,7 @@ use crate::client::{Reach, ReachError};
 use crate::config::Machine;
 use crate::embedded::{Embedded, Mounted};
 use crate::local::{LocalError, Shape};
-use crate::machine::{self, MachineError, Running};
+use crate::machine::{self, MachineError, Running, Setup};
 use live::fuse::{Belief, Fuse, MountError, MountOptions, MountWatch, Stage};
 use live::signals::{self, Signals};
 use live::wait::WaitPolicy;
@@ -71,8 +71,14 @@ pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
 }
 
 /// Starts a machine and drives it until its services accept requests.
-pub(crate) fn start(machine: &Machine, wait: WaitPolicy) -> Result<Running, ServeError> {
-    let mut running = machine::run(machine, wait)?;
+fn start(machine: &Machine, wait: WaitPolicy) -> Result<Running, ServeError> {
+    let setup = Setup::of(machine, wait).map_err(MachineError::from)?;
+    start_as(machine, &setup)
+}
+
+/// As [`start`], with a setup of the caller's.
+pub(crate) fn start_as(machine: &Machine, setup: &Setup) -> Result<Running, ServeError> {
+    let mut running = machine::run_as(machine, setup)?;
     if let Some(io) = running.services.io.clone() {
         let ready = running.host.block_on(async move { io.ready().await })?;
         ready.map_err(ServeError::Refused)?;
