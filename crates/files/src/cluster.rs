@@ -10,7 +10,7 @@ use node::Cx;
 use node::rings::VolumeSpace;
 use store::{Store, StoreError};
 use stripe::{FileRef, Server, ServerConfig};
-use wire::{Errno, NodeId, VolumeId};
+use wire::{Errno, FileId, Fragment, NodeId, VolumeId};
 
 /// The roles of one node.
 #[derive(Default)]
@@ -158,6 +158,23 @@ impl Objects for Striped {
 
     async fn set_layout(&self, objects: &ObjectsOf) -> Result<(), Errno> {
         self.0.set_layout(&reference(objects)).await
+    }
+
+    fn learn_map(&self, file: FileId, epoch: u32, fragments: &[Fragment]) {
+        self.0.learn_map(file, epoch, fragments);
+    }
+
+    async fn copy_column(
+        &self,
+        from: &ObjectsOf,
+        to: &ObjectsOf,
+        column: u16,
+    ) -> Result<(), Errno> {
+        self.0.copy_column(&reference(from), &reference(to), column).await
+    }
+
+    async fn remove_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno> {
+        self.0.remove_column(&reference(objects), column).await
     }
 
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {

@@ -7,6 +7,7 @@ use crate::written::Mark;
 use names::{Entry, Final, WRITE, Who};
 use std::rc::Rc;
 use stripe::FileRef;
+use wire::blockmap::MAP_FRAGMENTS_MAX;
 use wire::{Errno, FileId};
 
 impl Files {
@@ -66,6 +67,7 @@ impl Files {
             }
             state.reference()?
         };
+        self.know_map(&reference).await?;
         let totals = self.stripe.attributes(&reference).await?;
         let mut state = file.state.borrow_mut();
         if reference.truncations == state.entry.truncations {
@@ -81,6 +83,18 @@ impl Files {
         Ok(())
     }
 
+    /// Fetches the file's block map if it has one and it is not known as of this layout.
+    async fn know_map(&self, reference: &FileRef) -> Result<(), Errno> {
+        if self.stripe.knows_map(reference) {
+            return Ok(());
+        }
+        let count = MAP_FRAGMENTS_MAX as u32;
+        let (epoch, fragments) = self.names.fragments(reference.file, 0, count).await?;
+        self.stripe.learn_map(reference.file, epoch, &fragments);
+        let current = self.stripe.knows_map(reference);
+        if current { Ok(()) } else { Err(Errno::ESTALE) }
+    }
+
     /// Runs `attempt` until it succeeds, fails for good, or the mount's patience ends. A refusal for an old layout or
     /// truncate generation brings fresh knowledge first.
     pub(crate) async fn persist<T>(
@@ -91,7 +105,11 @@ impl Files {
         let give_up = self.cx.now() + self.config.patience;
         loop {
             let reference = file.state.borrow().reference()?;
-            let errno = match attempt(reference).await {
+            let result = match self.know_map(&reference).await {
+                Ok(()) => attempt(reference).await,
+                Err(errno) => Err(errno),
+            };
+            let errno = match result {
                 Err(errno) if is_passing(errno) => errno,
                 result => return result,
             };

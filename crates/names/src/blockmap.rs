@@ -1,15 +1,17 @@
-//! Block maps: where the stripe units of a file are that a formula cannot place.
+//! Changes of layout: more columns for what is yet to be written, a column on another server; and the block map.
 //!
-//! A fragment says where consecutive units are; units without one are where the formula says. Clients cache fragments
-//! under the layout's epoch; a change of placement has a new epoch, which every object knows before anybody is told.
+//! A fragment says where a range of units is; units without one are where the formula says. Clients cache the map under
+//! the layout's epoch. A change has three steps: the *fence*, the new epoch, is in the log; every object has that epoch,
+//! so that nobody who goes by the old layout reads or writes any more; the new layout is in the log. Between the first
+//! and the last the fence is above the layout's epoch, and if the manager or the change dies there, the next who asks
+//! for the file makes it whole again with the old placement and one more epoch.
 
 use crate::field::encoded;
 use crate::keys::{self, Table};
 use crate::limits::FRAGMENTS_MAX;
 use crate::permissions::Who;
-use crate::record::Fragment;
 use crate::transaction::Transaction;
-use wire::{Errno, FileId, Layout, Placement};
+use wire::{BlockMap, Errno, FileId, Fragment, Layout, NodeId};
 
 impl Transaction<'_> {
     /// Fragments from stripe unit `unit` on, at most `count`, and the epoch they belong to. The fragment that began
@@ -22,85 +24,75 @@ impl Transaction<'_> {
     ) -> Result<(u32, Vec<Fragment>), Errno> {
         let inode = self.inode(file)?;
         let layout = inode.regular().ok_or(Errno::EINVAL)?.layout;
-        let (prefix, count) = (keys::about(file, Table::Fragment), count.min(FRAGMENTS_MAX));
-        let start = self.covering(file, unit)?.map_or(unit, |fragment| fragment.unit);
-        let after = start.checked_sub(1).map(|before| keys::fragment(file, before));
-        let found = self.scan(&prefix, after.as_deref(), count)?;
-        let fragments = found.iter().map(|(_, value)| Self::decoded(value));
-        Ok((layout.epoch, fragments.collect::<Result<_, _>>()?))
+        let all = self.scan(&keys::about(file, Table::Fragment), None, FRAGMENTS_MAX)?;
+        let all = all.iter().map(|(_, value)| Self::decoded(value));
+        let mut found = all.collect::<Result<Vec<Fragment>, Errno>>()?;
+        found.retain(|fragment| fragment.end() > unit);
+        found.truncate(count);
+        Ok((layout.epoch, found))
     }
 
-    /// The fragment that covers `unit`.
-    fn covering(&self, file: FileId, unit: u64) -> Result<Option<Fragment>, Errno> {
-        let prefix = keys::about(file, Table::Fragment);
-        let end = keys::fragment(file, unit.saturating_add(1));
-        let mut last = None;
-        let visit = |_: &[u8], value: &[u8]| {
-            last = Some(value.to_vec());
-            std::ops::ControlFlow::Continue(())
-        };
-        self.store.scan(&prefix[..]..&end[..], visit).map_err(|_| Errno::EIO)?;
-        let fragment: Option<Fragment> = last.map(|value| Self::decoded(&value)).transpose()?;
-        Ok(fragment.filter(|found| unit < found.unit + u64::from(found.units)))
+    /// Whether a change of the file's layout is under way, or was given up in the middle.
+    pub fn is_fenced(&self, file: FileId) -> Result<bool, Errno> {
+        let inode = self.inode(file)?;
+        Ok(inode.regular().is_some_and(|regular| regular.fence > regular.layout.epoch))
     }
 
-    /// The layout that a change of placement would have: the next epoch. The service sets it on every object, then
-    /// [`set_placement`](Transaction::set_placement) commits it. Only root, which is who moves blocks, may.
-    pub fn next_layout(
-        &self,
-        who: &Who<'_>,
-        file: FileId,
-        columns: &[wire::NodeId],
-    ) -> Result<Layout, Errno> {
+    /// The epoch that the objects are to be given next. Only root, which is who moves blocks, may.
+    pub fn fence(&mut self, who: &Who<'_>, file: FileId) -> Result<u32, Errno> {
         if !who.is_root() {
             return Err(Errno::EPERM);
         }
-        let inode = self.inode(file)?;
-        let layout = inode.regular().ok_or(Errno::EINVAL)?.layout;
-        let epoch = layout.epoch.checked_add(1).ok_or(Errno::EOVERFLOW)?;
-        if !columns.starts_with(layout.servers()) {
-            return Err(Errno::EINVAL);
-        }
-        let mut next = Layout::new(epoch, layout.unit_bytes, columns).ok_or(Errno::EINVAL)?;
-        next.copies = layout.copies;
-        next.placement = Placement::Map;
-        Ok(next)
-    }
-
-    /// From now on the file has this layout, and these units are where the fragments say.
-    pub fn set_placement(
-        &mut self,
-        file: FileId,
-        layout: Layout,
-        fragments: &[Fragment],
-    ) -> Result<(), Errno> {
         let mut inode = self.inode(file)?;
         let regular = inode.regular_mut().ok_or(Errno::EINVAL)?;
-        if layout.epoch != regular.layout.epoch + 1 {
+        let epoch = regular.fence.max(regular.layout.epoch).checked_add(1);
+        let epoch = epoch.ok_or(Errno::EOVERFLOW)?;
+        regular.fence = epoch;
+        regular.has_objects = true;
+        self.put_inode(&inode);
+        Ok(epoch)
+    }
+
+    /// From now on the file has this layout, of the epoch that all its objects have.
+    pub fn set_layout(&mut self, file: FileId, layout: Layout) -> Result<(), Errno> {
+        let mut inode = self.inode(file)?;
+        let regular = inode.regular_mut().ok_or(Errno::EINVAL)?;
+        if layout.epoch != regular.fence {
             return Err(Errno::EAGAIN);
         }
         regular.layout = layout;
-        regular.has_objects = true;
         inode.touch(self.now);
         self.put_inode(&inode);
-        for fragment in fragments {
-            self.place(file, layout, *fragment)?;
-        }
         Ok(())
     }
 
-    fn place(&mut self, file: FileId, layout: Layout, fragment: Fragment) -> Result<(), Errno> {
-        let end = fragment.unit.checked_add(fragment.units.into()).ok_or(Errno::EINVAL)?;
-        if fragment.units == 0 || fragment.column >= layout.width() {
+    /// As [`set_layout`](Transaction::set_layout) with columns that were added: everything from byte `size` on is in
+    /// them, in turns.
+    pub fn set_columns(&mut self, file: FileId, layout: Layout, size: u64) -> Result<(), Errno> {
+        let before = self.inode(file)?.regular().ok_or(Errno::EINVAL)?.layout.width();
+        let unit = size.div_ceil(layout.unit_bytes.into());
+        let (_, mut fragments) = self.fragments(file, 0, FRAGMENTS_MAX)?;
+        if let Some(last) = fragments.pop() {
+            // It was open to the end; nothing is in it from here on.
+            self.delete(keys::fragment(file, last.unit));
+            let units = unit.saturating_sub(last.unit).min(last.units);
+            fragments.extend((units > 0).then_some(Fragment { units, ..last }));
+        }
+        let width = (layout.width() - before) as u8;
+        let units = u64::MAX - unit;
+        fragments.push(Fragment { unit, units, column: before, width, object_unit: 0 });
+        if !BlockMap::new(&layout, &fragments).is_valid() {
             return Err(Errno::EINVAL);
         }
-        // A fragment may replace one of the same extent; what overlaps otherwise must be moved as it lies.
-        let same = |other: Fragment| (other.unit, other.units) == (fragment.unit, fragment.units);
-        let (_, found) = self.fragments(file, fragment.unit, 1)?;
-        if found.iter().any(|other| other.unit < end && !same(*other)) {
-            return Err(Errno::EINVAL);
+        for fragment in fragments {
+            self.put(keys::fragment(file, fragment.unit), encoded(&fragment));
         }
-        self.put(keys::fragment(file, fragment.unit), encoded(&fragment));
-        Ok(())
+        self.set_layout(file, layout)
     }
+}
+
+/// The layout with columns on more servers. EINVAL when there are none or too many.
+pub(crate) fn with_servers(layout: &Layout, epoch: u32, more: &[NodeId]) -> Result<Layout, Errno> {
+    let servers = [layout.servers(), more].concat();
+    layout.with_columns(epoch, &servers).filter(|_| !more.is_empty()).ok_or(Errno::EINVAL)
 }

@@ -239,6 +239,7 @@ impl Transaction<'_> {
                     verifier: new.verifier,
                     has_objects: false,
                     mtime_set: Wall::default(),
+                    fence: 0,
                 })
             }
             (FileKind::Directory, _) => Content::Directory(Directory::new(parent, policy)),

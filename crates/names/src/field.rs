@@ -4,8 +4,8 @@
 
 use node::rings::{Lock, LockKind, VolumeSpace};
 use wire::{
-    Attr, Decoder, Encoder, FileId, FileKind, Layout, NodeId, SetAttr, SetTime, Short, VolumeId,
-    Wall,
+    Attr, Decoder, Encoder, FileId, FileKind, Fragment, Layout, NodeId, SetAttr, SetTime, Short,
+    VolumeId, Wall,
 };
 
 /// A value that has an encoding.
@@ -136,6 +136,8 @@ impl<'a> Field<'a> for Attr {
         Attr::decode(input)
     }
 }
+
+fields!(Fragment { unit, units, column, width, object_unit });
 
 impl<'a> Field<'a> for Layout {
     fn put(&self, out: &mut Vec<u8>) {

@@ -48,7 +48,7 @@ pub use manager::{Manager, Once, OpenError, Origin, STORE, VolumeSettings};
 pub use objects::{Objects, ObjectsOf};
 pub use opens::{Holder, Opens};
 pub use permissions::{EXECUTE, READ, WRITE, Who};
-pub use record::{Fragment, Policy, Removed};
+pub use record::{Policy, Removed};
 pub use rename::Place;
 pub use service::{Config, Handle, serve};
 pub use sessions::{Claim, Final};

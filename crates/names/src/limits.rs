@@ -21,8 +21,8 @@ pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 pub const REPLY_BYTES_MAX: usize = 64 * 1024;
 /// Largest listing of a directory: a count and a flag less than an answer.
 pub const LISTING_BYTES_MAX: usize = REPLY_BYTES_MAX - 8;
-/// Fragments of a block map in one reply or change: 22 bytes each, 22 KiB.
-pub const FRAGMENTS_MAX: usize = 1024;
+/// Fragments of a block map in one reply or change: all of them.
+pub const FRAGMENTS_MAX: usize = wire::blockmap::MAP_FRAGMENTS_MAX;
 /// Opens that one call announces again: 16 bytes each, 32 KiB.
 pub const CLAIMS_MAX: usize = 2048;
 /// Locks held and waited for on one file.

@@ -6,7 +6,7 @@
 use crate::sessions::Final;
 use node::rings::VolumeSpace;
 use stripe::FileRef;
-use wire::{Errno, FileId, Layout, NodeId};
+use wire::{Errno, FileId, Fragment, Layout, NodeId};
 
 /// The objects of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,13 @@ pub trait Objects: 'static {
     async fn totals(&self, objects: &ObjectsOf) -> Result<Final, Errno>;
     /// Every object knows the layout's epoch.
     async fn set_layout(&self, objects: &ObjectsOf) -> Result<(), Errno>;
+    /// The block map of a file, all of it, as of this layout epoch.
+    fn learn_map(&self, file: FileId, epoch: u32, fragments: &[Fragment]);
+    /// What `to`'s server of this column has is what `from`'s has, on stable storage.
+    async fn copy_column(&self, from: &ObjectsOf, to: &ObjectsOf, column: u16)
+    -> Result<(), Errno>;
+    /// The object of one column is gone.
+    async fn remove_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno>;
     /// Room on these servers, in bytes; the counts of files are 0.
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno>;
 }
@@ -56,6 +63,23 @@ impl Objects for stripe::Client {
 
     async fn set_layout(&self, objects: &ObjectsOf) -> Result<(), Errno> {
         stripe::Client::set_layout(self, &objects.reference()).await
+    }
+
+    fn learn_map(&self, file: FileId, epoch: u32, fragments: &[Fragment]) {
+        stripe::Client::learn_map(self, file, epoch, fragments);
+    }
+
+    async fn copy_column(
+        &self,
+        from: &ObjectsOf,
+        to: &ObjectsOf,
+        column: u16,
+    ) -> Result<(), Errno> {
+        stripe::Client::copy_column(self, &from.reference(), &to.reference(), column).await
+    }
+
+    async fn remove_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno> {
+        stripe::Client::remove_column(self, &objects.reference(), column).await
     }
 
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {

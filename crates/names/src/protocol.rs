@@ -8,12 +8,12 @@ use crate::directory::{Listing, ListingEntry};
 use crate::field::{Field, fields};
 use crate::lookup::Entry;
 use crate::permissions::Who;
-use crate::record::{Fragment, Policy};
+use crate::record::Policy;
 use crate::sessions::{Claim, Final};
 use endpoint::FrameMut;
 use node::rings::{Lock, VolumeSpace};
 use wire::limits::BODY_BYTES;
-use wire::{Decoder, FileId, NodeId, SetAttr, Short, VolumeId};
+use wire::{Decoder, FileId, Fragment, NodeId, SetAttr, Short, VolumeId};
 
 impl<'a> Field<'a> for Who<'a> {
     fn put(&self, out: &mut Vec<u8>) {
@@ -150,9 +150,8 @@ operations! {
     CancelLock = 35 once { file: FileId, owner: u64, whole_file: bool }
     Claim = 36 once { claims: Vec<Claim>, first: bool, last: bool }
     Leave = 38 once {}
-    SetPlacement = 37 once {
-        who: Who<'a>, file: FileId, columns: Vec<NodeId>, fragments: Vec<Fragment>,
-    }
+    AddColumns = 37 once { who: Who<'a>, file: FileId, servers: Vec<NodeId> }
+    MoveColumn = 39 once { who: Who<'a>, file: FileId, column: u16, server: NodeId }
 }
 
 impl Operation<'_> {
@@ -186,7 +185,8 @@ impl Operation<'_> {
             | SetDirectoryLayout { file, .. }
             | SetLock { file, .. }
             | CancelLock { file, .. }
-            | SetPlacement { file, .. } => file.site(),
+            | AddColumns { file, .. }
+            | MoveColumn { file, .. } => file.site(),
             Space {} | KeepAlive {} | Sync {} | Leave {} | Claim { .. } => 0,
         }
     }

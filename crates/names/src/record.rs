@@ -83,8 +83,10 @@ pub struct Regular {
     pub has_objects: bool,
     /// When the modification time was last set by hand: only writes after this move it.
     pub mtime_set: Wall,
+    /// The highest layout epoch that any object may have been given; above the layout's while that is being changed.
+    pub fence: u32,
 }
-fields!(Regular { layout, truncations, verifier, has_objects, mtime_set });
+fields!(Regular { layout, truncations, verifier, has_objects, mtime_set, fence });
 
 /// What only directories have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -269,20 +271,6 @@ pub struct Answered {
 }
 fields!(Answered { sequence, reply });
 
-/// Consecutive stripe units of one file that are not where the formula says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fragment {
-    /// The first unit, in file order.
-    pub unit: u64,
-    /// How many.
-    pub units: u32,
-    /// The column whose object has them.
-    pub column: u16,
-    /// Where in the object, in units.
-    pub object_unit: u64,
-}
-fields!(Fragment { unit, units, column, object_unit });
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,6 +285,7 @@ mod tests {
             verifier: 9,
             has_objects: true,
             mtime_set: Wall { seconds: 3, nanos: 4 },
+            fence: 6,
         };
         let contents = [
             (FileKind::Regular, Content::Regular(regular)),

@@ -5,6 +5,7 @@
 //! answered when the append is done.
 
 mod dispatch;
+mod layouts;
 mod upkeep;
 
 use crate::limits::TASKS;
@@ -47,6 +48,8 @@ struct Service<O> {
     /// Files whose length or layout is being changed on the objects.
     busy: RefCell<BTreeSet<FileId>>,
     gate: Notify,
+    /// Files with a column on its way to another server.
+    moving: RefCell<BTreeSet<FileId>>,
     /// Requests that wait for a lock, by ticket.
     waiting: RefCell<BTreeMap<u64, Request>>,
     tickets: Cell<u64>,
@@ -119,6 +122,7 @@ pub fn serve<O: Objects>(
         work_seen: Cell::new(0),
         busy: RefCell::default(),
         gate: Notify::new(cx),
+        moving: RefCell::default(),
         waiting: RefCell::default(),
         tickets: Cell::new(0),
         deferred: RefCell::default(),

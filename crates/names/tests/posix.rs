@@ -460,28 +460,39 @@ fn layouts_are_inherited_and_columns_rotate() {
 
 #[test]
 fn block_maps() {
-    use names::Fragment;
-    use wire::{NodeId, Placement};
+    use wire::{Fragment, NodeId, Placement};
     let mut world = World::new();
     let file = world.touch(&WHO, "f", 0o644).unwrap();
     let old = world.get(file).unwrap().layout.unwrap();
-    let columns = [old.servers(), &[NodeId(9)]].concat();
-    let next = world.read(|t| t.next_layout(&WHO, file, &columns)).unwrap();
-    assert_eq!((next.epoch, next.placement, next.width()), (2, Placement::Map, 4));
-    let strange = world.read(|t| t.next_layout(&WHO, file, &[NodeId(9)]));
-    assert_eq!(strange.map(drop), Err(Errno::EINVAL));
-    let fragment = |unit| Fragment { unit, units: 10, column: 3, object_unit: unit };
-    let all: Vec<_> = [0, 10, 50].map(fragment).into();
-    world.change(|t| t.set_placement(file, next, &all)).unwrap();
-    let get = |world: &World, unit, count| world.read(|t| t.fragments(file, unit, count)).unwrap();
-    assert_eq!(get(&world, 15, 9), (2, vec![fragment(10), fragment(50)]));
-    assert_eq!(get(&world, 20, 9), (2, vec![fragment(50)]));
-    assert_eq!(get(&world, 0, 1), (2, vec![fragment(0)]));
-    let again = world.change(|t| t.set_placement(file, next, &all));
-    assert_eq!(again, Err(Errno::EAGAIN));
-    let third = world.read(|t| t.next_layout(&WHO, file, &columns)).unwrap();
-    let overlap = world.change(|t| t.set_placement(file, third, &[fragment(5)]));
-    assert_eq!(overlap, Err(Errno::EINVAL));
+    let unit = u64::from(old.unit_bytes);
+    let grow = |world: &mut World, size| {
+        let epoch = world.change(|t| t.fence(&WHO, file)).unwrap();
+        assert!(world.read(|t| t.is_fenced(file)).unwrap());
+        let before = world.get(file).unwrap().layout.unwrap();
+        let columns = [before.servers(), &[NodeId(9), NodeId(8)]].concat();
+        let next = before.with_columns(epoch, &columns).unwrap();
+        world.change(|t| t.set_columns(file, next, size))
+    };
+    let all = |world: &World| world.read(|t| t.fragments(file, 0, 99)).unwrap();
+    grow(&mut world, 10 * unit - 1).unwrap();
+    assert!(!world.read(|t| t.is_fenced(file)).unwrap());
+    let layout = world.get(file).unwrap().layout.unwrap();
+    assert_eq!((layout.width(), layout.formula_width()), (5, 3));
+    assert_eq!((layout.epoch, layout.placement), (2, Placement::Map));
+    let open = Fragment { unit: 10, units: u64::MAX - 10, column: 3, width: 2, object_unit: 0 };
+    assert_eq!(all(&world), (2, vec![open]));
+    // What was written since stays; what was not is never missed.
+    grow(&mut world, 15 * unit).unwrap();
+    let later = Fragment { unit: 15, units: u64::MAX - 15, column: 5, ..open };
+    assert_eq!(all(&world), (3, vec![Fragment { units: 5, ..open }, later]));
+    assert_eq!(world.read(|t| t.fragments(file, 14, 1)).unwrap().1[0].unit, 10);
+    assert_eq!(world.read(|t| t.fragments(file, 15, 1)).unwrap().1[0].unit, 15);
+    grow(&mut world, 0).unwrap();
+    assert_eq!(all(&world).1.last().unwrap().column, 7);
+    // An epoch that is not the fence's commits nothing.
+    let layout = world.get(file).unwrap().layout.unwrap();
+    let stale = layout.with_server(layout.epoch - 1, 0, NodeId(7)).unwrap();
+    assert_eq!(world.change(|t| t.set_layout(file, stale)), Err(Errno::EAGAIN));
     world.unlink(&WHO, "f").unwrap();
     assert!(!world.change(|t| t.objects_removed(file, 2)).unwrap());
     assert!(world.change(|t| t.objects_removed(file, 2)).unwrap());

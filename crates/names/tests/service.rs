@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use store::{MemoryBackend, MemoryLogs, Store};
-use wire::{Errno, FileId, NodeId, SetAttr, VolumeId, Wall};
+use wire::{Errno, FileId, Fragment, NodeId, SetAttr, VolumeId, Wall};
 
 const WHO: Who<'static> = Who::ROOT;
 const MANAGER: NodeId = NodeId(1);
@@ -53,6 +53,13 @@ impl Objects for Fake {
         Ok(Final { size, mtime: Wall { seconds: 1 << 40, nanos: 0 }, used: Some(size) })
     }
     async fn set_layout(&self, _: &ObjectsOf) -> Result<(), Errno> {
+        self.check()
+    }
+    fn learn_map(&self, _: FileId, _: u32, _: &[Fragment]) {}
+    async fn copy_column(&self, _: &ObjectsOf, _: &ObjectsOf, _: u16) -> Result<(), Errno> {
+        self.check()
+    }
+    async fn remove_column(&self, _: &ObjectsOf, _: u16) -> Result<(), Errno> {
         self.check()
     }
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {

@@ -8,17 +8,22 @@
 //! told by the verifiers, and done by the caller.
 
 mod control;
+mod copy;
 mod read;
 mod write;
 
 use crate::limits::*;
 use crate::protocol::{ObjectReply, ObjectRequest, Shape};
-use node::{Call, CallError, Cx};
-use std::cell::Cell;
+use node::{Bug, Call, CallError, Cx};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use wire::layout::WIDTH_MAX;
-use wire::{Channel, Errno, FileId, Layout, NodeId, ObjectId, Time, VolumeId, Wall};
+use wire::{
+    BlockMap, Channel, Errno, FileId, Fragment, Layout, NodeId, ObjectId, Placement, Time,
+    VolumeId, Wall,
+};
 
 /// A file, as its manager describes it to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +112,14 @@ struct Shared {
     volume: VolumeId,
     patience: Duration,
     counters: Cell<ClientCounters>,
+    maps: RefCell<BTreeMap<FileId, KnownMap>>,
+    formula: Rc<[Fragment]>,
+}
+
+/// A block map, and the layout epoch it belongs to.
+struct KnownMap {
+    epoch: u32,
+    fragments: Rc<[Fragment]>,
 }
 
 /// How a try ended that did not succeed.
@@ -184,12 +197,39 @@ impl Client {
 
     /// As [`new`](Client::new), waiting this long for a server that does not answer.
     pub fn with_patience(cx: &Cx, volume: VolumeId, patience: Duration) -> Client {
-        Client(Rc::new(Shared { cx: cx.clone(), volume, patience, counters: Cell::default() }))
+        let (counters, maps, formula) = (Cell::default(), RefCell::default(), Rc::default());
+        Client(Rc::new(Shared { cx: cx.clone(), volume, patience, counters, maps, formula }))
     }
 
     /// What happened so far.
     pub fn counters(&self) -> ClientCounters {
         self.0.counters.get()
+    }
+
+    /// Keeps a file's block map, all of it, as its manager gave it out for this layout epoch.
+    pub fn learn_map(&self, file: FileId, epoch: u32, fragments: &[Fragment]) {
+        let mut maps = self.0.maps.borrow_mut();
+        if maps.len() >= MAPS_MAX {
+            maps.clear();
+        }
+        maps.insert(file, KnownMap { epoch, fragments: fragments.into() });
+    }
+
+    /// Whether the file can be read and written without asking for its block map.
+    pub fn knows_map(&self, file: &FileRef) -> bool {
+        self.fragments(file).is_ok()
+    }
+
+    /// The fragments of the file; ESTALE when those of its epoch are not known.
+    fn fragments(&self, file: &FileRef) -> Result<Rc<[Fragment]>, Errno> {
+        if file.layout.placement == Placement::Formula {
+            return Ok(self.0.formula.clone());
+        }
+        let maps = self.0.maps.borrow();
+        let known = maps
+            .get(&file.file)
+            .filter(|map| map.epoch == file.layout.epoch || self.cx().has_bug(Bug::StaleMapUsed));
+        known.map(|map| map.fragments.clone()).ok_or(Errno::ESTALE)
     }
 
     fn cx(&self) -> &Cx {

@@ -64,6 +64,10 @@ pub const TOMBSTONES_MAX: usize = 64 * 1024;
 /// Most names in one LIST reply: 16 bytes each is 64 KiB.
 pub const LIST_COUNT_MAX: usize = 4096;
 
+/// Bytes that a copy of a column reads and compares at once: two frames of it.
+pub const COPY_BYTES: usize = 256 << 10;
+/// Block maps that a client keeps: at most 2 KiB each, 8 MiB; then it forgets all and asks again.
+pub const MAPS_MAX: usize = 4096;
 /// Most bytes of data in one READ or WRITE.
 pub const TRANSFER_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
 /// Most pieces the client gives one call to land in: below the endpoint's 64, so that a reply's frames fit too.

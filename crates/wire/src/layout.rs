@@ -34,6 +34,8 @@ pub struct Layout {
     /// Formula or block map.
     pub placement: Placement,
     width: u8,
+    /// The first columns, over which the formula goes; only the block map places units in the others.
+    formula_width: u8,
     servers: [NodeId; WIDTH_MAX],
 }
 
@@ -69,8 +71,35 @@ impl Layout {
             copies: 1,
             placement: Placement::Formula,
             width,
+            formula_width: width,
             servers: all,
         })
+    }
+
+    /// The layout after this one with more columns, which a block map fills. `None` unless `servers` begins with the
+    /// present ones and is not too long.
+    pub fn with_columns(&self, epoch: u32, servers: &[NodeId]) -> Option<Layout> {
+        let grown = Layout::new(epoch, self.unit_bytes, servers)?;
+        let (copies, formula_width) = (self.copies, self.formula_width);
+        let grows = servers.starts_with(self.servers());
+        grows.then_some(Layout { copies, placement: Placement::Map, formula_width, ..grown })
+    }
+
+    /// The same placement in another epoch.
+    pub fn with_epoch(&self, epoch: u32) -> Layout {
+        Layout { epoch, ..*self }
+    }
+
+    /// The layout after this one with `column` on another server. `None` when there is no such column.
+    pub fn with_server(&self, epoch: u32, column: u16, server: NodeId) -> Option<Layout> {
+        let mut moved = Layout { epoch, ..*self };
+        *moved.servers[..usize::from(self.width)].get_mut(usize::from(column))? = server;
+        Some(moved)
+    }
+
+    /// Columns over which the formula goes: the first ones.
+    pub fn formula_width(&self) -> u16 {
+        self.formula_width.into()
     }
 
     /// Columns of the file.
@@ -88,11 +117,11 @@ impl Layout {
         self.servers()[column as usize]
     }
 
-    /// The extent that starts at `offset`: to the end of its stripe unit, at most `bytes`.
+    /// By the formula, the extent that starts at `offset`: to the end of its stripe unit, at most `bytes`.
     pub fn locate(&self, offset: u64, bytes: u64) -> Extent {
         let unit = u64::from(self.unit_bytes);
         let (index, within) = (offset / unit, offset % unit);
-        let width = u64::from(self.width);
+        let width = u64::from(self.formula_width);
         Extent {
             column: (index % width) as u16,
             object_offset: index / width * unit + within,
@@ -101,7 +130,7 @@ impl Layout {
         }
     }
 
-    /// The extents of `bytes` bytes from `offset`, in file order.
+    /// By the formula, the extents of `bytes` bytes from `offset`, in file order.
     pub fn extents(&self, offset: u64, bytes: u64) -> impl Iterator<Item = Extent> + '_ {
         let end = offset.saturating_add(bytes);
         let mut at = offset;
@@ -114,31 +143,36 @@ impl Layout {
         })
     }
 
-    /// Bytes that `column` holds of a file of `size` bytes: the length of its object when nothing is a hole.
+    /// By the formula, bytes that `column` holds of a file of `size` bytes: the length of its object when nothing is a
+    /// hole.
     pub fn object_bytes(&self, column: u16, size: u64) -> u64 {
-        let (unit, width) = (u64::from(self.unit_bytes), u64::from(self.width));
+        if column >= self.formula_width() {
+            return 0;
+        }
+        let (unit, width) = (u64::from(self.unit_bytes), u64::from(self.formula_width));
         let (rows, rest) = (size / (unit * width), size % (unit * width));
         rows * unit + rest.saturating_sub(u64::from(column) * unit).min(unit)
     }
 
-    /// The least size of a file whose `column` holds `object_bytes` bytes; `u64::MAX` when no file is that long.
+    /// By the formula, the least size of a file whose `column` holds `object_bytes` bytes; `u64::MAX` when no file is
+    /// that long.
     pub fn file_bytes(&self, column: u16, object_bytes: u64) -> u64 {
-        if object_bytes == 0 {
+        if object_bytes == 0 || column >= self.formula_width() {
             return 0;
         }
-        let (unit, width) = (u64::from(self.unit_bytes), u64::from(self.width));
+        let (unit, width) = (u64::from(self.unit_bytes), u64::from(self.formula_width));
         let (row, within) = ((object_bytes - 1) / unit, (object_bytes - 1) % unit);
         let index = row.saturating_mul(width).saturating_add(column.into());
         index.saturating_mul(unit).saturating_add(within + 1)
     }
 
     /// Bytes that [`encode`](Layout::encode) writes at most.
-    pub const BYTES_MAX: usize = 4 + 4 + 1 + 1 + 1 + 2 * WIDTH_MAX;
+    pub const BYTES_MAX: usize = 4 + 4 + 1 + 1 + 1 + 1 + 2 * WIDTH_MAX;
 
     /// Appends the layout.
     pub fn encode(&self, out: &mut Encoder<'_>) {
         out.u32(self.epoch).u32(self.unit_bytes).u8(self.copies);
-        out.u8(self.placement as u8).u8(self.width);
+        out.u8(self.placement as u8).u8(self.width).u8(self.formula_width);
         self.servers().iter().for_each(|server| {
             out.u16(server.0);
         });
@@ -152,13 +186,16 @@ impl Layout {
             1 => Placement::Map,
             _ => return Err(Short),
         };
-        let width = usize::from(input.u8()?);
+        let (width, formula_width) = (usize::from(input.u8()?), input.u8()?);
+        if formula_width == 0 || usize::from(formula_width) > width {
+            return Err(Short);
+        }
         let mut servers = [NodeId::default(); WIDTH_MAX];
         for server in servers.get_mut(..width).ok_or(Short)? {
             *server = NodeId(input.u16()?);
         }
         let layout = Layout::new(epoch, unit_bytes, &servers[..width]).ok_or(Short)?;
-        Ok(Layout { copies, placement, ..layout })
+        Ok(Layout { copies, placement, formula_width, ..layout })
     }
 }
 

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attr;
+pub mod blockmap;
 pub mod checksum;
 pub mod codec;
 pub mod control;
@@ -16,6 +17,7 @@ pub mod limits;
 pub mod time;
 
 pub use attr::{Attr, Errno, FileKind, SetAttr, SetTime, Wall};
+pub use blockmap::{BlockMap, Fragment};
 pub use codec::{Decoder, Encoder, Short};
 pub use control::{CallHeader, Channel, Control, ControlView, Flags, Header, Kind, Malformed};
 pub use ids::{FileId, NodeId, ObjectId, SessionEpoch, Token, VolumeId};

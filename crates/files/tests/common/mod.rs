@@ -126,6 +126,13 @@ impl World {
         self.machines[&(100 + index)].services.files.clone().expect("a client")
     }
 
+    /// The handle of client `index`'s node, and a client of the manager on it, as an administrator's tool has one.
+    pub fn names(&self, index: u16) -> (node::Cx, names::Client) {
+        let cx = self.machines[&(100 + index)].node.as_ref().expect("it runs").cx().clone();
+        let client = names::Client::new(&cx, NodeId(MANAGER), VOLUME);
+        (cx, client)
+    }
+
     pub fn free_pages(&self, index: u16) -> usize {
         self.machines[&(100 + index)].node.as_ref().expect("it runs").cx().frames().free_pages()
     }

@@ -4,14 +4,14 @@ use super::{Client, SMALL, Style};
 use crate::create::How;
 use crate::directory::Listing;
 use crate::field::Field;
-use crate::limits::{DEADLINE, FRAGMENTS_MAX, LISTING_BYTES_MAX, REPLY_BYTES_MAX};
+use crate::limits::{DEADLINE, LISTING_BYTES_MAX, REPLY_BYTES_MAX};
 use crate::lookup::Entry;
 use crate::permissions::Who;
 use crate::protocol::{Created, Map, Operation};
-use crate::record::{Fragment, Policy};
+use crate::record::Policy;
 use node::rings::VolumeSpace;
 use wire::limits::PATH_BYTES_MAX;
-use wire::{Decoder, Errno, FileId, NodeId, SetAttr};
+use wire::{Decoder, Errno, FileId, Fragment, NodeId, SetAttr};
 
 const LARGE: Style = Style { room: REPLY_BYTES_MAX, deadline: Some(DEADLINE) };
 const PATH: Style = Style { room: PATH_BYTES_MAX, deadline: Some(DEADLINE) };
@@ -248,19 +248,26 @@ impl Client {
         Ok((epoch, fragments))
     }
 
-    /// Gives the file a next layout over `columns`, which begin with those it has, and places these fragments; at most
-    /// [`FRAGMENTS_MAX`]. Root's.
-    pub async fn set_placement(
+    /// From now on what is written behind the file's present end goes to new columns on these servers, in turns. Root's.
+    pub async fn add_columns(
         &self,
         who: &Who<'_>,
         file: FileId,
-        columns: Vec<NodeId>,
-        fragments: Vec<Fragment>,
+        servers: Vec<NodeId>,
     ) -> Result<Entry, Errno> {
-        if fragments.len() > FRAGMENTS_MAX {
-            return Err(Errno::EINVAL);
-        }
-        let operation = Operation::SetPlacement { who: *who, file, columns, fragments };
+        let operation = Operation::AddColumns { who: *who, file, servers };
+        decoded(self.ask(operation, SMALL).await?)
+    }
+
+    /// Moves the blocks of one column to another server, while the file is read and written. Root's.
+    pub async fn move_column(
+        &self,
+        who: &Who<'_>,
+        file: FileId,
+        column: u16,
+        server: NodeId,
+    ) -> Result<Entry, Errno> {
+        let operation = Operation::MoveColumn { who: *who, file, column, server };
         decoded(self.ask(operation, SMALL).await?)
     }
 }

@@ -1,8 +1,9 @@
 //! Which operation is which call of the manager, and what waits for what.
 
 use super::Service;
+use super::layouts::Asker;
 use crate::attributes::is_truncation;
-use crate::limits::{FRAGMENTS_MAX, LISTING_BYTES_MAX};
+use crate::limits::LISTING_BYTES_MAX;
 use crate::locks::{LockOutcome, LockOwner, LockTarget};
 use crate::manager::{Manager, Once};
 use crate::objects::{Objects, ObjectsOf};
@@ -18,7 +19,7 @@ use wire::{Errno, FileId};
 /// Files that a volume may have beside those it has: serial numbers are 56 bits.
 const FREE_FILES: u64 = 1 << 48;
 
-type Encoded = Result<Vec<u8>, Errno>;
+pub(super) type Encoded = Result<Vec<u8>, Errno>;
 
 impl<O: Objects> Service<O> {
     pub(super) async fn execute(
@@ -45,10 +46,16 @@ impl<O: Objects> Service<O> {
             }
             Operation::Leave {} => self.expire(client).await.map(|()| Vec::new()),
             Operation::Claim { .. } => self.claim(client, &operation).await,
-            Operation::SetPlacement { file, .. } => {
-                self.alone(file, self.set_placement(client, call, &operation)).await
+            Operation::AddColumns { ref who, file, ref servers } => {
+                let asker = Asker { client, call, who };
+                self.alone(file, self.add_columns(asker, file, servers)).await
+            }
+            Operation::MoveColumn { ref who, file, column, server } => {
+                self.move_column(Asker { client, call, who }, file, column, server).await
             }
             Operation::SetAttr { file, ref changes, .. } if is_truncation(changes) => {
+                // What cannot be made whole now is found by the truncation.
+                let _ = self.heal(file).await;
                 self.alone(file, self.truncate(client, call, &operation)).await
             }
             ref once if once.is_once() => self.change(client, call, once).await,
@@ -57,9 +64,10 @@ impl<O: Objects> Service<O> {
         self.answer(request, result);
     }
 
-    async fn read(&self, client: u64, operation: &Operation<'_>) -> Encoded {
+    async fn read(self: &Rc<Self>, client: u64, operation: &Operation<'_>) -> Encoded {
         if let Operation::GetAttr { file } = operation {
             self.quiet(*file).await;
+            self.heal(*file).await?;
         }
         self.manager.borrow().read(client, |transaction| read(transaction, client, operation))
     }
@@ -74,6 +82,7 @@ impl<O: Objects> Service<O> {
         match operation {
             Operation::Open { file, mask, .. } => {
                 self.quiet(*file).await;
+                self.heal(*file).await?;
                 if mask & WRITE != 0 && self.manager.borrow().truncating().contains_key(file) {
                     self.alone(*file, self.finish_truncation(*file)).await?;
                 }
@@ -101,7 +110,7 @@ impl<O: Objects> Service<O> {
     }
 
     /// The answer, when it may be told.
-    async fn told(self: &Rc<Self>, once: Once) -> Encoded {
+    pub(super) async fn told(self: &Rc<Self>, once: Once) -> Encoded {
         let posted = self.post(once.append);
         if self.cx.has_bug(Bug::AnswerBeforeAppend) {
             let service = self.clone();
@@ -174,42 +183,11 @@ impl<O: Objects> Service<O> {
             Err(Errno::ESTALE) => Ok(None),
             Err(errno) => Err(errno),
             Ok(entry) => {
-                let truncations = entry.truncations;
-                Ok(entry.layout.map(|layout| ObjectsOf { file, layout, truncations }))
+                let Some(layout) = entry.layout else { return Ok(None) };
+                self.teach_map(file, &layout)?;
+                Ok(Some(ObjectsOf { file, layout, truncations: entry.truncations }))
             }
         }
-    }
-
-    async fn set_placement(
-        self: &Rc<Self>,
-        client: u64,
-        call: CallName,
-        operation: &Operation<'_>,
-    ) -> Encoded {
-        let Operation::SetPlacement { who, file, columns, fragments } = operation else {
-            return Err(Errno::EPROTO);
-        };
-        let file = *file;
-        if fragments.len() > FRAGMENTS_MAX {
-            return Err(Errno::EINVAL);
-        }
-        let objects = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
-        let layout = self
-            .manager
-            .borrow()
-            .read(client, |transaction| transaction.next_layout(who, file, columns))?;
-        self.objects.set_layout(&ObjectsOf { layout, ..objects }).await?;
-        self.admit().await?;
-        let once = self.manager.borrow_mut().change_once(
-            self.origin(client),
-            call,
-            |transaction| {
-                transaction.set_placement(file, layout, fragments)?;
-                transaction.get_attr(file)
-            },
-            |entry| Outcome::Entry(entry).encode(),
-        )?;
-        self.told(once).await
     }
 
     async fn space(&self) -> Encoded {

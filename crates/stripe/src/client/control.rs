@@ -19,6 +19,8 @@ impl Client {
 
     /// Size, storage and latest write, from all columns.
     pub async fn attributes(&self, file: &FileRef) -> Result<ObjectTotals, Errno> {
+        let fragments = self.fragments(file)?;
+        let map = BlockMap::new(&file.layout, &fragments);
         let columns = 0..file.layout.width();
         let replies = self.ask_columns(file, columns, op::ATTRIBUTES, |_, _| ()).await;
         let mut totals = ObjectTotals::default();
@@ -27,7 +29,7 @@ impl Client {
                 Err(Errno::ENOENT) => continue,
                 reply => reply?,
             };
-            totals.size = totals.size.max(file.layout.file_bytes(column, reply.length));
+            totals.size = totals.size.max(map.file_bytes(column, reply.length));
             totals.used += reply.used;
             totals.mtime = totals.mtime.max(reply.mtime);
         }
@@ -37,10 +39,12 @@ impl Client {
     /// Gives the file this size, on stable storage. `file.truncations` is the new generation: writes that know only an
     /// older one are refused from here on. For managers.
     pub async fn truncate(&self, file: &FileRef, size: u64) -> Result<(), Errno> {
+        let fragments = self.fragments(file)?;
+        let map = BlockMap::new(&file.layout, &fragments);
         let mtime = self.cx().wall();
         let replies =
             self.ask_columns(file, 0..file.layout.width(), op::TRUNCATE, |column, ask| {
-                (ask.offset, ask.mtime) = (file.layout.object_bytes(column, size), mtime);
+                (ask.offset, ask.mtime) = (map.object_bytes(column, size), mtime);
             });
         replies.await.into_iter().try_for_each(|(_, reply)| reply.map(drop))
     }

@@ -66,14 +66,16 @@ impl Client {
         into: FrameMut,
     ) -> Result<FrameMut, Failure> {
         let length = into.len();
-        let extent = file.layout.locate(offset, length as u64);
+        let fragments = self.fragments(file).map_err(Failure::Errno)?;
+        let map = BlockMap::new(&file.layout, &fragments);
+        let extent = map.locate(offset, length as u64);
         if extent.bytes == length as u64 || file.layout.width() == 1 {
             let into = self.cx().piece(into);
             let part =
                 Part { column: extent.column, offset: extent.object_offset, bytes: length, into };
             return join(self.read_part(file, part).await?, length);
         }
-        let parts = self.split(file, offset, into);
+        let parts = self.split(map, offset, into);
         let reads = parts.into_iter().map(|part| self.read_part(file, part));
         let mut pieces = self.cx().pieces::<FrameMut>();
         let mut failure = None;
@@ -89,11 +91,28 @@ impl Client {
         join(pieces, length)
     }
 
+    /// Reads a part of one column's object; what is behind its end is zero.
+    pub(super) async fn read_column(
+        &self,
+        file: &FileRef,
+        column: u16,
+        offset: u64,
+        into: FrameMut,
+    ) -> Result<FrameMut, Errno> {
+        let bytes = into.len();
+        let part = Part { column, offset, bytes, into: self.cx().piece(into) };
+        let read = self.read_part(file, part).await.and_then(|pieces| join(pieces, bytes));
+        read.map_err(|failure| match failure {
+            Failure::Errno(errno) => errno,
+            Failure::Lost(Trouble::Retry(errno) | Trouble::Fail(errno)) => errno,
+        })
+    }
+
     /// The calls to make: for each column the pieces of `into` that its bytes belong in.
-    fn split(&self, file: &FileRef, offset: u64, mut into: FrameMut) -> Vec<Part> {
-        let mut parts: Vec<Part> = Vec::with_capacity(file.layout.width().into());
+    fn split(&self, map: BlockMap<'_>, offset: u64, mut into: FrameMut) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::with_capacity(WIDTH_MAX);
         let mut open: [Option<usize>; WIDTH_MAX] = [None; WIDTH_MAX];
-        for extent in file.layout.extents(offset, into.len() as u64) {
+        for extent in map.extents(offset, into.len() as u64) {
             let bytes = extent.bytes as usize;
             let rest = into.split_off(bytes);
             let piece = std::mem::replace(&mut into, rest);

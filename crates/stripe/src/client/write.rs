@@ -73,8 +73,8 @@ fn sum_pieces(offset: u64, slices: &[Frame], sums: &mut Vec<u32>) {
 }
 
 /// The extents of a range, cut at 64 KiB too, so that each adds few pieces to its call.
-fn steps(layout: &Layout, offset: u64, bytes: u64) -> impl Iterator<Item = Extent> + '_ {
-    layout.extents(offset, bytes).flat_map(|extent| {
+fn steps(map: BlockMap<'_>, offset: u64, bytes: u64) -> impl Iterator<Item = Extent> {
+    map.extents(offset, bytes).flat_map(|extent| {
         let end = extent.file_offset + extent.bytes;
         let mut at = extent.file_offset;
         std::iter::from_fn(move || {
@@ -113,7 +113,9 @@ impl Client {
             return Err(Errno::EINVAL);
         }
         let mtime = self.cx().wall();
-        let mut parts = self.cut(file, offset, bytes, &data);
+        let fragments = self.fragments(file)?;
+        let map = BlockMap::new(&file.layout, &fragments);
+        let mut parts = self.cut(map, offset, bytes, &data);
         drop(data);
         let mut verifiers = Verifiers::default();
         if parts.len() == 1 {
@@ -136,11 +138,11 @@ impl Client {
         Ok(verifiers)
     }
 
-    fn cut(&self, file: &FileRef, offset: u64, bytes: usize, data: &[Frame]) -> Vec<Part> {
+    fn cut(&self, map: BlockMap<'_>, offset: u64, bytes: usize, data: &[Frame]) -> Vec<Part> {
         let mut cursor = Cursor { data, frame: 0, at: 0 };
-        let mut parts: Vec<Part> = Vec::with_capacity(file.layout.width().into());
+        let mut parts: Vec<Part> = Vec::with_capacity(WIDTH_MAX);
         let mut open: [Option<usize>; WIDTH_MAX] = [None; WIDTH_MAX];
-        for extent in steps(&file.layout, offset, bytes as u64) {
+        for extent in steps(map, offset, bytes as u64) {
             let slot = &mut open[usize::from(extent.column)];
             let index = slot.filter(|index| parts[*index].data.len() < PIECES_MAX);
             let index = index.unwrap_or_else(|| {
@@ -158,6 +160,21 @@ impl Client {
             part.bytes += extent.bytes as usize;
         }
         parts
+    }
+
+    /// Writes a part of one column's object; the verifier of its server.
+    pub(super) async fn write_column(
+        &self,
+        file: &FileRef,
+        column: u16,
+        offset: u64,
+        frame: Frame,
+        mtime: Wall,
+    ) -> Result<u64, Errno> {
+        let (bytes, mut sums) = (frame.len(), Vec::new());
+        sum_pieces(offset, std::slice::from_ref(&frame), &mut sums);
+        let part = Part { column, offset, bytes, data: self.cx().piece(frame), sums };
+        self.write_part(file, &part, mtime).await
     }
 
     /// Writes one part; the verifier of its server.

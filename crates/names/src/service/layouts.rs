@@ -1,0 +1,169 @@
+//! Changes of layout as the service makes them: what waits for objects between the steps of
+//! [`blockmap`](crate::blockmap).
+
+use super::Service;
+use super::dispatch::Encoded;
+use crate::blockmap::with_servers;
+use crate::limits::FRAGMENTS_MAX;
+use crate::objects::{Objects, ObjectsOf};
+use crate::permissions::Who;
+use crate::protocol::Outcome;
+use crate::transaction::{CallName, Transaction};
+use std::rc::Rc;
+use wire::{Errno, FileId, Layout, NodeId, Placement};
+
+/// Who asks for a change, and by which call.
+#[derive(Clone, Copy)]
+pub(super) struct Asker<'a> {
+    pub client: u64,
+    pub call: CallName,
+    pub who: &'a Who<'a>,
+}
+
+impl<O: Objects> Service<O> {
+    /// Tells the striping client the file's block map as it is, under this epoch.
+    pub(super) fn teach_map(&self, file: FileId, layout: &Layout) -> Result<(), Errno> {
+        if layout.placement == Placement::Formula {
+            return Ok(());
+        }
+        let manager = self.manager.borrow();
+        let (_, fragments) = manager.read(0, |t| t.fragments(file, 0, FRAGMENTS_MAX))?;
+        self.objects.learn_map(file, layout.epoch, &fragments);
+        Ok(())
+    }
+
+    /// The next epoch of the file's objects, in the log.
+    async fn fence(self: &Rc<Self>, who: &Who<'_>, file: FileId) -> Result<u32, Errno> {
+        self.admit().await?;
+        let origin = self.origin(0);
+        let (epoch, append) = self.manager.borrow_mut().change(origin, |t| t.fence(who, file))?;
+        self.post(append).await?;
+        Ok(epoch)
+    }
+
+    /// The answer to a change of layout, which `change` commits.
+    async fn commit_layout(
+        self: &Rc<Self>,
+        asker: Asker<'_>,
+        file: FileId,
+        change: impl FnOnce(&mut Transaction<'_>) -> Result<(), Errno>,
+    ) -> Encoded {
+        self.admit().await?;
+        let once = self.manager.borrow_mut().change_once(
+            self.origin(asker.client),
+            asker.call,
+            |transaction| {
+                change(transaction)?;
+                transaction.get_attr(file)
+            },
+            |entry| Outcome::Entry(entry).encode(),
+        )?;
+        self.told(once).await
+    }
+
+    /// What is written behind the end from now on goes to columns on these servers.
+    pub(super) async fn add_columns(
+        self: &Rc<Self>,
+        asker: Asker<'_>,
+        file: FileId,
+        servers: &[NodeId],
+    ) -> Encoded {
+        let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
+        with_servers(&before.layout, 1, servers)?;
+        let epoch = self.fence(asker.who, file).await?;
+        let layout = with_servers(&before.layout, epoch, servers)?;
+        self.objects.set_layout(&ObjectsOf { layout, ..before }).await?;
+        // Nobody writes any more: this is where the file ends.
+        let fenced = ObjectsOf { layout: before.layout.with_epoch(epoch), ..before };
+        self.teach_map(file, &fenced.layout)?;
+        let size = self.objects.totals(&fenced).await?.size;
+        self.commit_layout(asker, file, |t| t.set_columns(file, layout, size)).await
+    }
+
+    /// The blocks of one column go to another server. Most of them are copied while the file is read and written; what
+    /// was written meanwhile is copied again when nobody can write.
+    pub(super) async fn move_column(
+        self: &Rc<Self>,
+        asker: Asker<'_>,
+        file: FileId,
+        column: u16,
+        server: NodeId,
+    ) -> Encoded {
+        let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
+        before.layout.with_server(0, column, server).ok_or(Errno::EINVAL)?;
+        if before.layout.server(column) == server {
+            return self.commit_layout(asker, file, |_| Ok(())).await;
+        }
+        if !self.moving.borrow_mut().insert(file) {
+            return Err(Errno::EBUSY);
+        }
+        let _moving = Moving { service: self.clone(), file };
+        let epoch = self.fence(asker.who, file).await?;
+        let layout = before.layout.with_server(epoch, column, server).ok_or(Errno::EINVAL)?;
+        self.objects.copy_column(&before, &ObjectsOf { layout, ..before }, column).await?;
+        self.alone(file, self.end_move(asker, before, layout, column)).await
+    }
+
+    async fn end_move(
+        self: &Rc<Self>,
+        asker: Asker<'_>,
+        before: ObjectsOf,
+        layout: Layout,
+        column: u16,
+    ) -> Encoded {
+        let file = before.file;
+        let now = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
+        if now.layout != before.layout {
+            return Err(Errno::EAGAIN);
+        }
+        let fenced = ObjectsOf { layout: now.layout.with_epoch(layout.epoch), ..now };
+        self.objects.set_layout(&fenced).await?;
+        self.objects.copy_column(&fenced, &ObjectsOf { layout, ..now }, column).await?;
+        let reply = self.commit_layout(asker, file, |t| t.set_layout(file, layout)).await?;
+        // Not before a restart would find the new place.
+        self.sync().await?;
+        // What stays there in case of a failure is claimed by nobody, and goes into quarantine.
+        let _ = self.objects.remove_column(&fenced, column).await;
+        Ok(reply)
+    }
+
+    /// Makes a file whole whose change of layout was given up in the middle: the old placement, an epoch that no object
+    /// has seen.
+    pub(super) async fn heal(self: &Rc<Self>, file: FileId) -> Result<(), Errno> {
+        let fenced = |service: &Service<O>| {
+            let moving = service.moving.borrow().contains(&file);
+            let fenced = service.manager.borrow().read(0, |t| t.is_fenced(file));
+            fenced.unwrap_or(false) && !moving
+        };
+        if !fenced(self) {
+            return Ok(());
+        }
+        let heal = async {
+            if !fenced(self) {
+                return Ok(());
+            }
+            let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
+            let epoch = self.fence(&Who::ROOT, file).await?;
+            let layout = before.layout.with_epoch(epoch);
+            self.objects.set_layout(&ObjectsOf { layout, ..before }).await?;
+            self.admit().await?;
+            let origin = self.origin(0);
+            let (_, append) =
+                self.manager.borrow_mut().change(origin, |t| t.set_layout(file, layout))?;
+            self.post(append).await.map(drop)
+        };
+        self.alone(file, heal).await
+    }
+}
+
+/// A file with a column on its way to another server.
+struct Moving<O> {
+    service: Rc<Service<O>>,
+    file: FileId,
+}
+
+impl<O> Drop for Moving<O> {
+    fn drop(&mut self) {
+        self.service.moving.borrow_mut().remove(&self.file);
+    }
+}

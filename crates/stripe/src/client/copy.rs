@@ -1,0 +1,58 @@
+//! Copying one column's object to another server. For managers.
+
+use super::*;
+use crate::protocol::op;
+use endpoint::FrameMut;
+
+impl Client {
+    /// Makes the object of `column` on `to`'s server what it is on `from`'s, on stable storage. Only what differs is
+    /// written, so a second copy is a comparison. Whether `from` stands still meanwhile is the caller's business.
+    pub async fn copy_column(
+        &self,
+        from: &FileRef,
+        to: &FileRef,
+        column: u16,
+    ) -> Result<(), Errno> {
+        let (source, target) = (from.layout.server(column), to.layout.server(column));
+        self.ask(target, op::SET_LAYOUT, true, &self.request(to, column)).await?;
+        let found = self.ask(source, op::ATTRIBUTES, false, &self.request(from, column)).await;
+        let ObjectReply { length, mtime, .. } = match found {
+            Err(Errno::ENOENT) => ObjectReply::default(),
+            found => found?,
+        };
+        // Shorter than an earlier copy it can only be when it was truncated since; else this changes nothing.
+        let cut = ObjectRequest { offset: length, mtime, ..self.request(to, column) };
+        self.ask(target, op::TRUNCATE, true, &cut).await?;
+        let mut written = None;
+        for offset in (0..length).step_by(COPY_BYTES) {
+            let bytes = (length - offset).min(COPY_BYTES as u64) as usize;
+            let wanted = self.read_column(from, column, offset, self.copy_frame(bytes)?).await?;
+            let there = self.read_column(to, column, offset, self.copy_frame(bytes)?).await?;
+            let end = offset + bytes as u64 == length;
+            if wanted[..] != there[..] || end {
+                let (frame, before) = (wanted.freeze(), written);
+                let verifier = self.write_column(to, column, offset, frame, mtime).await?;
+                written = Some(verifier);
+                if before.is_some_and(|before| before != verifier) {
+                    return Err(Errno::EAGAIN);
+                }
+            }
+        }
+        let stable = self.ask(target, op::COMMIT, true, &self.request(to, column)).await?;
+        let kept = written.is_none_or(|verifier| verifier == stable.verifier);
+        if kept { Ok(()) } else { Err(Errno::EAGAIN) }
+    }
+
+    fn copy_frame(&self, bytes: usize) -> Result<FrameMut, Errno> {
+        self.cx().frames().alloc_exact(bytes).ok_or(Errno::ENOMEM)
+    }
+
+    /// Removes the object of one column from its server. For managers.
+    pub async fn remove_column(&self, file: &FileRef, column: u16) -> Result<(), Errno> {
+        let request = self.request(file, column);
+        match self.ask(file.layout.server(column), op::REMOVE, true, &request).await {
+            Err(Errno::ENOENT) => Ok(()),
+            reply => reply.map(drop),
+        }
+    }
+}
