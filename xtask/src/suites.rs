@@ -10,8 +10,9 @@ pub fn test() -> Result<(), String> {
     suites.note("tidy", tidy());
     suites.tests("tests of all crates", command("cargo test --workspace --locked --no-fail-fast"));
     suites.tests("ring order, model-checked", loom());
-    let seeds = command("cargo run --locked --quiet -p trapeze -- sim --seconds 120");
-    suites.note("fresh seeds", run("fresh seeds in the simulator", seeds));
+    for experiment in ["one-mount", "two-mounts"] {
+        suites.note("fresh seeds", fresh_seeds(experiment, SEED_SECONDS));
+    }
     suites.finish()
 }
 
@@ -22,6 +23,9 @@ pub fn soak() -> Result<(), String> {
     long.env("TRAPEZE_SOAK", "1").args(["--", "--include-ignored", "--nocapture"]);
     suites.tests("long counts", long);
     suites.tests("ring order, model-checked", loom());
+    for experiment in ["one-mount", "two-mounts"] {
+        suites.note("fresh seeds", fresh_seeds(experiment, 1800));
+    }
     suites.finish()
 }
 
@@ -49,6 +53,17 @@ pub fn fuzz(seconds: Option<&str>) -> Result<(), String> {
         run(&format!("fuzzing {name}"), command(&line))?;
     }
     Ok(())
+}
+
+/// Seconds for which each experiment gets fresh seeds.
+const SEED_SECONDS: u64 = 75;
+
+/// Runs fresh seeds of an experiment in the simulator; a failing one is printed as the command that replays it.
+fn fresh_seeds(experiment: &str, seconds: u64) -> Result<(), String> {
+    let line = format!(
+        "cargo run --locked --quiet -p trapeze -- sim experiments/{experiment}.toml --seconds {seconds}"
+    );
+    run(&format!("fresh seeds of experiments/{experiment}.toml"), command(&line))
 }
 
 /// Loom needs its own build of `endpoint`, with every atomic replaced.
