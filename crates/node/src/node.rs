@@ -225,11 +225,15 @@ impl Node {
     }
 
     fn run_task(&mut self) -> bool {
-        for (id, name, task) in self.cx.0.spawned.borrow_mut().drain(..) {
-            assert_eq!(id.0 as usize, self.tasks.len(), "tasks start in order");
-            self.tasks.push(Some(task));
-            self.names.push(name);
+        let mut spawned = self.cx.0.spawned.borrow_mut();
+        if !spawned.is_empty() {
+            for (id, name, task) in spawned.drain(..) {
+                assert_eq!(id.0 as usize, self.tasks.len(), "tasks start in order");
+                self.tasks.push(Some(task));
+                self.names.push(name);
+            }
         }
+        drop(spawned);
         let Some(id) = self.cx.0.scheduler.next() else { return false };
         self.polls += 1;
         let slot = &mut self.tasks[id.0 as usize];

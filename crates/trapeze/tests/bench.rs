@@ -1,0 +1,65 @@
+//! The rows of `trapeze bench`: one for each measurement, under the names that scripts rely on.
+
+use std::process::Command;
+
+const KEYS: [&str; 16] = [
+    "name",
+    "op",
+    "link",
+    "wait",
+    "depth",
+    "cpus",
+    "processes",
+    "bytes",
+    "p50_us",
+    "p99_us",
+    "ops_per_s",
+    "mb_per_s",
+    "baseline_p50_us",
+    "baseline_ops_per_s",
+    "baseline_mb_per_s",
+    "ratio",
+];
+
+fn bench(arguments: &[&str]) -> (bool, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trapeze"));
+    let output = command.arg("bench").args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn fetch_and_rate_print_one_row_each_over_every_link() {
+    for link in [&["shm"][..], &["tcp"], &["tcp", "--insecure"]] {
+        for what in ["fetch", "rate"] {
+            let common = ["--count", "70", "--json", "--wait", "block", "--cpus", "0,0"];
+            let arguments = [&[what, "--link"][..], link, &common].concat();
+            let (done, rows, errors) = bench(&arguments);
+            assert!(done, "{arguments:?}: {errors}");
+            assert_eq!(rows.lines().count(), 1, "{rows}");
+            let row: serde_json::Map<String, serde_json::Value> =
+                serde_json::from_str(&rows).unwrap();
+            let mut found: Vec<&str> = row.keys().map(String::as_str).collect();
+            let mut wanted = KEYS.to_vec();
+            found.sort();
+            wanted.sort();
+            assert_eq!(found, wanted);
+            assert_eq!(row["name"], what);
+            assert!(row["p50_us"].as_f64().unwrap() > 0.0, "{rows}");
+            assert!(row["ratio"].as_f64().unwrap() > 0.0, "{rows}");
+        }
+    }
+}
+
+#[test]
+fn flags_that_do_not_go_together_are_refused_with_what_to_do() {
+    for (arguments, told) in [
+        (&["fetch", "--cpus", "0"][..], "--cpus 0,1"),
+        (&["fetch", "--cpus", "0,0", "--wait", "spin"], "--wait adaptive"),
+        (&["rate", "--depth", "65"], "1 to 64"),
+        (&["rate", "--pace", "100"], "--depth 1"),
+    ] {
+        let (done, _, errors) = bench(arguments);
+        assert!(!done && errors.contains(told), "{arguments:?}: {errors}");
+    }
+}
