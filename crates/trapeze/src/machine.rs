@@ -276,8 +276,10 @@ pub fn join(setup: &Setup, identity: &Identity) -> Result<NodeId, MachineError> 
     bare.host.stop().map_err(system("joining"))?;
     match answer {
         Ok(Ok(lease)) => Ok(lease.id),
-        Ok(Err(errno)) => Err(MachineError::Refused(format!("the manager refuses: {errno}"))),
-        Err(node::Late) => {
+        Ok(Err(errno)) if errno != wire::Errno::ETIMEDOUT => {
+            Err(MachineError::Refused(format!("the manager refuses: {errno}")))
+        }
+        Ok(Err(_)) | Err(node::Late) => {
             let statuses = bare.directory.status();
             let last = statuses.get(&manager).map(|status| status.last_error.clone());
             let why = last.filter(|text| !text.is_empty()).unwrap_or("no answer".to_string());

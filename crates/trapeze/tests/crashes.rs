@@ -27,6 +27,7 @@ fn bytes_of(number: u64) -> usize {
 struct Told {
     closed: Vec<u64>,
     synced: Vec<u64>,
+    refused: Option<std::io::Error>,
 }
 
 fn path_of(dir: &Path, number: u64) -> PathBuf {
@@ -49,7 +50,8 @@ fn write(dir: &Path, number: u64) -> std::io::Result<bool> {
 }
 
 /// Writes files until told to stop or refused, counting them.
-fn writer(dir: &Path, first: u64, stop: &AtomicBool, count: &AtomicU64) -> Told {
+fn writer(dir: &Path, first: u64, stop: [&AtomicBool; 2], count: &AtomicU64) -> Told {
+    let [stop, over] = stop;
     let mut told = Told::default();
     for number in first.. {
         if stop.load(Ordering::Relaxed) {
@@ -58,7 +60,11 @@ fn writer(dir: &Path, first: u64, stop: &AtomicBool, count: &AtomicU64) -> Told 
         match write(dir, number) {
             Ok(true) => told.synced.push(number),
             Ok(false) => told.closed.push(number),
-            Err(_) => break,
+            Err(error) => {
+                told.refused = Some(error);
+                over.store(true, Ordering::Relaxed);
+                break;
+            }
         }
         count.fetch_add(1, Ordering::Relaxed);
     }
@@ -80,15 +86,15 @@ fn writing_while(
     round: u64,
     crash: impl FnOnce(&mut Cluster),
 ) -> Told {
-    let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (stop, over, count) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
     let wait_for = |more: u64| {
         let end = count.load(Ordering::Relaxed) + more;
-        while count.load(Ordering::Relaxed) < end {
+        while count.load(Ordering::Relaxed) < end && !over.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
     std::thread::scope(|scope| {
-        let writer = scope.spawn(|| writer(dir, round * 1000, &stop, &count));
+        let writer = scope.spawn(|| writer(dir, round * 1000, [&stop, &over], &count));
         wait_for(1 + round % 7);
         // Somewhere within the writing of a file.
         std::thread::sleep(Duration::from_micros(round * 389 % 7000));
@@ -112,6 +118,8 @@ fn a_server_or_the_manager_is_killed() {
             let told = writing_while(&mut cluster, &dir, name, |cluster| {
                 cluster.crash(victim, down);
             });
+            let refused = told.refused.map(|error| error.to_string());
+            assert_eq!(refused, None, "round {round}, machine {victim}: a crash is waited for");
             check(&dir, &told.closed, "closed");
             check(&dir, &told.synced, "synced");
             cluster.remount();
