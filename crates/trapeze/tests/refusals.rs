@@ -144,7 +144,11 @@ fn a_full_disk() {
     let mut cluster = Cluster::bare(1);
     cluster.processes.take_server(1).unwrap().stop().unwrap();
     let disk = cluster.beside("cluster/io1/disk0");
-    shell(&disk, 10, "mv . ../was 2>/dev/null || cp -a . ../was; mount -t tmpfs -o size=64M none .");
+    shell(
+        &disk,
+        10,
+        "mv . ../was 2>/dev/null || cp -a . ../was; mount -t tmpfs -o size=64M none .",
+    );
     shell(&disk.join(".."), 10, "cp -a was/. disk0/");
     let full = fill(&mut cluster);
     cluster.processes.unmount().unwrap();
