@@ -1,0 +1,193 @@
+//! Bad input and bad luck: each has a clear error, and what was acknowledged before is still there.
+
+mod common;
+
+use common::{Cluster, cannot_mount, pattern, refusal, shell, trapeze};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+use trapeze::config::{ClusterKey, Machine};
+use trapeze::local::Shape;
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Sends garbage of several kinds and sizes; whether the far end still listens is for the caller to see.
+fn garbage(mut connect: impl FnMut() -> Box<dyn Write>) {
+    let long = pattern(1, 200_000);
+    let zeros = vec![0; 5000];
+    let request = b"GET / HTTP/1.1\r\nHost: trapeze\r\n\r\n".to_vec();
+    for bytes in [&long[..], &zeros, &request, &long[..1], &[0xff; 127], &[]] {
+        let _ = connect().write_all(bytes); // it may have been refused half-way
+    }
+}
+
+#[test]
+fn garbage_on_every_port() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut cluster = Cluster::shaped(&Shape { listen: Some(port.to_string()), ..Shape::of(2) });
+    let target = cluster.processes.target();
+    let file = cluster.beside("file");
+    fs::write(&file, pattern(2, 500_000)).unwrap();
+    assert!(trapeze(&["cp", "-c", &target, text(&file), ":/file"]).status.success());
+    for name in ["manager", "io1", "io2"] {
+        let socket = cluster.beside(&format!("cluster/run/{name}.sock"));
+        garbage(|| Box::new(UnixStream::connect(&socket).unwrap()));
+    }
+    garbage(|| Box::new(TcpStream::connect(port).unwrap()));
+    let idle = TcpStream::connect(port).unwrap();
+    let copy = cluster.beside("copy");
+    assert!(trapeze(&["cp", "-c", &target, ":/file", text(&copy)]).status.success());
+    assert!(fs::read(&copy).unwrap() == pattern(2, 500_000));
+    drop(idle);
+    cluster.stop();
+}
+
+#[test]
+fn a_wrong_key_is_refused() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut cluster = Cluster::shaped(&Shape { listen: Some(port.to_string()), ..Shape::of(1) });
+    let address = format!("tcp:{port}");
+    let (wrong, right) = (cluster.beside("wrong"), cluster.beside("cluster/key"));
+    ClusterKey([7; 32]).save(&wrong).unwrap();
+    let said = refusal(&["ls", "-c", &address, "--key", text(&wrong)]);
+    assert!(said.contains("key"), "{said}");
+    let said = refusal(&["ls", "-c", &address]);
+    assert!(said.contains("--key"), "{said}");
+    let said = refusal(&["ls", "-c", &address, "--insecure"]);
+    assert!(said.contains("encrypt") || said.contains("insecure"), "{said}");
+    assert!(trapeze(&["ls", "-c", &address, "--key", text(&right)]).status.success());
+    cluster.stop();
+}
+
+#[test]
+fn two_servers_on_one_directory() {
+    let mut cluster = Cluster::bare(2);
+    let (first, second) = (cluster.beside("cluster/io1.toml"), cluster.beside("second.toml"));
+    let said = refusal(&["serve", "--config", text(&first)]);
+    assert!(said.contains("io1") && said.contains("use"), "{said}");
+    let mut machine = Machine::load(&first).unwrap();
+    machine.listen = vec![format!("unix:{}", cluster.beside("second.sock").display())];
+    machine.name = "second".to_string();
+    machine.node = 9;
+    machine.save(&second).unwrap();
+    let said = refusal(&["serve", "--config", text(&second)]);
+    assert!(said.contains("disk0") && said.contains("use"), "{said}");
+    let manager = cluster.beside("cluster/manager.toml");
+    let said = refusal(&["serve", "--config", text(&manager)]);
+    assert!(said.contains("manager") && said.contains("use"), "{said}");
+    cluster.stop();
+}
+
+#[test]
+fn missing_directories_and_unknown_fields() {
+    let mut cluster = Cluster::bare(1);
+    cluster.stop();
+    let config = cluster.beside("cluster/io1.toml");
+    let disk = cluster.beside("cluster/io1/disk0");
+    fs::rename(&disk, cluster.beside("away")).unwrap();
+    let said = refusal(&["serve", "--config", text(&config)]);
+    assert!(said.contains("disk0"), "{said}");
+    assert!(!disk.exists(), "a missing disk is not made anew");
+    let broken = fs::read_to_string(&config).unwrap().replace("volume", "volumes");
+    fs::write(&config, broken).unwrap();
+    let said = refusal(&["serve", "--config", text(&config)]);
+    assert!(said.contains("volumes") && said.contains("io1.toml"), "{said}");
+    let said = refusal(&["serve", "--config", "/no/such.toml"]);
+    assert!(said.contains("/no/such.toml"), "{said}");
+}
+
+#[test]
+fn directories_that_up_refuses() {
+    let mut cluster = Cluster::bare(1);
+    let dir = cluster.processes.target();
+    let said = refusal(&["up", "--dir", &dir]);
+    assert!(said.contains("in use") && said.contains(&dir), "{said}");
+    let foreign = cluster.beside("foreign");
+    fs::create_dir(&foreign).unwrap();
+    fs::write(foreign.join("letter"), "dear").unwrap();
+    let said = refusal(&["up", "--dir", text(&foreign)]);
+    assert!(said.contains("foreign") && said.contains("no Trapeze cluster"), "{said}");
+    cluster.stop();
+}
+
+#[test]
+fn mount_points_that_cannot_be() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::mounted(1);
+    let target = cluster.processes.target();
+    let missing = cluster.beside("missing");
+    let said = refusal(&["mount", &target, text(&missing)]);
+    assert!(said.contains("missing"), "{said}");
+    let file = cluster.beside("file");
+    fs::write(&file, "x").unwrap();
+    let said = refusal(&["mount", &target, text(&file)]);
+    assert!(said.contains("file"), "{said}");
+    let said = refusal(&["mount", &target, text(&cluster.at(""))]);
+    assert!(said.contains("mnt"), "{said}");
+    fs::write(cluster.at("still"), "mounted").unwrap();
+    cluster.stop();
+}
+
+/// A disk of 64 MiB: a copy of more ends with ENOSPC at the latest at its close, and what was there is intact.
+#[test]
+fn a_full_disk() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::bare(1);
+    cluster.processes.take_server(1).unwrap().stop().unwrap();
+    let disk = cluster.beside("cluster/io1/disk0");
+    shell(
+        &disk,
+        10,
+        "mv . ../was 2>/dev/null || cp -a . ../was; mount -t tmpfs -o size=64M none .",
+    );
+    shell(&disk.join(".."), 10, "cp -a was/. disk0/");
+    let full = fill(&mut cluster);
+    cluster.processes.unmount().unwrap();
+    cluster.processes.take_server(1).map(|server| server.stop().unwrap()).unwrap();
+    common::detach(&disk);
+    assert_eq!(full, Some(rustix::io::Errno::NOSPC.raw_os_error()));
+    cluster.stop();
+}
+
+/// Fills the disk; the error that the writer is told.
+fn fill(cluster: &mut Cluster) -> Option<i32> {
+    cluster.processes.start_server(1).unwrap();
+    cluster.processes.mount().unwrap();
+    let (before, big) = (cluster.at("before"), cluster.at("big"));
+    let mut file = File::create(&before).unwrap();
+    file.write_all(&pattern(1, 3_000_000)).unwrap();
+    file.sync_all().unwrap();
+    let written = write_until_refused(&big);
+    assert!(fs::read(&before).unwrap() == pattern(1, 3_000_000), "what was synced is there");
+    fs::remove_file(&big).unwrap();
+    std::thread::sleep(Duration::from_secs(2)); // removal is told to the servers within a second
+    let mut again = File::create(cluster.at("again")).unwrap();
+    again.write_all(&pattern(2, 1_000_000)).unwrap();
+    again.sync_all().unwrap();
+    cluster.remount();
+    let mut seen = Vec::new();
+    File::open(&before).unwrap().read_to_end(&mut seen).unwrap();
+    assert!(seen == pattern(1, 3_000_000));
+    assert!(fs::read(cluster.at("again")).unwrap() == pattern(2, 1_000_000));
+    written.err()
+}
+
+fn write_until_refused(path: &Path) -> Result<(), i32> {
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(path)?;
+        for chunk in 0..150 {
+            file.write_all(&pattern(chunk, 1 << 20))?;
+        }
+        file.sync_all()
+    };
+    write().map_err(|error| error.raw_os_error().unwrap_or(0))
+}
