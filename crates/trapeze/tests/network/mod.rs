@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -204,12 +204,45 @@ impl Network {
         assert!(status.is_some_and(|status| status.success()), "{machine}: {word}: {status:?}");
     }
 
-    /// The processes that run: machine, command, id.
-    #[allow(dead_code)] // each test program uses its part
-    pub fn processes(&self) -> impl Iterator<Item = (&str, &str, u32)> {
-        self.children
-            .iter()
-            .map(|(machine, command, child)| (&machine[..], &command[..], child.id()))
+    /// Opens a file of a machine for writing, in a process of its own: a test that held it itself would hand it to
+    /// every command that it starts, and those wait in their start until what was written is at the servers.
+    pub fn pen(&self, machine: &str, file: &str) -> Pen {
+        let script = format!(
+            "exec 3>{file}; while read c; do head -c 300000 /dev/zero | tr '\\0' $c >&3; sync {file}; echo; done"
+        );
+        let mut command = self.command(machine);
+        command.args(["sh", "-ec", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let answers = BufReader::new(child.stdout.take().expect("it is piped"));
+        Pen { child, answers }
+    }
+}
+
+/// A process that writes when it is told to.
+pub struct Pen {
+    child: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Pen {
+    /// Has it write 300,000 of these letters and bring them to stable storage.
+    pub fn begin(&mut self, letter: char) {
+        writeln!(self.child.stdin.as_mut().expect("it is piped"), "{letter}").unwrap();
+    }
+
+    /// Waits until that is done.
+    pub fn end(&mut self) {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        assert_eq!(line, "\n", "writing failed");
+    }
+}
+
+impl Drop for Pen {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
