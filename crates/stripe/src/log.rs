@@ -1,5 +1,5 @@
-//! The commit log of a disk: its records, as bytes. Pure; who writes them when is [`journal`](crate::journal)'s, what
-//! they do at a restart is [`recovery`](crate::recovery)'s.
+//! The commit log of a disk: its records, as bytes. Pure; who writes them when is `journal`'s, what
+//! they do at a restart is `recovery`'s.
 //!
 //! A record is a description of whole blocks, then the data blocks it brings, so everything is aligned for direct I/O:
 //!
