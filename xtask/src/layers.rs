@@ -29,6 +29,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "sim", "live",
         ],
     ),
+    ("fuzz-bodies", &["wire", "endpoint", "netrpc", "node", "stripe", "members", "live"]),
     ("xtask", &[]),
 ];
 

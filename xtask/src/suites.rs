@@ -10,6 +10,8 @@ pub fn test() -> Result<(), String> {
     suites.note("tidy", tidy());
     suites.tests("tests of all crates", command("cargo test --workspace --locked --no-fail-fast"));
     suites.tests("ring order, model-checked", loom());
+    let seeds = command("cargo run --locked --quiet -p trapeze -- sim --seconds 120");
+    suites.note("fresh seeds", run("fresh seeds in the simulator", seeds));
     suites.finish()
 }
 

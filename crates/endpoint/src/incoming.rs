@@ -37,27 +37,27 @@ struct Entry {
     frames: Vec<FrameMut>,
 }
 
-/// The table. Keys grow by an odd step from a secret start, so that old ones never come again and the next cannot be
-/// guessed by who has seen none.
+/// The table. A key is a number that goes up by one, mixed under two secrets: old ones never come again, and a peer
+/// that has seen some does not know what others are given. It is no cryptography: links authenticate.
 #[derive(Debug)]
 pub struct IncomingTable {
     entries: Box<[Entry]>,
     free: Vec<u16>,
-    next_key: u64,
+    armed: u64,
+    secrets: [u64; 2],
     /// A planted bug, for tests of the checkers.
     pub(crate) keys_ignored: bool,
 }
 
-const KEY_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-
 impl IncomingTable {
-    /// A table of `entries` free entries whose keys start at `seed`.
+    /// A table of `entries` free entries whose keys follow from `seed`.
     pub fn new(entries: usize, seed: u64) -> IncomingTable {
         let count = u16::try_from(entries).expect("at most 65,535 entries");
         IncomingTable {
             entries: (0..entries).map(|_| Entry::default()).collect(),
             free: (0..count).rev().collect(),
-            next_key: seed,
+            armed: 0,
+            secrets: [mix(seed), mix(mix(seed) ^ seed)],
             keys_ignored: false,
         }
     }
@@ -65,14 +65,21 @@ impl IncomingTable {
     /// Arms an entry with `frames`, leaving an empty list. `None`, and the frames as they were, when the table is full.
     pub fn arm(&mut self, frames: &mut Vec<FrameMut>) -> Option<Token> {
         let index = self.free.pop()?;
-        self.next_key = self.next_key.wrapping_add(KEY_STEP);
-        if self.next_key == 0 {
-            self.next_key = KEY_STEP;
-        }
+        let key = self.next_key();
         let entry = &mut self.entries[index as usize];
-        (entry.state, entry.key) = (State::Armed, self.next_key);
+        (entry.state, entry.key) = (State::Armed, key);
         std::mem::swap(&mut entry.frames, frames);
-        Some(Token { index, key: self.next_key })
+        Some(Token { index, key })
+    }
+
+    fn next_key(&mut self) -> u64 {
+        loop {
+            self.armed = self.armed.wrapping_add(1);
+            let key = mix(mix(self.armed ^ self.secrets[0]).wrapping_add(self.secrets[1]));
+            if key != 0 {
+                return key; // 0 is no token
+            }
+        }
     }
 
     fn find(&mut self, token: Token) -> Option<&mut Entry> {
@@ -135,10 +142,24 @@ impl IncomingTable {
         }
     }
 
+    /// Whether the token's frames wait for a payload or are just being filled.
+    pub fn holds(&self, token: Token) -> bool {
+        let entry = self.entries.get(token.index as usize);
+        entry.is_some_and(|entry| entry.key == token.key && entry.state != State::Free)
+    }
+
     /// Entries that hold or fill frames.
     pub fn in_use(&self) -> usize {
         self.entries.len() - self.free.len()
     }
+}
+
+/// Spreads a change of any bit over all bits, one to one (the finalizer of splitmix64).
+fn mix(mut value: u64) -> u64 {
+    value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
 }
 
 #[cfg(test)]
@@ -167,6 +188,24 @@ mod tests {
         assert!(!table.claim(token, 1, &mut second));
         drop(first);
         assert_eq!((second.len(), table.in_use(), frames.free_pages()), (0, 0, 8));
+    }
+
+    /// Who is given one token must not know the next one, which may be another peer's.
+    #[test]
+    fn i4_keys_do_not_tell_each_other() {
+        let mut table = IncomingTable::new(4, 77);
+        let mut keys = Vec::new();
+        for _ in 0..1000 {
+            let token = table.arm(&mut Vec::new()).unwrap();
+            table.cancel(token, &mut Vec::new());
+            keys.push(token.key);
+        }
+        let mut steps: Vec<_> = keys.windows(2).map(|w| w[1].wrapping_sub(w[0])).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        steps.sort_unstable();
+        steps.dedup();
+        assert_eq!((keys.len(), steps.len()), (1000, 999));
     }
 
     #[test]

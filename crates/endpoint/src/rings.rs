@@ -306,6 +306,16 @@ impl Endpoint {
         self.incoming.cancel(token, into)
     }
 
+    /// Whether a payload may still come by the token: its frames wait, or are just being filled.
+    pub fn has_replytoken(&self, token: Token) -> bool {
+        self.incoming.holds(token)
+    }
+
+    /// Tokens whose frames wait or are being filled.
+    pub fn replytokens(&self) -> usize {
+        self.incoming.in_use()
+    }
+
     /// The entry behind the handle.
     pub fn outgoing(&mut self, message: &SendMessage) -> &mut Message {
         &mut self.send_entries[message.0 as usize]

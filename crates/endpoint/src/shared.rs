@@ -21,6 +21,7 @@
 //! [`Broken`], wrong payloads and useless wake-ups, never an access outside the two stretches.
 
 use crate::limits::GATHER_MAX;
+use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::Ordering;
 use wire::Control;
@@ -159,6 +160,8 @@ pub struct End<O, P> {
     tail: u64,
     freed: u64,
     head: u64,
+    /// The peer's tail as it was last seen: an honest one never goes back.
+    seen: Cell<u64>,
     sleeps: u64,
     woken: u64,
 }
@@ -169,7 +172,8 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
     pub fn new(own: O, peer: P, slots: usize) -> Self {
         assert!(slots.is_power_of_two());
         own.store(LAYOUT, LAYOUT_VALUE, Ordering::Release);
-        End { own, peer, slots: slots as u64, tail: 0, freed: 0, head: 0, sleeps: 0, woken: 0 }
+        let (slots, seen) = (slots as u64, Cell::new(0));
+        End { own, peer, slots, tail: 0, freed: 0, head: 0, seen, sleeps: 0, woken: 0 }
     }
 
     /// Whether the peer's memory is laid out as ours.
@@ -292,8 +296,14 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
 
     /// Entries that have arrived and are not released.
     pub fn arrived(&self) -> Result<u64, Broken> {
-        let waiting = self.peer.load(TAIL, Ordering::Acquire).wrapping_sub(self.head);
-        if waiting > self.slots { Err(Broken::Cursor) } else { Ok(waiting) }
+        let tail = self.peer.load(TAIL, Ordering::Acquire);
+        let (waiting, seen) =
+            (tail.wrapping_sub(self.head), self.seen.get().wrapping_sub(self.head));
+        if waiting > self.slots || waiting < seen {
+            return Err(Broken::Cursor);
+        }
+        self.seen.set(tail);
+        Ok(waiting)
     }
 
     /// Copies the oldest entry; it stays until it is released. Whether there was one. Its pieces are checked against
@@ -334,9 +344,10 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
         }
     }
 
-    /// Gives the oldest entry back: the peer may reuse slot and payload. Panics when none has arrived.
+    /// Gives the oldest entry back: the peer may reuse slot and payload. Panics when [`read`](End::read) or
+    /// [`arrived`](End::arrived) has not shown it before; what the peer says by now does not matter.
     pub fn release(&mut self) {
-        assert!(self.arrived() != Ok(0), "only what has arrived is released");
+        assert!(self.seen.get() != self.head, "only what has arrived is released");
         self.head += 1;
         self.own.store(HEAD, self.head, Ordering::Release);
     }
@@ -377,7 +388,7 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
 }
 
 #[cfg(all(test, loom))]
-mod model;
+mod loom_model;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -489,6 +500,7 @@ mod tests {
             a.post(&numbered(1), &[], 0, &[]);
         }
         assert!(!a.before_sleep(true));
+        assert_eq!(b.arrived(), Ok(SLOTS as u64));
         b.release();
         assert!(b.must_wake_for_room());
         a.awake();
@@ -496,6 +508,24 @@ mod tests {
         assert!(!a.before_sleep(false));
         b.release();
         assert!(!b.must_wake_for_room(), "it waits for messages only");
+    }
+
+    #[test]
+    fn a_peer_that_takes_back_what_it_announced_breaks_the_link_and_nothing_else() {
+        let (a, b) = (Heap::new(), Heap::new());
+        let mut end = End::new(b, a.clone(), SLOTS);
+        let mut entry = Entry::default();
+        for before_release in [true, false] {
+            a.store(TAIL, end.head + 1, Ordering::Relaxed);
+            assert_eq!(end.read(POOL_BYTES, &mut entry), Ok(true));
+            a.store(TAIL, end.head, Ordering::Relaxed);
+            if before_release {
+                end.release();
+            } else {
+                assert_eq!(end.read(POOL_BYTES, &mut entry), Err(Broken::Cursor));
+                assert_eq!(end.arrived(), Err(Broken::Cursor));
+            }
+        }
     }
 
     proptest! {

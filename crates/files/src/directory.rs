@@ -76,12 +76,29 @@ impl Files {
         id: FileId,
         flags: u32,
     ) -> Result<FileReply, Errno> {
+        let linked = self.file(id).state.borrow().entry.attr.links > 0;
         let entry = self.names.open(who, id, permissions(flags)).await?;
         let file = self.learn(entry);
+        if linked && entry.attr.links == 0 {
+            return self.replaced(who, &file, flags & !TRUNCATE).await;
+        }
         let version = (!entry.writers).then_some(entry.attr.change);
         let known = std::mem::replace(&mut file.state.borrow_mut().cached, version);
         let handle = self.opened(who, &file, flags).await?;
         Ok(FileReply::Opened { handle, keep_cache: version.is_some() && known == version })
+    }
+
+    /// Somebody took the last name of a file away that we still believed in: whoever came here by a remembered name is
+    /// told so once. A kernel looks the name up again then; one that has the file open finds it at the second try.
+    async fn replaced(
+        &self,
+        who: &Who<'_>,
+        file: &Rc<File>,
+        flags: u32,
+    ) -> Result<FileReply, Errno> {
+        let handle = self.opened(who, file, flags).await?;
+        self.release(handle, None).await?;
+        Err(Errno::ESTALE)
     }
 
     /// The manager counts one more open of ours.
@@ -146,7 +163,8 @@ impl Files {
         Ok(FileReply::Entries { entries, end })
     }
 
-    /// Attributes for a listing; none for a file that others write, whose length a listing does not ask the objects for.
+    /// Attributes for a listing; none for a file that others write, whose length a listing does not ask the objects
+    /// for.
     fn listed_attr(&self, entry: Entry) -> Option<Attr> {
         let file = self.learn(entry);
         (!entry.writers).then(|| self.attr(&file))

@@ -3,14 +3,18 @@
 //! *Bare ring*: two processes share memory; a request names one of 1,024 blocks of 8 KiB, the server copies it once
 //! into the shared memory, the client reads a word of each cache line there. *Bare socket*: a request of 128 bytes, one
 //! vectored write of 128 bytes and the block, received as header and then payload into the client's buffer.
+//!
+//! Both ends spin, or both sleep until the other wakes them: on a futex, or in the socket.
 
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::thread::futex;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Bytes of a block.
@@ -23,12 +27,29 @@ const CONTROL_BYTES: usize = 128;
 const LINE_BYTES: usize = 64;
 const PAYLOADS_AT: usize = 2 * DEPTH_MAX * CONTROL_BYTES;
 /// Bytes of the memory that both ends of a bare ring share.
-pub const RING_BYTES: usize = PAYLOADS_AT + DEPTH_MAX * BLOCK_BYTES;
+pub const RING_BYTES: usize = SLEEPERS_AT + 2 * CONTROL_BYTES;
+/// Where a word for each end is, 1 while it sleeps.
+const SLEEPERS_AT: usize = PAYLOADS_AT + DEPTH_MAX * BLOCK_BYTES;
+const SERVER: usize = 0;
+const CLIENT: usize = 1;
 /// Names no block: the server is to end.
 const STOP: u64 = u64::MAX;
 
-/// Nanoseconds of each exchange go here.
-pub type Record<'a> = &'a mut dyn FnMut(u64);
+/// Exchanges to make.
+pub struct Series<'a> {
+    /// How many are under way at a time.
+    pub depth: usize,
+    /// How many in all.
+    pub count: u64,
+    /// Never sleep.
+    pub spin: bool,
+    /// Which blocks.
+    pub blocks: &'a mut Blocks,
+    /// Called before each exchange; returns when it is due.
+    pub pace: &'a mut dyn FnMut(),
+    /// Nanoseconds of each exchange go here.
+    pub record: &'a mut dyn FnMut(u64),
+}
 
 /// A small generator for block numbers; the same sequence in every run.
 #[derive(Debug)]
@@ -61,27 +82,48 @@ fn blocks() -> Vec<u8> {
 
 /// The shared memory of a bare ring: a request word and an answer word for each slot, and room for its block.
 #[derive(Debug)]
-pub struct Ring(NonNull<u8>);
+pub struct Ring {
+    base: NonNull<u8>,
+    memory: File,
+}
 
 impl Ring {
-    /// Maps a file, which both processes open, and makes it long enough.
+    /// New memory; the far end opens it by its [`path`](Ring::path) while this process lives.
+    pub fn create() -> io::Result<Ring> {
+        let memory = rustix::fs::memfd_create("bare-ring", rustix::fs::MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&memory, RING_BYTES as u64)?;
+        Ring::map(File::from(memory))
+    }
+
+    /// The memory that another process has created.
     pub fn open(path: &Path) -> io::Result<Ring> {
-        let file =
-            File::options().read(true).write(true).create(true).truncate(false).open(path)?;
-        file.set_len(RING_BYTES as u64)?;
+        Ring::map(File::options().read(true).write(true).open(path)?)
+    }
+
+    /// Where other processes find the memory.
+    pub fn path(&self) -> PathBuf {
+        let (process, fd) = (std::process::id(), self.memory.as_raw_fd());
+        PathBuf::from(format!("/proc/{process}/fd/{fd}"))
+    }
+
+    fn map(memory: File) -> io::Result<Ring> {
+        if memory.metadata()?.len() < RING_BYTES as u64 {
+            return Err(io::Error::other("the memory of a bare ring is too short"));
+        }
         let (protection, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: the kernel chooses an unused address; nobody shortens the file.
+        // SAFETY: the kernel chooses an unused address; nobody shortens the memory.
         let base = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), RING_BYTES, protection, flags, &file, 0)?
+            rustix::mm::mmap(std::ptr::null_mut(), RING_BYTES, protection, flags, &memory, 0)?
         };
-        Ok(Ring(NonNull::new(base.cast()).expect("a mapping is never at address 0")))
+        let base = NonNull::new(base.cast()).expect("a mapping is never at address 0");
+        Ok(Ring { base, memory })
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at + 8 <= RING_BYTES);
         // SAFETY: inside the mapping, aligned to 64 bytes, and both processes use these words as atomics only.
-        unsafe { AtomicU64::from_ptr(self.0.as_ptr().add(at).cast()) }
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
     fn request(&self, slot: usize) -> (&AtomicU64, &AtomicU64) {
@@ -97,7 +139,33 @@ impl Ring {
         let at = PAYLOADS_AT + slot * BLOCK_BYTES;
         assert!(at + BLOCK_BYTES <= RING_BYTES);
         // SAFETY: inside the mapping, checked above.
-        unsafe { self.0.as_ptr().add(at) }
+        unsafe { self.base.as_ptr().add(at) }
+    }
+
+    fn sleeper(&self, end: usize) -> &AtomicU32 {
+        let at = SLEEPERS_AT + end * CONTROL_BYTES;
+        // SAFETY: inside the mapping, aligned, and both processes use this word as an atomic only.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+
+    /// Something was posted for `end`: wakes it if it sleeps.
+    fn wake(&self, end: usize) {
+        std::sync::atomic::fence(Ordering::SeqCst);
+        let sleeper = self.sleeper(end);
+        if sleeper.load(Ordering::Relaxed) == 1 && sleeper.swap(0, Ordering::SeqCst) == 1 {
+            let _ = futex::wake(sleeper, futex::Flags::empty(), 1);
+        }
+    }
+
+    /// Sleeps until [`wake`](Ring::wake), unless `ready` finds something posted meanwhile.
+    fn sleep(&self, end: usize, ready: impl FnOnce() -> bool) {
+        let sleeper = self.sleeper(end);
+        sleeper.store(1, Ordering::SeqCst);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if !ready() {
+            let _ = futex::wait(sleeper, futex::Flags::empty(), 1, None); // early returns do no harm
+        }
+        sleeper.store(0, Ordering::SeqCst);
     }
 
     /// Reads a word of each cache line.
@@ -114,33 +182,45 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: exactly what `mmap` gave; no reference into it outlives the ring.
-        let unmapped = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), RING_BYTES) };
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), RING_BYTES) };
         debug_assert!(unmapped.is_ok(), "unmapping our own mapping cannot fail");
     }
 }
 
-/// Serves a bare ring of `depth` slots, spinning, until the client says stop.
-pub fn serve_ring(ring: &Ring, depth: usize) {
-    let (blocks, mut seen) = (blocks(), vec![0; depth]);
+/// Serves a bare ring until the client says stop.
+pub fn serve_ring(ring: &Ring, spin: bool) {
+    let (blocks, mut seen) = (blocks(), [0; DEPTH_MAX]);
+    let posted = |slot: usize| ring.request(slot).0.load(Ordering::Acquire);
     loop {
-        for (slot, seen) in seen.iter_mut().enumerate() {
-            let (sequence, block) = ring.request(slot);
-            let now = sequence.load(Ordering::Acquire);
-            if now == *seen {
-                std::hint::spin_loop();
+        let mut idle = true;
+        for slot in 0..DEPTH_MAX {
+            let now = posted(slot);
+            if now == seen[slot] {
+                // Slots are used from the first on: behind one that never was, there are none.
+                if now == 0 {
+                    break;
+                }
                 continue;
             }
-            let block = block.load(Ordering::Relaxed);
+            let block = ring.request(slot).1.load(Ordering::Relaxed);
             if block == STOP {
                 return;
             }
-            *seen = now;
+            (seen[slot], idle) = (now, false);
             let from = &blocks[block as usize * BLOCK_BYTES..][..BLOCK_BYTES];
             // SAFETY: the client waits for the answer and does not touch the slot's payload meanwhile.
             unsafe {
                 std::ptr::copy_nonoverlapping(from.as_ptr(), ring.payload(slot), BLOCK_BYTES)
             };
             ring.answer(slot).store(now, Ordering::Release);
+            if !spin {
+                ring.wake(CLIENT);
+            }
+        }
+        match (idle, spin) {
+            (true, false) => ring.sleep(SERVER, || (0..DEPTH_MAX).any(|s| posted(s) != seen[s])),
+            (true, true) => std::hint::spin_loop(),
+            _ => {}
         }
     }
 }
@@ -151,30 +231,42 @@ struct Asked {
     start: Option<Instant>,
 }
 
-/// `count` exchanges over a bare ring, `depth` at a time, spinning.
-pub fn use_ring(ring: &Ring, depth: usize, count: u64, record: Record<'_>) {
-    let (mut blocks, mut sum, mut begun, mut ended) = (Blocks::new(), 0u64, 0, 0);
-    let sequence = |slot| ring.answer(slot).load(Ordering::Acquire);
+/// Exchanges over a bare ring.
+pub fn use_ring(ring: &Ring, series: &mut Series<'_>) {
+    let (mut sum, mut begun, mut ended) = (0u64, 0, 0);
+    let answered = |slot: usize| ring.answer(slot).load(Ordering::Acquire);
     let mut slots: Vec<Asked> =
-        (0..depth).map(|slot| Asked { sequence: sequence(slot), start: None }).collect();
-    while ended < count {
+        (0..series.depth).map(|slot| Asked { sequence: answered(slot), start: None }).collect();
+    while ended < series.count {
+        let ended_before = ended;
         for (slot, asked) in slots.iter_mut().enumerate() {
             if let Some(start) = asked.start {
-                if ring.answer(slot).load(Ordering::Acquire) != asked.sequence {
-                    std::hint::spin_loop();
+                if answered(slot) != asked.sequence {
                     continue;
                 }
                 sum = sum.wrapping_add(ring.touch(slot));
-                record(start.elapsed().as_nanos() as u64);
+                (series.record)(start.elapsed().as_nanos() as u64);
                 (asked.start, ended) = (None, ended + 1);
             }
-            if begun < count {
+            if begun < series.count {
+                (series.pace)();
                 (asked.start, asked.sequence, begun) =
                     (Some(Instant::now()), asked.sequence + 1, begun + 1);
                 let (sequence, block) = ring.request(slot);
-                block.store(blocks.pick(), Ordering::Relaxed);
+                block.store(series.blocks.pick(), Ordering::Relaxed);
                 sequence.store(asked.sequence, Ordering::Release);
+                if !series.spin {
+                    ring.wake(SERVER);
+                }
             }
+        }
+        let wanted = |(slot, asked): (usize, &Asked)| {
+            asked.start.is_some() && answered(slot) == asked.sequence
+        };
+        match (ended == ended_before, series.spin) {
+            (true, false) => ring.sleep(CLIENT, || slots.iter().enumerate().any(wanted)),
+            (true, true) => std::hint::spin_loop(),
+            _ => {}
         }
     }
     std::hint::black_box(sum);
@@ -185,6 +277,7 @@ pub fn stop_ring(ring: &Ring) {
     let (sequence, block) = ring.request(0);
     block.store(STOP, Ordering::Relaxed);
     sequence.store(u64::MAX, Ordering::Release);
+    ring.wake(SERVER);
 }
 
 /// Fills `buffer` from the socket; spinning sockets are nonblocking.
@@ -231,22 +324,17 @@ pub fn serve_socket(listener: &TcpListener, spin: bool) -> io::Result<()> {
     }
 }
 
-/// `count` exchanges over a bare socket, `depth` at a time.
-pub fn use_socket(
-    socket: &mut TcpStream,
-    spin: bool,
-    depth: usize,
-    count: u64,
-    record: Record<'_>,
-) -> io::Result<()> {
+/// Exchanges over a bare socket.
+pub fn use_socket(socket: &mut TcpStream, series: &mut Series<'_>) -> io::Result<()> {
     socket.set_nodelay(true)?;
-    socket.set_nonblocking(spin)?;
+    socket.set_nonblocking(series.spin)?;
     let (mut header, mut data) = ([0; CONTROL_BYTES], vec![0; BLOCK_BYTES]);
-    let (mut blocks, mut begun) = (Blocks::new(), 0);
-    let mut started = std::collections::VecDeque::with_capacity(depth);
-    for ended in 0..count {
-        while begun < count && begun < ended + depth as u64 {
-            header[..8].copy_from_slice(&blocks.pick().to_le_bytes());
+    let (mut begun, depth) = (0, series.depth as u64);
+    let mut started = std::collections::VecDeque::with_capacity(series.depth);
+    for ended in 0..series.count {
+        while begun < series.count && begun < ended + depth {
+            (series.pace)();
+            header[..8].copy_from_slice(&series.blocks.pick().to_le_bytes());
             started.push_back(Instant::now());
             send(socket, &header, &[])?;
             begun += 1;
@@ -256,7 +344,7 @@ pub fn use_socket(
         let words = data.chunks_exact(LINE_BYTES).map(|line| u64::from(line[0]));
         std::hint::black_box(words.sum::<u64>());
         let start = started.pop_front().expect("answers come in order");
-        record(start.elapsed().as_nanos() as u64);
+        (series.record)(start.elapsed().as_nanos() as u64);
     }
     Ok(())
 }
@@ -265,25 +353,39 @@ pub fn use_socket(
 mod tests {
     use super::*;
 
-    #[test]
-    fn both_baselines_move_every_block() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("ring");
-        let ring = Ring::open(&path).unwrap();
-        let server = std::thread::spawn(move || serve_ring(&Ring::open(&path).unwrap(), 4));
-        let mut exchanges = 0;
-        use_ring(&ring, 1, 50, &mut |_| exchanges += 1);
-        use_ring(&ring, 4, 50, &mut |_| exchanges += 1);
-        stop_ring(&ring);
-        server.join().unwrap();
+    fn series<'a>(
+        (depth, spin): (usize, bool),
+        blocks: &'a mut Blocks,
+        pace: &'a mut dyn FnMut(),
+        record: &'a mut dyn FnMut(u64),
+    ) -> Series<'a> {
+        Series { depth, count: 50, spin, blocks, pace, record }
+    }
 
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let server = std::thread::spawn(move || serve_socket(&listener, true).unwrap());
-        let mut socket = TcpStream::connect(address).unwrap();
-        use_socket(&mut socket, true, 3, 50, &mut |_| exchanges += 1).unwrap();
-        drop(socket);
-        server.join().unwrap();
-        assert_eq!(exchanges, 150);
+    #[test]
+    fn both_baselines_move_every_block_spinning_and_sleeping() {
+        let (mut blocks, mut exchanges, mut paced) = (Blocks::new(), 0, 0);
+        for spin in [true, false] {
+            let ring = Ring::create().unwrap();
+            let path = ring.path();
+            let server = std::thread::spawn(move || serve_ring(&Ring::open(&path).unwrap(), spin));
+            for depth in [1, 4] {
+                let (mut pace, mut record) = (|| paced += 1, |_| exchanges += 1);
+                use_ring(&ring, &mut series((depth, spin), &mut blocks, &mut pace, &mut record));
+            }
+            stop_ring(&ring);
+            server.join().unwrap();
+
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let server = std::thread::spawn(move || serve_socket(&listener, spin).unwrap());
+            let mut socket = TcpStream::connect(address).unwrap();
+            let (mut pace, mut record) = (|| paced += 1, |_| exchanges += 1);
+            let mut series = series((3, spin), &mut blocks, &mut pace, &mut record);
+            use_socket(&mut socket, &mut series).unwrap();
+            drop(socket);
+            server.join().unwrap();
+        }
+        assert_eq!((exchanges, paced), (300, 300));
     }
 }

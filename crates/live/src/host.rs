@@ -57,6 +57,8 @@ pub trait Device {
 const WALL_SPAN: Duration = Duration::from_millis(100);
 /// Idle turns before a node that blocks sleeps: what the last step posted has to leave first.
 const IDLE_TURNS_MIN: u32 = 2;
+/// Idle turns between two looks at where the peers run: each reads what the peers write.
+const SHARES_TURNS: u32 = 16;
 /// Longest a stopping node waits for what is under way.
 const DRAIN_SPAN: Duration = Duration::from_secs(10);
 
@@ -68,7 +70,9 @@ pub struct Host {
     waiter: Waiter,
     ready: Vec<Ready>,
     idle_turns: u32,
+    shares: bool,
     wall_at: Time,
+    waits: Rc<Cell<WaitCounters>>,
 }
 
 impl Host {
@@ -83,10 +87,19 @@ impl Host {
             waiter: Waiter::new(policy),
             ready: Vec::new(),
             idle_turns: 0,
+            shares: false,
             wall_at: Time::ZERO,
+            waits: Rc::default(),
         };
         host.read_wall(clock::now());
+        host.catch_up();
         Ok(host)
+    }
+
+    /// Tells the node the time. A node's time stands still between two steps, so who starts a call from outside its
+    /// tasks does this first; else the call's deadline counts from the last step.
+    pub fn catch_up(&mut self) {
+        self.node.step(clock::now());
     }
 
     /// Adds a device.
@@ -111,29 +124,36 @@ impl Host {
         self.waiter.counters()
     }
 
+    /// What waiting came to, for the node's own tasks; a little old.
+    pub fn waits(&self) -> Rc<Cell<WaitCounters>> {
+        self.waits.clone()
+    }
+
     /// Polls every device, steps the node, and, when there was nothing to do, waits as the policy says.
     pub fn turn(&mut self) -> io::Result<()> {
         let now = clock::now();
         if now >= self.wall_at + WALL_SPAN {
             self.read_wall(now);
         }
-        let polls = self.node.counters().polls;
+        let polls = self.node.polls();
         let mut moved = false;
         for device in &mut self.devices {
             moved |= device.poll(&mut self.node, now)?;
         }
         let next = self.node.step(now);
-        if moved || self.node.counters().polls > polls || next.is_some_and(|at| at <= now) {
+        if moved || self.node.polls() > polls || next.is_some_and(|at| at <= now) {
             self.idle_turns = 0;
             self.waiter.busy(now);
             return Ok(());
         }
-        self.idle_turns += 1;
+        self.idle_turns = self.idle_turns.wrapping_add(1);
         if self.idle_turns < IDLE_TURNS_MIN {
             return Ok(());
         }
-        let shares = self.devices.iter().any(|device| device.shares_processor());
-        match self.waiter.idle(now, shares) {
+        if self.idle_turns % SHARES_TURNS == IDLE_TURNS_MIN {
+            self.shares = self.devices.iter().any(|device| device.shares_processor());
+        }
+        match self.waiter.idle(now, self.shares) {
             Pause::Spin => std::hint::spin_loop(),
             Pause::Yield => std::thread::yield_now(),
             Pause::Sleep => self.sleep(next)?,
@@ -142,6 +162,7 @@ impl Host {
     }
 
     fn sleep(&mut self, next: Option<Time>) -> io::Result<()> {
+        self.waits.set(self.waiter.counters());
         let mut busy = false;
         for device in &mut self.devices {
             busy |= device.before_sleep();
@@ -159,6 +180,7 @@ impl Host {
 
     fn read_wall(&mut self, now: Time) {
         self.wall_at = now;
+        self.waits.set(self.waiter.counters());
         self.node.set_wall(clock::wall_minus_monotonic_ns());
     }
 
@@ -177,6 +199,7 @@ impl Host {
     ) -> io::Result<T> {
         let result = Rc::new(Cell::new(None));
         let slot = result.clone();
+        self.catch_up();
         self.node.cx().spawn("block_on", async move { slot.set(Some(future.await)) });
         loop {
             self.turn()?;

@@ -46,21 +46,24 @@ pub fn asked() -> bool {
     ASKED.load(Ordering::SeqCst)
 }
 
-/// Asks as a signal would.
-pub fn ask_to_stop() {
-    ask(0);
-}
-
 /// Wakes a host when a signal comes.
-#[derive(Debug)]
-pub struct Signals;
+#[derive(Debug, Default)]
+pub struct Signals {
+    /// Kept until a signal came: its event stays readable, and would keep the host awake.
+    poller: Option<Poller>,
+}
 
 impl Device for Signals {
     fn attach(&mut self, poller: &Poller) -> io::Result<()> {
+        self.poller = Some(poller.clone());
         EVENT.get().map_or(Ok(()), |event| poller.add(event, true, false))
     }
 
     fn poll(&mut self, _node: &mut Node, _now: Time) -> io::Result<bool> {
+        if let Some((event, poller)) = EVENT.get().zip(self.poller.take_if(|_| asked())) {
+            poller.remove(event)?;
+            return Ok(true);
+        }
         Ok(false)
     }
 }

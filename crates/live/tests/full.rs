@@ -1,5 +1,5 @@
-//! Disks that are full, read-only or refuse direct transfers: small file systems in a mount namespace of the test's own,
-//! which only root can make. Others skip these tests, said aloud.
+//! Disks that are full, read-only or refuse direct transfers: small file systems in a mount namespace of the test's
+//! own, which only root can make. Others skip these tests, said aloud.
 
 mod rig;
 

@@ -239,7 +239,7 @@ impl Client {
 }
 
 /// Whether an error says that nobody answered rather than what was answered.
-fn is_silence(errno: Errno) -> bool {
+pub fn is_silence(errno: Errno) -> bool {
     matches!(errno, Errno::EHOSTDOWN | Errno::ETIMEDOUT | Errno::EAGAIN | Errno::ENODEV)
 }
 

@@ -19,7 +19,7 @@ pub mod protocol;
 mod registry;
 mod service;
 
-pub use client::{Client, Directory, Standing, join};
+pub use client::{Client, Directory, Standing, is_silence, join};
 pub use protocol::{Identity, Lease, Life, Member, Roles};
 pub use registry::{Registry, STORE_KIND, STORE_VERSION};
 pub use service::{Config, Service, Subscription, serve};

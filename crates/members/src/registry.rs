@@ -1,8 +1,8 @@
 //! Who is a member: the table behind the service.
 //!
 //! It answers no message and waits for nothing: `now` is an argument, and every change comes with the log record that
-//! must be appended before the answer is sent. Leases are in memory only; after a restart every member that the store
-//! knows has one full lease to renew, so that a restart of the manager ends nobody's membership.
+//! must be appended before the answer is sent. Leases are in memory only; after a restart every member that was alive
+//! has one full lease to renew, so that a restart of the manager ends nobody's membership; who was down stays down.
 //!
 //! Invariants: a server's name keeps its id for ever, and no other name gets it; the view's number grows with every
 //! change that a view shows; what a lease's end sets off is told only after its record was appended.
@@ -30,8 +30,8 @@ const MEMBER_KEY: u8 = b'm';
 ///
 /// Getters: [`view`](Registry::view), [`member`](Registry::member), [`members`](Registry::members),
 /// [`page`](Registry::page), [`poll_timeout`](Registry::poll_timeout).
-/// Handlers: [`handle_start`](Registry::handle_start), [`handle_join`](Registry::handle_join),
-/// [`handle_renew`](Registry::handle_renew), [`handle_leave`](Registry::handle_leave),
+/// Handlers: [`handle_start`](Registry::handle_start), [`handle_reserve`](Registry::handle_reserve),
+/// [`handle_join`](Registry::handle_join), [`handle_renew`](Registry::handle_renew), [`handle_leave`](Registry::handle_leave),
 /// [`handle_timeout`](Registry::handle_timeout).
 /// [`poll_ended`](Registry::poll_ended).
 #[derive(Debug)]
@@ -54,12 +54,11 @@ struct Entry {
 }
 
 impl Registry {
-    /// The members that `store` knows, all alive; their leases begin with [`handle_start`](Registry::handle_start).
+    /// The members that `store` knows; leases begin with [`handle_start`](Registry::handle_start).
     pub fn open(store: Store, span: Duration) -> Result<Registry, StoreError> {
         let mut members = BTreeMap::new();
         for (_, value) in store.range(&[MEMBER_KEY][..]..&[MEMBER_KEY + 1][..], usize::MAX)? {
             let member = Member::decode(&mut Decoder::new(&value)).map_err(|_| malformed())?;
-            let member = Member { alive: true, ..member };
             members.insert(member.id, Entry { member, until: Time::NEVER });
         }
         let number = |key| store.get(key).map(|value| number_of(value.as_deref()));
@@ -98,6 +97,12 @@ impl Registry {
         page
     }
 
+    /// When this member's lease ends, or ended when it is down. After a restart nobody knows since when a member is down:
+    /// it is then said to be so since the start.
+    pub fn until(&self, id: NodeId) -> Option<Time> {
+        self.members.get(&id).map(|entry| entry.until)
+    }
+
     /// When the next lease ends, unless it is renewed.
     pub fn poll_timeout(&self) -> Option<Time> {
         let alive = self.members.values().filter(|entry| entry.member.alive);
@@ -109,11 +114,40 @@ impl Registry {
         &mut self.store
     }
 
-    /// The service begins: every member that was known has a full lease from now on.
+    /// The service begins: every member that was alive has a full lease from now on.
     pub fn handle_start(&mut self, now: Time) {
         for entry in self.members.values_mut().filter(|entry| entry.until == Time::NEVER) {
-            entry.until = now + self.span;
+            entry.until = if entry.member.alive { now + self.span } else { now };
         }
+    }
+
+    /// A machine that is not running yet asks for an id for its name. It is down until it joins with that id, so that
+    /// nobody waits for it meanwhile. EEXIST: another machine has the name; a name is given once.
+    pub fn handle_reserve(
+        &mut self,
+        now: Time,
+        join: &Join,
+    ) -> Result<(Lease, Option<Append>), Errno> {
+        let Join { identity, incarnation } = join;
+        identity.check()?;
+        self.store.admit()?;
+        let lease = |id, view| Lease { id, span: Duration::ZERO, view };
+        if let Some(id) = self.find(join) {
+            let again = self.members[&id].member.incarnation == *incarnation;
+            return if again { Ok((lease(id, self.view), None)) } else { Err(Errno::EEXIST) };
+        }
+        let id = self.new_id(join)?;
+        let member = Member {
+            id,
+            roles: identity.roles,
+            alive: false,
+            incarnation: *incarnation,
+            name: identity.name.clone(),
+            addresses: identity.addresses.clone(),
+        };
+        let append = self.write_member(now, member)?;
+        self.members.get_mut(&id).expect("just written").until = now;
+        Ok((lease(id, self.view), Some(append)))
     }
 
     /// A node becomes a member, or a member tells what is new about it. Asking twice gives the same answer.
@@ -228,7 +262,7 @@ impl Registry {
         Lease { id, span: self.span, view: self.view }
     }
 
-    /// Writes `member` down as alive, in place of what was known of it.
+    /// Writes `member` down in place of what was known of it.
     fn write_member(&mut self, now: Time, member: Member) -> Result<Append, Errno> {
         self.store.admit()?;
         let mut batch = Batch::new();
@@ -253,8 +287,13 @@ impl Registry {
     fn end(&mut self, ids: &[NodeId]) -> Result<Append, Errno> {
         self.store.admit()?;
         let mut batch = Batch::new();
-        for id in ids.iter().filter(|id| !self.members[id].member.roles.is_server()) {
-            batch.delete(&member_key(*id));
+        for id in ids {
+            let member = &self.members[id].member;
+            match member.roles.is_server() {
+                true => batch
+                    .put(&member_key(*id), &Member { alive: false, ..member.clone() }.to_bytes()),
+                false => batch.delete(&member_key(*id)),
+            };
         }
         let append = self.change(batch);
         for id in ids {

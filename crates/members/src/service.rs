@@ -160,7 +160,14 @@ impl Service {
         }
         let _turn = self.0.turn.acquire(1).await;
         let now = self.0.cx.now();
-        let (lease, append) = self.0.registry.borrow_mut().handle_join(now, join)?;
+        let reserves = JOINING_IDS.contains(&source.0) && join.identity.roles.is_server();
+        let (lease, append) = {
+            let mut registry = self.0.registry.borrow_mut();
+            match reserves {
+                true => registry.handle_reserve(now, join)?,
+                false => registry.handle_join(now, join)?,
+            }
+        };
         self.appended(append).await?;
         Ok(lease)
     }

@@ -7,7 +7,9 @@ use crate::server::{Admission, RequestKey};
 use crate::status;
 use endpoint::{Endpoint, Frame, ReceiveMessage};
 use std::time::Duration;
-use wire::{CallHeader, Control, Decoder, Encoder, Flags, Header, Kind, NodeId, Time};
+use wire::{
+    CallHeader, Control, ControlView, Decoder, Encoder, Flags, Header, Kind, NodeId, Time, Token,
+};
 
 impl Rpc {
     /// Answers a request. Dropped when the caller's session is gone or its slot has gone on.
@@ -46,7 +48,7 @@ impl Rpc {
     }
 
     /// Passes a request on to `to`, which answers the caller itself (USENIX'98: delegated RPC). Only for calls that
-    /// may be executed twice. When no record is free the caller is told to try again.
+    /// may be executed twice: any other is refused. When no record is free the caller is told to try again.
     pub fn forward(
         &mut self,
         now: Time,
@@ -55,12 +57,17 @@ impl Rpc {
         to: NodeId,
         body: &[u8],
     ) {
-        assert!(!key.once, "a call that must not be executed twice is not delegated");
         let Some(session) = self.server.find(key.source, key.epoch) else { return };
         if !session.awaits(key) {
             return;
         }
-        session.answered(key, &Control::default(), &[], &[]);
+        if key.once {
+            return self.reply(endpoint, key, status::REFUSED, &[], &[], &[]);
+        }
+        let request = (key.source, key.epoch, key.slot, key.sequence);
+        if key.again && self.calls.is_forwarded(request) {
+            return session.answered(key, &Control::default(), &[], &[]);
+        }
         let start = Start {
             to,
             channel: key.channel,
@@ -71,13 +78,20 @@ impl Rpc {
             trailer: &[],
             ticket: u64::MAX,
         };
-        let Some(id) = self.calls.begin(&start, &mut Vec::new(), &mut Vec::new()) else { return };
+        let Some(id) = self.calls.begin(&start, &mut Vec::new(), &mut Vec::new()) else {
+            return self.reply(endpoint, key, status::OVERLOADED, &[], &[], &[]);
+        };
+        session.answered(key, &Control::default(), &[], &[]);
         self.calls.at(id.index() as u16).delegated = Some(Delegated {
             origin: key.origin,
             epoch: key.origin_epoch,
             call: key.call,
             token: key.token,
+            request,
         });
+        if key.origin != key.source {
+            self.send_done(endpoint, key); // from here on the record below takes care of the call
+        }
         self.enqueue(now, endpoint, id);
     }
 
@@ -117,16 +131,18 @@ impl Rpc {
         };
         let client = session.client;
         let entry = endpoint.arrived(&message);
-        let missing = header.payload_bytes > 0 && entry.payload_bytes == 0;
-        let damaged = entry.damaged;
-        if missing || damaged {
-            if !damaged {
-                self.send_overloaded(endpoint, header, call);
-            }
-            endpoint.release_rcvmsg(message); // of a damaged payload the caller sends another copy
+        if entry.damaged {
+            endpoint.release_rcvmsg(message); // the caller sends another copy
             return None;
         }
+        let missing = header.payload_bytes > 0 && entry.landed.is_empty();
         match session.admit(call.slot, header.sequence, now) {
+            Some(Admission::Execute) if missing => {
+                let key = request_key(now, client, header, call);
+                self.refuse_overloaded(endpoint, key);
+                endpoint.release_rcvmsg(message);
+                return None;
+            }
             Some(Admission::Execute) => {
                 self.counters.executed += 1;
                 let key = request_key(now, client, header, call);
@@ -134,7 +150,8 @@ impl Rpc {
             }
             Some(Admission::Answered) => {
                 let (control, data, trailer) = session.kept(call.slot);
-                self.outbox.post_sealed(endpoint, control, header.source, data, trailer);
+                let control = for_token(control, header.token);
+                self.outbox.post_sealed(endpoint, &control, header.source, data, trailer);
                 if self.config.flaws.executed_twice {
                     let key = request_key(now, client, header, call);
                     return Some(Event::Request { key, message });
@@ -154,19 +171,12 @@ impl Rpc {
         self.outbox.post(endpoint, &Letter::bare(answer));
     }
 
-    /// No frames were free for the request's payload. The slot does not learn of it: nothing was executed.
-    pub(crate) fn send_overloaded(
-        &mut self,
-        endpoint: &mut Endpoint,
-        header: &Header,
-        call: &CallHeader,
-    ) {
+    /// No frames were free for the request's payload. The answer is kept in the slot, so that a copy of the request
+    /// that does find frames is not executed after all: the caller tries again in another slot.
+    fn refuse_overloaded(&mut self, endpoint: &mut Endpoint, key: RequestKey) {
         self.counters.overloads += 1;
-        let mut answer = Header::new(Kind::Reply, self.config.id, header.source);
-        (answer.channel, answer.epoch) = (header.channel, header.epoch);
-        (answer.credit_slots, answer.credit_frames) = (self.server.slots(), self.server.window());
-        let call = CallHeader { status: status::OVERLOADED, ..*call };
-        self.outbox.post(endpoint, &Letter { call, ..Letter::bare(answer) });
+        let key = RequestKey { once: true, ..key };
+        self.reply(endpoint, &key, status::OVERLOADED, &[], &[], &[]);
     }
 
     pub(crate) fn send_done(&mut self, endpoint: &mut Endpoint, key: &RequestKey) {
@@ -203,5 +213,15 @@ fn request_key(now: Time, client: u64, header: &Header, call: &CallHeader) -> Re
         origin_epoch: if delegated { call.origin_epoch } else { header.epoch },
         call: call.call,
         token: header.token,
+        again: header.flags.has(Flags::AGAIN),
     }
+}
+
+/// A kept reply for a request that came again, perhaps with another token than the one the reply was made for.
+fn for_token(kept: &Control, token: Token) -> Control {
+    let mut control = *kept;
+    let header = Header { token, ..ControlView::checked_before(kept).header() };
+    control.set_header(&header);
+    control.seal();
+    control
 }

@@ -1,6 +1,7 @@
 //! The call table: what the client knows of each call it has open.
 
 use crate::limits::{OVERLOAD_PAUSE, RETRY};
+use endpoint::limits::PAGE_BYTES;
 use endpoint::{Endpoint, Frame, FrameMut};
 use std::time::Duration;
 use wire::limits::BODY_BYTES;
@@ -73,6 +74,8 @@ pub(crate) struct Record {
     pub data: Vec<Frame>,
     pub into: Vec<FrameMut>,
     pub wants_data: bool,
+    /// Bytes that `into` holds.
+    pub room: usize,
     pub token: Token,
     pub slot: u16,
     pub sequence: u32,
@@ -92,12 +95,14 @@ pub(crate) struct Delegated {
     pub epoch: SessionEpoch,
     pub call: u32,
     pub token: Token,
+    /// The request that was forwarded: source, its session, slot, sequence.
+    pub request: (NodeId, SessionEpoch, u16, u32),
 }
 
 impl Record {
     fn fill(&mut self, start: &Start<'_>, data: &mut Vec<Frame>, into: &mut Vec<FrameMut>) {
         assert!(start.body.len() <= BODY_BYTES, "a body of at most 64 bytes");
-        assert!(start.trailer.len().is_multiple_of(8), "a trailer of whole words");
+        assert!((start.channel.0 as usize) < Channel::COUNT, "a channel that exists");
         self.body = Body::default();
         self.body.0[..start.body.len()].copy_from_slice(start.body);
         (self.to, self.channel, self.op) = (start.to, start.channel, start.op);
@@ -106,9 +111,15 @@ impl Record {
         std::mem::swap(&mut self.data, data);
         std::mem::swap(&mut self.into, into);
         self.wants_data = !self.into.is_empty();
+        self.room = self.into.iter().map(|frame| frame.len()).sum();
         self.pages = pages(&self.data);
         (self.not_before, self.retry_at) = (Time::ZERO, Time::NEVER);
         (self.retry_span, self.pause) = (RETRY, OVERLOAD_PAUSE);
+    }
+
+    /// Whether bulk must not delay it: it may use the slots that bulk leaves free.
+    pub fn is_control(&self) -> bool {
+        matches!(self.channel, Channel::CONTROL | Channel::MEMBERS)
     }
 
     /// Revokes the token before anything else may happen to the frames, which then are in `into` again, unless a
@@ -121,10 +132,10 @@ impl Record {
     }
 }
 
-/// Pages that a receiver needs for `data`, which arrives as one run.
+/// Pages that a receiver needs for `data`, which arrives as one run: runs come in powers of two.
 fn pages(data: &[Frame]) -> u32 {
     let bytes: usize = data.iter().map(|frame| frame.len()).sum();
-    bytes.div_ceil(endpoint::limits::PAGE_BYTES) as u32
+    if bytes == 0 { 0 } else { bytes.div_ceil(PAGE_BYTES).next_power_of_two() as u32 }
 }
 
 /// All records.
@@ -178,7 +189,13 @@ impl Calls {
         &mut self.records[index as usize]
     }
 
-    /// Open records in the order of their indices.
+    /// Whether a forwarded request, named as in [`Delegated`], is under way.
+    pub fn is_forwarded(&self, request: (NodeId, SessionEpoch, u16, u32)) -> bool {
+        let delegated = self.records.iter().filter_map(|record| record.delegated.as_ref());
+        delegated.into_iter().any(|delegated| delegated.request == request)
+    }
+
+    /// Indices of all records, open or not.
     pub fn indices(&self) -> impl Iterator<Item = u16> + use<> {
         0..self.records.len() as u16
     }

@@ -7,11 +7,12 @@ use crate::rpc::{Event, Rpc};
 use crate::session::{Session, State};
 use crate::{CallError, status};
 use endpoint::{Endpoint, Frame, FrameMut, ReceiveMessage};
-use wire::{CallHeader, Channel, Decoder, Flags, Header, Kind, NodeId, SessionEpoch, Time, Token};
+use wire::{CallHeader, Decoder, Flags, Header, Kind, NodeId, SessionEpoch, Time, Token};
 
 impl Rpc {
-    /// Starts a call: takes the frames of both lists, leaving them empty. When all records are in use the lists stay
-    /// as they are.
+    /// Starts a call: takes the frames of both lists, leaving them empty. When all records are in use
+    /// ([`CALLS`]) it is [`CallError::Overloaded`] and the lists stay as they are. Panics when the call does not fit
+    /// into a message: a body over 64 bytes, over 1 MiB of data, a trailer over 2040 bytes or not of whole words.
     pub fn call(
         &mut self,
         now: Time,
@@ -29,10 +30,11 @@ impl Rpc {
         let record = self.calls.at(id.index() as u16);
         let (to, deadline) = (record.to, record.deadline);
         self.next_check = self.next_check.min(deadline);
+        let control = record.is_control();
         let session = self.sessions.entry(to).or_insert_with(Session::new);
-        session.waiting.push_back(id.index() as u16);
+        session.lane(control).push_back(id.index() as u16);
         self.pump(now, endpoint, to);
-        let stalled = self.sessions[&to].waiting.back() == Some(&(id.index() as u16));
+        let stalled = self.calls.at(id.index() as u16).state == CallState::Waiting;
         self.counters.credit_stalls += u64::from(stalled);
     }
 
@@ -47,29 +49,35 @@ impl Rpc {
     pub(crate) fn pump(&mut self, now: Time, endpoint: &mut Endpoint, peer: NodeId) {
         let Some(session) = self.sessions.get_mut(&peer) else { return };
         match session.state {
-            State::Closed if !session.waiting.is_empty() => self.greet(now, endpoint, peer),
-            State::Open => while self.send_next(now, endpoint, peer) {},
+            State::Closed if !session.is_idle() => self.greet(now, endpoint, peer),
+            State::Open => {
+                while self.send_next(now, endpoint, peer, true) {}
+                while self.send_next(now, endpoint, peer, false) {}
+            }
             _ => {}
         }
     }
 
-    pub(crate) fn send_next(&mut self, now: Time, endpoint: &mut Endpoint, peer: NodeId) -> bool {
+    /// Sends the oldest waiting call of a lane; whether the next may be looked at.
+    pub(crate) fn send_next(
+        &mut self,
+        now: Time,
+        endpoint: &mut Endpoint,
+        peer: NodeId,
+        control: bool,
+    ) -> bool {
         let session = self.sessions.get_mut(&peer).expect("pump found it");
-        let Some(&index) = session.waiting.front() else { return false };
+        let Some(&index) = session.lane(control).front() else { return false };
         let record = self.calls.at(index);
-        if record.state != CallState::Waiting {
-            session.waiting.pop_front(); // given up while it waited
-            return true;
-        }
+        assert!(record.state == CallState::Waiting, "who gives up a waiting call takes it off");
         if record.not_before > now || endpoint.send_room() == 0 {
             self.next_check = self.next_check.min(record.not_before.max(now + OVERLOAD_PAUSE));
             return false;
         }
-        let control = matches!(record.channel, Channel::CONTROL | Channel::MEMBERS);
         if !session.has_room(record.pages, control) {
             return false;
         }
-        session.waiting.pop_front();
+        session.lane(control).pop_front();
         (record.slot, record.sequence) = session.take(record.pages);
         (record.state, record.epoch) = (CallState::Sent, session.epoch);
         record.retry_span = self.config.retry;
@@ -156,10 +164,18 @@ impl Rpc {
         Some(Event::Reply { ticket, status: call.status, message })
     }
 
+    /// Whether the call is under way and this answers its latest sending: an answer to an earlier one, in another slot
+    /// or by another token, says nothing about it. A third node answers in a slot that is not ours.
     pub(crate) fn is_awaited(&mut self, header: &Header, call: &CallHeader) -> bool {
         let Some(record) = self.calls.find(CallId(call.call)) else { return false };
-        let from_peer = header.source == record.to || header.flags.has(Flags::DELEGATED);
-        record.state == CallState::Sent && record.epoch == header.epoch && from_peer
+        if record.state != CallState::Sent || record.epoch != header.epoch {
+            return false;
+        }
+        let slot_fits = (call.slot, header.sequence) == (record.slot, record.sequence);
+        let from_peer = header.source == record.to && slot_fits;
+        let from_third = header.flags.has(Flags::DELEGATED) && !record.once;
+        let token_fits = header.following_bytes() == 0 || header.token == record.token;
+        (from_peer || from_third) && token_fits
     }
 
     /// The server's latest word on how much may be under way.
@@ -172,7 +188,8 @@ impl Rpc {
     }
 
     /// Brings the call's frames into the message, with or without data. Not when the data was damaged (the request is
-    /// sent again) or went elsewhere (another reply is on its way).
+    /// sent again) or went elsewhere (another copy of the reply is on its way). Data that nobody asked for, or more
+    /// than was asked for, ends the call.
     pub(crate) fn settle_payload(
         &mut self,
         now: Time,
@@ -190,21 +207,23 @@ impl Rpc {
             return true;
         }
         if entry.landed.is_empty() && !no_data {
+            if !record.wants_data || header.payload_bytes as usize > record.room {
+                self.fail(now, endpoint, index, CallError::Fatal);
+            }
             return false;
         }
-        if no_data {
+        let damaged = entry.damaged;
+        if !no_data {
+            record.token = Token::NONE; // spent
+        }
+        if damaged {
+            if !no_data {
+                std::mem::swap(&mut entry.landed, &mut record.into);
+            }
             self.counters.retries += 1;
             self.post_request(now, endpoint, index, Flags::AGAIN);
-            return false;
         }
-        record.token = Token::NONE;
-        if entry.damaged {
-            std::mem::swap(&mut entry.landed, &mut record.into);
-            self.counters.retries += 1;
-            self.post_request(now, endpoint, index, Flags::AGAIN);
-            return false;
-        }
-        true
+        !damaged
     }
 
     /// The server had no room: the call is tried again after a pause, in a slot and with a number of its own, since it
@@ -228,8 +247,9 @@ impl Rpc {
         let (peer, slot, pages, not_before) =
             (record.to, record.slot, record.pages, record.not_before);
         self.next_check = self.next_check.min(not_before.max(now));
+        let control = record.is_control();
         let session = self.sessions.get_mut(&peer).expect("it was sent in one");
-        session.waiting.push_back(index);
+        session.lane(control).push_back(index);
         self.free_slot(now, endpoint, peer, slot, pages);
     }
 
@@ -245,7 +265,7 @@ impl Rpc {
         if session.state == State::Open {
             session.give_back(slot, pages);
         }
-        if !session.waiting.is_empty() {
+        if !session.is_idle() {
             self.pump(now, endpoint, peer);
         }
     }
@@ -259,12 +279,13 @@ impl Rpc {
         }
         let sent = record.state == CallState::Sent;
         let (peer, slot, pages, epoch) = (record.to, record.slot, record.pages, record.epoch);
+        let control = record.is_control();
         self.calls.end(index);
         match self.sessions.get_mut(&peer) {
             Some(session) if sent && session.epoch == epoch => {
                 self.free_slot(now, endpoint, peer, slot, pages);
             }
-            Some(session) if !sent => session.waiting.retain(|waiting| *waiting != index),
+            Some(session) if !sent => session.lane(control).retain(|waiting| *waiting != index),
             _ => {}
         }
     }
@@ -361,6 +382,11 @@ impl Rpc {
         }
         let mut due = record.deadline;
         if record.state == CallState::Sent {
+            let spent = record.token.is_some() && !endpoint.has_replytoken(record.token);
+            if spent && endpoint.waiting() == 0 {
+                // A message that was no answer took the frames: none of ours does that.
+                return self.fail(now, endpoint, index, CallError::Fatal);
+            }
             if record.retry_at <= now && endpoint.send_room() > 0 {
                 record.retry_span = (record.retry_span * 2).min(RETRY_MAX);
                 self.counters.retries += 1;
@@ -383,7 +409,7 @@ impl Rpc {
         }
         let session = self.sessions.get_mut(&peer).expect("it is in the list");
         if session.state == State::Greeting {
-            match session.waiting.is_empty() {
+            match session.is_idle() {
                 true => session.close(),
                 false if session.greet_at <= now => return self.greet(now, endpoint, peer),
                 false => self.next_check = self.next_check.min(session.greet_at),

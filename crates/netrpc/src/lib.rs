@@ -18,8 +18,15 @@
 //! not know (it has restarted) is answered by a reset, and every call that was under way in it ends as
 //! [`CallError::PeerLost`]: whether it was executed is then unknown, and only the caller can decide.
 //!
-//! Invariants: a slot has one call at a time; a reply completes the call record whose index and generation it names,
-//! or nothing; a record's payload token is cancelled before its frames are given back.
+//! A request that finds no memory for its data is answered as overloaded, and the slot keeps that answer: the caller
+//! tries again in another slot, and no late copy of the first request is executed beside it.
+//!
+//! Invariants: a slot has one call at a time; a reply completes the call record whose index, generation, slot,
+//! sequence and token it names, or nothing (that of a third node, for a call that may be executed twice, has a slot of
+//! its own); a record's payload token is cancelled before its frames are given back.
+//!
+//! What a hostile peer can do: answer its own calls wrongly or never, and with a call's token spend the frames of that
+//! call, which then ends as [`CallError::Fatal`]. It cannot make a call hang beyond its deadline, nor anything panic.
 
 mod answering;
 mod calls;
@@ -52,7 +59,8 @@ pub enum CallError {
     /// Too many calls are under way here or there: not executed. Retry later.
     #[error("too many calls are under way")]
     Overloaded,
-    /// The peer broke the protocol: retrying will not help.
+    /// The peer broke the protocol, as by more data than was asked for: it may have been executed, and retrying will
+    /// not help.
     #[error("the peer broke the protocol")]
     Fatal,
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Calls one node may have open: 64 block reads to each of 16 servers.
 pub const CALLS: usize = 1024;
-/// Calls that may wait for a slot or a session before more are refused: as many again.
+/// Most slots a client takes of what a server grants: half of its own calls.
 pub const SLOTS_MAX: u16 = 512;
 /// Slots a server grants to one session unless asked otherwise: 64 block reads in flight and a reserve for control.
 pub const SLOTS: u16 = 128;
@@ -24,5 +24,8 @@ pub const RETRY_MAX: Duration = Duration::from_secs(2);
 pub const OVERLOAD_PAUSE: Duration = Duration::from_millis(1);
 /// How long a peer may be unreachable before its pending calls are given up.
 pub const PEER_LOST: Duration = Duration::from_secs(10);
+/// Messages that may wait for the send ring, as long as it is full: one reply for each slot of 32 sessions. More are
+/// lost, as a link may lose them, and asked for again.
+pub const OUTBOX: usize = 4096;
 /// Sessions a server keeps; the one that was silent longest makes room.
 pub const SESSIONS: usize = 1024;

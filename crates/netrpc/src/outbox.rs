@@ -1,8 +1,9 @@
 //! The way to the send ring, and what waits when it is full.
 
+use crate::limits::OUTBOX;
 use endpoint::{Endpoint, Frame, SendMessage, payload_checksum};
 use std::collections::VecDeque;
-use wire::limits::TRAILER_WORD_BYTES;
+use wire::limits::{PAYLOAD_BYTES_MAX, TRAILER_BYTES_MAX, TRAILER_WORD_BYTES};
 use wire::{CallHeader, Control, Header, NodeId};
 
 /// A message that found the send ring full.
@@ -14,12 +15,13 @@ struct Held {
     trailer: Vec<u8>,
 }
 
-/// Replies and answers to greetings that wait for the send ring: at most one for each slot of each session. Requests
-/// wait in their call records instead.
+/// Replies and answers to greetings that wait for the send ring, at most [`OUTBOX`]. Requests wait in their call
+/// records instead.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     id: NodeId,
     held: VecDeque<Held>,
+    lost: u64,
 }
 
 /// The parts of one message.
@@ -37,11 +39,15 @@ impl Letter<'_> {
         Letter { header, call: CallHeader::default(), body: &[], data: &[], trailer: &[] }
     }
 
-    /// The sealed control message.
+    /// The sealed control message. Panics when the payload or the trailer is longer than a message may have.
     pub fn control(&self) -> Control {
         let mut header = self.header;
+        let bytes: usize = self.data.iter().map(|frame| frame.len()).sum();
+        assert!(bytes <= PAYLOAD_BYTES_MAX, "a payload of at most 1 MiB");
+        assert!(self.trailer.len() <= TRAILER_BYTES_MAX, "a trailer of at most 2040 bytes");
+        assert!(self.trailer.len().is_multiple_of(TRAILER_WORD_BYTES), "a trailer of whole words");
         header.trailer_words = (self.trailer.len() / TRAILER_WORD_BYTES) as u8;
-        header.payload_bytes = self.data.iter().map(|frame| frame.len() as u32).sum();
+        header.payload_bytes = bytes as u32;
         header.payload_checksum = payload_checksum(self.data, self.trailer);
         let mut control = Control::new(&header, &self.call);
         control.body_mut()[..self.body.len()].copy_from_slice(self.body);
@@ -52,7 +58,7 @@ impl Letter<'_> {
 
 impl Outbox {
     pub fn new(id: NodeId) -> Outbox {
-        Outbox { id, held: VecDeque::new() }
+        Outbox { id, held: VecDeque::new(), lost: 0 }
     }
 
     /// Posts the message, or keeps it until the ring has room. Returns its control part.
@@ -79,6 +85,7 @@ impl Outbox {
     ) {
         match endpoint.get_sendmsg() {
             Some(message) => send(self.id, endpoint, message, control, to, data, trailer),
+            None if self.held.len() >= OUTBOX => self.lost += 1,
             None => self.held.push_back(Held {
                 control: *control,
                 to,
@@ -99,6 +106,11 @@ impl Outbox {
 
     pub fn waiting(&self) -> usize {
         self.held.len()
+    }
+
+    /// Messages lost because too many waited.
+    pub fn lost(&self) -> u64 {
+        self.lost
     }
 }
 

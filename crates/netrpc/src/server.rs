@@ -1,6 +1,6 @@
 //! The server's half of sessions: what each slot last did, so that nothing is executed twice that must not be.
 
-use crate::limits::{SESSIONS, WINDOW_PAGES_MAX, WINDOW_PAGES_MIN};
+use crate::limits::{SESSIONS, SLOTS_MAX, WINDOW_PAGES_MAX, WINDOW_PAGES_MIN};
 use endpoint::Frame;
 use std::collections::BTreeMap;
 use wire::{Channel, Control, NodeId, SessionEpoch, Time, Token};
@@ -22,7 +22,7 @@ pub struct RequestKey {
     pub op: u16,
     /// Not to be executed twice.
     pub once: bool,
-    /// When the caller stops waiting.
+    /// When the caller stops waiting, by the clock here; [`Time::NEVER`] for never.
     pub deadline: Time,
     /// Who gets the reply.
     pub origin: NodeId,
@@ -30,6 +30,8 @@ pub struct RequestKey {
     pub(crate) origin_epoch: SessionEpoch,
     pub(crate) call: u32,
     pub(crate) token: Token,
+    /// Sent before, as the sender says.
+    pub(crate) again: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,6 +136,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub fn new(first_epoch: u32, slots: u16, budget_pages: usize) -> Server {
+        let slots = slots.clamp(1, SLOTS_MAX);
         Server { sessions: BTreeMap::new(), next_epoch: first_epoch, slots, budget_pages }
     }
 
@@ -155,6 +158,7 @@ impl Server {
                 return (known.client == client).then_some(known.epoch);
             }
         }
+        self.sessions.remove(&from);
         self.make_room();
         self.next_epoch = self.next_epoch.wrapping_add(1).max(1);
         let epoch = SessionEpoch(self.next_epoch);

@@ -24,8 +24,8 @@ pub(crate) struct Session {
     granted: u16,
     pub window: u16,
     charged: u32,
-    /// Indices of waiting call records, oldest first.
-    pub waiting: VecDeque<u16>,
+    /// Indices of waiting call records, oldest first: control calls, then the others.
+    waiting: [VecDeque<u16>; 2],
     pub greet_at: Time,
     greet_span: Duration,
     pub down_since: Option<Time>,
@@ -41,11 +41,21 @@ impl Session {
             granted: 0,
             window: 0,
             charged: 0,
-            waiting: VecDeque::new(),
+            waiting: Default::default(),
             greet_at: Time::NEVER,
             greet_span: RETRY,
             down_since: None,
         }
+    }
+
+    /// The waiting calls of one lane: bulk that waits must not stand before control calls.
+    pub fn lane(&mut self, control: bool) -> &mut VecDeque<u16> {
+        &mut self.waiting[usize::from(!control)]
+    }
+
+    /// Whether no call waits.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.iter().all(VecDeque::is_empty)
     }
 
     /// Notes that a greeting leaves now, and when the next one is due.
@@ -68,6 +78,9 @@ impl Session {
     pub fn close(&mut self) {
         self.state = State::Closed;
         self.greet_at = Time::NEVER;
+        self.sequences.clear();
+        self.free.clear();
+        self.charged = 0;
     }
 
     /// Whether a call with a payload of `pages` may start. A payload larger than the window may go alone.

@@ -52,7 +52,7 @@ pub struct Call<'a> {
     pub op: u16,
     /// Not to be executed twice: every operation that changes something.
     pub once: bool,
-    /// How long to wait for the reply; `None` is for ever.
+    /// How long to wait for the reply; `None` is for ever, or until the peer is lost.
     pub deadline: Option<Duration>,
     /// Arguments, at most 64 bytes.
     pub body: &'a [u8],
@@ -148,7 +148,7 @@ impl fmt::Debug for Request {
 /// What a request is answered with.
 #[derive(Debug)]
 pub struct Answer<'a> {
-    /// 0, or why not.
+    /// 0, or why not, below [`netrpc::status::RESERVED`].
     pub status: u16,
     /// Results, at most 64 bytes.
     pub body: &'a [u8],

@@ -34,6 +34,8 @@ pub(crate) struct Core {
     pub spawned: RefCell<Vec<(TaskId, &'static str, Task)>>,
     pub tickets: RefCell<Tickets>,
     pub timers: RefCell<Timers>,
+    /// Links that came up or went down since the last step, in order.
+    pub links: RefCell<VecDeque<(NodeId, bool)>>,
     pub channels: RefCell<Vec<Mailbox<Request>>>,
     pub front: RefCell<Mailbox<FileRequest>>,
     pub front_done: RefCell<VecDeque<FileDone>>,
@@ -99,6 +101,7 @@ impl Cx {
             spawned: RefCell::default(),
             tickets: RefCell::default(),
             timers: RefCell::default(),
+            links: RefCell::default(),
             channels: RefCell::new(channels),
             front: RefCell::new(Mailbox::new(FRONT_WAITING)),
             front_done: RefCell::default(),
@@ -157,6 +160,11 @@ impl Cx {
         mixed ^ (mixed >> 31)
     }
 
+    /// What happened to calls and requests so far.
+    pub fn rpc_counters(&self) -> netrpc::Counters {
+        self.0.rpc.borrow().counters()
+    }
+
     /// The payload pool.
     pub fn frames(&self) -> &Frames {
         &self.0.frames
@@ -210,7 +218,7 @@ impl Cx {
     pub fn sleep_until(&self, at: Time) -> impl Future<Output = ()> + Unpin + use<> {
         let ticket = self.0.tickets.borrow_mut().start();
         self.0.timers.borrow_mut().add(at, ticket);
-        Pending { cx: self.clone(), ticket: Some(ticket), take: |_| () }
+        Sleep(Pending { cx: self.clone(), ticket: Some(ticket), take: |_| () })
     }
 
     /// Asks a disk. The frames of the operation come back with its completion, also when the future is dropped.
@@ -231,7 +239,7 @@ impl Cx {
         }
     }
 
-    /// Asks for an operation on a store's files.
+    /// Asks for an operation on a store's files. The error is the world's text for the log.
     pub fn meta(
         &self,
         store: StoreId,
@@ -249,7 +257,8 @@ impl Cx {
         }
     }
 
-    /// Starts a call at once; the future is its reply. Dropping the future gives the call up and revokes its token.
+    /// Starts a call at once; the future is its reply, or why there is none: [`CallError::Overloaded`] without waiting
+    /// when too many calls are open. Dropping the future gives the call up and revokes its token.
     pub fn call(
         &self,
         call: Call<'_>,
@@ -305,7 +314,7 @@ impl Cx {
     /// The next request for `channel`; of several tasks that wait, each gets one.
     pub async fn accept(&self, channel: Channel) -> Request {
         let task = self.current();
-        let waiting = Leave { cx: self, channel, task };
+        let waiting = Leave { cx: self, channel: Some(channel), task };
         let request = std::future::poll_fn(|_| {
             let mut channels = self.0.channels.borrow_mut();
             match channels[channel.0 as usize].poll(task) {
@@ -318,15 +327,18 @@ impl Cx {
         request
     }
 
-    /// Answers a request. Nothing happens when the caller has gone on without it.
+    /// Answers a request. Nothing happens when the caller has gone on without it. Panics with a status that NetRPC
+    /// keeps for itself ([`netrpc::status::RESERVED`] and above).
     pub fn reply(&self, request: Request, answer: Answer<'_>) {
         let Answer { status, body, data, trailer } = answer;
+        assert!(status < netrpc::status::RESERVED, "a status of the service's own");
         let mut endpoint = self.0.endpoint.borrow_mut();
         let mut rpc = self.0.rpc.borrow_mut();
         rpc.reply(&mut endpoint, &request.key, status, body, data, trailer);
     }
 
-    /// Has `to` answer the caller in our stead. The request must be one that may be executed twice, without data.
+    /// Has `to` answer the caller in our stead, without the request's data. A request that must not be executed twice
+    /// is refused instead.
     pub fn forward(&self, request: Request, to: NodeId, body: &[u8]) {
         let mut endpoint = self.0.endpoint.borrow_mut();
         self.0.rpc.borrow_mut().forward(self.now(), &mut endpoint, &request.key, to, body);
@@ -334,11 +346,15 @@ impl Cx {
 
     /// The next file operation that the front asks for; of several tasks that wait, each gets one.
     pub async fn front(&self) -> FileRequest {
-        std::future::poll_fn(|_| match self.0.front.borrow_mut().poll(self.current()) {
+        let task = self.current();
+        let waiting = Leave { cx: self, channel: None, task };
+        let request = std::future::poll_fn(|_| match self.0.front.borrow_mut().poll(task) {
             Some(request) => Poll::Ready(request),
             None => Poll::Pending,
         })
-        .await
+        .await;
+        drop(waiting);
+        request
     }
 
     /// Ends a file operation.
@@ -347,17 +363,20 @@ impl Cx {
     }
 }
 
-/// Takes a task off a channel's waiters when its `accept` ends, however it ends.
+/// Takes a task off the waiters of a channel, or of the front, when its waiting ends, however it ends.
 struct Leave<'a> {
     cx: &'a Cx,
-    channel: Channel,
+    channel: Option<Channel>,
     task: TaskId,
 }
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        let mut channels = self.cx.0.channels.borrow_mut();
-        let next = channels[self.channel.0 as usize].leave(self.task);
+        let core = &self.cx.0;
+        let next = match self.channel {
+            Some(channel) => core.channels.borrow_mut()[channel.0 as usize].leave(self.task),
+            None => core.front.borrow_mut().leave(self.task),
+        };
         next.into_iter().for_each(|task| self.cx.wake(task));
     }
 }
@@ -394,5 +413,24 @@ impl<T> Drop for Pending<T> {
             core.rpc.borrow_mut().cancel(core.now.get(), &mut endpoint, call);
         }
         drop(state);
+    }
+}
+
+/// A future that ends at its time.
+struct Sleep(Pending<()>);
+
+impl Future for Sleep {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        let Some(ticket) = self.0.ticket.take() else { return };
+        let mut tickets = self.0.cx.0.tickets.borrow_mut();
+        tickets.abandon_timer(ticket);
+        self.0.cx.0.timers.borrow_mut().forget(|ticket| tickets.is_open(ticket));
     }
 }

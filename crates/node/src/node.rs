@@ -91,9 +91,10 @@ impl Node {
     pub fn step(&mut self, now: Time) -> Option<Time> {
         self.core().now.set(now);
         let (mut messages, mut polls) = (MESSAGES_PER_STEP, POLLS_PER_STEP);
+        self.change_links(now);
         self.fire_timers(now);
-        while (self.take_message(now) && spend(&mut messages))
-            || (self.run_task() && spend(&mut polls))
+        while (messages > 0 && self.take_message(now) && spend(&mut messages))
+            || (polls > 0 && self.run_task() && spend(&mut polls))
         {}
         self.handle_timeouts(now);
         while spend(&mut polls) && self.run_task() {}
@@ -116,9 +117,21 @@ impl Node {
     }
 
     fn handle_timeouts(&self, now: Time) {
-        if self.core().rpc.borrow().poll_timeout() <= now {
+        {
             let mut endpoint = self.core().endpoint.borrow_mut();
             self.core().rpc.borrow_mut().handle_timeout(now, &mut endpoint);
+        }
+        self.take_events();
+    }
+
+    fn change_links(&self, now: Time) {
+        while let Some((peer, up)) = { self.core().links.borrow_mut().pop_front() } {
+            let mut endpoint = self.core().endpoint.borrow_mut();
+            let mut rpc = self.core().rpc.borrow_mut();
+            match up {
+                true => rpc.link_up(now, &mut endpoint, peer),
+                false => rpc.link_down(now, peer),
+            }
         }
         self.take_events();
     }
@@ -212,8 +225,7 @@ impl Node {
     }
 
     fn run_task(&mut self) -> bool {
-        let spawned = std::mem::take(&mut *self.cx.0.spawned.borrow_mut());
-        for (id, name, task) in spawned {
+        for (id, name, task) in self.cx.0.spawned.borrow_mut().drain(..) {
             assert_eq!(id.0 as usize, self.tasks.len(), "tasks start in order");
             self.tasks.push(Some(task));
             self.names.push(name);
@@ -232,6 +244,11 @@ impl Node {
     pub fn tasks(&self) -> impl Iterator<Item = &'static str> + '_ {
         let live = self.tasks.iter().zip(&self.names).filter(|(task, _)| task.is_some());
         live.map(|(_, name)| *name)
+    }
+
+    /// Times a task was run: it has grown when a step did something.
+    pub fn polls(&self) -> u64 {
+        self.polls
     }
 
     /// What happened so far.
@@ -259,18 +276,14 @@ impl Node {
         f(&mut self.core().endpoint.borrow_mut())
     }
 
-    /// A link to the peer is there (again).
+    /// A link to the peer is there (again). Noted until the next step, which is due at once and knows the time.
     pub fn link_up(&self, peer: NodeId) {
-        {
-            let mut endpoint = self.core().endpoint.borrow_mut();
-            self.core().rpc.borrow_mut().link_up(self.core().now.get(), &mut endpoint, peer);
-        }
-        self.take_events();
+        self.core().links.borrow_mut().push_back((peer, true));
     }
 
-    /// The last link to the peer is gone.
+    /// The last link to the peer is gone; likewise.
     pub fn link_down(&self, peer: NodeId) {
-        self.core().rpc.borrow_mut().link_down(self.core().now.get(), peer);
+        self.core().links.borrow_mut().push_back((peer, false));
     }
 
     /// The next disk operation to do.
@@ -308,6 +321,16 @@ impl Node {
     /// File operations that wait for a task.
     pub fn front_waiting(&self) -> usize {
         self.core().front.borrow().len()
+    }
+}
+
+/// Tasks that never ran and continuations hold handles to the node: they would keep it alive.
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.tasks.clear();
+        drop(self.core().spawned.take());
+        let tickets = self.core().tickets.borrow_mut().clear();
+        drop(tickets);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Which tasks are to run, and the timers that make them.
 
+use crate::limits::TIMERS_STALE_MIN;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -65,11 +66,23 @@ impl Scheduler {
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Time, u64)>>,
+    /// Entries whose tickets nobody waits for any more, at most.
+    stale: usize,
 }
 
 impl Timers {
     pub fn add(&mut self, at: Time, ticket: u64) {
         self.heap.push(Reverse((at, ticket)));
+    }
+
+    /// Somebody gave up waiting. When most entries are like that they are thrown out, so that many short waits with
+    /// long deadlines keep no memory; `is_open` tells whether a ticket is in use.
+    pub fn forget(&mut self, is_open: impl Fn(u64) -> bool) {
+        self.stale += 1;
+        if self.stale > TIMERS_STALE_MIN && self.stale * 2 > self.heap.len() {
+            self.heap.retain(|Reverse((_, ticket))| is_open(*ticket));
+            self.stale = 0;
+        }
     }
 
     pub fn next(&self) -> Option<Time> {

@@ -82,6 +82,7 @@ impl Tickets {
     /// Ends the ticket: what is to be done about it is returned, with the outcome when nobody keeps it here.
     pub fn end(&mut self, ticket: u64, outcome: Outcome) -> Ended {
         let Some(entry) = self.find(ticket) else { return Ended::Nobody(Some(outcome)) };
+        entry.call = None; // its record serves another call from now on
         match &entry.state {
             State::Waiting(task) => {
                 let task = *task;
@@ -116,6 +117,21 @@ impl Tickets {
         }
     }
 
+    /// The future of a timer is dropped: nothing comes back, so the ticket is free at once.
+    pub fn abandon_timer(&mut self, ticket: u64) {
+        if self.find(ticket).is_some() {
+            self.release(ticket);
+        }
+    }
+
+    /// Whether the ticket is in use.
+    pub fn is_open(&self, ticket: u64) -> bool {
+        let entry = self.entries.get((ticket & 0xffff_ffff) as usize);
+        entry.is_some_and(|entry| {
+            u64::from(entry.generation) == ticket >> 32 && !matches!(entry.state, State::Free)
+        })
+    }
+
     /// The future is dropped. The call to cancel and the outcome to drop, if any.
     pub fn abandon(&mut self, ticket: u64) -> (Option<CallId>, Option<State>) {
         let Some(entry) = self.find(ticket) else { return (None, None) };
@@ -125,6 +141,11 @@ impl Tickets {
         }
         entry.state = State::Abandoned;
         (None, None)
+    }
+
+    /// Forgets all tickets. What they held is for the caller to drop, outside of any borrow.
+    pub fn clear(&mut self) -> impl Sized + use<> {
+        std::mem::take(self)
     }
 
     /// Tickets in use.

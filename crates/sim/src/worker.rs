@@ -284,7 +284,7 @@ impl Worker {
                 }
                 self.opened(attr.file, handle, begun);
             }
-            (Asked::Names { change, may_fail }, reply) if may_fail == Errno(0) => {
+            (Asked::Names { change, may_fail: Errno(0) }, reply) => {
                 self.changed(change, &reply, model, now);
             }
             (Asked::Open { file }, FileReply::Opened { handle, .. }) => {

@@ -80,3 +80,5 @@ pub const RETRY_DEADLINE: Duration = Duration::from_secs(30);
 pub const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// See [`RETRY_PAUSE`].
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
+/// How long a server's answer about its room is waited for: applications wait for statfs.
+pub const SPACE_SPAN: Duration = Duration::from_secs(2);

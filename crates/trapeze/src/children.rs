@@ -27,7 +27,17 @@ pub struct Process {
 impl Process {
     /// Starts `trapeze ARGUMENTS`, its messages going to `log`, and waits until it is ready.
     pub fn start(name: &str, arguments: &[String], log: &Path) -> io::Result<Process> {
-        let mut command = Command::new(std::env::current_exe()?);
+        Process::start_program(&std::env::current_exe()?, name, arguments, log)
+    }
+
+    /// As [`start`](Process::start), with the program at `program`: a test is not the program that it starts.
+    pub fn start_program(
+        program: &Path,
+        name: &str,
+        arguments: &[String],
+        log: &Path,
+    ) -> io::Result<Process> {
+        let mut command = Command::new(program);
         command.args(arguments);
         Process::start_command(name, command, log)
     }
@@ -84,10 +94,21 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    fn signal(&self, signal: rustix::process::Signal) {
+    /// Sends it a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
         if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
             let _ = rustix::process::kill_process(pid, signal);
         }
+    }
+
+    /// Takes the processor away from it (SIGSTOP) until [`resume`](Process::resume).
+    pub fn pause(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    /// Ends [`pause`](Process::pause).
+    pub fn resume(&self) {
+        self.signal(rustix::process::Signal::CONT);
     }
 
     /// Ends it at once, as a crash would (SIGKILL).

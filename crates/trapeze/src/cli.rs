@@ -43,7 +43,15 @@ pub enum Command {
     /// Show room on the cluster
     Df(Target),
     /// Show members, servers, links and their counters
-    Status(Target),
+    Status(Status),
+    /// Run the cluster in the deterministic simulator, or replay a seed
+    Sim(Sim),
+    /// Measure, each beside its baseline in the same run
+    #[command(subcommand)]
+    Bench(Bench),
+    /// The far end of a bare ring or socket: the baseline of the measurements
+    #[command(hide = true)]
+    BenchPeer(BenchPeer),
     /// A plain directory through the FUSE device loop: the baseline of the measurements
     #[command(hide = true)]
     PassThrough {
@@ -194,6 +202,15 @@ pub struct Paths {
 }
 
 #[derive(Debug, Args)]
+pub struct Status {
+    #[command(flatten)]
+    pub target: Target,
+    /// Show it again every so many seconds, until Ctrl-C
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub watch: Option<u64>,
+}
+
+#[derive(Debug, Args)]
 pub struct Cp {
     #[command(flatten)]
     pub target: Target,
@@ -259,6 +276,21 @@ pub struct Exchange {
     pub json: bool,
 }
 
+#[derive(Debug, Args)]
+pub struct BenchPeer {
+    /// How the client reaches it
+    #[arg(value_enum)]
+    pub link: LinkKind,
+    /// The file under a ring
+    pub path: PathBuf,
+    /// Run on this processor only
+    #[arg(long)]
+    pub cpu: usize,
+    /// Never sleep
+    #[arg(long)]
+    pub spin: bool,
+}
+
 #[derive(Clone, Debug, Args)]
 pub struct Stream {
     /// Bytes of the file
@@ -286,6 +318,9 @@ pub struct Files {
     /// Files of 4 KiB
     #[arg(long, default_value_t = 2000)]
     pub count: usize,
+    /// Passes; the median is shown
+    #[arg(long, default_value_t = 3)]
+    pub passes: usize,
     /// I/O servers
     #[arg(long, default_value_t = 4)]
     pub servers: u16,

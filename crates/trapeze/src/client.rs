@@ -57,7 +57,8 @@ impl Reach {
         let manager = (NodeId(MANAGER_NODE), vec![address.clone()]);
         let security = self.security(&address)?;
         // Cluster 0 asks for whatever cluster answers; the key proves that it is the right one.
-        Ok(Setup { cluster: 0, volume: VolumeId(1), security, manager, pool_bytes, wait })
+        let (cluster, volume, quiet) = (0, VolumeId(1), true);
+        Ok(Setup { cluster, volume, security, manager, pool_bytes, wait, quiet })
     }
 
     fn security(&self, address: &Address) -> Result<Security, ReachError> {

@@ -1,15 +1,12 @@
 //! Clusters of several machines: `init` makes the first, `join` adds one, `status` shows them all.
 
 use crate::cli;
-use crate::client::{Reach, ReachError};
 use crate::config::{ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role};
 use crate::local::{MANAGER_NODE, random};
 use crate::machine::{self, MachineError, Setup};
-use crate::table::{Table, print_json};
 use live::link::{Address, Keys, Security};
 use live::wait::WaitPolicy;
-use members::{Identity, Member, Roles};
-use serde_json::json;
+use members::{Identity, Roles};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,6 +20,11 @@ pub enum ClusterError {
         "this is no token: give the line that `trapeze init` printed, from trapeze1: to its end"
     )]
     Token,
+    /// The token is not as it was printed.
+    #[error(
+        "the token is damaged: copy the whole line that `trapeze init` printed once more, from trapeze1: to its end"
+    )]
+    Damaged,
     /// The directory has a machine already.
     #[error(
         "{0} holds a machine already: choose another --dir, or start it with trapeze serve --config {0}/machine.toml"
@@ -39,9 +41,6 @@ pub enum ClusterError {
     /// The manager.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// The cluster.
-    #[error(transparent)]
-    Reach(#[from] ReachError),
     /// The system.
     #[error("{0}: {1}")]
     System(PathBuf, io::Error),
@@ -57,12 +56,20 @@ pub struct Token {
     manager: String,
 }
 
-const TOKEN_START: &str = "trapeze1";
+const TOKEN_START: &str = "trapeze1:";
 
 impl Token {
-    fn parse(text: &str) -> Option<Token> {
-        let mut parts = text.trim().splitn(4, ':');
-        (parts.next()? == TOKEN_START).then_some(())?;
+    fn parse(text: &str) -> Result<Token> {
+        let rest = text.trim().strip_prefix(TOKEN_START).ok_or(ClusterError::Token)?;
+        let (sum, body) = rest.split_once(':').ok_or(ClusterError::Token)?;
+        if sum != checksum(body) {
+            return Err(ClusterError::Damaged);
+        }
+        Token::parse_body(body).ok_or(ClusterError::Token)
+    }
+
+    fn parse_body(body: &str) -> Option<Token> {
+        let mut parts = body.splitn(3, ':');
         let (cluster, key, manager) = (parts.next()?, parts.next()?, parts.next()?);
         let key = if key == "insecure" { None } else { Some(ClusterKey::parse(key)?) };
         u64::from_str_radix(cluster, 16).ok().filter(|_| cluster.len() == 16)?;
@@ -72,8 +79,14 @@ impl Token {
 
     fn text(&self) -> String {
         let key = self.key.as_ref().map_or("insecure".to_string(), ClusterKey::digits);
-        format!("{TOKEN_START}:{}:{key}:{}", self.cluster, self.manager)
+        let body = format!("{}:{key}:{}", self.cluster, self.manager);
+        format!("{TOKEN_START}{}:{body}", checksum(&body))
     }
+}
+
+/// Tells a token that was cut or mistyped from one of another cluster.
+fn checksum(body: &str) -> String {
+    format!("{:08x}", wire::checksum::block_crc(body.as_bytes()))
 }
 
 fn make_dir(dir: &Path) -> Result<PathBuf> {
@@ -147,7 +160,7 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
 
 /// `trapeze join`.
 pub fn join(arguments: &cli::Join) -> Result<()> {
-    let token = Token::parse(&arguments.token).ok_or(ClusterError::Token)?;
+    let token = Token::parse(&arguments.token)?;
     let address = check_listen(&arguments.listen)?;
     let dir = make_dir(&arguments.dir)?;
     let disks = match &arguments.disks[..] {
@@ -196,56 +209,12 @@ fn joining_setup(token: &Token, manager: &str) -> Setup {
         manager: (NodeId(MANAGER_NODE), manager.parse().into_iter().collect()),
         pool_bytes: 0,
         wait: WaitPolicy::Block,
+        quiet: true,
     }
 }
 
 fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// `trapeze status`.
-pub fn status(target: &cli::Target) -> Result<()> {
-    let mut running = Reach::from(target).client("status")?;
-    let member = running.services.member.clone().expect("a client is a member");
-    let directory = member.directory();
-    let own = running.host.node().cx().id();
-    let members: Vec<&Member> = directory.iter().filter(|member| member.id != own).collect();
-    if target.json {
-        members.iter().for_each(|member| print_json(&member_json(member)));
-    } else {
-        show_members(&members);
-    }
-    running.host.stop().map_err(|error| ClusterError::System("the cluster".into(), error))?;
-    Ok(())
-}
-
-fn role_names(member: &Member) -> Vec<&'static str> {
-    let all = [
-        (Roles::MANAGER, "manager"),
-        (Roles::IO, "io"),
-        (Roles::CLIENT, "client"),
-        (Roles::MEMORY, "memory"),
-    ];
-    all.iter().filter(|(role, _)| member.roles.contains(*role)).map(|(_, name)| *name).collect()
-}
-
-fn member_json(member: &Member) -> serde_json::Value {
-    json!({
-        "node": member.id.0, "name": member.name, "roles": role_names(member), "alive": member.alive,
-        "incarnation": member.incarnation, "addresses": member.addresses,
-    })
-}
-
-fn show_members(members: &[&Member]) {
-    let mut table = Table::new(&["node", "name", "roles", "state", "addresses"]);
-    for member in members {
-        let state = if member.alive { "up" } else { "DOWN" };
-        let roles = role_names(member).join(",");
-        let addresses = member.addresses.join(" ");
-        table.row(&[member.id.0.to_string(), member.name.clone(), roles, state.into(), addresses]);
-    }
-    print!("{}", table.render());
-    println!("every file has one copy: a lost disk loses its part of every file");
 }
 
 #[cfg(test)]
@@ -259,13 +228,20 @@ mod tests {
             key: Some(ClusterKey([7; 32])),
             manager: "10.0.0.1:7400".into(),
         };
-        assert_eq!(Token::parse(&token.text()), Some(token.clone()));
-        let open = Token { key: None, manager: "[::1]:7400".into(), ..token };
-        assert_eq!(Token::parse(&open.text()), Some(open));
-        for text in
-            ["", "trapeze1", "trapeze2:0123456789abcdef:insecure:a:1", "trapeze1:x:insecure:a:1"]
-        {
-            assert_eq!(Token::parse(text), None, "{text}");
+        assert_eq!(Token::parse(&token.text()).ok(), Some(token.clone()));
+        let open = Token { key: None, manager: "[::1]:7400".into(), ..token.clone() };
+        assert_eq!(Token::parse(&open.text()).ok(), Some(open));
+        for text in ["", "trapeze1", "trapeze2:00000000:0123456789abcdef:insecure:a:1"] {
+            assert!(matches!(Token::parse(text), Err(ClusterError::Token)), "{text}");
+        }
+        let text = token.text();
+        let damages = (TOKEN_START.len()..text.len()).map(|at| {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] ^= 1;
+            String::from_utf8(bytes).unwrap()
+        });
+        for damaged in damages.chain([text[..text.len() - 1].to_string()]) {
+            assert!(Token::parse(&damaged).is_err(), "{damaged}");
         }
     }
 }

@@ -1,6 +1,12 @@
 //! Trapeze: network storage at network speed.
 //!
-//! The command `trapeze` is a thin layer over this library.
+//! The command `trapeze` is a thin layer over this library. What other programs use of it:
+//!
+//! - [`service`]: servers and clients of your own over Trapeze messages ([`service::Server`], [`service::Client`]);
+//! - [`volume::Volume`]: striped files of a cluster without a mount, and [`client::Reach`], which finds the cluster;
+//! - [`embedded::Embedded`]: a whole cluster on threads of this process.
+//!
+//! Everything else here serves the command and may change.
 #![forbid(unsafe_code)]
 
 pub mod bench;
@@ -10,13 +16,18 @@ pub mod client;
 pub mod cluster;
 pub mod config;
 pub mod demo;
+pub mod embedded;
 pub mod local;
 pub mod machine;
 pub mod machine_stat;
 pub mod progress;
 pub mod scratch;
 pub mod serve;
+pub mod service;
+pub mod simulate;
 pub mod size;
+pub mod status;
+pub mod stopper;
 pub mod table;
 pub mod tools;
 pub mod trees;

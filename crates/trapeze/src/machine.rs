@@ -1,6 +1,7 @@
 //! A machine of a cluster, put together on the real world: its memory, links, disks, stores and services.
 
 use crate::config::{ClusterKey, ConfigError, Machine, Role};
+use crate::status::service::Source;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, StartError};
 use files::cluster::{members_store, names_store, start};
 use live::disk::{DiskConfig, Disks, DisksError, Engine};
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{Store, StoreError};
 use stripe::ServerConfig;
-use wire::{NodeId, VolumeId};
+use wire::{Errno, NodeId, VolumeId};
 
 /// How long a manager may take to answer a machine that joins.
 const JOIN_SPAN: Duration = Duration::from_secs(20);
@@ -52,6 +53,21 @@ pub enum MachineError {
     /// The system.
     #[error("{0}: {1}")]
     System(&'static str, io::Error),
+    /// The manager does not answer.
+    #[error("no connection to the manager at {places}: {why}{next}")]
+    Unreached {
+        /// Its addresses.
+        places: String,
+        /// What the links say.
+        why: String,
+        /// What to look at.
+        next: &'static str,
+    },
+    /// Another machine has the name.
+    #[error(
+        "the cluster has a machine named {0} already: choose another --name; to start that machine again, use its own machine.toml"
+    )]
+    NameTaken(String),
     /// The manager did not let it in.
     #[error("{0}")]
     Refused(String),
@@ -76,6 +92,8 @@ pub struct Setup {
     pub pool_bytes: u64,
     /// How to wait.
     pub wait: WaitPolicy,
+    /// Whether to keep news of its links to itself; `TRAPEZE_LOG` in the environment overrules it.
+    pub quiet: bool,
 }
 
 impl Setup {
@@ -94,6 +112,7 @@ impl Setup {
             manager: (NodeId(machine.manager.node), addresses),
             pool_bytes: machine.memory.pool.0,
             wait,
+            quiet: false,
         })
     }
 
@@ -131,7 +150,7 @@ fn bare(
     let (cluster, security) = (setup.cluster, setup.security.clone());
     let config_of_links = LinkConfig { node: id, incarnation, cluster, security };
     // A client's links are nobody's news unless something goes wrong, which its calls then tell.
-    let quiet = listen.is_empty() && std::env::var_os("TRAPEZE_LOG").is_none();
+    let quiet = (setup.quiet || listen.is_empty()) && std::env::var_os("TRAPEZE_LOG").is_none();
     let log = Box::new(move |line: &str| {
         if !quiet {
             eprintln!("{line}");
@@ -159,13 +178,32 @@ pub struct Running {
     pub directory: Directory,
 }
 
+impl Running {
+    /// What its reports are made of.
+    fn source(&self, machine: &Machine) -> Source {
+        Source {
+            cx: self.host.node().cx().clone(),
+            io: self.services.io.clone(),
+            members: self.services.members.clone(),
+            directory: self.directory.clone(),
+            waits: self.host.waits(),
+            disks: machine.disks.iter().map(|disk| disk.path.clone()).collect(),
+            cache_bytes: machine.memory.cache.0,
+        }
+    }
+}
+
 /// Starts the machine of a configuration file. It serves as soon as its host is driven.
 pub fn run(machine: &Machine, wait: WaitPolicy) -> Result<Running, MachineError> {
-    let setup = Setup::of(machine, wait)?;
+    run_as(machine, &Setup::of(machine, wait)?)
+}
+
+/// As [`run`], with a setup of the caller's.
+pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError> {
     let disks = open_disks(machine)?;
     let count = machine.disks.len() as u16;
     let id = NodeId(machine.node);
-    let mut bare = bare(&setup, id, &machine.name, &machine.listen, count)?;
+    let mut bare = bare(setup, id, &machine.name, &machine.listen, count)?;
     if let Some(disks) = disks {
         bare.host.add(disks).map_err(system("disks"))?;
     }
@@ -180,7 +218,9 @@ pub fn run(machine: &Machine, wait: WaitPolicy) -> Result<Running, MachineError>
     roles.member = Some((setup.manager.0, identity(machine)));
     let services = start(bare.host.node().cx(), roles)?;
     follow_members(bare.host.node().cx(), &services, &bare.directory);
-    Ok(Running { host: bare.host, services, directory: bare.directory })
+    let running = Running { host: bare.host, services, directory: bare.directory };
+    crate::status::service::serve(running.source(machine));
+    Ok(running)
 }
 
 fn identity(machine: &Machine) -> Identity {
@@ -268,6 +308,7 @@ pub fn join(setup: &Setup, identity: &Identity) -> Result<NodeId, MachineError> 
     // Ids from here up are for nodes that have not joined; two that choose the same one try again.
     let id = NodeId(0xf000 + u16::from_le_bytes(crate::local::random()) % 0xffe);
     let mut bare = bare(&setup, id, "joining", &[], 0)?;
+    let name = identity.name.clone();
     let (cx, manager, identity) =
         (bare.host.node().cx().clone(), setup.manager.0, identity.clone());
     let asked =
@@ -276,15 +317,28 @@ pub fn join(setup: &Setup, identity: &Identity) -> Result<NodeId, MachineError> 
     bare.host.stop().map_err(system("joining"))?;
     match answer {
         Ok(Ok(lease)) => Ok(lease.id),
+        Ok(Err(errno)) if members::is_silence(errno) => Err(unreached(&setup, &bare.directory)),
+        Ok(Err(Errno::EEXIST)) => Err(MachineError::NameTaken(name)),
         Ok(Err(errno)) => Err(MachineError::Refused(format!("the manager refuses: {errno}"))),
-        Err(node::Late) => {
-            let statuses = bare.directory.status();
-            let last = statuses.get(&manager).map(|status| status.last_error.clone());
-            let why = last.filter(|text| !text.is_empty()).unwrap_or("no answer".to_string());
-            let places: Vec<String> = setup.manager.1.iter().map(Address::to_string).collect();
-            Err(MachineError::Refused(format!("manager at {}: {why}", places.join(", "))))
-        }
+        Err(node::Late) => Err(unreached(&setup, &bare.directory)),
     }
+}
+
+/// Why the manager did not answer, as far as the links know.
+fn unreached(setup: &Setup, directory: &Directory) -> MachineError {
+    let places: Vec<String> = setup.manager.1.iter().map(Address::to_string).collect();
+    let places = places.join(", ");
+    let statuses = directory.status();
+    let why = statuses.get(&setup.manager.0).map(|status| status.last_error.clone());
+    let why = why.filter(|text| !text.is_empty()).unwrap_or("it does not answer".to_string());
+    // A refusal says itself what to do.
+    let next = match why.contains("refuses") {
+        true => "",
+        false => {
+            "; is trapeze serve running there, and is the address right and open in the firewall?"
+        }
+    };
+    MachineError::Unreached { places, why, next }
 }
 
 /// Joins as a client and starts the client's services. Its host has to be driven until

@@ -21,6 +21,12 @@ pub fn process_time(id: u32) -> Option<Duration> {
     Some(Duration::from_millis(ticks * 1000 / ticks_per_second()))
 }
 
+/// As [`process_time`], as exactly as the scheduler counts it.
+pub fn process_time_exact(id: u32) -> Option<Duration> {
+    let text = fs::read_to_string(format!("/proc/{id}/schedstat")).ok()?;
+    text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+}
+
 /// Bytes of memory that a process occupies.
 pub fn process_memory(id: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{id}/status")).ok()?;

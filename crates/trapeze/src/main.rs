@@ -3,7 +3,7 @@
 use clap::Parser;
 use std::process::ExitCode;
 use trapeze::cli::{Cli, Command};
-use trapeze::{cluster, demo, serve, tools};
+use trapeze::{bench, cluster, demo, serve, simulate, status, tools};
 
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
@@ -29,7 +29,10 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Rm(arguments) => tools::rm(&arguments)?,
         Command::Stat(arguments) => tools::stat(&arguments)?,
         Command::Df(target) => tools::df(&target)?,
-        Command::Status(target) => cluster::status(&target)?,
+        Command::Status(arguments) => status::status(&arguments)?,
+        Command::Sim(arguments) => simulate::sim(&arguments)?,
+        Command::Bench(what) => bench::run(&what)?,
+        Command::BenchPeer(arguments) => bench::peer::serve(&arguments)?,
         Command::PassThrough { source, path } => serve::pass_through(&source, &path)?,
     }
     Ok(())

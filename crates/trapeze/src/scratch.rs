@@ -41,6 +41,7 @@ impl Drop for Scratch {
 /// A cluster whose machines are processes of their own, and a mount of it.
 #[derive(Debug)]
 pub struct Processes {
+    program: PathBuf,
     cluster: LocalCluster,
     /// The manager, then the I/O servers; `None` is down.
     servers: Vec<Option<Process>>,
@@ -52,12 +53,25 @@ pub struct Processes {
 impl Processes {
     /// Makes a cluster in `dir` and starts its machines, all on processor `cpu` if one is named.
     pub fn start(dir: &Path, shape: &Shape, cpu: Option<usize>) -> Result<Processes, LocalError> {
+        let program = std::env::current_exe();
+        let program = program.map_err(|error| LocalError::System(dir.to_path_buf(), error))?;
+        Processes::start_program(&program, dir, shape, cpu)
+    }
+
+    /// As [`start`](Processes::start), its machines run by the trapeze at `program`.
+    pub fn start_program(
+        program: &Path,
+        dir: &Path,
+        shape: &Shape,
+        cpu: Option<usize>,
+    ) -> Result<Processes, LocalError> {
         let system = |error| LocalError::System(dir.to_path_buf(), error);
         let mount_point = dir.join("mnt");
         let cluster = LocalCluster::open_or_create(&dir.join("cluster"), shape)?;
         fs::create_dir_all(&mount_point).map_err(system)?;
         let servers = cluster.machines.iter().map(|_| None).collect();
-        let mut processes = Processes { cluster, servers, mount: None, mount_point, cpu };
+        let program = program.to_path_buf();
+        let mut processes = Processes { program, cluster, servers, mount: None, mount_point, cpu };
         for number in 0..processes.servers.len() {
             processes.start_server(number).map_err(system)?;
         }
@@ -68,7 +82,7 @@ impl Processes {
     pub fn start_server(&mut self, number: usize) -> io::Result<()> {
         let name = &self.cluster.machines[number].name;
         let (arguments, log) = (self.serve_arguments(number), self.cluster.log_of(name));
-        self.servers[number] = Some(Process::start(name, &arguments, &log)?);
+        self.servers[number] = Some(Process::start_program(&self.program, name, &arguments, &log)?);
         Ok(())
     }
 
@@ -96,9 +110,10 @@ impl Processes {
     ) -> JoinHandle<io::Result<Process>> {
         let name = self.cluster.machines[number].name.clone();
         let (arguments, log) = (self.serve_arguments(number), self.cluster.log_of(&name));
+        let program = self.program.clone();
         std::thread::spawn(move || {
             ended.join().expect("no panic")?;
-            Process::start(&name, &arguments, &log)
+            Process::start_program(&program, &name, &arguments, &log)
         })
     }
 
@@ -142,8 +157,23 @@ impl Processes {
         let mut arguments = vec!["mount".to_string(), self.target(), point];
         arguments.extend(self.cpu_flag());
         let log = self.cluster.log_of("mount");
-        self.mount = Some(Process::start("mount", &arguments, &log)?);
+        self.mount = Some(Process::start_program(&self.program, "mount", &arguments, &log)?);
         Ok(())
+    }
+
+    /// The process that serves the mount, for who is to end it.
+    pub fn take_mount(&mut self) -> io::Result<Process> {
+        self.mount.take().ok_or_else(|| io::Error::other("nothing is mounted"))
+    }
+
+    /// The running machine `number`, 0 is the manager.
+    pub fn server(&self, number: usize) -> Option<&Process> {
+        self.servers[number].as_ref()
+    }
+
+    /// The cluster's directory and the machines' configurations.
+    pub fn cluster(&self) -> &LocalCluster {
+        &self.cluster
     }
 
     /// Unmounts: the client writes back what it has and its caches are gone.
@@ -158,7 +188,7 @@ impl Processes {
     }
 
     /// Stops everything in order.
-    pub fn stop(mut self) -> io::Result<()> {
+    pub fn stop(&mut self) -> io::Result<()> {
         self.unmount()?;
         for server in self.servers.iter_mut().rev() {
             server.take().map_or(Ok(()), Process::stop)?;

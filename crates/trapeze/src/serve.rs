@@ -4,15 +4,15 @@ use crate::children::READY;
 use crate::cli;
 use crate::client::{Reach, ReachError};
 use crate::config::Machine;
-use crate::local::{LocalCluster, LocalError, Shape};
-use crate::machine::{self, MachineError, Running};
+use crate::embedded::{Embedded, Mounted};
+use crate::local::{LocalError, Shape};
+use crate::machine::{self, MachineError, Running, Setup};
 use live::fuse::{Belief, Fuse, MountError, MountOptions, MountWatch, Stage};
 use live::signals::{self, Signals};
 use live::wait::WaitPolicy;
 use std::io;
 use std::path::Path;
-use std::sync::mpsc;
-use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Why a machine or a mount does not run.
 #[derive(Debug, thiserror::Error)]
@@ -65,14 +65,20 @@ pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
     signals::install()?;
     let mut running = start(&machine, arguments.wait.into())?;
     println!("{READY} {} listens at {}", machine.name, machine.listen.join(", "));
-    running.host.add(Signals)?;
+    running.host.add(Signals::default())?;
     running.host.run(signals::asked)?;
     stop(running)
 }
 
 /// Starts a machine and drives it until its services accept requests.
 fn start(machine: &Machine, wait: WaitPolicy) -> Result<Running, ServeError> {
-    let mut running = machine::run(machine, wait)?;
+    let setup = Setup::of(machine, wait).map_err(MachineError::from)?;
+    start_as(machine, &setup)
+}
+
+/// As [`start`], with a setup of the caller's.
+pub(crate) fn start_as(machine: &Machine, setup: &Setup) -> Result<Running, ServeError> {
+    let mut running = machine::run_as(machine, setup)?;
     if let Some(io) = running.services.io.clone() {
         let ready = running.host.block_on(async move { io.ready().await })?;
         ready.map_err(ServeError::Refused)?;
@@ -112,13 +118,13 @@ pub fn mount(arguments: &cli::Mount) -> Result<(), ServeError> {
     let mut running = machine::client(&setup, "mount")?;
     let watch = add_mount(&mut running, &arguments.path)?;
     println!("{READY} mounted at {}", arguments.path.display());
-    running.host.add(Signals)?;
+    running.host.add(Signals::default())?;
     running.host.run(|| signals::asked() || watch.stage() == Stage::Ended)?;
     unmount(running)
 }
 
 /// Mounts, and drives the host until the kernel has agreed with us.
-fn add_mount(running: &mut Running, path: &Path) -> Result<MountWatch, ServeError> {
+pub(crate) fn add_mount(running: &mut Running, path: &Path) -> Result<MountWatch, ServeError> {
     let fuse = Fuse::new(&MountOptions::new(path), Belief::default())?;
     let watch = fuse.watch();
     running.host.add(fuse)?;
@@ -128,7 +134,7 @@ fn add_mount(running: &mut Running, path: &Path) -> Result<MountWatch, ServeErro
 }
 
 /// Lets the kernel write back what it has, then stops.
-fn unmount(mut running: Running) -> Result<(), ServeError> {
+pub(crate) fn unmount(mut running: Running) -> Result<(), ServeError> {
     running.host.quiesce()?;
     stop(running)
 }
@@ -151,65 +157,29 @@ pub fn pass_through(source: &Path, path: &Path) -> Result<(), ServeError> {
 pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
     let listen = arguments.listen.clone();
     let shape = Shape { listen, insecure: arguments.insecure, ..Shape::of(arguments.servers) };
-    let cluster = LocalCluster::open_or_create(&arguments.dir, &shape)?;
     signals::install()?;
-    let threads = start_threads(&cluster)?;
-    let servers = cluster.machines.len() - 1;
-    println!("cluster of a manager and {servers} I/O servers, data in {}", cluster.dir().display());
+    let cluster = Embedded::of_shape(&arguments.dir, &shape)?;
+    let (dir, servers) = (cluster.cluster().dir().display(), cluster.cluster().machines.len() - 1);
+    println!("cluster of a manager and {servers} I/O servers, data in {dir}");
     println!("every file has one copy: a lost disk loses its part of every file");
+    let mounted = arguments.mount.as_ref().map(|path| cluster.mount(path)).transpose()?;
     match &arguments.mount {
-        Some(path) => mount_until_asked(&cluster, path)?,
-        None => {
-            println!("{READY} mount it with: trapeze mount {} PATH", cluster.dir().display());
-            wait_until_asked();
-        }
+        Some(path) => println!("{READY} mounted at {}; stop with Ctrl-C", path.display()),
+        None => println!("{READY} mount it with: trapeze mount {dir} PATH"),
+    }
+    while !signals::asked() && !mounted.as_ref().is_some_and(Mounted::has_ended) {
+        std::thread::sleep(SIGNAL_PAUSE);
     }
     println!("stopping");
-    let results = threads.into_iter().rev().map(|thread| thread.join().expect("no panic"));
-    results.collect()
+    mounted.map_or(Ok(()), Mounted::unmount)?;
+    cluster.stop()
 }
 
-fn mount_until_asked(cluster: &LocalCluster, path: &Path) -> Result<(), ServeError> {
-    let target = cluster.dir().display().to_string();
-    let reach = Reach { cluster: target, key: None, insecure: false };
-    let mut running = reach.client("mount")?;
-    let watch = add_mount(&mut running, path)?;
-    println!("{READY} mounted at {}; stop with Ctrl-C", path.display());
-    running.host.add(Signals)?;
-    running.host.run(|| signals::asked() || watch.stage() == Stage::Ended)?;
-    signals::ask_to_stop();
-    unmount(running)
-}
+/// How often the main thread, which does nothing else, looks for a signal.
+const SIGNAL_PAUSE: Duration = Duration::from_millis(50);
 
 fn wait_until_asked() {
     while !signals::asked() {
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(SIGNAL_PAUSE);
     }
-}
-
-type Thread = JoinHandle<Result<(), ServeError>>;
-
-/// A thread for each machine; returns when all accept requests. They stop when the process is asked to, the manager
-/// last.
-fn start_threads(cluster: &LocalCluster) -> Result<Vec<Thread>, ServeError> {
-    let mut threads = Vec::new();
-    for machine in cluster.machines.clone() {
-        let (tell, told) = mpsc::channel();
-        let name = machine.name.clone();
-        let work = move || {
-            let mut running = start(&machine, WaitPolicy::Adaptive)?;
-            let _ = tell.send(());
-            running.host.add(Signals)?;
-            running.host.run(signals::asked)?;
-            stop(running)
-        };
-        let thread = std::thread::Builder::new().name(name).spawn(work)?;
-        if told.recv().is_err() {
-            // it ended instead of saying that it is ready
-            thread.join().expect("no panic")?;
-            continue;
-        }
-        threads.push(thread);
-    }
-    Ok(threads)
 }

@@ -4,13 +4,13 @@ use crate::cli;
 use crate::client::{Reach, ReachError};
 use crate::size::Size;
 use crate::table::{Table, print_json};
-use crate::volume::{Volume, VolumeError};
+use crate::volume::{Column, Volume, VolumeError};
 use serde_json::json;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use wire::{Attr, FileKind};
+use wire::{Attr, Errno, FileKind, Layout};
 
 /// Why a tool failed.
 #[derive(Debug, thiserror::Error)]
@@ -116,49 +116,92 @@ pub fn stat(arguments: &cli::Paths) -> Result<()> {
     let mut volume = volume(&arguments.target)?;
     for path in &arguments.paths {
         let attr = volume.stat(path)?;
+        let layout = volume.layout(path)?;
         let name = path.display().to_string();
-        match arguments.target.json {
-            true => print_json(&attr_json(&name, &attr)),
-            false => println!(
-                "{name}: {}, file {:#x}, {} bytes in {} of storage, mode {:04o}, {} links, owner {}:{}, change {}",
-                format!("{:?}", attr.kind).to_lowercase(),
-                attr.file.0,
-                attr.size,
-                Size(attr.used),
-                attr.mode,
-                attr.links,
-                attr.uid,
-                attr.gid,
-                attr.change
-            ),
+        if arguments.target.json {
+            let mut row = attr_json(&name, &attr);
+            row["layout"] = layout.as_ref().map_or(json!(null), layout_json);
+            print_json(&row);
+            continue;
         }
+        println!(
+            "{name}: {}, file {:#x}, {} bytes in {} of storage, mode {:04o}, {} links, owner {}:{}, change {}",
+            format!("{:?}", attr.kind).to_lowercase(),
+            attr.file.0,
+            attr.size,
+            Size(attr.used),
+            attr.mode,
+            attr.links,
+            attr.uid,
+            attr.gid,
+            attr.change
+        );
+        layout.as_ref().into_iter().for_each(show_layout);
     }
     close(volume)
+}
+
+type Placed = (Layout, Vec<Column>);
+
+fn show_layout((layout, columns): &Placed) {
+    let Layout { unit_bytes, epoch, .. } = layout;
+    println!(
+        "  stripe unit {}, width {}, epoch {epoch}, one copy",
+        Size((*unit_bytes).into()),
+        columns.len()
+    );
+    for (number, Column { server, told }) in columns.iter().enumerate() {
+        match told {
+            Ok(object) => println!(
+                "  column {number} at {server}: {} bytes in {} of storage, epoch {}",
+                object.length,
+                Size(object.used),
+                object.epoch
+            ),
+            Err(Errno::ENOENT) => println!("  column {number} at {server}: nothing written"),
+            Err(errno) => println!("  column {number} at {server}: does not answer: {errno}"),
+        }
+    }
+}
+
+fn layout_json((layout, columns): &Placed) -> serde_json::Value {
+    let column = |Column { server, told }: &Column| match told {
+        Ok(object) => {
+            json!({ "server": server.0, "length": object.length, "used": object.used, "epoch": object.epoch })
+        }
+        Err(Errno::ENOENT) => json!({ "server": server.0, "length": 0, "used": 0 }),
+        Err(errno) => json!({ "server": server.0, "error": errno.to_string() }),
+    };
+    let columns: Vec<_> = columns.iter().map(column).collect();
+    json!({ "unit_bytes": layout.unit_bytes, "width": columns.len(), "epoch": layout.epoch, "copies": 1, "columns": columns })
 }
 
 /// `trapeze df`.
 pub fn df(target: &cli::Target) -> Result<()> {
     let mut volume = volume(target)?;
-    let space = volume.space()?;
-    let used = space.total_bytes.saturating_sub(space.free_bytes);
+    let rooms = volume.rooms()?;
+    let told = || rooms.iter().filter_map(|(_, room)| room.as_ref().ok());
+    let total: u64 = told().map(|room| room.total_bytes).sum();
+    let free: u64 = told().map(|room| room.free_bytes).sum();
+    let used = total.saturating_sub(free);
+    let files = volume.space().map(|space| space.files).ok();
+    let silent: Vec<&str> =
+        rooms.iter().filter(|(_, room)| room.is_err()).map(|(name, _)| name.as_str()).collect();
     if target.json {
         print_json(&json!({
-            "total_bytes": space.total_bytes, "used_bytes": used, "free_bytes": space.free_bytes, "files": space.files,
+            "total_bytes": total, "used_bytes": used, "free_bytes": free, "files": files, "copies": 1, "silent": silent,
         }));
     } else {
         let mut table = Table::new(&["cluster", "size", "used", "free", "files", "copies"]);
-        let sizes =
-            [space.total_bytes, used, space.free_bytes].map(|bytes| Size(bytes).to_string());
-        let [total, used, free] = sizes;
-        table.row(&[
-            target.cluster.clone(),
-            total,
-            used,
-            free,
-            space.files.to_string(),
-            "1".into(),
-        ]);
+        let [total, used, free] = [total, used, free].map(|bytes| Size(bytes).to_string());
+        let files = files.map_or("?".to_string(), |files| files.to_string());
+        table.row(&[target.cluster.clone(), total, used, free, files, "1".into()]);
         print!("{}", table.render());
+        for (name, room) in &rooms {
+            if let Err(errno) = room {
+                println!("without {name}, which does not answer: {errno}");
+            }
+        }
     }
     close(volume)
 }

@@ -4,7 +4,9 @@
 //! only where a call says so. Data that a call has written is at the I/O servers when the call returns and on stable
 //! storage when [`Volume::sync`] has returned.
 
+use crate::local::MANAGER_NODE;
 use crate::machine::Running;
+use members::Roles;
 use node::rings::{
     Caller, DirectoryEntry, FileOp, FileReply, FileRequest, Handle, Name, VolumeSpace,
 };
@@ -13,14 +15,29 @@ use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+use stripe::protocol::ObjectReply;
+use stripe::{FileRef, VolumeRoom};
 use wire::limits::PAYLOAD_BYTES_MAX;
-use wire::{Attr, Errno, FileId, FileKind, SetAttr};
+use wire::{Attr, Errno, FileId, FileKind, Layout, NodeId, SetAttr, VolumeId};
 
 /// Bytes of one read or write.
 const CHUNK_BYTES: usize = PAYLOAD_BYTES_MAX;
 /// Writes under way at a time: enough for every server to have work, little enough for any pool.
 const CHUNKS_UNDER_WAY: usize = 4;
 const O_RDWR: u32 = 2;
+
+/// How long a server is waited for that is only asked what it has.
+const ASK_SPAN: Duration = Duration::from_secs(2);
+
+/// A column of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// The I/O server that keeps it.
+    pub server: NodeId,
+    /// What that says of it; ENOENT when nothing was written there.
+    pub told: std::result::Result<ObjectReply, Errno>,
+}
 
 /// Why an operation on a volume failed.
 #[derive(Debug, thiserror::Error)]
@@ -288,6 +305,41 @@ impl Volume {
         let synced = self.ask(path, FileOp::Fsync { file, handle, data_only: false });
         self.release(path, file, handle)?;
         synced.map(drop)
+    }
+
+    /// Where a regular file's blocks are, and what each server says of its column; `None` for other kinds.
+    pub fn layout(&mut self, path: &Path) -> Result<Option<(Layout, Vec<Column>)>> {
+        let file = self.stat(path)?.file;
+        let (names, stripe) = self.clients();
+        let asked = self.running.host.block_on(async move {
+            let entry = names.get_attr(file).await?;
+            let Some(layout) = entry.layout else { return Ok(None) };
+            let reference = FileRef { file, layout, truncations: entry.truncations };
+            let columns = stripe.columns(&reference).await;
+            let column = |(server, told): (&NodeId, _)| Column { server: *server, told };
+            Ok(Some((layout, layout.servers().iter().zip(columns).map(column).collect())))
+        })?;
+        asked.at(path)
+    }
+
+    /// Room on each I/O server of the cluster, by name, or why it does not say.
+    pub fn rooms(&mut self) -> Result<Vec<(String, std::result::Result<VolumeRoom, Errno>)>> {
+        let member = self.running.services.member.clone().expect("a client is a member");
+        let (_, stripe) = self.clients();
+        Ok(self.running.host.block_on(async move {
+            let directory = member.directory();
+            let servers = directory.iter().filter(|member| member.roles.contains(Roles::IO));
+            let (ids, names): (Vec<_>, Vec<_>) = servers.map(|m| (m.id, m.name.clone())).unzip();
+            names.into_iter().zip(stripe.rooms(&ids).await).collect()
+        })?)
+    }
+
+    /// Clients of the services below the file system, that give a silent server up soon.
+    fn clients(&self) -> (names::Client, stripe::Client) {
+        let cx = self.running.host.node().cx();
+        let (manager, volume) = (NodeId(MANAGER_NODE), VolumeId(1));
+        let stripe = stripe::Client::with_patience(cx, volume, ASK_SPAN);
+        (names::Client::new(cx, manager, volume), stripe)
     }
 
     /// Room on the volume.

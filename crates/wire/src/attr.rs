@@ -131,7 +131,8 @@ impl Wall {
 
     /// Reads what [`encode`](Wall::encode) wrote.
     pub fn decode(input: &mut Decoder<'_>) -> Result<Wall, Short> {
-        Ok(Wall { seconds: input.i64()?, nanos: input.u32()? })
+        let (seconds, nanos) = (input.i64()?, input.u32()?);
+        if nanos < 1_000_000_000 { Ok(Wall { seconds, nanos }) } else { Err(Short) }
     }
 }
 
@@ -256,6 +257,13 @@ mod tests {
         assert_eq!(out.len(), Attr::BYTES);
         assert_eq!(Attr::decode(&mut Decoder::new(&bytes)), Ok(attr));
         assert_eq!(Attr::decode(&mut Decoder::new(&bytes[1..])), Err(Short));
+    }
+
+    #[test]
+    fn a_time_of_a_whole_second_too_many_nanoseconds_is_refused() {
+        let mut bytes = [0; 12];
+        Encoder::new(&mut bytes).i64(1).u32(1_000_000_000);
+        assert_eq!(Wall::decode(&mut Decoder::new(&bytes)), Err(Short));
     }
 
     #[test]

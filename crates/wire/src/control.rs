@@ -109,6 +109,8 @@ impl Channel {
     pub const MEMBERS: Channel = Channel(3);
     /// Network memory (`netmem`).
     pub const MEMORY: Channel = Channel(4);
+    /// What a node tells about itself to whoever runs the cluster.
+    pub const STATUS: Channel = Channel(5);
     /// The first channel that applications may use for services of their own.
     pub const USER: Channel = Channel(16);
     /// Channels are numbered below this.

@@ -154,14 +154,16 @@ impl Layout {
         rows * unit + rest.saturating_sub(u64::from(column) * unit).min(unit)
     }
 
-    /// By the formula, the least size of a file whose `column` holds `object_bytes` bytes.
+    /// By the formula, the least size of a file whose `column` holds `object_bytes` bytes; `u64::MAX` when no file is
+    /// that long.
     pub fn file_bytes(&self, column: u16, object_bytes: u64) -> u64 {
         if object_bytes == 0 || column >= self.formula_width() {
             return 0;
         }
         let (unit, width) = (u64::from(self.unit_bytes), u64::from(self.formula_width));
         let (row, within) = ((object_bytes - 1) / unit, (object_bytes - 1) % unit);
-        (row * width + u64::from(column)) * unit + within + 1
+        let index = row.saturating_mul(width).saturating_add(column.into());
+        index.saturating_mul(unit).saturating_add(within + 1)
     }
 
     /// Bytes that [`encode`](Layout::encode) writes at most.
@@ -236,6 +238,14 @@ mod tests {
             layout.encode(&mut Encoder::new(&mut bytes));
             prop_assert_eq!(Layout::decode(&mut Decoder::new(&bytes)), Ok(layout));
         }
+    }
+
+    /// The length of an object comes from its server, which may say anything.
+    #[test]
+    fn a_length_that_no_file_has_is_the_longest() {
+        let layout = Layout::new(1, 4 << 20, &[NodeId(1); 16]).unwrap();
+        assert_eq!(layout.file_bytes(15, u64::MAX), u64::MAX);
+        assert_eq!(layout.file_bytes(0, u64::MAX), u64::MAX);
     }
 
     #[test]

@@ -29,6 +29,9 @@ impl Device for Disks {
             self.start(request, now);
             moved = true;
         }
+        if self.under_way() == 0 {
+            return Ok(false);
+        }
         moved |= self.turn(now)?;
         while let Some(done) = self.next_done() {
             node.disk_done(done);

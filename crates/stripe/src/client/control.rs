@@ -66,17 +66,41 @@ impl Client {
         replies.into_iter().try_for_each(|(_, reply)| reply.map(drop))
     }
 
-    /// Room on all of `servers` together. A server that does not answer fails it.
+    /// Room on all of `servers` together, without those that do not answer soon; an error when none does.
     pub async fn space(&self, servers: &[NodeId]) -> Result<VolumeRoom, Errno> {
-        let ask = ObjectRequest::default();
-        let calls = servers.iter().map(|server| self.ask(*server, op::SPACE, false, &ask));
-        let mut room = VolumeRoom::default();
-        for reply in node::all(calls).await {
-            let reply = reply?;
-            room.total_bytes += reply.length;
-            room.free_bytes += reply.used;
+        let (mut room, mut missing) = (VolumeRoom::default(), None);
+        for reply in self.rooms(servers).await {
+            match reply {
+                Ok(one) => {
+                    room.total_bytes += one.total_bytes;
+                    room.free_bytes += one.free_bytes;
+                }
+                Err(errno) => missing = Some(errno),
+            }
         }
-        Ok(room)
+        match missing {
+            Some(errno) if room == VolumeRoom::default() => Err(errno),
+            _ => Ok(room),
+        }
+    }
+
+    /// Room on each of `servers`, or why it does not say.
+    pub async fn rooms(&self, servers: &[NodeId]) -> Vec<Result<VolumeRoom, Errno>> {
+        let ask = ObjectRequest::default();
+        let room = async |server: NodeId| {
+            let asked = self.ask(server, op::SPACE, false, &ask);
+            let late = |_| Errno::ETIMEDOUT;
+            let reply = self.cx().with_deadline(SPACE_SPAN, asked).await.map_err(late)??;
+            Ok(VolumeRoom { total_bytes: reply.length, free_bytes: reply.used })
+        };
+        node::all(servers.iter().map(|server| room(*server))).await
+    }
+
+    /// What the servers say of the file's objects, in the order of the columns. ENOENT: nothing was written there.
+    pub async fn columns(&self, file: &FileRef) -> Vec<Result<ObjectReply, Errno>> {
+        let columns = 0..file.layout.width();
+        let replies = self.ask_columns(file, columns, op::ATTRIBUTES, |_, _| ()).await;
+        replies.into_iter().map(|(_, reply)| reply).collect()
     }
 
     /// At most `count` objects (4096 at most) that a server keeps, in ascending order after `after`.

@@ -1,19 +1,40 @@
 //! Measurements, each beside its baseline in the same run.
 
+pub mod compare;
+pub mod fetch;
+pub mod files;
+pub mod pass;
+pub mod peer;
 pub mod place;
+pub mod row;
+pub mod scale;
 pub mod stream;
 
+use crate::cli::Bench;
 use crate::scratch::Processes;
 use crate::size::Size;
 use crate::table::{Table, print_json};
+use fetch::Goal;
+use pass::Pass;
 use place::Place;
 use serde_json::json;
 use std::io;
 use std::path::Path;
-use stream::Pass;
 
 /// Memory touched before a pass.
 const TOUCH_BYTES: usize = 1 << 30;
+
+/// `trapeze bench`.
+pub fn run(what: &Bench) -> Result<(), Box<dyn std::error::Error>> {
+    match what {
+        Bench::Fetch(arguments) => fetch::measure(Goal::Latency, arguments)?,
+        Bench::Rate(arguments) => fetch::measure(Goal::Rate, arguments)?,
+        Bench::Stream(arguments) => stream::measure(arguments)?,
+        Bench::Files(arguments) => files::measure(arguments)?,
+        Bench::Scale(arguments) => scale::measure(arguments)?,
+    }
+    Ok(())
+}
 
 /// The speeds of a demonstration: a file written and read through the mount, a plain directory and a pass-through
 /// mount. A table for people, or rows of JSON.

@@ -13,6 +13,8 @@ pub enum Place<'a> {
     Plain(PathBuf),
     /// The same through our FUSE device loop over plain system calls, in a process of its own.
     PassThrough(PassThrough),
+    /// A cluster in one process.
+    Embedded(Embedded),
     /// A mounted cluster.
     Cluster(&'a mut Processes),
 }
@@ -45,6 +47,36 @@ impl Drop for PassThrough {
     }
 }
 
+/// `trapeze up` with its mount.
+pub struct Embedded {
+    directory: PathBuf,
+    mount_point: PathBuf,
+    servers: u16,
+    process: Option<Process>,
+}
+
+impl Embedded {
+    fn start(&mut self) -> io::Result<()> {
+        let (dir, mount) =
+            (self.directory.display().to_string(), self.mount_point.display().to_string());
+        let servers = self.servers.to_string();
+        let arguments = ["up", "--dir", &dir, "--servers", &servers, "--mount", &mount];
+        let log = self.mount_point.with_extension("log");
+        self.process = Some(Process::start("up", &arguments.map(String::from), &log)?);
+        Ok(())
+    }
+
+    fn stop(&mut self) -> io::Result<()> {
+        self.process.take().map_or(Ok(()), Process::stop)
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        let _ = self.stop();
+    }
+}
+
 impl Place<'_> {
     /// A directory, made if it is not there.
     pub fn plain(path: &Path) -> io::Result<Place<'static>> {
@@ -62,6 +94,15 @@ impl Place<'_> {
         Ok(Place::PassThrough(place))
     }
 
+    /// A whole cluster in one process, its data and mount in `parent`.
+    pub fn embedded(parent: &Path, servers: u16) -> io::Result<Place<'static>> {
+        let (directory, mount_point) = (parent.join("embedded"), parent.join("embedded.mnt"));
+        fs::create_dir_all(&mount_point)?;
+        let mut place = Embedded { directory, mount_point, servers, process: None };
+        place.start()?;
+        Ok(Place::Embedded(place))
+    }
+
     /// A cluster's mount.
     pub fn cluster(cluster: &mut Processes) -> Place<'_> {
         Place::Cluster(cluster)
@@ -72,6 +113,7 @@ impl Place<'_> {
         match self {
             Place::Plain(_) => "plain directory",
             Place::PassThrough(_) => "pass-through FUSE",
+            Place::Embedded(_) => "trapeze, one process",
             Place::Cluster(_) => "trapeze",
         }
     }
@@ -81,15 +123,18 @@ impl Place<'_> {
         match self {
             Place::Plain(path) => path,
             Place::PassThrough(place) => &place.mount_point,
+            Place::Embedded(place) => &place.mount_point,
             Place::Cluster(cluster) => cluster.mount_point(),
         }
     }
 
-    /// The client's caches are empty afterwards; servers keep theirs. A plain directory has no client.
+    /// The client's caches are empty afterwards; servers keep theirs, unless they live in the client's process. A
+    /// plain directory has no client.
     pub fn forget_client(&mut self) -> io::Result<()> {
         match self {
             Place::Plain(_) => Ok(()),
             Place::PassThrough(place) => place.unmount().and_then(|()| place.mount()),
+            Place::Embedded(place) => place.stop().and_then(|()| place.start()),
             Place::Cluster(cluster) => cluster.unmount().and_then(|()| cluster.mount()),
         }
     }
@@ -99,6 +144,7 @@ impl Place<'_> {
         match self {
             Place::Plain(_) => {}
             Place::PassThrough(place) => place.unmount()?,
+            Place::Embedded(place) => place.stop()?,
             Place::Cluster(cluster) => {
                 cluster.unmount()?;
                 cluster.restart_servers()?;
@@ -108,6 +154,7 @@ impl Place<'_> {
         match self {
             Place::Plain(_) => {}
             Place::PassThrough(place) => place.mount()?,
+            Place::Embedded(place) => place.start()?,
             Place::Cluster(cluster) => cluster.mount()?,
         }
         Ok(dropped)

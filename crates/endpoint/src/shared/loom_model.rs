@@ -1,5 +1,5 @@
 //! The orders in which two processes may meet in the rings, all of them, by loom:
-//! `RUSTFLAGS="--cfg loom" cargo test -p endpoint --release --lib shared`.
+//! `RUSTFLAGS="--cfg loom" cargo test -p endpoint --release --lib loom`.
 //!
 //! What the code writes with a plain copy is a loom cell here, so that loom also reports any read of a slot while its
 //! owner writes it.
@@ -149,6 +149,7 @@ fn no_wake_up_for_room_is_lost() {
         let bell = Arc::new(AtomicU64::new(0));
         let rung = bell.clone();
         let receiver = thread::spawn(move || {
+            assert_eq!(b.arrived(), Ok(2));
             b.release();
             if b.must_wake_for_room() {
                 rung.fetch_add(1, Ordering::AcqRel);
@@ -175,6 +176,7 @@ fn what_is_published_may_be_read() {
             written.with_mut(|byte| unsafe { *byte = 9 });
             a.publish(entry, 1);
         });
+        assert_eq!(b.arrived(), Ok(1));
         while b.published() == 0 {
             thread::yield_now();
         }

@@ -1,0 +1,78 @@
+//! The baseline of `fetch` and `rate`: the bare ring or the bare socket, its server in a process of its own.
+
+use crate::children::{Process, READY};
+use crate::cli::{BenchPeer, LinkKind};
+use live::baseline::{self, Ring, Series};
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+
+/// The server's process: serves one client until that ends.
+pub fn serve(arguments: &BenchPeer) -> io::Result<()> {
+    crate::serve::pin(Some(arguments.cpu))?;
+    match arguments.link {
+        LinkKind::Shm => {
+            let ring = Ring::open(&arguments.path)?;
+            println!("{READY}");
+            baseline::serve_ring(&ring, arguments.spin);
+            Ok(())
+        }
+        LinkKind::Tcp => {
+            let listener = TcpListener::bind("127.0.0.1:0")?;
+            println!("{READY} {}", listener.local_addr()?);
+            baseline::serve_socket(&listener, arguments.spin)
+        }
+    }
+}
+
+enum Means {
+    Ring(Ring),
+    Socket(TcpStream),
+}
+
+/// The client's side, with the server's process, which runs only during a series.
+pub struct Peer {
+    means: Means,
+    process: Process,
+}
+
+impl Peer {
+    /// Starts the server on `cpu`. Its messages are kept in `dir`.
+    pub fn start(link: LinkKind, spin: bool, cpu: usize, dir: &Path) -> io::Result<Peer> {
+        let ring = match link {
+            LinkKind::Shm => Some(Ring::create()?),
+            LinkKind::Tcp => None,
+        };
+        let (kind, path) = match &ring {
+            Some(ring) => ("shm", ring.path().display().to_string()),
+            None => ("tcp", "-".to_string()),
+        };
+        let mut arguments: Vec<String> =
+            ["bench-peer", kind, &path, "--cpu"].map(String::from).to_vec();
+        arguments.push(cpu.to_string());
+        arguments.extend(spin.then(|| "--spin".to_string()));
+        let process = Process::start("bench-peer", &arguments, &dir.join("peer.log"))?;
+        let means = match ring {
+            Some(ring) => Means::Ring(ring),
+            None => Means::Socket(TcpStream::connect(&process.said)?),
+        };
+        process.pause();
+        Ok(Peer { means, process })
+    }
+
+    /// Makes the exchanges.
+    pub fn run(&mut self, series: &mut Series<'_>) -> io::Result<()> {
+        self.process.resume();
+        match &mut self.means {
+            Means::Ring(ring) => baseline::use_ring(ring, series),
+            Means::Socket(socket) => baseline::use_socket(socket, series)?,
+        }
+        self.process.pause();
+        Ok(())
+    }
+
+    /// Of the server's process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+}

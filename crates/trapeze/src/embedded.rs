@@ -1,0 +1,146 @@
+//! A whole cluster on threads of this process: a manager, I/O servers, and mounts of it.
+//!
+//! It is for programs that bring their storage along, for examples and tests. What runs in one process ends with one
+//! process; machines that are to survive each other are started with `trapeze serve`.
+
+use crate::client::{Reach, ReachError};
+use crate::local::{LocalCluster, Shape};
+use crate::machine::{MachineError, Running, Setup};
+use crate::serve::{self, ServeError};
+use crate::stopper::Stopper;
+use crate::volume::Volume;
+use live::fuse::Stage;
+use live::wait::WaitPolicy;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+type Result<T> = std::result::Result<T, ServeError>;
+
+/// Something that runs on a thread until it is asked to stop.
+#[derive(Debug)]
+struct Worker {
+    stopper: Stopper,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl Worker {
+    /// Runs `work`, which says when it can be used. Returns then.
+    fn start(
+        name: &str,
+        work: impl FnOnce(&Stopper, &dyn Fn()) -> Result<()> + Send + 'static,
+    ) -> Result<Worker> {
+        let stopper = Stopper::new()?;
+        let (tell, told) = mpsc::channel();
+        let copy = stopper.clone();
+        let work = move || work(&copy, &|| tell.send(()).unwrap_or_default());
+        let thread = std::thread::Builder::new().name(name.to_string()).spawn(work)?;
+        if told.recv().is_err() {
+            // It ended instead of saying that it is ready.
+            thread.join().expect("no panic")?;
+            return Err(ServeError::Refused(format!("{name} ended at once")));
+        }
+        Ok(Worker { stopper, thread })
+    }
+
+    fn stop(self) -> Result<()> {
+        self.stopper.stop();
+        self.thread.join().expect("no panic")
+    }
+}
+
+/// A running cluster. Dropping it stops it; what clients have written is durable then.
+#[derive(Debug)]
+pub struct Embedded {
+    cluster: LocalCluster,
+    workers: Vec<Worker>,
+}
+
+impl Embedded {
+    /// Starts the cluster whose data is in `dir`, or makes one with `servers` I/O servers there.
+    pub fn start(dir: &Path, servers: u16) -> Result<Embedded> {
+        Embedded::of_shape(dir, &Shape::of(servers))
+    }
+
+    /// As [`start`](Embedded::start), for any shape.
+    pub fn of_shape(dir: &Path, shape: &Shape) -> Result<Embedded> {
+        let cluster = LocalCluster::open_or_create(dir, shape)?;
+        let mut embedded = Embedded { cluster, workers: Vec::new() };
+        for machine in embedded.cluster.machines.clone() {
+            let name = machine.name.clone();
+            let work = move |stopper: &Stopper, ready: &dyn Fn()| {
+                let setup =
+                    Setup::of(&machine, WaitPolicy::Adaptive).map_err(MachineError::from)?;
+                let setup = Setup { quiet: true, ..setup };
+                let mut running = serve::start_as(&machine, &setup)?;
+                stopper.watch(&running.host)?;
+                ready();
+                running.host.run(|| stopper.asked())?;
+                serve::stop(running)
+            };
+            embedded.workers.push(Worker::start(&name, work)?);
+        }
+        Ok(embedded)
+    }
+
+    /// Its directory and machines.
+    pub fn cluster(&self) -> &LocalCluster {
+        &self.cluster
+    }
+
+    fn reach(&self) -> Reach {
+        Reach { cluster: self.cluster.dir().display().to_string(), key: None, insecure: false }
+    }
+
+    /// A client of its volume for the calling thread.
+    pub fn volume(&self) -> std::result::Result<Volume, ReachError> {
+        self.reach().volume("embedded")
+    }
+
+    /// Mounts it at an empty directory. Use the mount from other threads or processes than its own.
+    pub fn mount(&self, path: &Path) -> Result<Mounted> {
+        let (reach, path) = (self.reach(), path.to_path_buf());
+        let work = move |stopper: &Stopper, ready: &dyn Fn()| {
+            let mut running: Running = reach.client("mount")?;
+            let watch = serve::add_mount(&mut running, &path)?;
+            stopper.watch(&running.host)?;
+            ready();
+            running.host.run(|| stopper.asked() || watch.stage() == Stage::Ended)?;
+            serve::unmount(running)
+        };
+        Ok(Mounted(Some(Worker::start("mount", work)?)))
+    }
+
+    /// Stops all machines, the manager last.
+    pub fn stop(mut self) -> Result<()> {
+        self.workers.drain(..).rev().try_for_each(Worker::stop)
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.workers.drain(..).rev().for_each(|worker| drop(worker.stop()));
+    }
+}
+
+/// A mount. Dropping it unmounts; what was written is written back first.
+#[derive(Debug)]
+pub struct Mounted(Option<Worker>);
+
+impl Mounted {
+    /// Whether somebody has unmounted it already.
+    pub fn has_ended(&self) -> bool {
+        self.0.as_ref().is_none_or(|worker| worker.thread.is_finished())
+    }
+
+    /// Unmounts.
+    pub fn unmount(mut self) -> Result<()> {
+        self.0.take().map_or(Ok(()), Worker::stop)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.0.take().map(Worker::stop);
+    }
+}

@@ -1,0 +1,191 @@
+//! The machine's side: a task that answers REPORT on [`Channel::STATUS`].
+//!
+//! | op | body | answer's body | answer's data |
+//! | --- | --- | --- | --- |
+//! | REPORT | offset 4 | bytes of the whole report 4 | the report from the offset on, at most a page |
+//!
+//! A report longer than a page is asked for in steps; the step at 0 makes it, the others read what that made. Two
+//! askers at once may mix their reports up: then the JSON is broken, and asking again is the cure.
+
+use super::report::{Disk, Io, Lease, Link, Pool, Report, Wait};
+use crate::machine_stat;
+use endpoint::limits::PAGE_BYTES;
+use live::link::{Directory, PeerStatus};
+use live::wait::WaitCounters;
+use node::rings::{DiskId, DiskOp, DiskReply};
+use node::{Answer, Cx, Request};
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use stripe::Health;
+use wire::codec::{Decoder, Encoder};
+use wire::{Channel, Errno, NodeId, Time};
+
+/// Asks for a part of the report.
+pub const REPORT: u16 = 1;
+/// Bytes of one answer.
+pub const PART_BYTES: usize = 64 << 10;
+/// Links in a report: 512 of some 250 bytes are 128 KiB.
+pub const LINKS_MAX: usize = 512;
+
+/// What a report is made of.
+pub struct Source {
+    /// The node.
+    pub cx: Cx,
+    /// Its I/O server.
+    pub io: Option<stripe::Server>,
+    /// Its members' service.
+    pub members: Option<members::Service>,
+    /// Its links.
+    pub directory: Directory,
+    /// Its waiting.
+    pub waits: Rc<Cell<WaitCounters>>,
+    /// Directories of its disks.
+    pub disks: Vec<PathBuf>,
+    /// Limit of its cache, in bytes.
+    pub cache_bytes: u64,
+}
+
+/// Starts the service.
+pub fn serve(source: Source) {
+    let cx = source.cx.clone();
+    cx.spawn("status", async move {
+        let started = source.cx.now();
+        let mut text = Vec::new();
+        loop {
+            let request = source.cx.accept(Channel::STATUS).await;
+            let offset = Decoder::new(&request.body).u32().unwrap_or(0) as usize;
+            if offset == 0 {
+                let report = source.report(started).await;
+                text = serde_json::to_vec(&report).expect("numbers and texts");
+            }
+            source.answer(request, &text, offset);
+        }
+    });
+}
+
+impl Source {
+    fn answer(&self, request: Request, text: &[u8], offset: usize) {
+        let cx = &self.cx;
+        if request.op != REPORT || offset > text.len() {
+            return cx.reply(request, Answer::error(Errno::EINVAL));
+        }
+        let part = &text[offset..text.len().min(offset + PART_BYTES)];
+        let mut body = [0; 4];
+        Encoder::new(&mut body).u32(text.len() as u32);
+        match cx.frames().copy_of(part) {
+            Some(frame) => {
+                cx.reply(request, Answer { body: &body, data: &[frame], ..Answer::DONE })
+            }
+            None => cx.reply(request, Answer::error(Errno::ENOMEM)),
+        }
+    }
+
+    async fn report(&self, started: Time) -> Report {
+        let own = std::process::id();
+        let io = self.io.as_ref();
+        Report {
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            uptime_s: self.cx.now().since(started).as_secs(),
+            resident_bytes: machine_stat::process_memory(own).unwrap_or(0),
+            cpu_ms: machine_stat::process_time(own).map_or(0, |time| time.as_millis() as u64),
+            pool: self.pool(),
+            io: io.map(|io| self.io(io.counters())),
+            disks: self.disk_reports().await,
+            links: self.links(),
+            wait: wait(self.waits.get()),
+            rpc: self.cx.rpc_counters().into(),
+            problems: io.map(|io| io.problems()).unwrap_or_default(),
+            leases: self.leases(),
+        }
+    }
+
+    fn pool(&self) -> Pool {
+        let frames = self.cx.frames();
+        let bytes = |pages| (pages * PAGE_BYTES) as u64;
+        Pool {
+            bytes: bytes(frames.pages()),
+            free_bytes: bytes(frames.free_pages()),
+            free_bytes_min: bytes(frames.low_water_pages()),
+        }
+    }
+
+    fn io(&self, counters: stripe::ServerCounters) -> Io {
+        Io {
+            cache_bytes: self.cache_bytes,
+            cached_bytes: counters.cached_bytes,
+            dirty_bytes: counters.dirty_bytes,
+            logged_bytes: counters.logged_bytes,
+            reads: counters.reads,
+            hits: counters.hits,
+            misses: counters.misses,
+            read_bytes: counters.read_bytes,
+            writes: counters.writes,
+            written_bytes: counters.written_bytes,
+            commits: counters.commits,
+            torn_blocks: counters.torn_blocks,
+            corrupt_blocks: counters.corrupt_blocks,
+            damaged_writes: counters.damaged_writes,
+        }
+    }
+
+    async fn disk_reports(&self) -> Vec<Disk> {
+        let health = self.io.as_ref().map(|io| io.disks()).unwrap_or_default();
+        let mut reports = Vec::new();
+        for (number, (path, health)) in self.disks.iter().zip(health).enumerate() {
+            let state = match health {
+                Health::Serving => "serving".to_string(),
+                Health::Starting => "starting".to_string(),
+                Health::Refused(_, why) => why,
+            };
+            let mut report = Disk { path: path.display().to_string(), state, ..Disk::default() };
+            let asked = self.cx.disk(DiskId(number as u16), DiskOp::Space).await;
+            if let Ok(DiskReply::Space { total, free }) = asked {
+                (report.total_bytes, report.free_bytes) = (total, free);
+            }
+            reports.push(report);
+        }
+        reports
+    }
+
+    fn links(&self) -> Vec<Link> {
+        let all = self.directory.status();
+        let told = all.into_iter().filter(|(id, status)| is_of_use(*id, status));
+        told.take(LINKS_MAX).map(|(id, status)| link(id, status)).collect()
+    }
+
+    fn leases(&self) -> Vec<Lease> {
+        let Some(members) = &self.members else { return Vec::new() };
+        let (registry, now) = (members.registry(), self.cx.now());
+        let lease = |member: &members::Member| {
+            let until = registry.until(member.id).unwrap_or(now);
+            let span = if member.alive { until.since(now) } else { now.since(until) };
+            Lease { node: member.id.0, alive: member.alive, ms: span.as_millis() as u64 }
+        };
+        registry.members().map(lease).collect()
+    }
+}
+
+/// Connected peers, and servers that should be.
+fn is_of_use(id: NodeId, status: &PeerStatus) -> bool {
+    !status.transport.is_empty() || members::limits::SERVER_IDS.contains(&id.0)
+}
+
+fn link(id: NodeId, status: PeerStatus) -> Link {
+    Link {
+        peer: id.0,
+        transport: status.transport.to_string(),
+        connections: status.connections,
+        sent: status.tally.sent,
+        sent_bytes: status.tally.sent_bytes,
+        received: status.tally.received,
+        received_bytes: status.tally.received_bytes,
+        drops: status.tally.drops,
+        last_error: status.last_error,
+    }
+}
+
+fn wait(counters: WaitCounters) -> Wait {
+    let WaitCounters { spins, spin_hits, yields, sleeps } = counters;
+    Wait { spins, spin_hits, yields, sleeps }
+}

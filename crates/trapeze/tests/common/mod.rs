@@ -1,0 +1,180 @@
+//! A cluster of processes with a mount, in a directory that is gone afterwards.
+#![allow(dead_code)] // every test file uses a part of it
+
+use rustix::process::Signal;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+use tempfile::TempDir;
+use trapeze::children::Process;
+use trapeze::local::Shape;
+use trapeze::scratch::Processes;
+
+/// The command under test.
+pub fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_trapeze"))
+}
+
+/// Whether the long counts are asked for.
+pub fn soaks() -> bool {
+    std::env::var_os("TRAPEZE_SOAK").is_some()
+}
+
+/// Why nothing can be mounted here, told once more on the terminal.
+pub fn cannot_mount() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    let why = match (root, Path::new("/dev/fuse").exists()) {
+        (true, true) => return false,
+        (false, _) => "only root may mount here",
+        (_, false) => "there is no /dev/fuse",
+    };
+    println!("skipped: {why}");
+    true
+}
+
+/// Whether `name` is missing on this machine, told on the terminal.
+pub fn lacks(name: &str) -> bool {
+    let missing = Command::new(name).arg("--version").output().is_err();
+    if missing {
+        println!("skipped: {name} is not installed");
+    }
+    missing
+}
+
+/// A running cluster. The mount goes first, then the machines, then the directory.
+pub struct Cluster {
+    pub processes: Processes,
+    others: Vec<(Process, PathBuf)>,
+    dir: TempDir,
+}
+
+impl Cluster {
+    /// `servers` I/O servers and a manager, not mounted.
+    pub fn bare(servers: u16) -> Cluster {
+        Cluster::shaped(&Shape::of(servers))
+    }
+
+    /// A cluster of this shape, not mounted.
+    pub fn shaped(shape: &Shape) -> Cluster {
+        let dir = tempfile::tempdir().unwrap();
+        let processes = Processes::start_program(program(), dir.path(), shape, None).unwrap();
+        Cluster { processes, others: Vec::new(), dir }
+    }
+
+    /// With a mount.
+    pub fn mounted(servers: u16) -> Cluster {
+        let mut cluster = Cluster::bare(servers);
+        cluster.processes.mount().unwrap();
+        cluster
+    }
+
+    /// A path in the mount.
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.processes.mount_point().join(name)
+    }
+
+    /// A path beside the cluster, on this machine's own disk.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Another mount, by a process of its own; where it is.
+    pub fn mount_again(&mut self) -> PathBuf {
+        let number = self.others.len() + 2;
+        let path = self.beside(&format!("mnt{number}"));
+        fs::create_dir_all(&path).unwrap();
+        let arguments = ["mount".to_string(), self.processes.target(), path.display().to_string()];
+        let log = self.beside(&format!("mnt{number}.log"));
+        let process = Process::start_program(program(), "mount", &arguments, &log).unwrap();
+        self.others.push((process, path.clone()));
+        path
+    }
+
+    /// Unmounts and mounts: the client has forgotten everything.
+    pub fn remount(&mut self) {
+        self.processes.unmount().unwrap();
+        self.processes.mount().unwrap();
+    }
+
+    /// Crashes machine `number` and starts it again after `down`.
+    pub fn crash(&mut self, number: usize, down: Duration) {
+        self.processes.kill_server(number).unwrap();
+        std::thread::sleep(down);
+        self.processes.start_server(number).unwrap();
+    }
+
+    /// Stops everything in order and sees that nothing complains.
+    pub fn stop(&mut self) {
+        for (process, path) in self.others.drain(..) {
+            process.stop().unwrap();
+            assert!(!is_mounted(&path), "{} is left behind", path.display());
+        }
+        let point = self.processes.mount_point().to_path_buf();
+        self.processes.stop().unwrap();
+        assert!(!is_mounted(&point), "{} is left behind", point.display());
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // After a failed test: a dead mount would keep the directory.
+        for (process, path) in self.others.drain(..) {
+            let _ = process.stop();
+            detach(&path);
+        }
+        let _ = self.processes.unmount();
+        detach(self.processes.mount_point());
+    }
+}
+
+/// Whether the kernel has a mount there.
+pub fn is_mounted(path: &Path) -> bool {
+    let path = path.to_string_lossy();
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    mounts.lines().any(|line| line.split(' ').nth(1) == Some(&path))
+}
+
+/// Lets a killed mount's directory be used again.
+pub fn detach(path: &Path) {
+    let _ = rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH);
+}
+
+/// Runs `trapeze ARGUMENTS` to its end; it is killed when that takes a minute.
+pub fn trapeze(arguments: &[&str]) -> Output {
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", "60"]).arg(program()).args(arguments);
+    command.output().unwrap()
+}
+
+/// What a failing `trapeze ARGUMENTS` says; a panic when it succeeds or says nothing.
+pub fn refusal(arguments: &[&str]) -> String {
+    let output = trapeze(arguments);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {:?}: {text}", output.status);
+    assert!(!text.contains("panicked"), "{text}");
+    text
+}
+
+/// Runs a shell script with `-e`, within `seconds`; its output.
+pub fn shell(dir: &Path, seconds: u32, script: &str) -> String {
+    let mut command = Command::new("timeout");
+    let span = seconds.to_string();
+    let output = command.args([&span, "bash", "-euc", script]).current_dir(dir).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (said, complained) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{:?}: {said}\n{complained}", output.status);
+    said
+}
+
+/// Stops a process and lets it go on after `span`.
+pub fn pause(process: &Process, span: Duration) {
+    process.signal(Signal::STOP);
+    std::thread::sleep(span);
+    process.signal(Signal::CONT);
+}
+
+/// Bytes that tell their place.
+pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    files::conformance::client::pattern(seed, 0, bytes)
+}
