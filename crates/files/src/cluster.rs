@@ -5,12 +5,11 @@
 
 use crate::{Config, Files, serve};
 use members::{Identity, Roles};
-use names::{Final, Objects, ObjectsOf, VolumeSettings};
+use names::VolumeSettings;
 use node::Cx;
-use node::rings::VolumeSpace;
 use store::{Store, StoreError};
-use stripe::{FileRef, Server, ServerConfig};
-use wire::{Errno, FileId, Fragment, NodeId, VolumeId};
+use stripe::{Server, ServerConfig};
+use wire::{NodeId, VolumeId};
 
 /// The roles of one node.
 #[derive(Default)]
@@ -105,7 +104,7 @@ type Managing = (Option<names::Handle>, Option<members::Service>);
 
 fn start_manager(cx: &Cx, role: ManagerRole) -> Result<Managing, StartError> {
     let ManagerRole { names, members, volume, servers } = role;
-    let objects = Striped(stripe::Client::new(cx, volume.volume));
+    let objects = stripe::Client::new(cx, volume.volume);
     let config = names::Config { volume, servers };
     let manager = names::serve(cx, config, names, objects)?;
     let members = match members {
@@ -131,55 +130,5 @@ async fn follow(members: members::Service, manager: names::Handle) {
             manager.set_servers(&servers);
         }
         changed.await;
-    }
-}
-
-/// How a manager asks the I/O servers: as a striping client.
-pub struct Striped(pub stripe::Client);
-
-fn reference(objects: &ObjectsOf) -> FileRef {
-    let ObjectsOf { file, layout, truncations } = *objects;
-    FileRef { file, layout, truncations }
-}
-
-impl Objects for Striped {
-    async fn truncate(&self, objects: &ObjectsOf, size: u64) -> Result<(), Errno> {
-        self.0.truncate(&reference(objects), size).await
-    }
-
-    async fn remove(&self, objects: &ObjectsOf) -> Result<(), Errno> {
-        self.0.remove(&reference(objects)).await
-    }
-
-    async fn totals(&self, objects: &ObjectsOf) -> Result<Final, Errno> {
-        let totals = self.0.attributes(&reference(objects)).await?;
-        Ok(Final { size: totals.size, mtime: totals.mtime, used: Some(totals.used) })
-    }
-
-    async fn set_layout(&self, objects: &ObjectsOf) -> Result<(), Errno> {
-        self.0.set_layout(&reference(objects)).await
-    }
-
-    fn learn_map(&self, file: FileId, epoch: u32, fragments: &[Fragment]) {
-        self.0.learn_map(file, epoch, fragments);
-    }
-
-    async fn copy_column(
-        &self,
-        from: &ObjectsOf,
-        to: &ObjectsOf,
-        column: u16,
-    ) -> Result<(), Errno> {
-        self.0.copy_column(&reference(from), &reference(to), column).await
-    }
-
-    async fn remove_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno> {
-        self.0.remove_column(&reference(objects), column).await
-    }
-
-    async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {
-        let room = self.0.space(servers).await?;
-        let (total_bytes, free_bytes) = (room.total_bytes, room.free_bytes);
-        Ok(VolumeSpace { total_bytes, free_bytes, ..VolumeSpace::default() })
     }
 }

@@ -71,12 +71,13 @@ impl Transaction<'_> {
     pub fn set_columns(&mut self, file: FileId, layout: Layout, size: u64) -> Result<(), Errno> {
         let before = self.inode(file)?.regular().ok_or(Errno::EINVAL)?.layout.width();
         let unit = size.div_ceil(layout.unit_bytes.into());
-        let (_, mut fragments) = self.fragments(file, 0, FRAGMENTS_MAX)?;
-        if let Some(last) = fragments.pop() {
-            // It was open to the end; nothing is in it from here on.
-            self.delete(keys::fragment(file, last.unit));
-            let units = unit.saturating_sub(last.unit).min(last.units);
-            fragments.extend((units > 0).then_some(Fragment { units, ..last }));
+        let (_, before_it) = self.fragments(file, 0, FRAGMENTS_MAX)?;
+        let mut fragments = Vec::new();
+        for fragment in before_it {
+            // The last one was open to the end; nothing is in it from here on.
+            self.delete(keys::fragment(file, fragment.unit));
+            let units = unit.saturating_sub(fragment.unit).min(fragment.units);
+            fragments.extend((units > 0).then_some(Fragment { units, ..fragment }));
         }
         let width = (layout.width() - before) as u8;
         let units = u64::MAX - unit;

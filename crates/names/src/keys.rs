@@ -3,7 +3,7 @@
 //! Every key is `site | table | …`: the site first, so that a site is one range and moves as one; numbers big-endian,
 //! so that keys sort as they count.
 
-use wire::FileId;
+use wire::{FileId, NodeId, ObjectId};
 
 /// The tables of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub enum Table {
     Client = 12,
     /// Block maps, by file and stripe unit.
     Fragment = 13,
+    /// Objects that no file claimed, by server and object; at site 0 only.
+    Quarantine = 14,
 }
 
 fn key(site: u8, table: Table, parts: &[&[u8]]) -> Vec<u8> {
@@ -126,6 +128,18 @@ pub fn client(client: u64) -> Vec<u8> {
 /// The fragment of a block map that starts at stripe unit `unit`.
 pub fn fragment(file: FileId, unit: u64) -> Vec<u8> {
     of_file(file, Table::Fragment, &unit.to_be_bytes())
+}
+
+/// An object in quarantine on a server.
+pub fn quarantined(server: NodeId, object: ObjectId) -> Vec<u8> {
+    let (file, column) = (object.file.0.to_be_bytes(), object.column.to_be_bytes());
+    key(0, Table::Quarantine, &[&server.0.to_be_bytes(), &file, &column])
+}
+
+/// Server, file and column of a key that [`quarantined`] made.
+pub fn quarantined_of(key: &[u8]) -> Option<(NodeId, FileId, u16)> {
+    let short = |at: usize| Some(u16::from_be_bytes(key.get(at..at + 2)?.try_into().ok()?));
+    Some((NodeId(short(2)?), FileId(number_at(key, 4)?), short(12)?))
 }
 
 /// The 8-byte number at `at` in a key.

@@ -46,5 +46,12 @@ pub const CHANGES_MAX: usize = 1000;
 pub const DEADLINE: Duration = Duration::from_secs(30);
 /// Files whose objects are removed, settled or truncated in one turn of the background tasks.
 pub const BACKGROUND_BATCH: usize = 16;
+/// Objects of the servers that are looked at in one step of the walk, and the pause between two: 17 a second, a million
+/// in 17 hours.
+pub const WALK_COUNT: usize = 1024;
+/// See [`WALK_COUNT`].
+pub const WALK_INTERVAL: Duration = Duration::from_secs(60);
+/// How long an object that no file claims is kept, in seconds: long enough to see the mistake and rename it back.
+pub const QUARANTINE_SECONDS: i64 = 24 * 3600;
 /// Pause of a background task after a failure.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(2);

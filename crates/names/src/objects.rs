@@ -6,7 +6,7 @@
 use crate::sessions::Final;
 use node::rings::VolumeSpace;
 use stripe::FileRef;
-use wire::{Errno, FileId, Fragment, Layout, NodeId};
+use wire::{Errno, FileId, Fragment, Layout, NodeId, ObjectId};
 
 /// The objects of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,17 @@ pub trait Objects: 'static {
     -> Result<(), Errno>;
     /// The object of one column is gone.
     async fn remove_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno>;
+    /// At most `count` objects that the server has, in ascending order after `after`.
+    async fn list(
+        &self,
+        server: NodeId,
+        after: Option<ObjectId>,
+        count: usize,
+    ) -> Result<Vec<ObjectId>, Errno>;
+    /// The object is set aside on the server.
+    async fn quarantine(&self, server: NodeId, object: ObjectId) -> Result<(), Errno>;
+    /// What was set aside is gone for good.
+    async fn purge(&self, server: NodeId, object: ObjectId) -> Result<(), Errno>;
     /// Room on these servers, in bytes; the counts of files are 0.
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno>;
 }
@@ -80,6 +91,23 @@ impl Objects for stripe::Client {
 
     async fn remove_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno> {
         stripe::Client::remove_column(self, &objects.reference(), column).await
+    }
+
+    async fn list(
+        &self,
+        server: NodeId,
+        after: Option<ObjectId>,
+        count: usize,
+    ) -> Result<Vec<ObjectId>, Errno> {
+        stripe::Client::list(self, server, after, count).await
+    }
+
+    async fn quarantine(&self, server: NodeId, object: ObjectId) -> Result<(), Errno> {
+        stripe::Client::quarantine(self, server, object).await
+    }
+
+    async fn purge(&self, server: NodeId, object: ObjectId) -> Result<(), Errno> {
+        stripe::Client::purge(self, server, object).await
     }
 
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {

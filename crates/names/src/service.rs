@@ -6,6 +6,7 @@
 
 mod dispatch;
 mod layouts;
+mod quarantine;
 mod upkeep;
 
 use crate::limits::TASKS;
@@ -14,6 +15,7 @@ use crate::objects::Objects;
 use crate::protocol::{CallNumber, Operation, cut, join};
 use node::rings::{MetaOp, StoreId};
 use node::{Answer, Cx, Notify, Request};
+pub use quarantine::QuarantineCounters;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -59,6 +61,7 @@ struct Service<O> {
     retry_at: RefCell<BTreeMap<FileId, Time>>,
     /// What the last life's clients did not say to hold was let go.
     swept: Cell<bool>,
+    quarantine: Cell<QuarantineCounters>,
 }
 
 /// A handle to a running manager, for the node it runs on.
@@ -68,12 +71,18 @@ pub struct Handle(Rc<dyn Control>);
 trait Control {
     fn set_servers(&self, servers: &[NodeId]);
     fn servers(&self) -> Vec<NodeId>;
+    fn quarantine(&self) -> QuarantineCounters;
 }
 
 impl Handle {
     /// From now on these I/O servers get new files.
     pub fn set_servers(&self, servers: &[NodeId]) {
         self.0.set_servers(servers);
+    }
+
+    /// What became of objects that no file claims.
+    pub fn quarantine(&self) -> QuarantineCounters {
+        self.0.quarantine()
     }
 
     /// The I/O servers that get new files.
@@ -94,6 +103,9 @@ impl<O> Control for Service<O> {
     }
     fn servers(&self) -> Vec<NodeId> {
         self.manager.borrow().servers().to_vec()
+    }
+    fn quarantine(&self) -> QuarantineCounters {
+        self.quarantine.get()
     }
 }
 
@@ -128,6 +140,7 @@ pub fn serve<O: Objects>(
         deferred: RefCell::default(),
         retry_at: RefCell::default(),
         swept: Cell::new(false),
+        quarantine: Cell::default(),
     });
     let begin = service.clone();
     let format = service.post(first);
@@ -142,6 +155,7 @@ pub fn serve<O: Objects>(
         });
     }
     upkeep::spawn(&service);
+    cx.spawn("names walk", service.clone().walk_objects());
     Ok(Handle(service))
 }
 

@@ -494,8 +494,8 @@ fn block_maps() {
     let stale = layout.with_server(layout.epoch - 1, 0, NodeId(7)).unwrap();
     assert_eq!(world.change(|t| t.set_layout(file, stale)), Err(Errno::EAGAIN));
     world.unlink(&WHO, "f").unwrap();
-    assert!(!world.change(|t| t.objects_removed(file, 2)).unwrap());
-    assert!(world.change(|t| t.objects_removed(file, 2)).unwrap());
+    assert!(!world.change(|t| t.objects_removed(file, 1)).unwrap());
+    assert!(world.change(|t| t.objects_removed(file, 1)).unwrap());
 }
 
 #[test]

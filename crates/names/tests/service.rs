@@ -11,10 +11,10 @@ use names::{
 use node::rings::{Lock, LockKind, MetaDone, MetaOp, VolumeSpace};
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use store::{MemoryBackend, MemoryLogs, Store};
-use wire::{Errno, FileId, Fragment, NodeId, SetAttr, VolumeId, Wall};
+use wire::{Errno, FileId, Fragment, NodeId, ObjectId, SetAttr, VolumeId, Wall};
 
 const WHO: Who<'static> = Who::ROOT;
 const MANAGER: NodeId = NodeId(1);
@@ -28,6 +28,9 @@ struct State {
     sizes: RefCell<BTreeMap<FileId, (u64, u32)>>,
     removed: RefCell<Vec<FileId>>,
     down: Cell<bool>,
+    /// What the servers have, and what they set aside.
+    stored: RefCell<BTreeSet<(NodeId, ObjectId)>>,
+    aside: RefCell<BTreeSet<(NodeId, ObjectId)>>,
 }
 
 impl Fake {
@@ -61,6 +64,26 @@ impl Objects for Fake {
     }
     async fn remove_column(&self, _: &ObjectsOf, _: u16) -> Result<(), Errno> {
         self.check()
+    }
+    async fn list(
+        &self,
+        server: NodeId,
+        after: Option<ObjectId>,
+        count: usize,
+    ) -> Result<Vec<ObjectId>, Errno> {
+        let all = self.0.stored.borrow();
+        let of_it = all.iter().filter(|(at, id)| *at == server && Some(*id) > after);
+        Ok(of_it.map(|(_, id)| *id).take(count).collect())
+    }
+    async fn quarantine(&self, server: NodeId, object: ObjectId) -> Result<(), Errno> {
+        self.check()?;
+        self.0.stored.borrow_mut().remove(&(server, object));
+        self.0.aside.borrow_mut().insert((server, object));
+        Ok(())
+    }
+    async fn purge(&self, server: NodeId, object: ObjectId) -> Result<(), Errno> {
+        self.0.aside.borrow_mut().remove(&(server, object));
+        Ok(())
     }
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {
         let bytes = servers.len() as u64 * 100;
@@ -433,4 +456,41 @@ proptest! {
         prop_assert_eq!(entries.len(), 14);
         prop_assert!(entries[2..].iter().all(|entry| entry.entry.unwrap().attr.links == 1));
     }
+}
+
+#[test]
+fn objects_that_no_file_claims_are_set_aside_and_younger_ones_are_not() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let (gone, entry) = cluster.run(1, async move {
+        let gone = create(&client, b"gone", None).await.unwrap().attr.file;
+        client.unlink(&WHO, ROOT, b"gone").await.unwrap();
+        (gone, create(&client, b"f", Some(READ | WRITE)).await.unwrap())
+    });
+    let (file, layout) = (entry.attr.file, entry.layout.unwrap());
+    let object = |file, column| ObjectId { volume: VolumeId(5), file, column };
+    let later = FileId::new(file.site(), file.serial() + 1);
+    let foreign = ObjectId { volume: VolumeId(6), ..object(gone, 0) };
+    let (own, other) = (layout.server(1), layout.server(2));
+    let all = [
+        (own, object(file, 1)),
+        (other, object(file, 1)),
+        (own, object(gone, 0)),
+        (own, object(later, 0)),
+        (own, foreign),
+    ];
+    cluster.objects.0.stored.borrow_mut().extend(all);
+    cluster.turns(8 * 60_000);
+    let aside: Vec<_> = cluster.objects.0.aside.borrow().iter().copied().collect();
+    let mut wanted = vec![(other, object(file, 1)), (own, object(gone, 0))];
+    wanted.sort_unstable();
+    assert_eq!(aside, wanted);
+    let counters = cluster.handle.as_ref().unwrap().quarantine();
+    assert_eq!((counters.quarantined, counters.purged), (2, 0));
+    assert!(counters.younger >= 2 && counters.rounds >= 1, "{counters:?}");
+    // A day later they go; what the store does not know stays.
+    cluster.net.nodes[0].set_wall(24 * 3600 * 1_000_000_000);
+    cluster.turns(8 * 60_000);
+    assert!(cluster.objects.0.aside.borrow().is_empty());
+    assert_eq!(cluster.objects.0.stored.borrow().len(), 3);
 }

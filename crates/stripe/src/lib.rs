@@ -20,6 +20,7 @@ pub mod log;
 pub mod object;
 mod objects;
 pub mod protocol;
+mod quarantine;
 mod read;
 mod recovery;
 mod server;

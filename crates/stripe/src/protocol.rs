@@ -32,6 +32,11 @@ pub mod op {
     /// Pure. Names at most `bytes` objects after `object` as data, 16 bytes each, ascending; the reply's `length` is
     /// how many.
     pub const LIST: u16 = 9;
+    /// The object is set aside: gone for every other operation, its file kept. Stable when the reply comes; ENOENT when
+    /// there is no object, EAGAIN when it is being written.
+    pub const QUARANTINE: u16 = 10;
+    /// What [`QUARANTINE`] set aside is gone for good. Stable when the reply comes; no error when there is nothing.
+    pub const PURGE: u16 = 11;
 }
 
 /// What an object is to its file; kept in its header for whoever must make sense of a disk alone.

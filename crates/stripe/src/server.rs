@@ -268,6 +268,8 @@ impl Inner {
             op::ATTRIBUTES => self.attributes(&ask).await,
             op::SET_LAYOUT => self.set_layout(&ask).await,
             op::SPACE => self.space().await,
+            op::QUARANTINE => self.quarantine(&ask).await,
+            op::PURGE => self.purge(&ask).await,
             _ => Err(Errno::EOPNOTSUPP),
         };
         match result {

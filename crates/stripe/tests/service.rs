@@ -3,8 +3,9 @@
 mod common;
 
 use common::*;
+use node::rings::DiskFile;
 use stripe::FileRef;
-use wire::Errno;
+use wire::{Errno, ObjectId};
 
 #[test]
 fn what_was_written_is_read() {
@@ -172,6 +173,39 @@ fn removed_objects_stay_removed() {
     let left: usize = world.servers.iter().flat_map(|s| &s.disks).map(|d| d.objects().len()).sum();
     assert_eq!(left, 0);
     assert!(world.read(&file, 0, 4096).unwrap().iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn quarantined_objects_are_whole_and_out_of_the_way_until_purged() {
+    let mut world = World::new(1, 2);
+    let file = world.file(5);
+    let content = pattern(1, 300_000);
+    world.write(&file, 0, &content).unwrap();
+    let server = file.layout.server(0);
+    let object = ObjectId { volume: VOLUME, file: file.file, column: 0 };
+    let aside = DiskFile::Quarantined(object);
+    let there =
+        |world: &World| world.servers[0].disks.iter().any(|disk| disk.bytes(aside).is_some());
+    let client = world.client.clone();
+    world.run(async move { client.quarantine(server, object).await }).unwrap();
+    assert!(there(&world));
+    assert!(world.read(&file, 0, 4096).unwrap().iter().all(|byte| *byte == 0));
+    assert_eq!(world.write(&file, 0, b"late"), Err(Errno::ESTALE));
+    let client = world.client.clone();
+    let again = world.run(async move { client.quarantine(server, object).await });
+    assert!(again.is_err());
+    // No replay makes it again, and its file has all that was written, though nobody had committed it.
+    world.servers[0].crash();
+    world.turns(100);
+    assert_eq!(world.size(&file), 0);
+    let disk = world.servers[0].disks.iter().find(|disk| disk.bytes(aside).is_some()).unwrap();
+    let bytes = disk.bytes(aside).unwrap();
+    assert!(bytes[12_288..][..content.len()] == content);
+    let client = world.client.clone();
+    world.run(async move { client.purge(server, object).await }).unwrap();
+    assert!(!there(&world));
+    let client = world.client.clone();
+    world.run(async move { client.purge(server, object).await }).unwrap();
 }
 
 #[test]

@@ -139,6 +139,18 @@ impl Client {
         }
     }
 
+    /// Sets an object aside on a server. For managers.
+    pub async fn quarantine(&self, server: NodeId, object: ObjectId) -> Result<(), Errno> {
+        let request = ObjectRequest { object, ..ObjectRequest::default() };
+        self.ask(server, op::QUARANTINE, true, &request).await.map(drop)
+    }
+
+    /// Removes for good what was set aside. For managers.
+    pub async fn purge(&self, server: NodeId, object: ObjectId) -> Result<(), Errno> {
+        let request = ObjectRequest { object, ..ObjectRequest::default() };
+        self.ask(server, op::PURGE, true, &request).await.map(drop)
+    }
+
     async fn ask_columns(
         &self,
         file: &FileRef,

@@ -52,6 +52,10 @@ impl Disk {
         live.map(|(name, _)| *name).filter(|name| matches!(name, DiskFile::Object(_))).collect()
     }
 
+    pub fn bytes(&self, file: DiskFile) -> Option<&[u8]> {
+        self.files.get(&file)?.now.as_deref()
+    }
+
     pub fn sync_all(&mut self) {
         self.files.values_mut().for_each(|file| file.stable = file.now.clone());
     }

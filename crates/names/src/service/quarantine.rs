@@ -1,0 +1,121 @@
+//! The walk over the servers' objects: slow, one server after the other, what no file claims is set aside.
+
+use super::Service;
+use crate::limits::{WALK_COUNT, WALK_INTERVAL};
+use crate::objects::Objects;
+use crate::quarantine::Standing;
+use std::rc::Rc;
+use wire::{Errno, NodeId, ObjectId};
+
+/// What the walk has seen and done since the manager started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuarantineCounters {
+    /// Objects looked at.
+    pub seen: u64,
+    /// Objects that the store may be too old to know.
+    pub younger: u64,
+    /// Objects set aside.
+    pub quarantined: u64,
+    /// Objects removed for good.
+    pub purged: u64,
+    /// Rounds over all servers that ended.
+    pub rounds: u64,
+}
+
+/// Where the walk has come to.
+#[derive(Default)]
+struct Walk {
+    server: usize,
+    after: Option<ObjectId>,
+}
+
+impl<O: Objects> Service<O> {
+    pub(super) async fn walk_objects(self: Rc<Self>) {
+        let mut walk = Walk::default();
+        loop {
+            self.cx.sleep(WALK_INTERVAL).await;
+            // A server that is away, or a store that takes no changes, is found in the next step.
+            let _ = self.walk_step(&mut walk).await;
+            let _ = self.purge_due().await;
+        }
+    }
+
+    async fn walk_step(self: &Rc<Self>, walk: &mut Walk) -> Result<(), Errno> {
+        let server = self.manager.borrow().servers().get(walk.server).copied();
+        let Some(server) = server else {
+            self.count_quarantine(|c| c.rounds += 1);
+            *walk = Walk::default();
+            return Ok(());
+        };
+        let listed = self.objects.list(server, walk.after, WALK_COUNT).await;
+        let next = Walk { server: walk.server + 1, after: None };
+        let Ok(objects) = listed else {
+            *walk = next;
+            return Ok(());
+        };
+        match objects.last() {
+            Some(last) if objects.len() == WALK_COUNT => walk.after = Some(*last),
+            _ => *walk = next,
+        }
+        self.count_quarantine(|c| c.seen += objects.len() as u64);
+        let mut unclaimed = Vec::new();
+        for object in objects {
+            match self.manager.borrow().read(0, |t| t.standing(server, object))? {
+                Standing::Claimed => {}
+                Standing::Younger => self.count_quarantine(|c| c.younger += 1),
+                Standing::Unclaimed => unclaimed.push(object),
+            }
+        }
+        self.set_aside(server, unclaimed).await
+    }
+
+    async fn set_aside(self: &Rc<Self>, server: NodeId, all: Vec<ObjectId>) -> Result<(), Errno> {
+        if all.is_empty() {
+            return Ok(());
+        }
+        // That the files are gone must outlive a power cut before their objects go.
+        self.sync().await?;
+        for object in all {
+            // First the note: what is set aside without one would stay for ever.
+            self.admit().await?;
+            let origin = self.origin(0);
+            let (_, append) = self.manager.borrow_mut().change(origin, |t| {
+                t.note_quarantined(server, object);
+                Ok(())
+            })?;
+            self.post(append).await?;
+            match self.objects.quarantine(server, object).await {
+                Ok(()) => self.count_quarantine(|c| c.quarantined += 1),
+                // Gone meanwhile, or in use: the next round will see.
+                Err(Errno::ENOENT | Errno::ESTALE | Errno::EAGAIN) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    async fn purge_due(self: &Rc<Self>) -> Result<(), Errno> {
+        let now = self.cx.wall().seconds;
+        let due = self.manager.borrow().read(0, |t| t.quarantine_due(now))?;
+        for (server, object) in due {
+            if self.objects.purge(server, object).await.is_err() {
+                continue; // to be tried again in the next step
+            }
+            self.admit().await?;
+            let origin = self.origin(0);
+            let (_, append) = self.manager.borrow_mut().change(origin, |t| {
+                t.note_purged(server, object);
+                Ok(())
+            })?;
+            self.post(append).await?;
+            self.count_quarantine(|c| c.purged += 1);
+        }
+        Ok(())
+    }
+
+    fn count_quarantine(&self, change: impl FnOnce(&mut QuarantineCounters)) {
+        let mut counters = self.quarantine.get();
+        change(&mut counters);
+        self.quarantine.set(counters);
+    }
+}

@@ -1,0 +1,58 @@
+//! QUARANTINE, PURGE: objects that no file claims. Which those are is their manager's to say; here they are only set
+//! aside, complete and in place, so that they can be given back by renaming a file.
+
+use crate::disk::errno;
+use crate::objects::{Phase, disk_of};
+use crate::protocol::{ObjectReply, ObjectRequest};
+use crate::server::Inner;
+use node::rings::{DiskFile, DiskOp};
+use std::rc::Rc;
+use wire::Errno;
+
+impl Inner {
+    /// QUARANTINE.
+    pub async fn quarantine(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
+        let object = self.object(ask.object).await?;
+        if !object.state.borrow().exists {
+            return Err(Errno::ENOENT);
+        }
+        let disk = self.disk(&object);
+        self.commit(&object).await?;
+        // Nothing of it may be in the log when its file goes: a replay would make it again, in part.
+        if disk.unapplied.borrow().contains_key(&object.id) {
+            self.checkpoint(disk).await?;
+        }
+        let _committing = object.commits.acquire(1).await;
+        let _changing = object.changes.acquire(1).await;
+        let (open, in_place) = {
+            let state = object.state.borrow();
+            (state.phase == Phase::Open, state.in_place && state.pending.is_empty())
+        };
+        let dirty = self.cache.borrow().is_dirty(object.key);
+        if !open || !in_place || dirty || disk.unapplied.borrow().contains_key(&object.id) {
+            return Err(Errno::EAGAIN);
+        }
+        let (from, to) = (object.file(), DiskFile::Quarantined(object.id));
+        disk.simple(|| DiskOp::Rename { from, to }).await.map_err(errno)?;
+        disk.simple(|| DiskOp::Sync { file: DiskFile::Label }).await.map_err(errno)?;
+        {
+            let mut state = object.state.borrow_mut();
+            state.phase = Phase::Removed;
+            state.version += 1;
+            self.cache.borrow_mut().clear(object.key);
+        }
+        self.bury(&object);
+        object.moved.notify_all();
+        Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() })
+    }
+
+    /// PURGE.
+    pub async fn purge(&self, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
+        let disk = &self.disks[disk_of(ask.object, self.disks.len())];
+        disk.check()?;
+        let file = DiskFile::Quarantined(ask.object);
+        disk.simple(|| DiskOp::Remove { file }).await.map_err(errno)?;
+        disk.simple(|| DiskOp::Sync { file: DiskFile::Label }).await.map_err(errno)?;
+        Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() })
+    }
+}
