@@ -130,8 +130,14 @@ impl Transaction<'_> {
             self.release(inode, self.client, holder)?;
             return Ok(false);
         };
-        if holder.session.writers == 0 || holder.settling {
-            return Ok(holder.settling);
+        if holder.settling {
+            return Ok(true);
+        }
+        if holder.session.writers == 0 {
+            // Its session ended without it, as when the answer to its open was lost with an earlier life of the
+            // manager: what it wrote since is known to the objects only.
+            holder.session = Session { writers: 1, shared: true, ..holder.session };
+            self.set_holder(&inode, self.client, holder);
         }
         let truncating = self.truncating.contains_key(&file);
         let last = holder.session.writers == 1;
