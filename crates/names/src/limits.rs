@@ -48,3 +48,7 @@ pub const DEADLINE: Duration = Duration::from_secs(30);
 pub const BACKGROUND_BATCH: usize = 16;
 /// Pause of a background task after a failure.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// Serial numbers that a manager passes over when it starts. A store holds at most two overlays of 24 MiB that are not
+/// in its checkpoint; a new file takes 3 entries of 80 bytes and more of them: 200,000 files that a power cut can take
+/// back. 2^56 serial numbers are enough for 2^36 starts.
+pub const SERIALS_LEAP: u64 = 1 << 20;
