@@ -1,7 +1,7 @@
 //! Write sessions and fresh knowledge: what this client tells the manager and asks of it about one file.
 
 use crate::Files;
-use crate::inode::File;
+use crate::inode::{File, Local, State};
 use crate::limits::RETRY_PAUSE;
 use crate::written::Mark;
 use names::{Entry, Final, WRITE, Who};
@@ -76,9 +76,7 @@ impl Files {
             attr.mtime = attr.mtime.max(totals.mtime);
             attr.used = totals.used;
             let size = attr.size;
-            state.local = state
-                .local
-                .map(|local| crate::inode::Local { size: local.size.max(size), ..local });
+            state.local = state.local.map(|local| Local { size: local.size.max(size), ..local });
         }
         Ok(())
     }
@@ -154,6 +152,25 @@ impl Files {
         self.absorb(file, entry);
         file.state.borrow_mut().sessions += 1;
         self.note_change(file);
+        self.recover_length(file).await
+    }
+
+    /// What is about to be sent again was lost, and the manager may have asked the objects for the length meanwhile:
+    /// it is what they have by now and what is still held here, whichever ends later.
+    async fn recover_length(&self, file: &Rc<File>) -> Result<(), Errno> {
+        let needed = |state: &State| state.local.is_none() && !state.written.is_empty();
+        if !needed(&file.state.borrow()) {
+            return Ok(());
+        }
+        let ask = async |reference| self.stripe.attributes(&reference).await;
+        let totals = self.persist(file, ask).await?;
+        let mut state = file.state.borrow_mut();
+        if needed(&state) {
+            let attr = state.attr();
+            let size = attr.size.max(totals.size).max(state.written.end());
+            let mtime = attr.mtime.max(totals.mtime);
+            state.local = Some(Local { size, mtime, used: attr.used.max(totals.used) });
+        }
         Ok(())
     }
 

@@ -6,9 +6,12 @@
 
 use crate::field::{Field, encoded};
 use crate::keys::{self, Table};
+use crate::limits::SERIALS_LEAP;
 use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
-use crate::record::{Answered, Content, Directory, FORMAT, Inode, Policy, Reader, Session, Volume};
+use crate::record::{
+    Answered, Content, Directory, FORMAT, Inode, Policy, Reader, Session, Site, Volume,
+};
 use crate::transaction::{CallName, Changes, Effect, Records, Transaction};
 use node::{Bug, Bugs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,8 +132,8 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Over a store that was opened with [`STORE`]; an empty one becomes the volume of `settings`, and that record is
-    /// returned to be appended. `life` must differ from that of every earlier manager of the volume; `now` is when
+    /// Over a store that was opened with [`STORE`]; an empty one becomes the volume of `settings`. The record returned
+    /// must be on stable storage before anybody is told of a change. `life` must differ from that of every earlier manager of the volume; `now` is when
     /// leases begin.
     pub fn open(
         store: Store,
@@ -166,7 +169,23 @@ impl Manager {
         manager.volume = damaged(&keys::volume(), &bytes)?;
         manager.check_volume(settings.volume)?;
         manager.load(now)?;
-        Ok((manager, None))
+        let append = manager.leap()?;
+        Ok((manager, append))
+    }
+
+    /// Goes beyond every serial number that the last life may have given out without a sync: a power cut takes such
+    /// files back, but not the objects that their writers made.
+    fn leap(&mut self) -> Result<Option<Append>, OpenError> {
+        let mut batch = Batch::new();
+        let mut any = false;
+        for site in 0..=u8::MAX {
+            let key = keys::site(site);
+            let Some(bytes) = self.store.get(&key)? else { continue };
+            let counters: Site = damaged(&key, &bytes)?;
+            batch.put(&key, &encoded(&Site { serial: counters.serial + SERIALS_LEAP, ..counters }));
+            any = true;
+        }
+        Ok(any.then(|| self.store.apply(batch)))
     }
 
     fn check_volume(&self, wanted: VolumeId) -> Result<(), OpenError> {
@@ -196,7 +215,7 @@ impl Manager {
         };
         let root = Directory::new(FileId::ROOT, settings.policy.clone());
         let inode = Inode { attr, content: Content::Directory(root) };
-        let site = crate::record::Site { serial: FileId::ROOT.serial(), files: 1 };
+        let site = Site { serial: FileId::ROOT.serial(), files: 1 };
         let mut batch = Batch::new();
         batch.put(&keys::volume(), &encoded(&self.volume));
         batch.put(&keys::site(0), &encoded(&site));

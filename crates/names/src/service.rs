@@ -37,6 +37,8 @@ struct Service<O> {
     volume: VolumeId,
     objects: O,
     manager: RefCell<Manager>,
+    /// The first change of this life, which must be on stable storage before any other is told.
+    first: u64,
     /// The last change whose record is appended.
     appended: Cell<u64>,
     syncing: Cell<bool>,
@@ -122,6 +124,7 @@ pub fn serve<O: Objects>(
     manager.plant(cx.bugs());
     manager.set_servers(&config.servers);
     let service = Rc::new(Service {
+        first: first.as_ref().map_or(0, |append| append.sequence),
         cx: cx.clone(),
         volume: config.volume.volume,
         objects,

@@ -191,7 +191,10 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Takes over what a writer or the objects know; whether anything changed.
+    /// Takes over what a writer or the objects know; whether there is something to keep.
+    ///
+    /// The change version moves even when no attribute does: the clock of who wrote may be behind, and others must
+    /// see that what they hold is old.
     fn adopt(&self, inode: &mut Inode, session: Session, outcome: Final) -> bool {
         let before = inode.attr;
         let Some(regular) = inode.regular_mut() else { return false };
@@ -210,9 +213,8 @@ impl Transaction<'_> {
         }
         inode.attr.size = outcome.size;
         inode.attr.used = outcome.used.unwrap_or(before.used);
-        let changed = inode.attr != before;
-        inode.attr.change += u64::from(changed);
-        changed
+        inode.attr.change += 1;
+        true
     }
 
     /// A client is dead: what it had open for reading is closed, its write sessions wait to be settled. At most

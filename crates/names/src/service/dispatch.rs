@@ -121,6 +121,10 @@ impl<O: Objects> Service<O> {
         if once.repeated {
             self.settled().await?;
         }
+        let begun = self.manager.borrow_mut().store().synced_sequence() >= self.first;
+        if !begun {
+            self.sync().await?;
+        }
         self.wake_upkeep();
         Ok(once.reply)
     }
@@ -165,6 +169,9 @@ impl<O: Objects> Service<O> {
             return Ok(());
         };
         if let Some(objects) = self.objects_of(file)? {
+            // No object may know a generation that a power cut takes back: it would be given out again, for another
+            // length.
+            self.sync().await?;
             self.objects.truncate(&objects, size).await?;
         }
         self.admit().await?;

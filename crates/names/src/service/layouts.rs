@@ -32,12 +32,14 @@ impl<O: Objects> Service<O> {
         Ok(())
     }
 
-    /// The next epoch of the file's objects, in the log.
+    /// The next epoch of the file's objects, on stable storage.
     async fn fence(self: &Rc<Self>, who: &Who<'_>, file: FileId) -> Result<u32, Errno> {
         self.admit().await?;
         let origin = self.origin(0);
         let (epoch, append) = self.manager.borrow_mut().change(origin, |t| t.fence(who, file))?;
         self.post(append).await?;
+        // No object may know an epoch that a power cut takes back.
+        self.sync().await?;
         Ok(epoch)
     }
 

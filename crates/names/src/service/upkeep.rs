@@ -178,6 +178,8 @@ impl<O: Objects> Service<O> {
     async fn remove(self: &Rc<Self>, file: FileId) -> Result<(), Errno> {
         let removed = self.manager.borrow().read(0, |transaction| transaction.removed(file))?;
         if let Some(removed) = removed {
+            // A power cut that takes the removal of the name back must find the bytes too.
+            self.sync().await?;
             let (layout, truncations) = (removed.layout, removed.truncations);
             self.objects.remove(&ObjectsOf { file, layout, truncations }).await?;
         }

@@ -182,11 +182,12 @@ impl World {
         let settings = VolumeSettings::new(VolumeId(1));
         let (mut manager, first) =
             Manager::open(store, &settings, self.now, Time(0), self.life).unwrap();
-        assert!(first.is_none());
         manager.set_servers(&[1, 2, 3].map(NodeId));
         while let Some(log) = manager.store().poll_drop() {
             self.logs.remove(log);
         }
-        World { manager, backend, ..self }
+        let mut world = World { manager, backend, ..self };
+        world.keep(first);
+        world
     }
 }
