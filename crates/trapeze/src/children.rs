@@ -1,7 +1,7 @@
 //! Processes of this program that this process starts, watches and ends.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -43,14 +43,25 @@ impl Process {
     }
 
     /// As [`start`](Process::start), for any program that says `ready`.
-    pub fn start_command(name: &str, mut command: Command, log: &Path) -> io::Result<Process> {
-        let messages = File::options().create(true).append(true).open(log)?;
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(messages);
-        let child = command.spawn()?;
-        let (name, log) = (name.to_string(), log.to_path_buf());
-        let mut process = Process { name, child, log, said: String::new() };
+    pub fn start_command(name: &str, command: Command, log: &Path) -> io::Result<Process> {
+        let mut process = Process::spawn(name, command, log, Stdio::null())?;
         process.said = process.await_ready()?;
         Ok(process)
+    }
+
+    /// A process that begins when it is told to (`--on-line`). Starting a process has the kernel close, in the child,
+    /// files that are open here; for a file on a mount that can mean waiting for the very server that is being
+    /// started. So it is started before the files are opened.
+    pub fn prepare(name: &str, command: Command, log: &Path) -> io::Result<Prepared> {
+        Process::spawn(name, command, log, Stdio::piped()).map(Prepared)
+    }
+
+    fn spawn(name: &str, mut command: Command, log: &Path, input: Stdio) -> io::Result<Process> {
+        let messages = File::options().create(true).append(true).open(log)?;
+        command.stdin(input).stdout(Stdio::piped()).stderr(messages);
+        let child = command.spawn()?;
+        let (name, log) = (name.to_string(), log.to_path_buf());
+        Ok(Process { name, child, log, said: String::new() })
     }
 
     fn await_ready(&mut self) -> io::Result<String> {
@@ -130,6 +141,22 @@ impl Process {
             std::thread::sleep(Duration::from_millis(5));
         }
         Err(io::Error::other(format!("{} did not stop in {STOP_SPAN:?} and was killed", self.name)))
+    }
+}
+
+/// A process that waits for the word. Dropping it kills it.
+#[derive(Debug)]
+pub struct Prepared(Process);
+
+impl Prepared {
+    /// Gives the word and waits until the process is ready.
+    pub fn go(self) -> io::Result<Process> {
+        let Prepared(mut process) = self;
+        let mut input = process.child.stdin.take().expect("piped");
+        input.write_all(b"go\n")?;
+        drop(input);
+        process.said = process.await_ready()?;
+        Ok(process)
     }
 }
 

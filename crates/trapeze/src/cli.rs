@@ -161,6 +161,9 @@ pub struct Serve {
     /// The machine's configuration file
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
+    /// Wait for a line of input before anything else
+    #[arg(long, hide = true)]
+    pub on_line: bool,
     /// How to wait for messages
     #[arg(long, value_enum, default_value_t = Wait::Adaptive)]
     pub wait: Wait,
@@ -358,9 +361,15 @@ pub struct Sim {
     /// Run this seed only
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Run fresh seeds for this many seconds
+    /// Run seed after seed for this many seconds
     #[arg(long, default_value_t = 60)]
     pub seconds: u64,
+    /// Begin with this seed; default: a fresh one
+    #[arg(long, value_name = "SEED")]
+    pub first: Option<u64>,
+    /// Run at most so many seeds
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
     /// Write one line for each event here; - is the terminal
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,

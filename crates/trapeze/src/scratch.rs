@@ -1,11 +1,11 @@
 //! Directories and clusters of processes that live as long as a demonstration or a measurement.
 
-use crate::children::Process;
+use crate::children::{Prepared, Process};
 use crate::local::{LocalCluster, LocalError, Shape};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
+use std::process::Command;
 
 /// A directory that is removed at the end, unless it is to be kept.
 #[derive(Debug)]
@@ -102,19 +102,12 @@ impl Processes {
         self.servers[number] = Some(process);
     }
 
-    /// A thread that starts machine `number` again when `ended` has ended.
-    pub fn restarter(
-        &self,
-        number: usize,
-        ended: JoinHandle<io::Result<()>>,
-    ) -> JoinHandle<io::Result<Process>> {
-        let name = self.cluster.machines[number].name.clone();
-        let (arguments, log) = (self.serve_arguments(number), self.cluster.log_of(&name));
-        let program = self.program.clone();
-        std::thread::spawn(move || {
-            ended.join().expect("no panic")?;
-            Process::start_program(&program, &name, &arguments, &log)
-        })
+    /// A process that becomes machine `number` when it is told to.
+    pub fn prepare_server(&self, number: usize) -> io::Result<Prepared> {
+        let name = &self.cluster.machines[number].name;
+        let mut command = Command::new(&self.program);
+        command.args(self.serve_arguments(number)).arg("--on-line");
+        Process::prepare(name, command, &self.cluster.log_of(name))
     }
 
     fn serve_arguments(&self, number: usize) -> Vec<String> {

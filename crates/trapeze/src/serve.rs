@@ -60,6 +60,9 @@ pub fn pin(cpu: Option<usize>) -> io::Result<()> {
 
 /// `trapeze serve`.
 pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
+    if arguments.on_line && io::stdin().read_line(&mut String::new())? == 0 {
+        return Ok(()); // whoever was to say go is gone
+    }
     pin(arguments.cpu)?;
     let machine = Machine::load(&arguments.config).map_err(MachineError::from)?;
     signals::install()?;

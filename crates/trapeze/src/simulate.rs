@@ -8,6 +8,7 @@ use sim::command::{replay, search, simulate};
 use sim::experiment::Experiment;
 use sim::run::Outcome;
 use sim::trace::Trace;
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -78,25 +79,28 @@ fn open_trace(path: Option<&Path>) -> Result<Trace, SimError> {
 }
 
 fn many(experiment: &Experiment, arguments: &cli::Sim) -> Result<Failed, SimError> {
-    let first = u64::from(u32::from_le_bytes(crate::local::random()));
+    let fresh = || u64::from(u32::from_le_bytes(crate::local::random()));
+    let first = arguments.first.unwrap_or_else(fresh);
     let (start, span) = (Instant::now(), Duration::from_secs(arguments.seconds));
     let bar = progress::steps("simulating", arguments.seconds);
-    let (mut seeds, mut events) = (0u64, 0);
+    let (seeds, mut events) = (Cell::new(0u64), 0);
+    let go_on =
+        || start.elapsed() < span && arguments.count.is_none_or(|count| seeds.get() < count);
     let each = |seed: u64, outcome: &Outcome| {
-        seeds += 1;
+        seeds.set(seeds.get() + 1);
         events += outcome.events;
         bar.set_position(start.elapsed().as_secs());
         if arguments.json {
             report(seed, outcome, true);
         }
     };
-    let failed = search(first, experiment, || start.elapsed() < span, each).map_err(|error| {
+    let failed = search(first, experiment, go_on, each).map_err(|error| {
         SimError::Experiment(arguments.experiment.clone().unwrap_or_default(), error)
     })?;
     bar.finish_and_clear();
     if !arguments.json {
         let seconds = start.elapsed().as_secs_f64();
-        println!("{seeds} seeds from {first}, {events} events in {seconds:.0} s");
+        println!("{} seeds from {first}, {events} events in {seconds:.0} s", seeds.get());
     }
     Ok(failed)
 }
