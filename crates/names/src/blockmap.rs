@@ -1,10 +1,10 @@
 //! Changes of layout: more columns for what is yet to be written, a column on another server; and the block map.
 //!
 //! A fragment says where a range of units is; units without one are where the formula says. Clients cache the map under
-//! the layout's epoch. A change has three steps: the *fence*, the new epoch, is in the log; every object has that epoch,
-//! so that nobody who goes by the old layout reads or writes any more; the new layout is in the log. Between the first
-//! and the last the fence is above the layout's epoch, and if the manager or the change dies there, the next who asks
-//! for the file makes it whole again with the old placement and one more epoch.
+//! the layout's epoch. A change has three steps: the *fence*, the new epoch, is in the log; every object has that
+//! epoch, so that nobody who goes by the old layout reads or writes any more; the new layout is in the log. Between
+//! the first and the last the fence is above the layout's epoch, and if the manager or the change dies there, the
+//! next who asks for the file makes it whole again with the old placement and one more epoch.
 
 use crate::field::encoded;
 use crate::keys::{self, Table};

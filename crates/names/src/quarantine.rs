@@ -1,7 +1,8 @@
 //! Objects that no file claims: what a client's death between two steps, or a move that was given up, leaves.
 //!
-//! They are set aside for a day before they are removed. An object is never touched while the store is older than it is:
-//! a store that was restored from a copy does not know the files made since, whose numbers are above all it gave out.
+//! They are set aside for a day before they are removed. An object is never touched while the store is older than it
+//! is: a store that was restored from a copy does not know the files made since, whose numbers are above all it gave
+//! out.
 
 use crate::field::encoded;
 use crate::keys::{self, Table};

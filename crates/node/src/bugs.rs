@@ -1,8 +1,8 @@
 //! Planted bugs: switches that tests of the checkers turn on, one at a time, to see that they are found. All are off
 //! unless a simulation asks for one by name; nothing else may depend on them.
 //!
-//! A switch is a test of one bit, `if cx.has_bug(Bug::SkippedFsync) { .. }`, at the place where somebody could have made
-//! the mistake.
+//! A switch is a test of one bit, `if cx.has_bug(Bug::SkippedFsync) { .. }`, at the place where somebody could have
+//! made the mistake.
 
 /// Makes the enum, the list of all and the texts from one table.
 macro_rules! bugs {

@@ -1,8 +1,8 @@
 //! Block maps: where the stripe units of a file are that the layout's formula cannot place.
 //!
-//! A fragment stripes a range of units over columns that the formula does not use, as densely as the formula does. Units
-//! without a fragment are where the formula says. Invariant: no two units share a place, and within a column places are
-//! in the order of units, so that cutting the objects cuts the file.
+//! A fragment stripes a range of units over columns that the formula does not use, as densely as the formula does.
+//! Units without a fragment are where the formula says. Invariant: no two units share a place, and within a column
+//! places are in the order of units, so that cutting the objects cuts the file.
 
 use crate::layout::{Extent, Layout};
 
@@ -225,7 +225,11 @@ mod tests {
         }
 
         #[test]
-        fn extents_cover_the_range_once((layout, fragments) in maps(), offset in 0u64..1 << 20, bytes in 0u64..1 << 18) {
+        fn extents_cover_the_range_once(
+            (layout, fragments) in maps(),
+            offset in 0u64..1 << 20,
+            bytes in 0u64..1 << 18,
+        ) {
             let mut at = offset;
             for extent in BlockMap::new(&layout, &fragments).extents(offset, bytes) {
                 prop_assert_eq!(extent.file_offset, at);

@@ -248,7 +248,8 @@ impl Client {
         Ok((epoch, fragments))
     }
 
-    /// From now on what is written behind the file's present end goes to new columns on these servers, in turns. Root's.
+    /// From now on what is written behind the file's present end goes to new columns on these servers, in turns.
+    /// Root's.
     pub async fn add_columns(
         &self,
         who: &Who<'_>,
