@@ -193,9 +193,9 @@ pub fn serve_ring(ring: &Ring, spin: bool) {
     let posted = |slot: usize| ring.request(slot).0.load(Ordering::Acquire);
     loop {
         let mut idle = true;
-        for slot in 0..DEPTH_MAX {
+        for (slot, seen) in seen.iter_mut().enumerate() {
             let now = posted(slot);
-            if now == seen[slot] {
+            if now == *seen {
                 // Slots are used from the first on: behind one that never was, there are none.
                 if now == 0 {
                     break;
@@ -206,7 +206,7 @@ pub fn serve_ring(ring: &Ring, spin: bool) {
             if block == STOP {
                 return;
             }
-            (seen[slot], idle) = (now, false);
+            (*seen, idle) = (now, false);
             let from = &blocks[block as usize * BLOCK_BYTES..][..BLOCK_BYTES];
             // SAFETY: the client waits for the answer and does not touch the slot's payload meanwhile.
             unsafe {

@@ -31,7 +31,8 @@ const MEMBER_KEY: u8 = b'm';
 /// Getters: [`view`](Registry::view), [`member`](Registry::member), [`members`](Registry::members),
 /// [`page`](Registry::page), [`poll_timeout`](Registry::poll_timeout).
 /// Handlers: [`handle_start`](Registry::handle_start), [`handle_reserve`](Registry::handle_reserve),
-/// [`handle_join`](Registry::handle_join), [`handle_renew`](Registry::handle_renew), [`handle_leave`](Registry::handle_leave),
+/// [`handle_join`](Registry::handle_join), [`handle_renew`](Registry::handle_renew),
+/// [`handle_leave`](Registry::handle_leave),
 /// [`handle_timeout`](Registry::handle_timeout).
 /// [`poll_ended`](Registry::poll_ended).
 #[derive(Debug)]
@@ -97,7 +98,8 @@ impl Registry {
         page
     }
 
-    /// When this member's lease ends, or ended when it is down. After a restart nobody knows since when a member is down:
+    /// When this member's lease ends, or ended when it is down. After a restart nobody knows since when a member
+    /// is down:
     /// it is then said to be so since the start.
     pub fn until(&self, id: NodeId) -> Option<Time> {
         self.members.get(&id).map(|entry| entry.until)

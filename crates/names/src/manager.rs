@@ -133,7 +133,8 @@ pub struct Manager {
 
 impl Manager {
     /// Over a store that was opened with [`STORE`]; an empty one becomes the volume of `settings`. The record returned
-    /// must be on stable storage before anybody is told of a change. `life` must differ from that of every earlier manager of the volume; `now` is when
+    /// must be on stable storage before anybody is told of a change. `life` must differ from that of every earlier
+    /// manager of the volume; `now` is when
     /// leases begin.
     pub fn open(
         store: Store,

@@ -36,7 +36,8 @@ fn every_target_is_a_program() {
         .map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_string())
         .collect();
     let mut named: Vec<String> = TARGETS.iter().map(|(name, _)| name.to_string()).collect();
-    (found.sort(), named.sort());
+    found.sort();
+    named.sort();
     assert_eq!(found, named);
 }
 

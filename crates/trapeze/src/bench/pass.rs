@@ -45,7 +45,7 @@ impl Pass {
 
     /// The pass of median speed.
     pub fn median(mut passes: Vec<Pass>) -> Pass {
-        passes.sort_by(|a, b| a.elapsed.cmp(&b.elapsed));
+        passes.sort_by_key(|pass| pass.elapsed);
         passes.get(passes.len() / 2).copied().unwrap_or_default()
     }
 }

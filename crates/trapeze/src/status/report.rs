@@ -3,7 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Everything. Unknown fields are passed over and missing ones are empty: machines of two releases understand each other.
+/// Everything. Unknown fields are passed over and missing ones are empty: machines of two releases understand each
+/// other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
