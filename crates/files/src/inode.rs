@@ -9,6 +9,7 @@ use names::Entry;
 use node::{Cx, Notify};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use stripe::{FileRef, Verifiers};
 use wire::{Attr, Errno, FileId, Time, Wall};
 
@@ -56,7 +57,9 @@ pub(crate) struct State {
     pub busy: bool,
     /// New writes wait, and nothing is sent.
     pub truncating: bool,
-    pub written: Written<Verifiers>,
+    pub written: Written<Rc<Verifiers>>,
+    /// Something was sent again in this write session: only the objects know how long the file is.
+    pub resent: bool,
     pub failure: Failure,
     /// In the queue of files with work.
     pub queued: bool,
@@ -117,9 +120,7 @@ impl State {
             return;
         }
         let cut = entry.truncations != self.entry.truncations;
-        if cut {
-            self.written.forget_sent();
-        } else if entry.writers || entry.attr.change != self.entry.attr.change {
+        if cut || entry.writers || entry.attr.change != self.entry.attr.change {
             self.written.shadow_sent();
         }
         if entry.attr.change != self.entry.attr.change {

@@ -177,12 +177,30 @@ impl Files {
     /// Ends the write sessions of the file with what this client knows. Everything written was sent before.
     pub(crate) async fn end_sessions(&self, file: &Rc<File>) -> Result<(), Errno> {
         self.take_turn(file).await;
-        let mut result = Ok(());
+        let mut result = self.measure_resent(file).await;
         while result.is_ok() && file.state.borrow().sessions > 0 {
             result = self.end_session(file).await;
         }
         self.end_turn(file);
         result
+    }
+
+    /// What was sent again may have given way to something newer, a truncation by another client for one: the length is
+    /// what the objects have.
+    async fn measure_resent(&self, file: &Rc<File>) -> Result<(), Errno> {
+        if !std::mem::take(&mut file.state.borrow_mut().resent) {
+            return Ok(());
+        }
+        let mark = file.state.borrow().written.mark();
+        let ask = async |reference| self.stripe.attributes(&reference).await;
+        let totals = self.persist(file, ask).await?;
+        let mut state = file.state.borrow_mut();
+        if state.written.mark() == mark
+            && let Some(local) = &mut state.local
+        {
+            local.size = totals.size;
+        }
+        Ok(())
     }
 
     async fn end_session(&self, file: &Rc<File>) -> Result<(), Errno> {

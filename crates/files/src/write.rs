@@ -22,8 +22,8 @@ use wire::layout::WIDTH_MAX;
 
 /// What a file's turn at the queue brings.
 enum Work {
-    Send(Send),
-    Commit(Vec<Verifiers>),
+    Send(Send<Rc<Verifiers>>),
+    Commit(Vec<Rc<Verifiers>>),
 }
 
 impl Files {
@@ -167,7 +167,7 @@ impl Files {
         })
     }
 
-    async fn send(&self, file: &Rc<File>, send: Send) {
+    async fn send(&self, file: &Rc<File>, send: Send<Rc<Verifiers>>) {
         let sent = self.begin_session(file).await;
         let sent = match sent {
             Ok(()) => self.send_now(file, &send).await,
@@ -178,7 +178,10 @@ impl Files {
             Ok(_) if self.cx.has_bug(Bug::CopyDroppedEarly) => {
                 state.written.handle_sent(send.ticket, Sent::Dropped);
             }
-            Ok(verifiers) => state.written.handle_sent(send.ticket, Sent::Kept(verifiers)),
+            Ok(verifiers) => {
+                state.resent |= send.earlier.is_some();
+                state.written.handle_sent(send.ticket, Sent::Kept(Rc::new(verifiers)));
+            }
             Err(errno) => {
                 self.counters.lost_bytes.add(send.bytes);
                 state.fail(errno);
@@ -187,16 +190,22 @@ impl Files {
         });
     }
 
-    async fn send_now(&self, file: &Rc<File>, send: &Send) -> Result<Verifiers, Errno> {
+    async fn send_now(
+        &self,
+        file: &Rc<File>,
+        send: &Send<Rc<Verifiers>>,
+    ) -> Result<Verifiers, Errno> {
+        let as_new = self.cx.has_bug(Bug::SentAgainAsNew);
+        let earlier = send.earlier.as_deref().filter(|_| !as_new);
         self.persist(file, async |reference| {
             let mut pieces = self.cx.pieces();
             pieces.extend(send.data.iter().cloned());
-            self.stripe.write(&reference, send.offset, pieces).await
+            self.stripe.write(&reference, send.offset, pieces, earlier).await
         })
         .await
     }
 
-    async fn commit(&self, file: &Rc<File>, sent: Vec<Verifiers>) {
+    async fn commit(&self, file: &Rc<File>, sent: Vec<Rc<Verifiers>>) {
         let mut columns = Verifiers::default();
         sent.iter().for_each(|verifiers| columns.merge(verifiers));
         if self.cx.has_bug(Bug::OneColumnCommitted) {

@@ -12,7 +12,9 @@
 //! Every piece remembers the oldest write that it stands for, so a newer write over it cannot make a flush or an fsync
 //! end early.
 //!
-//! `V` tells which life of which servers holds a sent piece (`stripe::Verifiers`).
+//! `V` tells which life of which servers holds a sent piece, and as which write (`stripe::Verifiers`). A piece that is
+//! sent again brings it along: the servers decide by it what is newer. Until then this client cannot know, so what
+//! others may have written over is *shadowed*: reads take it from the servers.
 
 use crate::gather::Gather;
 use crate::limits::{SEND_BYTES_MAX, SEND_BYTES_MIN, SEND_FRAMES_MAX, SENDS_PER_FILE};
@@ -31,7 +33,7 @@ pub struct Mark(u64);
 
 /// Bytes to send.
 #[derive(Debug)]
-pub struct Send {
+pub struct Send<V> {
     /// To be given back with the result.
     pub ticket: Ticket,
     /// First byte in the file.
@@ -40,6 +42,8 @@ pub struct Send {
     pub data: Vec<Frame>,
     /// How many.
     pub bytes: u64,
+    /// Who had them before and lost them, if they are sent again.
+    pub earlier: Option<V>,
 }
 
 /// How a send ended.
@@ -70,12 +74,7 @@ pub enum Fate {
 enum State<V> {
     Unsent,
     Sending(Ticket),
-    /// Shadowed: somebody else may have written since.
-    Sent {
-        verifiers: V,
-        order: u64,
-        shadowed: bool,
-    },
+    Sent { verifiers: V, order: u64 },
 }
 
 #[derive(Clone, Debug)]
@@ -83,6 +82,10 @@ struct Piece<V> {
     data: Gather,
     bytes: u64,
     state: State<V>,
+    /// Who had it before and lost it, while it is sent again.
+    earlier: Option<V>,
+    /// Somebody else may have written since it was sent.
+    shadowed: bool,
     /// The oldest write whose bytes its servers lack until this is sent.
     sent_for: Mark,
     /// The oldest write whose bytes are not stable until this is.
@@ -172,9 +175,10 @@ impl<V: Clone> Written<V> {
         self.flights.is_empty()
     }
 
-    /// Where the last piece ends; 0 when there is none.
+    /// Where the last piece ends that is surely part of the file; 0 when there is none.
     pub fn end(&self) -> u64 {
-        self.pieces.last_key_value().map_or(0, |(start, piece)| start + piece.bytes)
+        let mut pieces = self.pieces.iter().rev().filter(|(_, piece)| !piece.shadowed);
+        pieces.next().map_or(0, |(start, piece)| start + piece.bytes)
     }
 
     /// When the oldest piece was written.
@@ -185,7 +189,7 @@ impl<V: Clone> Written<V> {
     /// The pieces of `range`, as of now: to be laid over what the servers return.
     pub fn overlay(&self, range: Range<u64>) -> Vec<(u64, Gather)> {
         let first = self.first_touching(range.start);
-        let pieces = self.pieces.range(first..range.end).filter(|(_, piece)| !piece.is_shadowed());
+        let pieces = self.pieces.range(first..range.end).filter(|(_, piece)| !piece.shadowed);
         pieces
             .filter_map(|(start, piece)| {
                 let (from, to) = (range.start.max(*start), range.end.min(start + piece.bytes));
@@ -205,6 +209,8 @@ impl<V: Clone> Written<V> {
             data,
             bytes,
             state: State::Unsent,
+            earlier: None,
+            shadowed: false,
             sent_for: Mark(self.writes),
             kept_for: Mark(self.writes),
             since: now,
@@ -227,21 +233,12 @@ impl<V: Clone> Written<V> {
         self.run = self.run.start.min(size)..self.run.end.min(size);
     }
 
-    /// Another client may have written over what was sent: reads take it from the servers from now on. The copies stay,
-    /// to be sent again should a server forget them.
+    /// Another client may have written over what was sent, or cut it off: reads take it from the servers from now on.
+    /// The copies stay, to be sent again should a server forget them.
     pub fn shadow_sent(&mut self) {
         for piece in self.pieces.values_mut() {
-            if let State::Sent { shadowed, .. } = &mut piece.state {
-                *shadowed = true;
-            }
+            piece.shadowed |= piece.earlier.is_some() || piece.verifiers().is_some();
         }
-    }
-
-    /// Another client cut the file: what was sent before may be gone on purpose and is never sent again.
-    pub fn forget_sent(&mut self) {
-        let sent = self.pieces.iter().filter(|(_, piece)| piece.verifiers().is_some());
-        let starts: Vec<u64> = sent.map(|(start, _)| *start).collect();
-        starts.into_iter().for_each(|start| drop(self.remove(start)));
     }
 
     /// While paused nothing new is sent (a truncation is under way).
@@ -270,7 +267,7 @@ impl<V: Clone> Written<V> {
     }
 
     /// The next bytes to send: what somebody waits for, else a sequential run that is long enough.
-    pub fn poll_send(&mut self, pool: &Frames) -> Option<Send> {
+    pub fn poll_send(&mut self, pool: &Frames) -> Option<Send<V>> {
         if self.paused || self.flights.len() >= SENDS_PER_FILE {
             return None;
         }
@@ -288,7 +285,8 @@ impl<V: Clone> Written<V> {
             match &result {
                 Sent::Kept(verifiers) => {
                     let (verifiers, order) = (verifiers.clone(), self.sends);
-                    piece.state = State::Sent { verifiers, order, shadowed: false };
+                    piece.state = State::Sent { verifiers, order };
+                    piece.earlier = None;
                 }
                 Sent::Again => self.make_urgent(&mut piece),
                 Sent::Dropped => continue,
@@ -344,6 +342,7 @@ impl<V: Clone> Written<V> {
     /// Back to unsent: its servers lack again what they had been given.
     fn make_urgent(&mut self, piece: &mut Piece<V>) {
         piece.sent_for = piece.sent_for.min(piece.kept_for);
+        piece.earlier = piece.verifiers().cloned().or(piece.earlier.take());
         piece.state = State::Unsent;
         self.send_goal = self.send_goal.max(piece.sent_for);
     }
@@ -390,10 +389,13 @@ impl<V: Clone> Written<V> {
     }
 
     /// Joins the unsent pieces from `start` on to one, as far as one send reaches, and marks it as under way.
-    fn begin_send(&mut self, start: u64, pool: &Frames) -> Send {
+    fn begin_send(&mut self, start: u64, pool: &Frames) -> Send<V> {
         self.split_at(send_end(start));
         let mut piece = self.remove(start);
         while let Some(next) = self.joinable(start + piece.bytes, send_end(start)) {
+            if piece.earlier.is_some() {
+                break;
+            }
             if piece.data.frames().len() >= SEND_FRAMES_MAX {
                 match piece.data.joined(pool) {
                     Some(joined) => piece.data = joined,
@@ -412,7 +414,8 @@ impl<V: Clone> Written<V> {
         piece.state = State::Sending(ticket);
         let range = start..start + piece.bytes;
         let data = piece.data.frames().to_vec();
-        let send = Send { ticket, offset: start, data, bytes: piece.bytes };
+        let earlier = piece.earlier.clone();
+        let send = Send { ticket, offset: start, data, bytes: piece.bytes, earlier };
         self.insert(start, piece);
         self.flights.push(Flight { ticket, range });
         send
@@ -422,7 +425,7 @@ impl<V: Clone> Written<V> {
     fn joinable(&self, at: u64, end: u64) -> Option<u64> {
         let piece = self.pieces.get(&at)?;
         let range = at..at + piece.bytes;
-        let fits = piece.is_unsent() && range.end <= end;
+        let fits = piece.is_unsent() && piece.earlier.is_none() && range.end <= end;
         (fits && !self.is_in_flight(range)).then_some(at)
     }
 
@@ -491,10 +494,6 @@ impl<V> Piece<V> {
             State::Sent { verifiers, .. } => Some(verifiers),
             _ => None,
         }
-    }
-
-    fn is_shadowed(&self) -> bool {
-        matches!(self.state, State::Sent { shadowed: true, .. })
     }
 
     fn is_sent_before(&self, commit: u64) -> bool {
@@ -635,7 +634,7 @@ mod tests {
         truth: [u8; FILE],
         /// Write number of each byte of the truth, and of the disk.
         number: u8,
-        sends: Vec<Send>,
+        sends: Vec<Send<u64>>,
         promises: Vec<(Mark, [u8; FILE])>,
     }
 

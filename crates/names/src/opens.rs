@@ -44,10 +44,12 @@ impl Opens {
         self.files.get(&file).into_iter().flatten().map(|(client, holder)| (*client, *holder))
     }
 
-    /// Whether somebody beside `client` may be changing the length of `file`.
+    /// Whether somebody beside `client` may be changing the length of `file`, or did during its own session: the inode's
+    /// is then a hint.
     pub fn written_beside(&self, file: FileId, client: u64) -> bool {
         let writes = |(other, holder): (u64, Holder)| {
-            holder.session.writers > 0 && (other != client || holder.settling)
+            let own = holder.settling || holder.session.shared;
+            holder.session.writers > 0 && (other != client || own)
         };
         self.holders(file).any(writes)
     }

@@ -71,6 +71,8 @@ bugs! {
     TokenKeyIgnored = 39, "endpoint: a stale token gives its payload the frames of another call.";
     QuarantineHasty = 40, "names: objects that no file claims are removed although the store is older than they are.";
     StaleMapUsed = 41, "stripe client: a block map of an earlier epoch is used.";
+    WriteOrderIgnored = 42, "stripe server: what is sent again after a restart is written over what is newer.";
+    SentAgainAsNew = 43, "files: what is sent again after a restart is sent as if it were a new write.";
 }
 
 impl Bug {

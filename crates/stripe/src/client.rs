@@ -13,6 +13,7 @@ mod read;
 mod write;
 
 use crate::limits::*;
+use crate::order::Stamp;
 use crate::protocol::{ObjectReply, ObjectRequest, Shape};
 use node::{Bug, Call, CallError, Cx};
 use std::cell::{Cell, RefCell};
@@ -36,19 +37,29 @@ pub struct FileRef {
     pub truncations: u32,
 }
 
-/// The write verifiers of a file's columns, as far as they are known.
+/// Who holds what was written to one column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    server: NodeId,
+    verifier: u64,
+    /// What the write got when it was executed first.
+    stamp: Stamp,
+}
+
+/// The write verifiers of a file's columns, as far as they are known, and the stamps of what was written there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verifiers([Option<u64>; WIDTH_MAX]);
+pub struct Verifiers([Option<Held>; WIDTH_MAX]);
 
 impl Verifiers {
-    /// Of every column of a layout, none known: for a commit of everything.
+    /// The verifier of a column's server.
     pub fn get(&self, column: u16) -> Option<u64> {
-        self.0[usize::from(column)]
+        self.0[usize::from(column)].map(|held| held.verifier)
     }
 
     /// Notes what a column's server said.
     pub fn set(&mut self, column: u16, verifier: u64) {
-        self.0[usize::from(column)] = Some(verifier);
+        let (server, stamp) = (NodeId::default(), Stamp::default());
+        self.0[usize::from(column)] = Some(Held { server, verifier, stamp });
     }
 
     /// Takes in what later writes said. Where both know a column the earlier one stays: it is the one whose loss a
@@ -67,6 +78,12 @@ impl Verifiers {
     /// The columns that are known, ascending.
     pub fn columns(&self) -> impl Iterator<Item = u16> + '_ {
         (0..WIDTH_MAX as u16).filter(|column| self.get(*column).is_some())
+    }
+
+    /// The stamp of what was written to a column, if that is still where it was: another server knows nothing of it.
+    fn stamp(&self, file: &FileRef, column: u16) -> Option<Stamp> {
+        let held = self.0[usize::from(column)]?;
+        (file.layout.server(column) == held.server).then_some(held.stamp)
     }
 }
 

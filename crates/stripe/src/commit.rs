@@ -9,7 +9,8 @@ use crate::disk::{Disk, errno};
 use crate::limits::*;
 use crate::log::{Kind, Record, Run};
 use crate::object::{Head, data_offset, group_of};
-use crate::objects::{Object, Phase};
+use crate::objects::{Object, Phase, State};
+use crate::order::History;
 use crate::protocol::{ObjectReply, ObjectRequest};
 use crate::server::Inner;
 use endpoint::Frame;
@@ -46,25 +47,39 @@ impl Inner {
         // One round takes what is dirty now; when it needs more, no writer may come in between.
         let many = self.cache.borrow().dirty_count(object.key) > INTENT_BLOCKS_MAX;
         let _changing = if many { Some(object.changes.acquire(1).await) } else { None };
+        if many { self.commit_all(object).await } else { self.commit_round(object).await }
+    }
+
+    /// Makes everything that was written to the object durable. The caller holds both gates.
+    pub async fn commit_all(self: &Rc<Self>, object: &Rc<Object>) -> Result<(), Errno> {
         loop {
-            if object.state.borrow().phase != Phase::Open {
-                return Err(Errno::ESTALE);
-            }
             self.commit_round(object).await?;
-            if !many || self.cache.borrow().dirty_count(object.key) == 0 {
+            if self.cache.borrow().dirty_count(object.key) == 0 {
                 return Ok(());
             }
         }
     }
 
+    /// The object's history once everything that was written to it until now is stable.
+    pub fn history_now(&self, state: &State) -> History {
+        let before = state.stable.map_or_else(History::default, |head| head.history);
+        before.after(self.verifier, self.orders.get(), state.writer)
+    }
+
     async fn commit_round(self: &Rc<Self>, object: &Rc<Object>) -> Result<(), Errno> {
-        let (exists, head, stable) = {
+        let (exists, mut head, stable, history) = {
             let state = object.state.borrow();
-            (state.exists, state.head, state.stable)
+            if state.phase != Phase::Open {
+                return Err(Errno::ESTALE);
+            }
+            (state.exists, state.head, state.stable, self.history_now(&state))
         };
         let stretches = self.cache.borrow_mut().begin_commit(object.key, INTENT_BLOCKS_MAX);
         if stretches.is_empty() && (!exists || stable == Some(head)) {
             return Ok(());
+        }
+        if self.cache.borrow().dirty_count(object.key) == 0 {
+            head.history = history;
         }
         let taken = Taken { inner: self, object };
         self.disk(object).unapplied.borrow_mut().insert(object.id, object.clone());
@@ -254,6 +269,7 @@ impl Taken<'_> {
             let mut state = self.object.state.borrow_mut();
             // A layout or truncation set meanwhile would have waited for the commit.
             state.stable = Some(head);
+            state.head.history = head.history;
             state.version += 1;
             if self.inner.cache.borrow().dirty_count(self.object.key) == 0 {
                 state.torn.clear();

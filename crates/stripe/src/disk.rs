@@ -4,6 +4,7 @@ use crate::cache::Cache;
 use crate::journal::Journal;
 use crate::limits::SPARE_ROOM_BYTES;
 use crate::objects::Object;
+use crate::order::Lives;
 use endpoint::{Frame, FrameMut};
 use node::rings::{DiskError, DiskFile, DiskId, DiskOp, DiskReply};
 use node::{Cx, Notify, Semaphore};
@@ -52,6 +53,8 @@ pub(crate) struct Disk {
     pub checkpointing: Semaphore,
     /// No log of an older generation is left.
     pub oldest_log: Cell<u32>,
+    /// The server's lives on this disk.
+    pub lives: RefCell<Lives>,
 }
 
 impl Disk {
@@ -71,6 +74,7 @@ impl Disk {
             free_bytes: Cell::new(0),
             checkpointing: Semaphore::new(cx, 1),
             oldest_log: Cell::new(1),
+            lives: RefCell::default(),
         }
     }
 

@@ -19,11 +19,13 @@ pub mod limits;
 pub mod log;
 pub mod object;
 mod objects;
+pub mod order;
 pub mod protocol;
 mod quarantine;
 mod read;
 mod recovery;
 mod server;
+mod sums;
 mod write;
 
 pub use client::{Client, ClientCounters, FileRef, ObjectTotals, Verifiers, VolumeRoom};

@@ -61,6 +61,16 @@ pub const IDLE_OBJECTS_MAX: usize = 16 * 1024;
 pub const TOMBSTONE: Duration = Duration::from_secs(120);
 /// Most tombstones; the oldest goes first.
 pub const TOMBSTONES_MAX: usize = 64 * 1024;
+/// Lives of a server that a disk remembers, 8 bytes each in one block.
+pub const LIVES_MAX: usize = 500;
+const _: () = assert!(24 + LIVES_MAX * 8 <= BLOCK_BYTES);
+/// How long a server remembers what was written since its start: a client that has not sent again by then what the
+/// last life lost gave up long ago (5 minutes).
+pub const RECENT_SPAN: Duration = Duration::from_secs(600);
+/// Most ranges remembered: about 50 bytes each, 3 MiB.
+pub const RECENT_RANGES_MAX: usize = 64 * 1024;
+/// Most objects with such ranges: about 250 bytes each, 4 MiB.
+pub const RECENT_OBJECTS_MAX: usize = 16 * 1024;
 /// Most names in one LIST reply: 16 bytes each is 64 KiB.
 pub const LIST_COUNT_MAX: usize = 4096;
 

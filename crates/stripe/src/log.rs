@@ -6,9 +6,9 @@
 //! ```text
 //!   0  magic 4 | crc 4 | version 2 | kind 1 | 0 1 | description blocks 4
 //!  16  generation 4 | runs 4 | sequence 8 | data blocks 4 | checksums 4
-//!  40  object 14 | head 31 | 0 to 88
-//!  88  salt 8
-//!  96  runs: first block 8, count 4; then checksums of 4 bytes; 0 to the block's end
+//!  40  object 14 | head 95 | 0 to 152
+//! 152  salt 8
+//! 160  runs: first block 8, count 4; then checksums of 4 bytes; 0 to the block's end
 //! ```
 //!
 //! Logs are written over: behind a log's last record lie those of an earlier generation and the data of clients. The
@@ -28,8 +28,9 @@ use wire::codec::{Decoder, Encoder, Short};
 use wire::limits::BLOCK_BYTES;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"TZLG");
-const SALT_AT: usize = 88;
-const FIXED_BYTES: usize = 96;
+const SALT_AT: usize = 152;
+const FIXED_BYTES: usize = 160;
+const _: () = assert!(40 + 14 + Head::BYTES <= SALT_AT);
 const RUN_BYTES: usize = 12;
 
 /// What a record does.

@@ -11,6 +11,7 @@
 //! A checksum is stored xor that of a block of zeros: a hole in the file, which reads as zeros, is then a block of
 //! zeros with the right checksum, and an object of any length starts as an empty file.
 
+use crate::order::History;
 use crate::protocol::{Shape, decode_object, encode_object};
 use std::sync::LazyLock;
 use wire::checksum::{block_crc, crc32c};
@@ -19,7 +20,7 @@ use wire::limits::BLOCK_BYTES;
 use wire::{ObjectId, Wall};
 
 /// Version of the object file, the log and the label.
-pub const FORMAT_VERSION: u16 = 1;
+pub const FORMAT_VERSION: u16 = 2;
 /// First bytes of a header: "TZOB".
 const MAGIC: u32 = u32::from_le_bytes(*b"TZOB");
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -99,17 +100,20 @@ pub struct Head {
     pub mtime: Wall,
     /// The layout in short.
     pub shape: Shape,
+    /// Which writes are stable.
+    pub history: History,
 }
 
 impl Head {
     /// Bytes that [`encode`](Head::encode) writes.
-    pub const BYTES: usize = 4 + 4 + 8 + 12 + 3;
+    pub const BYTES: usize = 4 + 4 + 8 + 12 + 3 + History::BYTES;
 
     /// Appends the head.
     pub fn encode(&self, out: &mut Encoder<'_>) {
         out.u32(self.epoch).u32(self.truncations).u64(self.length);
         self.mtime.encode(out);
         out.u8(self.shape.unit_shift).u8(self.shape.width).u8(self.shape.copies);
+        self.history.encode(out);
     }
 
     /// Reads what [`encode`](Head::encode) wrote.
@@ -120,6 +124,7 @@ impl Head {
             length: input.u64()?,
             mtime: Wall::decode(input)?,
             shape: Shape { unit_shift: input.u8()?, width: input.u8()?, copies: input.u8()? },
+            history: History::decode(input)?,
         })
     }
 }

@@ -5,6 +5,7 @@ use crate::disk::{Disk, errno};
 use crate::limits::*;
 use crate::log::Run;
 use crate::object::{GROUP_BYTES, HEADER_BYTES, Head, Header, decode_sums};
+use crate::order::{Writer, joined};
 use crate::server::Inner;
 use endpoint::Frame;
 use node::rings::{DiskFile, DiskOp};
@@ -75,9 +76,15 @@ pub(crate) struct State {
     pub next_block: u64,
     /// The first window that was not read ahead.
     pub ahead: u64,
+    /// Who wrote in this life, as far as it is not in the durable head.
+    pub writer: Writer,
 }
 
 impl State {
+    pub fn note_writer(&mut self, client: u64) {
+        self.writer = joined(self.writer, client);
+    }
+
     pub fn blocks(&self) -> u64 {
         self.head.length.div_ceil(BLOCK_BYTES as u64)
     }
@@ -99,6 +106,7 @@ impl Object {
             dirty_since: Time::ZERO,
             next_block: 0,
             ahead: 0,
+            writer: 0,
         };
         Object {
             id,

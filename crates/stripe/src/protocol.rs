@@ -15,7 +15,7 @@ pub mod op {
     /// object's end; its trailer is one checksum per block.
     pub const READ: u16 = 1;
     /// Any `offset`, `bytes` of data at most 1 MiB; the trailer is one checksum per piece cut at block borders.
-    /// Unstable. The reply has verifier and length.
+    /// Unstable. The reply has verifier, length, and the write's order.
     pub const WRITE: u16 = 2;
     /// Everything written to the object before is stable when the reply comes: verifier, length, mtime.
     pub const COMMIT: u16 = 3;
@@ -37,6 +37,11 @@ pub mod op {
     pub const QUARANTINE: u16 = 10;
     /// What [`QUARANTINE`] set aside is gone for good. Stable when the reply comes; no error when there is nothing.
     pub const PURGE: u16 = 11;
+    /// As [`WRITE`], of what an earlier life of the server acknowledged and may have lost: behind the checksums the
+    /// trailer has the [`Stamp`](crate::order::Stamp) that it got then. Only what is lost and has nothing newer in its
+    /// place is written. The reply's order is 0 when the old stamp still counts. EIO when nobody knows any more what is
+    /// newer.
+    pub const REWRITE: u16 = 12;
 }
 
 /// What an object is to its file; kept in its header for whoever must make sense of a disk alone.
@@ -84,6 +89,8 @@ pub struct ObjectReply {
     pub epoch: u32,
     /// Truncate generation of the object.
     pub truncations: u32,
+    /// With the verifier, the stamp of the write that is answered.
+    pub order: u64,
 }
 
 /// Appends an object's name: 14 bytes.
@@ -101,6 +108,11 @@ pub fn decode_object(input: &mut Decoder<'_>) -> Result<ObjectId, Short> {
 }
 
 impl ObjectRequest {
+    /// The bytes that it is about.
+    pub fn range(&self) -> std::ops::Range<u64> {
+        self.offset..self.offset + u64::from(self.bytes)
+    }
+
     /// The body as it travels.
     pub fn encode(&self) -> [u8; BODY_BYTES] {
         let mut body = [0; BODY_BYTES];
@@ -134,7 +146,7 @@ impl ObjectReply {
         let mut out = Encoder::new(&mut body);
         out.u64(self.verifier).u64(self.length).u64(self.used);
         self.mtime.encode(&mut out);
-        out.u32(self.epoch).u32(self.truncations);
+        out.u32(self.epoch).u32(self.truncations).u64(self.order);
         body
     }
 
@@ -148,6 +160,7 @@ impl ObjectReply {
             mtime: Wall::decode(&mut input)?,
             epoch: input.u32()?,
             truncations: input.u32()?,
+            order: input.u64()?,
         })
     }
 }
@@ -202,7 +215,7 @@ mod tests {
             let mtime = Wall { seconds, nanos: 5 };
             let request = ObjectRequest { object, epoch: 7, truncations: 8, offset, bytes, mtime, shape };
             prop_assert_eq!(ObjectRequest::decode(&request.encode()), Ok(request));
-            let reply = ObjectReply { verifier: file, length: offset, used: 1, mtime, epoch: 2, truncations: 3 };
+            let reply = ObjectReply { verifier: file, length: offset, used: 1, mtime, epoch: 2, truncations: 3, order: 4 };
             prop_assert_eq!(ObjectReply::decode(&reply.encode()), Ok(reply));
         }
 

@@ -11,6 +11,7 @@ use crate::object::{
     FORMAT_VERSION, GROUP_BLOCKS, HEADER_BYTES, Head, Header, Unreadable, data_offset, decode_sums,
     encode_sums, file_bytes, group_of, header_offset, sums_offset, zero_sum,
 };
+use crate::order::Lives;
 use crate::server::Inner;
 use endpoint::FrameMut;
 use node::Bug;
@@ -173,6 +174,7 @@ impl Inner {
     pub async fn prepare(&self, disk: usize) -> Result<(), Refusal> {
         let disk = &self.disks[disk];
         self.check_label(disk).await?;
+        self.begin_life(disk).await?;
         let logs = self.read_logs(disk).await?;
         for (id, replay) in &logs.objects {
             self.replay(disk, *id, replay).await?;
@@ -208,6 +210,29 @@ impl Inner {
         written.map_err(|error| refusal(disk, "its label cannot be written", error))?;
         let synced = disk.simple(|| DiskOp::Sync { file: DiskFile::Label }).await;
         synced.map_err(|error| refusal(disk, "its label cannot be written", error))
+    }
+
+    /// Notes this life of the server behind the label, in two slots in turns, before anything is written in it. Who
+    /// cannot note it because the disk is read-only will not commit anything either.
+    async fn begin_life(&self, disk: &Disk) -> Result<(), Refusal> {
+        let into = disk.frame(2 * BLOCK_BYTES).await;
+        let read = disk.read(DiskFile::Label, BLOCK, into).await;
+        let (slots, _) = read.map_err(|error| refusal(disk, "its lives cannot be read", error))?;
+        let found = slots.chunks_exact(BLOCK_BYTES).filter_map(Lives::decode);
+        let mut lives = found.max_by_key(Lives::sequence).unwrap_or_default();
+        lives.begin(self.verifier);
+        let mut block = disk.frame(BLOCK_BYTES).await;
+        lives.encode(&mut block);
+        let offset = BLOCK + lives.sequence() % 2 * BLOCK;
+        let noted = match disk.write(DiskFile::Label, offset, block.freeze(), true).await {
+            Ok(()) => disk.simple(|| DiskOp::Sync { file: DiskFile::Label }).await,
+            Err(error) => Err(error),
+        };
+        *disk.lives.borrow_mut() = lives;
+        match noted {
+            Ok(()) | Err(DiskError::ReadOnly) => Ok(()),
+            Err(error) => Err(refusal(disk, "this start cannot be noted on it", error)),
+        }
     }
 
     /// A disk without a label is new only when there is nothing on it.

@@ -12,6 +12,7 @@ use crate::cache::Cache;
 use crate::disk::{Disk, Health, errno};
 use crate::limits::*;
 use crate::objects::{Object, Objects};
+use crate::order::Recent;
 use crate::protocol::{ObjectReply, ObjectRequest, encode_object, op};
 use endpoint::Frame;
 use node::rings::{DiskFile, DiskId, DiskListing, DiskOp, DiskReply};
@@ -104,6 +105,9 @@ pub(crate) struct Inner {
     pub cx: Cx,
     pub config: ServerConfig,
     pub verifier: u64,
+    /// Writes executed in this life.
+    pub orders: Cell<u64>,
+    pub recent: RefCell<Recent>,
     pub cache: Rc<RefCell<Cache>>,
     pub objects: RefCell<Objects>,
     pub disks: Vec<Disk>,
@@ -126,7 +130,9 @@ pub fn serve(cx: &Cx, config: ServerConfig) -> Server {
     let disks = (0..cx.disks()).map(|disk| Disk::new(cx, &cache, DiskId(disk))).collect();
     let inner = Rc::new(Inner {
         cx: cx.clone(),
-        verifier: if cx.has_bug(Bug::ConstantVerifier) { 1 } else { cx.random() },
+        verifier: if cx.has_bug(Bug::ConstantVerifier) { 1 } else { cx.random().max(1) },
+        orders: Cell::new(0),
+        recent: RefCell::default(),
         cache,
         objects: RefCell::default(),
         disks,
@@ -155,6 +161,7 @@ async fn start(inner: Rc<Inner>) {
         *inner.disks[disk].health.borrow_mut() = health;
         inner.spawn_disk_tasks(disk);
     }
+    inner.remember_writes();
     for _ in 0..inner.config.slots {
         let service = inner.clone();
         inner.cx.spawn("stripe request", async move { service.requests().await });
@@ -232,6 +239,19 @@ impl Inner {
         self.counters.set(counters);
     }
 
+    /// Remembers what is written for as long as clients may send again what an earlier life lost.
+    fn remember_writes(self: &Rc<Self>) {
+        if !self.disks.iter().any(|disk| disk.lives.borrow().has_earlier()) {
+            return;
+        }
+        self.recent.borrow_mut().start();
+        let service = self.clone();
+        self.cx.spawn("stripe recent writes", async move {
+            service.cx.sleep(RECENT_SPAN).await;
+            service.recent.borrow_mut().stop();
+        });
+    }
+
     /// Notes a problem for people.
     pub fn report(&self, text: String) {
         let mut problems = self.problems.borrow_mut();
@@ -262,6 +282,7 @@ impl Inner {
         }
         let result = match request.op {
             op::WRITE => self.write(&mut request, &ask).await,
+            op::REWRITE => self.rewrite(&mut request, &ask).await,
             op::COMMIT => self.commit_request(&ask).await,
             op::TRUNCATE => self.truncate(&ask).await,
             op::REMOVE => self.remove(&ask).await,
@@ -299,6 +320,7 @@ impl Inner {
             mtime: state.head.mtime,
             epoch: state.head.epoch,
             truncations: state.head.truncations,
+            order: 0,
         }
     }
 

@@ -5,41 +5,21 @@ use crate::limits::*;
 use crate::log::{Kind, Record, Run};
 use crate::object::{Head, file_bytes, group_of};
 use crate::objects::{Object, Phase, State};
-use crate::protocol::{ObjectReply, ObjectRequest, piece_count, pieces, sum_at};
+use crate::order::{Stamp, Verdict, joined, judge};
+use crate::protocol::{ObjectReply, ObjectRequest, piece_count, set_sum, trailer_bytes};
 use crate::server::Inner;
+use crate::sums::{is_intact, sum_pieces};
 use endpoint::Frame;
 use node::rings::{DiskError, DiskOp};
-use node::{Bug, Request};
+use node::{Bug, Pieces, Request};
+use std::ops::Range;
 use std::rc::Rc;
 use wire::Errno;
 use wire::checksum::block_crc;
+use wire::codec::Decoder;
 use wire::limits::BLOCK_BYTES;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-
-/// Whether the bytes fit the checksums of their pieces. The frames hold the data in order.
-fn is_intact(data: &[Frame], offset: u64, bytes: usize, trailer: &[u8]) -> bool {
-    let (mut frames, mut left) = (data.iter(), &[][..]);
-    pieces(offset, bytes).enumerate().all(|(index, (_, count))| {
-        let mut digest = None;
-        let mut missing = count;
-        while missing > 0 {
-            if left.is_empty() {
-                let Some(frame) = frames.next() else { return false };
-                left = frame;
-                continue;
-            }
-            let (head, rest) = left.split_at(missing.min(left.len()));
-            left = rest;
-            missing -= head.len();
-            if digest.is_none() && missing == 0 {
-                return sum_at(trailer, index) == Some(block_crc(head));
-            }
-            digest.get_or_insert_with(Vec::new).extend_from_slice(head);
-        }
-        sum_at(trailer, index) == digest.map(|bytes| block_crc(&bytes))
-    })
-}
 
 impl Inner {
     /// WRITE.
@@ -48,6 +28,59 @@ impl Inner {
         request: &mut Request,
         ask: &ObjectRequest,
     ) -> Result<ObjectReply, Errno> {
+        let data = self.take_data(request, ask)?;
+        let object = self.object(ask.object).await?;
+        self.wait_for_room(self.disk(&object), ask.bytes as usize).await?;
+        let _changing = object.changes.acquire(1).await;
+        self.check_write(&object, ask)?;
+        self.put(&object, ask, &data, request.trailer()).await?;
+        self.recent.borrow_mut().note(object.id, ask.range());
+        object.state.borrow_mut().note_writer(request.client);
+        let order = self.next_order();
+        Ok(ObjectReply { order, ..self.describe(&object) })
+    }
+
+    /// REWRITE: where the order of writes says so.
+    pub async fn rewrite(
+        self: &Rc<Self>,
+        request: &mut Request,
+        ask: &ObjectRequest,
+    ) -> Result<ObjectReply, Errno> {
+        let data = self.take_data(request, ask)?;
+        let sums = trailer_bytes(piece_count(ask.offset, ask.bytes as usize));
+        let stamp = request.trailer().get(sums..).ok_or(Errno::EPROTO)?;
+        let stamp = Stamp::decode(&mut Decoder::new(stamp)).map_err(|_| Errno::EPROTO)?;
+        let object = self.object(ask.object).await?;
+        self.wait_for_room(self.disk(&object), ask.bytes as usize).await?;
+        let _changing = object.changes.acquire(1).await;
+        self.check_write(&object, ask)?;
+        let below = match self.judge(&object, stamp, request.client) {
+            Verdict::Kept => return Ok(self.describe(&object)),
+            Verdict::Unknown => return Err(Errno::EIO),
+            Verdict::Lost { below } => below,
+        };
+        let asked = ask.range();
+        let lost = asked.start..asked.end.min(below).max(asked.start);
+        let lives = &self.disk(&object).lives;
+        let parts = self.recent.borrow().older(&lives.borrow(), object.id, lost, stamp);
+        let all = parts == [asked];
+        for part in parts {
+            let (ask, data, trailer) = self.part(ask, &data, &part);
+            self.put(&object, &ask, &data, &trailer).await?;
+            self.recent.borrow_mut().note_again(&lives.borrow(), object.id, part, stamp);
+            object.state.borrow_mut().note_writer(request.client);
+        }
+        // What was written in part keeps its stamp: as a new write it would be newer than what it gave way to.
+        let order = if all { self.next_order() } else { 0 };
+        Ok(ObjectReply { order, ..self.describe(&object) })
+    }
+
+    /// The data of a request, verified.
+    fn take_data(
+        &self,
+        request: &mut Request,
+        ask: &ObjectRequest,
+    ) -> Result<Pieces<Frame>, Errno> {
         let bytes = ask.bytes as usize;
         if bytes != request.bytes || bytes > TRANSFER_BYTES_MAX {
             return Err(Errno::EINVAL);
@@ -63,22 +96,67 @@ impl Inner {
             self.count(|c| c.damaged_writes += 1);
             return Err(Errno::EPROTO);
         }
-        let object = self.object(ask.object).await?;
-        self.wait_for_room(self.disk(&object), bytes).await?;
-        let _changing = object.changes.acquire(1).await;
-        self.check_write(&object, ask)?;
-        self.bring_in_edges(&object, ask).await?;
+        Ok(data)
+    }
+
+    fn judge(&self, object: &Object, stamp: Stamp, client: u64) -> Verdict {
+        if self.cx.has_bug(Bug::WriteOrderIgnored) {
+            return Verdict::Lost { below: u64::MAX };
+        }
+        let (state, lives) = (object.state.borrow(), self.disk(object).lives.borrow());
+        let history = state.stable.map_or_else(Default::default, |head| head.history);
+        let writer = joined(state.writer, history.writer_in(self.verifier));
+        judge(&lives, &history, stamp, client, writer, self.recent.borrow().is_on())
+    }
+
+    /// The request, data and checksums of a part of a write.
+    fn part(
+        &self,
+        ask: &ObjectRequest,
+        data: &[Frame],
+        part: &Range<u64>,
+    ) -> (ObjectRequest, Pieces<Frame>, Vec<u8>) {
+        let (mut skip, mut left) = ((part.start - ask.offset) as usize, part.end - part.start);
+        let mut slices = self.cx.pieces::<Frame>();
+        for frame in data {
+            let start = skip.min(frame.len());
+            let count = left.min((frame.len() - start) as u64) as usize;
+            slices.extend((count > 0).then(|| frame.slice(start..start + count)));
+            (skip, left) = (skip - start, left - count as u64);
+        }
+        let mut sums = Vec::new();
+        sum_pieces(part.start, &slices, &mut sums);
+        let mut trailer = vec![0; trailer_bytes(sums.len())];
+        sums.iter().enumerate().for_each(|(index, sum)| set_sum(&mut trailer, index, *sum));
+        let bytes = (part.end - part.start) as u32;
+        (ObjectRequest { offset: part.start, bytes, ..*ask }, slices, trailer)
+    }
+
+    /// Puts verified data into the cache. The caller holds the gate of changes.
+    async fn put(
+        self: &Rc<Self>,
+        object: &Rc<Object>,
+        ask: &ObjectRequest,
+        data: &[Frame],
+        trailer: &[u8],
+    ) -> Result<(), Errno> {
+        self.bring_in_edges(object, ask).await?;
         // Nothing waits from here on, so the edges are still there.
-        self.check_write(&object, ask)?;
-        let written =
-            self.cache.borrow_mut().write(object.key, ask.offset, bytes, &data, request.trailer());
+        self.check_write(object, ask)?;
+        let bytes = ask.bytes as usize;
+        let written = self.cache.borrow_mut().write(object.key, ask.offset, bytes, data, trailer);
         written.map_err(|_| Errno::EAGAIN)?;
-        self.note_write(&object, ask);
+        self.note_write(object, ask);
         self.count(|c| {
             c.writes += 1;
             c.written_bytes += bytes as u64;
         });
-        Ok(self.describe(&object))
+        Ok(())
+    }
+
+    fn next_order(&self) -> u64 {
+        self.orders.set(self.orders.get() + 1);
+        self.orders.get()
     }
 
     /// Waits while too much is dirty on the disk.
@@ -185,13 +263,17 @@ impl Inner {
         if self.is_truncated(&object, ask)? {
             return Ok(self.describe(&object));
         }
+        // What was written before comes before the cut in the order of writes: it is stable with it.
+        self.commit_all(&object).await?;
         let (head, shrinks) = {
             let state = object.state.borrow();
             let epoch = if state.exists { state.head.epoch } else { ask.epoch };
             let (truncations, length) = (ask.truncations, ask.offset);
             let mtime = state.head.mtime.max(ask.mtime);
+            let mut history = self.history_now(&state);
+            history.last.cut = history.last.cut.min(length);
             (
-                Head { epoch, truncations, length, mtime, shape: ask.shape },
+                Head { epoch, truncations, length, mtime, shape: ask.shape, history },
                 length < state.head.length,
             )
         };
@@ -200,6 +282,7 @@ impl Inner {
             false => self.put_record(&object, Record::bare(Kind::Cut, object.id, head)).await?,
         }
         self.note_change(&object, head);
+        self.recent.borrow_mut().note(object.id, head.length..u64::MAX);
         Ok(self.describe(&object))
     }
 

@@ -1,12 +1,13 @@
 //! Writing: one call per column, with the caller's frames and the checksums of their pieces.
 
 use super::*;
-use crate::protocol::{op, pieces, set_sum, trailer_bytes};
+use crate::order::Stamp;
+use crate::protocol::{op, set_sum, trailer_bytes};
+use crate::sums::sum_pieces;
 use endpoint::Frame;
 use node::Pieces;
 use wire::Extent;
-use wire::checksum::block_crc;
-use wire::limits::BLOCK_BYTES;
+use wire::codec::Encoder;
 
 /// Largest step in which a write is cut up.
 const STEP_BYTES: u64 = 64 * 1024;
@@ -18,6 +19,22 @@ struct Part {
     bytes: usize,
     data: Pieces<Frame>,
     sums: Vec<u32>,
+    /// What it got when it was written first, if this is not the first time.
+    again: Option<Stamp>,
+}
+
+impl Part {
+    /// Checksums, and the stamp of what is written again.
+    fn trailer(&self) -> Vec<u8> {
+        let sums = trailer_bytes(self.sums.len());
+        let stamp = if self.again.is_some() { Stamp::BYTES } else { 0 };
+        let mut trailer = vec![0; sums + stamp];
+        self.sums.iter().enumerate().for_each(|(index, sum)| set_sum(&mut trailer, index, *sum));
+        if let Some(again) = self.again {
+            again.encode(&mut Encoder::new(&mut trailer[sums..]));
+        }
+        trailer
+    }
 }
 
 /// A place in a list of frames.
@@ -40,34 +57,6 @@ impl Cursor<'_> {
             if self.at == frame.len() {
                 (self.frame, self.at) = (self.frame + 1, 0);
             }
-        }
-    }
-}
-
-/// Appends the checksums of the pieces of `slices`, which lie at `offset`, cut at block borders.
-fn sum_pieces(offset: u64, slices: &[Frame], sums: &mut Vec<u32>) {
-    let bytes = slices.iter().map(|slice| slice.len()).sum();
-    let (mut slice, mut at) = (0, 0);
-    let mut straddling = [0; BLOCK_BYTES];
-    for (_, count) in pieces(offset, bytes) {
-        if let Some(piece) = slices[slice].get(at..at + count) {
-            sums.push(block_crc(piece));
-            at += count;
-        } else {
-            let mut filled = 0;
-            while filled < count {
-                let some = (count - filled).min(slices[slice].len() - at);
-                straddling[filled..filled + some].copy_from_slice(&slices[slice][at..at + some]);
-                filled += some;
-                at += some;
-                if at == slices[slice].len() {
-                    (slice, at) = (slice + 1, 0);
-                }
-            }
-            sums.push(block_crc(&straddling[..count]));
-        }
-        if slices.get(slice).is_some_and(|slice| slice.len() == at) {
-            (slice, at) = (slice + 1, 0);
         }
     }
 }
@@ -101,12 +90,14 @@ fn join_last(data: &mut Vec<Frame>, before: usize) {
 
 impl Client {
     /// Writes `data`, at most 1 MiB, at any `offset`. Unstable: a commit that answers with the same verifiers makes it
-    /// stable.
+    /// stable. If not, it is to be written again with `earlier`, what this call returned the last time: the servers then
+    /// keep what is newer. EIO: a server cannot tell any more what is.
     pub async fn write(
         &self,
         file: &FileRef,
         offset: u64,
         data: Pieces<Frame>,
+        earlier: Option<&Verifiers>,
     ) -> Result<Verifiers, Errno> {
         let bytes: usize = data.iter().map(|frame| frame.len()).sum();
         if bytes > TRANSFER_BYTES_MAX {
@@ -117,10 +108,14 @@ impl Client {
         let map = BlockMap::new(&file.layout, &fragments);
         let mut parts = self.cut(map, offset, bytes, &data);
         drop(data);
+        for part in &mut parts {
+            part.again = earlier.and_then(|earlier| earlier.stamp(file, part.column));
+        }
         let mut verifiers = Verifiers::default();
         if parts.len() == 1 {
             let part = parts.remove(0);
-            verifiers.set(part.column, self.write_part(file, &part, mtime).await?);
+            verifiers.0[usize::from(part.column)] =
+                Some(self.write_part(file, &part, mtime).await?);
             return Ok(verifiers);
         }
         let writes = parts
@@ -128,7 +123,7 @@ impl Client {
             .map(|part| async move { (part.column, self.write_part(file, part, mtime).await) });
         for (column, written) in node::all(writes).await {
             let mut one = Verifiers::default();
-            one.set(column, written?);
+            one.0[usize::from(column)] = Some(written?);
             if verifiers.get(column).is_some() && !verifiers.same(column, &one) {
                 // The server restarted between two parts: the first is lost.
                 return Err(Errno::EAGAIN);
@@ -148,7 +143,7 @@ impl Client {
             let index = index.unwrap_or_else(|| {
                 let (column, offset) = (extent.column, extent.object_offset);
                 let data = self.cx().pieces();
-                parts.push(Part { column, offset, bytes: 0, data, sums: Vec::new() });
+                parts.push(Part { column, offset, bytes: 0, data, sums: Vec::new(), again: None });
                 parts.len() - 1
             });
             *slot = Some(index);
@@ -173,28 +168,30 @@ impl Client {
     ) -> Result<u64, Errno> {
         let (bytes, mut sums) = (frame.len(), Vec::new());
         sum_pieces(offset, std::slice::from_ref(&frame), &mut sums);
-        let part = Part { column, offset, bytes, data: self.cx().piece(frame), sums };
-        self.write_part(file, &part, mtime).await
+        let data = self.cx().piece(frame);
+        let part = Part { column, offset, bytes, data, sums, again: None };
+        self.write_part(file, &part, mtime).await.map(|held| held.verifier)
     }
 
-    /// Writes one part; the verifier of its server.
-    async fn write_part(&self, file: &FileRef, part: &Part, mtime: Wall) -> Result<u64, Errno> {
+    /// Writes one part; who holds it then.
+    async fn write_part(&self, file: &FileRef, part: &Part, mtime: Wall) -> Result<Held, Errno> {
         let request = ObjectRequest {
             offset: part.offset,
             bytes: part.bytes as u32,
             mtime,
             ..self.request(file, part.column)
         };
-        let mut trailer = vec![0; trailer_bytes(part.sums.len())];
-        part.sums.iter().enumerate().for_each(|(index, sum)| set_sum(&mut trailer, index, *sum));
+        let trailer = part.trailer();
+        let op = if part.again.is_some() { op::REWRITE } else { op::WRITE };
+        let server = file.layout.server(part.column);
         let mut tries = self.tries();
         loop {
             let mut data = self.cx().pieces();
             data.extend(part.data.iter().cloned());
             let call = Call {
-                to: file.layout.server(part.column),
+                to: server,
                 channel: Channel::STRIPE,
-                op: op::WRITE,
+                op,
                 once: true,
                 deadline: Some(tries.left()),
                 body: &request.encode(),
@@ -205,7 +202,10 @@ impl Client {
             let trouble = match self.cx().call(call).await {
                 Ok(reply) if reply.status == 0 => {
                     let reply = ObjectReply::decode(&reply.body).map_err(|_| Errno::EPROTO)?;
-                    return Ok(reply.verifier);
+                    let verifier = reply.verifier;
+                    let now = Stamp { life: verifier, order: reply.order };
+                    let stamp = part.again.filter(|_| reply.order == 0).unwrap_or(now);
+                    return Ok(Held { server, verifier, stamp });
                 }
                 Ok(reply) if reply.status == Errno::EPROTO.0 => {
                     self.count(|c| c.damaged_writes += 1);

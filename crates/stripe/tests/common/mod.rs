@@ -241,7 +241,7 @@ impl World {
     ) -> Result<stripe::Verifiers, Errno> {
         let (client, file) = (self.client.clone(), *file);
         let data = data(&self.cx(), bytes);
-        self.run(async move { client.write(&file, offset, data).await })
+        self.run(async move { client.write(&file, offset, data, None).await })
     }
 
     pub fn commit(&mut self, file: &FileRef) -> Result<stripe::Verifiers, Errno> {
