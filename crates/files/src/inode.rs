@@ -114,8 +114,9 @@ impl State {
     }
 
     /// Takes the manager's answer over, unless a newer one is known. A change of version that is not this client's own
-    /// means that others wrote, or may be writing.
-    pub fn absorb(&mut self, entry: Entry, now: Time) {
+    /// means that others wrote, or may be writing. While others write its length is a hint: not taken for a shorter
+    /// file, and not for a fresh answer before the objects were asked.
+    pub fn absorb(&mut self, mut entry: Entry, now: Time) {
         if entry.attr.change < self.entry.attr.change {
             return;
         }
@@ -130,8 +131,11 @@ impl State {
             let own = if cut { self.written.end() } else { local.size };
             local.size = own.max(entry.attr.size);
         }
+        if entry.writers && !cut {
+            entry.attr.size = entry.attr.size.max(self.entry.attr.size);
+        }
+        self.fresh = (!entry.writers).then_some(now);
         self.entry = entry;
-        self.fresh = Some(now);
     }
 
     /// As [`absorb`](State::absorb), after a change that this client made: what it and its kernel hold stays right

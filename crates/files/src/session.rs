@@ -76,6 +76,7 @@ impl Files {
             attr.mtime = attr.mtime.max(totals.mtime);
             attr.used = totals.used;
             let size = attr.size;
+            state.fresh = Some(self.cx.now());
             state.local = state.local.map(|local| Local { size: local.size.max(size), ..local });
         }
         Ok(())

@@ -103,7 +103,11 @@ impl Machine {
     }
 
     /// Gives the machine a node with its services. Its incarnation is the machine and the number of the life.
-    pub(crate) fn start(&mut self, wall_minus_monotonic_ns: i128) -> Result<(), String> {
+    pub(crate) fn start(
+        &mut self,
+        now: Picos,
+        wall_minus_monotonic_ns: i128,
+    ) -> Result<(), String> {
         assert!(self.node.is_none(), "a machine has one node");
         self.life += 1;
         let MachineConfig { id, disks, frame_pages, bugs, .. } = self.config;
@@ -111,7 +115,9 @@ impl Machine {
         // Unique in the cluster, and greater than in every earlier life.
         let incarnation = u64::from(id.0) << 32 | u64::from(self.life);
         let config = NodeConfig { disks, bugs, ..NodeConfig::new(id, incarnation, seed) };
-        let node = Node::new(config, Frames::new(HeapRegion::new(frame_pages)));
+        let mut node = Node::new(config, Frames::new(HeapRegion::new(frame_pages)));
+        // Services look at the clock when they are made.
+        node.step(now.node_time());
         node.set_wall(wall_minus_monotonic_ns + i128::from(self.config.wall_skew_ns));
         let mut boot = Boot { cx: node.cx().clone(), meta: &mut self.meta };
         self.services = Some((self.role.clone())(&mut boot)?);

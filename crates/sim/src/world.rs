@@ -157,7 +157,7 @@ impl World {
         let now = self.now();
         let wall = i128::from(WALL_SECONDS) * 1_000_000_000;
         self.fingerprint.mix(u64::from(node.0));
-        if let Err(error) = self.machine_mut(node).start(wall) {
+        if let Err(error) = self.machine_mut(node).start(now, wall) {
             let text = format!("{now} {node} does not start: {error}");
             self.trace.line(now, node, "world", format_args!("does not start: {error}"));
             return self.violations.push(text);
