@@ -9,7 +9,7 @@ use crate::table::Open;
 use names::{Entry, Who};
 use node::rings::{FileReply, Handle};
 use std::rc::Rc;
-use wire::{Attr, Errno, FileId, SetAttr};
+use wire::{Attr, Errno, FileId, SetAttr, Time};
 
 impl Files {
     /// The attributes of a file, from memory when they are young enough.
@@ -26,8 +26,8 @@ impl Files {
     }
 
     /// Attributes of what the manager just answered with.
-    pub(crate) async fn present(&self, entry: Entry) -> Result<Attr, Errno> {
-        let file = self.learn(entry);
+    pub(crate) async fn present(&self, entry: Entry, asked: Time) -> Result<Attr, Errno> {
+        let file = self.learn(entry, asked);
         self.ask_objects(&file).await?;
         Ok(self.attr(&file))
     }
@@ -50,8 +50,9 @@ impl Files {
                 // Bytes that reach the servers later would move the time again.
                 self.send_all(&file).await;
             }
+            let asked = self.cx.now();
             let entry = self.names.set_attr(who, id, changes, opened).await?;
-            self.take_change(&file, entry, &changes);
+            self.take_change(&file, entry, asked, &changes);
         }
         self.ask_objects(&file).await?;
         Ok(FileReply::Attr(self.attr(&file)))
@@ -69,6 +70,7 @@ impl Files {
             self.begin_session(file).await?;
         }
         self.hold_writes(file).await;
+        let asked = self.cx.now();
         let result = self.names.set_attr(who, file.id, changes, opened).await;
         if let (Ok(entry), Some(size)) = (&result, changes.size) {
             self.with_written(file, |state| {
@@ -76,7 +78,7 @@ impl Files {
                 state.chunks.clear();
                 state.local = state.local.map(|local| Local { size, ..local });
             });
-            self.take_change(file, *entry, &changes);
+            self.take_change(file, *entry, asked, &changes);
         }
         self.resume_writes(file);
         result.map(drop)
@@ -104,9 +106,9 @@ impl Files {
         self.enqueue(file);
     }
 
-    fn take_change(&self, file: &Rc<File>, entry: Entry, changes: &SetAttr) {
+    fn take_change(&self, file: &Rc<File>, entry: Entry, asked: Time, changes: &SetAttr) {
         self.with_written(file, |state| {
-            state.absorb_own(entry, self.cx.now());
+            state.absorb_own(entry, asked, self.cx.now());
             state.generation = self.generation.get();
             if changes.size.is_some() || changes.mtime.is_some() {
                 let mtime = entry.attr.mtime;

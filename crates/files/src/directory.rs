@@ -7,7 +7,7 @@ use crate::inode::File;
 use names::{Entry, How, READ, Who};
 use node::rings::{DirectoryEntry, FileReply, Handle};
 use std::rc::Rc;
-use wire::{Attr, Errno, FileId, SetAttr};
+use wire::{Attr, Errno, FileId, SetAttr, Time};
 
 const ALL_SIZE_ZERO: SetAttr =
     SetAttr { mode: None, uid: None, gid: None, size: Some(0), atime: None, mtime: None };
@@ -19,19 +19,25 @@ impl Files {
         parent: FileId,
         name: &[u8],
     ) -> Result<FileReply, Errno> {
+        let asked = self.cx.now();
         let entry = self.names.lookup(who, parent, name).await?;
-        Ok(FileReply::Entry(self.present(entry).await?))
+        Ok(FileReply::Entry(self.present(entry, asked).await?))
     }
 
     /// What an operation that made a name in `parent` answers.
-    pub(crate) async fn made(&self, parent: FileId, entry: Entry) -> Result<FileReply, Errno> {
-        let attr = self.note_made(parent, entry).await?;
+    pub(crate) async fn made(
+        &self,
+        parent: FileId,
+        entry: Entry,
+        asked: Time,
+    ) -> Result<FileReply, Errno> {
+        let attr = self.note_made(parent, entry, asked).await?;
         Ok(FileReply::Entry(attr))
     }
 
-    async fn note_made(&self, parent: FileId, entry: Entry) -> Result<Attr, Errno> {
+    async fn note_made(&self, parent: FileId, entry: Entry, asked: Time) -> Result<Attr, Errno> {
         self.expire(parent);
-        let file = self.learn(entry);
+        let file = self.learn(entry, asked);
         self.note_change(&file);
         self.ask_objects(&file).await?;
         Ok(self.attr(&file))
@@ -61,9 +67,10 @@ impl Files {
     ) -> Result<FileReply, Errno> {
         let how = if flags & EXCLUSIVE != 0 { How::Guarded } else { How::Unchecked };
         let open = Some(permissions(flags));
+        let asked = self.cx.now();
         let (entry, made) = self.names.create(who, parent, name, mode, how, open).await?;
         self.expire(parent);
-        let file = self.learn(entry);
+        let file = self.learn(entry, asked);
         self.note_change(&file);
         let flags = if made { flags & !TRUNCATE } else { flags };
         let handle = self.opened(who, &file, flags).await?;
@@ -77,8 +84,9 @@ impl Files {
         flags: u32,
     ) -> Result<FileReply, Errno> {
         let linked = self.file(id).state.borrow().entry.attr.links > 0;
+        let asked = self.cx.now();
         let entry = self.names.open(who, id, permissions(flags)).await?;
-        let file = self.learn(entry);
+        let file = self.learn(entry, asked);
         if linked && entry.attr.links == 0 {
             return self.replaced(who, &file, flags & !TRUNCATE).await;
         }
@@ -149,13 +157,14 @@ impl Files {
         bytes: u32,
         with_attributes: bool,
     ) -> Result<FileReply, Errno> {
+        let asked = self.cx.now();
         let listing =
             self.names.read_directory(who, id, cookie, bytes as usize, with_attributes).await?;
         let end = listing.end;
         let mut entries = Vec::with_capacity(listing.entries.len());
         for listed in listing.entries {
             let attr = match listed.entry {
-                Some(entry) => self.listed_attr(entry),
+                Some(entry) => self.listed_attr(entry, asked),
                 None => None,
             };
             entries.push(DirectoryEntry { attr, ..DirectoryEntry::from(listed) });
@@ -165,8 +174,8 @@ impl Files {
 
     /// Attributes for a listing; none for a file that others write, whose length a listing does not ask the objects
     /// for.
-    fn listed_attr(&self, entry: Entry) -> Option<Attr> {
-        let file = self.learn(entry);
+    fn listed_attr(&self, entry: Entry, asked: Time) -> Option<Attr> {
+        let file = self.learn(entry, asked);
         (!entry.writers).then(|| self.attr(&file))
     }
 }

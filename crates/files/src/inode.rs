@@ -43,6 +43,8 @@ pub(crate) struct Failure {
 #[derive(Default)]
 pub(crate) struct State {
     pub entry: Entry,
+    /// When it was asked.
+    pub asked: Time,
     /// When the manager said so; `None` when it must be asked again.
     pub fresh: Option<Time>,
     /// Generation of the name space then.
@@ -115,11 +117,13 @@ impl State {
 
     /// Takes the manager's answer over, unless a newer one is known. A change of version that is not this client's own
     /// means that others wrote, or may be writing. While others write its length is a hint: not taken for a shorter
-    /// file, and not for a fresh answer before the objects were asked.
-    pub fn absorb(&mut self, mut entry: Entry, now: Time) {
-        if entry.attr.change < self.entry.attr.change {
+    /// file, and not for a fresh answer before the objects were asked. An answer may come late: what was learnt from
+    /// a younger question stays.
+    pub fn absorb(&mut self, mut entry: Entry, asked: Time, now: Time) {
+        if (entry.attr.change, asked) < (self.entry.attr.change, self.asked) {
             return;
         }
+        self.asked = asked;
         let cut = entry.truncations != self.entry.truncations;
         if cut || entry.writers || entry.attr.change != self.entry.attr.change {
             self.written.shadow_sent();
@@ -140,12 +144,13 @@ impl State {
 
     /// As [`absorb`](State::absorb), after a change that this client made: what it and its kernel hold stays right
     /// unless others changed the file too.
-    pub fn absorb_own(&mut self, entry: Entry, now: Time) {
+    pub fn absorb_own(&mut self, entry: Entry, asked: Time, now: Time) {
         let alone = entry.attr.change <= self.entry.attr.change + 1 && !entry.writers;
         let cached = self.cached == Some(self.entry.attr.change);
         if !alone {
-            self.absorb(entry, now);
-        } else if entry.attr.change >= self.entry.attr.change {
+            self.absorb(entry, asked, now);
+        } else if (entry.attr.change, asked) >= (self.entry.attr.change, self.asked) {
+            self.asked = asked;
             self.entry = entry;
             self.fresh = Some(now);
         }
@@ -153,7 +158,8 @@ impl State {
     }
 
     /// The manager has taken our length over and said no more: it must be asked for the rest.
-    pub fn forget_attributes(&mut self, size: u64) {
+    pub fn forget_attributes(&mut self, size: u64, now: Time) {
+        self.asked = now;
         self.entry.attr.size = size;
         self.fresh = None;
         self.cached = None;

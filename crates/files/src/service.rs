@@ -63,21 +63,24 @@ impl Files {
 
     /// Operations on names and on directories.
     async fn serve_name(&self, who: &Who<'_>, op: FileOp) -> Result<FileReply, Errno> {
+        let asked = self.cx.now();
         match op {
             FileOp::Lookup { parent, name } => self.lookup(who, parent, &name).await,
             FileOp::Symlink { parent, name, target } => {
-                self.made(parent, self.names.symlink(who, parent, &name, &target).await?).await
+                let entry = self.names.symlink(who, parent, &name, &target).await?;
+                self.made(parent, entry, asked).await
             }
             FileOp::MakeNode { parent, name, mode, rdev } => {
                 let entry = self.names.make_node(who, parent, &name, mode, rdev).await?;
-                self.made(parent, entry).await
+                self.made(parent, entry, asked).await
             }
             FileOp::MakeDirectory { parent, name, mode } => {
-                self.made(parent, self.names.make_directory(who, parent, &name, mode).await?).await
+                let entry = self.names.make_directory(who, parent, &name, mode).await?;
+                self.made(parent, entry, asked).await
             }
             FileOp::Link { file, new_parent, new_name } => {
                 let entry = self.names.link(who, file, new_parent, &new_name).await?;
-                self.made(new_parent, entry).await
+                self.made(new_parent, entry, asked).await
             }
             FileOp::Unlink { parent, name } => {
                 self.names.unlink(who, parent, &name).await?;

@@ -8,13 +8,13 @@ use names::{Entry, Final, WRITE, Who};
 use std::rc::Rc;
 use stripe::FileRef;
 use wire::blockmap::MAP_FRAGMENTS_MAX;
-use wire::{Errno, FileId};
+use wire::{Errno, FileId, Time};
 
 impl Files {
-    /// The file, with what the manager just said of it.
-    pub(crate) fn learn(&self, entry: Entry) -> Rc<File> {
+    /// The file, with what the manager just said of it to a question of time `asked`.
+    pub(crate) fn learn(&self, entry: Entry, asked: Time) -> Rc<File> {
         let file = self.file(entry.attr.file);
-        self.absorb(&file, entry);
+        self.absorb(&file, entry, asked);
         file
     }
 
@@ -23,9 +23,9 @@ impl Files {
         self.table.borrow_mut().file(&self.cx, id, self.config.files_max)
     }
 
-    pub(crate) fn absorb(&self, file: &Rc<File>, entry: Entry) {
+    pub(crate) fn absorb(&self, file: &Rc<File>, entry: Entry, asked: Time) {
         self.with_written(file, |state| {
-            state.absorb(entry, self.cx.now());
+            state.absorb(entry, asked, self.cx.now());
             state.generation = self.generation.get();
         });
     }
@@ -51,9 +51,9 @@ impl Files {
 
     /// Asks the manager, and the objects when others are writing.
     pub(crate) async fn refresh(&self, file: &Rc<File>) -> Result<(), Errno> {
-        let generation = self.generation.get();
+        let (generation, asked) = (self.generation.get(), self.cx.now());
         let entry = self.names.get_attr(file.id).await?;
-        self.absorb(file, entry);
+        self.absorb(file, entry, asked);
         file.state.borrow_mut().generation = generation;
         self.ask_objects(file).await
     }
@@ -148,9 +148,10 @@ impl Files {
     }
 
     async fn open_session(&self, file: &Rc<File>) -> Result<(), Errno> {
+        let asked = self.cx.now();
         let entry =
             self.patiently(async || self.names.open(&Who::ROOT, file.id, WRITE).await).await?;
-        self.absorb(file, entry);
+        self.absorb(file, entry, asked);
         file.state.borrow_mut().sessions += 1;
         self.note_change(file);
         self.recover_length(file).await
@@ -205,7 +206,7 @@ impl Files {
     }
 
     async fn end_session(&self, file: &Rc<File>) -> Result<(), Errno> {
-        let (outcome, mark) = outcome(file);
+        let ((outcome, mark), asked) = (outcome(file), self.cx.now());
         let entry = self.patiently(async || self.names.close(file.id, Some(outcome)).await).await?;
         self.with_written(file, |state| {
             state.sessions -= 1;
@@ -213,8 +214,8 @@ impl Files {
                 state.local = None;
             }
             match entry {
-                Some(entry) => state.absorb_own(entry, self.cx.now()),
-                None => state.forget_attributes(outcome.size),
+                Some(entry) => state.absorb_own(entry, asked, self.cx.now()),
+                None => state.forget_attributes(outcome.size, self.cx.now()),
             }
         });
         Ok(())

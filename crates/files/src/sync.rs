@@ -74,10 +74,12 @@ impl Files {
         self.keep_all(&open.file).await;
         self.tell(open)?;
         let known = open.file.state.borrow().names_mark <= self.synced.get();
-        if !known && !self.cx.has_bug(Bug::NamesNotSynced) {
-            self.sync_names().await?;
+        if known || self.cx.has_bug(Bug::NamesNotSynced) {
+            return Ok(());
         }
-        Ok(())
+        self.sync_names().await?;
+        // A manager that lost its power before the sync may not know the file any more: ESTALE.
+        self.refresh(&open.file).await
     }
 
     /// The failure of the file that this handle has not told of.

@@ -21,6 +21,8 @@ const HOLE: WriteId = WriteId(0);
 const LINGER: Picos = Picos::seconds(30);
 /// How long after all machines run again survivors take to send again what a crash lost.
 const SETTLE: Picos = Picos::seconds(30);
+/// How long after a removal a power cut may undo it.
+const UNDO: Picos = Picos::seconds(10);
 /// Until the servers are back, and [`SETTLE`] longer.
 const UNTIL_BACK: Picos = Picos(u64::MAX - 1);
 /// Writes of one stretch before those that count no more are looked for.
@@ -119,6 +121,8 @@ pub struct DataCheck {
     /// Writes that a crash can still take.
     volatile: Vec<WriteId>,
     oldest: Picos,
+    /// Files that are gone, and when that is certain.
+    going: Vec<(Picos, FileId)>,
 }
 
 impl Default for DataCheck {
@@ -130,6 +134,7 @@ impl Default for DataCheck {
             files: BTreeMap::new(),
             volatile: Vec::new(),
             oldest: Picos::ZERO,
+            going: Vec::new(),
         }
     }
 }
@@ -312,11 +317,20 @@ impl DataCheck {
         }
     }
 
-    /// A file that is gone needs no account.
-    pub fn forget(&mut self, file: FileId) {
-        self.files.remove(&file);
-        let writes = &self.writes;
-        self.volatile.retain(|id| writes[id.0 as usize].file != file);
+    /// A file that is gone needs no account, once no power cut can bring it back.
+    pub fn forget(&mut self, file: FileId, now: Picos) {
+        self.going.push((now + UNDO, file));
+        let gone = self.going.iter().take_while(|(at, _)| *at <= now).count();
+        for (_, file) in self.going.drain(..gone) {
+            self.files.remove(&file);
+            let writes = &self.writes;
+            self.volatile.retain(|id| writes[id.0 as usize].file != file);
+        }
+    }
+
+    /// The manager's machine lost power: what was removed lately may be there again.
+    pub fn power_cut(&mut self) {
+        self.going.clear();
     }
 
     /// A read through `reader` of `asked` bytes at `offset` brought `data`. What is wrong with it, if anything.

@@ -47,6 +47,7 @@ pub struct Change(pub Vec<(FileId, Name, Value)>);
 #[derive(Debug, Default)]
 pub struct NameCheck {
     entries: BTreeMap<(FileId, Name), Entry>,
+    cut: Option<Picos>,
 }
 
 impl NameCheck {
@@ -87,6 +88,7 @@ impl NameCheck {
 
     /// The manager's machine lost power.
     pub fn power_cut(&mut self, now: Picos) {
+        self.cut = Some(now);
         for entry in self.entries.values_mut() {
             for (until, value) in std::mem::take(&mut entry.before) {
                 if until + UNSYNCED > now && !entry.may.contains(&value) {
@@ -94,6 +96,11 @@ impl NameCheck {
                 }
             }
         }
+    }
+
+    /// Whether the manager's machine lost power since `time`, or shortly before.
+    pub fn was_cut_since(&self, time: Picos) -> bool {
+        self.cut.is_some_and(|cut| cut + UNSYNCED > time)
     }
 
     /// What the name may stand for.

@@ -123,6 +123,7 @@ impl Trouble {
             });
             if crash == Crash::Power {
                 model.names.power_cut(world.now());
+                model.data.power_cut();
             }
         }
         self.cures.push((back, Cure::Start(node)));

@@ -216,7 +216,11 @@ impl Worker {
 
     fn failed(&mut self, asked: Asked, errno: Errno, model: &mut Model, now: Picos) -> Picos {
         model.failed += 1;
-        if !model.troubled {
+        let lost = self.open.as_ref().is_some_and(|open| model.names.was_cut_since(open.opened));
+        if errno == Errno::ESTALE && lost {
+            // A power cut took the file, which no sync had covered.
+            self.closing = true;
+        } else if !model.troubled {
             let text = format!("{asked:?} fails with {errno:?} although nothing is wrong");
             model.violations.push(format!("{now} worker {}: {text}", self.number));
         }
@@ -399,7 +403,7 @@ impl Worker {
         gone.retain(|old| change.0.iter().all(|(_, _, value)| value != old));
         for value in gone {
             if let Value::File(file) = value {
-                model.data.forget(file);
+                model.data.forget(file, now);
             }
         }
         model.names.succeeded(&change, now);
