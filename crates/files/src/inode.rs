@@ -109,6 +109,11 @@ impl State {
         Ok(FileRef { file: self.entry.attr.file, layout, truncations })
     }
 
+    /// Whether the servers have everything that was written.
+    pub fn is_sent(&self) -> bool {
+        self.written.is_sent(self.written.mark())
+    }
+
     /// Nothing would be lost if the file were forgotten.
     pub fn is_idle(&self) -> bool {
         let open = self.handles + self.sessions + self.readers;

@@ -176,11 +176,14 @@ impl Files {
         Ok(())
     }
 
-    /// Ends the write sessions of the file with what this client knows. Everything written was sent before.
-    pub(crate) async fn end_sessions(&self, file: &Rc<File>) -> Result<(), Errno> {
+    /// Ends the write sessions of the file with what this client knows, unless more than `writers` have it open
+    /// meanwhile or something is not sent yet: then they go on.
+    pub(crate) async fn end_sessions(&self, file: &Rc<File>, writers: u32) -> Result<(), Errno> {
         self.take_turn(file).await;
         let mut result = self.measure_resent(file).await;
-        while result.is_ok() && file.state.borrow().sessions > 0 {
+        let ends =
+            |state: &State| state.sessions > 0 && state.writers <= writers && state.is_sent();
+        while result.is_ok() && ends(&file.state.borrow()) {
             result = self.end_session(file).await;
         }
         self.end_turn(file);
@@ -210,7 +213,7 @@ impl Files {
         let entry = self.patiently(async || self.names.close(file.id, Some(outcome)).await).await?;
         self.with_written(file, |state| {
             state.sessions -= 1;
-            if state.written.mark() == mark && state.sessions == 0 {
+            if state.written.mark() == mark && state.sessions == 0 && state.is_sent() {
                 state.local = None;
             }
             match entry {

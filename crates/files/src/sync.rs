@@ -36,7 +36,7 @@ impl Files {
             let state = open.file.state.borrow();
             state.writers == 1 && state.local.is_some()
         };
-        if last { self.end_sessions(&open.file).await } else { Ok(()) }
+        if last { self.end_sessions(&open.file, 1).await } else { Ok(()) }
     }
 
     /// Waits until the servers have all that was written before.
@@ -132,7 +132,7 @@ impl Files {
             state.writers -= 1;
             state.writers
         };
-        if left == 0 { self.end_sessions(&open.file).await } else { Ok(()) }
+        if left == 0 { self.end_sessions(&open.file, 0).await } else { Ok(()) }
     }
 
     async fn release_reader(&self, file: &File) -> Result<(), Errno> {
@@ -150,12 +150,11 @@ impl Files {
     pub(crate) async fn end_spare_sessions(&self, file: &Rc<File>) {
         let spare = {
             let state = file.state.borrow();
-            let sent = state.written.is_sent(state.written.mark());
-            state.writers == 0 && state.sessions > 0 && !state.busy && sent
+            state.writers == 0 && state.sessions > 0 && !state.busy && state.is_sent()
         };
         if spare {
             // The manager takes the length from the objects when it hears nothing: no need to insist.
-            let _ = self.end_sessions(file).await;
+            let _ = self.end_sessions(file, 0).await;
         }
     }
 

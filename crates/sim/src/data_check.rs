@@ -55,6 +55,8 @@ struct Write {
     durable: bool,
     /// A crash may have taken it, and until this time nobody has surely sent it again.
     weak_until: Picos,
+    /// Its mount lives on since, and so can send it again and have it committed.
+    held: bool,
 }
 
 impl Write {
@@ -74,6 +76,7 @@ impl Write {
             published,
             durable,
             weak_until,
+            held: true,
         }
     }
 
@@ -260,6 +263,7 @@ impl DataCheck {
             let write = &mut writes[id.0 as usize];
             let covered = write.file == file
                 && write.mount == mount
+                && write.held
                 && (durable || write.handle == handle)
                 && write.ack.is_some_and(|ack| ack <= begun);
             if covered {
@@ -296,13 +300,18 @@ impl DataCheck {
             write.mount == mount && at_risk
         };
         self.weaken(lost, now + LINGER);
+        for id in &self.volatile {
+            let write = &mut self.writes[id.0 as usize];
+            write.held &= write.mount != mount;
+        }
     }
 
     /// An I/O server (or the manager) died. `alive` says of a mount whether it lives and so sends again what was lost.
     pub fn server_died(&mut self, alive: impl Fn(NodeId) -> bool) {
         for id in &self.volatile {
             let write = &mut self.writes[id.0 as usize];
-            let forever = !alive(write.mount) || write.weak_until == Picos::NEVER;
+            let again = write.held && alive(write.mount);
+            let forever = !again || write.weak_until == Picos::NEVER;
             write.weak_until = if forever { Picos::NEVER } else { UNTIL_BACK };
         }
     }

@@ -73,6 +73,8 @@ pub struct Worker {
     number: usize,
     random: Random,
     home: Option<FileId>,
+    /// When it was made or found.
+    home_since: Picos,
     shared: Vec<Option<FileId>>,
     open: Option<Open>,
     asked: Option<(Picos, Asked)>,
@@ -125,6 +127,7 @@ impl Worker {
             number,
             random: Random::new(seed, &format!("worker {number}")),
             home: None,
+            home_since: Picos::ZERO,
             shared: vec![None; shared],
             open: None,
             asked: None,
@@ -216,10 +219,14 @@ impl Worker {
 
     fn failed(&mut self, asked: Asked, errno: Errno, model: &mut Model, now: Picos) -> Picos {
         model.failed += 1;
-        let lost = self.open.as_ref().is_some_and(|open| model.names.was_cut_since(open.opened));
-        if errno == Errno::ESTALE && lost {
-            // A power cut took the file, which no sync had covered.
+        let lost = |since: Picos| errno == Errno::ESTALE && model.names.was_cut_since(since);
+        // A power cut took the file or the directory, which no sync had covered.
+        if self.open.as_ref().is_some_and(|open| lost(open.opened)) {
             self.closing = true;
+        } else if self.open.is_none() && lost(self.home_since) {
+            self.home = None;
+        } else if lost(Picos::ZERO) && self.forget_shared(&asked) {
+            // To be looked up again, and made if need be.
         } else if !model.troubled {
             let text = format!("{asked:?} fails with {errno:?} although nothing is wrong");
             model.violations.push(format!("{now} worker {}: {text}", self.number));
@@ -246,6 +253,17 @@ impl Worker {
             }
             _ => {}
         }
+    }
+
+    /// Whether this opened a shared file, which is looked for anew from now on.
+    fn forget_shared(&mut self, asked: &Asked) -> bool {
+        let Asked::Open { file } = asked else { return false };
+        let shared = self.shared.iter_mut().find(|shared| **shared == Some(*file));
+        shared.map(|shared| *shared = None).is_some()
+    }
+
+    fn at_home(&mut self, home: FileId, since: Picos) {
+        (self.home, self.home_since) = (Some(home), since);
     }
 
     fn parent_of(&self, name: &Name) -> FileId {
@@ -275,9 +293,9 @@ impl Worker {
         now: Picos,
     ) -> Result<(), String> {
         match (asked, reply) {
-            (Asked::Home, FileReply::Entry(attr)) => self.home = Some(attr.file),
+            (Asked::Home, FileReply::Entry(attr)) => self.at_home(attr.file, begun),
             (Asked::Find { directory, name }, FileReply::Entry(attr)) => {
-                return self.found(directory, &name, attr.file, model);
+                return self.found(directory, &name, attr.file, model, now);
             }
             (Asked::Create { name }, FileReply::Created { attr, handle }) => {
                 // A shared file's creation may be answered late, after others wrote to it.
@@ -361,13 +379,14 @@ impl Worker {
         name: &Name,
         file: FileId,
         model: &mut Model,
+        now: Picos,
     ) -> Result<(), String> {
         if let Some(index) = (0..self.shared.len()).find(|index| shared_name(*index) == *name) {
             self.shared[index] = Some(file);
             return Ok(());
         }
         if directory == FileId::ROOT {
-            self.home = Some(file);
+            self.at_home(file, now);
             return Ok(());
         }
         model.names.saw(directory, name, Some(file))
@@ -398,7 +417,10 @@ impl Worker {
             if let FileReply::Entry(attr) = reply {
                 *value = Value::File(attr.file);
             }
-            gone.extend_from_slice(model.names.may(*directory, name));
+            // What may be one of several things may also be elsewhere by now.
+            if let [one] = model.names.may(*directory, name) {
+                gone.push(*one);
+            }
         }
         gone.retain(|old| change.0.iter().all(|(_, _, value)| value != old));
         for value in gone {

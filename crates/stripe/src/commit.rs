@@ -21,8 +21,8 @@ use std::time::Duration;
 use wire::Errno;
 use wire::limits::BLOCK_BYTES;
 
-/// How long blocks stay dirty when nobody commits them.
-const DIRTY_AGE: Duration = Duration::from_secs(5);
+/// How long blocks stay dirty when nobody commits them: their client does after 1 s, unless it died.
+const DIRTY_AGE: Duration = Duration::from_secs(2);
 /// Pause after a flush that failed.
 const FLUSH_PAUSE: Duration = Duration::from_millis(500);
 
