@@ -410,3 +410,65 @@ fn memory_stays_within_the_cache() {
         assert!(counters.cached_bytes <= (4 << 20) + (300 << 10), "{counters:?}");
     }
 }
+
+#[test]
+fn what_is_sent_again_does_not_replace_what_is_newer_and_stable() {
+    let mut world = World::new(1, 1);
+    let file = world.file(1);
+    let older = world.write(&file, 0, &[1; 20_000]).unwrap();
+    world.write(&file, 5_000, &[2; 10_000]).unwrap();
+    world.commit(&file).unwrap();
+    let lost = world.write(&file, 18_000, &[3; 4_000]).unwrap();
+    world.servers[0].kill();
+    world.rewrite(&file, 0, &[1; 20_000], &older).unwrap();
+    world.rewrite(&file, 18_000, &[3; 4_000], &lost).unwrap();
+    let wanted = [vec![1; 5_000], vec![2; 10_000], vec![1; 3_000], vec![3; 4_000]].concat();
+    assert_eq!(world.read(&file, 0, 22_000).unwrap(), wanted);
+}
+
+#[test]
+fn what_is_sent_again_in_another_order_ends_as_it_was_written() {
+    let mut world = World::new(1, 1);
+    let file = world.file(1);
+    let first = world.write(&file, 1_000, &[1; 9_000]).unwrap();
+    let second = world.write(&file, 3_000, &[2; 4_000]).unwrap();
+    world.servers[0].kill();
+    world.write(&file, 9_500, &[3; 100]).unwrap();
+    world.rewrite(&file, 3_000, &[2; 4_000], &second).unwrap();
+    world.rewrite(&file, 1_000, &[1; 9_000], &first).unwrap();
+    let parts = [(0, 1_000), (1, 2_000), (2, 4_000), (1, 2_500), (3, 100), (1, 400)];
+    let wanted: Vec<u8> = parts.iter().flat_map(|(byte, count)| vec![*byte; *count]).collect();
+    assert_eq!(world.read(&file, 0, 10_000).unwrap(), wanted);
+    world.commit(&file).unwrap();
+    world.servers[0].crash();
+    assert_eq!(world.read(&file, 0, 10_000).unwrap(), wanted);
+}
+
+#[test]
+fn what_is_sent_again_stays_cut_off() {
+    let mut world = World::new(1, 1);
+    let mut file = world.file(1);
+    let written = world.write(&file, 0, &[1; 100_000]).unwrap();
+    file.truncations += 1;
+    world.truncate(&file, 50_000).unwrap();
+    world.servers[0].kill();
+    world.rewrite(&file, 0, &[1; 100_000], &written).unwrap();
+    assert_eq!(world.size(&file), 50_000);
+}
+
+#[test]
+fn what_two_lives_ago_lost_is_refused_only_when_somebody_else_wrote_since() {
+    let mut world = World::new(1, 1);
+    let (mine, shared) = (world.file(1), world.file(2));
+    let first = world.write(&mine, 0, &[1; 8_192]).unwrap();
+    let second = world.write(&shared, 0, &[1; 8_192]).unwrap();
+    world.servers[0].kill();
+    world.write(&mine, 4_096, &[2; 4_096]).unwrap();
+    world.write_as_another(&shared, 0, &[2; 4_096]);
+    world.commit(&mine).unwrap();
+    world.commit(&shared).unwrap();
+    world.servers[0].kill();
+    world.rewrite(&mine, 0, &[1; 4_096], &first).unwrap();
+    assert_eq!(world.rewrite(&shared, 0, &[1; 8_192], &second), Err(Errno::EIO));
+    assert_eq!(world.read(&shared, 0, 4_096).unwrap(), [2; 4_096]);
+}

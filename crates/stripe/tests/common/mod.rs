@@ -244,6 +244,27 @@ impl World {
         self.run(async move { client.write(&file, offset, data, None).await })
     }
 
+    /// A write by another client: the first server's own node.
+    pub fn write_as_another(&mut self, file: &FileRef, offset: u64, bytes: &[u8]) {
+        let (cx, file) = (self.servers[0].node.cx().clone(), *file);
+        let data = data(&cx, bytes);
+        let client = Client::new(&cx, VOLUME);
+        self.run_on(0, async move { client.write(&file, offset, data, None).await }).unwrap();
+    }
+
+    /// Sends again what a server may have forgotten.
+    pub fn rewrite(
+        &mut self,
+        file: &FileRef,
+        offset: u64,
+        bytes: &[u8],
+        earlier: &stripe::Verifiers,
+    ) -> Result<stripe::Verifiers, Errno> {
+        let (client, file, earlier) = (self.client.clone(), *file, *earlier);
+        let data = data(&self.cx(), bytes);
+        self.run(async move { client.write(&file, offset, data, Some(&earlier)).await })
+    }
+
     pub fn commit(&mut self, file: &FileRef) -> Result<stripe::Verifiers, Errno> {
         let (client, file) = (self.client.clone(), *file);
         let columns = all_columns(&file);
