@@ -148,6 +148,16 @@ impl Channel {
         }
     }
 
+    /// Whether the socket is read at `now` without asking the kernel first.
+    pub fn is_asked(&self, now: Time) -> bool {
+        matches!(&self.kind, Kind::Stream(stream) if now < self.hot_until || stream.is_stalled())
+    }
+
+    /// Whether shared memory shows nothing new. Of a socket only the kernel knows.
+    pub fn is_quiet(&self) -> bool {
+        !matches!(&self.kind, Kind::Shared(link) if !link.is_quiet())
+    }
+
     /// Gives up what is under way; what went over the connection.
     pub fn close(&mut self, endpoint: &mut Endpoint) -> Tally {
         match &mut self.kind {

@@ -97,6 +97,8 @@ pub struct Links {
     scanned_at: Time,
     published_at: Time,
     must_scan: bool,
+    /// Whether a socket is read in each step, because something may have come.
+    must_ask: bool,
     next_provisional: u16,
     next_session: u64,
     processor: u32,
@@ -119,6 +121,7 @@ impl Links {
             scanned_at: Time::ZERO,
             published_at: Time::ZERO,
             must_scan: true,
+            must_ask: false,
             next_provisional: PROVISIONAL_FIRST,
             processor: u32::MAX,
         })
@@ -172,7 +175,31 @@ impl Links {
         for at in 0..self.channels.len() {
             moved |= self.step_channel(at, endpoint, now)?;
         }
+        self.must_ask = self.channels.iter().any(|channel| channel.is_asked(now));
         Ok(moved)
+    }
+
+    /// Sends what was posted since the last [`step`](Links::step), as far as that goes now.
+    pub fn send_posted(&mut self, endpoint: &mut Endpoint, now: Time) -> io::Result<()> {
+        if !self.route(endpoint, now) {
+            return Ok(());
+        }
+        for at in 0..self.channels.len() {
+            let Some(channel) = self.channels.get(at).filter(|c| c.is_connection()) else {
+                continue;
+            };
+            match channel.send(endpoint) {
+                Ok(sent) if sent => self.channels.watch(at)?,
+                Ok(_) => {}
+                Err(reason) => self.close(at, &reason, endpoint),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether shared memory shows that nothing has come, and no socket is to be read without asking first.
+    pub fn is_quiet(&self) -> bool {
+        !self.must_scan && !self.must_ask && self.channels.iter().all(Channel::is_quiet)
     }
 
     /// Sends what waits on the channel and takes what has come.

@@ -63,6 +63,13 @@ impl SharedLink {
         !self.under_way.is_empty() || !self.waiting.queue.is_empty()
     }
 
+    /// Whether no message has arrived and none waits for room. What will be read first of one that arrives is on its
+    /// way to this processor already.
+    pub fn is_quiet(&self) -> bool {
+        self.end.prefetch();
+        self.end.arrived() == Ok(0) && self.waiting.queue.is_empty()
+    }
+
     /// The processor that the peer runs on, if it is awake.
     pub fn peer_processor(&self) -> Option<u32> {
         if self.end.peer_sleeps() { None } else { self.end.peer_processor() }
@@ -137,7 +144,7 @@ impl SharedLink {
     /// Receives what has come, a bounded number of messages; whether something moved.
     pub fn receive(&mut self, endpoint: &mut Endpoint, peer: NodeId) -> Result<bool, Closed> {
         let mut moved = false;
-        for _ in 0..TURN_MESSAGES_MAX {
+        for _ in 0..SHARED_TURN_MESSAGES {
             if self.landing.is_none() && !self.begin(endpoint, peer)? {
                 break;
             }
@@ -165,7 +172,10 @@ impl SharedLink {
         if self.entry.payload_bytes() != header.payload_bytes as usize {
             return Err(Closed::Broken(Broken::Bounds));
         }
+        self.entry.pieces().for_each(|piece| self.pool.prefetch_starts(piece.offset, piece.bytes));
         self.landing = Landing::new(endpoint, control, &header);
+        // The next message's slot comes to this processor while this one's payload is copied.
+        self.end.prefetch_behind();
         Ok(self.landing.is_some())
     }
 
@@ -187,11 +197,8 @@ impl SharedLink {
         if landing.got() < total {
             return Ok(more > 0);
         }
-        let trailer_bytes = landing.header().trailer_bytes();
-        if trailer_bytes > 0 {
-            let mut trailer = [0; wire::limits::TRAILER_BYTES_MAX];
-            self.end.read_trailer(&mut trailer[..trailer_bytes]);
-            landing.put(endpoint, &trailer[..trailer_bytes]);
+        if landing.header().trailer_words > 0 {
+            landing.put_trailer(endpoint, |room| self.end.read_trailer(room));
         }
         self.tally.count_received(landing.header());
         self.end.release();
