@@ -179,9 +179,12 @@ impl Host {
         if self.idle_turns % SHARES_TURNS == IDLE_TURNS_MIN {
             self.shares = self.devices.iter().any(|device| device.shares_processor());
         }
-        match self.waiter.idle(now, self.shares) {
+        match self.waiter.idle(now, self.shares, next) {
             Pause::Spin => self.look(),
-            Pause::Yield => std::thread::yield_now(),
+            Pause::Yield => {
+                std::thread::yield_now();
+                self.waiter.yielded(now, clock::now(), self.shares);
+            }
             Pause::Sleep => self.sleep(next)?,
         }
         Ok(())

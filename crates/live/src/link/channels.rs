@@ -138,9 +138,11 @@ impl Channel {
             }
             Kind::Shared(link) => {
                 let moved = link.receive(endpoint, self.peer)?;
-                // After what the peer sent before it died.
-                if readable && !moved {
-                    link.drain_socket()?;
+                match readable {
+                    // After what the peer sent before it died.
+                    true if moved => self.readable = true,
+                    true => link.drain_socket()?,
+                    false => {}
                 }
                 Ok(moved)
             }
@@ -221,8 +223,11 @@ impl Channels {
         channel.watches_write = channel.wants_write();
         // What came before it was watched shows at once, and what it became may hold bytes already.
         channel.readable = true;
-        if let Some(fd) = channel.fd() {
-            self.poller.add_named(fd, true, channel.watches_write, name(at, channel.generation))?;
+        let name = name(at, channel.generation);
+        match (channel.fd(), &channel.kind) {
+            (Some(fd), Kind::Shared(_)) => self.poller.add_edge(fd, name)?,
+            (Some(fd), _) => self.poller.add_named(fd, true, channel.watches_write, name)?,
+            (None, _) => {}
         }
         self.entries[at] = Some(channel);
         Ok(at)
@@ -291,9 +296,11 @@ impl Channels {
         for event in &ready {
             let (at, generation) = (event.name as u32 as usize, (event.name >> 32) as u32);
             let found = self.entries.get_mut(at).and_then(Option::as_mut);
-            if let Some(channel) = found.filter(|c| c.generation == generation) {
-                channel.readable = true;
-            }
+            let Some(channel) = found.filter(|c| c.generation == generation) else { continue };
+            channel.readable |= match &mut channel.kind {
+                Kind::Shared(link) => event.closed || link.count_bell(),
+                _ => true,
+            };
         }
         self.ready = ready;
         Ok(())

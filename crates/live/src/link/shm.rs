@@ -34,6 +34,8 @@ pub struct SharedLink {
     under_way: VecDeque<SendMessage>,
     entry: Entry,
     landing: Option<Landing>,
+    /// Wake-up bytes that may be in the socket.
+    bells: usize,
     /// What went over it.
     pub tally: Tally,
 }
@@ -49,6 +51,7 @@ impl SharedLink {
             under_way: VecDeque::with_capacity(SHARED_SLOTS),
             entry: Entry::default(),
             landing: None,
+            bells: 0,
             tally: Tally::default(),
         }
     }
@@ -216,14 +219,21 @@ impl SharedLink {
         self.end.awake();
     }
 
+    /// A wake-up byte has come. It has done its work, so it stays where it is until there are many: whether they are to
+    /// be taken off.
+    pub fn count_bell(&mut self) -> bool {
+        self.bells += 1;
+        self.bells >= SHARED_BELLS_MAX
+    }
+
     /// Takes wake-up bytes off the socket; an error when the peer is gone.
     pub fn drain_socket(&mut self) -> Result<(), Closed> {
-        let mut bytes = [0; 64];
+        self.bells = 0;
+        let mut bytes = [0; 2 * SHARED_BELLS_MAX];
         loop {
             match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Err(Closed::Ended),
-                Ok((count, _)) if count < bytes.len() => return Ok(()),
-                Ok(_) => {}
+                Ok(_) => {} // until it is empty: a close is reported once and stands behind them
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
                 Err(Errno::CONNRESET) => return Err(Closed::Ended),
                 Err(error) => return Err(Closed::Failed(error.into())),
