@@ -50,12 +50,10 @@ const WAKE_COST_START_NS: u64 = 30_000;
 /// No wake is cheaper, none is taken to be dearer: a loaded machine must not make a node spin for long.
 const WAKE_COST_MIN_NS: u64 = 3_000;
 const WAKE_COST_MAX_NS: u64 = 60_000;
-/// Gaps up to this many wakes are worth spinning for, but none that are longer than [`WINDOW_MAX_NS`]. What is measured
-/// is a wake by this processor's own timer; one from another processor costs two to three of these, and an exchange
-/// between two that sleep takes two.
-const GAP_SPIN_WAKES: u64 = 15;
-/// 10,000 arrivals a second are 100 us apart; half as much again lets a late one come.
-const WINDOW_MAX_NS: u64 = 150_000;
+/// Gaps up to this are worth spinning for: 10,000 arrivals a second are 100 us apart, and half as much again lets a late
+/// one come. It does not follow the measured cost of a wake: that is of this processor's own timer, and a wake from
+/// another processor, of which an exchange between two that sleep takes two, costs a varying multiple of it.
+const WINDOW_NS: u64 = 150_000;
 /// A gap counts as at most this many windows, so that a long rest is forgotten within ten arrivals.
 const GAP_MAX_WINDOWS: u64 = 4;
 /// Where gaps are long something may still come soon: it is looked for this part of a wake's cost.
@@ -107,15 +105,10 @@ impl Waiter {
         self.counters
     }
 
-    /// Gaps up to this are waited out.
-    fn window_ns(&self) -> u64 {
-        (self.wake_cost_ns * GAP_SPIN_WAKES).min(WINDOW_MAX_NS)
-    }
-
     /// How long the adaptive policy now looks before it sleeps.
     pub fn budget(&self) -> Duration {
-        if self.gap_ns <= self.window_ns() {
-            return Duration::from_nanos(self.window_ns());
+        if self.gap_ns <= WINDOW_NS {
+            return Duration::from_nanos(WINDOW_NS);
         }
         let tried = self.short_misses < SHORT_MISSES_MAX || self.waits.is_multiple_of(SHORT_RARE);
         Duration::from_nanos(if tried { self.wake_cost_ns / SHORT_WAKE_PARTS } else { 0 })
@@ -128,7 +121,7 @@ impl Waiter {
         if self.slept || gap <= self.wake_cost_ns / SHORT_WAKE_PARTS {
             self.short_misses = if self.slept { self.short_misses.saturating_add(1) } else { 0 };
         }
-        self.gap_ns = (3 * self.gap_ns + gap.min(self.window_ns() * GAP_MAX_WINDOWS)) / 4;
+        self.gap_ns = (3 * self.gap_ns + gap.min(WINDOW_NS * GAP_MAX_WINDOWS)) / 4;
         self.counters.spin_hits += u64::from(!self.slept);
         self.slept = false;
         self.waits += 1;
@@ -154,7 +147,7 @@ impl Waiter {
 
     fn adapt(&mut self, now: Time, since: Time, same: bool, due: Option<Time>) -> Pause {
         // Who sleeps until then comes late by a wake.
-        let soon = due.is_some_and(|due| due.since(now).as_nanos() as u64 <= self.window_ns());
+        let soon = due.is_some_and(|due| due.since(now).as_nanos() as u64 <= WINDOW_NS);
         let waited_out = self.slept || now.since(since) >= self.budget();
         if waited_out && !soon {
             return Pause::Sleep;
@@ -260,9 +253,10 @@ mod tests {
     fn where_others_need_the_processor_it_sleeps() {
         let mut waiter = Waiter::new(WaitPolicy::Adaptive);
         waiter.idle(micros(0), false, None);
+        assert_eq!(waiter.idle(micros(20), false, None), Pause::Yield);
         waiter.yielded(micros(20), micros(21), false);
         assert_eq!(waiter.idle(micros(21), false, None), Pause::Spin);
-        waiter.yielded(micros(22), micros(72), false);
+        waiter.yielded(micros(41), micros(72), false);
         assert_eq!(waiter.idle(micros(72), false, None), Pause::Sleep);
         assert_ne!(waiter.idle(micros(72), true, None), Pause::Sleep);
     }
