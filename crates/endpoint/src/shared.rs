@@ -61,6 +61,10 @@ pub trait Memory {
     fn load(&self, word: usize, order: Ordering) -> u64;
     /// Reads words that their owner does not change now, if it is honest.
     fn copy_out(&self, word: usize, into: &mut [u64]);
+    /// Says that words will be read soon. Need not do anything.
+    fn prefetch(&self, word: usize, count: usize) {
+        let _ = (word, count);
+    }
 }
 
 /// How the words of the own memory are written; nobody else writes there.
@@ -164,6 +168,8 @@ pub struct End<O, P> {
     seen: Cell<u64>,
     sleeps: u64,
     woken: u64,
+    /// `head` when the peer was last asked whether it waits for room.
+    asked: u64,
 }
 
 impl<O: OwnMemory, P: Memory> End<O, P> {
@@ -173,7 +179,7 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
         assert!(slots.is_power_of_two());
         own.store(LAYOUT, LAYOUT_VALUE, Ordering::Release);
         let (slots, seen) = (slots as u64, Cell::new(0));
-        End { own, peer, slots, tail: 0, freed: 0, head: 0, seen, sleeps: 0, woken: 0 }
+        End { own, peer, slots, tail: 0, freed: 0, head: 0, seen, sleeps: 0, woken: 0, asked: 0 }
     }
 
     /// Whether the peer's memory is laid out as ours.
@@ -220,16 +226,15 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
         assert!(self.room() > 0, "the caller looks for room first");
         assert!(pieces.len() <= GATHER_MAX);
         let (entry, slot) = (self.tail, self.slot(self.tail));
-        let mut words = [0; SLOT_WORDS];
+        let mut words = [0; PUBLISHED_AT];
         for (word, bytes) in words.iter_mut().zip(control.0.chunks_exact(WORD_BYTES)) {
             *word = u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
         }
         words[COUNT_AT] = pieces.len() as u64;
-        for (word, piece) in words[PIECES_AT..].iter_mut().zip(pieces) {
-            *word = piece.pack();
+        self.own.copy_in(slot, &words);
+        for (n, piece) in pieces.iter().enumerate() {
+            self.own.copy_in(slot + PIECES_AT + n, &[piece.pack()]);
         }
-        self.own.copy_in(slot, &words[..PUBLISHED_AT]);
-        self.own.copy_in(slot + PIECES_AT, &words[PIECES_AT..PIECES_AT + pieces.len()]);
         self.own.store(slot + PUBLISHED_AT, published as u64, Ordering::Relaxed);
         self.write_trailer(trailer);
         self.tail += 1;
@@ -239,17 +244,12 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
 
     fn write_trailer(&self, trailer: &[u8]) {
         assert!(trailer.len() <= TRAILER_BYTES_MAX);
-        if trailer.is_empty() {
-            return;
-        }
-        let mut words = [0; TRAILER_WORDS];
-        for (word, bytes) in words.iter_mut().zip(trailer.chunks(WORD_BYTES)) {
+        let slot = self.trailer_slot(self.tail);
+        for (n, bytes) in trailer.chunks(WORD_BYTES).enumerate() {
             let mut whole = [0; WORD_BYTES];
             whole[..bytes.len()].copy_from_slice(bytes);
-            *word = u64::from_le_bytes(whole);
+            self.own.copy_in(slot + n, &[u64::from_le_bytes(whole)]);
         }
-        let count = trailer.len().div_ceil(WORD_BYTES);
-        self.own.copy_in(self.trailer_slot(self.tail), &words[..count]);
     }
 
     /// From now on the first `bytes` of the payload of the posted `entry` may be copied. It never shrinks.
@@ -275,8 +275,16 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
         self.bell(0)
     }
 
-    /// To be asked after releases: whether the peer sleeps and waits for room.
+    /// To be asked after all releases: whether the peer sleeps and waits for room.
+    ///
+    /// Asking costs a fence, so it is done only when the peer can have found its ring full since the last time. A peer
+    /// that fell asleep after that had seen at least the `head` of that time, so its tail, which this side has seen
+    /// before it releases the last entry, is a whole ring further.
     pub fn must_wake_for_room(&mut self) -> bool {
+        if self.seen.get().wrapping_sub(self.asked) < self.slots {
+            return false;
+        }
+        self.asked = self.head;
         self.bell(WANTS_ROOM)
     }
 
@@ -336,12 +344,28 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
 
     /// Copies the start of the oldest entry's trailer.
     pub fn read_trailer(&self, into: &mut [u8]) {
-        let mut words = [0; TRAILER_WORDS];
-        let words = &mut words[..into.len().min(TRAILER_BYTES_MAX).div_ceil(WORD_BYTES)];
-        self.peer.copy_out(self.trailer_slot(self.head), words);
-        for (bytes, word) in into.chunks_mut(WORD_BYTES).zip(words) {
-            bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+        let slot = self.trailer_slot(self.head);
+        for (n, bytes) in into.chunks_mut(WORD_BYTES).take(TRAILER_WORDS).enumerate() {
+            let mut word = [0];
+            self.peer.copy_out(slot + n, &mut word);
+            bytes.copy_from_slice(&word[0].to_le_bytes()[..bytes.len()]);
         }
+    }
+
+    /// Says that the oldest entry, or the next to come, will be read soon: while this side waits for the peer's
+    /// counter, what it announces is already on its way from the peer's processor.
+    pub fn prefetch(&self) {
+        self.prefetch_entry(self.head);
+    }
+
+    /// As [`prefetch`](End::prefetch), of the entry behind the oldest.
+    pub fn prefetch_behind(&self) {
+        self.prefetch_entry(self.head + 1);
+    }
+
+    fn prefetch_entry(&self, entry: u64) {
+        self.peer.prefetch(self.slot(entry), PIECES_AT + 1);
+        self.peer.prefetch(self.trailer_slot(entry), 1);
     }
 
     /// Gives the oldest entry back: the peer may reuse slot and payload. Panics when [`read`](End::read) or

@@ -66,4 +66,8 @@ impl Device for Signals {
         }
         Ok(false)
     }
+
+    fn is_quiet(&self) -> bool {
+        self.poller.is_none() || !asked()
+    }
 }

@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 pub(crate) struct Mailbox<T> {
     items: VecDeque<T>,
     waiters: VecDeque<TaskId>,
+    /// By task, whether it is among the waiters.
+    waits: Vec<bool>,
     limit: usize,
     /// Whether any task ever asked: without one nobody will.
     pub served: bool,
@@ -14,7 +16,13 @@ pub(crate) struct Mailbox<T> {
 
 impl<T> Mailbox<T> {
     pub fn new(limit: usize) -> Mailbox<T> {
-        Mailbox { items: VecDeque::new(), waiters: VecDeque::new(), limit, served: false }
+        Mailbox {
+            items: VecDeque::new(),
+            waiters: VecDeque::new(),
+            waits: Vec::new(),
+            limit,
+            served: false,
+        }
     }
 
     /// Adds an item; the task to wake, if one waits. Gives it back when full.
@@ -23,14 +31,23 @@ impl<T> Mailbox<T> {
             return Err(item);
         }
         self.items.push_back(item);
-        Ok(self.waiters.pop_front())
+        Ok(self.next_waiter())
+    }
+
+    fn next_waiter(&mut self) -> Option<TaskId> {
+        let task = self.waiters.pop_front()?;
+        self.waits[task.0 as usize] = false;
+        Some(task)
     }
 
     /// The oldest item; else the task waits.
     pub fn poll(&mut self, task: TaskId) -> Option<T> {
         self.served = true;
         let item = self.items.pop_front();
-        if item.is_none() && !self.waiters.contains(&task) {
+        if item.is_none() && !self.is_waiting(task) {
+            let tasks = self.waits.len().max(task.0 as usize + 1);
+            self.waits.resize(tasks, false);
+            self.waits[task.0 as usize] = true;
             self.waiters.push_back(task);
         }
         item
@@ -38,8 +55,15 @@ impl<T> Mailbox<T> {
 
     /// The task stops waiting. Another one to wake, when an item came for the first.
     pub fn leave(&mut self, task: TaskId) -> Option<TaskId> {
-        self.waiters.retain(|waiter| *waiter != task);
-        if self.items.is_empty() { None } else { self.waiters.pop_front() }
+        if self.is_waiting(task) {
+            self.waits[task.0 as usize] = false;
+            self.waiters.retain(|waiter| *waiter != task);
+        }
+        if self.items.is_empty() { None } else { self.next_waiter() }
+    }
+
+    fn is_waiting(&self, task: TaskId) -> bool {
+        self.waits.get(task.0 as usize).copied().unwrap_or(false)
     }
 
     pub fn len(&self) -> usize {

@@ -16,6 +16,8 @@ use wire::checksum::block_crc;
 use wire::limits::{BLOCK_BYTES, TRAILER_BYTES_MAX};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Checksums of 16 blocks, 64 KiB.
+const TRAILER_BYTES_FEW: usize = 64;
 
 /// Blocks within a window that one disk read fetches.
 type Fetch = Range<usize>;
@@ -51,8 +53,18 @@ impl Inner {
     ) -> Option<Request> {
         let (bytes, reply) = (available(object, ask), self.describe(object));
         let (first, blocks) = (ask.offset / BLOCK, bytes.div_ceil(BLOCK_BYTES));
-        let mut trailer = [0; TRAILER_BYTES_MAX];
-        let trailer = &mut trailer[..trailer_bytes(blocks)];
+        let (mut few, mut many);
+        let trailer = match trailer_bytes(blocks) {
+            // Clearing the longest trailer costs more than looking up a few blocks.
+            bytes @ ..=TRAILER_BYTES_FEW => {
+                few = [0; TRAILER_BYTES_FEW];
+                &mut few[..bytes]
+            }
+            bytes => {
+                many = [0; TRAILER_BYTES_MAX];
+                &mut many[..bytes]
+            }
+        };
         let mut data = self.cx.pieces::<Frame>();
         let hit = self.cache.borrow_mut().hit(object.key, first, bytes, &mut data, trailer);
         if !hit {

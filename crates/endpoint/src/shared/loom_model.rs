@@ -164,6 +164,32 @@ fn no_wake_up_for_room_is_lost() {
     });
 }
 
+/// As above, with a receiver that has not seen the ring full when it releases the first entry.
+#[test]
+fn no_wake_up_for_room_is_lost_while_the_ring_fills() {
+    loom::model(|| {
+        let (mut a, mut b) = pair();
+        a.post(&numbered(1), &[Piece { offset: 0, bytes: 1 }], 0, &[]);
+        let bell = Arc::new(AtomicU64::new(0));
+        let rung = bell.clone();
+        let receiver = thread::spawn(move || {
+            for n in 1..=2 {
+                take(&mut b, n);
+                if b.must_wake_for_room() {
+                    rung.fetch_add(1, Ordering::AcqRel);
+                }
+            }
+        });
+        a.post(&numbered(2), &[Piece { offset: 0, bytes: 2 }], 0, &[]);
+        if a.room() == 0 && !a.before_sleep(true) {
+            sleep_until_woken(&bell, &mut 0);
+        }
+        a.awake();
+        receiver.join().unwrap();
+        assert_eq!(a.reclaim(), Ok(2));
+    });
+}
+
 #[test]
 fn what_is_published_may_be_read() {
     loom::model(|| {

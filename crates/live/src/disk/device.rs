@@ -40,6 +40,10 @@ impl Device for Disks {
         Ok(moved)
     }
 
+    fn is_quiet(&self) -> bool {
+        self.under_way() == 0
+    }
+
     fn before_sleep(&mut self) -> bool {
         let due = self.uring.as_mut().is_some_and(|uring| uring.before_sleep());
         due | self.helpers.before_sleep()

@@ -138,14 +138,26 @@ impl Channel {
             }
             Kind::Shared(link) => {
                 let moved = link.receive(endpoint, self.peer)?;
-                // After what the peer sent before it died.
-                if readable && !moved {
-                    link.drain_socket()?;
+                match readable {
+                    // After what the peer sent before it died.
+                    true if moved => self.readable = true,
+                    true => link.drain_socket()?,
+                    false => {}
                 }
                 Ok(moved)
             }
             _ => Ok(false),
         }
+    }
+
+    /// Whether the socket is read at `now` without asking the kernel first.
+    pub fn is_asked(&self, now: Time) -> bool {
+        matches!(&self.kind, Kind::Stream(stream) if now < self.hot_until || stream.is_stalled())
+    }
+
+    /// Whether shared memory shows nothing new. Of a socket only the kernel knows.
+    pub fn is_quiet(&self) -> bool {
+        !matches!(&self.kind, Kind::Shared(link) if !link.is_quiet())
     }
 
     /// Gives up what is under way; what went over the connection.
@@ -211,8 +223,11 @@ impl Channels {
         channel.watches_write = channel.wants_write();
         // What came before it was watched shows at once, and what it became may hold bytes already.
         channel.readable = true;
-        if let Some(fd) = channel.fd() {
-            self.poller.add_named(fd, true, channel.watches_write, name(at, channel.generation))?;
+        let name = name(at, channel.generation);
+        match (channel.fd(), &channel.kind) {
+            (Some(fd), Kind::Shared(_)) => self.poller.add_edge(fd, name)?,
+            (Some(fd), _) => self.poller.add_named(fd, true, channel.watches_write, name)?,
+            (None, _) => {}
         }
         self.entries[at] = Some(channel);
         Ok(at)
@@ -281,9 +296,11 @@ impl Channels {
         for event in &ready {
             let (at, generation) = (event.name as u32 as usize, (event.name >> 32) as u32);
             let found = self.entries.get_mut(at).and_then(Option::as_mut);
-            if let Some(channel) = found.filter(|c| c.generation == generation) {
-                channel.readable = true;
-            }
+            let Some(channel) = found.filter(|c| c.generation == generation) else { continue };
+            channel.readable |= match &mut channel.kind {
+                Kind::Shared(link) => event.closed || link.count_bell(),
+                _ => true,
+            };
         }
         self.ready = ready;
         Ok(())

@@ -24,6 +24,14 @@ impl Device for Links {
         Ok(moved)
     }
 
+    fn flush(&mut self, node: &mut Node, now: Time) -> io::Result<()> {
+        node.with_endpoint(|endpoint| self.send_posted(endpoint, now))
+    }
+
+    fn is_quiet(&self) -> bool {
+        Links::is_quiet(self)
+    }
+
     fn before_sleep(&mut self) -> bool {
         Links::before_sleep(self)
     }

@@ -90,6 +90,16 @@ impl Landing {
         self.advance(bytes.len());
     }
 
+    /// Has `read` fill the room for the trailer; all of the data is there.
+    pub fn put_trailer(&mut self, endpoint: &mut Endpoint, read: impl FnOnce(&mut [u8])) {
+        let bytes = self.header.trailer_bytes();
+        assert_eq!(self.missing(), bytes, "the trailer follows the data");
+        if self.wanted {
+            read(&mut endpoint.arrived(&self.message).trailer[..bytes]);
+        }
+        self.advance(bytes);
+    }
+
     /// All has come: the host gets the message.
     pub fn deliver(self, endpoint: &mut Endpoint) {
         assert_eq!(self.missing(), 0, "only what is complete is delivered");

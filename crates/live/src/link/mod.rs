@@ -97,6 +97,10 @@ pub struct Links {
     scanned_at: Time,
     published_at: Time,
     must_scan: bool,
+    /// Whether the last step put the scan off.
+    put_off: bool,
+    /// Whether a socket is read in each step, because something may have come.
+    must_ask: bool,
     next_provisional: u16,
     next_session: u64,
     processor: u32,
@@ -119,6 +123,8 @@ impl Links {
             scanned_at: Time::ZERO,
             published_at: Time::ZERO,
             must_scan: true,
+            put_off: false,
+            must_ask: false,
             next_provisional: PROVISIONAL_FIRST,
             processor: u32::MAX,
         })
@@ -157,7 +163,11 @@ impl Links {
 
     /// Moves what can be moved without waiting, a bounded number of messages; whether anything moved.
     pub fn step(&mut self, endpoint: &mut Endpoint, now: Time) -> io::Result<bool> {
-        if self.must_scan || now >= self.scanned_at + SCAN_SPAN {
+        let due = self.must_scan || now >= self.scanned_at + SCAN_SPAN;
+        // What has come through shared memory goes first, but not twice in a row.
+        let put_off = due && !self.put_off && self.has_arrived();
+        self.put_off = put_off;
+        if due && !put_off {
             self.must_scan = false;
             self.scanned_at = now;
             self.channels.scan()?;
@@ -172,7 +182,35 @@ impl Links {
         for at in 0..self.channels.len() {
             moved |= self.step_channel(at, endpoint, now)?;
         }
+        self.must_ask = self.channels.iter().any(|channel| channel.is_asked(now));
         Ok(moved)
+    }
+
+    /// Sends what was posted since the last [`step`](Links::step), as far as that goes now.
+    pub fn send_posted(&mut self, endpoint: &mut Endpoint, now: Time) -> io::Result<()> {
+        if !self.route(endpoint, now) {
+            return Ok(());
+        }
+        for at in 0..self.channels.len() {
+            let Some(channel) = self.channels.get(at).filter(|c| c.is_connection()) else {
+                continue;
+            };
+            match channel.send(endpoint) {
+                Ok(sent) if sent => self.channels.watch(at)?,
+                Ok(_) => {}
+                Err(reason) => self.close(at, &reason, endpoint),
+            }
+        }
+        Ok(())
+    }
+
+    fn has_arrived(&self) -> bool {
+        self.channels.iter().any(|channel| !channel.is_quiet())
+    }
+
+    /// Whether shared memory shows that nothing has come, and no socket is to be read without asking first.
+    pub fn is_quiet(&self) -> bool {
+        !self.must_scan && !self.must_ask && !self.has_arrived()
     }
 
     /// Sends what waits on the channel and takes what has come.

@@ -6,6 +6,7 @@ use endpoint::shared::{Memory, OwnMemory, memory_words};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORD_BYTES: usize = 8;
+const LINE_BYTES: usize = 64;
 
 /// Bytes of the memfd for rings of `slots` slots: whole pages.
 pub fn ring_bytes(slots: usize) -> usize {
@@ -27,10 +28,17 @@ impl OwnWords {
     }
 
     fn word(&self, word: usize) -> &AtomicU64 {
-        assert!((word + 1) * WORD_BYTES <= self.0.bytes(), "a word of the ring");
+        &self.words(word, 1)[0]
+    }
+
+    fn words(&self, word: usize, count: usize) -> &[AtomicU64] {
+        assert!((word + count) * WORD_BYTES <= self.0.bytes(), "words of the ring");
         // SAFETY: inside the mapping, asserted above; aligned, because the mapping is to a page; the mapping lives as
         // long as `self`; and here and in the peer the words are only ever reached as atomics.
-        unsafe { AtomicU64::from_ptr(self.0.base().as_ptr().add(word * WORD_BYTES).cast()) }
+        unsafe {
+            let first = self.0.base().as_ptr().add(word * WORD_BYTES).cast::<AtomicU64>();
+            std::slice::from_raw_parts(first, count)
+        }
     }
 }
 
@@ -41,10 +49,15 @@ impl PeerWords {
     }
 
     fn word(&self, word: usize) -> &AtomicU64 {
-        let at = self.0.stretch(word * WORD_BYTES, WORD_BYTES).expect("a word of the ring");
+        &self.words(word, 1)[0]
+    }
+
+    fn words(&self, word: usize, count: usize) -> &[AtomicU64] {
+        let first = self.0.stretch(word * WORD_BYTES, count * WORD_BYTES);
+        let first = first.expect("words of the ring").cast::<AtomicU64>();
         // SAFETY: inside the mapping, checked by `stretch`; aligned, because the mapping is to a page; it lives as
-        // long as `self`. The mapping is read-only and the word is only ever loaded from, as `Memory` offers no more.
-        unsafe { AtomicU64::from_ptr(at.cast_mut().cast()) }
+        // long as `self`. The mapping is read-only and the words are only ever loaded from, as `Memory` offers no more.
+        unsafe { std::slice::from_raw_parts(first, count) }
     }
 }
 
@@ -54,9 +67,8 @@ impl Memory for OwnWords {
     }
 
     fn copy_out(&self, word: usize, into: &mut [u64]) {
-        into.iter_mut()
-            .enumerate()
-            .for_each(|(n, to)| *to = self.load(word + n, Ordering::Relaxed));
+        let words = self.words(word, into.len());
+        into.iter_mut().zip(words).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
     }
 }
 
@@ -66,9 +78,8 @@ impl OwnMemory for OwnWords {
     }
 
     fn copy_in(&self, word: usize, from: &[u64]) {
-        from.iter()
-            .enumerate()
-            .for_each(|(n, from)| self.store(word + n, *from, Ordering::Relaxed));
+        let words = self.words(word, from.len());
+        words.iter().zip(from).for_each(|(to, from)| to.store(*from, Ordering::Relaxed));
     }
 }
 
@@ -78,8 +89,13 @@ impl Memory for PeerWords {
     }
 
     fn copy_out(&self, word: usize, into: &mut [u64]) {
-        into.iter_mut()
-            .enumerate()
-            .for_each(|(n, to)| *to = self.load(word + n, Ordering::Relaxed));
+        let words = self.words(word, into.len());
+        into.iter_mut().zip(words).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+    }
+
+    fn prefetch(&self, word: usize, count: usize) {
+        for line in (0..count).step_by(LINE_BYTES / WORD_BYTES) {
+            self.0.prefetch((word + line) * WORD_BYTES);
+        }
     }
 }

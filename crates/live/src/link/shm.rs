@@ -34,6 +34,8 @@ pub struct SharedLink {
     under_way: VecDeque<SendMessage>,
     entry: Entry,
     landing: Option<Landing>,
+    /// Wake-up bytes that may be in the socket.
+    bells: usize,
     /// What went over it.
     pub tally: Tally,
 }
@@ -49,6 +51,7 @@ impl SharedLink {
             under_way: VecDeque::with_capacity(SHARED_SLOTS),
             entry: Entry::default(),
             landing: None,
+            bells: 0,
             tally: Tally::default(),
         }
     }
@@ -61,6 +64,13 @@ impl SharedLink {
     /// Whether the peer has not yet released everything that was sent.
     pub fn is_under_way(&self) -> bool {
         !self.under_way.is_empty() || !self.waiting.queue.is_empty()
+    }
+
+    /// Whether no message has arrived and none waits for room. What will be read first of one that arrives is on its
+    /// way to this processor already.
+    pub fn is_quiet(&self) -> bool {
+        self.end.prefetch();
+        self.end.arrived() == Ok(0) && self.waiting.queue.is_empty()
     }
 
     /// The processor that the peer runs on, if it is awake.
@@ -137,7 +147,7 @@ impl SharedLink {
     /// Receives what has come, a bounded number of messages; whether something moved.
     pub fn receive(&mut self, endpoint: &mut Endpoint, peer: NodeId) -> Result<bool, Closed> {
         let mut moved = false;
-        for _ in 0..TURN_MESSAGES_MAX {
+        for _ in 0..SHARED_TURN_MESSAGES {
             if self.landing.is_none() && !self.begin(endpoint, peer)? {
                 break;
             }
@@ -165,7 +175,10 @@ impl SharedLink {
         if self.entry.payload_bytes() != header.payload_bytes as usize {
             return Err(Closed::Broken(Broken::Bounds));
         }
+        self.entry.pieces().for_each(|piece| self.pool.prefetch_starts(piece.offset, piece.bytes));
         self.landing = Landing::new(endpoint, control, &header);
+        // The next message's slot comes to this processor while this one's payload is copied.
+        self.end.prefetch_behind();
         Ok(self.landing.is_some())
     }
 
@@ -187,11 +200,8 @@ impl SharedLink {
         if landing.got() < total {
             return Ok(more > 0);
         }
-        let trailer_bytes = landing.header().trailer_bytes();
-        if trailer_bytes > 0 {
-            let mut trailer = [0; wire::limits::TRAILER_BYTES_MAX];
-            self.end.read_trailer(&mut trailer[..trailer_bytes]);
-            landing.put(endpoint, &trailer[..trailer_bytes]);
+        if landing.header().trailer_words > 0 {
+            landing.put_trailer(endpoint, |room| self.end.read_trailer(room));
         }
         self.tally.count_received(landing.header());
         self.end.release();
@@ -209,14 +219,21 @@ impl SharedLink {
         self.end.awake();
     }
 
+    /// A wake-up byte has come. It has done its work, so it stays where it is until there are many: whether they are to
+    /// be taken off.
+    pub fn count_bell(&mut self) -> bool {
+        self.bells += 1;
+        self.bells >= SHARED_BELLS_MAX
+    }
+
     /// Takes wake-up bytes off the socket; an error when the peer is gone.
     pub fn drain_socket(&mut self) -> Result<(), Closed> {
-        let mut bytes = [0; 64];
+        self.bells = 0;
+        let mut bytes = [0; 2 * SHARED_BELLS_MAX];
         loop {
             match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Err(Closed::Ended),
-                Ok((count, _)) if count < bytes.len() => return Ok(()),
-                Ok(_) => {}
+                Ok(_) => {} // until it is empty: a close is reported once and stands behind them
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
                 Err(Errno::CONNRESET) => return Err(Closed::Ended),
                 Err(error) => return Err(Closed::Failed(error.into())),

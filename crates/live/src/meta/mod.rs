@@ -260,6 +260,10 @@ impl Device for Stores {
         Ok(moved)
     }
 
+    fn is_quiet(&self) -> bool {
+        self.is_idle()
+    }
+
     fn before_sleep(&mut self) -> bool {
         self.helpers.before_sleep()
     }

@@ -5,7 +5,7 @@
 //! manager is a third one, asleep. A fetch ends when the block is verified in the caller's frame.
 
 use super::pass::histogram;
-use super::peer::Peer;
+use super::peer::{self, Peer};
 use super::row::Row;
 use crate::children::Process;
 use crate::cli::{Exchange, LinkKind, Wait};
@@ -30,10 +30,11 @@ use std::time::Duration;
 use stripe::FileRef;
 use wire::{Errno, FileId, Layout, NodeId, Time, VolumeId};
 
-/// Rounds, each of ours and of the baseline; medians of them are shown.
-const ROUNDS: u64 = 7;
-/// Baseline of an adaptive wait: blocking up to this rate, spinning above it and without a pace.
-const PACE_BLOCKING_MAX: u64 = 20_000;
+/// Rounds, each of ours and of the baseline; medians of them are shown, also of their ratios: a virtual machine's
+/// processors move, and then both change.
+const ROUNDS: u64 = 15;
+/// What an adaptive wait is compared with: blocking up to this rate, spinning above it and without a pace.
+const PACE_BLOCKING_MAX: u64 = 5_000;
 /// Bytes written in one call while the server's memory is filled.
 const FILL_BYTES: usize = 1 << 20;
 /// A file that no manager knows; the directory is thrown away with it.
@@ -83,11 +84,7 @@ impl Figures {
     }
 
     fn median(rounds: &[Figures]) -> Figures {
-        let median = |of: fn(&Figures) -> f64| {
-            let mut values: Vec<f64> = rounds.iter().map(of).collect();
-            values.sort_by(f64::total_cmp);
-            values.get(values.len() / 2).copied().unwrap_or_default()
-        };
+        let median = |of: fn(&Figures) -> f64| median(rounds.iter().map(of).collect());
         Figures {
             p50_us: median(|f| f.p50_us),
             p99_us: median(|f| f.p99_us),
@@ -154,9 +151,10 @@ fn file() -> FileRef {
 }
 
 impl Pair {
+    /// Starts the cluster in the new directory `dir`, its memory filled, its server at rest.
     fn start(arguments: &Exchange, dir: &Path) -> Result<Pair, FetchError> {
         let shape = Shape { insecure: arguments.insecure, memory: MEMORY, ..Shape::of(1) };
-        let mut cluster = LocalCluster::open_or_create(&dir.join("cluster"), &shape)?;
+        let mut cluster = LocalCluster::open_or_create(dir, &shape)?;
         if arguments.link == LinkKind::Tcp {
             cluster.machines[1].listen = vec![format!("tcp:127.0.0.1:{}", free_port()?)];
             let machine = &cluster.machines[1];
@@ -180,7 +178,10 @@ impl Pair {
         let setup = reach.setup(POOL_BYTES, arguments.wait.into())?;
         let running = machine::client(&setup, "bench").map_err(ReachError::from)?;
         let client = stripe::Client::new(running.host.node().cx(), VolumeId(1));
-        Ok(Pair { running, client, server, _manager: manager, _cluster: cluster })
+        let mut pair = Pair { running, client, server, _manager: manager, _cluster: cluster };
+        pair.fill()?;
+        pair.server.pause();
+        Ok(pair)
     }
 
     /// Writes the blocks: the server's memory has them then.
@@ -314,6 +315,12 @@ impl Exchange {
         Ok(())
     }
 
+    /// The fixed way to wait that an adaptive one is compared with.
+    fn partner(&self) -> Option<Exchange> {
+        let wait = if self.baseline_spins() { Wait::Spin } else { Wait::Block };
+        (self.wait == Wait::Adaptive).then(|| Exchange { wait, ..self.clone() })
+    }
+
     fn baseline_spins(&self) -> bool {
         let apart = self.cpus[0] != self.cpus[1];
         match self.wait {
@@ -333,44 +340,76 @@ pub enum Goal {
     Rate,
 }
 
+/// What the rounds came to.
+#[derive(Default)]
+struct Results {
+    ours: Vec<Figures>,
+    /// Of our own path with a fixed way to wait.
+    partner: Vec<Figures>,
+    baseline: Vec<Figures>,
+    /// Nanoseconds that a cache line takes to the other processor and back.
+    line_ns: Vec<f64>,
+}
+
+impl Results {
+    /// The median over the rounds of ours to the baseline's.
+    fn ratio(&self, figure: fn(&Figures) -> f64) -> f64 {
+        let pairs = self.ours.iter().zip(&self.baseline);
+        median(pairs.map(|(ours, baseline)| figure(ours) / figure(baseline)).collect())
+    }
+}
+
 /// Measures and prints one row.
 pub fn measure(goal: Goal, arguments: &Exchange) -> Result<(), FetchError> {
     let depth = arguments.depth.unwrap_or(if goal == Goal::Rate { 16 } else { 1 });
     let arguments = &Exchange { depth: Some(depth), ..arguments.clone() };
     arguments.check()?;
-    let scratch = Scratch::new(None, false)?;
-    let mut pair = Pair::start(arguments, scratch.path())?;
-    pair.fill()?;
-    pair.server.pause();
-    let spin = arguments.baseline_spins();
-    let mut peer = Peer::start(arguments.link, spin, arguments.cpus[1], scratch.path())?;
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    let bar = crate::progress::steps("fetching", ROUNDS + 1);
-    for round in 0..=ROUNDS {
-        let count = (arguments.count / ROUNDS).max(1);
-        let us = pair.round(count, arguments)?;
-        let them = baseline_round(&mut peer, count, spin, arguments)?;
-        bar.inc(1);
-        // The first round warms memory, caches and branch predictors up.
-        if round > 0 {
-            ours.push(us);
-            theirs.push(them);
-        }
-    }
-    bar.finish_and_clear();
-    let (ours, theirs) = (Figures::median(&ours), Figures::median(&theirs));
+    let results = run_rounds(arguments)?;
     match arguments.json {
-        true => print_json(&row(goal, arguments, &ours, &theirs)),
-        false => print(arguments, &ours, &theirs, spin),
+        true => print_json(&row(goal, arguments, &results)),
+        false => print(arguments, &results),
     }
     Ok(())
 }
 
-fn row(goal: Goal, arguments: &Exchange, ours: &Figures, theirs: &Figures) -> Row {
+fn run_rounds(arguments: &Exchange) -> Result<Results, FetchError> {
+    let scratch = Scratch::new(None, false)?;
+    let mut pair = Pair::start(arguments, &scratch.path().join("cluster"))?;
+    let fixed = arguments.partner();
+    let mut partner = match &fixed {
+        Some(fixed) => Some(Pair::start(fixed, &scratch.path().join("partner"))?),
+        None => None,
+    };
+    let spin = arguments.baseline_spins();
+    let mut peer = Peer::start(arguments.link, spin, arguments.cpus[1], scratch.path())?;
+    let mut results = Results::default();
+    let bar = crate::progress::steps("fetching", ROUNDS + 1);
+    for round in 0..=ROUNDS {
+        // The first round warms memory, caches and branch predictors up.
+        if round == 1 {
+            results = Results::default();
+        }
+        let count = (arguments.count / ROUNDS).max(1);
+        results.ours.push(pair.round(count, arguments)?);
+        results.baseline.push(baseline_round(&mut peer, count, spin, arguments)?);
+        if let (Some(partner), Some(fixed)) = (&mut partner, &fixed) {
+            results.partner.push(partner.round(count, fixed)?);
+        }
+        if arguments.cpus[0] != arguments.cpus[1] {
+            results.line_ns.push(peer::line_exchange_ns(arguments.cpus[1])?);
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(results)
+}
+
+fn row(goal: Goal, arguments: &Exchange, results: &Results) -> Row {
     let wait = clap::ValueEnum::to_possible_value(&arguments.wait).expect("none is hidden");
+    let (ours, theirs) = (Figures::median(&results.ours), Figures::median(&results.baseline));
     let (name, ratio) = match goal {
-        Goal::Latency => ("fetch", ours.p50_us / theirs.p50_us),
-        Goal::Rate => ("rate", ours.ops_per_s / theirs.ops_per_s),
+        Goal::Latency => ("fetch", results.ratio(|f| f.p50_us)),
+        Goal::Rate => ("rate", results.ratio(|f| f.ops_per_s)),
     };
     Row {
         name,
@@ -400,18 +439,24 @@ fn link_name(arguments: &Exchange) -> &'static str {
     }
 }
 
-fn print(arguments: &Exchange, ours: &Figures, theirs: &Figures, spin: bool) {
+fn print(arguments: &Exchange, results: &Results) {
     let bare = match arguments.link {
         LinkKind::Shm => "bare ring",
         LinkKind::Tcp => "bare socket",
     };
-    let bare = format!("{bare}, {}", if spin { "spinning" } else { "blocking" });
+    let way = if arguments.baseline_spins() { "spinning" } else { "blocking" };
     let ours_name = format!("trapeze, {}", link_name(arguments));
+    let rows = [
+        (ours_name.clone(), &results.ours),
+        (format!("{ours_name}, {way}"), &results.partner),
+        (format!("{bare}, {way}"), &results.baseline),
+    ];
     let mut table =
         Table::new(&["8 KiB fetches", "p50 us", "p99 us", "fetches/s", "MB/s", "CPU us/fetch"]);
-    for (name, figures) in [(&ours_name, ours), (&bare, theirs)] {
+    for (name, rounds) in rows.into_iter().filter(|(_, rounds)| !rounds.is_empty()) {
+        let figures = Figures::median(rounds);
         table.row(&[
-            name.clone(),
+            name,
             format!("{:.2}", figures.p50_us),
             format!("{:.2}", figures.p99_us),
             format!("{:.0}", figures.ops_per_s),
@@ -419,20 +464,36 @@ fn print(arguments: &Exchange, ours: &Figures, theirs: &Figures, spin: bool) {
             format!("{:.2}", figures.cpu_us),
         ]);
     }
+    let ratio = |figure| format!("{:.2}", results.ratio(figure));
     table.row(&[
-        "ratio".to_string(),
-        format!("{:.2}", ours.p50_us / theirs.p50_us),
-        format!("{:.2}", ours.p99_us / theirs.p99_us),
-        format!("{:.2}", ours.ops_per_s / theirs.ops_per_s),
-        format!("{:.2}", ours.mb_per_s() / theirs.mb_per_s()),
-        format!("{:.2}", ours.cpu_us / theirs.cpu_us),
+        format!("ratio to the {bare}"),
+        ratio(|f| f.p50_us),
+        ratio(|f| f.p99_us),
+        ratio(|f| f.ops_per_s),
+        ratio(Figures::mb_per_s),
+        ratio(|f| f.cpu_us),
     ]);
     print!("{}", table.render());
     let checksum_us = checksum_us();
-    let share = 100.0 * checksum_us / ours.p50_us;
+    let share = 100.0 * checksum_us / Figures::median(&results.ours).p50_us;
     println!(
         "the client's checksum over 8 KiB: {checksum_us:.2} us, {share:.0}% of the p50 at this depth"
     );
+    if let Some((least, most)) = range(&results.line_ns) {
+        println!(
+            "a cache line to the other processor and back: {least:.0} to {most:.0} ns over the rounds"
+        );
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+fn range(values: &[f64]) -> Option<(f64, f64)> {
+    let least = values.iter().copied().reduce(f64::min)?;
+    Some((least, values.iter().copied().reduce(f64::max)?))
 }
 
 /// Microseconds that verifying one fetched block takes, in the processor's cache.

@@ -6,6 +6,7 @@ use live::baseline::{self, Ring, Series};
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The server's process: serves one client until that ends.
 pub fn serve(arguments: &BenchPeer) -> io::Result<()> {
@@ -21,6 +22,60 @@ pub fn serve(arguments: &BenchPeer) -> io::Result<()> {
             let listener = TcpListener::bind("127.0.0.1:0")?;
             println!("{READY} {}", listener.local_addr()?);
             baseline::serve_socket(&listener, arguments.spin)
+        }
+    }
+}
+
+/// Nanoseconds that a cache line takes to the processor `cpu` and back: on a virtual machine it says how far the two
+/// processors are from each other just now.
+pub fn line_exchange_ns(cpu: usize) -> io::Result<f64> {
+    let (there, back) = (Line::default(), Line::default());
+    std::thread::scope(|scope| {
+        let echo = scope.spawn(|| {
+            crate::serve::pin(Some(cpu))?;
+            back.store(1);
+            (1..=EXCHANGES).for_each(|n| {
+                there.wait_for(n);
+                back.store(n + 1);
+            });
+            io::Result::Ok(())
+        });
+        while !echo.is_finished() && !back.is(1) {
+            std::hint::spin_loop();
+        }
+        let start = live::clock::now();
+        if back.is(1) {
+            (1..=EXCHANGES).for_each(|n| {
+                there.store(n);
+                back.wait_for(n + 1);
+            });
+        }
+        let span = live::clock::now().since(start);
+        echo.join().expect("it does not panic")?;
+        Ok(span.as_nanos() as f64 / EXCHANGES as f64)
+    })
+}
+
+/// Exchanges of a cache line: 2 ms.
+const EXCHANGES: u64 = 20_000;
+
+/// A counter on a cache line of its own; a processor may fetch lines in pairs.
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+impl Line {
+    fn store(&self, value: u64) {
+        self.0.store(value, Ordering::Release);
+    }
+
+    fn is(&self, value: u64) -> bool {
+        self.0.load(Ordering::Acquire) == value
+    }
+
+    fn wait_for(&self, value: u64) {
+        while !self.is(value) {
+            std::hint::spin_loop();
         }
     }
 }
