@@ -7,6 +7,7 @@ use crate::run::{Members, Roles};
 use endpoint::limits::PAGE_BYTES;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, members_store, names_store, start};
 use members::Identity;
+use names::IoServer;
 use node::rings::StoreId;
 use std::any::Any;
 use std::rc::Rc;
@@ -30,12 +31,18 @@ fn started(boot: &Boot<'_>, roles: NodeRoles) -> Result<Box<dyn Any>, String> {
 }
 
 fn member(boot: &Boot<'_>, manager: NodeId, roles: members::Roles) -> Option<(NodeId, Identity)> {
+    let disks = all_disks(boot.cx.disks());
     let id = boot.cx.id();
     let name = format!("machine {}", id.0);
-    Some((manager, Identity { name, roles, addresses: Vec::new(), wish: Some(id) }))
+    Some((manager, Identity { name, roles, disks, addresses: Vec::new(), wish: Some(id) }))
 }
 
-fn manager(servers: Vec<NodeId>) -> Role {
+/// One bit for each disk.
+fn all_disks(count: u16) -> u32 {
+    (1 << count) - 1
+}
+
+fn manager(servers: Vec<IoServer>) -> Role {
     Rc::new(move |boot| {
         let names = open(boot, StoreId::Names, names_store()).map_err(|error| error.to_string())?;
         let members = open(boot, StoreId::Members, members_store());
@@ -65,5 +72,7 @@ fn mount(manager: NodeId) -> Role {
 /// The roles of a cluster for [`crate::run::run`], with these planted bugs.
 pub fn roles(experiment: &Experiment, bugs: u64) -> Roles {
     let Members { manager: at, servers, .. } = Members::of(experiment);
-    Roles { manager: manager(servers), server: server(at), mount: mount(at), bugs }
+    let disks = all_disks(experiment.shape.disks);
+    let servers = servers.into_iter().map(|id| IoServer { disks, ..IoServer::from(id) });
+    Roles { manager: manager(servers.collect()), server: server(at), mount: mount(at), bugs }
 }

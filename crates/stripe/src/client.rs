@@ -38,25 +38,34 @@ pub struct FileRef {
 
 /// The write verifiers of a file's columns, as far as they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verifiers([Option<u64>; WIDTH_MAX]);
+pub struct Verifiers {
+    /// One bit for each column that is known.
+    known: u32,
+    verifiers: [u64; WIDTH_MAX],
+}
+
+const _: () = assert!(WIDTH_MAX <= u32::BITS as usize, "a bit for each column");
 
 impl Verifiers {
     /// Of every column of a layout, none known: for a commit of everything.
     pub fn get(&self, column: u16) -> Option<u64> {
-        self.0[usize::from(column)]
+        let known = self.known >> column & 1 == 1;
+        known.then(|| self.verifiers[usize::from(column)])
     }
 
     /// Notes what a column's server said.
     pub fn set(&mut self, column: u16, verifier: u64) {
-        self.0[usize::from(column)] = Some(verifier);
+        self.known |= 1 << column;
+        self.verifiers[usize::from(column)] = verifier;
     }
 
     /// Takes in what later writes said. Where both know a column the earlier one stays: it is the one whose loss a
     /// commit must show.
     pub fn merge(&mut self, later: &Verifiers) {
-        for (mine, later) in self.0.iter_mut().zip(later.0) {
-            *mine = mine.or(later);
+        for column in later.columns().filter(|column| self.known >> column & 1 == 0) {
+            self.verifiers[usize::from(column)] = later.verifiers[usize::from(column)];
         }
+        self.known |= later.known;
     }
 
     /// Whether both know the column by the same verifier: nothing written in between was lost.
@@ -66,7 +75,7 @@ impl Verifiers {
 
     /// The columns that are known, ascending.
     pub fn columns(&self) -> impl Iterator<Item = u16> + '_ {
-        (0..WIDTH_MAX as u16).filter(|column| self.get(*column).is_some())
+        (0..WIDTH_MAX as u16).filter(|column| self.known >> column & 1 == 1)
     }
 }
 
@@ -259,6 +268,7 @@ impl Client {
                 width: layout.width() as u8,
                 copies: layout.copies,
             },
+            disk: layout.home(column).disk,
             ..ObjectRequest::default()
         }
     }

@@ -31,7 +31,7 @@ impl Inner {
         self: &Rc<Self>,
         ask: &ObjectRequest,
     ) -> Result<ObjectReply, Errno> {
-        let object = self.object(ask.object).await?;
+        let object = self.object(ask).await?;
         if self.is_old_layout(&object.state.borrow(), ask) {
             return Err(Errno::ESTALE);
         }

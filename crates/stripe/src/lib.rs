@@ -28,5 +28,6 @@ mod write;
 
 pub use client::{Client, ClientCounters, FileRef, ObjectTotals, Verifiers, VolumeRoom};
 pub use disk::Health;
+pub use protocol::Kept;
 pub use recovery::Label;
 pub use server::{Server, ServerConfig, ServerCounters, serve};

@@ -34,7 +34,7 @@ pub struct Label {
     pub server: NodeId,
     /// Its number on that server.
     pub disk: u16,
-    /// Disks of that server: objects are spread over them by this number.
+    /// Disks that the server had when this one was made; it may have more now.
     pub disks: u16,
 }
 
@@ -56,9 +56,12 @@ impl Label {
             ("volume", found.volume.0, self.volume.0),
             ("server", found.server.0.into(), self.server.0.into()),
             ("disk number", found.disk.into(), self.disk.into()),
-            ("number of disks", found.disks.into(), self.disks.into()),
         ];
         match pairs.iter().find(|(_, found, wanted)| found != wanted) {
+            None if found.disks > self.disks => Err(format!(
+                "its label says that the server had {} disks, the configuration names {}: name them all, also one that is lost",
+                found.disks, self.disks
+            )),
             Some((what, found, wanted)) => Err(format!(
                 "its label says {what} {found}, the configuration says {wanted}: give the server the directories it had"
             )),

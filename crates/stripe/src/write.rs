@@ -4,7 +4,7 @@ use crate::disk::{Disk, errno};
 use crate::limits::*;
 use crate::log::{Kind, Record, Run};
 use crate::object::{Head, file_bytes, group_of};
-use crate::objects::{Object, Phase, State};
+use crate::objects::{Object, Phase, Spot, State};
 use crate::protocol::{ObjectReply, ObjectRequest, piece_count, pieces, sum_at};
 use crate::server::Inner;
 use endpoint::Frame;
@@ -63,7 +63,7 @@ impl Inner {
             self.count(|c| c.damaged_writes += 1);
             return Err(Errno::EPROTO);
         }
-        let object = self.object(ask.object).await?;
+        let object = self.object(ask).await?;
         self.wait_for_room(self.disk(&object), bytes).await?;
         let _changing = object.changes.acquire(1).await;
         self.check_write(&object, ask)?;
@@ -101,7 +101,7 @@ impl Inner {
     fn check_write(&self, object: &Object, ask: &ObjectRequest) -> Result<(), Errno> {
         let state = object.state.borrow();
         let stale = self.is_old_layout(&state, ask) || self.is_old_truncation(&state, ask);
-        if state.phase != Phase::Open || self.is_buried(object.id) || stale {
+        if state.phase != Phase::Open || self.is_buried(object.spot()) || stale {
             return Err(Errno::ESTALE);
         }
         Ok(())
@@ -120,8 +120,8 @@ impl Inner {
     }
 
     /// Whether the object was removed not long ago.
-    fn is_buried(&self, id: wire::ObjectId) -> bool {
-        let buried = self.objects.borrow().is_buried(id, self.cx.now());
+    fn is_buried(&self, spot: Spot) -> bool {
+        let buried = self.objects.borrow().is_buried(spot, self.cx.now());
         buried && !self.cx.has_bug(Bug::TombstoneIgnored)
     }
 
@@ -178,7 +178,7 @@ impl Inner {
         if ask.offset > OBJECT_BYTES_MAX {
             return Err(Errno::EFBIG);
         }
-        let object = self.object(ask.object).await?;
+        let object = self.object(ask).await?;
         self.wait_for_log(self.disk(&object)).await?;
         let _committing = object.commits.acquire(1).await;
         let _changing = object.changes.acquire(1).await;
@@ -275,11 +275,11 @@ impl Inner {
 
     /// SET_LAYOUT.
     pub async fn set_layout(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
-        let object = self.object(ask.object).await?;
+        let object = self.object(ask).await?;
         self.wait_for_log(self.disk(&object)).await?;
         let _committing = object.commits.acquire(1).await;
         let _changing = object.changes.acquire(1).await;
-        let buried = self.is_buried(object.id);
+        let buried = self.is_buried(object.spot());
         let (stable, epoch) = {
             let state = object.state.borrow();
             if state.phase != Phase::Open || buried {
@@ -322,10 +322,10 @@ impl Inner {
 
     /// REMOVE.
     pub async fn remove(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
-        if self.is_buried(ask.object) {
+        if self.is_buried(Spot::of(ask)) {
             return Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() });
         }
-        let object = match self.object(ask.object).await {
+        let object = match self.object(ask).await {
             // What cannot be read can still be removed.
             Err(Errno::EIO) => return self.remove_unreadable(ask).await,
             other => other?,
@@ -354,7 +354,7 @@ impl Inner {
     }
 
     async fn remove_unreadable(&self, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
-        let disk = &self.disks[crate::objects::disk_of(ask.object, self.disks.len())];
+        let disk = self.disk_at(ask.disk)?;
         self.remove_durably(disk, ask, true).await?;
         let file = node::rings::DiskFile::Label;
         disk.simple(|| DiskOp::Sync { file }).await.map_err(errno)?;

@@ -108,6 +108,9 @@ pub struct Up {
     /// I/O servers, when the directory is made
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub servers: u16,
+    /// Disk directories of each I/O server, when the directory is made
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=32))]
+    pub disks: u16,
     /// Mount the file system here
     #[arg(long)]
     pub mount: Option<PathBuf>,
