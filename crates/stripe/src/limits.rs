@@ -17,9 +17,10 @@ pub const WINDOW_CHUNKS: usize = WINDOW_BLOCKS / CHUNK_BLOCKS;
 pub const WINDOW_COST_BYTES: usize = 1024;
 /// How far ahead of a sequential reader the server reads: 1 MiB keeps a 2 GB/s disk busy for 0.5 ms.
 pub const READ_AHEAD_WINDOWS: u64 = 4;
-/// Read-ahead requests that may wait; more are forgotten.
-pub const READ_AHEAD_QUEUE: usize = 64;
-/// Tasks that read ahead, so disk reads under way on its behalf.
+/// Read-ahead requests that may wait; more are forgotten: 4 windows of 32 columns.
+pub const READ_AHEAD_QUEUE: usize = 128;
+/// Tasks that read ahead for each disk, so reads of a disk under way on its behalf: with one alone a disk that takes
+/// 1 ms to answer and 9 ms for a window gives nine tenths of its rate.
 pub const READ_AHEAD_TASKS: usize = 4;
 
 /// Longest object: 2^52 bytes, 4 PiB; block numbers then stay below 2^40.

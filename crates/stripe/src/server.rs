@@ -159,7 +159,7 @@ async fn start(inner: Rc<Inner>) {
         let service = inner.clone();
         inner.cx.spawn("stripe request", async move { service.requests().await });
     }
-    for _ in 0..READ_AHEAD_TASKS {
+    for _ in 0..READ_AHEAD_TASKS * inner.disks.len() {
         let service = inner.clone();
         inner.cx.spawn("stripe read-ahead", async move { service.read_ahead().await });
     }

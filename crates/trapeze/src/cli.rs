@@ -343,15 +343,21 @@ pub struct Scale {
     /// Bytes of the file
     #[arg(long, default_value = "1250M")]
     pub size: Size,
-    /// Most I/O servers
-    #[arg(long, default_value_t = 6)]
-    pub servers: u16,
-    /// Most stores of one server
-    #[arg(long, default_value_t = 4)]
-    pub stores: u16,
+    /// I/O servers, from-to
+    #[arg(long, default_value = "1-6", value_name = "FROM-TO")]
+    pub servers: Span,
+    /// Stores of each server, from-to
+    #[arg(long, default_value = "1-4", value_name = "FROM-TO")]
+    pub stores: Span,
     /// What every store is limited to
     #[arg(long, default_value = "rate=30M,delay=1ms")]
     pub limit: String,
+    /// Where the stores are: it must be faster than all of them together. Default: where temporary files go
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Leave out the passes without a limit, which show what client and machine can do
+    #[arg(long)]
+    pub limited_only: bool,
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,
@@ -379,6 +385,25 @@ pub struct Sim {
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,
+}
+
+/// Numbers in a row, as in 1-6; one number is a row of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub from: u16,
+    pub to: u16,
+}
+
+impl std::str::FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Span, String> {
+        let (from, to) = text.split_once('-').unwrap_or((text, text));
+        match (from.parse(), to.parse()) {
+            (Ok(from), Ok(to)) if 1 <= from && from <= to && to <= 32 => Ok(Span { from, to }),
+            _ => Err("write a number from 1 to 32, or two as in 1-6".to_string()),
+        }
+    }
 }
 
 /// How a node waits for messages.
