@@ -227,7 +227,7 @@ impl Inner {
 
     fn is_crowded(&self, disk: &Disk) -> bool {
         let dirty = self.cache.borrow().dirty_bytes(disk.id.0 as usize);
-        dirty > self.config.dirty_bytes_max / 2
+        dirty > FLUSH_BYTES.min(self.config.dirty_bytes_max / 2)
     }
 
     async fn crowded(&self, disk: &Disk) {

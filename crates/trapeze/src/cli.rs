@@ -44,6 +44,10 @@ pub enum Command {
     Df(Target),
     /// Show members, servers, links and their counters
     Status(Status),
+    /// Move columns until every disk holds about the same, or off servers that are to go; files stay in use
+    Rebalance(Rebalance),
+    /// Objects that no file claims: list them, put them back, remove them
+    Quarantine(Quarantine),
     /// Run the cluster in the deterministic simulator, or replay a seed
     Sim(Sim),
     /// Measure, each beside its baseline in the same run
@@ -214,6 +218,58 @@ pub struct Status {
     /// Show it again every so many seconds, until Ctrl-C
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub watch: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A server that was added takes its share:\n  trapeze rebalance -c DIR\nA server goes:\n  trapeze rebalance -c DIR --off io3     then stop it when this says that it holds nothing\n\nA run that was interrupted is simply repeated."
+)]
+pub struct Rebalance {
+    #[command(flatten)]
+    pub target: Target,
+    /// Only files under this path of the cluster
+    #[arg(default_value = "/")]
+    pub path: PathBuf,
+    /// The server with this name gets nothing new from now on, and what it has moves to the others; may be repeated
+    #[arg(long, value_name = "SERVER")]
+    pub off: Vec<String>,
+    /// The server with this name gets its share again; may be repeated
+    #[arg(long, value_name = "SERVER")]
+    pub back: Vec<String>,
+    /// Also give files columns on disks that they have none on: what is written behind their ends goes there too
+    #[arg(long)]
+    pub widen: bool,
+    /// Most bytes a second; 0 is as fast as it goes
+    #[arg(long, value_name = "BYTES", default_value = "0")]
+    pub rate: Size,
+}
+
+#[derive(Debug, Args)]
+pub struct Quarantine {
+    #[command(subcommand)]
+    pub what: QuarantineDo,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum QuarantineDo {
+    /// Show what was set aside, since when and why; after a day it is removed
+    List(Target),
+    /// Make objects again of what was set aside; nobody sets them aside again
+    Restore(Objects),
+    /// Remove for good what was set aside, or put back
+    Purge(Objects),
+}
+
+#[derive(Debug, Args)]
+pub struct Objects {
+    #[command(flatten)]
+    pub target: Target,
+    /// Names of objects as `list` shows them
+    #[arg(required_unless_present = "all")]
+    pub objects: Vec<String>,
+    /// All that are set aside
+    #[arg(long, conflicts_with = "objects")]
+    pub all: bool,
 }
 
 #[derive(Debug, Args)]

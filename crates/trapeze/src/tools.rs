@@ -38,11 +38,11 @@ impl From<&cli::Target> for Reach {
     }
 }
 
-fn volume(target: &cli::Target) -> Result<Volume> {
+pub(crate) fn volume(target: &cli::Target) -> Result<Volume> {
     Ok(Reach::from(target).volume("tool")?)
 }
 
-fn close(volume: Volume) -> Result<()> {
+pub(crate) fn close(volume: Volume) -> Result<()> {
     volume.close().map_err(|error| ToolError::Local("the cluster".into(), error))
 }
 

@@ -4,6 +4,11 @@
 //! only where a call says so. Data that a call has written is at the I/O servers when the call returns and on stable
 //! storage when [`Volume::sync`] has returned.
 
+#[path = "volume_admin.rs"]
+mod admin;
+
+pub use admin::Placed;
+
 use crate::local::MANAGER_NODE;
 use crate::machine::Running;
 use members::Roles;
@@ -55,7 +60,8 @@ pub enum VolumeError {
     Local(#[from] std::io::Error),
 }
 
-type Result<T> = std::result::Result<T, VolumeError>;
+/// What operations on a volume return.
+pub type Result<T> = std::result::Result<T, VolumeError>;
 
 trait At<T> {
     fn at(self, path: &Path) -> Result<T>;
