@@ -569,6 +569,24 @@ fn what_was_set_aside_is_shown_put_back_and_dropped_by_hand() {
     assert!(list(&mut cluster).is_empty());
 }
 
+/// Records of before say of a column on which server it is, not on which disk.
+#[test]
+fn a_store_of_another_format_is_refused_and_both_are_named() {
+    let (backend, mut logs) = (MemoryBackend::new(), MemoryLogs::new());
+    let older = store::Config::new(names::STORE.kind, names::STORE.version - 1);
+    let mut store = Store::open(backend.clone(), older, Vec::new()).unwrap();
+    let mut batch = store::Batch::new();
+    batch.put(b"a", b"record");
+    let append = store.apply(batch);
+    logs.append(append.log, &append.bytes);
+    store.freeze().unwrap().run().unwrap();
+    drop(store);
+    let found: Vec<_> = logs.contents().collect();
+    let error = Store::open(backend, config(), found).err().unwrap().to_string();
+    let versions = [names::STORE.version - 1, names::STORE.version];
+    assert!(versions.iter().all(|version| error.contains(&version.to_string())), "{error}");
+}
+
 #[test]
 fn a_retired_server_gets_no_new_file_until_it_is_back() {
     let mut cluster = Cluster::new(1);

@@ -480,3 +480,28 @@ impl Work<'_> {
         self.disk.write(self.file(), offset, frame.freeze(), false).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label(disk: u16, disks: u16) -> Label {
+        Label { volume: VolumeId(7), server: NodeId(2), disk, disks }
+    }
+
+    #[test]
+    fn labels_tell_what_is_wrong_and_let_a_server_have_more_disks() {
+        let mut block = [0; BLOCK_BYTES];
+        label(1, 3).encode(&mut block);
+        assert_eq!(label(1, 3).check(&block), Ok(()));
+        assert_eq!(label(1, 4).check(&block), Ok(()));
+        let said = |wanted: Label| wanted.check(&block).unwrap_err();
+        assert!(said(label(0, 3)).contains("disk number 1"));
+        let fewer = said(label(1, 2));
+        assert!(fewer.contains("had 3 disks") && fewer.contains("names 2"), "{fewer}");
+        block[4..6].copy_from_slice(&(FORMAT_VERSION - 1).to_le_bytes());
+        let older = label(1, 3).check(&block).unwrap_err();
+        let versions = [FORMAT_VERSION - 1, FORMAT_VERSION];
+        assert!(versions.iter().all(|version| older.contains(&version.to_string())), "{older}");
+    }
+}
