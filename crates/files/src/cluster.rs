@@ -5,7 +5,7 @@
 
 use crate::{Config, Files, serve};
 use members::{Identity, Roles};
-use names::VolumeSettings;
+use names::{IoServer, VolumeSettings};
 use node::Cx;
 use store::{Store, StoreError};
 use stripe::{Server, ServerConfig};
@@ -33,7 +33,7 @@ pub struct ManagerRole {
     /// The volume.
     pub volume: VolumeSettings,
     /// I/O servers of new files, until members with that role have joined.
-    pub servers: Vec<NodeId>,
+    pub servers: Vec<IoServer>,
 }
 
 /// A client.
@@ -121,12 +121,12 @@ fn start_manager(cx: &Cx, role: ManagerRole) -> Result<Managing, StartError> {
 async fn follow(members: members::Service, manager: names::Handle) {
     loop {
         let changed = members.changed();
-        let servers: Vec<NodeId> = {
+        let servers: Vec<IoServer> = {
             let registry = members.registry();
             let all = registry.members().filter(|m| m.alive && m.roles.contains(Roles::IO));
-            all.map(|member| member.id).collect()
+            all.map(|m| IoServer { id: m.id, disks: m.disks, retired: false }).collect()
         };
-        if !servers.is_empty() && manager.servers() != servers {
+        if !servers.is_empty() {
             manager.set_servers(&servers);
         }
         changed.await;

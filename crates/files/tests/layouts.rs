@@ -8,7 +8,7 @@ use names::Who;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
-use wire::{FileId, NodeId};
+use wire::{FileId, Home, NodeId};
 
 const MIB: usize = 1 << 20;
 
@@ -22,7 +22,8 @@ fn move_around(world: &World, file: FileId, rounds: u16) -> Rc<Cell<u32>> {
             let layout = names.get_attr(file).await.expect("attributes").layout.expect("a layout");
             let column = round % layout.width();
             let server = NodeId(10 + (layout.server(column).0 - 10 + 1) % 4);
-            let moved = names.move_column(&Who::ROOT, file, column, server).await.expect("moved");
+            let moved =
+                names.move_column(&Who::ROOT, file, column, server, 0).await.expect("moved");
             assert_eq!(moved.layout.expect("a layout").server(column), server);
             counter.set(counter.get() + 1);
         }
@@ -71,7 +72,7 @@ fn what_is_written_after_columns_were_added_lies_in_them() {
     let file = world.block_on(one.put(FileId::ROOT, b"f", &content)).expect("put");
     let (cx, names) = world.names(1);
     for (round, servers) in [vec![13, 10], vec![11], vec![12, 13, 10]].into_iter().enumerate() {
-        let servers: Vec<NodeId> = servers.into_iter().map(NodeId).collect();
+        let servers: Vec<Home> = servers.into_iter().map(|id| NodeId(id).into()).collect();
         let (names, done) = (names.clone(), Rc::new(Cell::new(false)));
         let set = done.clone();
         cx.spawn("grow", async move {
@@ -114,8 +115,8 @@ fn a_manager_that_dies_in_a_move_leaves_a_file_that_can_be_used() {
         let (cx, names) = world.names(1);
         cx.spawn("mover", async move {
             // Its outcome is not known to anybody.
-            let _ = names.move_column(&Who::ROOT, file, 0, NodeId(12)).await;
-            let _ = names.move_column(&Who::ROOT, file, 0, NodeId(11)).await;
+            let _ = names.move_column(&Who::ROOT, file, 0, NodeId(12), 0).await;
+            let _ = names.move_column(&Who::ROOT, file, 0, NodeId(11), 0).await;
         });
         world.run(Duration::from_millis(wait));
         world.restart(1);

@@ -2,7 +2,7 @@
 //!
 //! | op | body | data | answer's body | answer's data |
 //! | --- | --- | --- | --- | --- |
-//! | JOIN | incarnation 8, wish 2, roles 1 | name, count 1, addresses | id 2, lease ms 4, view 8 | |
+//! | JOIN | incarnation 8, wish 2, roles 1, disks 4 | name, count 1, addresses | id 2, lease ms 4, view 8 | |
 //! | RENEW | id 2, incarnation 8 | | id 2, lease ms 4, view 8 | |
 //! | LEAVE | id 2, incarnation 8 | | | |
 //! | VIEW | after 2 | | view 8, count 2, last page 1 | members |
@@ -81,6 +81,8 @@ pub struct Member {
     pub alive: bool,
     /// Which life: greater than in every earlier one.
     pub incarnation: u64,
+    /// Its disks that take objects, one bit each.
+    pub disks: u32,
     /// Its name, one per kind (server or client) in the cluster.
     pub name: String,
     /// Where it can be reached, best first, as the links understand it.
@@ -91,6 +93,7 @@ impl Member {
     /// Appends the member.
     pub fn encode(&self, out: &mut Encoder<'_>) {
         out.u16(self.id.0).u8(self.roles.0).u8(self.alive.into()).u64(self.incarnation);
+        out.u32(self.disks);
         encode_names(out, &self.name, &self.addresses);
     }
 
@@ -99,9 +102,9 @@ impl Member {
         let id = NodeId(input.u16()?);
         let roles = Roles::parse(input.u8()?).ok_or(Short)?;
         let alive = input.u8()? == 1;
-        let incarnation = input.u64()?;
+        let (incarnation, disks) = (input.u64()?, input.u32()?);
         let (name, addresses) = decode_names(input)?;
-        Ok(Member { id, roles, alive, incarnation, name, addresses })
+        Ok(Member { id, roles, alive, incarnation, disks, name, addresses })
     }
 
     /// The member as bytes.
@@ -117,6 +120,8 @@ pub struct Identity {
     pub name: String,
     /// What it does.
     pub roles: Roles,
+    /// Its disks that take objects, one bit each.
+    pub disks: u32,
     /// Where it can be reached; at most 8, each of at most 255 bytes.
     pub addresses: Vec<String>,
     /// The id it must have; `None` when any will do.
@@ -148,10 +153,10 @@ pub struct Join {
 impl Join {
     /// The body and the data. The identity must keep the limits.
     pub fn encode(&self) -> ([u8; BODY_BYTES], Vec<u8>) {
-        let Identity { name, roles, addresses, wish } = &self.identity;
+        let Identity { name, roles, disks, addresses, wish } = &self.identity;
         let mut body = [0; BODY_BYTES];
         let mut out = Encoder::new(&mut body);
-        out.u64(self.incarnation).u16(wish.map_or(0, |id| id.0)).u8(roles.0);
+        out.u64(self.incarnation).u16(wish.map_or(0, |id| id.0)).u8(roles.0).u32(*disks);
         (body, encoded(MEMBER_BYTES_MAX, |out| encode_names(out, name, addresses)))
     }
 
@@ -161,8 +166,9 @@ impl Join {
         let incarnation = input.u64()?;
         let wish = Some(NodeId(input.u16()?)).filter(|id| id.0 != 0);
         let roles = Roles::parse(input.u8()?).ok_or(Short)?;
+        let disks = input.u32()?;
         let (name, addresses) = decode_names(&mut Decoder::new(data))?;
-        Ok(Join { identity: Identity { name, roles, addresses, wish }, incarnation })
+        Ok(Join { identity: Identity { name, roles, disks, addresses, wish }, incarnation })
     }
 }
 
@@ -285,6 +291,7 @@ mod tests {
             roles: Roles::IO | Roles::MEMORY,
             alive: true,
             incarnation: u64::MAX,
+            disks: 5,
             name: "s".repeat(NAME_BYTES_MAX),
             addresses: vec!["a".repeat(ADDRESS_BYTES_MAX); ADDRESSES_MAX],
         }
@@ -302,8 +309,8 @@ mod tests {
 
     #[test]
     fn messages_survive_the_wire() {
-        let Member { name, addresses, roles, .. } = member(2);
-        let identity = Identity { name, roles, addresses, wish: Some(NodeId(7)) };
+        let Member { name, addresses, roles, disks, .. } = member(2);
+        let identity = Identity { name, roles, disks, addresses, wish: Some(NodeId(7)) };
         let join = Join { identity, incarnation: 3 };
         let (body, data) = join.encode();
         assert_eq!(Join::decode(&body, &data), Ok(join));

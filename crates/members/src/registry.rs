@@ -19,7 +19,7 @@ use wire::{Errno, NodeId, Time};
 /// Kind of the store of members.
 pub const STORE_KIND: &str = "members";
 /// Version of its keys and values.
-pub const STORE_VERSION: u32 = 1;
+pub const STORE_VERSION: u32 = 2;
 
 const VIEW_KEY: &[u8] = b"view";
 const CLIENT_KEY: &[u8] = b"client";
@@ -144,6 +144,7 @@ impl Registry {
             roles: identity.roles,
             alive: false,
             incarnation: *incarnation,
+            disks: identity.disks,
             name: identity.name.clone(),
             addresses: identity.addresses.clone(),
         };
@@ -173,6 +174,7 @@ impl Registry {
             roles: identity.roles,
             alive: true,
             incarnation: *incarnation,
+            disks: identity.disks,
             name: identity.name.clone(),
             addresses: identity.addresses.clone(),
         };

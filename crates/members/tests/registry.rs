@@ -82,6 +82,7 @@ fn request(name: &str, roles: Roles, incarnation: u64, wish: Option<u16>) -> Joi
     let identity = Identity {
         name: name.into(),
         roles,
+        disks: 1,
         addresses: vec![format!("{name}:7000")],
         wish: wish.map(NodeId),
     };

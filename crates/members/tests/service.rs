@@ -51,7 +51,7 @@ impl World {
 
     fn start(&self, id: u16, name: &str, roles: Roles) -> Client {
         let addresses = vec![format!("{name}:7000")];
-        let identity = Identity { name: name.into(), roles, addresses, wish: None };
+        let identity = Identity { name: name.into(), roles, disks: 1, addresses, wish: None };
         Client::start(self.net.nodes[usize::from(id) - 1].cx(), MANAGER, identity)
     }
 
@@ -228,7 +228,8 @@ fn a_node_without_an_id_is_given_one() {
     world.net.nodes[2] = common::node(0xf001, 1);
     let answers = Rc::new(RefCell::new(Vec::new()));
     for (name, roles) in [("alpha", Roles::IO), ("mount", Roles::CLIENT)] {
-        let identity = Identity { name: name.into(), roles, addresses: Vec::new(), wish: None };
+        let identity =
+            Identity { name: name.into(), roles, disks: 1, addresses: Vec::new(), wish: None };
         let (cx, list) = (world.net.nodes[2].cx().clone(), answers.clone());
         world.net.nodes[2].cx().spawn("test", async move {
             let lease = join(&cx, MANAGER, &identity).await.unwrap();

@@ -11,7 +11,7 @@ use crate::keys::{self, Table};
 use crate::limits::FRAGMENTS_MAX;
 use crate::permissions::Who;
 use crate::transaction::Transaction;
-use wire::{BlockMap, Errno, FileId, Fragment, Layout, NodeId};
+use wire::{BlockMap, Errno, FileId, Fragment, Home, Layout};
 
 impl Transaction<'_> {
     /// Fragments from stripe unit `unit` on, at most `count`, and the epoch they belong to. The fragment that began
@@ -92,8 +92,7 @@ impl Transaction<'_> {
     }
 }
 
-/// The layout with columns on more servers. EINVAL when there are none or too many.
-pub(crate) fn with_servers(layout: &Layout, epoch: u32, more: &[NodeId]) -> Result<Layout, Errno> {
-    let servers = [layout.servers(), more].concat();
-    layout.with_columns(epoch, &servers).filter(|_| !more.is_empty()).ok_or(Errno::EINVAL)
+/// The layout with columns on more disks. EINVAL when there are none or too many.
+pub(crate) fn with_homes(layout: &Layout, epoch: u32, more: &[Home]) -> Result<Layout, Errno> {
+    layout.with_columns(epoch, more).filter(|_| !more.is_empty()).ok_or(Errno::EINVAL)
 }

@@ -9,9 +9,10 @@ use crate::limits::{CHANGES_MAX, LEASE};
 use crate::manager::{Client, Manager, Origin};
 use crate::permissions::Who;
 use crate::sessions::Claim;
+use crate::stores::IoServer;
 use crate::transaction::{Changes, Transaction};
 use store::Append;
-use wire::{Errno, FileId, NodeId, Time};
+use wire::{Errno, FileId, Time};
 
 impl Manager {
     /// The client is alive. Its registration tells it whether it must say again what it holds: that is so when it
@@ -94,13 +95,17 @@ impl Manager {
         Ok((done, append))
     }
 
-    /// The active I/O servers, from now on those of new files.
-    pub fn set_servers(&mut self, servers: &[NodeId]) {
-        self.servers = servers.to_vec();
+    /// The active I/O servers. New files go to those that are not retired; which are is the store's to say.
+    pub fn set_servers(&mut self, servers: &[IoServer]) {
+        let retired = &self.retired;
+        let told =
+            |server: &IoServer| IoServer { retired: retired.contains(&server.id), ..*server };
+        self.servers = servers.iter().map(told).collect();
+        self.open_servers = self.servers.iter().filter(|s| !s.retired).copied().collect();
     }
 
     /// The active I/O servers.
-    pub fn servers(&self) -> &[NodeId] {
+    pub fn servers(&self) -> &[IoServer] {
         &self.servers
     }
 }

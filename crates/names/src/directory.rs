@@ -11,7 +11,7 @@ use crate::record::{Listed, Policy};
 use crate::transaction::Transaction;
 use node::rings::DirectoryEntry;
 use wire::layout::WIDTH_MAX;
-use wire::{Errno, FileId, FileKind, Layout};
+use wire::{Errno, FileId, FileKind, Layout, NodeId};
 
 /// Bits of a cookie below the site.
 const POSITION_BITS: u32 = 48;
@@ -169,13 +169,14 @@ impl Transaction<'_> {
     ) -> Result<(), Errno> {
         let mut inode = self.inode(file)?;
         who.check_owner(&inode.attr)?;
-        let known = |server| self.servers.contains(server);
+        let known = |id: &NodeId| self.servers.iter().any(|server| server.id == *id);
         let servers = policy.servers.len();
-        let legal = Layout::new(1, policy.unit_bytes, &self.servers[..1.min(self.servers.len())]);
+        let any: Vec<NodeId> = self.servers.iter().map(|server| server.id).take(1).collect();
+        let legal = Layout::new(1, policy.unit_bytes, &any);
         if legal.is_none() || servers > WIDTH_MAX || usize::from(policy.width) > WIDTH_MAX {
             return Err(Errno::EINVAL);
         }
-        if !policy.servers.iter().all(known) || (servers > 0 && servers < policy.width.into()) {
+        if !policy.servers.iter().all(known) {
             return Err(Errno::EINVAL);
         }
         inode.directory_mut().ok_or(Errno::ENOTDIR)?.policy = policy;

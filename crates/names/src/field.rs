@@ -4,8 +4,8 @@
 
 use node::rings::{Lock, LockKind, VolumeSpace};
 use wire::{
-    Attr, Decoder, Encoder, FileId, FileKind, Fragment, Layout, NodeId, SetAttr, SetTime, Short,
-    VolumeId, Wall,
+    Attr, Decoder, Encoder, FileId, FileKind, Fragment, Home, Layout, NodeId, SetAttr, SetTime,
+    Short, VolumeId, Wall,
 };
 
 /// A value that has an encoding.
@@ -112,6 +112,17 @@ impl<'a, T: Field<'a>> Field<'a> for Option<T> {
     }
 }
 
+impl<'a, A: Field<'a>, B: Field<'a>, C: Field<'a>> Field<'a> for (A, B, C) {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+        self.1.put(out);
+        self.2.put(out);
+    }
+    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
+        Ok((A::take(input)?, B::take(input)?, C::take(input)?))
+    }
+}
+
 impl<'a, T: Field<'a>> Field<'a> for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {
         (self.len() as u32).put(out);
@@ -137,6 +148,7 @@ impl<'a> Field<'a> for Attr {
     }
 }
 
+fields!(Home { server, disk });
 fields!(Fragment { unit, units, column, width, object_unit });
 
 impl<'a> Field<'a> for Layout {

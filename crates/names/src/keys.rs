@@ -3,7 +3,7 @@
 //! Every key is `site | table | …`: the site first, so that a site is one range and moves as one; numbers big-endian,
 //! so that keys sort as they count.
 
-use wire::{FileId, NodeId, ObjectId};
+use wire::{FileId, Home, NodeId};
 
 /// The tables of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub enum Table {
     Fragment = 13,
     /// Objects that no file claimed, by server and object; at site 0 only.
     Quarantine = 14,
+    /// Servers that get nothing new; at site 0 only.
+    Retired = 15,
 }
 
 fn key(site: u8, table: Table, parts: &[&[u8]]) -> Vec<u8> {
@@ -130,16 +132,31 @@ pub fn fragment(file: FileId, unit: u64) -> Vec<u8> {
     of_file(file, Table::Fragment, &unit.to_be_bytes())
 }
 
-/// An object in quarantine on a server.
-pub fn quarantined(server: NodeId, object: ObjectId) -> Vec<u8> {
-    let (file, column) = (object.file.0.to_be_bytes(), object.column.to_be_bytes());
-    key(0, Table::Quarantine, &[&server.0.to_be_bytes(), &file, &column])
+/// A server that gets nothing new.
+pub fn retired(server: NodeId) -> Vec<u8> {
+    key(0, Table::Retired, &[&server.0.to_be_bytes()])
 }
 
-/// Server, file and column of a key that [`quarantined`] made.
-pub fn quarantined_of(key: &[u8]) -> Option<(NodeId, FileId, u16)> {
-    let short = |at: usize| Some(u16::from_be_bytes(key.get(at..at + 2)?.try_into().ok()?));
-    Some((NodeId(short(2)?), FileId(number_at(key, 4)?), short(12)?))
+/// The server of a key that [`retired`] made.
+pub fn retired_of(key: &[u8]) -> Option<NodeId> {
+    short_at(key, 2).map(NodeId)
+}
+
+/// An object in quarantine on a server's disk.
+pub fn quarantined(home: Home, file: FileId, column: u16) -> Vec<u8> {
+    let (server, file, column) =
+        (home.server.0.to_be_bytes(), file.0.to_be_bytes(), column.to_be_bytes());
+    key(0, Table::Quarantine, &[&server, &file, &column, &[home.disk]])
+}
+
+/// Disk, file and column of a key that [`quarantined`] made.
+pub fn quarantined_of(key: &[u8]) -> Option<(Home, FileId, u16)> {
+    let home = Home { server: NodeId(short_at(key, 2)?), disk: *key.get(14)? };
+    Some((home, FileId(number_at(key, 4)?), short_at(key, 12)?))
+}
+
+fn short_at(key: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(key.get(at..at + 2)?.try_into().ok()?))
 }
 
 /// The 8-byte number at `at` in a key.

@@ -12,6 +12,7 @@ use crate::opens::{Holder, Opens};
 use crate::record::{
     Answered, Content, Directory, FORMAT, Inode, Policy, Reader, Session, Site, Volume,
 };
+use crate::stores::IoServer;
 use crate::transaction::{CallName, Changes, Effect, Records, Transaction};
 use node::{Bug, Bugs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -113,7 +114,10 @@ pub struct Once {
 pub struct Manager {
     store: Store,
     volume: Volume,
-    pub(crate) servers: Vec<NodeId>,
+    /// Active I/O servers, and those of them that get new files.
+    pub(crate) servers: Vec<IoServer>,
+    pub(crate) open_servers: Vec<IoServer>,
+    pub(crate) retired: BTreeSet<NodeId>,
     pub(crate) opens: Opens,
     truncating: BTreeMap<FileId, u64>,
     removing: BTreeSet<FileId>,
@@ -152,6 +156,8 @@ impl Manager {
             store,
             volume,
             servers: Vec::new(),
+            open_servers: Vec::new(),
+            retired: BTreeSet::new(),
             opens: Opens::default(),
             truncating: BTreeMap::new(),
             removing: BTreeSet::new(),
@@ -233,6 +239,9 @@ impl Manager {
             let registration = self.registrations;
             self.clients.insert(client, Client { heard: now, registration, durable: true });
         }
+        self.retired = self
+            .read(0, |t| t.retired())
+            .map_err(|_| OpenError::Damaged { key: keys::table(0, Table::Retired) })?;
         for site in 0..=u8::MAX {
             for (key, value) in self.table(site, Table::Session)? {
                 let session: Session = damaged(&key, &value)?;
@@ -277,7 +286,7 @@ impl Manager {
         Transaction {
             store: &self.store,
             volume: &self.volume,
-            servers: &self.servers,
+            servers: &self.open_servers,
             opens: &self.opens,
             locks: &self.locks,
             truncating: &self.truncating,
@@ -365,6 +374,13 @@ impl Manager {
             Effect::Removed(file) => drop(self.removing.insert(file)),
             Effect::ObjectsRemoved(file) => drop(self.removing.remove(&file)),
             Effect::Expired(client) => self.forget_client(client),
+            Effect::Retired(server, retired) => {
+                match retired {
+                    true => self.retired.insert(server),
+                    false => self.retired.remove(&server),
+                };
+                self.set_servers(&self.servers.clone());
+            }
         }
     }
 

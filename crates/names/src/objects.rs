@@ -5,7 +5,7 @@
 
 use crate::sessions::Final;
 use node::rings::VolumeSpace;
-use stripe::FileRef;
+use stripe::{FileRef, Kept};
 use wire::{Errno, FileId, Fragment, Layout, NodeId, ObjectId};
 
 /// The objects of one file.
@@ -32,22 +32,30 @@ pub trait Objects: 'static {
     async fn set_layout(&self, objects: &ObjectsOf) -> Result<(), Errno>;
     /// The block map of a file, all of it, as of this layout epoch.
     fn learn_map(&self, file: FileId, epoch: u32, fragments: &[Fragment]);
-    /// What `to`'s server of this column has is what `from`'s has, on stable storage.
-    async fn copy_column(&self, from: &ObjectsOf, to: &ObjectsOf, column: u16)
-    -> Result<(), Errno>;
+    /// What `to`'s disk of this column has is what `from`'s has, on stable storage. At most `rate` bytes a second are
+    /// copied; 0 is as fast as it goes.
+    async fn copy_column(
+        &self,
+        from: &ObjectsOf,
+        to: &ObjectsOf,
+        column: u16,
+        rate: u64,
+    ) -> Result<(), Errno>;
     /// The object of one column is gone.
     async fn remove_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno>;
-    /// At most `count` objects that the server has, in ascending order after `after`.
+    /// At most `count` objects that the server has, with their disks, in ascending order after `after`.
     async fn list(
         &self,
         server: NodeId,
         after: Option<ObjectId>,
         count: usize,
-    ) -> Result<Vec<ObjectId>, Errno>;
-    /// The object is set aside on the server.
-    async fn quarantine(&self, server: NodeId, object: ObjectId) -> Result<(), Errno>;
+    ) -> Result<Vec<Kept>, Errno>;
+    /// The object is set aside on the server; how many bytes it has.
+    async fn quarantine(&self, server: NodeId, object: Kept) -> Result<u64, Errno>;
+    /// What was set aside is an object again.
+    async fn restore(&self, server: NodeId, object: Kept) -> Result<(), Errno>;
     /// What was set aside is gone for good.
-    async fn purge(&self, server: NodeId, object: ObjectId) -> Result<(), Errno>;
+    async fn purge(&self, server: NodeId, object: Kept) -> Result<(), Errno>;
     /// Room on these servers, in bytes; the counts of files are 0.
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno>;
 }
@@ -85,8 +93,9 @@ impl Objects for stripe::Client {
         from: &ObjectsOf,
         to: &ObjectsOf,
         column: u16,
+        rate: u64,
     ) -> Result<(), Errno> {
-        stripe::Client::copy_column(self, &from.reference(), &to.reference(), column).await
+        stripe::Client::copy_column(self, &from.reference(), &to.reference(), column, rate).await
     }
 
     async fn remove_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno> {
@@ -98,15 +107,19 @@ impl Objects for stripe::Client {
         server: NodeId,
         after: Option<ObjectId>,
         count: usize,
-    ) -> Result<Vec<ObjectId>, Errno> {
+    ) -> Result<Vec<Kept>, Errno> {
         stripe::Client::list(self, server, after, count).await
     }
 
-    async fn quarantine(&self, server: NodeId, object: ObjectId) -> Result<(), Errno> {
+    async fn quarantine(&self, server: NodeId, object: Kept) -> Result<u64, Errno> {
         stripe::Client::quarantine(self, server, object).await
     }
 
-    async fn purge(&self, server: NodeId, object: ObjectId) -> Result<(), Errno> {
+    async fn restore(&self, server: NodeId, object: Kept) -> Result<(), Errno> {
+        stripe::Client::restore(self, server, object).await
+    }
+
+    async fn purge(&self, server: NodeId, object: Kept) -> Result<(), Errno> {
         stripe::Client::purge(self, server, object).await
     }
 

@@ -13,7 +13,7 @@ use crate::sessions::{Claim, Final};
 use endpoint::FrameMut;
 use node::rings::{Lock, VolumeSpace};
 use wire::limits::BODY_BYTES;
-use wire::{Decoder, FileId, Fragment, NodeId, SetAttr, Short, VolumeId};
+use wire::{Decoder, FileId, Fragment, Home, NodeId, SetAttr, Short, VolumeId};
 
 impl<'a> Field<'a> for Who<'a> {
     fn put(&self, out: &mut Vec<u8>) {
@@ -126,6 +126,8 @@ operations! {
     DirectoryLayout = 11 pure { file: FileId }
     KeepAlive = 12 pure {}
     Sync = 13 pure {}
+    Servers = 14 pure {}
+    Quarantined = 15 pure { who: Who<'a>, after: Option<(Home, FileId, u16)>, count: u32 }
     SetAttr = 20 once { who: Who<'a>, file: FileId, changes: SetAttr, opened: bool }
     Create = 21 once {
         who: Who<'a>, parent: FileId, name: &'a [u8], mode: u32, how: How, open: Option<u32>,
@@ -150,8 +152,11 @@ operations! {
     CancelLock = 35 once { file: FileId, owner: u64, whole_file: bool }
     Claim = 36 once { claims: Vec<Claim>, first: bool, last: bool }
     Leave = 38 once {}
-    AddColumns = 37 once { who: Who<'a>, file: FileId, servers: Vec<NodeId> }
-    MoveColumn = 39 once { who: Who<'a>, file: FileId, column: u16, server: NodeId }
+    AddColumns = 37 once { who: Who<'a>, file: FileId, homes: Vec<Home> }
+    MoveColumn = 39 once { who: Who<'a>, file: FileId, column: u16, home: Home, rate: u64 }
+    Retire = 40 once { who: Who<'a>, server: NodeId, retired: bool }
+    Restore = 41 once { who: Who<'a>, home: Home, file: FileId, column: u16 }
+    Purge = 42 once { who: Who<'a>, home: Home, file: FileId, column: u16 }
 }
 
 impl Operation<'_> {
@@ -188,6 +193,7 @@ impl Operation<'_> {
             | AddColumns { file, .. }
             | MoveColumn { file, .. } => file.site(),
             Space {} | KeepAlive {} | Sync {} | Leave {} | Claim { .. } => 0,
+            Servers {} | Quarantined { .. } | Retire { .. } | Restore { .. } | Purge { .. } => 0,
         }
     }
 }
@@ -327,7 +333,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_decoding_panic(code in 0u16..40, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn no_bytes_make_decoding_panic(code in 0u16..45, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = Operation::decode(code, &mut Decoder::new(&bytes));
         }
     }

@@ -2,74 +2,188 @@
 //!
 //! They are set aside for a day before they are removed. An object is never touched while the store is older than it
 //! is: a store that was restored from a copy does not know the files made since, whose numbers are above all it gave
-//! out.
+//! out. What somebody put back by hand is left alone until somebody drops it by hand.
 
-use crate::field::encoded;
+use crate::field::{Field, encoded, fields};
 use crate::keys::{self, Table};
 use crate::limits::{CHANGES_MAX, QUARANTINE_SECONDS};
+use crate::permissions::Who;
 use crate::record::Site;
 use crate::transaction::Transaction;
 use node::Bug;
-use wire::{Errno, NodeId, ObjectId};
+use stripe::Kept;
+use wire::{Decoder, Errno, FileId, Home, NodeId, ObjectId, Short};
+
+/// Why no file has an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Unclaimed {
+    /// The file is gone.
+    FileGone = 0,
+    /// The file has this column elsewhere.
+    Elsewhere = 1,
+}
 
 /// What the name space says of an object on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// A file has it, or it is being removed or moved.
+    /// A file has it, or it is being removed or moved, or somebody put it back.
     Claimed,
     /// It may belong to a file that this store does not know yet.
     Younger,
     /// No file has it, and none will.
-    Unclaimed,
+    Unclaimed(Unclaimed),
+}
+
+impl<'a> Field<'a> for Unclaimed {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
+        match input.u8()? {
+            0 => Ok(Unclaimed::FileGone),
+            1 => Ok(Unclaimed::Elsewhere),
+            _ => Err(Short),
+        }
+    }
+}
+
+/// What is kept of an object in quarantine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Note {
+    since: u64,
+    bytes: u64,
+    why: Unclaimed,
+    restored: bool,
+}
+fields!(Note { since, bytes, why, restored });
+
+/// An object in quarantine, or one that was put back from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aside {
+    /// The disk it is on.
+    pub home: Home,
+    /// The file it was a part of.
+    pub file: FileId,
+    /// Which column of it.
+    pub column: u16,
+    /// When it was set aside, in seconds since 1970.
+    pub since: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// Why.
+    pub why: Unclaimed,
+    /// Whether it was put back: an object again, which nobody sets aside.
+    pub restored: bool,
+}
+fields!(Aside { home, file, column, since, bytes, why, restored });
+
+impl Aside {
+    /// The object, on its server.
+    pub(crate) fn kept(&self, volume: wire::VolumeId) -> Kept {
+        let object = ObjectId { volume, file: self.file, column: self.column };
+        Kept { object, disk: self.home.disk }
+    }
+
+    fn key(&self) -> Vec<u8> {
+        keys::quarantined(self.home, self.file, self.column)
+    }
 }
 
 impl Transaction<'_> {
-    /// What the name space says of `object` on `server`.
-    pub fn standing(&self, server: NodeId, object: ObjectId) -> Result<Standing, Errno> {
-        let file = object.file;
+    /// What the name space says of an object on `server`.
+    pub fn standing(&self, server: NodeId, kept: Kept) -> Result<Standing, Errno> {
+        let Kept { object, disk } = kept;
+        let (file, home) = (object.file, Home { server, disk });
         if object.volume != self.volume.volume {
             return Ok(Standing::Younger);
         }
-        let claimed = match self.inode(file) {
-            Err(Errno::ESTALE) => self.removed(file)?.is_some(),
-            inode => inode?.regular().is_some_and(|regular| {
-                let column = usize::from(object.column);
-                let moving = regular.fence > regular.layout.epoch;
-                moving || regular.layout.servers().get(column) == Some(&server)
-            }),
+        let (claimed, why) = match self.inode(file) {
+            Err(Errno::ESTALE) => (self.removed(file)?.is_some(), Unclaimed::FileGone),
+            inode => {
+                let claimed = inode?.regular().is_some_and(|regular| {
+                    let moving = regular.fence > regular.layout.epoch;
+                    let column = usize::from(object.column);
+                    moving || regular.layout.homes().nth(column) == Some(home)
+                });
+                (claimed, Unclaimed::Elsewhere)
+            }
         };
-        if claimed {
+        let note = self.get(&keys::quarantined(home, file, object.column))?;
+        let note: Option<Note> = note.map(|note| Self::decoded(&note)).transpose()?;
+        if claimed || note.is_some_and(|note| note.restored) {
             return Ok(Standing::Claimed);
         }
         let site: Option<Site> =
             self.get(&keys::site(file.site()))?.map(|site| Self::decoded(&site)).transpose()?;
         let known = site.is_some_and(|site| file.serial() <= site.serial);
         let known = known || self.bugs.has(Bug::QuarantineHasty);
-        Ok(if known { Standing::Unclaimed } else { Standing::Younger })
+        Ok(if known { Standing::Unclaimed(why) } else { Standing::Younger })
     }
 
-    /// The object was set aside now.
-    pub fn note_quarantined(&mut self, server: NodeId, object: ObjectId) {
-        let since = encoded(&(self.now.seconds as u64));
-        self.put(keys::quarantined(server, object), since);
+    /// The object is being set aside now; how long it is comes later.
+    pub fn note_quarantined(&mut self, server: NodeId, kept: Kept, why: Unclaimed) -> Aside {
+        let (file, column) = (kept.object.file, kept.object.column);
+        let home = Home { server, disk: kept.disk };
+        let since = self.now.seconds as u64;
+        let aside = Aside { home, file, column, since, bytes: 0, why, restored: false };
+        self.note_aside(&aside);
+        aside
+    }
+
+    /// Writes down what is known of it.
+    pub fn note_aside(&mut self, aside: &Aside) {
+        let Aside { since, bytes, why, restored, .. } = *aside;
+        self.put(aside.key(), encoded(&Note { since, bytes, why, restored }));
+    }
+
+    /// Objects in quarantine, and those put back, at most `count` after this one. Root's.
+    pub fn quarantined(
+        &self,
+        who: &Who<'_>,
+        after: Option<(Home, FileId, u16)>,
+        count: usize,
+    ) -> Result<Vec<Aside>, Errno> {
+        if !who.is_root() {
+            return Err(Errno::EPERM);
+        }
+        let after = after.map(|(home, file, column)| keys::quarantined(home, file, column));
+        let prefix = keys::table(0, Table::Quarantine);
+        let found = self.scan(&prefix, after.as_deref(), count)?;
+        found.iter().map(|(key, value)| aside_of(key, value)).collect()
+    }
+
+    /// One of them; ENOENT when there is none. Root's.
+    pub fn aside(
+        &self,
+        who: &Who<'_>,
+        home: Home,
+        file: FileId,
+        column: u16,
+    ) -> Result<Aside, Errno> {
+        if !who.is_root() {
+            return Err(Errno::EPERM);
+        }
+        let key = keys::quarantined(home, file, column);
+        aside_of(&key, &self.get(&key)?.ok_or(Errno::ENOENT)?)
     }
 
     /// Objects that were set aside a day before `seconds` (since 1970) or earlier, at most [`CHANGES_MAX`].
-    pub fn quarantine_due(&self, seconds: i64) -> Result<Vec<(NodeId, ObjectId)>, Errno> {
-        let mut due = Vec::new();
-        for (key, value) in self.scan(&keys::table(0, Table::Quarantine), None, usize::MAX)? {
-            let since: u64 = Self::decoded(&value)?;
-            let (server, file, column) = keys::quarantined_of(&key).ok_or(Errno::EIO)?;
-            let object = ObjectId { volume: self.volume.volume, file, column };
-            if since as i64 + QUARANTINE_SECONDS <= seconds && due.len() < CHANGES_MAX {
-                due.push((server, object));
-            }
-        }
-        Ok(due)
+    pub fn quarantine_due(&self, seconds: i64) -> Result<Vec<Aside>, Errno> {
+        let all = self.quarantined(&Who::ROOT, None, usize::MAX)?;
+        let due =
+            |aside: &Aside| !aside.restored && aside.since as i64 + QUARANTINE_SECONDS <= seconds;
+        Ok(all.into_iter().filter(due).take(CHANGES_MAX).collect())
     }
 
     /// The object was removed for good.
-    pub fn note_purged(&mut self, server: NodeId, object: ObjectId) {
-        self.delete(keys::quarantined(server, object));
+    pub fn note_purged(&mut self, aside: &Aside) {
+        self.delete(aside.key());
     }
+}
+
+fn aside_of(key: &[u8], value: &[u8]) -> Result<Aside, Errno> {
+    let (home, file, column) = keys::quarantined_of(key).ok_or(Errno::EIO)?;
+    let Note { since, bytes, why, restored } = Transaction::decoded(value)?;
+    Ok(Aside { home, file, column, since, bytes, why, restored })
 }

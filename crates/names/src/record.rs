@@ -4,11 +4,12 @@
 //! is damage and answered with EIO.
 
 use crate::field::{Field, fields};
+use crate::stores::{IoServer, homes_of};
 use wire::layout::{UNIT_BYTES_DEFAULT, WIDTH_MAX};
-use wire::{Attr, Decoder, FileId, FileKind, Layout, NodeId, Short, VolumeId, Wall};
+use wire::{Attr, Decoder, FileId, FileKind, Home, Layout, NodeId, Short, VolumeId, Wall};
 
 /// Version of the key space and of all records in it.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Position of a directory's first entry, after those of "." and "..".
 pub const FIRST_POSITION: u64 = 3;
@@ -40,7 +41,7 @@ fields!(Site { serial, files });
 pub struct Policy {
     /// Bytes of a stripe unit.
     pub unit_bytes: u32,
-    /// Columns; 0 is as many as there are servers, up to [`WIDTH_MAX`].
+    /// Columns; 0 is as many as there are disks, up to [`WIDTH_MAX`].
     pub width: u8,
     /// Whether new directories may go to another site.
     pub switching: bool,
@@ -56,16 +57,21 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The layout of the file with serial number `serial`: the servers in turn, so that column 0 is everywhere.
-    /// `None` when there is no server.
-    pub fn layout(&self, active: &[NodeId], serial: u64) -> Option<Layout> {
-        let chosen = if self.servers.is_empty() { active } else { &self.servers };
-        let width = match self.width {
-            0 => chosen.len().min(WIDTH_MAX),
-            width => usize::from(width).min(chosen.len()),
+    /// The layout of the file with serial number `serial`: the disks of the active servers in turn, so that column 0 is
+    /// everywhere. Of servers chosen by name those that are not active count as well, with their first disk: what is
+    /// written there waits for them. `None` when there is no server.
+    pub fn layout(&self, active: &[IoServer], serial: u64) -> Option<Layout> {
+        let homes = match &self.servers[..] {
+            [] => homes_of(active),
+            named => {
+                let known = |id: &NodeId| active.iter().find(|server| server.id == *id).copied();
+                let chosen = named.iter().map(|id| known(id).unwrap_or(IoServer::from(*id)));
+                homes_of(&chosen.collect::<Vec<_>>())
+            }
         };
-        let first = (serial % chosen.len().max(1) as u64) as usize;
-        let columns: Vec<NodeId> = chosen.iter().cycle().skip(first).take(width).copied().collect();
+        let width = if self.width == 0 { WIDTH_MAX } else { self.width.into() }.min(homes.len());
+        let first = (serial % homes.len().max(1) as u64) as usize;
+        let columns: Vec<Home> = homes.iter().cycle().skip(first).take(width).copied().collect();
         Layout::new(1, self.unit_bytes, &columns)
     }
 }
@@ -278,7 +284,8 @@ mod tests {
 
     #[test]
     fn inodes_of_every_kind_survive() {
-        let layout = Policy::default().layout(&[NodeId(1), NodeId(2)], 3).unwrap();
+        let layout =
+            Policy::default().layout(&[NodeId(1), NodeId(2)].map(IoServer::from), 3).unwrap();
         let regular = Regular {
             layout,
             truncations: 4,
@@ -303,12 +310,19 @@ mod tests {
 
     #[test]
     fn columns_rotate_and_width_is_kept() {
-        let active = [1, 2, 3].map(NodeId);
+        let active = [1, 2, 3].map(|id| IoServer::from(NodeId(id)));
         let policy = Policy { width: 2, ..Policy::default() };
         let layouts: Vec<_> = (0..4).map(|s| policy.layout(&active, s).unwrap()).collect();
         assert_eq!(layouts[0].servers(), [1, 2].map(NodeId));
         assert_eq!(layouts[2].servers(), [3, 1].map(NodeId));
         assert_eq!(layouts[3].servers(), layouts[0].servers());
         assert!(policy.layout(&[], 0).is_none());
+        // Two disks each: as many columns as disks, one on each.
+        let double = active.map(|server| IoServer { disks: 3, ..server });
+        let layout = Policy::default().layout(&double, 5).unwrap();
+        let mut homes: Vec<_> = layout.homes().map(|home| (home.server.0, home.disk)).collect();
+        assert_eq!(homes, [(3, 1), (1, 0), (2, 0), (3, 0), (1, 1), (2, 1)]);
+        homes.dedup();
+        assert_eq!(homes.len(), 6);
     }
 }

@@ -13,6 +13,7 @@ use crate::limits::TASKS;
 use crate::manager::{Manager, OpenError, Origin, VolumeSettings};
 use crate::objects::Objects;
 use crate::protocol::{CallNumber, Operation, cut, join};
+use crate::stores::IoServer;
 use node::rings::{MetaOp, StoreId};
 use node::{Answer, Cx, Notify, Request};
 pub use quarantine::QuarantineCounters;
@@ -20,7 +21,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use store::{Append, Store, StoreError};
-use wire::{Channel, Decoder, Errno, FileId, NodeId, Time, VolumeId};
+use wire::{Channel, Decoder, Errno, FileId, Time, VolumeId};
 
 /// How a manager is started.
 #[derive(Clone, Debug)]
@@ -28,7 +29,7 @@ pub struct Config {
     /// What a new volume is made with; of one that exists, the volume must be the same.
     pub volume: VolumeSettings,
     /// The active I/O servers.
-    pub servers: Vec<NodeId>,
+    pub servers: Vec<IoServer>,
 }
 
 /// What the tasks of the service share.
@@ -71,14 +72,14 @@ struct Service<O> {
 pub struct Handle(Rc<dyn Control>);
 
 trait Control {
-    fn set_servers(&self, servers: &[NodeId]);
-    fn servers(&self) -> Vec<NodeId>;
+    fn set_servers(&self, servers: &[IoServer]);
+    fn servers(&self) -> Vec<IoServer>;
     fn quarantine(&self) -> QuarantineCounters;
 }
 
 impl Handle {
-    /// From now on these I/O servers get new files.
-    pub fn set_servers(&self, servers: &[NodeId]) {
+    /// From now on these I/O servers get new files, but for those that are retired.
+    pub fn set_servers(&self, servers: &[IoServer]) {
         self.0.set_servers(servers);
     }
 
@@ -87,8 +88,8 @@ impl Handle {
         self.0.quarantine()
     }
 
-    /// The I/O servers that get new files.
-    pub fn servers(&self) -> Vec<NodeId> {
+    /// The active I/O servers.
+    pub fn servers(&self) -> Vec<IoServer> {
         self.0.servers()
     }
 }
@@ -100,10 +101,10 @@ impl std::fmt::Debug for Handle {
 }
 
 impl<O> Control for Service<O> {
-    fn set_servers(&self, servers: &[NodeId]) {
+    fn set_servers(&self, servers: &[IoServer]) {
         self.manager.borrow_mut().set_servers(servers);
     }
-    fn servers(&self) -> Vec<NodeId> {
+    fn servers(&self) -> Vec<IoServer> {
         self.manager.borrow().servers().to_vec()
     }
     fn quarantine(&self) -> QuarantineCounters {

@@ -6,6 +6,7 @@ use crate::keys;
 use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
 use crate::record::{FIRST_POSITION, Inode, Listed, Named, Policy, Site, Volume};
+use crate::stores::IoServer;
 use node::{Bug, Bugs};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -30,6 +31,8 @@ pub(crate) enum Effect {
     ObjectsRemoved(FileId),
     /// The client is dead.
     Expired(u64),
+    /// The server gets nothing new, or does again.
+    Retired(NodeId, bool),
 }
 
 /// What an operation wants to change.
@@ -56,7 +59,8 @@ impl Changes {
 pub struct Transaction<'a> {
     pub(crate) store: &'a Store,
     pub(crate) volume: &'a Volume,
-    pub(crate) servers: &'a [NodeId],
+    /// Those that get new files.
+    pub(crate) servers: &'a [IoServer],
     pub(crate) opens: &'a Opens,
     pub(crate) locks: &'a Locks,
     pub(crate) truncating: &'a BTreeMap<FileId, u64>,

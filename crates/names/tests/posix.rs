@@ -451,7 +451,7 @@ fn layouts_are_inherited_and_columns_rotate() {
     firsts.sort();
     assert_eq!(firsts, [1, 2, 3].map(NodeId));
     // A fourth server serves new files at once.
-    world.manager.set_servers(&[1, 2, 3, 4].map(NodeId));
+    world.manager.set_servers(&[1, 2, 3, 4].map(|id| names::IoServer::from(NodeId(id))));
     let file = world.touch(&WHO, "wide", 0o644).unwrap();
     assert_eq!(world.get(file).unwrap().layout.unwrap().width(), 4);
     world.manager.set_servers(&[]);
@@ -469,8 +469,7 @@ fn block_maps() {
         let epoch = world.change(|t| t.fence(&WHO, file)).unwrap();
         assert!(world.read(|t| t.is_fenced(file)).unwrap());
         let before = world.get(file).unwrap().layout.unwrap();
-        let columns = [before.servers(), &[NodeId(9), NodeId(8)]].concat();
-        let next = before.with_columns(epoch, &columns).unwrap();
+        let next = before.with_columns(epoch, &[NodeId(9), NodeId(8)]).unwrap();
         world.change(|t| t.set_columns(file, next, size))
     };
     let all = |world: &World| world.read(|t| t.fragments(file, 0, 99)).unwrap();
@@ -491,7 +490,7 @@ fn block_maps() {
     assert_eq!(all(&world).1.last().unwrap().column, 7);
     // An epoch that is not the fence's commits nothing.
     let layout = world.get(file).unwrap().layout.unwrap();
-    let stale = layout.with_server(layout.epoch - 1, 0, NodeId(7)).unwrap();
+    let stale = layout.with_home(layout.epoch - 1, 0, NodeId(7)).unwrap();
     assert_eq!(world.change(|t| t.set_layout(file, stale)), Err(Errno::EAGAIN));
     world.unlink(&WHO, "f").unwrap();
     assert!(!world.change(|t| t.objects_removed(file, 1)).unwrap());

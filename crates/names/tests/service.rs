@@ -5,8 +5,8 @@ mod common;
 use common::net::{Net, node};
 use common::{ROOT, config};
 use names::{
-    Client, Config, Entry, Final, Handle, How, Objects, ObjectsOf, READ, VolumeSettings, WRITE,
-    Who, serve,
+    Client, Config, Entry, Final, Handle, How, IoServer, Objects, ObjectsOf, READ, Unclaimed,
+    VolumeSettings, WRITE, Who, serve,
 };
 use node::rings::{Lock, LockKind, MetaDone, MetaOp, VolumeSpace};
 use proptest::prelude::*;
@@ -14,6 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use store::{MemoryBackend, MemoryLogs, Store};
+use stripe::Kept;
 use wire::{Errno, FileId, Fragment, NodeId, ObjectId, SetAttr, VolumeId, Wall};
 
 const WHO: Who<'static> = Who::ROOT;
@@ -59,7 +60,7 @@ impl Objects for Fake {
         self.check()
     }
     fn learn_map(&self, _: FileId, _: u32, _: &[Fragment]) {}
-    async fn copy_column(&self, _: &ObjectsOf, _: &ObjectsOf, _: u16) -> Result<(), Errno> {
+    async fn copy_column(&self, _: &ObjectsOf, _: &ObjectsOf, _: u16, _: u64) -> Result<(), Errno> {
         self.check()
     }
     async fn remove_column(&self, _: &ObjectsOf, _: u16) -> Result<(), Errno> {
@@ -70,19 +71,29 @@ impl Objects for Fake {
         server: NodeId,
         after: Option<ObjectId>,
         count: usize,
-    ) -> Result<Vec<ObjectId>, Errno> {
+    ) -> Result<Vec<Kept>, Errno> {
         let all = self.0.stored.borrow();
         let of_it = all.iter().filter(|(at, id)| *at == server && Some(*id) > after);
-        Ok(of_it.map(|(_, id)| *id).take(count).collect())
+        Ok(of_it.map(|(_, object)| Kept { object: *object, disk: 0 }).take(count).collect())
     }
-    async fn quarantine(&self, server: NodeId, object: ObjectId) -> Result<(), Errno> {
+    async fn quarantine(&self, server: NodeId, kept: Kept) -> Result<u64, Errno> {
         self.check()?;
-        self.0.stored.borrow_mut().remove(&(server, object));
-        self.0.aside.borrow_mut().insert((server, object));
+        if !self.0.stored.borrow_mut().remove(&(server, kept.object)) {
+            return Err(Errno::ENOENT);
+        }
+        self.0.aside.borrow_mut().insert((server, kept.object));
+        Ok(77)
+    }
+    async fn restore(&self, server: NodeId, kept: Kept) -> Result<(), Errno> {
+        self.check()?;
+        if !self.0.aside.borrow_mut().remove(&(server, kept.object)) {
+            return Err(Errno::ENOENT);
+        }
+        self.0.stored.borrow_mut().insert((server, kept.object));
         Ok(())
     }
-    async fn purge(&self, server: NodeId, object: ObjectId) -> Result<(), Errno> {
-        self.0.aside.borrow_mut().remove(&(server, object));
+    async fn purge(&self, server: NodeId, kept: Kept) -> Result<(), Errno> {
+        self.0.aside.borrow_mut().remove(&(server, kept.object));
         Ok(())
     }
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {
@@ -122,7 +133,7 @@ impl Cluster {
     fn start(&mut self) {
         let logs: Vec<_> = self.logs.contents().collect();
         let store = Store::open(self.backend.clone(), config(), logs).unwrap();
-        let servers = [11, 12, 13].map(NodeId).to_vec();
+        let servers = [11, 12, 13].map(|id| IoServer::from(NodeId(id))).to_vec();
         let config = Config { volume: VolumeSettings::new(VolumeId(5)), servers };
         let cx = self.net.nodes[0].cx();
         self.handle = Some(serve(cx, config, store, self.objects.clone()).unwrap());
@@ -503,6 +514,103 @@ fn objects_that_no_file_claims_are_set_aside_and_younger_ones_are_not() {
     cluster.turns(8 * 60_000);
     assert!(cluster.objects.0.aside.borrow().is_empty());
     assert_eq!(cluster.objects.0.stored.borrow().len(), 3);
+}
+
+#[test]
+fn what_was_set_aside_is_shown_put_back_and_dropped_by_hand() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let gone = cluster.run(1, {
+        let client = client.clone();
+        async move {
+            let gone = create(&client, b"gone", None).await.unwrap().attr.file;
+            client.unlink(&WHO, ROOT, b"gone").await.unwrap();
+            gone
+        }
+    });
+    let object = |column| ObjectId { volume: VolumeId(5), file: gone, column };
+    let all = [0, 1].map(|column| (NodeId(11), object(column)));
+    cluster.objects.0.stored.borrow_mut().extend(all);
+    cluster.turns(8 * 60_000);
+    let list = |cluster: &mut Cluster| {
+        let client = client.clone();
+        cluster.run(1, async move { client.quarantined(&Who::ROOT, None).await.unwrap() })
+    };
+    let shown = list(&mut cluster);
+    let told: Vec<_> = shown.iter().map(|a| (a.home.server.0, a.file, a.column, a.bytes)).collect();
+    assert_eq!(told, [(11, gone, 0, 77), (11, gone, 1, 77)]);
+    assert!(shown.iter().all(|aside| aside.why == Unclaimed::FileGone && !aside.restored));
+    let (one, first) = (client.clone(), shown[0]);
+    let answers = cluster.run(1, async move {
+        let strangers = Who::new(7, 7, &[]);
+        (
+            one.quarantined(&strangers, None).await.map(drop),
+            one.restore(&strangers, &first).await,
+            one.restore(&Who::ROOT, &first).await,
+            one.restore(&Who::ROOT, &first).await,
+        )
+    });
+    assert_eq!(answers, (Err(Errno::EPERM), Err(Errno::EPERM), Ok(()), Ok(())));
+    // Neither a restart, a round of the walk nor a day takes away what somebody put back.
+    cluster.restart();
+    cluster.net.nodes[0].set_wall(24 * 3600 * 1_000_000_000);
+    cluster.turns(8 * 60_000);
+    assert_eq!(*cluster.objects.0.stored.borrow(), BTreeSet::from([all[0]]));
+    assert!(cluster.objects.0.aside.borrow().is_empty());
+    let shown = list(&mut cluster);
+    assert_eq!((shown.len(), shown[0].column, shown[0].restored), (1, 0, true));
+    let (one, first) = (client.clone(), shown[0]);
+    let dropped = cluster.run(1, async move {
+        (one.purge(&Who::ROOT, &first).await, one.purge(&Who::ROOT, &first).await)
+    });
+    assert_eq!(dropped, (Ok(()), Ok(())));
+    assert!(cluster.objects.0.stored.borrow().is_empty());
+    assert!(cluster.objects.0.aside.borrow().is_empty());
+    assert!(list(&mut cluster).is_empty());
+}
+
+/// Records of before say of a column on which server it is, not on which disk.
+#[test]
+fn a_store_of_another_format_is_refused_and_both_are_named() {
+    let (backend, mut logs) = (MemoryBackend::new(), MemoryLogs::new());
+    let older = store::Config::new(names::STORE.kind, names::STORE.version - 1);
+    let mut store = Store::open(backend.clone(), older, Vec::new()).unwrap();
+    let mut batch = store::Batch::new();
+    batch.put(b"a", b"record");
+    let append = store.apply(batch);
+    logs.append(append.log, &append.bytes);
+    store.freeze().unwrap().run().unwrap();
+    drop(store);
+    let found: Vec<_> = logs.contents().collect();
+    let error = Store::open(backend, config(), found).err().unwrap().to_string();
+    let versions = [names::STORE.version - 1, names::STORE.version];
+    assert!(versions.iter().all(|version| error.contains(&version.to_string())), "{error}");
+}
+
+#[test]
+fn a_retired_server_gets_no_new_file_until_it_is_back() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let width = |cluster: &mut Cluster, name: &'static [u8]| {
+        let one = client.clone();
+        let entry = cluster.run(1, async move { create(&one, name, None).await }).unwrap();
+        entry.layout.unwrap().servers().iter().map(|id| id.0).collect::<BTreeSet<_>>()
+    };
+    let retire = |cluster: &mut Cluster, who: Who<'static>, retired| {
+        let one = client.clone();
+        cluster.run(1, async move { one.retire(&who, NodeId(12), retired).await })
+    };
+    assert_eq!(retire(&mut cluster, Who::new(7, 7, &[]), true), Err(Errno::EPERM));
+    assert_eq!(width(&mut cluster, b"a"), BTreeSet::from([11, 12, 13]));
+    assert_eq!(retire(&mut cluster, Who::ROOT, true), Ok(()));
+    assert_eq!(width(&mut cluster, b"b"), BTreeSet::from([11, 13]));
+    cluster.restart();
+    assert_eq!(width(&mut cluster, b"c"), BTreeSet::from([11, 13]));
+    let one = client.clone();
+    let servers = cluster.run(1, async move { one.servers().await }).unwrap();
+    assert_eq!(servers.iter().map(|s| s.retired).collect::<Vec<_>>(), [false, true, false]);
+    assert_eq!(retire(&mut cluster, Who::ROOT, false), Ok(()));
+    assert_eq!(width(&mut cluster, b"d"), BTreeSet::from([11, 12, 13]));
 }
 
 /// Found by seed 1301: the generation was given out again, and writes were refused without end.

@@ -7,11 +7,14 @@ use crate::run::{Members, Roles};
 use endpoint::limits::PAGE_BYTES;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, members_store, names_store, start};
 use members::Identity;
+use names::{IoServer, Who, homes_of};
+use node::Cx;
 use node::rings::StoreId;
 use std::any::Any;
 use std::rc::Rc;
+use std::time::Duration;
 use store::{Store, StoreError};
-use wire::{NodeId, VolumeId};
+use wire::{Errno, FileId, Layout, NodeId, VolumeId};
 
 const VOLUME: VolumeId = VolumeId(7);
 /// Bytes of an I/O server's cache: small, so that blocks are evicted and read again.
@@ -30,12 +33,18 @@ fn started(boot: &Boot<'_>, roles: NodeRoles) -> Result<Box<dyn Any>, String> {
 }
 
 fn member(boot: &Boot<'_>, manager: NodeId, roles: members::Roles) -> Option<(NodeId, Identity)> {
+    let disks = all_disks(boot.cx.disks());
     let id = boot.cx.id();
     let name = format!("machine {}", id.0);
-    Some((manager, Identity { name, roles, addresses: Vec::new(), wish: Some(id) }))
+    Some((manager, Identity { name, roles, disks, addresses: Vec::new(), wish: Some(id) }))
 }
 
-fn manager(servers: Vec<NodeId>) -> Role {
+/// One bit for each disk.
+fn all_disks(count: u16) -> u32 {
+    (1 << count) - 1
+}
+
+fn manager(servers: Vec<IoServer>) -> Role {
     Rc::new(move |boot| {
         let names = open(boot, StoreId::Names, names_store()).map_err(|error| error.to_string())?;
         let members = open(boot, StoreId::Members, members_store());
@@ -54,16 +63,51 @@ fn server(manager: NodeId) -> Role {
     })
 }
 
-fn mount(manager: NodeId) -> Role {
+fn mount(manager: NodeId, moves_per_minute: u32) -> Role {
     Rc::new(move |boot| {
+        if let Some(pause) = Duration::from_secs(60).checked_div(moves_per_minute) {
+            let (cx, names) = (&boot.cx, names::Client::new(&boot.cx, manager, VOLUME));
+            cx.spawn("mover", mover(cx.clone(), names, pause));
+        }
         let files = files::Config::for_pool(boot.cx.frames().pages() * PAGE_BYTES);
         let client = Some(ClientRole { manager, volume: VOLUME, files });
         started(boot, NodeRoles { client, ..NodeRoles::default() })
     })
 }
 
+/// An administrator who never rests.
+async fn mover(cx: Cx, names: names::Client, pause: Duration) {
+    loop {
+        cx.sleep(pause).await;
+        // What is in use, or away, is moved another time.
+        let _ = move_one(&cx, &names).await;
+    }
+}
+
+async fn move_one(cx: &Cx, names: &names::Client) -> Result<(), Errno> {
+    let homes = homes_of(&names.servers().await?);
+    let listing = names.read_directory(&Who::ROOT, FileId::ROOT, 0, 16 << 10, true).await?;
+    let entries = listing.entries.iter().filter_map(|listed| listed.entry);
+    let files: Vec<(FileId, Layout)> =
+        entries.filter_map(|entry| Some((entry.attr.file, entry.layout?))).collect();
+    if files.is_empty() || homes.is_empty() {
+        return Ok(());
+    }
+    let any = |count: usize| (cx.random() % count as u64) as usize;
+    let ((file, layout), home) = (files[any(files.len())], homes[any(homes.len())]);
+    let column = any(layout.width().into()) as u16;
+    names.move_column(&Who::ROOT, file, column, home, 0).await.map(drop)
+}
+
 /// The roles of a cluster for [`crate::run::run`], with these planted bugs.
 pub fn roles(experiment: &Experiment, bugs: u64) -> Roles {
     let Members { manager: at, servers, .. } = Members::of(experiment);
-    Roles { manager: manager(servers), server: server(at), mount: mount(at), bugs }
+    let disks = all_disks(experiment.shape.disks);
+    let servers = servers.into_iter().map(|id| IoServer { disks, ..IoServer::from(id) });
+    Roles {
+        manager: manager(servers.collect()),
+        server: server(at),
+        mount: mount(at, experiment.shape.moves_per_minute),
+        bugs,
+    }
 }

@@ -50,12 +50,22 @@ pub struct Shape {
     pub shared_files: u16,
     /// Wall clocks are up to this much wrong.
     pub clock_skew_ms: u64,
+    /// How often in a minute each mount has a column of some file moved to some disk.
+    pub moves_per_minute: u32,
 }
 
 impl Default for Shape {
     fn default() -> Shape {
         let (servers, disks, mounts, workers) = (3, 2, 2, 3);
-        Shape { servers, disks, mounts, workers, shared_files: 2, clock_skew_ms: 500 }
+        Shape {
+            servers,
+            disks,
+            mounts,
+            workers,
+            shared_files: 2,
+            clock_skew_ms: 500,
+            moves_per_minute: 0,
+        }
     }
 }
 

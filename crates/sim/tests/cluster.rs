@@ -38,6 +38,16 @@ fn passes(seed: u64, experiment: &Experiment) {
     assert!(outcome.violations.is_empty(), "{}", outcome.violations.join("\n"));
 }
 
+/// Columns move from disk to disk and from server to server under readers and writers, and kills.
+#[test]
+fn columns_move_under_load() {
+    for seed in 1..=3 {
+        let mut experiment = Experiment::default();
+        experiment.shape.moves_per_minute = 60;
+        passes(seed, &experiment);
+    }
+}
+
 /// A mount sent its copy again over what another mount had closed or synced since.
 #[test]
 fn seed_7_with_two_mounts_reads_the_newer_bytes() {

@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use wire::layout::WIDTH_MAX;
 use wire::{
-    BlockMap, Channel, Errno, FileId, Fragment, Layout, NodeId, ObjectId, Placement, Time,
+    BlockMap, Channel, Errno, FileId, Fragment, Home, Layout, NodeId, ObjectId, Placement, Time,
     VolumeId, Wall,
 };
 
@@ -40,7 +40,7 @@ pub struct FileRef {
 /// Who holds what was written to one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
-    server: NodeId,
+    home: Home,
     verifier: u64,
     /// What the write got when it was executed first.
     stamp: Stamp,
@@ -58,8 +58,8 @@ impl Verifiers {
 
     /// Notes what a column's server said.
     pub fn set(&mut self, column: u16, verifier: u64) {
-        let (server, stamp) = (NodeId::default(), Stamp::default());
-        self.0[usize::from(column)] = Some(Held { server, verifier, stamp });
+        let (home, stamp) = (Home::default(), Stamp::default());
+        self.0[usize::from(column)] = Some(Held { home, verifier, stamp });
     }
 
     /// Takes in what later writes said. Where both know a column the earlier one stays: it is the one whose loss a
@@ -80,10 +80,10 @@ impl Verifiers {
         (0..WIDTH_MAX as u16).filter(|column| self.get(*column).is_some())
     }
 
-    /// The stamp of what was written to a column, if that is still where it was: another server knows nothing of it.
+    /// The stamp of what was written to a column, if that is still where it was: another disk knows nothing of it.
     fn stamp(&self, file: &FileRef, column: u16) -> Option<Stamp> {
         let held = self.0[usize::from(column)]?;
-        (file.layout.server(column) == held.server).then_some(held.stamp)
+        (file.layout.home(column) == held.home).then_some(held.stamp)
     }
 }
 
@@ -276,6 +276,7 @@ impl Client {
                 width: layout.width() as u8,
                 copies: layout.copies,
             },
+            disk: layout.home(column).disk,
             ..ObjectRequest::default()
         }
     }

@@ -32,7 +32,7 @@ impl Inner {
         self: &Rc<Self>,
         ask: &ObjectRequest,
     ) -> Result<ObjectReply, Errno> {
-        let object = self.object(ask.object).await?;
+        let object = self.object(ask).await?;
         if self.is_old_layout(&object.state.borrow(), ask) {
             return Err(Errno::ESTALE);
         }
@@ -242,7 +242,7 @@ impl Inner {
 
     fn is_crowded(&self, disk: &Disk) -> bool {
         let dirty = self.cache.borrow().dirty_bytes(disk.id.0 as usize);
-        dirty > self.config.dirty_bytes_max / 2
+        dirty > FLUSH_BYTES.min(self.config.dirty_bytes_max / 2)
     }
 
     async fn crowded(&self, disk: &Disk) {

@@ -10,6 +10,7 @@
 //! what a commit acknowledged survives any crash; what was not committed is old or new, block by block.
 
 mod cache;
+mod census;
 mod checkpoint;
 mod client;
 mod commit;
@@ -28,7 +29,9 @@ mod server;
 mod sums;
 mod write;
 
+pub use census::Held;
 pub use client::{Client, ClientCounters, FileRef, ObjectTotals, Verifiers, VolumeRoom};
 pub use disk::Health;
+pub use protocol::Kept;
 pub use recovery::Label;
 pub use server::{Server, ServerConfig, ServerCounters, serve};

@@ -6,6 +6,7 @@ use crate::limits::*;
 use crate::log::Run;
 use crate::object::{GROUP_BYTES, HEADER_BYTES, Head, Header, decode_sums};
 use crate::order::{Writer, joined};
+use crate::protocol::ObjectRequest;
 use crate::server::Inner;
 use endpoint::Frame;
 use node::rings::{DiskFile, DiskOp};
@@ -33,6 +34,20 @@ pub(crate) enum Phase {
     Failed(Errno),
     /// Gone.
     Removed,
+}
+
+/// Names an object of this server: two disks may have one of the same name while a column moves from one to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Spot {
+    pub id: ObjectId,
+    pub disk: u8,
+}
+
+impl Spot {
+    /// Of the object that a request is about.
+    pub fn of(ask: &ObjectRequest) -> Spot {
+        Spot { id: ask.object, disk: ask.disk }
+    }
 }
 
 /// An open object. Gates are taken in the order commits, changes.
@@ -119,6 +134,10 @@ impl Object {
         }
     }
 
+    pub fn spot(&self) -> Spot {
+        Spot { id: self.id, disk: self.disk as u8 }
+    }
+
     pub fn file(&self) -> DiskFile {
         DiskFile::Object(self.id)
     }
@@ -157,38 +176,30 @@ impl Hasher for Mix {
     }
 }
 
-/// Which of `disks` disks keeps an object.
-pub(crate) fn disk_of(id: ObjectId, disks: usize) -> usize {
-    use std::hash::Hash;
-    let mut mix = Mix::default();
-    id.hash(&mut mix);
-    (mix.finish() % disks as u64) as usize
-}
-
 /// The table of open objects, and of the objects removed not long ago.
 #[derive(Default)]
 pub(crate) struct Objects {
-    open: HashMap<ObjectId, Rc<Object>, BuildHasherDefault<Mix>>,
+    open: HashMap<Spot, Rc<Object>, BuildHasherDefault<Mix>>,
     /// In the order in which they are looked at to be closed.
     order: VecDeque<Rc<Object>>,
-    tombstones: BTreeMap<ObjectId, Time>,
-    buried: VecDeque<(Time, ObjectId)>,
+    tombstones: BTreeMap<Spot, Time>,
+    buried: VecDeque<(Time, Spot)>,
 }
 
 impl Objects {
-    pub fn get(&self, id: ObjectId) -> Option<&Rc<Object>> {
-        self.open.get(&id)
+    pub fn get(&self, spot: Spot) -> Option<&Rc<Object>> {
+        self.open.get(&spot)
     }
 
     fn insert(&mut self, object: &Rc<Object>) {
-        self.open.insert(object.id, object.clone());
+        self.open.insert(object.spot(), object.clone());
         self.order.push_back(object.clone());
     }
 
     /// Takes an object out of the table; its memory follows when nobody uses it any more.
     fn forget(&mut self, object: &Rc<Object>) {
-        if self.open.get(&object.id).is_some_and(|open| Rc::ptr_eq(open, object)) {
-            self.open.remove(&object.id);
+        if self.open.get(&object.spot()).is_some_and(|open| Rc::ptr_eq(open, object)) {
+            self.open.remove(&object.spot());
         }
     }
 
@@ -198,7 +209,8 @@ impl Objects {
         while steps > 0 && self.order.len() > 1 {
             steps -= 1;
             let object = self.order.pop_front().expect("more than one");
-            let listed = self.open.get(&object.id).is_some_and(|open| Rc::ptr_eq(open, &object));
+            let listed =
+                self.open.get(&object.spot()).is_some_and(|open| Rc::ptr_eq(open, &object));
             let holders = if listed { 2 } else { 1 };
             let crowded = !listed || self.order.len() >= IDLE_OBJECTS_MAX;
             if crowded && Rc::strong_count(&object) == holders && object.is_idle(cache) {
@@ -211,22 +223,28 @@ impl Objects {
     }
 
     /// Refuses the object for a while.
-    fn bury(&mut self, id: ObjectId, now: Time) {
-        self.tombstones.insert(id, now + TOMBSTONE);
-        self.buried.push_back((now + TOMBSTONE, id));
+    fn bury(&mut self, spot: Spot, now: Time) {
+        self.tombstones.insert(spot, now + TOMBSTONE);
+        self.buried.push_back((now + TOMBSTONE, spot));
         while self.buried.front().is_some_and(|(until, _)| *until <= now)
             || self.buried.len() > TOMBSTONES_MAX
         {
-            let (until, id) = self.buried.pop_front().expect("not empty");
-            if self.tombstones.get(&id) == Some(&until) {
-                self.tombstones.remove(&id);
+            let (until, spot) = self.buried.pop_front().expect("not empty");
+            if self.tombstones.get(&spot) == Some(&until) {
+                self.tombstones.remove(&spot);
             }
         }
     }
 
+    /// The object is not refused any more, and is opened anew when it is asked for.
+    pub fn dig_out(&mut self, object: &Rc<Object>) {
+        self.forget(object);
+        self.tombstones.remove(&object.spot());
+    }
+
     /// Whether the object was removed not long ago.
-    pub fn is_buried(&self, id: ObjectId, now: Time) -> bool {
-        self.tombstones.get(&id).is_some_and(|until| *until > now)
+    pub fn is_buried(&self, spot: Spot, now: Time) -> bool {
+        self.tombstones.get(&spot).is_some_and(|until| *until > now)
     }
 }
 
@@ -235,11 +253,21 @@ impl Inner {
         &self.disks[object.disk]
     }
 
-    /// The object, opened. It may not exist: its state says so.
-    pub async fn object(self: &Rc<Self>, id: ObjectId) -> Result<Rc<Object>, Errno> {
-        let disk = disk_of(id, self.disks.len());
-        self.disks[disk].check()?;
-        let open = self.objects.borrow().get(id).cloned();
+    /// The disk with this number; ENXIO when the server has none.
+    pub fn disk_at(&self, disk: u8) -> Result<&Disk, Errno> {
+        self.disks.get(usize::from(disk)).ok_or_else(|| {
+            let count = self.disks.len();
+            self.report(format!("disk {disk} was asked for, the configuration has {count}"));
+            Errno::ENXIO
+        })
+    }
+
+    /// The object that a request is about, opened. It may not exist: its state says so.
+    pub async fn object(self: &Rc<Self>, ask: &ObjectRequest) -> Result<Rc<Object>, Errno> {
+        let Spot { id, disk } = Spot::of(ask);
+        self.disk_at(disk)?.check()?;
+        let disk = usize::from(disk);
+        let open = self.objects.borrow().get(Spot::of(ask)).cloned();
         if let Some(object) = open {
             return self.opened(object).await;
         }
@@ -322,7 +350,7 @@ impl Inner {
     pub fn bury(&self, object: &Rc<Object>) {
         let mut objects = self.objects.borrow_mut();
         objects.forget(object);
-        objects.bury(object.id, self.cx.now());
+        objects.bury(object.spot(), self.cx.now());
     }
 }
 

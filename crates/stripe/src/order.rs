@@ -12,9 +12,9 @@
 
 use crate::limits::{LIVES_MAX, RECENT_OBJECTS_MAX, RECENT_RANGES_MAX};
 use crate::object::FORMAT_VERSION;
+use crate::objects::Spot;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use wire::ObjectId;
 use wire::checksum::crc32c;
 use wire::codec::{Decoder, Encoder, Short};
 
@@ -255,9 +255,9 @@ const NOW: Rank = (usize::MAX, 0);
 
 /// What was written in this life, by object: only as long as clients may still send something of an earlier one.
 #[derive(Debug, Default)]
-pub struct Recent {
+pub(crate) struct Recent {
     on: bool,
-    objects: BTreeMap<ObjectId, BTreeMap<u64, (u64, Rank)>>,
+    objects: BTreeMap<Spot, BTreeMap<u64, (u64, Rank)>>,
     ranges: usize,
 }
 
@@ -278,18 +278,18 @@ impl Recent {
     }
 
     /// A write of now to `range`.
-    pub fn note(&mut self, object: ObjectId, range: Range<u64>) {
+    pub fn note(&mut self, object: Spot, range: Range<u64>) {
         self.put(object, range, NOW);
     }
 
     /// A write that was sent again is in `range`.
-    pub fn note_again(&mut self, lives: &Lives, object: ObjectId, range: Range<u64>, stamp: Stamp) {
+    pub fn note_again(&mut self, lives: &Lives, object: Spot, range: Range<u64>, stamp: Stamp) {
         if let Some(rank) = lives.rank(stamp.life) {
             self.put(object, range, (rank, stamp.order));
         }
     }
 
-    fn put(&mut self, object: ObjectId, range: Range<u64>, rank: Rank) {
+    fn put(&mut self, object: Spot, range: Range<u64>, rank: Rank) {
         if !self.on || range.is_empty() {
             return;
         }
@@ -327,7 +327,7 @@ impl Recent {
     pub fn older(
         &self,
         lives: &Lives,
-        object: ObjectId,
+        object: Spot,
         range: Range<u64>,
         stamp: Stamp,
     ) -> Vec<Range<u64>> {
@@ -355,13 +355,14 @@ impl Recent {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use wire::{FileId, VolumeId};
+    use wire::{FileId, ObjectId, VolumeId};
 
     const ME: u64 = 77;
     const OTHER: u64 = 78;
 
-    fn object() -> ObjectId {
-        ObjectId { volume: VolumeId(1), file: FileId(2), column: 0 }
+    fn object() -> Spot {
+        let id = ObjectId { volume: VolumeId(1), file: FileId(2), column: 0 };
+        Spot { id, disk: 0 }
     }
 
     fn lives(all: &[u64]) -> Lives {

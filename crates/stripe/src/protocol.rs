@@ -29,19 +29,22 @@ pub mod op {
     pub const SET_LAYOUT: u16 = 7;
     /// Pure, of no object. The reply has `length` = bytes in all and `used` = bytes free.
     pub const SPACE: u16 = 8;
-    /// Pure. Names at most `bytes` objects after `object` as data, 16 bytes each, ascending; the reply's `length` is
-    /// how many.
+    /// Pure. Names at most `bytes` objects after `object` as data, 16 bytes each, ascending, with their disks; the
+    /// reply's `length` is how many.
     pub const LIST: u16 = 9;
-    /// The object is set aside: gone for every other operation, its file kept. Stable when the reply comes; ENOENT when
-    /// there is no object, EAGAIN when it is being written.
+    /// The object is set aside: gone for every other operation, its file kept. Stable when the reply comes, which says
+    /// its length; ENOENT when there is no object, EAGAIN when it is being written.
     pub const QUARANTINE: u16 = 10;
     /// What [`QUARANTINE`] set aside is gone for good. Stable when the reply comes; no error when there is nothing.
     pub const PURGE: u16 = 11;
+    /// What [`QUARANTINE`] set aside is an object again. Stable when the reply comes; ENOENT when there is nothing,
+    /// EEXIST when there is such an object.
+    pub const RESTORE: u16 = 12;
     /// As [`WRITE`], of what an earlier life of the server acknowledged and may have lost: behind the checksums the
     /// trailer has the [`Stamp`](crate::order::Stamp) that it got then. Only what is lost and has nothing newer in its
     /// place is written. The reply's order is 0 when the old stamp still counts. EIO when nobody knows any more what is
     /// newer.
-    pub const REWRITE: u16 = 12;
+    pub const REWRITE: u16 = 13;
 }
 
 /// What an object is to its file; kept in its header for whoever must make sense of a disk alone.
@@ -72,6 +75,8 @@ pub struct ObjectRequest {
     pub mtime: Wall,
     /// The layout in short.
     pub shape: Shape,
+    /// The server's disk that keeps it.
+    pub disk: u8,
 }
 
 /// Body of every reply.
@@ -91,6 +96,31 @@ pub struct ObjectReply {
     pub truncations: u32,
     /// With the verifier, the stamp of the write that is answered.
     pub order: u64,
+}
+
+/// An object where it is kept on a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kept {
+    /// Its name.
+    pub object: ObjectId,
+    /// The server's disk.
+    pub disk: u8,
+}
+
+impl Kept {
+    /// Bytes in a LIST reply.
+    pub const BYTES: usize = 16;
+
+    /// Appends name and disk, as LIST replies with them.
+    pub fn encode(&self, out: &mut Encoder<'_>) {
+        encode_object(&self.object, out);
+        out.u8(self.disk).u8(0);
+    }
+
+    /// Reads what [`encode`](Kept::encode) wrote.
+    pub fn decode(input: &mut Decoder<'_>) -> Result<Kept, Short> {
+        Ok(Kept { object: decode_object(input)?, disk: input.u8()? })
+    }
 }
 
 /// Appends an object's name: 14 bytes.
@@ -121,6 +151,7 @@ impl ObjectRequest {
         out.u32(self.epoch).u32(self.truncations).u64(self.offset).u32(self.bytes);
         self.mtime.encode(&mut out);
         out.u8(self.shape.unit_shift).u8(self.shape.width).u8(self.shape.copies);
+        out.u8(self.disk);
         body
     }
 
@@ -135,6 +166,7 @@ impl ObjectRequest {
             bytes: input.u32()?,
             mtime: Wall::decode(&mut input)?,
             shape: Shape { unit_shift: input.u8()?, width: input.u8()?, copies: input.u8()? },
+            disk: input.u8()?,
         })
     }
 }
@@ -213,7 +245,7 @@ mod tests {
             let object = ObjectId { volume: VolumeId(volume), file: FileId(file), column };
             let shape = Shape { unit_shift: 15, width: 4, copies: 1 };
             let mtime = Wall { seconds, nanos: 5 };
-            let request = ObjectRequest { object, epoch: 7, truncations: 8, offset, bytes, mtime, shape };
+            let request = ObjectRequest { object, epoch: 7, truncations: 8, offset, bytes, mtime, shape, disk: 3 };
             prop_assert_eq!(ObjectRequest::decode(&request.encode()), Ok(request));
             let reply = ObjectReply { verifier: file, length: offset, used: 1, mtime, epoch: 2, truncations: 3, order: 4 };
             prop_assert_eq!(ObjectReply::decode(&reply.encode()), Ok(reply));

@@ -1,18 +1,18 @@
-//! QUARANTINE, PURGE: objects that no file claims. Which those are is their manager's to say; here they are only set
+//! QUARANTINE, RESTORE, PURGE: objects that no file claims. Which those are is their manager's to say; here they are only set
 //! aside, complete and in place, so that they can be given back by renaming a file.
 
 use crate::disk::errno;
-use crate::objects::{Phase, disk_of};
+use crate::objects::Phase;
 use crate::protocol::{ObjectReply, ObjectRequest};
 use crate::server::Inner;
-use node::rings::{DiskFile, DiskOp};
+use node::rings::{DiskError, DiskFile, DiskOp};
 use std::rc::Rc;
 use wire::Errno;
 
 impl Inner {
     /// QUARANTINE.
     pub async fn quarantine(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
-        let object = self.object(ask.object).await?;
+        let object = self.object(ask).await?;
         if !object.state.borrow().exists {
             return Err(Errno::ENOENT);
         }
@@ -43,12 +43,37 @@ impl Inner {
         }
         self.bury(&object);
         object.moved.notify_all();
+        let length = object.state.borrow().head.length;
+        Ok(ObjectReply { verifier: self.verifier, length, ..ObjectReply::default() })
+    }
+
+    /// RESTORE.
+    pub async fn restore(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
+        let disk = self.disk_at(ask.disk)?;
+        disk.check()?;
+        let object = self.object(ask).await?;
+        let _committing = object.commits.acquire(1).await;
+        let _changing = object.changes.acquire(1).await;
+        let taken = object.state.borrow().exists;
+        if taken {
+            return Err(Errno::EEXIST);
+        }
+        let (from, to) = (DiskFile::Quarantined(ask.object), object.file());
+        disk.simple(|| DiskOp::Rename { from, to }).await.map_err(|error| match error {
+            DiskError::NotFound => Errno::ENOENT,
+            other => errno(other),
+        })?;
+        disk.simple(|| DiskOp::Sync { file: DiskFile::Label }).await.map_err(errno)?;
+        // Whoever asks for it from now on opens what is there.
+        object.state.borrow_mut().phase = Phase::Removed;
+        self.objects.borrow_mut().dig_out(&object);
+        object.moved.notify_all();
         Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() })
     }
 
     /// PURGE.
     pub async fn purge(&self, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
-        let disk = &self.disks[disk_of(ask.object, self.disks.len())];
+        let disk = self.disk_at(ask.disk)?;
         disk.check()?;
         let file = DiskFile::Quarantined(ask.object);
         disk.simple(|| DiskOp::Remove { file }).await.map_err(errno)?;

@@ -4,7 +4,7 @@ use crate::cache::window_parts;
 use crate::disk::errno;
 use crate::limits::*;
 use crate::object::{GROUP_BLOCKS, data_offset, decode_sums, group_of, sums_offset};
-use crate::objects::{Object, Phase};
+use crate::objects::{Object, Phase, Spot};
 use crate::protocol::{ObjectRequest, op, set_sum, trailer_bytes};
 use crate::server::Inner;
 use endpoint::{Frame, FrameMut};
@@ -30,7 +30,7 @@ impl Inner {
         }
         let Ok(ask) = ObjectRequest::decode(&request.body) else { return Some(request) };
         let objects = self.objects.borrow();
-        let Some(object) = objects.get(ask.object) else { return Some(request) };
+        let Some(object) = objects.get(Spot::of(&ask)) else { return Some(request) };
         if object.state.borrow().phase != Phase::Open || self.check_read(object, &ask).is_err() {
             return Some(request);
         }
@@ -100,7 +100,7 @@ impl Inner {
 
     /// The object, with the blocks asked for in memory, unless they are thrown out before the caller looks.
     async fn bring_in(self: &Rc<Self>, ask: &ObjectRequest) -> Result<Rc<Object>, Errno> {
-        let object = self.object(ask.object).await?;
+        let object = self.object(ask).await?;
         self.check_read(&object, ask)?;
         let first = ask.offset / BLOCK;
         let blocks = available(&object, ask).div_ceil(BLOCK_BYTES) as u64;

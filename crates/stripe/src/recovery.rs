@@ -35,7 +35,7 @@ pub struct Label {
     pub server: NodeId,
     /// Its number on that server.
     pub disk: u16,
-    /// Disks of that server: objects are spread over them by this number.
+    /// Disks that the server had when this one was made; it may have more now.
     pub disks: u16,
 }
 
@@ -57,9 +57,12 @@ impl Label {
             ("volume", found.volume.0, self.volume.0),
             ("server", found.server.0.into(), self.server.0.into()),
             ("disk number", found.disk.into(), self.disk.into()),
-            ("number of disks", found.disks.into(), self.disks.into()),
         ];
         match pairs.iter().find(|(_, found, wanted)| found != wanted) {
+            None if found.disks > self.disks => Err(format!(
+                "its label says that the server had {} disks, the configuration names {}: name them all, also one that is lost",
+                found.disks, self.disks
+            )),
             Some((what, found, wanted)) => Err(format!(
                 "its label says {what} {found}, the configuration says {wanted}: give the server the directories it had"
             )),
@@ -500,5 +503,30 @@ impl Work<'_> {
         header.encode(&mut frame);
         let offset = header_offset(header.sequence);
         self.disk.write(self.file(), offset, frame.freeze(), false).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label(disk: u16, disks: u16) -> Label {
+        Label { volume: VolumeId(7), server: NodeId(2), disk, disks }
+    }
+
+    #[test]
+    fn labels_tell_what_is_wrong_and_let_a_server_have_more_disks() {
+        let mut block = [0; BLOCK_BYTES];
+        label(1, 3).encode(&mut block);
+        assert_eq!(label(1, 3).check(&block), Ok(()));
+        assert_eq!(label(1, 4).check(&block), Ok(()));
+        let said = |wanted: Label| wanted.check(&block).unwrap_err();
+        assert!(said(label(0, 3)).contains("disk number 1"));
+        let fewer = said(label(1, 2));
+        assert!(fewer.contains("had 3 disks") && fewer.contains("names 2"), "{fewer}");
+        block[4..6].copy_from_slice(&(FORMAT_VERSION - 1).to_le_bytes());
+        let older = label(1, 3).check(&block).unwrap_err();
+        let versions = [FORMAT_VERSION - 1, FORMAT_VERSION];
+        assert!(versions.iter().all(|version| older.contains(&version.to_string())), "{older}");
     }
 }

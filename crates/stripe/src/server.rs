@@ -11,9 +11,9 @@
 use crate::cache::Cache;
 use crate::disk::{Disk, Health, errno};
 use crate::limits::*;
-use crate::objects::{Object, Objects};
+use crate::objects::{Object, Objects, Spot};
 use crate::order::Recent;
-use crate::protocol::{ObjectReply, ObjectRequest, encode_object, op};
+use crate::protocol::{Kept, ObjectReply, ObjectRequest, op};
 use endpoint::Frame;
 use node::rings::{DiskFile, DiskId, DiskListing, DiskOp, DiskReply};
 use node::{Answer, Bug, Cx, Notify, Request};
@@ -166,7 +166,7 @@ async fn start(inner: Rc<Inner>) {
         let service = inner.clone();
         inner.cx.spawn("stripe request", async move { service.requests().await });
     }
-    for _ in 0..READ_AHEAD_TASKS {
+    for _ in 0..READ_AHEAD_TASKS * inner.disks.len() {
         let service = inner.clone();
         inner.cx.spawn("stripe read-ahead", async move { service.read_ahead().await });
     }
@@ -291,6 +291,7 @@ impl Inner {
             op::SPACE => self.space().await,
             op::QUARANTINE => self.quarantine(&ask).await,
             op::PURGE => self.purge(&ask).await,
+            op::RESTORE => self.restore(&ask).await,
             _ => Err(Errno::EOPNOTSUPP),
         };
         match result {
@@ -301,7 +302,7 @@ impl Inner {
 
     /// Answers with an error, and what the server knows of the object.
     pub fn refuse(&self, request: Request, ask: &ObjectRequest, errno: Errno) {
-        let object = self.objects.borrow().get(ask.object).cloned();
+        let object = self.objects.borrow().get(Spot::of(ask)).cloned();
         let reply = object.map_or_else(ObjectReply::default, |object| self.describe(&object));
         if errno == Errno::ESTALE {
             self.count(|c| c.stale += 1);
@@ -325,7 +326,7 @@ impl Inner {
     }
 
     async fn attributes(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
-        let object = self.object(ask.object).await?;
+        let object = self.object(ask).await?;
         if !object.state.borrow().exists {
             return Err(Errno::ENOENT);
         }
@@ -372,17 +373,17 @@ impl Inner {
         }
     }
 
-    /// The names of at most `count` objects after `after` on all disks, ascending.
-    async fn list_objects(&self, after: ObjectId, count: usize) -> Result<Vec<ObjectId>, Errno> {
+    /// At most `count` objects after `after` on the disks that serve, ascending.
+    async fn list_objects(&self, after: ObjectId, count: usize) -> Result<Vec<Kept>, Errno> {
         let after = (after != ObjectId::default()).then_some(after);
         let mut names = Vec::new();
-        for disk in &self.disks {
-            disk.check()?;
+        for disk in self.disks.iter().filter(|disk| disk.check().is_ok()) {
+            let number = disk.id.0 as u8;
             let listing = DiskListing::Objects { after, count };
             match disk.ask(|| DiskOp::List(listing)).await {
                 Ok(DiskReply::Files(files)) => {
                     names.extend(files.into_iter().filter_map(|file| match file {
-                        DiskFile::Object(id) => Some(id),
+                        DiskFile::Object(object) => Some(Kept { object, disk: number }),
                         _ => None,
                     }))
                 }
@@ -395,16 +396,16 @@ impl Inner {
         Ok(names)
     }
 
-    fn reply_names(&self, request: Request, names: &[ObjectId]) {
+    fn reply_names(&self, request: Request, names: &[Kept]) {
         let body = ObjectReply { length: names.len() as u64, ..ObjectReply::default() }.encode();
         let mut data = self.cx.pieces::<Frame>();
         if !names.is_empty() {
-            let Some(mut frame) = self.cx.frames().alloc_exact(names.len() * 16) else {
+            let Some(mut frame) = self.cx.frames().alloc_exact(names.len() * Kept::BYTES) else {
                 return self.cx.reply(request, Answer::error(Errno::EAGAIN));
             };
             frame.fill(0);
-            for (name, out) in names.iter().zip(frame.chunks_exact_mut(16)) {
-                encode_object(name, &mut Encoder::new(out));
+            for (name, out) in names.iter().zip(frame.chunks_exact_mut(Kept::BYTES)) {
+                name.encode(&mut Encoder::new(out));
             }
             data.push(frame.freeze());
         }

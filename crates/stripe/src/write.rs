@@ -4,7 +4,7 @@ use crate::disk::{Disk, errno};
 use crate::limits::*;
 use crate::log::{Kind, Record, Run};
 use crate::object::{Head, file_bytes, group_of};
-use crate::objects::{Object, Phase, State};
+use crate::objects::{Object, Phase, Spot, State};
 use crate::order::{Stamp, Verdict, joined, judge};
 use crate::protocol::{ObjectReply, ObjectRequest, piece_count, set_sum, trailer_bytes};
 use crate::server::Inner;
@@ -29,12 +29,12 @@ impl Inner {
         ask: &ObjectRequest,
     ) -> Result<ObjectReply, Errno> {
         let data = self.take_data(request, ask)?;
-        let object = self.object(ask.object).await?;
+        let object = self.object(ask).await?;
         self.wait_for_room(self.disk(&object), ask.bytes as usize).await?;
         let _changing = object.changes.acquire(1).await;
         self.check_write(&object, ask)?;
         self.put(&object, ask, &data, request.trailer()).await?;
-        self.recent.borrow_mut().note(object.id, ask.range());
+        self.recent.borrow_mut().note(object.spot(), ask.range());
         object.state.borrow_mut().note_writer(request.client);
         let order = self.next_order();
         Ok(ObjectReply { order, ..self.describe(&object) })
@@ -50,7 +50,7 @@ impl Inner {
         let sums = trailer_bytes(piece_count(ask.offset, ask.bytes as usize));
         let stamp = request.trailer().get(sums..).ok_or(Errno::EPROTO)?;
         let stamp = Stamp::decode(&mut Decoder::new(stamp)).map_err(|_| Errno::EPROTO)?;
-        let object = self.object(ask.object).await?;
+        let object = self.object(ask).await?;
         self.wait_for_room(self.disk(&object), ask.bytes as usize).await?;
         let _changing = object.changes.acquire(1).await;
         self.check_write(&object, ask)?;
@@ -62,12 +62,12 @@ impl Inner {
         let asked = ask.range();
         let lost = asked.start..asked.end.min(below).max(asked.start);
         let lives = &self.disk(&object).lives;
-        let parts = self.recent.borrow().older(&lives.borrow(), object.id, lost, stamp);
+        let parts = self.recent.borrow().older(&lives.borrow(), object.spot(), lost, stamp);
         let all = parts == [asked];
         for part in parts {
             let (ask, data, trailer) = self.part(ask, &data, &part);
             self.put(&object, &ask, &data, &trailer).await?;
-            self.recent.borrow_mut().note_again(&lives.borrow(), object.id, part, stamp);
+            self.recent.borrow_mut().note_again(&lives.borrow(), object.spot(), part, stamp);
             object.state.borrow_mut().note_writer(request.client);
         }
         // What was written in part keeps its stamp: as a new write it would be newer than what it gave way to.
@@ -179,7 +179,7 @@ impl Inner {
     fn check_write(&self, object: &Object, ask: &ObjectRequest) -> Result<(), Errno> {
         let state = object.state.borrow();
         let stale = self.is_old_layout(&state, ask) || self.is_old_truncation(&state, ask);
-        if state.phase != Phase::Open || self.is_buried(object.id) || stale {
+        if state.phase != Phase::Open || self.is_buried(object.spot()) || stale {
             return Err(Errno::ESTALE);
         }
         Ok(())
@@ -198,8 +198,8 @@ impl Inner {
     }
 
     /// Whether the object was removed not long ago.
-    fn is_buried(&self, id: wire::ObjectId) -> bool {
-        let buried = self.objects.borrow().is_buried(id, self.cx.now());
+    fn is_buried(&self, spot: Spot) -> bool {
+        let buried = self.objects.borrow().is_buried(spot, self.cx.now());
         buried && !self.cx.has_bug(Bug::TombstoneIgnored)
     }
 
@@ -256,7 +256,7 @@ impl Inner {
         if ask.offset > OBJECT_BYTES_MAX {
             return Err(Errno::EFBIG);
         }
-        let object = self.object(ask.object).await?;
+        let object = self.object(ask).await?;
         self.wait_for_log(self.disk(&object)).await?;
         let _committing = object.commits.acquire(1).await;
         let _changing = object.changes.acquire(1).await;
@@ -282,7 +282,7 @@ impl Inner {
             false => self.put_record(&object, Record::bare(Kind::Cut, object.id, head)).await?,
         }
         self.note_change(&object, head);
-        self.recent.borrow_mut().note(object.id, head.length..u64::MAX);
+        self.recent.borrow_mut().note(object.spot(), head.length..u64::MAX);
         Ok(self.describe(&object))
     }
 
@@ -358,11 +358,11 @@ impl Inner {
 
     /// SET_LAYOUT.
     pub async fn set_layout(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
-        let object = self.object(ask.object).await?;
+        let object = self.object(ask).await?;
         self.wait_for_log(self.disk(&object)).await?;
         let _committing = object.commits.acquire(1).await;
         let _changing = object.changes.acquire(1).await;
-        let buried = self.is_buried(object.id);
+        let buried = self.is_buried(object.spot());
         let (stable, epoch) = {
             let state = object.state.borrow();
             if state.phase != Phase::Open || buried {
@@ -405,10 +405,10 @@ impl Inner {
 
     /// REMOVE.
     pub async fn remove(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
-        if self.is_buried(ask.object) {
+        if self.is_buried(Spot::of(ask)) {
             return Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() });
         }
-        let object = match self.object(ask.object).await {
+        let object = match self.object(ask).await {
             // What cannot be read can still be removed.
             Err(Errno::EIO) => return self.remove_unreadable(ask).await,
             other => other?,
@@ -437,7 +437,7 @@ impl Inner {
     }
 
     async fn remove_unreadable(&self, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
-        let disk = &self.disks[crate::objects::disk_of(ask.object, self.disks.len())];
+        let disk = self.disk_at(ask.disk)?;
         self.remove_durably(disk, ask, true).await?;
         let file = node::rings::DiskFile::Label;
         disk.simple(|| DiskOp::Sync { file }).await.map_err(errno)?;

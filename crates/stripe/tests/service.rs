@@ -4,8 +4,8 @@ mod common;
 
 use common::*;
 use node::rings::DiskFile;
-use stripe::FileRef;
-use wire::{Errno, ObjectId};
+use stripe::{FileRef, Kept};
+use wire::{Errno, FileId, Home, Layout, NodeId, ObjectId};
 
 #[test]
 fn what_was_written_is_read() {
@@ -114,8 +114,7 @@ fn a_stale_layout_or_generation_is_refused() {
     let mut world = World::new(2, 1);
     let file = world.file(5);
     world.write(&file, 0, &pattern(1, 100_000)).unwrap();
-    let newer =
-        FileRef { layout: wire::Layout::new(2, 32 * 1024, file.layout.servers()).unwrap(), ..file };
+    let newer = FileRef { layout: file.layout.with_epoch(2), ..file };
     let client = world.client.clone();
     world.run(async move { client.set_layout(&newer).await }).unwrap();
     assert_eq!(world.write(&file, 0, b"late"), Err(Errno::ESTALE));
@@ -183,16 +182,17 @@ fn quarantined_objects_are_whole_and_out_of_the_way_until_purged() {
     world.write(&file, 0, &content).unwrap();
     let server = file.layout.server(0);
     let object = ObjectId { volume: VOLUME, file: file.file, column: 0 };
+    let kept = Kept { object, disk: file.layout.home(0).disk };
     let aside = DiskFile::Quarantined(object);
     let there =
         |world: &World| world.servers[0].disks.iter().any(|disk| disk.bytes(aside).is_some());
     let client = world.client.clone();
-    world.run(async move { client.quarantine(server, object).await }).unwrap();
+    world.run(async move { client.quarantine(server, kept).await }).unwrap();
     assert!(there(&world));
     assert!(world.read(&file, 0, 4096).unwrap().iter().all(|byte| *byte == 0));
     assert_eq!(world.write(&file, 0, b"late"), Err(Errno::ESTALE));
     let client = world.client.clone();
-    let again = world.run(async move { client.quarantine(server, object).await });
+    let again = world.run(async move { client.quarantine(server, kept).await });
     assert!(again.is_err());
     // No replay makes it again, and its file has all that was written, though nobody had committed it.
     world.servers[0].crash();
@@ -201,11 +201,29 @@ fn quarantined_objects_are_whole_and_out_of_the_way_until_purged() {
     let disk = world.servers[0].disks.iter().find(|disk| disk.bytes(aside).is_some()).unwrap();
     let bytes = disk.bytes(aside).unwrap();
     assert!(bytes[12_288..][..content.len()] == content);
+    // Put back it is what it was, at once and after another crash, and can be set aside again.
+    let restore = |world: &mut World| {
+        let client = world.client.clone();
+        world.run(async move { client.restore(server, kept).await })
+    };
+    restore(&mut world).unwrap();
+    assert!(!there(&world));
+    assert_eq!(world.read(&file, 0, 300_000).unwrap(), content);
+    assert_eq!(restore(&mut world), Err(Errno::EEXIST));
+    world.write(&file, 0, b"more").unwrap();
+    world.commit(&file).unwrap();
+    world.servers[0].crash();
+    world.turns(100);
+    assert_eq!(world.read(&file, 0, 4).unwrap(), b"more");
     let client = world.client.clone();
-    world.run(async move { client.purge(server, object).await }).unwrap();
+    let bytes = world.run(async move { client.quarantine(server, kept).await }).unwrap();
+    assert_eq!(bytes, 300_000);
+    let client = world.client.clone();
+    world.run(async move { client.purge(server, kept).await }).unwrap();
     assert!(!there(&world));
     let client = world.client.clone();
-    world.run(async move { client.purge(server, object).await }).unwrap();
+    world.run(async move { client.purge(server, kept).await }).unwrap();
+    assert_eq!(restore(&mut world), Err(Errno::ENOENT));
 }
 
 #[test]
@@ -314,10 +332,82 @@ fn objects_are_listed_in_order() {
     let server = world.file(1).layout.server(0);
     let names = world.run(async move {
         let first = client.list(server, None, 7).await.unwrap();
-        let rest = client.list(server, first.last().copied(), 100).await.unwrap();
+        let rest = client.list(server, first.last().map(|kept| kept.object), 100).await.unwrap();
         [first, rest].concat()
     });
-    assert_eq!(names.iter().map(|id| id.file.0).collect::<Vec<_>>(), (1..=20).collect::<Vec<_>>());
+    let files: Vec<_> = names.iter().map(|kept| kept.object.file.0).collect();
+    assert_eq!(files, (1..=20).collect::<Vec<_>>());
+    assert!(names.iter().all(|kept| u64::from(kept.disk) == kept.object.file.0 % 3));
+}
+
+/// A file with a column on every disk, 32 of them; then a disk more; then one that is lost.
+#[test]
+fn columns_are_on_the_disks_that_the_layout_names() {
+    let mut world = World::new(4, 8);
+    let homes: Vec<Home> = (0..32u8)
+        .map(|column| Home { server: NodeId(u16::from(column % 4) + 1), disk: column / 4 })
+        .collect();
+    let layout = Layout::new(1, 4096, &homes).unwrap();
+    let file = FileRef { file: FileId(5), layout, truncations: 0 };
+    let content = pattern(3, 3 * 32 * 4096 + 1000);
+    world.write(&file, 0, &content).unwrap();
+    world.commit(&file).unwrap();
+    (0..4).for_each(|server| world.flush(server));
+    for column in 0..32u16 {
+        let (server, disk) = (usize::from(column % 4), usize::from(column / 4));
+        let has = |disk: &common::disk::Disk| disk.bytes(World::object(5, column)).is_some();
+        let found: Vec<bool> = world.servers[server].disks.iter().map(has).collect();
+        assert_eq!(found.iter().position(|has| *has), Some(disk));
+        assert_eq!(found.iter().filter(|has| **has).count(), 1);
+    }
+    for server in &mut world.servers {
+        server.disks.push(common::disk::Disk::new(99));
+        server.crash();
+    }
+    world.turns(100);
+    assert_eq!(world.read(&file, 0, content.len()).unwrap(), content);
+    assert_eq!(world.size(&file), content.len() as u64);
+    let nowhere = layout.with_home(1, 0, Home { server: NodeId(1), disk: 9 }).unwrap();
+    assert_eq!(world.read(&FileRef { layout: nowhere, ..file }, 0, 4096), Err(Errno::ENXIO));
+    let text = world.servers[0].server.as_ref().unwrap().problems().join("\n");
+    assert!(text.contains("disk 9 was asked for"), "{text}");
+    world.servers[1].disks[2].missing = true;
+    world.servers[1].kill();
+    world.turns(100);
+    let lost = 9u64; // server 2, disk 2
+    for unit in 0..64u64 {
+        let read = world.read(&file, unit * 4096, 4096);
+        match unit % 32 == lost {
+            true => assert_eq!(read, Err(Errno::ENODEV)),
+            false => assert_eq!(read.unwrap(), content[unit as usize * 4096..][..4096]),
+        }
+    }
+    let client = world.client.clone();
+    let listed = world.run(async move { client.list(NodeId(2), None, 100).await }).unwrap();
+    assert_eq!(listed.len(), 7);
+}
+
+/// The same object is on two disks of one server while its column moves between them.
+#[test]
+fn a_column_moves_between_disks_of_one_server() {
+    let mut world = World::new(1, 2);
+    let file = world.file(4);
+    let content = pattern(1, 700_000);
+    world.write(&file, 0, &content).unwrap();
+    let home = Home { server: NodeId(1), disk: 1 };
+    let moved = FileRef { layout: file.layout.with_home(2, 0, home).unwrap(), ..file };
+    let client = world.client.clone();
+    world.run(async move {
+        client.copy_column(&file, &moved, 0, 0).await.unwrap();
+        client.remove_column(&file, 0).await.unwrap();
+    });
+    assert_eq!(world.read(&moved, 0, content.len()).unwrap(), content);
+    world.servers[0].crash();
+    world.turns(100);
+    assert_eq!(world.read(&moved, 0, content.len()).unwrap(), content);
+    assert_eq!(world.write(&moved, 0, b"new").map(drop), Ok(()));
+    let objects = |disk: usize| world.servers[0].disks[disk].objects().len();
+    assert_eq!((objects(0), objects(1)), (0, 1));
 }
 
 #[test]

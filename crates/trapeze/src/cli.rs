@@ -44,6 +44,10 @@ pub enum Command {
     Df(Target),
     /// Show members, servers, links and their counters
     Status(Status),
+    /// Move columns until every disk holds about the same, or off servers that are to go; files stay in use
+    Rebalance(Rebalance),
+    /// Objects that no file claims: list them, put them back, remove them
+    Quarantine(Quarantine),
     /// Run the cluster in the deterministic simulator, or replay a seed
     Sim(Sim),
     /// Measure, each beside its baseline in the same run
@@ -108,6 +112,9 @@ pub struct Up {
     /// I/O servers, when the directory is made
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub servers: u16,
+    /// Disk directories of each I/O server, when the directory is made
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=32))]
+    pub disks: u16,
     /// Mount the file system here
     #[arg(long)]
     pub mount: Option<PathBuf>,
@@ -211,6 +218,58 @@ pub struct Status {
     /// Show it again every so many seconds, until Ctrl-C
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub watch: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A server that was added takes its share:\n  trapeze rebalance -c DIR\nA server goes:\n  trapeze rebalance -c DIR --off io3     then stop it when this says that it holds nothing\n\nA run that was interrupted is simply repeated."
+)]
+pub struct Rebalance {
+    #[command(flatten)]
+    pub target: Target,
+    /// Only files under this path of the cluster
+    #[arg(default_value = "/")]
+    pub path: PathBuf,
+    /// The server with this name gets nothing new from now on, and what it has moves to the others; may be repeated
+    #[arg(long, value_name = "SERVER")]
+    pub off: Vec<String>,
+    /// The server with this name gets its share again; may be repeated
+    #[arg(long, value_name = "SERVER")]
+    pub back: Vec<String>,
+    /// Also give files columns on disks that they have none on: what is written behind their ends goes there too
+    #[arg(long)]
+    pub widen: bool,
+    /// Most bytes a second; 0 is as fast as it goes
+    #[arg(long, value_name = "BYTES", default_value = "0")]
+    pub rate: Size,
+}
+
+#[derive(Debug, Args)]
+pub struct Quarantine {
+    #[command(subcommand)]
+    pub what: QuarantineDo,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum QuarantineDo {
+    /// Show what was set aside, since when and why; after a day it is removed
+    List(Target),
+    /// Make objects again of what was set aside; nobody sets them aside again
+    Restore(Objects),
+    /// Remove for good what was set aside, or put back
+    Purge(Objects),
+}
+
+#[derive(Debug, Args)]
+pub struct Objects {
+    #[command(flatten)]
+    pub target: Target,
+    /// Names of objects as `list` shows them
+    #[arg(required_unless_present = "all")]
+    pub objects: Vec<String>,
+    /// All that are set aside
+    #[arg(long, conflicts_with = "objects")]
+    pub all: bool,
 }
 
 #[derive(Debug, Args)]
@@ -340,15 +399,21 @@ pub struct Scale {
     /// Bytes of the file
     #[arg(long, default_value = "1250M")]
     pub size: Size,
-    /// Most I/O servers
-    #[arg(long, default_value_t = 6)]
-    pub servers: u16,
-    /// Most stores of one server
-    #[arg(long, default_value_t = 4)]
-    pub stores: u16,
+    /// I/O servers, from-to
+    #[arg(long, default_value = "1-6", value_name = "FROM-TO")]
+    pub servers: Span,
+    /// Stores of each server, from-to
+    #[arg(long, default_value = "1-4", value_name = "FROM-TO")]
+    pub stores: Span,
     /// What every store is limited to
     #[arg(long, default_value = "rate=30M,delay=1ms")]
     pub limit: String,
+    /// Where the stores are: it must be faster than all of them together. Default: where temporary files go
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Leave out the passes without a limit, which show what client and machine can do
+    #[arg(long)]
+    pub limited_only: bool,
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,
@@ -376,6 +441,25 @@ pub struct Sim {
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,
+}
+
+/// Numbers in a row, as in 1-6; one number is a row of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub from: u16,
+    pub to: u16,
+}
+
+impl std::str::FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Span, String> {
+        let (from, to) = text.split_once('-').unwrap_or((text, text));
+        match (from.parse(), to.parse()) {
+            (Ok(from), Ok(to)) if 1 <= from && from <= to && to <= 32 => Ok(Span { from, to }),
+            _ => Err("write a number from 1 to 32, or two as in 1-6".to_string()),
+        }
+    }
 }
 
 /// How a node waits for messages.

@@ -172,6 +172,7 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
     let identity = Identity {
         name: name.clone(),
         roles: Roles::IO,
+        disks: 0, // it tells them when it starts
         addresses: vec![address.clone()],
         wish: None,
     };

@@ -97,6 +97,9 @@ pub struct Machine {
     pub memory: Memory,
 }
 
+/// Most disks of one machine: the most columns of a file, and the bits by which it tells them.
+pub const DISKS_MAX: usize = wire::layout::WIDTH_MAX;
+
 /// Why a configuration cannot be used. The text says where and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -164,6 +167,9 @@ impl Machine {
         }
         if self.is(Role::Io) && self.disks.is_empty() {
             return Some("an I/O server needs at least one [[disk]] with a path".to_string());
+        }
+        if self.disks.len() > DISKS_MAX {
+            return Some(format!("a machine has at most {DISKS_MAX} disks"));
         }
         if self.is(Role::Manager) && self.store.is_none() {
             return Some("a manager needs a directory: store = \"...\"".to_string());

@@ -21,6 +21,8 @@ pub mod local;
 pub mod machine;
 pub mod machine_stat;
 pub mod progress;
+pub mod quarantine;
+pub mod rebalance;
 pub mod scratch;
 pub mod serve;
 pub mod service;

@@ -19,7 +19,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// The format of the directory that this program writes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Node id of the only manager.
 pub const MANAGER_NODE: u16 = 1;
 
@@ -46,7 +46,7 @@ pub enum LocalError {
     Foreign(PathBuf),
     /// It was made by another release.
     #[error(
-        "{path} has format {found}, this program knows format {FORMAT}: run the release that made it"
+        "{path} has format {found}, this program knows format {FORMAT}: run the release that made it, and copy the files over"
     )]
     Format {
         /// The directory.
@@ -270,17 +270,21 @@ mod tests {
     }
 
     #[test]
-    fn foreign_and_newer_directories_are_refused_by_name() {
+    fn foreign_older_and_newer_directories_are_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("letter.txt"), "dear").unwrap();
         let error = LocalCluster::open_or_create(folder.path(), &Shape::of(1)).unwrap_err();
         assert!(matches!(error, LocalError::Foreign(_)), "{error}");
-        let newer = folder.path().join("newer");
-        drop(LocalCluster::open_or_create(&newer, &Shape::of(1)).unwrap());
-        let path = newer.join("cluster.toml");
-        let text = fs::read_to_string(&path).unwrap().replace("format = 1", "format = 7");
-        fs::write(&path, text).unwrap();
-        let error = LocalCluster::open_or_create(&newer, &Shape::of(1)).unwrap_err().to_string();
-        assert!(error.contains("format 7") && error.contains("format 1"), "{error}");
+        for format in [1, 7] {
+            let other = folder.path().join(format!("format{format}"));
+            drop(LocalCluster::open_or_create(&other, &Shape::of(1)).unwrap());
+            let path = other.join("cluster.toml");
+            let text = fs::read_to_string(&path).unwrap();
+            fs::write(&path, text.replace("format = 2", &format!("format = {format}"))).unwrap();
+            let error = LocalCluster::open_or_create(&other, &Shape::of(1)).unwrap_err();
+            let error = error.to_string();
+            assert!(error.contains(&format!("has format {format}")), "{error}");
+            assert!(error.contains("knows format 2"), "{error}");
+        }
     }
 }

@@ -176,6 +176,8 @@ pub struct Running {
     pub services: Services,
     /// Its links.
     pub directory: Directory,
+    /// Disks of its configuration that it serves without, by number, and why.
+    pub lost: Vec<(u16, String)>,
 }
 
 impl Running {
@@ -204,7 +206,9 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     let count = machine.disks.len() as u16;
     let id = NodeId(machine.node);
     let mut bare = bare(setup, id, &machine.name, &machine.listen, count)?;
+    let mut lost = Vec::new();
     if let Some(disks) = disks {
+        lost = disks.lost().iter().map(|(disk, why)| (disk.0, why.to_string())).collect();
         bare.host.add(disks).map_err(system("disks"))?;
     }
     let mut roles = NodeRoles::default();
@@ -215,15 +219,17 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     if let Some(store) = machine.store.as_ref().filter(|_| machine.is(Role::Manager)) {
         roles.manager = Some(manager_role(&mut bare.host, store, setup.volume)?);
     }
-    roles.member = Some((setup.manager.0, identity(machine)));
+    roles.member = Some((setup.manager.0, identity(machine, &lost)));
     let services = start(bare.host.node().cx(), roles)?;
     follow_members(bare.host.node().cx(), &services, &bare.directory);
-    let running = Running { host: bare.host, services, directory: bare.directory };
+    let running = Running { host: bare.host, services, directory: bare.directory, lost };
     crate::status::service::serve(running.source(machine));
     Ok(running)
 }
 
-fn identity(machine: &Machine) -> Identity {
+fn identity(machine: &Machine, lost: &[(u16, String)]) -> Identity {
+    let disks =
+        (0..machine.disks.len() as u16).filter(|disk| lost.iter().all(|(of, _)| of != disk));
     let roles = machine.roles.iter().map(|role| match role {
         Role::Manager => Roles::MANAGER,
         Role::Io => Roles::IO,
@@ -231,6 +237,7 @@ fn identity(machine: &Machine) -> Identity {
     Identity {
         name: machine.name.clone(),
         roles: roles.reduce(|a, b| a | b).expect("a machine has a role"),
+        disks: disks.fold(0, |bits, disk| bits | 1 << disk),
         addresses: machine.listen.clone(),
         wish: Some(NodeId(machine.node)),
     }
@@ -346,7 +353,7 @@ fn unreached(setup: &Setup, directory: &Directory) -> MachineError {
 pub fn client(setup: &Setup, name: &str) -> Result<Running, MachineError> {
     let name = format!("{name}-{:08x}", u32::from_le_bytes(crate::local::random()));
     let (roles, addresses) = (Roles::CLIENT, Vec::new());
-    let identity = Identity { name: name.clone(), roles, addresses, wish: None };
+    let identity = Identity { name: name.clone(), roles, disks: 0, addresses, wish: None };
     let id = join(setup, &identity)?;
     let mut bare = bare(setup, id, &name, &[], 0)?;
     let manager = setup.manager.0;
@@ -360,5 +367,6 @@ pub fn client(setup: &Setup, name: &str) -> Result<Running, MachineError> {
     follow_members(bare.host.node().cx(), &services, &bare.directory);
     let member = services.member.clone().expect("it was asked for");
     bare.host.block_on(async move { member.joined().await }).map_err(system("joining"))?;
-    Ok(Running { host: bare.host, services, directory: bare.directory })
+    let lost = Vec::new();
+    Ok(Running { host: bare.host, services, directory: bare.directory, lost })
 }

@@ -3,7 +3,7 @@
 use clap::Parser;
 use std::process::ExitCode;
 use trapeze::cli::{Cli, Command};
-use trapeze::{bench, cluster, demo, serve, simulate, status, tools};
+use trapeze::{bench, cluster, demo, quarantine, rebalance, serve, simulate, status, tools};
 
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
@@ -30,6 +30,8 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Stat(arguments) => tools::stat(&arguments)?,
         Command::Df(target) => tools::df(&target)?,
         Command::Status(arguments) => status::status(&arguments)?,
+        Command::Rebalance(arguments) => rebalance::rebalance(&arguments)?,
+        Command::Quarantine(arguments) => quarantine::quarantine(&arguments)?,
         Command::Sim(arguments) => simulate::sim(&arguments)?,
         Command::Bench(what) => bench::run(&what)?,
         Command::BenchPeer(arguments) => bench::peer::serve(&arguments)?,

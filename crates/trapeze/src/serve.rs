@@ -13,6 +13,7 @@ use live::wait::WaitPolicy;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
+use stripe::Health;
 
 /// Why a machine or a mount does not run.
 #[derive(Debug, thiserror::Error)]
@@ -82,9 +83,16 @@ fn start(machine: &Machine, wait: WaitPolicy) -> Result<Running, ServeError> {
 /// As [`start`], with a setup of the caller's.
 pub(crate) fn start_as(machine: &Machine, setup: &Setup) -> Result<Running, ServeError> {
     let mut running = machine::run_as(machine, setup)?;
-    if let Some(io) = running.services.io.clone() {
-        let ready = running.host.block_on(async move { io.ready().await })?;
-        ready.map_err(ServeError::Refused)?;
+    let Some(io) = running.services.io.clone() else { return Ok(running) };
+    let waiting = io.clone();
+    // What it says is asked for disk by disk.
+    let _ = running.host.block_on(async move { waiting.ready().await })?;
+    for (disk, health) in (0..).zip(io.disks()) {
+        let Health::Refused(_, text) = health else { continue };
+        match running.lost.iter().find(|(lost, _)| *lost == disk) {
+            Some((_, why)) => eprintln!("serving without {why}"),
+            None => return Err(ServeError::Refused(text)),
+        }
     }
     Ok(running)
 }
@@ -159,7 +167,8 @@ pub fn pass_through(source: &Path, path: &Path) -> Result<(), ServeError> {
 /// `trapeze up`: every machine on a thread of this process.
 pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
     let listen = arguments.listen.clone();
-    let shape = Shape { listen, insecure: arguments.insecure, ..Shape::of(arguments.servers) };
+    let (stores, insecure) = (arguments.disks, arguments.insecure);
+    let shape = Shape { listen, insecure, stores, ..Shape::of(arguments.servers) };
     signals::install()?;
     let cluster = Embedded::of_shape(&arguments.dir, &shape)?;
     let (dir, servers) = (cluster.cluster().dir().display(), cluster.cluster().machines.len() - 1);

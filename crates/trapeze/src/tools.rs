@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use wire::{Attr, Errno, FileKind, Layout};
+use wire::{Attr, Errno, FileKind, Home, Layout};
 
 /// Why a tool failed.
 #[derive(Debug, thiserror::Error)]
@@ -38,11 +38,11 @@ impl From<&cli::Target> for Reach {
     }
 }
 
-fn volume(target: &cli::Target) -> Result<Volume> {
+pub(crate) fn volume(target: &cli::Target) -> Result<Volume> {
     Ok(Reach::from(target).volume("tool")?)
 }
 
-fn close(volume: Volume) -> Result<()> {
+pub(crate) fn close(volume: Volume) -> Result<()> {
     volume.close().map_err(|error| ToolError::Local("the cluster".into(), error))
 }
 
@@ -150,27 +150,27 @@ fn show_layout((layout, columns): &Placed) {
         Size((*unit_bytes).into()),
         columns.len()
     );
-    for (number, Column { server, told }) in columns.iter().enumerate() {
+    for (number, Column { home, told }) in columns.iter().enumerate() {
         match told {
             Ok(object) => println!(
-                "  column {number} at {server}: {} bytes in {} of storage, epoch {}",
+                "  column {number} at {home}: {} bytes in {} of storage, epoch {}",
                 object.length,
                 Size(object.used),
                 object.epoch
             ),
-            Err(Errno::ENOENT) => println!("  column {number} at {server}: nothing written"),
-            Err(errno) => println!("  column {number} at {server}: does not answer: {errno}"),
+            Err(Errno::ENOENT) => println!("  column {number} at {home}: nothing written"),
+            Err(errno) => println!("  column {number} at {home}: does not answer: {errno}"),
         }
     }
 }
 
 fn layout_json((layout, columns): &Placed) -> serde_json::Value {
-    let column = |Column { server, told }: &Column| match told {
+    let column = |Column { home: Home { server, disk }, told }: &Column| match told {
         Ok(object) => {
-            json!({ "server": server.0, "length": object.length, "used": object.used, "epoch": object.epoch })
+            json!({ "server": server.0, "disk": disk, "length": object.length, "used": object.used, "epoch": object.epoch })
         }
-        Err(Errno::ENOENT) => json!({ "server": server.0, "length": 0, "used": 0 }),
-        Err(errno) => json!({ "server": server.0, "error": errno.to_string() }),
+        Err(Errno::ENOENT) => json!({ "server": server.0, "disk": disk, "length": 0, "used": 0 }),
+        Err(errno) => json!({ "server": server.0, "disk": disk, "error": errno.to_string() }),
     };
     let columns: Vec<_> = columns.iter().map(column).collect();
     json!({ "unit_bytes": layout.unit_bytes, "width": columns.len(), "epoch": layout.epoch, "copies": 1, "columns": columns })

@@ -4,6 +4,11 @@
 //! only where a call says so. Data that a call has written is at the I/O servers when the call returns and on stable
 //! storage when [`Volume::sync`] has returned.
 
+#[path = "volume_admin.rs"]
+mod admin;
+
+pub use admin::Placed;
+
 use crate::local::MANAGER_NODE;
 use crate::machine::Running;
 use members::Roles;
@@ -19,7 +24,7 @@ use std::time::Duration;
 use stripe::protocol::ObjectReply;
 use stripe::{FileRef, VolumeRoom};
 use wire::limits::PAYLOAD_BYTES_MAX;
-use wire::{Attr, Errno, FileId, FileKind, Layout, NodeId, SetAttr, VolumeId};
+use wire::{Attr, Errno, FileId, FileKind, Home, Layout, NodeId, SetAttr, VolumeId};
 
 /// Bytes of one read or write.
 const CHUNK_BYTES: usize = PAYLOAD_BYTES_MAX;
@@ -33,8 +38,8 @@ const ASK_SPAN: Duration = Duration::from_secs(2);
 /// A column of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// The I/O server that keeps it.
-    pub server: NodeId,
+    /// The disk that keeps it.
+    pub home: Home,
     /// What that says of it; ENOENT when nothing was written there.
     pub told: std::result::Result<ObjectReply, Errno>,
 }
@@ -55,7 +60,8 @@ pub enum VolumeError {
     Local(#[from] std::io::Error),
 }
 
-type Result<T> = std::result::Result<T, VolumeError>;
+/// What operations on a volume return.
+pub type Result<T> = std::result::Result<T, VolumeError>;
 
 trait At<T> {
     fn at(self, path: &Path) -> Result<T>;
@@ -316,8 +322,8 @@ impl Volume {
             let Some(layout) = entry.layout else { return Ok(None) };
             let reference = FileRef { file, layout, truncations: entry.truncations };
             let columns = stripe.columns(&reference).await;
-            let column = |(server, told): (&NodeId, _)| Column { server: *server, told };
-            Ok(Some((layout, layout.servers().iter().zip(columns).map(column).collect())))
+            let column = |(home, told)| Column { home, told };
+            Ok(Some((layout, layout.homes().zip(columns).map(column).collect())))
         })?;
         asked.at(path)
     }

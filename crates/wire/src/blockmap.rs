@@ -172,7 +172,7 @@ mod tests {
             |(formula, more, wanted)| {
                 let servers: Vec<NodeId> = (1..=(formula + more) as u16).map(NodeId).collect();
                 let layout = Layout::new(1, UNIT as u32, &servers[..formula]).unwrap();
-                let layout = layout.with_columns(2, &servers).unwrap();
+                let layout = layout.with_columns(2, &servers[formula..]).unwrap();
                 let (mut unit, mut rows, mut fragments) = (0, vec![0; more], Vec::new());
                 for (gap, units, column, width) in wanted {
                     let column = usize::from(column) % more;
@@ -243,7 +243,7 @@ mod tests {
     fn maps_that_would_share_a_place_are_refused() {
         let servers = [1, 2, 3, 4].map(NodeId);
         let layout =
-            Layout::new(1, 4096, &servers[..2]).unwrap().with_columns(2, &servers).unwrap();
+            Layout::new(1, 4096, &servers[..2]).unwrap().with_columns(2, &servers[2..]).unwrap();
         let good = Fragment { unit: 5, units: 4, column: 2, width: 2, object_unit: 0 };
         let valid = |fragments: &[Fragment]| BlockMap::new(&layout, fragments).is_valid();
         assert!(valid(&[good]));

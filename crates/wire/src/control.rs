@@ -20,7 +20,7 @@ use crate::limits::*;
 use core::fmt;
 
 /// The version this code speaks; any other is refused, naming both.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 const CHECKSUM_AT: usize = 44;
 

@@ -4,8 +4,9 @@ use crate::codec::{Decoder, Encoder, Short};
 use crate::ids::NodeId;
 use crate::limits::BLOCK_BYTES;
 
-/// Most servers that one file is striped over.
-pub const WIDTH_MAX: usize = 16;
+/// Most columns of one file: the papers' 6 servers with 4 disks each are 24. A layout of 32 takes 108 bytes of a record
+/// or message.
+pub const WIDTH_MAX: usize = 32;
 /// The paper's stripe grain.
 pub const UNIT_BYTES_DEFAULT: u32 = 32 * 1024;
 /// Largest stripe unit.
@@ -20,6 +21,29 @@ pub enum Placement {
     Formula = 0,
     /// As the formula, but for the fragments that the file's block map lists.
     Map = 1,
+}
+
+/// Where a column is kept: a disk of a server, by its number there. Said in the layout rather than computed, so that
+/// disks can be added to a server and every object stays where it is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Home {
+    /// The server.
+    pub server: NodeId,
+    /// The disk.
+    pub disk: u8,
+}
+
+impl From<NodeId> for Home {
+    /// The server's first disk.
+    fn from(server: NodeId) -> Home {
+        Home { server, disk: 0 }
+    }
+}
+
+impl core::fmt::Display for Home {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} disk {}", self.server, self.disk)
+    }
 }
 
 /// How one file is striped. Every request to an I/O server carries its epoch.
@@ -37,6 +61,7 @@ pub struct Layout {
     /// The first columns, over which the formula goes; only the block map places units in the others.
     formula_width: u8,
     servers: [NodeId; WIDTH_MAX],
+    disks: [u8; WIDTH_MAX],
 }
 
 /// A stretch of a file that lies in one column without a gap.
@@ -53,18 +78,21 @@ pub struct Extent {
 }
 
 impl Layout {
-    /// A layout over `servers`, in the order of their columns. `None` unless there are 1 to [`WIDTH_MAX`] and the unit
-    /// is a power of two from one block to [`UNIT_BYTES_MAX`].
-    pub fn new(epoch: u32, unit_bytes: u32, servers: &[NodeId]) -> Option<Layout> {
+    /// A layout over `homes`, in the order of their columns; a server alone is its first disk. `None` unless there
+    /// are 1 to [`WIDTH_MAX`] and the unit is a power of two from one block to [`UNIT_BYTES_MAX`].
+    pub fn new<P: Copy + Into<Home>>(epoch: u32, unit_bytes: u32, homes: &[P]) -> Option<Layout> {
         let unit_fits = unit_bytes.is_power_of_two()
             && unit_bytes >= BLOCK_BYTES as u32
             && unit_bytes <= UNIT_BYTES_MAX;
-        if !unit_fits || servers.is_empty() || servers.len() > WIDTH_MAX {
+        if !unit_fits || homes.is_empty() || homes.len() > WIDTH_MAX {
             return None;
         }
-        let mut all = [NodeId::default(); WIDTH_MAX];
-        all[..servers.len()].copy_from_slice(servers);
-        let width = servers.len() as u8;
+        let (mut servers, mut disks) = ([NodeId::default(); WIDTH_MAX], [0; WIDTH_MAX]);
+        for (column, home) in homes.iter().enumerate() {
+            let home: Home = (*home).into();
+            (servers[column], disks[column]) = (home.server, home.disk);
+        }
+        let width = homes.len() as u8;
         Some(Layout {
             epoch,
             unit_bytes,
@@ -72,17 +100,21 @@ impl Layout {
             placement: Placement::Formula,
             width,
             formula_width: width,
-            servers: all,
+            servers,
+            disks,
         })
     }
 
-    /// The layout after this one with more columns, which a block map fills. `None` unless `servers` begins with the
-    /// present ones and is not too long.
-    pub fn with_columns(&self, epoch: u32, servers: &[NodeId]) -> Option<Layout> {
-        let grown = Layout::new(epoch, self.unit_bytes, servers)?;
-        let (copies, formula_width) = (self.copies, self.formula_width);
-        let grows = servers.starts_with(self.servers());
-        grows.then_some(Layout { copies, placement: Placement::Map, formula_width, ..grown })
+    /// The layout after this one with more columns, which a block map fills. `None` when there are too many.
+    pub fn with_columns<P: Copy + Into<Home>>(&self, epoch: u32, more: &[P]) -> Option<Layout> {
+        let mut grown = Layout { epoch, placement: Placement::Map, ..*self };
+        for home in more {
+            let (column, home): (usize, Home) = (grown.width.into(), (*home).into());
+            *grown.servers.get_mut(column)? = home.server;
+            grown.disks[column] = home.disk;
+            grown.width += 1;
+        }
+        Some(grown)
     }
 
     /// The same placement in another epoch.
@@ -90,10 +122,14 @@ impl Layout {
         Layout { epoch, ..*self }
     }
 
-    /// The layout after this one with `column` on another server. `None` when there is no such column.
-    pub fn with_server(&self, epoch: u32, column: u16, server: NodeId) -> Option<Layout> {
-        let mut moved = Layout { epoch, ..*self };
-        *moved.servers[..usize::from(self.width)].get_mut(usize::from(column))? = server;
+    /// The layout after this one with `column` in another home. `None` when there is no such column.
+    pub fn with_home(&self, epoch: u32, column: u16, home: impl Into<Home>) -> Option<Layout> {
+        if column >= self.width() {
+            return None;
+        }
+        let (mut moved, home) = (Layout { epoch, ..*self }, home.into());
+        moved.servers[usize::from(column)] = home.server;
+        moved.disks[usize::from(column)] = home.disk;
         Some(moved)
     }
 
@@ -115,6 +151,16 @@ impl Layout {
     /// The server that keeps `column`. Panics when there is no such column.
     pub fn server(&self, column: u16) -> NodeId {
         self.servers()[column as usize]
+    }
+
+    /// Where `column` is kept. Panics when there is no such column.
+    pub fn home(&self, column: u16) -> Home {
+        Home { server: self.server(column), disk: self.disks[usize::from(column)] }
+    }
+
+    /// The homes, by column.
+    pub fn homes(&self) -> impl Iterator<Item = Home> + '_ {
+        (0..self.width()).map(|column| self.home(column))
     }
 
     /// By the formula, the extent that starts at `offset`: to the end of its stripe unit, at most `bytes`.
@@ -167,14 +213,14 @@ impl Layout {
     }
 
     /// Bytes that [`encode`](Layout::encode) writes at most.
-    pub const BYTES_MAX: usize = 4 + 4 + 1 + 1 + 1 + 1 + 2 * WIDTH_MAX;
+    pub const BYTES_MAX: usize = 4 + 4 + 1 + 1 + 1 + 1 + 3 * WIDTH_MAX;
 
     /// Appends the layout.
     pub fn encode(&self, out: &mut Encoder<'_>) {
         out.u32(self.epoch).u32(self.unit_bytes).u8(self.copies);
         out.u8(self.placement as u8).u8(self.width).u8(self.formula_width);
-        self.servers().iter().for_each(|server| {
-            out.u16(server.0);
+        self.homes().for_each(|home| {
+            out.u16(home.server.0).u8(home.disk);
         });
     }
 
@@ -190,11 +236,11 @@ impl Layout {
         if formula_width == 0 || usize::from(formula_width) > width {
             return Err(Short);
         }
-        let mut servers = [NodeId::default(); WIDTH_MAX];
-        for server in servers.get_mut(..width).ok_or(Short)? {
-            *server = NodeId(input.u16()?);
+        let mut homes = [Home::default(); WIDTH_MAX];
+        for home in homes.get_mut(..width).ok_or(Short)? {
+            *home = Home { server: NodeId(input.u16()?), disk: input.u8()? };
         }
-        let layout = Layout::new(epoch, unit_bytes, &servers[..width]).ok_or(Short)?;
+        let layout = Layout::new(epoch, unit_bytes, &homes[..width]).ok_or(Short)?;
         Ok(Layout { copies, placement, formula_width, ..layout })
     }
 }
@@ -202,12 +248,17 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    extern crate std;
     use proptest::prelude::*;
+    use std::vec::Vec;
 
     fn layout() -> impl Strategy<Value = Layout> {
         (12u32..=22, 1usize..=WIDTH_MAX).prop_map(|(shift, width)| {
             let servers = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3].map(NodeId);
-            Layout::new(1, 1 << shift, &servers[..width]).unwrap()
+            let home = |(disk, server)| Home { server, disk };
+            let homes: Vec<Home> =
+                (0..).zip(servers.into_iter().cycle()).map(home).take(width).collect();
+            Layout::new(1, 1 << shift, &homes).unwrap()
         })
     }
 
@@ -250,8 +301,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        assert!(Layout::new(1, 4096, &[]).is_none());
+        assert!(Layout::new::<NodeId>(1, 4096, &[]).is_none());
         assert!(Layout::new(1, 5000, &[NodeId(1)]).is_none());
-        assert!(Layout::new(1, 4096, &[NodeId(1); 17]).is_none());
+        assert!(Layout::new(1, 4096, &[NodeId(1); WIDTH_MAX + 1]).is_none());
     }
 }

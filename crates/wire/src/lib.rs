@@ -21,5 +21,5 @@ pub use blockmap::{BlockMap, Fragment};
 pub use codec::{Decoder, Encoder, Short};
 pub use control::{CallHeader, Channel, Control, ControlView, Flags, Header, Kind, Malformed};
 pub use ids::{FileId, NodeId, ObjectId, SessionEpoch, Token, VolumeId};
-pub use layout::{Extent, Layout, Placement};
+pub use layout::{Extent, Home, Layout, Placement};
 pub use time::Time;

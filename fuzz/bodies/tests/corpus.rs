@@ -124,6 +124,7 @@ fn seeds() {
         roles: members::Roles::IO,
         alive: true,
         incarnation: 3,
+        disks: 1,
         name: "a".into(),
         addresses: vec!["127.0.0.1:9".into()],
     };

@@ -68,7 +68,8 @@ impl World {
     }
 
     pub fn start(&mut self, id: u16) {
-        let (servers, config) = (self.io.iter().map(|id| NodeId(*id)).collect(), self.config);
+        let (servers, config) =
+            (self.io.iter().map(|id| names::IoServer::from(NodeId(*id))).collect(), self.config);
         let machine = self.machines.entry(id).or_default();
         machine.life += 1;
         let life = machine.life;

@@ -53,6 +53,11 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// Whether the disk is gone or broken, rather than wrongly configured.
+    pub(super) fn is_loss(&self) -> bool {
+        matches!(self, OpenError::Missing(_) | OpenError::ReadOnly(_) | OpenError::Failed { .. })
+    }
+
     fn new(path: &Path, what: &'static str, errno: Errno) -> OpenError {
         let path = path.to_owned();
         match errno {

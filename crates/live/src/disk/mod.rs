@@ -50,7 +50,9 @@ type Finished = (u32, Result<Brought, DiskError>);
 
 /// The disks of one node, by [`DiskId`]. Belongs to the node's thread.
 pub struct Disks {
-    disks: Vec<Disk>,
+    /// `None`: it could not be opened, the others serve.
+    disks: Vec<Option<Disk>>,
+    lost: Vec<(DiskId, OpenError)>,
     // The engines come before the flights, so that they are done with every frame when the flights are dropped.
     uring: Option<Uring>,
     helpers: Helpers<Job>,
@@ -79,20 +81,34 @@ impl Disk {
 }
 
 impl Disks {
-    /// Opens every disk; their ids are their positions.
+    /// Opens every disk; their ids are their positions. One that is not there, or cannot be written, is *lost*: its
+    /// operations fail, the others serve. An error when none is left, or when one is in use or full.
     pub fn open(disks: &[DiskConfig], engine: Engine) -> Result<Disks, DisksError> {
         let engine = match engine {
             Engine::Auto => Engine::from_environment()?,
             named => named,
         };
-        let disks = disks.iter().map(Disk::open).collect::<Result<_, _>>()?;
+        let (mut opened, mut lost) = (Vec::new(), Vec::new());
+        for (number, disk) in (0..).zip(disks) {
+            let (one, error) = match Disk::open(disk) {
+                Ok(disk) => (Some(disk), None),
+                Err(error) => (None, Some((DiskId(number), error))),
+            };
+            opened.push(one);
+            lost.extend(error);
+        }
+        let hopeless = lost.len() == opened.len();
+        if let Some(first) = lost.iter().position(|(_, error)| hopeless || !error.is_loss()) {
+            return Err(lost.swap_remove(first).1.into());
+        }
         let uring = match engine {
             Engine::Threads => None,
             Engine::Auto => Uring::new(DISK_OPS_MAX).ok(),
             Engine::Uring => Some(Uring::new(DISK_OPS_MAX).map_err(DisksError::NoUring)?),
         };
         Ok(Disks {
-            disks,
+            disks: opened,
+            lost,
             uring,
             helpers: Helpers::start("disk", DISK_HELPERS).map_err(DisksError::NoHelpers)?,
             flights: (0..DISK_OPS_MAX).map(|_| None).collect(),
@@ -104,6 +120,11 @@ impl Disks {
             brought: Vec::with_capacity(DISK_OPS_MAX),
             now: Time::ZERO,
         })
+    }
+
+    /// The disks that could not be opened, and why.
+    pub fn lost(&self) -> &[(DiskId, OpenError)] {
+        &self.lost
     }
 
     /// What moves the bytes: never [`Engine::Auto`].
@@ -124,7 +145,7 @@ impl Disks {
     /// Starts an operation; there must be room.
     pub fn start(&mut self, request: DiskRequest, now: Time) {
         self.now = now;
-        let Some(disk) = self.disks.get_mut(usize::from(request.disk.0)) else {
+        let Some(Some(disk)) = self.disks.get_mut(usize::from(request.disk.0)) else {
             let result = Err(DiskError::Missing);
             return self.done.push_back(DiskDone { ticket: request.ticket, result });
         };
@@ -364,7 +385,7 @@ impl Disks {
 
     /// From now on no operation begins with a descriptor of this name.
     fn forget(&mut self, disk: DiskId, file: DiskFile) -> [Option<Arc<OwnedFd>>; 2] {
-        self.disks[usize::from(disk.0)].renamings += 1;
+        self.opened(disk).renamings += 1;
         [true, false].map(|direct| self.descriptors.remove(Key { disk, file, direct }))
     }
 
@@ -385,7 +406,11 @@ impl Disks {
 
     fn disk(&mut self, slot: u32) -> &mut Disk {
         let disk = self.flight(slot).disk;
-        &mut self.disks[usize::from(disk.0)]
+        self.opened(disk)
+    }
+
+    fn opened(&mut self, disk: DiskId) -> &mut Disk {
+        self.disks[usize::from(disk.0)].as_mut().expect("only open disks have flights")
     }
 }
 

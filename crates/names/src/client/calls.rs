@@ -4,14 +4,16 @@ use super::{Client, SMALL, Style};
 use crate::create::How;
 use crate::directory::Listing;
 use crate::field::Field;
-use crate::limits::{DEADLINE, LISTING_BYTES_MAX, REPLY_BYTES_MAX};
+use crate::limits::{CHANGES_MAX, DEADLINE, LISTING_BYTES_MAX, REPLY_BYTES_MAX};
 use crate::lookup::Entry;
 use crate::permissions::Who;
 use crate::protocol::{Created, Map, Operation};
+use crate::quarantine::Aside;
 use crate::record::Policy;
+use crate::stores::IoServer;
 use node::rings::VolumeSpace;
 use wire::limits::PATH_BYTES_MAX;
-use wire::{Decoder, Errno, FileId, Fragment, NodeId, SetAttr};
+use wire::{Decoder, Errno, FileId, Fragment, Home, NodeId, SetAttr};
 
 const LARGE: Style = Style { room: REPLY_BYTES_MAX, deadline: Some(DEADLINE) };
 const PATH: Style = Style { room: PATH_BYTES_MAX, deadline: Some(DEADLINE) };
@@ -248,27 +250,63 @@ impl Client {
         Ok((epoch, fragments))
     }
 
-    /// From now on what is written behind the file's present end goes to new columns on these servers, in turns.
+    /// The active I/O servers.
+    pub async fn servers(&self) -> Result<Vec<IoServer>, Errno> {
+        decoded(self.ask(Operation::Servers {}, LARGE).await?)
+    }
+
+    /// From now on the server gets nothing new, or does again. Root's.
+    pub async fn retire(&self, who: &Who<'_>, server: NodeId, retired: bool) -> Result<(), Errno> {
+        self.ask(Operation::Retire { who: *who, server, retired }, SMALL).await.map(drop)
+    }
+
+    /// Objects that no file claimed, after this one; an empty list is the end. Root's.
+    pub async fn quarantined(
+        &self,
+        who: &Who<'_>,
+        after: Option<&Aside>,
+    ) -> Result<Vec<Aside>, Errno> {
+        let after = after.map(|aside| (aside.home, aside.file, aside.column));
+        let count = CHANGES_MAX as u32;
+        decoded(self.ask(Operation::Quarantined { who: *who, after, count }, LARGE).await?)
+    }
+
+    /// Makes one of them an object again. Root's.
+    pub async fn restore(&self, who: &Who<'_>, aside: &Aside) -> Result<(), Errno> {
+        let Aside { home, file, column, .. } = *aside;
+        self.ask(Operation::Restore { who: *who, home, file, column }, SMALL).await.map(drop)
+    }
+
+    /// Removes one of them for good. Root's.
+    pub async fn purge(&self, who: &Who<'_>, aside: &Aside) -> Result<(), Errno> {
+        let Aside { home, file, column, .. } = *aside;
+        self.ask(Operation::Purge { who: *who, home, file, column }, SMALL).await.map(drop)
+    }
+
+    /// From now on what is written behind the file's present end goes to new columns on these disks, in turns.
     /// Root's.
     pub async fn add_columns(
         &self,
         who: &Who<'_>,
         file: FileId,
-        servers: Vec<NodeId>,
+        homes: Vec<Home>,
     ) -> Result<Entry, Errno> {
-        let operation = Operation::AddColumns { who: *who, file, servers };
+        let operation = Operation::AddColumns { who: *who, file, homes };
         decoded(self.ask(operation, SMALL).await?)
     }
 
-    /// Moves the blocks of one column to another server, while the file is read and written. Root's.
+    /// Moves the blocks of one column to another disk, while the file is read and written, at most `rate` bytes a
+    /// second; 0 is as fast as it goes. Waits until it is done, however long. Root's.
     pub async fn move_column(
         &self,
         who: &Who<'_>,
         file: FileId,
         column: u16,
-        server: NodeId,
+        home: impl Into<Home>,
+        rate: u64,
     ) -> Result<Entry, Errno> {
-        let operation = Operation::MoveColumn { who: *who, file, column, server };
-        decoded(self.ask(operation, SMALL).await?)
+        let home = home.into();
+        let operation = Operation::MoveColumn { who: *who, file, column, home, rate };
+        decoded(self.ask(operation, Style { deadline: None, ..SMALL }).await?)
     }
 }

@@ -3,7 +3,8 @@
 use super::Service;
 use super::layouts::Asker;
 use crate::attributes::is_truncation;
-use crate::limits::LISTING_BYTES_MAX;
+use crate::field::encoded;
+use crate::limits::{CHANGES_MAX, LISTING_BYTES_MAX};
 use crate::locks::{LockOutcome, LockOwner, LockTarget};
 use crate::manager::{Manager, Once};
 use crate::objects::{Objects, ObjectsOf};
@@ -14,7 +15,7 @@ use crate::transaction::{CallName, Transaction};
 use node::rings::VolumeSpace;
 use node::{Bug, Request};
 use std::rc::Rc;
-use wire::{Errno, FileId};
+use wire::{Errno, FileId, NodeId};
 
 /// Files that a volume may have beside those it has: serial numbers are 56 bits.
 const FREE_FILES: u64 = 1 << 48;
@@ -46,12 +47,19 @@ impl<O: Objects> Service<O> {
             }
             Operation::Leave {} => self.expire(client).await.map(|()| Vec::new()),
             Operation::Claim { .. } => self.claim(client, &operation).await,
-            Operation::AddColumns { ref who, file, ref servers } => {
+            Operation::AddColumns { ref who, file, ref homes } => {
                 let asker = Asker { client, call, who };
-                self.alone(file, self.add_columns(asker, file, servers)).await
+                self.alone(file, self.add_columns(asker, file, homes)).await
             }
-            Operation::MoveColumn { ref who, file, column, server } => {
-                self.move_column(Asker { client, call, who }, file, column, server).await
+            Operation::MoveColumn { ref who, file, column, home, rate } => {
+                self.move_column(Asker { client, call, who }, file, column, home, rate).await
+            }
+            Operation::Servers {} => Ok(encoded(&self.manager.borrow().servers().to_vec())),
+            Operation::Purge { ref who, home, file, column } => {
+                self.purge_now(who, home, file, column).await
+            }
+            Operation::Restore { ref who, home, file, column } => {
+                self.restore_now(who, home, file, column).await
             }
             Operation::SetAttr { file, ref changes, .. } if is_truncation(changes) => {
                 // What cannot be made whole now is found by the truncation.
@@ -198,7 +206,7 @@ impl<O: Objects> Service<O> {
     }
 
     async fn space(&self) -> Encoded {
-        let servers = self.manager.borrow().servers().to_vec();
+        let servers: Vec<NodeId> = self.manager.borrow().servers().iter().map(|s| s.id).collect();
         let space = self.objects.space(&servers).await?;
         let files = self.manager.borrow().read(0, |transaction| transaction.files())?;
         Ok(Outcome::Space(VolumeSpace { files, free_files: FREE_FILES, ..space }).encode())
@@ -299,6 +307,10 @@ fn read(transaction: &Transaction<'_>, client: u64, operation: &Operation<'_>) -
             let (epoch, fragments) = transaction.fragments(*file, *unit, *count as usize)?;
             Outcome::Map(Map { epoch, fragments })
         }
+        Quarantined { who, after, count } => {
+            let count = (*count as usize).min(CHANGES_MAX);
+            return Ok(encoded(&transaction.quarantined(who, *after, count)?));
+        }
         DirectoryLayout { file } => Outcome::Policy(transaction.directory_layout(*file)?),
         TestLock { file, owner, whole_file, lock } => {
             let target = LockTarget { file: *file, whole_file: *whole_file };
@@ -354,6 +366,7 @@ fn change(transaction: &mut Transaction<'_>, operation: &Operation<'_>) -> Resul
         SetDirectoryLayout { who, file, policy } => {
             transaction.set_directory_layout(who, *file, policy.clone()).map(done)
         }
+        Retire { who, server, retired } => transaction.retire(who, *server, *retired).map(done),
         _ => Err(Errno::EPROTO),
     }
 }

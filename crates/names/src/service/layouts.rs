@@ -3,14 +3,14 @@
 
 use super::Service;
 use super::dispatch::Encoded;
-use crate::blockmap::with_servers;
+use crate::blockmap::with_homes;
 use crate::limits::FRAGMENTS_MAX;
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::Who;
 use crate::protocol::Outcome;
 use crate::transaction::{CallName, Transaction};
 use std::rc::Rc;
-use wire::{Errno, FileId, Layout, NodeId, Placement};
+use wire::{Errno, FileId, Home, Layout, Placement};
 
 /// Who asks for a change, and by which call.
 #[derive(Clone, Copy)]
@@ -63,17 +63,17 @@ impl<O: Objects> Service<O> {
         self.told(once).await
     }
 
-    /// What is written behind the end from now on goes to columns on these servers.
+    /// What is written behind the end from now on goes to columns on these disks.
     pub(super) async fn add_columns(
         self: &Rc<Self>,
         asker: Asker<'_>,
         file: FileId,
-        servers: &[NodeId],
+        homes: &[Home],
     ) -> Encoded {
         let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
-        with_servers(&before.layout, 1, servers)?;
+        with_homes(&before.layout, 1, homes)?;
         let epoch = self.fence(asker.who, file).await?;
-        let layout = with_servers(&before.layout, epoch, servers)?;
+        let layout = with_homes(&before.layout, epoch, homes)?;
         self.objects.set_layout(&ObjectsOf { layout, ..before }).await?;
         // Nobody writes any more: this is where the file ends.
         let fenced = ObjectsOf { layout: before.layout.with_epoch(epoch), ..before };
@@ -82,18 +82,19 @@ impl<O: Objects> Service<O> {
         self.commit_layout(asker, file, |t| t.set_columns(file, layout, size)).await
     }
 
-    /// The blocks of one column go to another server. Most of them are copied while the file is read and written; what
+    /// The blocks of one column go to another disk, of another server or the same one. Most of them are copied while the file is read and written; what
     /// was written meanwhile is copied again when nobody can write.
     pub(super) async fn move_column(
         self: &Rc<Self>,
         asker: Asker<'_>,
         file: FileId,
         column: u16,
-        server: NodeId,
+        home: Home,
+        rate: u64,
     ) -> Encoded {
         let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
-        before.layout.with_server(0, column, server).ok_or(Errno::EINVAL)?;
-        if before.layout.server(column) == server {
+        before.layout.with_home(0, column, home).ok_or(Errno::EINVAL)?;
+        if before.layout.home(column) == home {
             return self.commit_layout(asker, file, |_| Ok(())).await;
         }
         if !self.moving.borrow_mut().insert(file) {
@@ -101,8 +102,8 @@ impl<O: Objects> Service<O> {
         }
         let _moving = Moving { service: self.clone(), file };
         let epoch = self.fence(asker.who, file).await?;
-        let layout = before.layout.with_server(epoch, column, server).ok_or(Errno::EINVAL)?;
-        self.objects.copy_column(&before, &ObjectsOf { layout, ..before }, column).await?;
+        let layout = before.layout.with_home(epoch, column, home).ok_or(Errno::EINVAL)?;
+        self.objects.copy_column(&before, &ObjectsOf { layout, ..before }, column, rate).await?;
         self.alone(file, self.end_move(asker, before, layout, column)).await
     }
 
@@ -120,7 +121,7 @@ impl<O: Objects> Service<O> {
         }
         let fenced = ObjectsOf { layout: now.layout.with_epoch(layout.epoch), ..now };
         self.objects.set_layout(&fenced).await?;
-        self.objects.copy_column(&fenced, &ObjectsOf { layout, ..now }, column).await?;
+        self.objects.copy_column(&fenced, &ObjectsOf { layout, ..now }, column, 0).await?;
         let reply = self.commit_layout(asker, file, |t| t.set_layout(file, layout)).await?;
         // Not before a restart would find the new place.
         self.sync().await?;
@@ -158,7 +159,7 @@ impl<O: Objects> Service<O> {
     }
 }
 
-/// A file with a column on its way to another server.
+/// A file with a column on its way to another disk.
 struct Moving<O> {
     service: Rc<Service<O>>,
     file: FileId,

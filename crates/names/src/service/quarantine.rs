@@ -1,11 +1,14 @@
 //! The walk over the servers' objects: slow, one server after the other, what no file claims is set aside.
 
 use super::Service;
+use super::dispatch::Encoded;
 use crate::limits::{WALK_COUNT, WALK_INTERVAL};
 use crate::objects::Objects;
-use crate::quarantine::Standing;
+use crate::permissions::Who;
+use crate::quarantine::{Aside, Standing, Unclaimed};
 use std::rc::Rc;
-use wire::{Errno, NodeId, ObjectId};
+use stripe::Kept;
+use wire::{Errno, FileId, Home, NodeId, ObjectId};
 
 /// What the walk has seen and done since the manager started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +44,7 @@ impl<O: Objects> Service<O> {
     }
 
     async fn walk_step(self: &Rc<Self>, walk: &mut Walk) -> Result<(), Errno> {
-        let server = self.manager.borrow().servers().get(walk.server).copied();
+        let server = self.manager.borrow().servers().get(walk.server).map(|server| server.id);
         let Some(server) = server else {
             self.count_quarantine(|c| c.rounds += 1);
             *walk = Walk::default();
@@ -54,7 +57,7 @@ impl<O: Objects> Service<O> {
             return Ok(());
         };
         match objects.last() {
-            Some(last) if objects.len() == WALK_COUNT => walk.after = Some(*last),
+            Some(last) if objects.len() == WALK_COUNT => walk.after = Some(last.object),
             _ => *walk = next,
         }
         self.count_quarantine(|c| c.seen += objects.len() as u64);
@@ -63,29 +66,36 @@ impl<O: Objects> Service<O> {
             match self.manager.borrow().read(0, |t| t.standing(server, object))? {
                 Standing::Claimed => {}
                 Standing::Younger => self.count_quarantine(|c| c.younger += 1),
-                Standing::Unclaimed => unclaimed.push(object),
+                Standing::Unclaimed(why) => unclaimed.push((object, why)),
             }
         }
         self.set_aside(server, unclaimed).await
     }
 
-    async fn set_aside(self: &Rc<Self>, server: NodeId, all: Vec<ObjectId>) -> Result<(), Errno> {
+    async fn set_aside(
+        self: &Rc<Self>,
+        server: NodeId,
+        all: Vec<(Kept, Unclaimed)>,
+    ) -> Result<(), Errno> {
         if all.is_empty() {
             return Ok(());
         }
         // That the files are gone must outlive a power cut before their objects go.
         self.sync().await?;
-        for object in all {
+        for (object, why) in all {
             // First the note: what is set aside without one would stay for ever.
             self.admit().await?;
             let origin = self.origin(0);
-            let (_, append) = self.manager.borrow_mut().change(origin, |t| {
-                t.note_quarantined(server, object);
-                Ok(())
-            })?;
+            let (aside, append) = self
+                .manager
+                .borrow_mut()
+                .change(origin, |t| Ok(t.note_quarantined(server, object, why)))?;
             self.post(append).await?;
             match self.objects.quarantine(server, object).await {
-                Ok(()) => self.count_quarantine(|c| c.quarantined += 1),
+                Ok(bytes) => {
+                    self.count_quarantine(|c| c.quarantined += 1);
+                    self.note(self.change_aside(Aside { bytes, ..aside }).await);
+                }
                 // Gone meanwhile, or in use: the next round will see.
                 Err(Errno::ENOENT | Errno::ESTALE | Errno::EAGAIN) => {}
                 Err(errno) => return Err(errno),
@@ -97,20 +107,79 @@ impl<O: Objects> Service<O> {
     async fn purge_due(self: &Rc<Self>) -> Result<(), Errno> {
         let now = self.cx.wall().seconds;
         let due = self.manager.borrow().read(0, |t| t.quarantine_due(now))?;
-        for (server, object) in due {
-            if self.objects.purge(server, object).await.is_err() {
-                continue; // to be tried again in the next step
+        for aside in due {
+            // What fails is tried again in the next step.
+            if self.drop_aside(&aside).await.is_ok() {
+                self.count_quarantine(|c| c.purged += 1);
             }
-            self.admit().await?;
-            let origin = self.origin(0);
-            let (_, append) = self.manager.borrow_mut().change(origin, |t| {
-                t.note_purged(server, object);
-                Ok(())
-            })?;
-            self.post(append).await?;
-            self.count_quarantine(|c| c.purged += 1);
         }
         Ok(())
+    }
+
+    async fn change_aside(self: &Rc<Self>, aside: Aside) -> super::Posted {
+        self.admit().await?;
+        let origin = self.origin(0);
+        let (_, append) = self.manager.borrow_mut().change(origin, |t| {
+            t.note_aside(&aside);
+            Ok(())
+        })?;
+        self.post(append).await
+    }
+
+    /// The object goes for good; what was put back is set aside first, which ends its life as an object.
+    async fn drop_aside(self: &Rc<Self>, aside: &Aside) -> Result<(), Errno> {
+        let (server, kept) = (aside.home.server, aside.kept(self.volume));
+        if aside.restored {
+            match self.objects.quarantine(server, kept).await {
+                Ok(_) | Err(Errno::ENOENT | Errno::ESTALE) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        self.objects.purge(server, kept).await?;
+        self.admit().await?;
+        let origin = self.origin(0);
+        let (_, append) = self.manager.borrow_mut().change(origin, |t| {
+            t.note_purged(aside);
+            Ok(())
+        })?;
+        self.post(append).await.map(drop)
+    }
+
+    /// By hand: removes for good what is in quarantine. Removing it twice is no error.
+    pub(super) async fn purge_now(
+        self: &Rc<Self>,
+        who: &Who<'_>,
+        home: Home,
+        file: FileId,
+        column: u16,
+    ) -> Encoded {
+        let found = self.manager.borrow().read(0, |t| t.aside(who, home, file, column));
+        match found {
+            Err(Errno::ENOENT) => Ok(Vec::new()),
+            found => self.drop_aside(&found?).await.map(|()| Vec::new()),
+        }
+    }
+
+    /// By hand: makes what is in quarantine an object again, which nobody sets aside.
+    pub(super) async fn restore_now(
+        self: &Rc<Self>,
+        who: &Who<'_>,
+        home: Home,
+        file: FileId,
+        column: u16,
+    ) -> Encoded {
+        let aside = self.manager.borrow().read(0, |t| t.aside(who, home, file, column))?;
+        if aside.restored {
+            return Ok(Vec::new());
+        }
+        // First the note: else the walk would set it aside again, or its day end.
+        self.change_aside(Aside { restored: true, ..aside }).await?;
+        let restored = self.objects.restore(home.server, aside.kept(self.volume)).await;
+        if let Err(errno) = restored {
+            self.change_aside(aside).await?;
+            return Err(errno);
+        }
+        Ok(Vec::new())
     }
 
     fn count_quarantine(&self, change: impl FnOnce(&mut QuarantineCounters)) {

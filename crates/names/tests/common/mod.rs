@@ -34,7 +34,7 @@ impl World {
         let (mut manager, first) = Manager::open(store, settings, now, Time(0), 1).unwrap();
         let first = first.unwrap();
         logs.append(first.log, &first.bytes);
-        manager.set_servers(&[1, 2, 3].map(NodeId));
+        manager.set_servers(&[1, 2, 3].map(|id| names::IoServer::from(NodeId(id))));
         manager.hear(CLIENT, Time(0));
         World { manager, backend, logs, now, life: 1 }
     }
@@ -182,7 +182,7 @@ impl World {
         let settings = VolumeSettings::new(VolumeId(1));
         let (mut manager, first) =
             Manager::open(store, &settings, self.now, Time(0), self.life).unwrap();
-        manager.set_servers(&[1, 2, 3].map(NodeId));
+        manager.set_servers(&[1, 2, 3].map(|id| names::IoServer::from(NodeId(id))));
         while let Some(log) = manager.store().poll_drop() {
             self.logs.remove(log);
         }

@@ -1,7 +1,7 @@
 //! Operations without data: commit, attributes, and those of managers.
 
 use super::*;
-use crate::protocol::{decode_object, op};
+use crate::protocol::{Kept, op};
 use wire::codec::Decoder;
 
 impl Client {
@@ -109,7 +109,7 @@ impl Client {
         server: NodeId,
         after: Option<ObjectId>,
         count: usize,
-    ) -> Result<Vec<ObjectId>, Errno> {
+    ) -> Result<Vec<Kept>, Errno> {
         let count = count.min(LIST_COUNT_MAX);
         let ask = ObjectRequest {
             object: after.unwrap_or_default(),
@@ -118,7 +118,8 @@ impl Client {
         };
         let mut tries = self.tries();
         loop {
-            let into = self.cx().frames().alloc_exact(count.max(1) * 16).ok_or(Errno::ENOMEM)?;
+            let into =
+                self.cx().frames().alloc_exact(count.max(1) * Kept::BYTES).ok_or(Errno::ENOMEM)?;
             let call = Call {
                 to: server,
                 channel: Channel::STRIPE,
@@ -139,16 +140,20 @@ impl Client {
         }
     }
 
-    /// Sets an object aside on a server. For managers.
-    pub async fn quarantine(&self, server: NodeId, object: ObjectId) -> Result<(), Errno> {
-        let request = ObjectRequest { object, ..ObjectRequest::default() };
-        self.ask(server, op::QUARANTINE, true, &request).await.map(drop)
+    /// Sets an object aside on a server; how many bytes it has. For managers.
+    pub async fn quarantine(&self, server: NodeId, kept: Kept) -> Result<u64, Errno> {
+        let reply = self.ask(server, op::QUARANTINE, true, &about(kept)).await?;
+        Ok(reply.length)
+    }
+
+    /// Makes what was set aside an object again. For managers.
+    pub async fn restore(&self, server: NodeId, kept: Kept) -> Result<(), Errno> {
+        self.ask(server, op::RESTORE, true, &about(kept)).await.map(drop)
     }
 
     /// Removes for good what was set aside. For managers.
-    pub async fn purge(&self, server: NodeId, object: ObjectId) -> Result<(), Errno> {
-        let request = ObjectRequest { object, ..ObjectRequest::default() };
-        self.ask(server, op::PURGE, true, &request).await.map(drop)
+    pub async fn purge(&self, server: NodeId, kept: Kept) -> Result<(), Errno> {
+        self.ask(server, op::PURGE, true, &about(kept)).await.map(drop)
     }
 
     async fn ask_columns(
@@ -170,8 +175,13 @@ impl Client {
     }
 }
 
-fn decode_names(data: &[endpoint::FrameMut], bytes: usize) -> Result<Vec<ObjectId>, Errno> {
+/// A request about an object wherever its file has it.
+fn about(Kept { object, disk }: Kept) -> ObjectRequest {
+    ObjectRequest { object, disk, ..ObjectRequest::default() }
+}
+
+fn decode_names(data: &[endpoint::FrameMut], bytes: usize) -> Result<Vec<Kept>, Errno> {
     let Some(frame) = data.first() else { return Ok(Vec::new()) };
-    let names = frame[..bytes.min(frame.len())].chunks_exact(16);
-    names.map(|name| decode_object(&mut Decoder::new(name)).map_err(|_| Errno::EPROTO)).collect()
+    let names = frame[..bytes.min(frame.len())].chunks_exact(Kept::BYTES);
+    names.map(|name| Kept::decode(&mut Decoder::new(name)).map_err(|_| Errno::EPROTO)).collect()
 }

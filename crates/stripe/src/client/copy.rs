@@ -6,12 +6,13 @@ use endpoint::FrameMut;
 
 impl Client {
     /// Makes the object of `column` on `to`'s server what it is on `from`'s, on stable storage. Only what differs is
-    /// written, so a second copy is a comparison. Whether `from` stands still meanwhile is the caller's business.
+    /// written, so a second copy is a comparison. At most `rate` bytes a second, 0 is as fast as it goes. Whether `from` stands still meanwhile is the caller's business.
     pub async fn copy_column(
         &self,
         from: &FileRef,
         to: &FileRef,
         column: u16,
+        rate: u64,
     ) -> Result<(), Errno> {
         let (source, target) = (from.layout.server(column), to.layout.server(column));
         self.ask(target, op::SET_LAYOUT, true, &self.request(to, column)).await?;
@@ -26,6 +27,7 @@ impl Client {
         let mut written = None;
         for offset in (0..length).step_by(COPY_BYTES) {
             let bytes = (length - offset).min(COPY_BYTES as u64) as usize;
+            let begun = self.cx().now();
             let wanted = self.read_column(from, column, offset, self.copy_frame(bytes)?).await?;
             let there = self.read_column(to, column, offset, self.copy_frame(bytes)?).await?;
             let end = offset + bytes as u64 == length;
@@ -36,6 +38,10 @@ impl Client {
                 if before.is_some_and(|before| before != verifier) {
                     return Err(Errno::EAGAIN);
                 }
+            }
+            if rate > 0 {
+                let nanos = bytes as u64 * 1_000_000_000 / rate;
+                self.cx().sleep_until(begun + Duration::from_nanos(nanos)).await;
             }
         }
         let stable = self.ask(target, op::COMMIT, true, &self.request(to, column)).await?;

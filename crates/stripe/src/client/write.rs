@@ -205,7 +205,8 @@ impl Client {
                     let verifier = reply.verifier;
                     let now = Stamp { life: verifier, order: reply.order };
                     let stamp = part.again.filter(|_| reply.order == 0).unwrap_or(now);
-                    return Ok(Held { server, verifier, stamp });
+                    let home = file.layout.home(part.column);
+                    return Ok(Held { home, verifier, stamp });
                 }
                 Ok(reply) if reply.status == Errno::EPROTO.0 => {
                     self.count(|c| c.damaged_writes += 1);

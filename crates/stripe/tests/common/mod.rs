@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use stripe::{Client, FileRef, Server, ServerConfig, serve};
-use wire::{Control, ControlView, Errno, FileId, Layout, NodeId, ObjectId, Time, VolumeId};
+use wire::{Control, ControlView, Errno, FileId, Home, Layout, NodeId, ObjectId, Time, VolumeId};
 
 pub const VOLUME: VolumeId = VolumeId(7);
 const CLIENT: NodeId = NodeId(100);
@@ -138,8 +138,12 @@ impl World {
     }
 
     pub fn striped(&self, file: u64, unit: u32) -> FileRef {
-        let servers: Vec<NodeId> = self.servers.iter().map(|s| s.config.server).collect();
-        let layout = Layout::new(1, unit, &servers).unwrap();
+        let home = |machine: &Machine| Home {
+            server: machine.config.server,
+            disk: (file % machine.disks.len().max(1) as u64) as u8,
+        };
+        let homes: Vec<Home> = self.servers.iter().map(home).collect();
+        let layout = Layout::new(1, unit, &homes).unwrap();
         FileRef { file: FileId(file), layout, truncations: 0 }
     }
 

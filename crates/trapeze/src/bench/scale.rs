@@ -1,5 +1,6 @@
 //! Figure 4 of the 1999 paper, live: a file over 1 to 6 I/O servers with 1 to 4 stores each, every store limited to the
-//! rate of a disk of its own. What n stores give is shown beside n times that rate.
+//! rate of a disk of its own. What n stores give is shown beside what bounds it: n times that rate, or, where that is
+//! less, what the same cluster gives without a limit, for there the client and the machine are slower than the stores.
 
 use super::pass::Pass;
 use super::place::Place;
@@ -14,6 +15,64 @@ use live::disk::Throttle;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
+/// A limit that none is.
+const UNLIMITED: &str = "rate=1000G";
+/// Width of the figure's longest bar.
+const BAR_CHARS: f64 = 60.0;
+
+/// The passes of one shape.
+struct Point {
+    servers: u16,
+    stores: u16,
+    /// n times the rate of a store, in MB/s.
+    rate: f64,
+    /// Write and read, with the limit and without one.
+    limited: [Pass; 2],
+    unlimited: Option<[Pass; 2]>,
+}
+
+impl Point {
+    /// What the stores, or without them client and machine, allow; for writes 0, for reads 1.
+    fn bound(&self, op: usize) -> f64 {
+        let machine = self.unlimited.as_ref().map_or(f64::INFINITY, |all| all[op].mb_per_s());
+        self.rate.min(machine)
+    }
+
+    fn share(&self, op: usize) -> f64 {
+        self.limited[op].mb_per_s() / self.bound(op)
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let unlimited = |op: usize| {
+            let pass = self.unlimited.as_ref().map(|all| &all[op]);
+            pass.map_or("-".to_string(), |pass| format!("{:.0}", pass.mb_per_s()))
+        };
+        let mut cells =
+            vec![self.servers.to_string(), self.stores.to_string(), format!("{:.0}", self.rate)];
+        for op in 0..2 {
+            let speed = format!("{:.0}", self.limited[op].mb_per_s());
+            cells.extend([unlimited(op), speed, format!("{:.2} x", self.share(op))]);
+        }
+        cells
+    }
+
+    /// A line of the figure: what was read, and where the stores' own rate is.
+    fn bar(&self, longest: f64) -> String {
+        let chars = |speed: f64| (speed / longest * BAR_CHARS).round() as usize;
+        let (read, rate) = (chars(self.limited[1].mb_per_s()), chars(self.rate));
+        let mut bar: Vec<char> = "#".repeat(read).chars().collect();
+        bar.resize(bar.len().max(rate + 1), ' ');
+        bar[rate] = '|';
+        let bar: String = bar.into_iter().collect();
+        format!(
+            "{:>2} stores ({} x {}) {bar}",
+            self.servers * self.stores,
+            self.servers,
+            self.stores
+        )
+    }
+}
+
 /// `trapeze bench scale`.
 pub fn measure(arguments: &cli::Scale) -> Result<()> {
     let throttle: Throttle = arguments.limit.parse()?;
@@ -21,42 +80,57 @@ pub fn measure(arguments: &cli::Scale) -> Result<()> {
     if rate == 0.0 {
         return Err("--limit needs a rate, as in rate=30M,delay=1ms".into());
     }
-    let headings = ["servers", "stores of each", "n x rate MB/s", "write", "", "read", ""];
-    let mut table = Table::new(&headings);
-    let steps = u64::from(arguments.servers) * u64::from(arguments.stores);
-    let bar = progress::steps("scale", steps);
-    for servers in 1..=arguments.servers {
-        for stores in 1..=arguments.stores {
-            let (written, read) = one(arguments, servers, stores)?;
-            let bound = rate * f64::from(servers) * f64::from(stores);
-            let share = |pass: &Pass| pass.mb_per_s() / bound;
-            table.row(&[
-                servers.to_string(),
-                stores.to_string(),
-                format!("{bound:.0}"),
-                format!("{:.0}", written.mb_per_s()),
-                format!("{:.2} x", share(&written)),
-                format!("{:.0}", read.mb_per_s()),
-                format!("{:.2} x", share(&read)),
-            ]);
-            for (op, pass) in [("write + fsync", &written), ("read, all cold", &read)] {
-                if arguments.json {
-                    print_json(&row(op, servers, stores, pass, bound));
-                }
+    let cli::Scale { servers, stores, .. } = arguments;
+    let steps = (servers.to - servers.from + 1) * (stores.to - stores.from + 1);
+    let bar = progress::steps("scale", steps.into());
+    let mut points = Vec::new();
+    for servers in servers.from..=servers.to {
+        for stores in stores.from..=stores.to {
+            let limited = one(arguments, servers, stores, &arguments.limit)?;
+            let unlimited = (!arguments.limited_only)
+                .then(|| one(arguments, servers, stores, UNLIMITED))
+                .transpose()?;
+            let rate = rate * f64::from(servers) * f64::from(stores);
+            let point = Point { servers, stores, rate, limited, unlimited };
+            if arguments.json {
+                (0..2).for_each(|op| print_json(&row(&point, op)));
             }
+            points.push(point);
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
     if !arguments.json {
-        print!("{}", table.render());
+        show(points);
     }
     Ok(())
 }
 
-fn one(arguments: &cli::Scale, servers: u16, stores: u16) -> Result<(Pass, Pass)> {
-    let scratch = Scratch::new(None, false)?;
-    let limit = Some(arguments.limit.clone());
+fn show(mut points: Vec<Point>) {
+    let headings = [
+        "servers",
+        "stores each",
+        "n x rate MB/s",
+        "write, no limit",
+        "write",
+        "",
+        "read, no limit",
+        "read, all cold",
+        "",
+    ];
+    let mut table = Table::new(&headings);
+    points.iter().for_each(|point| table.row(&point.cells()));
+    print!("{}", table.render());
+    points.sort_by_key(|point| point.servers * point.stores);
+    let longest = points.iter().map(|point| point.rate.max(point.limited[1].mb_per_s()));
+    let longest = longest.fold(0.0, f64::max);
+    println!("\nread, all cold (#) beside n x rate (|):");
+    points.iter().for_each(|point| println!("{}", point.bar(longest)));
+}
+
+fn one(arguments: &cli::Scale, servers: u16, stores: u16, limit: &str) -> Result<[Pass; 2]> {
+    let scratch = Scratch::new(arguments.dir.as_deref(), false)?;
+    let limit = Some(limit.to_string());
     let shape = Shape { stores, limit, ..Shape::of(servers) };
     let mut cluster = Processes::start(scratch.path(), &shape, None)?;
     cluster.mount()?;
@@ -67,19 +141,20 @@ fn one(arguments: &cli::Scale, servers: u16, stores: u16) -> Result<(Pass, Pass)
     let read = stream::read(&file)?;
     drop(place);
     cluster.stop()?;
-    Ok((written, read))
+    Ok([written, read])
 }
 
-fn row(op: &'static str, servers: u16, stores: u16, pass: &Pass, bound: f64) -> Row {
+fn row(point: &Point, op: usize) -> Row {
+    let (pass, bound) = (&point.limited[op], point.bound(op));
     let calls = bound * 1e6 / stream::CALL_BYTES as f64;
     Row {
         name: "scale",
-        op,
+        op: ["write + fsync", "read, all cold"][op],
         link: "mount",
         wait: "adaptive".to_string(),
-        depth: usize::from(servers) * usize::from(stores),
+        depth: usize::from(point.servers) * usize::from(point.stores),
         cpus: "all".to_string(),
-        processes: usize::from(servers) + 3,
+        processes: usize::from(point.servers) + 3,
         bytes: pass.bytes,
         p50_us: pass.p50_us,
         p99_us: pass.p99_us,
@@ -88,6 +163,6 @@ fn row(op: &'static str, servers: u16, stores: u16, pass: &Pass, bound: f64) -> 
         baseline_p50_us: 1e6 / calls,
         baseline_ops_per_s: calls,
         baseline_mb_per_s: bound,
-        ratio: pass.mb_per_s() / bound,
+        ratio: point.share(op),
     }
 }

@@ -67,6 +67,11 @@ pub struct Disk {
     pub state: String,
     pub total_bytes: u64,
     pub free_bytes: u64,
+    /// Objects in place, and the storage that they take.
+    pub objects: u64,
+    pub held_bytes: u64,
+    /// Whether all objects were counted; else there are more.
+    pub counted: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -17,6 +17,7 @@ use node::{Answer, Cx, Request};
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 use stripe::Health;
 use wire::codec::{Decoder, Encoder};
 use wire::{Channel, Errno, NodeId, Time};
@@ -25,6 +26,8 @@ use wire::{Channel, Errno, NodeId, Time};
 pub const REPORT: u16 = 1;
 /// Bytes of one answer.
 pub const PART_BYTES: usize = 64 << 10;
+/// How long objects are counted for a report: half of what the asker waits.
+const CENSUS_SPAN: Duration = Duration::from_secs(1);
 /// Links in a report: 512 of some 250 bytes are 128 KiB.
 pub const LINKS_MAX: usize = 512;
 
@@ -131,6 +134,10 @@ impl Source {
 
     async fn disk_reports(&self) -> Vec<Disk> {
         let health = self.io.as_ref().map(|io| io.disks()).unwrap_or_default();
+        let held = match &self.io {
+            Some(io) => io.held(self.cx.now() + CENSUS_SPAN).await,
+            None => Vec::new(),
+        };
         let mut reports = Vec::new();
         for (number, (path, health)) in self.disks.iter().zip(health).enumerate() {
             let state = match health {
@@ -142,6 +149,10 @@ impl Source {
             let asked = self.cx.disk(DiskId(number as u16), DiskOp::Space).await;
             if let Ok(DiskReply::Space { total, free }) = asked {
                 (report.total_bytes, report.free_bytes) = (total, free);
+            }
+            if let Some(held) = held.get(number) {
+                report.objects = held.objects;
+                (report.held_bytes, report.counted) = (held.bytes, held.complete);
             }
             reports.push(report);
         }

@@ -207,12 +207,23 @@ fn members_table(told: &[Told]) -> Table {
 }
 
 fn disks_table(reports: &[(&Member, &Report)]) -> Table {
-    let mut table = Table::new(&["disk of", "state", "size", "free", "directory"]);
+    let headings = ["disk of", "state", "size", "free", "holds", "objects", "directory"];
+    let mut table = Table::new(&headings);
     for (member, report) in reports {
         for disk in &report.disks {
             let [total, free] =
                 [disk.total_bytes, disk.free_bytes].map(|bytes| Size(bytes).to_string());
-            table.row(&[member.name.clone(), disk.state.clone(), total, free, disk.path.clone()]);
+            // What could not be counted in time is more than this.
+            let more = if disk.counted { "" } else { "+" };
+            table.row(&[
+                member.name.clone(),
+                disk.state.clone(),
+                total,
+                free,
+                format!("{}{more}", Size(disk.held_bytes)),
+                format!("{}{more}", disk.objects),
+                disk.path.clone(),
+            ]);
         }
     }
     table

@@ -1,0 +1,78 @@
+//! What a server holds: its objects counted and their storage summed, on demand, for people.
+//!
+//! It is not kept up to date: counting asks the disk about every object, and ends when the time for it is over.
+
+use crate::disk::Disk;
+use crate::limits::{CENSUS_PARALLEL, LIST_COUNT_MAX};
+use crate::server::Server;
+use node::rings::{DiskFile, DiskListing, DiskOp, DiskReply};
+use wire::limits::BLOCK_BYTES;
+use wire::{ObjectId, Time};
+
+/// What was found on one disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Objects.
+    pub objects: u64,
+    /// Storage that they take in place, and what of them is only in the log.
+    pub bytes: u64,
+    /// Whether all were counted; else there was no time for more.
+    pub complete: bool,
+}
+
+impl Server {
+    /// Counts what is on every disk, until `until` at the latest.
+    pub async fn held(&self, until: Time) -> Vec<Held> {
+        let mut all = Vec::new();
+        for disk in 0..self.0.disks.len() {
+            all.push(self.held_on(disk, until).await);
+        }
+        all
+    }
+
+    async fn held_on(&self, disk: usize, until: Time) -> Held {
+        let disk = &self.0.disks[disk];
+        let (mut held, mut after) = (logged(disk), None);
+        while disk.check().is_ok() && self.0.cx.now() < until {
+            let listing = DiskListing::Objects { after, count: LIST_COUNT_MAX };
+            let Ok(DiskReply::Files(files)) = disk.ask(|| DiskOp::List(listing)).await else {
+                return held;
+            };
+            let ids = files.iter().filter_map(|file| match file {
+                DiskFile::Object(id) => Some(*id),
+                _ => None,
+            });
+            let ids: Vec<ObjectId> = ids.collect();
+            for some in ids.chunks(CENSUS_PARALLEL) {
+                let stat = |id: &ObjectId| {
+                    let file = DiskFile::Object(*id);
+                    disk.ask(move || DiskOp::Stat { file })
+                };
+                for told in node::all(some.iter().map(stat)).await {
+                    // One that is gone meanwhile is not held.
+                    if let Ok(DiskReply::Stat { used, .. }) = told {
+                        held.objects += 1;
+                        held.bytes += used;
+                    }
+                }
+            }
+            held.complete = ids.len() < LIST_COUNT_MAX;
+            after = ids.last().copied();
+            if held.complete {
+                break;
+            }
+        }
+        held
+    }
+}
+
+/// What is in the log and not in place yet.
+fn logged(disk: &Disk) -> Held {
+    let mut held = Held::default();
+    for object in disk.unapplied.borrow().values() {
+        let state = object.state.borrow();
+        held.objects += u64::from(state.exists && !state.in_place);
+        held.bytes += (state.pending.len() * BLOCK_BYTES) as u64;
+    }
+    held
+}

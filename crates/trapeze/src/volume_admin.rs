@@ -1,0 +1,144 @@
+//! What an administrator asks of a volume: where columns are, moving them, servers that are to go, quarantine.
+//!
+//! Whoever has the cluster's key, or its directory, may: these calls are made as root.
+
+use super::{At, Result, Volume};
+use names::{Aside, Entry, IoServer, Who};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+use stripe::FileRef;
+use wire::{Errno, FileId, Home, Layout, NodeId};
+
+/// How often a change is asked for again that met another one.
+const TRIES: u32 = 20;
+const TRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// Where a file is and what it takes there.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// The file.
+    pub file: FileId,
+    /// Its columns.
+    pub layout: Layout,
+    /// Storage of each column; `None` where its server does not answer.
+    pub used: Vec<Option<u64>>,
+}
+
+impl Volume {
+    fn asked<T: 'static>(
+        &mut self,
+        path: &Path,
+        ask: impl AsyncFnOnce(names::Client) -> std::result::Result<T, Errno> + 'static,
+    ) -> Result<T> {
+        let (names, _) = self.clients();
+        self.running.host.block_on(async move { ask(names).await })?.at(path)
+    }
+
+    /// The active I/O servers.
+    pub fn servers(&mut self) -> Result<Vec<IoServer>> {
+        self.asked(Path::new("the servers"), async |names| names.servers().await)
+    }
+
+    /// The names of all members that are servers.
+    pub fn server_names(&self) -> BTreeMap<NodeId, String> {
+        let member = self.running.services.member.clone().expect("a client is a member");
+        let directory = member.directory();
+        let servers = directory.iter().filter(|member| member.roles.is_server());
+        servers.map(|member| (member.id, member.name.clone())).collect()
+    }
+
+    /// From now on the server gets nothing new, or does again; on stable storage.
+    pub fn retire(&mut self, server: NodeId, retired: bool) -> Result<()> {
+        self.asked(Path::new("the servers"), async move |names| {
+            names.retire(&Who::ROOT, server, retired).await?;
+            names.sync().await
+        })
+    }
+
+    /// Where a file is; `None` of what is no regular file, or is gone.
+    pub fn placed(&mut self, path: &Path, file: FileId) -> Result<Option<Placed>> {
+        let (names, stripe) = self.clients();
+        let asked = self.running.host.block_on(async move {
+            let entry = match names.get_attr(file).await {
+                Err(Errno::ESTALE) => return Ok(None),
+                entry => entry?,
+            };
+            let Some(layout) = entry.layout else { return Ok(None) };
+            let reference = FileRef { file, layout, truncations: entry.truncations };
+            let told = stripe.columns(&reference).await.into_iter();
+            let used = told.map(|told| match told {
+                Ok(told) => Some(told.used),
+                Err(Errno::ENOENT) => Some(0),
+                Err(_) => None,
+            });
+            Ok(Some(Placed { file, layout, used: used.collect() }))
+        })?;
+        asked.at(path)
+    }
+
+    /// Moves a column to another disk, at most `rate` bytes a second; 0 is as fast as it goes. The file can be used
+    /// meanwhile.
+    pub fn move_column(
+        &mut self,
+        path: &Path,
+        file: FileId,
+        column: u16,
+        to: Home,
+        rate: u64,
+    ) -> Result<Entry> {
+        self.changed(path, async move |names| {
+            names.move_column(&Who::ROOT, file, column, to, rate).await
+        })
+    }
+
+    /// What is written behind the file's end from now on goes to these disks.
+    pub fn add_columns(&mut self, path: &Path, file: FileId, homes: Vec<Home>) -> Result<Entry> {
+        self.changed(path, async move |names| {
+            names.add_columns(&Who::ROOT, file, homes.clone()).await
+        })
+    }
+
+    /// Asks for a change of layout until no other is in the way.
+    fn changed(
+        &mut self,
+        path: &Path,
+        change: impl AsyncFn(&names::Client) -> std::result::Result<Entry, Errno> + 'static,
+    ) -> Result<Entry> {
+        let cx = self.running.host.node().cx().clone();
+        self.asked(path, async move |names| {
+            let mut tries = 0;
+            loop {
+                tries += 1;
+                match change(&names).await {
+                    Err(Errno::EAGAIN | Errno::EBUSY) if tries < TRIES => cx.sleep(TRY_PAUSE).await,
+                    result => return result,
+                }
+            }
+        })
+    }
+
+    /// Objects that no file claimed, and those that were put back.
+    pub fn quarantined(&mut self) -> Result<Vec<Aside>> {
+        self.asked(Path::new("the quarantine"), async |names| {
+            let mut all: Vec<Aside> = Vec::new();
+            loop {
+                let some = names.quarantined(&Who::ROOT, all.last()).await?;
+                if some.is_empty() {
+                    return Ok(all);
+                }
+                all.extend(some);
+            }
+        })
+    }
+
+    /// Makes what was set aside an object again.
+    pub fn restore(&mut self, name: &Path, aside: Aside) -> Result<()> {
+        self.asked(name, async move |names| names.restore(&Who::ROOT, &aside).await)
+    }
+
+    /// Removes for good what was set aside.
+    pub fn purge(&mut self, name: &Path, aside: Aside) -> Result<()> {
+        self.asked(name, async move |names| names.purge(&Who::ROOT, &aside).await)
+    }
+}
