@@ -86,7 +86,6 @@ impl Op {
 pub type Cpu = Option<usize>;
 
 /// How to compare.
-#[derive(Debug)]
 pub struct Compare {
     /// Of the rows.
     pub name: &'static str,
@@ -102,6 +101,8 @@ pub struct Compare {
     pub cpus: Vec<Cpu>,
     /// Rows as JSON.
     pub json: bool,
+    /// Done once in every place and not counted: touches what stays touched from then on.
+    pub warm_up: Option<Op>,
 }
 
 /// What a place came to: for each operation its median pass.
@@ -143,6 +144,9 @@ impl Compare {
     fn passes(&self, ops: &[Op], places: &mut [Place<'_>]) -> io::Result<Vec<Figures>> {
         let mut all = vec![vec![Vec::new(); ops.len()]; places.len()];
         let bar = progress::steps(self.name, (self.passes * places.len() * ops.len()) as u64);
+        if let Some(op) = &self.warm_up {
+            places.iter_mut().try_for_each(|place| op.run(place).map(drop))?;
+        }
         for _ in 0..self.passes {
             for (place, passes) in places.iter_mut().zip(&mut all) {
                 touch_memory(TOUCH_BYTES);

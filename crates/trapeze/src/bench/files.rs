@@ -202,6 +202,7 @@ pub fn measure(arguments: &cli::Files) -> Result<(), Box<dyn std::error::Error>>
         embedded: false,
         cpus: arguments.cpu.iter().map(|cpu| cpu.0).collect(),
         json: arguments.json,
+        warm_up: None,
     };
     compare.run(&ops)
 }

@@ -6,7 +6,7 @@ use super::place::Place;
 use crate::cli;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes of one call.
 pub const CALL_BYTES: usize = 64 * 1024;
@@ -47,12 +47,28 @@ pub fn measure(arguments: &cli::Stream) -> Result<(), Box<dyn std::error::Error>
         embedded: arguments.embedded || !arguments.separate,
         cpus: arguments.cpu.iter().map(|cpu| cpu.0).collect(),
         json: arguments.json,
+        warm_up: Some(warm_up(arguments.size.0)),
     };
     compare.run(&ops(arguments.size.0))
 }
 
+fn file(place: &Place<'_>) -> PathBuf {
+    place.path().join(FILE)
+}
+
+/// The servers' memory is touched where the file will be, and mapped by who serves the mount.
+fn warm_up(bytes: u64) -> Op {
+    Op::new("warm up", Unit::Bytes, move |place| {
+        let file = file(place);
+        write(&file, bytes)?;
+        place.forget_file(&file)?;
+        let pass = read(&file)?;
+        std::fs::remove_file(file)?;
+        Ok(pass)
+    })
+}
+
 fn ops(bytes: u64) -> Vec<Op> {
-    let file = |place: &Place<'_>| place.path().join(FILE);
     // The kernel's copy of what passes, and the servers' or what is below the pass-through.
     let touch = bytes as usize * 2;
     vec![
