@@ -6,7 +6,7 @@
 
 use crate::Files;
 use crate::inode::File;
-use crate::limits::{AHEAD_AGE_MAX, CHUNK_BYTES, RUN_SLACK_BYTES};
+use crate::limits::{AHEAD_AGE_MAX, RUN_SLACK_BYTES};
 use crate::queue::Worker;
 use crate::table::Open;
 use endpoint::Frame;
@@ -174,10 +174,11 @@ impl Files {
         }
         state.chunks.forget_before(stream.position());
         loop {
-            // Room first: a chunk that was planned and not read would be missed.
             let most = self.config.ahead_bytes_max;
-            let Some(room) = Room::take(&self.ahead_used, CHUNK_BYTES, most) else { return };
-            let Some(chunk) = stream.poll_chunk(state.size()) else { return };
+            let left = most.saturating_sub(self.ahead_used.get());
+            let Some(chunk) = stream.poll_chunk(state.size(), left) else { return };
+            let room = Room::take(&self.ahead_used, chunk.end - chunk.start, most);
+            let room = room.expect("the chunk was planned for what is left");
             if let Some(number) = state.chunks.begin(&chunk, room, self.cx.now()) {
                 self.ahead.push(Job { file: open.file.clone(), range: chunk, number });
             }

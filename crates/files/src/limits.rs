@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 /// Bytes of one send: the largest payload a call may carry. Sends end at multiples of it, so that the next starts
-/// aligned.
+/// aligned. A sequential run is sent when it reaches one: four servers then get 256 KiB each (a window of their cache,
+/// one disk write). Smaller first sends cost a stream a quarter more processor time, in messages and wake-ups; who
+/// waits for the bytes (close, fsync) has sent what there is.
 pub const SEND_BYTES_MAX: u64 = wire::limits::PAYLOAD_BYTES_MAX as u64;
-/// Least bytes of a sequential run that are sent before anybody asked: at 8 servers and 32 KiB units one unit each.
-pub const SEND_BYTES_MIN: u64 = 256 * 1024;
 /// Most frames of one send before they are joined into one: half of a scatter/gather list of 64, the other half is
 /// for cuts at stripe units.
 pub const SEND_FRAMES_MAX: usize = 24;
@@ -15,11 +15,15 @@ pub const SENDS_PER_FILE: usize = 8;
 /// Loops that send and commit for the whole mount.
 pub const SEND_LOOPS: usize = 16;
 
-/// Bytes of one read-ahead chunk: 8 stripe units of 32 KiB.
+/// Bytes of one read-ahead chunk at the start of a run: 8 stripe units of 32 KiB.
 pub const CHUNK_BYTES: u64 = 256 * 1024;
+/// And once the run is twice as long as this: the longest payload, 256 KiB from each of four servers, a quarter of the
+/// messages and wake-ups.
+pub const LONG_CHUNK_BYTES: u64 = wire::limits::PAYLOAD_BYTES_MAX as u64;
 /// A run reads at least this far ahead.
 pub const AHEAD_BYTES_MIN: u64 = 2 * CHUNK_BYTES;
-/// And at most this far: 8 chunks in flight hide 1 ms at 2 GB/s.
+/// And at most this far, to the end of the chunk: 2 MiB hide 1 ms at 2 GB/s, and stay in a processor's cache until the
+/// kernel asks for them.
 pub const AHEAD_BYTES_MAX: u64 = 8 * CHUNK_BYTES;
 /// Reads that follow each other before they count as a run.
 pub const RUN_READS_MIN: u32 = 3;

@@ -5,7 +5,8 @@
 //! lies near where the run has come to, but only once there is a run: single random reads never plan anything.
 
 use crate::limits::{
-    AHEAD_BYTES_MAX, AHEAD_BYTES_MIN, CHUNK_BYTES, RUN_READS_MIN, RUN_SLACK_BYTES, START_BYTES_MIN,
+    AHEAD_BYTES_MAX, AHEAD_BYTES_MIN, CHUNK_BYTES, LONG_CHUNK_BYTES, RUN_READS_MIN,
+    RUN_SLACK_BYTES, START_BYTES_MIN,
 };
 use std::ops::Range;
 
@@ -37,16 +38,21 @@ impl Stream {
         self.reads >= RUN_READS_MIN
     }
 
-    /// The next chunk to read ahead of a file of `size` bytes, if it is time for one: starts at a multiple of
-    /// [`CHUNK_BYTES`] and is not longer.
-    pub fn poll_chunk(&mut self, size: u64) -> Option<Range<u64>> {
+    /// The next chunk to read ahead of a file of `size` bytes, if it is time for one and `room` holds the shortest:
+    /// starts at a multiple of [`CHUNK_BYTES`]; short at the start of a run, then up to [`LONG_CHUNK_BYTES`], which it
+    /// does not straddle.
+    pub fn poll_chunk(&mut self, size: u64, room: u64) -> Option<Range<u64>> {
         let start = self.planned.max(self.next.next_multiple_of(CHUNK_BYTES));
-        if !self.is_run() || start >= size || start >= self.next + self.window() {
+        let due = self.is_run() && start < size && start < self.next + self.window();
+        if !due || room < CHUNK_BYTES {
             return None;
         }
-        let end = (start + CHUNK_BYTES).min(size);
-        self.planned = start + CHUNK_BYTES;
-        Some(start..end)
+        let long = self.run_bytes >= 2 * LONG_CHUNK_BYTES;
+        let chunk = if long { LONG_CHUNK_BYTES } else { CHUNK_BYTES };
+        let most = start.saturating_add(room / CHUNK_BYTES * CHUNK_BYTES);
+        let end = (start + 1).next_multiple_of(chunk).min(most);
+        self.planned = end;
+        Some(start..end.min(size))
     }
 
     /// Where the run has come to: what lies well before it will hardly be asked for again.
@@ -79,13 +85,44 @@ mod tests {
             assert!(offset == 0 || covered >= offset, "read ahead lags at {offset}");
             stream.handle_read(offset, 128 << 10);
             covered = covered.max(offset + (128 << 10));
-            while let Some(chunk) = stream.poll_chunk(16 * MIB) {
+            while let Some(chunk) = stream.poll_chunk(16 * MIB, u64::MAX) {
                 assert!(chunk.start.is_multiple_of(CHUNK_BYTES));
-                assert!(chunk.end <= (offset + AHEAD_BYTES_MAX + 2 * CHUNK_BYTES).min(16 * MIB));
+                let most = offset + AHEAD_BYTES_MAX + CHUNK_BYTES + LONG_CHUNK_BYTES;
+                assert!(chunk.end <= most.min(16 * MIB));
                 covered = covered.max(chunk.end);
             }
         }
         assert_eq!(covered, 16 * MIB);
+    }
+
+    /// The chunks planned for a reader of 16 MiB while there is `room` for what is ahead.
+    fn planned(room: u64) -> Vec<Range<u64>> {
+        let (mut stream, mut chunks) = (Stream::default(), Vec::new());
+        for offset in (0..16 * MIB).step_by(128 << 10) {
+            stream.handle_read(offset, 128 << 10);
+            while let Some(chunk) = stream.poll_chunk(16 * MIB, room) {
+                chunks.push(chunk);
+            }
+        }
+        chunks
+    }
+
+    #[test]
+    fn chunks_follow_one_another_and_grow_with_the_run() {
+        let chunks = planned(u64::MAX);
+        let bytes: Vec<u64> = chunks.iter().map(|chunk| chunk.end - chunk.start).collect();
+        assert!(chunks.windows(2).all(|pair| pair[0].end == pair[1].start));
+        assert_eq!((bytes[0], *bytes.last().unwrap()), (CHUNK_BYTES, LONG_CHUNK_BYTES));
+        let long = chunks.iter().filter(|chunk| chunk.end - chunk.start == LONG_CHUNK_BYTES);
+        assert!(long.into_iter().all(|chunk| chunk.start.is_multiple_of(LONG_CHUNK_BYTES)));
+    }
+
+    #[test]
+    fn chunks_fit_the_room_and_none_is_planned_without() {
+        let chunks = planned(2 * CHUNK_BYTES + 1);
+        assert!(chunks.iter().all(|chunk| chunk.end - chunk.start <= 2 * CHUNK_BYTES));
+        assert_eq!(chunks.last().unwrap().end, 16 * MIB);
+        assert_eq!(planned(CHUNK_BYTES - 1), []);
     }
 
     #[test]
@@ -106,7 +143,7 @@ mod tests {
             for block in blocks {
                 if last.is_some_and(|last| block == last + 1) { continue; }
                 stream.handle_read(block * 8192, 8192);
-                prop_assert_eq!(stream.poll_chunk(1 << 40), None);
+                prop_assert_eq!(stream.poll_chunk(1 << 40, u64::MAX), None);
                 last = Some(block);
             }
         }

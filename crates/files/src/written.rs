@@ -17,7 +17,7 @@
 //! others may have written over is *shadowed*: reads take it from the servers.
 
 use crate::gather::Gather;
-use crate::limits::{SEND_BYTES_MAX, SEND_BYTES_MIN, SEND_FRAMES_MAX, SENDS_PER_FILE};
+use crate::limits::{SEND_BYTES_MAX, SEND_FRAMES_MAX, SENDS_PER_FILE};
 use endpoint::{Frame, Frames};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -374,12 +374,10 @@ impl<V: Clone> Written<V> {
     }
 
     fn ripe_run(&self) -> Option<u64> {
-        let least = if self.flights.is_empty() { SEND_BYTES_MIN } else { SEND_BYTES_MAX };
         let run = &self.run;
         let start = *self.unsent.range(self.first_touching(run.start)..run.end).next()?;
         let piece = &self.pieces[&start];
-        let boundary = send_end(start) - start;
-        let long = run.end.saturating_sub(start) >= least.min(boundary);
+        let long = run.end >= send_end(start);
         (long && !self.is_in_flight(start..start + piece.bytes)).then_some(start)
     }
 
@@ -562,7 +560,7 @@ mod tests {
             sends.extend(written.poll_send(&pool));
         }
         let spans: Vec<_> = sends.iter().map(|s| (s.offset / KIB, s.bytes / KIB)).collect();
-        assert_eq!(spans, [(0, 256), (256, 768), (1024, 1024), (2048, 1024), (3072, 1024)]);
+        assert_eq!(spans, [(0, 1024), (1024, 1024), (2048, 1024), (3072, 1024)]);
     }
 
     #[test]

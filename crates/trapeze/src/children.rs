@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 pub const READY: &str = "ready";
 /// How long a process may take to be ready: replaying a log of its largest size takes seconds.
 const READY_SPAN: Duration = Duration::from_secs(60);
+/// Pause between two looks whether it is, where it does not say so.
+const READY_PAUSE: Duration = Duration::from_millis(5);
 /// How long a process may take to stop before it is killed.
 const STOP_SPAN: Duration = Duration::from_secs(30);
 
@@ -46,6 +48,25 @@ impl Process {
     pub fn start_command(name: &str, command: Command, log: &Path) -> io::Result<Process> {
         let mut process = Process::spawn(name, command, log, Stdio::null())?;
         process.said = process.await_ready()?;
+        Ok(process)
+    }
+
+    /// As [`start_command`](Process::start_command), for a program that does not say so: `is_ready` is asked.
+    pub fn start_until(
+        name: &str,
+        command: Command,
+        log: &Path,
+        is_ready: impl Fn() -> bool,
+    ) -> io::Result<Process> {
+        let mut process = Process::spawn(name, command, log, Stdio::null())?;
+        let start = Instant::now();
+        while !is_ready() {
+            if !process.runs() || start.elapsed() > READY_SPAN {
+                let words = process.last_words();
+                return Err(io::Error::other(format!("{name} did not start: {words}")));
+            }
+            std::thread::sleep(READY_PAUSE);
+        }
         Ok(process)
     }
 

@@ -364,12 +364,15 @@ pub struct Stream {
     /// Passes; the median is shown
     #[arg(long, default_value_t = 3)]
     pub passes: usize,
-    /// One process for the whole cluster
+    /// Only the cluster in one process
     #[arg(long)]
     pub embedded: bool,
-    /// Run everything on this processor
-    #[arg(long, value_name = "CPU")]
-    pub cpu: Option<usize>,
+    /// Only the cluster of processes
+    #[arg(long, conflicts_with = "embedded")]
+    pub separate: bool,
+    /// Run everything on this processor, or on all
+    #[arg(long, value_name = "CPU|all", default_value = "all,0", value_delimiter = ',')]
+    pub cpu: Vec<Processors>,
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,
@@ -386,9 +389,9 @@ pub struct Files {
     /// I/O servers
     #[arg(long, default_value_t = 4)]
     pub servers: u16,
-    /// Run everything on this processor
-    #[arg(long, value_name = "CPU")]
-    pub cpu: Option<usize>,
+    /// Run everything on this processor, or on all
+    #[arg(long, value_name = "CPU|all", default_value = "all,0", value_delimiter = ',')]
+    pub cpu: Vec<Processors>,
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,
@@ -458,6 +461,24 @@ impl std::str::FromStr for Span {
         match (from.parse(), to.parse()) {
             (Ok(from), Ok(to)) if 1 <= from && from <= to && to <= 32 => Ok(Span { from, to }),
             _ => Err("write a number from 1 to 32, or two as in 1-6".to_string()),
+        }
+    }
+}
+
+/// One processor, or all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Processors(pub Option<usize>);
+
+impl std::str::FromStr for Processors {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Processors, String> {
+        match text {
+            "all" => Ok(Processors(None)),
+            number => match number.parse() {
+                Ok(number) => Ok(Processors(Some(number))),
+                Err(_) => Err(format!("{number} is neither the number of a processor nor all")),
+            },
         }
     }
 }

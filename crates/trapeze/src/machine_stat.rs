@@ -34,6 +34,14 @@ pub fn process_memory(id: u32) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
+/// Bytes that programs could still get; when that cannot be told, all.
+fn available_memory() -> usize {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("MemAvailable:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<usize>().ok());
+    kib.map_or(usize::MAX, |kib| kib * 1024)
+}
+
 fn ticks_per_second() -> u64 {
     rustix::param::clock_ticks_per_second()
 }
@@ -44,10 +52,10 @@ pub fn drop_kernel_caches() -> bool {
     fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
 }
 
-/// Touches this much memory and frees it: a virtual machine's host takes free memory back after seconds, and the first
-/// touch afterwards would be measured instead of what is to be measured.
+/// Touches this much memory, at most half of what is available, and frees it: a virtual machine's host takes free
+/// memory back after seconds, and the first touch afterwards would be measured instead of what is to be measured.
 pub fn touch_memory(bytes: usize) {
-    let mut memory = vec![0u8; bytes];
+    let mut memory = vec![0u8; bytes.min(available_memory() / 2)];
     memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
     std::hint::black_box(&memory);
 }

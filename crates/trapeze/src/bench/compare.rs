@@ -1,13 +1,16 @@
 //! The same operations on a cluster's mount and on its baselines, in turns; medians of passes.
+//!
+//! The baseline is a pass-through mount: ours, or libfuse's where it is installed, whichever is faster at the operation.
 
 use super::pass::Pass;
-use super::place::Place;
+use super::place::{Kind, Place};
 use super::row::Row;
 use crate::local::Shape;
 use crate::machine_stat::touch_memory;
 use crate::progress;
 use crate::scratch::{Processes, Scratch};
 use crate::table::{Table, print_json};
+use rustix::thread::CpuSet;
 use std::io;
 
 /// Memory touched before a place is measured.
@@ -24,12 +27,16 @@ pub enum Unit {
     Whole,
 }
 
+type Prepare = Box<dyn Fn(&mut Place<'_>) -> io::Result<()>>;
 type Work = Box<dyn Fn(&mut Place<'_>) -> io::Result<Pass>>;
 
 /// An operation, with what has to be forgotten before it.
 pub struct Op {
     name: &'static str,
     unit: Unit,
+    prepare: Prepare,
+    /// Memory touched before it.
+    touch_bytes: usize,
     work: Work,
 }
 
@@ -40,7 +47,22 @@ impl Op {
         unit: Unit,
         work: impl Fn(&mut Place<'_>) -> io::Result<Pass> + 'static,
     ) -> Op {
-        Op { name, unit, work: Box::new(work) }
+        Op { name, unit, prepare: Box::new(|_| Ok(())), touch_bytes: 0, work: Box::new(work) }
+    }
+
+    /// Before it `prepare` is done and then so much memory touched.
+    pub fn after(
+        self,
+        prepare: impl Fn(&mut Place<'_>) -> io::Result<()> + 'static,
+        touch_bytes: usize,
+    ) -> Op {
+        Op { prepare: Box::new(prepare), touch_bytes, ..self }
+    }
+
+    fn run(&self, place: &mut Place<'_>) -> io::Result<Pass> {
+        (self.prepare)(place)?;
+        touch_memory(self.touch_bytes);
+        (self.work)(place)
     }
 
     fn shown(&self, pass: &Pass) -> String {
@@ -60,8 +82,10 @@ impl Op {
     }
 }
 
+/// Processors that a comparison is confined to; `None`: all.
+pub type Cpu = Option<usize>;
+
 /// How to compare.
-#[derive(Debug)]
 pub struct Compare {
     /// Of the rows.
     pub name: &'static str,
@@ -69,99 +93,142 @@ pub struct Compare {
     pub servers: u16,
     /// Times that everything is done.
     pub passes: usize,
-    /// The whole cluster in one process.
+    /// A cluster of processes.
+    pub separate: bool,
+    /// A cluster in one process.
     pub embedded: bool,
-    /// Everything on this processor.
-    pub cpu: Option<usize>,
+    /// Once on each of these.
+    pub cpus: Vec<Cpu>,
     /// Rows as JSON.
     pub json: bool,
+    /// Done once in every place and not counted: touches what stays touched from then on.
+    pub warm_up: Option<Op>,
+}
+
+/// What a place came to: for each operation its median pass.
+struct Figures {
+    kind: Kind,
+    medians: Vec<Pass>,
 }
 
 impl Compare {
     /// Does all operations in every place, and prints.
     pub fn run(&self, ops: &[Op]) -> Result<(), Box<dyn std::error::Error>> {
-        crate::serve::pin(self.cpu)?;
+        let all = rustix::thread::sched_getaffinity(None)?;
+        for cpu in &self.cpus {
+            rustix::thread::sched_setaffinity(None, &only(*cpu, &all))?;
+            let figures = self.measure(ops, *cpu)?;
+            self.print(ops, *cpu, &figures);
+        }
+        Ok(())
+    }
+
+    fn measure(&self, ops: &[Op], cpu: Cpu) -> Result<Vec<Figures>, Box<dyn std::error::Error>> {
         let scratch = Scratch::new(None, false)?;
         let plain = scratch.path().join("plain");
         let mut cluster = None;
         let mut places = vec![Place::plain(&plain)?, Place::pass_through(&plain)?];
+        places.extend(Place::libfuse(&plain)?);
         if self.embedded {
             places.push(Place::embedded(scratch.path(), self.servers)?);
-        } else {
+        }
+        if self.separate {
             let shape = Shape::of(self.servers);
-            let started = cluster.insert(Processes::start(scratch.path(), &shape, self.cpu)?);
+            let started = cluster.insert(Processes::start(scratch.path(), &shape, cpu)?);
             started.mount()?;
             places.push(Place::cluster(started));
         }
-        let medians = self.passes(ops, &mut places)?;
-        drop(places);
-        self.print(ops, &medians);
-        Ok(())
+        Ok(self.passes(ops, &mut places)?)
     }
 
-    /// For each operation, of each place the median pass.
-    fn passes(&self, ops: &[Op], places: &mut [Place<'_>]) -> io::Result<Vec<Vec<Pass>>> {
-        let mut all = vec![vec![Vec::new(); places.len()]; ops.len()];
+    fn passes(&self, ops: &[Op], places: &mut [Place<'_>]) -> io::Result<Vec<Figures>> {
+        let mut all = vec![vec![Vec::new(); ops.len()]; places.len()];
         let bar = progress::steps(self.name, (self.passes * places.len() * ops.len()) as u64);
+        if let Some(op) = &self.warm_up {
+            places.iter_mut().try_for_each(|place| op.run(place).map(drop))?;
+        }
         for _ in 0..self.passes {
-            for (number, place) in places.iter_mut().enumerate() {
+            for (place, passes) in places.iter_mut().zip(&mut all) {
                 touch_memory(TOUCH_BYTES);
-                for (op, passes) in ops.iter().zip(&mut all) {
-                    let done = (op.work)(place).map_err(|error| {
-                        io::Error::other(format!("{}, {}: {error}", place.name(), op.name))
+                for (op, passes) in ops.iter().zip(passes) {
+                    let done = op.run(place).map_err(|error| {
+                        let place = place.kind().name();
+                        io::Error::other(format!("{place}, {}: {error}", op.name))
                     });
-                    passes[number].push(done?);
+                    passes.push(done?);
                     bar.inc(1);
                 }
             }
         }
         bar.finish_and_clear();
         let medians = |passes: Vec<Vec<Pass>>| passes.into_iter().map(Pass::median).collect();
-        Ok(all.into_iter().map(medians).collect())
+        let kinds = places.iter().map(Place::kind);
+        Ok(kinds
+            .zip(all)
+            .map(|(kind, passes)| Figures { kind, medians: medians(passes) })
+            .collect())
     }
 
-    fn print(&self, ops: &[Op], medians: &[Vec<Pass>]) {
-        let ours = if self.embedded { "trapeze, one process" } else { "trapeze" };
-        let headings =
-            [self.name, ours, "pass-through FUSE", "ratio", "plain", "CPU", "CPU pass-through"];
-        let mut table = Table::new(&headings);
-        for (op, passes) in ops.iter().zip(medians) {
-            let [plain, through, ours] = passes.as_slice() else { unreachable!("three places") };
-            let ratio = through.elapsed.as_secs_f64() / ours.elapsed.as_secs_f64();
-            let shown = [ours, through].map(|pass| op.shown(pass));
-            table.row(&[
-                op.name.to_string(),
-                shown[0].clone(),
-                shown[1].clone(),
-                format!("{ratio:.2}"),
-                op.shown(plain),
-                op.cost(ours),
-                op.cost(through),
+    fn print(&self, ops: &[Op], cpu: Cpu, figures: &[Figures]) {
+        let ours = figures.iter().filter(|place| place.kind.is_ours());
+        let title = cpu.map_or(self.name.to_string(), |cpu| format!("{}, cpu {cpu}", self.name));
+        for place in ours {
+            let mut table = Table::new(&[
+                &title,
+                place.kind.name(),
+                "pass-through FUSE",
+                "ratio",
+                "plain",
+                "CPU",
+                "CPU pass-through",
             ]);
-            if self.json {
-                print_json(&self.row(op, ours, through, ratio));
+            for (number, op) in ops.iter().enumerate() {
+                let (by, through) = baseline(figures, number);
+                let pass = &place.medians[number];
+                if self.json {
+                    print_json(&self.row(op, place.kind, cpu, pass, (by, through)));
+                }
+                table.row(&[
+                    op.name.to_string(),
+                    op.shown(pass),
+                    op.shown(through) + if by == Kind::Libfuse { " *" } else { "" },
+                    format!("{:.2}", ratio(pass, through)),
+                    op.shown(&figures[0].medians[number]),
+                    op.cost(pass),
+                    op.cost(through),
+                ]);
+            }
+            if !self.json {
+                println!("{}", table.render());
             }
         }
         if !self.json {
-            print!("{}", table.render());
             println!(
                 "ratio: speed beside the pass-through FUSE, medians of {} passes",
                 self.passes
             );
+            println!("*: libfuse's passthrough_ll, where it is faster than ours");
         }
     }
 
-    fn row(&self, op: &Op, ours: &Pass, baseline: &Pass, ratio: f64) -> Row {
+    fn row(
+        &self,
+        op: &Op,
+        kind: Kind,
+        cpu: Cpu,
+        ours: &Pass,
+        (by, baseline): (Kind, &Pass),
+    ) -> serde_json::Value {
         // Every I/O server, the manager, the mount and the load.
-        let processes = if self.embedded { 2 } else { usize::from(self.servers) + 3 };
-        Row {
+        let all = usize::from(self.servers) + 3;
+        let row = Row {
             name: self.name,
             op: op.name,
             link: "mount",
             wait: "adaptive".to_string(),
             depth: 1,
-            cpus: self.cpu.map_or("all".to_string(), |cpu| cpu.to_string()),
-            processes,
+            cpus: cpu.map_or("all".to_string(), |cpu| cpu.to_string()),
+            processes: if kind == Kind::Embedded { 2 } else { all },
             bytes: ours.bytes,
             p50_us: ours.p50_us,
             p99_us: ours.p99_us,
@@ -170,7 +237,31 @@ impl Compare {
             baseline_p50_us: baseline.p50_us,
             baseline_ops_per_s: baseline.ops_per_s(),
             baseline_mb_per_s: baseline.mb_per_s(),
-            ratio,
-        }
+            ratio: ratio(ours, baseline),
+        };
+        let mut row = serde_json::to_value(row).expect("a row is an object");
+        row["baseline"] = by.name().into();
+        row["cpu_s"] = ours.busy.as_secs_f64().into();
+        row["baseline_cpu_s"] = baseline.busy.as_secs_f64().into();
+        row
     }
+}
+
+/// The pass-through that was faster at operation `number`.
+fn baseline(figures: &[Figures], number: usize) -> (Kind, &Pass) {
+    let through = figures.iter().filter(|place| place.kind.is_baseline());
+    let passes = through.map(|place| (place.kind, &place.medians[number]));
+    passes.min_by_key(|(_, pass)| pass.elapsed).expect("ours is always there")
+}
+
+fn ratio(ours: &Pass, baseline: &Pass) -> f64 {
+    baseline.elapsed.as_secs_f64() / ours.elapsed.as_secs_f64()
+}
+
+/// That processor, or all of them.
+fn only(cpu: Cpu, all: &CpuSet) -> CpuSet {
+    let Some(cpu) = cpu else { return *all };
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    set
 }

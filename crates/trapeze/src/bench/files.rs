@@ -140,10 +140,8 @@ fn overwrite(root: &Path) -> io::Result<Pass> {
 
 /// After the client has forgotten everything; servers keep what they have.
 fn cold(name: &'static str, work: impl Fn(&Path) -> io::Result<Pass> + 'static) -> Op {
-    Op::new(name, Unit::Ops, move |place| {
-        place.forget_client()?;
-        work(place.path())
-    })
+    Op::new(name, Unit::Ops, move |place| work(place.path()))
+        .after(|place| place.forget_client(), 0)
 }
 
 fn small(count: usize) -> Vec<Op> {
@@ -200,9 +198,11 @@ pub fn measure(arguments: &cli::Files) -> Result<(), Box<dyn std::error::Error>>
         name: "files",
         servers: arguments.servers,
         passes: arguments.passes,
+        separate: true,
         embedded: false,
-        cpu: arguments.cpu,
+        cpus: arguments.cpu.iter().map(|cpu| cpu.0).collect(),
         json: arguments.json,
+        warm_up: None,
     };
     compare.run(&ops)
 }

@@ -48,7 +48,7 @@ pub fn speeds(cluster: &mut Processes, plain: &Path, size: Size, json: bool) -> 
         place.forget_client()?;
         let read = stream::read(&file)?;
         std::fs::remove_file(&file)?;
-        rows.push((place.name(), written, read));
+        rows.push((place.kind().name(), written, read));
     }
     let mut table =
         Table::new(&["64 KiB calls", "write + fsync MB/s", "read MB/s", "CPU s/GiB write", "read"]);

@@ -6,7 +6,7 @@ use super::place::Place;
 use crate::cli;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes of one call.
 pub const CALL_BYTES: usize = 64 * 1024;
@@ -39,31 +39,50 @@ pub fn read(path: &Path) -> io::Result<Pass> {
 
 /// `trapeze bench stream`.
 pub fn measure(arguments: &cli::Stream) -> Result<(), Box<dyn std::error::Error>> {
-    let bytes = arguments.size.0;
-    let file = |place: &Place<'_>| place.path().join(FILE);
-    let ops = vec![
-        Op::new("write + fsync", Unit::Bytes, move |place| write(&file(place), bytes)),
-        Op::new("read, servers warm", Unit::Bytes, move |place| {
-            place.forget_client()?;
-            read(&file(place))
-        }),
-        Op::new("read, all cold", Unit::Bytes, move |place| {
-            place.forget_all()?;
-            read(&file(place))
-        }),
+    let compare = Compare {
+        name: "stream",
+        servers: arguments.servers,
+        passes: arguments.passes,
+        separate: !arguments.embedded,
+        embedded: arguments.embedded || !arguments.separate,
+        cpus: arguments.cpu.iter().map(|cpu| cpu.0).collect(),
+        json: arguments.json,
+        warm_up: Some(warm_up(arguments.size.0)),
+    };
+    compare.run(&ops(arguments.size.0))
+}
+
+fn file(place: &Place<'_>) -> PathBuf {
+    place.path().join(FILE)
+}
+
+/// The servers' memory is touched where the file will be, and mapped by who serves the mount.
+fn warm_up(bytes: u64) -> Op {
+    Op::new("warm up", Unit::Bytes, move |place| {
+        let file = file(place);
+        write(&file, bytes)?;
+        place.forget_file(&file)?;
+        let pass = read(&file)?;
+        std::fs::remove_file(file)?;
+        Ok(pass)
+    })
+}
+
+fn ops(bytes: u64) -> Vec<Op> {
+    // The kernel's copy of what passes, and the servers' or what is below the pass-through.
+    let touch = bytes as usize * 2;
+    vec![
+        Op::new("write + fsync", Unit::Bytes, move |place| write(&file(place), bytes))
+            .after(|_| Ok(()), touch),
+        // Who serves the mount stays, and with him what he has mapped of his servers' memory.
+        Op::new("read, servers warm", Unit::Bytes, move |place| read(&file(place)))
+            .after(move |place| place.forget_file(&file(place)), touch),
+        Op::new("read, all cold", Unit::Bytes, move |place| read(&file(place)))
+            .after(|place| place.forget_all().map(drop), touch),
         Op::new("read again", Unit::Bytes, move |place| {
             let pass = read(&file(place))?;
             std::fs::remove_file(file(place))?;
             Ok(pass)
         }),
-    ];
-    let compare = Compare {
-        name: "stream",
-        servers: arguments.servers,
-        passes: arguments.passes,
-        embedded: arguments.embedded,
-        cpu: arguments.cpu,
-        json: arguments.json,
-    };
-    compare.run(&ops)
+    ]
 }
