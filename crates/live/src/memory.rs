@@ -18,8 +18,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 const LINE_BYTES: usize = 64;
-/// Lines fetched ahead of a page's copy, and how much of a payload that is done for: a processor has room for a few dozen
-/// lines on their way.
+/// Lines fetched ahead of a page's copy, and how much of a payload that is done for: a processor has room for a few
+/// dozen lines on their way.
 const PREFETCH_LINES: usize = 8;
 const PREFETCH_BYTES_MAX: usize = 4 * PAGE_BYTES;
 

@@ -1,10 +1,10 @@
 //! What a node does when nothing is to be done: look again, let others run, or sleep.
 //!
 //! Waking a sleeper on another processor costs 30 us on a virtual machine and 2 to 5 us on bare metal; looking again
-//! costs nothing but the processor. So the adaptive policy looks for a few times as long as a wake costs, as long as what
-//! it waits for tends to come that soon, and sleeps at once where it does not. It yields instead when the peer runs on
-//! the same processor, where spinning only delays what is waited for, and sleeps where others want the processor. What
-//! is common is measured, not assumed.
+//! costs nothing but the processor. So the adaptive policy looks for a few times as long as a wake costs, as long as
+//! what it waits for tends to come that soon, and sleeps at once where it does not. It yields instead when the peer
+//! runs on the same processor, where spinning only delays what is waited for, and sleeps where others want the
+//! processor. What is common is measured, not assumed.
 
 use std::time::Duration;
 use wire::Time;
@@ -50,9 +50,9 @@ const WAKE_COST_START_NS: u64 = 30_000;
 /// No wake is cheaper, none is taken to be dearer: a loaded machine must not make a node spin for long.
 const WAKE_COST_MIN_NS: u64 = 3_000;
 const WAKE_COST_MAX_NS: u64 = 60_000;
-/// Gaps up to this are worth spinning for: 10,000 arrivals a second are 100 us apart, and half as much again lets a late
-/// one come. It does not follow the measured cost of a wake: that is of this processor's own timer, and a wake from
-/// another processor, of which an exchange between two that sleep takes two, costs a varying multiple of it.
+/// Gaps up to this are worth spinning for: 10,000 arrivals a second are 100 us apart, and half as much again lets a
+/// late one come. It does not follow the measured cost of a wake: that is of this processor's own timer, and a wake
+/// from another processor, of which an exchange between two that sleep takes two, costs a varying multiple of it.
 const WINDOW_NS: u64 = 150_000;
 /// A gap counts as at most this many windows, so that a long rest is forgotten within ten arrivals.
 const GAP_MAX_WINDOWS: u64 = 4;

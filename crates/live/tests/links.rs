@@ -437,7 +437,7 @@ fn what_is_no_message_ends_the_connection_with_its_reason() {
     let mut damaged = sealed(1, 0);
     damaged.0[100] ^= 1;
     let cases = [
-        (other, "message version 200, this program speaks 1"),
+        (other, "message version 200, this program speaks 2"),
         (damaged, "checksum does not fit"),
         (sealed(7, 0), "in the name of node 7"),
     ];

@@ -44,8 +44,8 @@ impl Opens {
         self.files.get(&file).into_iter().flatten().map(|(client, holder)| (*client, *holder))
     }
 
-    /// Whether somebody beside `client` may be changing the length of `file`, or did during its own session: the inode's
-    /// is then a hint.
+    /// Whether somebody beside `client` may be changing the length of `file`, or did during its own session: the
+    /// inode's is then a hint.
     pub fn written_beside(&self, file: FileId, client: u64) -> bool {
         let writes = |(other, holder): (u64, Holder)| {
             let own = holder.settling || holder.session.shared;

@@ -1,6 +1,6 @@
-//! Proof that the checkers see: planted bugs (`node::Bug`), each found by fresh seeds of the usual experiment, two mounts
-//! under every fault. Settings from the environment: SIM_SEED, the first seed; TRAPEZE_SOAK, set to search for all of
-//! [`FOUND`] rather than for the first few.
+//! Proof that the checkers see: planted bugs (`node::Bug`), each found by fresh seeds of the usual experiment, two
+//! mounts under every fault. Settings from the environment: SIM_SEED, the first seed; TRAPEZE_SOAK, set to search for
+//! all of [`FOUND`] rather than for the first few.
 
 use node::Bug;
 use sim::command::search;

@@ -1,5 +1,5 @@
-//! QUARANTINE, RESTORE, PURGE: objects that no file claims. Which those are is their manager's to say; here they are only set
-//! aside, complete and in place, so that they can be given back by renaming a file.
+//! QUARANTINE, RESTORE, PURGE: objects that no file claims. Which those are is their manager's to say; here they are
+//! only set aside, complete and in place, so that they can be given back by renaming a file.
 
 use crate::disk::errno;
 use crate::objects::Phase;

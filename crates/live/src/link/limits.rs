@@ -58,8 +58,8 @@ pub const HOT_SPAN: Duration = Duration::from_micros(200);
 pub const SCAN_SPAN: Duration = Duration::from_micros(20);
 /// How old the counters that others see may be.
 pub const PUBLISH_SPAN: Duration = Duration::from_millis(100);
-/// A sleeping node looks this often for entries that its peers have released: seldom, because each look is a wake-up, and
-/// who needs the frames is awake.
+/// A sleeping node looks this often for entries that its peers have released: seldom, because each look is a wake-up,
+/// and who needs the frames is awake.
 pub const RECLAIM_SPAN: Duration = Duration::from_millis(100);
 /// Node ids from here on are given by whoever accepts a connection of a node that has none yet.
 pub const PROVISIONAL_FIRST: u16 = 0xF000;

@@ -82,8 +82,8 @@ impl<O: Objects> Service<O> {
         self.commit_layout(asker, file, |t| t.set_columns(file, layout, size)).await
     }
 
-    /// The blocks of one column go to another disk, of another server or the same one. Most of them are copied while the file is read and written; what
-    /// was written meanwhile is copied again when nobody can write.
+    /// The blocks of one column go to another disk, of another server or the same one. Most of them are copied while
+    /// the file is read and written; what was written meanwhile is copied again when nobody can write.
     pub(super) async fn move_column(
         self: &Rc<Self>,
         asker: Asker<'_>,

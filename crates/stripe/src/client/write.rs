@@ -89,9 +89,9 @@ fn join_last(data: &mut Vec<Frame>, before: usize) {
 }
 
 impl Client {
-    /// Writes `data`, at most 1 MiB, at any `offset`. Unstable: a commit that answers with the same verifiers makes it
-    /// stable. If not, it is to be written again with `earlier`, what this call returned the last time: the servers then
-    /// keep what is newer. EIO: a server cannot tell any more what is.
+    /// Writes `data`, at most 1 MiB, at any `offset`. Unstable: a commit that answers with the same verifiers makes
+    /// it stable. If not, it is to be written again with `earlier`, what this call returned the last time: the
+    /// servers then keep what is newer. EIO: a server cannot tell any more what is.
     pub async fn write(
         &self,
         file: &FileRef,

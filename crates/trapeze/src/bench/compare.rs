@@ -1,6 +1,7 @@
 //! The same operations on a cluster's mount and on its baselines, in turns; medians of passes.
 //!
-//! The baseline is a pass-through mount: ours, or libfuse's where it is installed, whichever is faster at the operation.
+//! The baseline is a pass-through mount: ours, or libfuse's where it is installed, whichever is faster at the
+//! operation.
 
 use super::pass::Pass;
 use super::place::{Kind, Place};
