@@ -150,6 +150,7 @@ operations! {
     CancelLock = 35 once { file: FileId, owner: u64, whole_file: bool }
     Claim = 36 once { claims: Vec<Claim>, first: bool, last: bool }
     Leave = 38 once {}
+    OpenNamed = 40 once { who: Who<'a>, parent: FileId, name: &'a [u8], file: FileId, mask: u32 }
     AddColumns = 37 once { who: Who<'a>, file: FileId, servers: Vec<NodeId> }
     MoveColumn = 39 once { who: Who<'a>, file: FileId, column: u16, server: NodeId }
 }
@@ -179,6 +180,7 @@ impl Operation<'_> {
             | DirectoryLayout { file }
             | SetAttr { file, .. }
             | Open { file, .. }
+            | OpenNamed { file, .. }
             | Close { file, .. }
             | SetXattr { file, .. }
             | RemoveXattr { file, .. }
