@@ -4,10 +4,12 @@
 use crate::Files;
 use crate::flags::{EXCLUSIVE, TRUNCATE, permissions, writes};
 use crate::inode::File;
+use crate::limits::NAME_AGE_MAX;
+use crate::naming::Way;
 use names::{Entry, How, READ, Who};
 use node::rings::{DirectoryEntry, FileReply, Handle};
 use std::rc::Rc;
-use wire::{Attr, Errno, FileId, SetAttr, Time};
+use wire::{Attr, Errno, FileId, FileKind, SetAttr, Time};
 
 const ALL_SIZE_ZERO: SetAttr =
     SetAttr { mode: None, uid: None, gid: None, size: Some(0), atime: None, mtime: None };
@@ -21,16 +23,28 @@ impl Files {
     ) -> Result<FileReply, Errno> {
         let asked = self.cx.now();
         let entry = self.names.lookup(who, parent, name).await?;
+        self.note_name(parent, name, &entry);
         Ok(FileReply::Entry(self.present(entry, asked).await?))
+    }
+
+    /// The manager said that the name is this file's. Whoever is told so may believe it for a while, but for a file
+    /// with several names.
+    fn note_name(&self, parent: FileId, name: &[u8], entry: &Entry) {
+        let single = entry.attr.kind == FileKind::Directory || entry.attr.links == 1;
+        if single && name != b"." && name != b".." {
+            let believed = self.cx.now() + NAME_AGE_MAX;
+            self.naming.set(entry.attr.file, parent, name, believed);
+        }
     }
 
     /// What an operation that made a name in `parent` answers.
     pub(crate) async fn made(
         &self,
-        parent: FileId,
+        (parent, name): (FileId, &[u8]),
         entry: Entry,
         asked: Time,
     ) -> Result<FileReply, Errno> {
+        self.note_name(parent, name, &entry);
         let attr = self.note_made(parent, entry, asked).await?;
         Ok(FileReply::Entry(attr))
     }
@@ -69,6 +83,7 @@ impl Files {
         let open = Some(permissions(flags));
         let asked = self.cx.now();
         let (entry, made) = self.names.create(who, parent, name, mode, how, open).await?;
+        self.note_name(parent, name, &entry);
         self.expire(parent);
         let file = self.learn(entry, asked);
         self.note_change(&file);
@@ -85,7 +100,7 @@ impl Files {
     ) -> Result<FileReply, Errno> {
         let linked = self.file(id).state.borrow().entry.attr.links > 0;
         let asked = self.cx.now();
-        let entry = self.names.open(who, id, permissions(flags)).await?;
+        let entry = self.open_believed(who, id, permissions(flags)).await?;
         let file = self.learn(entry, asked);
         if linked && entry.attr.links == 0 {
             return self.replaced(who, &file, flags & !TRUNCATE).await;
@@ -94,6 +109,21 @@ impl Files {
         let known = std::mem::replace(&mut file.state.borrow_mut().cached, version);
         let handle = self.opened(who, &file, flags).await?;
         Ok(FileReply::Opened { handle, keep_cache: version.is_some() && known == version })
+    }
+
+    /// Opens the file by the name that its opener may have believed in. When that has become another file's, whoever
+    /// came by it is told so once, as in [`replaced`](Files::replaced).
+    async fn open_believed(&self, who: &Who<'_>, id: FileId, mask: u32) -> Result<Entry, Errno> {
+        let (parent, name) = match self.naming.way(id, self.cx.now()) {
+            Way::Number => return self.names.open(who, id, mask).await,
+            Way::Again => return Err(Errno::ESTALE),
+            Way::Name(parent, name) => (parent, name),
+        };
+        let entry = self.names.open_named(who, (parent, &name), id, mask).await;
+        if entry == Err(Errno::ESTALE) {
+            self.naming.forget(id);
+        }
+        entry
     }
 
     /// Somebody took the last name of a file away that we still believed in: whoever came here by a remembered name is
@@ -164,7 +194,7 @@ impl Files {
         let mut entries = Vec::with_capacity(listing.entries.len());
         for listed in listing.entries {
             let attr = match listed.entry {
-                Some(entry) => self.listed_attr(entry, asked),
+                Some(entry) => self.listed_attr((id, &listed.name), entry, asked),
                 None => None,
             };
             entries.push(DirectoryEntry { attr, ..DirectoryEntry::from(listed) });
@@ -174,7 +204,13 @@ impl Files {
 
     /// Attributes for a listing; none for a file that others write, whose length a listing does not ask the objects
     /// for.
-    fn listed_attr(&self, entry: Entry, asked: Time) -> Option<Attr> {
+    fn listed_attr(
+        &self,
+        (parent, name): (FileId, &[u8]),
+        entry: Entry,
+        asked: Time,
+    ) -> Option<Attr> {
+        self.note_name(parent, name, &entry);
         let file = self.learn(entry, asked);
         (!entry.writers).then(|| self.attr(&file))
     }

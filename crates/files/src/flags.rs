@@ -14,6 +14,9 @@ pub(crate) const APPEND: u32 = 0o2000;
 /// O_DSYNC, which O_SYNC includes.
 pub(crate) const SYNCHRONOUS: u32 = 0o10000;
 
+/// RENAME_EXCHANGE
+pub(crate) const EXCHANGE: u32 = 2;
+
 /// FALLOC_FL_KEEP_SIZE
 pub(crate) const KEEP_SIZE: u32 = 1;
 /// FALLOC_FL_PUNCH_HOLE

@@ -26,12 +26,14 @@ mod attributes;
 pub mod cluster;
 pub mod conformance;
 pub mod counters;
+mod desk;
 mod directory;
 mod flags;
 pub mod gather;
 mod inode;
 pub mod limits;
 mod locks;
+mod naming;
 mod queue;
 mod read;
 mod service;
@@ -43,9 +45,11 @@ mod write;
 pub mod written;
 
 use crate::counters::{Counters, Report};
+use crate::desk::Desks;
 use crate::inode::File;
 use crate::limits::*;
 use crate::locks::Line;
+use crate::naming::Names;
 use crate::queue::Queue;
 use crate::table::Table;
 use endpoint::FrameMut;
@@ -98,6 +102,17 @@ impl Config {
 #[derive(Clone)]
 pub struct Files(Rc<Inner>);
 
+/// Written bytes of one file that may not be on stable storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsaved {
+    /// The file; its inode number.
+    pub file: FileId,
+    /// Its path from the root of the volume, as far as this client knows it.
+    pub path: Option<String>,
+    /// How many.
+    pub bytes: u64,
+}
+
 /// What the client's loops share.
 pub struct Inner {
     cx: Cx,
@@ -105,6 +120,7 @@ pub struct Inner {
     names: names::Client,
     stripe: stripe::Client,
     table: RefCell<Table>,
+    naming: Names,
     counters: Counters,
     /// Memory of written data, in bytes.
     unsent: Cell<u64>,
@@ -118,6 +134,7 @@ pub struct Inner {
     work: Rc<Queue<Rc<File>>>,
     ahead: Rc<Queue<ahead::Job>>,
     ahead_used: Rc<Cell<u64>>,
+    desks: Desks,
     line: Line,
     line_joined: Notify,
     /// Grows when names are taken away.
@@ -142,6 +159,7 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
         names,
         stripe,
         table: RefCell::default(),
+        naming: Names::default(),
         counters: Counters::default(),
         unsent: Cell::default(),
         held: Cell::default(),
@@ -151,6 +169,7 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
         work: Rc::default(),
         ahead: Rc::default(),
         ahead_used: Rc::default(),
+        desks: Desks::default(),
         line: Line::default(),
         line_joined: Notify::new(cx),
         generation: Cell::default(),
@@ -174,9 +193,12 @@ impl Files {
         cx.spawn("files: alive", self.clone().alive_loop());
         cx.spawn("files: age", self.clone().age_loop());
         cx.spawn("files: locks", self.clone().line_loop());
-        for _ in 0..self.config.front_loops {
-            cx.spawn("files: front", self.clone().front_loop());
-        }
+        cx.spawn("files: interrupts", self.clone().interrupt_loop());
+        (0..self.config.front_loops).for_each(|_| self.start_front_loop());
+    }
+
+    pub(crate) fn start_front_loop(&self) {
+        self.cx.spawn("files: front", self.clone().front_loop());
     }
 
     /// What the client has done and holds.
@@ -201,6 +223,16 @@ impl Files {
             handles: self.table.borrow().open_handles(),
             queued: self.work.len(),
         }
+    }
+
+    /// What a client that ended now might lose.
+    pub fn unsaved(&self) -> Vec<Unsaved> {
+        let files = self.files_with_written();
+        let unsaved = files.iter().map(|file| {
+            let bytes = file.state.borrow().written.bytes();
+            Unsaved { file: file.id, path: self.naming.path(file.id), bytes }
+        });
+        unsaved.collect()
     }
 
     /// A frame of exactly `bytes` bytes. Waits a while when the pool is empty, having asked for commits; ENOMEM when

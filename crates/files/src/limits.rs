@@ -43,6 +43,8 @@ pub const FILES_MAX: usize = 65_536;
 pub const EVICTIONS_PER_FILE: usize = 4;
 /// How long attributes of files without a writer here are believed.
 pub const ATTRIBUTE_AGE_MAX: Duration = Duration::from_secs(1);
+/// How long a front may believe a name: what `live::fuse` tells the kernel.
+pub const NAME_AGE_MAX: Duration = Duration::from_secs(1);
 /// Written data this old is sent and committed without being asked: the durability contract says within 1 s of the
 /// close, a commit takes up to 200 ms.
 pub const KEEP_AGE: Duration = Duration::from_millis(600);
@@ -59,6 +61,9 @@ pub const FRAMES_PAUSE: Duration = Duration::from_millis(1);
 pub const FRAMES_PATIENCE: Duration = Duration::from_secs(10);
 /// Loops that serve the front: FUSE asks up to 64 at once in the background, and as many directly.
 pub const FRONT_LOOPS: usize = 128;
+/// Interrupted operations that go on while another loop serves the front in their place: as many as FUSE has requests
+/// under way at most. Those beyond it keep their loops.
+pub const BEHIND_MAX: usize = 1024;
 /// Longest file: what `off_t` can say.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// Longest run of bytes that is read with one call of the striping client.

@@ -65,7 +65,7 @@ impl Files {
         }
     }
 
-    async fn ask_lock(&self, wanted: &Wanted) -> Result<(), Errno> {
+    pub(crate) async fn ask_lock(&self, wanted: &Wanted) -> Result<(), Errno> {
         let Wanted { file, owner, lock, whole_file } = *wanted;
         self.names.lock(file, owner, whole_file, lock, false).await.map_err(refusal)?;
         if lock.kind != LockKind::Unlock {
@@ -82,16 +82,21 @@ impl Files {
         }
     }
 
-    /// The application has given up: a lock it waits for ends with EINTR. Anything else ends by itself.
-    pub(crate) fn interrupt(&self, front: u64) -> FileReply {
-        let mut waiting = self.line.waiting.borrow_mut();
-        let at = waiting.iter().position(|waiter| waiter.front == front);
-        if let Some(waiter) = at.and_then(|at| waiting.remove(at)) {
-            self.cx.front_done(waiter.front, Err(Errno::EINTR));
+    /// The application has given up on a lock that may be in line.
+    pub(crate) fn interrupt_lock(&self, front: u64) {
+        if self.leave_line(front) {
+            self.cx.front_done(front, Err(Errno::EINTR));
         } else if self.line.asking.get() == Some(front) {
             self.line.asking.set(None);
         }
-        FileReply::Done
+    }
+
+    /// Whether it was in line.
+    pub(crate) fn leave_line(&self, front: u64) -> bool {
+        let mut waiting = self.line.waiting.borrow_mut();
+        let before = waiting.len();
+        waiting.retain(|waiter| waiter.front != front);
+        waiting.len() < before
     }
 
     /// The loop that asks for the locks in line.

@@ -1,32 +1,15 @@
 //! The front's requests, one by one.
 
 use crate::Files;
-use crate::counters::kind;
+use crate::flags::EXCHANGE;
 use crate::locks::Wanted;
 use names::Who;
 use node::rings::{FileOp, FileReply, FileRequest, Lock};
 use wire::Errno;
 
 impl Files {
-    /// One of the loops that serve the front.
-    pub(crate) async fn front_loop(self) {
-        loop {
-            let request = self.cx.front().await;
-            self.serve_request(request).await;
-        }
-    }
-
-    async fn serve_request(&self, request: FileRequest) {
-        let (front, kind) = (request.front, kind(&request.op));
-        if let Some(result) = self.answer(request).await {
-            self.counters.ops[kind].add(1);
-            self.counters.failures.add(result.is_err().into());
-            self.cx.front_done(front, result);
-        }
-    }
-
     /// `None` when the answer comes later, from the line of waiting locks.
-    async fn answer(&self, request: FileRequest) -> Option<Result<FileReply, Errno>> {
+    pub(crate) async fn answer(&self, request: FileRequest) -> Option<Result<FileReply, Errno>> {
         if let FileOp::SetLock { file, owner, lock, wait, whole_file, .. } = request.op {
             let lock = Lock { pid: request.caller.pid, ..lock };
             let wanted = Wanted { file, owner, lock, whole_file };
@@ -55,7 +38,6 @@ impl Files {
             FileOp::SetAttr { file, handle, changes } => {
                 self.set_attr(who, file, handle, changes).await
             }
-            FileOp::Interrupt { front } => Ok(self.interrupt(front)),
             FileOp::GetLock { file, owner, lock, .. } => self.get_lock(file, owner, lock).await,
             op => self.serve_name(who, op).await,
         }
@@ -68,30 +50,34 @@ impl Files {
             FileOp::Lookup { parent, name } => self.lookup(who, parent, &name).await,
             FileOp::Symlink { parent, name, target } => {
                 let entry = self.names.symlink(who, parent, &name, &target).await?;
-                self.made(parent, entry, asked).await
+                self.made((parent, &name), entry, asked).await
             }
             FileOp::MakeNode { parent, name, mode, rdev } => {
                 let entry = self.names.make_node(who, parent, &name, mode, rdev).await?;
-                self.made(parent, entry, asked).await
+                self.made((parent, &name), entry, asked).await
             }
             FileOp::MakeDirectory { parent, name, mode } => {
                 let entry = self.names.make_directory(who, parent, &name, mode).await?;
-                self.made(parent, entry, asked).await
+                self.made((parent, &name), entry, asked).await
             }
             FileOp::Link { file, new_parent, new_name } => {
                 let entry = self.names.link(who, file, new_parent, &new_name).await?;
-                self.made(new_parent, entry, asked).await
+                self.made((new_parent, &new_name), entry, asked).await
             }
             FileOp::Unlink { parent, name } => {
                 self.names.unlink(who, parent, &name).await?;
+                self.naming.remove(parent, &name);
                 Ok(self.removed())
             }
             FileOp::RemoveDirectory { parent, name } => {
                 self.names.remove_directory(who, parent, &name).await?;
+                self.naming.remove(parent, &name);
                 Ok(self.removed())
             }
             FileOp::Rename { parent, name, new_parent, new_name, flags } => {
                 self.names.rename(who, parent, &name, new_parent, &new_name, flags).await?;
+                let exchange = flags & EXCHANGE != 0;
+                self.naming.rename((parent, &name), (new_parent, &new_name), exchange);
                 Ok(self.removed())
             }
             FileOp::OpenDirectory { file } => self.open_directory(who, file).await,

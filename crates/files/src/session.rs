@@ -20,7 +20,8 @@ impl Files {
 
     /// The file, known from now on.
     pub(crate) fn file(&self, id: FileId) -> Rc<File> {
-        self.table.borrow_mut().file(&self.cx, id, self.config.files_max)
+        let forgotten = |id| self.naming.forget(id);
+        self.table.borrow_mut().file(&self.cx, id, self.config.files_max, forgotten)
     }
 
     pub(crate) fn absorb(&self, file: &Rc<File>, entry: Entry, asked: Time) {

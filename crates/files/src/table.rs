@@ -36,15 +36,21 @@ impl Table {
         Some(file)
     }
 
-    /// The file, known from now on; others are forgotten when there are more than `most`.
-    pub fn file(&mut self, cx: &Cx, id: FileId, most: usize) -> Rc<File> {
+    /// The file, known from now on; others are `forgotten` when there are more than `most`.
+    pub fn file(
+        &mut self,
+        cx: &Cx,
+        id: FileId,
+        most: usize,
+        forgotten: impl Fn(FileId),
+    ) -> Rc<File> {
         if let Some(file) = self.get(id) {
             return file;
         }
         let file = Rc::new(File::new(cx, id));
         self.files.insert(id, file.clone());
         self.touch(&file);
-        self.evict(most);
+        self.evict(most, forgotten);
         file
     }
 
@@ -89,7 +95,7 @@ impl Table {
         self.order.insert(self.uses, file.id);
     }
 
-    fn evict(&mut self, most: usize) {
+    fn evict(&mut self, most: usize, forgotten: impl Fn(FileId)) {
         for _ in 0..EVICTIONS_PER_FILE {
             if self.files.len() <= most {
                 return;
@@ -99,6 +105,7 @@ impl Table {
             // The table's handle and ours: nobody else is at work on it.
             if Rc::strong_count(&file) == 2 && file.state.borrow().is_idle() {
                 self.files.remove(&id);
+                forgotten(id);
             } else {
                 self.touch(&file);
             }

@@ -153,6 +153,11 @@ impl<V: Clone> Written<V> {
         self.held
     }
 
+    /// Bytes that may not be stable.
+    pub fn bytes(&self) -> u64 {
+        self.pieces.values().map(|piece| piece.bytes).sum()
+    }
+
     /// All that was written until now.
     pub fn mark(&self) -> Mark {
         Mark(self.writes)

@@ -249,22 +249,32 @@ impl Host {
         }
     }
 
-    /// Has the devices bring no more work, and runs until what they brought is done, for a bounded time; whether it is.
+    /// As [`quiesce_while`](Host::quiesce_while), for a bounded time.
     pub fn quiesce(&mut self) -> io::Result<bool> {
         let late = clock::now() + DRAIN_SPAN;
+        self.quiesce_while(|| clock::now() < late)
+    }
+
+    /// Has the devices bring no more work, and runs until what they brought is done, or for as long as there is
+    /// `patience`; whether it is done.
+    pub fn quiesce_while(&mut self, mut patience: impl FnMut() -> bool) -> io::Result<bool> {
         loop {
             let mut quiet = true;
             for device in &mut self.devices {
                 quiet &= device.quiesce(&mut self.node)?;
             }
-            if quiet || clock::now() >= late {
+            if quiet || !patience() {
                 return Ok(quiet);
             }
             let now = clock::now();
+            let mut moved = false;
             for device in &mut self.devices {
-                device.poll(&mut self.node, now)?;
+                moved |= device.poll(&mut self.node, now)?;
             }
             self.node.step(now);
+            if !moved {
+                self.poller.wait(Some(Duration::from_millis(1)), &mut self.ready)?;
+            }
         }
     }
 

@@ -14,8 +14,14 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 static EVENT: OnceLock<OwnedFd> = OnceLock::new();
 
+/// The exit code of a process that was asked twice: a shell's for SIGINT.
+const AT_ONCE: libc::c_int = 128 + libc::SIGINT;
+
 extern "C" fn ask(_signal: libc::c_int) {
-    ASKED.store(true, Ordering::SeqCst);
+    if ASKED.swap(true, Ordering::SeqCst) {
+        // SAFETY: _exit(2) is async-signal-safe. It does not return.
+        unsafe { libc::_exit(AT_ONCE) }
+    }
     let one = 1u64.to_ne_bytes();
     // SAFETY: write(2) is async-signal-safe; the descriptor lives as long as the process.
     unsafe { libc::write(WAKE.load(Ordering::SeqCst), one.as_ptr().cast(), one.len()) };
@@ -31,7 +37,7 @@ pub fn install() -> io::Result<()> {
         let result = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = ask as extern "C" fn(libc::c_int) as usize;
-            action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
+            action.sa_flags = libc::SA_RESTART;
             libc::sigaction(signal, &action, std::ptr::null_mut())
         };
         if result != 0 {

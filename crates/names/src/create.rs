@@ -248,6 +248,21 @@ impl Transaction<'_> {
         })
     }
 
+    /// As [`open`](Transaction::open) by a name; ESTALE when that is not the file's (any more).
+    pub fn open_named(
+        &mut self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+        file: FileId,
+        mask: u32,
+    ) -> Result<Entry, Errno> {
+        match self.named(parent, name)? {
+            Some(named) if named.file == file => self.open(who, file, mask),
+            _ => Err(Errno::ESTALE),
+        }
+    }
+
     /// Opens a file: checks `mask` ([`READ`], [`WRITE`], [`EXECUTE`]) and remembers the client; with [`WRITE`] as a
     /// write session.
     pub fn open(&mut self, who: &Who<'_>, file: FileId, mask: u32) -> Result<Entry, Errno> {

@@ -41,8 +41,8 @@ pub trait Objects: 'static {
         column: u16,
         rate: u64,
     ) -> Result<(), Errno>;
-    /// The object of one column is gone.
-    async fn remove_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno>;
+    /// The object of a column that is kept elsewhere from now on is empty, and tells that it moved.
+    async fn vacate_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno>;
     /// At most `count` objects that the server has, with their disks, in ascending order after `after`.
     async fn list(
         &self,
@@ -98,8 +98,8 @@ impl Objects for stripe::Client {
         stripe::Client::copy_column(self, &from.reference(), &to.reference(), column, rate).await
     }
 
-    async fn remove_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno> {
-        stripe::Client::remove_column(self, &objects.reference(), column).await
+    async fn vacate_column(&self, objects: &ObjectsOf, column: u16) -> Result<(), Errno> {
+        stripe::Client::vacate_column(self, &objects.reference(), column).await
     }
 
     async fn list(

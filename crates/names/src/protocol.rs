@@ -157,6 +157,7 @@ operations! {
     Retire = 40 once { who: Who<'a>, server: NodeId, retired: bool }
     Restore = 41 once { who: Who<'a>, home: Home, file: FileId, column: u16 }
     Purge = 42 once { who: Who<'a>, home: Home, file: FileId, column: u16 }
+    OpenNamed = 43 once { who: Who<'a>, parent: FileId, name: &'a [u8], file: FileId, mask: u32 }
 }
 
 impl Operation<'_> {
@@ -184,6 +185,7 @@ impl Operation<'_> {
             | DirectoryLayout { file }
             | SetAttr { file, .. }
             | Open { file, .. }
+            | OpenNamed { file, .. }
             | Close { file, .. }
             | SetXattr { file, .. }
             | RemoveXattr { file, .. }

@@ -63,7 +63,7 @@ impl Objects for Fake {
     async fn copy_column(&self, _: &ObjectsOf, _: &ObjectsOf, _: u16, _: u64) -> Result<(), Errno> {
         self.check()
     }
-    async fn remove_column(&self, _: &ObjectsOf, _: u16) -> Result<(), Errno> {
+    async fn vacate_column(&self, _: &ObjectsOf, _: u16) -> Result<(), Errno> {
         self.check()
     }
     async fn list(

@@ -2,7 +2,7 @@
 
 use crate::bugs::{Bug, Bugs};
 use crate::call::{Answer, Call, Reply, Request, SpareTrailers};
-use crate::limits::{FRONT_WAITING, REQUESTS_WAITING};
+use crate::limits::{FRONT_WAITING, INTERRUPTS_WAITING, REQUESTS_WAITING};
 use crate::mailbox::Mailbox;
 use crate::node::NodeConfig;
 use crate::pieces::{Pieces, Spare};
@@ -38,6 +38,7 @@ pub(crate) struct Core {
     pub links: RefCell<VecDeque<(NodeId, bool)>>,
     pub channels: RefCell<Vec<Mailbox<Request>>>,
     pub front: RefCell<Mailbox<FileRequest>>,
+    pub interrupts: RefCell<Mailbox<u64>>,
     pub front_done: RefCell<VecDeque<FileDone>>,
     pub disk: RefCell<VecDeque<DiskRequest>>,
     pub meta: RefCell<VecDeque<MetaRequest>>,
@@ -104,6 +105,7 @@ impl Cx {
             links: RefCell::default(),
             channels: RefCell::new(channels),
             front: RefCell::new(Mailbox::new(FRONT_WAITING)),
+            interrupts: RefCell::new(Mailbox::new(INTERRUPTS_WAITING)),
             front_done: RefCell::default(),
             disk: RefCell::default(),
             meta: RefCell::default(),
@@ -355,6 +357,16 @@ impl Cx {
         .await;
         drop(waiting);
         request
+    }
+
+    /// The next number of a file operation that its application has given up on, and that a task took. One task asks.
+    pub async fn interrupted(&self) -> u64 {
+        let task = self.current();
+        std::future::poll_fn(|_| match self.0.interrupts.borrow_mut().poll(task) {
+            Some(front) => Poll::Ready(front),
+            None => Poll::Pending,
+        })
+        .await
     }
 
     /// Ends a file operation.

@@ -5,6 +5,8 @@
 pub const REQUESTS_WAITING: usize = 1024;
 /// File operations that may wait for a task: FUSE's background limit with a margin.
 pub const FRONT_WAITING: usize = 256;
+/// Interrupts that wait for the task that looks after them: one for each request that FUSE may have under way.
+pub const INTERRUPTS_WAITING: usize = 1024;
 /// Messages taken from the receive ring in one step, so that disks and fronts get their turn.
 pub const MESSAGES_PER_STEP: usize = 64;
 /// Polls of tasks in one step, likewise.

@@ -40,6 +40,12 @@ impl<T> Mailbox<T> {
         Some(task)
     }
 
+    /// Takes out the first item that is `wanted`.
+    pub fn take(&mut self, wanted: impl Fn(&T) -> bool) -> Option<T> {
+        let at = self.items.iter().position(wanted)?;
+        self.items.remove(at)
+    }
+
     /// The oldest item; else the task waits.
     pub fn poll(&mut self, task: TaskId) -> Option<T> {
         self.served = true;

@@ -9,7 +9,7 @@ use crate::tickets::{Ended, Outcome};
 use endpoint::{Endpoint, Frames, ReceiveMessage};
 use netrpc::{Event, RequestKey, status};
 use std::task::{Context, Waker};
-use wire::{ControlView, NodeId, Time};
+use wire::{ControlView, Errno, NodeId, Time};
 
 /// What a node is configured by.
 #[derive(Clone, Copy, Debug)]
@@ -310,11 +310,32 @@ impl Node {
         self.end(done.ticket.0, Outcome::Meta(done.result));
     }
 
-    /// Asks the node for a file operation; gives it back when too many wait.
+    /// Asks the node for a file operation; gives it back when too many wait. An interrupt never waits behind others.
     pub fn front_push(&self, request: FileRequest) -> Result<(), FileRequest> {
+        if let FileOp::Interrupt { front } = request.op {
+            if !self.interrupt(front) {
+                return Err(request);
+            }
+            self.cx.front_done(request.front, Ok(FileReply::Done));
+            return Ok(());
+        }
         let task = self.core().front.borrow_mut().push(request)?;
         task.into_iter().for_each(|task| self.cx.wake(task));
         Ok(())
+    }
+
+    /// Ends an operation that no task has taken, or tells the service; false when there is no room for that now.
+    fn interrupt(&self, front: u64) -> bool {
+        let waiting = self.core().front.borrow_mut().take(|request| request.front == front);
+        if waiting.is_some() {
+            self.cx.front_done(front, Err(Errno::EINTR));
+            return true;
+        }
+        match self.core().interrupts.borrow_mut().push(front) {
+            Ok(task) => task.into_iter().for_each(|task| self.cx.wake(task)),
+            Err(_) => return false,
+        }
+        true
     }
 
     /// The next file operation that has ended.

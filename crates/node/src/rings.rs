@@ -475,7 +475,8 @@ pub enum FileOp {
         offset: u64,
         whence: u32,
     },
-    /// The application gave up on an earlier operation: end it with EINTR if it still waits.
+    /// The application gave up on an earlier operation: it ends with EINTR if it still waits. Answered at once, and
+    /// never waits behind other operations.
     Interrupt {
         front: u64,
     },

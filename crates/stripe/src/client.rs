@@ -130,6 +130,8 @@ struct Shared {
     patience: Duration,
     counters: Cell<ClientCounters>,
     maps: RefCell<BTreeMap<FileId, KnownMap>>,
+    /// What each server that was asked said of its room; nothing if it never did.
+    rooms: RefCell<BTreeMap<NodeId, Option<VolumeRoom>>>,
     formula: Rc<[Fragment]>,
 }
 
@@ -214,8 +216,9 @@ impl Client {
 
     /// As [`new`](Client::new), waiting this long for a server that does not answer.
     pub fn with_patience(cx: &Cx, volume: VolumeId, patience: Duration) -> Client {
-        let (counters, maps, formula) = (Cell::default(), RefCell::default(), Rc::default());
-        Client(Rc::new(Shared { cx: cx.clone(), volume, patience, counters, maps, formula }))
+        let (counters, formula, cx) = (Cell::default(), Rc::default(), cx.clone());
+        let (maps, rooms) = (RefCell::default(), RefCell::default());
+        Client(Rc::new(Shared { cx, volume, patience, counters, maps, rooms, formula }))
     }
 
     /// What happened so far.

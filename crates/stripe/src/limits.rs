@@ -99,3 +99,5 @@ pub const RETRY_PAUSE: Duration = Duration::from_millis(5);
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 /// How long a server's answer about its room is waited for: applications wait for statfs.
 pub const SPACE_SPAN: Duration = Duration::from_secs(2);
+/// The same for a server whose last answer, or silence, is known: a hundred times what a disk's answer takes.
+pub const SPACE_AGAIN_SPAN: Duration = Duration::from_millis(100);

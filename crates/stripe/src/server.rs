@@ -285,6 +285,7 @@ impl Inner {
             op::REWRITE => self.rewrite(&mut request, &ask).await,
             op::COMMIT => self.commit_request(&ask).await,
             op::TRUNCATE => self.truncate(&ask).await,
+            op::VACATE => self.vacate(&ask).await,
             op::REMOVE => self.remove(&ask).await,
             op::ATTRIBUTES => self.attributes(&ask).await,
             op::SET_LAYOUT => self.set_layout(&ask).await,

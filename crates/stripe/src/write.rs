@@ -286,6 +286,24 @@ impl Inner {
         Ok(self.describe(&object))
     }
 
+    /// VACATE.
+    pub async fn vacate(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
+        let object = self.object(ask).await?;
+        self.wait_for_log(self.disk(&object)).await?;
+        let _committing = object.commits.acquire(1).await;
+        let _changing = object.changes.acquire(1).await;
+        self.check_write(&object, ask)?;
+        self.commit_all(&object).await?;
+        let mut history = self.history_now(&object.state.borrow());
+        history.last.cut = 0;
+        let (epoch, shape) = (ask.epoch, ask.shape);
+        let head = Head { epoch, shape, history, ..Head::default() };
+        self.cut(&object, head).await?;
+        self.note_change(&object, head);
+        self.recent.borrow_mut().note(object.spot(), 0..u64::MAX);
+        Ok(self.describe(&object))
+    }
+
     fn is_truncated(&self, object: &Object, ask: &ObjectRequest) -> Result<bool, Errno> {
         self.check_write(object, ask)?;
         let state = object.state.borrow();

@@ -396,18 +396,21 @@ fn a_column_moves_between_disks_of_one_server() {
     world.write(&file, 0, &content).unwrap();
     let home = Home { server: NodeId(1), disk: 1 };
     let moved = FileRef { layout: file.layout.with_home(2, 0, home).unwrap(), ..file };
+    let fenced = FileRef { layout: file.layout.with_epoch(2), ..file };
     let client = world.client.clone();
     world.run(async move {
         client.copy_column(&file, &moved, 0, 0).await.unwrap();
-        client.remove_column(&file, 0).await.unwrap();
+        client.set_layout(&fenced).await.unwrap();
+        client.vacate_column(&fenced, 0).await.unwrap();
     });
     assert_eq!(world.read(&moved, 0, content.len()).unwrap(), content);
     world.servers[0].crash();
     world.turns(100);
     assert_eq!(world.read(&moved, 0, content.len()).unwrap(), content);
     assert_eq!(world.write(&moved, 0, b"new").map(drop), Ok(()));
-    let objects = |disk: usize| world.servers[0].disks[disk].objects().len();
-    assert_eq!((objects(0), objects(1)), (0, 1));
+    // What is left in the old place says that the column moved.
+    assert_eq!(world.read(&file, 0, 4096), Err(Errno::ESTALE));
+    assert_eq!(world.write(&file, 0, b"late"), Err(Errno::ESTALE));
 }
 
 #[test]

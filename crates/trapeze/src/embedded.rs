@@ -106,7 +106,7 @@ impl Embedded {
             stopper.watch(&running.host)?;
             ready();
             running.host.run(|| stopper.asked() || watch.stage() == Stage::Ended)?;
-            serve::unmount(running)
+            serve::stop(running)
         };
         Ok(Mounted(Some(Worker::start("mount", work)?)))
     }

@@ -30,6 +30,7 @@ pub mod simulate;
 pub mod size;
 pub mod status;
 pub mod stopper;
+mod stopping;
 pub mod table;
 pub mod tools;
 pub mod trees;

@@ -7,6 +7,7 @@ use crate::config::Machine;
 use crate::embedded::{Embedded, Mounted};
 use crate::local::{LocalError, Shape};
 use crate::machine::{self, MachineError, Running, Setup};
+use crate::stopping;
 use live::fuse::{Belief, Fuse, MountError, MountOptions, MountWatch, Stage};
 use live::signals::{self, Signals};
 use live::wait::WaitPolicy;
@@ -97,25 +98,15 @@ pub(crate) fn start_as(machine: &Machine, setup: &Setup) -> Result<Running, Serv
     Ok(running)
 }
 
-/// Says good-bye: what clients have written is durable, the lease is given back.
+/// Says good-bye: what clients have written is durable, the lease is given back. Ends also when servers are away, with
+/// an error then.
 pub(crate) fn stop(mut running: Running) -> Result<(), ServeError> {
-    if let Some(files) = running.services.files.clone() {
-        let drained = running.host.block_on(async move { files.drain().await })?;
-        drained.map_err(|errno| {
-            ServeError::Refused(format!("not everything was written back: {errno}"))
-        })?;
-    }
-    if let Some(member) =
-        running.services.member.clone().filter(|_| running.services.files.is_some())
-    {
-        let cx = running.host.node().cx().clone();
-        let leave = async move {
-            cx.with_deadline(std::time::Duration::from_secs(2), member.leave()).await
-        };
-        let _ = running.host.block_on(leave)?; // the lease ends by itself if the manager is gone
+    let written = stopping::write_back(&mut running);
+    if running.services.files.is_some() {
+        stopping::leave(&mut running)?;
     }
     running.host.stop()?;
-    Ok(())
+    written
 }
 
 /// `trapeze mount`.
@@ -131,7 +122,7 @@ pub fn mount(arguments: &cli::Mount) -> Result<(), ServeError> {
     println!("{READY} mounted at {}", arguments.path.display());
     running.host.add(Signals::default())?;
     running.host.run(|| signals::asked() || watch.stage() == Stage::Ended)?;
-    unmount(running)
+    stop(running)
 }
 
 /// Mounts, and drives the host until the kernel has agreed with us.
@@ -142,12 +133,6 @@ pub(crate) fn add_mount(running: &mut Running, path: &Path) -> Result<MountWatch
     let waiting = watch.clone();
     running.host.run(|| waiting.stage() != Stage::Starting)?;
     Ok(watch)
-}
-
-/// Lets the kernel write back what it has, then stops.
-pub(crate) fn unmount(mut running: Running) -> Result<(), ServeError> {
-    running.host.quiesce()?;
-    stop(running)
 }
 
 /// A plain directory through the FUSE device loop.

@@ -3,6 +3,7 @@
 use endpoint::{Frame, Frames};
 use node::rings::{
     Caller, DirectoryEntry, FileDone, FileOp, FileReply, FileRequest, Handle, Lock, LockKind,
+    VolumeSpace,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -391,6 +392,14 @@ impl<A: Ask> Client<A> {
             if end {
                 return Ok(all);
             }
+        }
+    }
+
+    /// statfs(2)
+    pub async fn space(&self) -> Result<VolumeSpace, Errno> {
+        match self.ask(FileOp::StatFs).await? {
+            FileReply::Space(space) => Ok(space),
+            other => unexpected(other),
         }
     }
 

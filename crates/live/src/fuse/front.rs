@@ -1,8 +1,11 @@
 //! A mount as a device of a node: the node's tasks do its file operations.
 
+use super::callers;
+use super::limits::LOOK_INTERVAL;
 use super::mount::{Mount, MountError, MountOptions};
 use super::reply::Belief;
 use super::session::{Front, Session, SessionCounters, Stage};
+use crate::clock;
 use crate::device::Poller;
 use crate::host::Device;
 use node::Node;
@@ -24,6 +27,8 @@ pub struct Fuse {
     /// Whether what follows the agreement with the kernel is done.
     settled: bool,
     unmounting: Option<JoinHandle<io::Result<()>>>,
+    /// When to look after the processes that wait.
+    look_at: Time,
     watch: MountWatch,
 }
 
@@ -56,6 +61,7 @@ impl Fuse {
             watched: false,
             settled: false,
             unmounting: None,
+            look_at: Time::ZERO,
             watch,
         })
     }
@@ -97,11 +103,19 @@ impl Device for Fuse {
         Ok(())
     }
 
-    fn poll(&mut self, node: &mut Node, _now: Time) -> io::Result<bool> {
+    fn poll(&mut self, node: &mut Node, now: Time) -> io::Result<bool> {
+        if now >= self.look_at {
+            self.look_at = now + LOOK_INTERVAL;
+            self.session.interrupt_abandoned(node, callers::has_given_up);
+        }
         let frames = node.cx().frames().clone();
         let moved = self.session.poll(node, &frames)?;
         self.follow(node)?;
         Ok(moved)
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        (!self.session.is_quiet()).then_some(self.look_at)
     }
 
     /// Unmounts on a thread of its own, because the kernel may have writes for us first; done when that has ended and
@@ -111,7 +125,7 @@ impl Device for Fuse {
         if self.unmounting.is_none() && self.session.stage() != Stage::Ended {
             self.unmounting = Some(self.mount.unmount_beside());
         }
-        self.poll(node, Time::ZERO)?;
+        self.poll(node, clock::now())?;
         let unmounted = self.unmounting.as_ref().is_none_or(JoinHandle::is_finished);
         Ok(unmounted && self.session.is_quiet())
     }

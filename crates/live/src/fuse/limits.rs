@@ -29,5 +29,7 @@ pub const COPY_BYTES_MAX: usize = 16 << 10;
 pub const REPLY_PIECES_MAX: usize = 1024;
 /// How long the kernel may believe a name or attributes, unless configured otherwise: as long as NFS clients' shortest.
 pub const BELIEF: Duration = Duration::from_secs(1);
+/// How often the processes are looked at whose requests are older than that: a killed one ends within a second.
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Longest extended attribute value, Linux's `XATTR_SIZE_MAX`.
 pub const XATTR_BYTES_MAX: usize = 64 << 10;

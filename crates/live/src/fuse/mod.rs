@@ -17,6 +17,7 @@
 //! Invariant: the thread that serves a mount never touches a path inside it; it would wait for itself.
 
 pub mod abi;
+mod callers;
 mod front;
 mod helper;
 mod landing;

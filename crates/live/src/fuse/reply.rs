@@ -10,7 +10,7 @@ use endpoint::Frame;
 use node::rings::{FileReply, Handle, Lock, LockKind, VolumeSpace};
 use std::time::Duration;
 use wire::limits::{BLOCK_BYTES, NAME_BYTES_MAX};
-use wire::{Attr, Errno};
+use wire::{Attr, Errno, FileKind};
 
 /// How long the kernel may believe what it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,10 +165,13 @@ fn put_value(out: &mut Output<'_>, room: u32, value: &[u8]) -> Result<(), Errno>
     Ok(())
 }
 
-/// `fuse_entry_out`. Numbers of files are never reused, so that the generation is always 0.
+/// `fuse_entry_out`. Numbers of files are never reused, so that the generation is always 0. One of several names of a
+/// file is not believed: an open then does not say by which of them it came.
 pub(super) fn put_entry(out: &mut Output<'_>, belief: &Belief, attr: &Attr) {
-    out.u64(attr.file.0).u64(0).u64(belief.entry.as_secs()).u64(belief.attr.as_secs());
-    out.u32(belief.entry.subsec_nanos()).u32(belief.attr.subsec_nanos());
+    let single = attr.links == 1 || attr.kind == FileKind::Directory;
+    let entry = if single { belief.entry } else { Duration::ZERO };
+    out.u64(attr.file.0).u64(0).u64(entry.as_secs()).u64(belief.attr.as_secs());
+    out.u32(entry.subsec_nanos()).u32(belief.attr.subsec_nanos());
     put_attr(out, attr);
 }
 

@@ -21,13 +21,19 @@ pub struct Requests {
 struct Place {
     front: u64,
     request: Option<(u64, Shape)>,
+    /// The thread that waits; 0 when the kernel names none.
+    caller: u32,
+    /// Whether it was here at the last look at the callers.
+    old: bool,
 }
+
+const EMPTY: Place = Place { front: 0, request: None, caller: 0, old: false };
 
 impl Requests {
     /// With room for [`REQUESTS_MAX`].
     pub fn new() -> Requests {
         Requests {
-            places: vec![Place { front: 0, request: None }; REQUESTS_MAX],
+            places: vec![EMPTY; REQUESTS_MAX],
             free: (0..REQUESTS_MAX).rev().collect(),
             waiting_locks: 0,
             lives: 0,
@@ -49,14 +55,14 @@ impl Requests {
         self.free.len() + self.waiting_locks == self.places.len()
     }
 
-    /// Enters the kernel's request `unique` and gives it its number at the front. Ask [`has_room`](Self::has_room)
-    /// first.
-    pub fn insert(&mut self, unique: u64, shape: Shape) -> u64 {
+    /// Enters the kernel's request `unique` of thread `caller` and gives it its number at the front. Ask
+    /// [`has_room`](Self::has_room) first.
+    pub fn insert(&mut self, unique: u64, caller: u32, shape: Shape) -> u64 {
         let place = self.free.pop().expect("room for the request");
         self.lives += 1;
         let front = self.lives << PLACE_BITS | place as u64;
         self.waiting_locks += usize::from(shape == Shape::WaitingLock);
-        self.places[place] = Place { front, request: Some((unique, shape)) };
+        self.places[place] = Place { front, request: Some((unique, shape)), caller, old: false };
         front
     }
 
@@ -70,10 +76,25 @@ impl Requests {
         Some((unique, shape))
     }
 
-    /// The number at the front of the kernel's request `unique`. Looks at all of them: interrupts are rare.
-    pub fn find(&self, unique: u64) -> Option<u64> {
-        let is_it = |place: &&Place| place.request.is_some_and(|(known, _)| known == unique);
+    /// The number at the front of the kernel's request `unique` when any signal ends it: a lock that waits, and a
+    /// request whose caller cannot be looked at. Looks at all of them: interrupts are rare.
+    pub fn find_interrupted(&self, unique: u64) -> Option<u64> {
+        let is_it = |place: &&Place| match place.request {
+            Some((known, shape)) => {
+                known == unique && (shape == Shape::WaitingLock || place.caller == 0)
+            }
+            None => false,
+        };
         self.places.iter().find(is_it).map(|place| place.front)
+    }
+
+    /// Those that were here at the last call already and whose callers have `given_up`.
+    pub fn abandoned(&mut self, given_up: impl Fn(u32) -> bool) -> Vec<u64> {
+        let here = self.places.iter_mut().filter(|place| place.request.is_some());
+        let old =
+            here.filter_map(|place| std::mem::replace(&mut place.old, true).then_some(&*place));
+        let gone = old.filter(|place| place.caller != 0 && given_up(place.caller));
+        gone.map(|place| place.front).collect()
     }
 }
 
@@ -84,13 +105,13 @@ mod tests {
     #[test]
     fn an_answer_counts_once_and_only_in_its_own_life() {
         let mut requests = Requests::new();
-        let first = requests.insert(2, Shape::Empty);
-        assert_eq!(requests.find(2), Some(first));
+        let first = requests.insert(2, 0, Shape::Empty);
+        assert_eq!(requests.find_interrupted(2), Some(first));
         assert_eq!(requests.remove(first), Some((2, Shape::Empty)));
-        let second = requests.insert(4, Shape::Attr);
+        let second = requests.insert(4, 7, Shape::Attr);
         assert_eq!(requests.remove(first), None);
         assert_eq!(requests.remove(u64::MAX), None);
-        assert_eq!(requests.find(2), None);
+        assert_eq!(requests.find_interrupted(2), None);
         assert!(!requests.is_quiet());
         assert_eq!(requests.remove(second), Some((4, Shape::Attr)));
         assert!(requests.is_quiet());
@@ -100,14 +121,27 @@ mod tests {
     fn the_table_and_the_locks_in_it_are_bounded() {
         let mut requests = Requests::new();
         let waiting: Vec<_> = (0..WAITING_LOCKS_MAX as u64)
-            .map(|unique| requests.insert(unique, Shape::WaitingLock))
+            .map(|unique| requests.insert(unique, 7, Shape::WaitingLock))
             .collect();
         assert!(!requests.has_room_to_wait());
         assert!(requests.is_quiet());
-        (WAITING_LOCKS_MAX..REQUESTS_MAX).for_each(|_| _ = requests.insert(9, Shape::Empty));
+        (WAITING_LOCKS_MAX..REQUESTS_MAX).for_each(|_| _ = requests.insert(9, 0, Shape::Empty));
         assert!(!requests.has_room());
         requests.remove(waiting[0]);
         assert!(requests.has_room());
         assert!(requests.has_room_to_wait());
+    }
+
+    #[test]
+    fn who_gave_up_is_found_at_the_second_look() {
+        let mut requests = Requests::new();
+        let [lives, gone, nobody] = [7, 8, 0].map(|id| requests.insert(id.into(), id, Shape::Attr));
+        assert_eq!(requests.abandoned(|id| id != 7), []);
+        assert_eq!(requests.abandoned(|id| id != 7), [gone]);
+        requests.remove(gone);
+        requests.insert(9, 8, Shape::Attr);
+        assert_eq!(requests.abandoned(|id| id != 7), []);
+        assert_eq!(requests.find_interrupted(7), None, "its caller is looked at");
+        [lives, nobody].iter().for_each(|front| _ = requests.remove(*front).unwrap());
     }
 }

@@ -14,7 +14,7 @@ use super::request::{self, Asked, Header, Offer, Shape, WriteIn};
 use super::requests::Requests;
 use arrayvec::ArrayVec;
 use endpoint::Frames;
-use node::rings::{FileDone, FileOp, FileRequest};
+use node::rings::{Caller, FileDone, FileOp, FileRequest};
 use rustix::io::Errno as OsError;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -50,6 +50,14 @@ enum Step {
     Moved,
     /// The kernel has nothing, or we must not read now.
     Idle,
+}
+
+/// Number at the front of what the kernel wants no reply to; requests have greater ones.
+const UNANSWERED: u64 = 0;
+
+fn interrupt(front: u64) -> FileRequest {
+    let (caller, op) = (Caller::default(), FileOp::Interrupt { front });
+    FileRequest { front: UNANSWERED, caller, op }
 }
 
 /// Counters of a session.
@@ -132,11 +140,23 @@ impl Session {
         Ok(self.step(front, frames)? == Step::Moved)
     }
 
+    /// Ends what callers wait for that have `given_up`. To be called every
+    /// [`LOOK_INTERVAL`](super::limits::LOOK_INTERVAL) while there are requests.
+    pub fn interrupt_abandoned(&mut self, front: &mut impl Front, given_up: impl Fn(u32) -> bool) {
+        for number in self.requests.abandoned(given_up) {
+            // One that finds no room now is tried again at the next call.
+            let _ = front.push(interrupt(number));
+        }
+    }
+
     /// Writes the replies to what the front has done.
     fn answer(&mut self, front: &mut impl Front) -> io::Result<bool> {
         let mut moved = false;
         while let Some(FileDone { front, result }) = front.take_done() {
             moved = true;
+            if front == UNANSWERED {
+                continue;
+            }
             let Some((unique, shape)) = self.requests.remove(front) else {
                 self.counters.mistakes += 1;
                 continue;
@@ -230,9 +250,9 @@ impl Session {
                 Ok(())
             }
             Asked::Interrupt { unique } => {
-                // Not found: its answer is on its way.
-                if let Some(number) = self.requests.find(unique) {
-                    self.post(header, FileOp::Interrupt { front: number }, Shape::Silent, front);
+                // Not found: its answer is on its way, or its caller is looked at (see `callers`).
+                if let Some(number) = self.requests.find_interrupted(unique) {
+                    self.held = front.push(interrupt(number)).err();
                 }
                 Ok(())
             }
@@ -248,7 +268,7 @@ impl Session {
     }
 
     fn post(&mut self, header: &Header, op: FileOp, shape: Shape, front: &mut impl Front) {
-        let number = self.requests.insert(header.unique, shape);
+        let number = self.requests.insert(header.unique, header.caller.pid, shape);
         let request = FileRequest { front: number, caller: header.caller, op };
         self.held = front.push(request).err();
     }
@@ -471,8 +491,19 @@ mod tests {
         pair.desk.answer(Err(Errno::EINTR));
         let interrupt = pair.desk.answer(Ok(FileReply::Done));
         assert!(matches!(interrupt, FileOp::Interrupt { front } if front == waiting));
+        pair.send(opcode::STATFS, 6, &[]);
+        pair.poll();
+        let waiting = pair.desk.taken[0].front;
+        for _ in 0..2 {
+            pair.session.interrupt_abandoned(&mut pair.desk, |caller| caller == 1);
+        }
+        assert_eq!(pair.desk.taken.len(), 2, "at the second look");
+        pair.desk.answer(Err(Errno::EINTR));
+        let interrupt = pair.desk.answer(Ok(FileReply::Done));
+        assert!(matches!(interrupt, FileOp::Interrupt { front } if front == waiting));
         pair.poll();
         assert_eq!(pair.reply(), Some((2, -4, vec![])));
+        assert_eq!(pair.reply(), Some((6, -4, vec![])));
         assert_eq!(pair.reply(), None);
         assert!(pair.session.is_quiet());
     }

@@ -31,15 +31,19 @@ pub fn serve(path: &Path, pages: usize, stop: &AtomicBool) -> Stage {
                     memory.borrow_mut().waiting.push(front);
                     continue;
                 }
-                if let FileOp::Interrupt { front: waiting } = op {
-                    let waits = memory.borrow_mut().end_wait(waiting);
-                    waits.then(|| cx.front_done(waiting, Err(Errno::EINTR)));
-                }
                 let result = memory.borrow_mut().run(caller.uid, op);
                 cx.front_done(front, result);
             }
         });
     }
+    let (cx, waiting) = (node.cx().clone(), memory.clone());
+    node.cx().spawn("interrupts", async move {
+        loop {
+            let front = cx.interrupted().await;
+            let waits = waiting.borrow_mut().end_wait(front);
+            waits.then(|| cx.front_done(front, Err(Errno::EINTR)));
+        }
+    });
     drive(node, Fuse::new(&MountOptions::new(path), Belief::default()).unwrap(), stop)
 }
 

@@ -52,8 +52,30 @@ impl Client {
     /// Opens a file with these permissions ([`crate::READ`], [`crate::WRITE`], [`crate::EXECUTE`]); with
     /// [`crate::WRITE`] a write session begins. Every open is closed once.
     pub async fn open(&self, who: &Who<'_>, file: FileId, mask: u32) -> Result<Entry, Errno> {
+        self.open_by(Operation::Open { who: *who, file, mask }, file, mask).await
+    }
+
+    /// As [`open`](Client::open) by a name that was looked up before; ESTALE when it is another file's by now, or
+    /// nobody's.
+    pub async fn open_named(
+        &self,
+        who: &Who<'_>,
+        (parent, name): (FileId, &[u8]),
+        file: FileId,
+        mask: u32,
+    ) -> Result<Entry, Errno> {
+        let operation = Operation::OpenNamed { who: *who, parent, name, file, mask };
+        self.open_by(operation, file, mask).await
+    }
+
+    async fn open_by(
+        &self,
+        operation: Operation<'_>,
+        file: FileId,
+        mask: u32,
+    ) -> Result<Entry, Errno> {
         let _permit = self.hold().await;
-        let answer = self.ask(Operation::Open { who: *who, file, mask }, SMALL).await;
+        let answer = self.ask(operation, SMALL).await;
         let entry = decoded(self.unsure(answer)?)?;
         self.opened(file, mask);
         Ok(entry)

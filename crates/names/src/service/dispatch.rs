@@ -88,7 +88,7 @@ impl<O: Objects> Service<O> {
         operation: &Operation<'_>,
     ) -> Encoded {
         match operation {
-            Operation::Open { file, mask, .. } => {
+            Operation::Open { file, mask, .. } | Operation::OpenNamed { file, mask, .. } => {
                 self.quiet(*file).await;
                 self.heal(*file).await?;
                 if mask & WRITE != 0 && self.manager.borrow().truncating().contains_key(file) {
@@ -358,6 +358,9 @@ fn change(transaction: &mut Transaction<'_>, operation: &Operation<'_>) -> Resul
             transaction.rename(who, from, to, *flags).map(done)
         }
         Open { who, file, mask } => transaction.open(who, *file, *mask).map(Outcome::Entry),
+        OpenNamed { who, parent, name, file, mask } => {
+            transaction.open_named(who, *parent, name, *file, *mask).map(Outcome::Entry)
+        }
         Close { file, outcome } => transaction.close(*file, *outcome).map(Outcome::Closed),
         SetXattr { who, file, name, value, flags } => {
             transaction.set_xattr(who, *file, name, value, *flags).map(done)

@@ -125,8 +125,9 @@ impl<O: Objects> Service<O> {
         let reply = self.commit_layout(asker, file, |t| t.set_layout(file, layout)).await?;
         // Not before a restart would find the new place.
         self.sync().await?;
-        // What stays there in case of a failure is claimed by nobody, and goes into quarantine.
-        let _ = self.objects.remove_column(&fenced, column).await;
+        // What stays there is claimed by nobody, and goes into quarantine; until then it tells clients that come by the
+        // old layout.
+        let _ = self.objects.vacate_column(&fenced, column).await;
         Ok(reply)
     }
 

@@ -66,34 +66,39 @@ impl Client {
         replies.into_iter().try_for_each(|(_, reply)| reply.map(drop))
     }
 
-    /// Room on all of `servers` together, without those that do not answer soon; an error when none does.
+    /// Room on all of `servers` together. A server that does not answer soon counts with what it said last, one that
+    /// never said anything not at all; an error when that is all of them. Applications wait for this: a server that was
+    /// asked before is waited for only briefly.
     pub async fn space(&self, servers: &[NodeId]) -> Result<VolumeRoom, Errno> {
-        let (mut room, mut missing) = (VolumeRoom::default(), None);
-        for reply in self.rooms(servers).await {
-            match reply {
-                Ok(one) => {
-                    room.total_bytes += one.total_bytes;
-                    room.free_bytes += one.free_bytes;
-                }
-                Err(errno) => missing = Some(errno),
-            }
+        let rooms = node::all(servers.iter().map(|server| self.last_room(*server))).await;
+        let mut room = VolumeRoom::default();
+        for one in rooms.iter().flatten() {
+            room.total_bytes += one.total_bytes;
+            room.free_bytes += one.free_bytes;
         }
-        match missing {
-            Some(errno) if room == VolumeRoom::default() => Err(errno),
-            _ => Ok(room),
-        }
+        let known = servers.is_empty() || rooms.iter().any(Option::is_some);
+        if known { Ok(room) } else { Err(Errno::ETIMEDOUT) }
+    }
+
+    async fn last_room(&self, server: NodeId) -> Option<VolumeRoom> {
+        let known = self.0.rooms.borrow().get(&server).copied();
+        let span = if known.is_some() { SPACE_AGAIN_SPAN } else { SPACE_SPAN };
+        let room = self.room(server, span).await.ok().or(known.flatten());
+        self.0.rooms.borrow_mut().insert(server, room);
+        room
+    }
+
+    async fn room(&self, server: NodeId, span: Duration) -> Result<VolumeRoom, Errno> {
+        let ask = ObjectRequest::default();
+        let asked = self.ask(server, op::SPACE, false, &ask);
+        let late = |_| Errno::ETIMEDOUT;
+        let reply = self.cx().with_deadline(span, asked).await.map_err(late)??;
+        Ok(VolumeRoom { total_bytes: reply.length, free_bytes: reply.used })
     }
 
     /// Room on each of `servers`, or why it does not say.
     pub async fn rooms(&self, servers: &[NodeId]) -> Vec<Result<VolumeRoom, Errno>> {
-        let ask = ObjectRequest::default();
-        let room = async |server: NodeId| {
-            let asked = self.ask(server, op::SPACE, false, &ask);
-            let late = |_| Errno::ETIMEDOUT;
-            let reply = self.cx().with_deadline(SPACE_SPAN, asked).await.map_err(late)??;
-            Ok(VolumeRoom { total_bytes: reply.length, free_bytes: reply.used })
-        };
-        node::all(servers.iter().map(|server| room(*server))).await
+        node::all(servers.iter().map(|server| self.room(*server, SPACE_SPAN))).await
     }
 
     /// What the servers say of the file's objects, in the order of the columns. ENOENT: nothing was written there.

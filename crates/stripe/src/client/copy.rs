@@ -54,12 +54,10 @@ impl Client {
         self.cx().frames().alloc_exact(bytes).ok_or(Errno::ENOMEM)
     }
 
-    /// Removes the object of one column from its server. For managers.
-    pub async fn remove_column(&self, file: &FileRef, column: u16) -> Result<(), Errno> {
+    /// Empties the object of a column that is kept elsewhere from now on. What stays tells clients that go by an older
+    /// layout. For managers.
+    pub async fn vacate_column(&self, file: &FileRef, column: u16) -> Result<(), Errno> {
         let request = self.request(file, column);
-        match self.ask(file.layout.server(column), op::REMOVE, true, &request).await {
-            Err(Errno::ENOENT) => Ok(()),
-            reply => reply.map(drop),
-        }
+        self.ask(file.layout.server(column), op::VACATE, true, &request).await.map(drop)
     }
 }

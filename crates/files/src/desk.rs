@@ -1,0 +1,205 @@
+//! The places at which the front's operations are served, and how one ends whose application has given up.
+//!
+//! An interrupted operation is answered with EINTR at once, wherever it waits. One that only asks is given up: a
+//! read, a look-up, an fsync, a write that has not been taken over. One that changes names, opens, closes or truncates
+//! goes on without anybody waiting, because half of it may be done elsewhere; another loop takes its place at the
+//! front. What it opens or locks for nobody is given back, and an error that nobody heard is told again.
+//!
+//! Invariant: an operation is answered once.
+
+use crate::Files;
+use crate::limits::BEHIND_MAX;
+use crate::locks::Wanted;
+use crate::table::Open;
+use node::rings::{FileOp, FileReply, Lock, LockKind};
+use node::{Cx, Notify};
+use std::cell::{Cell, RefCell};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+use wire::Errno;
+
+/// A loop's place.
+pub(crate) struct Desk {
+    front: Cell<Option<u64>>,
+    given_up: Cell<bool>,
+    told: Notify,
+}
+
+/// All of them, and how many interrupted operations go on.
+#[derive(Default)]
+pub(crate) struct Desks {
+    all: RefCell<Vec<Rc<Desk>>>,
+    behind: Cell<usize>,
+}
+
+impl Desks {
+    fn add(&self, cx: &Cx) -> Rc<Desk> {
+        let told = Notify::new(cx);
+        let desk = Rc::new(Desk { front: Cell::default(), given_up: Cell::default(), told });
+        self.all.borrow_mut().push(desk.clone());
+        desk
+    }
+
+    fn remove(&self, desk: &Rc<Desk>) {
+        self.all.borrow_mut().retain(|other| !Rc::ptr_eq(other, desk));
+    }
+
+    /// Whether the operation `front` is being served, and knows now that nobody waits for it.
+    pub fn interrupt(&self, front: u64) -> bool {
+        let all = self.all.borrow();
+        let Some(desk) = all.iter().find(|desk| desk.front.get() == Some(front)) else {
+            return false;
+        };
+        desk.given_up.set(true);
+        desk.told.notify_all();
+        true
+    }
+}
+
+impl Desk {
+    /// What `operation` brings; `None` when its application gave up before.
+    async fn serve<T>(
+        &self,
+        front: u64,
+        mut operation: Pin<&mut impl Future<Output = T>>,
+    ) -> Option<T> {
+        self.given_up.set(false);
+        self.front.set(Some(front));
+        let mut told = pin!(self.told.wait());
+        let ended = std::future::poll_fn(|context| {
+            if let Poll::Ready(value) = operation.as_mut().poll(context) {
+                return Poll::Ready(Some(value));
+            }
+            match told.as_mut().poll(context) {
+                Poll::Ready(()) if self.given_up.get() => Poll::Ready(None),
+                _ => Poll::Pending,
+            }
+        })
+        .await;
+        self.front.set(None);
+        ended
+    }
+}
+
+/// What becomes of an operation that nobody waits for any more.
+enum Afterwards {
+    /// It is given up where it waits.
+    GivenUp,
+    /// It goes on; what it opened is closed.
+    GoesOn,
+    /// It goes on; an error that it told since is to be told again.
+    Untold(Rc<Open>, u64),
+    /// It goes on; what it locked is given back.
+    Unlocked(Wanted),
+}
+
+impl Files {
+    fn afterwards(&self, op: &FileOp) -> Afterwards {
+        match op {
+            FileOp::Read { .. }
+            | FileOp::Write { .. }
+            | FileOp::Fsync { .. }
+            | FileOp::FsyncDirectory { .. }
+            | FileOp::Seek { .. }
+            | FileOp::GetAttr { .. }
+            | FileOp::Lookup { .. }
+            | FileOp::OpenDirectory { .. }
+            | FileOp::ReadDirectory { .. }
+            | FileOp::StatFs
+            | FileOp::Access { .. }
+            | FileOp::ReadLink { .. }
+            | FileOp::GetXattr { .. }
+            | FileOp::ListXattr { .. }
+            | FileOp::GetLock { .. } => Afterwards::GivenUp,
+            FileOp::Flush { handle, .. } => match self.table.borrow().handle(*handle) {
+                Ok(open) => Afterwards::Untold(open.clone(), open.reported.get()),
+                Err(_) => Afterwards::GoesOn,
+            },
+            FileOp::SetLock { file, owner, lock, whole_file, .. }
+                if lock.kind != LockKind::Unlock =>
+            {
+                let (file, owner, whole_file) = (*file, *owner, *whole_file);
+                let lock = Lock { kind: LockKind::Unlock, ..*lock };
+                Afterwards::Unlocked(Wanted { file, owner, lock, whole_file })
+            }
+            _ => Afterwards::GoesOn,
+        }
+    }
+
+    /// The loop that hears of applications that gave up.
+    pub(crate) async fn interrupt_loop(self) {
+        loop {
+            let front = self.cx.interrupted().await;
+            if !self.desks.interrupt(front) {
+                self.interrupt_lock(front);
+            }
+        }
+    }
+
+    /// One of the loops that serve the front. It ends when another has taken its place meanwhile.
+    pub(crate) async fn front_loop(self) {
+        let desk = self.desks.add(&self.cx);
+        while self.serve_next(&desk).await {}
+        self.desks.remove(&desk);
+    }
+
+    /// Serves one operation; whether this loop still has its place.
+    async fn serve_next(&self, desk: &Desk) -> bool {
+        let request = self.cx.front().await;
+        let (front, kind) = (request.front, crate::counters::kind(&request.op));
+        let afterwards = self.afterwards(&request.op);
+        let mut operation = pin!(self.answer(request));
+        match desk.serve(front, operation.as_mut()).await {
+            Some(Some(result)) => self.done(front, kind, result),
+            Some(None) => {}
+            None => {
+                self.done(front, kind, Err(Errno::EINTR));
+                if !matches!(afterwards, Afterwards::GivenUp) {
+                    let replaced = self.replace_loop();
+                    let outcome = operation.await;
+                    self.settle(front, afterwards, outcome).await;
+                    self.desks.behind.set(self.desks.behind.get() - usize::from(replaced));
+                    return !replaced;
+                }
+            }
+        }
+        true
+    }
+
+    fn done(&self, front: u64, kind: usize, result: Result<FileReply, Errno>) {
+        self.counters.ops[kind].add(1);
+        self.counters.failures.add(result.is_err().into());
+        self.cx.front_done(front, result);
+    }
+
+    /// Starts another loop, unless too many operations go on unwatched already.
+    fn replace_loop(&self) -> bool {
+        let behind = self.desks.behind.get();
+        if behind >= BEHIND_MAX {
+            return false;
+        }
+        self.desks.behind.set(behind + 1);
+        self.start_front_loop();
+        true
+    }
+
+    /// An operation that nobody waited for has ended. Errors of giving back are nobody's either: what the manager then
+    /// keeps for this client ends with the client's lease.
+    async fn settle(
+        &self,
+        front: u64,
+        afterwards: Afterwards,
+        outcome: Option<Result<FileReply, Errno>>,
+    ) {
+        match (afterwards, outcome) {
+            (_, None) => drop(self.leave_line(front)),
+            (Afterwards::Unlocked(wanted), Some(Ok(_))) => drop(self.ask_lock(&wanted).await),
+            (Afterwards::Untold(open, before), Some(Err(_))) => open.reported.set(before),
+            (_, Some(Ok(FileReply::Opened { handle, .. } | FileReply::Created { handle, .. }))) => {
+                drop(self.release(handle, None).await)
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Operations whose application gives up while servers or the manager are away.
+
+mod common;
+
+use common::{CLIENT_PAGES, MANAGER, World};
+use files::Config;
+use files::conformance::client::{READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
+use files::conformance::{Asks, Client};
+use node::rings::LockKind;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+use wire::{Errno, FileId};
+
+/// Turns of the world, a tenth of a millisecond each, after which an application gives up, and by which it is answered.
+const TURNS: usize = 5_000;
+const TURNS_MAX: usize = 10_000;
+
+/// Polls `operation`, and after a while also `interrupt`; what the operation ends with, soon then.
+fn given_up<T>(
+    world: &mut World,
+    operation: impl Future<Output = T>,
+    interrupt: impl Future<Output = ()>,
+) -> T {
+    let (mut operation, mut interrupt) = (pin!(operation), pin!(interrupt));
+    let (mut turns, mut told) = (0, false);
+    world.block_on(std::future::poll_fn(|context| {
+        turns += 1;
+        assert!(turns < TURNS_MAX, "the operation goes on waiting");
+        if let Poll::Ready(result) = operation.as_mut().poll(context) {
+            assert!(turns >= TURNS, "it did not wait at all");
+            return Poll::Ready(result);
+        }
+        told = told || turns >= TURNS && interrupt.as_mut().poll(context).is_ready();
+        Poll::Pending
+    }))
+}
+
+/// As `given_up`, on the client's last request.
+fn interrupted<T>(
+    world: &mut World,
+    client: &Client<Asks>,
+    operation: impl Future<Output = Result<T, Errno>>,
+) -> Result<(), Errno> {
+    let interrupt = async { client.interrupt(client.ask.last_front()).await.expect("told") };
+    given_up(world, operation, interrupt).map(drop)
+}
+
+#[test]
+fn what_waits_for_a_server_ends_with_its_application() {
+    let mut world = World::new(1, 1);
+    let client = world.client(0);
+    let content = pattern(1, 0, 100_000);
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &content)).expect("put");
+    world.run(Duration::from_secs(2));
+    let open = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    world.kill(10);
+    assert_eq!(interrupted(&mut world, &client, client.read(open, 0, 4096)), Err(Errno::EINTR));
+    world.block_on(client.write(open, 0, &[7; 5000])).expect("taken over");
+    assert_eq!(interrupted(&mut world, &client, client.fsync(open)), Err(Errno::EINTR));
+    assert_eq!(interrupted(&mut world, &client, client.flush(open)), Err(Errno::EINTR));
+    world.start(10);
+    world.block_on(client.close(open)).expect("close");
+    world.run(Duration::from_secs(5));
+    let mut expected = content;
+    expected[..5000].fill(7);
+    assert!(
+        world.block_on(client.get(FileId::ROOT, b"f")) == Ok(expected),
+        "what was written stays"
+    );
+}
+
+#[test]
+fn a_write_that_finds_no_room_is_not_taken_over() {
+    let limits = Config::for_pool(CLIENT_PAGES * 4096);
+    let config = Config { unsent_bytes_max: 8192, held_bytes_max: 8192, ..limits };
+    let mut world = World::with(1, 1, config);
+    let client = world.client(0);
+    let open = world.block_on(client.create(FileId::ROOT, b"f", WRITE_ONLY)).expect("create");
+    world.kill(10);
+    world.block_on(client.write(open, 0, &[1; 8192])).expect("there is room");
+    let refused = interrupted(&mut world, &client, client.write(open, 8192, &[2; 8192]));
+    assert_eq!(refused, Err(Errno::EINTR));
+    world.start(10);
+    world.block_on(client.close(open)).expect("close");
+    assert!(world.block_on(client.get(FileId::ROOT, b"f")) == Ok(vec![1; 8192]));
+}
+
+#[test]
+fn names_are_changed_once_and_what_is_opened_for_nobody_is_closed() {
+    let mut world = World::new(1, 1);
+    let client = world.client(0);
+    let file = world.block_on(client.put(FileId::ROOT, b"old", b"x")).expect("put");
+    world.run(Duration::from_secs(2));
+    world.kill(MANAGER);
+    let made = interrupted(&mut world, &client, client.create(FileId::ROOT, b"new", READ_WRITE));
+    assert_eq!(made, Err(Errno::EINTR));
+    let opened = interrupted(&mut world, &client, client.open(file, READ_ONLY));
+    assert_eq!(opened, Err(Errno::EINTR));
+    let renamed = client.rename((FileId::ROOT, b"old"), (FileId::ROOT, b"moved"), 0);
+    assert_eq!(interrupted(&mut world, &client, renamed), Err(Errno::EINTR));
+    world.start(MANAGER);
+    world.run(Duration::from_secs(10));
+    assert_eq!(world.files(0).report().handles, 0, "nobody has them open");
+    assert!(world.block_on(client.lookup(FileId::ROOT, b"new")).is_ok(), "made once");
+    let moved = world.block_on(client.lookup(FileId::ROOT, b"moved")).expect("renamed");
+    assert_eq!(moved.file, file);
+    let old = world.block_on(client.lookup(FileId::ROOT, b"old"));
+    assert_eq!(old.map(drop), Err(Errno::ENOENT));
+}
+
+#[test]
+fn a_lock_that_comes_too_late_is_given_back() {
+    let mut world = World::new(1, 2);
+    let (client, other) = (world.client(0), world.client(1));
+    world.block_on(client.put(FileId::ROOT, b"f", b"x")).expect("put");
+    let file = world.block_on(client.lookup(FileId::ROOT, b"f")).expect("lookup").file;
+    let open = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    world.kill(MANAGER);
+    let lock = files::conformance::client::lock(LockKind::Write, 0, 9);
+    let late = interrupted(&mut world, &client, client.set_lock(open, 1, lock, false, false));
+    assert_eq!(late, Err(Errno::EINTR));
+    world.start(MANAGER);
+    world.run(Duration::from_secs(60));
+    let open = world.block_on(other.open(file, READ_WRITE)).expect("open");
+    assert_eq!(world.block_on(other.set_lock(open, 2, lock, false, false)), Ok(()));
+}
+
+#[test]
+fn more_waiting_operations_than_loops_can_all_be_given_up() {
+    let limits = Config::for_pool(CLIENT_PAGES * 4096);
+    let mut world = World::with(1, 1, Config { front_loops: 2, ..limits });
+    let client = world.client(0);
+    let content = pattern(1, 0, 100_000);
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &content)).expect("put");
+    world.run(Duration::from_secs(2));
+    let open = world.block_on(client.open(file, READ_ONLY)).expect("open");
+    world.kill(10);
+    let first = client.ask.last_front() + 1;
+    let reads = node::all((0..5).map(|number| client.read(open, number * 8192, 4096)));
+    let interrupts = async {
+        for front in first..first + 5 {
+            client.interrupt(front).await.expect("told");
+        }
+    };
+    let results = given_up(&mut world, reads, interrupts);
+    assert_eq!(results, vec![Err(Errno::EINTR); 5]);
+}
+
+#[test]
+fn room_on_the_volume_is_told_while_a_server_is_away() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let before = world.block_on(client.space()).expect("space");
+    world.kill(11);
+    let start = world.now;
+    let after = world.block_on(client.space()).expect("space");
+    assert_eq!(after.total_bytes, before.total_bytes);
+    assert!(world.now.since(start) < Duration::from_millis(500), "{:?}", world.now.since(start));
+}

@@ -1,0 +1,84 @@
+//! Whether a process that waits for an answer still wants it.
+//!
+//! The kernel tells of the first signal that reaches a waiting process (FUSE_INTERRUPT), whatever the signal, and not
+//! of those after it; nor does it tell of a process that closes its files while it dies. So /proc is asked instead. As
+//! over NFS, a signal that a program handles and lives on with (an alarm, a child's end) does not break its file
+//! operations off; one that ends it does, and so does the keyboard's (SIGINT, SIGQUIT), handled or not.
+
+use std::fs;
+
+/// `PF_EXITING` in the flags of /proc/PID/stat.
+const EXITING: u64 = 4;
+/// Where the flags stand behind the name of the program.
+const FLAGS_FIELD: usize = 6;
+/// Signals that break a file operation off even when the program handles them.
+const KEYBOARD: u64 = bit(libc::SIGINT) | bit(libc::SIGQUIT);
+/// Signals that end nothing unless the program says so.
+const HARMLESS: u64 = bit(libc::SIGCHLD)
+    | bit(libc::SIGURG)
+    | bit(libc::SIGWINCH)
+    | bit(libc::SIGCONT)
+    | bit(libc::SIGSTOP)
+    | bit(libc::SIGTSTP)
+    | bit(libc::SIGTTIN)
+    | bit(libc::SIGTTOU);
+
+const fn bit(signal: libc::c_int) -> u64 {
+    1 << (signal - 1)
+}
+
+/// Whether the thread `id` is ending, or has a signal that lets it end. A thread that cannot be looked at goes on.
+pub fn has_given_up(id: u32) -> bool {
+    let read = |file: &str| fs::read_to_string(format!("/proc/{id}/{file}")).unwrap_or_default();
+    is_exiting(&read("stat")) || is_interrupted(&read("status"))
+}
+
+fn is_exiting(stat: &str) -> bool {
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let flags = fields.split_whitespace().nth(FLAGS_FIELD).and_then(|text| text.parse().ok());
+    flags.is_some_and(|flags: u64| flags & EXITING != 0)
+}
+
+fn is_interrupted(status: &str) -> bool {
+    let mask = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0)
+    };
+    let arrived = (mask("SigPnd") | mask("ShdPnd")) & !mask("SigBlk") & !mask("SigIgn");
+    let ending = arrived & !mask("SigCgt") & !HARMLESS;
+    ending != 0 || arrived & KEYBOARD != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(pending: u64, blocked: u64, ignored: u64, caught: u64) -> String {
+        format!(
+            "Name:\tx\nSigQ:\t1/2\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\n\
+             SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n",
+            0
+        )
+    }
+
+    #[test]
+    fn only_signals_that_end_a_program_or_come_from_the_keyboard_count() {
+        let (kill, alarm, int) = (bit(libc::SIGKILL), bit(libc::SIGALRM), bit(libc::SIGINT));
+        assert!(is_interrupted(&status(kill, 0, 0, alarm)));
+        assert!(is_interrupted(&status(alarm, 0, 0, 0)), "nobody handles it: it ends the program");
+        assert!(!is_interrupted(&status(alarm, 0, 0, alarm)));
+        assert!(is_interrupted(&status(int, 0, 0, int)));
+        assert!(!is_interrupted(&status(int, int, 0, 0)));
+        assert!(!is_interrupted(&status(int, 0, int, 0)));
+        assert!(!is_interrupted(&status(bit(libc::SIGCHLD), 0, 0, 0)));
+        assert!(!is_interrupted(""));
+    }
+
+    #[test]
+    fn a_process_is_exiting_by_its_flags() {
+        assert!(is_exiting("7 (a ) b) D 1 7 7 0 -1 4194308 0 0"));
+        assert!(!is_exiting("7 (a ) b) D 1 7 7 0 -1 4194304 0 0"));
+        assert!(!is_exiting(""));
+        assert!(!has_given_up(std::process::id()));
+    }
+}

@@ -1,0 +1,174 @@
+//! What users of a mount suffer while servers are away: programs that can be ended, a mount that can be stopped.
+
+mod common;
+
+use common::{Cluster, cannot_mount, is_mounted, pattern};
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Long enough for a program to begin to wait for a server.
+const BEGIN: Duration = Duration::from_millis(700);
+/// A fifth of a mount's patience with its servers: who ends within it did not wait for that.
+const BOUND: Duration = Duration::from_secs(60);
+
+fn start(dir: &Path, program: &str, arguments: &[&str]) -> Child {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(dir).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+/// Sees that the program waits and that `signal` ends it.
+fn ends_with(mut child: Child, signal: Signal, what: &str) {
+    thread::sleep(BEGIN);
+    assert!(child.try_wait().unwrap().is_none(), "{what} does not wait");
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+    let told = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        assert!(told.elapsed() < BOUND, "{what} goes on after {signal:?}");
+        thread::sleep(Duration::from_millis(10));
+    }
+    println!("{what} ended {:?} after {signal:?}", told.elapsed());
+}
+
+#[test]
+fn programs_that_wait_for_a_dead_server_can_be_ended() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::mounted(1);
+    let root = cluster.at("");
+    fs::write(root.join("file"), pattern(1, 300_000)).unwrap();
+    File::open(root.join("file")).unwrap().sync_all().unwrap();
+    cluster.remount();
+    File::open(root.join("file")).unwrap();
+    cluster.processes.kill_server(1).unwrap();
+    let direct = ["if=file", "of=/dev/null", "bs=64k", "iflag=direct"];
+    ends_with(start(&root, "dd", &direct), Signal::INT, "a direct read");
+    ends_with(start(&root, "cat", &["file"]), Signal::KILL, "cat");
+    let synced = ["if=/dev/zero", "of=new", "bs=64k", "count=1", "conv=fsync"];
+    ends_with(start(&root, "dd", &synced), Signal::KILL, "fsync");
+    ends_with(
+        start(&root, "sync", &["new"]),
+        Signal::INT,
+        "fsync of a program that handles nothing",
+    );
+    let file = cluster.beside("source");
+    fs::write(&file, pattern(2, 100_000)).unwrap();
+    let copy = [file.to_str().unwrap(), "copy"];
+    ends_with(start(&root, "cp", &copy), Signal::INT, "close");
+    cluster.processes.start_server(1).unwrap();
+    assert!(fs::read(root.join("file")).unwrap() == pattern(1, 300_000), "and the mount goes on");
+    assert!(fs::read(root.join("copy")).unwrap() == pattern(2, 100_000), "what was written stays");
+    cluster.stop();
+}
+
+#[test]
+fn an_alarm_that_a_program_handles_does_not_break_its_reads_off() {
+    if cannot_mount() || common::lacks("python3") {
+        return;
+    }
+    let mut cluster = Cluster::mounted(1);
+    fs::write(cluster.at("file"), pattern(1, 300_000)).unwrap();
+    cluster.remount();
+    let script = "import os, signal, sys\n\
+                  signal.signal(signal.SIGALRM, lambda *_: print('alarm', flush=True))\n\
+                  signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)\n\
+                  signal.siginterrupt(signal.SIGALRM, True)\n\
+                  file = os.open('file', os.O_RDONLY | os.O_DIRECT)\n\
+                  import mmap\n\
+                  room = mmap.mmap(-1, 65536)\n\
+                  sys.exit(0 if os.readv(file, [room]) == 65536 else 1)\n";
+    File::open(cluster.at("file")).unwrap();
+    cluster.processes.kill_server(1).unwrap();
+    let mut child = start(&cluster.at(""), "python3", &["-c", script]);
+    thread::sleep(Duration::from_secs(2));
+    assert!(child.try_wait().unwrap().is_none(), "it goes on waiting");
+    cluster.processes.start_server(1).unwrap();
+    assert!(child.wait().unwrap().success());
+    cluster.stop();
+}
+
+#[test]
+fn a_mount_without_servers_stops_and_says_what_is_lost() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::mounted(1);
+    fs::create_dir(cluster.at("dir")).unwrap();
+    let mut open = File::create(cluster.at("dir/precious")).unwrap();
+    cluster.processes.kill_server(1).unwrap();
+    cluster.processes.kill_server(0).unwrap();
+    open.write_all(&pattern(1, 1_000_000)).unwrap();
+    let point = cluster.at("");
+    let error = cluster.processes.take_mount().unwrap().stop().unwrap_err().to_string();
+    assert!(error.contains("1000000 bytes of dir/precious"), "{error}");
+    assert!(!error.contains("was killed"), "{error}");
+    assert!(!is_mounted(&point));
+    drop(open);
+}
+
+#[test]
+fn room_is_told_while_a_server_is_away() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::mounted(2);
+    let root = cluster.at("");
+    let before = rustix::fs::statfs(&root).unwrap();
+    cluster.processes.kill_server(2).unwrap();
+    let start = Instant::now();
+    let after = rustix::fs::statfs(&root).unwrap();
+    println!("statfs with a server away: {:?}", start.elapsed());
+    assert_eq!(before.f_blocks, after.f_blocks, "what it said last counts");
+    let output = common::trapeze(&["df", "--cluster", &cluster.processes.target()]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("without io2"), "{said} {}", String::from_utf8_lossy(&output.stderr));
+    cluster.processes.start_server(2).unwrap();
+    cluster.stop();
+}
+
+#[test]
+fn an_open_by_name_sees_what_another_mount_did_to_the_name() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::mounted(2);
+    let (one, two) = (cluster.at(""), cluster.mount_again());
+    let read = |name: &str| fs::read_to_string(one.join(name)).unwrap();
+    for round in 0..20 {
+        let (old, new) = (format!("old {round}"), format!("new {round}"));
+        fs::write(two.join("log"), &old).unwrap();
+        assert_eq!(read("log"), old);
+        fs::rename(two.join("log"), two.join("log.1")).unwrap();
+        fs::write(two.join("log"), &new).unwrap();
+        assert_eq!(read("log.1"), old, "moved away");
+        assert_eq!(read("log"), new, "made again");
+        let mut open = File::open(one.join("log")).unwrap();
+        fs::write(two.join("next"), "next").unwrap();
+        fs::rename(two.join("next"), two.join("log")).unwrap();
+        assert_eq!(read("log"), "next", "renamed over while it is open");
+        let mut seen = String::new();
+        open.read_to_string(&mut seen).unwrap();
+        assert_eq!(seen, new, "who has it open goes on with it");
+        fs::hard_link(two.join("log"), two.join("link")).unwrap();
+        assert_eq!((read("link"), read("log")), ("next".into(), "next".into()));
+        fs::write(two.join("other"), "other").unwrap();
+        fs::rename(two.join("other"), two.join("log")).unwrap();
+        assert_eq!(
+            (read("log"), read("link")),
+            ("other".into(), "next".into()),
+            "one of two names"
+        );
+        fs::rename(one.join("link"), one.join("mine")).unwrap();
+        assert_eq!(read("mine"), "next", "renamed by this mount");
+        fs::remove_file(two.join("mine")).unwrap();
+        assert!(File::open(one.join("mine")).is_err());
+    }
+    cluster.stop();
+}
