@@ -38,14 +38,24 @@ fn passes(seed: u64, experiment: &Experiment) {
     assert!(outcome.violations.is_empty(), "{}", outcome.violations.join("\n"));
 }
 
-/// Columns move from disk to disk and from server to server under readers and writers, and kills.
-#[test]
-fn columns_move_under_load() {
+fn columns_move(mounts: u16) {
     for seed in 1..=3 {
         let mut experiment = Experiment::default();
-        experiment.shape.moves_per_minute = 60;
+        (experiment.shape.mounts, experiment.shape.moves_per_minute) = (mounts, 60);
         passes(seed, &experiment);
     }
+}
+
+/// Columns move from disk to disk and from server to server under readers and writers, kills and power cuts.
+#[test]
+fn columns_move_under_load() {
+    columns_move(1);
+}
+
+#[test]
+#[ignore = "known defect: after a move a mount sends its copy again over what another mount wrote since"]
+fn columns_move_while_two_mounts_write() {
+    columns_move(2);
 }
 
 /// A mount sent its copy again over what another mount had closed or synced since.

@@ -40,8 +40,8 @@ pub mod op {
     /// What [`QUARANTINE`] set aside is an object again. Stable when the reply comes; ENOENT when there is nothing,
     /// EEXIST when there is such an object.
     pub const RESTORE: u16 = 12;
-    /// The object is empty under the layout epoch `epoch`: its column is kept elsewhere. Whoever goes by an older layout
-    /// is told so, also after a restart. Stable when the reply comes.
+    /// The object is empty under the layout epoch `epoch`: its column is kept elsewhere. Whoever goes by an older
+    /// layout is told so, also after a restart. Stable when the reply comes.
     pub const VACATE: u16 = 14;
     /// As [`WRITE`], of what an earlier life of the server acknowledged and may have lost: behind the checksums the
     /// trailer has the [`Stamp`](crate::order::Stamp) that it got then. Only what is lost and has nothing newer in its

@@ -92,6 +92,8 @@ impl<O: Objects> Service<O> {
         home: Home,
         rate: u64,
     ) -> Encoded {
+        // A truncation under way has its generation already, but not on every object: a copy would have it too early.
+        self.alone(file, self.finish_truncation(file)).await?;
         let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
         before.layout.with_home(0, column, home).ok_or(Errno::EINVAL)?;
         if before.layout.home(column) == home {
@@ -115,6 +117,7 @@ impl<O: Objects> Service<O> {
         column: u16,
     ) -> Encoded {
         let file = before.file;
+        self.finish_truncation(file).await?;
         let now = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
         if now.layout != before.layout {
             return Err(Errno::EAGAIN);
