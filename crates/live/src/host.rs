@@ -181,10 +181,7 @@ impl Host {
         }
         match self.waiter.idle(now, self.shares, next) {
             Pause::Spin => self.look(),
-            Pause::Yield => {
-                std::thread::yield_now();
-                self.waiter.yielded(now, clock::now(), self.shares);
-            }
+            Pause::Yield => std::thread::yield_now(),
             Pause::Sleep => self.sleep(next)?,
         }
         Ok(())

@@ -1,10 +1,9 @@
 //! What a node does when nothing is to be done: look again, let others run, or sleep.
 //!
 //! Waking a sleeper on another processor costs 30 us on a virtual machine and 2 to 5 us on bare metal; looking again
-//! costs nothing but the processor. So the adaptive policy looks for a few times as long as a wake costs, as long as
-//! what it waits for tends to come that soon, and sleeps at once where it does not. It yields instead when the peer
-//! runs on the same processor, where spinning only delays what is waited for, and sleeps where others want the
-//! processor. What is common is measured, not assumed.
+//! costs nothing but the processor. So the adaptive policy looks for about as long as a wake costs, as long as what it
+//! waits for tends to come that soon; it yields instead when the peer runs on the same processor, where spinning only
+//! delays what is waited for. What is common is measured, not assumed.
 
 use std::time::Duration;
 use wire::Time;
@@ -50,23 +49,15 @@ const WAKE_COST_START_NS: u64 = 30_000;
 /// No wake is cheaper, none is taken to be dearer: a loaded machine must not make a node spin for long.
 const WAKE_COST_MIN_NS: u64 = 3_000;
 const WAKE_COST_MAX_NS: u64 = 60_000;
-/// Gaps up to this are worth spinning for: 10,000 arrivals a second are 100 us apart, and half as much again lets a
-/// late one come. It does not follow the measured cost of a wake: that is of this processor's own timer, and a wake
-/// from another processor, of which an exchange between two that sleep takes two, costs a varying multiple of it.
-const WINDOW_NS: u64 = 150_000;
-/// A gap counts as at most this many windows, so that a long rest is forgotten within ten arrivals.
-const GAP_MAX_WINDOWS: u64 = 4;
-/// Where gaps are long something may still come soon: it is looked for this part of a wake's cost.
-const SHORT_WAKE_PARTS: u64 = 8;
-/// After so many short looks for nothing only every [`SHORT_RARE`]th wait begins with one.
-const SHORT_MISSES_MAX: u32 = 4;
-const SHORT_RARE: u64 = 16;
-/// How often one who spins lets others run.
-const YIELD_SPAN: Duration = Duration::from_micros(20);
-/// Giving the processor away for longer shows that somebody else needs it.
-const CROWDED_AFTER: Duration = Duration::from_micros(8);
-/// That is remembered so many times as long as it took. Who sleeps on a busy processor is woken without delay.
-const CROWDED_TIMES: u32 = 10;
+/// A gap counts as at most this many wakes, so that a long rest is forgotten within ten arrivals.
+const GAP_MAX_WAKES: u64 = 16;
+/// Gaps up to this many wakes are worth spinning for.
+const GAP_SPIN_WAKES: u64 = 2;
+/// After this share of the budget has been spun, others on this processor get a chance between looks.
+const PURE_SPIN_SHARE: u64 = 4;
+
+/// Timers that are due within this are waited for awake.
+const DUE_SOON: Duration = Duration::from_micros(30);
 
 /// Decides for one node.
 #[derive(Debug)]
@@ -76,27 +67,21 @@ pub struct Waiter {
     slept: bool,
     gap_ns: u64,
     wake_cost_ns: u64,
-    short_misses: u32,
-    waits: u64,
-    yielded_at: Time,
-    crowded_until: Time,
     counters: WaitCounters,
 }
 
 impl Waiter {
     /// With nothing measured yet.
     pub fn new(policy: WaitPolicy) -> Waiter {
+        let wake_cost_ns = WAKE_COST_START_NS;
+        let counters = WaitCounters::default();
         Waiter {
             policy,
             idle_since: None,
             slept: false,
-            gap_ns: WAKE_COST_START_NS,
-            wake_cost_ns: WAKE_COST_START_NS,
-            short_misses: 0,
-            waits: 0,
-            yielded_at: Time::ZERO,
-            crowded_until: Time::ZERO,
-            counters: WaitCounters::default(),
+            gap_ns: wake_cost_ns,
+            wake_cost_ns,
+            counters,
         }
     }
 
@@ -107,24 +92,21 @@ impl Waiter {
 
     /// How long the adaptive policy now looks before it sleeps.
     pub fn budget(&self) -> Duration {
-        if self.gap_ns <= WINDOW_NS {
-            return Duration::from_nanos(WINDOW_NS);
-        }
-        let tried = self.short_misses < SHORT_MISSES_MAX || self.waits.is_multiple_of(SHORT_RARE);
-        Duration::from_nanos(if tried { self.wake_cost_ns / SHORT_WAKE_PARTS } else { 0 })
+        let worth = self.gap_ns <= self.wake_cost_ns * GAP_SPIN_WAKES;
+        Duration::from_nanos(if worth {
+            self.wake_cost_ns * GAP_SPIN_WAKES
+        } else {
+            self.wake_cost_ns / 8
+        })
     }
 
     /// Something was done at `now`.
     pub fn busy(&mut self, now: Time) {
         let Some(since) = self.idle_since.take() else { return };
         let gap = now.since(since).as_nanos() as u64;
-        if self.slept || gap <= self.wake_cost_ns / SHORT_WAKE_PARTS {
-            self.short_misses = if self.slept { self.short_misses.saturating_add(1) } else { 0 };
-        }
-        self.gap_ns = (3 * self.gap_ns + gap.min(WINDOW_NS * GAP_MAX_WINDOWS)) / 4;
+        self.gap_ns = (3 * self.gap_ns + gap.min(self.wake_cost_ns * GAP_MAX_WAKES)) / 4;
         self.counters.spin_hits += u64::from(!self.slept);
         self.slept = false;
-        self.waits += 1;
     }
 
     /// Nothing was to be done at `now`; `same_processor` when a peer runs where this node does; `due` when something is
@@ -135,7 +117,11 @@ impl Waiter {
             WaitPolicy::Block => Pause::Sleep,
             WaitPolicy::Spin if same_processor => Pause::Yield,
             WaitPolicy::Spin => Pause::Spin,
-            WaitPolicy::Adaptive => self.adapt(now, since, same_processor, due),
+            WaitPolicy::Adaptive => {
+                // Who sleeps until something that is due that soon comes late by a wake.
+                let soon = due.is_some_and(|due| due.since(now) <= DUE_SOON);
+                self.adapt(now.since(since), same_processor, soon)
+            }
         };
         match pause {
             Pause::Spin => self.counters.spins += 1,
@@ -145,31 +131,14 @@ impl Waiter {
         pause
     }
 
-    fn adapt(&mut self, now: Time, since: Time, same: bool, due: Option<Time>) -> Pause {
-        // Who sleeps until then comes late by a wake.
-        let soon = due.is_some_and(|due| due.since(now).as_nanos() as u64 <= WINDOW_NS);
-        let waited_out = self.slept || now.since(since) >= self.budget();
-        if waited_out && !soon {
-            return Pause::Sleep;
-        }
-        if same {
-            return Pause::Yield;
-        }
-        if now < self.crowded_until {
-            return Pause::Sleep;
-        }
-        if now >= self.yielded_at.max(since) + YIELD_SPAN {
-            self.yielded_at = now;
-            return Pause::Yield;
-        }
-        Pause::Spin
-    }
-
-    /// A yield that began at `from` has ended at `until`.
-    pub fn yielded(&mut self, from: Time, until: Time, same_processor: bool) {
-        let away = until.since(from);
-        if !same_processor && away >= CROWDED_AFTER {
-            self.crowded_until = until + away * CROWDED_TIMES;
+    fn adapt(&self, idle: Duration, same_processor: bool, soon: bool) -> Pause {
+        let budget = self.budget();
+        if (self.slept || idle >= budget) && !soon {
+            Pause::Sleep
+        } else if same_processor || idle >= budget / PURE_SPIN_SHARE as u32 {
+            Pause::Yield
+        } else {
+            Pause::Spin
         }
     }
 
@@ -218,47 +187,12 @@ mod tests {
     }
 
     #[test]
-    fn rare_arrivals_are_slept_for_at_once() {
-        let mut waiter = Waiter::new(WaitPolicy::Adaptive);
-        sleeps(&mut waiter, 1_000, 30);
-        let budgets: Vec<Duration> = (0..16)
-            .map(|_| {
-                sleeps(&mut waiter, 1_000, 1);
-                waiter.budget()
-            })
-            .collect();
-        assert_eq!(budgets.iter().filter(|budget| !budget.is_zero()).count(), 1);
-    }
-
-    #[test]
-    fn what_is_due_soon_is_waited_for_awake() {
-        let mut waiter = Waiter::new(WaitPolicy::Adaptive);
-        sleeps(&mut waiter, 5_000, 30);
-        let now = micros(1_000_000);
-        assert_eq!(waiter.idle(now, false, Some(now + Duration::from_millis(2))), Pause::Sleep);
-        assert_ne!(waiter.idle(now, false, Some(now + Duration::from_micros(9))), Pause::Sleep);
-    }
-
-    #[test]
     fn on_one_processor_it_yields() {
         let mut waiter = Waiter::new(WaitPolicy::Adaptive);
         assert_eq!(waiter.idle(micros(0), true, None), Pause::Yield);
         assert_eq!(waiter.idle(micros(0), false, None), Pause::Spin);
         assert_eq!(waiter.idle(micros(30), false, None), Pause::Yield);
-        assert_eq!(waiter.idle(micros(31), false, None), Pause::Spin);
-        assert_eq!(waiter.idle(micros(150), false, None), Pause::Sleep);
-    }
-
-    #[test]
-    fn where_others_need_the_processor_it_sleeps() {
-        let mut waiter = Waiter::new(WaitPolicy::Adaptive);
-        waiter.idle(micros(0), false, None);
-        assert_eq!(waiter.idle(micros(20), false, None), Pause::Yield);
-        waiter.yielded(micros(20), micros(21), false);
-        assert_eq!(waiter.idle(micros(21), false, None), Pause::Spin);
-        waiter.yielded(micros(41), micros(72), false);
-        assert_eq!(waiter.idle(micros(72), false, None), Pause::Sleep);
-        assert_ne!(waiter.idle(micros(72), true, None), Pause::Sleep);
+        assert_eq!(waiter.idle(micros(60), false, None), Pause::Sleep);
     }
 
     #[test]
