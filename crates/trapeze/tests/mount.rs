@@ -228,7 +228,7 @@ fn random_operations_as_a_model() {
         return;
     }
     let mut cluster = Cluster::mounted(3);
-    for seed in 0..if common::soaks() { 200 } else { 8 } {
+    for seed in 0..if common::soaks() { 200 } else { 3 } {
         let steps = random::steps(seed, 300, 1 << 20);
         let fails = |steps: &[Step]| operations(&cluster.at("fsx"), steps).is_err();
         if let Err(text) = operations(&cluster.at("fsx"), &steps) {

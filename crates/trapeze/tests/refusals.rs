@@ -113,10 +113,11 @@ fn directories_that_up_refuses() {
     let said = refusal(&["up", "--dir", text(&foreign)]);
     assert!(said.contains("foreign") && said.contains("no Trapeze cluster"), "{said}");
     cluster.stop();
-    let description = Path::new(&dir).join("cluster.toml");
-    let older = fs::read_to_string(&description).unwrap().replace("format = 2", "format = 1");
-    fs::write(&description, older).unwrap();
-    let said = refusal(&["up", "--dir", &dir]);
+    let description = fs::read_to_string(Path::new(&dir).join("cluster.toml")).unwrap();
+    let older = cluster.beside("older");
+    fs::create_dir(&older).unwrap();
+    fs::write(older.join("cluster.toml"), description.replace("format = 2", "format = 1")).unwrap();
+    let said = refusal(&["up", "--dir", text(&older)]);
     assert!(said.contains("has format 1") && said.contains("knows format 2"), "{said}");
 }
 

@@ -40,8 +40,7 @@ impl Client {
                     return Err(Errno::EAGAIN);
                 }
             }
-            if rate > 0 {
-                let nanos = bytes as u64 * 1_000_000_000 / rate;
+            if let Some(nanos) = (bytes as u64 * 1_000_000_000).checked_div(rate) {
                 self.cx().sleep_until(begun + Duration::from_nanos(nanos)).await;
             }
         }
