@@ -10,6 +10,7 @@
 //! Ownership is the invariant that types state: a [`FrameMut`] is the only access to its bytes, a [`Frame`] is shared
 //! and nobody writes under it, and a frame that is on a ring belongs to the far end until its completion is read.
 
+pub mod filling;
 pub mod frames;
 pub mod incoming;
 pub mod limits;
@@ -18,6 +19,7 @@ pub mod pulse;
 pub mod rings;
 pub mod shared;
 
+pub use filling::Filling;
 pub use frames::{Frame, FrameMut, Frames};
 pub use incoming::{Cancelled, IncomingTable};
 pub use memory::{HeapRegion, Region};

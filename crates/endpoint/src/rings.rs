@@ -9,6 +9,9 @@
 //!
 //! [`SendMessage`] and [`ReceiveMessage`] are the ownership: they cannot be copied, and an entry is reached through
 //! its handle only. Entries are made once; nothing is allocated while messages flow.
+//!
+//! A message may be posted while its data is still coming (`filling`): its valid prefix grows, and the adapter may send
+//! what is there.
 
 use crate::frames::{Frame, FrameMut, Frames};
 use crate::incoming::{Cancelled, IncomingTable};
@@ -23,8 +26,10 @@ use wire::{Control, Header, Token};
 pub struct Message {
     /// The control message; sealed by the sender, checked by the adapter before it is delivered.
     pub control: Control,
-    /// To send: the data, in order.
+    /// To send: the data, in order, as far as it is there.
     pub payload: Vec<Frame>,
+    /// To send: bytes of data that are still to come behind `payload`; 0 unless the message is filling.
+    pub missing: usize,
     /// Received: the frames that hold the data, in order; the last may be longer than the data.
     pub landed: Vec<FrameMut>,
     /// Room for the block checksums that follow the data.
@@ -37,6 +42,8 @@ pub struct Message {
     completion: Option<u64>,
     failed: bool,
     right: usize,
+    /// Messages that the entry has held: tells whether a filling one is still the same.
+    pub(crate) life: u32,
 }
 
 impl Message {
@@ -44,6 +51,7 @@ impl Message {
         Message {
             control: Control::default(),
             payload: Vec::new(),
+            missing: 0,
             landed: Vec::new(),
             trailer: Box::new([0; TRAILER_BYTES_MAX]),
             payload_bytes: 0,
@@ -52,7 +60,13 @@ impl Message {
             completion: None,
             failed: false,
             right,
+            life: 0,
         }
+    }
+
+    /// Bytes of data that are there.
+    pub fn data_bytes(&self) -> usize {
+        self.payload.iter().map(|frame| frame.len()).sum()
     }
 
     fn incoming_checksum(&self, header: &Header) -> u32 {
@@ -70,6 +84,8 @@ impl Message {
 
     fn clear(&mut self) {
         self.payload.clear();
+        self.missing = 0;
+        self.life = self.life.wrapping_add(1);
         self.landed.clear();
         self.payload_bytes = 0;
         self.damaged = false;
@@ -98,7 +114,7 @@ fn fold_checksum<'a>(parts: impl Iterator<Item = &'a [u8]>) -> u32 {
 
 /// An entry of the send ring that its holder alone may touch.
 #[derive(Debug)]
-pub struct SendMessage(u16);
+pub struct SendMessage(pub(crate) u16);
 
 /// An entry of the receive ring that its holder alone may touch.
 #[derive(Debug)]
@@ -137,7 +153,7 @@ pub enum Place {
 pub struct Endpoint {
     frames: Frames,
     incoming: IncomingTable,
-    send_entries: Box<[Message]>,
+    pub(crate) send_entries: Box<[Message]>,
     send_free: Vec<u16>,
     send_ring: VecDeque<u16>,
     completions: VecDeque<u64>,
@@ -145,6 +161,8 @@ pub struct Endpoint {
     receive_free: Vec<u16>,
     receive_ring: VecDeque<u16>,
     counters: Counters,
+    /// A posted message has got more of its data.
+    pub(crate) has_filled: bool,
 }
 
 impl Endpoint {
@@ -169,6 +187,7 @@ impl Endpoint {
             receive_free: (0..count).rev().collect(),
             receive_ring: VecDeque::with_capacity(entries),
             counters: Counters::default(),
+            has_filled: false,
         }
     }
 

@@ -5,14 +5,15 @@
 //! ```text
 //! owner's memory   tail | head | sleeping | processor | layout | slots ... | trailers ...
 //!                   |      |       |                             |
-//!                   |      |       |                             control 128, pieces, published bytes
+//!                   |      |       |                             control 128, count, pieces
 //!                   |      |       which sleep the owner is in; 0 is awake
 //!                   |      entries of the peer's ring that the owner is done with
 //!                   entries of this ring that the owner has written
 //! ```
 //!
 //! Payloads are not in the rings: a slot names pieces of the owner's pool, and they stay busy until the peer's head
-//! has passed the slot. A payload may still be filling: `published` says how many of its bytes may be copied.
+//! has passed the slot. A payload may still be filling: the count of its pieces grows, and what is counted does not
+//! change any more and may be copied.
 //!
 //! It is not a transport: mapping memory, copying payloads and waking a sleeper are the link's. The logic is generic
 //! over how a word is reached, so that loom checks the order of what runs over mapped memory.
@@ -43,15 +44,14 @@ const LAYOUT: usize = 32;
 const SLOTS_AT: usize = 512;
 const CONTROL_WORDS: usize = CONTROL_BYTES / WORD_BYTES;
 const COUNT_AT: usize = CONTROL_WORDS;
-const PUBLISHED_AT: usize = CONTROL_WORDS + 1;
-const PIECES_AT: usize = CONTROL_WORDS + 2;
-/// 16 + 2 + 64 words, rounded up to whole cache lines.
+const PIECES_AT: usize = CONTROL_WORDS + 1;
+/// 16 + 1 + 64 words, rounded up to whole cache lines.
 const SLOT_WORDS: usize = (PIECES_AT + GATHER_MAX).next_multiple_of(8);
 const TRAILER_WORDS: usize = TRAILER_BYTES_MAX.div_ceil(WORD_BYTES).next_multiple_of(8);
 /// A piece is one word: 40 bits of offset, 24 of length.
 const PIECE_BYTES_BITS: u32 = 24;
 /// Names this layout; another one is refused at the handshake.
-const LAYOUT_VALUE: u64 = u64::from_le_bytes(*b"tpzring1");
+const LAYOUT_VALUE: u64 = u64::from_le_bytes(*b"tpzring2");
 /// The lowest bit of `sleeping`: the sleeper also waits for room in its ring.
 const WANTS_ROOM: u64 = 1;
 
@@ -144,7 +144,7 @@ impl Default for Entry {
 }
 
 impl Entry {
-    /// Where the payload lies in the peer's pool, in order; every piece is inside the pool.
+    /// Where the payload lies in the peer's pool, in order, as far as it is there; every piece is inside the pool.
     pub fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
         self.pieces[..self.count].iter().map(|word| Piece::unpack(*word))
     }
@@ -214,32 +214,29 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
         (self.tail - self.freed) as usize
     }
 
-    /// Writes the next slot and announces it; returns its number. `published` bytes of the payload may be copied now.
-    /// Panics without room, with too many pieces, or with a trailer that is too long.
-    pub fn post(
-        &mut self,
-        control: &Control,
-        pieces: &[Piece],
-        published: usize,
-        trailer: &[u8],
-    ) -> u64 {
+    /// Writes the next slot and announces it; returns its number. The pieces may be copied from now on. Panics without
+    /// room, with too many pieces, or with a trailer that is too long.
+    pub fn post(&mut self, control: &Control, pieces: &[Piece], trailer: &[u8]) -> u64 {
         assert!(self.room() > 0, "the caller looks for room first");
         assert!(pieces.len() <= GATHER_MAX);
         let (entry, slot) = (self.tail, self.slot(self.tail));
-        let mut words = [0; PUBLISHED_AT];
+        let mut words = [0; CONTROL_WORDS];
         for (word, bytes) in words.iter_mut().zip(control.0.chunks_exact(WORD_BYTES)) {
             *word = u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
         }
-        words[COUNT_AT] = pieces.len() as u64;
         self.own.copy_in(slot, &words);
-        for (n, piece) in pieces.iter().enumerate() {
-            self.own.copy_in(slot + PIECES_AT + n, &[piece.pack()]);
-        }
-        self.own.store(slot + PUBLISHED_AT, published as u64, Ordering::Relaxed);
+        self.write_pieces(slot + PIECES_AT, pieces);
+        self.own.store(slot + COUNT_AT, pieces.len() as u64, Ordering::Relaxed);
         self.write_trailer(trailer);
         self.tail += 1;
         self.own.store(TAIL, self.tail, Ordering::Release);
         entry
+    }
+
+    fn write_pieces(&self, at: usize, pieces: &[Piece]) {
+        for (n, piece) in pieces.iter().enumerate() {
+            self.own.copy_in(at + n, &[piece.pack()]);
+        }
     }
 
     fn write_trailer(&self, trailer: &[u8]) {
@@ -252,11 +249,21 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
         }
     }
 
-    /// From now on the first `bytes` of the payload of the posted `entry` may be copied. It never shrinks.
-    pub fn publish(&mut self, entry: u64, bytes: usize) {
+    /// Adds pieces to the payload of the posted `entry` behind the `before` that it has; from now on they may be copied
+    /// too. Panics when the peer has released the entry.
+    pub fn publish(&mut self, entry: u64, before: usize, more: &[Piece]) {
         assert!(entry < self.tail);
         assert!(entry >= self.freed);
-        self.own.store(self.slot(entry) + PUBLISHED_AT, bytes as u64, Ordering::Release);
+        let count = before + more.len();
+        assert!(count <= GATHER_MAX);
+        let slot = self.slot(entry);
+        self.write_pieces(slot + PIECES_AT + before, more);
+        self.own.store(slot + COUNT_AT, count as u64, Ordering::Release);
+    }
+
+    /// The number of the oldest entry that the peer has not released, as far as [`reclaim`](End::reclaim) has seen.
+    pub fn oldest(&self) -> u64 {
+        self.freed
     }
 
     /// How many of the oldest entries the peer has released since the last call.
@@ -321,24 +328,37 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
             return Ok(false);
         }
         let slot = self.slot(self.head);
-        let mut words = [0; COUNT_AT + 1];
+        let mut words = [0; CONTROL_WORDS];
         self.peer.copy_out(slot, &mut words);
         for (bytes, word) in into.control.0.chunks_exact_mut(WORD_BYTES).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
-        into.count = usize::try_from(words[COUNT_AT]).unwrap_or(usize::MAX);
-        if into.count > GATHER_MAX {
-            into.count = 0;
-            return Err(Broken::Pieces);
-        }
-        self.peer.copy_out(slot + PIECES_AT, &mut into.pieces[..into.count]);
-        let inside = |piece: Piece| piece.offset + piece.bytes <= pool_bytes;
-        if into.pieces().all(inside) { Ok(true) } else { Err(Broken::Bounds) }
+        into.count = 0;
+        self.read_more(pool_bytes, into)?;
+        Ok(true)
     }
 
-    /// Bytes of the oldest entry's payload that may be copied, as far as the peer says; any number.
-    pub fn published(&self) -> usize {
-        let word = self.peer.load(self.slot(self.head) + PUBLISHED_AT, Ordering::Acquire);
+    /// Looks at the oldest entry, which `into` is a copy of, once more: there may be more pieces.
+    pub fn read_more(&self, pool_bytes: usize, into: &mut Entry) -> Result<(), Broken> {
+        let (before, count) = (into.count, self.count());
+        if count > GATHER_MAX || count < before {
+            return Err(Broken::Pieces);
+        }
+        let pieces = self.slot(self.head) + PIECES_AT;
+        self.peer.copy_out(pieces + before, &mut into.pieces[before..count]);
+        into.count = count;
+        let inside = |piece: Piece| piece.offset + piece.bytes <= pool_bytes;
+        if into.pieces().skip(before).all(inside) { Ok(()) } else { Err(Broken::Bounds) }
+    }
+
+    /// Whether the oldest entry has other pieces by now than `entry`, which is a copy of it.
+    pub fn has_more(&self, entry: &Entry) -> bool {
+        self.count() != entry.count
+    }
+
+    /// Pieces of the oldest entry, as far as the peer says; any number.
+    fn count(&self) -> usize {
+        let word = self.peer.load(self.slot(self.head) + COUNT_AT, Ordering::Acquire);
         usize::try_from(word).unwrap_or(usize::MAX)
     }
 
@@ -379,14 +399,16 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
     // Sleeping.
 
     /// Announces that this side goes to sleep, also waiting for room when `for_room`. True when something arrived (or
-    /// room appeared) meanwhile: then it must not sleep. Ends with [`awake`](End::awake) in any case.
-    pub fn before_sleep(&mut self, for_room: bool) -> bool {
+    /// room appeared) meanwhile: then it must not sleep. While the oldest entry is half copied, `half` is that copy, and
+    /// only more of it counts. Ends with [`awake`](End::awake) in any case.
+    pub fn before_sleep(&mut self, for_room: bool, half: Option<&Entry>) -> bool {
         self.sleeps += 1;
         let word = self.sleeps << 1 | u64::from(for_room);
         self.own.store(SLEEPING, word, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let room = for_room && self.peer.load(HEAD, Ordering::Acquire) != self.freed;
-        self.arrived() != Ok(0) || room
+        let news = half.map_or_else(|| self.arrived() != Ok(0), |entry| self.has_more(entry));
+        news || room
     }
 
     /// Announces that this side looks at its rings again.
@@ -466,7 +488,7 @@ mod tests {
     fn a_message_crosses_with_its_pieces_and_trailer() {
         let (mut a, mut b) = pair();
         let pieces = [Piece { offset: 4096, bytes: 10 }, Piece { offset: 8192, bytes: 1 << 19 }];
-        a.post(&numbered(7), &pieces, 10, b"checksums");
+        a.post(&numbered(7), &pieces, b"checksums");
         let mut entry = Entry::default();
         assert!(b.read(POOL_BYTES, &mut entry).unwrap());
         assert_eq!(entry.control, numbered(7));
@@ -474,13 +496,30 @@ mod tests {
         let mut trailer = [0; 9];
         b.read_trailer(&mut trailer);
         assert_eq!(&trailer, b"checksums");
-        assert_eq!(b.published(), 10);
-        a.publish(0, 99);
-        assert_eq!(b.published(), 99);
         assert_eq!(a.reclaim(), Ok(0));
         b.release();
         assert_eq!(a.reclaim(), Ok(1));
         assert!(!b.read(POOL_BYTES, &mut entry).unwrap());
+    }
+
+    #[test]
+    fn a_message_is_read_piece_by_piece_while_it_fills() {
+        let (mut a, mut b) = pair();
+        let pieces = [0, 1, 2].map(|n| Piece { offset: n * 8192, bytes: 100 });
+        let number = a.post(&numbered(7), &pieces[..1], &[]);
+        let mut entry = Entry::default();
+        assert!(b.read(POOL_BYTES, &mut entry).unwrap());
+        assert_eq!(entry.payload_bytes(), 100);
+        assert!(!b.before_sleep(false, Some(&entry)), "nothing new: it may sleep");
+        a.publish(number, 1, &pieces[1..]);
+        assert!(a.must_wake());
+        assert!(b.before_sleep(false, Some(&entry)));
+        b.awake();
+        b.read_more(POOL_BYTES, &mut entry).unwrap();
+        assert_eq!(entry.pieces().collect::<Vec<_>>(), pieces);
+        assert!(!b.has_more(&entry));
+        b.release();
+        assert_eq!((a.reclaim(), a.oldest()), (Ok(1), number + 1));
     }
 
     #[test]
@@ -489,7 +528,7 @@ mod tests {
         let mut entry = Entry::default();
         for round in 0..10u8 {
             for n in 0..SLOTS as u8 {
-                a.post(&numbered(round * 4 + n), &[], 0, &[]);
+                a.post(&numbered(round * 4 + n), &[], &[]);
             }
             assert_eq!(a.room(), 0);
             for n in 0..SLOTS as u8 {
@@ -504,15 +543,15 @@ mod tests {
     #[test]
     fn a_sleeper_is_woken_once_and_only_when_it_sleeps() {
         let (mut a, mut b) = pair();
-        a.post(&numbered(1), &[], 0, &[]);
+        a.post(&numbered(1), &[], &[]);
         assert!(!a.must_wake(), "the peer is awake");
-        assert!(b.before_sleep(false), "a message is there: no sleep");
+        assert!(b.before_sleep(false, None), "a message is there: no sleep");
         b.awake();
         b.release();
-        assert!(!b.before_sleep(false));
-        a.post(&numbered(2), &[], 0, &[]);
+        assert!(!b.before_sleep(false, None));
+        a.post(&numbered(2), &[], &[]);
         assert!(a.must_wake());
-        a.post(&numbered(3), &[], 0, &[]);
+        a.post(&numbered(3), &[], &[]);
         assert!(!a.must_wake(), "one wake-up per sleep");
         b.awake();
     }
@@ -521,15 +560,15 @@ mod tests {
     fn a_sleeper_that_waits_for_room_is_woken_by_a_release() {
         let (mut a, mut b) = pair();
         for _ in 0..SLOTS {
-            a.post(&numbered(1), &[], 0, &[]);
+            a.post(&numbered(1), &[], &[]);
         }
-        assert!(!a.before_sleep(true));
+        assert!(!a.before_sleep(true, None));
         assert_eq!(b.arrived(), Ok(SLOTS as u64));
         b.release();
         assert!(b.must_wake_for_room());
         a.awake();
         assert_eq!(a.reclaim(), Ok(1));
-        assert!(!a.before_sleep(false));
+        assert!(!a.before_sleep(false, None));
         b.release();
         assert!(!b.must_wake_for_room(), "it waits for messages only");
     }
@@ -561,7 +600,7 @@ mod tests {
         ) {
             let (own, peer) = (Heap::new(), Heap::new());
             let mut end = End::new(own, peer.clone(), SLOTS);
-            let mut entry = Entry::default();
+            let (mut entry, mut half) = (Entry::default(), false);
             peer.0.iter().skip(SLOTS_AT).enumerate().for_each(|(i, word)| {
                 word.store(noise.wrapping_mul(i as u64 | 1) >> (i % 64), Ordering::Relaxed)
             });
@@ -570,14 +609,16 @@ mod tests {
                 let word = index.index(hot.len() + memory_words(SLOTS));
                 let word = hot.get(word).copied().unwrap_or(word.saturating_sub(hot.len()));
                 peer.0[word].store(value, Ordering::Relaxed);
-                if end.read(pool_bytes, &mut entry) == Ok(true) {
+                if half && end.read_more(pool_bytes, &mut entry).is_ok() {
                     prop_assert!(entry.pieces().all(|p| p.offset + p.bytes <= pool_bytes));
                     end.release();
                 }
+                half = end.read(pool_bytes, &mut entry) == Ok(true);
+                prop_assert!(!half || entry.pieces().all(|p| p.offset + p.bytes <= pool_bytes));
                 if end.room() > 0 {
-                    end.post(&numbered(1), &[], 0, &[]);
+                    end.post(&numbered(1), &[], &[]);
                 }
-                let _ = (end.reclaim(), end.must_wake(), end.published(), end.peer_processor());
+                let _ = (end.reclaim(), end.must_wake(), end.has_more(&entry), end.peer_processor());
                 prop_assert!(end.under_way() <= SLOTS);
             }
         }

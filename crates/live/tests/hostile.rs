@@ -108,7 +108,6 @@ proptest! {
         payload_bytes in prop_oneof![Just(0u32), Just(4096), any::<u32>().prop_map(|n| n % (2 << 20))],
         pieces in prop::collection::vec(any::<u64>(), 0..4),
         count in prop_oneof![0u64..5, any::<u64>()],
-        published in any::<u64>(),
         trailer_words in any::<u8>(),
         tails in prop::collection::vec(prop_oneof![0u64..200, any::<u64>()], 1..4),
         words in prop::collection::vec((0usize..4096, any::<u64>()), 0..20),
@@ -127,9 +126,8 @@ proptest! {
             let at = SLOTS_AT + slot * SLOT_BYTES;
             write(&ring, at, &control.0);
             write(&ring, at + 128, &count.to_le_bytes());
-            write(&ring, at + 136, &published.to_le_bytes());
             for (n, piece) in pieces.iter().enumerate() {
-                write(&ring, at + 144 + n * 8, &piece.to_le_bytes());
+                write(&ring, at + 136 + n * 8, &piece.to_le_bytes());
             }
         }
         for _ in 0..posts {

@@ -5,7 +5,7 @@ use crate::outbox::Letter;
 use crate::rpc::{Event, Rpc};
 use crate::server::{Admission, RequestKey};
 use crate::status;
-use endpoint::{Endpoint, Frame, ReceiveMessage};
+use endpoint::{Endpoint, Filling, Frame, ReceiveMessage};
 use std::time::Duration;
 use wire::{
     CallHeader, Control, ControlView, Decoder, Encoder, Flags, Header, Kind, NodeId, Time, Token,
@@ -27,24 +27,41 @@ impl Rpc {
         if !session.awaits(key) {
             return;
         }
-        let mut header = Header::new(Kind::Reply, self.config.id, key.origin);
-        (header.credit_slots, header.credit_frames) = (slots, window);
-        (header.channel, header.token, header.epoch) = (key.channel, key.token, key.origin_epoch);
-        header.sequence = key.sequence;
-        header.flags = if key.origin == key.source { Flags::default() } else { Flags::DELEGATED };
-        let call = CallHeader {
-            call: key.call,
-            slot: key.slot,
-            op: key.op,
-            status: answer_status,
-            ..CallHeader::default()
-        };
-        let letter = Letter { header, call, body, data, trailer };
+        let header = reply_header(self.config.id, key, (slots, window));
+        let call = reply_call(key, answer_status);
+        let letter = Letter { header, call, body, data, missing: 0, trailer };
         let control = self.outbox.post(endpoint, &letter);
         session.answered(key, &control, data, trailer);
         if key.origin != key.source {
             self.send_done(endpoint, key);
         }
+    }
+
+    /// Answers a request with success while `missing` bytes of the data are still to come by
+    /// [`Endpoint::fill`]; the trailer has the checksums of all of it. `None`, and nothing is sent, where that cannot be:
+    /// the answer is to be kept, or goes to this very node, or nobody waits for it, or the send ring is full.
+    pub fn reply_filling(
+        &mut self,
+        endpoint: &mut Endpoint,
+        key: &RequestKey,
+        body: &[u8],
+        data: &[Frame],
+        missing: usize,
+        trailer: &[u8],
+    ) -> Option<Filling> {
+        let credits = (self.server.slots(), self.server.window());
+        let session = self.server.find(key.source, key.epoch)?;
+        if key.once || key.origin == self.config.id || !session.awaits(key) {
+            return None;
+        }
+        let (header, call) = (reply_header(self.config.id, key, credits), reply_call(key, 0));
+        let letter = Letter { header, call, body, data, missing, trailer };
+        let filling = self.outbox.post_filling(endpoint, &letter)?;
+        session.answered(key, &Control::default(), &[], &[]);
+        if key.origin != key.source {
+            self.send_done(endpoint, key);
+        }
+        Some(filling)
     }
 
     /// Passes a request on to `to`, which answers the caller itself (USENIX'98: delegated RPC). Only for calls that
@@ -186,6 +203,20 @@ impl Rpc {
         let call = CallHeader { slot: key.slot, ..CallHeader::default() };
         self.outbox.post(endpoint, &Letter { call, ..Letter::bare(header) });
     }
+}
+
+/// Of an answer; `credits` are slots and window.
+fn reply_header(id: NodeId, key: &RequestKey, credits: (u16, u16)) -> Header {
+    let mut header = Header::new(Kind::Reply, id, key.origin);
+    (header.credit_slots, header.credit_frames) = credits;
+    (header.channel, header.token, header.epoch) = (key.channel, key.token, key.origin_epoch);
+    header.sequence = key.sequence;
+    header.flags = if key.origin == key.source { Flags::default() } else { Flags::DELEGATED };
+    header
+}
+
+fn reply_call(key: &RequestKey, status: u16) -> CallHeader {
+    CallHeader { call: key.call, slot: key.slot, op: key.op, status, ..CallHeader::default() }
 }
 
 /// The life of a client among those of all nodes: incarnations alone are each node's own counts.

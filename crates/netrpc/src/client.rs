@@ -125,7 +125,7 @@ impl Rpc {
         record.retry_at = now + record.retry_span;
         self.next_check = self.next_check.min(record.retry_at);
         let (body, data, trailer) = (&record.body.0[..], &record.data[..], &record.trailer[..]);
-        self.outbox.post(endpoint, &Letter { header, call, body, data, trailer });
+        self.outbox.post(endpoint, &Letter { header, call, body, data, missing: 0, trailer });
     }
 
     pub(crate) fn handle_reply(

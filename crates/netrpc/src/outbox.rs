@@ -1,7 +1,7 @@
 //! The way to the send ring, and what waits when it is full.
 
 use crate::limits::OUTBOX;
-use endpoint::{Endpoint, Frame, SendMessage, payload_checksum};
+use endpoint::{Endpoint, Filling, Frame, SendMessage, payload_checksum};
 use std::collections::VecDeque;
 use wire::limits::{PAYLOAD_BYTES_MAX, TRAILER_BYTES_MAX, TRAILER_WORD_BYTES};
 use wire::{CallHeader, Control, Header, NodeId};
@@ -30,19 +30,24 @@ pub(crate) struct Letter<'a> {
     pub call: CallHeader,
     pub body: &'a [u8],
     pub data: &'a [Frame],
+    /// Bytes of data that come later; only with a trailer, whose checksum then is the message's.
+    pub missing: usize,
     pub trailer: &'a [u8],
 }
 
 impl Letter<'_> {
     /// A message of NetRPC's own, without payload.
     pub fn bare(header: Header) -> Letter<'static> {
-        Letter { header, call: CallHeader::default(), body: &[], data: &[], trailer: &[] }
+        let call = CallHeader::default();
+        Letter { header, call, body: &[], data: &[], missing: 0, trailer: &[] }
     }
 
     /// The sealed control message. Panics when the payload or the trailer is longer than a message may have.
     pub fn control(&self) -> Control {
         let mut header = self.header;
-        let bytes: usize = self.data.iter().map(|frame| frame.len()).sum();
+        let there: usize = self.data.iter().map(|frame| frame.len()).sum();
+        let bytes = there + self.missing;
+        assert!(self.missing == 0 || !self.trailer.is_empty(), "a checksum of what is to come");
         assert!(bytes <= PAYLOAD_BYTES_MAX, "a payload of at most 1 MiB");
         assert!(self.trailer.len() <= TRAILER_BYTES_MAX, "a trailer of at most 2040 bytes");
         assert!(self.trailer.len().is_multiple_of(TRAILER_WORD_BYTES), "a trailer of whole words");
@@ -72,6 +77,17 @@ impl Outbox {
             letter.trailer,
         );
         control
+    }
+
+    /// Posts a message to another node whose data is not all there; `None` when the ring is full.
+    pub fn post_filling(
+        &mut self,
+        endpoint: &mut Endpoint,
+        letter: &Letter<'_>,
+    ) -> Option<Filling> {
+        let message = endpoint.get_sendmsg()?;
+        fill(endpoint, &message, &letter.control(), letter.data, letter.trailer);
+        Some(endpoint.release_filling(message, letter.missing))
     }
 
     /// As [`post`](Outbox::post), for a message that is sealed already.
@@ -123,13 +139,23 @@ fn send(
     data: &[Frame],
     trailer: &[u8],
 ) {
-    let entry = endpoint.outgoing(&message);
-    entry.control = *control;
-    entry.payload.extend_from_slice(data);
-    entry.trailer[..trailer.len()].copy_from_slice(trailer);
+    fill(endpoint, &message, control, data, trailer);
     if to == id {
         endpoint.loop_back(message);
     } else {
         endpoint.release_sendmsg(message);
     }
+}
+
+fn fill(
+    endpoint: &mut Endpoint,
+    message: &SendMessage,
+    control: &Control,
+    data: &[Frame],
+    trailer: &[u8],
+) {
+    let entry = endpoint.outgoing(message);
+    entry.control = *control;
+    entry.payload.extend_from_slice(data);
+    entry.trailer[..trailer.len()].copy_from_slice(trailer);
 }

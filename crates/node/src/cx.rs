@@ -2,6 +2,7 @@
 
 use crate::bugs::{Bug, Bugs};
 use crate::call::{Answer, Call, Reply, Request, SpareTrailers};
+use crate::filling::FillingReply;
 use crate::limits::{FRONT_WAITING, INTERRUPTS_WAITING, REQUESTS_WAITING};
 use crate::mailbox::Mailbox;
 use crate::node::NodeConfig;
@@ -337,6 +338,26 @@ impl Cx {
         let mut endpoint = self.0.endpoint.borrow_mut();
         let mut rpc = self.0.rpc.borrow_mut();
         rpc.reply(&mut endpoint, &request.key, status, body, data, trailer);
+    }
+
+    /// Answers a request with success and the first part of the data; `missing` bytes are still to come. The trailer has
+    /// the checksums of all of it: who reads it finds out when other data comes. Gives the request back where that
+    /// cannot be: it must not be executed twice, nobody waits for it, it is of this very node, or the send ring is full.
+    pub fn reply_filling(
+        &self,
+        request: Request,
+        answer: Answer<'_>,
+        missing: usize,
+    ) -> Result<FillingReply, Request> {
+        let Answer { status, body, data, trailer } = answer;
+        assert_eq!(status, 0, "what is filling is a success");
+        let mut endpoint = self.0.endpoint.borrow_mut();
+        let mut rpc = self.0.rpc.borrow_mut();
+        let key = &request.key;
+        match rpc.reply_filling(&mut endpoint, key, body, data, missing, trailer) {
+            Some(filling) => Ok(FillingReply::new(self.clone(), filling)),
+            None => Err(request),
+        }
     }
 
     /// Has `to` answer the caller in our stead, without the request's data. A request that must not be executed twice

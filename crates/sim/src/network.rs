@@ -4,6 +4,9 @@
 //! at the far end places, fills and delivers. A message arrives in two events, its head and its tail, so that a node
 //! may cancel, crash or lose the link while a payload is half there.
 //!
+//! A message that is still filling starts when it is posted, if its link is idle, so that only its last part is still to
+//! be sent when that has come (cut-through); else it is sent when it is whole.
+//!
 //! It is best effort on purpose: nothing is sent again, a message for a node that is down is lost, and what was sent
 //! to a node's former life arrives in its next one.
 //!
@@ -17,7 +20,7 @@ use crate::queue::Picos;
 use crate::random::Random;
 use crate::tokens::TokenCheck;
 use crate::trace::Trace;
-use endpoint::{Endpoint, Place, ReceiveMessage};
+use endpoint::{Endpoint, Place, ReceiveMessage, SendMessage};
 use std::collections::{BTreeMap, VecDeque};
 use wire::{CallHeader, Control, ControlView, Flags, Header, Kind, NodeId};
 
@@ -101,6 +104,14 @@ struct Packet {
     cut: bool,
 }
 
+/// A message taken from its endpoint before all of its data was there.
+#[derive(Debug)]
+struct Begun {
+    from: NodeId,
+    message: SendMessage,
+    since: Picos,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Link {
     busy_until: Picos,
@@ -116,6 +127,7 @@ pub struct Network {
     packets: Vec<Packet>,
     free: Vec<u32>,
     links: BTreeMap<(NodeId, NodeId), Link>,
+    begun: Vec<Begun>,
     inboxes: BTreeMap<NodeId, VecDeque<u32>>,
     tokens: TokenCheck,
     traffic: Traffic,
@@ -132,6 +144,7 @@ impl Network {
             packets: Vec::with_capacity(PACKETS),
             free: Vec::with_capacity(PACKETS),
             links: BTreeMap::new(),
+            begun: Vec::new(),
             inboxes: BTreeMap::new(),
             tokens: TokenCheck::default(),
             traffic: Traffic::default(),
@@ -167,6 +180,7 @@ impl Network {
     /// The node died: what it has half received is gone, what it has half sent breaks off.
     pub fn forget(&mut self, node: NodeId) {
         self.tokens.forget(node);
+        self.begun.retain(|begun| begun.from != node);
         let inbox = self.inboxes.remove(&node).unwrap_or_default();
         for (index, packet) in self.packets.iter_mut().enumerate() {
             let here = packet.header.destination == node;
@@ -182,40 +196,66 @@ impl Network {
         }
     }
 
-    /// Takes everything that `endpoint` has posted. `schedule` is told of every arrival to come.
+    /// Takes everything that the endpoint of `from` has posted. `schedule` is told of every arrival to come.
     pub fn collect(
         &mut self,
         now: Picos,
+        from: NodeId,
         endpoint: &mut Endpoint,
         trace: &mut Trace,
         mut schedule: impl FnMut(Arrival),
     ) {
-        while let Some(message) = endpoint.next_send() {
-            let control = endpoint.outgoing(&message).control;
-            let view = ControlView::new(&control).expect("a node posts sealed messages only");
-            let (header, call) = (view.header(), view.call());
-            self.digest.mix_bytes(&control.0);
-            self.note_offer(&header, &call);
-            let (from, to) = (header.source, header.destination);
-            let verdict = Verdict::of(&self.rules, now, from, to, &mut self.random);
-            self.traffic.sent += 1;
-            self.traffic.struck += u64::from(!verdict.is_pass());
-            trace_sent(trace, now, &header, &call, &verdict);
-            let arrival = self.times(now, &header, &verdict);
-            if verdict.dropped {
-                self.traffic.lost += 1;
-            } else {
-                let outgoing = endpoint.outgoing(&message);
-                let packet = self.copy(outgoing, &header, &call, &verdict);
-                schedule(Arrival { packet, ..arrival });
-                if let Some(later) = verdict.again {
-                    let packet = self.copy(outgoing, &header, &call, &Verdict::default());
-                    let (head, tail) = (arrival.head + later, arrival.tail + later);
-                    schedule(Arrival { head, tail, packet });
-                }
+        if endpoint.take_filled() {
+            let now_whole =
+                |b: &mut Begun| b.from == from && endpoint.taken(&b.message).missing == 0;
+            for begun in self.begun.extract_if(.., now_whole).collect::<Vec<_>>() {
+                self.send(now, begun.since, begun.message, endpoint, trace, &mut schedule);
             }
-            endpoint.transmitted(message);
         }
+        while let Some(message) = endpoint.next_send() {
+            if endpoint.taken(&message).missing > 0 {
+                self.begun.push(Begun { from, message, since: now });
+            } else {
+                self.send(now, now, message, endpoint, trace, &mut schedule);
+            }
+        }
+    }
+
+    /// Sends a message that is whole now and began at `since`.
+    fn send(
+        &mut self,
+        now: Picos,
+        since: Picos,
+        message: SendMessage,
+        endpoint: &mut Endpoint,
+        trace: &mut Trace,
+        schedule: &mut impl FnMut(Arrival),
+    ) {
+        let control = endpoint.outgoing(&message).control;
+        let view = ControlView::new(&control).expect("a node posts sealed messages only");
+        let (header, call) = (view.header(), view.call());
+        self.digest.mix_bytes(&control.0);
+        self.note_offer(&header, &call);
+        let (from, to) = (header.source, header.destination);
+        let verdict = Verdict::of(&self.rules, now, from, to, &mut self.random);
+        self.traffic.sent += 1;
+        self.traffic.struck += u64::from(!verdict.is_pass());
+        trace_sent(trace, now, &header, &call, &verdict);
+        let last = endpoint.outgoing(&message).payload.last().map_or(0, |part| part.len());
+        let arrival = self.times(now, (since, last), &header, &verdict);
+        if verdict.dropped {
+            self.traffic.lost += 1;
+        } else {
+            let outgoing = endpoint.outgoing(&message);
+            let packet = self.copy(outgoing, &header, &call, &verdict);
+            schedule(Arrival { packet, ..arrival });
+            if let Some(later) = verdict.again {
+                let packet = self.copy(outgoing, &header, &call, &Verdict::default());
+                let (head, tail) = (arrival.head + later, arrival.tail + later);
+                schedule(Arrival { head, tail, packet });
+            }
+        }
+        endpoint.transmitted(message);
     }
 
     fn note_offer(&mut self, header: &Header, call: &CallHeader) {
@@ -224,13 +264,24 @@ impl Network {
         }
     }
 
-    /// When the message is there. A dropped one uses the link all the same.
-    fn times(&mut self, now: Picos, header: &Header, verdict: &Verdict) -> Arrival {
+    /// When the message is there, which began at `since` and whose `last` bytes of data have just come. A dropped one
+    /// uses the link all the same.
+    fn times(
+        &mut self,
+        now: Picos,
+        (since, last): (Picos, usize),
+        header: &Header,
+        verdict: &Verdict,
+    ) -> Arrival {
         let bytes = wire::limits::CONTROL_BYTES + header.following_bytes();
-        let (jitter, transfer) = (self.model.jitter.0, self.model.transfer(bytes));
+        let (jitter, mut transfer) = (self.model.jitter.0, self.model.transfer(bytes));
         let jitter = Picos(if jitter == 0 { 0 } else { self.random.below(jitter) });
+        let rest = self.model.transfer(last + header.trailer_bytes());
         let link = self.links.entry((header.source, header.destination)).or_default();
         let begun = now.max(link.busy_until);
+        if since < now && link.busy_until <= since {
+            transfer = Picos((since + transfer).max(now + rest).0 - now.0);
+        }
         link.busy_until = begun + transfer;
         let in_order = (begun + self.model.latency + jitter + verdict.delayed).max(link.last_tail);
         let head = in_order + verdict.reordered.unwrap_or_default();

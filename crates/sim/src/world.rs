@@ -373,7 +373,7 @@ impl World {
         }
         let (network, trace) = (&mut self.network, &mut self.trace);
         let arrived = running.with_endpoint(|endpoint| {
-            network.collect(now, endpoint, trace, |Arrival { head, tail, packet }| {
+            network.collect(now, node, endpoint, trace, |Arrival { head, tail, packet }| {
                 queue.push(head, 0, Event::Head(packet));
                 queue.push(tail, 0, Event::Tail(packet));
             });

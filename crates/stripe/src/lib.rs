@@ -27,6 +27,7 @@ mod read;
 mod recovery;
 mod server;
 mod sums;
+mod through;
 mod write;
 
 pub use census::Held;

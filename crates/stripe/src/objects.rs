@@ -91,6 +91,8 @@ pub(crate) struct State {
     pub next_block: u64,
     /// The first window that was not read ahead.
     pub ahead: u64,
+    /// A disk read failed: who reads is answered only when all is there.
+    pub is_suspect: bool,
     /// Who wrote in this life, as far as it is not in the durable head.
     pub writer: Writer,
 }
@@ -121,6 +123,7 @@ impl Object {
             dirty_since: Time::ZERO,
             next_block: 0,
             ahead: 0,
+            is_suspect: false,
             writer: 0,
         };
         Object {

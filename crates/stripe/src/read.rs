@@ -89,7 +89,7 @@ impl Inner {
             c.reads += 1;
             c.misses += 1;
         });
-        let mut waiting = Some(request);
+        let mut waiting = self.read_through(request, ask).await;
         while let Some(request) = waiting.take() {
             match self.bring_in(ask).await {
                 Ok(object) => waiting = self.reply_from_cache(request, &object, ask),
@@ -113,7 +113,7 @@ impl Inner {
     }
 
     /// Whether the caller may read: shape of the request, epoch.
-    fn check_read(&self, object: &Object, ask: &ObjectRequest) -> Result<(), Errno> {
+    pub fn check_read(&self, object: &Object, ask: &ObjectRequest) -> Result<(), Errno> {
         let whole = ask.offset.is_multiple_of(BLOCK) && ask.bytes as usize <= TRANSFER_BYTES_MAX;
         if !whole || ask.offset > OBJECT_BYTES_MAX {
             return Err(Errno::EINVAL);
@@ -190,7 +190,7 @@ impl Inner {
 
     /// One disk read into the cache. What changed meanwhile is not kept; the caller looks again. An error when block
     /// `needed` does not fit its checksum.
-    async fn load(
+    pub async fn load(
         self: &Rc<Self>,
         object: &Rc<Object>,
         index: u64,
@@ -308,7 +308,7 @@ impl Inner {
     }
 
     /// Learns from a read whether the reader is sequential, and reads ahead of it.
-    fn note_reader(self: &Rc<Self>, object: &Rc<Object>, first: u64, end: u64) {
+    pub fn note_reader(self: &Rc<Self>, object: &Rc<Object>, first: u64, end: u64) {
         let mut state = object.state.borrow_mut();
         let sequential = state.next_block == first && first != end;
         state.next_block = end;
@@ -367,7 +367,7 @@ impl Drop for Loading {
 }
 
 /// Bytes of what is asked for that exist.
-fn available(object: &Object, ask: &ObjectRequest) -> usize {
+pub fn available(object: &Object, ask: &ObjectRequest) -> usize {
     let length = object.state.borrow().head.length;
     length.saturating_sub(ask.offset).min(ask.bytes.into()) as usize
 }

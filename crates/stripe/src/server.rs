@@ -63,6 +63,8 @@ pub struct ServerCounters {
     pub hits: u64,
     /// READs that waited for a disk.
     pub misses: u64,
+    /// READs whose answer began while the disk was still reading.
+    pub cut_through: u64,
     /// Bytes that READs returned.
     pub read_bytes: u64,
     /// WRITEs.

@@ -58,14 +58,17 @@ pub fn ring(bytes: &[u8]) {
                 end.release();
                 holds = false;
             }
-            2 if end.room() > 0 => drop(end.post(&Control::default(), &[], 0, b"checksums")),
+            2 if end.room() > 0 => drop(end.post(&Control::default(), &[], b"checksums")),
             3 => drop(end.reclaim()),
-            4 => drop((end.must_wake(), end.must_wake_for_room(), end.published())),
+            4 => drop((end.must_wake(), end.must_wake_for_room(), end.has_more(&entry))),
             5 => {
-                end.before_sleep(step[1] % 2 == 0);
+                end.before_sleep(step[1] % 2 == 0, holds.then_some(&entry));
                 end.awake();
             }
-            6 => drop((end.peer_processor(), end.peer_sleeps(), end.check_layout())),
+            6 if holds && end.read_more(POOL_BYTES, &mut entry).is_ok() => {
+                assert!(entry.pieces().all(|piece| piece.offset + piece.bytes <= POOL_BYTES));
+            }
+            7 => drop((end.peer_processor(), end.peer_sleeps(), end.check_layout())),
             _ => {}
         }
         assert!(end.under_way() <= SLOTS);

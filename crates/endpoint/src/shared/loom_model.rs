@@ -13,20 +13,21 @@ use loom::thread;
 const SLOTS: usize = 2;
 const COUNTERS: usize = 5;
 
-/// One side's memory: the counters and published words are atomics, the rest of each slot is one cell.
+/// One side's memory: the counters and counts of pieces are atomics; a slot's control message is one cell, its pieces
+/// another.
 #[derive(Clone)]
 struct Model(Arc<Words>);
 
 struct Words {
     atomics: Vec<AtomicU64>,
-    slots: Vec<UnsafeCell<[u64; SLOT_WORDS]>>,
+    slots: Vec<[UnsafeCell<[u64; SLOT_WORDS]>; 2]>,
 }
 
 impl Model {
     fn new() -> Model {
         Model(Arc::new(Words {
             atomics: (0..COUNTERS + SLOTS).map(|_| AtomicU64::new(0)).collect(),
-            slots: (0..SLOTS).map(|_| UnsafeCell::new([0; SLOT_WORDS])).collect(),
+            slots: (0..SLOTS).map(|_| [(); 2].map(|_| UnsafeCell::new([0; SLOT_WORDS]))).collect(),
         }))
     }
 
@@ -38,16 +39,26 @@ impl Model {
     }
 }
 
+impl Model {
+    /// The cell that a word of a slot is in, and the word's place in it.
+    fn cell(&self, word: usize) -> (&UnsafeCell<[u64; SLOT_WORDS]>, usize) {
+        let (slot, at) = ((word - SLOTS_AT) / SLOT_WORDS, (word - SLOTS_AT) % SLOT_WORDS);
+        (&self.0.slots[slot][usize::from(at >= PIECES_AT)], at)
+    }
+}
+
 impl Memory for Model {
     fn load(&self, word: usize, order: Ordering) -> u64 {
         self.atomic(word).load(order)
     }
 
     fn copy_out(&self, word: usize, into: &mut [u64]) {
-        let (slot, at) = ((word - SLOTS_AT) / SLOT_WORDS, (word - SLOTS_AT) % SLOT_WORDS);
+        if into.is_empty() {
+            return;
+        }
+        let (cell, at) = self.cell(word);
         // SAFETY: the pointer is valid during the call, and loom itself fails the test when another thread writes.
-        self.0.slots[slot]
-            .with(|words| into.copy_from_slice(unsafe { &(&(*words))[at..at + into.len()] }));
+        cell.with(|words| into.copy_from_slice(unsafe { &(&(*words))[at..at + into.len()] }));
     }
 }
 
@@ -57,9 +68,9 @@ impl OwnMemory for Model {
     }
 
     fn copy_in(&self, word: usize, from: &[u64]) {
-        let (slot, at) = ((word - SLOTS_AT) / SLOT_WORDS, (word - SLOTS_AT) % SLOT_WORDS);
+        let (cell, at) = self.cell(word);
         // SAFETY: as above; loom fails the test when another thread reads or writes.
-        self.0.slots[slot].with_mut(|words| unsafe {
+        cell.with_mut(|words| unsafe {
             (&mut (*words))[at..at + from.len()].copy_from_slice(from)
         });
     }
@@ -97,7 +108,7 @@ fn messages_arrive_whole_and_in_order_while_slots_are_reused() {
                     thread::yield_now();
                 }
             }
-            a.post(&numbered(n), &[Piece { offset: 0, bytes: n as usize }], n as usize, &[]);
+            a.post(&numbered(n), &[Piece { offset: 0, bytes: n as usize }], &[]);
         }
         receiver.join().unwrap();
         a.reclaim().unwrap();
@@ -122,7 +133,7 @@ fn no_wake_up_is_lost() {
         let receiver = thread::spawn(move || {
             let mut seen = 0;
             for n in 1..=2 {
-                if !b.before_sleep(false) {
+                if !b.before_sleep(false, None) {
                     sleep_until_woken(&rung, &mut seen);
                 }
                 b.awake();
@@ -130,7 +141,7 @@ fn no_wake_up_is_lost() {
             }
         });
         for n in 1..=2u8 {
-            a.post(&numbered(n), &[Piece { offset: 0, bytes: n as usize }], 0, &[]);
+            a.post(&numbered(n), &[Piece { offset: 0, bytes: n as usize }], &[]);
             if a.must_wake() {
                 bell.fetch_add(1, Ordering::AcqRel);
             }
@@ -144,7 +155,7 @@ fn no_wake_up_for_room_is_lost() {
     loom::model(|| {
         let (mut a, mut b) = pair();
         for n in 1..=2 {
-            a.post(&numbered(n), &[], 0, &[]);
+            a.post(&numbered(n), &[], &[]);
         }
         let bell = Arc::new(AtomicU64::new(0));
         let rung = bell.clone();
@@ -155,7 +166,7 @@ fn no_wake_up_for_room_is_lost() {
                 rung.fetch_add(1, Ordering::AcqRel);
             }
         });
-        if !a.before_sleep(true) {
+        if !a.before_sleep(true, None) {
             sleep_until_woken(&bell, &mut 0);
         }
         a.awake();
@@ -169,7 +180,7 @@ fn no_wake_up_for_room_is_lost() {
 fn no_wake_up_for_room_is_lost_while_the_ring_fills() {
     loom::model(|| {
         let (mut a, mut b) = pair();
-        a.post(&numbered(1), &[Piece { offset: 0, bytes: 1 }], 0, &[]);
+        a.post(&numbered(1), &[Piece { offset: 0, bytes: 1 }], &[]);
         let bell = Arc::new(AtomicU64::new(0));
         let rung = bell.clone();
         let receiver = thread::spawn(move || {
@@ -180,8 +191,8 @@ fn no_wake_up_for_room_is_lost_while_the_ring_fills() {
                 }
             }
         });
-        a.post(&numbered(2), &[Piece { offset: 0, bytes: 2 }], 0, &[]);
-        if a.room() == 0 && !a.before_sleep(true) {
+        a.post(&numbered(2), &[Piece { offset: 0, bytes: 2 }], &[]);
+        if a.room() == 0 && !a.before_sleep(true, None) {
             sleep_until_woken(&bell, &mut 0);
         }
         a.awake();
@@ -190,25 +201,55 @@ fn no_wake_up_for_room_is_lost_while_the_ring_fills() {
     });
 }
 
+/// Adds a piece of one byte that is 9 to the entry, which has none yet.
+fn publish_nine(side: &mut Side, entry: u64, payload: &UnsafeCell<u8>) {
+    // SAFETY: loom fails the test when the other thread reads before it was published.
+    payload.with_mut(|byte| unsafe { *byte = 9 });
+    side.publish(entry, 0, &[Piece { offset: 0, bytes: 1 }]);
+}
+
 #[test]
 fn what_is_published_may_be_read() {
     loom::model(|| {
         let (mut a, mut b) = pair();
         let payload = Arc::new(UnsafeCell::new(0u8));
         let written = payload.clone();
-        let entry = a.post(&numbered(1), &[Piece { offset: 0, bytes: 1 }], 0, &[]);
-        let sender = thread::spawn(move || {
-            // SAFETY: loom fails the test when the other thread reads before it was published.
-            written.with_mut(|byte| unsafe { *byte = 9 });
-            a.publish(entry, 1);
-        });
-        assert_eq!(b.arrived(), Ok(1));
-        while b.published() == 0 {
+        let number = a.post(&numbered(1), &[], &[]);
+        let sender = thread::spawn(move || publish_nine(&mut a, number, &written));
+        let mut entry = Entry::default();
+        assert_eq!(b.read(1 << 20, &mut entry), Ok(true));
+        while entry.payload_bytes() == 0 {
             thread::yield_now();
+            b.read_more(1 << 20, &mut entry).unwrap();
         }
         // SAFETY: as above.
         payload.with(|byte| assert_eq!(unsafe { *byte }, 9));
         b.release();
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn no_wake_up_for_more_of_a_message_is_lost() {
+    loom::model(|| {
+        let (mut a, mut b) = pair();
+        let (payload, bell) = (Arc::new(UnsafeCell::new(0u8)), Arc::new(AtomicU64::new(0)));
+        let (written, rung) = (payload.clone(), bell.clone());
+        let number = a.post(&numbered(1), &[], &[]);
+        let sender = thread::spawn(move || {
+            publish_nine(&mut a, number, &written);
+            if a.must_wake() {
+                rung.fetch_add(1, Ordering::AcqRel);
+            }
+        });
+        let mut entry = Entry::default();
+        assert_eq!(b.read(1 << 20, &mut entry), Ok(true));
+        if entry.payload_bytes() == 0 && !b.before_sleep(false, Some(&entry)) {
+            sleep_until_woken(&bell, &mut 0);
+        }
+        b.awake();
+        b.read_more(1 << 20, &mut entry).unwrap();
+        assert_eq!(entry.payload_bytes(), 1);
         sender.join().unwrap();
     });
 }

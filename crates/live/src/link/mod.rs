@@ -237,12 +237,12 @@ impl Links {
 
     /// Takes posted messages off the send ring and queues each on its peer's connection.
     fn route(&mut self, endpoint: &mut Endpoint, now: Time) -> bool {
-        let mut moved = false;
+        let mut moved = endpoint.take_filled();
         for _ in 0..2 * TURN_MESSAGES_MAX {
             let Some(message) = endpoint.next_send() else { break };
             moved = true;
             let entry = endpoint.taken(&message);
-            let bytes: usize = entry.payload.iter().map(|frame| frame.len()).sum();
+            let bytes = entry.data_bytes() + entry.missing;
             let peer = self.peers.get(entry.control.destination());
             let bulk = peer.bulk.filter(|_| bytes > BULK_BYTES_MIN);
             match bulk.or(peer.main).and_then(|at| self.channels.get(at)) {

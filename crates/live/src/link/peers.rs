@@ -32,7 +32,7 @@ impl Default for Peer {
         Peer {
             main: None,
             bulk: None,
-            waiting: Outgoing::new(),
+            waiting: Outgoing::new(PULSE_BYTES_MIN),
             tally: Tally::default(),
             dialing: false,
             attempt: 0,

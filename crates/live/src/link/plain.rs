@@ -177,7 +177,7 @@ pub fn send(
     endpoint: &mut Endpoint,
     tally: &mut Tally,
 ) -> Result<bool, Closed> {
-    while !outgoing.queue.is_empty() {
+    while outgoing.choose(endpoint, true) {
         let (count, asked) = match send_once(socket, outgoing, endpoint) {
             Ok(counts) => counts,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(true),
@@ -199,9 +199,13 @@ fn send_once(
 ) -> Result<(usize, usize), Errno> {
     let mut pieces: ArrayVec<IoSlice<'_>, SEND_PIECES_MAX> = ArrayVec::new();
     let (mut skip, mut asked) = (outgoing.sent, 0);
-    'messages: for message in &outgoing.queue {
+    'messages: for (n, message) in outgoing.queue.iter().enumerate() {
         let entry = endpoint.taken(message);
-        let trailer = &entry.trailer[..entry.control.trailer_bytes()];
+        let filling = entry.missing > 0;
+        if filling && n > 0 {
+            break; // what is filling begins as the first, when that has been decided
+        }
+        let trailer = &entry.trailer[..if filling { 0 } else { entry.control.trailer_bytes() }];
         let data = entry.payload.iter().map(|frame| &frame[..]);
         for part in [&entry.control.0[..]].into_iter().chain(data).chain([trailer]) {
             let skipped = part.len().min(skip);
@@ -214,6 +218,9 @@ fn send_once(
                 asked += part.len();
                 pieces.push(IoSlice::new(part));
             }
+        }
+        if filling {
+            break;
         }
     }
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

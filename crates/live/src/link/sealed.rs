@@ -201,17 +201,16 @@ impl Sealed {
         if self.behind_start == self.behind_end {
             (self.behind_start, self.behind_end) = (0, 0);
         }
-        while let Some(message) = outgoing.queue.front() {
-            if self.behind_end >= SEALED_BEHIND_BYTES {
-                break;
-            }
+        while self.behind_end < SEALED_BEHIND_BYTES && outgoing.choose(endpoint, true) {
+            let message = outgoing.queue.front().expect("one was chosen");
             let count = self.seal_next(endpoint.taken(message), outgoing.sent)?;
             outgoing.advance(count, endpoint, tally);
         }
         Ok(())
     }
 
-    /// Seals the control message or the next record of the message of which `sent` bytes are sealed; how many bytes.
+    /// Seals the control message or the next record of the message of which `sent` bytes are sealed; how many bytes. The
+    /// data of a whole record is there, or the message is whole.
     fn seal_next(&mut self, entry: &Message, sent: usize) -> Result<usize, Closed> {
         if sent == 0 {
             return seal(

@@ -2,7 +2,8 @@
 //! hello, wakes a sleeper, and tells of a death at once.
 //!
 //! The receiver copies a payload from the sender's pool straight into the frames of its token; the sender's frames
-//! stay busy until then. No system call is made while both sides are awake.
+//! stay busy until then. No system call is made while both sides are awake. A message that is still filling is posted
+//! with the pieces that are there and gets the others as they come, one such message at a time.
 
 use super::landing::{LANDING_PIECES_MAX, Landing};
 use super::limits::*;
@@ -11,18 +12,27 @@ use super::stream::{Closed, Outgoing, Tally};
 use crate::memory::PeerRegion;
 use arrayvec::ArrayVec;
 use endpoint::limits::GATHER_MAX;
-use endpoint::pulse::{Backlog, Pulse};
+use endpoint::pulse::Backlog;
 use endpoint::shared::{Broken, End, Entry, Piece};
-use endpoint::{Endpoint, SendMessage};
+use endpoint::{Endpoint, Frame, Frames, SendMessage};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wire::{ControlView, NodeId};
 
-/// A whole payload lies in the pool when it is sent, so it is published at once; a policy that waits for bytes would
-/// only add a step.
-const PULSE: Pulse = Pulse::Adaptive { minimum: 4096 };
+type Pieces = ArrayVec<Piece, GATHER_MAX>;
+
+/// The posted message whose payload is still coming.
+#[derive(Debug)]
+struct Part {
+    /// Of its slot.
+    number: u64,
+    /// Frames of it that the slot names.
+    frames: usize,
+    /// In so many pieces.
+    pieces: usize,
+}
 
 /// One connection.
 #[derive(Debug)]
@@ -32,6 +42,7 @@ pub struct SharedLink {
     pool: PeerRegion,
     waiting: Outgoing,
     under_way: VecDeque<SendMessage>,
+    filling: Option<Part>,
     entry: Entry,
     landing: Option<Landing>,
     /// Wake-up bytes that may be in the socket.
@@ -47,8 +58,9 @@ impl SharedLink {
             socket,
             end: End::new(own, peer, SHARED_SLOTS),
             pool,
-            waiting: Outgoing::new(),
+            waiting: Outgoing::new(PULSE_BYTES_MIN),
             under_way: VecDeque::with_capacity(SHARED_SLOTS),
+            filling: None,
             entry: Entry::default(),
             landing: None,
             bells: 0,
@@ -70,7 +82,16 @@ impl SharedLink {
     /// way to this processor already.
     pub fn is_quiet(&self) -> bool {
         self.end.prefetch();
-        self.end.arrived() == Ok(0) && self.waiting.queue.is_empty()
+        let news = match self.half() {
+            Some(entry) => self.end.has_more(entry),
+            None => self.end.arrived() != Ok(0),
+        };
+        !news && self.waiting.queue.is_empty()
+    }
+
+    /// The message that is half copied because the rest of it has not come.
+    fn half(&self) -> Option<&Entry> {
+        self.landing.is_some().then_some(&self.entry)
     }
 
     /// The processor that the peer runs on, if it is awake.
@@ -91,9 +112,9 @@ impl SharedLink {
             self.under_way.drain(..released).for_each(|message| endpoint.transmitted(message));
             moved = released > 0;
         }
-        let mut posted = false;
-        while self.end.room() > 0 {
-            let Some(message) = self.waiting.queue.pop_front() else { break };
+        let mut posted = self.filling.is_some() && self.publish(endpoint);
+        while self.end.room() > 0 && self.waiting.choose(endpoint, self.filling.is_none()) {
+            let message = self.waiting.queue.pop_front().expect("one was chosen");
             posted |= self.post(message, endpoint);
         }
         if posted && self.end.must_wake() {
@@ -104,33 +125,47 @@ impl SharedLink {
 
     fn post(&mut self, message: SendMessage, endpoint: &mut Endpoint) -> bool {
         let entry = endpoint.taken(&message);
-        let mut pieces: ArrayVec<Piece, GATHER_MAX> = ArrayVec::new();
-        let mut bytes = 0;
-        for frame in &entry.payload {
-            let (offset, len) = (frame.offset(), frame.len());
-            bytes += len;
-            let full = pieces.is_full();
-            match pieces.last_mut() {
-                Some(last) if last.offset + last.bytes == offset => last.bytes += len,
-                _ if full || !frame.is_of(endpoint.frames()) => {
-                    self.tally.drops += 1;
-                    endpoint.transmitted(message);
-                    return false;
-                }
-                _ => pieces.push(Piece { offset, bytes: len }),
-            }
+        let mut pieces = Pieces::new();
+        if !name(&entry.payload, endpoint.frames(), &mut pieces) {
+            self.tally.drops += 1;
+            endpoint.transmitted(message);
+            return false;
         }
-        let backlog = Backlog {
-            buffered: bytes,
-            complete: true,
-            idle: true,
-            queued: self.waiting.queue.len(),
-        };
         let trailer = &entry.trailer[..entry.control.trailer_bytes()];
         self.tally.sent += 1;
-        self.tally.sent_bytes += (bytes + trailer.len()) as u64;
-        self.end.post(&entry.control, &pieces, PULSE.decide(backlog), trailer);
+        self.tally.sent_bytes += (entry.data_bytes() + entry.missing + trailer.len()) as u64;
+        let number = self.end.post(&entry.control, &pieces, trailer);
+        if entry.missing > 0 {
+            let (frames, pieces) = (entry.payload.len(), pieces.len());
+            self.filling = Some(Part { number, frames, pieces });
+        }
         self.under_way.push_back(message);
+        true
+    }
+
+    /// Adds what has come of the message that is filling; whether there was something.
+    fn publish(&mut self, endpoint: &Endpoint) -> bool {
+        let part = self.filling.as_mut().expect("a message is filling");
+        let Some(at) = part.number.checked_sub(self.end.oldest()) else {
+            self.filling = None; // the peer has released it without waiting for the rest
+            return false;
+        };
+        let entry = endpoint.taken(&self.under_way[at as usize]);
+        let more = &entry.payload[part.frames..];
+        let buffered = more.iter().map(|frame| frame.len()).sum();
+        let (complete, queued) = (entry.missing == 0, self.waiting.queue.len());
+        let backlog = Backlog { buffered, complete, idle: true, queued };
+        if self.waiting.pulse.decide(backlog) == 0 {
+            return false;
+        }
+        let mut pieces = Pieces::new();
+        let named = name(more, endpoint.frames(), &mut pieces);
+        assert!(named, "a filling message has no more frames than pieces, all of the node's pool");
+        self.end.publish(part.number, part.pieces, &pieces);
+        (part.frames, part.pieces) = (entry.payload.len(), part.pieces + pieces.len());
+        if entry.missing == 0 {
+            self.filling = None;
+        }
         true
     }
 
@@ -172,9 +207,6 @@ impl SharedLink {
         if header.source != peer {
             return Err(Closed::Forged(header.source));
         }
-        if self.entry.payload_bytes() != header.payload_bytes as usize {
-            return Err(Closed::Broken(Broken::Bounds));
-        }
         self.entry.pieces().for_each(|piece| self.pool.prefetch_starts(piece.offset, piece.bytes));
         self.landing = Landing::new(endpoint, control, &header);
         // The next message's slot comes to this processor while this one's payload is copied.
@@ -182,11 +214,17 @@ impl SharedLink {
         Ok(self.landing.is_some())
     }
 
-    /// Copies what is published of the message that is coming in; delivers and releases it when that is all.
+    /// Copies what is there of the message that is coming in; delivers and releases it when that is all.
     fn copy(&mut self, endpoint: &mut Endpoint) -> Result<bool, Closed> {
         let landing = self.landing.as_mut().expect("a message is coming in");
         let total = landing.header().payload_bytes as usize;
-        let bytes = if landing.is_wanted() { self.end.published().min(total) } else { total };
+        if self.entry.payload_bytes() < total {
+            self.end.read_more(self.pool.bytes(), &mut self.entry)?;
+        }
+        let bytes = self.entry.payload_bytes();
+        if bytes > total {
+            return Err(Closed::Broken(Broken::Bounds));
+        }
         let more = bytes.saturating_sub(landing.got());
         while landing.got() < bytes {
             let left = bytes - landing.got();
@@ -211,7 +249,8 @@ impl SharedLink {
 
     /// Announces sleep; true: something is there, do not sleep.
     pub fn before_sleep(&mut self) -> bool {
-        self.end.before_sleep(!self.waiting.queue.is_empty())
+        let half = self.landing.is_some().then_some(&self.entry);
+        self.end.before_sleep(!self.waiting.queue.is_empty(), half)
     }
 
     /// Ends what [`before_sleep`](SharedLink::before_sleep) announced.
@@ -256,6 +295,21 @@ impl AsFd for SharedLink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Where the frames lie in the pool; neighbours are one piece. False when they are of another pool, or too many.
+fn name(frames: &[Frame], pool: &Frames, pieces: &mut Pieces) -> bool {
+    for frame in frames {
+        let (offset, len) = (frame.offset(), frame.len());
+        let full = pieces.is_full();
+        match pieces.last_mut() {
+            _ if !frame.is_of(pool) => return false,
+            Some(last) if last.offset + last.bytes == offset => last.bytes += len,
+            _ if full => return false,
+            _ => pieces.push(Piece { offset, bytes: len }),
+        }
+    }
+    true
 }
 
 /// Copies the next bytes, at most `bytes`, from the peer's pieces into the frames of `landing`; how many.

@@ -3,6 +3,7 @@
 use super::limits::*;
 use super::plain::{self, PlainReceiver};
 use super::sealed::Sealed;
+use endpoint::pulse::{Backlog, Pulse};
 use endpoint::shared::Broken;
 use endpoint::{Endpoint, SendMessage};
 use snow::TransportState;
@@ -85,9 +86,11 @@ impl Tally {
     }
 }
 
-/// Messages that wait for the socket, and how much of the first has been taken.
+/// Messages that wait for the link, and how much of the first has been taken.
 #[derive(Debug)]
 pub struct Outgoing {
+    /// Decides how much of a message goes out that is still filling.
+    pub pulse: Pulse,
     /// The messages, oldest first.
     pub queue: VecDeque<SendMessage>,
     /// Bytes of the first, with its control message, that are gone.
@@ -95,9 +98,10 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Nothing waits.
-    pub fn new() -> Outgoing {
-        Outgoing { queue: VecDeque::with_capacity(QUEUE_MESSAGES_MAX), sent: 0 }
+    /// Nothing waits. Of a message that is still filling at least `minimum` bytes go out at once.
+    pub fn new(minimum: usize) -> Outgoing {
+        let pulse = Pulse::Adaptive { minimum };
+        Outgoing { pulse, queue: VecDeque::with_capacity(QUEUE_MESSAGES_MAX), sent: 0 }
     }
 
     /// Adds a message. A full queue drops it: delivery is best effort.
@@ -107,6 +111,29 @@ impl Outgoing {
         }
         tally.drops += 1;
         endpoint.transmitted(message);
+    }
+
+    /// Whether something of the first message can go out now. One that is still filling lets whole ones pass until it
+    /// has begun. `idle`: the link could take a part of a message.
+    pub fn choose(&mut self, endpoint: &Endpoint, idle: bool) -> bool {
+        let Some(first) = self.queue.front() else { return false };
+        let entry = endpoint.taken(first);
+        let there = CONTROL_BYTES + entry.data_bytes();
+        let buffered = there - self.sent;
+        let queued = self.queue.len() - 1;
+        let backlog = Backlog { buffered, complete: false, idle, queued };
+        if entry.missing == 0 || self.pulse.decide(backlog) > 0 {
+            return true;
+        }
+        let whole = |message: &SendMessage| endpoint.taken(message).missing == 0;
+        match self.queue.iter().position(whole) {
+            Some(at) if self.sent == 0 => {
+                let message = self.queue.remove(at).expect("it was found");
+                self.queue.push_front(message);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// `bytes` more are gone; messages that are gone entirely are reported to the endpoint.
@@ -136,8 +163,7 @@ impl Outgoing {
 /// Bytes of a message on a stream, control message included.
 pub fn message_bytes(endpoint: &Endpoint, message: &SendMessage) -> usize {
     let entry = endpoint.taken(message);
-    let data: usize = entry.payload.iter().map(|frame| frame.len()).sum();
-    CONTROL_BYTES + data + entry.control.trailer_bytes()
+    CONTROL_BYTES + entry.data_bytes() + entry.missing + entry.control.trailer_bytes()
 }
 
 #[derive(Debug)]
@@ -160,11 +186,17 @@ pub struct Stream {
 impl Stream {
     /// Over a socket whose handshake is done.
     pub fn new(socket: OwnedFd, cipher: Option<TransportState>) -> Stream {
-        let codec = match cipher {
-            None => Codec::Plain(PlainReceiver::new()),
-            Some(cipher) => Codec::Sealed(Box::new(Sealed::new(cipher))),
+        let (codec, minimum) = match cipher {
+            None => (Codec::Plain(PlainReceiver::new()), PULSE_BYTES_MIN),
+            Some(cipher) => (Codec::Sealed(Box::new(Sealed::new(cipher))), RECORD_BYTES),
         };
-        Stream { socket, codec, outgoing: Outgoing::new(), full: false, tally: Tally::default() }
+        Stream {
+            socket,
+            codec,
+            outgoing: Outgoing::new(minimum),
+            full: false,
+            tally: Tally::default(),
+        }
     }
 
     /// Whether the connection is encrypted.

@@ -1,0 +1,135 @@
+//! Messages that are posted before all of their data is there, so that a link can send the first bytes while a disk
+//! still reads the last (cut-through delivery, HPDC'97 section 3).
+//!
+//! The header, with the length and checksum of the whole, is sealed before; the data follows in frames, in order. It
+//! always comes to an end: what nobody brings is filled up with bytes that do not fit their checksums, and the
+//! receiver finds a damaged payload, as after any fault on the way.
+
+use crate::frames::Frame;
+use crate::limits::GATHER_MAX;
+use crate::rings::{Endpoint, Message, SendMessage};
+
+/// Names a posted message whose data is still coming.
+#[derive(Debug)]
+#[must_use = "a message that is not filled up stops its connection"]
+pub struct Filling {
+    entry: u16,
+    life: u32,
+}
+
+impl Endpoint {
+    /// As [`release_sendmsg`](Endpoint::release_sendmsg), with the first part of the data attached and `missing` bytes
+    /// to come by [`fill`](Endpoint::fill). Panics when the attached frames are so short that a message of as many as it
+    /// may have could not be filled up with the longest of them.
+    pub fn release_filling(&mut self, message: SendMessage, missing: usize) -> Filling {
+        let entry = &mut self.send_entries[message.0 as usize];
+        let longest = longest(entry).map_or(0, |frame| frame.len());
+        assert!(entry.payload.len() + missing.div_ceil(longest.max(1)) <= GATHER_MAX);
+        entry.missing = missing;
+        let filling = Filling { entry: message.0, life: entry.life };
+        self.release_sendmsg(message);
+        filling
+    }
+
+    /// The next part of the data. Dropped when the message is gone, because its connection broke. Panics when it is
+    /// more than is missing, or in too many parts.
+    pub fn fill(&mut self, filling: &Filling, part: Frame) {
+        let Some(entry) = self.filling_entry(filling) else { return };
+        assert!(part.len() <= entry.missing, "no more than the header announced");
+        assert!(entry.payload.len() < GATHER_MAX, "no more frames than a message may have");
+        entry.missing -= part.len();
+        entry.payload.push(part);
+        self.has_filled = true;
+    }
+
+    /// Nobody brings the rest: the message is filled up with what is there of it already.
+    pub fn end_filling(&mut self, filling: Filling) {
+        while let Some(part) = self.filler(&filling) {
+            self.fill(&filling, part);
+        }
+    }
+
+    fn filler(&mut self, filling: &Filling) -> Option<Frame> {
+        let entry = self.filling_entry(filling).filter(|entry| entry.missing > 0)?;
+        let longest = longest(entry).expect("the first part was attached");
+        Some(longest.slice(0..longest.len().min(entry.missing)))
+    }
+
+    fn filling_entry(&mut self, filling: &Filling) -> Option<&mut Message> {
+        let entry = &mut self.send_entries[filling.entry as usize];
+        (entry.life == filling.life).then_some(entry)
+    }
+
+    /// Whether a posted message has got more of its data since this was asked last.
+    pub fn take_filled(&mut self) -> bool {
+        std::mem::take(&mut self.has_filled)
+    }
+}
+
+fn longest(entry: &Message) -> Option<&Frame> {
+    entry.payload.iter().max_by_key(|frame| frame.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frames::Frames;
+    use crate::memory::HeapRegion;
+
+    fn endpoint() -> Endpoint {
+        Endpoint::with_entries(Frames::new(HeapRegion::new(64)), 1, 4)
+    }
+
+    fn begun(endpoint: &mut Endpoint, first: &[u8], missing: usize) -> Filling {
+        let frame = endpoint.frames().copy_of(first).expect("memory");
+        let message = endpoint.get_sendmsg().expect("an entry");
+        endpoint.attach_sendmsg(&message, frame, None);
+        endpoint.release_filling(message, missing)
+    }
+
+    fn data(endpoint: &Endpoint, message: &SendMessage) -> Vec<u8> {
+        endpoint.taken(message).payload.iter().flat_map(|part| part.to_vec()).collect()
+    }
+
+    #[test]
+    fn data_grows_behind_what_is_there() {
+        let mut endpoint = endpoint();
+        let filling = begun(&mut endpoint, b"abc", 4);
+        let message = endpoint.next_send().expect("posted");
+        assert!(!endpoint.take_filled());
+        for (part, missing) in [(b"de", 2), (b"fg", 0)] {
+            let part = endpoint.frames().copy_of(part).expect("memory");
+            endpoint.fill(&filling, part);
+            assert_eq!(endpoint.taken(&message).missing, missing);
+            assert!(endpoint.take_filled());
+        }
+        assert_eq!(data(&endpoint, &message), b"abcdefg");
+        endpoint.end_filling(filling);
+        assert_eq!(data(&endpoint, &message), b"abcdefg", "nothing is missing");
+    }
+
+    #[test]
+    fn what_nobody_brings_is_filled_up() {
+        let mut endpoint = endpoint();
+        let filling = begun(&mut endpoint, b"abc", 8);
+        let message = endpoint.next_send().expect("posted");
+        endpoint.end_filling(filling);
+        assert_eq!(endpoint.taken(&message).missing, 0);
+        assert_eq!(data(&endpoint, &message), b"abcabcabcab");
+    }
+
+    #[test]
+    fn data_for_a_message_that_is_gone_is_dropped() {
+        let mut endpoint = endpoint();
+        let free = endpoint.frames().free_pages();
+        let filling = begun(&mut endpoint, b"abc", 2);
+        let message = endpoint.next_send().expect("posted");
+        endpoint.transmitted(message);
+        let part = endpoint.frames().copy_of(b"de").expect("memory");
+        endpoint.fill(&filling, part);
+        assert_eq!(endpoint.frames().free_pages(), free);
+        let next = endpoint.get_sendmsg().expect("the same entry");
+        endpoint.end_filling(filling);
+        assert_eq!(data(&endpoint, &next), b"");
+    }
+}

@@ -1,0 +1,221 @@
+//! READ of what only the disk has, answered while the disk still reads (cut-through delivery, HPDC'97 section 3).
+//!
+//! The checksums of the blocks are known before the blocks are, so header and trailer of the answer leave with its first
+//! part; the others follow as the disk brings them. Every part is loaded into the cache and verified as for any reader.
+//!
+//! It does not wait, repeat or refuse. What turns out otherwise than announced (a damaged block, a write in between, a
+//! disk that stands still) spoils the answer: the caller finds blocks that do not fit their checksums, asks again, and
+//! gets its answer from memory or in one piece. While an answer is filling nothing else passes on its connection, so
+//! none is begun when the disk is slow.
+//!
+//! Invariant: a part is sent only when it is in the cache with the checksums that the trailer announced.
+
+use crate::cache::window_parts;
+use crate::limits::*;
+use crate::object::group_of;
+use crate::objects::Object;
+use crate::protocol::{ObjectRequest, set_sum, trailer_bytes};
+use crate::read::available;
+use crate::server::Inner;
+use endpoint::Frame;
+use node::{Answer, FillingReply, Request};
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+use wire::Time;
+use wire::limits::{BLOCK_BYTES, TRAILER_BYTES_MAX};
+
+/// What is to be read, none of which is in memory, and the checksums that it has.
+struct Plan {
+    object: Rc<Object>,
+    parts: Vec<(u64, Range<usize>)>,
+    bytes: usize,
+    trailer: [u8; TRAILER_BYTES_MAX],
+}
+
+/// How far the answer is.
+struct Progress {
+    /// Until the answer has begun.
+    request: Option<Request>,
+    /// While it is on its way.
+    reply: Option<FillingReply>,
+    /// When the reading began, then when the answer did.
+    since: Time,
+    /// Parts sent.
+    sent: usize,
+}
+
+impl Inner {
+    /// Answers a long READ of an idle stretch of the disk part by part; gives every other request back.
+    pub async fn read_through(
+        self: &Rc<Self>,
+        request: Request,
+        ask: &ObjectRequest,
+    ) -> Option<Request> {
+        let Some(plan) = self.plan(ask).await else { return Some(request) };
+        let since = self.cx.now();
+        let progress = Progress { request: Some(request), reply: None, since, sent: 0 };
+        let progress = RefCell::new(progress);
+        let loads = plan.parts.iter().map(|part| self.load_part(&plan, part, &progress));
+        node::race(node::all(loads), self.watch(&progress)).await;
+        let left = progress.into_inner().request;
+        if left.is_none() {
+            let first = plan.first();
+            self.count(|c| {
+                c.cut_through += 1;
+                c.read_bytes += plan.bytes as u64;
+            });
+            self.note_reader(&plan.object, first, first + plan.blocks() as u64);
+        }
+        left
+    }
+
+    async fn plan(self: &Rc<Self>, ask: &ObjectRequest) -> Option<Plan> {
+        if (ask.bytes as usize) < THROUGH_BYTES_MIN {
+            return None;
+        }
+        let object = self.object(ask).await.ok()?;
+        self.check_read(&object, ask).ok()?;
+        let first = ask.offset / BLOCK_BYTES as u64;
+        let bytes = available(&object, ask);
+        let blocks = first..first + bytes.div_ceil(BLOCK_BYTES) as u64;
+        for group in group_of(blocks.start)..=group_of(blocks.end) {
+            self.need_group(&object, group).await.ok()?;
+        }
+        // From here to the first disk read nothing waits, so nothing changes.
+        let whole = self.is_whole(&object, &blocks) && available(&object, ask) == bytes;
+        if bytes < THROUGH_BYTES_MIN || !whole {
+            return None;
+        }
+        let trailer = self.announced(&object, &blocks)?;
+        Some(Plan { object, parts: parts(blocks), bytes, trailer })
+    }
+
+    /// Whether the blocks are whole chunks that only the disk has, as they stand there.
+    fn is_whole(&self, object: &Object, blocks: &Range<u64>) -> bool {
+        let state = object.state.borrow();
+        let edge = |block: u64| block.is_multiple_of(CHUNK_BLOCKS as u64);
+        let aligned = edge(blocks.start) && (edge(blocks.end) || blocks.end == state.blocks());
+        let placed = state.in_place && state.pending.range(blocks.clone()).next().is_none();
+        let cache = self.cache.borrow();
+        let unknown = |block: u64| {
+            let (valid, loading) = cache.blocks(object.key, block / WINDOW_BLOCKS as u64);
+            (valid | loading) >> (block % WINDOW_BLOCKS as u64) & 1 == 0
+        };
+        aligned && placed && !state.is_suspect && blocks.clone().all(unknown)
+    }
+
+    fn announced(&self, object: &Object, blocks: &Range<u64>) -> Option<[u8; TRAILER_BYTES_MAX]> {
+        let mut trailer = [0; TRAILER_BYTES_MAX];
+        let cache = self.cache.borrow();
+        for (at, block) in blocks.clone().enumerate() {
+            set_sum(&mut trailer, at, cache.committed_sum(object.key, block)?);
+        }
+        Some(trailer)
+    }
+
+    async fn load_part(
+        self: &Rc<Self>,
+        plan: &Plan,
+        (index, blocks): &(u64, Range<usize>),
+        progress: &RefCell<Progress>,
+    ) {
+        let loaded = self.load(&plan.object, *index, blocks.clone(), blocks.start).await;
+        if loaded.is_err() {
+            plan.object.state.borrow_mut().is_suspect = true; // the next READ is told why
+        }
+        self.advance(plan, &mut progress.borrow_mut());
+    }
+
+    /// Sends the parts that are there, in order.
+    fn advance(&self, plan: &Plan, progress: &mut Progress) {
+        while progress.request.is_some() || progress.reply.is_some() {
+            let Some((index, blocks)) = plan.parts.get(progress.sent) else { break };
+            let Some(data) = self.loaded(plan, *index, blocks) else { return };
+            match (&progress.reply, progress.request.take()) {
+                (Some(reply), _) => reply.fill(&data),
+                (None, Some(request)) => match self.begin(plan, request, &data, progress.since) {
+                    Ok(reply) => {
+                        (progress.reply, progress.since) = (Some(reply), self.cx.now());
+                    }
+                    Err(request) => {
+                        progress.request = Some(request);
+                        return;
+                    }
+                },
+                (None, None) => return,
+            }
+            progress.sent += 1;
+        }
+        progress.reply = None;
+    }
+
+    /// The bytes of a part; `None` when it is not in memory as it was announced.
+    fn loaded(
+        &self,
+        plan: &Plan,
+        index: u64,
+        blocks: &Range<usize>,
+    ) -> Option<node::Pieces<Frame>> {
+        let first = index * WINDOW_BLOCKS as u64 + blocks.start as u64;
+        let skipped = (first - plan.first()) as usize;
+        let bytes = (blocks.len() * BLOCK_BYTES).min(plan.bytes - skipped * BLOCK_BYTES);
+        let mut sums = [0; THROUGH_PART_BLOCKS_MAX * size_of::<u32>()];
+        let sums = &mut sums[..blocks.len() * size_of::<u32>()];
+        let mut data = self.cx.pieces::<Frame>();
+        let key = plan.object.key;
+        let hit = self.cache.borrow_mut().hit(key, first, bytes, &mut data, sums);
+        let announced = &plan.trailer[skipped * size_of::<u32>()..][..sums.len()];
+        (hit && announced == sums).then_some(data)
+    }
+
+    /// Begins the answer with its first part, which has been waited for since `since`.
+    fn begin(
+        &self,
+        plan: &Plan,
+        request: Request,
+        data: &[Frame],
+        since: Time,
+    ) -> Result<FillingReply, Request> {
+        if self.cx.now() > since + THROUGH_SOON {
+            return Err(request);
+        }
+        let reply = self.describe(&plan.object);
+        let trailer = &plan.trailer[..trailer_bytes(plan.blocks())];
+        let answer = Answer { status: 0, body: &reply.encode(), data, trailer };
+        let first: usize = data.iter().map(|frame| frame.len()).sum();
+        self.cx.reply_filling(request, answer, plan.bytes - first)
+    }
+
+    /// Spoils an answer that stands still. Never returns.
+    async fn watch(&self, progress: &RefCell<Progress>) {
+        loop {
+            self.cx.sleep(THROUGH_PATIENCE).await;
+            let mut progress = progress.borrow_mut();
+            if progress.reply.is_some() && self.cx.now() >= progress.since + THROUGH_PATIENCE {
+                progress.reply = None;
+            }
+        }
+    }
+}
+
+impl Plan {
+    fn first(&self) -> u64 {
+        let (index, blocks) = &self.parts[0];
+        index * WINDOW_BLOCKS as u64 + blocks.start as u64
+    }
+
+    fn blocks(&self) -> usize {
+        self.bytes.div_ceil(BLOCK_BYTES)
+    }
+}
+
+/// What each disk read fetches: whole windows, or parts of the only one.
+fn parts(blocks: Range<u64>) -> Vec<(u64, Range<usize>)> {
+    let windows: Vec<_> = window_parts(blocks).collect();
+    let longest = if windows.len() > 1 { WINDOW_BLOCKS } else { THROUGH_PART_BLOCKS };
+    let cut = |(index, Range { start, end }): (u64, Range<usize>)| {
+        (start..end).step_by(longest).map(move |at| (index, at..(at + longest).min(end)))
+    };
+    windows.into_iter().flat_map(cut).collect()
+}
