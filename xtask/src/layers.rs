@@ -29,6 +29,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "sim", "live",
         ],
     ),
+    ("rig", &["wire", "endpoint", "node"]),
     ("fuzz-bodies", &["wire", "endpoint", "netrpc", "node", "stripe", "members", "live"]),
     ("xtask", &[]),
 ];

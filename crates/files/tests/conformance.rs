@@ -28,8 +28,8 @@ fn two_clients() {
     world.block_on(all_of_two(&one, &two, FileId::ROOT));
 }
 
-#[test]
-fn acknowledged_bytes_survive_a_server() {
+/// The body of that name, with `restart` whenever it asks for one.
+fn acknowledged_bytes_survive(restart: impl Fn(&mut World)) {
     let mut world = World::new(3, 1);
     let client = world.client(0);
     let (asked, done) = (Cell::new(0), Cell::new(0));
@@ -43,31 +43,20 @@ fn acknowledged_bytes_survive_a_server() {
     });
     world.block_on_with(body, |world| {
         if asked.get() > done.get() {
-            (10..13).for_each(|id| world.restart(id));
+            restart(world);
             done.set(asked.get());
         }
     });
 }
 
 #[test]
+fn acknowledged_bytes_survive_a_server() {
+    acknowledged_bytes_survive(|world| (10..13).for_each(|id| world.restart(id)));
+}
+
+#[test]
 fn acknowledged_bytes_survive_the_manager() {
-    let mut world = World::new(3, 1);
-    let client = world.client(0);
-    let (asked, done) = (Cell::new(0), Cell::new(0));
-    let body = shared::acknowledged_bytes_survive(&client, FileId::ROOT, async || {
-        asked.set(asked.get() + 1);
-        std::future::poll_fn(|_| match asked.get() == done.get() {
-            true => std::task::Poll::Ready(()),
-            false => std::task::Poll::Pending,
-        })
-        .await
-    });
-    world.block_on_with(body, |world| {
-        if asked.get() > done.get() {
-            world.restart(common::MANAGER);
-            done.set(asked.get());
-        }
-    });
+    acknowledged_bytes_survive(|world| world.restart(common::MANAGER));
 }
 
 /// One run of random steps in a world of its own; what went wrong.

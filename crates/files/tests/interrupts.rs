@@ -46,13 +46,17 @@ fn interrupted<T>(
     given_up(world, operation, interrupt).map(drop)
 }
 
-#[test]
-fn what_waits_for_a_server_ends_with_its_application() {
-    let mut world = World::new(1, 1);
-    let client = world.client(0);
-    let content = pattern(1, 0, 100_000);
+/// A world in which client 0 has stored a file, whose server is up.
+fn stored(mut world: World) -> (World, Client<Asks>, FileId, Vec<u8>) {
+    let (client, content) = (world.client(0), pattern(1, 0, 100_000));
     let file = world.block_on(client.put(FileId::ROOT, b"f", &content)).expect("put");
     world.run(Duration::from_secs(2));
+    (world, client, file, content)
+}
+
+#[test]
+fn what_waits_for_a_server_ends_with_its_application() {
+    let (mut world, client, file, content) = stored(World::new(1, 1));
     let open = world.block_on(client.open(file, READ_WRITE)).expect("open");
     world.kill(10);
     assert_eq!(interrupted(&mut world, &client, client.read(open, 0, 4096)), Err(Errno::EINTR));
@@ -129,11 +133,8 @@ fn a_lock_that_comes_too_late_is_given_back() {
 #[test]
 fn more_waiting_operations_than_loops_can_all_be_given_up() {
     let limits = Config::for_pool(CLIENT_PAGES * 4096);
-    let mut world = World::with(1, 1, Config { front_loops: 2, ..limits });
-    let client = world.client(0);
-    let content = pattern(1, 0, 100_000);
-    let file = world.block_on(client.put(FileId::ROOT, b"f", &content)).expect("put");
-    world.run(Duration::from_secs(2));
+    let world = World::with(1, 1, Config { front_loops: 2, ..limits });
+    let (mut world, client, file, _) = stored(world);
     let open = world.block_on(client.open(file, READ_ONLY)).expect("open");
     world.kill(10);
     let first = client.ask.last_front() + 1;

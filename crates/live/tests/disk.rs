@@ -1,14 +1,14 @@
 //! The disk device on real directories: every test body runs over both engines.
 
-mod rig;
+mod disk_rig;
 
+use disk_rig::{Rig, each_engine, object, on_both, pattern};
 use endpoint::Frame;
 use live::clock;
 use live::disk::{DiskConfig, Disks, DisksError, Engine, OpenError, Throttle};
 use node::rings::{
     DiskError, DiskFile, DiskId, DiskListing, DiskOp, DiskReply, DiskRequest, Ticket,
 };
-use rig::{Rig, each_engine, object, on_both, pattern};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,14 +1,14 @@
 //! Disks that are full, read-only or refuse direct transfers: small file systems in a mount namespace of the test's
 //! own, which only root can make. Others skip these tests, said aloud.
 
-mod rig;
+mod disk_rig;
 
+use disk_rig::{Rig, each_engine, object, pattern};
 use live::disk::{DiskConfig, Disks, DisksError, Engine, OpenError};
 use live::meta::{Stores, load};
 use node::rings::{
     DiskError, DiskFile, DiskOp, DiskReply, MetaDone, MetaOp, MetaRequest, StoreId, Ticket,
 };
-use rig::{Rig, each_engine, object, pattern};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change, mount_remount};
 use rustix::thread::UnshareFlags;
 use std::path::Path;

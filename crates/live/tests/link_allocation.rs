@@ -4,26 +4,8 @@ use endpoint::{Endpoint, Frames};
 use live::clock;
 use live::link::{Address, Keys, LinkConfig, Links, Security, SharedPool};
 use live::memory::MemfdRegion;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
+use rig::Counting;
 use wire::{CallHeader, Control, Header, Kind, NodeId};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -83,9 +65,9 @@ fn messages_allocate_nothing() {
         a.0.directory().set(NodeId(2), vec![address.clone()]);
         // Every entry of both rings is used a few times: each keeps the lists it has once grown.
         exchange(&mut a, &mut b, 1500);
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        let before = Counting::in_process();
         exchange(&mut a, &mut b, 500);
-        let count = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        let count = Counting::in_process() - before;
         assert_eq!(count, 0, "{address}");
     }
 }

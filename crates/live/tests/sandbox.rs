@@ -1,11 +1,11 @@
 //! Where a sandbox forbids io_uring, disks work all the same: a system call filter of this test's thread does what
 //! container runtimes do.
 
-mod rig;
+mod disk_rig;
 
+use disk_rig::{Rig, object, pattern};
 use live::disk::{DiskConfig, Disks, DisksError, Engine};
 use node::rings::DiskFile;
-use rig::{Rig, object, pattern};
 use tempfile::TempDir;
 
 /// From now on this thread and those it starts get EPERM from `io_uring_setup`.

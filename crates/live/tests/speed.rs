@@ -2,13 +2,13 @@
 //! about time; `TRAPEZE_BENCH=1 cargo test --release -p live --test speed -- --nocapture --test-threads 1` measures.
 //! `TRAPEZE_BENCH_DIR` chooses the disk.
 
-mod rig;
+mod disk_rig;
 
+use disk_rig::{Rig, each_engine, object};
 use endpoint::FrameMut;
 use live::clock;
 use live::disk::{DiskConfig, Engine};
 use node::rings::{DiskFile, DiskOp, DiskReply};
-use rig::{Rig, each_engine, object};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{IoSlice, ReadWriteFlags};
 use std::os::fd::OwnedFd;
@@ -156,7 +156,7 @@ fn bench_reads() {
     let path = temporary.path().join("label");
     each_engine(|engine| {
         let mut rig = Rig::open(&DiskConfig::new(temporary.path()), engine);
-        let chunk = rig.frames.copy_of(&rig::pattern(1 << 20, 1)).unwrap();
+        let chunk = rig.frames.copy_of(&disk_rig::pattern(1 << 20, 1)).unwrap();
         for n in 0..file_bytes() >> 20 {
             let (offset, data) = (n << 20, chunk.clone());
             rig.done(DiskOp::Write { file: FILE, offset, data, durable: false });
@@ -186,7 +186,7 @@ fn bench_durable_appends() {
         for prepared in [false, true] {
             let temporary = directory();
             let mut rig = Rig::open(&DiskConfig::new(temporary.path()), engine);
-            let data = rig.frames.copy_of(&rig::pattern(4096, 1)).unwrap();
+            let data = rig.frames.copy_of(&disk_rig::pattern(4096, 1)).unwrap();
             let (path, other) = (temporary.path().join("log/1"), temporary.path().join("raw"));
             if prepared {
                 let zeros = vec![0; load.count * 4096];
@@ -222,7 +222,7 @@ fn bench_new_small_objects() {
     each_engine(|engine| {
         let temporary = directory();
         let mut rig = Rig::open(&DiskConfig::new(temporary.path()), engine);
-        let data = rig.frames.copy_of(&rig::pattern(4096, 1)).unwrap();
+        let data = rig.frames.copy_of(&disk_rig::pattern(4096, 1)).unwrap();
         let device = seconds(|| {
             for n in 0..load.count as u64 {
                 let (file, data) = (DiskFile::Object(object(n)), data.clone());

@@ -1,14 +1,11 @@
 //! The service and its clients on nodes, over a link in memory.
 
-#[path = "../../node/tests/common/mod.rs"]
-mod common;
-
-use common::Net;
 use members::{
     Client, Config, Identity, Member, Roles, STORE_KIND, STORE_VERSION, Service, Standing,
     Subscription, join, serve,
 };
 use node::rings::{MetaDone, MetaOp};
+use rig::Net;
 use std::cell::RefCell;
 use std::rc::Rc;
 use store::{MemoryBackend, MemoryLogs, Store};
@@ -225,7 +222,7 @@ fn a_log_that_cannot_be_written_refuses_changes_until_a_checkpoint() {
 #[test]
 fn a_node_without_an_id_is_given_one() {
     let mut world = World::new();
-    world.net.nodes[2] = common::node(0xf001, 1);
+    world.net.nodes[2] = rig::node(0xf001, 1);
     let answers = Rc::new(RefCell::new(Vec::new()));
     for (name, roles) in [("alpha", Roles::IO), ("mount", Roles::CLIENT)] {
         let identity =

@@ -2,7 +2,6 @@
 
 mod common;
 
-use common::net::{Net, node};
 use common::{ROOT, config};
 use names::{
     Client, Config, Entry, Final, Handle, How, IoServer, Objects, ObjectsOf, READ, Unclaimed,
@@ -10,6 +9,7 @@ use names::{
 };
 use node::rings::{Lock, LockKind, MetaDone, MetaOp, VolumeSpace};
 use proptest::prelude::*;
+use rig::{Net, node};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

@@ -1,10 +1,8 @@
 //! Calls between nodes: what NetRPC promises, over a link that keeps nothing.
 
-mod common;
-
-use common::Net;
 use node::{Answer, Call, CallError, Cx};
 use proptest::prelude::*;
+use rig::Net;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,62 +1,14 @@
 //! What a call costs in this layer: two nodes in one thread, a link that hands entries over, and no allocation.
 
-mod common;
-
 use node::{Answer, Call, Node};
-use std::alloc::{GlobalAlloc, Layout, System};
+use rig::{Counting, carry};
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use wire::{Channel, ControlView, NodeId, Time};
-
-/// Counts what the program allocates.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call goes to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use wire::{Channel, NodeId, Time};
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
-
-/// Moves every message from one node to the other: one copy of the data, as a shared-memory link does.
-fn carry(from: &Node, to: &Node) {
-    from.with_endpoint(|source| {
-        to.with_endpoint(|target| {
-            while let Some(message) = source.next_send() {
-                let entry = source.outgoing(&message);
-                let view = ControlView::new(&entry.control).unwrap();
-                let header = view.header();
-                let endpoint::Place::Fill(arrived) = target.place(&entry.control, &header) else {
-                    panic!("there is room");
-                };
-                let landed = target.arrived(&arrived);
-                landed.trailer[..header.trailer_bytes()]
-                    .copy_from_slice(&entry.trailer[..header.trailer_bytes()]);
-                if let (Some(frame), Some(data)) =
-                    (landed.landed.first_mut(), entry.payload.first())
-                {
-                    frame[..data.len()].copy_from_slice(data);
-                }
-                target.deliver(arrived, &header);
-                source.transmitted(message);
-            }
-        });
-    });
-}
+static ALLOCATOR: Counting = Counting;
 
 /// `count` fetches of 8 KiB, `depth` at a time.
 fn fetch(client: &mut Node, server: &mut Node, count: u64, depth: usize) {
@@ -103,7 +55,7 @@ fn fetch(client: &mut Node, server: &mut Node, count: u64, depth: usize) {
 #[test]
 fn bench_fetch_8k() {
     let count = if std::env::var_os("TRAPEZE_BENCH").is_some() { 1_000_000 } else { 2_000 };
-    let (mut client, mut server) = (common::node(1, 1), common::node(2, 1));
+    let (mut client, mut server) = (rig::node(1, 1), rig::node(2, 1));
     for _ in 0..64 {
         let cx = server.cx().clone();
         server.cx().spawn("server", async move {
@@ -117,9 +69,9 @@ fn bench_fetch_8k() {
     }
     for depth in [1, 16] {
         fetch(&mut client, &mut server, 2_000, depth); // warm-up
-        let (before, start) = (ALLOCATIONS.load(Ordering::Relaxed), Instant::now());
+        let (before, start) = (Counting::in_process(), Instant::now());
         fetch(&mut client, &mut server, count, depth);
-        let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        let allocations = Counting::in_process() - before;
         println!(
             "depth {depth}: {:.0} ns a fetch",
             start.elapsed().as_nanos() as f64 / count as f64

@@ -1,11 +1,9 @@
 //! Waiting: no wake-up is lost, whoever gives up; what is dropped leaves nothing behind.
 
-mod common;
-
-use common::{Net, node};
 use node::rings::{FileOp, FileRequest};
 use node::{Answer, Call, CallError, Cx, Notify, Semaphore, race};
 use proptest::prelude::*;
+use rig::{Net, node};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;

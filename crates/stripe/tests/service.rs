@@ -7,6 +7,15 @@ use node::rings::DiskFile;
 use stripe::{FileRef, Kept};
 use wire::{Errno, FileId, Home, Layout, NodeId, ObjectId};
 
+/// A world whose file 5 has `bytes` of `pattern(1, ..)` on stable storage.
+fn committed(servers: u16, disks: u16, bytes: usize) -> (World, FileRef) {
+    let mut world = World::new(servers, disks);
+    let file = world.file(5);
+    world.write(&file, 0, &pattern(1, bytes)).unwrap();
+    world.commit(&file).unwrap();
+    (world, file)
+}
+
 #[test]
 fn what_was_written_is_read() {
     let mut world = World::new(3, 1);
@@ -45,10 +54,7 @@ fn committed_bytes_survive_power_loss_and_the_cache_is_not_needed() {
 
 #[test]
 fn a_restart_is_waited_for() {
-    let mut world = World::new(2, 1);
-    let file = world.file(5);
-    world.write(&file, 0, &pattern(1, 100_000)).unwrap();
-    world.commit(&file).unwrap();
+    let (mut world, file) = committed(2, 1, 100_000);
     let (client, into) = (world.client.clone(), world.cx().frames().alloc_exact(100_000).unwrap());
     let reading = world.start(async move { client.read(&file, 0, into).await.map(|f| f.to_vec()) });
     world.servers[0].kill();
@@ -58,10 +64,7 @@ fn a_restart_is_waited_for() {
 
 #[test]
 fn a_flipped_byte_is_an_error_and_not_data() {
-    let mut world = World::new(1, 1);
-    let file = world.file(5);
-    world.write(&file, 0, &pattern(1, 500_000)).unwrap();
-    world.commit(&file).unwrap();
+    let (mut world, file) = committed(1, 1, 500_000);
     world.flush(0);
     world.servers[0].kill();
     let at = stripe::object::data_offset(50) as usize + 17;
@@ -132,11 +135,8 @@ fn a_stale_layout_or_generation_is_refused() {
 
 #[test]
 fn what_was_cut_off_reads_as_zeros_for_ever() {
-    let mut world = World::new(1, 1);
-    let file = world.file(5);
+    let (mut world, file) = committed(1, 1, 600_000);
     let bytes = pattern(1, 600_000);
-    world.write(&file, 0, &bytes).unwrap();
-    world.commit(&file).unwrap();
     world.flush(0);
     let cut = FileRef { truncations: 1, ..file };
     world.truncate(&cut, 10_000).unwrap();
@@ -159,10 +159,7 @@ fn what_was_cut_off_reads_as_zeros_for_ever() {
 
 #[test]
 fn removed_objects_stay_removed() {
-    let mut world = World::new(2, 2);
-    let file = world.file(5);
-    world.write(&file, 0, &pattern(1, 300_000)).unwrap();
-    world.commit(&file).unwrap();
+    let (mut world, file) = committed(2, 2, 300_000);
     let client = world.client.clone();
     world.run(async move { client.remove(&file).await }).unwrap();
     assert_eq!(world.write(&file, 0, b"late"), Err(Errno::ESTALE));

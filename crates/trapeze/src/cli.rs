@@ -104,24 +104,24 @@ pub struct Demo {
     pub json: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Up {
     /// Where the cluster's data is kept; made when it is not there
     #[arg(long, default_value = "trapeze-data")]
     pub dir: PathBuf,
-    /// I/O servers, when the directory is made
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
-    pub servers: u16,
-    /// Disk directories of each I/O server, when the directory is made
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=32))]
-    pub disks: u16,
+    /// I/O servers, when the directory is made; default 4
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub servers: Option<u16>,
+    /// Disk directories of each I/O server, when the directory is made; default 1
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=32))]
+    pub disks: Option<u16>,
     /// Mount the file system here
     #[arg(long)]
     pub mount: Option<PathBuf>,
-    /// Also listen for other machines
+    /// Also listen for other machines, when the directory is made
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// Do not encrypt TCP
+    /// Do not encrypt TCP, when the directory is made
     #[arg(long)]
     pub insecure: bool,
 }

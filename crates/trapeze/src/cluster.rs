@@ -1,7 +1,9 @@
 //! Clusters of several machines: `init` makes the first, `join` adds one, `status` shows them all.
 
 use crate::cli;
-use crate::config::{ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role};
+use crate::config::{
+    ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, sync_name,
+};
 use crate::local::{MANAGER_NODE, random};
 use crate::machine::{self, MachineError, Setup};
 use live::link::{Address, Keys, Security};
@@ -30,6 +32,9 @@ pub enum ClusterError {
         "{0} holds a machine already: choose another --dir, or start it with trapeze serve --config {0}/machine.toml"
     )]
     Exists(PathBuf),
+    /// Its key is another one.
+    #[error("{0} is another cluster's key: choose another --dir, or remove the key")]
+    OtherKey(PathBuf),
     /// The address for the others.
     #[error(
         "--listen {0:?}: write the address that the other machines reach this one by, as HOST:PORT"
@@ -111,25 +116,38 @@ fn make_disks(paths: &[PathBuf]) -> Result<Vec<Disk>> {
     let make = |path: &PathBuf| {
         let system = |error| ClusterError::System(path.clone(), error);
         fs::create_dir_all(path).map_err(system)?;
-        Ok(Disk { path: path.canonicalize().map_err(system)?, limit: None })
+        let path = path.canonicalize().map_err(system)?;
+        sync_name(&path).map_err(system)?;
+        Ok(Disk { path, limit: None })
     };
     paths.iter().map(make).collect()
 }
 
+/// Keeps the key in the machine's directory. One that is there is left from an attempt that failed, or was put there to
+/// be used; it is not replaced.
 fn save_key(dir: &Path, key: Option<&ClusterKey>) -> Result<Option<PathBuf>> {
     let Some(key) = key else { return Ok(None) };
     let path = dir.join("key");
-    if !path.exists() {
-        key.save(&path)?;
+    match path.exists() {
+        false => key.save(&path)?,
+        true if ClusterKey::load(&path)? == *key => {}
+        true => return Err(ClusterError::OtherKey(path)),
     }
     Ok(Some(path))
+}
+
+/// The key of a new cluster: the one that is in the directory, or a fresh one.
+fn own_key(dir: &Path) -> Result<ClusterKey> {
+    let path = dir.join("key");
+    Ok(if path.exists() { ClusterKey::load(&path)? } else { ClusterKey(random()) })
 }
 
 /// `trapeze init`.
 pub fn init(arguments: &cli::Init) -> Result<()> {
     let address = check_listen(&arguments.listen)?;
     let dir = make_dir(&arguments.dir)?;
-    let key = (!arguments.insecure).then(|| ClusterKey(random()));
+    let disks = make_disks(&arguments.disks)?;
+    let key = (!arguments.insecure).then(|| own_key(&dir)).transpose()?;
     let cluster = format!("{:016x}", u64::from_le_bytes(random()));
     let socket = format!("unix:{}", dir.join("manager.sock").display());
     let mut roles = vec![Role::Manager];
@@ -145,7 +163,7 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
         key: save_key(&dir, key.as_ref())?,
         insecure: arguments.insecure,
         store: Some(dir.join("store")),
-        disks: make_disks(&arguments.disks)?,
+        disks,
         memory: Memory::default(),
     };
     let path = dir.join("machine.toml");
@@ -163,10 +181,12 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
     let token = Token::parse(&arguments.token)?;
     let address = check_listen(&arguments.listen)?;
     let dir = make_dir(&arguments.dir)?;
+    // Whatever can fail on this machine comes before the manager gives the name away.
     let disks = match &arguments.disks[..] {
-        [] => vec![dir.join("disk0")],
-        disks => disks.to_vec(),
+        [] => make_disks(&[dir.join("disk0")])?,
+        disks => make_disks(disks)?,
     };
+    let key = save_key(&dir, token.key.as_ref())?;
     let name = arguments.name.clone().unwrap_or_else(host_name);
     let manager = format!("tcp:{}", token.manager);
     let identity = Identity {
@@ -185,10 +205,10 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
         roles: vec![Role::Io],
         listen: vec![address],
         manager: ManagerAddress { node: MANAGER_NODE, addresses: vec![manager] },
-        key: save_key(&dir, token.key.as_ref())?,
+        key,
         insecure: token.key.is_none(),
         store: None,
-        disks: make_disks(&disks)?,
+        disks,
         memory: Memory::default(),
     };
     let path = dir.join("machine.toml");
@@ -221,6 +241,19 @@ fn host_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_that_is_there_is_used_by_init_and_refused_when_it_is_not_the_tokens() {
+        let folder = tempfile::tempdir().unwrap();
+        let (dir, ours) = (folder.path(), ClusterKey([7; 32]));
+        let fresh = own_key(dir).unwrap();
+        assert!(fresh != own_key(dir).unwrap(), "none is kept yet");
+        let path = save_key(dir, Some(&ours)).unwrap().unwrap();
+        assert_eq!(own_key(dir).unwrap(), ours, "a second attempt");
+        assert_eq!(save_key(dir, Some(&ours)).unwrap(), Some(path));
+        assert!(matches!(save_key(dir, Some(&fresh)), Err(ClusterError::OtherKey(_))));
+        assert_eq!(save_key(dir, None).unwrap(), None);
+    }
 
     #[test]
     fn tokens_survive_printing_and_nonsense_is_refused() {

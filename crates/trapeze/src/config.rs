@@ -21,8 +21,8 @@
 use crate::size::Size;
 use live::link::Address;
 use serde::{Deserialize, Serialize};
-use std::fs;
-use std::io::Write;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -142,10 +142,10 @@ impl Machine {
             .map_or(Ok(machine), |text| Err(ConfigError::Value { path: path.to_path_buf(), text }))
     }
 
-    /// Writes the file.
+    /// Writes the file, to stable storage.
     pub fn save(&self, path: &Path) -> Result<(), ConfigError> {
         let text = toml::to_string(self).expect("plain values");
-        fs::write(path, text).map_err(|error| ConfigError::File { path: path.to_path_buf(), error })
+        replace(path, &text).map_err(|error| ConfigError::File { path: path.to_path_buf(), error })
     }
 
     /// Whether it has this role.
@@ -183,6 +183,23 @@ impl Machine {
         let addresses = self.listen.iter().chain(&self.manager.addresses);
         addresses.filter_map(|text| text.parse::<Address>().err()).map(|e| e.to_string()).next()
     }
+}
+
+/// Makes `text` the file's content, all of it or what was there before, on stable storage when this returns: after a
+/// power cut everything that was synced is found by what stands here.
+pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    sync_name(path)
+}
+
+/// Has the name of a file or directory survive a power cut.
+pub(crate) fn sync_name(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn read(path: &Path) -> Result<String, ConfigError> {
@@ -227,12 +244,14 @@ impl ClusterKey {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Writes the key, readable by its owner only.
+    /// Writes the key, readable by its owner only, to stable storage.
     pub fn save(&self, path: &Path) -> Result<(), ConfigError> {
-        let write = || -> std::io::Result<()> {
+        let write = || -> io::Result<()> {
             let mut options = fs::OpenOptions::new();
             let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
-            writeln!(file, "{}", self.digits())
+            writeln!(file, "{}", self.digits())?;
+            file.sync_all()?;
+            sync_name(path)
         };
         write().map_err(|error| ConfigError::File { path: path.to_path_buf(), error })
     }
@@ -266,6 +285,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         machine.save(file.path()).unwrap();
         assert_eq!(Machine::load(file.path()).unwrap(), machine);
+        assert!(!file.path().with_extension("new").exists(), "nothing is left beside it");
         assert_eq!(machine.cluster_id(), 0xab);
     }
 

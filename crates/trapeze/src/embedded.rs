@@ -64,7 +64,11 @@ impl Embedded {
 
     /// As [`start`](Embedded::start), for any shape.
     pub fn of_shape(dir: &Path, shape: &Shape) -> Result<Embedded> {
-        let cluster = LocalCluster::open_or_create(dir, shape)?;
+        Embedded::of_cluster(LocalCluster::open_or_create(dir, shape)?)
+    }
+
+    /// Starts the cluster whose directory this process holds.
+    pub(crate) fn of_cluster(cluster: LocalCluster) -> Result<Embedded> {
         let mut embedded = Embedded { cluster, workers: Vec::new() };
         for machine in embedded.cluster.machines.clone() {
             let name = machine.name.clone();

@@ -12,7 +12,9 @@
 //! DIR/log/*.log      what they say
 //! ```
 
-use crate::config::{ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role};
+use crate::config::{
+    ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, replace,
+};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -42,7 +44,9 @@ pub enum LocalError {
     #[error("{0}: {1}")]
     System(PathBuf, std::io::Error),
     /// It holds something else.
-    #[error("{0} is not empty and holds no Trapeze cluster: choose another directory")]
+    #[error(
+        "{0} is not empty and holds no Trapeze cluster, or one whose making was broken off: choose another directory"
+    )]
     Foreign(PathBuf),
     /// It was made by another release.
     #[error(
@@ -57,17 +61,17 @@ pub enum LocalError {
     /// Somebody runs it.
     #[error("{0} is in use by another trapeze process: stop that one, or choose another directory")]
     InUse(PathBuf),
-    /// Asked for another number of servers than it has.
+    /// Asked for another shape than it was made with.
     #[error(
-        "{path} was made with {found} servers, not {wanted}: leave --servers out or choose another directory"
+        "{path} was made {made}, which {flag} does not change: leave {flag} out, or choose another directory"
     )]
-    Servers {
+    Made {
         /// The directory.
         path: PathBuf,
         /// What it has.
-        found: u16,
+        made: String,
         /// What was asked for.
-        wanted: u16,
+        flag: &'static str,
     },
 }
 
@@ -96,6 +100,19 @@ impl Shape {
     }
 }
 
+/// What is asked of a cluster by name; `None` and false ask for nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// I/O servers.
+    pub servers: Option<u16>,
+    /// Disks of each.
+    pub disks: Option<u16>,
+    /// An address for other machines.
+    pub listen: Option<String>,
+    /// Without encryption.
+    pub insecure: bool,
+}
+
 /// A cluster's directory, held by this process.
 #[derive(Debug)]
 pub struct LocalCluster {
@@ -110,16 +127,40 @@ impl LocalCluster {
     pub fn open_or_create(dir: &Path, shape: &Shape) -> Result<LocalCluster, LocalError> {
         fs::create_dir_all(dir).map_err(|error| LocalError::System(dir.into(), error))?;
         let dir = dir.canonicalize().map_err(|error| LocalError::System(dir.into(), error))?;
-        let known = dir.join("cluster.toml").exists();
-        if !known && !is_empty(&dir)? {
+        let is_known = || dir.join("cluster.toml").exists();
+        // Before the lock, which is a file in it.
+        if !is_known() && !is_empty(&dir)? {
             return Err(LocalError::Foreign(dir));
         }
         let lock = lock(&dir)?;
-        if !known {
+        if !is_known() {
             create(&dir, shape)?;
         }
         let machines = load(&dir)?;
         Ok(LocalCluster { dir, machines, _lock: lock })
+    }
+
+    /// Refuses a shape that is asked for and is not the one that the cluster was made with.
+    pub fn check(&self, asked: &Asked) -> Result<(), LocalError> {
+        let servers = self.machines.len() - 1;
+        let (manager, first) = (&self.machines[0], &self.machines[1]);
+        let disks = first.disks.len();
+        let listens = |address: &String| manager.listen.contains(&format!("tcp:{address}"));
+        let differs = [
+            (asked.servers.is_some_and(|n| usize::from(n) != servers), "--servers"),
+            (asked.disks.is_some_and(|n| usize::from(n) != disks), "--disks"),
+            (asked.listen.as_ref().is_some_and(|address| !listens(address)), "--listen"),
+            (asked.insecure && !manager.insecure, "--insecure"),
+        ];
+        let Some((_, flag)) = differs.into_iter().find(|(differs, _)| *differs) else {
+            return Ok(());
+        };
+        let encryption = if manager.insecure { "without encryption" } else { "with encryption" };
+        let made = format!(
+            "with {servers} servers, {disks} disks each, {encryption}, listening at {}",
+            manager.listen.join(" and ")
+        );
+        Err(LocalError::Made { path: self.dir.clone(), made, flag })
     }
 
     /// The directory.
@@ -138,9 +179,10 @@ impl LocalCluster {
     }
 }
 
+/// Whether nothing is there but the lock of somebody who looked before.
 fn is_empty(dir: &Path) -> Result<bool, LocalError> {
-    let mut entries = fs::read_dir(dir).map_err(|error| LocalError::System(dir.into(), error))?;
-    Ok(entries.next().is_none())
+    let entries = fs::read_dir(dir).map_err(|error| LocalError::System(dir.into(), error))?;
+    Ok(entries.flatten().all(|entry| entry.file_name() == "lock"))
 }
 
 fn lock(dir: &Path) -> Result<File, LocalError> {
@@ -176,8 +218,11 @@ fn create(dir: &Path, shape: &Shape) -> Result<(), LocalError> {
     let (servers, insecure) = (shape.servers, shape.insecure);
     let description = Description { format: FORMAT, cluster, servers, insecure };
     let text = toml::to_string(&description).expect("plain values");
+    // All that was made so far, before the file that says that it is there.
+    let synced = File::open(dir).and_then(|open| Ok(rustix::fs::syncfs(open)?));
+    synced.map_err(system(dir))?;
     let path = dir.join("cluster.toml");
-    fs::write(&path, text).map_err(system(&path))
+    replace(&path, &text).map_err(system(&path))
 }
 
 /// Random bytes from the system.
@@ -267,6 +312,24 @@ mod tests {
         drop(first);
         let again = LocalCluster::open_or_create(&dir, &Shape::of(9)).unwrap();
         assert_eq!(again.machines, made);
+        again.check(&Asked { servers: Some(3), disks: Some(1), ..Asked::default() }).unwrap();
+        let listen = Some("10.0.0.1:7400".to_string());
+        for asked in [
+            Asked { servers: Some(9), ..Asked::default() },
+            Asked { disks: Some(2), ..Asked::default() },
+            Asked { insecure: true, ..Asked::default() },
+            Asked { listen, ..Asked::default() },
+        ] {
+            let error = again.check(&asked).unwrap_err().to_string();
+            assert!(error.contains("was made with 3 servers, 1 disks each"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_lock_that_is_left_alone_is_no_cluster() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("lock"), "").unwrap();
+        LocalCluster::open_or_create(folder.path(), &Shape::of(1)).unwrap();
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::cli;
 use crate::client::{Reach, ReachError};
 use crate::config::Machine;
 use crate::embedded::{Embedded, Mounted};
-use crate::local::{LocalError, Shape};
+use crate::local::{Asked, LocalCluster, LocalError, Shape};
 use crate::machine::{self, MachineError, Running, Setup};
 use crate::stopping;
 use live::fuse::{Belief, Fuse, MountError, MountOptions, MountWatch, Stage};
@@ -149,13 +149,19 @@ pub fn pass_through(source: &Path, path: &Path) -> Result<(), ServeError> {
     Ok(live::fuse::passthrough::serve(source, &options, false, ready)?)
 }
 
+/// I/O servers of a new cluster when nobody says how many.
+const SERVERS: u16 = 4;
+
 /// `trapeze up`: every machine on a thread of this process.
 pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
-    let listen = arguments.listen.clone();
-    let (stores, insecure) = (arguments.disks, arguments.insecure);
-    let shape = Shape { listen, insecure, stores, ..Shape::of(arguments.servers) };
+    let cli::Up { servers, disks, listen, insecure, .. } = arguments.clone();
+    let usual = Shape::of(servers.unwrap_or(SERVERS));
+    let stores = disks.unwrap_or(usual.stores);
+    let shape = Shape { listen: listen.clone(), insecure, stores, ..usual };
     signals::install()?;
-    let cluster = Embedded::of_shape(&arguments.dir, &shape)?;
+    let cluster = LocalCluster::open_or_create(&arguments.dir, &shape)?;
+    cluster.check(&Asked { servers, disks, listen, insecure })?;
+    let cluster = Embedded::of_cluster(cluster)?;
     let (dir, servers) = (cluster.cluster().dir().display(), cluster.cluster().machines.len() - 1);
     println!("cluster of a manager and {servers} I/O servers, data in {dir}");
     println!("every file has one copy: a lost disk loses its part of every file");

@@ -129,121 +129,129 @@ fn writing_while(
     })
 }
 
+/// A mounted cluster and a directory of the mount for the rounds of a test; `None` where nothing can be mounted.
+struct Rounds {
+    cluster: Cluster,
+    dir: PathBuf,
+}
+
+impl Rounds {
+    fn begin(name: &str) -> Option<Rounds> {
+        if cannot_mount() {
+            return None;
+        }
+        let cluster = Cluster::mounted(SERVERS);
+        let dir = cluster.at(name);
+        fs::create_dir_all(&dir).unwrap();
+        Some(Rounds { cluster, dir })
+    }
+
+    /// Runs `crash` in the middle of a process's writing.
+    fn writing_while(&mut self, round: u64, crash: impl FnOnce(&mut Cluster)) -> Told {
+        writing_while(&mut self.cluster, &self.dir, round, crash)
+    }
+
+    /// All machines are started again, then the mount.
+    fn start_all(&mut self) {
+        for number in 0..=usize::from(SERVERS) {
+            self.cluster.processes.start_server(number).unwrap();
+        }
+        self.cluster.processes.mount().unwrap();
+    }
+
+    /// What close acknowledged is there, and so what fsync did.
+    fn check_closed(&self, told: &Told, when: &str) {
+        check(&self.dir, &told.closed, &format!("closed{when}"));
+        self.check_synced(told, when);
+    }
+
+    fn check_synced(&self, told: &Told, when: &str) {
+        check(&self.dir, &told.synced, &format!("synced{when}"));
+    }
+}
+
 #[test]
 fn a_server_or_the_manager_is_killed() {
-    if cannot_mount() {
-        return;
-    }
-    let mut cluster = Cluster::mounted(SERVERS);
-    let dir = cluster.at("");
+    let Some(mut test) = Rounds::begin("") else { return };
     for round in 0..rounds() {
         for victim in 0..=usize::from(SERVERS) {
             let down = Duration::from_millis(round * 97 % 400);
             let name = round * 4 + victim as u64;
-            let told = writing_while(&mut cluster, &dir, name, |cluster| {
-                cluster.crash(victim, down);
-            });
+            let told = test.writing_while(name, |cluster| cluster.crash(victim, down));
             assert_eq!(
                 told.refused, None,
                 "round {round}, machine {victim}: a crash is waited for"
             );
-            check(&dir, &told.closed, "closed");
-            check(&dir, &told.synced, "synced");
-            cluster.remount();
-            check(&dir, &told.closed, "closed, mounted again,");
-            check(&dir, &told.synced, "synced, mounted again,");
+            test.check_closed(&told, "");
+            test.cluster.remount();
+            test.check_closed(&told, ", mounted again,");
         }
     }
-    cluster.stop();
+    test.cluster.stop();
 }
 
 #[test]
 fn the_mount_is_killed() {
-    if cannot_mount() {
-        return;
-    }
-    let mut cluster = Cluster::mounted(SERVERS);
-    let dir = cluster.at("");
+    let Some(mut test) = Rounds::begin("") else { return };
     for round in 0..rounds() {
-        let told = writing_while(&mut cluster, &dir, round, |cluster| {
+        let told = test.writing_while(round, |cluster| {
             cluster.processes.take_mount().unwrap().kill().unwrap();
         });
         if round % 2 == 0 {
-            detach(cluster.processes.mount_point()); // else: mounting over a dead mount
+            detach(test.cluster.processes.mount_point()); // else: mounting over a dead mount
         }
-        cluster.processes.mount().unwrap();
-        check(&dir, &told.synced, "synced");
-        fs::write(dir.join("after"), "goes on").unwrap();
+        test.cluster.processes.mount().unwrap();
+        test.check_synced(&told, "");
+        fs::write(test.dir.join("after"), "goes on").unwrap();
     }
-    cluster.stop();
+    test.cluster.stop();
 }
 
 #[test]
 fn everything_is_killed_at_once() {
-    if cannot_mount() {
-        return;
-    }
-    let mut cluster = Cluster::mounted(SERVERS);
-    let dir = cluster.at("");
+    let Some(mut test) = Rounds::begin("") else { return };
     for round in 0..rounds() {
-        let told = writing_while(&mut cluster, &dir, round, |cluster| {
+        let told = test.writing_while(round, |cluster| {
             for number in 0..=usize::from(SERVERS) {
                 cluster.processes.kill_server(number).unwrap();
             }
             cluster.processes.take_mount().unwrap().kill().unwrap();
         });
-        detach(cluster.processes.mount_point());
-        for number in 0..=usize::from(SERVERS) {
-            cluster.processes.start_server(number).unwrap();
-        }
-        cluster.processes.mount().unwrap();
-        check(&dir, &told.synced, "synced");
+        detach(test.cluster.processes.mount_point());
+        test.start_all();
+        test.check_synced(&told, "");
     }
-    cluster.stop();
+    test.cluster.stop();
 }
 
 #[test]
 fn processes_that_pause_are_waited_for() {
-    if cannot_mount() {
-        return;
-    }
-    let mut cluster = Cluster::mounted(SERVERS);
-    let dir = cluster.at("");
+    let Some(mut test) = Rounds::begin("") else { return };
     let span = Duration::from_secs(if soaks() { 15 } else { 5 });
     for victim in 0..=1 {
-        let told = writing_while(&mut cluster, &dir, victim, |cluster| {
+        let told = test.writing_while(victim, |cluster| {
             pause(cluster.processes.server(victim as usize).unwrap(), span);
         });
         assert!(!told.closed.is_empty() || !told.synced.is_empty());
-        check(&dir, &told.closed, "closed");
-        check(&dir, &told.synced, "synced");
+        test.check_closed(&told, "");
     }
-    cluster.stop();
+    test.cluster.stop();
 }
 
 #[test]
 fn asked_to_stop_in_the_middle() {
-    if cannot_mount() {
-        return;
-    }
-    let mut cluster = Cluster::mounted(SERVERS);
     // Below the mount's root: without the mount there is no such directory, and the writer is refused.
-    let dir = cluster.at("asked");
-    fs::create_dir(&dir).unwrap();
+    let Some(mut test) = Rounds::begin("asked") else { return };
     for round in 0..rounds().min(10) {
-        let told = writing_while(&mut cluster, &dir, round, |cluster| {
+        let told = test.writing_while(round, |cluster| {
             cluster.processes.take_mount().unwrap().stop().unwrap();
             for number in (0..=usize::from(SERVERS)).rev() {
                 cluster.processes.take_server(number).unwrap().stop().unwrap();
             }
         });
-        assert!(!common::is_mounted(cluster.processes.mount_point()), "left behind");
-        for number in 0..=usize::from(SERVERS) {
-            cluster.processes.start_server(number).unwrap();
-        }
-        cluster.processes.mount().unwrap();
-        check(&dir, &told.closed, "closed");
-        check(&dir, &told.synced, "synced");
+        assert!(!common::is_mounted(test.cluster.processes.mount_point()), "left behind");
+        test.start_all();
+        test.check_closed(&told, "");
     }
-    cluster.stop();
+    test.cluster.stop();
 }

@@ -2,12 +2,13 @@
 //! memory. A server can be killed and started again with what a kill leaves: everything that its disk was given.
 #![allow(dead_code)] // each test file uses its part
 
-use endpoint::{Frames, HeapRegion, Place};
+use endpoint::{Frames, HeapRegion};
 use files::Config;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, names_store, start};
 use files::conformance::{Asks, Client};
 use node::rings::*;
 use node::{Node, NodeConfig};
+use rig::{put_packet, take_packet};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -15,19 +16,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use store::{MemoryBackend, MemoryLogs, Store};
-use wire::{Control, ControlView, NodeId, Time, VolumeId};
+use wire::{NodeId, Time, VolumeId};
 
 const VOLUME: VolumeId = VolumeId(7);
 pub const MANAGER: u16 = 1;
 
 /// How the client is configured; the pool has this many pages.
 pub const CLIENT_PAGES: usize = 4096;
-
-struct Packet {
-    control: Control,
-    data: Vec<u8>,
-    trailer: Vec<u8>,
-}
 
 type Disk = BTreeMap<DiskFile, Vec<u8>>;
 
@@ -158,7 +153,7 @@ impl World {
         }
         self.packets += flying.len() as u64;
         for packet in flying {
-            let to = ControlView::new(&packet.control).expect("sealed").header().destination;
+            let to = packet.header().destination;
             let machine = self.machines.get(&to.0).and_then(|machine| machine.node.as_ref());
             machine.into_iter().for_each(|node| put_packet(node, &packet));
         }
@@ -303,41 +298,4 @@ fn serve_meta(node: &Node, logs: &mut MemoryLogs) {
         };
         node.meta_done(MetaDone { ticket, result });
     }
-}
-
-fn take_packet(node: &Node) -> Option<Packet> {
-    node.with_endpoint(|endpoint| {
-        let message = endpoint.next_send()?;
-        let entry = endpoint.outgoing(&message);
-        let header = ControlView::new(&entry.control).expect("sealed").header();
-        let packet = Packet {
-            control: entry.control,
-            data: entry.payload.iter().flat_map(|frame| frame.to_vec()).collect(),
-            trailer: entry.trailer[..header.trailer_bytes()].to_vec(),
-        };
-        endpoint.transmitted(message);
-        Some(packet)
-    })
-}
-
-fn put_packet(node: &Node, packet: &Packet) {
-    let header = ControlView::new(&packet.control).unwrap().header();
-    node.with_endpoint(|endpoint| {
-        let message = match endpoint.place(&packet.control, &header) {
-            Place::Wait => return,
-            Place::Skip(message) => message,
-            Place::Fill(message) => {
-                let entry = endpoint.arrived(&message);
-                let mut rest = &packet.data[..];
-                for frame in &mut entry.landed {
-                    let n = rest.len().min(frame.len());
-                    frame[..n].copy_from_slice(&rest[..n]);
-                    rest = &rest[n..];
-                }
-                entry.trailer[..packet.trailer.len()].copy_from_slice(&packet.trailer);
-                message
-            }
-        };
-        endpoint.deliver(message, &header);
-    });
 }

@@ -3,24 +3,12 @@
 
 use endpoint::{Endpoint, Frame, FrameMut, Frames, HeapRegion, Place, ReceiveMessage};
 use netrpc::{CallError, CallId, Config, Event, RequestKey, Rpc, Start};
+pub use rig::Packet;
 use std::time::Duration;
-use wire::{Channel, Control, ControlView, Header, Kind, NodeId, Time};
+use wire::{Channel, Kind, NodeId, Time};
 
 pub const PAGES: usize = 1024;
 pub const TURN: Duration = Duration::from_millis(1);
-
-#[derive(Clone)]
-pub struct Packet {
-    pub control: Control,
-    pub data: Vec<u8>,
-    pub trailer: Vec<u8>,
-}
-
-impl Packet {
-    pub fn header(&self) -> Header {
-        ControlView::new(&self.control).unwrap().header()
-    }
-}
 
 /// What the link does with one packet. Times are in turns.
 #[derive(Clone, Copy, Debug)]
@@ -149,34 +137,9 @@ impl Peer {
             } else if landing.broken {
                 self.endpoint.abandon(landing.message);
             } else {
-                self.fill(landing);
+                landing.packet.fill(&mut self.endpoint, landing.message);
             }
         }
-    }
-
-    fn fill(&mut self, landing: Landing) {
-        let Landing { message, packet, .. } = landing;
-        let entry = self.endpoint.arrived(&message);
-        let mut rest = &packet.data[..];
-        for frame in &mut entry.landed {
-            let n = rest.len().min(frame.len());
-            frame[..n].copy_from_slice(&rest[..n]);
-            rest = &rest[n..];
-        }
-        entry.trailer[..packet.trailer.len()].copy_from_slice(&packet.trailer);
-        self.endpoint.deliver(message, &packet.header());
-    }
-
-    pub fn take_packet(&mut self) -> Option<Packet> {
-        let message = self.endpoint.next_send()?;
-        let entry = self.endpoint.taken(&message);
-        let packet = Packet {
-            control: entry.control,
-            data: entry.payload.iter().flat_map(|frame| frame.to_vec()).collect(),
-            trailer: entry.trailer[..entry.control.trailer_bytes()].to_vec(),
-        };
-        self.endpoint.transmitted(message);
-        Some(packet)
     }
 }
 
@@ -298,7 +261,7 @@ impl Net {
         }
         for index in 0..self.peers.len() {
             for _ in 0..self.pace {
-                let Some(packet) = self.peers[index].take_packet() else { break };
+                let Some(packet) = Packet::take(&mut self.peers[index].endpoint) else { break };
                 self.fly(packet);
             }
         }

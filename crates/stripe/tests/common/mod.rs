@@ -4,25 +4,20 @@
 pub mod disk;
 
 use disk::Disk;
-use endpoint::{Frame, Frames, HeapRegion, Place};
+use endpoint::{Frame, Frames, HeapRegion};
 use node::rings::{DiskDone, DiskFile, DiskRequest};
 use node::{Cx, Node, NodeConfig, Pieces};
+use rig::{Packet, put_packet, take_packet};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use stripe::{Client, FileRef, Server, ServerConfig, serve};
-use wire::{Control, ControlView, Errno, FileId, Home, Layout, NodeId, ObjectId, Time, VolumeId};
+use wire::{Errno, FileId, Home, Layout, NodeId, ObjectId, Time, VolumeId};
 
 pub const VOLUME: VolumeId = VolumeId(7);
 const CLIENT: NodeId = NodeId(100);
 const TURN: Duration = Duration::from_micros(200);
-
-struct Packet {
-    control: Control,
-    data: Vec<u8>,
-    trailer: Vec<u8>,
-}
 
 pub struct Machine {
     pub node: Node,
@@ -156,11 +151,10 @@ impl World {
         let nodes = self.servers.iter().map(|s| &s.node).chain([&self.client_node]);
         for node in nodes {
             while let Some(mut packet) = take_packet(node) {
-                let header = ControlView::new(&packet.control).unwrap().header();
                 if let Some(meddle) = self.meddle.as_mut().filter(|_| !packet.data.is_empty()) {
                     meddle(&mut packet.data);
                 }
-                self.flying.push_back((header.destination, packet));
+                self.flying.push_back((packet.header().destination, packet));
             }
         }
     }
@@ -329,41 +323,4 @@ pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
             state as u8
         })
         .collect()
-}
-
-fn take_packet(node: &Node) -> Option<Packet> {
-    node.with_endpoint(|endpoint| {
-        let message = endpoint.next_send()?;
-        let entry = endpoint.outgoing(&message);
-        let header = ControlView::new(&entry.control).expect("sealed").header();
-        let packet = Packet {
-            control: entry.control,
-            data: entry.payload.iter().flat_map(|frame| frame.to_vec()).collect(),
-            trailer: entry.trailer[..header.trailer_bytes()].to_vec(),
-        };
-        endpoint.transmitted(message);
-        Some(packet)
-    })
-}
-
-fn put_packet(node: &Node, packet: &Packet) {
-    let header = ControlView::new(&packet.control).unwrap().header();
-    node.with_endpoint(|endpoint| {
-        let message = match endpoint.place(&packet.control, &header) {
-            Place::Wait => return,
-            Place::Skip(message) => message,
-            Place::Fill(message) => {
-                let entry = endpoint.arrived(&message);
-                let mut rest = &packet.data[..];
-                for frame in &mut entry.landed {
-                    let n = rest.len().min(frame.len());
-                    frame[..n].copy_from_slice(&rest[..n]);
-                    rest = &rest[n..];
-                }
-                entry.trailer[..packet.trailer.len()].copy_from_slice(&packet.trailer);
-                message
-            }
-        };
-        endpoint.deliver(message, &header);
-    });
 }

@@ -1,29 +1,28 @@
 //! Two or more nodes and a link between them that does what the test says.
-#![allow(dead_code)] // each test file uses its part
 
-use endpoint::{Frames, HeapRegion, Place};
+use crate::packet::{Packet, put_packet, take_packet};
+use endpoint::{Frames, HeapRegion};
 use node::{Node, NodeConfig};
 use std::collections::VecDeque;
 use std::time::Duration;
-use wire::{Control, ControlView, NodeId, Time};
-
-pub struct Packet {
-    pub control: Control,
-    pub data: Vec<u8>,
-    pub trailer: Vec<u8>,
-}
+use wire::{NodeId, Time};
 
 /// What the link does with the n-th packet: how many copies arrive, and how many turns late.
 pub type Fate = Box<dyn FnMut(u64) -> (usize, usize)>;
 
+/// Nodes and the packets between them.
 pub struct Net {
+    /// Node n is the one with index n - 1.
     pub nodes: Vec<Node>,
+    /// What the clocks of all nodes say.
     pub now: Time,
+    /// What becomes of packets.
     pub fate: Fate,
     sent: u64,
     flying: VecDeque<(usize, NodeId, Packet)>,
 }
 
+/// A node with 8 MiB of frames.
 pub fn node(id: u16, incarnation: u64) -> Node {
     let frames = Frames::new(HeapRegion::new(2048));
     Node::new(NodeConfig::new(NodeId(id), incarnation, incarnation * 1000 + u64::from(id)), frames)
@@ -47,13 +46,8 @@ impl Net {
                 let (copies, late) = (self.fate)(self.sent);
                 self.sent += 1;
                 for _ in 0..copies {
-                    let to = ControlView::new(&packet.control).unwrap().header().destination;
-                    let copy = Packet {
-                        data: packet.data.clone(),
-                        trailer: packet.trailer.clone(),
-                        ..packet
-                    };
-                    self.flying.push_back((late, to, copy));
+                    let to = packet.header().destination;
+                    self.flying.push_back((late, to, packet.clone()));
                 }
             }
         }
@@ -80,6 +74,7 @@ impl Net {
         self.now = self.now + Duration::from_millis(1);
     }
 
+    /// So many turns.
     pub fn run(&mut self, turns: usize) {
         (0..turns).for_each(|_| self.turn());
     }
@@ -99,41 +94,4 @@ impl Net {
     pub fn restart(&mut self, id: u16, incarnation: u64) {
         self.nodes[usize::from(id) - 1] = node(id, incarnation);
     }
-}
-
-pub fn take_packet(node: &Node) -> Option<Packet> {
-    node.with_endpoint(|endpoint| {
-        let message = endpoint.next_send()?;
-        let entry = endpoint.outgoing(&message);
-        let header = ControlView::new(&entry.control).expect("sealed").header();
-        let packet = Packet {
-            control: entry.control,
-            data: entry.payload.iter().flat_map(|frame| frame.to_vec()).collect(),
-            trailer: entry.trailer[..header.trailer_bytes()].to_vec(),
-        };
-        endpoint.transmitted(message);
-        Some(packet)
-    })
-}
-
-pub fn put_packet(node: &Node, packet: &Packet) {
-    let header = ControlView::new(&packet.control).unwrap().header();
-    node.with_endpoint(|endpoint| {
-        let message = match endpoint.place(&packet.control, &header) {
-            Place::Wait => return,
-            Place::Skip(message) => message,
-            Place::Fill(message) => {
-                let entry = endpoint.arrived(&message);
-                let mut rest = &packet.data[..];
-                for frame in &mut entry.landed {
-                    let n = rest.len().min(frame.len());
-                    frame[..n].copy_from_slice(&rest[..n]);
-                    rest = &rest[n..];
-                }
-                entry.trailer[..packet.trailer.len()].copy_from_slice(&packet.trailer);
-                message
-            }
-        };
-        endpoint.deliver(message, &header);
-    });
 }

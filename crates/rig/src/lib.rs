@@ -1,0 +1,12 @@
+//! What the tests of several crates share: packets between endpoints, nodes on a bad link, counted allocations.
+//!
+//! It is for tests only: crates name it among their dev-dependencies. It is not a world: it has no clock, no faults of
+//! its own and no checkers; those are `sim`'s.
+
+mod counting;
+mod net;
+mod packet;
+
+pub use counting::Counting;
+pub use net::{Fate, Net, node};
+pub use packet::{Packet, carry, put_packet, take_packet};
