@@ -155,7 +155,7 @@ pub struct Endpoint {
     incoming: IncomingTable,
     pub(crate) send_entries: Box<[Message]>,
     send_free: Vec<u16>,
-    send_ring: VecDeque<u16>,
+    pub(crate) send_ring: VecDeque<u16>,
     completions: VecDeque<u64>,
     receive_entries: Box<[Message]>,
     receive_free: Vec<u16>,

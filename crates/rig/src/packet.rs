@@ -23,7 +23,7 @@ impl Packet {
 
     /// The next message that `endpoint` sends.
     pub fn take(endpoint: &mut Endpoint) -> Option<Packet> {
-        let message = endpoint.next_send()?;
+        let message = endpoint.next_whole()?;
         let entry = endpoint.taken(&message);
         let packet = Packet {
             control: entry.control,
@@ -83,7 +83,7 @@ pub fn put_packet(node: &Node, packet: &Packet) {
 pub fn carry(from: &Node, to: &Node) {
     from.with_endpoint(|source| {
         to.with_endpoint(|target| {
-            while let Some(message) = source.next_send() {
+            while let Some(message) = source.next_whole() {
                 hand_over(source.taken(&message), target);
                 source.transmitted(message);
             }

@@ -240,6 +240,13 @@ impl Cache {
         valid >> (block % WINDOW_BLOCKS as u64) & 1 == 1
     }
 
+    /// The checksum of a block that is here.
+    pub fn sum(&self, key: Key, block: u64) -> Option<u32> {
+        let (index, at) = (block / WINDOW_BLOCKS as u64, (block % WINDOW_BLOCKS as u64) as usize);
+        let window = &self.windows[self.slot(key, index)? as usize];
+        (window.valid >> at & 1 == 1).then(|| window.sums[at])
+    }
+
     /// Appends slices that hold the `bytes` bytes from the start of block `first`, and writes the checksums of their
     /// blocks. Whether all was here; if not, nothing is appended.
     pub fn hit(

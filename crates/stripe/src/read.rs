@@ -142,7 +142,7 @@ impl Inner {
     }
 
     /// Brings blocks of one window into memory, in as few reads as what is there and under way allows.
-    async fn fill_window(
+    pub async fn fill_window(
         self: &Rc<Self>,
         object: &Rc<Object>,
         index: u64,
@@ -190,7 +190,7 @@ impl Inner {
 
     /// One disk read into the cache. What changed meanwhile is not kept; the caller looks again. An error when block
     /// `needed` does not fit its checksum.
-    pub async fn load(
+    async fn load(
         self: &Rc<Self>,
         object: &Rc<Object>,
         index: u64,

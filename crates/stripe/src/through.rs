@@ -25,7 +25,7 @@ use std::rc::Rc;
 use wire::Time;
 use wire::limits::{BLOCK_BYTES, TRAILER_BYTES_MAX};
 
-/// What is to be read, none of which is in memory, and the checksums that it has.
+/// What is to be read, and the checksums that it has.
 struct Plan {
     object: Rc<Object>,
     parts: Vec<(u64, Range<usize>)>,
@@ -46,7 +46,7 @@ struct Progress {
 }
 
 impl Inner {
-    /// Answers a long READ of an idle stretch of the disk part by part; gives every other request back.
+    /// Answers a long READ part by part; gives a request back that is to be answered in one piece.
     pub async fn read_through(
         self: &Rc<Self>,
         request: Request,
@@ -83,33 +83,23 @@ impl Inner {
             self.need_group(&object, group).await.ok()?;
         }
         // From here to the first disk read nothing waits, so nothing changes.
-        let whole = self.is_whole(&object, &blocks) && available(&object, ask) == bytes;
-        if bytes < THROUGH_BYTES_MIN || !whole {
+        let length = object.state.borrow().head.length;
+        let end = ask.offset + bytes as u64;
+        let whole = end == length || end.is_multiple_of(BLOCK_BYTES as u64);
+        if bytes < THROUGH_BYTES_MIN || end > length || !whole || object.state.borrow().is_suspect {
             return None;
         }
         let trailer = self.announced(&object, &blocks)?;
         Some(Plan { object, parts: parts(blocks), bytes, trailer })
     }
 
-    /// Whether the blocks are whole chunks that only the disk has, as they stand there.
-    fn is_whole(&self, object: &Object, blocks: &Range<u64>) -> bool {
-        let state = object.state.borrow();
-        let edge = |block: u64| block.is_multiple_of(CHUNK_BLOCKS as u64);
-        let aligned = edge(blocks.start) && (edge(blocks.end) || blocks.end == state.blocks());
-        let placed = state.in_place && state.pending.range(blocks.clone()).next().is_none();
-        let cache = self.cache.borrow();
-        let unknown = |block: u64| {
-            let (valid, loading) = cache.blocks(object.key, block / WINDOW_BLOCKS as u64);
-            (valid | loading) >> (block % WINDOW_BLOCKS as u64) & 1 == 0
-        };
-        aligned && placed && !state.is_suspect && blocks.clone().all(unknown)
-    }
-
+    /// The checksums of blocks in memory or on disk; `None` when the disk's are not known.
     fn announced(&self, object: &Object, blocks: &Range<u64>) -> Option<[u8; TRAILER_BYTES_MAX]> {
         let mut trailer = [0; TRAILER_BYTES_MAX];
         let cache = self.cache.borrow();
         for (at, block) in blocks.clone().enumerate() {
-            set_sum(&mut trailer, at, cache.committed_sum(object.key, block)?);
+            let sum = cache.sum(object.key, block);
+            set_sum(&mut trailer, at, sum.or_else(|| cache.committed_sum(object.key, block))?);
         }
         Some(trailer)
     }
@@ -120,7 +110,7 @@ impl Inner {
         (index, blocks): &(u64, Range<usize>),
         progress: &RefCell<Progress>,
     ) {
-        let loaded = self.load(&plan.object, *index, blocks.clone(), blocks.start).await;
+        let loaded = self.fill_window(&plan.object, *index, blocks.clone(), false).await;
         if loaded.is_err() {
             plan.object.state.borrow_mut().is_suspect = true; // the next READ is told why
         }
@@ -189,13 +179,11 @@ impl Inner {
 
     /// Spoils an answer that stands still. Never returns.
     async fn watch(&self, progress: &RefCell<Progress>) {
-        loop {
-            self.cx.sleep(THROUGH_PATIENCE).await;
-            let mut progress = progress.borrow_mut();
-            if progress.reply.is_some() && self.cx.now() >= progress.since + THROUGH_PATIENCE {
-                progress.reply = None;
-            }
-        }
+        self.cx.sleep(THROUGH_SOON).await;
+        let begun = progress.borrow().since; // or it will not begin any more
+        self.cx.sleep_until(begun + THROUGH_PATIENCE).await;
+        progress.borrow_mut().reply = None;
+        std::future::pending().await
     }
 }
 
