@@ -19,12 +19,10 @@ pub struct Filling {
 
 impl Endpoint {
     /// As [`release_sendmsg`](Endpoint::release_sendmsg), with the first part of the data attached and `missing` bytes
-    /// to come by [`fill`](Endpoint::fill). Panics when the attached frames are so short that a message of as many as it
-    /// may have could not be filled up with the longest of them.
+    /// to come by [`fill`](Endpoint::fill). Panics when that is not [`is_fillable`].
     pub fn release_filling(&mut self, message: SendMessage, missing: usize) -> Filling {
         let entry = &mut self.send_entries[message.0 as usize];
-        let longest = longest(entry).map_or(0, |frame| frame.len());
-        assert!(entry.payload.len() + missing.div_ceil(longest.max(1)) <= GATHER_MAX);
+        assert!(is_fillable(&entry.payload, missing), "frames to fill it up with, if need be");
         entry.missing = missing;
         let filling = Filling { entry: message.0, life: entry.life };
         self.release_sendmsg(message);
@@ -51,7 +49,7 @@ impl Endpoint {
 
     fn filler(&mut self, filling: &Filling) -> Option<Frame> {
         let entry = self.filling_entry(filling).filter(|entry| entry.missing > 0)?;
-        let longest = longest(entry).expect("the first part was attached");
+        let longest = longest(&entry.payload).expect("the first part was attached");
         Some(longest.slice(0..longest.len().min(entry.missing)))
     }
 
@@ -73,8 +71,14 @@ impl Endpoint {
     }
 }
 
-fn longest(entry: &Message) -> Option<&Frame> {
-    entry.payload.iter().max_by_key(|frame| frame.len())
+/// Whether a message with these frames could be filled up by `missing` bytes with the longest of them alone.
+pub fn is_fillable(frames: &[Frame], missing: usize) -> bool {
+    let longest = longest(frames).map_or(0, |frame| frame.len());
+    longest > 0 && frames.len() + missing.div_ceil(longest) <= GATHER_MAX
+}
+
+fn longest(frames: &[Frame]) -> Option<&Frame> {
+    frames.iter().max_by_key(|frame| frame.len())
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub mod pulse;
 pub mod rings;
 pub mod shared;
 
-pub use filling::Filling;
+pub use filling::{Filling, is_fillable};
 pub use frames::{Frame, FrameMut, Frames};
 pub use incoming::{Cancelled, IncomingTable};
 pub use memory::{HeapRegion, Region};

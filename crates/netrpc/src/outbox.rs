@@ -1,7 +1,7 @@
 //! The way to the send ring, and what waits when it is full.
 
 use crate::limits::OUTBOX;
-use endpoint::{Endpoint, Filling, Frame, SendMessage, payload_checksum};
+use endpoint::{Endpoint, Filling, Frame, SendMessage, is_fillable, payload_checksum};
 use std::collections::VecDeque;
 use wire::limits::{PAYLOAD_BYTES_MAX, TRAILER_BYTES_MAX, TRAILER_WORD_BYTES};
 use wire::{CallHeader, Control, Header, NodeId};
@@ -79,12 +79,15 @@ impl Outbox {
         control
     }
 
-    /// Posts a message to another node whose data is not all there; `None` when the ring is full.
+    /// Posts a message to another node whose data is not all there; `None` when too little is, or the ring is full.
     pub fn post_filling(
         &mut self,
         endpoint: &mut Endpoint,
         letter: &Letter<'_>,
     ) -> Option<Filling> {
+        if !is_fillable(letter.data, letter.missing) {
+            return None;
+        }
         let message = endpoint.get_sendmsg()?;
         fill(endpoint, &message, &letter.control(), letter.data, letter.trailer);
         Some(endpoint.release_filling(message, letter.missing))

@@ -48,6 +48,8 @@ pub struct Shape {
     pub workers: u16,
     /// Files that all applications use.
     pub shared_files: u16,
+    /// Files are about this long at most; the longest read is a quarter, the longest write less.
+    pub file_kib: u32,
     /// Wall clocks are up to this much wrong.
     pub clock_skew_ms: u64,
     /// How often in a minute each mount has a column of some file moved to some disk.
@@ -63,6 +65,7 @@ impl Default for Shape {
             mounts,
             workers,
             shared_files: 2,
+            file_kib: 256,
             clock_skew_ms: 500,
             moves_per_minute: 0,
         }

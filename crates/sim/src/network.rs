@@ -70,6 +70,8 @@ pub struct Arrival {
 pub struct Traffic {
     /// Taken from endpoints.
     pub sent: u64,
+    /// Of these, begun before all of their data was there.
+    pub cut_through: u64,
     /// Given to endpoints.
     pub delivered: u64,
     /// Struck by at least one rule.
@@ -214,6 +216,7 @@ impl Network {
         }
         while let Some(message) = endpoint.next_send() {
             if endpoint.taken(&message).missing > 0 {
+                self.traffic.cut_through += 1;
                 self.begun.push(Begun { from, message, since: now });
             } else {
                 self.send(now, now, message, endpoint, trace, &mut schedule);

@@ -3,7 +3,7 @@
 use crate::disk::DiskModel;
 use crate::experiment::Experiment;
 use crate::machine::{MachineConfig, Role};
-use crate::network::LinkModel;
+use crate::network::{LinkModel, Traffic};
 use crate::queue::Picos;
 use crate::random::Random;
 use crate::trace::Trace;
@@ -73,13 +73,15 @@ pub struct Outcome {
     pub succeeded: u64,
     /// File operations that failed, as they may in trouble.
     pub failed: u64,
+    /// What became of messages.
+    pub traffic: Traffic,
     /// What was wrong; empty in a good run.
     pub violations: Vec<String>,
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Outcome { fingerprint, events, time, succeeded, failed, violations } = self;
+        let Outcome { fingerprint, events, time, succeeded, failed, violations, .. } = self;
         write!(
             f,
             "{time} s simulated, {events} events, {succeeded} operations, {failed} failed, "
@@ -113,8 +115,7 @@ impl Run {
             add(&mut world, *node, 0, experiment, roles, &roles.mount, &mut random);
         }
         *world.network_mut().rules_mut() = experiment.faults.rules();
-        let mut workload =
-            Workload::new(seed, &members.mounts, shape.workers.into(), shape.shared_files.into());
+        let mut workload = Workload::new(seed, &members.mounts, shape);
         let keepers = members.keepers();
         let trouble = Trouble::new(seed, experiment.faults, keepers, members.mounts.clone());
         trouble.begin(&mut world);
@@ -176,6 +177,7 @@ impl Run {
             time: now,
             succeeded,
             failed,
+            traffic: self.world.network_mut().traffic(),
             violations: self.violations,
         }
     }

@@ -6,11 +6,13 @@
 mod choice;
 
 use crate::data_check::{DataCheck, Reader, WriteId, fill};
+use crate::experiment::Shape;
 use crate::name_check::{Change, NameCheck, Value};
 use crate::queue::Picos;
 use crate::random::Random;
 use endpoint::Frames;
 use node::rings::{DirectoryEntry, FileOp, FileReply, Handle, Name};
+use wire::limits::PAYLOAD_BYTES_MAX;
 use wire::{Errno, FileId, FileKind, NodeId, SetAttr};
 
 /// Longest pause between two operations.
@@ -65,12 +67,29 @@ enum Asked {
     SyncHome,
 }
 
+/// Most bytes.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    /// Before the last write of a file.
+    file: u64,
+    write: u64,
+    read: u64,
+}
+
+impl Sizes {
+    fn of(shape: &Shape) -> Sizes {
+        let file = u64::from(shape.file_kib) << 10;
+        Sizes { file, write: file * 3 / 16, read: (file / 4).min(PAYLOAD_BYTES_MAX as u64) }
+    }
+}
+
 /// The worker.
 #[derive(Debug)]
 pub struct Worker {
     /// The mount it works on.
     pub mount: NodeId,
     number: usize,
+    sizes: Sizes,
     random: Random,
     home: Option<FileId>,
     /// When it was made or found.
@@ -120,15 +139,16 @@ fn is_unknown(errno: Errno) -> bool {
 }
 
 impl Worker {
-    /// The `number`th worker of the run, on this mount, with so many shared files.
-    pub fn new(seed: u64, number: usize, mount: NodeId, shared: usize) -> Worker {
+    /// The `number`th worker of the run, on this mount.
+    pub fn new(seed: u64, number: usize, mount: NodeId, shape: &Shape) -> Worker {
         Worker {
             mount,
             number,
+            sizes: Sizes::of(shape),
             random: Random::new(seed, &format!("worker {number}")),
             home: None,
             home_since: Picos::ZERO,
-            shared: vec![None; shared],
+            shared: vec![None; shape.shared_files.into()],
             open: None,
             asked: None,
             follow: None,

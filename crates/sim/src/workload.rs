@@ -1,6 +1,7 @@
 //! All workers of a run: hands their operations to the mounts and the answers back, and watches that every operation
 //! ends.
 
+use crate::experiment::Shape;
 use crate::queue::Picos;
 use crate::random::Random;
 use crate::worker::{LINGER, Model, Worker};
@@ -28,10 +29,11 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// So many workers on each mount, and so many files that all of them share.
-    pub fn new(seed: u64, mounts: &[NodeId], per_mount: usize, shared: usize) -> Workload {
-        let all = mounts.iter().flat_map(|mount| std::iter::repeat_n(*mount, per_mount));
-        let make = |(number, mount)| Worker::new(seed, number, mount, shared);
+    /// The workers of all mounts.
+    pub fn new(seed: u64, mounts: &[NodeId], shape: &Shape) -> Workload {
+        let repeat = |mount: &NodeId| std::iter::repeat_n(*mount, shape.workers.into());
+        let all = mounts.iter().flat_map(repeat);
+        let make = |(number, mount)| Worker::new(seed, number, mount, shape);
         Workload {
             workers: all.enumerate().map(make).collect(),
             waiting: BTreeMap::new(),

@@ -58,6 +58,22 @@ fn columns_move_while_two_mounts_write() {
     columns_move(2);
 }
 
+/// Reads so long that a server answers them while its disk still reads.
+#[test]
+fn long_reads_are_cut_through_under_faults() {
+    let mut experiment = Experiment { seconds: 30, ..Experiment::default() };
+    let shape = &mut experiment.shape;
+    (shape.servers, shape.disks, shape.mounts, shape.workers) = (1, 1, 1, 2);
+    shape.file_kib = 4096;
+    let mut begun = 0;
+    for seed in 1..=3 {
+        let outcome = outcome(seed, &experiment);
+        assert!(outcome.violations.is_empty(), "{seed}: {}", outcome.violations.join("\n"));
+        begun += outcome.traffic.cut_through;
+    }
+    assert!(begun > 10, "{begun} answers left before all of them was there");
+}
+
 /// A mount sent its copy again over what another mount had closed or synced since.
 #[test]
 fn seed_7_with_two_mounts_reads_the_newer_bytes() {

@@ -9,8 +9,8 @@
 //! chunk that is on its way to somebody is shared; writing into it replaces it by a copy, so what is sent never
 //! changes under its checksum.
 //!
-//! Invariants: a block that is dirty or being committed is valid; a window with such blocks, or that is being loaded,
-//! is not evicted; a valid block's checksum is that of its bytes; bytes of a block behind the object's end are zero.
+//! Invariants: a block that is dirty or being committed is valid; a window with such blocks, or that is being loaded, or
+//! that holds the edges of a write under way, is not evicted; a valid block's checksum is that of its bytes; bytes of a block behind the object's end are zero.
 
 mod commit;
 mod store;
@@ -48,6 +48,8 @@ struct Window {
     loading: u64,
     sums: [u32; WINDOW_BLOCKS],
     referenced: bool,
+    /// Holds what a change under way builds on.
+    pinned: bool,
     live: bool,
 }
 
@@ -63,12 +65,13 @@ impl Window {
             loading: 0,
             sums: [0; WINDOW_BLOCKS],
             referenced: false,
+            pinned: false,
             live: false,
         }
     }
 
     fn busy(&self) -> bool {
-        self.dirty | self.committing | self.loading != 0
+        self.pinned || self.dirty | self.committing | self.loading != 0
     }
 
     fn bytes(&self) -> usize {

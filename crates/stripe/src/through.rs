@@ -119,47 +119,48 @@ impl Inner {
 
     /// Sends the parts that are there, in order.
     fn advance(&self, plan: &Plan, progress: &mut Progress) {
-        while progress.request.is_some() || progress.reply.is_some() {
-            let Some((index, blocks)) = plan.parts.get(progress.sent) else { break };
-            let Some(data) = self.loaded(plan, *index, blocks) else { return };
-            match (&progress.reply, progress.request.take()) {
-                (Some(reply), _) => reply.fill(&data),
-                (None, Some(request)) => match self.begin(plan, request, &data, progress.since) {
-                    Ok(reply) => {
-                        (progress.reply, progress.since) = (Some(reply), self.cx.now());
-                    }
-                    Err(request) => {
-                        progress.request = Some(request);
-                        return;
-                    }
-                },
-                (None, None) => return,
-            }
-            progress.sent += 1;
+        let mut data = self.cx.pieces::<Frame>();
+        let left = plan.parts[progress.sent..].iter();
+        let count = left.take_while(|part| self.take_loaded(plan, part, &mut data)).count();
+        match (&progress.reply, progress.request.take()) {
+            (Some(reply), _) => reply.fill(&data),
+            (None, Some(request)) => match self.begin(plan, request, &data, progress.since) {
+                Ok(reply) => (progress.reply, progress.since) = (Some(reply), self.cx.now()),
+                Err(request) => {
+                    progress.request = Some(request);
+                    return;
+                }
+            },
+            (None, None) => return,
         }
-        progress.reply = None;
+        progress.sent += count;
+        if progress.sent == plan.parts.len() {
+            progress.reply = None;
+        }
     }
 
-    /// The bytes of a part; `None` when it is not in memory as it was announced.
-    fn loaded(
+    /// Adds the bytes of a part to `data`, if it is in memory as it was announced.
+    fn take_loaded(
         &self,
         plan: &Plan,
-        index: u64,
-        blocks: &Range<usize>,
-    ) -> Option<node::Pieces<Frame>> {
+        (index, blocks): &(u64, Range<usize>),
+        data: &mut Vec<Frame>,
+    ) -> bool {
         let first = index * WINDOW_BLOCKS as u64 + blocks.start as u64;
         let skipped = (first - plan.first()) as usize;
         let bytes = (blocks.len() * BLOCK_BYTES).min(plan.bytes - skipped * BLOCK_BYTES);
         let mut sums = [0; THROUGH_PART_BLOCKS_MAX * size_of::<u32>()];
         let sums = &mut sums[..blocks.len() * size_of::<u32>()];
-        let mut data = self.cx.pieces::<Frame>();
-        let key = plan.object.key;
-        let hit = self.cache.borrow_mut().hit(key, first, bytes, &mut data, sums);
         let announced = &plan.trailer[skipped * size_of::<u32>()..][..sums.len()];
-        (hit && announced == sums).then_some(data)
+        let before = data.len();
+        let hit = self.cache.borrow_mut().hit(plan.object.key, first, bytes, data, sums);
+        if announced != sums {
+            data.truncate(before);
+        }
+        hit && announced == sums
     }
 
-    /// Begins the answer with its first part, which has been waited for since `since`.
+    /// Begins the answer with what is there of it, which has been waited for since `since`.
     fn begin(
         &self,
         plan: &Plan,
@@ -167,14 +168,14 @@ impl Inner {
         data: &[Frame],
         since: Time,
     ) -> Result<FillingReply, Request> {
-        if self.cx.now() > since + THROUGH_SOON {
+        let there: usize = data.iter().map(|frame| frame.len()).sum();
+        if self.cx.now() > since + THROUGH_SOON || there == plan.bytes {
             return Err(request);
         }
         let reply = self.describe(&plan.object);
         let trailer = &plan.trailer[..trailer_bytes(plan.blocks())];
         let answer = Answer { status: 0, body: &reply.encode(), data, trailer };
-        let first: usize = data.iter().map(|frame| frame.len()).sum();
-        self.cx.reply_filling(request, answer, plan.bytes - first)
+        self.cx.reply_filling(request, answer, plan.bytes - there)
     }
 
     /// Spoils an answer that stands still. Never returns.

@@ -5,10 +5,6 @@ use super::*;
 /// Linux's open(2) flags.
 const O_RDWR: u32 = 2;
 const O_CREATE_EXCLUSIVE: u32 = 0o100 | 0o200 | O_RDWR;
-/// No write starts beyond this.
-const FILE_BYTES_MAX: u64 = 256 * 1024;
-const WRITE_BYTES_MAX: u64 = 48 * 1024;
-const READ_BYTES_MAX: u64 = 64 * 1024;
 /// Bytes of a directory page that is asked for.
 const LISTING_BYTES: u32 = 1024;
 
@@ -184,7 +180,7 @@ impl Worker {
         match self.random.below(20) {
             0 | 19 => Some((FileOp::Fsync { file, handle, data_only: false }, Asked::Fsync)),
             1 => {
-                let size = self.random.below(FILE_BYTES_MAX);
+                let size = self.random.below(self.sizes.file);
                 let id = model.data.truncation_begins(self.mount, file, size, now);
                 let changes = SetAttr { size: Some(size), ..SetAttr::default() };
                 let op = FileOp::SetAttr { file, handle: Some(handle), changes };
@@ -193,8 +189,8 @@ impl Worker {
             2 | 3 => Some((FileOp::GetAttr { file, handle: Some(handle) }, Asked::Size { file })),
             4..=11 => self.choose_write(file, handle, model, frames, now),
             _ => {
-                let offset = self.random.below(FILE_BYTES_MAX);
-                let asked = self.random.within(1, READ_BYTES_MAX);
+                let offset = self.random.below(self.sizes.file);
+                let asked = self.random.within(1, self.sizes.read);
                 let op = FileOp::Read { file, handle, offset, bytes: asked as u32 };
                 Some((op, Asked::Read { offset, asked }))
             }
@@ -204,12 +200,12 @@ impl Worker {
     /// In the last phase a file is read from end to end and closed.
     fn choose_last_data(&mut self, file: FileId, handle: Handle) -> (FileOp, Asked) {
         let offset = self.last.offset;
-        if offset >= FILE_BYTES_MAX + WRITE_BYTES_MAX {
+        if offset >= self.sizes.file + self.sizes.write {
             return (FileOp::Flush { file, handle, owner: 0 }, Asked::Flush);
         }
-        self.last.offset += READ_BYTES_MAX;
-        let op = FileOp::Read { file, handle, offset, bytes: READ_BYTES_MAX as u32 };
-        (op, Asked::Read { offset, asked: READ_BYTES_MAX })
+        self.last.offset += self.sizes.read;
+        let op = FileOp::Read { file, handle, offset, bytes: self.sizes.read as u32 };
+        (op, Asked::Read { offset, asked: self.sizes.read })
     }
 
     fn choose_write(
@@ -220,8 +216,8 @@ impl Worker {
         frames: &Frames,
         now: Picos,
     ) -> Option<(FileOp, Asked)> {
-        let mut offset = self.random.below(FILE_BYTES_MAX);
-        let mut bytes = self.random.within(1, WRITE_BYTES_MAX);
+        let mut offset = self.random.below(self.sizes.file);
+        let mut bytes = self.random.within(1, self.sizes.write);
         if self.random.chance(500_000) {
             (offset, bytes) = (offset & !4095, bytes.next_multiple_of(4096));
         }

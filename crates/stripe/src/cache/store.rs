@@ -124,6 +124,30 @@ impl Cache {
         data: &[Frame],
         trailer: &[u8],
     ) -> Result<(), Full> {
+        // Memory for one block of the write must not be made by throwing out another that it is to be merged with.
+        let edges = [offset, (offset + bytes as u64).saturating_sub(1)];
+        let edges = edges.map(|at| self.slot(key, at / WINDOW_BYTES as u64));
+        self.pin(edges, true);
+        let written = self.write_chunks(key, offset, bytes, data, trailer);
+        self.pin(edges, false);
+        self.shrink();
+        written
+    }
+
+    fn pin(&mut self, slots: [Option<u32>; 2], pinned: bool) {
+        for slot in slots.into_iter().flatten() {
+            self.windows[slot as usize].pinned = pinned;
+        }
+    }
+
+    fn write_chunks(
+        &mut self,
+        key: Key,
+        offset: u64,
+        bytes: usize,
+        data: &[Frame],
+        trailer: &[u8],
+    ) -> Result<(), Full> {
         let (mut at, mut piece) = (0, 0);
         while at < bytes {
             let position = offset + at as u64;
@@ -138,7 +162,6 @@ impl Cache {
             self.write_chunk(key, index, chunk, &part)?;
             at += count;
         }
-        self.shrink();
         Ok(())
     }
 
@@ -230,9 +253,9 @@ impl Cache {
             None => None,
         };
         // The window must not make room for its own chunk.
-        let loading = std::mem::replace(&mut self.windows[slot as usize].loading, u64::MAX);
+        let pinned = std::mem::replace(&mut self.windows[slot as usize].pinned, true);
         let fresh = self.alloc(bytes.max(old_bytes));
-        self.windows[slot as usize].loading = loading;
+        self.windows[slot as usize].pinned = pinned;
         match (fresh, shared) {
             (Some(mut fresh), Some(shared)) => {
                 fresh[..shared.len()].copy_from_slice(&shared);
