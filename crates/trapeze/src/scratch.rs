@@ -1,13 +1,14 @@
 //! Directories and clusters of processes that live as long as a demonstration or a measurement.
 
 use crate::children::{Prepared, Process};
+use crate::interrupted;
 use crate::local::{LocalCluster, LocalError, Shape};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A directory that is removed at the end, unless it is to be kept.
+/// A directory that is removed at the end, also when this process is interrupted, unless it is to be kept.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -21,6 +22,11 @@ impl Scratch {
         let tag = u32::from_le_bytes(crate::local::random());
         let path = parent.join(format!("trapeze-{tag:08x}"));
         fs::create_dir(&path)?;
+        // As the kernel's table of mounts has it.
+        let path = path.canonicalize()?;
+        if !keep {
+            interrupted::remove_at_interrupt(&path)?;
+        }
         Ok(Scratch { path, keep })
     }
 
@@ -34,6 +40,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         if !self.keep {
             let _ = fs::remove_dir_all(&self.path);
+            interrupted::forget(&self.path);
         }
     }
 }

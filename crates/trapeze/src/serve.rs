@@ -8,7 +8,7 @@ use crate::embedded::{Embedded, Mounted};
 use crate::local::{Asked, LocalCluster, LocalError, Shape};
 use crate::machine::{self, MachineError, Running, Setup};
 use crate::stopping;
-use live::fuse::{Belief, Fuse, MountError, MountOptions, MountWatch, Stage};
+use live::fuse::{Belief, Fuse, MountError, MountOptions, MountWatch, Stage, detach_below};
 use live::signals::{self, Signals};
 use live::wait::WaitPolicy;
 use std::io;
@@ -139,11 +139,11 @@ pub(crate) fn add_mount(running: &mut Running, path: &Path) -> Result<MountWatch
 pub fn pass_through(source: &Path, path: &Path) -> Result<(), ServeError> {
     signals::install()?;
     let options = MountOptions::new(path);
-    let unmount_at = path.to_path_buf();
+    let unmount_at = path.canonicalize()?;
     // The serving thread waits in its read; without the mount that ends.
     std::thread::spawn(move || {
-        wait_until_asked();
-        let _ = rustix::mount::unmount(&unmount_at, rustix::mount::UnmountFlags::DETACH);
+        signals::wait();
+        let _ = detach_below(&unmount_at);
     });
     let ready = || println!("{READY} mounted at {}", path.display());
     Ok(live::fuse::passthrough::serve(source, &options, false, ready)?)
@@ -180,9 +180,3 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
 
 /// How often the main thread, which does nothing else, looks for a signal.
 const SIGNAL_PAUSE: Duration = Duration::from_millis(50);
-
-fn wait_until_asked() {
-    while !signals::asked() {
-        std::thread::sleep(SIGNAL_PAUSE);
-    }
-}
