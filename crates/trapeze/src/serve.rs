@@ -55,9 +55,17 @@ impl From<cli::Wait> for WaitPolicy {
 /// Keeps this thread, and those it starts, on one processor.
 pub fn pin(cpu: Option<usize>) -> io::Result<()> {
     let Some(cpu) = cpu else { return Ok(()) };
+    let refused = |why: &str| {
+        let text = format!("cannot run on processor {cpu}: {why}; /proc/cpuinfo lists them");
+        io::Error::other(text)
+    };
+    if cpu >= rustix::thread::CpuSet::MAX_CPU {
+        return Err(refused("there is none"));
+    }
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);
-    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+    let pinned = rustix::thread::sched_setaffinity(None, &set);
+    pinned.map_err(|error| refused(&error.to_string()))
 }
 
 /// `trapeze serve`.
