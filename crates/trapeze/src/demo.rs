@@ -71,7 +71,7 @@ impl Steps {
 /// Runs it.
 pub fn demo(arguments: &cli::Demo) -> Result<()> {
     let source = source(arguments)?;
-    let scratch = Scratch::new(None, arguments.keep)?;
+    let scratch = Scratch::new(None, arguments.keep)?.removed_at_interrupt()?;
     let found = trees::find(&source, FILES_MAX, BYTES_MAX);
     let found = found.map_err(|error| DemoError::Source(source.clone(), error))?;
     if found.files.is_empty() {

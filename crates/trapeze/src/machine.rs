@@ -326,6 +326,9 @@ pub fn join(setup: &Setup, identity: &Identity) -> Result<NodeId, MachineError> 
         Ok(Ok(lease)) => Ok(lease.id),
         Ok(Err(errno)) if members::is_silence(errno) => Err(unreached(&setup, &bare.directory)),
         Ok(Err(Errno::EEXIST)) => Err(MachineError::NameTaken(name)),
+        Ok(Err(errno @ (Errno::EIO | Errno::ENOSPC))) => Err(MachineError::Refused(format!(
+            "the manager cannot write what it keeps ({errno}): is its disk full?"
+        ))),
         Ok(Err(errno)) => Err(MachineError::Refused(format!("the manager refuses: {errno}"))),
         Err(node::Late) => Err(unreached(&setup, &bare.directory)),
     }

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A directory that is removed at the end, also when this process is interrupted, unless it is to be kept.
+/// A directory that is removed at the end, unless it is to be kept.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -23,11 +23,16 @@ impl Scratch {
         let path = parent.join(format!("trapeze-{tag:08x}"));
         fs::create_dir(&path)?;
         // As the kernel's table of mounts has it.
-        let path = path.canonicalize()?;
-        if !keep {
-            interrupted::remove_at_interrupt(&path)?;
+        Ok(Scratch { path: path.canonicalize()?, keep })
+    }
+
+    /// From now on a signal that ends this process removes it, too. For the command: the signals are the whole
+    /// process's.
+    pub(crate) fn removed_at_interrupt(self) -> io::Result<Scratch> {
+        if !self.keep {
+            interrupted::remove_at_interrupt(&self.path)?;
         }
-        Ok(Scratch { path, keep })
+        Ok(self)
     }
 
     /// Where it is.

@@ -125,7 +125,7 @@ impl Compare {
     }
 
     fn measure(&self, ops: &[Op], cpu: Cpu) -> Result<Vec<Figures>, Box<dyn std::error::Error>> {
-        let scratch = Scratch::new(None, false)?;
+        let scratch = Scratch::new(None, false)?.removed_at_interrupt()?;
         let plain = scratch.path().join("plain");
         let mut cluster = None;
         let mut places = vec![Place::plain(&plain)?, Place::pass_through(&plain)?];
