@@ -32,7 +32,7 @@ pub fn follow_parent(signal: Signal) -> io::Result<()> {
     }
 }
 
-/// A running process of this program. Dropping it kills it.
+/// A running process of this program. Dropping it kills it; it ends, too, with the thread that started it.
 #[derive(Debug)]
 pub struct Process {
     /// What it is called in messages.
