@@ -1,4 +1,5 @@
-//! The wish to stop: SIGINT, SIGTERM and SIGHUP, told to whoever runs a host. The second signal ends the process at once.
+//! The wish to stop: SIGINT, SIGTERM and SIGHUP, told to whoever runs a host. The second signal ends the process at
+//! once.
 
 use crate::device::Poller;
 use crate::host::Device;
