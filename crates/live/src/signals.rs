@@ -1,9 +1,10 @@
-//! The wish to stop: SIGINT and SIGTERM, told to whoever runs a host. The second signal ends the process at once.
+//! The wish to stop: SIGINT, SIGTERM and SIGHUP, told to whoever runs a host. The second signal ends the process at
+//! once.
 
 use crate::device::Poller;
 use crate::host::Device;
 use node::Node;
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
@@ -27,24 +28,48 @@ extern "C" fn ask(_signal: libc::c_int) {
     unsafe { libc::write(WAKE.load(Ordering::SeqCst), one.as_ptr().cast(), one.len()) };
 }
 
-/// From now on the first SIGINT or SIGTERM asks to stop instead of ending the process.
+/// From now on the first SIGINT, SIGTERM or SIGHUP (the terminal is closed) asks to stop instead of ending the process.
+/// A SIGHUP that is ignored (`nohup`) stays so.
 pub fn install() -> io::Result<()> {
     let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let event = EVENT.get_or_init(|| event);
     WAKE.store(event.as_raw_fd(), Ordering::SeqCst);
-    for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: a zeroed sigaction is valid, and the handler does only what a handler may do.
-        let result = unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = ask as extern "C" fn(libc::c_int) as usize;
-            action.sa_flags = libc::SA_RESTART;
-            libc::sigaction(signal, &action, std::ptr::null_mut())
-        };
-        if result != 0 {
-            return Err(io::Error::last_os_error());
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        if signal != libc::SIGHUP || set(signal, None)? != libc::SIG_IGN {
+            set(signal, Some(ask as extern "C" fn(libc::c_int) as usize))?;
         }
     }
     Ok(())
+}
+
+/// Has the signal handled so, unless `handler` is `None`; how it was before.
+fn set(signal: libc::c_int, handler: Option<usize>) -> io::Result<usize> {
+    // SAFETY: a zeroed sigaction is valid, both live for the call, and our handler does only what a handler may do.
+    unsafe {
+        let (mut action, mut before): (libc::sigaction, libc::sigaction) = std::mem::zeroed();
+        action.sa_sigaction = handler.unwrap_or_default();
+        action.sa_flags = libc::SA_RESTART;
+        let new = if handler.is_some() { &raw const action } else { std::ptr::null() };
+        match libc::sigaction(signal, new, &raw mut before) {
+            0 => Ok(before.sa_sigaction),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// A write to a pipe that nobody reads any more ends this process without a word, as it does other programs in a
+/// pipeline. Rust starts programs with that signal ignored.
+pub fn end_with_pipes() -> io::Result<()> {
+    set(libc::SIGPIPE, Some(libc::SIG_DFL)).map(drop)
+}
+
+/// Waits until a signal has asked to stop. To be called after [`install`].
+pub fn wait() {
+    let Some(event) = EVENT.get() else { return };
+    while !asked() {
+        // Whatever it says, the flag decides.
+        let _ = rustix::event::poll(&mut [PollFd::new(event, PollFlags::IN)], None);
+    }
 }
 
 /// Whether a signal has asked to stop.

@@ -10,6 +10,7 @@
 //! ```
 
 use crate::faults::{Fault, Rule};
+use crate::limits::{MACHINES_MAX, PER_MINUTE_MAX, SECONDS_MAX, SKEW_MS_MAX, WORKERS_MAX};
 use crate::queue::Picos;
 use serde::Deserialize;
 
@@ -149,9 +150,49 @@ impl Faults {
 }
 
 impl Experiment {
-    /// Reads a file's text. The error names line and field.
+    /// Reads a file's text. The error names the field.
     pub fn parse(text: &str) -> Result<Experiment, String> {
-        toml::from_str(text).map_err(|error| error.to_string())
+        let experiment: Experiment = toml::from_str(text).map_err(|error| error.to_string())?;
+        let fields = experiment.fields();
+        let wrong = fields.iter().find(|(_, value, least, most)| !(least..=most).contains(&value));
+        match wrong {
+            Some((name, value, least, most)) => {
+                Err(format!("{name} = {value}: a number from {least} to {most} is needed"))
+            }
+            None => Ok(experiment),
+        }
+    }
+
+    /// Every number with its least and its most.
+    fn fields(&self) -> Vec<(&'static str, u64, u64, u64)> {
+        let Shape { servers, disks, mounts, workers, shared_files, .. } = self.shape;
+        let machines = |name, count: u16| (name, count.into(), 1, MACHINES_MAX.into());
+        let often = |name, count: u32| (name, count.into(), 0, PER_MINUTE_MAX.into());
+        let chance = |name, count: u32| (name, count.into(), 0, 1_000_000);
+        let faults = &self.faults;
+        vec![
+            ("seconds", self.seconds, 1, SECONDS_MAX),
+            machines("servers", servers),
+            machines("disks", disks),
+            machines("mounts", mounts),
+            ("workers", workers.into(), 1, WORKERS_MAX.into()),
+            ("shared_files", shared_files.into(), 0, WORKERS_MAX.into()),
+            ("clock_skew_ms", self.shape.clock_skew_ms, 0, SKEW_MS_MAX),
+            often("moves_per_minute", self.shape.moves_per_minute),
+            chance("drop_per_million", faults.drop_per_million),
+            chance("duplicate_per_million", faults.duplicate_per_million),
+            chance("reorder_per_million", faults.reorder_per_million),
+            chance("delay_per_million", faults.delay_per_million),
+            chance("corrupt_per_million", faults.corrupt_per_million),
+            chance("cut_per_million", faults.cut_per_million),
+            chance("disk_error_per_million", faults.disk_error_per_million),
+            often("kills_per_minute", faults.kills_per_minute),
+            often("power_cuts_per_minute", faults.power_cuts_per_minute),
+            often("pauses_per_minute", faults.pauses_per_minute),
+            often("partitions_per_minute", faults.partitions_per_minute),
+            often("slow_disks_per_minute", faults.slow_disks_per_minute),
+            often("full_disks_per_minute", faults.full_disks_per_minute),
+        ]
     }
 }
 
@@ -173,6 +214,23 @@ mod tests {
     fn an_unknown_field_is_named() {
         let error = Experiment::parse("[shape]\nserver = 7\n").unwrap_err();
         assert!(error.contains("server"), "{error}");
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_named() {
+        for text in [
+            "seconds = 0",
+            "[shape]\nservers = 0",
+            "[shape]\ndisks = 40",
+            "[shape]\nmounts = 3000",
+            "[shape]\nclock_skew_ms = 99999999999999",
+            "[faults]\ndrop_per_million = 1000001",
+            "[faults]\nkills_per_minute = 4000000000",
+        ] {
+            let field = text.rsplit('\n').next().unwrap();
+            let error = Experiment::parse(text).unwrap_err();
+            assert!(error.starts_with(field) && error.contains("a number from"), "{error}");
+        }
     }
 
     #[test]

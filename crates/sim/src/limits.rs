@@ -8,3 +8,13 @@ pub const PACKETS: usize = 1_024;
 pub const DISK_PAGE_BYTES: usize = 4_096;
 /// Bytes of trailer words that a damaged bit may fall into, at most all of them.
 pub const TRAILER_BYTES_MAX: usize = wire::limits::TRAILER_BYTES_MAX;
+/// Simulated seconds of an experiment: a day.
+pub const SECONDS_MAX: u64 = 86_400;
+/// Servers, mounts, and disks of a server: what a stripe is wide, so that each can matter.
+pub const MACHINES_MAX: u16 = wire::layout::WIDTH_MAX as u16 / 2;
+/// Applications on a mount, and files that they share: as many as a last phase reads in its time.
+pub const WORKERS_MAX: u16 = 64;
+/// Most that clocks differ by: an hour.
+pub const SKEW_MS_MAX: u64 = 3_600_000;
+/// Faults and moves in a minute: ten a second, more would leave no time between them.
+pub const PER_MINUTE_MAX: u32 = 600;

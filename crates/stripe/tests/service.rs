@@ -4,7 +4,8 @@ mod common;
 
 use common::*;
 use node::rings::DiskFile;
-use stripe::{FileRef, Kept};
+use std::time::Duration;
+use stripe::{Client, FileRef, Kept};
 use wire::{Errno, FileId, Home, Layout, NodeId, ObjectId};
 
 /// A world whose file 5 has `bytes` of `pattern(1, ..)` on stable storage.
@@ -60,6 +61,19 @@ fn a_restart_is_waited_for() {
     world.servers[0].kill();
     world.turns(20_000);
     assert_eq!(reading.borrow_mut().take().unwrap().unwrap(), pattern(1, 100_000));
+}
+
+#[test]
+fn a_server_that_stays_away_is_given_up() {
+    let (mut world, file) = committed(1, 1, 100_000);
+    world.servers.clear();
+    let patience = Duration::from_secs(10);
+    let client = Client::with_patience(&world.cx(), VOLUME, patience);
+    let (into, begun) = (world.cx().frames().alloc_exact(4096).unwrap(), world.now);
+    let read = world.run(async move { client.read(&file, 0, into).await.map(drop) });
+    let waited = world.now.since(begun);
+    assert_eq!(read, Err(Errno::ETIMEDOUT));
+    assert!(waited >= patience && waited < 3 * patience, "{waited:?}");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Processes of this program that this process starts, watches and ends.
 
+use rustix::process::{Pid, Signal};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,7 +17,22 @@ const READY_PAUSE: Duration = Duration::from_millis(5);
 /// How long a process may take to stop before it is killed.
 const STOP_SPAN: Duration = Duration::from_secs(30);
 
-/// A running process of this program. Dropping it kills it.
+/// Names the process that started this one, to be ended with it.
+const PARENT: &str = "TRAPEZE_PARENT";
+
+/// Has the kernel send `signal` to this process when the one that started it as a [`Process`] ends, however that ends:
+/// nobody else would stop it then.
+pub fn follow_parent(signal: Signal) -> io::Result<()> {
+    let parent = std::env::var(PARENT).ok().and_then(|text| text.parse().ok());
+    let Some(parent) = parent.and_then(Pid::from_raw) else { return Ok(()) };
+    rustix::process::set_parent_process_death_signal(Some(signal))?;
+    match rustix::process::getppid() == Some(parent) {
+        true => Ok(()),
+        false => Err(io::Error::other("the process that started this one has ended")),
+    }
+}
+
+/// A running process of this program. Dropping it kills it; it ends, too, with the thread that started it.
 #[derive(Debug)]
 pub struct Process {
     /// What it is called in messages.
@@ -80,6 +97,8 @@ impl Process {
     fn spawn(name: &str, mut command: Command, log: &Path, input: Stdio) -> io::Result<Process> {
         let messages = File::options().create(true).append(true).open(log)?;
         command.stdin(input).stdout(Stdio::piped()).stderr(messages);
+        // The terminal's Ctrl-C is for this process, which ends the others in its own order.
+        command.process_group(0).env(PARENT, std::process::id().to_string());
         let child = command.spawn()?;
         let (name, log) = (name.to_string(), log.to_path_buf());
         Ok(Process { name, child, log, said: String::new() })
@@ -127,20 +146,20 @@ impl Process {
     }
 
     /// Sends it a signal.
-    pub fn signal(&self, signal: rustix::process::Signal) {
-        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
             let _ = rustix::process::kill_process(pid, signal);
         }
     }
 
     /// Takes the processor away from it (SIGSTOP) until [`resume`](Process::resume).
     pub fn pause(&self) {
-        self.signal(rustix::process::Signal::STOP);
+        self.signal(Signal::STOP);
     }
 
     /// Ends [`pause`](Process::pause).
     pub fn resume(&self) {
-        self.signal(rustix::process::Signal::CONT);
+        self.signal(Signal::CONT);
     }
 
     /// Ends it at once, as a crash would (SIGKILL).
@@ -151,7 +170,7 @@ impl Process {
 
     /// Asks it to stop (SIGTERM) and waits; an error when it had to be killed or failed.
     pub fn stop(mut self) -> io::Result<()> {
-        self.signal(rustix::process::Signal::TERM);
+        self.signal(Signal::TERM);
         let start = Instant::now();
         while start.elapsed() < STOP_SPAN {
             if let Some(status) = self.child.try_wait()? {

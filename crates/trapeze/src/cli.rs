@@ -91,7 +91,7 @@ pub struct Demo {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub servers: u16,
     /// Bytes of the file for the speeds
-    #[arg(long, default_value = "512M")]
+    #[arg(long, default_value = "512M", value_parser = file_size)]
     pub size: Size,
     /// Use the library client even where FUSE works
     #[arg(long)]
@@ -328,10 +328,10 @@ pub struct Exchange {
     #[arg(long)]
     pub insecure: bool,
     /// Fetches to measure
-    #[arg(long, default_value_t = 200_000)]
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub count: u64,
     /// Start fetches at this rate per second instead of as fast as they go
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub pace: Option<u64>,
     /// One JSON object a line
     #[arg(long)]
@@ -356,14 +356,14 @@ pub struct BenchPeer {
 #[derive(Clone, Debug, Args)]
 pub struct Stream {
     /// Bytes of the file
-    #[arg(long, default_value = "1250M")]
+    #[arg(long, default_value = "1250M", value_parser = file_size)]
     pub size: Size,
     /// I/O servers
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub servers: u16,
     /// Passes; the median is shown
-    #[arg(long, default_value_t = 3)]
-    pub passes: usize,
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub passes: u16,
     /// Only the cluster in one process
     #[arg(long)]
     pub embedded: bool,
@@ -381,13 +381,13 @@ pub struct Stream {
 #[derive(Clone, Debug, Args)]
 pub struct Files {
     /// Files of 4 KiB
-    #[arg(long, default_value_t = 2000)]
-    pub count: usize,
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: u32,
     /// Passes; the median is shown
-    #[arg(long, default_value_t = 3)]
-    pub passes: usize,
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub passes: u16,
     /// I/O servers
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub servers: u16,
     /// Run everything on this processor, or on all
     #[arg(long, value_name = "CPU|all", default_value = "all,0", value_delimiter = ',')]
@@ -400,7 +400,7 @@ pub struct Files {
 #[derive(Clone, Debug, Args)]
 pub struct Scale {
     /// Bytes of the file
-    #[arg(long, default_value = "1250M")]
+    #[arg(long, default_value = "1250M", value_parser = file_size)]
     pub size: Size,
     /// I/O servers, from-to
     #[arg(long, default_value = "1-6", value_name = "FROM-TO")]
@@ -444,6 +444,13 @@ pub struct Sim {
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,
+}
+
+/// The size of a file to measure with: at least one call.
+fn file_size(text: &str) -> Result<Size, String> {
+    let size: Size = text.parse().map_err(|error: crate::size::BadSize| error.to_string())?;
+    let least = Size(crate::bench::stream::CALL_BYTES as u64);
+    if size < least { Err(format!("at least {least} are needed")) } else { Ok(size) }
 }
 
 /// Numbers in a row, as in 1-6; one number is a row of one.

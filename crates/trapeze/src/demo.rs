@@ -36,6 +36,9 @@ pub enum DemoError {
     /// The system.
     #[error("{0}")]
     System(#[from] io::Error),
+    /// The directory to copy.
+    #[error("{0}: {1}; name another directory: trapeze demo DIR")]
+    Source(PathBuf, io::Error),
     /// There is nothing to copy.
     #[error("{0}: no files to copy; name another directory: trapeze demo DIR")]
     Empty(PathBuf),
@@ -67,9 +70,10 @@ impl Steps {
 
 /// Runs it.
 pub fn demo(arguments: &cli::Demo) -> Result<()> {
-    let scratch = Scratch::new(None, arguments.keep)?;
     let source = source(arguments)?;
-    let found = trees::find(&source, FILES_MAX, BYTES_MAX)?;
+    let scratch = Scratch::new(None, arguments.keep)?.removed_at_interrupt()?;
+    let found = trees::find(&source, FILES_MAX, BYTES_MAX);
+    let found = found.map_err(|error| DemoError::Source(source.clone(), error))?;
     if found.files.is_empty() {
         return Err(DemoError::Empty(source));
     }
@@ -100,7 +104,7 @@ pub fn demo(arguments: &cli::Demo) -> Result<()> {
 fn source(arguments: &cli::Demo) -> Result<PathBuf> {
     let usual = || SOURCES.iter().map(PathBuf::from).find(|path| path.is_dir());
     let path = arguments.source.clone().or_else(usual).unwrap_or_else(|| PathBuf::from("."));
-    Ok(path.canonicalize()?)
+    path.canonicalize().map_err(|error| DemoError::Source(path, error))
 }
 
 fn with_mount(
@@ -115,10 +119,8 @@ fn with_mount(
     let mount_point = cluster.mount_point().to_path_buf();
     steps.done(&format!("mounted at {}", mount_point.display()));
     let copy = mount_point.join("copy");
-    let text = copy_with_a_crash(cluster, found, |cluster, progress| {
-        let _ = cluster;
-        trees::copy(source, &copy, found, progress)
-    })?;
+    let text =
+        copy_with_a_crash(cluster, found, |progress| trees::copy(source, &copy, found, progress))?;
     steps.done(&text);
     cluster.unmount()?;
     cluster.mount()?;
@@ -147,7 +149,7 @@ fn with_mount(
 fn copy_with_a_crash(
     cluster: &mut Processes,
     found: &Found,
-    copy: impl FnOnce(&Processes, &mut dyn FnMut(u64)) -> io::Result<()>,
+    copy: impl FnOnce(&mut dyn FnMut(u64)) -> io::Result<()>,
 ) -> Result<String> {
     let bar = progress::bytes_of("copying", found.bytes);
     let (tell, told) = std::sync::mpsc::channel();
@@ -162,7 +164,7 @@ fn copy_with_a_crash(
         successor.go()
     });
     let mut moved = 0;
-    let copied = copy(cluster, &mut |bytes| {
+    let copied = copy(&mut |bytes| {
         if moved < third && moved + bytes >= third {
             let _ = tell.send(());
         }
@@ -190,7 +192,7 @@ fn without_mount(
     let reach = Reach { cluster: cluster.target(), key: None, insecure: false };
     let mut volume = reach.volume("demo")?;
     let root = Path::new("/copy");
-    let text = copy_with_a_crash(cluster, found, |_, progress| {
+    let text = copy_with_a_crash(cluster, found, |progress| {
         trees::put(&mut volume, source, root, found, progress).map_err(io::Error::other)
     })?;
     volume.close()?;

@@ -17,6 +17,7 @@ pub mod cluster;
 pub mod config;
 pub mod demo;
 pub mod embedded;
+pub mod interrupted;
 pub mod local;
 pub mod machine;
 pub mod machine_stat;

@@ -54,9 +54,9 @@ pub enum MachineError {
     #[error("{0}: {1}")]
     System(&'static str, io::Error),
     /// The manager does not answer.
-    #[error("no connection to the manager at {places}: {why}{next}")]
+    #[error("no connection to the manager{places}: {why}{next}")]
     Unreached {
-        /// Its addresses.
+        /// Its addresses, where `why` names none.
         places: String,
         /// What the links say.
         why: String,
@@ -326,6 +326,9 @@ pub fn join(setup: &Setup, identity: &Identity) -> Result<NodeId, MachineError> 
         Ok(Ok(lease)) => Ok(lease.id),
         Ok(Err(errno)) if members::is_silence(errno) => Err(unreached(&setup, &bare.directory)),
         Ok(Err(Errno::EEXIST)) => Err(MachineError::NameTaken(name)),
+        Ok(Err(errno @ (Errno::EIO | Errno::ENOSPC))) => Err(MachineError::Refused(format!(
+            "the manager cannot write what it keeps ({errno}): is its disk full?"
+        ))),
         Ok(Err(errno)) => Err(MachineError::Refused(format!("the manager refuses: {errno}"))),
         Err(node::Late) => Err(unreached(&setup, &bare.directory)),
     }
@@ -334,14 +337,17 @@ pub fn join(setup: &Setup, identity: &Identity) -> Result<NodeId, MachineError> 
 /// Why the manager did not answer, as far as the links know.
 fn unreached(setup: &Setup, directory: &Directory) -> MachineError {
     let places: Vec<String> = setup.manager.1.iter().map(Address::to_string).collect();
-    let places = places.join(", ");
+    let is_local = setup.manager.1.iter().all(|address| matches!(address, Address::Unix(_)));
     let statuses = directory.status();
     let why = statuses.get(&setup.manager.0).map(|status| status.last_error.clone());
     let why = why.filter(|text| !text.is_empty()).unwrap_or("it does not answer".to_string());
-    // A refusal says itself what to do.
-    let next = match why.contains("refuses") {
-        true => "",
-        false => {
+    let named = places.iter().any(|place| why.contains(place));
+    let places = if named { String::new() } else { format!(" at {}", places.join(", ")) };
+    let next = match (why.contains("refuses"), is_local) {
+        // A refusal says itself what to do.
+        (true, _) => "",
+        (false, true) => "; does the cluster run? trapeze up, or serve, starts it",
+        (false, false) => {
             "; is trapeze serve running there, and is the address right and open in the firewall?"
         }
     };

@@ -1,21 +1,42 @@
 //! The trapeze command.
 
 use clap::Parser;
+use live::signals::end_with_pipes;
+use rustix::process::Signal;
 use std::process::ExitCode;
+use trapeze::children::follow_parent;
 use trapeze::cli::{Cli, Command};
-use trapeze::{bench, cluster, demo, quarantine, rebalance, serve, simulate, status, tools};
+use trapeze::{
+    bench, cluster, demo, interrupted, quarantine, rebalance, serve, simulate, status, tools,
+};
 
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            interrupted::wait_if_ending();
             eprintln!("trapeze: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
+/// What holds for the whole process before it does anything.
+fn prepare(command: &Command) -> std::io::Result<()> {
+    match command {
+        // They take a mount away with them; a server may be paused, and then nothing else ends it.
+        Command::Mount(_) | Command::Up(_) | Command::PassThrough { .. } => {
+            follow_parent(Signal::TERM)
+        }
+        Command::Serve(_) | Command::BenchPeer(_) => follow_parent(Signal::KILL),
+        Command::Ls(_) | Command::Cat(_) | Command::Stat(_) | Command::Df(_) => end_with_pipes(),
+        Command::Status(_) | Command::Sim(_) => end_with_pipes(),
+        _ => Ok(()),
+    }
+}
+
 fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
+    prepare(&command)?;
     match command {
         Command::Demo(arguments) => demo::demo(&arguments)?,
         Command::Up(arguments) => serve::up(&arguments)?,

@@ -264,7 +264,7 @@ impl<'a> Run<'a> {
         }
         print!("{}", table.render());
         println!(
-            "{moves} columns of {files} files moved, {}; {widened} files made wider",
+            "{files} files: {moves} columns moved, {} bytes; {widened} files made wider",
             Size(bytes)
         );
     }

@@ -1,6 +1,7 @@
 //! Directories and clusters of processes that live as long as a demonstration or a measurement.
 
 use crate::children::{Prepared, Process};
+use crate::interrupted;
 use crate::local::{LocalCluster, LocalError, Shape};
 use std::fs;
 use std::io;
@@ -21,7 +22,17 @@ impl Scratch {
         let tag = u32::from_le_bytes(crate::local::random());
         let path = parent.join(format!("trapeze-{tag:08x}"));
         fs::create_dir(&path)?;
-        Ok(Scratch { path, keep })
+        // As the kernel's table of mounts has it.
+        Ok(Scratch { path: path.canonicalize()?, keep })
+    }
+
+    /// From now on a signal that ends this process removes it, too. For the command: the signals are the whole
+    /// process's.
+    pub(crate) fn removed_at_interrupt(self) -> io::Result<Scratch> {
+        if !self.keep {
+            interrupted::remove_at_interrupt(&self.path)?;
+        }
+        Ok(self)
     }
 
     /// Where it is.
@@ -34,6 +45,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         if !self.keep {
             let _ = fs::remove_dir_all(&self.path);
+            interrupted::forget(&self.path);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::embedded::{Embedded, Mounted};
 use crate::local::{Asked, LocalCluster, LocalError, Shape};
 use crate::machine::{self, MachineError, Running, Setup};
 use crate::stopping;
-use live::fuse::{Belief, Fuse, MountError, MountOptions, MountWatch, Stage};
+use live::fuse::{Belief, Fuse, MountError, MountOptions, MountWatch, Stage, detach_below};
 use live::signals::{self, Signals};
 use live::wait::WaitPolicy;
 use std::io;
@@ -55,9 +55,17 @@ impl From<cli::Wait> for WaitPolicy {
 /// Keeps this thread, and those it starts, on one processor.
 pub fn pin(cpu: Option<usize>) -> io::Result<()> {
     let Some(cpu) = cpu else { return Ok(()) };
+    let refused = |why: &str| {
+        let text = format!("cannot run on processor {cpu}: {why}; /proc/cpuinfo lists them");
+        io::Error::other(text)
+    };
+    if cpu >= rustix::thread::CpuSet::MAX_CPU {
+        return Err(refused("there is none"));
+    }
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);
-    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+    let pinned = rustix::thread::sched_setaffinity(None, &set);
+    pinned.map_err(|error| refused(&error.to_string()))
 }
 
 /// `trapeze serve`.
@@ -139,11 +147,11 @@ pub(crate) fn add_mount(running: &mut Running, path: &Path) -> Result<MountWatch
 pub fn pass_through(source: &Path, path: &Path) -> Result<(), ServeError> {
     signals::install()?;
     let options = MountOptions::new(path);
-    let unmount_at = path.to_path_buf();
+    let unmount_at = path.canonicalize()?;
     // The serving thread waits in its read; without the mount that ends.
     std::thread::spawn(move || {
-        wait_until_asked();
-        let _ = rustix::mount::unmount(&unmount_at, rustix::mount::UnmountFlags::DETACH);
+        signals::wait();
+        let _ = detach_below(&unmount_at);
     });
     let ready = || println!("{READY} mounted at {}", path.display());
     Ok(live::fuse::passthrough::serve(source, &options, false, ready)?)
@@ -180,9 +188,3 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
 
 /// How often the main thread, which does nothing else, looks for a signal.
 const SIGNAL_PAUSE: Duration = Duration::from_millis(50);
-
-fn wait_until_asked() {
-    while !signals::asked() {
-        std::thread::sleep(SIGNAL_PAUSE);
-    }
-}

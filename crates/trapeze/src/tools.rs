@@ -304,6 +304,10 @@ impl Copy<'_> {
             use std::os::unix::ffi::OsStrExt;
             let target = fs::read_link(from).map_err(local)?;
             self.volume.symlink(to, target.as_os_str().as_bytes())?;
+        } else if !metadata.is_file() {
+            // To open a FIFO would be to wait for who writes to it; a device may never end.
+            let text = "is a FIFO, a socket or a device: cp copies files, directories and links";
+            return Err(ToolError::Usage(format!("{} {text}", from.display())));
         } else {
             let mut file = fs::File::open(from).map_err(local)?;
             let mode = metadata.permissions().mode() & 0o7777;

@@ -219,8 +219,23 @@ impl Volume {
         out: &mut dyn Write,
         progress: &mut dyn FnMut(u64),
     ) -> Result<u64> {
-        let file = self.stat(path)?.file;
-        let handle = self.open(path, file)?;
+        let attr = self.stat(path)?;
+        if attr.kind == FileKind::Directory {
+            return Err(Errno::EISDIR).at(path);
+        }
+        let handle = self.open(path, attr.file)?;
+        let read = self.read_chunks(path, (attr.file, handle), out, progress);
+        let released = self.release(path, attr.file, handle);
+        read.and_then(|bytes| released.map(|()| bytes))
+    }
+
+    fn read_chunks(
+        &mut self,
+        path: &Path,
+        (file, handle): (FileId, Handle),
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64> {
         let mut offset = 0;
         loop {
             let bytes = CHUNK_BYTES as u32;
@@ -237,7 +252,6 @@ impl Volume {
             offset += bytes as u64;
             progress(bytes as u64);
             if bytes == 0 {
-                self.release(path, file, handle)?;
                 return Ok(offset);
             }
         }

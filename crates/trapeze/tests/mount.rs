@@ -11,6 +11,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::Path;
+use std::time::Duration;
 
 /// The errno of what must fail.
 fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> rustix::io::Errno {
@@ -220,6 +221,46 @@ fn locks(one: &Path, two: &Path) {
     });
     rustix::fs::fcntl_lock(&first, unlock).unwrap();
     waiting.join().unwrap();
+}
+
+#[test]
+fn what_differs_from_a_local_file_system() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::mounted(2);
+    let (one, two) = (cluster.at("file"), cluster.mount_again().join("file"));
+    fs::write(&one, pattern(1, 300_000)).unwrap();
+    let (before, there) = (fs::metadata(&one).unwrap(), fs::metadata(&two).unwrap());
+    assert_eq!(before.modified().unwrap(), there.modified().unwrap(), "exact after the close");
+    cluster.remount();
+    assert!(fs::read(&one).unwrap() == pattern(1, 300_000));
+    assert_eq!(fs::metadata(&one).unwrap().accessed().unwrap(), before.accessed().unwrap());
+    let file = File::options().write(true).read(true).open(&one).unwrap();
+    let set = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000);
+    file.set_times(fs::FileTimes::new().set_accessed(set)).unwrap();
+    assert_eq!(fs::metadata(&one).unwrap().accessed().unwrap(), set);
+    file.set_len(900_000).unwrap();
+    let hole = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0));
+    assert_eq!(hole, Ok(900_000), "one hole, at the end");
+    let keep = FallocateFlags::KEEP_SIZE;
+    let refused = rustix::fs::fallocate(&file, keep, 0, 1 << 20);
+    assert_eq!(refused, Err(rustix::io::Errno::OPNOTSUPP));
+    drop(file);
+    cluster.stop();
+}
+
+/// What a program wrote through a shared map and synced, another mount reads.
+#[test]
+fn a_mapped_file_is_seen_by_another_mount() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::mounted(2);
+    let two = cluster.mount_again();
+    let expected = mapped(&cluster.at(""));
+    assert!(fs::read(two.join("mapped")).unwrap() == expected);
+    cluster.stop();
 }
 
 #[test]

@@ -122,6 +122,40 @@ fn directories_that_up_refuses() {
 }
 
 #[test]
+fn what_cat_and_cp_cannot_do() {
+    let mut cluster = Cluster::bare(1);
+    let target = cluster.processes.target();
+    let said = refusal(&["cat", "-c", &target, "/"]);
+    assert!(said.contains("EISDIR"), "{said}");
+    let tree = cluster.beside("tree");
+    fs::create_dir(&tree).unwrap();
+    shell(&tree, 10, "mkfifo pipe");
+    let said = refusal(&["cp", "-c", &target, text(&tree.join("pipe")), ":/pipe"]);
+    assert!(said.contains("FIFO") && said.contains("pipe"), "{said}");
+    let said = refusal(&["cp", "-r", "-c", &target, text(&tree), ":/tree"]);
+    assert!(said.contains("FIFO"), "{said}");
+    cluster.stop();
+}
+
+#[test]
+fn measurements_that_cannot_be() {
+    for arguments in [
+        &["bench", "stream", "--passes", "0"][..],
+        &["bench", "stream", "--size", "0"],
+        &["bench", "files", "--servers", "17"],
+        &["bench", "fetch", "--pace", "0"],
+        &["demo", "--size", "1"],
+    ] {
+        let output = trapeze(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+    let said = refusal(&["bench", "fetch", "--cpus", "0,5000"]);
+    assert!(said.contains("processor 5000"), "{said}");
+    let said = refusal(&["demo", "/no/such/directory"]);
+    assert!(said.contains("/no/such/directory"), "{said}");
+}
+
+#[test]
 fn mount_points_that_cannot_be() {
     if cannot_mount() {
         return;

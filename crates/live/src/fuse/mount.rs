@@ -292,6 +292,13 @@ fn by_helper(options: &MountOptions, path: &Path) -> Result<OwnedFd, MountError>
     })
 }
 
+/// Takes away every FUSE mount at `folder` and below it, also one in use.
+pub fn detach_below(folder: &Path) -> io::Result<()> {
+    let mounts = mount_table::below(folder).into_iter();
+    let ours = mounts.filter(|mounted| mounted.kind.starts_with("fuse"));
+    ours.map(|mounted| detach(&mounted.path, !rustix::process::geteuid().is_root())).collect()
+}
+
 fn detach(path: &Path, by_helper: bool) -> io::Result<()> {
     if by_helper {
         return helper::unmount(path);

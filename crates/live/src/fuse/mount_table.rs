@@ -22,6 +22,15 @@ pub fn top(path: &Path) -> Option<Mounted> {
     table.split(|byte| *byte == b'\n').filter_map(parse).rfind(|line| line.path == path)
 }
 
+/// What is mounted at `folder` or below it, the latest mount first.
+pub fn below(folder: &Path) -> Vec<Mounted> {
+    let table = fs::read("/proc/thread-self/mountinfo").unwrap_or_default();
+    let lines = table.split(|byte| *byte == b'\n').filter_map(parse);
+    let mut found: Vec<Mounted> = lines.filter(|line| line.path.starts_with(folder)).collect();
+    found.reverse();
+    found
+}
+
 /// `36 35 98:0 /root /path options [optional ...] - kind source options`
 fn parse(line: &[u8]) -> Option<Mounted> {
     let mut words = line.split(|byte| *byte == b' ');

@@ -11,7 +11,6 @@ use crate::machine_stat::touch_memory;
 use crate::progress;
 use crate::scratch::{Processes, Scratch};
 use crate::table::{Table, print_json};
-use rustix::thread::CpuSet;
 use std::io;
 
 /// Memory touched before a place is measured.
@@ -93,7 +92,7 @@ pub struct Compare {
     /// I/O servers of the cluster.
     pub servers: u16,
     /// Times that everything is done.
-    pub passes: usize,
+    pub passes: u16,
     /// A cluster of processes.
     pub separate: bool,
     /// A cluster in one process.
@@ -117,7 +116,8 @@ impl Compare {
     pub fn run(&self, ops: &[Op]) -> Result<(), Box<dyn std::error::Error>> {
         let all = rustix::thread::sched_getaffinity(None)?;
         for cpu in &self.cpus {
-            rustix::thread::sched_setaffinity(None, &only(*cpu, &all))?;
+            rustix::thread::sched_setaffinity(None, &all)?;
+            crate::serve::pin(*cpu)?;
             let figures = self.measure(ops, *cpu)?;
             self.print(ops, *cpu, &figures);
         }
@@ -125,7 +125,7 @@ impl Compare {
     }
 
     fn measure(&self, ops: &[Op], cpu: Cpu) -> Result<Vec<Figures>, Box<dyn std::error::Error>> {
-        let scratch = Scratch::new(None, false)?;
+        let scratch = Scratch::new(None, false)?.removed_at_interrupt()?;
         let plain = scratch.path().join("plain");
         let mut cluster = None;
         let mut places = vec![Place::plain(&plain)?, Place::pass_through(&plain)?];
@@ -144,7 +144,10 @@ impl Compare {
 
     fn passes(&self, ops: &[Op], places: &mut [Place<'_>]) -> io::Result<Vec<Figures>> {
         let mut all = vec![vec![Vec::new(); ops.len()]; places.len()];
-        let bar = progress::steps(self.name, (self.passes * places.len() * ops.len()) as u64);
+        let bar = progress::steps(
+            self.name,
+            (usize::from(self.passes) * places.len() * ops.len()) as u64,
+        );
         if let Some(op) = &self.warm_up {
             places.iter_mut().try_for_each(|place| op.run(place).map(drop))?;
         }
@@ -257,12 +260,4 @@ fn baseline(figures: &[Figures], number: usize) -> (Kind, &Pass) {
 
 fn ratio(ours: &Pass, baseline: &Pass) -> f64 {
     baseline.elapsed.as_secs_f64() / ours.elapsed.as_secs_f64()
-}
-
-/// That processor, or all of them.
-fn only(cpu: Cpu, all: &CpuSet) -> CpuSet {
-    let Some(cpu) = cpu else { return *all };
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    set
 }

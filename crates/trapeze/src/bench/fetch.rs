@@ -373,7 +373,7 @@ pub fn measure(goal: Goal, arguments: &Exchange) -> Result<(), FetchError> {
 }
 
 fn run_rounds(arguments: &Exchange) -> Result<Results, FetchError> {
-    let scratch = Scratch::new(None, false)?;
+    let scratch = Scratch::new(None, false)?.removed_at_interrupt()?;
     let mut pair = Pair::start(arguments, &scratch.path().join("cluster"))?;
     let fixed = arguments.partner();
     let mut partner = match &fixed {

@@ -191,7 +191,7 @@ pub fn measure(arguments: &cli::Files) -> Result<(), Box<dyn std::error::Error>>
     let source = TREES.iter().map(PathBuf::from).find(|path| path.is_dir());
     let source = source.unwrap_or_else(|| PathBuf::from("."));
     let found = trees::find(&source, TREE_FILES, TREE_BYTES_MAX)?;
-    let mut ops = small(arguments.count);
+    let mut ops = small(arguments.count as usize);
     ops.extend(tree(source, found));
     ops.extend(blocks());
     let compare = Compare {

@@ -129,7 +129,7 @@ fn show(mut points: Vec<Point>) {
 }
 
 fn one(arguments: &cli::Scale, servers: u16, stores: u16, limit: &str) -> Result<[Pass; 2]> {
-    let scratch = Scratch::new(arguments.dir.as_deref(), false)?;
+    let scratch = Scratch::new(arguments.dir.as_deref(), false)?.removed_at_interrupt()?;
     let limit = Some(limit.to_string());
     let shape = Shape { stores, limit, ..Shape::of(servers) };
     let mut cluster = Processes::start(scratch.path(), &shape, None)?;

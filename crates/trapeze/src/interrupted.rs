@@ -1,0 +1,68 @@
+//! What a demonstration or a measurement leaves behind when it is interrupted: nothing.
+//!
+//! A thread waits for a signal. When one comes it takes away what is mounted in the scratch directories, removes them
+//! and ends the process, whatever the other threads are doing: they may be waiting for a mount. The processes that were
+//! started end with this one (`children::follow_parent`).
+
+use live::fuse::detach_below;
+use live::signals;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, Once};
+use std::time::Duration;
+
+/// A shell's code for a program that was interrupted.
+const EXIT_CODE: i32 = 130;
+/// How often the removal of a directory is tried, and the pause after each: servers may still be making files in it.
+const TRIES: u32 = 20;
+const TRY_PAUSE: Duration = Duration::from_millis(50);
+
+static DIRECTORIES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+static WATCH: Once = Once::new();
+
+/// From now on an interrupt removes this directory.
+pub(crate) fn remove_at_interrupt(directory: &Path) -> io::Result<()> {
+    directories().push(directory.to_path_buf());
+    signals::install()?;
+    WATCH.call_once(|| _ = std::thread::spawn(end_when_asked));
+    Ok(())
+}
+
+/// Whoever made the directory has removed it.
+pub(crate) fn forget(directory: &Path) {
+    directories().retain(|other| other != directory);
+}
+
+/// Does not return when this process is being ended by a signal: what fails meanwhile fails because of that.
+pub fn wait_if_ending() {
+    if WATCH.is_completed() && signals::asked() {
+        std::thread::sleep(2 * TRIES * TRY_PAUSE);
+    }
+}
+
+fn directories() -> std::sync::MutexGuard<'static, Vec<PathBuf>> {
+    DIRECTORIES.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn end_when_asked() {
+    signals::wait();
+    for directory in directories().iter() {
+        eprintln!("\ntrapeze: interrupted; removing {}", directory.display());
+        if let Err(error) = remove(directory) {
+            eprintln!("trapeze: {}: {error}; it is left behind", directory.display());
+        }
+    }
+    std::process::exit(EXIT_CODE);
+}
+
+fn remove(directory: &Path) -> io::Result<()> {
+    detach_below(directory)?;
+    for _ in 1..TRIES {
+        if fs::remove_dir_all(directory).is_ok() {
+            return Ok(());
+        }
+        std::thread::sleep(TRY_PAUSE);
+    }
+    fs::remove_dir_all(directory)
+}
