@@ -219,7 +219,7 @@ impl Files {
             }
             match entry {
                 Some(entry) => state.absorb_own(entry, asked, self.cx.now()),
-                None => state.forget_attributes(outcome.size, self.cx.now()),
+                None => state.forget_attributes(outcome, self.cx.now()),
             }
         });
         Ok(())
@@ -258,7 +258,8 @@ fn outcome(file: &File) -> (Final, Mark) {
     let state = file.state.borrow();
     let attr = state.attr();
     let used = state.local.map(|local| local.used);
-    (Final { size: attr.size, mtime: attr.mtime, used }, state.written.mark())
+    let truncations = state.entry.truncations;
+    (Final { size: attr.size, mtime: attr.mtime, used, truncations }, state.written.mark())
 }
 
 /// Whether the same may succeed later: the server is away or has too much to do, or we go by an old layout.
