@@ -72,6 +72,8 @@ pub(crate) struct State {
     pub lockers: BTreeSet<(u64, bool)>,
     /// The mount's last change of the name space that concerns the file.
     pub names_mark: u64,
+    /// That of a name or of attributes, of a directory one of its names; 0 is none that a sync could miss.
+    pub own_mark: u64,
     /// Change version of what the kernel may have cached.
     pub cached: Option<u64>,
 }
@@ -126,7 +128,7 @@ impl State {
     /// means that others wrote, or may be writing. While others write its length is a hint: not taken for a shorter
     /// file, and not for a fresh answer before the objects were asked. An answer may come late: what was learnt from
     /// a younger question stays. What this client holds stays right when the manager goes back.
-    pub fn absorb(&mut self, mut entry: Entry, asked: Time, now: Time) {
+    pub fn absorb(&mut self, entry: Entry, asked: Time, now: Time) {
         let back = self.goes_back(&entry, asked);
         if !back && self.is_late(&entry, asked) {
             return;
@@ -144,10 +146,14 @@ impl State {
             let own = if cut { self.written.end() } else { local.size };
             local.size = own.max(entry.attr.size);
         }
-        if entry.writers && !cut {
+        self.take(entry, now);
+    }
+
+    fn take(&mut self, mut entry: Entry, now: Time) {
+        if entry.is_hint() && entry.truncations == self.entry.truncations {
             entry.attr.size = entry.attr.size.max(self.entry.attr.size);
         }
-        self.fresh = (!entry.writers).then_some(now);
+        self.fresh = (!entry.is_hint()).then_some(now);
         self.entry = entry;
     }
 
@@ -161,8 +167,7 @@ impl State {
             self.absorb(entry, asked, now);
         } else if !self.is_late(&entry, asked) {
             (self.asked, self.heard) = (asked, now);
-            self.entry = entry;
-            self.fresh = Some(now);
+            self.take(entry, now);
         } else {
             // Known of a manager that had its power cut since, perhaps: it must be asked what holds now.
             self.fresh = None;

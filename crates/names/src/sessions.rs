@@ -116,7 +116,7 @@ impl Transaction<'_> {
         let settles = self.end_open(file, outcome)?;
         match self.inode(file) {
             Err(Errno::ESTALE) => Ok(None),
-            inode => Ok(Some(self.entry_of(&inode?)).filter(|entry| !settles && !entry.writers)),
+            inode => Ok(Some(self.entry_of(&inode?)).filter(|entry| !settles && !entry.is_hint())),
         }
     }
 
@@ -141,7 +141,8 @@ impl Transaction<'_> {
             holder.session = Session { writers: 1, shared: true, ..holder.session };
             self.set_holder(&inode, self.client, holder);
         }
-        let inexact = holder.session.shared || self.is_cut(&inode, outcome);
+        let unsure = holder.session.shared || holder.restored;
+        let inexact = unsure || self.is_cut(&inode, outcome);
         let last = holder.session.writers == 1;
         if last && inode.attr.links > 0 && inexact {
             self.effect(Effect::Holder(file, self.client, Holder { settling: true, ..holder }));
@@ -153,7 +154,7 @@ impl Transaction<'_> {
         }
         holder.session.writers -= 1;
         if last {
-            holder.session = Session::default();
+            (holder.session, holder.restored) = (Session::default(), false);
         }
         self.release(inode, self.client, holder)?;
         Ok(false)
@@ -183,7 +184,7 @@ impl Transaction<'_> {
         if self.adopt(&mut inode, holder.session, totals) {
             self.put_inode(&inode);
         }
-        let rest = Holder { session: Session::default(), settling: false, ..holder };
+        let rest = Holder { readers: holder.readers, ..Holder::default() };
         self.release(inode, client, rest)
     }
 
