@@ -115,7 +115,7 @@ impl Files {
                 state.local = state.local.map(|local| Local { mtime, ..local });
             }
         });
-        self.note_change(file);
+        self.note_own(file);
     }
 
     /// fallocate(2): extending, and zeroing by writing zeros. Space is not reserved, so keeping the length is refused.

@@ -50,25 +50,25 @@ impl Files {
     }
 
     async fn note_made(&self, parent: FileId, entry: Entry, asked: Time) -> Result<Attr, Errno> {
-        self.expire(parent);
+        self.note_directory(parent);
         let file = self.learn(entry, asked);
-        self.note_change(&file);
+        self.note_own(&file);
         self.ask_objects(&file).await?;
         Ok(self.attr(&file))
     }
 
-    /// What an operation that took a name away answers: link counts that were known are old.
-    pub(crate) fn removed(&self) -> FileReply {
+    /// What an operation that took a name out of `directory` answers: link counts that were known are old.
+    pub(crate) fn removed(&self, directory: FileId) -> FileReply {
         self.names_changed();
-        self.changes.set(self.changes.get() + 1);
+        self.note_directory(directory);
         FileReply::Done
     }
 
-    /// The directory's times have changed.
-    fn expire(&self, directory: FileId) {
-        if let Some(directory) = self.table.borrow_mut().get(directory) {
-            directory.state.borrow_mut().fresh = None;
-        }
+    /// This mount changed a name of the directory: its times are old, and its fsync tells when the change is lost.
+    pub(crate) fn note_directory(&self, directory: FileId) {
+        let directory = self.file(directory);
+        directory.state.borrow_mut().fresh = None;
+        self.note_own(&directory);
     }
 
     pub(crate) async fn create(
@@ -84,9 +84,11 @@ impl Files {
         let asked = self.cx.now();
         let (entry, made) = self.names.create(who, parent, name, mode, how, open).await?;
         self.note_name(parent, name, &entry);
-        self.expire(parent);
         let file = self.learn(entry, asked);
-        self.note_change(&file);
+        if made {
+            self.note_directory(parent);
+            self.note_own(&file);
+        }
         let flags = if made { flags & !TRUNCATE } else { flags };
         let handle = self.opened(who, &file, flags).await?;
         Ok(FileReply::Created { attr: self.attr(&file), handle })
@@ -105,7 +107,7 @@ impl Files {
         if linked && entry.attr.links == 0 {
             return self.replaced(who, &file, flags & !TRUNCATE).await;
         }
-        let version = (!entry.writers).then_some(entry.attr.change);
+        let version = (!entry.is_hint()).then_some(entry.attr.change);
         let known = std::mem::replace(&mut file.state.borrow_mut().cached, version);
         let handle = self.opened(who, &file, flags).await?;
         Ok(FileReply::Opened { handle, keep_cache: version.is_some() && known == version })
@@ -212,6 +214,6 @@ impl Files {
     ) -> Option<Attr> {
         self.note_name(parent, name, &entry);
         let file = self.learn(entry, asked);
-        (!entry.writers).then(|| self.attr(&file))
+        (!entry.is_hint()).then(|| self.attr(&file))
     }
 }

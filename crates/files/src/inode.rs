@@ -5,7 +5,7 @@
 
 use crate::ahead::Chunks;
 use crate::written::Written;
-use names::Entry;
+use names::{Entry, Final};
 use node::{Cx, Notify};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -45,6 +45,8 @@ pub(crate) struct State {
     pub entry: Entry,
     /// When it was asked.
     pub asked: Time,
+    /// When its answer came.
+    pub heard: Time,
     /// When the manager said so; `None` when it must be asked again.
     pub fresh: Option<Time>,
     /// Generation of the name space then.
@@ -70,6 +72,8 @@ pub(crate) struct State {
     pub lockers: BTreeSet<(u64, bool)>,
     /// The mount's last change of the name space that concerns the file.
     pub names_mark: u64,
+    /// That of a name or of attributes, of a directory one of its names; 0 is none that a sync could miss.
+    pub own_mark: u64,
     /// Change version of what the kernel may have cached.
     pub cached: Option<u64>,
 }
@@ -123,14 +127,16 @@ impl State {
     /// Takes the manager's answer over, unless a newer one is known. A change of version that is not this client's own
     /// means that others wrote, or may be writing. While others write its length is a hint: not taken for a shorter
     /// file, and not for a fresh answer before the objects were asked. An answer may come late: what was learnt from
-    /// a younger question stays.
-    pub fn absorb(&mut self, mut entry: Entry, asked: Time, now: Time) {
-        if (entry.attr.change, asked) < (self.entry.attr.change, self.asked) {
+    /// a younger question stays. What this client holds stays right when the manager goes back.
+    pub fn absorb(&mut self, entry: Entry, asked: Time, now: Time) {
+        let back = self.goes_back(&entry, asked);
+        if !back && self.is_late(&entry, asked) {
             return;
         }
-        self.asked = asked;
+        (self.asked, self.heard) = (asked, now);
         let cut = entry.truncations != self.entry.truncations;
-        if cut || entry.writers || entry.attr.change != self.entry.attr.change {
+        let foreign = entry.attr.change != self.entry.attr.change && !back;
+        if cut || entry.writers || foreign {
             self.written.shadow_sent();
         }
         if entry.attr.change != self.entry.attr.change {
@@ -140,32 +146,52 @@ impl State {
             let own = if cut { self.written.end() } else { local.size };
             local.size = own.max(entry.attr.size);
         }
-        if entry.writers && !cut {
+        self.take(entry, now);
+    }
+
+    fn take(&mut self, mut entry: Entry, now: Time) {
+        if entry.is_hint() && entry.truncations == self.entry.truncations {
             entry.attr.size = entry.attr.size.max(self.entry.attr.size);
         }
-        self.fresh = (!entry.writers).then_some(now);
+        self.fresh = (!entry.is_hint()).then_some(now);
         self.entry = entry;
     }
 
     /// As [`absorb`](State::absorb), after a change that this client made: what it and its kernel hold stays right
     /// unless others changed the file too.
     pub fn absorb_own(&mut self, entry: Entry, asked: Time, now: Time) {
-        let alone = entry.attr.change <= self.entry.attr.change + 1 && !entry.writers;
+        let next = entry.attr.change <= self.entry.attr.change + 1;
+        let alone = next && !entry.writers && !self.goes_back(&entry, asked);
         let cached = self.cached == Some(self.entry.attr.change);
         if !alone {
             self.absorb(entry, asked, now);
-        } else if (entry.attr.change, asked) >= (self.entry.attr.change, self.asked) {
-            self.asked = asked;
-            self.entry = entry;
-            self.fresh = Some(now);
+        } else if !self.is_late(&entry, asked) {
+            (self.asked, self.heard) = (asked, now);
+            self.take(entry, now);
+        } else {
+            // Known of a manager that had its power cut since, perhaps: it must be asked what holds now.
+            self.fresh = None;
         }
         self.cached = (alone && cached).then_some(entry.attr.change);
     }
 
-    /// The manager has taken our length over and said no more: it must be asked for the rest.
-    pub fn forget_attributes(&mut self, size: u64, now: Time) {
+    /// Whether something newer than this answer is known.
+    fn is_late(&self, entry: &Entry, asked: Time) -> bool {
+        (entry.attr.change, asked) < (self.entry.attr.change, self.asked)
+    }
+
+    /// Whether a power cut took back what the manager had said before it was asked this.
+    fn goes_back(&self, entry: &Entry, asked: Time) -> bool {
+        entry.attr.change < self.entry.attr.change && asked > self.heard
+    }
+
+    /// The manager was told our length and said no more: it must be asked for the rest. A truncation meanwhile knows
+    /// better how long the file is.
+    pub fn forget_attributes(&mut self, told: Final, now: Time) {
         self.asked = now;
-        self.entry.attr.size = size;
+        if told.truncations == self.entry.truncations {
+            self.entry.attr.size = told.size;
+        }
         self.fresh = None;
         self.cached = None;
     }
@@ -182,5 +208,41 @@ impl State {
     /// What was written is lost to `errno`.
     pub fn fail(&mut self, errno: Errno) {
         self.failure = Failure { count: self.failure.count + 1, errno: Some(errno) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(change: u64, size: u64, truncations: u32) -> Entry {
+        let attr = Attr { change, size, ..Attr::default() };
+        Entry { attr, truncations, ..Entry::default() }
+    }
+
+    #[test]
+    fn a_manager_that_goes_back_is_believed_and_a_late_answer_is_not() {
+        let mut state = State::default();
+        state.absorb(entry(10, 100, 3), Time(4), Time(6));
+        state.absorb(entry(9, 90, 3), Time(5), Time(7));
+        assert_eq!(state.entry.attr.size, 100, "it was on its way before");
+        state.absorb(entry(8, 80, 4), Time(7), Time(8));
+        assert_eq!((state.entry.attr.size, state.entry.truncations), (80, 4), "a power cut");
+        state.absorb_own(entry(7, 70, 5), Time(9), Time(10));
+        assert_eq!((state.entry.attr.size, state.entry.truncations), (70, 5));
+        state.absorb_own(entry(6, 60, 6), Time(9), Time(11));
+        assert_eq!((state.entry.attr.size, state.fresh), (70, None));
+    }
+
+    #[test]
+    fn a_close_says_no_length_of_before_a_truncation() {
+        let mut state = State::default();
+        state.absorb(entry(1, 100, 0), Time(1), Time(2));
+        let told = Final { size: 100, ..Final::default() };
+        state.absorb_own(entry(2, 10, 1), Time(3), Time(4));
+        state.forget_attributes(told, Time(5));
+        assert_eq!((state.entry.attr.size, state.fresh), (10, None));
+        state.forget_attributes(Final { size: 20, truncations: 1, ..told }, Time(6));
+        assert_eq!(state.entry.attr.size, 20);
     }
 }

@@ -56,8 +56,8 @@ use endpoint::FrameMut;
 use node::rings::FileReply;
 use node::{Cx, Notify};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-use std::ops::Deref;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Deref, Range};
 use std::rc::Rc;
 use std::time::Duration;
 use wire::{Errno, FileId};
@@ -142,6 +142,8 @@ pub struct Inner {
     /// Changes of the name space by this mount, and how many of them are on stable storage.
     changes: Cell<u64>,
     synced: Cell<u64>,
+    /// Changes of which a power cut took some, those of each loss together.
+    losses: RefCell<VecDeque<Range<u64>>>,
 }
 
 impl Deref for Files {
@@ -175,6 +177,7 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
         generation: Cell::default(),
         changes: Cell::default(),
         synced: Cell::default(),
+        losses: RefCell::default(),
     };
     let files = Files(Rc::new(inner));
     files.start();
@@ -256,7 +259,7 @@ impl Files {
     pub(crate) fn attributes_changed(&self, id: FileId) -> FileReply {
         let file = self.file(id);
         file.state.borrow_mut().fresh = None;
-        self.note_change(&file);
+        self.note_own(&file);
         FileReply::Done
     }
 }

@@ -72,3 +72,5 @@ pub const READ_BYTES_MAX: u64 = wire::limits::PAYLOAD_BYTES_MAX as u64;
 pub const LOCK_WAITERS_MAX: usize = 1024;
 /// How often a waiting lock is asked for again.
 pub const LOCK_PAUSE: Duration = Duration::from_millis(20);
+/// Losses by power cuts that files may not have told yet: each fsync after one tells of its own.
+pub const LOSSES_MAX: usize = 64;

@@ -67,18 +67,19 @@ impl Files {
             FileOp::Unlink { parent, name } => {
                 self.names.unlink(who, parent, &name).await?;
                 self.naming.remove(parent, &name);
-                Ok(self.removed())
+                Ok(self.removed(parent))
             }
             FileOp::RemoveDirectory { parent, name } => {
                 self.names.remove_directory(who, parent, &name).await?;
                 self.naming.remove(parent, &name);
-                Ok(self.removed())
+                Ok(self.removed(parent))
             }
             FileOp::Rename { parent, name, new_parent, new_name, flags } => {
                 self.names.rename(who, parent, &name, new_parent, &new_name, flags).await?;
                 let exchange = flags & EXCHANGE != 0;
                 self.naming.rename((parent, &name), (new_parent, &new_name), exchange);
-                Ok(self.removed())
+                self.note_directory(new_parent);
+                Ok(self.removed(parent))
             }
             FileOp::OpenDirectory { file } => self.open_directory(who, file).await,
             FileOp::ReadDirectory { file, cookie, bytes, with_attributes, .. } => {
@@ -92,7 +93,7 @@ impl Files {
     /// Operations that the manager answers alone.
     async fn serve_other(&self, who: &Who<'_>, op: FileOp) -> Result<FileReply, Errno> {
         match op {
-            FileOp::FsyncDirectory { .. } => self.sync_names().await.map(|()| FileReply::Done),
+            FileOp::FsyncDirectory { file, .. } => self.fsync_directory(file).await,
             FileOp::StatFs => self.names.space().await.map(FileReply::Space),
             FileOp::Access { file, mask } => {
                 self.names.access(who, file, mask).await.map(|()| FileReply::Done)

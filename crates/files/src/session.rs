@@ -44,10 +44,20 @@ impl Files {
         self.generation.set(self.generation.get() + 1);
     }
 
-    /// This mount changed the name space; what concerns `file` has to be synced before its fsync ends.
+    /// This mount changed what the manager knows of `file`: it has to be synced before its fsync ends.
     pub(crate) fn note_change(&self, file: &File) {
         self.changes.set(self.changes.get() + 1);
         file.state.borrow_mut().names_mark = self.changes.get();
+    }
+
+    /// As [`note_change`](Files::note_change), of a name or attributes: an fsync also tells when a power cut took it.
+    pub(crate) fn note_own(&self, file: &File) {
+        self.note_change(file);
+        let mut state = file.state.borrow_mut();
+        // What is lost and not told yet is told first.
+        if !self.is_lost(state.own_mark) {
+            state.own_mark = self.changes.get();
+        }
     }
 
     /// Asks the manager, and the objects when others are writing.
@@ -63,7 +73,7 @@ impl Files {
     pub(crate) async fn ask_objects(&self, file: &Rc<File>) -> Result<(), Errno> {
         let reference = {
             let state = file.state.borrow();
-            if !state.entry.writers {
+            if !state.entry.is_hint() {
                 return Ok(());
             }
             state.reference()?
@@ -219,7 +229,7 @@ impl Files {
             }
             match entry {
                 Some(entry) => state.absorb_own(entry, asked, self.cx.now()),
-                None => state.forget_attributes(outcome.size, self.cx.now()),
+                None => state.forget_attributes(outcome, self.cx.now()),
             }
         });
         Ok(())
@@ -258,7 +268,8 @@ fn outcome(file: &File) -> (Final, Mark) {
     let state = file.state.borrow();
     let attr = state.attr();
     let used = state.local.map(|local| local.used);
-    (Final { size: attr.size, mtime: attr.mtime, used }, state.written.mark())
+    let truncations = state.entry.truncations;
+    (Final { size: attr.size, mtime: attr.mtime, used, truncations }, state.written.mark())
 }
 
 /// Whether the same may succeed later: the server is away or has too much to do, or we go by an old layout.

@@ -2,19 +2,21 @@
 //!
 //! - *close* (flush): every byte is at its servers and the manager knows length and time. The copy stays here until a
 //!   commit, at the latest [`KEEP_AGE`](crate::limits::KEEP_AGE) later.
-//! - *fsync*: every byte is on stable storage, and so is the name if this mount changed it.
+//! - *fsync*: every byte is on stable storage, and so is the name if this mount changed it. What a power cut took of
+//!   such changes before is told once, by an fsync of each file and directory that it may concern.
 //!
 //! A write that could not be kept is reported by the next of these, once for each open handle.
 
 use crate::Files;
 use crate::flags::writes;
 use crate::inode::File;
+use crate::limits::LOSSES_MAX;
 use crate::table::Open;
 use crate::written::Mark;
 use node::Bug;
 use node::rings::{FileReply, Handle};
 use std::rc::Rc;
-use wire::Errno;
+use wire::{Errno, FileId};
 
 impl Files {
     /// What close(2) does, for each descriptor that is closed.
@@ -73,11 +75,13 @@ impl Files {
     pub(crate) async fn keep(&self, open: &Open) -> Result<(), Errno> {
         self.keep_all(&open.file).await;
         self.tell(open)?;
+        self.tell_loss(&open.file).await?;
         let known = open.file.state.borrow().names_mark <= self.synced.get();
         if known || self.cx.has_bug(Bug::NamesNotSynced) {
             return Ok(());
         }
         self.sync_names().await?;
+        self.tell_loss(&open.file).await?;
         // A manager that lost its power before the sync may not know the file any more: ESTALE.
         self.refresh(&open.file).await
     }
@@ -94,12 +98,51 @@ impl Files {
         }
     }
 
-    /// The name space as this mount changed it is on stable storage.
-    pub(crate) async fn sync_names(&self) -> Result<(), Errno> {
+    /// What fsync(2) of a directory does.
+    pub(crate) async fn fsync_directory(&self, id: FileId) -> Result<FileReply, Errno> {
+        let directory = self.file(id);
+        self.sync_names().await?;
+        self.tell_loss(&directory).await?;
+        Ok(FileReply::Done)
+    }
+
+    /// The name space as this mount changed it is on stable storage, but for what a power cut took before: whose
+    /// changes these were is told by [`tell_loss`](Files::tell_loss).
+    async fn sync_names(&self) -> Result<(), Errno> {
         let changes = self.changes.get();
-        self.names.sync().await?;
+        match self.names.sync().await {
+            Err(Errno::ESTALE) => self.note_loss(changes),
+            result => result?,
+        }
         self.synced.set(self.synced.get().max(changes));
         Ok(())
+    }
+
+    /// One of the changes since the last sync is lost, nobody knows which.
+    fn note_loss(&self, changes: u64) {
+        let mut losses = self.losses.borrow_mut();
+        losses.push_back(self.synced.get() + 1..changes + 1);
+        if losses.len() > LOSSES_MAX {
+            losses.pop_front();
+        }
+    }
+
+    /// An error, once, when a power cut may have taken this mount's change of the file's name or attributes, or of a
+    /// name in the directory: ESTALE when the file itself is gone, else EIO.
+    async fn tell_loss(&self, file: &Rc<File>) -> Result<(), Errno> {
+        let mark = file.state.borrow().own_mark;
+        if !self.is_lost(mark) {
+            return Ok(());
+        }
+        self.refresh(file).await?;
+        let mut state = file.state.borrow_mut();
+        state.own_mark = if self.is_lost(state.names_mark) { 0 } else { state.names_mark };
+        Err(Errno::EIO)
+    }
+
+    /// Whether this change is one of those of which some are lost.
+    pub(crate) fn is_lost(&self, mark: u64) -> bool {
+        self.losses.borrow().iter().any(|lost| lost.contains(&mark))
     }
 
     /// The last descriptor of a handle is closed.
@@ -170,6 +213,10 @@ impl Files {
         }
         if self.changes.get() > self.synced.get() {
             result = result.and(self.sync_names().await);
+        }
+        let files = self.table.borrow().files();
+        for file in files {
+            result = result.and(self.tell_loss(&file).await);
         }
         result
     }

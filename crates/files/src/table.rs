@@ -54,6 +54,11 @@ impl Table {
         file
     }
 
+    /// All files that are known.
+    pub fn files(&self) -> Vec<Rc<File>> {
+        self.files.values().cloned().collect()
+    }
+
     /// How many files are known.
     pub fn len(&self) -> usize {
         self.files.len()

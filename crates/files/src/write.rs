@@ -56,7 +56,7 @@ impl Files {
         let (file, bytes) = (&open.file, data.len());
         self.wait_for_room(file, data.held()).await;
         let appends = offset.is_none();
-        if appends && (!self.is_fresh(file) || file.state.borrow().entry.writers) {
+        if appends && (!self.is_fresh(file) || file.state.borrow().entry.is_hint()) {
             self.refresh(file).await?;
         }
         while file.state.borrow().truncating {

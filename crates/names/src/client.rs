@@ -7,9 +7,9 @@
 mod calls;
 mod held;
 
-use crate::limits::{DEADLINE, RETRY_PAUSE, SLOTS};
+use crate::limits::{DEADLINE, LIVES_MAX, RETRY_PAUSE, SLOTS};
 use crate::locks::Locks;
-use crate::protocol::{CallNumber, Operation, cut, join};
+use crate::protocol::{CallNumber, Operation, Point, cut, join};
 use endpoint::{Frame, FrameMut};
 use node::{Call, CallError, Cx, Pieces, Reply, Semaphore};
 use std::cell::{Cell, RefCell};
@@ -50,6 +50,8 @@ struct Inner {
     registration: Cell<Option<u64>>,
     opens: RefCell<BTreeMap<FileId, Open>>,
     locks: RefCell<Locks>,
+    /// Changes of names that were answered since the last sync: how far each life of the manager had come.
+    unsynced: RefCell<BTreeMap<u32, u64>>,
     /// One permit for each open, close or lock under way, all for saying again what is held.
     holding: Semaphore,
 }
@@ -89,6 +91,7 @@ impl Client {
             registration: Cell::new(None),
             opens: RefCell::default(),
             locks: RefCell::default(),
+            unsynced: RefCell::default(),
             holding: Semaphore::new(cx, held::HOLDING_MAX),
         }))
     }
@@ -101,7 +104,7 @@ impl Client {
         let (volume, instance) = (self.0.volume, self.0.instance);
         if !operation.is_once() {
             let number = CallNumber { volume, instance, ..CallNumber::default() };
-            return self.send(code, false, number, &message, style).await;
+            return self.send(code, false, number, &message, style).await.map(|answer| answer.0);
         }
         let _permit = self.0.slots.acquire(1).await;
         let slot = self.0.free_slots.borrow_mut().pop().expect("a permit is a free slot");
@@ -112,7 +115,20 @@ impl Client {
             *sequence
         };
         let number = CallNumber { volume, instance, slot, sequence };
-        self.send(code, true, number, &message, style).await
+        let (answer, point) = self.send(code, true, number, &message, style).await?;
+        if operation.is_kept_by_sync() {
+            self.note_unsynced(point);
+        }
+        Ok(answer)
+    }
+
+    fn note_unsynced(&self, point: Point) {
+        let mut unsynced = self.0.unsynced.borrow_mut();
+        let known = unsynced.entry(point.life).or_default();
+        *known = point.change.max(*known);
+        if unsynced.len() > LIVES_MAX {
+            unsynced.pop_first();
+        }
     }
 
     /// Sends the call until it is answered, refused, or the time is up.
@@ -123,9 +139,9 @@ impl Client {
         number: CallNumber,
         message: &[u8],
         style: Style,
-    ) -> Result<Vec<u8>, Errno> {
+    ) -> Result<(Vec<u8>, Point), Errno> {
         let cx = &self.0.cx;
-        let parts = cut(message, number);
+        let parts = cut(message, number.about());
         let end = style.deadline.map_or(Time::NEVER, |span| cx.now() + span);
         let mut lost_since = None;
         loop {
@@ -180,9 +196,9 @@ impl Drop for Slot<'_> {
     }
 }
 
-fn answer(reply: Reply) -> Result<Vec<u8>, Errno> {
+fn answer(reply: Reply) -> Result<(Vec<u8>, Point), Errno> {
     let mut message = Vec::with_capacity(wire::limits::BODY_BYTES + reply.bytes);
     let joined = join(&reply.body, &reply.data, reply.bytes, &mut message);
-    joined.map_err(|_| Errno::EPROTO)?;
-    Ok(message)
+    let point = joined.and_then(Point::of).map_err(|_| Errno::EPROTO)?;
+    Ok((message, point))
 }

@@ -39,6 +39,8 @@ pub enum Table {
     Quarantine = 14,
     /// Servers that get nothing new; at site 0 only.
     Retired = 15,
+    /// Lives of the manager, by number: the last change before each; at site 0 only.
+    Life = 16,
 }
 
 fn key(site: u8, table: Table, parts: &[&[u8]]) -> Vec<u8> {
@@ -60,6 +62,16 @@ pub fn table(site: u8, table: Table) -> Vec<u8> {
 /// The prefix of all keys of a table about one file.
 pub fn about(file: FileId, table: Table) -> Vec<u8> {
     of_file(file, table, &[])
+}
+
+/// A life of the manager.
+pub fn life(number: u32) -> Vec<u8> {
+    key(0, Table::Life, &[&number.to_be_bytes()])
+}
+
+/// The number of a key that [`life`] made.
+pub fn life_of(key: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(key.get(2..6)?.try_into().ok()?))
 }
 
 /// The volume record.

@@ -59,3 +59,6 @@ pub const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// in its checkpoint; a new file takes 3 entries of 80 bytes and more of them: 200,000 files that a power cut can take
 /// back. 2^56 serial numbers are enough for 2^36 starts.
 pub const SERIALS_LEAP: u64 = 1 << 20;
+/// Lives of the manager that it remembers the ends of, and that a client tells apart between two syncs. What is older
+/// has long been stable: the manager syncs every second.
+pub const LIVES_MAX: usize = 256;

@@ -17,6 +17,15 @@ pub struct Entry {
     pub truncations: u32,
     /// Another client may be writing: length and modification time are hints, the objects know.
     pub writers: bool,
+    /// Nobody else writes, but the manager was started anew while the asker had the file open: the same.
+    pub unsure: bool,
+}
+
+impl Entry {
+    /// Whether length and modification time are hints.
+    pub fn is_hint(&self) -> bool {
+        self.writers || self.unsure
+    }
 }
 
 /// ENAMETOOLONG, ENOENT or EINVAL for what no directory can hold.
@@ -43,6 +52,7 @@ impl Transaction<'_> {
             layout: regular.map(|regular| regular.layout),
             truncations: regular.map_or(0, |regular| regular.truncations),
             writers: regular.is_some() && self.opens.written_beside(inode.attr.file, self.client),
+            unsure: self.opens.get(inode.attr.file, self.client).restored,
         }
     }
 

@@ -6,9 +6,10 @@
 
 use crate::field::{Field, encoded};
 use crate::keys::{self, Table};
-use crate::limits::SERIALS_LEAP;
+use crate::limits::{LIVES_MAX, SERIALS_LEAP};
 use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
+use crate::protocol::Point;
 use crate::record::{
     Answered, Content, Directory, FORMAT, Inode, Policy, Reader, Session, Site, Volume,
 };
@@ -131,6 +132,8 @@ pub struct Manager {
     recent: BTreeMap<(u64, u16), Answered>,
     /// Locks, which are only in memory.
     pub locks: Locks,
+    /// The latest lives, this one last: the number of each, and the last change before it.
+    lives: BTreeMap<u32, u64>,
     /// Planted bugs; none outside of tests of the checkers.
     bugs: Bugs,
 }
@@ -167,6 +170,7 @@ impl Manager {
             suspects: BTreeMap::new(),
             recent: BTreeMap::new(),
             locks: Locks::default(),
+            lives: BTreeMap::new(),
             bugs: Bugs::default(),
         };
         let Some(bytes) = manager.store.get(&keys::volume())? else {
@@ -177,22 +181,47 @@ impl Manager {
         manager.check_volume(settings.volume)?;
         manager.load(now)?;
         let append = manager.leap()?;
-        Ok((manager, append))
+        Ok((manager, Some(append)))
+    }
+
+    /// Notes that a life begins; the oldest goes when there are many.
+    fn begin_life(&mut self, batch: &mut Batch) {
+        let life = self.lives.last_key_value().map_or(0, |(life, _)| *life) + 1;
+        let before = self.store.sequence();
+        self.lives.insert(life, before);
+        batch.put(&keys::life(life), &encoded(&before));
+        if self.lives.len() > LIVES_MAX
+            && let Some((oldest, _)) = self.lives.pop_first()
+        {
+            batch.delete(&keys::life(oldest));
+        }
+    }
+
+    /// How far this life has come.
+    pub(crate) fn point(&self) -> Point {
+        let life = self.lives.last_key_value().map_or(0, |(life, _)| *life);
+        Point { life, change: self.store.sequence() }
+    }
+
+    /// Whether the changes up to this point are in the store: a power cut may have taken the last ones of a life.
+    pub(crate) fn has(&self, point: Point) -> bool {
+        let mut later = self.lives.range(point.life.saturating_add(1)..);
+        let current = self.lives.last_key_value().is_some_and(|(life, _)| *life == point.life);
+        current || later.next().is_some_and(|(_, before)| point.change <= *before)
     }
 
     /// Goes beyond every serial number that the last life may have given out without a sync: a power cut takes such
     /// files back, but not the objects that their writers made.
-    fn leap(&mut self) -> Result<Option<Append>, OpenError> {
+    fn leap(&mut self) -> Result<Append, OpenError> {
         let mut batch = Batch::new();
-        let mut any = false;
+        self.begin_life(&mut batch);
         for site in 0..=u8::MAX {
             let key = keys::site(site);
             let Some(bytes) = self.store.get(&key)? else { continue };
             let counters: Site = damaged(&key, &bytes)?;
             batch.put(&key, &encoded(&Site { serial: counters.serial + SERIALS_LEAP, ..counters }));
-            any = true;
         }
-        Ok(any.then(|| self.store.apply(batch)))
+        Ok(self.store.apply(batch))
     }
 
     fn check_volume(&self, wanted: VolumeId) -> Result<(), OpenError> {
@@ -224,6 +253,7 @@ impl Manager {
         let inode = Inode { attr, content: Content::Directory(root) };
         let site = Site { serial: FileId::ROOT.serial(), files: 1 };
         let mut batch = Batch::new();
+        self.begin_life(&mut batch);
         batch.put(&keys::volume(), &encoded(&self.volume));
         batch.put(&keys::site(0), &encoded(&site));
         batch.put(&keys::inode(FileId::ROOT), &encoded(&inode));
@@ -239,6 +269,10 @@ impl Manager {
             let registration = self.registrations;
             self.clients.insert(client, Client { heard: now, registration, durable: true });
         }
+        for (key, value) in self.table(0, Table::Life)? {
+            let life = keys::life_of(&key).ok_or(OpenError::Damaged { key })?;
+            self.lives.insert(life, damaged(&keys::life(life), &value)?);
+        }
         self.retired = self
             .read(0, |t| t.retired())
             .map_err(|_| OpenError::Damaged { key: keys::table(0, Table::Retired) })?;
@@ -248,7 +282,8 @@ impl Manager {
                 let client = keys::number_at(&key, keys::ABOUT_BYTES).unwrap_or_default();
                 // Of a client that was dead already, the objects know how it left the file.
                 let settling = !self.grace.contains(&client);
-                self.opens.set(key_file(&key)?, client, Holder { readers: 0, session, settling });
+                let holder = Holder { readers: 0, session, settling, restored: true };
+                self.opens.set(key_file(&key)?, client, holder);
             }
             for (key, value) in self.table(site, Table::Orphan)? {
                 self.load_orphan(key_file(&key)?, damaged(&key, &value)?);

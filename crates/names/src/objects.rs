@@ -77,7 +77,9 @@ impl Objects for stripe::Client {
 
     async fn totals(&self, objects: &ObjectsOf) -> Result<Final, Errno> {
         let totals = self.attributes(&objects.reference()).await?;
-        Ok(Final { size: totals.size, mtime: totals.mtime, used: Some(totals.used) })
+        let used = Some(totals.used);
+        let truncations = objects.truncations;
+        Ok(Final { size: totals.size, mtime: totals.mtime, used, truncations })
     }
 
     async fn set_layout(&self, objects: &ObjectsOf) -> Result<(), Errno> {

@@ -49,7 +49,7 @@ impl<'a> Field<'a> for How {
     }
 }
 
-fields!(Entry { attr, layout, truncations, writers });
+fields!(Entry { attr, layout, truncations, writers, unsure });
 fields!(Listing { entries, end });
 fields!(ListingEntry { file, kind, cookie, name, entry });
 
@@ -125,7 +125,7 @@ operations! {
     Fragments = 10 pure { file: FileId, unit: u64, count: u32 }
     DirectoryLayout = 11 pure { file: FileId }
     KeepAlive = 12 pure {}
-    Sync = 13 pure {}
+    Sync = 13 pure { changes: Vec<Point> }
     Servers = 14 pure {}
     Quarantined = 15 pure { who: Who<'a>, after: Option<(Home, FileId, u16)>, count: u32 }
     SetAttr = 20 once { who: Who<'a>, file: FileId, changes: SetAttr, opened: bool }
@@ -161,6 +161,12 @@ operations! {
 }
 
 impl Operation<'_> {
+    /// Whether who syncs must be told when a power cut took it. Of an open or a close the objects know all that counts.
+    pub fn is_kept_by_sync(&self) -> bool {
+        use Operation::*;
+        self.is_once() && !matches!(self, Open { .. } | OpenNamed { .. } | Close { .. })
+    }
+
     /// The site of the file it is about.
     pub fn site(&self) -> u8 {
         use Operation::*;
@@ -194,7 +200,7 @@ impl Operation<'_> {
             | CancelLock { file, .. }
             | AddColumns { file, .. }
             | MoveColumn { file, .. } => file.site(),
-            Space {} | KeepAlive {} | Sync {} | Leave {} | Claim { .. } => 0,
+            Space {} | KeepAlive {} | Sync { .. } | Leave {} | Claim { .. } => 0,
             Servers {} | Quarantined { .. } | Retire { .. } | Restore { .. } | Purge { .. } => 0,
         }
     }
@@ -215,8 +221,10 @@ fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Bytes of a body before the message: its length, and the fields of a [`CallNumber`].
-const PREFIX_BYTES: usize = 4 + 4 + 4 + 2 + 4;
+/// Bytes that say what a message is about: of a call its [`CallNumber`], of an answer a [`Point`].
+type About = [u8; 4 + 4 + 2 + 4];
+/// Bytes of a body before the message: its length, and what it is about.
+const PREFIX_BYTES: usize = 4 + size_of::<About>();
 /// Bytes of a message that a body holds.
 const IN_BODY: usize = BODY_BYTES - PREFIX_BYTES;
 
@@ -230,6 +238,46 @@ pub(crate) struct CallNumber {
     pub sequence: u32,
 }
 
+impl CallNumber {
+    pub fn about(self) -> About {
+        let mut about = About::default();
+        about[..4].copy_from_slice(&self.volume.0.to_le_bytes());
+        about[4..8].copy_from_slice(&self.instance.to_le_bytes());
+        about[8..10].copy_from_slice(&self.slot.to_le_bytes());
+        about[10..].copy_from_slice(&self.sequence.to_le_bytes());
+        about
+    }
+
+    pub fn of(about: About) -> Result<CallNumber, Short> {
+        let mut input = Decoder::new(&about);
+        let (volume, instance) = (VolumeId(input.u32()?), input.u32()?);
+        Ok(CallNumber { volume, instance, slot: input.u16()?, sequence: input.u32()? })
+    }
+}
+
+/// How far a life of the manager had come: an answer tells of nothing behind it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Point {
+    /// Lives are counted from 1; 0 is none.
+    pub life: u32,
+    /// The last change then.
+    pub change: u64,
+}
+fields!(Point { life, change });
+
+impl Point {
+    pub fn about(self) -> About {
+        let mut about = About::default();
+        about[..4].copy_from_slice(&self.life.to_le_bytes());
+        about[4..12].copy_from_slice(&self.change.to_le_bytes());
+        about
+    }
+
+    pub fn of(about: About) -> Result<Point, Short> {
+        Point::take(&mut Decoder::new(&about))
+    }
+}
+
 /// A message cut into body and data.
 #[derive(Debug)]
 pub(crate) struct Cut<'a> {
@@ -238,13 +286,10 @@ pub(crate) struct Cut<'a> {
 }
 
 /// Cuts a message.
-pub(crate) fn cut(message: &[u8], number: CallNumber) -> Cut<'_> {
+pub(crate) fn cut(message: &[u8], about: About) -> Cut<'_> {
     let mut body = [0; BODY_BYTES];
     body[..4].copy_from_slice(&(message.len() as u32).to_le_bytes());
-    body[4..8].copy_from_slice(&number.volume.0.to_le_bytes());
-    body[8..12].copy_from_slice(&number.instance.to_le_bytes());
-    body[12..14].copy_from_slice(&number.slot.to_le_bytes());
-    body[14..18].copy_from_slice(&number.sequence.to_le_bytes());
+    body[4..PREFIX_BYTES].copy_from_slice(&about);
     let (head, data) = message.split_at(message.len().min(IN_BODY));
     body[PREFIX_BYTES..PREFIX_BYTES + head.len()].copy_from_slice(head);
     Cut { body, data }
@@ -256,11 +301,10 @@ pub(crate) fn join(
     data: &[FrameMut],
     bytes: usize,
     message: &mut Vec<u8>,
-) -> Result<CallNumber, Short> {
-    let mut input = Decoder::new(body);
-    let len = input.u32()? as usize;
-    let (volume, instance) = (VolumeId(input.u32()?), input.u32()?);
-    let number = CallNumber { volume, instance, slot: input.u16()?, sequence: input.u32()? };
+) -> Result<About, Short> {
+    let len = Decoder::new(body).u32()? as usize;
+    let mut about = About::default();
+    about.copy_from_slice(&body[4..PREFIX_BYTES]);
     if len > IN_BODY + bytes {
         return Err(Short);
     }
@@ -269,7 +313,7 @@ pub(crate) fn join(
         message.extend_from_slice(&frame[..frame.len().min(len.saturating_sub(message.len()))]);
     }
     message.truncate(len);
-    Ok(number)
+    Ok(about)
 }
 
 /// What answers an operation; which it is follows from the operation.
@@ -318,7 +362,7 @@ mod tests {
         #[test]
         fn messages_of_any_length_survive(message in prop::collection::vec(any::<u8>(), 0..5000)) {
             let number = CallNumber { volume: VolumeId(7), instance: 5, slot: 3, sequence: 9 };
-            let parts = cut(&message, number);
+            let parts = cut(&message, number.about());
             let frames = endpoint::Frames::new(endpoint::HeapRegion::new(4));
             let pieces = parts.data.chunks(4096).map(|piece| {
                 let mut frame = frames.alloc(piece.len()).unwrap();
@@ -327,7 +371,8 @@ mod tests {
             });
             let (pieces, bytes): (Vec<_>, _) = (pieces.collect(), parts.data.len());
             let mut joined = Vec::new();
-            prop_assert_eq!(join(&parts.body, &pieces, bytes, &mut joined), Ok(number));
+            let about = join(&parts.body, &pieces, bytes, &mut joined);
+            prop_assert_eq!(about.and_then(CallNumber::of), Ok(number));
             prop_assert_eq!(&joined, &message);
             if bytes > 0 {
                 prop_assert_eq!(join(&parts.body, &pieces, bytes - 1, &mut joined), Err(Short));
@@ -358,7 +403,7 @@ mod tests {
         let got = Operation::decode(sent.code(), &mut Decoder::new(&bytes)).unwrap();
         assert_eq!(format!("{got:?}"), format!("{sent:?}"));
         assert!(got.is_once() && got.site() == 5);
-        assert!(!Operation::Sync {}.is_once());
+        assert!(!Operation::Sync { changes: Vec::new() }.is_once());
         assert!(Operation::decode(21, &mut Decoder::new(&bytes[1..])).is_err());
     }
 }

@@ -264,7 +264,8 @@ impl<O: Objects> Service<O> {
 
     async fn serve(self: &Rc<Self>, request: Request) {
         let mut message = Vec::new();
-        let number = join(&request.body, &request.data, request.bytes, &mut message);
+        let about = join(&request.body, &request.data, request.bytes, &mut message);
+        let number = about.and_then(CallNumber::of);
         let operation =
             number.and_then(|_| Operation::decode(request.op, &mut Decoder::new(&message)));
         match (number, operation) {
@@ -281,7 +282,7 @@ impl<O: Objects> Service<O> {
             Ok(message) => message,
             Err(errno) => return self.cx.reply(request, Answer::error(errno)),
         };
-        let parts = cut(&message, CallNumber::default());
+        let parts = cut(&message, self.manager.borrow_mut().point().about());
         let frame = match parts.data.len() {
             0 => None,
             _ => match self.cx.frames().copy_of(parts.data) {

@@ -24,8 +24,10 @@ pub struct Final {
     pub mtime: Wall,
     /// Bytes of storage; `None` when the writer does not know.
     pub used: Option<u64>,
+    /// The truncate generation that the length is of.
+    pub truncations: u32,
 }
-fields!(Final { size, mtime, used });
+fields!(Final { size, mtime, used, truncations });
 
 /// An open that a client had when the manager restarted or took it for dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +116,7 @@ impl Transaction<'_> {
         let settles = self.end_open(file, outcome)?;
         match self.inode(file) {
             Err(Errno::ESTALE) => Ok(None),
-            inode => Ok(Some(self.entry_of(&inode?)).filter(|entry| !settles && !entry.writers)),
+            inode => Ok(Some(self.entry_of(&inode?)).filter(|entry| !settles && !entry.is_hint())),
         }
     }
 
@@ -139,22 +141,30 @@ impl Transaction<'_> {
             holder.session = Session { writers: 1, shared: true, ..holder.session };
             self.set_holder(&inode, self.client, holder);
         }
-        let truncating = self.truncating.contains_key(&file);
+        let unsure = holder.session.shared || holder.restored;
+        let inexact = unsure || self.is_cut(&inode, outcome);
         let last = holder.session.writers == 1;
-        if last && inode.attr.links > 0 && (holder.session.shared || truncating) {
+        if last && inode.attr.links > 0 && inexact {
             self.effect(Effect::Holder(file, self.client, Holder { settling: true, ..holder }));
             return Ok(true);
         }
-        let sole = !holder.session.shared && !truncating && !self.bugs.has(Bug::LostSizeUpdate);
-        if sole && self.adopt(&mut inode, holder.session, outcome) {
+        let exact = !inexact && !self.bugs.has(Bug::LostSizeUpdate);
+        if exact && self.adopt(&mut inode, holder.session, outcome) {
             self.put_inode(&inode);
         }
         holder.session.writers -= 1;
         if last {
-            holder.session = Session::default();
+            (holder.session, holder.restored) = (Session::default(), false);
         }
         self.release(inode, self.client, holder)?;
         Ok(false)
+    }
+
+    /// Whether the file is being truncated, or was since the writer knew its length.
+    fn is_cut(&self, inode: &Inode, outcome: Final) -> bool {
+        let older = inode.regular().is_some_and(|now| outcome.truncations != now.truncations);
+        let older = older && !self.bugs.has(Bug::LengthBeforeCutAdopted);
+        older || self.truncating.contains_key(&inode.attr.file)
     }
 
     /// What the objects say ends a session that no final values ended.
@@ -174,7 +184,7 @@ impl Transaction<'_> {
         if self.adopt(&mut inode, holder.session, totals) {
             self.put_inode(&inode);
         }
-        let rest = Holder { session: Session::default(), settling: false, ..holder };
+        let rest = Holder { readers: holder.readers, ..Holder::default() };
         self.release(inode, client, rest)
     }
 

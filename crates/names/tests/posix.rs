@@ -308,7 +308,7 @@ fn sizes_and_times_of_one_writer() {
     assert!(!entry.writers);
     assert!(world.manager.read(8, |t| t.get_attr(file)).unwrap().writers);
     let late = Wall { seconds: 2000, nanos: 0 };
-    let outcome = Final { size: 10, mtime: late, used: Some(4096) };
+    let outcome = Final { size: 10, mtime: late, used: Some(4096), truncations: 0 };
     let after = world.change(|t| t.close(file, Some(outcome))).unwrap().unwrap().attr;
     assert_eq!((after.size, after.used, after.mtime), (10, 4096, late));
     assert_eq!(after.mode, 0o755, "a program that was written has no rights of its owner");
@@ -319,7 +319,7 @@ fn sizes_and_times_of_one_writer() {
     world.now = Wall { seconds: 3000, nanos: 0 };
     set(&mut world, &user(5), file, by_hand).unwrap();
     let before = Wall { seconds: 2999, nanos: 0 };
-    let outcome = Final { size: 20, mtime: before, used: None };
+    let outcome = Final { size: 20, mtime: before, used: None, truncations: 0 };
     let after = world.change(|t| t.close(file, Some(outcome))).unwrap().unwrap().attr;
     assert_eq!((after.size, after.used, after.mtime), (20, 4096, old));
 }
@@ -330,7 +330,7 @@ fn two_writers_are_settled_by_the_objects() {
     let file = world.touch(&WHO, "f", 0o644).unwrap();
     world.change(|t| t.open(&WHO, file, WRITE)).unwrap();
     world.change_of(8, |t| t.open(&WHO, file, WRITE)).unwrap();
-    let outcome = |size| Some(Final { size, mtime: Wall::default(), used: None });
+    let outcome = |size| Some(Final { size, ..Final::default() });
     assert_eq!(world.change(|t| t.close(file, outcome(5))), Ok(None));
     assert!(world.manager.opens().settling().iter().eq(&[(file, CLIENT)]));
     assert!(world.get(file).unwrap().writers, "even to itself, until it is settled");
@@ -338,7 +338,8 @@ fn two_writers_are_settled_by_the_objects() {
     let mut world = world.restart();
     world.end_grace();
     assert!(world.manager.opens().settling().iter().eq(&[(file, CLIENT)]));
-    let totals = Final { size: 9, mtime: Wall { seconds: 9000, nanos: 0 }, used: Some(1) };
+    let mtime = Wall { seconds: 9000, nanos: 0 };
+    let totals = Final { size: 9, mtime, used: Some(1), ..Final::default() };
     world.change_of(0, |t| t.settle(file, CLIENT, totals)).unwrap();
     world.manager.expire(8, names::Origin::default()).unwrap();
     assert!(world.manager.opens().settling().iter().eq(&[(file, 8)]));
@@ -377,6 +378,33 @@ fn truncation_raises_the_generation_and_survives_a_restart() {
     assert!(cut(&mut world, user(5), 1, true).unwrap().1);
     let refused = world.change(|t| t.prepare_truncation(&WHO, ROOT, &size(0), false));
     assert_eq!(refused.map(drop), Err(Errno::EISDIR));
+}
+
+#[test]
+fn a_length_of_before_a_truncation_is_not_taken_over() {
+    let mut world = World::new();
+    let file = world.touch(&WHO, "f", 0o644).unwrap();
+    world.change(|t| t.open(&WHO, file, WRITE)).unwrap();
+    let cut = SetAttr { size: Some(10), ..SetAttr::default() };
+    let (entry, _) = world.change(|t| t.prepare_truncation(&WHO, file, &cut, false)).unwrap();
+    assert_eq!(entry.truncations, 1);
+    let ended = |t: &mut Transaction<'_>| {
+        t.truncated(file);
+        Ok(())
+    };
+    world.change_of(0, ended).unwrap();
+    // Sent before the truncation, taken up after it.
+    let before = Final { size: 100, ..Final::default() };
+    assert_eq!(world.change(|t| t.close(file, Some(before))), Ok(None));
+    assert_eq!(world.get(file).unwrap().attr.size, 10);
+    assert!(world.manager.opens().settling().contains(&(file, CLIENT)));
+    let totals = Final { size: 10, truncations: 1, ..Final::default() };
+    world.change_of(0, |t| t.settle(file, CLIENT, totals)).unwrap();
+    // One that knows of it is exact.
+    world.change(|t| t.open(&WHO, file, WRITE)).unwrap();
+    let after = Final { size: 30, truncations: 1, ..Final::default() };
+    let closed = world.change(|t| t.close(file, Some(after))).unwrap();
+    assert_eq!(closed.unwrap().attr.size, 30);
 }
 
 #[test]

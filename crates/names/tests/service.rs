@@ -54,7 +54,8 @@ impl Objects for Fake {
     async fn totals(&self, objects: &ObjectsOf) -> Result<Final, Errno> {
         self.check()?;
         let size = self.0.sizes.borrow().get(&objects.file).map_or(0, |found| found.0);
-        Ok(Final { size, mtime: Wall { seconds: 1 << 40, nanos: 0 }, used: Some(size) })
+        let mtime = Wall { seconds: 1 << 40, nanos: 0 };
+        Ok(Final { size, mtime, used: Some(size), truncations: objects.truncations })
     }
     async fn set_layout(&self, _: &ObjectsOf) -> Result<(), Errno> {
         self.check()

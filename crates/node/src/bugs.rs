@@ -73,6 +73,8 @@ bugs! {
     StaleMapUsed = 41, "stripe client: a block map of an earlier epoch is used.";
     WriteOrderIgnored = 42, "stripe server: what is sent again after a restart is written over what is newer.";
     SentAgainAsNew = 43, "files: what is sent again after a restart is sent as if it were a new write.";
+    LengthBeforeCutAdopted = 44, "names: a close records a final size that is older than a truncation.";
+    LossNotNoticed = 45, "names: a sync does not notice that a power cut took changes.";
 }
 
 impl Bug {

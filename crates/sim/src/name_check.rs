@@ -37,6 +37,8 @@ struct Entry {
     may: Vec<Value>,
     /// What it was before the last changes, and until when.
     before: Vec<(Picos, Value)>,
+    /// What it was when a power cut came that may have taken changes, until a look or a sync tells.
+    kept: Option<Vec<Value>>,
 }
 
 /// One change under way: names and what they are to become.
@@ -54,7 +56,7 @@ impl NameCheck {
     fn entry(&mut self, directory: FileId, name: &Name) -> &mut Entry {
         self.entries
             .entry((directory, name.clone()))
-            .or_insert_with(|| Entry { may: vec![Value::Nothing], before: Vec::new() })
+            .or_insert_with(|| Entry { may: vec![Value::Nothing], ..Entry::default() })
     }
 
     /// The change succeeded.
@@ -62,6 +64,7 @@ impl NameCheck {
         for (directory, name, value) in &change.0 {
             let entry = self.entry(*directory, name);
             let was = std::mem::replace(&mut entry.may, vec![*value]);
+            entry.kept = None;
             entry.before.retain(|(until, _)| *until + UNSYNCED > now);
             entry.before.extend(was.into_iter().map(|value| (now, value)));
         }
@@ -71,29 +74,48 @@ impl NameCheck {
     pub fn unknown(&mut self, change: &Change) {
         for (directory, name, value) in &change.0 {
             let entry = self.entry(*directory, name);
-            if !entry.may.contains(value) {
-                entry.may.push(*value);
+            for may in [Some(&mut entry.may), entry.kept.as_mut()].into_iter().flatten() {
+                if !may.contains(value) {
+                    may.push(*value);
+                }
             }
         }
     }
 
-    /// A sync of the directory was acknowledged: its state is on stable storage.
+    /// A sync of the directory was acknowledged: its state is on stable storage, and no power cut took a change that
+    /// this mount had made since the sync before.
     pub fn synced(&mut self, directory: FileId) {
-        for ((of, _), entry) in &mut self.entries {
-            if *of == directory {
-                entry.before.clear();
+        for entry in self.of(directory) {
+            entry.before.clear();
+            if let Some(kept) = entry.kept.take() {
+                entry.may = kept;
             }
         }
+    }
+
+    /// A sync of the directory failed, and told of a loss: what is there is what a look brings.
+    pub fn sync_failed(&mut self, directory: FileId) {
+        self.of(directory).for_each(|entry| entry.kept = None);
+    }
+
+    fn of(&mut self, directory: FileId) -> impl Iterator<Item = &mut Entry> {
+        let first = (directory, Name::default());
+        let entries = self.entries.range_mut(first..);
+        entries.take_while(move |((of, _), _)| *of == directory).map(|(_, entry)| entry)
     }
 
     /// The manager's machine lost power.
     pub fn power_cut(&mut self, now: Picos) {
         self.cut = Some(now);
         for entry in self.entries.values_mut() {
+            let known = entry.may.clone();
             for (until, value) in std::mem::take(&mut entry.before) {
                 if until + UNSYNCED > now && !entry.may.contains(&value) {
                     entry.may.push(value);
                 }
+            }
+            if entry.may != known && entry.kept.is_none() {
+                entry.kept = Some(known);
             }
         }
     }
@@ -214,6 +236,20 @@ mod tests {
         assert!(lost(false, 11));
         assert!(!lost(true, 11));
         assert!(!lost(false, 20));
+    }
+
+    #[test]
+    fn a_sync_after_a_power_cut_tells_whether_it_took_anything() {
+        for told in [false, true] {
+            let mut check = NameCheck::default();
+            check.succeeded(&change("a", Value::File(FileId(7))), Picos::seconds(10));
+            check.power_cut(Picos::seconds(11));
+            if told {
+                check.sync_failed(HOME);
+            }
+            check.synced(HOME);
+            assert_eq!(check.saw(HOME, &name("a"), None).is_ok(), told);
+        }
     }
 
     #[test]

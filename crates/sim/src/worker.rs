@@ -195,6 +195,8 @@ impl Worker {
         if let Some((_, asked)) = self.asked.take() {
             self.outcome_unknown(asked, model, now);
         }
+        // Nobody knows any more what a sync would have told.
+        self.home.into_iter().for_each(|home| model.names.sync_failed(home));
         self.open = None;
         self.follow = None;
         self.closing = false;
@@ -240,6 +242,7 @@ impl Worker {
     fn failed(&mut self, asked: Asked, errno: Errno, model: &mut Model, now: Picos) -> Picos {
         model.failed += 1;
         let lost = |since: Picos| errno == Errno::ESTALE && model.names.was_cut_since(since);
+        let tells_loss = errno == Errno::EIO && matches!(asked, Asked::Fsync | Asked::SyncHome);
         // A power cut took the file or the directory, which no sync had covered.
         if self.open.as_ref().is_some_and(|open| lost(open.opened)) {
             self.closing = true;
@@ -247,6 +250,8 @@ impl Worker {
             self.home = None;
         } else if lost(Picos::ZERO) && self.forget_shared(&asked) {
             // To be looked up again, and made if need be.
+        } else if tells_loss && model.names.was_cut_since(Picos::ZERO) {
+            // A power cut took a change that no sync had covered; told once.
         } else if !model.troubled {
             let text = format!("{asked:?} fails with {errno:?} although nothing is wrong");
             model.violations.push(format!("{now} worker {}: {text}", self.number));
@@ -266,6 +271,7 @@ impl Worker {
             }
             Asked::Names { change, .. } => model.names.unknown(&change),
             Asked::Write { id, .. } | Asked::Truncate { id } => model.data.ends(id, false, now),
+            Asked::SyncHome => self.home.into_iter().for_each(|home| model.names.sync_failed(home)),
             Asked::Fsync | Asked::Flush => {
                 if let Some(open) = &self.open {
                     model.data.publishing_failed(self.mount, open.file, now);

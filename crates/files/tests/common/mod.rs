@@ -37,6 +37,8 @@ struct Machine {
     backend: Option<MemoryBackend>,
     logs: MemoryLogs,
     asks: Option<Asks>,
+    /// It does not get the processor before.
+    waits_until: Time,
 }
 
 pub struct World {
@@ -45,6 +47,8 @@ pub struct World {
     pub now: Time,
     pub packets: u64,
     config: Config,
+    /// State of the random numbers that say when machines get no processor; 0: they always do.
+    load: u64,
 }
 
 impl World {
@@ -56,7 +60,7 @@ impl World {
     pub fn with(io: u16, clients: u16, config: Config) -> World {
         let io: Vec<u16> = (10..10 + io).collect();
         let (machines, now) = (BTreeMap::new(), Time(1_000_000));
-        let mut world = World { machines, io: io.clone(), now, packets: 0, config };
+        let mut world = World { machines, io: io.clone(), now, packets: 0, config, load: 0 };
         let all = [MANAGER].into_iter().chain(io).chain(100..100 + clients);
         all.for_each(|id| world.start(id));
         world
@@ -106,6 +110,25 @@ impl World {
         }
     }
 
+    /// From now on every machine is kept waiting now and then, for up to 20 ms.
+    pub fn load(&mut self, seed: u64) {
+        self.load = seed.max(1);
+    }
+
+    /// Which machines get no processor in this turn.
+    fn keep_waiting(&mut self) {
+        let (load, now) = (&mut self.load, self.now);
+        if *load == 0 {
+            return;
+        }
+        for machine in self.machines.values_mut().filter(|machine| machine.waits_until <= now) {
+            *load = load.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let drawn = *load >> 40;
+            let turns = if drawn % 16 == 0 { drawn / 16 % 200 } else { drawn / 16 % 3 };
+            machine.waits_until = now + Duration::from_micros(100 * turns);
+        }
+    }
+
     pub fn restart(&mut self, id: u16) {
         self.kill(id);
         self.start(id);
@@ -136,7 +159,9 @@ impl World {
     /// One turn: every node steps, every packet moves, a tenth of a millisecond passes.
     pub fn turn(&mut self) {
         let mut flying = Vec::new();
-        for machine in self.machines.values_mut() {
+        self.keep_waiting();
+        let now = self.now;
+        for machine in self.machines.values_mut().filter(|machine| machine.waits_until <= now) {
             let Some(node) = &mut machine.node else { continue };
             if let Some(asks) = &machine.asks {
                 serve_front(node, asks);

@@ -7,7 +7,7 @@ use crate::field::Field;
 use crate::limits::{CHANGES_MAX, DEADLINE, LISTING_BYTES_MAX, REPLY_BYTES_MAX};
 use crate::lookup::Entry;
 use crate::permissions::Who;
-use crate::protocol::{Created, Map, Operation};
+use crate::protocol::{Created, Map, Operation, Point};
 use crate::quarantine::Aside;
 use crate::record::Policy;
 use crate::stores::IoServer;
@@ -217,9 +217,17 @@ impl Client {
         decoded(self.ask(Operation::Space {}, SMALL).await?)
     }
 
-    /// Every change acknowledged so far is on stable storage.
+    /// Every change acknowledged so far is on stable storage. ESTALE when a power cut had taken one that this client
+    /// made since the last sync; it is told once.
     pub async fn sync(&self) -> Result<(), Errno> {
-        self.ask(Operation::Sync {}, SMALL).await.map(drop)
+        let points = self.0.unsynced.borrow().clone();
+        let changes = points.iter().map(|(life, change)| Point { life: *life, change: *change });
+        let result = self.ask(Operation::Sync { changes: changes.collect() }, SMALL).await;
+        if matches!(result, Ok(_) | Err(Errno::ESTALE)) {
+            let newer = |life: &u32, change: &mut u64| points.get(life) < Some(change);
+            self.0.unsynced.borrow_mut().retain(newer);
+        }
+        result.map(drop)
     }
 
     /// How new files in a directory are striped.

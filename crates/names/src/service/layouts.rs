@@ -70,6 +70,7 @@ impl<O: Objects> Service<O> {
         file: FileId,
         homes: &[Home],
     ) -> Encoded {
+        self.finish_truncation(file).await?;
         let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
         with_homes(&before.layout, 1, homes)?;
         let epoch = self.fence(asker.who, file).await?;

@@ -150,15 +150,18 @@ impl<O: Objects> Service<O> {
     }
 
     async fn settle(self: &Rc<Self>, file: FileId, client: u64) -> Result<(), Errno> {
+        // What is asked while a truncation goes over the objects may be neither of before nor of after.
+        let truncating = || self.manager.borrow().truncating().contains_key(&file);
+        if truncating() {
+            return Err(Errno::EAGAIN);
+        }
         let before = self.objects_of(file)?;
         let totals = match before {
             Some(objects) => self.objects.totals(&objects).await?,
             None => Final::default(),
         };
         self.admit().await?;
-        // What was asked while a truncation went over the objects may be neither of before nor of after.
-        let truncating = self.manager.borrow().truncating().contains_key(&file);
-        if truncating || self.objects_of(file)? != before {
+        if truncating() || self.objects_of(file)? != before {
             return Err(Errno::EAGAIN);
         }
         let (_, append) = self
