@@ -20,6 +20,8 @@ pub fn test() -> Result<(), String> {
 pub fn soak() -> Result<(), String> {
     let mut suites = Suites::default();
     let mut long = command("cargo test --release --workspace --locked --no-fail-fast");
+    // Linked quickly: there are dozens of test programs.
+    long.env("CARGO_PROFILE_RELEASE_LTO", "thin").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "4");
     long.env("TRAPEZE_SOAK", "1").args(["--", "--include-ignored", "--nocapture"]);
     suites.tests("long counts", long);
     suites.tests("ring order, model-checked", loom());

@@ -118,7 +118,10 @@ impl Inner {
         while disk.oldest_log.get() <= last {
             let generation = disk.oldest_log.get();
             match generation == last && disk.has_spare_room().await {
-                true => disk.reuse_log(last, last + 2).await?,
+                true => {
+                    disk.reuse_log(last, last + 2).await?;
+                    disk.journal.reused();
+                }
                 false => disk.drop_log(generation).await?,
             }
             disk.simple(|| DiskOp::Sync { file: DiskFile::Label }).await?;

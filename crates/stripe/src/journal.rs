@@ -2,9 +2,12 @@
 //!
 //! Only one write is under way, so what a reader of the log finds is always a prefix of what was acknowledged, and at
 //! most one write more.
+//!
+//! A durable write that makes its file longer costs a second, of what the file system notes of that. So the log's file
+//! grows in steps, by zeros behind the record that needs the room: nearly all records are written over something.
 
 use crate::disk::Disk;
-use crate::limits::LOG_BATCH_BYTES_MAX;
+use crate::limits::{LOG_BATCH_BYTES_MAX, LOG_STEP_BYTES, SPARE_ROOM_BYTES};
 use crate::log::{Generation, Kind, Record};
 use endpoint::Frame;
 use node::rings::{DiskError, DiskFile, DiskOp};
@@ -33,6 +36,11 @@ pub(crate) struct Journal {
     generation: Cell<Generation>,
     sequence: Cell<u64>,
     tail: Cell<u64>,
+    /// Bytes that the log's file has at least.
+    made: Cell<u64>,
+    /// The same of the log before, and of the file that waits to be the next log's.
+    made_before: Cell<u64>,
+    made_next: Cell<u64>,
     /// Of all generations that are not applied.
     bytes: Cell<u64>,
     records: Cell<u64>,
@@ -54,6 +62,9 @@ impl Journal {
             generation: Cell::default(),
             sequence: Cell::new(1),
             tail: Cell::new(0),
+            made: Cell::new(0),
+            made_before: Cell::new(0),
+            made_next: Cell::new(0),
             bytes: Cell::new(0),
             records: Cell::new(0),
         }
@@ -147,10 +158,28 @@ impl Journal {
     async fn write(&self, disk: &Disk, frame: Frame) -> Result<(), DiskError> {
         let file = DiskFile::Log(self.generation.get().number);
         let durable = !disk.cx.has_bug(Bug::SkippedFsync);
+        self.make_room(disk, self.tail.get() + frame.len() as u64).await;
         disk.write(file, self.tail.get(), frame, durable).await?;
         match self.tail.get() {
             0 if durable => disk.simple(|| DiskOp::Sync { file }).await,
             _ => Ok(()),
+        }
+    }
+
+    /// Makes the file longer when the next write ends at `end`, behind what it has, and the disk has room to spare.
+    async fn make_room(&self, disk: &Disk, end: u64) {
+        if end <= self.made.get() || disk.free_bytes.get() < SPARE_ROOM_BYTES {
+            return;
+        }
+        // Who waits for memory may wait for commits, and they for the log.
+        let Some(mut zeros) = disk.cache.borrow_mut().alloc(LOG_STEP_BYTES) else { return };
+        zeros.fill(0);
+        let file = DiskFile::Log(self.generation.get().number);
+        // It saves time and nothing else: where it fails the write itself will tell.
+        if disk.write(file, end, zeros.freeze(), false).await.is_ok() {
+            self.made.set(end + LOG_STEP_BYTES as u64);
+            let free = disk.free_bytes.get();
+            disk.free_bytes.set(free.saturating_sub(LOG_STEP_BYTES as u64));
         }
     }
 
@@ -160,7 +189,13 @@ impl Journal {
         let old = self.generation.get().number;
         self.generation.set(Generation { number: old + 1, salt });
         self.tail.set(0);
+        self.made_before.set(self.made.replace(self.made_next.take()));
         (old, self.bytes.get(), self.records.get())
+    }
+
+    /// The file of the log before is the next log's.
+    pub fn reused(&self) {
+        self.made_next.set(self.made_before.get());
     }
 
     /// So much of the log is in place and its file removed.

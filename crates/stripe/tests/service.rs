@@ -486,7 +486,7 @@ fn torn_blocks_are_told_from_corruption() {
         world.write(&file, 0, &new).unwrap();
         let (client, columns) = (world.client.clone(), all_columns(&file));
         let commit = world.start(async move { client.commit(&file, &columns).await });
-        world.turns(12);
+        world.turns(18);
         assert!(commit.borrow().is_none());
         world.servers[0].crash();
         let found = world.read(&file, 0, 1 << 20).unwrap();
