@@ -296,7 +296,8 @@ fn by_helper(options: &MountOptions, path: &Path) -> Result<OwnedFd, MountError>
 pub fn detach_below(folder: &Path) -> io::Result<()> {
     let mounts = mount_table::below(folder).into_iter();
     let ours = mounts.filter(|mounted| mounted.kind.starts_with("fuse"));
-    ours.map(|mounted| detach(&mounted.path, !rustix::process::geteuid().is_root())).collect()
+    let by_helper = !rustix::process::geteuid().is_root();
+    ours.map(|mounted| mounted.path).try_for_each(|path| detach(&path, by_helper))
 }
 
 fn detach(path: &Path, by_helper: bool) -> io::Result<()> {
