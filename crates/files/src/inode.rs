@@ -52,6 +52,8 @@ pub(crate) struct State {
     /// Generation of the name space then.
     pub generation: u64,
     pub local: Option<Local>,
+    /// A power cut took what the manager knew: until a close has told it the length again, the objects are asked.
+    pub unsure: bool,
     pub handles: u32,
     pub writers: u32,
     /// Opens for writing and for reading that the manager counts for this client.
@@ -134,6 +136,7 @@ impl State {
             return;
         }
         (self.asked, self.heard) = (asked, now);
+        self.unsure |= back && entry.layout.is_some();
         let cut = entry.truncations != self.entry.truncations;
         let foreign = entry.attr.change != self.entry.attr.change && !back;
         if cut || entry.writers || foreign {
@@ -150,6 +153,7 @@ impl State {
     }
 
     fn take(&mut self, mut entry: Entry, now: Time) {
+        entry.unsure |= self.unsure;
         if entry.is_hint() && entry.truncations == self.entry.truncations {
             entry.attr.size = entry.attr.size.max(self.entry.attr.size);
         }

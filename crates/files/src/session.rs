@@ -224,6 +224,7 @@ impl Files {
         let entry = self.patiently(async || self.names.close(file.id, Some(outcome)).await).await?;
         self.with_written(file, |state| {
             state.sessions -= 1;
+            state.unsure = false;
             if state.written.mark() == mark && state.sessions == 0 && state.is_sent() {
                 state.local = None;
             }

@@ -39,6 +39,8 @@ struct Entry {
     before: Vec<(Picos, Value)>,
     /// What it was when a power cut came that may have taken changes, until a look or a sync tells.
     kept: Option<Vec<Value>>,
+    /// The mount that made the last change lives since, and so can be told by a sync that it was taken.
+    held: bool,
 }
 
 /// One change under way: names and what they are to become.
@@ -64,7 +66,7 @@ impl NameCheck {
         for (directory, name, value) in &change.0 {
             let entry = self.entry(*directory, name);
             let was = std::mem::replace(&mut entry.may, vec![*value]);
-            entry.kept = None;
+            (entry.kept, entry.held) = (None, true);
             entry.before.retain(|(until, _)| *until + UNSYNCED > now);
             entry.before.extend(was.into_iter().map(|value| (now, value)));
         }
@@ -98,6 +100,11 @@ impl NameCheck {
         self.of(directory).for_each(|entry| entry.kept = None);
     }
 
+    /// The mount that changes the directory died: a later sync tells nothing of what was before.
+    pub fn mount_died(&mut self, directory: FileId) {
+        self.of(directory).for_each(|entry| (entry.kept, entry.held) = (None, false));
+    }
+
     fn of(&mut self, directory: FileId) -> impl Iterator<Item = &mut Entry> {
         let first = (directory, Name::default());
         let entries = self.entries.range_mut(first..);
@@ -114,7 +121,7 @@ impl NameCheck {
                     entry.may.push(value);
                 }
             }
-            if entry.may != known && entry.kept.is_none() {
+            if entry.may != known && entry.held && entry.kept.is_none() {
                 entry.kept = Some(known);
             }
         }

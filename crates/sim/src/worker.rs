@@ -195,8 +195,7 @@ impl Worker {
         if let Some((_, asked)) = self.asked.take() {
             self.outcome_unknown(asked, model, now);
         }
-        // Nobody knows any more what a sync would have told.
-        self.home.into_iter().for_each(|home| model.names.sync_failed(home));
+        self.home.into_iter().for_each(|home| model.names.mount_died(home));
         self.open = None;
         self.follow = None;
         self.closing = false;

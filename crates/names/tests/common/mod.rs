@@ -1,6 +1,8 @@
 //! A manager over a store in memory, whose log records are kept as a world would.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod cluster;
+
 use names::{CallName, Entry, How, Manager, Origin, STORE, Transaction, VolumeSettings, Who};
 use store::{Append, MemoryBackend, MemoryLogs, Store};
 use wire::{Errno, FileId, NodeId, Time, VolumeId, Wall};

@@ -1,0 +1,218 @@
+//! A manager and clients over a bad link, and objects of which only lengths and generations are kept.
+
+use super::{ROOT, config};
+use names::{
+    Client, Config, Entry, Final, Handle, How, IoServer, Objects, ObjectsOf, VolumeSettings, Who,
+    serve,
+};
+use node::rings::{MetaDone, MetaOp, VolumeSpace};
+use rig::{Net, node};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use store::{MemoryBackend, MemoryLogs, Store};
+use stripe::Kept;
+use wire::{Errno, FileId, Fragment, NodeId, ObjectId, VolumeId, Wall};
+
+pub const WHO: Who<'static> = Who::ROOT;
+pub const MANAGER: NodeId = NodeId(1);
+
+/// Objects of which only lengths and generations are kept.
+#[derive(Clone, Default)]
+pub struct Fake(pub Rc<State>);
+
+#[derive(Default)]
+pub struct State {
+    pub sizes: RefCell<BTreeMap<FileId, (u64, u32)>>,
+    pub removed: RefCell<Vec<FileId>>,
+    pub down: Cell<bool>,
+    /// What the servers have, and what they set aside.
+    pub stored: RefCell<BTreeSet<(NodeId, ObjectId)>>,
+    pub aside: RefCell<BTreeSet<(NodeId, ObjectId)>>,
+}
+
+impl Fake {
+    fn check(&self) -> Result<(), Errno> {
+        if self.0.down.get() { Err(Errno::EHOSTDOWN) } else { Ok(()) }
+    }
+}
+
+impl Objects for Fake {
+    async fn truncate(&self, objects: &ObjectsOf, size: u64) -> Result<(), Errno> {
+        self.check()?;
+        self.0.sizes.borrow_mut().insert(objects.file, (size, objects.truncations));
+        Ok(())
+    }
+    async fn remove(&self, objects: &ObjectsOf) -> Result<(), Errno> {
+        self.check()?;
+        self.0.removed.borrow_mut().push(objects.file);
+        Ok(())
+    }
+    async fn totals(&self, objects: &ObjectsOf) -> Result<Final, Errno> {
+        self.check()?;
+        let size = self.0.sizes.borrow().get(&objects.file).map_or(0, |found| found.0);
+        let mtime = Wall { seconds: 1 << 40, nanos: 0 };
+        Ok(Final { size, mtime, used: Some(size), truncations: objects.truncations })
+    }
+    async fn set_layout(&self, _: &ObjectsOf) -> Result<(), Errno> {
+        self.check()
+    }
+    fn learn_map(&self, _: FileId, _: u32, _: &[Fragment]) {}
+    async fn copy_column(&self, _: &ObjectsOf, _: &ObjectsOf, _: u16, _: u64) -> Result<(), Errno> {
+        self.check()
+    }
+    async fn vacate_column(&self, _: &ObjectsOf, _: u16) -> Result<(), Errno> {
+        self.check()
+    }
+    async fn list(
+        &self,
+        server: NodeId,
+        after: Option<ObjectId>,
+        count: usize,
+    ) -> Result<Vec<Kept>, Errno> {
+        let all = self.0.stored.borrow();
+        let of_it = all.iter().filter(|(at, id)| *at == server && Some(*id) > after);
+        Ok(of_it.map(|(_, object)| Kept { object: *object, disk: 0 }).take(count).collect())
+    }
+    async fn quarantine(&self, server: NodeId, kept: Kept) -> Result<u64, Errno> {
+        self.check()?;
+        if !self.0.stored.borrow_mut().remove(&(server, kept.object)) {
+            return Err(Errno::ENOENT);
+        }
+        self.0.aside.borrow_mut().insert((server, kept.object));
+        Ok(77)
+    }
+    async fn restore(&self, server: NodeId, kept: Kept) -> Result<(), Errno> {
+        self.check()?;
+        if !self.0.aside.borrow_mut().remove(&(server, kept.object)) {
+            return Err(Errno::ENOENT);
+        }
+        self.0.stored.borrow_mut().insert((server, kept.object));
+        Ok(())
+    }
+    async fn purge(&self, server: NodeId, kept: Kept) -> Result<(), Errno> {
+        self.0.aside.borrow_mut().remove(&(server, kept.object));
+        Ok(())
+    }
+    async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {
+        let bytes = servers.len() as u64 * 100;
+        Ok(VolumeSpace { total_bytes: bytes, free_bytes: bytes / 2, ..VolumeSpace::default() })
+    }
+}
+
+/// A manager on node 1, clients on the others.
+pub struct Cluster {
+    pub net: Net,
+    pub objects: Fake,
+    pub backend: MemoryBackend,
+    pub logs: MemoryLogs,
+    pub life: u64,
+    pub syncs: u64,
+    pub handle: Option<Handle>,
+    pub append_fails: bool,
+}
+
+impl Cluster {
+    pub fn new(clients: u16) -> Cluster {
+        let mut cluster = Cluster {
+            net: Net::new(1 + clients),
+            objects: Fake::default(),
+            backend: MemoryBackend::new(),
+            logs: MemoryLogs::new(),
+            life: 1,
+            syncs: 0,
+            handle: None,
+            append_fails: false,
+        };
+        cluster.start();
+        cluster
+    }
+
+    pub fn start(&mut self) {
+        let logs: Vec<_> = self.logs.contents().collect();
+        let store = Store::open(self.backend.clone(), config(), logs).unwrap();
+        let servers = [11, 12, 13].map(|id| IoServer::from(NodeId(id))).to_vec();
+        let config = Config { volume: VolumeSettings::new(VolumeId(5)), servers };
+        let cx = self.net.nodes[0].cx();
+        self.handle = Some(serve(cx, config, store, self.objects.clone()).unwrap());
+    }
+
+    /// kill -9 of the manager, then its next life.
+    pub fn restart(&mut self) {
+        self.life += 1;
+        self.backend = self.backend.kill();
+        self.net.nodes[0] = node(1, self.life);
+        self.start();
+    }
+
+    /// The manager's machine loses power: what was not synced is gone.
+    pub fn power_cut(&mut self) {
+        let mut nothing = || 0;
+        self.backend = self.backend.crash(&mut nothing);
+        self.logs.crash(&mut nothing);
+        self.life += 1;
+        self.net.nodes[0] = node(1, self.life);
+        self.start();
+    }
+
+    pub fn turn(&mut self) {
+        self.net.turn();
+        while let Some(request) = self.net.nodes[0].take_meta() {
+            let mut result = Ok(());
+            match request.op {
+                MetaOp::Append { .. } if self.append_fails => result = Err("no room".to_string()),
+                MetaOp::Append { log, bytes } => self.logs.append(log, &bytes),
+                MetaOp::Sync { log } => {
+                    self.syncs += 1;
+                    self.logs.sync(log);
+                }
+                MetaOp::Checkpoint(work) => result = work.run(),
+                MetaOp::DropLog { log } => self.logs.remove(log),
+            }
+            self.net.nodes[0].meta_done(MetaDone { ticket: request.ticket, result });
+        }
+    }
+
+    pub fn turns(&mut self, count: usize) {
+        (0..count).for_each(|_| self.turn());
+    }
+
+    pub fn client(&self, number: usize) -> Client {
+        Client::new(self.net.nodes[number].cx(), MANAGER, VolumeId(5))
+    }
+
+    /// Starts a task on a client's node; what it will bring.
+    pub fn begin<T: 'static>(
+        &self,
+        number: usize,
+        task: impl Future<Output = T> + 'static,
+    ) -> Rc<RefCell<Option<T>>> {
+        let output = Rc::new(RefCell::new(None));
+        let slot = output.clone();
+        self.net.nodes[number].cx().spawn("test", async move {
+            let value = task.await;
+            *slot.borrow_mut() = Some(value);
+        });
+        output
+    }
+
+    pub fn finish<T>(&mut self, output: Rc<RefCell<Option<T>>>) -> T {
+        for _ in 0..120_000 {
+            if let Some(value) = output.take() {
+                return value;
+            }
+            self.turn();
+        }
+        panic!("not done after two minutes");
+    }
+
+    pub fn run<T: 'static>(&mut self, number: usize, task: impl Future<Output = T> + 'static) -> T {
+        let output = self.begin(number, task);
+        self.finish(output)
+    }
+}
+
+pub async fn create(client: &Client, name: &[u8], open: Option<u32>) -> Result<Entry, Errno> {
+    let made = client.create(&WHO, ROOT, name, 0o644, How::Guarded, open).await;
+    made.map(|(entry, _)| entry)
+}

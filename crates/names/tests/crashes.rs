@@ -1,0 +1,250 @@
+//! A client and a manager on two nodes: what survives kills, power cuts, and objects that cannot be reached.
+
+mod common;
+
+use common::ROOT;
+use common::cluster::{Cluster, WHO, create};
+use names::{Final, READ, WRITE};
+use node::rings::{Lock, LockKind};
+use proptest::prelude::*;
+use wire::{Errno, SetAttr};
+
+#[test]
+fn opens_and_locks_are_said_again_after_a_restart() {
+    let mut cluster = Cluster::new(2);
+    let (client, other) = (cluster.client(1), cluster.client(2));
+    let lock = Lock { start: 5, end: 9, kind: LockKind::Write, pid: 1 };
+    let one = client.clone();
+    let file = cluster.run(1, async move {
+        one.keep_alive().await.unwrap();
+        let file = create(&one, b"f", None).await.unwrap().attr.file;
+        one.open(&WHO, file, READ).await.unwrap();
+        one.lock(file, 3, false, lock, false).await.unwrap();
+        file
+    });
+    cluster.restart();
+    // Another client's lock waits until the first has said what it holds, its unlink lets the open file live.
+    let two = other.clone();
+    let early = cluster.begin(2, async move {
+        two.unlink(&WHO, ROOT, b"f").await.unwrap();
+        two.lock(file, 4, false, lock, false).await
+    });
+    cluster.turns(3000);
+    assert!(early.borrow().is_none());
+    let one = client.clone();
+    assert_eq!(cluster.run(1, async move { one.keep_alive().await }), Ok(vec![]));
+    assert_eq!(cluster.finish(early), Err(Errno::EAGAIN));
+    cluster.turns(3000);
+    let one = client.clone();
+    cluster.run(1, async move {
+        assert_eq!(one.get_attr(file).await.unwrap().attr.links, 0);
+        one.unlock(file, 3, false).await.unwrap();
+        one.close(file, None).await.unwrap();
+        assert_eq!(one.get_attr(file).await, Err(Errno::ESTALE));
+    });
+}
+
+#[test]
+fn nothing_is_acknowledged_when_the_log_fails_until_a_checkpoint_has_helped() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    cluster.turns(10);
+    cluster.append_fails = true;
+    let one = client.clone();
+    assert_eq!(cluster.run(1, async move { create(&one, b"a", None).await }), Err(Errno::EIO));
+    cluster.append_fails = false;
+    cluster.turns(3000);
+    let one = client.clone();
+    cluster.run(1, async move { create(&one, b"b", None).await }).unwrap();
+    cluster.restart();
+    cluster.run(1, async move { client.lookup(&WHO, ROOT, b"b").await }).unwrap();
+}
+
+/// Found by seed 1301: the generation was given out again, and writes were refused without end.
+#[test]
+fn a_truncate_generation_that_objects_know_survives_a_power_cut() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let file = cluster.run(1, {
+        let client = client.clone();
+        async move {
+            let file = create(&client, b"f", Some(WRITE)).await.unwrap().attr.file;
+            let size = SetAttr { size: Some(70), ..SetAttr::default() };
+            client.set_attr(&WHO, file, size, true).await.unwrap();
+            file
+        }
+    });
+    assert_eq!(cluster.objects.0.sizes.borrow()[&file], (70, 1));
+    cluster.power_cut();
+    let entry = cluster.run(1, async move { client.get_attr(file).await }).unwrap();
+    assert_eq!((entry.attr.size, entry.truncations), (70, 1));
+}
+
+#[test]
+fn an_id_that_a_power_cut_took_back_is_not_given_out_again() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let mut seen = Vec::new();
+    for name in [b"a", b"b", b"c"] {
+        let one = client.clone();
+        let first = cluster.run(1, async move { create(&one, name, None).await }).unwrap();
+        let one = client.clone();
+        let lost = cluster.run(1, async move { create(&one, b"lost", None).await }).unwrap();
+        seen.extend([first.attr.file, lost.attr.file]);
+        cluster.power_cut();
+    }
+    let one = client.clone();
+    let gone = cluster.run(1, async move { one.lookup(&WHO, ROOT, b"lost").await });
+    assert_eq!(gone.map(drop), Err(Errno::ENOENT));
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 6);
+}
+
+#[test]
+fn a_truncation_that_fails_is_done_later_and_blocks_writers_until_then() {
+    let mut cluster = Cluster::new(1);
+    let (client, objects) = (cluster.client(1), cluster.objects.clone());
+    let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+    let file = cluster.run(1, {
+        let client = client.clone();
+        async move {
+            let file = create(&client, b"f", Some(WRITE)).await.unwrap().attr.file;
+            let entry = client.set_attr(&WHO, file, size(70), true).await.unwrap();
+            assert_eq!((entry.attr.size, entry.truncations), (70, 1));
+            assert_eq!(objects.0.sizes.borrow()[&file], (70, 1));
+            objects.0.down.set(true);
+            let failed = client.set_attr(&WHO, file, size(7), true).await;
+            assert_eq!(failed, Err(Errno::EHOSTDOWN));
+            assert_eq!(client.open(&WHO, file, WRITE).await.map(drop), Err(Errno::EHOSTDOWN));
+            client.open(&WHO, file, READ).await.unwrap();
+            file
+        }
+    });
+    cluster.restart();
+    assert_eq!(cluster.objects.0.sizes.borrow()[&file], (70, 1));
+    cluster.objects.0.down.set(false);
+    cluster.turns(5000);
+    assert_eq!(cluster.objects.0.sizes.borrow()[&file], (7, 2));
+    let entry = cluster.run(1, async move { client.open(&WHO, file, WRITE).await }).unwrap();
+    assert_eq!((entry.attr.size, entry.truncations), (7, 2));
+}
+
+#[test]
+fn objects_are_removed_after_the_last_close_and_after_a_restart() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let file = cluster.run(1, {
+        let client = client.clone();
+        async move {
+            let file = create(&client, b"f", Some(WRITE)).await.unwrap().attr.file;
+            client.unlink(&WHO, ROOT, b"f").await.unwrap();
+            assert_eq!(client.get_attr(file).await.unwrap().attr.links, 0);
+            file
+        }
+    });
+    cluster.turns(3000);
+    assert!(cluster.objects.0.removed.borrow().is_empty());
+    cluster.objects.0.down.set(true);
+    let close = client.clone();
+    cluster.run(1, async move { close.close(file, Some(Final::default())).await }).unwrap();
+    cluster.turns(3000);
+    cluster.restart();
+    cluster.objects.0.down.set(false);
+    cluster.turns(5000);
+    assert_eq!(*cluster.objects.0.removed.borrow(), [file]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Whatever is lost and doubled on the way and whenever the manager is killed: every call is executed once, and
+    /// what was acknowledged is there.
+    #[test]
+    fn calls_are_executed_once(seed: u64, kills in prop::collection::vec(1usize..400, 0..4)) {
+        let mut cluster = Cluster::new(1);
+        let mut state = seed | 1;
+        cluster.net.fate = Box::new(move |_| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            match state >> 60 {
+                0 => (0, 0),
+                1 => (2, 3),
+                late => (1, late as usize / 4),
+            }
+        });
+        let client = cluster.client(1);
+        let done = cluster.begin(1, async move {
+            for i in 1..13u8 {
+                // A second execution of any of these would fail.
+                let file = create(&client, &[b'a', i], None).await?.attr.file;
+                client.link(&WHO, file, ROOT, &[b'b', i]).await?;
+                client.rename(&WHO, ROOT, &[b'a', i], ROOT, &[b'c', i], 1).await?;
+                client.unlink(&WHO, ROOT, &[b'b', i]).await?;
+            }
+            Ok::<(), Errno>(())
+        });
+        for turns in kills {
+            cluster.turns(turns);
+            cluster.restart();
+        }
+        prop_assert_eq!(cluster.finish(done), Ok(()));
+        cluster.restart();
+        let client = cluster.client(1);
+        let listing = cluster.run(1, async move { client.read_directory(&WHO, ROOT, 0, 9000, true).await });
+        let entries = listing.unwrap().entries;
+        prop_assert_eq!(entries.len(), 14);
+        prop_assert!(entries[2..].iter().all(|entry| entry.entry.unwrap().attr.links == 1));
+    }
+}
+
+#[test]
+fn a_sync_tells_once_that_a_power_cut_took_a_change() {
+    let mut cluster = Cluster::new(2);
+    let (client, other) = (cluster.client(1), cluster.client(2));
+    let sync = |cluster: &mut Cluster, client: &names::Client| {
+        let client = client.clone();
+        cluster.run(1, async move { client.sync().await })
+    };
+    let make = |cluster: &mut Cluster, name: &'static [u8]| {
+        let client = client.clone();
+        cluster.run(1, async move { create(&client, name, None).await }).unwrap()
+    };
+    make(&mut cluster, b"synced");
+    assert_eq!(sync(&mut cluster, &client), Ok(()));
+    make(&mut cluster, b"killed");
+    cluster.restart();
+    assert_eq!(sync(&mut cluster, &client), Ok(()), "a kill takes nothing");
+    make(&mut cluster, b"lost");
+    cluster.power_cut();
+    // What comes after the loss does not hide it.
+    make(&mut cluster, b"later");
+    assert_eq!(sync(&mut cluster, &client), Err(Errno::ESTALE));
+    assert_eq!(sync(&mut cluster, &client), Ok(()), "told once");
+    let other = cluster.run(2, async move { other.sync().await });
+    assert_eq!(other, Ok(()), "it changed nothing");
+}
+
+#[test]
+fn the_length_of_before_a_power_cut_is_a_hint_also_to_who_closed_the_file() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let one = client.clone();
+    let file = cluster.run(1, async move {
+        let file = create(&one, b"f", Some(WRITE)).await.unwrap().attr.file;
+        one.sync().await.unwrap();
+        let outcome = Final { size: 10, ..Final::default() };
+        let entry = one.close(file, Some(outcome)).await.unwrap().unwrap();
+        assert_eq!((entry.attr.size, entry.is_hint()), (10, false));
+        file
+    });
+    cluster.objects.0.sizes.borrow_mut().insert(file, (10, 0));
+    cluster.power_cut();
+    let one = client.clone();
+    let entry = cluster.run(1, async move { one.open(&WHO, file, READ).await }).unwrap();
+    assert!(entry.is_hint(), "the objects may know more");
+    let one = client.clone();
+    cluster.run(1, async move { one.keep_alive().await }).unwrap();
+    cluster.turns(3000);
+    let entry = cluster.run(1, async move { client.get_attr(file).await }).unwrap();
+    assert_eq!((entry.attr.size, entry.is_hint()), (10, false));
+}

@@ -1,0 +1,125 @@
+//! A client and a manager on two nodes: objects that no file claims, servers that get nothing new.
+
+mod common;
+
+use common::ROOT;
+use common::cluster::{Cluster, WHO, create};
+use names::{READ, Unclaimed, WRITE, Who};
+use std::collections::BTreeSet;
+use wire::{Errno, FileId, NodeId, ObjectId, VolumeId};
+
+#[test]
+fn objects_that_no_file_claims_are_set_aside_and_younger_ones_are_not() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let (gone, entry) = cluster.run(1, async move {
+        let gone = create(&client, b"gone", None).await.unwrap().attr.file;
+        client.unlink(&WHO, ROOT, b"gone").await.unwrap();
+        (gone, create(&client, b"f", Some(READ | WRITE)).await.unwrap())
+    });
+    let (file, layout) = (entry.attr.file, entry.layout.unwrap());
+    let object = |file, column| ObjectId { volume: VolumeId(5), file, column };
+    let later = FileId::new(file.site(), file.serial() + 1);
+    let foreign = ObjectId { volume: VolumeId(6), ..object(gone, 0) };
+    let (own, other) = (layout.server(1), layout.server(2));
+    let all = [
+        (own, object(file, 1)),
+        (other, object(file, 1)),
+        (own, object(gone, 0)),
+        (own, object(later, 0)),
+        (own, foreign),
+    ];
+    cluster.objects.0.stored.borrow_mut().extend(all);
+    cluster.turns(8 * 60_000);
+    let aside: Vec<_> = cluster.objects.0.aside.borrow().iter().copied().collect();
+    let mut wanted = vec![(other, object(file, 1)), (own, object(gone, 0))];
+    wanted.sort_unstable();
+    assert_eq!(aside, wanted);
+    let counters = cluster.handle.as_ref().unwrap().quarantine();
+    assert_eq!((counters.quarantined, counters.purged), (2, 0));
+    assert!(counters.younger >= 2 && counters.rounds >= 1, "{counters:?}");
+    // A day later they go; what the store does not know stays.
+    cluster.net.nodes[0].set_wall(24 * 3600 * 1_000_000_000);
+    cluster.turns(8 * 60_000);
+    assert!(cluster.objects.0.aside.borrow().is_empty());
+    assert_eq!(cluster.objects.0.stored.borrow().len(), 3);
+}
+
+#[test]
+fn what_was_set_aside_is_shown_put_back_and_dropped_by_hand() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let gone = cluster.run(1, {
+        let client = client.clone();
+        async move {
+            let gone = create(&client, b"gone", None).await.unwrap().attr.file;
+            client.unlink(&WHO, ROOT, b"gone").await.unwrap();
+            gone
+        }
+    });
+    let object = |column| ObjectId { volume: VolumeId(5), file: gone, column };
+    let all = [0, 1].map(|column| (NodeId(11), object(column)));
+    cluster.objects.0.stored.borrow_mut().extend(all);
+    cluster.turns(8 * 60_000);
+    let list = |cluster: &mut Cluster| {
+        let client = client.clone();
+        cluster.run(1, async move { client.quarantined(&Who::ROOT, None).await.unwrap() })
+    };
+    let shown = list(&mut cluster);
+    let told: Vec<_> = shown.iter().map(|a| (a.home.server.0, a.file, a.column, a.bytes)).collect();
+    assert_eq!(told, [(11, gone, 0, 77), (11, gone, 1, 77)]);
+    assert!(shown.iter().all(|aside| aside.why == Unclaimed::FileGone && !aside.restored));
+    let (one, first) = (client.clone(), shown[0]);
+    let answers = cluster.run(1, async move {
+        let strangers = Who::new(7, 7, &[]);
+        (
+            one.quarantined(&strangers, None).await.map(drop),
+            one.restore(&strangers, &first).await,
+            one.restore(&Who::ROOT, &first).await,
+            one.restore(&Who::ROOT, &first).await,
+        )
+    });
+    assert_eq!(answers, (Err(Errno::EPERM), Err(Errno::EPERM), Ok(()), Ok(())));
+    // Neither a restart, a round of the walk nor a day takes away what somebody put back.
+    cluster.restart();
+    cluster.net.nodes[0].set_wall(24 * 3600 * 1_000_000_000);
+    cluster.turns(8 * 60_000);
+    assert_eq!(*cluster.objects.0.stored.borrow(), BTreeSet::from([all[0]]));
+    assert!(cluster.objects.0.aside.borrow().is_empty());
+    let shown = list(&mut cluster);
+    assert_eq!((shown.len(), shown[0].column, shown[0].restored), (1, 0, true));
+    let (one, first) = (client.clone(), shown[0]);
+    let dropped = cluster.run(1, async move {
+        (one.purge(&Who::ROOT, &first).await, one.purge(&Who::ROOT, &first).await)
+    });
+    assert_eq!(dropped, (Ok(()), Ok(())));
+    assert!(cluster.objects.0.stored.borrow().is_empty());
+    assert!(cluster.objects.0.aside.borrow().is_empty());
+    assert!(list(&mut cluster).is_empty());
+}
+
+#[test]
+fn a_retired_server_gets_no_new_file_until_it_is_back() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let width = |cluster: &mut Cluster, name: &'static [u8]| {
+        let one = client.clone();
+        let entry = cluster.run(1, async move { create(&one, name, None).await }).unwrap();
+        entry.layout.unwrap().servers().iter().map(|id| id.0).collect::<BTreeSet<_>>()
+    };
+    let retire = |cluster: &mut Cluster, who: Who<'static>, retired| {
+        let one = client.clone();
+        cluster.run(1, async move { one.retire(&who, NodeId(12), retired).await })
+    };
+    assert_eq!(retire(&mut cluster, Who::new(7, 7, &[]), true), Err(Errno::EPERM));
+    assert_eq!(width(&mut cluster, b"a"), BTreeSet::from([11, 12, 13]));
+    assert_eq!(retire(&mut cluster, Who::ROOT, true), Ok(()));
+    assert_eq!(width(&mut cluster, b"b"), BTreeSet::from([11, 13]));
+    cluster.restart();
+    assert_eq!(width(&mut cluster, b"c"), BTreeSet::from([11, 13]));
+    let one = client.clone();
+    let servers = cluster.run(1, async move { one.servers().await }).unwrap();
+    assert_eq!(servers.iter().map(|s| s.retired).collect::<Vec<_>>(), [false, true, false]);
+    assert_eq!(retire(&mut cluster, Who::ROOT, false), Ok(()));
+    assert_eq!(width(&mut cluster, b"d"), BTreeSet::from([11, 12, 13]));
+}
