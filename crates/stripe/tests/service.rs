@@ -304,6 +304,58 @@ fn disks_that_are_missing_or_read_only_are_told_and_others_go_on() {
     assert!(refused.filter(|result| *result == Err(Errno::EROFS)).count() > 3);
 }
 
+/// A disk that takes nothing any more while files are copied to it, and then does again: a write that failed says so,
+/// what was acknowledged is there, and the server goes on.
+fn goes_on_after(
+    spoil: fn(&mut common::disk::Disk),
+    mend: fn(&mut common::disk::Disk),
+    told: Errno,
+) {
+    let mut world = World::new(1, 1);
+    let mut kept = Vec::new();
+    let mut refused = 0;
+    for number in 1..60 {
+        match number {
+            20 => spoil(&mut world.servers[0].disks[0]),
+            40 => {
+                mend(&mut world.servers[0].disks[0]);
+                // The server tries again what it could not write, once in half a second.
+                world.turns(20_000);
+            }
+            _ => {}
+        }
+        let file = world.file(number);
+        let wrote = world.write(&file, 0, &pattern(number, 300_000));
+        match wrote.and_then(|_| world.commit(&file)) {
+            Ok(_) => kept.push(file),
+            Err(errno) => {
+                assert_eq!(errno, told);
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused >= 3 && kept.len() >= 20, "{refused} refused, {} kept", kept.len());
+    assert!(kept.last().unwrap().file.0 >= 50, "it goes on");
+    let check = |world: &mut World| {
+        for file in &kept {
+            assert_eq!(world.read(file, 0, 300_000).unwrap(), pattern(file.file.0, 300_000));
+        }
+    };
+    check(&mut world);
+    world.servers[0].crash();
+    check(&mut world);
+}
+
+#[test]
+fn a_disk_that_turns_read_only_for_a_while_loses_nothing() {
+    goes_on_after(|disk| disk.read_only = true, |disk| disk.read_only = false, Errno::EROFS);
+}
+
+#[test]
+fn a_disk_that_is_full_for_a_while_loses_nothing() {
+    goes_on_after(|disk| disk.capacity = Some(9 << 20), |disk| disk.capacity = None, Errno::ENOSPC);
+}
+
 #[test]
 fn a_foreign_directory_is_refused_by_name() {
     let mut world = World::new(1, 1);
