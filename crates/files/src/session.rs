@@ -261,8 +261,8 @@ fn outcome(file: &File) -> (Final, Mark) {
     (Final { size: attr.size, mtime: attr.mtime, used }, state.written.mark())
 }
 
-/// A disk that its server lacks may be there at the server's next start: what was written waits for that, as it waits for
-/// a server that is away. Who reads does not.
+/// A disk that its server lacks may be there at the server's next start: what was written waits for that, as it waits
+/// for a server that is away. Who reads does not.
 pub(crate) fn patient(errno: Errno) -> Errno {
     if errno == Errno::ENXIO { Errno::ENODEV } else { errno }
 }

@@ -1,6 +1,6 @@
 //! What a server remembers of the writes of its present life, for as long as clients may still send something that an
-//! earlier one lost: so it is known where something newer is. In memory only: after the next restart it is gone, and the
-//! histories of [`order`](crate::order) alone decide.
+//! earlier one lost: so it is known where something newer is. In memory only: after the next restart it is gone, and
+//! the histories of [`order`](crate::order) alone decide.
 //!
 //! Of a column that moves to another server its new one must know the same: [`Past`] goes along with the copy.
 

@@ -203,8 +203,8 @@ fn a_disk_comes_and_a_disk_is_lost() {
     cluster.stop();
 }
 
-/// The servers that a rebalance moves to and the manager are killed while it runs, again and again; it is repeated until it
-/// has nothing to do, as the manual says.
+/// The server that a rebalance moves to and the manager are killed while it runs, again and again; it is repeated until
+/// it has nothing to do, as the manual says.
 #[test]
 fn a_rebalance_survives_the_death_of_servers_and_of_the_manager() {
     let mut cluster = Cluster::shaped(&Shape { stores: 2, ..Shape::of(2) });

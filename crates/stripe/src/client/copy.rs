@@ -6,9 +6,9 @@ use endpoint::FrameMut;
 
 impl Client {
     /// Makes the object of `column` on `to`'s server what it is on `from`'s, on stable storage. Only what differs is
-    /// written, so a second copy is a comparison. What clients still hold of what they wrote to `from` is judged by `to`
-    /// from then on. At most `rate` bytes a second, 0 is as fast as it goes. Whether
-    /// `from` stands still meanwhile is the caller's business.
+    /// written, so a second copy is a comparison. What clients still hold of what they wrote to `from` is judged by
+    /// `to` from then on. At most `rate` bytes a second, 0 is as fast as it goes. Whether `from` stands still meanwhile
+    /// is the caller's business.
     pub async fn copy_column(
         &self,
         from: &FileRef,
