@@ -99,7 +99,8 @@ impl Files {
                 let into = self.frame(bytes).await?;
                 self.stripe.read(&reference, range.start, into).await
             })
-            .await?;
+            .await
+            .map_err(|errno| if errno == Errno::ENXIO { Errno::EIO } else { errno })?;
         for (at, data) in overlay {
             data.copy_to(&mut frame[(at - range.start) as usize..]);
         }

@@ -79,7 +79,7 @@ impl Files {
             state.reference()?
         };
         self.know_map(&reference).await?;
-        let totals = self.stripe.attributes(&reference).await?;
+        let totals = self.stripe.attributes(&reference).await.map_err(patient)?;
         let mut state = file.state.borrow_mut();
         if reference.truncations == state.entry.truncations {
             let attr = &mut state.entry.attr;
@@ -175,7 +175,7 @@ impl Files {
         if !needed(&file.state.borrow()) {
             return Ok(());
         }
-        let ask = async |reference| self.stripe.attributes(&reference).await;
+        let ask = async |reference| self.stripe.attributes(&reference).await.map_err(patient);
         let totals = self.persist(file, ask).await?;
         let mut state = file.state.borrow_mut();
         if needed(&state) {
@@ -208,7 +208,7 @@ impl Files {
             return Ok(());
         }
         let mark = file.state.borrow().written.mark();
-        let ask = async |reference| self.stripe.attributes(&reference).await;
+        let ask = async |reference| self.stripe.attributes(&reference).await.map_err(patient);
         let totals = self.persist(file, ask).await?;
         let mut state = file.state.borrow_mut();
         if state.written.mark() == mark
@@ -271,6 +271,12 @@ fn outcome(file: &File) -> (Final, Mark) {
     let used = state.local.map(|local| local.used);
     let truncations = state.entry.truncations;
     (Final { size: attr.size, mtime: attr.mtime, used, truncations }, state.written.mark())
+}
+
+/// A disk that its server lacks may be there at the server's next start: what was written waits for that, as it waits
+/// for a server that is away. Who reads does not.
+pub(crate) fn patient(errno: Errno) -> Errno {
+    if errno == Errno::ENXIO { Errno::ENODEV } else { errno }
 }
 
 /// Whether the same may succeed later: the server is away or has too much to do, or we go by an old layout.

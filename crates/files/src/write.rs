@@ -10,6 +10,7 @@ use crate::gather::Gather;
 use crate::inode::{File, State};
 use crate::limits::{FILE_BYTES_MAX, KEEP_AGE, TICK};
 use crate::queue::Worker;
+use crate::session::patient;
 use crate::table::Open;
 use crate::written::{Fate, Send, Sent};
 use endpoint::Frame;
@@ -200,7 +201,7 @@ impl Files {
         self.persist(file, async |reference| {
             let mut pieces = self.cx.pieces();
             pieces.extend(send.data.iter().cloned());
-            self.stripe.write(&reference, send.offset, pieces, earlier).await
+            self.stripe.write(&reference, send.offset, pieces, earlier).await.map_err(patient)
         })
         .await
     }
@@ -212,7 +213,9 @@ impl Files {
             columns = first_of(&columns);
         }
         let stable = self
-            .persist(file, async |reference| self.stripe.commit(&reference, &columns).await)
+            .persist(file, async |reference| {
+                self.stripe.commit(&reference, &columns).await.map_err(patient)
+            })
             .await;
         self.counters.commits.add(1);
         self.with_written(file, |state| match stable {

@@ -80,10 +80,12 @@ impl Write {
         }
     }
 
-    /// Whether `reader` must see it (or something later).
+    /// Whether `reader` must see it (or something later). Who opened the file before it was sent again goes on with the
+    /// length and the bytes that it found then.
     fn is_visible(&self, reader: &Reader) -> bool {
         let own = self.mount == reader.mount && self.ack.is_some_and(|ack| ack <= reader.begin);
-        (own || self.published <= reader.opened) && self.weak_until <= reader.begin
+        let there = if own { reader.begin } else { reader.opened };
+        (own || self.published <= reader.opened) && self.weak_until <= there
     }
 
     /// Whether it certainly took effect after `earlier`.
@@ -271,7 +273,7 @@ impl DataCheck {
                 write.durable |= durable;
             }
             if covered && durable && write.weak_until <= UNTIL_BACK {
-                write.weak_until = Picos::ZERO;
+                write.weak_until = write.weak_until.min(now);
             }
             !(covered && durable)
         });

@@ -52,8 +52,8 @@ fn columns_move_under_load() {
     columns_move(1);
 }
 
+/// After a move a mount sent its copy again over what another mount had written since.
 #[test]
-#[ignore = "known defect: after a move a mount sends its copy again over what another mount wrote since"]
 fn columns_move_while_two_mounts_write() {
     columns_move(2);
 }

@@ -12,7 +12,7 @@ use crate::object::{Header, data_offset, encode_sums, header_offset, sums_offset
 use crate::objects::{Object, Phase};
 use crate::server::Inner;
 use endpoint::Frame;
-use node::rings::{DiskError, DiskFile, DiskOp};
+use node::rings::{DiskError, DiskOp};
 use node::{Bug, Permit};
 use std::rc::Rc;
 use std::time::Duration;
@@ -114,7 +114,7 @@ impl Inner {
     /// alone would bring old blocks back.
     async fn drop_logs(&self, disk: &Disk, last: u32) -> Result<(), DiskError> {
         // First of all, what was removed while these logs said so.
-        disk.simple(|| DiskOp::Sync { file: DiskFile::Label }).await?;
+        disk.sync_names().await?;
         while disk.oldest_log.get() <= last {
             let generation = disk.oldest_log.get();
             match generation == last && disk.has_spare_room().await {
@@ -124,7 +124,7 @@ impl Inner {
                 }
                 false => disk.drop_log(generation).await?,
             }
-            disk.simple(|| DiskOp::Sync { file: DiskFile::Label }).await?;
+            disk.sync_names().await?;
             disk.oldest_log.set(disk.oldest_log.get() + 1);
         }
         Ok(())

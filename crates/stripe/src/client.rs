@@ -15,14 +15,14 @@ mod write;
 use crate::limits::*;
 use crate::order::Stamp;
 use crate::protocol::{ObjectReply, ObjectRequest, Shape};
-use node::{Bug, Call, CallError, Cx};
+use node::{Bug, Call, CallError, Cx, Reply};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use wire::layout::WIDTH_MAX;
 use wire::{
-    BlockMap, Channel, Errno, FileId, Fragment, Home, Layout, NodeId, ObjectId, Placement, Time,
+    BlockMap, Channel, Errno, FileId, Fragment, Layout, NodeId, ObjectId, Placement, Time,
     VolumeId, Wall,
 };
 
@@ -40,7 +40,6 @@ pub struct FileRef {
 /// Who holds what was written to one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
-    home: Home,
     verifier: u64,
     /// What the write got when it was executed first.
     stamp: Stamp,
@@ -58,8 +57,7 @@ impl Verifiers {
 
     /// Notes what a column's server said.
     pub fn set(&mut self, column: u16, verifier: u64) {
-        let (home, stamp) = (Home::default(), Stamp::default());
-        self.0[usize::from(column)] = Some(Held { home, verifier, stamp });
+        self.0[usize::from(column)] = Some(Held { verifier, stamp: Stamp::default() });
     }
 
     /// Takes in what later writes said. Where both know a column the earlier one stays: it is the one whose loss a
@@ -80,10 +78,9 @@ impl Verifiers {
         (0..WIDTH_MAX as u16).filter(|column| self.get(*column).is_some())
     }
 
-    /// The stamp of what was written to a column, if that is still where it was: another disk knows nothing of it.
-    fn stamp(&self, file: &FileRef, column: u16) -> Option<Stamp> {
-        let held = self.0[usize::from(column)]?;
-        (file.layout.home(column) == held.home).then_some(held.stamp)
+    /// The stamp of what was written to a column. A column that moved takes along what its servers need to judge it.
+    fn stamp(&self, column: u16) -> Option<Stamp> {
+        self.0[usize::from(column)].map(|held| held.stamp)
     }
 }
 
@@ -292,6 +289,19 @@ impl Client {
         once: bool,
         request: &ObjectRequest,
     ) -> Result<ObjectReply, Errno> {
+        let reply = self.ask_with(to, op, once, request, &[]).await?;
+        ObjectReply::decode(&reply.body).map_err(|_| Errno::EPROTO)
+    }
+
+    /// The same with a trailer; the whole reply.
+    async fn ask_with(
+        &self,
+        to: NodeId,
+        op: u16,
+        once: bool,
+        request: &ObjectRequest,
+        trailer: &[u8],
+    ) -> Result<Reply, Errno> {
         let mut tries = self.tries();
         loop {
             let call = Call {
@@ -302,13 +312,11 @@ impl Client {
                 deadline: Some(tries.left()),
                 body: &request.encode(),
                 data: self.cx().pieces(),
-                trailer: &[],
+                trailer,
                 into: self.cx().pieces(),
             };
             let trouble = match self.cx().call(call).await {
-                Ok(reply) if reply.status == 0 => {
-                    return ObjectReply::decode(&reply.body).map_err(|_| Errno::EPROTO);
-                }
+                Ok(reply) if reply.status == 0 => return Ok(reply),
                 Ok(reply) => Trouble::of_status(reply.status),
                 Err(error) => error.into(),
             };

@@ -78,12 +78,12 @@ impl Disk {
         }
     }
 
-    /// The error that requests for this disk get, if it does not serve.
+    /// The error that requests for this disk get, if it does not serve. ENXIO: not before the server's next start.
     pub fn check(&self) -> Result<(), Errno> {
         match &*self.health.borrow() {
             Health::Serving => Ok(()),
             Health::Starting => Err(Errno::EAGAIN),
-            Health::Refused(errno, _) => Err(*errno),
+            Health::Refused(..) => Err(Errno::ENXIO),
         }
     }
 
@@ -148,6 +148,11 @@ impl Disk {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Makes stable which files there are, by which names.
+    pub async fn sync_names(&self) -> Result<(), DiskError> {
+        self.simple(|| DiskOp::Sync { file: DiskFile::Label }).await
     }
 
     /// Removes a log.

@@ -72,7 +72,7 @@ pub const RESERVE_BYTES: u64 = 1 << 20;
 pub const ROOM_KNOWN_BYTES: u64 = 64 << 20;
 /// With so much free on a disk, logs that are in place keep their files to be written over: two of at most 17 MiB.
 pub const SPARE_ROOM_BYTES: u64 = 256 << 20;
-/// Objects kept open that have nothing cached: 16 Ki of about 600 bytes is 10 MiB.
+/// Objects kept open that have nothing cached: 16 Ki of about 900 bytes is 15 MiB.
 pub const IDLE_OBJECTS_MAX: usize = 16 * 1024;
 /// How long a removed object stays refused to late writes: longer than a client keeps trying a call (30 s) and than
 /// an open write session may live on after its client's lease. After a restart of the server tombstones are gone, and
@@ -90,6 +90,8 @@ pub const RECENT_SPAN: Duration = Duration::from_secs(600);
 pub const RECENT_RANGES_MAX: usize = 64 * 1024;
 /// Most objects with such ranges: about 250 bytes each, 4 MiB.
 pub const RECENT_OBJECTS_MAX: usize = 16 * 1024;
+/// Most lives that a server tells another one of when a column moves there: 8 restarts within [`RECENT_SPAN`].
+pub const PAST_LIVES_MAX: usize = 8;
 /// Objects that a census asks a disk about at a time.
 pub const CENSUS_PARALLEL: usize = 32;
 /// Most names in one LIST reply: 16 bytes each is 64 KiB.

@@ -22,14 +22,15 @@
 use crate::limits::RECORD_META_BLOCKS_MAX;
 use crate::object::{FORMAT_VERSION, Head};
 use crate::protocol::{decode_object, encode_object};
+use crate::sums::crc_of_rest;
 use wire::ObjectId;
 use wire::checksum::crc32c;
 use wire::codec::{Decoder, Encoder, Short};
 use wire::limits::BLOCK_BYTES;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"TZLG");
-const SALT_AT: usize = 152;
-const FIXED_BYTES: usize = 160;
+const SALT_AT: usize = 216;
+const FIXED_BYTES: usize = 224;
 const _: () = assert!(40 + 14 + Head::BYTES <= SALT_AT);
 const RUN_BYTES: usize = 12;
 
@@ -216,11 +217,7 @@ impl Start {
     /// Reads the record whose description is `meta`.
     pub fn record(&self, meta: &[u8]) -> Result<Record, End> {
         let meta = meta.get(..self.meta_blocks * BLOCK_BYTES).ok_or(End::Here)?;
-        let mut digest = wire::checksum::Digest::new();
-        digest.update(&meta[..4]);
-        digest.update(&[0; 4]);
-        digest.update(&meta[8..]);
-        if digest.finish() != self.sum {
+        if crc_of_rest(meta) != self.sum {
             return Err(End::Here);
         }
         let mut fixed = Decoder::new(&meta[40..]);

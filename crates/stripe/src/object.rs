@@ -13,6 +13,7 @@
 
 use crate::order::History;
 use crate::protocol::{Shape, decode_object, encode_object};
+use crate::sums::crc_of_rest;
 use std::sync::LazyLock;
 use wire::checksum::{block_crc, crc32c};
 use wire::codec::{Decoder, Encoder, Short};
@@ -20,7 +21,7 @@ use wire::limits::BLOCK_BYTES;
 use wire::{ObjectId, Wall};
 
 /// Version of the object file, the log and the label.
-pub const FORMAT_VERSION: u16 = 2;
+pub const FORMAT_VERSION: u16 = 3;
 /// First bytes of a header: "TZOB".
 const MAGIC: u32 = u32::from_le_bytes(*b"TZOB");
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -185,11 +186,7 @@ impl Header {
         if version != FORMAT_VERSION {
             return Some(Err(version));
         }
-        let mut digest = wire::checksum::Digest::new();
-        digest.update(&block[..4]);
-        digest.update(&[0; 4]);
-        digest.update(&block[8..]);
-        if digest.finish() != sum {
+        if crc_of_rest(block) != sum {
             return None;
         }
         let sequence = input.u64().ok()?;

@@ -349,8 +349,23 @@ impl Inner {
         let _ = cache.insert(object.key, 0, 0, &frame.freeze(), &found);
     }
 
+    /// The object is gone: nothing of it is kept in memory, and it is refused for a while.
+    pub fn let_go(&self, object: &Rc<Object>) {
+        {
+            let mut state = object.state.borrow_mut();
+            state.phase = Phase::Removed;
+            state.version += 1;
+            state.pending.clear();
+            state.torn.clear();
+            self.cache.borrow_mut().clear(object.key);
+        }
+        self.bury(object);
+        object.moved.notify_all();
+        self.disk(object).room.notify_all();
+    }
+
     /// Takes a removed object out of the table and refuses it for a while.
-    pub fn bury(&self, object: &Rc<Object>) {
+    fn bury(&self, object: &Rc<Object>) {
         let mut objects = self.objects.borrow_mut();
         objects.forget(object);
         objects.bury(object.spot(), self.cx.now());

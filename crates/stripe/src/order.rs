@@ -6,15 +6,16 @@
 //! gets a [`Stamp`], the client keeps it, and what is sent again says it ([`op::REWRITE`](crate::protocol::op)). Then
 //!
 //! - what was committed in the life that it was written in is left alone: it is stable, or something newer is;
-//! - what that life lost is written where nothing newer came since: this life remembers its own writes ([`Recent`]);
+//! - what that life lost is written where nothing newer came since: this life remembers its own writes (`Recent`);
 //! - when lives in between committed as well, nobody knows any more what they replaced: the write is refused, unless
 //!   only its own writer wrote to the object in all of them.
+//!
+//! A column that moves to another disk takes its [`History`] along, and what its server remembers. So what clients
+//! still hold of it is judged where it is now.
 
-use crate::limits::{LIVES_MAX, RECENT_OBJECTS_MAX, RECENT_RANGES_MAX};
+use crate::limits::LIVES_MAX;
 use crate::object::FORMAT_VERSION;
-use crate::objects::Spot;
-use std::collections::BTreeMap;
-use std::ops::Range;
+use crate::sums::crc_of_rest;
 use wire::checksum::crc32c;
 use wire::codec::{Decoder, Encoder, Short};
 
@@ -67,66 +68,112 @@ pub struct Commits {
     pub writer: Writer,
     /// The shortest length that the object was cut to in this life.
     pub cut: u64,
+    /// The object was on another disk then, which counts lives of its own.
+    pub elsewhere: bool,
 }
 
 impl Default for Commits {
     fn default() -> Commits {
-        Commits { life: 0, through: 0, writer: 0, cut: u64::MAX }
+        Commits { life: 0, through: 0, writer: 0, cut: u64::MAX, elsewhere: false }
     }
 }
 
 impl Commits {
+    /// Nobody executes so many writes: in `through` it says [`elsewhere`](Commits::elsewhere).
+    const ELSEWHERE: u64 = 1 << 63;
+
     fn encode(&self, out: &mut Encoder<'_>) {
-        out.u64(self.life).u64(self.through).u64(self.writer).u64(self.cut);
+        let elsewhere = if self.elsewhere { Commits::ELSEWHERE } else { 0 };
+        out.u64(self.life).u64(self.through | elsewhere).u64(self.writer).u64(self.cut);
     }
 
     fn decode(input: &mut Decoder<'_>) -> Result<Commits, Short> {
         let (life, through) = (input.u64()?, input.u64()?);
-        Ok(Commits { life, through, writer: input.u64()?, cut: input.u64()? })
+        let (elsewhere, through) =
+            (through & Commits::ELSEWHERE != 0, through & !Commits::ELSEWHERE);
+        Ok(Commits { life, through, writer: input.u64()?, cut: input.u64()?, elsewhere })
+    }
+
+    /// Who wrote, as far as that must outlive this entry: moves follow each other faster than restarts, and a client
+    /// may hold what it wrote before several of them.
+    fn outlived_by(&self) -> Writer {
+        match (self.elsewhere, self.cut) {
+            (false, _) => 0,
+            (true, u64::MAX) => self.writer,
+            (true, _) => MANY,
+        }
     }
 }
 
-/// What the last two lives that committed something of an object committed. Part of its durable head.
+/// What the latest lives that committed something of an object committed. Part of its durable head.
+///
+/// Two would do for a server that restarts. A column that moves adds the life of its new server at once, and both may
+/// restart then before a client has sent again what the first of them lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct History {
-    /// The later one.
-    pub last: Commits,
-    /// The one before.
-    pub before: Commits,
-}
+pub struct History([Commits; History::LIVES]);
 
 impl History {
+    /// Lives that are remembered, the latest one last.
+    const LIVES: usize = 4;
+    const LAST: usize = History::LIVES - 1;
     /// Bytes that [`encode`](History::encode) writes.
-    pub const BYTES: usize = 2 * 32;
+    pub const BYTES: usize = History::LIVES * 32;
 
-    /// Appends both.
+    /// Appends all.
     pub fn encode(&self, out: &mut Encoder<'_>) {
-        self.last.encode(out);
-        self.before.encode(out);
+        self.0.iter().for_each(|commits| commits.encode(out));
     }
 
     /// Reads what [`encode`](History::encode) wrote.
     pub fn decode(input: &mut Decoder<'_>) -> Result<History, Short> {
-        Ok(History { last: Commits::decode(input)?, before: Commits::decode(input)? })
+        let mut history = History::default();
+        for commits in &mut history.0 {
+            *commits = Commits::decode(input)?;
+        }
+        Ok(history)
     }
 
     /// After a commit of everything up to `through` in this life.
-    pub fn after(&self, life: u64, through: u64, writer: Writer) -> History {
-        let (last, before) = match self.last.life == life {
-            true => (self.last, self.before),
-            false => (Commits::default(), self.last),
-        };
-        let writer = joined(last.writer, writer);
-        History { last: Commits { life, through, writer, cut: last.cut }, before }
+    pub fn after(mut self, life: u64, through: u64, writer: Writer) -> History {
+        if self.last().life != life {
+            let [oldest, next, ..] = &mut self.0;
+            next.writer = joined(next.writer, oldest.outlived_by());
+            self.0.rotate_left(1);
+            self.0[History::LAST] = Commits { life, ..Commits::default() };
+        }
+        let last = &mut self.0[History::LAST];
+        (last.through, last.writer) = (through, joined(last.writer, writer));
+        self
+    }
+
+    /// After a cut to `length` in the latest life.
+    pub fn cut(mut self, length: u64) -> History {
+        let last = &mut self.0[History::LAST];
+        last.cut = last.cut.min(length);
+        self
+    }
+
+    /// The same for a disk that the object has moved to.
+    pub fn moved(self) -> History {
+        History(self.0.map(|commits| Commits { elsewhere: commits.life != 0, ..commits }))
+    }
+
+    /// The same, judged by lives that include those elsewhere.
+    pub fn ranked(self) -> History {
+        History(self.0.map(|commits| Commits { elsewhere: false, ..commits }))
     }
 
     /// Who wrote in this life, as far as it was committed.
     pub fn writer_in(&self, life: u64) -> Writer {
-        if self.last.life == life { self.last.writer } else { 0 }
+        if self.last().life == life { self.last().writer } else { 0 }
     }
 
-    fn entries(&self) -> impl Iterator<Item = &Commits> {
-        [&self.last, &self.before].into_iter().filter(|commits| commits.life != 0)
+    fn last(&self) -> &Commits {
+        &self.0[History::LAST]
+    }
+
+    fn entries(&self) -> impl DoubleEndedIterator<Item = &Commits> {
+        self.0.iter().filter(|commits| commits.life != 0)
     }
 }
 
@@ -135,11 +182,22 @@ impl History {
 pub struct Lives {
     sequence: u64,
     lives: Vec<u64>,
+    disks: u16,
 }
 
 impl Lives {
     const MAGIC: u32 = u32::from_le_bytes(*b"TZLV");
     const FIXED_BYTES: usize = 24;
+
+    /// How many disks the server is known to have had.
+    pub fn disks(&self) -> u16 {
+        self.disks
+    }
+
+    /// The server has this many disks, or has had more.
+    pub fn note_disks(&mut self, disks: u16) {
+        self.disks = self.disks.max(disks);
+    }
 
     /// A life begins.
     pub fn begin(&mut self, life: u64) {
@@ -154,16 +212,24 @@ impl Lives {
         self.sequence
     }
 
+    /// The latest ones, at most `count`, and how many come before them.
+    pub fn latest(&self, count: usize) -> (usize, &[u64]) {
+        let before = self.lives.len().saturating_sub(count);
+        (before, &self.lives[before..])
+    }
+
     /// Whether there was a life before, so that somebody may send something again.
     pub fn has_earlier(&self) -> bool {
         self.lives.len() > 1
     }
 
-    fn rank(&self, life: u64) -> Option<usize> {
+    /// The place of a life among them.
+    pub fn rank(&self, life: u64) -> Option<usize> {
         self.lives.iter().rposition(|other| *other == life)
     }
 
-    fn now(&self) -> usize {
+    /// The rank of the present one.
+    pub fn now(&self) -> usize {
         self.lives.len().saturating_sub(1)
     }
 
@@ -172,7 +238,7 @@ impl Lives {
         block.fill(0);
         let mut out = Encoder::new(block);
         out.u32(Lives::MAGIC).u32(0).u16(FORMAT_VERSION).u64(self.sequence);
-        out.u32(self.lives.len() as u32);
+        out.u32(self.lives.len() as u32).u16(self.disks);
         let mut rest = Encoder::new(&mut block[Lives::FIXED_BYTES..]);
         self.lives.iter().for_each(|life| {
             rest.u64(*life);
@@ -183,18 +249,17 @@ impl Lives {
 
     /// Reads a slot; `None` when it was never written or is torn.
     pub fn decode(block: &[u8]) -> Option<Lives> {
-        let mut copy = block.to_vec();
-        copy.get_mut(4..8)?.fill(0);
         let mut input = Decoder::new(block);
         let (magic, sum, version) = (input.u32().ok()?, input.u32().ok()?, input.u16().ok()?);
-        if magic != Lives::MAGIC || sum != crc32c(&copy) || version != FORMAT_VERSION {
+        if magic != Lives::MAGIC || sum != crc_of_rest(block) || version != FORMAT_VERSION {
             return None;
         }
         let (sequence, count) = (input.u64().ok()?, input.u32().ok()? as usize);
+        let disks = input.u16().ok()?;
         let mut rest = Decoder::new(block.get(Lives::FIXED_BYTES..)?);
         let lives: Result<Vec<u64>, Short> =
             (0..count.min(LIVES_MAX)).map(|_| rest.u64()).collect();
-        Some(Lives { sequence, lives: lives.ok()? })
+        Some(Lives { sequence, lives: lives.ok()?, disks })
     }
 }
 
@@ -213,157 +278,48 @@ pub enum Verdict {
 }
 
 /// Judges a write with this stamp of `client`, of an object with this history, to which `writer` wrote in this life.
-/// `remembered`: whether [`Recent`] knows every write of this life.
+/// `since`: the first life, by rank, of which every write is remembered, if there is one.
 pub fn judge(
     lives: &Lives,
     history: &History,
     stamp: Stamp,
     client: u64,
     writer: Writer,
-    remembered: bool,
+    since: Option<usize>,
 ) -> Verdict {
     let rank = lives.rank(stamp.life);
     if rank == Some(lives.now()) {
         return Verdict::Kept;
     }
-    let same = history.entries().find(|commits| commits.life == stamp.life);
-    if same.is_some_and(|commits| stamp.order <= commits.through) {
+    let mut same = history.entries().filter(|commits| commits.life == stamp.life);
+    if same.any(|commits| stamp.order <= commits.through) {
         return Verdict::Kept;
     }
     // A life that is not listed is one of long ago, or none of this disk.
-    let later = |commits: &&Commits| {
-        rank.is_none_or(|rank| lives.rank(commits.life).is_some_and(|of| of > rank))
+    let is_earlier = |commits: &&Commits| {
+        let ranked = rank.is_some() && !commits.elsewhere && lives.rank(commits.life) < rank;
+        commits.life == stamp.life || ranked
     };
-    let now = lives.now();
-    let untold = |commits: &Commits| lives.rank(commits.life) != Some(now);
-    let told = !history.entries().filter(later).any(untold);
-    if told && remembered && rank.is_some() {
+    let later = || history.entries().rev().take_while(|commits| !is_earlier(commits));
+    let told = |commits: &Commits| !commits.elsewhere && lives.rank(commits.life) >= since;
+    // When all are later the stamp's own life may have been among those before them.
+    let known = later().count() < History::LIVES && later().all(told);
+    if since.is_some() && rank.is_some() && known {
         return Verdict::Lost { below: u64::MAX };
     }
-    let (sole, below) =
-        history.entries().filter(later).fold((writer, u64::MAX), |(writer, below), commits| {
-            (joined(writer, commits.writer), below.min(commits.cut))
-        });
+    let (sole, below) = later().fold((writer, u64::MAX), |(writer, below), commits| {
+        (joined(writer, commits.writer), below.min(commits.cut))
+    });
     let sole = sole == 0 || sole == client;
     if sole { Verdict::Lost { below } } else { Verdict::Unknown }
-}
-
-/// The order of writes among lives: the life's rank, then the number.
-type Rank = (usize, u64);
-/// Later than all that is sent again.
-const NOW: Rank = (usize::MAX, 0);
-
-/// What was written in this life, by object: only as long as clients may still send something of an earlier one.
-#[derive(Debug, Default)]
-pub(crate) struct Recent {
-    on: bool,
-    objects: BTreeMap<Spot, BTreeMap<u64, (u64, Rank)>>,
-    ranges: usize,
-}
-
-impl Recent {
-    /// Starts to remember.
-    pub fn start(&mut self) {
-        self.on = true;
-    }
-
-    /// Remembers no more, and forgets: too much, or too late.
-    pub fn stop(&mut self) {
-        *self = Recent::default();
-    }
-
-    /// Whether every write of this life is known.
-    pub fn is_on(&self) -> bool {
-        self.on
-    }
-
-    /// A write of now to `range`.
-    pub fn note(&mut self, object: Spot, range: Range<u64>) {
-        self.put(object, range, NOW);
-    }
-
-    /// A write that was sent again is in `range`.
-    pub fn note_again(&mut self, lives: &Lives, object: Spot, range: Range<u64>, stamp: Stamp) {
-        if let Some(rank) = lives.rank(stamp.life) {
-            self.put(object, range, (rank, stamp.order));
-        }
-    }
-
-    fn put(&mut self, object: Spot, range: Range<u64>, rank: Rank) {
-        if !self.on || range.is_empty() {
-            return;
-        }
-        let ranges = self.objects.entry(object).or_default();
-        let before = ranges.len();
-        let (mut start, mut end) = (range.start, range.end);
-        // What it covers or touches goes, and comes back as far as it reaches over.
-        let first = ranges.range(..=start).next_back().map_or(start, |(first, _)| *first);
-        let touched: Vec<(u64, (u64, Rank))> = ranges
-            .range(first..=end)
-            .filter(|(_, (stop, _))| *stop >= start)
-            .map(|(at, of)| (*at, *of))
-            .collect();
-        for (at, (stop, of)) in touched {
-            ranges.remove(&at);
-            if of == rank {
-                (start, end) = (start.min(at), end.max(stop));
-                continue;
-            }
-            if at < range.start {
-                ranges.insert(at, (range.start, of));
-            }
-            if stop > range.end {
-                ranges.insert(range.end, (stop, of));
-            }
-        }
-        ranges.insert(start, (end, rank));
-        self.ranges = self.ranges + ranges.len() - before;
-        if self.ranges > RECENT_RANGES_MAX || self.objects.len() > RECENT_OBJECTS_MAX {
-            self.stop();
-        }
-    }
-
-    /// The parts of `range` where nothing newer than `stamp` is.
-    pub fn older(
-        &self,
-        lives: &Lives,
-        object: Spot,
-        range: Range<u64>,
-        stamp: Stamp,
-    ) -> Vec<Range<u64>> {
-        let rank = (lives.rank(stamp.life).unwrap_or(0), stamp.order);
-        let (mut out, mut at) = (Vec::new(), range.start);
-        let ranges = self.objects.get(&object).into_iter();
-        let newer = ranges.flat_map(|ranges| ranges.range(..range.end));
-        for (start, (end, of)) in newer {
-            if *end <= at || *of < rank {
-                continue;
-            }
-            if at < *start {
-                out.push(at..*start);
-            }
-            at = *end;
-        }
-        if at < range.end {
-            out.push(at..range.end);
-        }
-        out
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-    use wire::{FileId, ObjectId, VolumeId};
 
     const ME: u64 = 77;
     const OTHER: u64 = 78;
-
-    fn object() -> Spot {
-        let id = ObjectId { volume: VolumeId(1), file: FileId(2), column: 0 };
-        Spot { id, disk: 0 }
-    }
 
     fn lives(all: &[u64]) -> Lives {
         let mut lives = Lives::default();
@@ -378,6 +334,7 @@ mod tests {
     #[test]
     fn lives_survive_the_disk_and_a_torn_slot_is_none() {
         let mut many = lives(&[5, 9, 3]);
+        many.note_disks(4);
         let mut block = vec![0; 4096];
         many.encode(&mut block);
         assert_eq!(Lives::decode(&block), Some(many.clone()));
@@ -393,7 +350,7 @@ mod tests {
     #[test]
     fn what_its_life_committed_is_left_alone_and_what_it_lost_is_written() {
         let (lives, history) = (lives(&[1, 2, 3]), History::default().after(2, 10, OTHER));
-        let judge = |stamp| judge(&lives, &history, stamp, ME, OTHER, true);
+        let judge = |stamp| judge(&lives, &history, stamp, ME, OTHER, Some(2));
         assert_eq!(judge(stamp(2, 10)), Verdict::Kept);
         assert_eq!(judge(stamp(2, 11)), Verdict::Lost { below: u64::MAX });
         assert_eq!(judge(stamp(3, 1)), Verdict::Kept);
@@ -402,7 +359,7 @@ mod tests {
     #[test]
     fn the_life_before_counts_although_this_one_has_committed() {
         let history = History::default().after(2, 10, OTHER).after(3, 5, OTHER);
-        let judge = |stamp| judge(&lives(&[1, 2, 3]), &history, stamp, ME, OTHER, true);
+        let judge = |stamp| judge(&lives(&[1, 2, 3]), &history, stamp, ME, OTHER, Some(2));
         assert_eq!(judge(stamp(2, 10)), Verdict::Kept);
         assert_eq!(judge(stamp(2, 11)), Verdict::Lost { below: u64::MAX });
     }
@@ -411,66 +368,85 @@ mod tests {
     fn what_two_lives_ago_lost_is_written_only_for_the_sole_writer() {
         let all = lives(&[1, 2, 3]);
         let own = History::default().after(1, 1, ME).after(2, 10, ME);
-        assert_eq!(judge(&all, &own, stamp(1, 2), ME, 0, true), Verdict::Lost { below: u64::MAX });
-        assert_eq!(judge(&all, &own, stamp(1, 2), ME, OTHER, true), Verdict::Unknown);
+        assert_eq!(
+            judge(&all, &own, stamp(1, 2), ME, 0, Some(2)),
+            Verdict::Lost { below: u64::MAX }
+        );
+        assert_eq!(judge(&all, &own, stamp(1, 2), ME, OTHER, Some(2)), Verdict::Unknown);
         let shared = History::default().after(2, 10, OTHER);
-        assert_eq!(judge(&all, &shared, stamp(1, 2), ME, 0, true), Verdict::Unknown);
-        let mut cut = own;
-        cut.last.cut = 4096;
-        assert_eq!(judge(&all, &cut, stamp(1, 2), ME, 0, true), Verdict::Lost { below: 4096 });
+        assert_eq!(judge(&all, &shared, stamp(1, 2), ME, 0, Some(2)), Verdict::Unknown);
+        let cut = own.cut(4096);
+        assert_eq!(judge(&all, &cut, stamp(1, 2), ME, 0, Some(2)), Verdict::Lost { below: 4096 });
+    }
+
+    #[test]
+    fn a_column_that_moved_is_judged_by_what_its_old_disk_knew() {
+        let history = History::default().after(7, 10, MANY).moved();
+        let judge = |stamp, writer| judge(&lives(&[1, 2]), &history, stamp, ME, writer, Some(1));
+        assert_eq!(judge(stamp(7, 10), OTHER), Verdict::Kept);
+        assert_eq!(judge(stamp(7, 11), OTHER), Verdict::Unknown);
+        assert_eq!(judge(stamp(7, 11), ME), Verdict::Lost { below: u64::MAX });
+        assert_eq!(judge(stamp(6, 1), ME), Verdict::Unknown);
+    }
+
+    #[test]
+    fn a_column_that_came_back_keeps_what_others_wrote_elsewhere() {
+        let gone = History::default().after(1, 5, ME).moved().after(9, 3, OTHER);
+        let history = gone.moved();
+        let judge = |stamp| judge(&lives(&[1, 2]), &history, stamp, ME, 0, Some(1));
+        assert_eq!(judge(stamp(1, 5)), Verdict::Kept);
+        assert_eq!(judge(stamp(1, 6)), Verdict::Unknown);
+        assert_eq!(judge(stamp(9, 3)), Verdict::Kept);
+        let again = history.after(1, 8, 0).moved().after(9, 20, OTHER).moved();
+        assert_eq!(super::judge(&lives(&[2]), &again, stamp(1, 7), ME, 0, None), Verdict::Kept);
+    }
+
+    #[test]
+    fn who_wrote_before_several_moves_is_not_forgotten() {
+        let first = History::default().after(7, 10, MANY).moved();
+        let fifth =
+            [8, 9, 10, 11].iter().fold(first, |history, life| history.after(*life, 5, ME).moved());
+        let judge = |stamp| judge(&lives(&[12]), &fifth, stamp, ME, 0, Some(0));
+        assert_eq!(judge(stamp(7, 1)), Verdict::Unknown);
+        assert_eq!(judge(stamp(8, 6)), Verdict::Lost { below: u64::MAX });
+    }
+
+    /// The new disk has lives 1 and 2; the column came in life 1, from a disk whose life was 7.
+    #[test]
+    fn what_a_new_home_lost_is_written_again() {
+        let history = History::default().after(7, 10, OTHER).moved().after(1, 0, 0);
+        let judge = |stamp| judge(&lives(&[1, 2]), &history, stamp, ME, 0, Some(1));
+        assert_eq!(judge(stamp(1, 3)), Verdict::Lost { below: u64::MAX });
+        assert_eq!(judge(stamp(7, 10)), Verdict::Kept);
+    }
+
+    /// Who remembers all since some lives ago does not know a life that its history has forgotten.
+    #[test]
+    fn a_life_that_dropped_out_is_not_judged_by_memory() {
+        let all = [1, 2, 3, 4]
+            .iter()
+            .fold(History::default(), |history, life| history.after(*life, 5, OTHER));
+        let judge =
+            |history, stamp| judge(&lives(&[1, 2, 3, 4, 5]), history, stamp, ME, 0, Some(1));
+        assert_eq!(judge(&all, stamp(1, 6)), Verdict::Lost { below: u64::MAX });
+        assert_eq!(judge(&all.after(5, 1, OTHER), stamp(1, 6)), Verdict::Unknown);
+    }
+
+    #[test]
+    fn a_history_survives_the_disk() {
+        let history = History::default().after(7, 10, MANY).moved().after(8, 5, ME).cut(4096);
+        let mut block = [0; History::BYTES];
+        history.encode(&mut Encoder::new(&mut block));
+        assert_eq!(History::decode(&mut Decoder::new(&block)), Ok(history));
     }
 
     #[test]
     fn without_memory_of_this_life_only_the_sole_writer_writes_again() {
         let (all, none) = (lives(&[1, 2]), History::default());
-        assert_eq!(judge(&all, &none, stamp(1, 2), ME, OTHER, false), Verdict::Unknown);
+        assert_eq!(judge(&all, &none, stamp(1, 2), ME, OTHER, None), Verdict::Unknown);
         let lost = Verdict::Lost { below: u64::MAX };
-        assert_eq!(judge(&all, &none, stamp(1, 2), ME, ME, false), lost);
-        assert_eq!(judge(&all, &none, stamp(9, 2), ME, ME, true), lost);
-        assert_eq!(judge(&all, &none, stamp(9, 2), ME, OTHER, true), Verdict::Unknown);
-    }
-
-    proptest! {
-        /// Every byte is what the newest write left there, in whatever order lost writes are sent again.
-        #[test]
-        fn the_newest_write_of_each_byte_stays(
-            writes in prop::collection::vec((0u64..60, 1u64..20, 0usize..3, 1u64..6), 1..40),
-        ) {
-            let lives = lives(&[10, 11, 12]);
-            let (mut recent, mut bytes) = (Recent::default(), [(0, 0); 80]);
-            recent.start();
-            for (start, count, life, order) in writes {
-                let range = start..start + count;
-                // The last of the three is the present life.
-                let (stamp, rank) = match life {
-                    2 => (None, NOW),
-                    _ => (Some(stamp(10 + life as u64, order)), (life, order)),
-                };
-                let parts = match stamp {
-                    None => vec![range.clone()],
-                    Some(stamp) => recent.older(&lives, object(), range.clone(), stamp),
-                };
-                for byte in range {
-                    let wanted = bytes[byte as usize] < rank || rank == NOW || bytes[byte as usize] == (0, 0);
-                    prop_assert_eq!(parts.iter().any(|part| part.contains(&byte)), wanted);
-                }
-                for part in parts {
-                    part.clone().for_each(|byte| bytes[byte as usize] = rank);
-                    match stamp {
-                        None => recent.note(object(), part),
-                        Some(stamp) => recent.note_again(&lives, object(), part, stamp),
-                    }
-                }
-                prop_assert_eq!(recent.ranges, recent.objects[&object()].len());
-            }
-        }
-    }
-
-    #[test]
-    fn too_much_to_remember_is_forgotten_and_said() {
-        let mut recent = Recent::default();
-        recent.start();
-        (0..=RECENT_RANGES_MAX as u64).for_each(|at| recent.note(object(), at * 2..at * 2 + 1));
-        assert!(!recent.is_on() && recent.objects.is_empty());
+        assert_eq!(judge(&all, &none, stamp(1, 2), ME, ME, None), lost);
+        assert_eq!(judge(&all, &none, stamp(9, 2), ME, ME, Some(1)), lost);
+        assert_eq!(judge(&all, &none, stamp(9, 2), ME, OTHER, Some(1)), Verdict::Unknown);
     }
 }

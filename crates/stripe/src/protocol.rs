@@ -48,6 +48,12 @@ pub mod op {
     /// place is written. The reply's order is 0 when the old stamp still counts. EIO when nobody knows any more what is
     /// newer.
     pub const REWRITE: u16 = 13;
+    /// As [`COMMIT`]; the trailer of the reply says what a copy of the object must know of the order of its writes: its
+    /// [`History`](crate::order::History), and what the server remembers. For who moves it.
+    pub const HISTORY: u16 = 15;
+    /// As [`COMMIT`]; the object, a copy of one on another disk, goes by that one's order of writes from now on, which
+    /// is the trailer as [`HISTORY`] replied with it.
+    pub const INHERIT: u16 = 16;
 }
 
 /// What an object is to its file; kept in its header for whoever must make sense of a disk alone.

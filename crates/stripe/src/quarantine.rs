@@ -34,15 +34,8 @@ impl Inner {
         }
         let (from, to) = (object.file(), DiskFile::Quarantined(object.id));
         disk.simple(|| DiskOp::Rename { from, to }).await.map_err(errno)?;
-        disk.simple(|| DiskOp::Sync { file: DiskFile::Label }).await.map_err(errno)?;
-        {
-            let mut state = object.state.borrow_mut();
-            state.phase = Phase::Removed;
-            state.version += 1;
-            self.cache.borrow_mut().clear(object.key);
-        }
-        self.bury(&object);
-        object.moved.notify_all();
+        disk.sync_names().await.map_err(errno)?;
+        self.let_go(&object);
         let length = object.state.borrow().head.length;
         Ok(ObjectReply { verifier: self.verifier, length, ..ObjectReply::default() })
     }
@@ -63,7 +56,7 @@ impl Inner {
             DiskError::NotFound => Errno::ENOENT,
             other => errno(other),
         })?;
-        disk.simple(|| DiskOp::Sync { file: DiskFile::Label }).await.map_err(errno)?;
+        disk.sync_names().await.map_err(errno)?;
         // Whoever asks for it from now on opens what is there.
         object.state.borrow_mut().phase = Phase::Removed;
         self.objects.borrow_mut().dig_out(&object);
@@ -77,7 +70,7 @@ impl Inner {
         disk.check()?;
         let file = DiskFile::Quarantined(ask.object);
         disk.simple(|| DiskOp::Remove { file }).await.map_err(errno)?;
-        disk.simple(|| DiskOp::Sync { file: DiskFile::Label }).await.map_err(errno)?;
+        disk.sync_names().await.map_err(errno)?;
         Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() })
     }
 }

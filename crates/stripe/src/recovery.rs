@@ -173,11 +173,32 @@ fn refusal(disk: &Disk, what: &str, error: DiskError) -> Refusal {
 }
 
 impl Inner {
-    /// Makes a disk ready to serve.
-    pub async fn prepare(&self, disk: usize) -> Result<(), Refusal> {
+    /// How many disks the server has had, as far as any of its disks knows. One that cannot be read says nothing here.
+    pub async fn known_disks(&self) -> u16 {
+        let mut known = 0;
+        for disk in &self.disks {
+            let found = self.find_lives(disk).await;
+            known = known.max(found.map_or(0, |lives| lives.disks()));
+        }
+        known
+    }
+
+    /// Makes sure that a disk is the one with its number, of the `known` disks or a new one.
+    pub async fn identify(&self, disk: usize, known: u16) -> Result<(), Refusal> {
+        let (disk, configured) = (&self.disks[disk], self.disks.len());
+        if configured < usize::from(known) {
+            let text = format!(
+                "the server has had {known} disks, the configuration names {configured}: name them all, also one that is lost"
+            );
+            return Err((Errno::ENODEV, text));
+        }
+        self.check_label(disk, known).await
+    }
+
+    /// Makes an identified disk ready to serve, one of `disks` that the server has.
+    pub async fn prepare(&self, disk: usize, disks: u16) -> Result<(), Refusal> {
         let disk = &self.disks[disk];
-        self.check_label(disk).await?;
-        self.begin_life(disk).await?;
+        self.begin_life(disk, disks).await?;
         let logs = self.read_logs(disk).await?;
         for (id, replay) in &logs.objects {
             self.replay(disk, *id, replay).await?;
@@ -191,7 +212,7 @@ impl Inner {
         Ok(())
     }
 
-    async fn check_label(&self, disk: &Disk) -> Result<(), Refusal> {
+    async fn check_label(&self, disk: &Disk, known: u16) -> Result<(), Refusal> {
         let label = Label {
             volume: self.config.volume,
             server: self.config.server,
@@ -207,28 +228,34 @@ impl Inner {
             return label.check(&block).map_err(refuse);
         }
         self.check_empty(disk).await?;
+        if disk.id.0 < known {
+            let text = format!(
+                "disk {}: its directory is empty, but the server has had {known} disks, this one too: mount the disk there; \
+                 if it is lost, remove the directory, and the server starts without it",
+                disk.id.0
+            );
+            return Err((Errno::ENODEV, text));
+        }
         let mut block = block;
         label.encode(&mut block);
         let written = disk.write(DiskFile::Label, 0, block.freeze(), true).await;
         written.map_err(|error| refusal(disk, "its label cannot be written", error))?;
-        let synced = disk.simple(|| DiskOp::Sync { file: DiskFile::Label }).await;
+        let synced = disk.sync_names().await;
         synced.map_err(|error| refusal(disk, "its label cannot be written", error))
     }
 
     /// Notes this life of the server behind the label, in two slots in turns, before anything is written in it. Who
     /// cannot note it because the disk is read-only will not commit anything either.
-    async fn begin_life(&self, disk: &Disk) -> Result<(), Refusal> {
-        let into = disk.frame(2 * BLOCK_BYTES).await;
-        let read = disk.read(DiskFile::Label, BLOCK, into).await;
-        let (slots, _) = read.map_err(|error| refusal(disk, "its lives cannot be read", error))?;
-        let found = slots.chunks_exact(BLOCK_BYTES).filter_map(Lives::decode);
-        let mut lives = found.max_by_key(Lives::sequence).unwrap_or_default();
+    async fn begin_life(&self, disk: &Disk, disks: u16) -> Result<(), Refusal> {
+        let lives = self.find_lives(disk).await;
+        let mut lives = lives.map_err(|error| refusal(disk, "its lives cannot be read", error))?;
         lives.begin(self.verifier);
+        lives.note_disks(disks);
         let mut block = disk.frame(BLOCK_BYTES).await;
         lives.encode(&mut block);
         let offset = BLOCK + lives.sequence() % 2 * BLOCK;
         let noted = match disk.write(DiskFile::Label, offset, block.freeze(), true).await {
-            Ok(()) => disk.simple(|| DiskOp::Sync { file: DiskFile::Label }).await,
+            Ok(()) => disk.sync_names().await,
             Err(error) => Err(error),
         };
         *disk.lives.borrow_mut() = lives;
@@ -236,6 +263,14 @@ impl Inner {
             Ok(()) | Err(DiskError::ReadOnly) => Ok(()),
             Err(error) => Err(refusal(disk, "this start cannot be noted on it", error)),
         }
+    }
+
+    /// What the disk says of the server's lives before this one.
+    async fn find_lives(&self, disk: &Disk) -> Result<Lives, DiskError> {
+        let into = disk.frame(2 * BLOCK_BYTES).await;
+        let (slots, _) = disk.read(DiskFile::Label, BLOCK, into).await?;
+        let found = slots.chunks_exact(BLOCK_BYTES).filter_map(Lives::decode);
+        Ok(found.max_by_key(Lives::sequence).unwrap_or_default())
     }
 
     /// A disk without a label is new only when there is nothing on it.
@@ -311,18 +346,17 @@ impl Inner {
         if !logs.say_something() {
             return Ok(());
         }
-        let sync = || DiskOp::Sync { file: DiskFile::Label };
-        disk.simple(sync).await?;
+        disk.sync_names().await?;
         let (last, others) = logs.generations.split_last().expect("a log said it");
         for generation in others {
             disk.drop_log(*generation).await?;
-            disk.simple(sync).await?;
+            disk.sync_names().await?;
         }
         match disk.has_spare_room().await {
             true => disk.reuse_log(*last, logs.next_generation()).await?,
             false => disk.drop_log(*last).await?,
         }
-        disk.simple(sync).await?;
+        disk.sync_names().await?;
         Ok(())
     }
 

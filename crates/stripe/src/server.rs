@@ -12,8 +12,8 @@ use crate::cache::Cache;
 use crate::disk::{Disk, Health, errno};
 use crate::limits::*;
 use crate::objects::{Object, Objects, Spot};
-use crate::order::Recent;
 use crate::protocol::{Kept, ObjectReply, ObjectRequest, op};
+use crate::recent::Recent;
 use endpoint::Frame;
 use node::rings::{DiskFile, DiskId, DiskListing, DiskOp, DiskReply};
 use node::{Answer, Bug, Cx, Notify, Request};
@@ -21,7 +21,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use wire::codec::Encoder;
-use wire::{Channel, Errno, NodeId, ObjectId, VolumeId};
+use wire::{Channel, Errno, NodeId, ObjectId, Time, VolumeId};
 
 /// What an I/O server is configured by.
 #[derive(Clone, Debug)]
@@ -110,6 +110,8 @@ pub(crate) struct Inner {
     /// Writes executed in this life.
     pub orders: Cell<u64>,
     pub recent: RefCell<Recent>,
+    /// Until when it is kept; zero when nothing is.
+    recent_until: Cell<Time>,
     pub cache: Rc<RefCell<Cache>>,
     pub objects: RefCell<Objects>,
     pub disks: Vec<Disk>,
@@ -135,6 +137,7 @@ pub fn serve(cx: &Cx, config: ServerConfig) -> Server {
         verifier: if cx.has_bug(Bug::ConstantVerifier) { 1 } else { cx.random().max(1) },
         orders: Cell::new(0),
         recent: RefCell::default(),
+        recent_until: Cell::new(Time::ZERO),
         cache,
         objects: RefCell::default(),
         disks,
@@ -152,8 +155,20 @@ pub fn serve(cx: &Cx, config: ServerConfig) -> Server {
 
 /// Makes every disk ready, then starts the loops.
 async fn start(inner: Rc<Inner>) {
+    let known = inner.known_disks().await;
+    let mut identified = Vec::new();
     for disk in 0..inner.disks.len() {
-        let health = match inner.prepare(disk).await {
+        identified.push(inner.identify(disk, known).await);
+    }
+    // All have their labels: from now on none of them is a new one.
+    let last = identified.iter().rposition(|result| result.is_ok());
+    let disks = last.map_or(0, |last| last as u16 + 1);
+    for (disk, identified) in identified.into_iter().enumerate() {
+        let prepared = match identified {
+            Ok(()) => inner.prepare(disk, disks).await,
+            refused => refused,
+        };
+        let health = match prepared {
             Ok(()) => Health::Serving,
             Err((errno, text)) => {
                 inner.report(text.clone());
@@ -247,9 +262,21 @@ impl Inner {
             return;
         }
         self.recent.borrow_mut().start();
+        self.forget_later();
+    }
+
+    /// Forgets what is remembered of writes, [`RECENT_SPAN`] after this was called last.
+    pub fn forget_later(self: &Rc<Self>) {
+        let before = self.recent_until.replace(self.cx.now() + RECENT_SPAN);
+        if before != Time::ZERO {
+            return;
+        }
         let service = self.clone();
         self.cx.spawn("stripe recent writes", async move {
-            service.cx.sleep(RECENT_SPAN).await;
+            while service.cx.now() < service.recent_until.get() {
+                service.cx.sleep_until(service.recent_until.get()).await;
+            }
+            service.recent_until.set(Time::ZERO);
             service.recent.borrow_mut().stop();
         });
     }
@@ -282,11 +309,15 @@ impl Inner {
         if request.op == op::LIST {
             return self.list(request, &ask).await;
         }
+        if request.op == op::HISTORY {
+            return self.tell_history(request, &ask).await;
+        }
         let result = match request.op {
             op::WRITE => self.write(&mut request, &ask).await,
             op::REWRITE => self.rewrite(&mut request, &ask).await,
             op::COMMIT => self.commit_request(&ask).await,
             op::TRUNCATE => self.truncate(&ask).await,
+            op::INHERIT => self.inherit(&request, &ask).await,
             op::VACATE => self.vacate(&ask).await,
             op::REMOVE => self.remove(&ask).await,
             op::ATTRIBUTES => self.attributes(&ask).await,

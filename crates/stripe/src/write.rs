@@ -103,10 +103,13 @@ impl Inner {
         if self.cx.has_bug(Bug::WriteOrderIgnored) {
             return Verdict::Lost { below: u64::MAX };
         }
-        let (state, lives) = (object.state.borrow(), self.disk(object).lives.borrow());
+        let (state, disk) = (object.state.borrow(), self.disk(object).lives.borrow());
+        let (recent, spot) = (self.recent.borrow(), object.spot());
         let history = state.stable.map_or_else(Default::default, |head| head.history);
         let writer = joined(state.writer, history.writer_in(self.verifier));
-        judge(&lives, &history, stamp, client, writer, self.recent.borrow().is_on())
+        let history = if recent.has_moved(spot) { history.ranked() } else { history };
+        let (lives, since) = (recent.lives(&disk, spot), recent.since(&disk, spot));
+        judge(lives, &history, stamp, client, writer, since)
     }
 
     /// The request, data and checksums of a part of a write.
@@ -176,7 +179,7 @@ impl Inner {
         }
     }
 
-    fn check_write(&self, object: &Object, ask: &ObjectRequest) -> Result<(), Errno> {
+    pub fn check_write(&self, object: &Object, ask: &ObjectRequest) -> Result<(), Errno> {
         let state = object.state.borrow();
         let stale = self.is_old_layout(&state, ask) || self.is_old_truncation(&state, ask);
         if state.phase != Phase::Open || self.is_buried(object.spot()) || stale {
@@ -270,8 +273,7 @@ impl Inner {
             let epoch = if state.exists { state.head.epoch } else { ask.epoch };
             let (truncations, length) = (ask.truncations, ask.offset);
             let mtime = state.head.mtime.max(ask.mtime);
-            let mut history = self.history_now(&state);
-            history.last.cut = history.last.cut.min(length);
+            let history = self.history_now(&state).cut(length);
             (
                 Head { epoch, truncations, length, mtime, shape: ask.shape, history },
                 length < state.head.length,
@@ -286,24 +288,6 @@ impl Inner {
         Ok(self.describe(&object))
     }
 
-    /// VACATE.
-    pub async fn vacate(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
-        let object = self.object(ask).await?;
-        self.wait_for_log(self.disk(&object)).await?;
-        let _committing = object.commits.acquire(1).await;
-        let _changing = object.changes.acquire(1).await;
-        self.check_write(&object, ask)?;
-        self.commit_all(&object).await?;
-        let mut history = self.history_now(&object.state.borrow());
-        history.last.cut = 0;
-        let (epoch, shape) = (ask.epoch, ask.shape);
-        let head = Head { epoch, shape, history, ..Head::default() };
-        self.cut(&object, head).await?;
-        self.note_change(&object, head);
-        self.recent.borrow_mut().note(object.spot(), 0..u64::MAX);
-        Ok(self.describe(&object))
-    }
-
     fn is_truncated(&self, object: &Object, ask: &ObjectRequest) -> Result<bool, Errno> {
         self.check_write(object, ask)?;
         let state = object.state.borrow();
@@ -312,7 +296,7 @@ impl Inner {
     }
 
     /// Makes the object shorter: durably in the log, then in memory, then in place.
-    async fn cut(self: &Rc<Self>, object: &Rc<Object>, head: Head) -> Result<(), Errno> {
+    pub async fn cut(self: &Rc<Self>, object: &Rc<Object>, head: Head) -> Result<(), Errno> {
         let (whole, within) = (head.length / BLOCK, (head.length % BLOCK) as usize);
         let kept = head.length.div_ceil(BLOCK);
         self.need_group(object, group_of(whole)).await?;
@@ -409,7 +393,7 @@ impl Inner {
     }
 
     /// The object is stable with this head, and readers see its epoch, generation and, at least, length.
-    fn note_change(&self, object: &Object, head: Head) {
+    pub fn note_change(&self, object: &Object, head: Head) {
         let mut state = object.state.borrow_mut();
         let unstable = if state.exists { state.head.length } else { 0 };
         state.exists = true;
@@ -440,25 +424,14 @@ impl Inner {
         // The checkpoint then waits for us before it drops the log with the removal in it.
         self.disk(&object).unapplied.borrow_mut().insert(object.id, object.clone());
         self.remove_durably(self.disk(&object), ask, in_place).await?;
-        {
-            let mut state = object.state.borrow_mut();
-            state.phase = Phase::Removed;
-            state.version += 1;
-            state.pending.clear();
-            state.torn.clear();
-            self.cache.borrow_mut().clear(object.key);
-        }
-        self.bury(&object);
-        object.moved.notify_all();
-        self.disk(&object).room.notify_all();
+        self.let_go(&object);
         Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() })
     }
 
     async fn remove_unreadable(&self, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
         let disk = self.disk_at(ask.disk)?;
         self.remove_durably(disk, ask, true).await?;
-        let file = node::rings::DiskFile::Label;
-        disk.simple(|| DiskOp::Sync { file }).await.map_err(errno)?;
+        disk.sync_names().await.map_err(errno)?;
         Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() })
     }
 

@@ -293,7 +293,7 @@ fn disks_that_are_missing_or_read_only_are_told_and_others_go_on() {
     world.servers[0].kill();
     world.turns(50);
     let results: Vec<_> = files.iter().map(|file| world.read(file, 0, 10_000)).collect();
-    let failed = results.iter().filter(|result| **result == Err(Errno::ENODEV)).count();
+    let failed = results.iter().filter(|result| **result == Err(Errno::ENXIO)).count();
     let right = results.iter().zip(&files).filter(|(result, file)| {
         result.as_ref().is_ok_and(|bytes| *bytes == pattern(file.file.0, 10_000))
     });
@@ -315,6 +315,58 @@ fn disks_that_are_missing_or_read_only_are_told_and_others_go_on() {
     assert!(refused.filter(|result| *result == Err(Errno::EROFS)).count() > 3);
 }
 
+/// A disk that takes nothing any more while files are copied to it, and then does again: a write that failed says so,
+/// what was acknowledged is there, and the server goes on.
+fn goes_on_after(
+    spoil: fn(&mut common::disk::Disk),
+    mend: fn(&mut common::disk::Disk),
+    told: Errno,
+) {
+    let mut world = World::new(1, 1);
+    let mut kept = Vec::new();
+    let mut refused = 0;
+    for number in 1..60 {
+        match number {
+            20 => spoil(&mut world.servers[0].disks[0]),
+            40 => {
+                mend(&mut world.servers[0].disks[0]);
+                // The server tries again what it could not write, once in half a second.
+                world.turns(20_000);
+            }
+            _ => {}
+        }
+        let file = world.file(number);
+        let wrote = world.write(&file, 0, &pattern(number, 300_000));
+        match wrote.and_then(|_| world.commit(&file)) {
+            Ok(_) => kept.push(file),
+            Err(errno) => {
+                assert_eq!(errno, told);
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused >= 3 && kept.len() >= 20, "{refused} refused, {} kept", kept.len());
+    assert!(kept.last().unwrap().file.0 >= 50, "it goes on");
+    let check = |world: &mut World| {
+        for file in &kept {
+            assert_eq!(world.read(file, 0, 300_000).unwrap(), pattern(file.file.0, 300_000));
+        }
+    };
+    check(&mut world);
+    world.servers[0].crash();
+    check(&mut world);
+}
+
+#[test]
+fn a_disk_that_turns_read_only_for_a_while_loses_nothing() {
+    goes_on_after(|disk| disk.read_only = true, |disk| disk.read_only = false, Errno::EROFS);
+}
+
+#[test]
+fn a_disk_that_is_full_for_a_while_loses_nothing() {
+    goes_on_after(|disk| disk.capacity = Some(9 << 20), |disk| disk.capacity = None, Errno::ENOSPC);
+}
+
 #[test]
 fn a_foreign_directory_is_refused_by_name() {
     let mut world = World::new(1, 1);
@@ -328,7 +380,7 @@ fn a_foreign_directory_is_refused_by_name() {
     other.turns(50);
     let text = other.servers[0].server.as_ref().unwrap().problems().join("\n");
     assert!(text.contains("volume 7") && text.contains("says 8"), "{text}");
-    assert_eq!(other.read(&other.file(1), 0, 4096), Err(Errno::ENODEV));
+    assert_eq!(other.read(&other.file(1), 0, 4096), Err(Errno::ENXIO));
 }
 
 #[test]
@@ -389,13 +441,28 @@ fn columns_are_on_the_disks_that_the_layout_names() {
     for unit in 0..64u64 {
         let read = world.read(&file, unit * 4096, 4096);
         match unit % 32 == lost {
-            true => assert_eq!(read, Err(Errno::ENODEV)),
+            true => assert_eq!(read, Err(Errno::ENXIO)),
             false => assert_eq!(read.unwrap(), content[unit as usize * 4096..][..4096]),
         }
     }
     let client = world.client.clone();
     let listed = world.run(async move { client.list(NodeId(2), None, 100).await }).unwrap();
     assert_eq!(listed.len(), 7);
+    // A directory that is empty where the disk was is not a new disk, although it came after the others' labels.
+    let refused = |world: &World| match &world.servers[0].server.as_ref().unwrap().disks()[8] {
+        stripe::Health::Refused(_, text) => text.clone(),
+        other => panic!("{other:?}"),
+    };
+    world.servers[0].disks[8] = common::disk::Disk::new(99);
+    world.servers[0].kill();
+    world.turns(100);
+    assert!(refused(&world).contains("disk 8") && refused(&world).contains("9 disks"));
+    // Nor can the configuration leave it out.
+    world.servers[0].disks.pop();
+    world.servers[0].kill();
+    world.turns(100);
+    let said = world.servers[0].server.as_ref().unwrap().problems().join("\n");
+    assert!(said.contains("the configuration names 8"), "{said}");
 }
 
 /// The same object is on two disks of one server while its column moves between them.
@@ -422,6 +489,59 @@ fn a_column_moves_between_disks_of_one_server() {
     // What is left in the old place says that the column moved.
     assert_eq!(world.read(&file, 0, 4096), Err(Errno::ESTALE));
     assert_eq!(world.write(&file, 0, b"late"), Err(Errno::ESTALE));
+}
+
+/// Moves column 0 of a file of two columns from server 1 to server 2, as a manager does.
+fn move_to_second(world: &mut World, file: &FileRef) -> FileRef {
+    let home = Home { server: NodeId(2), disk: 1 };
+    let moved = FileRef { layout: file.layout.with_home(2, 0, home).unwrap(), ..*file };
+    let fenced = FileRef { layout: file.layout.with_epoch(2), ..*file };
+    let client = world.client.clone();
+    world.run(async move {
+        client.set_layout(&fenced).await.unwrap();
+        client.copy_column(&fenced, &moved, 0, 0).await.unwrap();
+        client.vacate_column(&fenced, 0).await.unwrap();
+    });
+    moved
+}
+
+/// A client sent its copy again to the new home of a column, over what another one had written there or before.
+#[test]
+fn what_is_held_of_a_column_that_moved_replaces_nothing_newer() {
+    let mut world = World::new(2, 2);
+    let file = world.file(4);
+    let held = world.write(&file, 0, &[1; 12_288]).unwrap();
+    world.write_as_another(&file, 0, &[2; 4_096]);
+    let moved = move_to_second(&mut world, &file);
+    world.write_as_another(&moved, 8_192, &[3; 4_096]);
+    // The old home is not asked: it may be gone.
+    world.servers[0].crash();
+    world.rewrite(&moved, 0, &[1; 12_288], &held).unwrap();
+    let expected = [[2; 4_096], [1; 4_096], [3; 4_096]].concat();
+    assert_eq!(world.read(&moved, 0, 12_288).unwrap(), expected);
+    world.servers[1].kill();
+    world.turns(100);
+    world.rewrite(&moved, 0, &[1; 12_288], &held).unwrap();
+    assert_eq!(world.read(&moved, 0, 4_096).unwrap(), [2; 4_096]);
+}
+
+/// The old home lost the bytes, and the column moved before they were sent again.
+#[test]
+fn what_the_old_home_of_a_column_lost_is_judged_at_the_new_one() {
+    let mut world = World::new(2, 2);
+    let file = world.file(4);
+    let first = world.write(&file, 0, &[1; 8_192]).unwrap();
+    world.commit(&file).unwrap();
+    let held = world.write(&file, 0, &[2; 16_384]).unwrap();
+    world.servers[0].crash();
+    world.turns(100);
+    world.write_as_another(&file, 4_096, &[3; 4_096]);
+    let moved = move_to_second(&mut world, &file);
+    world.write_as_another(&moved, 12_288, &[4; 4_096]);
+    world.rewrite(&moved, 0, &[2; 16_384], &held).unwrap();
+    world.rewrite(&moved, 0, &[1; 8_192], &first).unwrap();
+    let expected = [[2; 4_096], [3; 4_096], [2; 4_096], [4; 4_096]].concat();
+    assert_eq!(world.read(&moved, 0, 16_384).unwrap(), expected);
 }
 
 #[test]

@@ -21,7 +21,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// The format of the directory that this program writes.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Node id of the only manager.
 pub const MANAGER_NODE: u16 = 1;
 
@@ -343,11 +343,11 @@ mod tests {
             drop(LocalCluster::open_or_create(&other, &Shape::of(1)).unwrap());
             let path = other.join("cluster.toml");
             let text = fs::read_to_string(&path).unwrap();
-            fs::write(&path, text.replace("format = 2", &format!("format = {format}"))).unwrap();
+            fs::write(&path, text.replace("format = 3", &format!("format = {format}"))).unwrap();
             let error = LocalCluster::open_or_create(&other, &Shape::of(1)).unwrap_err();
             let error = error.to_string();
             assert!(error.contains(&format!("has format {format}")), "{error}");
-            assert!(error.contains("knows format 2"), "{error}");
+            assert!(error.contains("knows format 3"), "{error}");
         }
     }
 }

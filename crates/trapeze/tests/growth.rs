@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Cluster, pattern, program, refusal, trapeze};
+use common::{Cluster, pattern, program, refusal, shell, trapeze};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -177,20 +177,104 @@ fn a_disk_comes_and_a_disk_is_lost() {
     fs::rename(&path, cluster.beside("away")).unwrap();
     cluster.processes.start_server(1).unwrap();
     assert!(trapeze(&["cat", "-c", &target, "/old"]).stdout == pattern(1, 1_000_000));
-    assert!(!trapeze(&["cat", "-c", &target, "/new"]).status.success());
+    let said = refusal(&["cat", "-c", &target, "/new"]);
+    assert!(said.contains("Input/output error") || said.contains("EIO"), "{said}");
     let said = String::from_utf8(trapeze(&["status", "-c", &target]).stdout).unwrap();
     assert!(said.contains("disk 2") && said.contains("missing"), "{said}");
     let log = fs::read_to_string(cluster.beside("cluster/log/io1.log")).unwrap();
     assert!(log.contains("serving without") && log.contains("third"), "{log}");
     assert!(put(":/newer").status.success());
     assert_eq!(width("/newer"), 2);
-    // A machine whose configuration forgets a disk is refused: numbers would be another's.
+    // An empty mount point is not a new disk.
+    cluster.processes.take_server(1).unwrap().stop().unwrap();
+    fs::create_dir(&path).unwrap();
+    let said = refusal(&["serve", "--config", text(&config)]);
+    assert!(said.contains("disk 2") && said.contains("is empty"), "{said}");
+    fs::remove_dir_all(&path).unwrap();
     fs::rename(cluster.beside("away"), &path).unwrap();
+    cluster.processes.start_server(1).unwrap();
+    assert!(trapeze(&["cat", "-c", &target, "/new"]).stdout == pattern(1, 1_000_000));
+    // A machine whose configuration forgets a disk is refused: numbers would be another's.
     cluster.processes.take_server(1).unwrap().stop().unwrap();
     machine.disks.swap(0, 1);
     machine.save(&config).unwrap();
     let said = refusal(&["serve", "--config", text(&config)]);
     assert!(said.contains("disk number"), "{said}");
+    cluster.stop();
+}
+
+/// The server that a rebalance moves to and the manager are killed while it runs, again and again; it is repeated until
+/// it has nothing to do, as the manual says.
+#[test]
+fn a_rebalance_survives_the_death_of_servers_and_of_the_manager() {
+    let mut cluster = Cluster::shaped(&Shape { stores: 2, ..Shape::of(2) });
+    let target = cluster.processes.target();
+    let local = cluster.beside("data");
+    fs::create_dir(&local).unwrap();
+    (0..FILES).for_each(|file| fs::write(local.join(file.to_string()), content(file)).unwrap());
+    assert!(trapeze(&["cp", "-r", "-c", &target, text(&local), ":/data"]).status.success());
+    // What is moved lands on server 2; machine 0 is the manager.
+    for victim in [2, 0, 2, 0] {
+        let arguments = ["rebalance", "-c", &target, "--off", "io1", "--rate", "4M"];
+        let mut command = Command::new(program());
+        command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut run = command.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(700));
+        cluster.crash(victim, Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(500));
+        run.kill().unwrap();
+        run.wait().unwrap();
+    }
+    assert_eq!(read_some(&target), FILES);
+    let done = rebalance(&target, &["--off", "io1"]);
+    assert_eq!(done.last().unwrap()["skipped"], 0, "{done:?}");
+    assert_eq!(read_some(&target), FILES);
+    // Nothing of it is on the server that went.
+    cluster.processes.take_server(1).unwrap().stop().unwrap();
+    assert_eq!(read_some(&target), FILES);
+    cluster.stop();
+}
+
+/// What `quarantine list` says, once there is something: the walk begins a minute after the manager's start.
+fn aside(target: &str) -> Vec<serde_json::Value> {
+    let mut found = Vec::new();
+    for _ in 0..150 {
+        found = json_lines(&trapeze(&["quarantine", "list", "-c", target, "--json"]).stdout);
+        if !found.is_empty() {
+            break;
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    found
+}
+
+#[test]
+fn what_a_move_leaves_behind_goes_into_quarantine_and_back_and_away() {
+    let mut cluster = Cluster::bare(2);
+    let target = cluster.processes.target();
+    let file = cluster.beside("file");
+    fs::write(&file, content(1)).unwrap();
+    assert!(trapeze(&["cp", "-c", &target, text(&file), ":/file"]).status.success());
+    rebalance(&target, &["--off", "io1"]);
+    // What the server has only in its log is no file that a walk finds.
+    cluster.processes.take_server(1).unwrap().stop().unwrap();
+    cluster.processes.start_server(1).unwrap();
+    let found = aside(&target);
+    assert!(!found.is_empty(), "nothing in quarantine after two rounds of the walk");
+    let name = found[0]["object"].as_str().unwrap_or_else(|| panic!("{found:?}")).to_string();
+    let run = |verb: &str| trapeze(&["quarantine", verb, "-c", &target, &name]);
+    let rows = || json_lines(&trapeze(&["quarantine", "list", "-c", &target, "--json"]).stdout);
+    let objects = |cluster: &Cluster| {
+        shell(&cluster.beside("cluster/io1"), 10, "find . -type f -path '*quarantine*' | wc -l")
+    };
+    assert_eq!(objects(&cluster).trim(), "1");
+    assert!(run("restore").status.success());
+    assert_eq!(objects(&cluster).trim(), "0", "it is an object again");
+    assert!(rows().iter().any(|row| row["object"] == name.as_str()), "{:?}", rows());
+    assert!(run("purge").status.success());
+    assert!(rows().is_empty(), "{:?}", rows());
+    assert!(refusal(&["quarantine", "restore", "-c", &target, &name]).contains(&name));
+    assert!(trapeze(&["cat", "-c", &target, "/file"]).stdout == content(1));
     cluster.stop();
 }
 

@@ -116,9 +116,24 @@ fn directories_that_up_refuses() {
     let description = fs::read_to_string(Path::new(&dir).join("cluster.toml")).unwrap();
     let older = cluster.beside("older");
     fs::create_dir(&older).unwrap();
-    fs::write(older.join("cluster.toml"), description.replace("format = 2", "format = 1")).unwrap();
+    fs::write(older.join("cluster.toml"), description.replace("format = 3", "format = 2")).unwrap();
     let said = refusal(&["up", "--dir", text(&older)]);
-    assert!(said.contains("has format 1") && said.contains("knows format 2"), "{said}");
+    assert!(said.contains("has format 2") && said.contains("knows format 3"), "{said}");
+}
+
+/// The disk's label says which format its objects have: only a program that reads it serves.
+#[test]
+fn a_disk_of_an_older_format_is_refused_naming_both() {
+    let mut cluster = Cluster::bare(1);
+    cluster.stop();
+    let label = cluster.beside("cluster/io1/disk0/label");
+    let mut bytes = fs::read(&label).unwrap();
+    let version = u16::from_le_bytes([bytes[4], bytes[5]]);
+    bytes[4..6].copy_from_slice(&(version - 1).to_le_bytes());
+    fs::write(&label, bytes).unwrap();
+    let said = refusal(&["serve", "--config", text(&cluster.beside("cluster/io1.toml"))]);
+    let (found, reads) = (format!("version is {}", version - 1), format!("reads {version}"));
+    assert!(said.contains(&found) && said.contains(&reads), "{said}");
 }
 
 #[test]

@@ -6,8 +6,9 @@ use endpoint::FrameMut;
 
 impl Client {
     /// Makes the object of `column` on `to`'s server what it is on `from`'s, on stable storage. Only what differs is
-    /// written, so a second copy is a comparison. At most `rate` bytes a second, 0 is as fast as it goes. Whether
-    /// `from` stands still meanwhile is the caller's business.
+    /// written, so a second copy is a comparison. What clients still hold of what they wrote to `from` is judged by
+    /// `to` from then on. At most `rate` bytes a second, 0 is as fast as it goes. Whether `from` stands still meanwhile
+    /// is the caller's business.
     pub async fn copy_column(
         &self,
         from: &FileRef,
@@ -16,14 +17,17 @@ impl Client {
         rate: u64,
     ) -> Result<(), Errno> {
         let (source, target) = (from.layout.server(column), to.layout.server(column));
-        self.ask(target, op::SET_LAYOUT, true, &self.request(to, column)).await?;
-        let found = self.ask(source, op::ATTRIBUTES, false, &self.request(from, column)).await;
+        let (whole, heir) = (self.request(from, column), self.request(to, column));
+        self.ask(target, op::SET_LAYOUT, true, &heir).await?;
+        // Everything that this tells of is stable before it is read.
+        let history = self.ask_with(source, op::HISTORY, true, &whole, &[]).await?;
+        let found = self.ask(source, op::ATTRIBUTES, false, &whole).await;
         let ObjectReply { length, mtime, .. } = match found {
             Err(Errno::ENOENT) => ObjectReply::default(),
             found => found?,
         };
         // Shorter than an earlier copy it can only be when it was truncated since; else this changes nothing.
-        let cut = ObjectRequest { offset: length, mtime, ..self.request(to, column) };
+        let cut = ObjectRequest { offset: length, mtime, ..heir };
         self.ask(target, op::TRUNCATE, true, &cut).await?;
         let mut written = None;
         for offset in (0..length).step_by(COPY_BYTES) {
@@ -44,7 +48,8 @@ impl Client {
                 self.cx().sleep_until(begun + Duration::from_nanos(nanos)).await;
             }
         }
-        let stable = self.ask(target, op::COMMIT, true, &self.request(to, column)).await?;
+        let stable = self.ask_with(target, op::INHERIT, true, &heir, history.trailer()).await?;
+        let stable = ObjectReply::decode(&stable.body).map_err(|_| Errno::EPROTO)?;
         let kept = written.is_none_or(|verifier| verifier == stable.verifier);
         if kept { Ok(()) } else { Err(Errno::EAGAIN) }
     }

@@ -109,7 +109,7 @@ impl Client {
         let mut parts = self.cut(map, offset, bytes, &data);
         drop(data);
         for part in &mut parts {
-            part.again = earlier.and_then(|earlier| earlier.stamp(file, part.column));
+            part.again = earlier.and_then(|earlier| earlier.stamp(part.column));
         }
         let mut verifiers = Verifiers::default();
         if parts.len() == 1 {
@@ -205,8 +205,7 @@ impl Client {
                     let verifier = reply.verifier;
                     let now = Stamp { life: verifier, order: reply.order };
                     let stamp = part.again.filter(|_| reply.order == 0).unwrap_or(now);
-                    let home = file.layout.home(part.column);
-                    return Ok(Held { home, verifier, stamp });
+                    return Ok(Held { verifier, stamp });
                 }
                 Ok(reply) if reply.status == Errno::EPROTO.0 => {
                     self.count(|c| c.damaged_writes += 1);

@@ -1,0 +1,80 @@
+//! HISTORY, INHERIT, VACATE: what a column that moves to another disk needs besides being read and written. Who moves
+//! it, and when nobody else may write, is its manager's business.
+//!
+//! A copy begins where the order of writes of its source ends, so that what clients still hold of the source is judged
+//! where the copy is, as if it had always been there.
+
+use crate::log::{Kind, Record};
+use crate::object::Head;
+use crate::protocol::{ObjectReply, ObjectRequest};
+use crate::recent::Past;
+use crate::server::Inner;
+use node::{Answer, Request};
+use std::rc::Rc;
+use wire::Errno;
+
+impl Inner {
+    /// HISTORY.
+    pub async fn tell_history(self: &Rc<Self>, request: Request, ask: &ObjectRequest) {
+        match self.history(ask).await {
+            Ok((reply, past)) => {
+                let (body, trailer) = (reply.encode(), past.encode());
+                self.cx.reply(request, Answer { trailer: &trailer, ..Answer::body(&body) });
+            }
+            Err(errno) => self.refuse(request, ask, errno),
+        }
+    }
+
+    async fn history(self: &Rc<Self>, ask: &ObjectRequest) -> Result<(ObjectReply, Past), Errno> {
+        let reply = self.commit_request(ask).await?;
+        let object = self.object(ask).await?;
+        let history = object.state.borrow().stable.map(|head| head.history).unwrap_or_default();
+        let lives = self.disk(&object).lives.borrow();
+        let past = self.recent.borrow().past(&lives, object.spot(), history);
+        Ok((reply, past))
+    }
+
+    /// INHERIT.
+    pub async fn inherit(
+        self: &Rc<Self>,
+        request: &Request,
+        ask: &ObjectRequest,
+    ) -> Result<ObjectReply, Errno> {
+        let past = Past::decode(request.trailer()).map_err(|_| Errno::EPROTO)?;
+        let object = self.object(ask).await?;
+        self.wait_for_log(self.disk(&object)).await?;
+        let _committing = object.commits.acquire(1).await;
+        let _changing = object.changes.acquire(1).await;
+        self.check_write(&object, ask)?;
+        self.commit_all(&object).await?;
+        let stable = object.state.borrow().stable.ok_or(Errno::ENOENT)?;
+        // What is written here from now on is told from what was before, if it is lost.
+        let history = past.history.moved().after(self.verifier, self.orders.get(), 0);
+        let head = Head { history, ..stable };
+        self.put_record(&object, Record::bare(Kind::Commit, object.id, head)).await?;
+        self.note_change(&object, head);
+        // The copy was nobody's writing.
+        object.state.borrow_mut().writer = 0;
+        if self.recent.borrow_mut().inherit(object.spot(), self.verifier, past.memory) {
+            self.forget_later();
+        }
+        Ok(self.describe(&object))
+    }
+
+    /// VACATE.
+    pub async fn vacate(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
+        let object = self.object(ask).await?;
+        self.wait_for_log(self.disk(&object)).await?;
+        let _committing = object.commits.acquire(1).await;
+        let _changing = object.changes.acquire(1).await;
+        self.check_write(&object, ask)?;
+        self.commit_all(&object).await?;
+        let history = self.history_now(&object.state.borrow()).cut(0);
+        let (epoch, shape) = (ask.epoch, ask.shape);
+        let head = Head { epoch, shape, history, ..Head::default() };
+        self.cut(&object, head).await?;
+        self.note_change(&object, head);
+        self.recent.borrow_mut().note(object.spot(), 0..u64::MAX);
+        Ok(self.describe(&object))
+    }
+}
