@@ -34,6 +34,9 @@ pub const THROUGH_PART_BLOCKS_MAX: usize = WINDOW_BLOCKS;
 pub const THROUGH_SOON: Duration = Duration::from_millis(2);
 /// How long an answer may be filling, with all other traffic of its connection behind it.
 pub const THROUGH_PATIENCE: Duration = Duration::from_millis(20);
+/// How long after a spoilt answer the object's READs are answered in one piece. Who got it asks again at once, or, when
+/// that is lost on the way, some retransmissions later.
+pub const THROUGH_PAUSE: Duration = Duration::from_secs(10);
 
 /// Longest object: 2^52 bytes, 4 PiB; block numbers then stay below 2^40.
 pub const OBJECT_BYTES_MAX: u64 = 1 << 52;

@@ -5,7 +5,7 @@
 //!
 //! It does not wait, repeat or refuse. What turns out otherwise than announced (a damaged block, a write in between, a
 //! disk that stands still) spoils the answer: the caller finds blocks that do not fit their checksums, asks again, and
-//! gets its answer from memory or in one piece. While an answer is filling nothing else passes on its connection, so
+//! gets its answer in one piece, as everybody does for a while. While an answer is filling nothing else passes on its connection, so
 //! none is begun when the disk is slow.
 //!
 //! Invariant: a part is sent only when it is in the cache with the checksums that the trailer announced.
@@ -57,8 +57,10 @@ impl Inner {
         let progress = Progress { request: Some(request), reply: None, since, sent: 0 };
         let progress = RefCell::new(progress);
         let loads = plan.parts.iter().map(|part| self.load_part(&plan, part, &progress));
-        node::race(node::all(loads), self.watch(&progress)).await;
-        let left = progress.into_inner().request;
+        node::race(node::all(loads), self.watch(&plan, &progress)).await;
+        let mut progress = progress.into_inner();
+        self.spoil(&plan, &mut progress); // unless all of it is sent
+        let left = progress.request;
         if left.is_none() {
             let first = plan.first();
             self.count(|c| {
@@ -72,21 +74,25 @@ impl Inner {
 
     async fn plan(self: &Rc<Self>, ask: &ObjectRequest) -> Option<Plan> {
         if (ask.bytes as usize) < THROUGH_BYTES_MIN {
-            return None;
+            return None; // most are
         }
         let object = self.object(ask).await.ok()?;
         self.check_read(&object, ask).ok()?;
         let first = ask.offset / BLOCK_BYTES as u64;
         let bytes = available(&object, ask);
+        if bytes < THROUGH_BYTES_MIN {
+            return None;
+        }
         let blocks = first..first + bytes.div_ceil(BLOCK_BYTES) as u64;
-        for group in group_of(blocks.start)..=group_of(blocks.end) {
+        for group in group_of(blocks.start)..=group_of(blocks.end - 1) {
             self.need_group(&object, group).await.ok()?;
         }
         // From here to the first disk read nothing waits, so nothing changes.
         let length = object.state.borrow().head.length;
         let end = ask.offset + bytes as u64;
         let whole = end == length || end.is_multiple_of(BLOCK_BYTES as u64);
-        if bytes < THROUGH_BYTES_MIN || end > length || !whole || object.state.borrow().is_suspect {
+        let spoilt = self.cx.now() < object.state.borrow().whole_until;
+        if end > length || !whole || spoilt {
             return None;
         }
         let trailer = self.announced(&object, &blocks)?;
@@ -110,10 +116,8 @@ impl Inner {
         (index, blocks): &(u64, Range<usize>),
         progress: &RefCell<Progress>,
     ) {
-        let loaded = self.fill_window(&plan.object, *index, blocks.clone(), false).await;
-        if loaded.is_err() {
-            plan.object.state.borrow_mut().is_suspect = true; // the next READ is told why
-        }
+        // After an error the part is not there; who asks again is told why.
+        let _ = self.fill_window(&plan.object, *index, blocks.clone(), false).await;
         self.advance(plan, &mut progress.borrow_mut());
     }
 
@@ -179,12 +183,20 @@ impl Inner {
     }
 
     /// Spoils an answer that stands still. Never returns.
-    async fn watch(&self, progress: &RefCell<Progress>) {
+    async fn watch(&self, plan: &Plan, progress: &RefCell<Progress>) {
         self.cx.sleep(THROUGH_SOON).await;
         let begun = progress.borrow().since; // or it will not begin any more
         self.cx.sleep_until(begun + THROUGH_PATIENCE).await;
-        progress.borrow_mut().reply = None;
+        self.spoil(plan, &mut progress.borrow_mut());
         std::future::pending().await
+    }
+
+    /// Gives up an answer that is on its way. The next ones wait until all is there: else they could all fare so, and
+    /// who asks too often takes it for a damaged block.
+    fn spoil(&self, plan: &Plan, progress: &mut Progress) {
+        if progress.reply.take().is_some() {
+            plan.object.state.borrow_mut().whole_until = self.cx.now() + THROUGH_PAUSE;
+        }
     }
 }
 

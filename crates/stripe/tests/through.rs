@@ -5,6 +5,7 @@ mod common;
 use common::*;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 use stripe::{FileRef, ServerCounters};
 use wire::Errno;
 
@@ -104,6 +105,17 @@ fn a_disk_that_stands_still_spoils_the_answer_and_not_the_data() {
     }
     assert!(begun < 30, "an answer begins only when the disk is fast");
     assert!((1..=begun).contains(&spoilt), "{spoilt} of {begun} were spoilt");
+}
+
+/// The parts before it are in memory by then: an answer that could begin again would be spoilt each time, and what is
+/// only late would be an error.
+#[test]
+fn a_disk_that_is_long_about_a_later_part_is_waited_for() {
+    let (mut world, file) = cold(1);
+    world.disk_turns = 1;
+    world.stall = Some((stripe::object::data_offset(192), Duration::from_millis(500)));
+    assert_eq!(world.read(&file, 0, BYTES).unwrap(), pattern(1, BYTES));
+    assert_eq!((counters(&world).cut_through, world.client.counters().damaged_reads), (1, 1));
 }
 
 #[test]
