@@ -22,13 +22,10 @@ pub const READ_AHEAD_QUEUE: usize = 128;
 /// Tasks that read ahead for each disk, so reads of a disk under way on its behalf: with one alone a disk that takes
 /// 1 ms to answer and 9 ms for a window gives nine tenths of its rate.
 pub const READ_AHEAD_TASKS: usize = 4;
-/// Shortest READ that is answered while the disk still reads: below it the transfer takes less time than a disk's answer
-/// varies.
+/// Shortest READ that is answered while the disk still reads, if it takes more than one disk read: below it the
+/// transfer takes less time than a disk's answer varies. Cutting one window into four disk reads made its answer a
+/// tenth slower.
 pub const THROUGH_BYTES_MIN: usize = 128 << 10;
-/// Blocks of a disk read on behalf of such a READ that lies in one window: 64 KiB. Of a longer one it is a window.
-pub const THROUGH_PART_BLOCKS: usize = 16;
-/// Most blocks of such a part.
-pub const THROUGH_PART_BLOCKS_MAX: usize = WINDOW_BLOCKS;
 /// A disk that took longer for the first part is slow: the answer is sent when it is whole. A solid-state disk takes
 /// 0.1 ms and 0.2 to 0.5 for a window, a magnetic one 8.
 pub const THROUGH_SOON: Duration = Duration::from_millis(2);

@@ -1,12 +1,13 @@
 //! READ of what only the disk has, answered while the disk still reads (cut-through delivery, HPDC'97 section 3).
 //!
-//! The checksums of the blocks are known before the blocks are, so header and trailer of the answer leave with its first
-//! part; the others follow as the disk brings them. Every part is loaded into the cache and verified as for any reader.
+//! The checksums of the blocks are known before the blocks are, so header and trailer of the answer leave with its
+//! first part; the others follow as the disk brings them. A part is what lies in one window, one disk read as for any
+//! reader, loaded into the cache and verified likewise.
 //!
-//! It does not wait, repeat or refuse. What turns out otherwise than announced (a damaged block, a write in between, a
-//! disk that stands still) spoils the answer: the caller finds blocks that do not fit their checksums, asks again, and
-//! gets its answer in one piece, as everybody does for a while. While an answer is filling nothing else passes on its connection, so
-//! none is begun when the disk is slow.
+//! It does not wait, repeat or refuse. What turns out otherwise than announced (a damaged block, a write in between,
+//! a disk that stands still) spoils the answer: the caller finds blocks that do not fit their checksums, asks again,
+//! and gets its answer in one piece, as everybody does for a while. While an answer is filling nothing else passes on
+//! its connection, so none is begun when the disk is slow.
 //!
 //! Invariant: a part is sent only when it is in the cache with the checksums that the trailer announced.
 
@@ -96,7 +97,8 @@ impl Inner {
             return None;
         }
         let trailer = self.announced(&object, &blocks)?;
-        Some(Plan { object, parts: parts(blocks), bytes, trailer })
+        let parts: Vec<_> = window_parts(blocks).collect();
+        (parts.len() > 1).then_some(Plan { object, parts, bytes, trailer })
     }
 
     /// The checksums of blocks in memory or on disk; `None` when the disk's are not known.
@@ -153,7 +155,7 @@ impl Inner {
         let first = index * WINDOW_BLOCKS as u64 + blocks.start as u64;
         let skipped = (first - plan.first()) as usize;
         let bytes = (blocks.len() * BLOCK_BYTES).min(plan.bytes - skipped * BLOCK_BYTES);
-        let mut sums = [0; THROUGH_PART_BLOCKS_MAX * size_of::<u32>()];
+        let mut sums = [0; WINDOW_BLOCKS * size_of::<u32>()];
         let sums = &mut sums[..blocks.len() * size_of::<u32>()];
         let announced = &plan.trailer[skipped * size_of::<u32>()..][..sums.len()];
         let before = data.len();
@@ -209,14 +211,4 @@ impl Plan {
     fn blocks(&self) -> usize {
         self.bytes.div_ceil(BLOCK_BYTES)
     }
-}
-
-/// What each disk read fetches: whole windows, or parts of the only one.
-fn parts(blocks: Range<u64>) -> Vec<(u64, Range<usize>)> {
-    let windows: Vec<_> = window_parts(blocks).collect();
-    let longest = if windows.len() > 1 { WINDOW_BLOCKS } else { THROUGH_PART_BLOCKS };
-    let cut = |(index, Range { start, end }): (u64, Range<usize>)| {
-        (start..end).step_by(longest).map(move |at| (index, at..(at + longest).min(end)))
-    };
-    windows.into_iter().flat_map(cut).collect()
 }
