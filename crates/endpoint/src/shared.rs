@@ -399,8 +399,8 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
     // Sleeping.
 
     /// Announces that this side goes to sleep, also waiting for room when `for_room`. True when something arrived (or
-    /// room appeared) meanwhile: then it must not sleep. While the oldest entry is half copied, `half` is that copy, and
-    /// only more of it counts. Ends with [`awake`](End::awake) in any case.
+    /// room appeared) meanwhile: then it must not sleep. While the oldest entry is half copied, `half` is that copy,
+    /// and only more of it counts. Ends with [`awake`](End::awake) in any case.
     pub fn before_sleep(&mut self, for_room: bool, half: Option<&Entry>) -> bool {
         self.sleeps += 1;
         let word = self.sleeps << 1 | u64::from(for_room);

@@ -22,8 +22,8 @@ pub const READ_AHEAD_QUEUE: usize = 128;
 /// Tasks that read ahead for each disk, so reads of a disk under way on its behalf: with one alone a disk that takes
 /// 1 ms to answer and 9 ms for a window gives nine tenths of its rate.
 pub const READ_AHEAD_TASKS: usize = 4;
-/// Shortest READ that is answered while the disk still reads: below it the transfer takes less time than a disk's answer
-/// varies.
+/// Shortest READ that is answered while the disk still reads: below it the transfer takes less time than a disk's
+/// answer varies.
 pub const THROUGH_BYTES_MIN: usize = 128 << 10;
 /// Blocks of a disk read on behalf of such a READ that lies in one window: 64 KiB. Of a longer one it is a window.
 pub const THROUGH_PART_BLOCKS: usize = 16;
