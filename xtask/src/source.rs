@@ -61,8 +61,9 @@ fn file_problems(path: &Path) -> Vec<String> {
     let owner = parts.find(|part| *part != "crates").unwrap_or_default().to_string();
     let is_test = name.contains("/tests/") || name.contains("/benches/");
     let lines: Vec<&str> = text.lines().collect();
-    let code =
-        lines.iter().position(|line| line.starts_with("#[cfg(test)]")).unwrap_or(lines.len());
+    let tests = ["#[cfg(test)]", "#[cfg(all(test, "];
+    let starts_tests = |line: &&str| tests.iter().any(|start| line.starts_with(start));
+    let code = lines.iter().position(starts_tests).unwrap_or(lines.len());
     let mut problems = Vec::new();
     if code > FILE_LINES_MAX && !is_test {
         problems

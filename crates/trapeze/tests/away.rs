@@ -103,14 +103,41 @@ fn a_mount_without_servers_stops_and_says_what_is_lost() {
     fs::create_dir(cluster.at("dir")).unwrap();
     let mut open = File::create(cluster.at("dir/precious")).unwrap();
     cluster.processes.kill_server(1).unwrap();
-    cluster.processes.kill_server(0).unwrap();
-    open.write_all(&pattern(1, 1_000_000)).unwrap();
+    write_before_the_manager_dies(&mut cluster, &mut open);
     let point = cluster.at("");
     let error = cluster.processes.take_mount().unwrap().stop().unwrap_err().to_string();
     assert!(error.contains("1000000 bytes of dir/precious"), "{error}");
     assert!(!error.contains("was killed"), "{error}");
     assert!(!is_mounted(&point));
     drop(open);
+}
+
+#[test]
+fn a_second_signal_ends_a_mount_without_servers_at_once() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::mounted(1);
+    let mut open = File::create(cluster.at("precious")).unwrap();
+    cluster.processes.kill_server(1).unwrap();
+    write_before_the_manager_dies(&mut cluster, &mut open);
+    let mount = cluster.processes.take_mount().unwrap();
+    mount.signal(Signal::TERM);
+    // Two signals that come before the first is taken are one.
+    let start = Instant::now();
+    while !mount.last_words().contains("writing back") && start.elapsed() < BOUND {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let error = mount.stop().unwrap_err().to_string();
+    assert!(error.contains("exit status: 130"), "{error}");
+    drop(open);
+}
+
+/// A write has the kernel ask for the file's capabilities, an attribute that the manager keeps: without it the first
+/// write waits for half a minute, which is not what these tests are about.
+fn write_before_the_manager_dies(cluster: &mut Cluster, open: &mut File) {
+    open.write_all(&pattern(1, 1_000_000)).unwrap();
+    cluster.processes.kill_server(0).unwrap();
 }
 
 #[test]
