@@ -26,6 +26,7 @@ impl Files {
 
     pub(crate) fn absorb(&self, file: &Rc<File>, entry: Entry, asked: Time) {
         self.with_written(file, |state| {
+            state.note_life(self.names.life());
             state.absorb(entry, asked, self.cx.now());
             state.generation = self.generation.get();
         });
@@ -82,8 +83,8 @@ impl Files {
         let totals = self.stripe.attributes(&reference).await.map_err(patient)?;
         let mut state = file.state.borrow_mut();
         if reference.truncations == state.entry.truncations {
+            state.measured(totals.size);
             let attr = &mut state.entry.attr;
-            attr.size = attr.size.max(totals.size);
             attr.mtime = attr.mtime.max(totals.mtime);
             attr.used = totals.used;
             let size = attr.size;
@@ -159,13 +160,24 @@ impl Files {
     }
 
     async fn open_session(&self, file: &Rc<File>) -> Result<(), Errno> {
-        let asked = self.cx.now();
+        let (asked, life) = (self.cx.now(), self.names.life());
         let entry =
             self.patiently(async || self.names.open(&Who::ROOT, file.id, WRITE).await).await?;
         self.absorb(file, entry, asked);
         file.state.borrow_mut().sessions += 1;
+        file.state.borrow_mut().tell_session(life);
         self.note_change(file);
         self.recover_length(file).await
+    }
+
+    /// A power cut may have taken what the manager was told of this mount's write sessions, and with that the length:
+    /// with one more session, once that is synced, it asks the objects.
+    pub(crate) async fn tell_lost_session(&self, file: &Rc<File>) -> Result<(), Errno> {
+        self.take_turn(file).await;
+        let lost = file.state.borrow().lost_session;
+        let result = if lost { self.open_session(file).await } else { Ok(()) };
+        self.end_turn(file);
+        result
     }
 
     /// What is about to be sent again was lost, and the manager may have asked the objects for the length meanwhile:
@@ -221,10 +233,12 @@ impl Files {
 
     async fn end_session(&self, file: &Rc<File>) -> Result<(), Errno> {
         let ((outcome, mark), asked) = (outcome(file), self.cx.now());
+        let life = self.names.life();
         let entry = self.patiently(async || self.names.close(file.id, Some(outcome)).await).await?;
         self.with_written(file, |state| {
             state.sessions -= 1;
             state.unsure = false;
+            state.tell_session(life);
             if state.written.mark() == mark && state.sessions == 0 && state.is_sent() {
                 state.local = None;
             }
