@@ -6,7 +6,7 @@ use crate::limits::RETRY_PAUSE;
 use crate::written::Mark;
 use names::{Entry, Final, WRITE, Who};
 use std::rc::Rc;
-use stripe::FileRef;
+use stripe::{FileRef, ObjectTotals};
 use wire::blockmap::MAP_FRAGMENTS_MAX;
 use wire::{Errno, FileId, Time};
 
@@ -82,7 +82,7 @@ impl Files {
         self.know_map(&reference).await?;
         let totals = self.stripe.attributes(&reference).await.map_err(patient)?;
         let mut state = file.state.borrow_mut();
-        if reference.truncations == state.entry.truncations {
+        if reference.truncations == state.entry.truncations && !totals.uncut {
             state.measured(totals.size);
             let attr = &mut state.entry.attr;
             attr.mtime = attr.mtime.max(totals.mtime);
@@ -187,8 +187,7 @@ impl Files {
         if !needed(&file.state.borrow()) {
             return Ok(());
         }
-        let ask = async |reference| self.stripe.attributes(&reference).await.map_err(patient);
-        let totals = self.persist(file, ask).await?;
+        let totals = self.measure(file).await?;
         let mut state = file.state.borrow_mut();
         if needed(&state) {
             let attr = state.attr();
@@ -220,8 +219,7 @@ impl Files {
             return Ok(());
         }
         let mark = file.state.borrow().written.mark();
-        let ask = async |reference| self.stripe.attributes(&reference).await.map_err(patient);
-        let totals = self.persist(file, ask).await?;
+        let totals = self.measure(file).await?;
         let mut state = file.state.borrow_mut();
         if state.written.mark() == mark
             && let Some(local) = &mut state.local
@@ -229,6 +227,21 @@ impl Files {
             local.size = totals.size;
         }
         Ok(())
+    }
+
+    /// What the objects have by the truncate generation that is known when this returns: a truncation meanwhile, by an
+    /// application here too, makes it another length.
+    async fn measure(&self, file: &Rc<File>) -> Result<ObjectTotals, Errno> {
+        let ask = async |reference: FileRef| {
+            let totals = self.stripe.attributes(&reference).await.map_err(patient)?;
+            if totals.uncut { Err(Errno::EAGAIN) } else { Ok((totals, reference.truncations)) }
+        };
+        loop {
+            let (totals, truncations) = self.persist(file, ask).await?;
+            if truncations == file.state.borrow().entry.truncations {
+                return Ok(totals);
+            }
+        }
     }
 
     async fn end_session(&self, file: &Rc<File>) -> Result<(), Errno> {

@@ -138,29 +138,33 @@ impl<O: Objects> Service<O> {
     /// Makes a file whole whose change of layout was given up in the middle: the old placement, an epoch that no object
     /// has seen.
     pub(super) async fn heal(self: &Rc<Self>, file: FileId) -> Result<(), Errno> {
-        let fenced = |service: &Service<O>| {
-            let moving = service.moving.borrow().contains(&file);
-            let fenced = service.manager.borrow().read(0, |t| t.is_fenced(file));
-            fenced.unwrap_or(false) && !moving
-        };
-        if !fenced(self) {
+        if !self.is_given_up(file) {
             return Ok(());
         }
-        let heal = async {
-            if !fenced(self) {
-                return Ok(());
-            }
-            let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
-            let epoch = self.fence(&Who::ROOT, file).await?;
-            let layout = before.layout.with_epoch(epoch);
-            self.objects.set_layout(&ObjectsOf { layout, ..before }).await?;
-            self.admit().await?;
-            let origin = self.origin(0);
-            let (_, append) =
-                self.manager.borrow_mut().change(origin, |t| t.set_layout(file, layout))?;
-            self.post(append).await.map(drop)
-        };
-        self.alone(file, heal).await
+        self.alone(file, self.heal_alone(file)).await
+    }
+
+    /// As [`heal`](Service::heal), for who is alone with the file: one who waited for that may come after a move that
+    /// failed.
+    pub(super) async fn heal_alone(self: &Rc<Self>, file: FileId) -> Result<(), Errno> {
+        if !self.is_given_up(file) {
+            return Ok(());
+        }
+        let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
+        let epoch = self.fence(&Who::ROOT, file).await?;
+        let layout = before.layout.with_epoch(epoch);
+        self.objects.set_layout(&ObjectsOf { layout, ..before }).await?;
+        self.admit().await?;
+        let origin = self.origin(0);
+        let (_, append) =
+            self.manager.borrow_mut().change(origin, |t| t.set_layout(file, layout))?;
+        self.post(append).await.map(drop)
+    }
+
+    /// Whether a change of the file's layout was given up in the middle.
+    fn is_given_up(&self, file: FileId) -> bool {
+        let fenced = self.manager.borrow().read(0, |t| t.is_fenced(file));
+        fenced.unwrap_or(false) && !self.moving.borrow().contains(&file)
     }
 }
 
