@@ -100,14 +100,17 @@ impl<O: Objects> Service<O> {
         if before.layout.home(column) == home {
             return self.commit_layout(asker, file, |_| Ok(())).await;
         }
-        if !self.moving.borrow_mut().insert(file) {
-            return Err(Errno::EBUSY);
-        }
-        let _moving = Moving { service: self.clone(), file };
+        let _moving = self.hold_layout(file).ok_or(Errno::EBUSY)?;
         let epoch = self.fence(asker.who, file).await?;
         let layout = before.layout.with_home(epoch, column, home).ok_or(Errno::EINVAL)?;
         self.objects.copy_column(&before, &ObjectsOf { layout, ..before }, column, rate).await?;
         self.alone(file, self.end_move(asker, before, layout, column)).await
+    }
+
+    /// No column of the file begins to move until this is dropped; `None` when one is on its way.
+    pub(super) fn hold_layout(self: &Rc<Self>, file: FileId) -> Option<Moving<O>> {
+        let free = self.moving.borrow_mut().insert(file);
+        free.then(|| Moving { service: self.clone(), file })
     }
 
     async fn end_move(
@@ -168,8 +171,8 @@ impl<O: Objects> Service<O> {
     }
 }
 
-/// A file with a column on its way to another disk.
-struct Moving<O> {
+/// A file with a column on its way to another disk, or none of whose columns may begin to move.
+pub(super) struct Moving<O> {
     service: Rc<Service<O>>,
     file: FileId,
 }
