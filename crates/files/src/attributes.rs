@@ -108,6 +108,7 @@ impl Files {
 
     fn take_change(&self, file: &Rc<File>, entry: Entry, asked: Time, changes: &SetAttr) {
         self.with_written(file, |state| {
+            state.note_life(self.names.life());
             state.absorb_own(entry, asked, self.cx.now());
             state.generation = self.generation.get();
             if changes.size.is_some() || changes.mtime.is_some() {

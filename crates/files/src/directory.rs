@@ -81,7 +81,7 @@ impl Files {
     ) -> Result<FileReply, Errno> {
         let how = if flags & EXCLUSIVE != 0 { How::Guarded } else { How::Unchecked };
         let open = Some(permissions(flags));
-        let asked = self.cx.now();
+        let (asked, life) = (self.cx.now(), self.names.life());
         let (entry, made) = self.names.create(who, parent, name, mode, how, open).await?;
         self.note_name(parent, name, &entry);
         let file = self.learn(entry, asked);
@@ -90,7 +90,7 @@ impl Files {
             self.note_own(&file);
         }
         let flags = if made { flags & !TRUNCATE } else { flags };
-        let handle = self.opened(who, &file, flags).await?;
+        let handle = self.opened(who, &file, flags, life).await?;
         Ok(FileReply::Created { attr: self.attr(&file), handle })
     }
 
@@ -101,15 +101,15 @@ impl Files {
         flags: u32,
     ) -> Result<FileReply, Errno> {
         let linked = self.file(id).state.borrow().entry.attr.links > 0;
-        let asked = self.cx.now();
+        let (asked, life) = (self.cx.now(), self.names.life());
         let entry = self.open_believed(who, id, permissions(flags)).await?;
         let file = self.learn(entry, asked);
         if linked && entry.attr.links == 0 {
-            return self.replaced(who, &file, flags & !TRUNCATE).await;
+            return self.replaced(who, &file, flags & !TRUNCATE, life).await;
         }
         let version = (!entry.is_hint()).then_some(entry.attr.change);
         let known = std::mem::replace(&mut file.state.borrow_mut().cached, version);
-        let handle = self.opened(who, &file, flags).await?;
+        let handle = self.opened(who, &file, flags, life).await?;
         Ok(FileReply::Opened { handle, keep_cache: version.is_some() && known == version })
     }
 
@@ -135,20 +135,28 @@ impl Files {
         who: &Who<'_>,
         file: &Rc<File>,
         flags: u32,
+        life: u32,
     ) -> Result<FileReply, Errno> {
-        let handle = self.opened(who, file, flags).await?;
+        let handle = self.opened(who, file, flags, life).await?;
         self.release(handle, None).await?;
         Err(Errno::ESTALE)
     }
 
-    /// The manager counts one more open of ours.
-    async fn opened(&self, who: &Who<'_>, file: &Rc<File>, flags: u32) -> Result<Handle, Errno> {
+    /// The manager counts one more open of ours; its life was this one or a later one.
+    async fn opened(
+        &self,
+        who: &Who<'_>,
+        file: &Rc<File>,
+        flags: u32,
+        life: u32,
+    ) -> Result<Handle, Errno> {
         {
             let mut state = file.state.borrow_mut();
             state.handles += 1;
             if writes(flags) {
                 state.writers += 1;
                 state.sessions += 1;
+                state.tell_session(life);
             } else {
                 state.readers += 1;
             }
@@ -204,8 +212,8 @@ impl Files {
         Ok(FileReply::Entries { entries, end })
     }
 
-    /// Attributes for a listing; none for a file that others write, whose length a listing does not ask the objects
-    /// for.
+    /// Attributes for a listing; none for a file whose length is a hint, as while others write: a listing does not ask
+    /// the objects for it.
     fn listed_attr(
         &self,
         (parent, name): (FileId, &[u8]),
@@ -214,6 +222,7 @@ impl Files {
     ) -> Option<Attr> {
         self.note_name(parent, name, &entry);
         let file = self.learn(entry, asked);
-        (!entry.is_hint()).then(|| self.attr(&file))
+        let hint = entry.is_hint() || file.state.borrow().unsure;
+        (!hint).then(|| self.attr(&file))
     }
 }

@@ -52,8 +52,15 @@ pub(crate) struct State {
     /// Generation of the name space then.
     pub generation: u64,
     pub local: Option<Local>,
-    /// A power cut took what the manager knew: until a close has told it the length again, the objects are asked.
+    /// A power cut may have taken the length that the manager was told: until the objects or a close have told it
+    /// again, it is a hint.
     pub unsure: bool,
+    /// The manager's life that was told of a write session last, its begin or its end; 0 is none.
+    pub told_life: u32,
+    /// A power cut may have taken that.
+    pub lost_session: bool,
+    /// The length as the manager said it last.
+    pub said: u64,
     pub handles: u32,
     pub writers: u32,
     /// Opens for writing and for reading that the manager counts for this client.
@@ -152,7 +159,32 @@ impl State {
         self.take(entry, now);
     }
 
+    /// The manager's life is this one now: a power cut between may have taken the end of a session, with the length,
+    /// even where the change version does not show it. Versions of then may be given to other changes.
+    pub fn note_life(&mut self, life: u32) {
+        if self.told_life != 0 && self.told_life < life {
+            self.told_life = 0;
+            (self.unsure, self.lost_session) = (true, true);
+            (self.fresh, self.cached) = (None, None);
+            self.chunks.clear();
+        }
+    }
+
+    /// A write session began or ended while the manager's life was this one, or a later one.
+    pub fn tell_session(&mut self, life: u32) {
+        (self.told_life, self.lost_session) = (life, false);
+    }
+
+    /// The objects say how long the file is. When the manager said the same, it has lost nothing.
+    pub fn measured(&mut self, size: u64) {
+        self.entry.attr.size = self.entry.attr.size.max(size);
+        let lost = self.entry.attr.size != self.said;
+        self.unsure &= lost;
+        self.lost_session &= lost || self.sessions > 0;
+    }
+
     fn take(&mut self, mut entry: Entry, now: Time) {
+        self.said = entry.attr.size;
         entry.unsure |= self.unsure;
         if entry.is_hint() && entry.truncations == self.entry.truncations {
             entry.attr.size = entry.attr.size.max(self.entry.attr.size);

@@ -6,7 +6,7 @@ use crate::limits::RETRY_PAUSE;
 use crate::written::Mark;
 use names::{Entry, Final, WRITE, Who};
 use std::rc::Rc;
-use stripe::FileRef;
+use stripe::{FileRef, ObjectTotals};
 use wire::blockmap::MAP_FRAGMENTS_MAX;
 use wire::{Errno, FileId, Time};
 
@@ -26,6 +26,7 @@ impl Files {
 
     pub(crate) fn absorb(&self, file: &Rc<File>, entry: Entry, asked: Time) {
         self.with_written(file, |state| {
+            state.note_life(self.names.life());
             state.absorb(entry, asked, self.cx.now());
             state.generation = self.generation.get();
         });
@@ -81,9 +82,9 @@ impl Files {
         self.know_map(&reference).await?;
         let totals = self.stripe.attributes(&reference).await.map_err(patient)?;
         let mut state = file.state.borrow_mut();
-        if reference.truncations == state.entry.truncations {
+        if reference.truncations == state.entry.truncations && !totals.uncut {
+            state.measured(totals.size);
             let attr = &mut state.entry.attr;
-            attr.size = attr.size.max(totals.size);
             attr.mtime = attr.mtime.max(totals.mtime);
             attr.used = totals.used;
             let size = attr.size;
@@ -159,13 +160,24 @@ impl Files {
     }
 
     async fn open_session(&self, file: &Rc<File>) -> Result<(), Errno> {
-        let asked = self.cx.now();
+        let (asked, life) = (self.cx.now(), self.names.life());
         let entry =
             self.patiently(async || self.names.open(&Who::ROOT, file.id, WRITE).await).await?;
         self.absorb(file, entry, asked);
         file.state.borrow_mut().sessions += 1;
+        file.state.borrow_mut().tell_session(life);
         self.note_change(file);
         self.recover_length(file).await
+    }
+
+    /// A power cut may have taken what the manager was told of this mount's write sessions, and with that the length:
+    /// with one more session, once that is synced, it asks the objects.
+    pub(crate) async fn tell_lost_session(&self, file: &Rc<File>) -> Result<(), Errno> {
+        self.take_turn(file).await;
+        let lost = file.state.borrow().lost_session;
+        let result = if lost { self.open_session(file).await } else { Ok(()) };
+        self.end_turn(file);
+        result
     }
 
     /// What is about to be sent again was lost, and the manager may have asked the objects for the length meanwhile:
@@ -175,8 +187,7 @@ impl Files {
         if !needed(&file.state.borrow()) {
             return Ok(());
         }
-        let ask = async |reference| self.stripe.attributes(&reference).await.map_err(patient);
-        let totals = self.persist(file, ask).await?;
+        let totals = self.measure(file).await?;
         let mut state = file.state.borrow_mut();
         if needed(&state) {
             let attr = state.attr();
@@ -208,8 +219,7 @@ impl Files {
             return Ok(());
         }
         let mark = file.state.borrow().written.mark();
-        let ask = async |reference| self.stripe.attributes(&reference).await.map_err(patient);
-        let totals = self.persist(file, ask).await?;
+        let totals = self.measure(file).await?;
         let mut state = file.state.borrow_mut();
         if state.written.mark() == mark
             && let Some(local) = &mut state.local
@@ -219,12 +229,29 @@ impl Files {
         Ok(())
     }
 
+    /// What the objects have by the truncate generation that is known when this returns: a truncation meanwhile, by an
+    /// application here too, makes it another length.
+    async fn measure(&self, file: &Rc<File>) -> Result<ObjectTotals, Errno> {
+        let ask = async |reference: FileRef| {
+            let totals = self.stripe.attributes(&reference).await.map_err(patient)?;
+            if totals.uncut { Err(Errno::EAGAIN) } else { Ok((totals, reference.truncations)) }
+        };
+        loop {
+            let (totals, truncations) = self.persist(file, ask).await?;
+            if truncations == file.state.borrow().entry.truncations {
+                return Ok(totals);
+            }
+        }
+    }
+
     async fn end_session(&self, file: &Rc<File>) -> Result<(), Errno> {
         let ((outcome, mark), asked) = (outcome(file), self.cx.now());
+        let life = self.names.life();
         let entry = self.patiently(async || self.names.close(file.id, Some(outcome)).await).await?;
         self.with_written(file, |state| {
             state.sessions -= 1;
             state.unsure = false;
+            state.tell_session(life);
             if state.written.mark() == mark && state.sessions == 0 && state.is_sent() {
                 state.local = None;
             }

@@ -76,14 +76,25 @@ impl Files {
         self.keep_all(&open.file).await;
         self.tell(open)?;
         self.tell_loss(&open.file).await?;
-        let known = open.file.state.borrow().names_mark <= self.synced.get();
+        let known = {
+            let mut state = open.file.state.borrow_mut();
+            state.note_life(self.names.life());
+            state.names_mark <= self.synced.get() && !state.lost_session
+        };
         if known || self.cx.has_bug(Bug::NamesNotSynced) {
             return Ok(());
         }
         self.sync_names().await?;
         self.tell_loss(&open.file).await?;
         // A manager that lost its power before the sync may not know the file any more: ESTALE.
-        self.refresh(&open.file).await
+        self.refresh(&open.file).await?;
+        if !open.file.state.borrow().lost_session {
+            return Ok(());
+        }
+        self.tell_lost_session(&open.file).await?;
+        self.sync_names().await?;
+        self.end_spare_sessions(&open.file).await;
+        Ok(())
     }
 
     /// The failure of the file that this handle has not told of.

@@ -3,8 +3,10 @@
 mod common;
 
 use common::World;
+use files::conformance::client::READ_WRITE;
 use files::conformance::{all, all_of_two, random, shared};
 use std::cell::Cell;
+use std::pin::pin;
 use std::time::Duration;
 use wire::FileId;
 
@@ -26,6 +28,30 @@ fn two_clients() {
     let mut world = World::new(3, 2);
     let (one, two) = (world.client(0), world.client(1));
     world.block_on(all_of_two(&one, &two, FileId::ROOT));
+}
+
+#[test]
+fn who_looks_while_another_truncates_believes_no_length_of_before() {
+    let mut world = World::new(3, 2);
+    let (one, two) = (world.client(0), world.client(1));
+    let file = world.block_on(async {
+        let file = one.put(FileId::ROOT, b"file", &[1; 300_000]).await.unwrap();
+        let open = one.open(file, READ_WRITE).await.unwrap();
+        let mut look = pin!(async {
+            loop {
+                two.lookup(FileId::ROOT, b"file").await.unwrap();
+            }
+        });
+        let mut cut = pin!(one.set_size(open, 1000));
+        std::future::poll_fn(|cx| {
+            let _: std::task::Poll<()> = look.as_mut().poll(cx);
+            cut.as_mut().poll(cx)
+        })
+        .await
+        .unwrap();
+        file
+    });
+    assert_eq!(world.block_on(two.stat(file)).unwrap().size, 1000);
 }
 
 /// The body of that name, with `restart` whenever it asks for one.

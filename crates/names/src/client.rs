@@ -52,6 +52,8 @@ struct Inner {
     locks: RefCell<Locks>,
     /// Changes of names that were answered since the last sync: how far each life of the manager had come.
     unsynced: RefCell<BTreeMap<u32, u64>>,
+    /// The latest life of the manager that has answered.
+    life: Cell<u32>,
     /// One permit for each open, close or lock under way, all for saying again what is held.
     holding: Semaphore,
 }
@@ -92,6 +94,7 @@ impl Client {
             opens: RefCell::default(),
             locks: RefCell::default(),
             unsynced: RefCell::default(),
+            life: Cell::default(),
             holding: Semaphore::new(cx, held::HOLDING_MAX),
         }))
     }
@@ -157,7 +160,7 @@ impl Client {
                 into: self.room(style.room)?,
             };
             let error = match cx.call(call).await {
-                Ok(reply) => return answer(reply.ok()?),
+                Ok(reply) => return self.answered(reply.ok()?),
                 Err(error) => error,
             };
             let again =
@@ -168,6 +171,18 @@ impl Client {
             }
             cx.sleep(RETRY_PAUSE).await;
         }
+    }
+
+    fn answered(&self, reply: Reply) -> Result<(Vec<u8>, Point), Errno> {
+        let (message, point) = answer(reply)?;
+        self.0.life.set(self.0.life.get().max(point.life));
+        Ok((message, point))
+    }
+
+    /// The latest life of the manager that this client has heard of; 0 is none. What an earlier one was told without a
+    /// sync may be lost.
+    pub fn life(&self) -> u32 {
+        self.0.life.get()
     }
 
     fn payload(&self, data: &[u8]) -> Result<Pieces<Frame>, Errno> {

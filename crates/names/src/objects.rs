@@ -77,6 +77,9 @@ impl Objects for stripe::Client {
 
     async fn totals(&self, objects: &ObjectsOf) -> Result<Final, Errno> {
         let totals = self.attributes(&objects.reference()).await?;
+        if totals.uncut {
+            return Err(Errno::EAGAIN);
+        }
         let used = Some(totals.used);
         let truncations = objects.truncations;
         Ok(Final { size: totals.size, mtime: totals.mtime, used, truncations })

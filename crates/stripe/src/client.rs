@@ -93,6 +93,8 @@ pub struct ObjectTotals {
     pub used: u64,
     /// Latest write.
     pub mtime: Wall,
+    /// A truncation has not reached all of them: the size is of before.
+    pub uncut: bool,
 }
 
 /// Room on I/O servers, in bytes.

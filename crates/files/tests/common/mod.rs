@@ -103,6 +103,16 @@ impl World {
         machine.node = None;
     }
 
+    /// The manager's machine loses power and starts again: what was not synced is gone.
+    pub fn cut_power_of_manager(&mut self) {
+        self.kill(MANAGER);
+        let machine = self.machines.get_mut(&MANAGER).expect("a machine");
+        let mut nothing = || 0;
+        machine.backend = machine.backend.as_ref().map(|backend| backend.crash(&mut nothing));
+        machine.logs.crash(&mut nothing);
+        self.start(MANAGER);
+    }
+
     /// From now on the disks of all I/O servers are full, or not.
     pub fn fill_disks(&mut self, full: bool) {
         for id in &self.io {

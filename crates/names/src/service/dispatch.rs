@@ -63,8 +63,6 @@ impl<O: Objects> Service<O> {
                 self.restore_now(Wanted { who, home, file, column }).await
             }
             Operation::SetAttr { file, ref changes, .. } if is_truncation(changes) => {
-                // What cannot be made whole now is found by the truncation.
-                let _ = self.heal(file).await;
                 self.alone(file, self.truncate(client, call, &operation)).await
             }
             ref once if once.is_once() => self.change(client, call, once).await,
@@ -177,6 +175,8 @@ impl<O: Objects> Service<O> {
         operation: &Operation<'_>,
     ) -> Encoded {
         let Operation::SetAttr { file, .. } = *operation else { return Err(Errno::EPROTO) };
+        // What cannot be made whole now is found by the truncation.
+        let _ = self.heal_alone(file).await;
         self.finish_truncation(file).await?;
         let reply = self.apply(client, call, operation).await?;
         self.finish_truncation(file).await?;

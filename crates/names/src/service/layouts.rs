@@ -97,14 +97,17 @@ impl<O: Objects> Service<O> {
         if before.layout.home(column) == home {
             return self.commit_layout(asker, file, |_| Ok(())).await;
         }
-        if !self.moving.borrow_mut().insert(file) {
-            return Err(Errno::EBUSY);
-        }
-        let _moving = Moving { service: self.clone(), file };
+        let _moving = self.hold_layout(file).ok_or(Errno::EBUSY)?;
         let epoch = self.fence(asker.who, file).await?;
         let layout = before.layout.with_home(epoch, column, home).ok_or(Errno::EINVAL)?;
         self.objects.copy_column(&before, &ObjectsOf { layout, ..before }, column, rate).await?;
         self.alone(file, self.end_move(asker, before, layout, column)).await
+    }
+
+    /// No column of the file begins to move until this is dropped; `None` when one is on its way.
+    pub(super) fn hold_layout(self: &Rc<Self>, file: FileId) -> Option<Moving<O>> {
+        let free = self.moving.borrow_mut().insert(file);
+        free.then(|| Moving { service: self.clone(), file })
     }
 
     async fn end_move(
@@ -135,30 +138,34 @@ impl<O: Objects> Service<O> {
     /// Makes a file whole whose change of layout was given up in the middle: the old placement, an epoch that no object
     /// has seen.
     pub(super) async fn heal(self: &Rc<Self>, file: FileId) -> Result<(), Errno> {
-        let fenced = |service: &Service<O>| {
-            let moving = service.moving.borrow().contains(&file);
-            let fenced = service.manager.borrow().read(0, |t| t.is_fenced(file));
-            fenced.unwrap_or(false) && !moving
-        };
-        if !fenced(self) {
+        if !self.is_given_up(file) {
             return Ok(());
         }
-        let heal = async {
-            if !fenced(self) {
-                return Ok(());
-            }
-            let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
-            let epoch = self.fence(&Who::ROOT, file).await?;
-            let layout = before.layout.with_epoch(epoch);
-            self.objects.set_layout(&ObjectsOf { layout, ..before }).await?;
-            self.commit(|t| t.set_layout(file, layout)).await
-        };
-        self.alone(file, heal).await
+        self.alone(file, self.heal_alone(file)).await
+    }
+
+    /// As [`heal`](Service::heal), for who is alone with the file: one who waited for that may come after a move that
+    /// failed.
+    pub(super) async fn heal_alone(self: &Rc<Self>, file: FileId) -> Result<(), Errno> {
+        if !self.is_given_up(file) {
+            return Ok(());
+        }
+        let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
+        let epoch = self.fence(&Who::ROOT, file).await?;
+        let layout = before.layout.with_epoch(epoch);
+        self.objects.set_layout(&ObjectsOf { layout, ..before }).await?;
+        self.commit(|t| t.set_layout(file, layout)).await
+    }
+
+    /// Whether a change of the file's layout was given up in the middle.
+    fn is_given_up(&self, file: FileId) -> bool {
+        let fenced = self.manager.borrow().read(0, |t| t.is_fenced(file));
+        fenced.unwrap_or(false) && !self.moving.borrow().contains(&file)
     }
 }
 
-/// A file with a column on its way to another disk.
-struct Moving<O> {
+/// A file with a column on its way to another disk, or none of whose columns may begin to move.
+pub(super) struct Moving<O> {
     service: Rc<Service<O>>,
     file: FileId,
 }

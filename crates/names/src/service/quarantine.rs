@@ -82,6 +82,12 @@ impl<O: Objects> Service<O> {
         // That the files are gone must outlive a power cut before their objects go.
         self.sync().await?;
         for (object, why) in all {
+            // A column may be on its way to where this lies: by now it is the file's, or soon.
+            let Some(_held) = self.hold_layout(object.object.file) else { continue };
+            let standing = self.manager.borrow().read(0, |t| t.standing(server, object))?;
+            if !matches!(standing, Standing::Unclaimed(_)) {
+                continue;
+            }
             // First the note: what is set aside without one would stay for ever.
             let aside = self.commit(|t| Ok(t.note_quarantined(server, object, why))).await?;
             match self.objects.quarantine(server, object).await {

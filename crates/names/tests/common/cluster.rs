@@ -26,6 +26,8 @@ pub struct State {
     pub sizes: RefCell<BTreeMap<FileId, (u64, u32)>>,
     pub removed: RefCell<Vec<FileId>>,
     pub down: Cell<bool>,
+    /// The server whose objects were asked for last.
+    pub listed: Cell<NodeId>,
     /// What the servers have, and what they set aside.
     pub stored: RefCell<BTreeSet<(NodeId, ObjectId)>>,
     pub aside: RefCell<BTreeSet<(NodeId, ObjectId)>>,
@@ -58,8 +60,17 @@ impl Objects for Fake {
         self.check()
     }
     fn learn_map(&self, _: FileId, _: u32, _: &[Fragment]) {}
-    async fn copy_column(&self, _: &ObjectsOf, _: &ObjectsOf, _: u16, _: u64) -> Result<(), Errno> {
-        self.check()
+    async fn copy_column(
+        &self,
+        _: &ObjectsOf,
+        to: &ObjectsOf,
+        column: u16,
+        _: u64,
+    ) -> Result<(), Errno> {
+        self.check()?;
+        let object = ObjectId { volume: VolumeId(5), file: to.file, column };
+        self.0.stored.borrow_mut().insert((to.layout.server(column), object));
+        Ok(())
     }
     async fn vacate_column(&self, _: &ObjectsOf, _: u16) -> Result<(), Errno> {
         self.check()
@@ -70,6 +81,7 @@ impl Objects for Fake {
         after: Option<ObjectId>,
         count: usize,
     ) -> Result<Vec<Kept>, Errno> {
+        self.0.listed.set(server);
         let all = self.0.stored.borrow();
         let of_it = all.iter().filter(|(at, id)| *at == server && Some(*id) > after);
         Ok(of_it.map(|(_, object)| Kept { object: *object, disk: 0 }).take(count).collect())

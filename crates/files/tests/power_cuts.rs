@@ -1,0 +1,105 @@
+//! What a mount knows of a length that a power cut took from the manager.
+
+mod common;
+
+use common::World;
+use files::conformance::client::{Opened, READ_ONLY, READ_WRITE};
+use files::conformance::{Asks, Client};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+use wire::FileId;
+
+const NAME: &[u8] = b"file";
+const MORE: usize = 3000;
+const LESS: usize = 1000;
+
+/// A file of which the manager has only the first bytes on stable storage, while client 0 has written more and closed
+/// it. The other client wrote at the same time, so that no close was answered with the length.
+fn closed_and_lost() -> (World, Client<Asks>, FileId) {
+    let mut world = World::new(3, 2);
+    let (one, two) = (world.client(0), world.client(1));
+    let file = world.block_on(one.put(FileId::ROOT, NAME, &[1; LESS])).unwrap();
+    world.run(Duration::from_secs(3));
+    world.block_on(async {
+        let mine = one.open(file, READ_WRITE).await.unwrap();
+        let other = two.open(file, READ_WRITE).await.unwrap();
+        one.write(mine, 0, &[2; MORE]).await.unwrap();
+        one.close(mine).await.unwrap();
+        two.close(other).await.unwrap();
+    });
+    world.cut_power_of_manager();
+    assert_eq!(said(&mut world, file), (LESS as u64, false), "the cut took it all");
+    (world, one, file)
+}
+
+/// The length that the manager tells of the file, and whether that is a hint.
+fn said(world: &mut World, file: FileId) -> (u64, bool) {
+    let names = world.names(0).1;
+    let said = Rc::new(Cell::default());
+    let answer = said.clone();
+    world.block_on_node(100, async move {
+        let entry = names.get_attr(file).await.unwrap();
+        answer.set((entry.attr.size, entry.is_hint()));
+    });
+    said.get()
+}
+
+async fn open(client: &Client<Asks>, file: FileId, flags: u32) -> Opened {
+    let open = client.open(file, flags).await.unwrap();
+    assert_eq!(client.stat(file).await.unwrap().size, MORE as u64);
+    open
+}
+
+#[test]
+fn the_next_open_knows_it() {
+    let (mut world, client, file) = closed_and_lost();
+    world.block_on(async {
+        let open = open(&client, file, READ_WRITE).await;
+        assert_eq!(client.read(open, 0, MORE).await.unwrap(), [2; MORE]);
+        client.close(open).await.unwrap();
+    });
+    let other = world.client(1);
+    assert_eq!(world.block_on(other.stat(file)).unwrap().size, MORE as u64, "a close tells it");
+}
+
+/// After an fsync, through an open with these flags, the length outlives the mount and the manager's memory.
+fn kept_by_an_fsync(flags: u32) {
+    let (mut world, client, file) = closed_and_lost();
+    world.block_on(async {
+        let open = open(&client, file, flags).await;
+        client.fsync(open).await.unwrap();
+    });
+    world.kill(100);
+    world.cut_power_of_manager();
+    world.run(Duration::from_secs(120));
+    let other = world.client(1);
+    assert_eq!(world.block_on(other.stat(file)).unwrap().size, MORE as u64);
+}
+
+#[test]
+fn an_fsync_of_a_writer_keeps_it() {
+    kept_by_an_fsync(READ_WRITE);
+}
+
+#[test]
+fn an_fsync_of_a_reader_keeps_it() {
+    kept_by_an_fsync(READ_ONLY);
+}
+
+#[test]
+fn a_length_that_was_not_lost_is_no_hint_for_long() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let file = world.block_on(client.put(FileId::ROOT, NAME, &[1; LESS])).unwrap();
+    world.run(Duration::from_secs(3));
+    world.cut_power_of_manager();
+    let listed = |world: &mut World, client: &Client<Asks>| {
+        world.run(Duration::from_secs(3));
+        let entries = world.block_on(client.list(FileId::ROOT, 4096)).unwrap();
+        entries.iter().any(|entry| *entry.name == *NAME && entry.attr.is_some())
+    };
+    assert!(!listed(&mut world, &client), "a listing asks no objects");
+    assert_eq!(world.block_on(client.stat(file)).unwrap().size, LESS as u64);
+    assert!(listed(&mut world, &client), "they were asked once");
+}
