@@ -102,8 +102,7 @@ impl Disk {
 
     fn loss(&self) -> String {
         format!(
-            "disk {}: its directory has gone missing while the server runs: bring the disk back and start the server \
-             again; if it is lost, the server starts without it",
+            "disk {}: its directory went missing while the server runs; bring it back and start the server again",
             self.id.0
         )
     }
