@@ -237,8 +237,8 @@ impl Server {
         self.0.problems.borrow().iter().cloned().collect()
     }
 
-    /// Commits everything and brings it into place: for a clean stop. Whoever writes meanwhile is not waited for. A disk
-    /// that fails stops no other.
+    /// Commits everything and brings it into place: for a clean stop. Whoever writes meanwhile is not waited for. A
+    /// disk that fails stops no other.
     pub async fn flush(&self) -> Result<(), Errno> {
         let mut result = Ok(());
         for disk in self.0.disks.iter().filter(|disk| disk.check().is_ok()) {

@@ -245,8 +245,8 @@ fn fsync_ends(cluster: &Cluster) {
     assert!(said.contains("refused") && said.contains("Input/output error"), "{said}");
 }
 
-/// A disk of 64 MiB: a copy of more ends with ENOSPC at the latest at its close, what was there is intact, also what was
-/// synced of a copy that was refused, and what is removed makes room.
+/// A disk of 64 MiB: a copy of more ends with ENOSPC at the latest at its close, what was there is intact, also what
+/// was synced of copies that came to an end, and what is removed makes room.
 #[test]
 fn a_full_disk() {
     if cannot_mount() {

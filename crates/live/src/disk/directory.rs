@@ -326,8 +326,8 @@ impl Directory {
         if self.is_gone() { Err(DiskError::Missing) } else { Ok(()) }
     }
 
-    /// As [`check`](Directory::check), of its files only, for what was just made durable through an open descriptor: one
-    /// system call without a path, so that whoever waits for stable storage does not notice it.
+    /// As [`check`](Directory::check), of its files only, for what was just made durable through an open descriptor:
+    /// one system call without a path, so that whoever waits for stable storage does not notice it.
     pub(super) fn check_held(&self) -> Result<(), DiskError> {
         if self.is_emptied() { Err(DiskError::Missing) } else { Ok(()) }
     }
