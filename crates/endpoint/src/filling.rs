@@ -30,13 +30,16 @@ impl Endpoint {
     }
 
     /// The next part of the data. Dropped when the message is gone, because its connection broke. Panics when it is
-    /// more than is missing, or in too many parts.
+    /// more than is missing, or when after so many parts the rest could not be filled up.
     pub fn fill(&mut self, filling: &Filling, part: Frame) {
         let Some(entry) = self.filling_entry(filling) else { return };
         assert!(part.len() <= entry.missing, "no more than the header announced");
-        assert!(entry.payload.len() < GATHER_MAX, "no more frames than a message may have");
         entry.missing -= part.len();
         entry.payload.push(part);
+        assert!(
+            is_fillable(&entry.payload, entry.missing),
+            "no more frames than a message may have"
+        );
         self.has_filled = true;
     }
 
@@ -128,6 +131,18 @@ mod tests {
         let message = endpoint.next_whole().expect("posted");
         assert_eq!(endpoint.taken(&message).missing, 0);
         assert_eq!(data(&endpoint, &message), b"abcabcabcab");
+    }
+
+    /// What cannot be ended is refused where it is made, not where somebody cleans up.
+    #[test]
+    #[should_panic(expected = "no more frames than a message may have")]
+    fn parts_too_small_to_be_filled_up_are_refused() {
+        let mut endpoint = endpoint();
+        let filling = begun(&mut endpoint, &[1; 4], 4 * (GATHER_MAX - 1));
+        for _ in 0..2 {
+            let part = endpoint.frames().copy_of(b"d").expect("memory");
+            endpoint.fill(&filling, part);
+        }
     }
 
     #[test]

@@ -90,6 +90,19 @@ impl Aside {
     }
 }
 
+/// One of them, and who asks for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Who asks.
+    pub who: &'a Who<'a>,
+    /// The disk it is on.
+    pub home: Home,
+    /// The file it was a part of.
+    pub file: FileId,
+    /// Which column of it.
+    pub column: u16,
+}
+
 impl Transaction<'_> {
     /// What the name space says of an object on `server`.
     pub fn standing(&self, server: NodeId, kept: Kept) -> Result<Standing, Errno> {
@@ -154,17 +167,11 @@ impl Transaction<'_> {
     }
 
     /// One of them; ENOENT when there is none. Root's.
-    pub fn aside(
-        &self,
-        who: &Who<'_>,
-        home: Home,
-        file: FileId,
-        column: u16,
-    ) -> Result<Aside, Errno> {
-        if !who.is_root() {
+    pub fn aside(&self, wanted: &Wanted<'_>) -> Result<Aside, Errno> {
+        if !wanted.who.is_root() {
             return Err(Errno::EPERM);
         }
-        let key = keys::quarantined(home, file, column);
+        let key = keys::quarantined(wanted.home, wanted.file, wanted.column);
         aside_of(&key, &self.get(&key)?.ok_or(Errno::ENOENT)?)
     }
 

@@ -14,6 +14,7 @@ use crate::manager::{Manager, OpenError, Origin, VolumeSettings};
 use crate::objects::Objects;
 use crate::protocol::{CallNumber, Operation, cut, join};
 use crate::stores::IoServer;
+use crate::transaction::Transaction;
 use node::rings::{MetaOp, StoreId};
 use node::{Answer, Cx, Notify, Request};
 pub use quarantine::QuarantineCounters;
@@ -186,6 +187,17 @@ impl<O: Objects> Service<O> {
             service.progress.notify_all();
             Ok(Some(sequence))
         }
+    }
+
+    /// A change of the service's own, made when one may be; ends when it is safe.
+    async fn commit<T>(
+        self: &Rc<Self>,
+        change: impl FnOnce(&mut Transaction<'_>) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        self.admit().await?;
+        let (value, append) = self.manager.borrow_mut().change(self.origin(0), change)?;
+        self.post(append).await?;
+        Ok(value)
     }
 
     /// An append nobody waits for has ended; a failure is in the store's state.

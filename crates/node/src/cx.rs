@@ -340,10 +340,10 @@ impl Cx {
         rpc.reply(&mut endpoint, &request.key, status, body, data, trailer);
     }
 
-    /// Answers a request with success and the first part of the data; `missing` bytes are still to come. The trailer has
-    /// the checksums of all of it: who reads it finds out when other data comes. Gives the request back where that
-    /// cannot be: it must not be executed twice, nobody waits for it, it is of this very node, what is there of the data
-    /// is too short ([`endpoint::is_fillable`]), or the send ring is full.
+    /// Answers a request with success and the first part of the data; `missing` bytes are still to come. The trailer
+    /// has the checksums of all of it: who reads it finds out when other data comes. Gives the request back where
+    /// that cannot be: it must not be executed twice, nobody waits for it, it is of this very node, what is there of
+    /// the data is too short ([`endpoint::is_fillable`]), or the send ring is full.
     pub fn reply_filling(
         &self,
         request: Request,

@@ -4,8 +4,8 @@
 //! at the far end places, fills and delivers. A message arrives in two events, its head and its tail, so that a node
 //! may cancel, crash or lose the link while a payload is half there.
 //!
-//! A message that is still filling starts when it is posted, if its link is idle, so that only its last part is still to
-//! be sent when that has come (cut-through); else it is sent when it is whole.
+//! A message that is still filling starts when it is posted, if its link is idle, so that only its last part is still
+//! to be sent when that has come (cut-through); else it is sent when it is whole.
 //!
 //! It is best effort on purpose: nothing is sent again, a message for a node that is down is lost, and what was sent
 //! to a node's former life arrives in its next one.

@@ -9,8 +9,9 @@
 //! chunk that is on its way to somebody is shared; writing into it replaces it by a copy, so what is sent never
 //! changes under its checksum.
 //!
-//! Invariants: a block that is dirty or being committed is valid; a window with such blocks, or that is being loaded, or
-//! that holds the edges of a write under way, is not evicted; a valid block's checksum is that of its bytes; bytes of a block behind the object's end are zero.
+//! Invariants: a block that is dirty or being committed is valid; a window with such blocks, or that is being loaded,
+//! or that holds the edges of a write under way, is not evicted; a valid block's checksum is that of its bytes; bytes
+//! of a block behind the object's end are zero.
 
 mod commit;
 mod store;

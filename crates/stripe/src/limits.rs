@@ -22,18 +22,18 @@ pub const READ_AHEAD_QUEUE: usize = 128;
 /// Tasks that read ahead for each disk, so reads of a disk under way on its behalf: with one alone a disk that takes
 /// 1 ms to answer and 9 ms for a window gives nine tenths of its rate.
 pub const READ_AHEAD_TASKS: usize = 4;
-/// Shortest READ that is answered while the disk still reads: below it the transfer takes less time than a disk's answer
-/// varies.
+/// Shortest READ that is answered while the disk still reads, if it takes more than one disk read: below it the
+/// transfer takes less time than a disk's answer varies. Cutting one window into four disk reads made its answer a
+/// tenth slower.
 pub const THROUGH_BYTES_MIN: usize = 128 << 10;
-/// Blocks of a disk read on behalf of such a READ that lies in one window: 64 KiB. Of a longer one it is a window.
-pub const THROUGH_PART_BLOCKS: usize = 16;
-/// Most blocks of such a part.
-pub const THROUGH_PART_BLOCKS_MAX: usize = WINDOW_BLOCKS;
 /// A disk that took longer for the first part is slow: the answer is sent when it is whole. A solid-state disk takes
 /// 0.1 ms and 0.2 to 0.5 for a window, a magnetic one 8.
 pub const THROUGH_SOON: Duration = Duration::from_millis(2);
 /// How long an answer may be filling, with all other traffic of its connection behind it.
 pub const THROUGH_PATIENCE: Duration = Duration::from_millis(20);
+/// How long after a spoilt answer the object's READs are answered in one piece. Who got it asks again at once, or, when
+/// that is lost on the way, some retransmissions later.
+pub const THROUGH_PAUSE: Duration = Duration::from_secs(10);
 
 /// Longest object: 2^52 bytes, 4 PiB; block numbers then stay below 2^40.
 pub const OBJECT_BYTES_MAX: u64 = 1 << 52;

@@ -91,8 +91,8 @@ pub(crate) struct State {
     pub next_block: u64,
     /// The first window that was not read ahead.
     pub ahead: u64,
-    /// A disk read failed: who reads is answered only when all is there.
-    pub is_suspect: bool,
+    /// Until then who reads is answered only when all is there.
+    pub whole_until: Time,
     /// Who wrote in this life, as far as it is not in the durable head.
     pub writer: Writer,
 }
@@ -123,7 +123,7 @@ impl Object {
             dirty_since: Time::ZERO,
             next_block: 0,
             ahead: 0,
-            is_suspect: false,
+            whole_until: Time::ZERO,
             writer: 0,
         };
         Object {

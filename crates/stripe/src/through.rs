@@ -1,12 +1,13 @@
 //! READ of what only the disk has, answered while the disk still reads (cut-through delivery, HPDC'97 section 3).
 //!
-//! The checksums of the blocks are known before the blocks are, so header and trailer of the answer leave with its first
-//! part; the others follow as the disk brings them. Every part is loaded into the cache and verified as for any reader.
+//! The checksums of the blocks are known before the blocks are, so header and trailer of the answer leave with its
+//! first part; the others follow as the disk brings them. A part is what lies in one window, one disk read as for any
+//! reader, loaded into the cache and verified likewise.
 //!
-//! It does not wait, repeat or refuse. What turns out otherwise than announced (a damaged block, a write in between, a
-//! disk that stands still) spoils the answer: the caller finds blocks that do not fit their checksums, asks again, and
-//! gets its answer from memory or in one piece. While an answer is filling nothing else passes on its connection, so
-//! none is begun when the disk is slow.
+//! It does not wait, repeat or refuse. What turns out otherwise than announced (a damaged block, a write in between,
+//! a disk that stands still) spoils the answer: the caller finds blocks that do not fit their checksums, asks again,
+//! and gets its answer in one piece, as everybody does for a while. While an answer is filling nothing else passes on
+//! its connection, so none is begun when the disk is slow.
 //!
 //! Invariant: a part is sent only when it is in the cache with the checksums that the trailer announced.
 
@@ -57,8 +58,10 @@ impl Inner {
         let progress = Progress { request: Some(request), reply: None, since, sent: 0 };
         let progress = RefCell::new(progress);
         let loads = plan.parts.iter().map(|part| self.load_part(&plan, part, &progress));
-        node::race(node::all(loads), self.watch(&progress)).await;
-        let left = progress.into_inner().request;
+        node::race(node::all(loads), self.watch(&plan, &progress)).await;
+        let mut progress = progress.into_inner();
+        self.spoil(&plan, &mut progress); // unless all of it is sent
+        let left = progress.request;
         if left.is_none() {
             let first = plan.first();
             self.count(|c| {
@@ -72,25 +75,30 @@ impl Inner {
 
     async fn plan(self: &Rc<Self>, ask: &ObjectRequest) -> Option<Plan> {
         if (ask.bytes as usize) < THROUGH_BYTES_MIN {
-            return None;
+            return None; // most are
         }
         let object = self.object(ask).await.ok()?;
         self.check_read(&object, ask).ok()?;
         let first = ask.offset / BLOCK_BYTES as u64;
         let bytes = available(&object, ask);
+        if bytes < THROUGH_BYTES_MIN {
+            return None;
+        }
         let blocks = first..first + bytes.div_ceil(BLOCK_BYTES) as u64;
-        for group in group_of(blocks.start)..=group_of(blocks.end) {
+        for group in group_of(blocks.start)..=group_of(blocks.end - 1) {
             self.need_group(&object, group).await.ok()?;
         }
         // From here to the first disk read nothing waits, so nothing changes.
         let length = object.state.borrow().head.length;
         let end = ask.offset + bytes as u64;
         let whole = end == length || end.is_multiple_of(BLOCK_BYTES as u64);
-        if bytes < THROUGH_BYTES_MIN || end > length || !whole || object.state.borrow().is_suspect {
+        let spoilt = self.cx.now() < object.state.borrow().whole_until;
+        if end > length || !whole || spoilt {
             return None;
         }
         let trailer = self.announced(&object, &blocks)?;
-        Some(Plan { object, parts: parts(blocks), bytes, trailer })
+        let parts: Vec<_> = window_parts(blocks).collect();
+        (parts.len() > 1).then_some(Plan { object, parts, bytes, trailer })
     }
 
     /// The checksums of blocks in memory or on disk; `None` when the disk's are not known.
@@ -110,10 +118,8 @@ impl Inner {
         (index, blocks): &(u64, Range<usize>),
         progress: &RefCell<Progress>,
     ) {
-        let loaded = self.fill_window(&plan.object, *index, blocks.clone(), false).await;
-        if loaded.is_err() {
-            plan.object.state.borrow_mut().is_suspect = true; // the next READ is told why
-        }
+        // After an error the part is not there; who asks again is told why.
+        let _ = self.fill_window(&plan.object, *index, blocks.clone(), false).await;
         self.advance(plan, &mut progress.borrow_mut());
     }
 
@@ -149,7 +155,7 @@ impl Inner {
         let first = index * WINDOW_BLOCKS as u64 + blocks.start as u64;
         let skipped = (first - plan.first()) as usize;
         let bytes = (blocks.len() * BLOCK_BYTES).min(plan.bytes - skipped * BLOCK_BYTES);
-        let mut sums = [0; THROUGH_PART_BLOCKS_MAX * size_of::<u32>()];
+        let mut sums = [0; WINDOW_BLOCKS * size_of::<u32>()];
         let sums = &mut sums[..blocks.len() * size_of::<u32>()];
         let announced = &plan.trailer[skipped * size_of::<u32>()..][..sums.len()];
         let before = data.len();
@@ -179,12 +185,20 @@ impl Inner {
     }
 
     /// Spoils an answer that stands still. Never returns.
-    async fn watch(&self, progress: &RefCell<Progress>) {
+    async fn watch(&self, plan: &Plan, progress: &RefCell<Progress>) {
         self.cx.sleep(THROUGH_SOON).await;
         let begun = progress.borrow().since; // or it will not begin any more
         self.cx.sleep_until(begun + THROUGH_PATIENCE).await;
-        progress.borrow_mut().reply = None;
+        self.spoil(plan, &mut progress.borrow_mut());
         std::future::pending().await
+    }
+
+    /// Gives up an answer that is on its way. The next ones wait until all is there: else they could all fare so, and
+    /// who asks too often takes it for a damaged block.
+    fn spoil(&self, plan: &Plan, progress: &mut Progress) {
+        if progress.reply.take().is_some() {
+            plan.object.state.borrow_mut().whole_until = self.cx.now() + THROUGH_PAUSE;
+        }
     }
 }
 
@@ -197,14 +211,4 @@ impl Plan {
     fn blocks(&self) -> usize {
         self.bytes.div_ceil(BLOCK_BYTES)
     }
-}
-
-/// What each disk read fetches: whole windows, or parts of the only one.
-fn parts(blocks: Range<u64>) -> Vec<(u64, Range<usize>)> {
-    let windows: Vec<_> = window_parts(blocks).collect();
-    let longest = if windows.len() > 1 { WINDOW_BLOCKS } else { THROUGH_PART_BLOCKS };
-    let cut = |(index, Range { start, end }): (u64, Range<usize>)| {
-        (start..end).step_by(longest).map(move |at| (index, at..(at + longest).min(end)))
-    };
-    windows.into_iter().flat_map(cut).collect()
 }

@@ -5,6 +5,7 @@ mod common;
 use common::*;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 use stripe::{FileRef, ServerCounters};
 use wire::Errno;
 
@@ -37,7 +38,7 @@ fn start(world: &mut World, file: FileRef, bytes: usize) -> Reading {
 
 #[test]
 fn a_long_read_leaves_part_by_part() {
-    for bytes in [128 << 10, 200 << 10, BYTES - 5000, BYTES] {
+    for bytes in [300 << 10, BYTES - 5000, BYTES] {
         let (mut world, file) = cold(bytes as u64);
         assert_eq!(world.read(&file, 0, bytes).unwrap(), pattern(1, BYTES)[..bytes]);
         let (whole, found) = (bytes.is_multiple_of(4096), counters(&world));
@@ -104,6 +105,17 @@ fn a_disk_that_stands_still_spoils_the_answer_and_not_the_data() {
     }
     assert!(begun < 30, "an answer begins only when the disk is fast");
     assert!((1..=begun).contains(&spoilt), "{spoilt} of {begun} were spoilt");
+}
+
+/// The parts before it are in memory by then: an answer that could begin again would be spoilt each time, and what is
+/// only late would be an error.
+#[test]
+fn a_disk_that_is_long_about_a_later_part_is_waited_for() {
+    let (mut world, file) = cold(1);
+    world.disk_turns = 1;
+    world.stall = Some((stripe::object::data_offset(192), Duration::from_millis(500)));
+    assert_eq!(world.read(&file, 0, BYTES).unwrap(), pattern(1, BYTES));
+    assert_eq!((counters(&world).cut_through, world.client.counters().damaged_reads), (1, 1));
 }
 
 #[test]

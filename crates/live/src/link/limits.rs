@@ -28,8 +28,8 @@ pub const SEND_PIECES_MAX: usize = 128;
 pub const SEND_BYTES_MAX: usize = 2 << 20;
 /// Payloads above this go through the second connection: it takes 55 us at 10 Gb/s, a small message 1.
 pub const BULK_BYTES_MIN: usize = 64 << 10;
-/// Fewest bytes worth a transfer of their own while a payload is still filling: one page. Measured between two processes,
-/// pulses of less cost more than they gain.
+/// Fewest bytes worth a transfer of their own while a payload is still filling: one page. Measured between two
+/// processes, pulses of less cost more than they gain.
 pub const PULSE_BYTES_MIN: usize = 4 << 10;
 /// Largest Noise message (Noise specification, section 3).
 pub const SEALED_BYTES_MAX: usize = 65_535;

@@ -209,8 +209,8 @@ impl Sealed {
         Ok(())
     }
 
-    /// Seals the control message or the next record of the message of which `sent` bytes are sealed; how many bytes. The
-    /// data of a whole record is there, or the message is whole.
+    /// Seals the control message or the next record of the message of which `sent` bytes are sealed; how many bytes.
+    /// The data of a whole record is there, or the message is whole.
     fn seal_next(&mut self, entry: &Message, sent: usize) -> Result<usize, Closed> {
         if sent == 0 {
             return seal(

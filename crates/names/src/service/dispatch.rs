@@ -10,6 +10,7 @@ use crate::manager::{Manager, Once};
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::WRITE;
 use crate::protocol::{Alive, CallNumber, Created, Map, Operation, Outcome, Point};
+use crate::quarantine::Wanted;
 use crate::rename::Place;
 use crate::transaction::{CallName, Transaction};
 use node::rings::VolumeSpace;
@@ -56,10 +57,10 @@ impl<O: Objects> Service<O> {
             }
             Operation::Servers {} => Ok(encoded(&self.manager.borrow().servers().to_vec())),
             Operation::Purge { ref who, home, file, column } => {
-                self.purge_now(who, home, file, column).await
+                self.purge_now(Wanted { who, home, file, column }).await
             }
             Operation::Restore { ref who, home, file, column } => {
-                self.restore_now(who, home, file, column).await
+                self.restore_now(Wanted { who, home, file, column }).await
             }
             Operation::SetAttr { file, ref changes, .. } if is_truncation(changes) => {
                 // What cannot be made whole now is found by the truncation.
@@ -193,13 +194,11 @@ impl<O: Objects> Service<O> {
             self.sync().await?;
             self.objects.truncate(&objects, size).await?;
         }
-        self.admit().await?;
-        let (_, append) = self.manager.borrow_mut().change(self.origin(0), |transaction| {
+        self.commit(|transaction| {
             transaction.truncated(file);
             Ok(())
-        })?;
-        self.post(append).await?;
-        Ok(())
+        })
+        .await
     }
 
     /// The objects of a file; `None` when the file is gone.

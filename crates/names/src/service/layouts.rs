@@ -34,10 +34,7 @@ impl<O: Objects> Service<O> {
 
     /// The next epoch of the file's objects, on stable storage.
     async fn fence(self: &Rc<Self>, who: &Who<'_>, file: FileId) -> Result<u32, Errno> {
-        self.admit().await?;
-        let origin = self.origin(0);
-        let (epoch, append) = self.manager.borrow_mut().change(origin, |t| t.fence(who, file))?;
-        self.post(append).await?;
+        let epoch = self.commit(|t| t.fence(who, file)).await?;
         // No object may know an epoch that a power cut takes back.
         self.sync().await?;
         Ok(epoch)
@@ -154,11 +151,7 @@ impl<O: Objects> Service<O> {
             let epoch = self.fence(&Who::ROOT, file).await?;
             let layout = before.layout.with_epoch(epoch);
             self.objects.set_layout(&ObjectsOf { layout, ..before }).await?;
-            self.admit().await?;
-            let origin = self.origin(0);
-            let (_, append) =
-                self.manager.borrow_mut().change(origin, |t| t.set_layout(file, layout))?;
-            self.post(append).await.map(drop)
+            self.commit(|t| t.set_layout(file, layout)).await
         };
         self.alone(file, heal).await
     }

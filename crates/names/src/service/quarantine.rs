@@ -4,11 +4,10 @@ use super::Service;
 use super::dispatch::Encoded;
 use crate::limits::{WALK_COUNT, WALK_INTERVAL};
 use crate::objects::Objects;
-use crate::permissions::Who;
-use crate::quarantine::{Aside, Standing, Unclaimed};
+use crate::quarantine::{Aside, Standing, Unclaimed, Wanted};
 use std::rc::Rc;
 use stripe::Kept;
-use wire::{Errno, FileId, Home, NodeId, ObjectId};
+use wire::{Errno, NodeId, ObjectId};
 
 /// What the walk has seen and done since the manager started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,17 +83,12 @@ impl<O: Objects> Service<O> {
         self.sync().await?;
         for (object, why) in all {
             // First the note: what is set aside without one would stay for ever.
-            self.admit().await?;
-            let origin = self.origin(0);
-            let (aside, append) = self
-                .manager
-                .borrow_mut()
-                .change(origin, |t| Ok(t.note_quarantined(server, object, why)))?;
-            self.post(append).await?;
+            let aside = self.commit(|t| Ok(t.note_quarantined(server, object, why))).await?;
             match self.objects.quarantine(server, object).await {
                 Ok(bytes) => {
                     self.count_quarantine(|c| c.quarantined += 1);
-                    self.note(self.change_aside(Aside { bytes, ..aside }).await);
+                    // Without its length it is listed as empty; a failure is in the store's state.
+                    let _ = self.change_aside(Aside { bytes, ..aside }).await;
                 }
                 // Gone meanwhile, or in use: the next round will see.
                 Err(Errno::ENOENT | Errno::ESTALE | Errno::EAGAIN) => {}
@@ -116,14 +110,12 @@ impl<O: Objects> Service<O> {
         Ok(())
     }
 
-    async fn change_aside(self: &Rc<Self>, aside: Aside) -> super::Posted {
-        self.admit().await?;
-        let origin = self.origin(0);
-        let (_, append) = self.manager.borrow_mut().change(origin, |t| {
+    async fn change_aside(self: &Rc<Self>, aside: Aside) -> Result<(), Errno> {
+        self.commit(|t| {
             t.note_aside(&aside);
             Ok(())
-        })?;
-        self.post(append).await
+        })
+        .await
     }
 
     /// The object goes for good; what was put back is set aside first, which ends its life as an object.
@@ -136,24 +128,16 @@ impl<O: Objects> Service<O> {
             }
         }
         self.objects.purge(server, kept).await?;
-        self.admit().await?;
-        let origin = self.origin(0);
-        let (_, append) = self.manager.borrow_mut().change(origin, |t| {
+        self.commit(|t| {
             t.note_purged(aside);
             Ok(())
-        })?;
-        self.post(append).await.map(drop)
+        })
+        .await
     }
 
     /// By hand: removes for good what is in quarantine. Removing it twice is no error.
-    pub(super) async fn purge_now(
-        self: &Rc<Self>,
-        who: &Who<'_>,
-        home: Home,
-        file: FileId,
-        column: u16,
-    ) -> Encoded {
-        let found = self.manager.borrow().read(0, |t| t.aside(who, home, file, column));
+    pub(super) async fn purge_now(self: &Rc<Self>, wanted: Wanted<'_>) -> Encoded {
+        let found = self.manager.borrow().read(0, |t| t.aside(&wanted));
         match found {
             Err(Errno::ENOENT) => Ok(Vec::new()),
             found => self.drop_aside(&found?).await.map(|()| Vec::new()),
@@ -161,20 +145,14 @@ impl<O: Objects> Service<O> {
     }
 
     /// By hand: makes what is in quarantine an object again, which nobody sets aside.
-    pub(super) async fn restore_now(
-        self: &Rc<Self>,
-        who: &Who<'_>,
-        home: Home,
-        file: FileId,
-        column: u16,
-    ) -> Encoded {
-        let aside = self.manager.borrow().read(0, |t| t.aside(who, home, file, column))?;
+    pub(super) async fn restore_now(self: &Rc<Self>, wanted: Wanted<'_>) -> Encoded {
+        let aside = self.manager.borrow().read(0, |t| t.aside(&wanted))?;
         if aside.restored {
             return Ok(Vec::new());
         }
         // First the note: else the walk would set it aside again, or its day end.
         self.change_aside(Aside { restored: true, ..aside }).await?;
-        let restored = self.objects.restore(home.server, aside.kept(self.volume)).await;
+        let restored = self.objects.restore(wanted.home.server, aside.kept(self.volume)).await;
         if let Err(errno) = restored {
             self.change_aside(aside).await?;
             return Err(errno);

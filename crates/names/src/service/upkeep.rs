@@ -107,14 +107,7 @@ impl<O: Objects> Service<O> {
     }
 
     async fn sweep_orphans(self: &Rc<Self>) -> Result<(), Errno> {
-        let mut done = false;
-        while !done {
-            self.admit().await?;
-            let (all, append) =
-                self.manager.borrow_mut().change(self.origin(0), |t| t.sweep_orphans())?;
-            done = all;
-            self.post(append).await?;
-        }
+        while !self.commit(|t| t.sweep_orphans()).await? {}
         Ok(())
     }
 
@@ -186,16 +179,7 @@ impl<O: Objects> Service<O> {
             let (layout, truncations) = (removed.layout, removed.truncations);
             self.objects.remove(&ObjectsOf { file, layout, truncations }).await?;
         }
-        let mut done = false;
-        while !done {
-            self.admit().await?;
-            let (all, append) =
-                self.manager.borrow_mut().change(self.origin(0), |transaction| {
-                    transaction.objects_removed(file, crate::limits::FRAGMENTS_MAX)
-                })?;
-            done = all;
-            self.post(append).await?;
-        }
+        while !self.commit(|t| t.objects_removed(file, crate::limits::FRAGMENTS_MAX)).await? {}
         Ok(())
     }
 

@@ -5,7 +5,7 @@ pub mod disk;
 
 use disk::Disk;
 use endpoint::{Frame, Frames, HeapRegion};
-use node::rings::{DiskDone, DiskFile, DiskRequest};
+use node::rings::{DiskDone, DiskFile, DiskOp, DiskRequest};
 use node::{Cx, Node, NodeConfig, Pieces};
 use rig::{Packet, put_packet, take_packet};
 use std::cell::RefCell;
@@ -36,6 +36,8 @@ pub struct World {
     flying: VecDeque<(NodeId, Packet)>,
     /// Turns a disk operation takes at most.
     pub disk_turns: u64,
+    /// Reads of objects from this byte of their files on take this long.
+    pub stall: Option<(u64, Duration)>,
     /// Changes packets on their way to or from servers.
     pub meddle: Option<Box<dyn FnMut(&mut Vec<u8>)>>,
 }
@@ -63,11 +65,12 @@ impl Machine {
         Machine { node, server, disks, config, incarnation, under_way: VecDeque::new() }
     }
 
-    fn serve_disks(&mut self, now: Time, turns: u64) {
+    fn serve_disks(&mut self, now: Time, turns: u64, stall: Option<(u64, Duration)>) {
         while let Some(request) = self.node.take_disk() {
             let disk = &mut self.disks[usize::from(request.disk.0)];
             let late = if turns > 1 { disk.random(turns) } else { 0 };
-            self.under_way.push_back((now.0 + late * TURN.as_nanos() as u64, request));
+            let late = stalled(&request.op, stall).unwrap_or(TURN * late as u32);
+            self.under_way.push_back((now.0 + late.as_nanos() as u64, request));
         }
         for _ in 0..self.under_way.len() {
             let (due, request) = self.under_way.pop_front().unwrap();
@@ -100,6 +103,11 @@ impl Machine {
     }
 }
 
+fn stalled(op: &DiskOp, stall: Option<(u64, Duration)>) -> Option<Duration> {
+    let DiskOp::Read { file: DiskFile::Object(_), offset, .. } = op else { return None };
+    stall.filter(|(from, _)| offset >= from).map(|(_, span)| span)
+}
+
 impl World {
     pub fn new(servers: u16, disks: u16) -> World {
         World::with(servers, disks, 1, small)
@@ -118,6 +126,7 @@ impl World {
             servers: (1..=servers).map(machine).collect(),
             flying: VecDeque::new(),
             disk_turns: 1,
+            stall: None,
             meddle: None,
         };
         world.turns(20);
@@ -170,7 +179,7 @@ impl World {
         self.client_node.step(self.now);
         for server in &mut self.servers {
             server.node.step(self.now);
-            server.serve_disks(self.now, self.disk_turns);
+            server.serve_disks(self.now, self.disk_turns, self.stall);
         }
         self.collect();
         self.now = self.now + TURN;
