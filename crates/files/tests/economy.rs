@@ -164,3 +164,26 @@ fn a_full_disk_is_told_once_to_every_handle() {
     assert!(world.block_on(client.read(one, 0, MIB)).expect("read") == expected);
     assert_eq!(world.files(0).report().held_bytes, 0);
 }
+
+/// One that lies in the directory of a running server and is removed: the fsync waits for it as for a server, and ends.
+#[test]
+fn a_disk_that_goes_missing_ends_reads_at_once_and_an_fsync_after_the_patience() {
+    let patience = Duration::from_secs(8);
+    let config = Config { patience, ..Config::for_pool(CLIENT_PAGES * 4096) };
+    let mut world = World::with(2, 1, config);
+    let client = world.client(0);
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &pattern(2, 0, MIB))).expect("put");
+    world.run(Duration::from_secs(2));
+    world.restart(10);
+    let one = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    world.lose_disk(10);
+    world.block_on(client.write(one, 0, &[1; 100_000])).expect("taken over");
+    let begun = world.now;
+    assert_eq!(world.block_on(client.fsync(one)), Err(Errno::EIO));
+    let span = world.now.since(begun);
+    assert!(span >= patience && span < 3 * patience, "{span:?}");
+    let begun = world.now;
+    assert_eq!(world.block_on(client.read(one, 0, MIB)).err(), Some(Errno::EIO));
+    assert!(world.now.since(begun) < patience);
+    assert_eq!(world.files(0).report().held_bytes, 0, "what cannot be kept is given up");
+}

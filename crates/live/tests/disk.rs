@@ -205,6 +205,44 @@ fn a_disk_that_goes_away_is_missing_not_empty() {
     });
 }
 
+/// What an open descriptor still takes is nowhere once its directory is removed, in whatever order that happens.
+#[test]
+fn a_disk_that_is_removed_is_missing_and_takes_nothing_more() {
+    let all: &[&str] = &[""];
+    for removed in [all, &["objects"], &["lock"], &["label", "lock", "log", "quarantine"]] {
+        on_both(|rig, path| {
+            let (file, new) = (DiskFile::Object(object(1)), DiskFile::Object(object(2)));
+            rig.write(file, 0, &pattern(4096, 1), true);
+            rig.write(DiskFile::Label, 0, b"label", true);
+            rig.write(DiskFile::Log(1), 0, b"log", true);
+            assert!(matches!(rig.run(DiskOp::Space), Ok(DiskReply::Space { .. })));
+            for name in removed {
+                let path = path.join(name);
+                if path.is_dir() {
+                    std::fs::remove_dir_all(path).unwrap();
+                } else {
+                    std::fs::remove_file(path).unwrap();
+                }
+            }
+            assert_eq!(rig.read(new, 0, 4096), Err(DiskError::Missing), "{removed:?}");
+            let data = rig.frames.copy_of(b"x").unwrap();
+            let made = rig.run(DiskOp::Write { file: new, offset: 0, data, durable: false });
+            assert_eq!(made.unwrap_err(), DiskError::Missing, "{removed:?}");
+            if removed == ["objects"] {
+                return; // the log is whole
+            }
+            let data = rig.frames.copy_of(b"x").unwrap();
+            let durable = DiskOp::Write { file, offset: 0, data, durable: true };
+            for op in [durable, DiskOp::Sync { file }, DiskOp::SyncAll, DiskOp::Space] {
+                let what = format!("{op:?} without {removed:?}");
+                assert_eq!(rig.run(op).unwrap_err(), DiskError::Missing, "{what}");
+            }
+            std::fs::create_dir_all(path).unwrap();
+            assert_eq!(rig.read(new, 0, 4096), Err(DiskError::Missing), "made again is another");
+        });
+    }
+}
+
 #[test]
 fn dropping_the_disks_waits_for_what_is_under_way() {
     each_engine(|engine| {

@@ -18,6 +18,10 @@ pub struct Held {
     pub bytes: u64,
     /// Whether all were counted; else there was no time for more.
     pub complete: bool,
+    /// Bytes of the disk, and how many of them are free; 0 when it does not say.
+    pub total_bytes: u64,
+    /// See `total_bytes`.
+    pub free_bytes: u64,
 }
 
 impl Server {
@@ -33,6 +37,10 @@ impl Server {
     async fn held_on(&self, disk: usize, until: Time) -> Held {
         let disk = &self.0.disks[disk];
         let (mut held, mut after) = (logged(disk), None);
+        // Also of a disk that was idle this tells whether it is still there.
+        if let Ok(DiskReply::Space { total, free }) = disk.ask(|| DiskOp::Space).await {
+            (held.total_bytes, held.free_bytes) = (total, free);
+        }
         while disk.check().is_ok() && self.0.cx.now() < until {
             let listing = DiskListing::Objects { after, count: LIST_COUNT_MAX };
             let Ok(DiskReply::Files(files)) = disk.ask(|| DiskOp::List(listing)).await else {

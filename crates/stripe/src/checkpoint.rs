@@ -37,7 +37,7 @@ impl Inner {
     /// The checkpoint task of a disk.
     pub async fn checkpoints(self: Rc<Self>, disk: usize) {
         let disk = &self.disks[disk];
-        loop {
+        while !disk.is_refused() {
             let work = disk.work.wait();
             let (bytes, records) = disk.journal.size();
             if bytes < self.config.checkpoint_bytes && records < CHECKPOINT_RECORDS {

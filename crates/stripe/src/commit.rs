@@ -206,7 +206,7 @@ impl Inner {
     /// Commits what nobody commits: the object that became dirty first, when too much is dirty or after a while.
     pub async fn flusher(self: Rc<Self>, disk: usize) {
         let disk = &self.disks[disk];
-        loop {
+        while !disk.is_refused() {
             let work = disk.work.wait();
             let first = disk.dirty.borrow().front().cloned();
             let Some(object) = first else {
@@ -232,6 +232,7 @@ impl Inner {
             if disk.journal.size().0 <= self.config.checkpoint_bytes * 2 {
                 return Ok(());
             }
+            disk.check()?;
             if let Some(errno) = disk.checkpoint_error.get() {
                 return Err(errno);
             }

@@ -87,6 +87,31 @@ impl Disk {
         }
     }
 
+    /// Asks the device. A disk that is missing is not used any more until the server's next start: what it says if it
+    /// comes back meanwhile may be another disk's.
+    async fn run(&self, op: DiskOp) -> Result<DiskReply, DiskError> {
+        let result = self.cx.disk(self.id, op).await;
+        let serves = *self.health.borrow() == Health::Serving;
+        if serves && matches!(result, Err(DiskError::Missing)) {
+            *self.health.borrow_mut() = Health::Refused(Errno::ENODEV, self.loss());
+            self.room.notify_all();
+            self.work.notify_all();
+        }
+        result
+    }
+
+    fn loss(&self) -> String {
+        format!(
+            "disk {}: its directory went missing while the server runs; bring it back and start the server again",
+            self.id.0
+        )
+    }
+
+    /// Whether it is not used until the server's next start.
+    pub fn is_refused(&self) -> bool {
+        matches!(*self.health.borrow(), Health::Refused(..))
+    }
+
     /// Fills `into` from the file; what is behind its end is zero. A file that does not exist is all zeros: `false`.
     pub async fn read(
         &self,
@@ -96,7 +121,7 @@ impl Disk {
     ) -> Result<(FrameMut, bool), DiskError> {
         let wanted = into.len();
         loop {
-            match self.cx.disk(self.id, DiskOp::Read { file, offset, into }).await {
+            match self.run(DiskOp::Read { file, offset, into }).await {
                 Ok(DiskReply::Read { mut into, bytes }) => {
                     into[bytes..].fill(0);
                     return Ok((into, true));
@@ -142,7 +167,7 @@ impl Disk {
     /// An operation that brings nothing; asked again while the disk is busy.
     pub async fn simple(&self, op: impl Fn() -> DiskOp) -> Result<(), DiskError> {
         loop {
-            match self.cx.disk(self.id, op()).await {
+            match self.run(op()).await {
                 Ok(_) => return Ok(()),
                 Err(DiskError::Busy) => self.cx.sleep(BUSY_PAUSE).await,
                 Err(error) => return Err(error),
@@ -181,7 +206,7 @@ impl Disk {
     /// As [`simple`](Disk::simple), for operations with a reply.
     pub async fn ask(&self, op: impl Fn() -> DiskOp) -> Result<DiskReply, DiskError> {
         loop {
-            match self.cx.disk(self.id, op()).await {
+            match self.run(op()).await {
                 Err(DiskError::Busy) => self.cx.sleep(BUSY_PAUSE).await,
                 result => return result,
             }

@@ -118,10 +118,12 @@ impl Inner {
         if !whole || ask.offset > OBJECT_BYTES_MAX {
             return Err(Errno::EINVAL);
         }
-        if self.is_old_layout(&object.state.borrow(), ask) {
+        let state = object.state.borrow();
+        if self.is_old_layout(&state, ask) {
             return Err(Errno::ESTALE);
         }
-        Ok(())
+        // What was not found on a disk that turned out to be missing is not known to be absent.
+        if state.exists { Ok(()) } else { self.disk(object).check() }
     }
 
     /// Brings blocks into memory; several windows at once.
@@ -222,9 +224,7 @@ impl Inner {
     ) -> Result<FrameMut, Errno> {
         let mut frame = self.disk(object).frame(count * BLOCK_BYTES).await;
         if object.state.borrow().in_place {
-            let disk = self.disk(object);
-            let read = disk.read(object.file(), data_offset(first), frame).await;
-            frame = read.map_err(errno)?.0;
+            frame = self.read_file(object, data_offset(first), frame).await?;
             self.count(|c| {
                 c.disk_reads += 1;
                 c.disk_read_bytes += (count * BLOCK_BYTES) as u64;
@@ -238,6 +238,23 @@ impl Inner {
             frame[at..at + BLOCK_BYTES].copy_from_slice(bytes);
         }
         Ok(frame)
+    }
+
+    /// Fills `into` from the object's file. Once its header is there, a file that is not is damage and no hole.
+    async fn read_file(
+        &self,
+        object: &Object,
+        offset: u64,
+        into: FrameMut,
+    ) -> Result<FrameMut, Errno> {
+        let disk = self.disk(object);
+        let (bytes, found) = disk.read(object.file(), offset, into).await.map_err(errno)?;
+        let state = object.state.borrow();
+        if found || state.header_sequence == 0 || state.phase != Phase::Open {
+            return Ok(bytes);
+        }
+        self.report(format!("disk {}, object {}: its file is gone", disk.id.0, object.id));
+        Err(Errno::EIO)
     }
 
     /// Verifies what was read and keeps what is right.
@@ -295,10 +312,8 @@ impl Inner {
             }
             let mut sums = Vec::new();
             if in_place {
-                let disk = self.disk(object);
-                let into = disk.frame(BLOCK_BYTES).await;
-                let read = disk.read(object.file(), sums_offset(group), into).await;
-                sums = decode_sums(&read.map_err(errno)?.0);
+                let into = self.disk(object).frame(BLOCK_BYTES).await;
+                sums = decode_sums(&self.read_file(object, sums_offset(group), into).await?);
             }
             if object.state.borrow().version == version {
                 self.cache.borrow_mut().set_group(object.key, group, sums);

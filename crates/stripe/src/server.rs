@@ -237,15 +237,18 @@ impl Server {
         self.0.problems.borrow().iter().cloned().collect()
     }
 
-    /// Commits everything and brings it into place: for a clean stop. Whoever writes meanwhile is not waited for.
+    /// Commits everything and brings it into place: for a clean stop. Whoever writes meanwhile is not waited for. A
+    /// disk that fails stops no other.
     pub async fn flush(&self) -> Result<(), Errno> {
-        for disk in &self.0.disks {
-            if disk.check().is_ok() {
-                self.0.flush_disk(disk).await?;
-                self.0.checkpoint(disk).await?;
-            }
+        let mut result = Ok(());
+        for disk in self.0.disks.iter().filter(|disk| disk.check().is_ok()) {
+            let flushed = match self.0.flush_disk(disk).await {
+                Ok(()) => self.0.checkpoint(disk).await,
+                error => error,
+            };
+            result = result.and(flushed);
         }
-        Ok(())
+        result
     }
 }
 
@@ -393,6 +396,7 @@ impl Inner {
                     reply.used += free;
                 }
                 Ok(_) => return Err(Errno::EPROTO),
+                Err(_) if disk.is_refused() => {} // by this very question
                 Err(error) => return Err(errno(error)),
             }
         }
@@ -422,6 +426,7 @@ impl Inner {
                     }))
                 }
                 Ok(_) => return Err(Errno::EPROTO),
+                Err(_) if disk.is_refused() => {} // by this very question
                 Err(error) => return Err(errno(error)),
             }
         }

@@ -3,9 +3,9 @@
 mod common;
 
 use common::*;
-use node::rings::DiskFile;
+use node::rings::{DiskFile, DiskOp};
 use std::time::Duration;
-use stripe::{Client, FileRef, Kept};
+use stripe::{Client, FileRef, Health, Kept};
 use wire::{Errno, FileId, Home, Layout, NodeId, ObjectId};
 
 /// A world whose file 5 has `bytes` of `pattern(1, ..)` on stable storage.
@@ -313,6 +313,73 @@ fn disks_that_are_missing_or_read_only_are_told_and_others_go_on() {
         wrote.and_then(|_| world.commit(file))
     });
     assert!(refused.filter(|result| *result == Err(Errno::EROFS)).count() > 3);
+}
+
+/// Nobody reads zeros from it, nothing more is acknowledged, and what takes its place meanwhile is not believed.
+#[test]
+fn a_disk_that_goes_missing_under_its_server_is_not_used_any_more() {
+    let mut world = World::new(1, 2);
+    let files: Vec<FileRef> = (1..20).map(|file| world.file(file)).collect();
+    for file in &files {
+        world.write(file, 0, &pattern(file.file.0, 400_000)).unwrap();
+        world.commit(file).unwrap();
+    }
+    world.flush(0);
+    world.servers[0].kill();
+    world.turns(50);
+    // Opened, and most of their blocks not in memory.
+    files.iter().for_each(|file| drop(world.read(file, 0, 4096).unwrap()));
+    world.servers[0].disks[0].missing = true;
+    let lost = [Errno::ENODEV, Errno::ENXIO];
+    let check = |world: &mut World, file: &FileRef| match world.read(file, 0, 400_000) {
+        Ok(bytes) => assert!(bytes == pattern(file.file.0, 400_000), "{}", file.file.0),
+        Err(errno) => assert!(lost.contains(&errno), "{errno}"),
+    };
+    files.iter().for_each(|file| check(&mut world, file));
+    let refused = |world: &mut World, file: &FileRef| {
+        let wrote = world.write(file, 0, b"new");
+        wrote.and_then(|_| world.commit(file)).err().inspect(|errno| assert!(lost.contains(errno)))
+    };
+    let count = files.iter().filter(|file| refused(&mut world, file).is_some()).count();
+    assert!(count > 3, "{count}");
+    let told = world.servers[0].server.as_ref().unwrap().disks();
+    let Health::Refused(_, text) = &told[0] else { panic!("{told:?}") };
+    assert!(text.contains("disk 0") && text.contains("start the server again"), "{text}");
+    assert_eq!(told[1], Health::Serving);
+    // An empty directory comes in its place.
+    let kept = std::mem::replace(&mut world.servers[0].disks[0], common::disk::Disk::new(9));
+    for file in &files[10..] {
+        match world.read(file, 4096, 8192) {
+            Ok(bytes) => assert!(bytes == pattern(file.file.0, 400_000)[4096..12_288]),
+            Err(errno) => assert_eq!(errno, Errno::ENXIO),
+        }
+    }
+    assert!(world.servers[0].disks[0].objects().is_empty());
+    world.flush(0);
+    world.servers[0].disks[0] = kept;
+    world.servers[0].disks[0].missing = false;
+    world.servers[0].kill();
+    world.turns(50);
+    for file in &files {
+        let bytes = world.read(file, 4096, 8192).unwrap();
+        assert!(bytes == pattern(file.file.0, 400_000)[4096..12_288], "it is back");
+    }
+}
+
+#[test]
+fn a_file_that_is_gone_under_an_open_object_is_damage_and_no_hole() {
+    let (mut world, file) = committed(1, 1, 100_000);
+    world.write(&file, 6 << 20, &pattern(6, 4096)).unwrap();
+    world.commit(&file).unwrap();
+    world.flush(0);
+    world.servers[0].kill();
+    world.turns(50);
+    assert!(world.read(&file, 0, 4096).unwrap() == pattern(1, 4096));
+    let object = world.servers[0].disks[0].objects()[0];
+    world.servers[0].disks[0].run(DiskOp::Remove { file: object }).unwrap();
+    assert_eq!(world.read(&file, 6 << 20, 4096), Err(Errno::EIO));
+    let told = world.servers[0].server.as_ref().unwrap().problems().join("\n");
+    assert!(told.contains("its file is gone"), "{told}");
 }
 
 /// A disk that takes nothing any more while files are copied to it, and then does again: a write that failed says so,

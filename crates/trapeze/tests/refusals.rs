@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Cluster, cannot_mount, pattern, refusal, shell, trapeze};
+use common::{Cluster, cannot_mount, pattern, refusal, shell, soaks, trapeze};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -190,7 +190,63 @@ fn mount_points_that_cannot_be() {
     cluster.stop();
 }
 
-/// A disk of 64 MiB: a copy of more ends with ENOSPC at the latest at its close, and what was there is intact.
+/// What was written to it is not read as zeros, nothing more is acknowledged, and `status` says which disk it is.
+#[test]
+fn a_disk_that_is_removed_under_its_server() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::mounted(2);
+    for name in ["opened", "unopened"] {
+        let mut file = File::create(cluster.at(name)).unwrap();
+        file.write_all(&pattern(1, 8 << 20)).unwrap();
+        file.sync_all().unwrap();
+    }
+    // Neither the mount nor a server remembers any of it; the first start still opens what it finds in the log.
+    for server in [1, 2, 1, 2] {
+        cluster.processes.unmount().unwrap();
+        cluster.processes.take_server(server).unwrap().stop().unwrap();
+        cluster.processes.start_server(server).unwrap();
+        cluster.processes.mount().unwrap();
+    }
+    let mut first = [0; 4096];
+    File::open(cluster.at("opened")).unwrap().read_exact(&mut first).unwrap();
+    let disk = cluster.beside("cluster/io1/disk0");
+    fs::remove_dir_all(&disk).unwrap();
+    let read = fs::read(cluster.at("unopened")).map(|bytes| bytes.len());
+    assert_eq!(read.unwrap_err().raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+    if let Ok(bytes) = fs::read(cluster.at("opened")) {
+        assert!(bytes == pattern(1, 8 << 20), "other bytes than were written");
+    }
+    let script =
+        "timeout -s KILL 5 dd if=/dev/zero of=new bs=1M count=4 conv=fsync 2>&1 || echo refused";
+    let said = shell(&cluster.at(""), 30, script);
+    assert!(said.contains("refused"), "fsync acknowledges what is nowhere: {said}");
+    let target = cluster.processes.target();
+    let said = String::from_utf8(trapeze(&["status", "-c", &target]).stdout).unwrap();
+    assert!(said.contains("disk 0: its directory went missing"), "{said}");
+    assert!(said.contains(text(&disk)), "{said}");
+    if soaks() {
+        fsync_ends(&cluster);
+    }
+    cluster.processes.take_mount().unwrap().kill().unwrap();
+    common::detach(&cluster.at(""));
+    // Nobody makes it anew.
+    assert!(!disk.exists());
+    cluster.processes.take_server(1).unwrap().stop().unwrap();
+    let said = refusal(&["serve", "--config", text(&cluster.beside("cluster/io1.toml"))]);
+    assert!(said.contains("disk0") && said.contains("missing"), "{said}");
+}
+
+/// As a mount waits for a server: five minutes.
+fn fsync_ends(cluster: &Cluster) {
+    let script = "dd if=/dev/zero of=late bs=1M count=4 conv=fsync 2>&1 || echo refused";
+    let said = shell(&cluster.at(""), 900, script);
+    assert!(said.contains("refused") && said.contains("Input/output error"), "{said}");
+}
+
+/// A disk of 64 MiB: a copy of more ends with ENOSPC at the latest at its close, what was there is intact, also what
+/// was synced of copies that came to an end, and what is removed makes room.
 #[test]
 fn a_full_disk() {
     if cannot_mount() {
@@ -224,6 +280,11 @@ fn fill(cluster: &mut Cluster) -> Option<i32> {
     let written = write_until_refused(&big);
     assert!(fs::read(&before).unwrap() == pattern(1, 3_000_000), "what was synced is there");
     fs::remove_file(&big).unwrap();
+    let (kept, source) = (copy_until_refused(cluster), cluster.beside("source"));
+    let copied = (0..kept).map(|copy| fs::read(cluster.at(&format!("copy{copy}"))).unwrap());
+    let expected = fs::read(&source).unwrap();
+    assert!(kept > 2 && copied.into_iter().all(|bytes| bytes == expected), "{kept} were synced");
+    shell(&cluster.at(""), 20, "rm copy*");
     std::thread::sleep(Duration::from_secs(2)); // removal is told to the servers within a second
     let mut again = File::create(cluster.at("again")).unwrap();
     again.write_all(&pattern(2, 1_000_000)).unwrap();
@@ -234,6 +295,18 @@ fn fill(cluster: &mut Cluster) -> Option<i32> {
     assert!(seen == pattern(1, 3_000_000));
     assert!(fs::read(cluster.at("again")).unwrap() == pattern(2, 1_000_000));
     written.err()
+}
+
+/// Copies of 5 MB, each synced, until cp or its sync is told that the disk is full; how many were not.
+fn copy_until_refused(cluster: &Cluster) -> usize {
+    let source = cluster.beside("source");
+    fs::write(&source, pattern(7, 5_000_000)).unwrap();
+    let copy = format!("cp {} copy$n 2>&1 && sync copy$n 2>&1", source.display());
+    let script =
+        format!("for n in $(seq 0 19); do {copy} || {{ echo refused; exit 0; }}; echo; done");
+    let said = shell(&cluster.at(""), 60, &script);
+    assert!(said.contains("No space left on device") && said.contains("refused"), "{said}");
+    said.lines().filter(|line| line.is_empty()).count()
 }
 
 fn write_until_refused(path: &Path) -> Result<(), i32> {

@@ -32,8 +32,9 @@ struct Machine {
     services: Services,
     life: u64,
     disk: Disk,
-    /// Its disk takes no more.
+    /// Its disk takes no more, or is not there any more.
     full: bool,
+    missing: bool,
     backend: Option<MemoryBackend>,
     logs: MemoryLogs,
     asks: Option<Asks>,
@@ -120,6 +121,11 @@ impl World {
         }
     }
 
+    /// From now on the disk of this I/O server is missing.
+    pub fn lose_disk(&mut self, id: u16) {
+        self.machines.get_mut(&id).expect("a machine").missing = true;
+    }
+
     /// From now on every machine is kept waiting now and then, for up to 20 ms.
     pub fn load(&mut self, seed: u64) {
         self.load = seed.max(1);
@@ -177,7 +183,7 @@ impl World {
                 serve_front(node, asks);
             }
             node.step(self.now);
-            serve_disk(node, &mut machine.disk, machine.full);
+            serve_disk(node, &mut machine.disk, machine.full, machine.missing);
             serve_meta(node, &mut machine.logs);
             flying.extend(std::iter::from_fn(|| take_packet(node)));
             if let Some(asks) = &machine.asks {
@@ -253,10 +259,11 @@ fn serve_front(node: &Node, asks: &Asks) {
     }
 }
 
-fn serve_disk(node: &Node, disk: &mut Disk, full: bool) {
+fn serve_disk(node: &Node, disk: &mut Disk, full: bool, missing: bool) {
     let requests: VecDeque<_> = std::iter::from_fn(|| node.take_disk()).collect();
     for DiskRequest { ticket, op, .. } in requests {
         let result = match &op {
+            _ if missing => Err(DiskError::Missing),
             DiskOp::Write { .. } if full => Err(DiskError::NoSpace),
             _ => do_disk(disk, op),
         };

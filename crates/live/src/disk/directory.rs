@@ -84,7 +84,7 @@ pub(super) struct FileStat {
 pub(super) struct Directory {
     path: PathBuf,
     top: OwnedFd,
-    _lock: OwnedFd,
+    lock: OwnedFd,
     names: [Names; DIRECTORIES],
     listing: Mutex<Listing>,
     direct: AtomicBool,
@@ -118,7 +118,7 @@ impl Directory {
         let disk = Directory {
             path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
             top,
-            _lock: lock,
+            lock,
             names: std::array::from_fn(|_| Names::default()),
             listing: Mutex::new(Listing::default()),
             direct: AtomicBool::new(direct),
@@ -146,11 +146,13 @@ impl Directory {
     ) -> Result<OwnedFd, DiskError> {
         match self.open_with(file, direct, OFlags::empty()) {
             Err(Errno::NOENT) if create => {
+                // What is made in a directory that nobody finds any more is lost.
+                self.check()?;
                 let made = self.open_with(file, direct, OFlags::CREATE);
                 self.changed(file);
-                made.map_err(|errno| self.error(errno))
+                made.map_err(|errno| self.error_of(file, errno))
             }
-            result => result.map_err(|errno| self.error(errno)),
+            result => result.map_err(|errno| self.error_of(file, errno)),
         }
     }
 
@@ -181,6 +183,7 @@ impl Directory {
                 rustix::fs::fdatasync(&open).map_err(|errno| self.error(errno))?;
             }
         }
+        self.check_held()?;
         self.sync_names(file)
     }
 
@@ -191,6 +194,7 @@ impl Directory {
             Place::all().map(|place| self.names[place.index()].changed.load(Ordering::SeqCst));
         let changed: Vec<u64> = changed.collect();
         rustix::fs::syncfs(&self.top).map_err(|errno| self.error(errno))?;
+        self.check_held()?;
         for (place, changed) in Place::all().zip(changed) {
             self.names[place.index()].synced.fetch_max(changed, Ordering::SeqCst);
         }
@@ -249,7 +253,7 @@ impl Directory {
     /// Removes a file, if there is one.
     pub(super) fn remove(&self, file: DiskFile) -> Result<(), DiskError> {
         let result = rustix::fs::unlinkat(&self.top, layout::path(file), AtFlags::empty());
-        match result.map_err(|errno| self.error(errno)) {
+        match result.map_err(|errno| self.error_of(file, errno)) {
             Ok(()) => {
                 self.removed(file);
                 Ok(())
@@ -262,7 +266,8 @@ impl Directory {
     /// Renames a file, replacing.
     pub(super) fn rename(&self, from: DiskFile, to: DiskFile) -> Result<(), DiskError> {
         let (source, target) = (layout::path(from), layout::path(to));
-        rustix::fs::renameat(&self.top, source, &self.top, target).map_err(|e| self.error(e))?;
+        let renamed = rustix::fs::renameat(&self.top, source, &self.top, target);
+        renamed.map_err(|errno| self.error_of(from, errno))?;
         self.removed(from);
         self.removed(to);
         Ok(())
@@ -272,7 +277,7 @@ impl Directory {
     pub(super) fn stat(&self, file: DiskFile) -> Result<FileStat, DiskError> {
         let path = layout::path(file);
         let stat = rustix::fs::statat(&self.top, path, AtFlags::SYMLINK_NOFOLLOW);
-        let stat = stat.map_err(|errno| self.error(errno))?;
+        let stat = stat.map_err(|errno| self.error_of(file, errno))?;
         Ok(FileStat {
             bytes: stat.st_size.max(0) as u64,
             used: stat.st_blocks.max(0) as u64 * 512,
@@ -286,10 +291,22 @@ impl Directory {
         listing.list(self.top.as_fd(), which).map_err(|errno| self.error(errno))
     }
 
-    /// All bytes of the file system, and those that this user may still take.
+    /// All bytes of the file system, and those that this user may still take. The file system of a directory that was
+    /// removed tells them as well, so that is asked first.
     pub(super) fn space(&self) -> Result<(u64, u64), DiskError> {
+        self.check()?;
         let space = rustix::fs::fstatvfs(&self.top).map_err(|errno| self.error(errno))?;
         Ok((space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize))
+    }
+
+    /// As [`error`](Directory::error), of an operation on this file: without the directory that all files of its place
+    /// are in, that it is not there says nothing.
+    fn error_of(&self, file: DiskFile, errno: Errno) -> DiskError {
+        let place = || rustix::fs::statat(&self.top, Place::of(file).path(), AtFlags::empty());
+        match errno {
+            Errno::NOENT if place().is_err() => DiskError::Missing,
+            errno => self.error(errno),
+        }
     }
 
     /// What an error number of an operation on this disk means.
@@ -304,13 +321,29 @@ impl Directory {
         }
     }
 
+    /// An error when the disk is not the one that was opened any more.
+    fn check(&self) -> Result<(), DiskError> {
+        if self.is_gone() { Err(DiskError::Missing) } else { Ok(()) }
+    }
+
+    /// As [`check`](Directory::check), of its files only, for what was just made durable through an open descriptor:
+    /// one system call without a path, so that whoever waits for stable storage does not notice it.
+    pub(super) fn check_held(&self) -> Result<(), DiskError> {
+        if self.is_emptied() { Err(DiskError::Missing) } else { Ok(()) }
+    }
+
     /// Whether the path no longer names the directory that was opened: removed, or its disk unmounted.
     fn is_gone(&self) -> bool {
         let (Ok(ours), Ok(there)) = (rustix::fs::fstat(&self.top), rustix::fs::stat(&self.path))
         else {
             return true;
         };
-        ours.st_dev != there.st_dev || ours.st_ino != there.st_ino
+        ours.st_dev != there.st_dev || ours.st_ino != there.st_ino || self.is_emptied()
+    }
+
+    /// Whether the lock that is held has no name any more: somebody removes what is in the directory.
+    fn is_emptied(&self) -> bool {
+        !rustix::fs::fstat(&self.lock).is_ok_and(|lock| lock.st_nlink > 0)
     }
 
     fn changed(&self, file: DiskFile) {

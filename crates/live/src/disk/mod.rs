@@ -349,14 +349,20 @@ impl Disks {
         }
     }
 
-    /// A durable write of a new file is worth nothing before its name is durable too.
+    /// A durable write of a new file is worth nothing before its name is durable too, and nothing at all in a directory
+    /// that was removed.
     fn finish_write(&mut self, slot: u32) {
         let flight = self.flight(slot);
         let (file, durable) = (flight.file(), flight.is_durable());
-        if durable && !self.disk(slot).directory.is_name_synced(file) {
-            self.help(slot, Task::SyncNames { file });
-        } else {
-            self.finish(slot, Ok(DiskReply::Done));
+        if !durable {
+            return self.finish(slot, Ok(DiskReply::Done));
+        }
+        let directory = &self.disk(slot).directory;
+        match directory.check_held() {
+            Ok(()) if !directory.is_name_synced(file) => {
+                self.help(slot, Task::SyncNames { file });
+            }
+            result => self.finish(slot, result.map(|()| DiskReply::Done)),
         }
     }
 

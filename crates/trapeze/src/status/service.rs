@@ -12,13 +12,12 @@ use crate::machine_stat;
 use endpoint::limits::PAGE_BYTES;
 use live::link::{Directory, PeerStatus};
 use live::wait::WaitCounters;
-use node::rings::{DiskId, DiskOp, DiskReply};
 use node::{Answer, Cx, Request};
 use std::cell::Cell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
-use stripe::Health;
+use stripe::{Health, Held};
 use wire::codec::{Decoder, Encoder};
 use wire::{Channel, Errno, NodeId, Time};
 
@@ -133,30 +132,11 @@ impl Source {
     }
 
     async fn disk_reports(&self) -> Vec<Disk> {
-        let health = self.io.as_ref().map(|io| io.disks()).unwrap_or_default();
-        let held = match &self.io {
-            Some(io) => io.held(self.cx.now() + CENSUS_SPAN).await,
-            None => Vec::new(),
-        };
-        let mut reports = Vec::new();
-        for (number, (path, health)) in self.disks.iter().zip(health).enumerate() {
-            let state = match health {
-                Health::Serving => "serving".to_string(),
-                Health::Starting => "starting".to_string(),
-                Health::Refused(_, why) => why,
-            };
-            let mut report = Disk { path: path.display().to_string(), state, ..Disk::default() };
-            let asked = self.cx.disk(DiskId(number as u16), DiskOp::Space).await;
-            if let Ok(DiskReply::Space { total, free }) = asked {
-                (report.total_bytes, report.free_bytes) = (total, free);
-            }
-            if let Some(held) = held.get(number) {
-                report.objects = held.objects;
-                (report.held_bytes, report.counted) = (held.bytes, held.complete);
-            }
-            reports.push(report);
-        }
-        reports
+        let Some(io) = &self.io else { return Vec::new() };
+        // Before their states: who is asked may turn out to be missing.
+        let held = io.held(self.cx.now() + CENSUS_SPAN).await;
+        let all = self.disks.iter().zip(io.disks()).zip(held);
+        all.map(|((path, health), held)| disk_report(path, health, held)).collect()
     }
 
     fn links(&self) -> Vec<Link> {
@@ -174,6 +154,23 @@ impl Source {
             Lease { node: member.id.0, alive: member.alive, ms: span.as_millis() as u64 }
         };
         registry.members().map(lease).collect()
+    }
+}
+
+fn disk_report(path: &Path, health: Health, held: Held) -> Disk {
+    let state = match health {
+        Health::Serving => "serving".to_string(),
+        Health::Starting => "starting".to_string(),
+        Health::Refused(_, why) => why,
+    };
+    Disk {
+        path: path.display().to_string(),
+        state,
+        total_bytes: held.total_bytes,
+        free_bytes: held.free_bytes,
+        objects: held.objects,
+        held_bytes: held.bytes,
+        counted: held.complete,
     }
 }
 
