@@ -166,6 +166,9 @@ impl Inner {
                 continue;
             }
             let limit = self.window_end(object, index);
+            if missing >= limit {
+                return Ok(()); // cut off meanwhile: its bytes may still be on disk, its checksum is gone
+            }
             let whole = sequential && valid | loading == 0;
             let last =
                 wanted.clone().rev().find(|block| !is(valid, *block)).expect("one is missing");
@@ -178,7 +181,7 @@ impl Inner {
             };
             let start =
                 (start..missing).rev().find(|block| is(loading, *block)).map_or(start, |b| b + 1);
-            let end = end.min(limit).max(missing + 1);
+            let end = end.min(limit);
             let end = (missing..end).find(|block| is(loading, *block)).unwrap_or(end);
             self.load(object, index, start..end, missing).await?;
         }
@@ -205,6 +208,9 @@ impl Inner {
         let first = index * WINDOW_BLOCKS as u64 + fetch.start as u64;
         self.need_group(object, group_of(first)).await?;
         let version = object.state.borrow().version;
+        if needed >= self.window_end(object, index) {
+            return Ok(()); // cut off while the checksums were read
+        }
         let frame = self.read_blocks(object, first, fetch.len()).await?;
         let state = object.state.borrow();
         let changed = state.version != version && !self.cx.has_bug(Bug::StaleLoadKept);

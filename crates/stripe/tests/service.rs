@@ -763,3 +763,40 @@ fn what_two_lives_ago_lost_is_refused_only_when_somebody_else_wrote_since() {
     assert_eq!(world.rewrite(&shared, 0, &[1; 8_192], &second), Err(Errno::EIO));
     assert_eq!(world.read(&shared, 0, 4_096).unwrap(), [2; 4_096]);
 }
+
+#[test]
+fn what_is_read_while_it_is_cut_off_is_no_damage() {
+    for seed in 1..=40 {
+        let mut world = World::with(1, 1, seed, small);
+        let file = world.file(5);
+        let bytes = pattern(1, 1 << 20);
+        world.write(&file, 0, &bytes).unwrap();
+        world.commit(&file).unwrap();
+        world.flush(0);
+        world.servers[0].kill();
+        world.turns(50);
+        world.disk_turns = 6;
+        let (client, cut) = (world.client.clone(), FileRef { truncations: 1, ..file });
+        let cutting = world.start(async move { client.truncate(&cut, 100_000).await });
+        let read = |world: &mut World, block: usize| {
+            let (client, into) = (world.client.clone(), world.cx().frames().alloc_exact(4096));
+            let offset = block as u64 * 4096;
+            world.start(async move { client.read(&file, offset, into.unwrap()).await })
+        };
+        let readings: Vec<_> = (0..30)
+            .map(|turn| {
+                world.turn();
+                (100 + 5 * turn, read(&mut world, 100 + 5 * turn))
+            })
+            .collect();
+        world.until(|| cutting.borrow().is_some());
+        for (block, reading) in readings {
+            world.until(|| reading.borrow().is_some());
+            let found = reading.take().unwrap().expect("old bytes, or zeros");
+            let old = &bytes[block * 4096..(block + 1) * 4096];
+            assert!(found[..] == *old || found.iter().all(|byte| *byte == 0), "seed {seed}");
+        }
+        let server = world.servers[0].server.clone().unwrap();
+        assert_eq!(server.counters().corrupt_blocks, 0, "seed {seed}");
+    }
+}
