@@ -57,8 +57,8 @@ pub fn fuzz(seconds: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// Run with fresh seeds: the first three 45 seconds each among the tests, all of them ten minutes each in a soak. The last
-/// comes back among the tests when enough of its seeds were run with all that is mended (PROMISES.md, M4).
+/// Run with fresh seeds: the first three 45 seconds each among the tests, all of them ten minutes each in a soak. The
+/// last comes back among the tests when enough of its seeds were run with all that is mended (PROMISES.md, M4).
 const EXPERIMENTS: [&str; 4] = ["one-mount", "two-mounts", "long-files", "power-cuts"];
 
 /// Runs seeds of an experiment in the simulator; a failing one is printed as the command that replays it.

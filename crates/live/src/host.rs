@@ -277,7 +277,12 @@ impl Host {
 
     /// Lets the devices finish what is under way, for a bounded time; whether all of it is finished.
     pub fn stop(&mut self) -> io::Result<bool> {
-        let late = clock::now() + DRAIN_SPAN;
+        self.stop_within(DRAIN_SPAN)
+    }
+
+    /// As [`stop`](Host::stop), for at most `span`.
+    pub fn stop_within(&mut self, span: Duration) -> io::Result<bool> {
+        let late = clock::now() + span;
         loop {
             let mut drained = true;
             for device in &mut self.devices {

@@ -113,7 +113,11 @@ pub(crate) fn stop(mut running: Running) -> Result<(), ServeError> {
     if running.services.files.is_some() {
         stopping::leave(&mut running)?;
     }
-    running.host.stop()?;
+    match written {
+        Ok(()) => running.host.stop()?,
+        // Who has not answered for so long is not waited for again.
+        Err(_) => running.host.stop_within(stopping::GIVEN_UP_SPAN)?,
+    };
     written
 }
 

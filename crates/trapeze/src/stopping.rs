@@ -19,6 +19,8 @@ use wire::{Errno, Time};
 const STANDSTILL_SPAN: Duration = Duration::from_secs(10);
 /// How long the manager may take to hear a good-bye.
 const GOODBYE_SPAN: Duration = Duration::from_secs(2);
+/// How long what is under way may take to end when something could not be saved: programs still get their errors.
+pub(crate) const GIVEN_UP_SPAN: Duration = Duration::from_secs(1);
 /// How often people are told how far it is.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 /// Files that are named when they could not be saved.

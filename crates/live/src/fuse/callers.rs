@@ -4,13 +4,12 @@
 //! of those after it; nor does it tell of a process that closes its files while it dies. So /proc is asked instead. As
 //! over NFS, a signal that a program handles and lives on with (an alarm, a child's end) does not break its file
 //! operations off; one that ends it does, and so does the keyboard's (SIGINT, SIGQUIT), handled or not.
+//!
+//! Only /proc/PID/status is read: /proc/PID/stat waits for a process in the middle of execve, which may itself wait for
+//! this mount, because execve closes files.
 
 use std::fs;
 
-/// `PF_EXITING` in the flags of /proc/PID/stat.
-const EXITING: u64 = 4;
-/// Where the flags stand behind the name of the program.
-const FLAGS_FIELD: usize = 6;
 /// Signals that break a file operation off even when the program handles them.
 const KEYBOARD: u64 = bit(libc::SIGINT) | bit(libc::SIGQUIT);
 /// Signals that end nothing unless the program says so.
@@ -29,14 +28,16 @@ const fn bit(signal: libc::c_int) -> u64 {
 
 /// Whether the thread `id` is ending, or has a signal that lets it end. A thread that cannot be looked at goes on.
 pub fn has_given_up(id: u32) -> bool {
-    let read = |file: &str| fs::read_to_string(format!("/proc/{id}/{file}")).unwrap_or_default();
-    is_exiting(&read("stat")) || is_interrupted(&read("status"))
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    is_exiting(&status) || is_interrupted(&status)
 }
 
-fn is_exiting(stat: &str) -> bool {
-    let fields = stat.rsplit(')').next().unwrap_or_default();
-    let flags = fields.split_whitespace().nth(FLAGS_FIELD).and_then(|text| text.parse().ok());
-    flags.is_some_and(|flags: u64| flags & EXITING != 0)
+/// A process that dies gives up its memory before it closes its files. Threads of the kernel, children of the second
+/// process, have none either.
+fn is_exiting(status: &str) -> bool {
+    let has = |start: &str| status.lines().any(|line| line.starts_with(start));
+    let of_kernel = status.lines().any(|line| line == "PPid:\t2");
+    has("Name:") && !has("VmSize:") && !of_kernel
 }
 
 fn is_interrupted(status: &str) -> bool {
@@ -75,9 +76,10 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_exiting_by_its_flags() {
-        assert!(is_exiting("7 (a ) b) D 1 7 7 0 -1 4194308 0 0"));
-        assert!(!is_exiting("7 (a ) b) D 1 7 7 0 -1 4194304 0 0"));
+    fn a_process_without_memory_is_exiting() {
+        assert!(is_exiting("Name:\tx\nPPid:\t21\nSigQ:\t1/2\n"));
+        assert!(!is_exiting("Name:\tx\nPPid:\t21\nVmSize:\t 8 kB\nSigQ:\t1/2\n"));
+        assert!(!is_exiting("Name:\tkworker\nPPid:\t2\nSigQ:\t1/2\n"));
         assert!(!is_exiting(""));
         assert!(!has_given_up(std::process::id()));
     }
