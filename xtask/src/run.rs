@@ -1,9 +1,12 @@
 //! Running programs and reading what test runners say.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread::spawn;
+use std::time::{Duration, Instant};
 
 /// The workspace's root.
 pub fn root() -> PathBuf {
@@ -58,24 +61,90 @@ pub fn run(what: &str, mut command: Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{what} failed ({status})")) }
 }
 
-/// Runs a test command, passing its output on, and counts its tests.
-pub fn run_tests(what: &str, mut command: Command) -> (Tally, Result<(), String>) {
+/// Runs a test command, passing its output on, and counts its tests. A suite, one program of tests, that takes longer
+/// than `limit` is killed and named with the tests it was at: the others still run.
+pub fn run_tests(what: &str, limit: Duration, mut command: Command) -> (Tally, Result<(), String>) {
     println!("\n== {what}");
     let start = Instant::now();
-    let mut tally = Tally::default();
-    let child = command.stdout(Stdio::piped()).spawn();
-    let mut child = match child {
+    let mut child = match command.stdout(Stdio::piped()).spawn() {
         Ok(child) => child,
-        Err(error) => return (tally, Err(format!("{what}: cannot start: {error}"))),
+        Err(error) => {
+            return (Tally::default(), Err(format!("{what}: cannot start: {error}")));
+        }
     };
     let output = BufReader::new(child.stdout.take().expect("piped"));
-    for line in output.lines().map_while(Result::ok) {
-        println!("{line}");
-        tally.add(Tally::read(&line).unwrap_or_default());
+    let (sender, lines) = channel();
+    spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let mut watch = Watch { limit, suite: None, long: BTreeSet::new(), hung: Vec::new() };
+    let mut tally = Tally::default();
+    loop {
+        match lines.recv_timeout(Duration::from_secs(1)) {
+            Ok(line) => {
+                println!("{line}");
+                tally.add(Tally::read(&line).unwrap_or_default());
+                watch.line(&line);
+            }
+            Err(RecvTimeoutError::Timeout) => watch.look(child.id()),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
     }
-    let success = child.wait().is_ok_and(|status| status.success());
+    let success = child.wait().is_ok_and(|status| status.success()) && watch.hung.is_empty();
     println!("   {what}: {:.0} s", start.elapsed().as_secs_f64());
-    (tally, if success { Ok(()) } else { Err(format!("{what} failed")) })
+    let hung: String = watch.hung.iter().map(|suite| format!("; {suite}")).collect();
+    (tally, if success { Ok(()) } else { Err(format!("{what} failed{hung}")) })
+}
+
+/// Ends suites that hang.
+struct Watch {
+    limit: Duration,
+    /// When the one that runs has begun.
+    suite: Option<Instant>,
+    /// Its tests that the runner called long.
+    long: BTreeSet<String>,
+    hung: Vec<String>,
+}
+
+impl Watch {
+    fn line(&mut self, line: &str) {
+        if line.starts_with("running ") {
+            (self.suite, self.long) = (Some(Instant::now()), BTreeSet::new());
+        } else if line.starts_with("test result:") {
+            self.suite = None;
+        } else if let Some(test) = line.strip_prefix("test ") {
+            let name = test.split(' ').next().unwrap_or_default().to_string();
+            match test.contains("has been running for over") {
+                true => self.long.insert(name),
+                false => self.long.remove(&name),
+            };
+        }
+    }
+
+    fn look(&mut self, runner: u32) {
+        if self.suite.is_none_or(|start| start.elapsed() < self.limit) {
+            return;
+        }
+        self.suite = None;
+        let long = self.long.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let told = format!("killed after {} s in: {long}", self.limit.as_secs());
+        println!("{told}");
+        self.hung.push(told);
+        for child in children(runner) {
+            let killed = Command::new("sh").args(["-c", &format!("kill -KILL {child}")]).status();
+            killed.map_or_else(|error| println!("cannot kill {child}: {error}"), drop);
+        }
+    }
+}
+
+/// The processes that a process has started.
+fn children(parent: u32) -> Vec<u32> {
+    let line = format!("PPid:\t{parent}");
+    let is_child = |process: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status"));
+        status.is_ok_and(|status| status.lines().any(|field| field == line))
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    processes.filter(is_child).collect()
 }
 
 #[cfg(test)]
@@ -89,5 +158,15 @@ mod tests {
         let tally = Tally::read(line).unwrap();
         assert_eq!((tally.passed, tally.failed, tally.ignored), (11, 2, 3));
         assert!(Tally::read("running 3 tests").is_none());
+    }
+
+    #[test]
+    fn a_suite_that_hangs_is_ended_and_named() {
+        let script = "echo 'running 2 tests'; echo 'test a ... ok'
+            echo 'test b has been running for over 60 seconds'; sleep 1000; echo 'running 0 tests'";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let (_, result) = run_tests("suites", Duration::from_secs(1), command);
+        assert_eq!(result.unwrap_err(), "suites failed; killed after 1 s in: b");
     }
 }

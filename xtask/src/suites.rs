@@ -3,15 +3,22 @@
 use crate::run::{Tally, command, root, run, run_tests};
 use crate::tidy::tidy;
 use std::process::Command;
+use std::time::Duration;
+
+/// The longest that one program of tests may take: the longest takes two minutes on two quiet processors.
+const SUITE: Duration = Duration::from_secs(8 * 60);
+/// The same with the long counts.
+const LONG_SUITE: Duration = Duration::from_secs(2 * 3600);
 
 /// Everything that must hold before a change lands.
 pub fn test() -> Result<(), String> {
     let mut suites = Suites::default();
     suites.note("tidy", tidy());
-    suites.tests("tests of all crates", command("cargo test --workspace --locked --no-fail-fast"));
-    suites.tests("ring order, model-checked", loom());
+    let all = command("cargo test --workspace --locked --no-fail-fast");
+    suites.tests("tests of all crates", SUITE, all);
+    suites.tests("ring order, model-checked", SUITE, loom());
     for experiment in &EXPERIMENTS[..3] {
-        suites.note("fresh seeds", seeds(experiment, "--seconds 45"));
+        suites.note("fresh seeds", seeds("", experiment, "--seconds 45"));
     }
     suites.finish()
 }
@@ -20,13 +27,12 @@ pub fn test() -> Result<(), String> {
 pub fn soak() -> Result<(), String> {
     let mut suites = Suites::default();
     let mut long = command("cargo test --release --workspace --locked --no-fail-fast");
-    // Linked quickly: there are dozens of test programs.
-    long.env("CARGO_PROFILE_RELEASE_LTO", "thin").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "4");
+    link_quickly(&mut long);
     long.env("TRAPEZE_SOAK", "1").args(["--", "--include-ignored", "--nocapture"]);
-    suites.tests("long counts", long);
-    suites.tests("ring order, model-checked", loom());
+    suites.tests("long counts", LONG_SUITE, long);
+    suites.tests("ring order, model-checked", LONG_SUITE, loom());
     for experiment in EXPERIMENTS {
-        suites.note("fresh seeds", seeds(experiment, "--seconds 600"));
+        suites.note("fresh seeds", seeds("--release", experiment, "--seconds 600"));
     }
     suites.finish()
 }
@@ -62,11 +68,19 @@ pub fn fuzz(seconds: Option<&str>) -> Result<(), String> {
 const EXPERIMENTS: [&str; 4] = ["one-mount", "two-mounts", "long-files", "power-cuts"];
 
 /// Runs seeds of an experiment in the simulator; a failing one is printed as the command that replays it.
-fn seeds(experiment: &str, which: &str) -> Result<(), String> {
+fn seeds(profile: &str, experiment: &str, which: &str) -> Result<(), String> {
     let line = format!(
-        "cargo run --locked --quiet -p trapeze -- sim experiments/{experiment}.toml {which}"
+        "cargo run {profile} --locked --quiet -p trapeze -- sim experiments/{experiment}.toml {which}"
     );
-    run(&format!("seeds of experiments/{experiment}.toml"), command(&line))
+    let mut command = command(&line);
+    link_quickly(&mut command);
+    run(&format!("seeds of experiments/{experiment}.toml"), command)
+}
+
+/// For release builds of dozens of test programs.
+fn link_quickly(command: &mut Command) {
+    command.env("CARGO_PROFILE_RELEASE_LTO", "thin");
+    command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "4");
 }
 
 /// Loom needs its own build of `endpoint`, with every atomic replaced.
@@ -96,8 +110,8 @@ impl Suites {
         self.tally.add(counted);
     }
 
-    fn tests(&mut self, what: &str, command: Command) {
-        let (tally, result) = run_tests(what, command);
+    fn tests(&mut self, what: &str, limit: Duration, command: Command) {
+        let (tally, result) = run_tests(what, limit, command);
         self.tally.add(tally);
         if let Err(problem) = result {
             self.problems.push(problem);

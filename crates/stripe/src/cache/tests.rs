@@ -115,8 +115,9 @@ impl Model {
         let (mut out, mut trailer) = (Vec::new(), [0; 256]);
         let wanted = count as usize * 4096 - 100;
         while !self.cache.hit(self.key, first, wanted, &mut out, &mut trailer) {
-            (first..first + count).for_each(|block| self.bring_in(block));
-            self.flush_when_tight(&[first, first + count - 1]);
+            let blocks: Vec<u64> = (first..first + count).collect();
+            blocks.iter().for_each(|block| self.bring_in(*block));
+            self.flush_when_tight(&blocks);
         }
         let found: Vec<u8> = out.iter().flat_map(|frame| frame.to_vec()).collect();
         let at = first as usize * 4096;
