@@ -260,9 +260,7 @@ impl Inner {
             return Err(Errno::EFBIG);
         }
         let object = self.object(ask).await?;
-        self.wait_for_log(self.disk(&object)).await?;
-        let _committing = object.commits.acquire(1).await;
-        let _changing = object.changes.acquire(1).await;
+        let _gates = self.hold(&object).await?;
         if self.is_truncated(&object, ask)? {
             return Ok(self.describe(&object));
         }
@@ -361,9 +359,7 @@ impl Inner {
     /// SET_LAYOUT.
     pub async fn set_layout(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
         let object = self.object(ask).await?;
-        self.wait_for_log(self.disk(&object)).await?;
-        let _committing = object.commits.acquire(1).await;
-        let _changing = object.changes.acquire(1).await;
+        let _gates = self.hold(&object).await?;
         let buried = self.is_buried(object.spot());
         let (stable, epoch) = {
             let state = object.state.borrow();
@@ -415,8 +411,7 @@ impl Inner {
             Err(Errno::EIO) => return self.remove_unreadable(ask).await,
             other => other?,
         };
-        let _committing = object.commits.acquire(1).await;
-        let _changing = object.changes.acquire(1).await;
+        let _gates = object.gates().await;
         if object.state.borrow().phase == Phase::Removed {
             return Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() });
         }
