@@ -240,8 +240,7 @@ impl Cache {
 
     /// Whether a block is here.
     pub fn has(&self, key: Key, block: u64) -> bool {
-        let (valid, _) = self.blocks(key, block / WINDOW_BLOCKS as u64);
-        valid >> (block % WINDOW_BLOCKS as u64) & 1 == 1
+        self.sum(key, block).is_some()
     }
 
     /// The checksum of a block that is here.
