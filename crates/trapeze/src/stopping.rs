@@ -84,7 +84,7 @@ async fn tell(cx: Cx, files: Files) {
     loop {
         cx.sleep(TELL_INTERVAL).await;
         let unsaved = files.unsaved();
-        let bytes: u64 = unsaved.iter().map(|one| one.bytes).sum();
+        let bytes = bytes_of(&unsaved);
         if bytes > 0 {
             let count = unsaved.len();
             eprintln!("writing back: {} of {count} files left; Ctrl-C ends at once", Size(bytes));
@@ -92,9 +92,13 @@ async fn tell(cx: Cx, files: Files) {
     }
 }
 
+fn bytes_of(unsaved: &[Unsaved]) -> u64 {
+    unsaved.iter().map(|one| one.bytes).sum()
+}
+
 fn refused(unsaved: &[Unsaved], why: &str) -> ServeError {
     let mut text = format!("not everything was written back: {why}");
-    let bytes: u64 = unsaved.iter().map(|one| one.bytes).sum();
+    let bytes = bytes_of(unsaved);
     match unsaved.len() {
         0 => text.push_str("; all bytes are on stable storage, the manager settles open files"),
         count => text.push_str(&format!("\nnot saved: {bytes} bytes of {count} files")),
