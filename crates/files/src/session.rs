@@ -80,7 +80,9 @@ impl Files {
             state.reference()?
         };
         self.know_map(&reference).await?;
-        let totals = self.stripe.attributes(&reference).await.map_err(patient)?;
+        // Applications know no ENXIO of stat(2): a disk that its server lacks is told as a device that is away.
+        let away = |errno| if errno == Errno::ENXIO { Errno::ENODEV } else { errno };
+        let totals = self.stripe.attributes(&reference).await.map_err(away)?;
         let mut state = file.state.borrow_mut();
         if reference.truncations == state.entry.truncations && !totals.uncut {
             state.measured(totals.size);
@@ -233,7 +235,7 @@ impl Files {
     /// application here too, makes it another length.
     async fn measure(&self, file: &Rc<File>) -> Result<ObjectTotals, Errno> {
         let ask = async |reference: FileRef| {
-            let totals = self.stripe.attributes(&reference).await.map_err(patient)?;
+            let totals = self.stripe.attributes(&reference).await?;
             if totals.uncut { Err(Errno::EAGAIN) } else { Ok((totals, reference.truncations)) }
         };
         loop {
@@ -300,19 +302,15 @@ fn outcome(file: &File) -> (Final, Mark) {
     (Final { size: attr.size, mtime: attr.mtime, used, truncations }, state.written.mark())
 }
 
-/// A disk that its server lacks may be there at the server's next start: what was written waits for that, as it waits
-/// for a server that is away. Who reads does not.
-pub(crate) fn patient(errno: Errno) -> Errno {
-    if errno == Errno::ENXIO { Errno::ENODEV } else { errno }
-}
-
-/// Whether the same may succeed later: the server is away or has too much to do, or we go by an old layout.
+/// Whether the same may succeed later: the server is away or has too much to do, or we go by an old layout. A disk that
+/// its server lacks (ENXIO) may be there at the server's next start.
 fn is_passing(errno: Errno) -> bool {
     let passing = [
         Errno::EHOSTDOWN,
         Errno::ETIMEDOUT,
         Errno::EAGAIN,
         Errno::ENODEV,
+        Errno::ENXIO,
         Errno::ECANCELED,
         Errno::ESTALE,
     ];

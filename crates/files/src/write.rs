@@ -10,7 +10,6 @@ use crate::gather::Gather;
 use crate::inode::{File, State};
 use crate::limits::{FILE_BYTES_MAX, KEEP_AGE, TICK};
 use crate::queue::Worker;
-use crate::session::patient;
 use crate::table::Open;
 use crate::written::{Fate, Send, Sent};
 use endpoint::Frame;
@@ -201,7 +200,7 @@ impl Files {
         self.persist(file, async |reference| {
             let mut pieces = self.cx.pieces();
             pieces.extend(send.data.iter().cloned());
-            self.stripe.write(&reference, send.offset, pieces, earlier).await.map_err(patient)
+            self.stripe.write(&reference, send.offset, pieces, earlier).await
         })
         .await
     }
@@ -213,9 +212,7 @@ impl Files {
             columns = first_of(&columns);
         }
         let stable = self
-            .persist(file, async |reference| {
-                self.stripe.commit(&reference, &columns).await.map_err(patient)
-            })
+            .persist(file, async |reference| self.stripe.commit(&reference, &columns).await)
             .await;
         self.counters.commits.add(1);
         self.with_written(file, |state| match stable {
