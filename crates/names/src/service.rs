@@ -294,7 +294,7 @@ impl<O: Objects> Service<O> {
             Ok(message) => message,
             Err(errno) => return self.cx.reply(request, Answer::error(errno)),
         };
-        let parts = cut(&message, self.manager.borrow_mut().point().about());
+        let parts = cut(&message, self.manager.borrow().point().about());
         let frame = match parts.data.len() {
             0 => None,
             _ => match self.cx.frames().copy_of(parts.data) {
