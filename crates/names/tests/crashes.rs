@@ -65,15 +65,9 @@ fn nothing_is_acknowledged_when_the_log_fails_until_a_checkpoint_has_helped() {
 fn a_truncate_generation_that_objects_know_survives_a_power_cut() {
     let mut cluster = Cluster::new(1);
     let client = cluster.client(1);
-    let file = cluster.run(1, {
-        let client = client.clone();
-        async move {
-            let file = create(&client, b"f", Some(WRITE)).await.unwrap().attr.file;
-            let size = SetAttr { size: Some(70), ..SetAttr::default() };
-            client.set_attr(&WHO, file, size, true).await.unwrap();
-            file
-        }
-    });
+    let file = cluster.created(&client, b"f", Some(WRITE));
+    let (one, size) = (client.clone(), SetAttr { size: Some(70), ..SetAttr::default() });
+    cluster.run(1, async move { one.set_attr(&WHO, file, size, true).await }).unwrap();
     assert_eq!(cluster.objects.0.sizes.borrow()[&file], (70, 1));
     cluster.power_cut();
     let entry = cluster.run(1, async move { client.get_attr(file).await }).unwrap();
@@ -134,14 +128,11 @@ fn a_truncation_that_fails_is_done_later_and_blocks_writers_until_then() {
 fn objects_are_removed_after_the_last_close_and_after_a_restart() {
     let mut cluster = Cluster::new(1);
     let client = cluster.client(1);
-    let file = cluster.run(1, {
-        let client = client.clone();
-        async move {
-            let file = create(&client, b"f", Some(WRITE)).await.unwrap().attr.file;
-            client.unlink(&WHO, ROOT, b"f").await.unwrap();
-            assert_eq!(client.get_attr(file).await.unwrap().attr.links, 0);
-            file
-        }
+    let file = cluster.created(&client, b"f", Some(WRITE));
+    let one = client.clone();
+    cluster.run(1, async move {
+        one.unlink(&WHO, ROOT, b"f").await.unwrap();
+        assert_eq!(one.get_attr(file).await.unwrap().attr.links, 0);
     });
     cluster.turns(3000);
     assert!(cluster.objects.0.removed.borrow().is_empty());

@@ -193,6 +193,12 @@ impl Cluster {
         Client::new(self.net.nodes[number].cx(), MANAGER, VolumeId(5))
     }
 
+    /// A new file, made on client 1's node.
+    pub fn created(&mut self, client: &Client, name: &'static [u8], open: Option<u32>) -> FileId {
+        let client = client.clone();
+        self.run(1, async move { create(&client, name, open).await.unwrap().attr.file })
+    }
+
     /// Starts a task on a client's node; what it will bring.
     pub fn begin<T: 'static>(
         &self,
