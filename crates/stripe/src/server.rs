@@ -359,6 +359,7 @@ impl Inner {
             epoch: state.head.epoch,
             truncations: state.head.truncations,
             order: 0,
+            stable: false,
         }
     }
 
