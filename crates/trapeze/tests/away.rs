@@ -2,12 +2,12 @@
 
 mod common;
 
-use common::{Cluster, cannot_mount, is_mounted, pattern};
+use common::{Cluster, cannot_mount, ended_by_signals, is_mounted, pattern};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,8 @@ const BEGIN: Duration = Duration::from_millis(700);
 /// A fifth of a mount's patience with its servers: who ends within it did not wait for that.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Starts a program that signals end, also where who started the tests ignores them, as nohup and a shell's `&` do.
 fn start(dir: &Path, program: &str, arguments: &[&str]) -> Child {
-    let mut command = Command::new("env");
-    command.args(["--default-signal=HUP,INT,QUIT", program]);
+    let mut command = ended_by_signals(program);
     command.args(arguments).current_dir(dir).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().unwrap()
 }
