@@ -173,7 +173,7 @@ impl Files {
     }
 
     /// A power cut may have taken what the manager was told of this mount's write sessions, and with that the length:
-    /// with one more session, once that is synced, it asks the objects.
+    /// one more session tells it that there are some.
     pub(crate) async fn tell_lost_session(&self, file: &Rc<File>) -> Result<(), Errno> {
         self.take_turn(file).await;
         let lost = file.state.borrow().lost_session;
@@ -205,8 +205,10 @@ impl Files {
     pub(crate) async fn end_sessions(&self, file: &Rc<File>, writers: u32) -> Result<(), Errno> {
         self.take_turn(file).await;
         let mut result = self.measure_resent(file).await;
-        let ends =
-            |state: &State| state.sessions > 0 && state.writers <= writers && state.is_sent();
+        let ends = |state: &State| {
+            let sent = state.is_sent() && !state.resent;
+            sent && state.sessions > 0 && state.writers <= writers
+        };
         while result.is_ok() && ends(&file.state.borrow()) {
             result = self.end_session(file).await;
         }
@@ -221,13 +223,12 @@ impl Files {
             return Ok(());
         }
         let mark = file.state.borrow().written.mark();
-        let totals = self.measure(file).await?;
+        let totals = self.measure(file).await;
         let mut state = file.state.borrow_mut();
-        if state.written.mark() == mark
-            && let Some(local) = &mut state.local
-        {
-            local.size = totals.size;
-        }
+        let known = totals.is_ok() && state.written.mark() == mark;
+        state.resent |= !known;
+        let size = totals?.size;
+        state.local = state.local.map(|local| if known { Local { size, ..local } } else { local });
         Ok(())
     }
 
@@ -279,12 +280,16 @@ impl Files {
         }
     }
 
-    /// One task at a time opens or ends sessions of a file.
+    /// One task at a time opens or ends sessions of a file. It must not be given up before it ends its turn.
     async fn take_turn(&self, file: &File) {
+        self.wait_for_turn(file).await;
+        file.state.borrow_mut().busy = true;
+    }
+
+    pub(crate) async fn wait_for_turn(&self, file: &File) {
         while file.state.borrow().busy {
             file.changed.wait().await;
         }
-        file.state.borrow_mut().busy = true;
     }
 
     fn end_turn(&self, file: &File) {

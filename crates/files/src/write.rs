@@ -129,7 +129,7 @@ impl Files {
         } else if self.writing.borrow_mut().insert(file.id, file.clone()).is_none() {
             self.started.notify_all();
         }
-        if after < before {
+        if after.0 < before.0 || after.1 < before.1 {
             self.relief.notify_all();
         }
         result
