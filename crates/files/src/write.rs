@@ -16,7 +16,7 @@ use endpoint::Frame;
 use node::Bug;
 use node::rings::{FileReply, Handle};
 use std::rc::Rc;
-use stripe::Verifiers;
+use stripe::{Verifiers, Write};
 use wire::Errno;
 use wire::layout::WIDTH_MAX;
 
@@ -178,6 +178,9 @@ impl Files {
             Ok(_) if self.cx.has_bug(Bug::CopyDroppedEarly) => {
                 state.written.handle_sent(send.ticket, Sent::Dropped);
             }
+            Ok(verifiers) if verifiers.are_stable() => {
+                state.written.handle_sent(send.ticket, Sent::Stable);
+            }
             Ok(verifiers) => {
                 state.resent |= send.earlier.is_some();
                 state.written.handle_sent(send.ticket, Sent::Kept(Rc::new(verifiers)));
@@ -196,11 +199,15 @@ impl Files {
         send: &Send<Rc<Verifiers>>,
     ) -> Result<Verifiers, Errno> {
         let as_new = self.cx.has_bug(Bug::SentAgainAsNew);
-        let earlier = send.earlier.as_deref().filter(|_| !as_new);
+        let how = match send.earlier.as_deref() {
+            Some(earlier) if !as_new => Write::Again(earlier),
+            None if send.alone => Write::Stable,
+            _ => Write::Unstable,
+        };
         self.persist(file, async |reference| {
             let mut pieces = self.cx.pieces();
             pieces.extend(send.data.iter().cloned());
-            self.stripe.write(&reference, send.offset, pieces, earlier).await
+            self.stripe.write(&reference, send.offset, pieces, how).await
         })
         .await
     }

@@ -7,6 +7,8 @@
 //!              └───────────────┴───────────────┘
 //! ```
 //!
+//! A send that is all an fsync waits for may come back stable, and is gone then: no commit.
+//!
 //! It is a plain struct without a clock or calls: `write` sends and commits for it. The pieces are disjoint and
 //! hold the newest bytes. Two sends of the same bytes are never under way together, so the servers see them in order.
 //! Every piece remembers the oldest write that it stands for, so a newer write over it cannot make a flush or an fsync
@@ -44,6 +46,9 @@ pub struct Send<V> {
     pub bytes: u64,
     /// Who had them before and lost them, if they are sent again.
     pub earlier: Option<V>,
+    /// Somebody waits for them to be stable, and for nothing else: no commit is needed if the servers make them so at
+    /// once.
+    pub alone: bool,
 }
 
 /// How a send ended.
@@ -53,6 +58,8 @@ pub enum Sent<V> {
     Kept(V),
     /// They have to be sent again.
     Again,
+    /// On stable storage.
+    Stable,
     /// They cannot be written; forget them.
     Dropped,
 }
@@ -294,7 +301,7 @@ impl<V: Clone> Written<V> {
                     piece.earlier = None;
                 }
                 Sent::Again => self.make_urgent(&mut piece),
-                Sent::Dropped => continue,
+                Sent::Stable | Sent::Dropped => continue,
             }
             self.insert(start, piece);
         }
@@ -418,7 +425,8 @@ impl<V: Clone> Written<V> {
         let range = start..start + piece.bytes;
         let data = piece.data.frames().to_vec();
         let earlier = piece.earlier.clone();
-        let send = Send { ticket, offset: start, data, bytes: piece.bytes, earlier };
+        let alone = self.pieces.is_empty() && earlier.is_none() && piece.kept_for <= self.keep_goal;
+        let send = Send { ticket, offset: start, data, bytes: piece.bytes, earlier, alone };
         self.insert(start, piece);
         self.flights.push(Flight { ticket, range });
         send
@@ -581,6 +589,38 @@ mod tests {
     }
 
     #[test]
+    fn a_send_is_alone_when_an_fsync_waits_for_nothing_else() {
+        let (pool, mut written) = (pool(), Written::<u64>::default());
+        written.write(0, bytes(&pool, 8192, 1), Time::ZERO);
+        written.want_sent();
+        let closed = written.poll_send(&pool).unwrap();
+        assert!(!closed.alone, "a close waits for no disk");
+        written.handle_sent(closed.ticket, Sent::Kept(1));
+        written.write(20_000, bytes(&pool, 100, 2), Time::ZERO);
+        written.want_kept();
+        let second = written.poll_send(&pool).unwrap();
+        assert!(!second.alone, "the first one has to be committed anyway");
+        written.handle_sent(second.ticket, Sent::Kept(1));
+        assert_eq!(written.poll_commit(), Some(vec![1, 1]));
+        written.handle_committed(|_| Fate::Stable);
+        written.write(0, bytes(&pool, 8192, 3), Time::ZERO);
+        let mark = written.want_kept();
+        let third = written.poll_send(&pool).unwrap();
+        assert!(third.alone);
+        written.write(4096, bytes(&pool, 4096, 4), Time::ZERO);
+        written.handle_sent(third.ticket, Sent::Stable);
+        assert!(!written.is_kept(mark), "half of it was never sent");
+        let fourth = written.poll_send(&pool).unwrap();
+        assert!(fourth.alone, "the same fsync waits for it");
+        written.handle_sent(fourth.ticket, Sent::Stable);
+        assert!(written.is_kept(mark));
+        assert!(written.poll_commit().is_none() && written.is_empty());
+        written.write(0, bytes(&pool, 8192, 5), Time::ZERO);
+        written.want_sent();
+        assert!(!written.poll_send(&pool).unwrap().alone, "that fsync has ended");
+    }
+
+    #[test]
     fn a_newer_write_waits_for_the_older_send_of_its_bytes() {
         let (pool, mut written) = (pool(), Written::<u64>::default());
         written.write(0, bytes(&pool, 8192, 1), Time::ZERO);
@@ -698,7 +738,14 @@ mod tests {
             if landed {
                 self.memory[send.offset as usize..][..image.len()].copy_from_slice(&image);
             }
-            let result = if how > 1 { Sent::Kept(self.life) } else { Sent::Again };
+            let result = match how {
+                0 | 1 => Sent::Again,
+                2..5 if send.alone => {
+                    self.disk = self.memory;
+                    Sent::Stable
+                }
+                _ => Sent::Kept(self.life),
+            };
             self.written.handle_sent(send.ticket, result);
         }
 

@@ -48,6 +48,29 @@ fn a_small_file_takes_three_calls() {
 }
 
 #[test]
+fn an_fsync_of_one_write_takes_one_call_to_each_server() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &[1; 200_000])).expect("put");
+    let open = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    world.block_on(client.fsync(open)).expect("fsync");
+    let commits = world.files(0).report().commits;
+    for (offset, bytes, calls) in [(8192, 8192, 1), (30_000, 8192, 2), (0, 200_000, 3)] {
+        let (taken, synced) = messages(&mut world, async {
+            client.write(open, offset, &vec![2; bytes]).await.expect("write");
+            client.fsync(open).await
+        });
+        assert_eq!((taken, synced), (2 * calls, Ok(())), "{bytes} bytes at {offset}");
+    }
+    assert_eq!(world.files(0).report().commits, commits);
+    assert_eq!(world.files(0).report().held_bytes, 0);
+    world.block_on(client.write(open, 0, b"two")).expect("write");
+    world.block_on(client.write(open, 100_000, b"pieces")).expect("write");
+    world.block_on(client.fsync(open)).expect("fsync");
+    assert_eq!(world.files(0).report().commits, commits + 1, "a commit for both");
+}
+
+#[test]
 fn random_reads_take_one_call_and_sequential_ones_find_their_bytes() {
     let mut world = World::new(4, 1);
     let client = world.client(0);

@@ -183,6 +183,9 @@ impl<O: Objects> Service<O> {
                 service.progress.notify_all();
                 return Err(Errno::EIO);
             }
+            if service.manager.borrow_mut().store().is_behind_hole(sequence) {
+                return Err(Errno::EIO);
+            }
             service.appended.set(service.appended.get().max(sequence));
             service.progress.notify_all();
             Ok(Some(sequence))

@@ -60,6 +60,29 @@ fn nothing_is_acknowledged_when_the_log_fails_until_a_checkpoint_has_helped() {
     cluster.run(1, async move { client.lookup(&WHO, ROOT, b"b").await }).unwrap();
 }
 
+/// A short record fits where a long one before it did not: replay never gets to it.
+#[test]
+fn nothing_is_acknowledged_behind_a_hole_in_the_log() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    cluster.turns(3000);
+    cluster.room = 600;
+    let tasks = [250, 1].map(|bytes| {
+        let client = client.clone();
+        let name = vec![b's'; bytes];
+        cluster.begin(1, async move { create(&client, &name, None).await })
+    });
+    let results = tasks.map(|task| cluster.finish(task).map(drop));
+    assert_eq!(results, [Err(Errno::EIO); 2]);
+    cluster.restart();
+    let found = cluster.run(1, async move { client.lookup(&WHO, ROOT, b"s").await });
+    assert_eq!(found.map(drop), Err(Errno::ENOENT), "nobody can promise it");
+    cluster.room = usize::MAX;
+    cluster.turns(3000);
+    let client = cluster.client(1);
+    cluster.run(1, async move { create(&client, b"s", None).await }).unwrap();
+}
+
 /// Found by seed 1301: the generation was given out again, and writes were refused without end.
 #[test]
 fn a_truncate_generation_that_objects_know_survives_a_power_cut() {

@@ -75,6 +75,7 @@ bugs! {
     SentAgainAsNew = 43, "files: what is sent again after a restart is sent as if it were a new write.";
     LengthBeforeCutAdopted = 44, "names: a close records a final size that is older than a truncation.";
     LossNotNoticed = 45, "names: a sync does not notice that a power cut took changes.";
+    StableNotCommitted = 46, "stripe server: a WRITE that shall be stable is not committed.";
 }
 
 impl Bug {

@@ -43,6 +43,8 @@ struct Held {
     verifier: u64,
     /// What the write got when it was executed first.
     stamp: Stamp,
+    /// It needs no commit.
+    stable: bool,
 }
 
 /// The write verifiers of a file's columns, as far as they are known, and the stamps of what was written there.
@@ -57,7 +59,8 @@ impl Verifiers {
 
     /// Notes what a column's server said.
     pub fn set(&mut self, column: u16, verifier: u64) {
-        self.0[usize::from(column)] = Some(Held { verifier, stamp: Stamp::default() });
+        self.0[usize::from(column)] =
+            Some(Held { verifier, stamp: Stamp::default(), stable: false });
     }
 
     /// Takes in what later writes said. Where both know a column the earlier one stays: it is the one whose loss a
@@ -73,6 +76,11 @@ impl Verifiers {
         self.get(column).is_some() && self.get(column) == other.get(column)
     }
 
+    /// Whether everything written is on stable storage: no commit is needed.
+    pub fn are_stable(&self) -> bool {
+        self.0.iter().flatten().all(|held| held.stable)
+    }
+
     /// The columns that are known, ascending.
     pub fn columns(&self) -> impl Iterator<Item = u16> + '_ {
         (0..WIDTH_MAX as u16).filter(|column| self.get(*column).is_some())
@@ -82,6 +90,18 @@ impl Verifiers {
     fn stamp(&self, column: u16) -> Option<Stamp> {
         self.0[usize::from(column)].map(|held| held.stamp)
     }
+}
+
+/// What becomes of bytes that are written.
+#[derive(Clone, Copy, Debug)]
+pub enum Write<'a> {
+    /// They are in the servers' memory: a commit that answers with the same verifiers makes them stable.
+    Unstable,
+    /// They are stable if one call to each server can bring that about; [`Verifiers::are_stable`] says whether.
+    Stable,
+    /// They were written before, with these verifiers, and lost: the servers keep what is newer. EIO when one cannot
+    /// tell any more what is. Unstable.
+    Again(&'a Verifiers),
 }
 
 /// What a file's objects say together.

@@ -33,11 +33,20 @@ impl Inner {
         ask: &ObjectRequest,
     ) -> Result<ObjectReply, Errno> {
         let object = self.object(ask).await?;
+        self.commit_as(&object, ask).await?;
+        Ok(self.describe(&object))
+    }
+
+    /// Commits for a client that goes by the object's layout.
+    pub async fn commit_as(
+        self: &Rc<Self>,
+        object: &Rc<Object>,
+        ask: &ObjectRequest,
+    ) -> Result<(), Errno> {
         if self.is_old_layout(&object.state.borrow(), ask) {
             return Err(Errno::ESTALE);
         }
-        self.commit(&object).await?;
-        Ok(self.describe(&object))
+        self.commit(object).await
     }
 
     /// Makes everything that was written to the object before durable.

@@ -33,7 +33,7 @@ mod through;
 mod write;
 
 pub use census::Held;
-pub use client::{Client, ClientCounters, FileRef, ObjectTotals, Verifiers, VolumeRoom};
+pub use client::{Client, ClientCounters, FileRef, ObjectTotals, Verifiers, VolumeRoom, Write};
 pub use disk::Health;
 pub use protocol::Kept;
 pub use recovery::Label;

@@ -15,7 +15,8 @@ pub mod op {
     /// object's end; its trailer is one checksum per block.
     pub const READ: u16 = 1;
     /// Any `offset`, `bytes` of data at most 1 MiB; the trailer is one checksum per piece cut at block borders.
-    /// Unstable. The reply has verifier, length, and the write's order.
+    /// Unstable, unless `stable` asks for more. The reply has verifier, length, and the write's order. Where it does not
+    /// say `stable`, a [`COMMIT`] makes it so, or says why it cannot: the write itself was executed.
     pub const WRITE: u16 = 2;
     /// Everything written to the object before is stable when the reply comes: verifier, length, mtime.
     pub const COMMIT: u16 = 3;
@@ -86,6 +87,8 @@ pub struct ObjectRequest {
     pub shape: Shape,
     /// The server's disk that keeps it.
     pub disk: u8,
+    /// Of a WRITE: it shall be stable when the reply comes, with everything written to the object before.
+    pub stable: bool,
 }
 
 /// Body of every reply.
@@ -105,6 +108,8 @@ pub struct ObjectReply {
     pub truncations: u32,
     /// With the verifier, the stamp of the write that is answered.
     pub order: u64,
+    /// Of a WRITE: it is stable.
+    pub stable: bool,
 }
 
 /// An object where it is kept on a server.
@@ -160,7 +165,7 @@ impl ObjectRequest {
         out.u32(self.epoch).u32(self.truncations).u64(self.offset).u32(self.bytes);
         self.mtime.encode(&mut out);
         out.u8(self.shape.unit_shift).u8(self.shape.width).u8(self.shape.copies);
-        out.u8(self.disk);
+        out.u8(self.disk).u8(self.stable.into());
         body
     }
 
@@ -176,6 +181,7 @@ impl ObjectRequest {
             mtime: Wall::decode(&mut input)?,
             shape: Shape { unit_shift: input.u8()?, width: input.u8()?, copies: input.u8()? },
             disk: input.u8()?,
+            stable: input.u8()? != 0,
         })
     }
 }
@@ -187,7 +193,7 @@ impl ObjectReply {
         let mut out = Encoder::new(&mut body);
         out.u64(self.verifier).u64(self.length).u64(self.used);
         self.mtime.encode(&mut out);
-        out.u32(self.epoch).u32(self.truncations).u64(self.order);
+        out.u32(self.epoch).u32(self.truncations).u64(self.order).u8(self.stable.into());
         body
     }
 
@@ -202,6 +208,7 @@ impl ObjectReply {
             epoch: input.u32()?,
             truncations: input.u32()?,
             order: input.u64()?,
+            stable: input.u8()? != 0,
         })
     }
 }
@@ -254,9 +261,11 @@ mod tests {
             let object = ObjectId { volume: VolumeId(volume), file: FileId(file), column };
             let shape = Shape { unit_shift: 15, width: 4, copies: 1 };
             let mtime = Wall { seconds, nanos: 5 };
-            let request = ObjectRequest { object, epoch: 7, truncations: 8, offset, bytes, mtime, shape, disk: 3 };
+            let request = ObjectRequest {
+                object, epoch: 7, truncations: 8, offset, bytes, mtime, shape, disk: 3, stable: true,
+            };
             prop_assert_eq!(ObjectRequest::decode(&request.encode()), Ok(request));
-            let reply = ObjectReply { verifier: file, length: offset, mtime, order: 4, ..ObjectReply::default() };
+            let reply = ObjectReply { verifier: file, length: offset, mtime, order: 4, stable: true, ..ObjectReply::default() };
             prop_assert_eq!(ObjectReply::decode(&reply.encode()), Ok(reply));
         }
 

@@ -123,18 +123,21 @@ impl Inner {
         }
     }
 
-    /// What is asked for; `None` when some of it was cut off meanwhile. Several windows at once, each taken when it is
-    /// there: with many readers the cache may not hold all of them until the last one comes.
+    /// What is asked for; `None` when there is less or more of it meanwhile. Several windows at once, each taken when it is there:
+    /// with many readers the cache may not hold all of them until the last one comes. Together they take half of it at
+    /// most, so that there is memory for what they still wait for.
     async fn bring_in(self: &Rc<Self>, ask: &ObjectRequest) -> Result<Option<Found>, Errno> {
         let object = self.object(ask).await?;
         self.check_read(&object, ask)?;
-        let (first, bytes, reply) =
-            (ask.offset / BLOCK, available(&object, ask), self.describe(&object));
+        let (first, bytes) = (ask.offset / BLOCK, available(&object, ask));
         let blocks = bytes.div_ceil(BLOCK_BYTES);
-        let sequential = {
+        let (truncations, sequential) = {
             let state = object.state.borrow();
-            state.next_block == first || blocks >= WINDOW_BLOCKS
+            let sequential = state.next_block == first || blocks >= WINDOW_BLOCKS;
+            (state.head.truncations, sequential)
         };
+        let count = window_parts(first..first + blocks as u64).count();
+        let _held = if count > 1 { Some(self.long_reads.acquire(count).await) } else { None };
         let parts = window_parts(first..first + blocks as u64).map(|(index, wanted)| {
             let skipped = (index * WINDOW_BLOCKS as u64 + wanted.start as u64 - first) as usize;
             let part = (wanted.len() * BLOCK_BYTES).min(bytes - skipped * BLOCK_BYTES);
@@ -148,7 +151,9 @@ impl Inner {
             trailer.extend(sums);
         }
         trailer.resize(trailer_bytes(blocks), 0);
-        Ok(Some(Found { object, reply, bytes, data, trailer }))
+        let reply = self.describe(&object);
+        let same = reply.truncations == truncations && available(&object, ask) == bytes;
+        Ok(same.then_some(Found { object, reply, bytes, data, trailer }))
     }
 
     /// `bytes` bytes from the first of the `wanted` blocks of a window, and the blocks' checksums.
@@ -424,7 +429,7 @@ impl Inner {
 /// What a READ asked for.
 struct Found {
     object: Rc<Object>,
-    /// The object as it was when the reading began.
+    /// The object as it is now: what was written behind the bytes meanwhile is in the last block's checksum.
     reply: ObjectReply,
     bytes: usize,
     data: Pieces<Frame>,

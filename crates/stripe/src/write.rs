@@ -23,7 +23,8 @@ use wire::limits::BLOCK_BYTES;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl Inner {
-    /// WRITE.
+    /// WRITE. One that is asked to be stable is executed, then committed; that it could not be is no failure of the
+    /// write. Who asked keeps it as an unstable one and learns the reason from the COMMIT that is needed then.
     pub async fn write(
         self: &Rc<Self>,
         request: &mut Request,
@@ -32,13 +33,19 @@ impl Inner {
         let data = self.take_data(request, ask)?;
         let object = self.object(ask).await?;
         self.wait_for_room(self.disk(&object), ask.bytes as usize).await?;
-        let _changing = object.changes.acquire(1).await;
+        let changing = object.changes.acquire(1).await;
         self.check_write(&object, ask)?;
         self.put(&object, ask, &data, request.trailer()).await?;
         self.recent.borrow_mut().note(object.spot(), ask.range());
         object.state.borrow_mut().note_writer(request.client);
         let order = self.next_order();
-        Ok(ObjectReply { order, ..self.describe(&object) })
+        drop(changing);
+        let stable = ask.stable && self.is_committed(&object, ask).await;
+        Ok(ObjectReply { order, stable, ..self.describe(&object) })
+    }
+
+    async fn is_committed(self: &Rc<Self>, object: &Rc<Object>, ask: &ObjectRequest) -> bool {
+        self.cx.has_bug(Bug::StableNotCommitted) || self.commit_as(object, ask).await.is_ok()
     }
 
     /// REWRITE: where the order of writes says so.

@@ -6,6 +6,7 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use stripe::{FileRef, Verifiers};
 use wire::Errno;
 
@@ -15,6 +16,11 @@ const SIZE_MAX: usize = 1_300_000;
 #[derive(Clone, Debug)]
 enum Op {
     Write {
+        offset: usize,
+        bytes: usize,
+    },
+    /// Stable when it returns.
+    WriteStably {
         offset: usize,
         bytes: usize,
     },
@@ -35,6 +41,13 @@ enum Op {
     CrashInCommit {
         server: usize,
         turns: usize,
+    },
+    /// While a stable write is.
+    CrashInStableWrite {
+        server: usize,
+        turns: usize,
+        offset: usize,
+        bytes: usize,
     },
     /// While a truncation is.
     CrashInTruncate {
@@ -60,11 +73,17 @@ fn op() -> impl Strategy<Value = Op> {
     ];
     prop_oneof![
         8 => (offset.clone(), bytes.clone()).prop_map(|(offset, bytes)| Op::Write { offset, bytes }),
+        3 => (offset.clone(), bytes.clone())
+            .prop_map(|(offset, bytes)| Op::WriteStably { offset, bytes }),
         4 => Just(Op::Commit),
         1 => size.clone().prop_map(|size| Op::Truncate { size }),
-        4 => (offset, bytes).prop_map(|(offset, bytes)| Op::Read { offset, bytes }),
+        4 => (offset.clone(), bytes.clone())
+            .prop_map(|(offset, bytes)| Op::Read { offset, bytes }),
         2 => (0usize..2, any::<bool>()).prop_map(|(server, power)| Op::Crash { server, power }),
         2 => (0usize..2, 0usize..40).prop_map(|(server, turns)| Op::CrashInCommit { server, turns }),
+        2 => (0usize..2, 0usize..40, offset, bytes).prop_map(
+            |(server, turns, offset, bytes)| Op::CrashInStableWrite { server, turns, offset, bytes }
+        ),
         1 => (0usize..2, 0usize..40, size)
             .prop_map(|(server, turns, size)| Op::CrashInTruncate { server, turns, size }),
         1 => (0usize..2, 0usize..60).prop_map(|(server, turns)| Op::CrashInCheckpoint { server, turns }),
@@ -87,6 +106,17 @@ impl Model {
         }
         self.size = self.size.max((offset + data.len()) as u64);
         self.sizes.insert(self.size);
+    }
+
+    /// Bytes of a range are what they are, and so is all else on the servers that have some of it, unless it crashed.
+    fn keep(&mut self, range: Range<usize>) {
+        let touched = [0, 1].map(|server| range.clone().any(|at| at / UNIT % 2 == server));
+        for (at, values) in self.bytes.iter_mut().enumerate() {
+            let server = at / UNIT % 2;
+            if range.contains(&at) || (touched[server] && !self.crashed[server]) {
+                values.truncate(1);
+            }
+        }
     }
 
     /// The present contents are the only ones.
@@ -169,6 +199,15 @@ impl Run {
                 self.written.merge(&written);
                 self.model.write(offset, &data);
             }
+            Op::WriteStably { offset, bytes } => {
+                self.look()?;
+                self.seed += 1;
+                let data = pattern(self.seed, bytes.min(SIZE_MAX - offset));
+                let written = self.world.write_stably(&self.file, offset as u64, &data).unwrap();
+                prop_assert!(written.are_stable());
+                self.model.write(offset, &data);
+                self.model.keep(offset..offset + data.len());
+            }
             Op::Commit => {
                 self.look()?;
                 let stable = self.world.commit(&self.file).unwrap();
@@ -206,6 +245,22 @@ impl Run {
                 }
                 self.crash(server, true);
                 self.world.until(|| commit.borrow().is_some());
+            }
+            Op::CrashInStableWrite { server, turns, offset, bytes } => {
+                self.look()?;
+                self.seed += 1;
+                let image = pattern(self.seed, bytes.min(SIZE_MAX - offset));
+                let (client, file) = (self.world.client.clone(), self.file);
+                let data = data(&self.world.cx(), &image);
+                let write = self.world.start(async move {
+                    client.write(&file, offset as u64, data, stripe::Write::Stable).await
+                });
+                self.world.turns(turns);
+                self.crash(server, true);
+                self.world.until(|| write.borrow().is_some());
+                prop_assert!(write.borrow_mut().take().unwrap().unwrap().are_stable());
+                self.model.write(offset, &image);
+                self.model.keep(offset..offset + image.len());
             }
             Op::CrashInTruncate { server, turns, size } => {
                 self.look()?;

@@ -73,7 +73,7 @@ fn writes_between_block_borders_end_although_the_cache_holds_no_edge_for_long() 
     let write = |file: &FileRef| {
         let (client, file) = (world.client.clone(), *file);
         let data = data(&world.cx(), &new);
-        async move { client.write(&file, at as u64, data, None).await }
+        async move { client.write(&file, at as u64, data, stripe::Write::Unstable).await }
     };
     let writes: Vec<_> = files.iter().map(write).collect();
     let started: Vec<_> = writes.into_iter().map(|write| world.start(write)).collect();

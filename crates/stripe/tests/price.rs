@@ -49,7 +49,7 @@ fn a_hit_allocates_nothing() {
     let reads = done.clone();
     client.cx().spawn("reader", async move {
         let megabyte = cx.frames().alloc(1 << 20).unwrap();
-        reader.write(&file, 0, cx.piece(megabyte.freeze()), None).await.unwrap();
+        reader.write(&file, 0, cx.piece(megabyte.freeze()), stripe::Write::Unstable).await.unwrap();
         reader.commit(&file, &common::all_columns(&file)).await.unwrap();
         let mut into = cx.frames().alloc(8192).unwrap();
         loop {

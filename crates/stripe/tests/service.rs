@@ -45,6 +45,79 @@ fn committed_bytes_survive_power_loss_and_the_cache_is_not_needed() {
 }
 
 #[test]
+fn a_stable_write_survives_power_loss_without_a_commit() {
+    for (seed, bytes) in [(1, 3000), (2, 200_000), (3, 1_000_000)] {
+        let mut world = World::with(2, 2, seed, small);
+        let file = world.file(seed);
+        let mut wanted = pattern(seed, bytes);
+        assert!(!world.write(&file, 0, &wanted).unwrap().are_stable());
+        let written = world.write_stably(&file, 0, &pattern(seed + 10, bytes / 2)).unwrap();
+        wanted[..bytes / 2].copy_from_slice(&pattern(seed + 10, bytes / 2));
+        assert!(written.are_stable());
+        let columns: Vec<u16> = written.columns().collect();
+        let on_these = |at: usize| columns.contains(&((at / 32768 % 2) as u16));
+        world.servers.iter_mut().for_each(|server| server.crash());
+        let found = world.read(&file, 0, bytes).unwrap();
+        let same = (0..bytes).filter(|at| on_these(*at)).all(|at| found[at] == wanted[at]);
+        assert!(same, "{bytes} bytes, and what was written to the same objects before");
+    }
+}
+
+#[test]
+fn many_pieces_for_one_server_are_not_stable_one_by_one() {
+    let mut world = World::new(2, 1);
+    let file = world.striped(5, 4096);
+    let bytes = pattern(1, 1_000_000);
+    assert!(!world.write_stably(&file, 0, &bytes).unwrap().are_stable());
+    assert!(world.servers.iter().all(|s| s.server.as_ref().unwrap().counters().commits == 0));
+    world.commit(&file).unwrap();
+    world.servers.iter_mut().for_each(|server| server.crash());
+    assert_eq!(world.read(&file, 0, bytes.len()).unwrap(), bytes);
+}
+
+/// What a stable write could not commit is an unstable one, and the commit says why.
+fn unstable_while(
+    spoil: fn(&mut common::disk::Disk),
+    mend: fn(&mut common::disk::Disk),
+    told: Errno,
+) {
+    let (mut world, file) = committed(1, 1, 100_000);
+    spoil(&mut world.servers[0].disks[0]);
+    let written = world.write_stably(&file, 50_000, &pattern(2, 30_000)).unwrap();
+    assert!(!written.are_stable());
+    assert_eq!(world.commit(&file), Err(told));
+    let mut wanted = pattern(1, 100_000);
+    wanted[50_000..80_000].copy_from_slice(&pattern(2, 30_000));
+    assert_eq!(world.read(&file, 0, 100_000).unwrap(), wanted);
+    mend(&mut world.servers[0].disks[0]);
+    let stable = world.commit(&file).unwrap();
+    assert!(stable.same(0, &written), "the same life: nothing is to be sent again");
+    world.servers[0].crash();
+    assert_eq!(world.read(&file, 0, 100_000).unwrap(), wanted);
+    // A newer write, then the old one sent again: it must have kept its place in the order.
+    spoil(&mut world.servers[0].disks[0]);
+    let older = world.write_stably(&file, 0, &[3; 9000]).unwrap();
+    assert!(!older.are_stable());
+    mend(&mut world.servers[0].disks[0]);
+    world.servers[0].crash();
+    world.write(&file, 4096, &[4; 4096]).unwrap();
+    world.rewrite(&file, 0, &[3; 9000], &older).unwrap();
+    wanted[..9000].fill(3);
+    wanted[4096..8192].fill(4);
+    assert_eq!(world.read(&file, 0, 100_000).unwrap(), wanted);
+}
+
+#[test]
+fn a_stable_write_to_a_full_disk_is_an_unstable_one() {
+    unstable_while(|disk| disk.capacity = Some(0), |disk| disk.capacity = None, Errno::ENOSPC);
+}
+
+#[test]
+fn a_stable_write_to_a_disk_that_takes_nothing_is_an_unstable_one() {
+    unstable_while(|disk| disk.read_only = true, |disk| disk.read_only = false, Errno::EROFS);
+}
+
+#[test]
 fn a_restart_is_waited_for() {
     let (mut world, file) = committed(2, 1, 100_000);
     let (client, into) = (world.client.clone(), world.cx().frames().alloc_exact(100_000).unwrap());
@@ -540,6 +613,32 @@ fn what_two_lives_ago_lost_is_refused_only_when_somebody_else_wrote_since() {
     world.rewrite(&mine, 0, &[1; 4_096], &first).unwrap();
     assert_eq!(world.rewrite(&shared, 0, &[1; 8_192], &second), Err(Errno::EIO));
     assert_eq!(world.read(&shared, 0, 4_096).unwrap(), [2; 4_096]);
+}
+
+/// The last block's checksum is that of the bytes and length that the answer has.
+#[test]
+fn what_is_read_while_it_grows_is_no_damage() {
+    for turn in 0..40 {
+        let mut world = World::with(1, 1, 1, small);
+        let (file, bytes) = (world.file(5), pattern(1, 300_000));
+        world.write(&file, 0, &bytes).unwrap();
+        world.commit(&file).unwrap();
+        world.flush(0);
+        world.servers[0].kill();
+        world.turns(50);
+        world.disk_turns = 6;
+        let (client, more) = (world.client.clone(), data(&world.cx(), &[9; 200]));
+        let write = stripe::Write::Unstable;
+        let writing = world.start(async move { client.write(&file, 300_000, more, write).await });
+        world.turns(turn);
+        let (client, into) = (world.client.clone(), world.cx().frames().alloc_exact(40_000));
+        let reading =
+            world.start(async move { client.read(&file, 65536 * 4, into.unwrap()).await });
+        world.until(|| writing.borrow().is_some() && reading.borrow().is_some());
+        let found = reading.take().unwrap().unwrap();
+        assert!(found[..300_000 - 65536 * 4] == bytes[65536 * 4..], "turn {turn}");
+        assert_eq!(world.client.counters().damaged_reads, 0, "turn {turn}");
+    }
 }
 
 #[test]

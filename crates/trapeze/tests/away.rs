@@ -16,8 +16,10 @@ const BEGIN: Duration = Duration::from_millis(700);
 /// A fifth of a mount's patience with its servers: who ends within it did not wait for that.
 const BOUND: Duration = Duration::from_secs(60);
 
+/// Starts a program that signals end, also where who started the tests ignores them, as nohup and a shell's `&` do.
 fn start(dir: &Path, program: &str, arguments: &[&str]) -> Child {
-    let mut command = Command::new(program);
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,QUIT", program]);
     command.args(arguments).current_dir(dir).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().unwrap()
 }

@@ -21,9 +21,14 @@ struct Part {
     sums: Vec<u32>,
     /// What it got when it was written first, if this is not the first time.
     again: Option<Stamp>,
+    stable: bool,
 }
 
 impl Part {
+    fn new(column: u16, offset: u64, bytes: usize, data: Pieces<Frame>, sums: Vec<u32>) -> Part {
+        Part { column, offset, bytes, data, sums, again: None, stable: false }
+    }
+
     /// Checksums, and the stamp of what is written again.
     fn trailer(&self) -> Vec<u8> {
         let sums = trailer_bytes(self.sums.len());
@@ -88,16 +93,21 @@ fn join_last(data: &mut Vec<Frame>, before: usize) {
     }
 }
 
+/// Whether no column has two parts.
+fn has_one_part_each(parts: &[Part]) -> bool {
+    let mut seen = [false; WIDTH_MAX];
+    parts.iter().all(|part| !std::mem::replace(&mut seen[usize::from(part.column)], true))
+}
+
 impl Client {
-    /// Writes `data`, at most 1 MiB, at any `offset`. Unstable: a commit that answers with the same verifiers makes
-    /// it stable. If not, it is to be written again with `earlier`, what this call returned the last time: the
-    /// servers then keep what is newer. EIO: a server cannot tell any more what is.
+    /// Writes `data`, at most 1 MiB, at any `offset`. What is not stable then a commit makes so, if it answers with the
+    /// same verifiers. If not, it is to be written again, with what this call returned the last time.
     pub async fn write(
         &self,
         file: &FileRef,
         offset: u64,
         data: Pieces<Frame>,
-        earlier: Option<&Verifiers>,
+        how: Write<'_>,
     ) -> Result<Verifiers, Errno> {
         let bytes: usize = data.iter().map(|frame| frame.len()).sum();
         if bytes > TRANSFER_BYTES_MAX {
@@ -108,8 +118,14 @@ impl Client {
         let map = BlockMap::new(&file.layout, &fragments);
         let mut parts = self.cut(map, offset, bytes, &data);
         drop(data);
+        let once = has_one_part_each(&parts);
         for part in &mut parts {
-            part.again = earlier.and_then(|earlier| earlier.stamp(part.column));
+            match how {
+                Write::Unstable => {}
+                // With more to come for the column, one commit for all of it is cheaper.
+                Write::Stable => part.stable = once,
+                Write::Again(earlier) => part.again = earlier.stamp(part.column),
+            }
         }
         let mut verifiers = Verifiers::default();
         if parts.len() == 1 {
@@ -143,7 +159,7 @@ impl Client {
             let index = index.unwrap_or_else(|| {
                 let (column, offset) = (extent.column, extent.object_offset);
                 let data = self.cx().pieces();
-                parts.push(Part { column, offset, bytes: 0, data, sums: Vec::new(), again: None });
+                parts.push(Part::new(column, offset, 0, data, Vec::new()));
                 parts.len() - 1
             });
             *slot = Some(index);
@@ -169,7 +185,7 @@ impl Client {
         let (bytes, mut sums) = (frame.len(), Vec::new());
         sum_pieces(offset, std::slice::from_ref(&frame), &mut sums);
         let data = self.cx().piece(frame);
-        let part = Part { column, offset, bytes, data, sums, again: None };
+        let part = Part::new(column, offset, bytes, data, sums);
         self.write_part(file, &part, mtime).await.map(|held| held.verifier)
     }
 
@@ -179,6 +195,7 @@ impl Client {
             offset: part.offset,
             bytes: part.bytes as u32,
             mtime,
+            stable: part.stable,
             ..self.request(file, part.column)
         };
         let trailer = part.trailer();
@@ -205,7 +222,7 @@ impl Client {
                     let verifier = reply.verifier;
                     let now = Stamp { life: verifier, order: reply.order };
                     let stamp = part.again.filter(|_| reply.order == 0).unwrap_or(now);
-                    return Ok(Held { verifier, stamp });
+                    return Ok(Held { verifier, stamp, stable: reply.stable });
                 }
                 Ok(reply) if reply.status == Errno::EPROTO.0 => {
                     self.count(|c| c.damaged_writes += 1);

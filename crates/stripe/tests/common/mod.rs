@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
-use stripe::{Client, FileRef, Server, ServerConfig, serve};
+use stripe::{Client, FileRef, Server, ServerConfig, Write, serve};
 use wire::{Errno, FileId, Home, Layout, NodeId, ObjectId, Time, VolumeId};
 
 pub const VOLUME: VolumeId = VolumeId(7);
@@ -278,7 +278,7 @@ impl World {
     ) -> Result<stripe::Verifiers, Errno> {
         let (client, file) = (self.client.clone(), *file);
         let data = data(&self.cx(), bytes);
-        self.run(async move { client.write(&file, offset, data, None).await })
+        self.run(async move { client.write(&file, offset, data, Write::Unstable).await })
     }
 
     /// A write by another client: the first server's own node.
@@ -286,7 +286,8 @@ impl World {
         let (cx, file) = (self.servers[0].node.cx().clone(), *file);
         let data = data(&cx, bytes);
         let client = Client::new(&cx, VOLUME);
-        self.run_on(0, async move { client.write(&file, offset, data, None).await }).unwrap();
+        self.run_on(0, async move { client.write(&file, offset, data, Write::Unstable).await })
+            .unwrap();
     }
 
     /// Sends again what a server may have forgotten.
@@ -299,7 +300,19 @@ impl World {
     ) -> Result<stripe::Verifiers, Errno> {
         let (client, file, earlier) = (self.client.clone(), *file, *earlier);
         let data = data(&self.cx(), bytes);
-        self.run(async move { client.write(&file, offset, data, Some(&earlier)).await })
+        self.run(async move { client.write(&file, offset, data, Write::Again(&earlier)).await })
+    }
+
+    /// A write that is asked to be stable at once.
+    pub fn write_stably(
+        &mut self,
+        file: &FileRef,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<stripe::Verifiers, Errno> {
+        let (client, file) = (self.client.clone(), *file);
+        let data = data(&self.cx(), bytes);
+        self.run(async move { client.write(&file, offset, data, Write::Stable).await })
     }
 
     pub fn commit(&mut self, file: &FileRef) -> Result<stripe::Verifiers, Errno> {

@@ -193,7 +193,8 @@ impl Pair {
                 let mut frame = cx.frames().alloc_exact(FILL_BYTES).ok_or(Errno::ENOMEM)?;
                 frame.iter_mut().enumerate().for_each(|(i, byte)| *byte = ((at + i) / 7) as u8);
                 let data = cx.piece(frame.freeze());
-                written.merge(&client.write(&file(), at as u64, data, None).await?);
+                written
+                    .merge(&client.write(&file(), at as u64, data, stripe::Write::Unstable).await?);
             }
             client.commit(&file(), &written).await
         };
