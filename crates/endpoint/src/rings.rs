@@ -69,6 +69,11 @@ impl Message {
         self.payload.iter().map(|frame| frame.len()).sum()
     }
 
+    /// Bytes of data in all, those that are still missing included.
+    pub fn whole_bytes(&self) -> usize {
+        self.data_bytes() + self.missing
+    }
+
     fn incoming_checksum(&self, header: &Header) -> u32 {
         if header.trailer_words > 0 {
             return crc32c(&self.trailer[..header.trailer_bytes()]);

@@ -6,10 +6,11 @@
 
 use crate::Files;
 use crate::inode::File;
-use crate::limits::{AHEAD_AGE_MAX, RUN_SLACK_BYTES};
+use crate::limits::{AHEAD_AGE_MAX, CHUNK_BYTES, RUN_SLACK_BYTES};
 use crate::queue::Worker;
 use crate::table::Open;
 use endpoint::Frame;
+use node::rings::Handle;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,6 +25,8 @@ pub(crate) struct Chunks {
 }
 
 struct Chunk {
+    /// The handle for whose reads it is.
+    reader: Handle,
     end: u64,
     number: u64,
     asked: Time,
@@ -65,13 +68,13 @@ pub(crate) enum Found {
 
 impl Chunks {
     /// A chunk is going to be read: its number, unless a part of it is there.
-    fn begin(&mut self, range: &Range<u64>, room: Room, now: Time) -> Option<u64> {
+    fn begin(&mut self, reader: Handle, range: &Range<u64>, room: Room, now: Time) -> Option<u64> {
         if self.touching(range).next().is_some() {
             return None;
         }
         self.numbers += 1;
         let (end, number) = (range.end, self.numbers);
-        let chunk = Chunk { end, number, asked: now, served: 0, data: None, _room: room };
+        let chunk = Chunk { reader, end, number, asked: now, served: 0, data: None, _room: room };
         self.chunks.insert(range.start, chunk);
         Some(number)
     }
@@ -97,8 +100,7 @@ impl Chunks {
 
     /// The bytes of `range`, when all of them were read ahead. What was handed out completely is forgotten.
     pub fn find(&mut self, range: &Range<u64>, now: Time) -> Found {
-        self.chunks
-            .retain(|_, chunk| chunk.data.is_none() || now.since(chunk.asked) <= AHEAD_AGE_MAX);
+        self.forget_old(now);
         let (mut at, mut coming, mut frames) = (range.start, false, Vec::new());
         for (start, chunk) in self.touching(range) {
             if start > at {
@@ -138,9 +140,16 @@ impl Chunks {
         starts.iter().for_each(|start| drop(self.chunks.remove(start)));
     }
 
-    /// Forgets what a reader at `position` has left well behind.
-    fn forget_before(&mut self, position: u64) {
-        self.chunks.retain(|_, chunk| chunk.end + RUN_SLACK_BYTES > position);
+    /// Forgets what was read ahead for a reader who is at `position` by now, and has left it well behind.
+    fn forget_before(&mut self, reader: Handle, position: u64) {
+        let behind = |chunk: &Chunk| chunk.end + RUN_SLACK_BYTES <= position;
+        self.chunks.retain(|_, chunk| chunk.reader != reader || !behind(chunk));
+    }
+
+    /// Forgets what is too old to be handed out.
+    fn forget_old(&mut self, now: Time) {
+        self.chunks
+            .retain(|_, chunk| chunk.data.is_none() || now.since(chunk.asked) <= AHEAD_AGE_MAX);
     }
 
     /// Forgets everything.
@@ -166,22 +175,36 @@ pub(crate) struct Job {
 impl Files {
     /// Notes a read and asks for what should be read ahead of it.
     pub(crate) fn plan_ahead(&self, open: &Open, range: &Range<u64>) {
+        self.make_room_ahead();
         let mut stream = open.stream.borrow_mut();
         stream.handle_read(range.start, range.end - range.start);
         let mut state = open.file.state.borrow_mut();
         if !stream.is_run() || state.entry.writers {
             return;
         }
-        state.chunks.forget_before(stream.position());
+        state.chunks.forget_before(open.handle, stream.position());
         loop {
             let most = self.config.ahead_bytes_max;
             let left = most.saturating_sub(self.ahead_used.get());
             let Some(chunk) = stream.poll_chunk(state.size(), left) else { return };
             let room = Room::take(&self.ahead_used, chunk.end - chunk.start, most);
             let room = room.expect("the chunk was planned for what is left");
-            if let Some(number) = state.chunks.begin(&chunk, room, self.cx.now()) {
+            if let Some(number) = state.chunks.begin(open.handle, &chunk, room, self.cx.now()) {
                 self.ahead.push(Job { file: open.file.clone(), range: chunk, number });
             }
+        }
+    }
+
+    /// Readers who stopped in the middle keep no room from others: what was read ahead of them grows old.
+    fn make_room_ahead(&self) {
+        let now = self.cx.now();
+        let full = self.ahead_used.get() + CHUNK_BYTES > self.config.ahead_bytes_max;
+        if !full || now.since(self.ahead_swept.get()) < AHEAD_AGE_MAX {
+            return;
+        }
+        self.ahead_swept.set(now);
+        for open in self.table.borrow().opens() {
+            open.file.state.borrow_mut().chunks.forget_old(now);
         }
     }
 
@@ -190,6 +213,7 @@ impl Files {
         loop {
             let Job { file, range, number } = worker.next().await;
             if !file.state.borrow().chunks.wants(range.start, number) {
+                file.changed.notify_all(); // a read may have seen that it will come
                 continue;
             }
             let data = self.fetch_frame(&file, range.clone()).await.ok();
@@ -218,7 +242,7 @@ mod tests {
         let mut chunks = Chunks::default();
         let begin = |chunks: &mut Chunks, range: Range<u64>| {
             let room = Room::take(&used, 4, 8).unwrap();
-            chunks.begin(&range, room, Time::ZERO).unwrap()
+            chunks.begin(Handle(1), &range, room, Time::ZERO).unwrap()
         };
         let first = begin(&mut chunks, 0..4);
         let second = begin(&mut chunks, 4..8);
@@ -239,9 +263,9 @@ mod tests {
         let (pool, used) = (Frames::new(HeapRegion::new(16)), Rc::new(Cell::new(0)));
         let mut chunks = Chunks::default();
         let room = || Room::take(&used, 4, 100).unwrap();
-        let old = chunks.begin(&(0..4), room(), Time::ZERO).unwrap();
+        let old = chunks.begin(Handle(1), &(0..4), room(), Time::ZERO).unwrap();
         chunks.forget(&(3..9));
-        let new = chunks.begin(&(0..4), room(), Time::ZERO).unwrap();
+        let new = chunks.begin(Handle(1), &(0..4), room(), Time::ZERO).unwrap();
         chunks.arrive(0, old, pool.copy_of(b"old!"));
         assert!(matches!(chunks.find(&(0..4), Time::ZERO), Found::Coming));
         chunks.arrive(0, new, pool.copy_of(b"new!"));

@@ -70,18 +70,45 @@ impl Files {
             self.begin_session(file).await?;
         }
         self.hold_writes(file).await;
+        let result = self.change_size(who, file, changes, opened).await;
+        self.resume_writes(file);
+        result
+    }
+
+    /// Makes the file at least `size` bytes long.
+    async fn extend(&self, file: &Rc<File>, size: u64) -> Result<(), Errno> {
+        self.begin_session(file).await?;
+        self.hold_writes(file).await;
+        // While this waited another process may have made it longer than that.
+        let grows = size > file.state.borrow().size();
+        let changes = SetAttr { size: Some(size), ..SetAttr::default() };
+        let result = match grows {
+            true => self.change_size(&Who::ROOT, file, changes, true).await,
+            false => Ok(()),
+        };
+        self.resume_writes(file);
+        result
+    }
+
+    /// The caller holds writes back.
+    async fn change_size(
+        &self,
+        who: &Who<'_>,
+        file: &Rc<File>,
+        changes: SetAttr,
+        opened: bool,
+    ) -> Result<(), Errno> {
         let asked = self.cx.now();
-        let result = self.names.set_attr(who, file.id, changes, opened).await;
-        if let (Ok(entry), Some(size)) = (&result, changes.size) {
+        let entry = self.names.set_attr(who, file.id, changes, opened).await?;
+        if let Some(size) = changes.size {
             self.with_written(file, |state| {
                 state.written.truncate(size);
                 state.chunks.clear();
                 state.local = state.local.map(|local| Local { size, ..local });
             });
-            self.take_change(file, *entry, asked, &changes);
+            self.take_change(file, entry, asked, &changes);
         }
-        self.resume_writes(file);
-        result.map(drop)
+        Ok(())
     }
 
     /// From now on no write is taken over and nothing is sent; waits until no send is under way.
@@ -144,8 +171,7 @@ impl Files {
         } else if mode != 0 {
             return Err(Errno::EOPNOTSUPP);
         } else if end > size {
-            let changes = SetAttr { size: Some(end), ..SetAttr::default() };
-            self.truncate(&Who::ROOT, &open.file, changes, true).await?;
+            self.extend(&open.file, end).await?;
         }
         Ok(FileReply::Done)
     }

@@ -167,6 +167,26 @@ impl Files {
         true
     }
 
+    /// Does `work` to its end, even when the operation that waits for it is given up.
+    pub(crate) async fn to_the_end<T: 'static>(
+        &self,
+        work: impl Future<Output = T> + 'static,
+    ) -> T {
+        let ended = Rc::new((Cell::new(None), Notify::new(&self.cx)));
+        let told = ended.clone();
+        self.cx.spawn("files: to the end", async move {
+            told.0.set(Some(work.await));
+            told.1.notify_all();
+        });
+        loop {
+            let woken = ended.1.wait();
+            if let Some(value) = ended.0.take() {
+                return value;
+            }
+            woken.await;
+        }
+    }
+
     fn done(&self, front: u64, kind: usize, result: Result<FileReply, Errno>) {
         self.counters.ops[kind].add(1);
         self.counters.failures.add(result.is_err().into());

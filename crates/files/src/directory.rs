@@ -167,7 +167,8 @@ impl Files {
         let handle = self.table.borrow_mut().open(file.clone(), flags);
         let result = self.prepare_open(who, file, flags).await;
         if result.is_err() {
-            self.release(handle, None).await?;
+            // Why it was not opened says more than why it was not closed.
+            let _ = self.release(handle, None).await;
         }
         result.map(|()| handle)
     }

@@ -40,6 +40,16 @@ pub(crate) struct Failure {
     pub errno: Option<Errno>,
 }
 
+impl Failure {
+    /// An error when there was another failure after the first `count`.
+    pub fn since(&self, count: u64) -> Result<(), Errno> {
+        match self.errno {
+            Some(errno) if self.count > count => Err(errno),
+            _ => Ok(()),
+        }
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct State {
     pub entry: Entry,

@@ -60,7 +60,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, Range};
 use std::rc::Rc;
 use std::time::Duration;
-use wire::{Errno, FileId};
+use wire::{Errno, FileId, Time};
 
 /// How much a client may hold, and how long it waits.
 #[derive(Clone, Copy, Debug)]
@@ -134,6 +134,8 @@ pub struct Inner {
     work: Rc<Queue<Rc<File>>>,
     ahead: Rc<Queue<ahead::Job>>,
     ahead_used: Rc<Cell<u64>>,
+    /// When what is old of it was forgotten last, of all files.
+    ahead_swept: Cell<Time>,
     desks: Desks,
     line: Line,
     line_joined: Notify,
@@ -171,6 +173,7 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
         work: Rc::default(),
         ahead: Rc::default(),
         ahead_used: Rc::default(),
+        ahead_swept: Cell::default(),
         desks: Desks::default(),
         line: Line::default(),
         line_joined: Notify::new(cx),

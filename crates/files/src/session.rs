@@ -80,7 +80,9 @@ impl Files {
             state.reference()?
         };
         self.know_map(&reference).await?;
-        let totals = self.stripe.attributes(&reference).await.map_err(patient)?;
+        // Applications know no ENXIO of stat(2): a disk that its server lacks is told as a device that is away.
+        let away = |errno| if errno == Errno::ENXIO { Errno::ENODEV } else { errno };
+        let totals = self.stripe.attributes(&reference).await.map_err(away)?;
         let mut state = file.state.borrow_mut();
         if reference.truncations == state.entry.truncations && !totals.uncut {
             state.measured(totals.size);
@@ -171,7 +173,7 @@ impl Files {
     }
 
     /// A power cut may have taken what the manager was told of this mount's write sessions, and with that the length:
-    /// with one more session, once that is synced, it asks the objects.
+    /// one more session tells it that there are some.
     pub(crate) async fn tell_lost_session(&self, file: &Rc<File>) -> Result<(), Errno> {
         self.take_turn(file).await;
         let lost = file.state.borrow().lost_session;
@@ -203,8 +205,10 @@ impl Files {
     pub(crate) async fn end_sessions(&self, file: &Rc<File>, writers: u32) -> Result<(), Errno> {
         self.take_turn(file).await;
         let mut result = self.measure_resent(file).await;
-        let ends =
-            |state: &State| state.sessions > 0 && state.writers <= writers && state.is_sent();
+        let ends = |state: &State| {
+            let sent = state.is_sent() && !state.resent;
+            sent && state.sessions > 0 && state.writers <= writers
+        };
         while result.is_ok() && ends(&file.state.borrow()) {
             result = self.end_session(file).await;
         }
@@ -219,13 +223,12 @@ impl Files {
             return Ok(());
         }
         let mark = file.state.borrow().written.mark();
-        let totals = self.measure(file).await?;
+        let totals = self.measure(file).await;
         let mut state = file.state.borrow_mut();
-        if state.written.mark() == mark
-            && let Some(local) = &mut state.local
-        {
-            local.size = totals.size;
-        }
+        let known = totals.is_ok() && state.written.mark() == mark;
+        state.resent |= !known;
+        let size = totals?.size;
+        state.local = state.local.map(|local| if known { Local { size, ..local } } else { local });
         Ok(())
     }
 
@@ -233,7 +236,7 @@ impl Files {
     /// application here too, makes it another length.
     async fn measure(&self, file: &Rc<File>) -> Result<ObjectTotals, Errno> {
         let ask = async |reference: FileRef| {
-            let totals = self.stripe.attributes(&reference).await.map_err(patient)?;
+            let totals = self.stripe.attributes(&reference).await?;
             if totals.uncut { Err(Errno::EAGAIN) } else { Ok((totals, reference.truncations)) }
         };
         loop {
@@ -277,12 +280,16 @@ impl Files {
         }
     }
 
-    /// One task at a time opens or ends sessions of a file.
+    /// One task at a time opens or ends sessions of a file. It must not be given up before it ends its turn.
     async fn take_turn(&self, file: &File) {
+        self.wait_for_turn(file).await;
+        file.state.borrow_mut().busy = true;
+    }
+
+    pub(crate) async fn wait_for_turn(&self, file: &File) {
         while file.state.borrow().busy {
             file.changed.wait().await;
         }
-        file.state.borrow_mut().busy = true;
     }
 
     fn end_turn(&self, file: &File) {
@@ -300,19 +307,15 @@ fn outcome(file: &File) -> (Final, Mark) {
     (Final { size: attr.size, mtime: attr.mtime, used, truncations }, state.written.mark())
 }
 
-/// A disk that its server lacks may be there at the server's next start: what was written waits for that, as it waits
-/// for a server that is away. Who reads does not.
-pub(crate) fn patient(errno: Errno) -> Errno {
-    if errno == Errno::ENXIO { Errno::ENODEV } else { errno }
-}
-
-/// Whether the same may succeed later: the server is away or has too much to do, or we go by an old layout.
+/// Whether the same may succeed later: the server is away or has too much to do, or we go by an old layout. A disk that
+/// its server lacks (ENXIO) may be there at the server's next start.
 fn is_passing(errno: Errno) -> bool {
     let passing = [
         Errno::EHOSTDOWN,
         Errno::ETIMEDOUT,
         Errno::EAGAIN,
         Errno::ENODEV,
+        Errno::ENXIO,
         Errno::ECANCELED,
         Errno::ESTALE,
     ];

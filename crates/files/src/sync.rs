@@ -91,22 +91,25 @@ impl Files {
         if !open.file.state.borrow().lost_session {
             return Ok(());
         }
-        self.tell_lost_session(&open.file).await?;
-        self.sync_names().await?;
-        self.end_spare_sessions(&open.file).await;
-        Ok(())
+        self.wait_for_turn(&open.file).await;
+        // The manager counts write sessions: who gives up here leaves none half begun.
+        let (files, file) = (self.clone(), open.file.clone());
+        self.to_the_end(async move { files.tell_again(&file).await }).await
+    }
+
+    /// With one more session, once that is synced, the manager asks the objects for the length.
+    async fn tell_again(&self, file: &Rc<File>) -> Result<(), Errno> {
+        self.tell_lost_session(file).await?;
+        let synced = self.sync_names().await;
+        self.end_spare_sessions(file).await;
+        synced
     }
 
     /// The failure of the file that this handle has not told of.
     fn tell(&self, open: &Open) -> Result<(), Errno> {
         let failure = open.file.state.borrow().failure;
-        let before = open.reported.replace(failure.count);
-        match failure.errno {
-            Some(errno) if failure.count > before && !self.cx.has_bug(Bug::WriteErrorSwallowed) => {
-                Err(errno)
-            }
-            _ => Ok(()),
-        }
+        let told = failure.since(open.reported.replace(failure.count));
+        if self.cx.has_bug(Bug::WriteErrorSwallowed) { Ok(()) } else { told }
     }
 
     /// What fsync(2) of a directory does.
@@ -212,14 +215,20 @@ impl Files {
         }
     }
 
-    /// Everything written is on stable storage and nothing is open any more. No new operation may come.
+    /// Everything written is on stable storage and nothing is open any more. No new operation may come. An error when
+    /// something could not be kept that no application has been told of, or will be.
     pub async fn drain(&self) -> Result<(), Errno> {
-        for file in self.files_with_written() {
-            self.keep_all(&file).await;
-        }
         let mut result = Ok(());
+        for file in self.files_with_written() {
+            let before = file.state.borrow().failure.count;
+            self.keep_all(&file).await;
+            let failure = file.state.borrow().failure;
+            result = result.and(failure.since(before));
+        }
         let handles = self.table.borrow().handles();
         for handle in handles {
+            let Ok(open) = self.table.borrow().handle(handle) else { continue }; // closed meanwhile
+            result = result.and(self.tell(&open));
             result = result.and(self.release(handle, None).await.map(drop));
         }
         if self.changes.get() > self.synced.get() {

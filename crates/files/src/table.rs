@@ -12,6 +12,7 @@ use wire::{Errno, FileId};
 
 /// An open file.
 pub(crate) struct Open {
+    pub handle: Handle,
     pub file: Rc<File>,
     pub flags: u32,
     /// The last failure of the file that this handle has reported.
@@ -74,7 +75,7 @@ impl Table {
         self.last_handle += 1;
         let handle = Handle(self.last_handle);
         let reported = Cell::new(file.state.borrow().failure.count);
-        let open = Open { file, flags, reported, stream: RefCell::default() };
+        let open = Open { handle, file, flags, reported, stream: RefCell::default() };
         self.handles.insert(handle, Rc::new(open));
         handle
     }
@@ -87,6 +88,11 @@ impl Table {
     /// Ends a handle.
     pub fn close(&mut self, handle: Handle) -> Result<Rc<Open>, Errno> {
         self.handles.remove(&handle).ok_or(Errno::EBADF)
+    }
+
+    /// Every open file.
+    pub fn opens(&self) -> impl Iterator<Item = &Open> {
+        self.handles.values().map(|open| &**open)
     }
 
     /// Every open handle.

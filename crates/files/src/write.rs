@@ -10,7 +10,6 @@ use crate::gather::Gather;
 use crate::inode::{File, State};
 use crate::limits::{FILE_BYTES_MAX, KEEP_AGE, TICK};
 use crate::queue::Worker;
-use crate::session::patient;
 use crate::table::Open;
 use crate::written::{Fate, Send, Sent};
 use endpoint::Frame;
@@ -130,7 +129,7 @@ impl Files {
         } else if self.writing.borrow_mut().insert(file.id, file.clone()).is_none() {
             self.started.notify_all();
         }
-        if after < before {
+        if after.0 < before.0 || after.1 < before.1 {
             self.relief.notify_all();
         }
         result
@@ -208,7 +207,7 @@ impl Files {
         self.persist(file, async |reference| {
             let mut pieces = self.cx.pieces();
             pieces.extend(send.data.iter().cloned());
-            self.stripe.write(&reference, send.offset, pieces, how).await.map_err(patient)
+            self.stripe.write(&reference, send.offset, pieces, how).await
         })
         .await
     }
@@ -220,9 +219,7 @@ impl Files {
             columns = first_of(&columns);
         }
         let stable = self
-            .persist(file, async |reference| {
-                self.stripe.commit(&reference, &columns).await.map_err(patient)
-            })
+            .persist(file, async |reference| self.stripe.commit(&reference, &columns).await)
             .await;
         self.counters.commits.add(1);
         self.with_written(file, |state| match stable {

@@ -6,8 +6,10 @@ use common::{CLIENT_PAGES, World};
 use files::Config;
 use files::conformance::client::{READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
 use std::cell::Cell;
+use std::rc::Rc;
+use std::task::{Context, Waker};
 use std::time::Duration;
-use wire::{Errno, FileId};
+use wire::{Errno, FileId, SetAttr};
 
 const MIB: usize = 1 << 20;
 
@@ -209,4 +211,119 @@ fn a_disk_that_goes_missing_ends_reads_at_once_and_an_fsync_after_the_patience()
     assert_eq!(world.block_on(client.read(one, 0, MIB)).err(), Some(Errno::EIO));
     assert!(world.now.since(begun) < patience);
     assert_eq!(world.files(0).report().held_bytes, 0, "what cannot be kept is given up");
+}
+
+#[test]
+fn a_stop_says_that_something_was_refused_of_which_nobody_was_told() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let open = world.block_on(client.create(FileId::ROOT, b"f", WRITE_ONLY)).expect("create");
+    world.fill_disks(true);
+    world.block_on(client.write(open, 0, &[1; 100_000])).expect("taken over");
+    let (files, result) = (world.files(0), Rc::new(Cell::new(Ok(()))));
+    let told = result.clone();
+    world.block_on_node(100, async move { told.set(files.drain().await) });
+    assert_eq!(result.get(), Err(Errno::ENOSPC));
+}
+
+/// Two processes make a file longer at once: it becomes as long as either asked for.
+#[test]
+fn a_file_that_is_extended_twice_at_once_is_as_long_as_the_longer() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let open = world.block_on(client.create(FileId::ROOT, b"f", READ_WRITE)).expect("create");
+    let sizes = [10 * MIB as u64, MIB as u64];
+    let both = node::all(sizes.map(|size| client.allocate(open, 0, size, 0)));
+    assert_eq!(world.block_on(both), [Ok(()), Ok(())]);
+    assert_eq!(world.block_on(client.stat(open.file)).expect("stat").size, sizes[0]);
+}
+
+#[test]
+fn two_sequential_readers_of_one_file_take_nothing_from_each_other() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let content = pattern(4, 0, 16 * MIB);
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &content)).expect("put");
+    world.run(Duration::from_secs(2));
+    world.block_on(async {
+        let one = client.open(file, READ_ONLY).await.expect("open");
+        let two = client.open(file, READ_ONLY).await.expect("open");
+        for at in (0..8 * MIB).step_by(128 << 10) {
+            for (open, at) in [(one, at), (two, at + 8 * MIB)] {
+                let bytes = client.read(open, at as u64, 128 << 10).await.expect("read");
+                assert!(bytes == content[at..at + (128 << 10)]);
+            }
+        }
+    });
+    let ahead = world.files(0).report().ahead_bytes as usize;
+    assert!(ahead > 14 * MIB && ahead <= 17 * MIB, "{ahead} bytes read ahead of 16 MiB");
+}
+
+/// Ten readers stop in the middle and keep their files open.
+#[test]
+fn who_stopped_reading_keeps_no_room_from_who_reads() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let mut files = Vec::new();
+    for number in 0..10 {
+        let (name, content) = (format!("f{number}"), pattern(number, 0, 4 * MIB));
+        let put = client.put(FileId::ROOT, name.as_bytes(), &content);
+        files.push(world.block_on(put).expect("put"));
+        world.run(Duration::from_secs(1));
+    }
+    for file in &files {
+        world.block_on(async {
+            let open = client.open(*file, READ_ONLY).await.expect("open");
+            client.read(open, 0, 128 << 10).await.expect("read");
+        });
+    }
+    world.run(Duration::from_secs(2));
+    let before = world.files(0).report();
+    let most = Config::for_pool(CLIENT_PAGES * 4096).ahead_bytes_max;
+    assert!(before.ahead_held_bytes + (256 << 10) > most, "no room is left");
+    world.block_on(async {
+        let open = client.open(files[9], READ_ONLY).await.expect("open");
+        for at in (0..4 * MIB).step_by(128 << 10) {
+            client.read(open, at as u64, 128 << 10).await.expect("read");
+        }
+    });
+    let ahead = world.files(0).report().ahead_bytes - before.ahead_bytes;
+    assert!(ahead as usize > 3 * MIB, "{ahead} bytes read ahead of 4 MiB");
+}
+
+/// More is read ahead at once than there are loops for it, so it waits; then somebody changes the last of the files.
+#[test]
+fn a_read_does_not_wait_for_what_will_not_be_read_ahead_any_more() {
+    let limits = Config::for_pool(CLIENT_PAGES * 4096);
+    let mut world = World::with(1, 2, Config { ahead_bytes_max: 8 * MIB as u64, ..limits });
+    let (client, other, content) = (world.client(0), world.client(1), pattern(5, 0, MIB));
+    let mut opens = Vec::new();
+    for number in 0..12 {
+        let name = format!("f{number}");
+        let put = client.put(FileId::ROOT, name.as_bytes(), &content);
+        let file = world.block_on(put).expect("put");
+        world.run(Duration::from_secs(1));
+        opens.push(world.block_on(client.open(file, READ_ONLY)).expect("open"));
+    }
+    world.kill(10);
+    let (last, bytes) = (opens[11], 64 << 10);
+    let later = 256 << 10;
+    let mut reads: Vec<_> = opens.iter().map(|open| (*open, 0)).collect();
+    reads.push((last, later as u64));
+    let mut reads: Vec<_> =
+        reads.iter().map(|(open, at)| Box::pin(client.read(*open, *at, bytes))).collect();
+    for read in &mut reads {
+        assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        world.run(Duration::from_millis(1));
+    }
+    let changes = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    world.block_on(other.set_attr(last.file, None, changes)).expect("chmod");
+    world.run(Duration::from_secs(2));
+    assert_eq!(world.block_on(client.stat(last.file)).expect("stat").mode & 0o777, 0o600);
+    world.start(10);
+    let start = world.now;
+    let found = world.block_on(node::all(reads));
+    assert!(found.iter().all(|read| read.as_ref().is_ok_and(|data| data.len() == bytes)));
+    assert!(found[12].as_ref().unwrap()[..] == content[later..later + bytes]);
+    assert!(world.now.since(start) < Duration::from_secs(60));
 }

@@ -7,7 +7,9 @@ use files::Config;
 use files::conformance::client::{READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
 use files::conformance::{Asks, Client};
 use node::rings::LockKind;
+use std::cell::Cell;
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 use wire::{Errno, FileId};
@@ -128,6 +130,56 @@ fn a_lock_that_comes_too_late_is_given_back() {
     world.run(Duration::from_secs(60));
     let open = world.block_on(other.open(file, READ_WRITE)).expect("open");
     assert_eq!(world.block_on(other.set_lock(open, 2, lock, false, false)), Ok(()));
+}
+
+/// Whether an fsync given up after `turns` of telling a manager, which lost a write session, of it was not done by then.
+/// What follows goes on as if there had been none.
+fn fsync_given_up_after(turns: usize) -> bool {
+    let (mut world, client, file, _) = stored(World::new(1, 1));
+    let open = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    world.block_on(client.fsync(open)).expect("what was changed before is stable");
+    world.block_on(client.close(open)).expect("close");
+    let open = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    world.cut_power_of_manager();
+    let (mut fsync, mut left) = (Box::pin(client.fsync(open)), turns);
+    let ended = world.block_on(std::future::poll_fn(|context| {
+        left = left.saturating_sub(1);
+        match fsync.as_mut().poll(context) {
+            Poll::Ready(result) => Poll::Ready(Some(result)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    }));
+    if ended.is_none() {
+        world.block_on(client.interrupt(client.ask.last_front())).expect("told");
+        world.block_on(fsync).ok();
+    }
+    let mut polls = 0;
+    let mut after = pin!(async {
+        client.write(open, 0, &[7; 5000]).await?;
+        client.fsync(open).await?;
+        client.close(open).await
+    });
+    let after = world.block_on(std::future::poll_fn(|context| {
+        polls += 1;
+        assert!(polls < 100_000, "after {turns} turns: the next fsync waits for ever");
+        after.as_mut().poll(context)
+    }));
+    assert_eq!(after, Ok(()), "after {turns} turns");
+    world.run(Duration::from_secs(2));
+    let (names, hint) = (world.names(0).1, Rc::new(Cell::new(true)));
+    let told = hint.clone();
+    world.block_on_node(100, async move {
+        told.set(names.get_attr(file).await.expect("attributes").is_hint());
+    });
+    assert!(!hint.get(), "after {turns} turns: a write session is left");
+    ended.is_none()
+}
+
+#[test]
+fn an_fsync_that_is_given_up_leaves_no_write_session_half_begun() {
+    let turns = (1..).find(|turns| !fsync_given_up_after(*turns)).expect("it ends");
+    assert!(turns > 10, "it is more than one call: {turns}");
 }
 
 #[test]

@@ -15,13 +15,13 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 static EVENT: OnceLock<OwnedFd> = OnceLock::new();
 
-/// The exit code of a process that was asked twice: a shell's for SIGINT.
-const AT_ONCE: libc::c_int = 128 + libc::SIGINT;
+/// The exit code of a process that ends because it was asked to: a shell's for SIGINT.
+pub const EXIT_CODE: i32 = 128 + libc::SIGINT;
 
 extern "C" fn ask(_signal: libc::c_int) {
     if ASKED.swap(true, Ordering::SeqCst) {
         // SAFETY: _exit(2) is async-signal-safe. It does not return.
-        unsafe { libc::_exit(AT_ONCE) }
+        unsafe { libc::_exit(EXIT_CODE) }
     }
     let one = 1u64.to_ne_bytes();
     // SAFETY: write(2) is async-signal-safe; the descriptor lives as long as the process.

@@ -186,7 +186,7 @@ impl Manager {
 
     /// Notes that a life begins; the oldest goes when there are many.
     fn begin_life(&mut self, batch: &mut Batch) {
-        let life = self.lives.last_key_value().map_or(0, |(life, _)| *life) + 1;
+        let life = self.life() + 1;
         let before = self.store.sequence();
         self.lives.insert(life, before);
         batch.put(&keys::life(life), &encoded(&before));
@@ -197,10 +197,14 @@ impl Manager {
         }
     }
 
+    /// The number of the present life.
+    fn life(&self) -> u32 {
+        self.lives.last_key_value().map_or(0, |(life, _)| *life)
+    }
+
     /// How far this life has come.
     pub(crate) fn point(&self) -> Point {
-        let life = self.lives.last_key_value().map_or(0, |(life, _)| *life);
-        Point { life, change: self.store.sequence() }
+        Point { life: self.life(), change: self.store.sequence() }
     }
 
     /// Whether the changes up to this point are in the store: a power cut may have taken the last ones of a life.

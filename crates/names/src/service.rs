@@ -183,6 +183,9 @@ impl<O: Objects> Service<O> {
                 service.progress.notify_all();
                 return Err(Errno::EIO);
             }
+            if service.manager.borrow_mut().store().is_behind_hole(sequence) {
+                return Err(Errno::EIO);
+            }
             service.appended.set(service.appended.get().max(sequence));
             service.progress.notify_all();
             Ok(Some(sequence))
@@ -294,7 +297,7 @@ impl<O: Objects> Service<O> {
             Ok(message) => message,
             Err(errno) => return self.cx.reply(request, Answer::error(errno)),
         };
-        let parts = cut(&message, self.manager.borrow_mut().point().about());
+        let parts = cut(&message, self.manager.borrow().point().about());
         let frame = match parts.data.len() {
             0 => None,
             _ => match self.cx.frames().copy_of(parts.data) {

@@ -49,14 +49,8 @@ fn objects_that_no_file_claims_are_set_aside_and_younger_ones_are_not() {
 fn what_was_set_aside_is_shown_put_back_and_dropped_by_hand() {
     let mut cluster = Cluster::new(1);
     let client = cluster.client(1);
-    let gone = cluster.run(1, {
-        let client = client.clone();
-        async move {
-            let gone = create(&client, b"gone", None).await.unwrap().attr.file;
-            client.unlink(&WHO, ROOT, b"gone").await.unwrap();
-            gone
-        }
-    });
+    let (gone, one) = (cluster.created(&client, b"gone", None), client.clone());
+    cluster.run(1, async move { one.unlink(&WHO, ROOT, b"gone").await }).unwrap();
     let object = |column| ObjectId { volume: VolumeId(5), file: gone, column };
     let all = [0, 1].map(|column| (NodeId(11), object(column)));
     cluster.objects.0.stored.borrow_mut().extend(all);

@@ -331,10 +331,8 @@ impl Node {
             self.cx.front_done(front, Err(Errno::EINTR));
             return true;
         }
-        match self.core().interrupts.borrow_mut().push(front) {
-            Ok(task) => task.into_iter().for_each(|task| self.cx.wake(task)),
-            Err(_) => return false,
-        }
+        let Ok(task) = self.core().interrupts.borrow_mut().push(front) else { return false };
+        task.into_iter().for_each(|task| self.cx.wake(task));
         true
     }
 

@@ -10,7 +10,9 @@
 //! ```
 
 use crate::faults::{Fault, Rule};
-use crate::limits::{MACHINES_MAX, PER_MINUTE_MAX, SECONDS_MAX, SKEW_MS_MAX, WORKERS_MAX};
+use crate::limits::{
+    FILE_KIB_MAX, MACHINES_MAX, PER_MINUTE_MAX, SECONDS_MAX, SKEW_MS_MAX, WORKERS_MAX,
+};
 use crate::queue::Picos;
 use serde::Deserialize;
 
@@ -177,6 +179,7 @@ impl Experiment {
             machines("mounts", mounts),
             ("workers", workers.into(), 1, WORKERS_MAX.into()),
             ("shared_files", shared_files.into(), 0, WORKERS_MAX.into()),
+            ("file_kib", self.shape.file_kib.into(), 1, FILE_KIB_MAX.into()),
             ("clock_skew_ms", self.shape.clock_skew_ms, 0, SKEW_MS_MAX),
             often("moves_per_minute", self.shape.moves_per_minute),
             chance("drop_per_million", faults.drop_per_million),
@@ -223,6 +226,8 @@ mod tests {
             "[shape]\nservers = 0",
             "[shape]\ndisks = 40",
             "[shape]\nmounts = 3000",
+            "[shape]\nfile_kib = 0",
+            "[shape]\nfile_kib = 5121",
             "[shape]\nclock_skew_ms = 99999999999999",
             "[faults]\ndrop_per_million = 1000001",
             "[faults]\nkills_per_minute = 4000000000",

@@ -1,5 +1,7 @@
 //! Limits of a simulation, with the arithmetic that chose them.
 
+use wire::limits::PAYLOAD_BYTES_MAX;
+
 /// Events that fit into the queue before it grows: 64 calls in flight from each of 16 nodes, in two parts, twice.
 pub const QUEUE_EVENTS: usize = 4_096;
 /// Packets on the way before the list of recycled buffers grows.
@@ -14,6 +16,9 @@ pub const SECONDS_MAX: u64 = 86_400;
 pub const MACHINES_MAX: u16 = wire::layout::WIDTH_MAX as u16 / 2;
 /// Applications on a mount, and files that they share: as many as a last phase reads in its time.
 pub const WORKERS_MAX: u16 = 64;
+/// Longest files: the longest write is 3/16 of it, 960 KiB, and must fit one frame of 1 MiB.
+pub const FILE_KIB_MAX: u32 = 5 * 1024;
+const _: () = assert!((FILE_KIB_MAX as usize * 3 / 16) << 10 < PAYLOAD_BYTES_MAX);
 /// Most that clocks differ by: an hour.
 pub const SKEW_MS_MAX: u64 = 3_600_000;
 /// Faults and moves in a minute: ten a second, more would leave no time between them.

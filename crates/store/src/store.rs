@@ -280,16 +280,24 @@ impl Store {
         Append { log: self.generation, bytes, sequence: self.sequence }
     }
 
-    /// All logs of `point` were synced, after every record up to its sequence had been appended.
+    /// All logs of `point` were synced, after every record up to its sequence had been appended, or failed to be.
     pub fn synced(&mut self, point: &SyncPoint) {
         assert!(point.sequence <= self.sequence);
-        self.synced = self.synced.max(point.sequence);
+        if self.failed_sequence.is_none() {
+            self.synced = self.synced.max(point.sequence);
+        }
     }
 
-    /// An append failed. From then on the world must fail every append to the same log; [`admit`](Store::admit)
-    /// refuses until a checkpoint has made up for the hole in it.
+    /// An append failed, and what was applied since may follow the hole that it left: [`admit`](Store::admit) refuses
+    /// until a checkpoint has made up for it, and nothing that [`is_behind_hole`](Store::is_behind_hole) may be
+    /// acknowledged.
     pub fn append_failed(&mut self) {
         self.failed_sequence = Some(self.sequence);
+    }
+
+    /// Whether replay may stop before this change, although the append of its own record succeeded.
+    pub fn is_behind_hole(&self, sequence: u64) -> bool {
+        self.failed_sequence.is_some_and(|failed| sequence <= failed)
     }
 
     /// Begins a checkpoint of everything applied so far; `None` when there is nothing to do or one is under way.

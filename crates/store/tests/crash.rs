@@ -315,9 +315,13 @@ fn a_failed_append_stops_changes_until_a_checkpoint() {
     assert!(matches!(world.store().admit(), Err(StoreError::LogFailed)));
     world.checkpoint(None);
     assert!(matches!(world.store().admit(), Err(StoreError::LogFailed)), "it began before");
+    let point = world.store().sync_point();
+    world.store().synced(&point);
+    assert!(world.store().is_behind_hole(2) && world.store().synced_sequence() < 2);
     world.step(&Step::Freeze);
     world.checkpoint(None);
     world.store().admit().unwrap();
+    assert!(!world.store().is_behind_hole(2));
     assert_eq!(world.store().synced_sequence(), 2);
 }
 

@@ -37,6 +37,15 @@ pub struct Key(u32);
 #[error("no memory is left for cached blocks")]
 pub struct Full;
 
+/// One block of an object.
+#[derive(Debug)]
+pub struct Block {
+    number: u64,
+    /// What is in it.
+    pub bytes: Frame,
+    sum: u32,
+}
+
 /// 64 blocks of one object.
 #[derive(Debug)]
 struct Window {
@@ -238,10 +247,14 @@ impl Cache {
         })
     }
 
-    /// Whether a block is here.
-    pub fn has(&self, key: Key, block: u64) -> bool {
-        let (valid, _) = self.blocks(key, block / WINDOW_BLOCKS as u64);
-        valid >> (block % WINDOW_BLOCKS as u64) & 1 == 1
+    /// A block that is here.
+    pub fn block(&self, key: Key, block: u64) -> Option<Block> {
+        let sum = self.sum(key, block)?;
+        let (index, at) = (block / WINDOW_BLOCKS as u64, (block % WINDOW_BLOCKS as u64) as usize);
+        let window = &self.windows[self.slot(key, index)? as usize];
+        let start = at % CHUNK_BLOCKS * BLOCK_BYTES;
+        let chunk = window.chunks[at / CHUNK_BLOCKS].as_ref().expect("a valid block has a frame");
+        Some(Block { number: block, bytes: chunk.slice(start..start + BLOCK_BYTES), sum })
     }
 
     /// The checksum of a block that is here.

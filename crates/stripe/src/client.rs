@@ -311,8 +311,7 @@ impl Client {
         once: bool,
         request: &ObjectRequest,
     ) -> Result<ObjectReply, Errno> {
-        let reply = self.ask_with(to, op, once, request, &[]).await?;
-        ObjectReply::decode(&reply.body).map_err(|_| Errno::EPROTO)
+        decoded(&self.ask_with(to, op, once, request, &[]).await?)
     }
 
     /// The same with a trailer; the whole reply.
@@ -345,4 +344,8 @@ impl Client {
             tries.again(trouble).await?;
         }
     }
+}
+
+fn decoded(reply: &Reply) -> Result<ObjectReply, Errno> {
+    ObjectReply::decode(&reply.body).map_err(|_| Errno::EPROTO)
 }

@@ -166,13 +166,7 @@ impl Disk {
 
     /// An operation that brings nothing; asked again while the disk is busy.
     pub async fn simple(&self, op: impl Fn() -> DiskOp) -> Result<(), DiskError> {
-        loop {
-            match self.run(op()).await {
-                Ok(_) => return Ok(()),
-                Err(DiskError::Busy) => self.cx.sleep(BUSY_PAUSE).await,
-                Err(error) => return Err(error),
-            }
-        }
+        self.ask(op).await.map(drop)
     }
 
     /// Makes stable which files there are, by which names.

@@ -11,6 +11,8 @@ pub const CHUNK_BYTES: usize = CHUNK_BLOCKS * BLOCK_BYTES;
 pub const WINDOW_BLOCKS: usize = 64;
 /// Bytes of a window.
 pub const WINDOW_BYTES: usize = WINDOW_BLOCKS * BLOCK_BYTES;
+/// Windows that a longest READ touches.
+pub const WINDOWS_MAX: usize = TRANSFER_BYTES_MAX / WINDOW_BYTES + 1;
 /// Chunks of a window.
 pub const WINDOW_CHUNKS: usize = WINDOW_BLOCKS / CHUNK_BLOCKS;
 /// What the bookkeeping of a window costs, counted as cached bytes: a 4 KiB file in the cache costs 5 KiB.

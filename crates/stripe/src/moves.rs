@@ -6,6 +6,7 @@
 
 use crate::log::{Kind, Record};
 use crate::object::Head;
+use crate::objects::{Gates, Object};
 use crate::protocol::{ObjectReply, ObjectRequest};
 use crate::recent::Past;
 use crate::server::Inner;
@@ -42,11 +43,7 @@ impl Inner {
     ) -> Result<ObjectReply, Errno> {
         let past = Past::decode(request.trailer()).map_err(|_| Errno::EPROTO)?;
         let object = self.object(ask).await?;
-        self.wait_for_log(self.disk(&object)).await?;
-        let _committing = object.commits.acquire(1).await;
-        let _changing = object.changes.acquire(1).await;
-        self.check_write(&object, ask)?;
-        self.commit_all(&object).await?;
+        let _gates = self.hold_settled(&object, ask).await?;
         let stable = object.state.borrow().stable.ok_or(Errno::ENOENT)?;
         // What is written here from now on is told from what was before, if it is lost.
         let history = past.history.moved().after(self.verifier, self.orders.get(), 0);
@@ -61,14 +58,22 @@ impl Inner {
         Ok(self.describe(&object))
     }
 
+    /// The object in the caller's hands alone, with everything that was written to it stable.
+    async fn hold_settled<'a>(
+        self: &Rc<Self>,
+        object: &'a Rc<Object>,
+        ask: &ObjectRequest,
+    ) -> Result<Gates<'a>, Errno> {
+        let gates = self.hold(object).await?;
+        self.check_write(object, ask)?;
+        self.commit_all(object).await?;
+        Ok(gates)
+    }
+
     /// VACATE.
     pub async fn vacate(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
         let object = self.object(ask).await?;
-        self.wait_for_log(self.disk(&object)).await?;
-        let _committing = object.commits.acquire(1).await;
-        let _changing = object.changes.acquire(1).await;
-        self.check_write(&object, ask)?;
-        self.commit_all(&object).await?;
+        let _gates = self.hold_settled(&object, ask).await?;
         let history = self.history_now(&object.state.borrow()).cut(0);
         let (epoch, shape) = (ask.epoch, ask.shape);
         let head = Head { epoch, shape, history, ..Head::default() };

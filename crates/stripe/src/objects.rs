@@ -10,7 +10,7 @@ use crate::protocol::ObjectRequest;
 use crate::server::Inner;
 use endpoint::Frame;
 use node::rings::{DiskFile, DiskOp};
-use node::{Cx, Notify, Semaphore};
+use node::{Cx, Notify, Permit, Semaphore};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -63,6 +63,9 @@ pub(crate) struct Object {
     pub moved: Notify,
     pub state: RefCell<State>,
 }
+
+/// Both gates of an object, held.
+pub(crate) type Gates<'a> = (Permit<'a>, Permit<'a>);
 
 /// What changes of an object.
 pub(crate) struct State {
@@ -143,6 +146,12 @@ impl Object {
 
     pub fn file(&self) -> DiskFile {
         DiskFile::Object(self.id)
+    }
+
+    /// Waits until nobody else commits or changes it.
+    pub async fn gates(&self) -> Gates<'_> {
+        let committing = self.commits.acquire(1).await;
+        (self.changes.acquire(1).await, committing)
     }
 
     /// Whether nothing of it is only in memory.
@@ -284,6 +293,12 @@ impl Inner {
         object.state.borrow_mut().phase = phase;
         drop(opening);
         result.map(|()| object)
+    }
+
+    /// The object in the caller's hands alone, with room in the log for what it will do.
+    pub async fn hold<'a>(&self, object: &'a Object) -> Result<Gates<'a>, Errno> {
+        self.wait_for_log(self.disk(object)).await?;
+        Ok(object.gates().await)
     }
 
     async fn opened(&self, object: Rc<Object>) -> Result<Rc<Object>, Errno> {

@@ -189,6 +189,13 @@ impl Lives {
     const MAGIC: u32 = u32::from_le_bytes(*b"TZLV");
     const FIXED_BYTES: usize = 24;
 
+    /// These lives, the present one last.
+    pub fn of(lives: impl IntoIterator<Item = u64>) -> Lives {
+        let mut all = Lives::default();
+        lives.into_iter().for_each(|life| all.begin(life));
+        all
+    }
+
     /// How many disks the server is known to have had.
     pub fn disks(&self) -> u16 {
         self.disks
@@ -322,9 +329,7 @@ mod tests {
     const OTHER: u64 = 78;
 
     fn lives(all: &[u64]) -> Lives {
-        let mut lives = Lives::default();
-        all.iter().for_each(|life| lives.begin(*life));
-        lives
+        Lives::of(all.iter().copied())
     }
 
     fn stamp(life: u64, order: u64) -> Stamp {

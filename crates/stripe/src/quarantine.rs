@@ -22,8 +22,7 @@ impl Inner {
         if disk.unapplied.borrow().contains_key(&object.id) {
             self.checkpoint(disk).await?;
         }
-        let _committing = object.commits.acquire(1).await;
-        let _changing = object.changes.acquire(1).await;
+        let _gates = object.gates().await;
         let (open, in_place) = {
             let state = object.state.borrow();
             (state.phase == Phase::Open, state.in_place && state.pending.is_empty())
@@ -45,8 +44,7 @@ impl Inner {
         let disk = self.disk_at(ask.disk)?;
         disk.check()?;
         let object = self.object(ask).await?;
-        let _committing = object.commits.acquire(1).await;
-        let _changing = object.changes.acquire(1).await;
+        let _gates = object.gates().await;
         let taken = object.state.borrow().exists;
         if taken {
             return Err(Errno::EEXIST);

@@ -1,14 +1,14 @@
 //! READ: from the cache at once, else from the disk in large aligned pieces, checksums verified once.
 
-use crate::cache::window_parts;
+use crate::cache::{Block, window_parts};
 use crate::disk::errno;
 use crate::limits::*;
 use crate::object::{GROUP_BLOCKS, data_offset, decode_sums, group_of, sums_offset};
 use crate::objects::{Object, Phase, Spot};
-use crate::protocol::{ObjectRequest, op, set_sum, trailer_bytes};
+use crate::protocol::{ObjectReply, ObjectRequest, op, set_sum, trailer_bytes};
 use crate::server::Inner;
 use endpoint::{Frame, FrameMut};
-use node::{Answer, Bug, Request};
+use node::{Answer, Bug, Pieces, Request};
 use std::ops::Range;
 use std::rc::Rc;
 use wire::Errno;
@@ -70,17 +70,37 @@ impl Inner {
         if !hit {
             return Some(request);
         }
-        let end = ask.offset + bytes as u64;
-        if let Some(last) = data.last().filter(|_| !end.is_multiple_of(BLOCK) && end < reply.length)
-        {
-            // The caller sees a part of the block, and can verify no more.
-            let tail = last.len() - (end % BLOCK) as usize;
-            set_sum(trailer, blocks - 1, block_crc(&last[tail..]));
-        }
-        self.note_reader(object, first, first + blocks as u64);
-        self.count(|c| c.read_bytes += bytes as u64);
-        self.cx.reply(request, Answer { body: &reply.encode(), data: &data, trailer, status: 0 });
+        self.reply_data(
+            request,
+            object,
+            ask.offset..ask.offset + bytes as u64,
+            &reply,
+            &data,
+            trailer,
+        );
         None
+    }
+
+    /// Answers with the blocks of `range`, and their checksums.
+    fn reply_data(
+        self: &Rc<Self>,
+        request: Request,
+        object: &Rc<Object>,
+        range: Range<u64>,
+        reply: &ObjectReply,
+        data: &[Frame],
+        trailer: &mut [u8],
+    ) {
+        let (first, end) = (range.start / BLOCK, range.end.div_ceil(BLOCK));
+        let within = (range.end % BLOCK) as usize;
+        if let Some(last) = data.last().filter(|_| within > 0 && range.end < reply.length) {
+            // The caller sees a part of the block, and can verify no more.
+            let tail = last.len() - within;
+            set_sum(trailer, (end - first) as usize - 1, block_crc(&last[tail..]));
+        }
+        self.note_reader(object, first, end);
+        self.count(|c| c.read_bytes += range.end - range.start);
+        self.cx.reply(request, Answer { body: &reply.encode(), data, trailer, status: 0 });
     }
 
     /// READ with waiting.
@@ -92,24 +112,75 @@ impl Inner {
         let mut waiting = self.read_through(request, ask).await;
         while let Some(request) = waiting.take() {
             match self.bring_in(ask).await {
-                Ok(object) => waiting = self.reply_from_cache(request, &object, ask),
+                Ok(Some(mut found)) => {
+                    let end = ask.offset + found.bytes as u64;
+                    let Found { object, reply, data, trailer, .. } = &mut found;
+                    self.reply_data(request, object, ask.offset..end, reply, data, trailer);
+                }
+                Ok(None) => waiting = Some(request),
                 Err(errno) => return self.refuse(request, ask, errno),
             }
         }
     }
 
-    /// The object, with the blocks asked for in memory, unless they are thrown out before the caller looks.
-    async fn bring_in(self: &Rc<Self>, ask: &ObjectRequest) -> Result<Rc<Object>, Errno> {
+    /// What is asked for; `None` when there is less or more of it meanwhile. Several windows at once, each taken when it is there:
+    /// with many readers the cache may not hold all of them until the last one comes. Together they take half of it at
+    /// most, so that there is memory for what they still wait for.
+    async fn bring_in(self: &Rc<Self>, ask: &ObjectRequest) -> Result<Option<Found>, Errno> {
         let object = self.object(ask).await?;
         self.check_read(&object, ask)?;
-        let first = ask.offset / BLOCK;
-        let blocks = available(&object, ask).div_ceil(BLOCK_BYTES) as u64;
-        let sequential = {
+        let (first, bytes) = (ask.offset / BLOCK, available(&object, ask));
+        let blocks = bytes.div_ceil(BLOCK_BYTES);
+        let (truncations, sequential) = {
             let state = object.state.borrow();
-            state.next_block == first || blocks >= WINDOW_BLOCKS as u64
+            let sequential = state.next_block == first || blocks >= WINDOW_BLOCKS;
+            (state.head.truncations, sequential)
         };
-        self.fill(&object, first..first + blocks, sequential).await?;
-        Ok(object)
+        let count = window_parts(first..first + blocks as u64).count();
+        let _held = if count > 1 { Some(self.long_reads.acquire(count).await) } else { None };
+        let parts = window_parts(first..first + blocks as u64).map(|(index, wanted)| {
+            let skipped = (index * WINDOW_BLOCKS as u64 + wanted.start as u64 - first) as usize;
+            let part = (wanted.len() * BLOCK_BYTES).min(bytes - skipped * BLOCK_BYTES);
+            self.bring_in_part(&object, index, wanted, part, sequential)
+        });
+        let parts = node::all(parts).await;
+        let (mut data, mut trailer) = (self.cx.pieces::<Frame>(), Vec::new());
+        for part in parts {
+            let Some((frames, sums)) = part? else { return Ok(None) };
+            data.extend(frames);
+            trailer.extend(sums);
+        }
+        trailer.resize(trailer_bytes(blocks), 0);
+        let reply = self.describe(&object);
+        let same = reply.truncations == truncations && available(&object, ask) == bytes;
+        Ok(same.then_some(Found { object, reply, bytes, data, trailer }))
+    }
+
+    /// `bytes` bytes from the first of the `wanted` blocks of a window, and the blocks' checksums.
+    async fn bring_in_part(
+        self: &Rc<Self>,
+        object: &Rc<Object>,
+        index: u64,
+        wanted: Range<usize>,
+        bytes: usize,
+        sequential: bool,
+    ) -> Result<Option<(Vec<Frame>, Vec<u8>)>, Errno> {
+        self.fill_window(object, index, wanted.clone(), sequential).await?;
+        let first = index * WINDOW_BLOCKS as u64 + wanted.start as u64;
+        let (mut data, mut sums) = (Vec::new(), vec![0; wanted.len() * size_of::<u32>()]);
+        let hit = self.cache.borrow_mut().hit(object.key, first, bytes, &mut data, &mut sums);
+        Ok(hit.then_some((data, sums)))
+    }
+
+    /// A block that exists, as it is now.
+    pub async fn bring_in_block(
+        self: &Rc<Self>,
+        object: &Rc<Object>,
+        block: u64,
+    ) -> Result<Block, Errno> {
+        let (index, at) = (block / WINDOW_BLOCKS as u64, (block % WINDOW_BLOCKS as u64) as usize);
+        self.fill_window(object, index, at..at + 1, false).await?;
+        self.cache.borrow().block(object.key, block).ok_or(Errno::EAGAIN)
     }
 
     /// Whether the caller may read: shape of the request, epoch.
@@ -126,24 +197,8 @@ impl Inner {
         if state.exists { Ok(()) } else { self.disk(object).check() }
     }
 
-    /// Brings blocks into memory; several windows at once.
-    pub async fn fill(
-        self: &Rc<Self>,
-        object: &Rc<Object>,
-        blocks: Range<u64>,
-        sequential: bool,
-    ) -> Result<(), Errno> {
-        let mut parts = window_parts(blocks.clone());
-        let (Some((index, wanted)), None) = (parts.next(), parts.next()) else {
-            let parts = window_parts(blocks);
-            let fills =
-                parts.map(|(index, wanted)| self.fill_window(object, index, wanted, sequential));
-            return node::all(fills).await.into_iter().collect();
-        };
-        self.fill_window(object, index, wanted, sequential).await
-    }
-
-    /// Brings blocks of one window into memory, in as few reads as what is there and under way allows.
+    /// Brings blocks of one window into memory, in as few reads as what is there and under way allows. They are there
+    /// when this returns, unless they were cut off, and until the caller waits for something else.
     pub async fn fill_window(
         self: &Rc<Self>,
         object: &Rc<Object>,
@@ -369,6 +424,16 @@ impl Inner {
             }
         }
     }
+}
+
+/// What a READ asked for.
+struct Found {
+    object: Rc<Object>,
+    /// The object as it is now: what was written behind the bytes meanwhile is in the last block's checksum.
+    reply: ObjectReply,
+    bytes: usize,
+    data: Pieces<Frame>,
+    trailer: Vec<u8>,
 }
 
 /// Blocks being loaded; marks them as no longer so, however the load ends.

@@ -137,8 +137,7 @@ impl Recent {
         let before = self.objects.remove(&object);
         self.ranges -= before.map_or(0, |known| known.ranges.len());
         let Some(memory) = memory else { return false };
-        let mut lives = Lives::default();
-        memory.lives.iter().chain([&life]).for_each(|life| lives.begin(*life));
+        let lives = Lives::of(memory.lives.into_iter().chain([life]));
         let moved = Some((lives, memory.since));
         let ranges = memory.ranges.into_iter();
         let ranges: BTreeMap<_, _> = ranges.map(|(at, rank)| (at.start, (at.end, rank))).collect();
@@ -261,9 +260,7 @@ mod tests {
     }
 
     fn lives(all: &[u64]) -> Lives {
-        let mut lives = Lives::default();
-        all.iter().for_each(|life| lives.begin(*life));
-        lives
+        Lives::of(all.iter().copied())
     }
 
     fn stamp(life: u64, order: u64) -> Stamp {

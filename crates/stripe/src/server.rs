@@ -16,7 +16,7 @@ use crate::protocol::{Kept, ObjectReply, ObjectRequest, op};
 use crate::recent::Recent;
 use endpoint::Frame;
 use node::rings::{DiskFile, DiskId, DiskListing, DiskOp, DiskReply};
-use node::{Answer, Bug, Cx, Notify, Request};
+use node::{Answer, Bug, Cx, Notify, Request, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -113,6 +113,8 @@ pub(crate) struct Inner {
     /// Until when it is kept; zero when nothing is.
     recent_until: Cell<Time>,
     pub cache: Rc<RefCell<Cache>>,
+    /// For the windows of READs of several.
+    pub long_reads: Semaphore,
     pub objects: RefCell<Objects>,
     pub disks: Vec<Disk>,
     pub counters: Cell<ServerCounters>,
@@ -139,6 +141,7 @@ pub fn serve(cx: &Cx, config: ServerConfig) -> Server {
         recent: RefCell::default(),
         recent_until: Cell::new(Time::ZERO),
         cache,
+        long_reads: Semaphore::new(cx, (config.cache_bytes / 2 / WINDOW_BYTES).max(WINDOWS_MAX)),
         objects: RefCell::default(),
         disks,
         counters: Cell::default(),

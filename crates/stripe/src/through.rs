@@ -85,6 +85,10 @@ impl Inner {
             return None;
         }
         let blocks = first..first + bytes.div_ceil(BLOCK_BYTES) as u64;
+        let parts: Vec<_> = window_parts(blocks.clone()).collect();
+        if parts.len() == 1 {
+            return None; // one disk read brings all
+        }
         for group in group_of(blocks.start)..=group_of(blocks.end - 1) {
             self.need_group(&object, group).await.ok()?;
         }
@@ -97,8 +101,7 @@ impl Inner {
             return None;
         }
         let trailer = self.announced(&object, &blocks)?;
-        let parts: Vec<_> = window_parts(blocks).collect();
-        (parts.len() > 1).then_some(Plan { object, parts, bytes, trailer })
+        Some(Plan { object, parts, bytes, trailer })
     }
 
     /// The checksums of blocks in memory or on disk; `None` when the disk's are not known.

@@ -1,5 +1,6 @@
 //! WRITE, TRUNCATE, REMOVE, SET_LAYOUT: what changes an object.
 
+use crate::cache::Block;
 use crate::disk::{Disk, errno};
 use crate::limits::*;
 use crate::log::{Kind, Record, Run};
@@ -150,11 +151,12 @@ impl Inner {
         data: &[Frame],
         trailer: &[u8],
     ) -> Result<(), Errno> {
-        self.bring_in_edges(object, ask).await?;
-        // Nothing waits from here on, so the edges are still there.
+        let edges = self.bring_in_edges(object, ask).await?;
         self.check_write(object, ask)?;
         let bytes = ask.bytes as usize;
-        let written = self.cache.borrow_mut().write(object.key, ask.offset, bytes, data, trailer);
+        let mut cache = self.cache.borrow_mut();
+        let written = cache.write(object.key, ask.offset, bytes, data, trailer, edges);
+        drop(cache);
         written.map_err(|_| Errno::EAGAIN)?;
         self.note_write(object, ask);
         self.count(|c| {
@@ -213,29 +215,26 @@ impl Inner {
         buried && !self.cx.has_bug(Bug::TombstoneIgnored)
     }
 
-    /// Brings in the first and last block where the write leaves some of their committed bytes as they are.
+    /// The first and last block, where the write leaves some of their bytes as they are. Nobody changes them while the
+    /// gate of changes is held, but the cache may have no room for both.
     async fn bring_in_edges(
         self: &Rc<Self>,
         object: &Rc<Object>,
         ask: &ObjectRequest,
-    ) -> Result<(), Errno> {
-        let end = ask.offset + u64::from(ask.bytes);
+    ) -> Result<Vec<Block>, Errno> {
+        let (end, mut edges) = (ask.offset + u64::from(ask.bytes), Vec::new());
         if ask.bytes == 0 || self.cx.has_bug(Bug::PartialBlockReplaced) {
-            return Ok(());
+            return Ok(edges);
         }
         let (first, last) = (ask.offset / BLOCK, (end - 1) / BLOCK);
-        loop {
-            let length = object.state.borrow().head.length;
-            let needs = |block: u64| {
-                let (start, stop) = (block * BLOCK, ((block + 1) * BLOCK).min(length));
-                let kept = start < length && (ask.offset > start || end < stop);
-                kept && !self.cache.borrow().has(object.key, block)
-            };
-            let Some(block) = [first, last].into_iter().find(|block| needs(*block)) else {
-                return Ok(());
-            };
-            self.fill(object, block..block + 1, false).await?;
+        let length = object.state.borrow().head.length;
+        for block in [Some(first), Some(last).filter(|last| *last > first)].into_iter().flatten() {
+            let (start, stop) = (block * BLOCK, ((block + 1) * BLOCK).min(length));
+            if start < length && (ask.offset > start || end < stop) {
+                edges.push(self.bring_in_block(object, block).await?);
+            }
         }
+        Ok(edges)
     }
 
     fn note_write(&self, object: &Rc<Object>, ask: &ObjectRequest) {
@@ -267,9 +266,7 @@ impl Inner {
             return Err(Errno::EFBIG);
         }
         let object = self.object(ask).await?;
-        self.wait_for_log(self.disk(&object)).await?;
-        let _committing = object.commits.acquire(1).await;
-        let _changing = object.changes.acquire(1).await;
+        let _gates = self.hold(&object).await?;
         if self.is_truncated(&object, ask)? {
             return Ok(self.describe(&object));
         }
@@ -350,27 +347,18 @@ impl Inner {
         block: u64,
         within: usize,
     ) -> Result<Frame, Errno> {
-        loop {
-            self.fill(object, block..block + 1, false).await?;
-            let (mut slices, mut sum) = (Vec::new(), [0; 8]);
-            let mut copy = self.disk(object).frame(BLOCK_BYTES).await;
-            let mut cache = self.cache.borrow_mut();
-            if cache.hit(object.key, block, BLOCK_BYTES, &mut slices, &mut sum) {
-                copy.copy_from_slice(&slices[0]);
-                if !self.cx.has_bug(Bug::CutBlockKept) {
-                    copy[within..].fill(0);
-                }
-                return Ok(copy.freeze());
-            }
+        let mut copy = self.disk(object).frame(BLOCK_BYTES).await;
+        copy.copy_from_slice(&self.bring_in_block(object, block).await?.bytes);
+        if !self.cx.has_bug(Bug::CutBlockKept) {
+            copy[within..].fill(0);
         }
+        Ok(copy.freeze())
     }
 
     /// SET_LAYOUT.
     pub async fn set_layout(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
         let object = self.object(ask).await?;
-        self.wait_for_log(self.disk(&object)).await?;
-        let _committing = object.commits.acquire(1).await;
-        let _changing = object.changes.acquire(1).await;
+        let _gates = self.hold(&object).await?;
         let buried = self.is_buried(object.spot());
         let (stable, epoch) = {
             let state = object.state.borrow();
@@ -422,8 +410,7 @@ impl Inner {
             Err(Errno::EIO) => return self.remove_unreadable(ask).await,
             other => other?,
         };
-        let _committing = object.commits.acquire(1).await;
-        let _changing = object.changes.acquire(1).await;
+        let _gates = object.gates().await;
         if object.state.borrow().phase == Phase::Removed {
             return Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() });
         }

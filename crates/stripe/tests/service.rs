@@ -3,19 +3,10 @@
 mod common;
 
 use common::*;
-use node::rings::{DiskFile, DiskOp};
+use node::rings::DiskFile;
 use std::time::Duration;
-use stripe::{Client, FileRef, Health, Kept};
+use stripe::{Client, FileRef, Kept};
 use wire::{Errno, FileId, Home, Layout, NodeId, ObjectId};
-
-/// A world whose file 5 has `bytes` of `pattern(1, ..)` on stable storage.
-fn committed(servers: u16, disks: u16, bytes: usize) -> (World, FileRef) {
-    let mut world = World::new(servers, disks);
-    let file = world.file(5);
-    world.write(&file, 0, &pattern(1, bytes)).unwrap();
-    world.commit(&file).unwrap();
-    (world, file)
-}
 
 #[test]
 fn what_was_written_is_read() {
@@ -308,219 +299,6 @@ fn quarantined_objects_are_whole_and_out_of_the_way_until_purged() {
     let client = world.client.clone();
     world.run(async move { client.purge(server, kept).await }).unwrap();
     assert_eq!(restore(&mut world), Err(Errno::ENOENT));
-}
-
-#[test]
-fn a_full_disk_refuses_and_keeps_what_it_acknowledged() {
-    let mut world = World::new(1, 1);
-    world.servers[0].disks[0].capacity = Some(3 << 20);
-    let mut committed = 0;
-    let mut refused = false;
-    for file in 1..40 {
-        let file = world.file(file);
-        let wrote = world.write(&file, 0, &pattern(file.file.0, 200_000));
-        let result = wrote.and_then(|_| world.commit(&file));
-        match result {
-            Ok(_) if !refused => committed = file.file.0,
-            Ok(_) => {}
-            Err(errno) => {
-                assert_eq!(errno, Errno::ENOSPC);
-                refused = true;
-            }
-        }
-        if refused {
-            break;
-        }
-    }
-    assert!(refused && committed >= 5, "{committed}");
-    for file in 1..=committed {
-        let file = world.file(file);
-        assert_eq!(world.read(&file, 0, 200_000).unwrap(), pattern(file.file.0, 200_000));
-    }
-    // A restart finds room for everything that was acknowledged.
-    world.servers[0].crash();
-    for file in 1..=committed {
-        let file = world.file(file);
-        assert_eq!(world.read(&file, 0, 200_000).unwrap(), pattern(file.file.0, 200_000));
-    }
-    // Removing makes room again.
-    let client = world.client.clone();
-    let gone = world.file(1);
-    world.run(async move { client.remove(&gone).await }).unwrap();
-    world.flush(0);
-    let next = world.file(50);
-    world.write(&next, 0, &pattern(1, 100_000)).unwrap();
-    world.commit(&next).unwrap();
-}
-
-#[test]
-fn disks_that_are_missing_or_read_only_are_told_and_others_go_on() {
-    let mut world = World::new(1, 2);
-    let files: Vec<FileRef> = (1..30).map(|file| world.file(file)).collect();
-    for file in &files {
-        world.write(file, 0, &pattern(file.file.0, 10_000)).unwrap();
-        world.commit(file).unwrap();
-    }
-    world.flush(0);
-    world.servers[0].disks[0].missing = true;
-    world.servers[0].kill();
-    world.turns(50);
-    let results: Vec<_> = files.iter().map(|file| world.read(file, 0, 10_000)).collect();
-    let failed = results.iter().filter(|result| **result == Err(Errno::ENXIO)).count();
-    let right = results.iter().zip(&files).filter(|(result, file)| {
-        result.as_ref().is_ok_and(|bytes| *bytes == pattern(file.file.0, 10_000))
-    });
-    assert_eq!(failed + right.count(), files.len());
-    assert!(failed > 3 && failed < 26);
-    let text = world.servers[0].server.as_ref().unwrap().problems().join("\n");
-    assert!(text.contains("disk 0") && text.contains("missing"), "{text}");
-    world.servers[0].disks[0].missing = false;
-    world.servers[0].disks[1].read_only = true;
-    world.servers[0].kill();
-    world.turns(50);
-    for file in &files {
-        assert_eq!(world.read(file, 0, 10_000).unwrap(), pattern(file.file.0, 10_000));
-    }
-    let refused = files.iter().map(|file| {
-        let wrote = world.write(file, 0, b"x");
-        wrote.and_then(|_| world.commit(file))
-    });
-    assert!(refused.filter(|result| *result == Err(Errno::EROFS)).count() > 3);
-}
-
-/// Nobody reads zeros from it, nothing more is acknowledged, and what takes its place meanwhile is not believed.
-#[test]
-fn a_disk_that_goes_missing_under_its_server_is_not_used_any_more() {
-    let mut world = World::new(1, 2);
-    let files: Vec<FileRef> = (1..20).map(|file| world.file(file)).collect();
-    for file in &files {
-        world.write(file, 0, &pattern(file.file.0, 400_000)).unwrap();
-        world.commit(file).unwrap();
-    }
-    world.flush(0);
-    world.servers[0].kill();
-    world.turns(50);
-    // Opened, and most of their blocks not in memory.
-    files.iter().for_each(|file| drop(world.read(file, 0, 4096).unwrap()));
-    world.servers[0].disks[0].missing = true;
-    let lost = [Errno::ENODEV, Errno::ENXIO];
-    let check = |world: &mut World, file: &FileRef| match world.read(file, 0, 400_000) {
-        Ok(bytes) => assert!(bytes == pattern(file.file.0, 400_000), "{}", file.file.0),
-        Err(errno) => assert!(lost.contains(&errno), "{errno}"),
-    };
-    files.iter().for_each(|file| check(&mut world, file));
-    let refused = |world: &mut World, file: &FileRef| {
-        let wrote = world.write(file, 0, b"new");
-        wrote.and_then(|_| world.commit(file)).err().inspect(|errno| assert!(lost.contains(errno)))
-    };
-    let count = files.iter().filter(|file| refused(&mut world, file).is_some()).count();
-    assert!(count > 3, "{count}");
-    let told = world.servers[0].server.as_ref().unwrap().disks();
-    let Health::Refused(_, text) = &told[0] else { panic!("{told:?}") };
-    assert!(text.contains("disk 0") && text.contains("start the server again"), "{text}");
-    assert_eq!(told[1], Health::Serving);
-    // An empty directory comes in its place.
-    let kept = std::mem::replace(&mut world.servers[0].disks[0], common::disk::Disk::new(9));
-    for file in &files[10..] {
-        match world.read(file, 4096, 8192) {
-            Ok(bytes) => assert!(bytes == pattern(file.file.0, 400_000)[4096..12_288]),
-            Err(errno) => assert_eq!(errno, Errno::ENXIO),
-        }
-    }
-    assert!(world.servers[0].disks[0].objects().is_empty());
-    world.flush(0);
-    world.servers[0].disks[0] = kept;
-    world.servers[0].disks[0].missing = false;
-    world.servers[0].kill();
-    world.turns(50);
-    for file in &files {
-        let bytes = world.read(file, 4096, 8192).unwrap();
-        assert!(bytes == pattern(file.file.0, 400_000)[4096..12_288], "it is back");
-    }
-}
-
-#[test]
-fn a_file_that_is_gone_under_an_open_object_is_damage_and_no_hole() {
-    let (mut world, file) = committed(1, 1, 100_000);
-    world.write(&file, 6 << 20, &pattern(6, 4096)).unwrap();
-    world.commit(&file).unwrap();
-    world.flush(0);
-    world.servers[0].kill();
-    world.turns(50);
-    assert!(world.read(&file, 0, 4096).unwrap() == pattern(1, 4096));
-    let object = world.servers[0].disks[0].objects()[0];
-    world.servers[0].disks[0].run(DiskOp::Remove { file: object }).unwrap();
-    assert_eq!(world.read(&file, 6 << 20, 4096), Err(Errno::EIO));
-    let told = world.servers[0].server.as_ref().unwrap().problems().join("\n");
-    assert!(told.contains("its file is gone"), "{told}");
-}
-
-/// A disk that takes nothing any more while files are copied to it, and then does again: a write that failed says so,
-/// what was acknowledged is there, and the server goes on.
-fn goes_on_after(
-    spoil: fn(&mut common::disk::Disk),
-    mend: fn(&mut common::disk::Disk),
-    told: Errno,
-) {
-    let mut world = World::new(1, 1);
-    let mut kept = Vec::new();
-    let mut refused = 0;
-    for number in 1..60 {
-        match number {
-            20 => spoil(&mut world.servers[0].disks[0]),
-            40 => {
-                mend(&mut world.servers[0].disks[0]);
-                // The server tries again what it could not write, once in half a second.
-                world.turns(20_000);
-            }
-            _ => {}
-        }
-        let file = world.file(number);
-        let wrote = world.write(&file, 0, &pattern(number, 300_000));
-        match wrote.and_then(|_| world.commit(&file)) {
-            Ok(_) => kept.push(file),
-            Err(errno) => {
-                assert_eq!(errno, told);
-                refused += 1;
-            }
-        }
-    }
-    assert!(refused >= 3 && kept.len() >= 20, "{refused} refused, {} kept", kept.len());
-    assert!(kept.last().unwrap().file.0 >= 50, "it goes on");
-    let check = |world: &mut World| {
-        for file in &kept {
-            assert_eq!(world.read(file, 0, 300_000).unwrap(), pattern(file.file.0, 300_000));
-        }
-    };
-    check(&mut world);
-    world.servers[0].crash();
-    check(&mut world);
-}
-
-#[test]
-fn a_disk_that_turns_read_only_for_a_while_loses_nothing() {
-    goes_on_after(|disk| disk.read_only = true, |disk| disk.read_only = false, Errno::EROFS);
-}
-
-#[test]
-fn a_disk_that_is_full_for_a_while_loses_nothing() {
-    goes_on_after(|disk| disk.capacity = Some(9 << 20), |disk| disk.capacity = None, Errno::ENOSPC);
-}
-
-#[test]
-fn a_foreign_directory_is_refused_by_name() {
-    let mut world = World::new(1, 1);
-    world.write(&world.file(1), 0, b"x").unwrap();
-    let mut other = World::with(1, 1, 3, |server| stripe::ServerConfig {
-        volume: wire::VolumeId(8),
-        ..small(server)
-    });
-    other.servers[0].disks = std::mem::take(&mut world.servers[0].disks);
-    other.servers[0].kill();
-    other.turns(50);
-    let text = other.servers[0].server.as_ref().unwrap().problems().join("\n");
-    assert!(text.contains("volume 7") && text.contains("says 8"), "{text}");
-    assert_eq!(other.read(&other.file(1), 0, 4096), Err(Errno::ENXIO));
 }
 
 #[test]
@@ -835,6 +613,32 @@ fn what_two_lives_ago_lost_is_refused_only_when_somebody_else_wrote_since() {
     world.rewrite(&mine, 0, &[1; 4_096], &first).unwrap();
     assert_eq!(world.rewrite(&shared, 0, &[1; 8_192], &second), Err(Errno::EIO));
     assert_eq!(world.read(&shared, 0, 4_096).unwrap(), [2; 4_096]);
+}
+
+/// The last block's checksum is that of the bytes and length that the answer has.
+#[test]
+fn what_is_read_while_it_grows_is_no_damage() {
+    for turn in 0..40 {
+        let mut world = World::with(1, 1, 1, small);
+        let (file, bytes) = (world.file(5), pattern(1, 300_000));
+        world.write(&file, 0, &bytes).unwrap();
+        world.commit(&file).unwrap();
+        world.flush(0);
+        world.servers[0].kill();
+        world.turns(50);
+        world.disk_turns = 6;
+        let (client, into) = (world.client.clone(), world.cx().frames().alloc_exact(40_000));
+        let reading =
+            world.start(async move { client.read(&file, 65536 * 4, into.unwrap()).await });
+        world.turns(turn);
+        let (client, more) = (world.client.clone(), data(&world.cx(), &[9; 200]));
+        let write = stripe::Write::Unstable;
+        let writing = world.start(async move { client.write(&file, 300_000, more, write).await });
+        world.until(|| reading.borrow().is_some() && writing.borrow().is_some());
+        let found = reading.take().unwrap().unwrap();
+        assert!(found[..300_000 - 65536 * 4] == bytes[65536 * 4..], "turn {turn}");
+        assert_eq!(world.client.counters().damaged_reads, 0, "turn {turn}");
+    }
 }
 
 #[test]

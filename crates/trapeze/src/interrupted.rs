@@ -12,8 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once};
 use std::time::Duration;
 
-/// A shell's code for a program that was interrupted.
-const EXIT_CODE: i32 = 130;
 /// How often the removal of a directory is tried, and the pause after each: servers may still be making files in it.
 const TRIES: u32 = 20;
 const TRY_PAUSE: Duration = Duration::from_millis(50);
@@ -53,7 +51,7 @@ fn end_when_asked() {
             eprintln!("trapeze: {}: {error}; it is left behind", directory.display());
         }
     }
-    std::process::exit(EXIT_CODE);
+    std::process::exit(signals::EXIT_CODE);
 }
 
 fn remove(directory: &Path) -> io::Result<()> {

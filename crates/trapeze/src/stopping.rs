@@ -59,8 +59,8 @@ pub(crate) fn write_back(running: &mut Running) -> Result<(), ServeError> {
     running.host.quiesce_while(patience)?;
     match drain(running, &files, &mut standstill)? {
         Some(Ok(())) => Ok(()),
-        Some(Err(errno)) => Err(refused(&files.unsaved(), &errno.to_string())),
-        None => Err(refused(&files.unsaved(), "servers do not answer")),
+        Some(Err(errno)) => Err(refused(&files.unsaved(), lost(&files), &errno.to_string())),
+        None => Err(refused(&files.unsaved(), lost(&files), "servers do not answer")),
     }
 }
 
@@ -84,7 +84,7 @@ async fn tell(cx: Cx, files: Files) {
     loop {
         cx.sleep(TELL_INTERVAL).await;
         let unsaved = files.unsaved();
-        let bytes: u64 = unsaved.iter().map(|one| one.bytes).sum();
+        let bytes = bytes_of(&unsaved);
         if bytes > 0 {
             let count = unsaved.len();
             eprintln!("writing back: {} of {count} files left; Ctrl-C ends at once", Size(bytes));
@@ -92,10 +92,23 @@ async fn tell(cx: Cx, files: Files) {
     }
 }
 
-fn refused(unsaved: &[Unsaved], why: &str) -> ServeError {
+fn bytes_of(unsaved: &[Unsaved]) -> u64 {
+    unsaved.iter().map(|one| one.bytes).sum()
+}
+
+/// Bytes that the client has given up since it started.
+fn lost(files: &Files) -> u64 {
+    files.report().lost_bytes
+}
+
+fn refused(unsaved: &[Unsaved], lost: u64, why: &str) -> ServeError {
     let mut text = format!("not everything was written back: {why}");
-    let bytes: u64 = unsaved.iter().map(|one| one.bytes).sum();
+    let bytes = bytes_of(unsaved);
+    if lost > 0 {
+        text.push_str(&format!("; {lost} bytes were refused since the start and are lost"));
+    }
     match unsaved.len() {
+        0 if lost > 0 => {}
         0 => text.push_str("; all bytes are on stable storage, the manager settles open files"),
         count => text.push_str(&format!("\nnot saved: {bytes} bytes of {count} files")),
     }
@@ -127,10 +140,12 @@ mod tests {
         let unsaved: Vec<Unsaved> = (0..NAMED_MAX as u64 + 3)
             .map(|number| Unsaved { file: FileId(number), path: None, bytes: 10 })
             .collect();
-        let text = refused(&unsaved, "why").to_string();
+        let text = refused(&unsaved, 0, "why").to_string();
         assert!(text.contains("not saved: 230 bytes of 23 files"), "{text}");
         assert!(text.ends_with("and 3 files more"), "{text}");
         let named = Unsaved { path: Some("a/b".into()), ..unsaved[7].clone() };
-        assert!(refused(&[named], "why").to_string().contains("10 bytes of a/b (file 7)"));
+        assert!(refused(&[named], 0, "why").to_string().contains("10 bytes of a/b (file 7)"));
+        let stable = |lost| refused(&[], lost, "why").to_string().contains("on stable storage");
+        assert!(stable(0) && !stable(4096));
     }
 }

@@ -82,14 +82,20 @@ fn rebalance(target: &str, more: &[&str]) -> Vec<serde_json::Value> {
     json_lines(&out.stdout)
 }
 
-#[test]
-fn a_server_comes_takes_its_share_and_another_goes() {
-    let mut cluster = Cluster::shaped(&Shape { stores: 2, ..Shape::of(2) });
+/// Two servers with two disks each, and all files on them; where programs find it.
+fn filled() -> (Cluster, String) {
+    let cluster = Cluster::shaped(&Shape { stores: 2, ..Shape::of(2) });
     let target = cluster.processes.target();
     let local = cluster.beside("data");
     fs::create_dir(&local).unwrap();
     (0..FILES).for_each(|file| fs::write(local.join(file.to_string()), content(file)).unwrap());
     assert!(trapeze(&["cp", "-r", "-c", &target, text(&local), ":/data"]).status.success());
+    (cluster, target)
+}
+
+#[test]
+fn a_server_comes_takes_its_share_and_another_goes() {
+    let (mut cluster, target) = filled();
     let layout = json_lines(&trapeze(&["stat", "-c", &target, "/data/3", "--json"]).stdout);
     assert_eq!(layout[0]["layout"]["width"], 4, "a column on every disk");
     let new = join(&cluster, "io3", 9);
@@ -207,12 +213,7 @@ fn a_disk_comes_and_a_disk_is_lost() {
 /// it has nothing to do, as the manual says.
 #[test]
 fn a_rebalance_survives_the_death_of_servers_and_of_the_manager() {
-    let mut cluster = Cluster::shaped(&Shape { stores: 2, ..Shape::of(2) });
-    let target = cluster.processes.target();
-    let local = cluster.beside("data");
-    fs::create_dir(&local).unwrap();
-    (0..FILES).for_each(|file| fs::write(local.join(file.to_string()), content(file)).unwrap());
-    assert!(trapeze(&["cp", "-r", "-c", &target, text(&local), ":/data"]).status.success());
+    let (mut cluster, target) = filled();
     // What is moved lands on server 2; machine 0 is the manager.
     for victim in [2, 0, 2, 0] {
         let arguments = ["rebalance", "-c", &target, "--off", "io1", "--rate", "4M"];

@@ -242,7 +242,7 @@ impl Links {
             let Some(message) = endpoint.next_send() else { break };
             moved = true;
             let entry = endpoint.taken(&message);
-            let bytes = entry.data_bytes() + entry.missing;
+            let bytes = entry.whole_bytes();
             let peer = self.peers.get(entry.control.destination());
             let bulk = peer.bulk.filter(|_| bytes > BULK_BYTES_MIN);
             match bulk.or(peer.main).and_then(|at| self.channels.get(at)) {

@@ -133,7 +133,7 @@ impl SharedLink {
         }
         let trailer = &entry.trailer[..entry.control.trailer_bytes()];
         self.tally.sent += 1;
-        self.tally.sent_bytes += (entry.data_bytes() + entry.missing + trailer.len()) as u64;
+        self.tally.sent_bytes += (entry.whole_bytes() + trailer.len()) as u64;
         let number = self.end.post(&entry.control, &pieces, trailer);
         if entry.missing > 0 {
             let (frames, pieces) = (entry.payload.len(), pieces.len());

@@ -118,11 +118,13 @@ impl Outgoing {
     pub fn choose(&mut self, endpoint: &Endpoint, idle: bool) -> bool {
         let Some(first) = self.queue.front() else { return false };
         let entry = endpoint.taken(first);
-        let there = CONTROL_BYTES + entry.data_bytes();
-        let buffered = there - self.sent;
+        if entry.missing == 0 {
+            return true; // most are
+        }
+        let buffered = CONTROL_BYTES + entry.data_bytes() - self.sent;
         let queued = self.queue.len() - 1;
         let backlog = Backlog { buffered, complete: false, idle, queued };
-        if entry.missing == 0 || self.pulse.decide(backlog) > 0 {
+        if self.pulse.decide(backlog) > 0 {
             return true;
         }
         let whole = |message: &SendMessage| endpoint.taken(message).missing == 0;
@@ -163,7 +165,7 @@ impl Outgoing {
 /// Bytes of a message on a stream, control message included.
 pub fn message_bytes(endpoint: &Endpoint, message: &SendMessage) -> usize {
     let entry = endpoint.taken(message);
-    CONTROL_BYTES + entry.data_bytes() + entry.missing + entry.control.trailer_bytes()
+    CONTROL_BYTES + entry.whole_bytes() + entry.control.trailer_bytes()
 }
 
 #[derive(Debug)]

@@ -122,6 +122,8 @@ pub struct Cluster {
     pub syncs: u64,
     pub handle: Option<Handle>,
     pub append_fails: bool,
+    /// Room for a record; a checkpoint needs more.
+    pub room: usize,
 }
 
 impl Cluster {
@@ -135,6 +137,7 @@ impl Cluster {
             syncs: 0,
             handle: None,
             append_fails: false,
+            room: usize::MAX,
         };
         cluster.start();
         cluster
@@ -173,6 +176,12 @@ impl Cluster {
             let mut result = Ok(());
             match request.op {
                 MetaOp::Append { .. } if self.append_fails => result = Err("no room".to_string()),
+                MetaOp::Append { ref bytes, .. } if bytes.len() > self.room => {
+                    result = Err("no room".to_string());
+                }
+                MetaOp::Checkpoint(_) if self.room < usize::MAX => {
+                    result = Err("no room".to_string());
+                }
                 MetaOp::Append { log, bytes } => self.logs.append(log, &bytes),
                 MetaOp::Sync { log } => {
                     self.syncs += 1;
@@ -191,6 +200,12 @@ impl Cluster {
 
     pub fn client(&self, number: usize) -> Client {
         Client::new(self.net.nodes[number].cx(), MANAGER, VolumeId(5))
+    }
+
+    /// A new file, made on client 1's node.
+    pub fn created(&mut self, client: &Client, name: &'static [u8], open: Option<u32>) -> FileId {
+        let client = client.clone();
+        self.run(1, async move { create(&client, name, open).await.unwrap().attr.file })
     }
 
     /// Starts a task on a client's node; what it will bring.

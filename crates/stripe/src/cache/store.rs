@@ -115,7 +115,8 @@ impl Cache {
     }
 
     /// Writes `bytes` bytes at `offset` of the object and marks their blocks dirty. The trailer's checksums are
-    /// verified already. A block that is written in part must be here or not exist: then the rest of it becomes zero.
+    /// verified already. A block that is written in part is among `edges`, or is here, or does not exist: then the rest
+    /// of it becomes zero.
     pub fn write(
         &mut self,
         key: Key,
@@ -123,21 +124,34 @@ impl Cache {
         bytes: usize,
         data: &[Frame],
         trailer: &[u8],
+        edges: Vec<Block>,
     ) -> Result<(), Full> {
+        if bytes == 0 {
+            return Ok(());
+        }
         // Memory for one block of the write must not be made by throwing out another that it is to be merged with.
-        let edges = [offset, (offset + bytes as u64).saturating_sub(1)];
-        let edges = edges.map(|at| self.slot(key, at / WINDOW_BYTES as u64));
-        self.pin(edges, true);
-        let written = self.write_chunks(key, offset, bytes, data, trailer);
-        self.pin(edges, false);
+        let ends = [offset, offset + bytes as u64 - 1];
+        let ends = ends.map(|at| self.window(key, at / WINDOW_BYTES as u64));
+        self.pin(ends, true);
+        let back: Result<(), Full> =
+            edges.into_iter().try_for_each(|block| self.put_again(key, block));
+        let written = back.and_then(|()| self.write_chunks(key, offset, bytes, data, trailer));
+        self.pin(ends, false);
         self.shrink();
         written
     }
 
-    fn pin(&mut self, slots: [Option<u32>; 2], pinned: bool) {
-        for slot in slots.into_iter().flatten() {
+    fn pin(&mut self, slots: [u32; 2], pinned: bool) {
+        for slot in slots {
             self.windows[slot as usize].pinned = pinned;
         }
+    }
+
+    /// Puts a block back that may have been thrown out since it was here.
+    fn put_again(&mut self, key: Key, block: Block) -> Result<(), Full> {
+        let at = (block.number % WINDOW_BLOCKS as u64) as usize;
+        let slot = self.window(key, block.number / WINDOW_BLOCKS as u64);
+        self.insert_chunk(slot, at..at + 1, block.bytes, &[block.sum])
     }
 
     fn write_chunks(

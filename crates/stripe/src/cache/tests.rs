@@ -72,31 +72,32 @@ impl Model {
         Model { cache, key, disk: zeros.clone(), now: zeros, held: Vec::new() }
     }
 
-    fn bring_in(&mut self, block: u64) {
-        if !self.cache.has(self.key, block) {
-            let at = block as usize * 4096;
-            let mut frame = self.cache.alloc(4096).unwrap();
-            frame.copy_from_slice(&self.disk[at..at + 4096]);
-            let sums = [block_crc(&frame)];
-            let (window, within) = (block / 64, (block % 64) as usize);
-            self.cache.insert(self.key, window, within, &frame.freeze(), &sums).unwrap();
+    /// A block, as the server brings it in.
+    fn bring_in(&mut self, block: u64) -> Block {
+        if let Some(block) = self.cache.block(self.key, block) {
+            return block;
         }
+        let (at, window, within) = (block as usize * 4096, block / 64, (block % 64) as usize);
+        self.cache.loading(self.key, window, within..within + 1);
+        let mut frame = self.cache.alloc(4096).unwrap();
+        frame.copy_from_slice(&self.disk[at..at + 4096]);
+        let sums = [block_crc(&frame)];
+        self.cache.insert(self.key, window, within, &frame.freeze(), &sums).unwrap();
+        self.cache.loaded(self.key, window, within..within + 1);
+        self.cache.block(self.key, block).unwrap()
     }
 
     /// What was brought in last may have thrown out what came before it, when all else is dirty.
     fn flush_when_tight(&mut self, wanted: &[u64]) {
-        if !wanted.iter().all(|block| self.cache.has(self.key, *block)) {
+        if !wanted.iter().all(|block| self.cache.sum(self.key, *block).is_some()) {
             self.commit(true);
         }
     }
 
     fn write(&mut self, seed: usize, offset: usize, count: usize) {
         let data = bytes(seed, count);
-        let edges = [offset / 4096, (offset + count - 1) / 4096].map(|block| block as u64);
-        while !edges.iter().all(|block| self.cache.has(self.key, *block)) {
-            edges.iter().for_each(|block| self.bring_in(*block));
-            self.flush_when_tight(&edges);
-        }
+        let edges = [offset / 4096, (offset + count - 1) / 4096];
+        let edges = edges.map(|block| self.bring_in(block as u64)).into();
         let mut trailer = vec![0; trailer_bytes(count / 4096 + 2)];
         for (index, (at, len)) in pieces(offset as u64, count).enumerate() {
             set_sum(&mut trailer, index, block_crc(&data[at..at + len]));
@@ -107,7 +108,7 @@ impl Model {
             .filter(|part| !part.is_empty())
             .map(|part| self.cache.frames.copy_of(part).unwrap())
             .collect();
-        self.cache.write(self.key, offset as u64, count, &frames, &trailer).unwrap();
+        self.cache.write(self.key, offset as u64, count, &frames, &trailer, edges).unwrap();
         self.now[offset..offset + count].copy_from_slice(&data);
     }
 
@@ -116,7 +117,7 @@ impl Model {
         let wanted = count as usize * 4096 - 100;
         while !self.cache.hit(self.key, first, wanted, &mut out, &mut trailer) {
             let blocks: Vec<u64> = (first..first + count).collect();
-            blocks.iter().for_each(|block| self.bring_in(*block));
+            blocks.iter().for_each(|block| drop(self.bring_in(*block)));
             self.flush_when_tight(&blocks);
         }
         let found: Vec<u8> = out.iter().flat_map(|frame| frame.to_vec()).collect();
@@ -197,13 +198,35 @@ proptest! {
     }
 }
 
+/// The edges are put back when they were thrown out before the write.
+#[test]
+fn a_write_brings_its_edges_along() {
+    let mut model = Model::new(1 << 20);
+    model.disk = bytes(9, BLOCKS as usize * 4096);
+    model.now = model.disk.clone();
+    let edges: Vec<Block> = [60, 68].into_iter().map(|block| model.bring_in(block)).collect();
+    while model.cache.evict() {}
+    assert!(edges.iter().all(|block| model.cache.sum(model.key, block.number).is_none()));
+    let (offset, data) = (60 * 4096 + 5, bytes(3, 8 * 4096));
+    let mut trailer = vec![0; trailer_bytes(9)];
+    for (index, (at, len)) in pieces(offset as u64, data.len()).enumerate() {
+        set_sum(&mut trailer, index, block_crc(&data[at..at + len]));
+    }
+    let frame = model.cache.frames.copy_of(&data).unwrap();
+    model.cache.write(model.key, offset as u64, data.len(), &[frame], &trailer, edges).unwrap();
+    model.now[offset..offset + data.len()].copy_from_slice(&data);
+    model.read(60, 9).unwrap();
+    model.commit(true);
+    assert!(model.disk == model.now);
+}
+
 /// Blocks 60 and 68 stay for a write over both of them, although the blocks between them take all memory there is.
 #[test]
 fn the_edges_of_a_write_are_not_thrown_out_by_it() {
     let mut model = Model::new(1 << 20);
     model.disk = bytes(9, BLOCKS as usize * 4096);
     model.now = model.disk.clone();
-    [60, 68].into_iter().for_each(|block| model.bring_in(block));
+    [60, 68].into_iter().for_each(|block| drop(model.bring_in(block)));
     model.cache.limit_bytes = model.cache.used_bytes();
     model.write(3, 60 * 4096 + 5, 8 * 4096);
     model.commit(true);

@@ -19,13 +19,9 @@ impl Client {
         let (source, target) = (from.layout.server(column), to.layout.server(column));
         let (whole, heir) = (self.request(from, column), self.request(to, column));
         self.ask(target, op::SET_LAYOUT, true, &heir).await?;
-        // Everything that this tells of is stable before it is read.
+        // Everything that this tells of is stable before it is read. An object that does not exist is empty.
         let history = self.ask_with(source, op::HISTORY, true, &whole, &[]).await?;
-        let found = self.ask(source, op::ATTRIBUTES, false, &whole).await;
-        let ObjectReply { length, mtime, .. } = match found {
-            Err(Errno::ENOENT) => ObjectReply::default(),
-            found => found?,
-        };
+        let ObjectReply { length, mtime, .. } = decoded(&history)?;
         // Shorter than an earlier copy it can only be when it was truncated since; else this changes nothing.
         let cut = ObjectRequest { offset: length, mtime, ..heir };
         self.ask(target, op::TRUNCATE, true, &cut).await?;
@@ -49,8 +45,8 @@ impl Client {
             }
         }
         let stable = self.ask_with(target, op::INHERIT, true, &heir, history.trailer()).await?;
-        let stable = ObjectReply::decode(&stable.body).map_err(|_| Errno::EPROTO)?;
-        let kept = written.is_none_or(|verifier| verifier == stable.verifier);
+        let verifier = decoded(&stable)?.verifier;
+        let kept = written.is_none_or(|before| before == verifier);
         if kept { Ok(()) } else { Err(Errno::EAGAIN) }
     }
 

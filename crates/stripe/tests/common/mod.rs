@@ -26,6 +26,8 @@ pub struct Machine {
     config: ServerConfig,
     incarnation: u64,
     under_way: VecDeque<(u64, DiskRequest)>,
+    /// Where the arm is, when disks are swept.
+    arm: (u64, DiskFile),
 }
 
 pub struct World {
@@ -38,6 +40,8 @@ pub struct World {
     pub disk_turns: u64,
     /// Reads of objects from this byte of their files on take this long.
     pub stall: Option<(u64, Duration)>,
+    /// Disks do one operation a turn, in the order of their places in the files, like the arm of a magnetic disk.
+    pub sweep: bool,
     /// Changes packets on their way to or from servers.
     pub meddle: Option<Box<dyn FnMut(&mut Vec<u8>)>>,
 }
@@ -62,7 +66,8 @@ impl Machine {
     fn new(config: ServerConfig, disks: Vec<Disk>, incarnation: u64) -> Machine {
         let node = node(config.server, incarnation, disks.len() as u16);
         let server = Some(serve(node.cx(), config.clone()));
-        Machine { node, server, disks, config, incarnation, under_way: VecDeque::new() }
+        let (under_way, arm) = (VecDeque::new(), (0, DiskFile::Label));
+        Machine { node, server, disks, config, incarnation, under_way, arm }
     }
 
     fn serve_disks(&mut self, now: Time, turns: u64, stall: Option<(u64, Duration)>) {
@@ -83,6 +88,18 @@ impl Machine {
         }
     }
 
+    fn sweep_disks(&mut self) {
+        let requests = std::iter::from_fn(|| self.node.take_disk());
+        self.under_way.extend(requests.map(|request| (0, request)));
+        let places = self.under_way.iter().map(|(_, request)| place(&request.op)).enumerate();
+        let next = places.min_by_key(|(_, place)| (*place < self.arm, *place));
+        let Some((at, place)) = next else { return };
+        self.arm = place;
+        let (_, request) = self.under_way.remove(at).expect("just found");
+        let result = self.disks[usize::from(request.disk.0)].run(request.op);
+        self.node.disk_done(DiskDone { ticket: request.ticket, result });
+    }
+
     /// Power goes and comes back.
     pub fn crash(&mut self) {
         self.restart(true);
@@ -100,6 +117,14 @@ impl Machine {
         let mut disks = std::mem::take(&mut self.disks);
         disks.iter_mut().for_each(|disk| if power { disk.crash() } else { disk.sync_all() });
         *self = Machine::new(self.config.clone(), disks, self.incarnation + 1);
+    }
+}
+
+/// Where on the disk an operation is: first windows of all files, then their second ones.
+fn place(op: &DiskOp) -> (u64, DiskFile) {
+    match op {
+        DiskOp::Read { file, offset, .. } | DiskOp::Write { file, offset, .. } => (*offset, *file),
+        _ => (0, DiskFile::Label),
     }
 }
 
@@ -127,6 +152,7 @@ impl World {
             flying: VecDeque::new(),
             disk_turns: 1,
             stall: None,
+            sweep: false,
             meddle: None,
         };
         world.turns(20);
@@ -179,7 +205,11 @@ impl World {
         self.client_node.step(self.now);
         for server in &mut self.servers {
             server.node.step(self.now);
-            server.serve_disks(self.now, self.disk_turns, self.stall);
+            if self.sweep {
+                server.sweep_disks();
+            } else {
+                server.serve_disks(self.now, self.disk_turns, self.stall);
+            }
         }
         self.collect();
         self.now = self.now + TURN;
@@ -345,4 +375,13 @@ pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
             state as u8
         })
         .collect()
+}
+
+/// A world whose file 5 has `bytes` of `pattern(1, ..)` on stable storage.
+pub fn committed(servers: u16, disks: u16, bytes: usize) -> (World, FileRef) {
+    let mut world = World::new(servers, disks);
+    let file = world.file(5);
+    world.write(&file, 0, &pattern(1, bytes)).unwrap();
+    world.commit(&file).unwrap();
+    (world, file)
 }

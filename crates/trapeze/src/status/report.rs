@@ -111,6 +111,7 @@ pub struct Rpc {
     pub sessions_lost: u64,
     pub overloads: u64,
     pub credit_stalls: u64,
+    pub answers_lost: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -134,6 +135,7 @@ impl From<netrpc::Counters> for Rpc {
             sessions_lost: counters.sessions_lost,
             overloads: counters.overloads,
             credit_stalls: counters.credit_stalls,
+            answers_lost: counters.answers_lost,
         }
     }
 }

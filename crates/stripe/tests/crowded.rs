@@ -1,0 +1,87 @@
+//! More is asked for at once than the cache holds: everybody is served all the same.
+
+mod common;
+
+use common::*;
+use std::cell::RefCell;
+use std::rc::Rc;
+use stripe::{FileRef, ServerConfig};
+use wire::{Errno, NodeId};
+
+const FILES: u64 = 20;
+/// Two windows.
+const BYTES: usize = 512 << 10;
+/// Three times what a disk that does one operation a turn needs when nothing is read twice: what all ask for at once
+/// is read window by window, and something to find each object.
+const TURNS_MAX: usize = 3 * FILES as usize * 4;
+
+/// Two windows fit, or a chunk of sixteen; requests of all files are executed at once.
+fn tiny(server: NodeId) -> ServerConfig {
+    ServerConfig { slots: 32, cache_bytes: 560 << 10, ..small(server) }
+}
+
+/// Files that only the disk has, swept from now on.
+fn cold() -> (World, Vec<FileRef>) {
+    let mut world = World::with(1, 1, 1, tiny);
+    let files: Vec<FileRef> = (0..FILES).map(|number| world.file(number)).collect();
+    for file in &files {
+        world.write(file, 0, &pattern(file.file.0, BYTES)).unwrap();
+        world.commit(file).unwrap();
+    }
+    world.flush(0);
+    world.servers[0].kill();
+    world.turns(50);
+    world.sweep = true;
+    (world, files)
+}
+
+type Slot<T> = Rc<RefCell<Option<Result<T, Errno>>>>;
+
+/// All that was started has ended well, before too many disk operations.
+fn all_end<T>(world: &mut World, started: &[Slot<T>]) {
+    for _ in 0..TURNS_MAX {
+        world.turn();
+    }
+    let ended = started.iter().filter(|slot| matches!(*slot.borrow(), Some(Ok(_)))).count();
+    assert_eq!(ended, started.len(), "so many have ended, of so many");
+}
+
+/// Reads that end within a block are answered in one piece.
+#[test]
+fn long_reads_end_although_the_cache_holds_none_of_them_for_long() {
+    let (mut world, files) = cold();
+    let bytes = BYTES - 100;
+    let read = |file: &FileRef| {
+        let (client, file) = (world.client.clone(), *file);
+        let into = world.cx().frames().alloc_exact(bytes).unwrap();
+        (file, async move { client.read(&file, 0, into).await.map(|data| data.to_vec()) })
+    };
+    let reads: Vec<_> = files.iter().map(read).collect();
+    let started: Vec<_> = reads.into_iter().map(|(file, read)| (file, world.start(read))).collect();
+    let slots: Vec<_> = started.iter().map(|(_, slot)| slot.clone()).collect();
+    all_end(&mut world, &slots);
+    for (file, slot) in started {
+        let found = slot.take().unwrap().unwrap();
+        assert!(found == pattern(file.file.0, BYTES)[..bytes], "file {}", file.file.0);
+    }
+}
+
+#[test]
+fn writes_between_block_borders_end_although_the_cache_holds_no_edge_for_long() {
+    let (mut world, files) = cold();
+    let (new, at) = (pattern(99, 5000), (256 << 10) - 2500);
+    let write = |file: &FileRef| {
+        let (client, file) = (world.client.clone(), *file);
+        let data = data(&world.cx(), &new);
+        async move { client.write(&file, at as u64, data, stripe::Write::Unstable).await }
+    };
+    let writes: Vec<_> = files.iter().map(write).collect();
+    let started: Vec<_> = writes.into_iter().map(|write| world.start(write)).collect();
+    all_end(&mut world, &started);
+    world.sweep = false;
+    for file in &files {
+        let mut wanted = pattern(file.file.0, BYTES);
+        wanted[at..at + new.len()].copy_from_slice(&new);
+        assert!(world.read(file, 0, BYTES).unwrap() == wanted, "file {}", file.file.0);
+    }
+}
