@@ -184,10 +184,16 @@ impl Worker {
         self.last.begun = true;
     }
 
-    /// Whether the last phase is over.
+    /// Whether the last phase is over. Others may wait for a shared file that a power cut took and that this one notices
+    /// only now.
     pub fn is_finished(&self) -> bool {
         let read_all = self.last.left.as_ref().is_some_and(|left| left.is_empty());
-        read_all && self.open.is_none() && self.asked.is_none() && self.follow.is_none()
+        let knows_all = self.shared.iter().all(Option::is_some);
+        read_all
+            && knows_all
+            && self.open.is_none()
+            && self.asked.is_none()
+            && self.follow.is_none()
     }
 
     /// The mount died: what was under way has an unknown outcome, what was open is gone.

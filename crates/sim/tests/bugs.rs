@@ -12,7 +12,7 @@ const SEEDS_MAX: u64 = 100;
 const FEW: usize = 6;
 
 /// What a change of a service could break, found by a few seeds.
-const FOUND: [Bug; 22] = [
+const FOUND: [Bug; 23] = [
     Bug::HoleNotZeroed,
     Bug::IgnoredVerifier,
     Bug::CutBlockKept,
@@ -35,6 +35,7 @@ const FOUND: [Bug; 22] = [
     Bug::PlacedNotSynced,
     Bug::SessionNotLogged,
     Bug::LostPeerIgnored,
+    Bug::StableNotCommitted,
 ];
 
 /// Seeds until the bug is found; `None` when it is not.
