@@ -101,6 +101,7 @@ impl Files {
     fn tell(&self, open: &Open) -> Result<(), Errno> {
         let failure = open.file.state.borrow().failure;
         let before = open.reported.replace(failure.count);
+        open.file.state.borrow_mut().failure.told = failure.count;
         match failure.errno {
             Some(errno) if failure.count > before && !self.cx.has_bug(Bug::WriteErrorSwallowed) => {
                 Err(errno)
