@@ -6,7 +6,7 @@ use common::*;
 use node::rings::{DiskFile, DiskOp};
 use std::time::Duration;
 use stripe::{Client, FileRef, Health, Kept};
-use wire::{Errno, FileId, Home, Layout, NodeId, ObjectId};
+use wire::{Errno, FileId, Home, Layout, NodeId, ObjectId, Placement};
 
 /// A world whose file 5 has `bytes` of `pattern(1, ..)` on stable storage.
 fn committed(servers: u16, disks: u16, bytes: usize) -> (World, FileRef) {
@@ -31,6 +31,19 @@ fn what_was_written_is_read() {
     wanted[123_457..128_457].copy_from_slice(&more);
     assert_eq!(world.read(&file, 0, wanted.len()).unwrap(), wanted);
     assert!(world.read(&file, 900_000 / 4096 * 4096, 8192).unwrap().iter().all(|b| *b == 0));
+}
+
+#[test]
+fn a_block_map_of_another_epoch_is_not_used() {
+    let world = World::new(3, 1);
+    let formula = world.file(5);
+    let of_epoch = |epoch| {
+        let layout = Layout { placement: Placement::Map, ..formula.layout.with_epoch(epoch) };
+        FileRef { layout, ..formula }
+    };
+    world.client.learn_map(formula.file, 2, &[]);
+    let known = [1, 2, 3].map(|epoch| world.client.knows_map(&of_epoch(epoch)));
+    assert_eq!(known, [false, true, false]);
 }
 
 #[test]
