@@ -38,7 +38,8 @@ fn a_block_map_of_another_epoch_is_not_used() {
     let world = World::new(3, 1);
     let formula = world.file(5);
     let of_epoch = |epoch| {
-        let layout = Layout { placement: Placement::Map, ..formula.layout.with_epoch(epoch) };
+        let mut layout = formula.layout.with_epoch(epoch);
+        layout.placement = Placement::Map;
         FileRef { layout, ..formula }
     };
     world.client.learn_map(formula.file, 2, &[]);
