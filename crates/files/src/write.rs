@@ -186,11 +186,21 @@ impl Files {
                 state.written.handle_sent(send.ticket, Sent::Kept(Rc::new(verifiers)));
             }
             Err(errno) => {
-                self.counters.lost_bytes.add(send.bytes);
-                state.fail(errno);
                 state.written.handle_sent(send.ticket, Sent::Dropped);
+                self.note_refused(state, errno, send.bytes);
             }
         });
+    }
+
+    /// Bytes of the file that are dropped were refused with `errno`. They are lost, unless somebody else removed the file
+    /// and nobody here has it open: in the manager's life that was told of it no power cut can have taken it.
+    fn note_refused(&self, state: &mut State, errno: Errno, bytes: u64) {
+        let alive = state.told_life != 0 && state.told_life == self.names.life();
+        if errno == Errno::ESTALE && state.handles == 0 && alive {
+            return;
+        }
+        self.counters.lost_bytes.add(bytes);
+        state.fail(errno);
     }
 
     async fn send_now(
@@ -226,9 +236,8 @@ impl Files {
             Ok(stable) => state.written.handle_committed(|sent| self.fate(sent, &stable)),
             Err(errno) => {
                 let held = state.written.held();
-                state.fail(errno);
                 state.written.handle_committed(|_| Fate::Dropped);
-                self.counters.lost_bytes.add(held - state.written.held());
+                self.note_refused(state, errno, held - state.written.held());
             }
         });
     }

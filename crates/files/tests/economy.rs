@@ -246,6 +246,25 @@ fn a_stop_says_that_something_was_refused_of_which_nobody_was_told() {
     assert_eq!(result.get(), Err(Errno::ENOSPC));
 }
 
+/// What a close sent and nobody synced is dropped with the file when another mount removes it: that is no loss.
+#[test]
+fn a_file_that_others_remove_takes_what_is_held_of_it_along() {
+    for micros in (0..4000).step_by(50) {
+        let mut world = World::new(3, 2);
+        let (one, two) = (world.client(0), world.client(1));
+        world.block_on(one.put(FileId::ROOT, b"f", &[1; 100_000])).expect("put");
+        assert!(world.files(0).report().held_bytes > 0, "until it is committed");
+        world.block_on(two.unlink(FileId::ROOT, b"f")).expect("unlink");
+        world.run(Duration::from_micros(micros));
+        let (files, result) = (world.files(0), Rc::new(Cell::new(Ok(()))));
+        let told = result.clone();
+        world.block_on_node(100, async move { told.set(files.drain().await) });
+        assert_eq!(result.get(), Ok(()), "{micros} us after it was removed");
+        let report = world.files(0).report();
+        assert_eq!((report.held_bytes, report.lost_bytes), (0, 0));
+    }
+}
+
 /// Two processes make a file longer at once: it becomes as long as either asked for.
 #[test]
 fn a_file_that_is_extended_twice_at_once_is_as_long_as_the_longer() {
