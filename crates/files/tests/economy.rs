@@ -218,6 +218,7 @@ fn a_stop_says_that_something_was_refused_of_which_nobody_was_told() {
     let mut world = World::new(3, 1);
     let client = world.client(0);
     let open = world.block_on(client.create(FileId::ROOT, b"f", WRITE_ONLY)).expect("create");
+    world.run(Duration::from_secs(1));
     world.fill_disks(true);
     world.block_on(client.write(open, 0, &[1; 100_000])).expect("taken over");
     let (files, result) = (world.files(0), Rc::new(Cell::new(Ok(()))));

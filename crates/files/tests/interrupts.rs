@@ -132,8 +132,8 @@ fn a_lock_that_comes_too_late_is_given_back() {
     assert_eq!(world.block_on(other.set_lock(open, 2, lock, false, false)), Ok(()));
 }
 
-/// Whether an fsync given up after `turns` of telling a manager, which lost a write session, of it was not done by then.
-/// What follows goes on as if there had been none.
+/// Gives an fsync up after so many turns, whose manager lost a write session; whether it was not done by then. What
+/// follows goes on as if there had been none.
 fn fsync_given_up_after(turns: usize) -> bool {
     let (mut world, client, file, _) = stored(World::new(1, 1));
     let open = world.block_on(client.open(file, READ_WRITE)).expect("open");

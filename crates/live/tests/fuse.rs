@@ -286,8 +286,11 @@ const MOUNT: &str = "TRAPEZE_TEST_MOUNT";
 #[test]
 #[ignore = "run by the test that kills it"]
 fn serve_until_killed() {
-    let path = |name| PathBuf::from(std::env::var_os(name).expect("run by the test that kills it"));
-    passthrough::serve(&path(SOURCE), &MountOptions::new(path(MOUNT)), false, || {}).unwrap();
+    let path = |name| std::env::var_os(name).map(PathBuf::from);
+    let (Some(source), Some(mount)) = (path(SOURCE), path(MOUNT)) else {
+        return; // a soak runs what is ignored too
+    };
+    passthrough::serve(&source, &MountOptions::new(mount), false, || {}).unwrap();
 }
 
 fn serving_process(program: &Path, source: &Path, mount: &Path, user: u32) -> Child {

@@ -627,14 +627,14 @@ fn what_is_read_while_it_grows_is_no_damage() {
         world.servers[0].kill();
         world.turns(50);
         world.disk_turns = 6;
-        let (client, into) = (world.client.clone(), world.cx().frames().alloc_exact(40_000));
-        let reading =
-            world.start(async move { client.read(&file, 65536 * 4, into.unwrap()).await });
-        world.turns(turn);
         let (client, more) = (world.client.clone(), data(&world.cx(), &[9; 200]));
         let write = stripe::Write::Unstable;
         let writing = world.start(async move { client.write(&file, 300_000, more, write).await });
-        world.until(|| reading.borrow().is_some() && writing.borrow().is_some());
+        world.turns(turn);
+        let (client, into) = (world.client.clone(), world.cx().frames().alloc_exact(40_000));
+        let reading =
+            world.start(async move { client.read(&file, 65536 * 4, into.unwrap()).await });
+        world.until(|| writing.borrow().is_some() && reading.borrow().is_some());
         let found = reading.take().unwrap().unwrap();
         assert!(found[..300_000 - 65536 * 4] == bytes[65536 * 4..], "turn {turn}");
         assert_eq!(world.client.counters().damaged_reads, 0, "turn {turn}");

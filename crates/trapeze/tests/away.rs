@@ -2,12 +2,12 @@
 
 mod common;
 
-use common::{Cluster, cannot_mount, is_mounted, pattern};
+use common::{Cluster, cannot_mount, ended_by_signals, is_mounted, pattern};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ const BEGIN: Duration = Duration::from_millis(700);
 const BOUND: Duration = Duration::from_secs(60);
 
 fn start(dir: &Path, program: &str, arguments: &[&str]) -> Child {
-    let mut command = Command::new(program);
+    let mut command = ended_by_signals(program);
     command.args(arguments).current_dir(dir).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().unwrap()
 }

@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{cannot_mount, is_mounted, program};
+use common::{cannot_mount, ended_by_signals, is_mounted, program};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Drop for Running {
 impl Running {
     /// `trapeze ARGUMENTS` with its scratch directories in `dir`.
     fn start(dir: &Path, arguments: &[&str]) -> Running {
-        let mut command = Command::new(program());
+        let mut command = ended_by_signals(program());
         command.args(arguments).env("TMPDIR", dir).stdout(Stdio::null()).stderr(Stdio::null());
         Running(command.spawn().unwrap())
     }

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // every test file uses a part of it
 
 use rustix::process::Signal;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,6 +11,13 @@ use tempfile::TempDir;
 use trapeze::children::Process;
 use trapeze::local::Shape;
 use trapeze::scratch::Processes;
+
+/// A program that signals end, also where who started the tests ignores them, as nohup and a shell's `&` do.
+pub fn ended_by_signals(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP,INT,QUIT").arg(program);
+    command
+}
 
 /// The command under test.
 pub fn program() -> &'static Path {
