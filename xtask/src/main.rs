@@ -2,6 +2,7 @@
 //! else.
 
 mod layers;
+mod planted;
 mod run;
 mod source;
 mod suites;
@@ -16,6 +17,7 @@ cargo xtask COMMAND
            model checking, fresh simulated seeds; under 20 minutes on 2 cores
   tidy     formatting, lints, layers, licences, limits of size: seconds
   soak     the long counts: simulated hours, crash rounds, planted bugs (an hour or two)
+  planted  tests that must fail, each with the planted bug that it is there to notice
   fuzz     the parsers and the ring reader, with a nightly toolchain: cargo xtask fuzz [SECONDS]
   bench    the micro-benchmarks in tests, with large inputs";
 
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
         Some("test") => suites::test(),
         Some("tidy") => tidy::tidy(),
         Some("soak") => suites::soak(),
+        Some("planted") => planted::planted(),
         Some("fuzz") => suites::fuzz(arguments.get(1).map(String::as_str)),
         Some("bench") => suites::bench(),
         Some("--help" | "-h" | "help") | None => {

@@ -1,5 +1,6 @@
 //! The suites of tests, short and long.
 
+use crate::planted::planted;
 use crate::run::{Tally, command, root, run, run_tests};
 use crate::tidy::tidy;
 use std::process::Command;
@@ -30,6 +31,7 @@ pub fn soak() -> Result<(), String> {
     link_quickly(&mut long);
     long.env("TRAPEZE_SOAK", "1").args(["--", "--include-ignored", "--nocapture"]);
     suites.tests("long counts", LONG_SUITE, long);
+    suites.note("tests that notice planted bugs", planted());
     suites.tests("ring order, model-checked", LONG_SUITE, loom());
     for experiment in EXPERIMENTS {
         suites.note("fresh seeds", seeds("--release", experiment, "--seconds 600"));
@@ -64,8 +66,9 @@ pub fn fuzz(seconds: Option<&str>) -> Result<(), String> {
 }
 
 /// Run with fresh seeds: the first three 45 seconds each among the tests, all of them ten minutes each in a soak. The
-/// last comes back among the tests when enough of its seeds were run with all that is mended (PROMISES.md, M4).
-const EXPERIMENTS: [&str; 4] = ["one-mount", "two-mounts", "long-files", "power-cuts"];
+/// power cuts come back among the tests when enough of their seeds were run with all that is mended (PROMISES.md, M4).
+const EXPERIMENTS: [&str; 5] =
+    ["one-mount", "two-mounts", "long-files", "power-cuts", "full-disks"];
 
 /// Runs seeds of an experiment in the simulator; a failing one is printed as the command that replays it.
 fn seeds(profile: &str, experiment: &str, which: &str) -> Result<(), String> {

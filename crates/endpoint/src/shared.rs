@@ -345,10 +345,15 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
             return Err(Broken::Pieces);
         }
         let pieces = self.slot(self.head) + PIECES_AT;
-        self.peer.copy_out(pieces + before, &mut into.pieces[before..count]);
-        into.count = count;
+        let more = &mut into.pieces[before..count];
+        self.peer.copy_out(pieces + before, more);
         let inside = |piece: Piece| piece.offset + piece.bytes <= pool_bytes;
-        if into.pieces().skip(before).all(inside) { Ok(()) } else { Err(Broken::Bounds) }
+        if !more.iter().all(|word| inside(Piece::unpack(*word))) {
+            return Err(Broken::Bounds);
+        }
+        // Only now: whoever asks again after an error must not find them taken for checked.
+        into.count = count;
+        Ok(())
     }
 
     /// Whether the oldest entry has other pieces by now than `entry`, which is a copy of it.

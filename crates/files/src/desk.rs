@@ -215,7 +215,10 @@ impl Files {
         match (afterwards, outcome) {
             (_, None) => drop(self.leave_line(front)),
             (Afterwards::Unlocked(wanted), Some(Ok(_))) => drop(self.ask_lock(&wanted).await),
-            (Afterwards::Untold(open, before), Some(Err(_))) => open.reported.set(before),
+            (Afterwards::Untold(open, before), Some(Err(_))) => {
+                open.reported.set(before);
+                open.file.state.borrow_mut().failure.told = before;
+            }
             (_, Some(Ok(FileReply::Opened { handle, .. } | FileReply::Created { handle, .. }))) => {
                 drop(self.release(handle, None).await)
             }

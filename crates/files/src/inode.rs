@@ -37,6 +37,8 @@ pub(crate) struct Local {
 pub(crate) struct Failure {
     /// Grows with every failure, so that each open handle reports each once.
     pub count: u64,
+    /// The last that any handle has reported: a later one is for whoever opens the file next.
+    pub told: u64,
     pub errno: Option<Errno>,
 }
 
@@ -253,7 +255,8 @@ impl State {
 
     /// What was written is lost to `errno`.
     pub fn fail(&mut self, errno: Errno) {
-        self.failure = Failure { count: self.failure.count + 1, errno: Some(errno) };
+        self.failure.count += 1;
+        self.failure.errno = Some(errno);
     }
 }
 

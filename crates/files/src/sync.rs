@@ -109,6 +109,7 @@ impl Files {
     fn tell(&self, open: &Open) -> Result<(), Errno> {
         let failure = open.file.state.borrow().failure;
         let told = failure.since(open.reported.replace(failure.count));
+        open.file.state.borrow_mut().failure.told = failure.count;
         if self.cx.has_bug(Bug::WriteErrorSwallowed) { Ok(()) } else { told }
     }
 

@@ -74,7 +74,7 @@ impl Table {
     pub fn open(&mut self, file: Rc<File>, flags: u32) -> Handle {
         self.last_handle += 1;
         let handle = Handle(self.last_handle);
-        let reported = Cell::new(file.state.borrow().failure.count);
+        let reported = Cell::new(file.state.borrow().failure.told);
         let open = Open { handle, file, flags, reported, stream: RefCell::default() };
         self.handles.insert(handle, Rc::new(open));
         handle

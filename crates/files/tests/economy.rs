@@ -190,6 +190,25 @@ fn a_full_disk_is_told_once_to_every_handle() {
     assert_eq!(world.files(0).report().held_bytes, 0);
 }
 
+/// What was closed is lost while nobody has the file open: who opens it next and syncs it is told, once.
+#[test]
+fn a_loss_after_the_last_close_is_told_to_who_opens_the_file_next() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &pattern(2, 0, 9_000))).expect("put");
+    world.run(Duration::from_secs(2));
+    world.fill_disks(true);
+    let one = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    world.block_on(client.write(one, 0, &[1; 100_000])).expect("taken over");
+    assert_eq!(world.block_on(client.close(one)), Ok(()), "the servers have it in memory");
+    world.run(Duration::from_secs(10));
+    let late = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    assert_eq!(world.block_on(client.fsync(late)), Err(Errno::ENOSPC));
+    assert_eq!(world.block_on(client.fsync(late)), Ok(()), "once");
+    let later = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    assert_eq!(world.block_on(client.fsync(later)), Ok(()), "not to who came after");
+}
+
 /// One that lies in the directory of a running server and is removed: the fsync waits for it as for a server, and ends.
 #[test]
 fn a_disk_that_goes_missing_ends_reads_at_once_and_an_fsync_after_the_patience() {

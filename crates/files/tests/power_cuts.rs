@@ -103,3 +103,20 @@ fn a_length_that_was_not_lost_is_no_hint_for_long() {
     assert_eq!(world.block_on(client.stat(file)).unwrap().size, LESS as u64);
     assert!(listed(&mut world, &client), "they were asked once");
 }
+
+#[test]
+fn an_fsync_of_a_new_file_keeps_its_name() {
+    let mut world = World::new(3, 2);
+    let one = world.client(0);
+    world.block_on(one.put(FileId::ROOT, b"earlier", &[1; LESS])).unwrap();
+    // The manager's first change is synced at once, and all are every second.
+    world.run(Duration::from_millis(3500));
+    world.block_on(async {
+        let file = one.put(FileId::ROOT, NAME, &[1; LESS]).await.unwrap();
+        let open = one.open(file, READ_WRITE).await.unwrap();
+        one.fsync(open).await.unwrap();
+    });
+    world.cut_power_of_manager();
+    let other = world.client(1);
+    assert_eq!(world.block_on(other.get(FileId::ROOT, NAME)).unwrap(), [1; LESS]);
+}

@@ -171,7 +171,7 @@ impl Manager {
             recent: BTreeMap::new(),
             locks: Locks::default(),
             lives: BTreeMap::new(),
-            bugs: Bugs::default(),
+            bugs: Bugs::everywhere(),
         };
         let Some(bytes) = manager.store.get(&keys::volume())? else {
             let append = manager.format(settings, wall);

@@ -1,5 +1,6 @@
 //! The node, as its world drives it.
 
+use crate::bugs::Bugs;
 use crate::call::{Reply, Request, Trailer};
 use crate::cx::{Core, Cx, Task};
 use crate::limits::{MESSAGES_PER_STEP, POLLS_PER_STEP};
@@ -40,7 +41,7 @@ impl NodeConfig {
             disks: 0,
             slots: netrpc::limits::SLOTS,
             budget_pages: netrpc::limits::BUDGET_PAGES,
-            bugs: 0,
+            bugs: Bugs::everywhere().0,
         }
     }
 }

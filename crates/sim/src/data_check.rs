@@ -23,6 +23,8 @@ const LINGER: Picos = Picos::seconds(30);
 const SETTLE: Picos = Picos::seconds(30);
 /// How long after a removal a power cut may undo it.
 const UNDO: Picos = Picos::seconds(10);
+/// Until a sync says that it is there after all.
+const UNTIL_SYNCED: Picos = Picos(u64::MAX - 2);
 /// Until the servers are back, and [`SETTLE`] longer.
 const UNTIL_BACK: Picos = Picos(u64::MAX - 1);
 /// Writes of one stretch before those that count no more are looked for.
@@ -313,8 +315,22 @@ impl DataCheck {
         for id in &self.volatile {
             let write = &mut self.writes[id.0 as usize];
             let again = write.held && alive(write.mount);
-            let forever = !again || write.weak_until == Picos::NEVER;
-            write.weak_until = if forever { Picos::NEVER } else { UNTIL_BACK };
+            write.weak_until = match write.weak_until {
+                _ if !again => Picos::NEVER,
+                Picos::NEVER => Picos::NEVER,
+                UNTIL_SYNCED => UNTIL_SYNCED,
+                _ => UNTIL_BACK,
+            };
+        }
+    }
+
+    /// A disk is full, or was until now: what is not synced may be given up. A sync says so, or says that all is there.
+    pub fn disk_full(&mut self) {
+        for id in &self.volatile {
+            let write = &mut self.writes[id.0 as usize];
+            if write.weak_until != Picos::NEVER {
+                write.weak_until = UNTIL_SYNCED;
+            }
         }
     }
 

@@ -16,6 +16,8 @@ const TICKS_PER_MINUTE: u32 = 600;
 /// Longest time that a machine is down, a partition lasts, a disk is slow.
 const TROUBLE_MS_MAX: u64 = 8_000;
 const PAUSE_MS_MAX: u64 = 3_000;
+/// So long after a start disks do not become full: who meets one on its start ends again, which a kill is as good for.
+const START: Picos = Picos::seconds(5);
 
 /// A fault that will be over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +35,15 @@ pub struct Trouble {
     keepers: Vec<NodeId>,
     mounts: Vec<NodeId>,
     cures: Vec<(Picos, Cure)>,
+    /// Until when machines count as starting.
+    starting: Vec<(Picos, NodeId)>,
 }
 
 impl Trouble {
     /// Trouble for these machines.
     pub fn new(seed: u64, faults: Faults, keepers: Vec<NodeId>, mounts: Vec<NodeId>) -> Trouble {
-        Trouble { faults, random: Random::new(seed, "trouble"), keepers, mounts, cures: Vec::new() }
+        let random = Random::new(seed, "trouble");
+        Trouble { faults, random, keepers, mounts, cures: Vec::new(), starting: Vec::new() }
     }
 
     /// A tick: cures what is due, and may do harm.
@@ -148,6 +153,9 @@ impl Trouble {
         let slowness = self.random.within(2, 200);
         let what = if full { "full" } else { "slow" };
         let now = world.now();
+        if full && self.starting.iter().any(|(_, starting)| *starting == node) {
+            return;
+        }
         world.trace_mut().line(now, node, "disk", format_args!("all are {what}"));
         for faults in world.machine_mut(node).faults() {
             if full {
@@ -155,6 +163,9 @@ impl Trouble {
             } else {
                 faults.slowness = slowness;
             }
+        }
+        if full {
+            workload.model_mut().disk_full();
         }
         workload.trouble(end);
         self.cures.push((end, Cure::Disk(node)));
@@ -164,17 +175,33 @@ impl Trouble {
     fn cure(&mut self, world: &mut World, workload: &mut Workload, now: Picos) {
         let (due, later): (Vec<_>, Vec<_>) = self.cures.drain(..).partition(|(at, _)| *at <= now);
         self.cures = later;
+        self.starting.retain(|(until, _)| *until > now);
         for (_, cure) in due {
             match cure {
-                Cure::Start(node) if !world.is_up(node) => world.start(node),
-                Cure::Start(_) => {}
-                Cure::Disk(node) => self.heal_disks(world, node),
+                Cure::Start(node) if world.is_up(node) => {}
+                // It says that its disk is full and ends; who watches over it starts it again.
+                Cure::Start(node) if world.machine_mut(node).faults().any(|disk| disk.full) => {
+                    self.cures.push((now + TICK, cure));
+                }
+                Cure::Start(node) => {
+                    self.starting.push((now + START, node));
+                    world.start(node);
+                }
+                Cure::Disk(node) => self.empty_disks(world, workload, node),
             }
         }
         if self.keepers.iter().all(|node| world.is_up(*node)) {
             workload.model_mut().data.servers_back(now);
         }
         world.network_mut().rules_mut().retain(|rule| rule.end > now);
+    }
+
+    /// Heals them; what they did not take while they were full is known to be at risk.
+    fn empty_disks(&self, world: &mut World, workload: &mut Workload, node: NodeId) {
+        if world.machine_mut(node).faults().any(|disk| disk.full) {
+            workload.model_mut().disk_full();
+        }
+        self.heal_disks(world, node);
     }
 
     fn heal_disks(&self, world: &mut World, node: NodeId) {
@@ -192,9 +219,9 @@ impl Trouble {
     /// Ends all faults now, and does no more harm.
     pub fn end(&mut self, world: &mut World, workload: &mut Workload) {
         self.faults = Faults::NONE;
+        self.keepers.iter().for_each(|node| self.empty_disks(world, workload, *node));
         self.cure(world, workload, Picos::NEVER);
         world.network_mut().rules_mut().clear();
-        self.keepers.iter().for_each(|node| self.heal_disks(world, *node));
         workload.model_mut().data.servers_back(world.now());
         workload.trouble(world.now());
     }

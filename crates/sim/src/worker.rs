@@ -35,6 +35,16 @@ pub struct Model {
     pub succeeded: u64,
     /// Operations that failed as they may in trouble.
     pub failed: u64,
+    /// Whether a disk was ever full: what it did not take may be told late, when the file is synced or closed next.
+    was_full: bool,
+}
+
+impl Model {
+    /// A disk is full, or was until now.
+    pub fn disk_full(&mut self) {
+        self.was_full = true;
+        self.data.disk_full();
+    }
 }
 
 #[derive(Debug)]
@@ -257,6 +267,11 @@ impl Worker {
             // To be looked up again, and made if need be.
         } else if tells_loss && model.names.was_cut_since(Picos::ZERO) {
             // A power cut took a change that no sync had covered; told once.
+        } else if errno == Errno::ENOSPC
+            && model.was_full
+            && matches!(asked, Asked::Fsync | Asked::Flush)
+        {
+            // What a full disk did not take.
         } else if !model.troubled {
             let text = format!("{asked:?} fails with {errno:?} although nothing is wrong");
             model.violations.push(format!("{now} worker {}: {text}", self.number));
@@ -358,7 +373,12 @@ impl Worker {
                 model.data.check_size(&self.reader(begun), file, attr.size)?;
             }
             (Asked::Truncate { id }, FileReply::Attr(_)) => model.data.ends(id, true, now),
-            (Asked::Fsync, FileReply::Done) => self.published(true, begun, model, now),
+            (Asked::Fsync, FileReply::Done) => {
+                self.published(true, begun, model, now);
+                if let (Some(home), Some(open)) = (self.home, &self.open) {
+                    model.names.file_synced(home, open.file);
+                }
+            }
             (Asked::Flush, FileReply::Done) => {
                 self.published(false, begun, model, now);
                 self.closing = true;

@@ -6,7 +6,7 @@ use common::*;
 use node::rings::DiskFile;
 use std::time::Duration;
 use stripe::{Client, FileRef, Kept};
-use wire::{Errno, FileId, Home, Layout, NodeId, ObjectId};
+use wire::{Errno, FileId, Home, Layout, NodeId, ObjectId, Placement};
 
 #[test]
 fn what_was_written_is_read() {
@@ -22,6 +22,20 @@ fn what_was_written_is_read() {
     wanted[123_457..128_457].copy_from_slice(&more);
     assert_eq!(world.read(&file, 0, wanted.len()).unwrap(), wanted);
     assert!(world.read(&file, 900_000 / 4096 * 4096, 8192).unwrap().iter().all(|b| *b == 0));
+}
+
+#[test]
+fn a_block_map_of_another_epoch_is_not_used() {
+    let world = World::new(3, 1);
+    let formula = world.file(5);
+    let of_epoch = |epoch| {
+        let mut layout = formula.layout.with_epoch(epoch);
+        layout.placement = Placement::Map;
+        FileRef { layout, ..formula }
+    };
+    world.client.learn_map(formula.file, 2, &[]);
+    let known = [1, 2, 3].map(|epoch| world.client.knows_map(&of_epoch(epoch)));
+    assert_eq!(known, [false, true, false]);
 }
 
 #[test]
