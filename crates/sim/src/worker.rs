@@ -194,8 +194,8 @@ impl Worker {
         self.last.begun = true;
     }
 
-    /// Whether the last phase is over. Others may wait for a shared file that a power cut took and that this one notices
-    /// only now.
+    /// Whether the last phase is over. Others may wait for a shared file that a power cut took and that this one
+    /// notices only now.
     pub fn is_finished(&self) -> bool {
         let read_all = self.last.left.as_ref().is_some_and(|left| left.is_empty());
         let knows_all = self.shared.iter().all(Option::is_some);

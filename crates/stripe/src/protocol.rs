@@ -15,8 +15,8 @@ pub mod op {
     /// object's end; its trailer is one checksum per block.
     pub const READ: u16 = 1;
     /// Any `offset`, `bytes` of data at most 1 MiB; the trailer is one checksum per piece cut at block borders.
-    /// Unstable, unless `stable` asks for more. The reply has verifier, length, and the write's order. Where it does not
-    /// say `stable`, a [`COMMIT`] makes it so, or says why it cannot: the write itself was executed.
+    /// Unstable, unless `stable` asks for more. The reply has verifier, length, and the write's order. Where it does
+    /// not say `stable`, a [`COMMIT`] makes it so, or says why it cannot: the write itself was executed.
     pub const WRITE: u16 = 2;
     /// Everything written to the object before is stable when the reply comes: verifier, length, mtime.
     pub const COMMIT: u16 = 3;
@@ -265,7 +265,9 @@ mod tests {
                 object, epoch: 7, truncations: 8, offset, bytes, mtime, shape, disk: 3, stable: true,
             };
             prop_assert_eq!(ObjectRequest::decode(&request.encode()), Ok(request));
-            let reply = ObjectReply { verifier: file, length: offset, mtime, order: 4, stable: true, ..ObjectReply::default() };
+            let (verifier, length) = (file, offset);
+            let reply =
+                ObjectReply { verifier, length, mtime, order: 4, stable: true, ..ObjectReply::default() };
             prop_assert_eq!(ObjectReply::decode(&reply.encode()), Ok(reply));
         }
 
