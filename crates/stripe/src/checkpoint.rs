@@ -162,7 +162,7 @@ impl Inner {
         let mut state = placed.object.state.borrow_mut();
         state.header_sequence = placed.sequence;
         state.pending.clear();
-        state.version += 1;
+        state.note_changed();
         let mut cache = self.cache.borrow_mut();
         placed.groups.iter().for_each(|group| cache.group_is_clean(placed.object.key, *group));
     }

@@ -84,8 +84,10 @@ pub(crate) struct State {
     pub pending: BTreeMap<u64, (Frame, u32)>,
     /// Blocks that a failed commit may have left torn in place; an intent in the log names them.
     pub torn: Vec<Run>,
-    /// Grows when committed blocks or checksums change: who read the disk meanwhile reads again.
+    /// Grows when committed blocks change: who read others from the disk meanwhile reads again.
     pub version: u64,
+    /// Grows when checksums on the disk change, or may: a commit alone changes those in memory only.
+    pub sums_version: u64,
     /// Whether it is in its disk's list of dirty objects.
     pub listed_dirty: bool,
     /// Since when.
@@ -101,6 +103,12 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Blocks and checksums on the disk have changed, or the object is gone.
+    pub fn note_changed(&mut self) {
+        self.version += 1;
+        self.sums_version += 1;
+    }
+
     pub fn note_writer(&mut self, client: u64) {
         self.writer = joined(self.writer, client);
     }
@@ -122,6 +130,7 @@ impl Object {
             pending: BTreeMap::new(),
             torn: Vec::new(),
             version: 0,
+            sums_version: 0,
             listed_dirty: false,
             dirty_since: Time::ZERO,
             next_block: 0,
@@ -369,7 +378,7 @@ impl Inner {
         {
             let mut state = object.state.borrow_mut();
             state.phase = Phase::Removed;
-            state.version += 1;
+            state.note_changed();
             state.pending.clear();
             state.torn.clear();
             self.cache.borrow_mut().clear(object.key);

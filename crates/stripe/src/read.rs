@@ -248,8 +248,8 @@ impl Inner {
         blocks.saturating_sub(index * WINDOW_BLOCKS as u64).min(WINDOW_BLOCKS as u64) as usize
     }
 
-    /// One disk read into the cache. What changed meanwhile is not kept; the caller looks again. An error when block
-    /// `needed` does not fit its checksum.
+    /// One disk read into the cache. What changed meanwhile does not fit its checksum and is not kept; the caller looks
+    /// again. An error when block `needed` does not fit and nothing changed.
     async fn load(
         self: &Rc<Self>,
         object: &Rc<Object>,
@@ -269,11 +269,16 @@ impl Inner {
         let frame = self.read_blocks(object, first, fetch.len()).await?;
         let state = object.state.borrow();
         let changed = state.version != version && !self.cx.has_bug(Bug::StaleLoadKept);
-        if state.phase != Phase::Open || changed {
+        if state.phase != Phase::Open {
             return Ok(());
         }
         drop(state);
-        self.keep(object, index, fetch, needed, frame)
+        match self.keep(object, index, fetch, needed, frame)? {
+            false if !changed => {
+                Err(self.report_damage(object, index * WINDOW_BLOCKS as u64 + needed as u64))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Blocks as they are committed: in place, or newer in the log.
@@ -318,7 +323,7 @@ impl Inner {
         Err(Errno::EIO)
     }
 
-    /// Verifies what was read and keeps what is right.
+    /// Verifies what was read and keeps what is right; whether block `needed` is.
     fn keep(
         &self,
         object: &Object,
@@ -326,7 +331,7 @@ impl Inner {
         fetch: Fetch,
         needed: usize,
         frame: FrameMut,
-    ) -> Result<(), Errno> {
+    ) -> Result<bool, Errno> {
         let mut cache = self.cache.borrow_mut();
         let first = index * WINDOW_BLOCKS as u64;
         let (valid, _) = cache.blocks(object.key, index);
@@ -348,17 +353,17 @@ impl Inner {
             }
             at = end + 1;
         }
-        if !bad.contains(&needed) {
-            return Ok(());
-        }
+        Ok(!bad.contains(&needed))
+    }
+
+    fn report_damage(&self, object: &Object, block: u64) -> Errno {
         self.count(|c| c.corrupt_blocks += 1);
         self.report(format!(
-            "disk {}, object {}: block {} does not fit its checksum: the disk returned other bytes than were written",
+            "disk {}, object {}: block {block} does not fit its checksum: the disk returned other bytes than were written",
             self.disk(object).id.0,
             object.id,
-            first + needed as u64
         ));
-        Err(Errno::EIO)
+        Errno::EIO
     }
 
     /// Makes the committed checksums of a group known.
@@ -366,7 +371,7 @@ impl Inner {
         loop {
             let (version, in_place) = {
                 let state = object.state.borrow();
-                (state.version, state.in_place)
+                (state.sums_version, state.in_place)
             };
             if self.cache.borrow().has_group(object.key, group) {
                 return Ok(());
@@ -376,7 +381,7 @@ impl Inner {
                 let into = self.disk(object).frame(BLOCK_BYTES).await;
                 sums = decode_sums(&self.read_file(object, sums_offset(group), into).await?);
             }
-            if object.state.borrow().version == version {
+            if object.state.borrow().sums_version == version {
                 self.cache.borrow_mut().set_group(object.key, group, sums);
                 return Ok(());
             }

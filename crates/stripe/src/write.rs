@@ -323,7 +323,7 @@ impl Inner {
             // The cut block too: the next reader finds it in the log.
             cache.cut(object.key, whole);
             state.pending.split_off(&whole);
-            state.version += 1;
+            state.note_changed();
             if let (Some(sum), Some(frame)) = (sum, written) {
                 cache.set_committed_sum(object.key, whole, sum);
                 state.pending.insert(whole, (frame, sum));
@@ -336,7 +336,7 @@ impl Inner {
         }
         let (file, bytes) = (object.file(), file_bytes(kept * BLOCK));
         disk.simple(|| DiskOp::Truncate { file, bytes }).await.map_err(errno)?;
-        object.state.borrow_mut().version += 1;
+        object.state.borrow_mut().note_changed();
         Ok(())
     }
 

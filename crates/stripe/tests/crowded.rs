@@ -5,6 +5,7 @@ mod common;
 use common::*;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 use stripe::{FileRef, ServerConfig};
 use wire::{Errno, NodeId};
 
@@ -83,5 +84,35 @@ fn writes_between_block_borders_end_although_the_cache_holds_no_edge_for_long() 
         let mut wanted = pattern(file.file.0, BYTES);
         wanted[at..at + new.len()].copy_from_slice(&new);
         assert!(world.read(file, 0, BYTES).unwrap() == wanted, "file {}", file.file.0);
+    }
+}
+
+/// Somebody commits another block of the object again and again, faster than the disk answers; once in the same group of
+/// checksums, once in another.
+#[test]
+fn a_read_ends_although_others_go_on_committing() {
+    for (read, other) in [(100 * 4096, 200 * 4096), (5 << 20, 200 * 4096)] {
+        let mut world = World::with(1, 1, 1, small);
+        let (file, bytes) = (world.file(5), pattern(5, 6 << 20));
+        for at in (0..bytes.len()).step_by(1 << 20) {
+            world.write(&file, at as u64, &bytes[at..at + (1 << 20)]).unwrap();
+        }
+        world.commit(&file).unwrap();
+        world.flush(0);
+        world.servers[0].kill();
+        world.turns(50);
+        world.write(&file, other, &[1; 4096]).unwrap();
+        world.commit(&file).unwrap();
+        world.stall = Some((0, Duration::from_millis(30)));
+        let (client, into) = (world.client.clone(), world.cx().frames().alloc_exact(4096));
+        let reading =
+            world.start(async move { client.read(&file, read as u64, into.unwrap()).await });
+        for round in 0..50 {
+            world.write(&file, other, &[round; 4096]).unwrap();
+            world.commit(&file).unwrap();
+            world.turns(20);
+        }
+        let found = reading.take().expect("it has ended").unwrap();
+        assert!(found[..] == bytes[read..read + 4096], "block at {read}");
     }
 }
