@@ -217,15 +217,17 @@ impl Files {
     }
 
     /// What was sent again may have given way to something newer, a truncation by another client for one: the length is
-    /// what the objects have.
+    /// what the objects have, unless more is written or heard meanwhile: then they are to be asked again.
     async fn measure_resent(&self, file: &Rc<File>) -> Result<(), Errno> {
         if !std::mem::take(&mut file.state.borrow_mut().resent) {
             return Ok(());
         }
-        let mark = file.state.borrow().written.mark();
+        let (mark, asked) = (file.state.borrow().written.mark(), self.cx.now());
         let totals = self.measure(file).await;
         let mut state = file.state.borrow_mut();
-        let known = totals.is_ok() && state.written.mark() == mark;
+        // Some objects may have answered long before the last one did: what was heard of the file since is younger.
+        let young = state.written.mark() == mark && state.asked <= asked;
+        let known = totals.is_ok() && young;
         state.resent |= !known;
         let size = totals?.size;
         state.local = state.local.map(|local| if known { Local { size, ..local } } else { local });

@@ -192,8 +192,8 @@ impl Files {
         });
     }
 
-    /// Bytes of the file that are dropped were refused with `errno`. They are lost, unless somebody else removed the file
-    /// and nobody here has it open: in the manager's life that was told of it no power cut can have taken it.
+    /// Bytes of the file that are dropped were refused with `errno`. They are lost, unless somebody else removed the
+    /// file and nobody here has it open: in the manager's life that was told of it no power cut can have taken it.
     fn note_refused(&self, state: &mut State, errno: Errno, bytes: u64) {
         let alive = state.told_life != 0 && state.told_life == self.names.life();
         if errno == Errno::ESTALE && state.handles == 0 && alive {
@@ -240,6 +240,11 @@ impl Files {
                 self.note_refused(state, errno, held - state.written.held());
             }
         });
+        // At once, before the writer has filled the room again: a commit of all that may be held lets it wait for all
+        // of it, and the disks for the writer.
+        if self.held.get() > self.config.held_bytes_max / 4 {
+            self.want_kept(file);
+        }
     }
 
     fn fate(&self, sent: &Verifiers, stable: &Verifiers) -> Fate {

@@ -314,7 +314,7 @@ impl<V: Clone> Written<V> {
             return None;
         }
         if self.is_kept(goal) {
-            self.keep_goal = Mark(0);
+            self.keep_goal = Mark(0); // nothing was there, or it was stable when it was sent
             return None;
         }
         self.commit = Some(self.sends);
@@ -334,6 +334,9 @@ impl<V: Clone> Written<V> {
                 Fate::Lost => self.make_urgent(&mut piece),
             }
             self.insert(start, piece);
+        }
+        if self.is_kept(self.keep_goal) {
+            self.keep_goal = Mark(0);
         }
     }
 
@@ -618,6 +621,24 @@ mod tests {
         written.write(0, bytes(&pool, 8192, 5), Time::ZERO);
         written.want_sent();
         assert!(!written.poll_send(&pool).unwrap().alone, "that fsync has ended");
+    }
+
+    #[test]
+    fn the_next_commit_may_be_wanted_when_one_has_ended() {
+        let (pool, mut written) = (pool(), Written::<u64>::default());
+        written.write(0, bytes(&pool, 8192, 1), Time::ZERO);
+        written.want_progress();
+        let send = written.poll_send(&pool).unwrap();
+        written.handle_sent(send.ticket, Sent::Kept(1));
+        assert_eq!(written.poll_commit(), Some(vec![1]));
+        written.write(8192, bytes(&pool, 8192, 2), Time::ZERO);
+        written.want_progress();
+        assert!(written.poll_send(&pool).is_none(), "the goal is an earlier one");
+        written.handle_committed(|_| Fate::Stable);
+        written.want_progress();
+        let send = written.poll_send(&pool).unwrap();
+        written.handle_sent(send.ticket, Sent::Kept(2));
+        assert_eq!(written.poll_commit(), Some(vec![2]));
     }
 
     #[test]

@@ -96,6 +96,12 @@ fn seed_17_with_two_mounts_keeps_lengths() {
     passes(17, &experiment);
 }
 
+/// What the objects had said before another mount wrote was taken for the length after it: one answer came late.
+#[test]
+fn seed_1738426299_with_two_mounts_keeps_lengths() {
+    passes(1_738_426_299, &Experiment { seconds: 22, ..Experiment::default() });
+}
+
 #[test]
 fn fresh_seeds_lose_nothing() {
     let usual = Experiment { seconds: 20, ..Experiment::default() };
