@@ -51,8 +51,19 @@ impl Inner {
 
     /// Makes everything that was written to the object before durable.
     pub async fn commit(self: &Rc<Self>, object: &Rc<Object>) -> Result<(), Errno> {
+        let wanted = object.state.borrow().writes;
         self.wait_for_log(self.disk(object)).await?;
-        let _committing = object.commits.acquire(1).await;
+        let _committing = match object.commits.try_acquire(1) {
+            Some(permit) => permit,
+            None => {
+                let permit = object.commits.acquire(1).await;
+                // A round that began since has done it; one more would wait for what came after as well.
+                if object.state.borrow().covers(wanted) {
+                    return Ok(());
+                }
+                permit
+            }
+        };
         // One round takes what is dirty now; when it needs more, no writer may come in between.
         let many = self.cache.borrow().dirty_count(object.key) > INTENT_BLOCKS_MAX;
         let _changing = if many { Some(object.changes.acquire(1).await) } else { None };
@@ -76,19 +87,20 @@ impl Inner {
     }
 
     async fn commit_round(self: &Rc<Self>, object: &Rc<Object>) -> Result<(), Errno> {
-        let (exists, mut head, stable, history) = {
+        let (exists, mut head, stable, history, mut writes) = {
             let state = object.state.borrow();
             if state.phase != Phase::Open {
                 return Err(Errno::ESTALE);
             }
-            (state.exists, state.head, state.stable, self.history_now(&state))
+            (state.exists, state.head, state.stable, self.history_now(&state), state.writes)
         };
         let stretches = self.cache.borrow_mut().begin_commit(object.key, INTENT_BLOCKS_MAX);
         if stretches.is_empty() && (!exists || stable == Some(head)) {
             return Ok(());
         }
-        if self.cache.borrow().dirty_count(object.key) == 0 {
-            head.history = history;
+        match self.cache.borrow().dirty_count(object.key) {
+            0 => head.history = history,
+            _ => writes = 0, // more is dirty than one round takes
         }
         let taken = Taken { inner: self, object };
         self.disk(object).unapplied.borrow_mut().insert(object.id, object.clone());
@@ -99,7 +111,7 @@ impl Inner {
             false => self.commit_placed(object, head, &stretches).await?,
         }
         self.count(|c| c.commits += 1);
-        taken.done(head);
+        taken.done(head, writes);
         Ok(())
     }
 
@@ -273,12 +285,14 @@ struct Taken<'a> {
 }
 
 impl Taken<'_> {
-    fn done(self, head: Head) {
+    /// The first `writes` writes are stable now.
+    fn done(self, head: Head, writes: u64) {
         let disk = self.inner.disk(self.object);
         {
             let mut state = self.object.state.borrow_mut();
             // A layout or truncation set meanwhile would have waited for the commit.
             state.stable = Some(head);
+            state.stable_writes = state.stable_writes.max(writes);
             state.head.history = head.history;
             state.version += 1;
             if self.inner.cache.borrow().dirty_count(self.object.key) == 0 {

@@ -84,6 +84,9 @@ pub(crate) struct State {
     pub pending: BTreeMap<u64, (Frame, u32)>,
     /// Blocks that a failed commit may have left torn in place; an intent in the log names them.
     pub torn: Vec<Run>,
+    /// Writes since it was opened, and how many of them are known to be stable.
+    pub writes: u64,
+    pub stable_writes: u64,
     /// Grows when committed blocks change: who read others from the disk meanwhile reads again.
     pub version: u64,
     /// Grows when checksums on the disk change, or may: a commit alone changes those in memory only.
@@ -109,6 +112,11 @@ impl State {
         self.sums_version += 1;
     }
 
+    /// Whether the object is there and its first `writes` writes are stable.
+    pub fn covers(&self, writes: u64) -> bool {
+        self.phase == Phase::Open && self.stable_writes >= writes
+    }
+
     pub fn note_writer(&mut self, client: u64) {
         self.writer = joined(self.writer, client);
     }
@@ -131,6 +139,8 @@ impl Object {
             torn: Vec::new(),
             version: 0,
             sums_version: 0,
+            writes: 0,
+            stable_writes: 0,
             listed_dirty: false,
             dirty_since: Time::ZERO,
             next_block: 0,

@@ -247,6 +247,7 @@ impl Inner {
         state.head.truncations = state.head.truncations.max(ask.truncations);
         state.head.length = state.head.length.max(ask.offset + u64::from(ask.bytes));
         state.head.mtime = state.head.mtime.max(ask.mtime);
+        state.writes += 1;
         self.list_dirty(object, &mut state);
     }
 

@@ -116,3 +116,30 @@ fn a_read_ends_although_others_go_on_committing() {
         assert!(found[..] == bytes[read..read + 4096], "block at {read}");
     }
 }
+
+/// A COMMIT that comes while another is under way waits for that one, and not for what is written after it.
+#[test]
+fn a_commit_waits_for_nothing_that_was_written_after_it() {
+    let mut world = World::with(1, 1, 1, small);
+    let (file, mib) = (world.file(5), pattern(5, 1 << 20));
+    world.write(&file, 0, &mib).unwrap();
+    world.disk_turns = 100;
+    let commit = |world: &World| {
+        let client = world.client.clone();
+        async move { client.commit(&file, &all_columns(&file)).await }
+    };
+    let first = commit(&world);
+    let first = world.start(first);
+    world.turns(3);
+    let second = commit(&world);
+    let second = world.start(second);
+    world.turns(1);
+    world.write(&file, 1 << 20, &mib[..200_000]).unwrap();
+    assert!(first.borrow().is_none(), "it is still under way");
+    world.until(|| second.borrow().is_some());
+    assert!(first.take().unwrap().is_ok() && second.take().unwrap().is_ok());
+    assert!(world.servers[0].server.as_ref().unwrap().counters().dirty_bytes > 0);
+    world.servers[0].crash();
+    world.turns(50);
+    assert!(world.read(&file, 0, 1 << 20).unwrap() == mib);
+}
