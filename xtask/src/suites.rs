@@ -67,8 +67,8 @@ pub fn fuzz(seconds: Option<&str>) -> Result<(), String> {
 
 /// Run with fresh seeds: the first three 45 seconds each among the tests, all of them ten minutes each in a soak. The
 /// power cuts come back among the tests when enough of their seeds were run with all that is mended (PROMISES.md, M4).
-const EXPERIMENTS: [&str; 5] =
-    ["one-mount", "two-mounts", "long-files", "power-cuts", "full-disks"];
+const EXPERIMENTS: [&str; 6] =
+    ["one-mount", "two-mounts", "long-files", "power-cuts", "full-disks", "moving-columns"];
 
 /// Runs seeds of an experiment in the simulator; a failing one is printed as the command that replays it.
 fn seeds(profile: &str, experiment: &str, which: &str) -> Result<(), String> {

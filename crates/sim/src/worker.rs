@@ -267,11 +267,11 @@ impl Worker {
             // To be looked up again, and made if need be.
         } else if tells_loss && model.names.was_cut_since(Picos::ZERO) {
             // A power cut took a change that no sync had covered; told once.
-        } else if errno == Errno::ENOSPC
+        } else if matches!(errno, Errno::ENOSPC | Errno::EIO)
             && model.was_full
             && matches!(asked, Asked::Fsync | Asked::Flush)
         {
-            // What a full disk did not take.
+            // What a full disk did not take, told late. A manager whose log is full says EIO.
         } else if !model.troubled {
             let text = format!("{asked:?} fails with {errno:?} although nothing is wrong");
             model.violations.push(format!("{now} worker {}: {text}", self.number));
