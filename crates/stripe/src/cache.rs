@@ -127,16 +127,47 @@ fn mask(blocks: Range<usize>) -> u64 {
     ones(blocks.end) & !ones(blocks.start)
 }
 
-/// The parts of `blocks` by window: (window, blocks within it).
-pub fn window_parts(blocks: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
-    let size = WINDOW_BLOCKS as u64;
+/// The window that a block is in, and its number there.
+pub fn window_of(block: u64) -> (u64, usize) {
+    (block / WINDOW_BLOCKS as u64, (block % WINDOW_BLOCKS as u64) as usize)
+}
+
+/// The block with number `at` in a window.
+pub fn block_at(index: u64, at: usize) -> u64 {
+    index * WINDOW_BLOCKS as u64 + at as u64
+}
+
+/// Blocks in a row in one window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WindowPart {
+    /// The window.
+    pub index: u64,
+    /// The blocks within it.
+    pub blocks: Range<usize>,
+}
+
+impl WindowPart {
+    /// The first block's number in the object.
+    pub fn first(&self) -> u64 {
+        block_at(self.index, self.blocks.start)
+    }
+
+    /// How many of the `bytes` bytes from block `first` on are in it.
+    pub fn bytes_of(&self, first: u64, bytes: usize) -> usize {
+        let skipped = (self.first() - first) as usize * BLOCK_BYTES;
+        (self.blocks.len() * BLOCK_BYTES).min(bytes - skipped)
+    }
+}
+
+/// The parts of `blocks` by window.
+pub fn window_parts(blocks: Range<u64>) -> impl Iterator<Item = WindowPart> {
     let mut at = blocks.start;
     std::iter::from_fn(move || {
         (at < blocks.end).then(|| {
-            let (index, first) = (at / size, (at % size) as usize);
-            let count = (blocks.end - at).min(size - at % size) as usize;
+            let (index, first) = window_of(at);
+            let count = (blocks.end - at).min((WINDOW_BLOCKS - first) as u64) as usize;
             at += count as u64;
-            (index, first..first + count)
+            WindowPart { index, blocks: first..first + count }
         })
     })
 }
@@ -250,7 +281,7 @@ impl Cache {
     /// A block that is here.
     pub fn block(&self, key: Key, block: u64) -> Option<Block> {
         let sum = self.sum(key, block)?;
-        let (index, at) = (block / WINDOW_BLOCKS as u64, (block % WINDOW_BLOCKS as u64) as usize);
+        let (index, at) = window_of(block);
         let window = &self.windows[self.slot(key, index)? as usize];
         let start = at % CHUNK_BLOCKS * BLOCK_BYTES;
         let chunk = window.chunks[at / CHUNK_BLOCKS].as_ref().expect("a valid block has a frame");
@@ -259,7 +290,7 @@ impl Cache {
 
     /// The checksum of a block that is here.
     pub fn sum(&self, key: Key, block: u64) -> Option<u32> {
-        let (index, at) = (block / WINDOW_BLOCKS as u64, (block % WINDOW_BLOCKS as u64) as usize);
+        let (index, at) = window_of(block);
         let window = &self.windows[self.slot(key, index)? as usize];
         (window.valid >> at & 1 == 1).then(|| window.sums[at])
     }
@@ -275,7 +306,8 @@ impl Cache {
         trailer: &mut [u8],
     ) -> bool {
         let (before, mut at, mut left) = (out.len(), 0, bytes);
-        for (index, blocks) in window_parts(first..first + bytes.div_ceil(BLOCK_BYTES) as u64) {
+        for part in window_parts(first..first + bytes.div_ceil(BLOCK_BYTES) as u64) {
+            let WindowPart { index, blocks } = part;
             let wanted = mask(blocks.clone());
             let slot = self.slot(key, index).filter(|slot| {
                 let window = &self.windows[*slot as usize];
@@ -347,7 +379,7 @@ impl Cache {
         let entry = self.entry(key);
         let Some(slot) = entry.windows.remove(&index) else { return };
         entry.dirty.remove(&index);
-        let group = group_of(index * WINDOW_BLOCKS as u64);
+        let group = group_of(block_at(index, 0));
         let per_group = GROUP_BLOCKS / WINDOW_BLOCKS as u64;
         let windows = group * per_group..(group + 1) * per_group;
         let last = entry.windows.range(windows).next().is_none();

@@ -1,6 +1,6 @@
 //! READ: from the cache at once, else from the disk in large aligned pieces, checksums verified once.
 
-use crate::cache::{Block, window_parts};
+use crate::cache::{Block, WindowPart, block_at, window_of, window_parts};
 use crate::disk::errno;
 use crate::limits::*;
 use crate::object::{GROUP_BLOCKS, data_offset, decode_sums, group_of, sums_offset};
@@ -18,9 +18,6 @@ use wire::limits::{BLOCK_BYTES, TRAILER_BYTES_MAX};
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Checksums of 16 blocks, 64 KiB.
 const TRAILER_BYTES_FEW: usize = 64;
-
-/// Blocks within a window that one disk read fetches.
-type Fetch = Range<usize>;
 
 impl Inner {
     /// Answers a READ that memory can answer; gives every other request back.
@@ -51,7 +48,7 @@ impl Inner {
         object: &Rc<Object>,
         ask: &ObjectRequest,
     ) -> Option<Request> {
-        let (bytes, reply) = (available(object, ask), self.describe(object));
+        let bytes = available(object, ask);
         let (first, blocks) = (ask.offset / BLOCK, bytes.div_ceil(BLOCK_BYTES));
         let (mut few, mut many);
         let trailer = match trailer_bytes(blocks) {
@@ -70,27 +67,13 @@ impl Inner {
         if !hit {
             return Some(request);
         }
-        self.reply_data(
-            request,
-            object,
-            ask.offset..ask.offset + bytes as u64,
-            &reply,
-            &data,
-            trailer,
-        );
+        self.reply_data(request, &self.found(object.clone(), ask, bytes, data), trailer);
         None
     }
 
-    /// Answers with the blocks of `range`, and their checksums.
-    fn reply_data(
-        self: &Rc<Self>,
-        request: Request,
-        object: &Rc<Object>,
-        range: Range<u64>,
-        reply: &ObjectReply,
-        data: &[Frame],
-        trailer: &mut [u8],
-    ) {
+    /// Answers with what was found, and the checksums of its blocks.
+    fn reply_data(self: &Rc<Self>, request: Request, found: &Found, trailer: &mut [u8]) {
+        let Found { object, range, reply, data } = found;
         let (first, end) = (range.start / BLOCK, range.end.div_ceil(BLOCK));
         let within = (range.end % BLOCK) as usize;
         if let Some(last) = data.last().filter(|_| within > 0 && range.end < reply.length) {
@@ -112,21 +95,32 @@ impl Inner {
         let mut waiting = self.read_through(request, ask).await;
         while let Some(request) = waiting.take() {
             match self.bring_in(ask).await {
-                Ok(Some(mut found)) => {
-                    let end = ask.offset + found.bytes as u64;
-                    let Found { object, reply, data, trailer, .. } = &mut found;
-                    self.reply_data(request, object, ask.offset..end, reply, data, trailer);
-                }
+                Ok(Some((found, mut trailer))) => self.reply_data(request, &found, &mut trailer),
                 Ok(None) => waiting = Some(request),
                 Err(errno) => return self.refuse(request, ask, errno),
             }
         }
     }
 
-    /// What is asked for; `None` when there is less or more of it meanwhile. Several windows at once, each taken
+    /// What a READ asked for, of the object as it is now.
+    fn found(
+        &self,
+        object: Rc<Object>,
+        ask: &ObjectRequest,
+        bytes: usize,
+        data: Pieces<Frame>,
+    ) -> Found {
+        let (range, reply) = (ask.offset..ask.offset + bytes as u64, self.describe(&object));
+        Found { object, range, reply, data }
+    }
+
+    /// What is asked for, and its checksums; `None` when there is less or more of it meanwhile. Several windows at once, each taken
     /// when it is there: with many readers the cache may not hold all of them until the last one comes. Together they
     /// take half of it at most, so that there is memory for what they still wait for.
-    async fn bring_in(self: &Rc<Self>, ask: &ObjectRequest) -> Result<Option<Found>, Errno> {
+    async fn bring_in(
+        self: &Rc<Self>,
+        ask: &ObjectRequest,
+    ) -> Result<Option<(Found, Vec<u8>)>, Errno> {
         let object = self.object(ask).await?;
         self.check_read(&object, ask)?;
         let (first, bytes) = (ask.offset / BLOCK, available(&object, ask));
@@ -136,13 +130,12 @@ impl Inner {
             let sequential = state.next_block == first || blocks >= WINDOW_BLOCKS;
             (state.head.truncations, sequential)
         };
-        let count = window_parts(first..first + blocks as u64).count();
-        let _held = if count > 1 { Some(self.long_reads.acquire(count).await) } else { None };
-        let parts = window_parts(first..first + blocks as u64).map(|(index, wanted)| {
-            let skipped = (index * WINDOW_BLOCKS as u64 + wanted.start as u64 - first) as usize;
-            let part = (wanted.len() * BLOCK_BYTES).min(bytes - skipped * BLOCK_BYTES);
-            self.bring_in_part(&object, index, wanted, part, sequential)
-        });
+        let parts: Vec<_> = window_parts(first..first + blocks as u64).collect();
+        let several = parts.len() > 1;
+        let _held = if several { Some(self.long_reads.acquire(parts.len()).await) } else { None };
+        let parts = parts
+            .iter()
+            .map(|part| self.bring_in_part(&object, part, part.bytes_of(first, bytes), sequential));
         let parts = node::all(parts).await;
         let (mut data, mut trailer) = (self.cx.pieces::<Frame>(), Vec::new());
         for part in parts {
@@ -151,23 +144,22 @@ impl Inner {
             trailer.extend(sums);
         }
         trailer.resize(trailer_bytes(blocks), 0);
-        let reply = self.describe(&object);
-        let same = reply.truncations == truncations && available(&object, ask) == bytes;
-        Ok(same.then_some(Found { object, reply, bytes, data, trailer }))
+        let same = available(&object, ask) == bytes;
+        let found = self.found(object, ask, bytes, data);
+        Ok((same && found.reply.truncations == truncations).then_some((found, trailer)))
     }
 
-    /// `bytes` bytes from the first of the `wanted` blocks of a window, and the blocks' checksums.
+    /// The first `bytes` bytes of a part, and the checksums of its blocks.
     async fn bring_in_part(
         self: &Rc<Self>,
         object: &Rc<Object>,
-        index: u64,
-        wanted: Range<usize>,
+        part: &WindowPart,
         bytes: usize,
         sequential: bool,
     ) -> Result<Option<(Vec<Frame>, Vec<u8>)>, Errno> {
-        self.fill_window(object, index, wanted.clone(), sequential).await?;
-        let first = index * WINDOW_BLOCKS as u64 + wanted.start as u64;
-        let (mut data, mut sums) = (Vec::new(), vec![0; wanted.len() * size_of::<u32>()]);
+        self.fill_window(object, part, sequential).await?;
+        let first = part.first();
+        let (mut data, mut sums) = (Vec::new(), vec![0; part.blocks.len() * size_of::<u32>()]);
         let hit = self.cache.borrow_mut().hit(object.key, first, bytes, &mut data, &mut sums);
         Ok(hit.then_some((data, sums)))
     }
@@ -178,8 +170,8 @@ impl Inner {
         object: &Rc<Object>,
         block: u64,
     ) -> Result<Block, Errno> {
-        let (index, at) = (block / WINDOW_BLOCKS as u64, (block % WINDOW_BLOCKS as u64) as usize);
-        self.fill_window(object, index, at..at + 1, false).await?;
+        let (index, at) = window_of(block);
+        self.fill_window(object, &WindowPart { index, blocks: at..at + 1 }, false).await?;
         self.cache.borrow().block(object.key, block).ok_or(Errno::EAGAIN)
     }
 
@@ -202,10 +194,10 @@ impl Inner {
     pub async fn fill_window(
         self: &Rc<Self>,
         object: &Rc<Object>,
-        index: u64,
-        wanted: Range<usize>,
+        part: &WindowPart,
         sequential: bool,
     ) -> Result<(), Errno> {
+        let (index, wanted) = (part.index, &part.blocks);
         loop {
             let moved = object.moved.wait();
             if object.state.borrow().phase != Phase::Open {
@@ -238,14 +230,14 @@ impl Inner {
                 (start..missing).rev().find(|block| is(loading, *block)).map_or(start, |b| b + 1);
             let end = end.min(limit);
             let end = (missing..end).find(|block| is(loading, *block)).unwrap_or(end);
-            self.load(object, index, start..end, missing).await?;
+            self.load(object, WindowPart { index, blocks: start..end }, missing).await?;
         }
     }
 
     /// Blocks of the window that the object has.
     fn window_end(&self, object: &Object, index: u64) -> usize {
         let blocks = object.state.borrow().blocks();
-        blocks.saturating_sub(index * WINDOW_BLOCKS as u64).min(WINDOW_BLOCKS as u64) as usize
+        blocks.saturating_sub(block_at(index, 0)).min(WINDOW_BLOCKS as u64) as usize
     }
 
     /// One disk read into the cache. What changed meanwhile does not fit its checksum and is not kept; the caller looks
@@ -253,30 +245,27 @@ impl Inner {
     async fn load(
         self: &Rc<Self>,
         object: &Rc<Object>,
-        index: u64,
-        fetch: Fetch,
+        part: WindowPart,
         needed: usize,
     ) -> Result<(), Errno> {
-        self.cache.borrow_mut().loading(object.key, index, fetch.clone());
-        let _loading =
-            Loading { inner: self.clone(), object: object.clone(), index, fetch: fetch.clone() };
-        let first = index * WINDOW_BLOCKS as u64 + fetch.start as u64;
+        self.cache.borrow_mut().loading(object.key, part.index, part.blocks.clone());
+        let (first, count) = (part.first(), part.blocks.len());
+        let loading = Loading { inner: self.clone(), object: object.clone(), part };
+        let part = &loading.part;
         self.need_group(object, group_of(first)).await?;
         let version = object.state.borrow().version;
-        if needed >= self.window_end(object, index) {
+        if needed >= self.window_end(object, part.index) {
             return Ok(()); // cut off while the checksums were read
         }
-        let frame = self.read_blocks(object, first, fetch.len()).await?;
+        let frame = self.read_blocks(object, first, count).await?;
         let state = object.state.borrow();
         let changed = state.version != version && !self.cx.has_bug(Bug::StaleLoadKept);
         if state.phase != Phase::Open {
             return Ok(());
         }
         drop(state);
-        match self.keep(object, index, fetch, needed, frame)? {
-            false if !changed => {
-                Err(self.report_damage(object, index * WINDOW_BLOCKS as u64 + needed as u64))
-            }
+        match self.keep(object, part, needed, frame)? {
+            false if !changed => Err(self.report_damage(object, block_at(part.index, needed))),
             _ => Ok(()),
         }
     }
@@ -327,18 +316,17 @@ impl Inner {
     fn keep(
         &self,
         object: &Object,
-        index: u64,
-        fetch: Fetch,
+        part: &WindowPart,
         needed: usize,
         frame: FrameMut,
     ) -> Result<bool, Errno> {
         let mut cache = self.cache.borrow_mut();
-        let first = index * WINDOW_BLOCKS as u64;
+        let (index, fetch) = (part.index, &part.blocks);
         let (valid, _) = cache.blocks(object.key, index);
         let sums: Vec<u32> = frame.chunks_exact(BLOCK_BYTES).map(block_crc).collect();
         let trusting = self.cx.has_bug(Bug::DiskNotVerified);
         let right = |block: usize| {
-            let committed = cache.committed_sum(object.key, first + block as u64);
+            let committed = cache.committed_sum(object.key, block_at(index, block));
             committed == Some(sums[block - fetch.start]) || trusting
         };
         let bad: Vec<usize> = fetch.clone().filter(|b| valid >> b & 1 == 0 && !right(*b)).collect();
@@ -425,7 +413,7 @@ impl Inner {
             let open = object.state.borrow().phase == Phase::Open;
             if open && end > 0 && valid | loading == 0 {
                 // An error here is found again, and told, by the reader who gets there.
-                let _ = self.load(&object, index, 0..end, 0).await;
+                let _ = self.load(&object, WindowPart { index, blocks: 0..end }, 0).await;
             }
         }
     }
@@ -434,25 +422,24 @@ impl Inner {
 /// What a READ asked for.
 struct Found {
     object: Rc<Object>,
+    /// What of it exists.
+    range: Range<u64>,
     /// The object as it is now: what was written behind the bytes meanwhile is in the last block's checksum.
     reply: ObjectReply,
-    bytes: usize,
     data: Pieces<Frame>,
-    trailer: Vec<u8>,
 }
 
 /// Blocks being loaded; marks them as no longer so, however the load ends.
 struct Loading {
     inner: Rc<Inner>,
     object: Rc<Object>,
-    index: u64,
-    fetch: Fetch,
+    part: WindowPart,
 }
 
 impl Drop for Loading {
     fn drop(&mut self) {
         let mut cache = self.inner.cache.borrow_mut();
-        cache.loaded(self.object.key, self.index, self.fetch.clone());
+        cache.loaded(self.object.key, self.part.index, self.part.blocks.clone());
         self.object.moved.notify_all();
     }
 }

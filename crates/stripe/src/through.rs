@@ -11,7 +11,7 @@
 //!
 //! Invariant: a part is sent only when it is in the cache with the checksums that the trailer announced.
 
-use crate::cache::window_parts;
+use crate::cache::{WindowPart, window_parts};
 use crate::limits::*;
 use crate::object::group_of;
 use crate::objects::Object;
@@ -29,7 +29,7 @@ use wire::limits::{BLOCK_BYTES, TRAILER_BYTES_MAX};
 /// What is to be read, and the checksums that it has.
 struct Plan {
     object: Rc<Object>,
-    parts: Vec<(u64, Range<usize>)>,
+    parts: Vec<WindowPart>,
     bytes: usize,
     trailer: [u8; TRAILER_BYTES_MAX],
 }
@@ -118,11 +118,11 @@ impl Inner {
     async fn load_part(
         self: &Rc<Self>,
         plan: &Plan,
-        (index, blocks): &(u64, Range<usize>),
+        part: &WindowPart,
         progress: &RefCell<Progress>,
     ) {
         // After an error the part is not there; who asks again is told why.
-        let _ = self.fill_window(&plan.object, *index, blocks.clone(), false).await;
+        let _ = self.fill_window(&plan.object, part, false).await;
         self.advance(plan, &mut progress.borrow_mut());
     }
 
@@ -149,17 +149,11 @@ impl Inner {
     }
 
     /// Adds the bytes of a part to `data`, if it is in memory as it was announced.
-    fn take_loaded(
-        &self,
-        plan: &Plan,
-        (index, blocks): &(u64, Range<usize>),
-        data: &mut Vec<Frame>,
-    ) -> bool {
-        let first = index * WINDOW_BLOCKS as u64 + blocks.start as u64;
-        let skipped = (first - plan.first()) as usize;
-        let bytes = (blocks.len() * BLOCK_BYTES).min(plan.bytes - skipped * BLOCK_BYTES);
+    fn take_loaded(&self, plan: &Plan, part: &WindowPart, data: &mut Vec<Frame>) -> bool {
+        let (first, bytes) = (part.first(), part.bytes_of(plan.first(), plan.bytes));
         let mut sums = [0; WINDOW_BLOCKS * size_of::<u32>()];
-        let sums = &mut sums[..blocks.len() * size_of::<u32>()];
+        let sums = &mut sums[..part.blocks.len() * size_of::<u32>()];
+        let skipped = (first - plan.first()) as usize;
         let announced = &plan.trailer[skipped * size_of::<u32>()..][..sums.len()];
         let before = data.len();
         let hit = self.cache.borrow_mut().hit(plan.object.key, first, bytes, data, sums);
@@ -207,8 +201,7 @@ impl Inner {
 
 impl Plan {
     fn first(&self) -> u64 {
-        let (index, blocks) = &self.parts[0];
-        index * WINDOW_BLOCKS as u64 + blocks.start as u64
+        self.parts[0].first()
     }
 
     fn blocks(&self) -> usize {

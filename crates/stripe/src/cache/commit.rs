@@ -66,10 +66,10 @@ impl Cache {
     /// of the object is under way.
     pub fn cut(&mut self, key: Key, kept: u64) {
         self.cut_groups(key, kept);
-        let first = kept / WINDOW_BLOCKS as u64;
+        let (first, _) = window_of(kept);
         let behind: Vec<u64> = self.entry(key).windows.range(first..).map(|(i, _)| *i).collect();
         for index in behind {
-            let keep = kept.saturating_sub(index * WINDOW_BLOCKS as u64);
+            let keep = kept.saturating_sub(block_at(index, 0));
             self.cut_window(key, index, keep.min(WINDOW_BLOCKS as u64) as usize);
         }
     }
@@ -113,14 +113,13 @@ impl Window {
         let blocks = mask(run.clone());
         self.dirty &= !blocks;
         self.committing |= blocks;
-        let first = self.index * WINDOW_BLOCKS as u64;
         let mut frames = Vec::new();
         self.slices(run.clone(), run.len() * BLOCK_BYTES, &mut frames, 0);
         let mut at = run.start;
         for frame in frames {
             let until = at + frame.len() / BLOCK_BYTES;
             out.push(Stretch {
-                first: first + at as u64,
+                first: block_at(self.index, at),
                 frame,
                 sums: self.sums[at..until].to_vec(),
             });

@@ -149,8 +149,8 @@ impl Cache {
 
     /// Puts a block back that may have been thrown out since it was here.
     fn put_again(&mut self, key: Key, block: Block) -> Result<(), Full> {
-        let at = (block.number % WINDOW_BLOCKS as u64) as usize;
-        let slot = self.window(key, block.number / WINDOW_BLOCKS as u64);
+        let (index, at) = window_of(block.number);
+        let slot = self.window(key, index);
         self.insert_chunk(slot, at..at + 1, block.bytes, &[block.sum])
     }
 
