@@ -114,9 +114,9 @@ impl Inner {
         Found { object, range, reply, data }
     }
 
-    /// What is asked for, and its checksums; `None` when there is less or more of it meanwhile. Several windows at once, each taken
-    /// when it is there: with many readers the cache may not hold all of them until the last one comes. Together they
-    /// take half of it at most, so that there is memory for what they still wait for.
+    /// What is asked for, and its checksums; `None` when there is less or more of it meanwhile. Several windows at
+    /// once, each taken when it is there: with many readers the cache may not hold all of them until the last one
+    /// comes. Together they take half of it at most, so that there is memory for what they still wait for.
     async fn bring_in(
         self: &Rc<Self>,
         ask: &ObjectRequest,

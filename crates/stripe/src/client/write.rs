@@ -118,13 +118,12 @@ impl Client {
         let map = BlockMap::new(&file.layout, &fragments);
         let mut parts = self.cut(map, offset, bytes, &data);
         drop(data);
-        let once = has_one_part_each(&parts);
+        // With more to come for a column, one commit for all of it is cheaper.
+        let stable = matches!(how, Write::Stable) && has_one_part_each(&parts);
         for part in &mut parts {
-            match how {
-                Write::Unstable => {}
-                // With more to come for the column, one commit for all of it is cheaper.
-                Write::Stable => part.stable = once,
-                Write::Again(earlier) => part.again = earlier.stamp(part.column),
+            part.stable = stable;
+            if let Write::Again(earlier) = how {
+                part.again = earlier.stamp(part.column);
             }
         }
         let mut verifiers = Verifiers::default();
