@@ -29,9 +29,7 @@ fn cold() -> (World, Vec<FileRef>) {
         world.write(file, 0, &pattern(file.file.0, BYTES)).unwrap();
         world.commit(file).unwrap();
     }
-    world.flush(0);
-    world.servers[0].kill();
-    world.turns(50);
+    world.forget_memory();
     world.sweep = true;
     (world, files)
 }
@@ -98,9 +96,7 @@ fn a_read_ends_although_others_go_on_committing() {
             world.write(&file, at as u64, &bytes[at..at + (1 << 20)]).unwrap();
         }
         world.commit(&file).unwrap();
-        world.flush(0);
-        world.servers[0].kill();
-        world.turns(50);
+        world.forget_memory();
         world.write(&file, other, &[1; 4096]).unwrap();
         world.commit(&file).unwrap();
         world.stall = Some((0, Duration::from_millis(30)));

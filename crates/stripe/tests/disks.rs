@@ -94,9 +94,7 @@ fn a_disk_that_goes_missing_under_its_server_is_not_used_any_more() {
         world.write(file, 0, &pattern(file.file.0, 400_000)).unwrap();
         world.commit(file).unwrap();
     }
-    world.flush(0);
-    world.servers[0].kill();
-    world.turns(50);
+    world.forget_memory();
     // Opened, and most of their blocks not in memory.
     files.iter().for_each(|file| drop(world.read(file, 0, 4096).unwrap()));
     world.servers[0].disks[0].missing = true;
@@ -141,9 +139,7 @@ fn a_file_that_is_gone_under_an_open_object_is_damage_and_no_hole() {
     let (mut world, file) = committed(1, 1, 100_000);
     world.write(&file, 6 << 20, &pattern(6, 4096)).unwrap();
     world.commit(&file).unwrap();
-    world.flush(0);
-    world.servers[0].kill();
-    world.turns(50);
+    world.forget_memory();
     assert!(world.read(&file, 0, 4096).unwrap() == pattern(1, 4096));
     let object = world.servers[0].disks[0].objects()[0];
     world.servers[0].disks[0].run(DiskOp::Remove { file: object }).unwrap();

@@ -18,9 +18,7 @@ fn cold(seed: u64) -> (World, FileRef) {
     world.write(&file, 0, &pattern(1, BYTES)).unwrap();
     world.write(&file, BYTES as u64, &pattern(2, 700_000)).unwrap();
     world.commit(&file).unwrap();
-    world.flush(0);
-    world.servers[0].kill();
-    world.turns(50);
+    world.forget_memory();
     world.disk_turns = 4;
     (world, file)
 }

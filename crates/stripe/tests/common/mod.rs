@@ -265,6 +265,13 @@ impl World {
         done.take().expect("done")
     }
 
+    /// Server 1 has everything on its disks, and nothing in memory.
+    pub fn forget_memory(&mut self) {
+        self.flush(0);
+        self.servers[0].kill();
+        self.turns(50);
+    }
+
     pub fn flush(&mut self, server: usize) {
         let service = self.servers[server].server.clone().unwrap();
         self.run_on(server, async move { service.flush().await }).unwrap();
@@ -276,9 +283,19 @@ impl World {
         offset: u64,
         bytes: &[u8],
     ) -> Result<stripe::Verifiers, Errno> {
+        self.write_as(file, offset, bytes, Write::Unstable)
+    }
+
+    fn write_as(
+        &mut self,
+        file: &FileRef,
+        offset: u64,
+        bytes: &[u8],
+        how: Write<'static>,
+    ) -> Result<stripe::Verifiers, Errno> {
         let (client, file) = (self.client.clone(), *file);
         let data = data(&self.cx(), bytes);
-        self.run(async move { client.write(&file, offset, data, Write::Unstable).await })
+        self.run(async move { client.write(&file, offset, data, how).await })
     }
 
     /// A write by another client: the first server's own node.
@@ -298,9 +315,8 @@ impl World {
         bytes: &[u8],
         earlier: &stripe::Verifiers,
     ) -> Result<stripe::Verifiers, Errno> {
-        let (client, file, earlier) = (self.client.clone(), *file, *earlier);
-        let data = data(&self.cx(), bytes);
-        self.run(async move { client.write(&file, offset, data, Write::Again(&earlier)).await })
+        let earlier = Box::leak(Box::new(*earlier)); // a task lends nothing
+        self.write_as(file, offset, bytes, Write::Again(earlier))
     }
 
     /// A write that is asked to be stable at once.
@@ -310,9 +326,7 @@ impl World {
         offset: u64,
         bytes: &[u8],
     ) -> Result<stripe::Verifiers, Errno> {
-        let (client, file) = (self.client.clone(), *file);
-        let data = data(&self.cx(), bytes);
-        self.run(async move { client.write(&file, offset, data, Write::Stable).await })
+        self.write_as(file, offset, bytes, Write::Stable)
     }
 
     pub fn commit(&mut self, file: &FileRef) -> Result<stripe::Verifiers, Errno> {
