@@ -336,7 +336,11 @@ impl Inner {
             return Ok(());
         }
         let (file, bytes) = (object.file(), file_bytes(kept * BLOCK));
-        disk.simple(|| DiskOp::Truncate { file, bytes }).await.map_err(errno)?;
+        match disk.simple(|| DiskOp::Truncate { file, bytes }).await {
+            // The disk was too full for it to be made.
+            Err(DiskError::NotFound) if object.state.borrow().header_sequence == 0 => {}
+            result => result.map_err(errno)?,
+        }
         object.state.borrow_mut().note_changed();
         Ok(())
     }

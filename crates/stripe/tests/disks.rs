@@ -201,6 +201,19 @@ fn a_disk_that_is_full_for_a_while_loses_nothing() {
 }
 
 #[test]
+fn what_a_full_disk_had_no_room_for_can_be_cut_off() {
+    let (mut world, file) = committed(1, 1, 20_000);
+    world.servers[0].disks[0].capacity = Some(0);
+    let service = world.servers[0].server.clone().unwrap();
+    assert_eq!(world.run_on(0, async move { service.flush().await }), Err(Errno::ENOSPC));
+    world.servers[0].disks[0].capacity = None;
+    let cut = FileRef { truncations: 1, ..file };
+    assert_eq!(world.truncate(&cut, 5_000), Ok(()));
+    assert!(world.read(&cut, 0, 20_000).unwrap()[..5_000] == pattern(1, 5_000));
+    assert_eq!(world.size(&cut), 5_000);
+}
+
+#[test]
 fn a_foreign_directory_is_refused_by_name() {
     let mut world = World::new(1, 1);
     world.write(&world.file(1), 0, b"x").unwrap();
