@@ -433,6 +433,13 @@ impl Cache {
         }
     }
 
+    /// Keeps the checksums of a group that is not known, which the disk does not have yet.
+    pub fn set_newer_group(&mut self, key: Key, group: u64, sums: Vec<u32>) {
+        self.used_bytes += sums.len() * 4;
+        let known = self.entry(key).groups.insert(group, Group { sums, dirty: true });
+        assert!(known.is_none(), "a group of an object that was just opened");
+    }
+
     /// The committed checksum of a block; `None` when its group is not known.
     pub fn committed_sum(&self, key: Key, block: u64) -> Option<u32> {
         let group = self.entries[key.0 as usize].groups.get(&group_of(block))?;

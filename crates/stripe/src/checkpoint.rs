@@ -40,7 +40,8 @@ impl Inner {
         while !disk.is_refused() {
             let work = disk.work.wait();
             let (bytes, records) = disk.journal.size();
-            if bytes < self.config.checkpoint_bytes && records < CHECKPOINT_RECORDS {
+            let failed = disk.checkpoint_error.get().is_some();
+            if bytes < self.config.checkpoint_bytes && records < CHECKPOINT_RECORDS && !failed {
                 work.await;
                 continue;
             }

@@ -144,13 +144,18 @@ impl Disk {
     /// Memory that the cache does not count; clean blocks make room for it. Waits while everything is under way.
     pub async fn frame(&self, bytes: usize) -> FrameMut {
         loop {
-            let frame = self.cache.borrow_mut().alloc(bytes);
-            if let Some(mut frame) = frame {
-                frame.truncate(bytes);
+            if let Some(frame) = self.frame_now(bytes) {
                 return frame;
             }
             self.cx.sleep(BUSY_PAUSE).await;
         }
+    }
+
+    /// As [`frame`](Disk::frame), without waiting.
+    pub fn frame_now(&self, bytes: usize) -> Option<FrameMut> {
+        let mut frame = self.cache.borrow_mut().alloc(bytes)?;
+        frame.truncate(bytes);
+        Some(frame)
     }
 
     /// Writes all of `data`.

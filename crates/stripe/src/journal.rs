@@ -76,6 +76,12 @@ impl Journal {
         self.sequence.set(sequence);
     }
 
+    /// Logs before this one hold so much that is not in place.
+    pub fn found(&self, bytes: u64, records: u64) {
+        self.bytes.set(bytes);
+        self.records.set(records);
+    }
+
     /// Bytes and records in the log that are not in place.
     pub fn size(&self) -> (u64, u64) {
         (self.bytes.get(), self.records.get())
@@ -183,14 +189,17 @@ impl Journal {
         }
     }
 
-    /// Goes on in a new log with this salt; the generation that nothing is added to any more, and its size.
+    /// Goes on in a new log with this salt, unless nothing is in the present one; the generation that nothing is added
+    /// to any more, and the size of all up to it.
     pub async fn switch(&self, salt: u64) -> (u32, u64, u64) {
         let _permit = self.writing.acquire(1).await;
-        let old = self.generation.get().number;
-        self.generation.set(Generation { number: old + 1, salt });
-        self.tail.set(0);
-        self.made_before.set(self.made.replace(self.made_next.take()));
-        (old, self.bytes.get(), self.records.get())
+        let number = self.generation.get().number;
+        if self.tail.get() > 0 {
+            self.generation.set(Generation { number: number + 1, salt });
+            self.tail.set(0);
+            self.made_before.set(self.made.replace(self.made_next.take()));
+        }
+        (self.generation.get().number - 1, self.bytes.get(), self.records.get())
     }
 
     /// The file of the log before is the next log's.

@@ -27,6 +27,7 @@ mod quarantine;
 mod read;
 mod recent;
 mod recovery;
+mod replay;
 mod server;
 mod sums;
 mod through;

@@ -64,6 +64,18 @@ pub(crate) struct Object {
     pub state: RefCell<State>,
 }
 
+/// What a restart found of an object that is in the log and not in place.
+pub(crate) struct Logged {
+    pub head: Head,
+    /// Of the header in place; 0 when there is none.
+    pub sequence: u64,
+    /// Whether there is a file.
+    pub found: bool,
+    /// Checksums of groups that are older on the disk.
+    pub sums: BTreeMap<u64, Vec<u32>>,
+    pub pending: BTreeMap<u64, (Frame, u32)>,
+}
+
 /// Both gates of an object, held.
 pub(crate) type Gates<'a> = (Permit<'a>, Permit<'a>);
 
@@ -312,6 +324,23 @@ impl Inner {
         object.state.borrow_mut().phase = phase;
         drop(opening);
         result.map(|()| object)
+    }
+
+    /// Opens an object as the log says it is.
+    pub fn adopt(&self, disk: &Disk, id: ObjectId, logged: Logged) {
+        let place = usize::from(disk.id.0);
+        let mut cache = self.cache.borrow_mut();
+        let object = Rc::new(Object::new(&self.cx, id, place, cache.open(place)));
+        let mut state = object.state.borrow_mut();
+        (state.phase, state.exists, state.in_place) = (Phase::Open, true, logged.found);
+        (state.head, state.stable) = (logged.head, Some(logged.head));
+        (state.header_sequence, state.pending) = (logged.sequence, logged.pending);
+        for (group, sums) in logged.sums {
+            cache.set_newer_group(object.key, group, sums);
+        }
+        drop(state);
+        self.objects.borrow_mut().insert(&object);
+        disk.unapplied.borrow_mut().insert(id, object);
     }
 
     /// The object in the caller's hands alone, with room in the log for what it will do.

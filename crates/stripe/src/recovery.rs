@@ -3,20 +3,20 @@
 //! Replay brings every complete record into place: of each block the latest record counts. A block that an intent
 //! names, and no later record, may be *torn*: when it does not fit its checksum it is summed anew, old or new as it
 //! is, and counted. Any other block that does not fit is corruption, found and told when it is read.
+//!
+//! A disk that is too full for that serves all the same, and keeps its logs: what they hold is in memory, as before the
+//! restart, until the checkpoint finds room for it.
 
 use crate::disk::Disk;
 use crate::limits::{RECORD_META_BLOCKS_MAX, WINDOW_BYTES};
-use crate::log::{End, Generation, Kind, Record, Start};
-use crate::object::{
-    FORMAT_VERSION, GROUP_BLOCKS, HEADER_BYTES, Head, Header, Unreadable, data_offset, decode_sums,
-    encode_sums, file_bytes, group_of, header_offset, sums_offset, zero_sum,
-};
+use crate::log::{End, Generation, Record, Start};
+use crate::object::FORMAT_VERSION;
 use crate::order::Lives;
+use crate::replay::Replay;
 use crate::server::Inner;
-use endpoint::FrameMut;
 use node::Bug;
 use node::rings::{DiskError, DiskFile, DiskListing, DiskOp, DiskReply};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use wire::checksum::{block_crc, crc32c};
 use wire::codec::{Decoder, Encoder};
 use wire::limits::BLOCK_BYTES;
@@ -95,62 +95,16 @@ impl Label {
     }
 }
 
-/// Where the latest committed bytes of a block are.
-#[derive(Clone, Copy, Debug)]
-enum Source {
-    Log { generation: u32, offset: u64 },
-    Place,
-}
-
-/// What the logs say of one object.
-#[derive(Default)]
-struct Replay {
-    head: Option<Head>,
-    blocks: BTreeMap<u64, (Source, u32)>,
-    /// Blocks that may be torn.
-    torn: BTreeSet<u64>,
-    /// Fewest blocks it was cut to.
-    cut: Option<u64>,
-    /// Likewise, since its file was last known to be synchronised.
-    file_cut: Option<u64>,
-    removed: bool,
-}
-
-impl Replay {
-    fn take(&mut self, record: &Record, generation: u32, data_at: u64) {
-        let blocks = record.runs.iter().flat_map(|run| run.blocks());
-        match record.kind {
-            Kind::Intent => return self.torn.extend(blocks),
-            Kind::Remove => return *self = Replay { removed: true, ..Replay::default() },
-            // Cuts came into place, and were synchronised, before data was placed.
-            Kind::Placed => self.file_cut = None,
-            Kind::Cut => {
-                let kept = record.head.length.div_ceil(BLOCK);
-                self.blocks.split_off(&kept);
-                self.torn.split_off(&kept);
-                self.cut = Some(self.cut.map_or(kept, |cut| cut.min(kept)));
-                self.file_cut = Some(self.file_cut.map_or(kept, |cut| cut.min(kept)));
-            }
-            Kind::Commit => {}
-        }
-        for (index, (block, sum)) in blocks.zip(&record.sums).enumerate() {
-            let source = match record.kind {
-                Kind::Placed => Source::Place,
-                _ => Source::Log { generation, offset: data_at + index as u64 * BLOCK },
-            };
-            self.blocks.insert(block, (source, *sum));
-            self.torn.remove(&block);
-        }
-        (self.head, self.removed) = (Some(record.head), false);
-    }
-}
-
 /// What a disk's logs say together.
 #[derive(Default)]
 struct Logs {
     objects: BTreeMap<ObjectId, Replay>,
     generations: Vec<u32>,
     sequence: u64,
+    bytes: u64,
+    records: u64,
+    /// The last generation that says something.
+    last: u32,
 }
 
 impl Logs {
@@ -170,6 +124,10 @@ type Refusal = (Errno, String);
 
 fn refusal(disk: &Disk, what: &str, error: DiskError) -> Refusal {
     (crate::disk::errno(error), format!("disk {}: {what}: {error}", disk.id.0))
+}
+
+fn unreplayed(disk: &Disk, id: ObjectId, error: DiskError) -> Refusal {
+    refusal(disk, &format!("object {id} cannot be replayed"), error)
 }
 
 impl Inner {
@@ -200,8 +158,8 @@ impl Inner {
         let disk = &self.disks[disk];
         self.begin_life(disk, disks).await?;
         let logs = self.read_logs(disk).await?;
-        for (id, replay) in &logs.objects {
-            self.replay(disk, *id, replay).await?;
+        if !self.replay_all(disk, &logs).await? {
+            return self.keep_all(disk, &logs).await;
         }
         let dropped = self.drop_replayed(disk, &logs).await;
         dropped.map_err(|error| refusal(disk, "the replayed log cannot be removed", error))?;
@@ -209,6 +167,39 @@ impl Inner {
         disk.journal.start(Generation { number, salt: self.cx.random() }, logs.sequence + 1);
         let oldest = logs.generations.first().filter(|_| !logs.say_something());
         disk.oldest_log.set(oldest.copied().unwrap_or(number));
+        Ok(())
+    }
+
+    /// Brings what the logs say into place; whether the disk had room for it.
+    async fn replay_all(&self, disk: &Disk, logs: &Logs) -> Result<bool, Refusal> {
+        for (id, replay) in &logs.objects {
+            match self.replay(disk, *id, replay).await {
+                Err(DiskError::NoSpace) => return Ok(false),
+                result => result.map_err(|error| unreplayed(disk, *id, error))?,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Has what the logs say in memory, and the logs as if they were of this life: the next checkpoint drops them.
+    async fn keep_all(&self, disk: &Disk, logs: &Logs) -> Result<(), Refusal> {
+        for (id, replay) in &logs.objects {
+            let kept = self.keep_logged(disk, *id, replay).await;
+            kept.map_err(|error| unreplayed(disk, *id, error))?;
+        }
+        // What is removed must stay so when it is made again.
+        let synced = disk.sync_names().await;
+        synced.map_err(|error| refusal(disk, "removals cannot be made stable", error))?;
+        // The file of the next generation may be there to be written over: then cuts and removals find room in it.
+        let generation = Generation { number: logs.last + 1, salt: self.cx.random() };
+        disk.journal.start(generation, logs.sequence + 1);
+        disk.journal.found(logs.bytes, logs.records);
+        disk.oldest_log.set(*logs.generations.first().expect("a log said it"));
+        disk.checkpoint_error.set(Some(Errno::ENOSPC));
+        self.report(format!(
+            "disk {}: it is full: what its log holds can be read, and is put in place when there is room",
+            disk.id.0
+        ));
         Ok(())
     }
 
@@ -236,9 +227,12 @@ impl Inner {
             );
             return Err((Errno::ENODEV, text));
         }
-        let mut block = block;
-        label.encode(&mut block);
-        let written = disk.write(DiskFile::Label, 0, block.freeze(), true).await;
+        // With both slots of lives, which later have room also when the disk is full.
+        let mut blocks = disk.frame(3 * BLOCK_BYTES).await;
+        label.encode(&mut blocks[..BLOCK_BYTES]);
+        let slots = blocks[BLOCK_BYTES..].chunks_exact_mut(BLOCK_BYTES);
+        slots.for_each(|slot| Lives::default().encode(slot));
+        let written = disk.write(DiskFile::Label, 0, blocks.freeze(), true).await;
         written.map_err(|error| refusal(disk, "its label cannot be written", error))?;
         let synced = disk.sync_names().await;
         synced.map_err(|error| refusal(disk, "its label cannot be written", error))
@@ -328,7 +322,9 @@ impl Inner {
             if !own || start.sequence <= logs.sequence {
                 return Ok(());
             }
-            logs.sequence = start.sequence;
+            (logs.sequence, logs.last) = (start.sequence, generation);
+            logs.bytes += record.bytes() as u64;
+            logs.records += 1;
             if self.cx.has_bug(Bug::LastRecordSkipped) {
                 let next = read_record(disk, generation, at + record.bytes() as u64).await;
                 if !matches!(next, Ok(Ok((next, _))) if next.sequence > start.sequence) {
@@ -359,22 +355,6 @@ impl Inner {
         disk.sync_names().await?;
         Ok(())
     }
-
-    // One object.
-
-    async fn replay(&self, disk: &Disk, id: ObjectId, replay: &Replay) -> Result<(), Refusal> {
-        let mut work = Work { disk, id, replay, sums: BTreeMap::new(), torn: 0 };
-        let result = work.run().await;
-        self.count(|c| c.torn_blocks += work.torn);
-        match result {
-            Ok(None) => Ok(()),
-            Ok(Some(unreadable)) => {
-                self.report(format!("disk {}, object {id}: {unreadable}", disk.id.0));
-                Ok(())
-            }
-            Err(error) => Err(refusal(disk, &format!("object {id} cannot be replayed"), error)),
-        }
-    }
 }
 
 /// The record at an offset of a log, its data verified.
@@ -401,143 +381,6 @@ async fn read_record(
         checked += count;
     }
     Ok(Ok((start, record)))
-}
-
-/// The replay of one object.
-struct Work<'a> {
-    disk: &'a Disk,
-    id: ObjectId,
-    replay: &'a Replay,
-    sums: BTreeMap<u64, Vec<u32>>,
-    torn: u64,
-}
-
-impl Work<'_> {
-    fn file(&self) -> DiskFile {
-        DiskFile::Object(self.id)
-    }
-
-    /// Brings the object up to date. A file that cannot be understood stays as it is.
-    async fn run(&mut self) -> Result<Option<Unreadable>, DiskError> {
-        let file = self.file();
-        if self.replay.removed {
-            self.disk.simple(|| DiskOp::Remove { file }).await?;
-            return Ok(None);
-        }
-        let into = self.disk.frame(HEADER_BYTES as usize).await;
-        let (bytes, _) = self.disk.read(file, 0, into).await?;
-        let header = match Header::read(self.id, &bytes) {
-            // Torn while it was made; the log knows what it was to say.
-            Err(Unreadable::Damaged) if self.replay.head.is_some() => None,
-            Err(unreadable) => return Ok(Some(unreadable)),
-            Ok(header) => header,
-        };
-        let Some(head) = self.replay.head.or(header.map(|header| header.head)) else {
-            self.disk.simple(|| DiskOp::Remove { file }).await?;
-            return Ok(None);
-        };
-        self.cut_off(head).await?;
-        self.write_blocks().await?;
-        self.sum_torn(head).await?;
-        self.write_sums().await?;
-        let sequence = header.map_or(1, |header| header.sequence + 1);
-        self.write_header(Header { object: self.id, sequence, head }).await?;
-        self.disk.simple(|| DiskOp::Sync { file }).await?;
-        Ok(None)
-    }
-
-    /// What is behind a cut, and what an unfinished commit put behind the end, must read as zeros.
-    async fn cut_off(&mut self, head: Head) -> Result<(), DiskError> {
-        let kept = head.length.div_ceil(BLOCK);
-        let unfinished = self.replay.torn.last().is_some_and(|last| *last >= kept);
-        let unfinished = unfinished.then_some(kept);
-        if let Some(blocks) = self.replay.file_cut.into_iter().chain(unfinished).min() {
-            let (file, bytes) = (self.file(), file_bytes(blocks * BLOCK));
-            match self.disk.simple(|| DiskOp::Truncate { file, bytes }).await {
-                // It was never put in place.
-                Err(DiskError::NotFound) => {}
-                result => result?,
-            }
-        }
-        if let Some(blocks) = self.replay.cut.into_iter().chain(unfinished).min() {
-            let at = (blocks % GROUP_BLOCKS) as usize;
-            self.group(group_of(blocks)).await?.truncate(at);
-        }
-        Ok(())
-    }
-
-    /// The checksums of a group, as in place and changed so far.
-    async fn group(&mut self, group: u64) -> Result<&mut Vec<u32>, DiskError> {
-        if !self.sums.contains_key(&group) {
-            let into = self.disk.frame(BLOCK_BYTES).await;
-            let (bytes, _) = self.disk.read(self.file(), sums_offset(group), into).await?;
-            self.sums.insert(group, decode_sums(&bytes));
-        }
-        Ok(self.sums.get_mut(&group).expect("just put there"))
-    }
-
-    async fn set_sum(&mut self, block: u64, sum: u32) -> Result<(), DiskError> {
-        let at = (block % GROUP_BLOCKS) as usize;
-        let sums = self.group(group_of(block)).await?;
-        if sums.len() <= at {
-            sums.resize(at + 1, zero_sum());
-        }
-        sums[at] = sum;
-        Ok(())
-    }
-
-    async fn write_blocks(&mut self) -> Result<(), DiskError> {
-        for (block, (source, sum)) in &self.replay.blocks {
-            if let Source::Log { generation, offset } = *source {
-                let into = self.disk.frame(BLOCK_BYTES).await;
-                let (frame, _) = self.disk.read(DiskFile::Log(generation), offset, into).await?;
-                let frame = frame.freeze();
-                self.disk.write(self.file(), data_offset(*block), frame, false).await?;
-            }
-            self.set_sum(*block, *sum).await?;
-        }
-        Ok(())
-    }
-
-    async fn sum_torn(&mut self, head: Head) -> Result<(), DiskError> {
-        for block in self.replay.torn.range(..head.length.div_ceil(BLOCK)) {
-            if let Some((Source::Log { .. }, _)) = self.replay.blocks.get(block) {
-                continue;
-            }
-            let into = self.disk.frame(BLOCK_BYTES).await;
-            let (mut bytes, _) = self.disk.read(self.file(), data_offset(*block), into).await?;
-            let sums = self.group(group_of(*block)).await?;
-            let before = sums.get((block % GROUP_BLOCKS) as usize).copied().unwrap_or(zero_sum());
-            if block_crc(&bytes) == before || self.disk.cx.has_bug(Bug::TornNotSummed) {
-                continue;
-            }
-            self.torn += 1;
-            let end = (head.length - block * BLOCK).min(BLOCK) as usize;
-            let sum = block_crc(&bytes[..end]);
-            if block_crc(&bytes) != sum {
-                bytes[end..].fill(0);
-                self.disk.write(self.file(), data_offset(*block), bytes.freeze(), false).await?;
-            }
-            self.set_sum(*block, sum).await?;
-        }
-        Ok(())
-    }
-
-    async fn write_sums(&mut self) -> Result<(), DiskError> {
-        for (group, sums) in &self.sums {
-            let mut frame: FrameMut = self.disk.frame(BLOCK_BYTES).await;
-            encode_sums(sums, &mut frame);
-            self.disk.write(self.file(), sums_offset(*group), frame.freeze(), false).await?;
-        }
-        Ok(())
-    }
-
-    async fn write_header(&self, header: Header) -> Result<(), DiskError> {
-        let mut frame = self.disk.frame(BLOCK_BYTES).await;
-        header.encode(&mut frame);
-        let offset = header_offset(header.sequence);
-        self.disk.write(self.file(), offset, frame.freeze(), false).await
-    }
 }
 
 #[cfg(test)]

@@ -287,9 +287,12 @@ impl Inner {
         });
     }
 
-    /// Notes a problem for people.
+    /// Notes a problem for people; once, while nothing else is one.
     pub fn report(&self, text: String) {
         let mut problems = self.problems.borrow_mut();
+        if problems.back() == Some(&text) {
+            return;
+        }
         if problems.len() == 32 {
             problems.pop_front();
         }

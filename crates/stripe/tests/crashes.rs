@@ -60,6 +60,15 @@ enum Op {
         server: usize,
         turns: usize,
     },
+    /// Somebody else fills the disk before the server is back, once or twice. When there is room again, power goes
+    /// while what was in the log comes into place, or after that.
+    RestartWhenFull {
+        server: usize,
+        power: bool,
+        again: bool,
+        offset: usize,
+        turns: usize,
+    },
     Flush,
 }
 
@@ -87,6 +96,11 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0usize..2, 0usize..40, size)
             .prop_map(|(server, turns, size)| Op::CrashInTruncate { server, turns, size }),
         1 => (0usize..2, 0usize..60).prop_map(|(server, turns)| Op::CrashInCheckpoint { server, turns }),
+        1 => (0usize..2, any::<bool>(), any::<bool>(), 0..SIZE_MAX - 9000, 0usize..100).prop_map(
+            |(server, power, again, offset, turns)| {
+                Op::RestartWhenFull { server, power, again, offset, turns }
+            }
+        ),
         1 => Just(Op::Flush),
     ]
 }
@@ -283,6 +297,20 @@ impl Run {
                 });
                 self.world.turns(turns);
                 self.crash(server, true);
+            }
+            Op::RestartWhenFull { server, power, again, offset, turns } => {
+                for _ in 0..=usize::from(again) {
+                    self.crash(server, power);
+                    self.world.servers[server].disks[0].fill();
+                    self.look()?;
+                    self.step(Op::Write { offset, bytes: 9000 })?;
+                    match self.world.commit(&self.file) {
+                        Ok(_) => self.model.settle(),
+                        Err(errno) => prop_assert_eq!(errno, Errno::ENOSPC),
+                    }
+                }
+                self.world.servers[server].disks[0].capacity = None;
+                self.step(Op::CrashInCheckpoint { server, turns })?;
             }
             Op::Flush => {
                 self.look()?;

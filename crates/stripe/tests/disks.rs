@@ -200,6 +200,49 @@ fn a_disk_that_is_full_for_a_while_loses_nothing() {
     goes_on_after(|disk| disk.capacity = Some(9 << 20), |disk| disk.capacity = None, Errno::ENOSPC);
 }
 
+/// Somebody else fills the disk while there is data in its log, and the server starts again.
+#[test]
+fn a_restart_on_a_full_disk_serves_what_the_log_holds() {
+    let mut world = World::new(1, 1);
+    let (large, small) = (world.file(1), world.file(2));
+    let (bytes, few) = (pattern(1, 400_000), pattern(2, 50_000));
+    world.write(&large, 0, &bytes).unwrap();
+    world.commit(&large).unwrap();
+    world.write(&small, 0, &few).unwrap();
+    world.commit(&small).unwrap();
+    world.write(&large, 10_000, &few).unwrap();
+    world.commit(&large).unwrap();
+    let cut = FileRef { truncations: 1, ..small };
+    world.truncate(&cut, 30_000).unwrap();
+    let wanted = [&bytes[..10_000], &few, &bytes[60_000..]].concat();
+    let check = |world: &mut World| {
+        assert!(world.read(&large, 0, 400_000).unwrap() == wanted);
+        assert!(world.read(&cut, 0, 30_000).unwrap() == few[..30_000]);
+        assert_eq!(world.size(&cut), 30_000);
+    };
+    for _ in 0..2 {
+        world.servers[0].crash();
+        world.servers[0].disks[0].fill();
+        check(&mut world);
+        assert_eq!(world.servers[0].server.as_ref().unwrap().disks(), [Health::Serving]);
+    }
+    let told = world.servers[0].server.as_ref().unwrap().problems().join("\n");
+    assert!(told.contains("disk 0: it is full"), "{told}");
+    // What is new does not fit, until something is removed.
+    let new = world.file(3);
+    world.write(&new, 0, &few).unwrap();
+    assert_eq!(world.commit(&new).map(drop), Err(Errno::ENOSPC));
+    check(&mut world);
+    let client = world.client.clone();
+    world.run(async move { client.remove(&large).await }).unwrap();
+    let logged = |world: &World| world.servers[0].server.as_ref().unwrap().counters().logged_bytes;
+    world.turns(20_000);
+    assert_eq!(logged(&world), 0, "all is in place");
+    world.servers[0].crash();
+    assert!(world.read(&cut, 0, 30_000).unwrap() == few[..30_000]);
+    assert_eq!(world.size(&large), 0);
+}
+
 #[test]
 fn what_a_full_disk_had_no_room_for_can_be_cut_off() {
     let (mut world, file) = committed(1, 1, 20_000);

@@ -31,6 +31,10 @@ fn put(bytes: &mut Vec<u8>, offset: usize, data: &[u8]) {
     bytes[offset..offset + data.len()].copy_from_slice(data);
 }
 
+fn is_hole(block: &[u8]) -> bool {
+    block.iter().all(|byte| *byte == 0)
+}
+
 impl Disk {
     pub fn new(seed: u64) -> Disk {
         Disk { random: seed | 1, ..Disk::default() }
@@ -60,10 +64,25 @@ impl Disk {
         self.files.values_mut().for_each(|file| file.stable = file.now.clone());
     }
 
+    /// Nothing new fits from now on.
+    pub fn fill(&mut self) {
+        self.capacity = Some(self.used());
+    }
+
     fn used(&self) -> usize {
-        let blocks =
-            |bytes: &Vec<u8>| bytes.chunks(4096).filter(|b| b.iter().any(|x| *x != 0)).count();
+        let blocks = |bytes: &Vec<u8>| bytes.chunks(4096).filter(|b| !is_hole(b)).count();
         self.files.values().filter_map(|file| file.now.as_ref()).map(blocks).sum::<usize>() * 4096
+    }
+
+    /// Bytes that a write takes besides those that the file has there.
+    fn added(&self, file: DiskFile, offset: usize, bytes: usize) -> usize {
+        let now = self.files.get(&file).and_then(|file| file.now.as_deref()).unwrap_or(&[]);
+        let blocks = offset / 4096..(offset + bytes).div_ceil(4096);
+        let holes = blocks.filter(|block| {
+            let there = now.get(block * 4096..).unwrap_or(&[]);
+            is_hole(&there[..there.len().min(4096)])
+        });
+        holes.count() * 4096
     }
 
     /// Loses power: of every sector that was not synchronised, the old or the new contents are left.
@@ -174,7 +193,8 @@ impl Disk {
         data: &[u8],
         durable: bool,
     ) -> Result<DiskReply, DiskError> {
-        if self.capacity.is_some_and(|capacity| self.used() + data.len() > capacity) {
+        let added = self.added(file, offset, data.len());
+        if added > 0 && self.capacity.is_some_and(|capacity| self.used() + added > capacity) {
             return Err(DiskError::NoSpace);
         }
         let file = self.files.entry(file).or_default();

@@ -1,0 +1,308 @@
+//! The replay of one object: what the logs say of it becomes so.
+//!
+//! First comes what needs no room on the disk: what was cut off goes, and what is to be written is found out. Then it
+//! is written. On a full disk it is not: the object is kept in memory as it was before the restart, with the blocks
+//! that only the log has, and the checkpoint brings it into place when there is room.
+//!
+//! Invariant: it may be repeated, from any point, for as long as the logs are there and whatever they say besides.
+
+use crate::disk::Disk;
+use crate::log::{Kind, Record};
+use crate::object::{
+    GROUP_BLOCKS, HEADER_BYTES, Head, Header, Unreadable, data_offset, decode_sums, encode_sums,
+    file_bytes, group_of, header_offset, sums_offset, zero_sum,
+};
+use crate::objects::Logged;
+use crate::server::Inner;
+use endpoint::{Frame, FrameMut};
+use node::Bug;
+use node::rings::{DiskError, DiskFile, DiskOp};
+use std::collections::{BTreeMap, BTreeSet};
+use wire::checksum::block_crc;
+use wire::limits::BLOCK_BYTES;
+use wire::{Errno, ObjectId};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Where the latest committed bytes of a block are.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Log { generation: u32, offset: u64 },
+    Place,
+}
+
+/// What the logs say of one object.
+#[derive(Default)]
+pub(crate) struct Replay {
+    head: Option<Head>,
+    blocks: BTreeMap<u64, (Source, u32)>,
+    /// Blocks that may be torn.
+    torn: BTreeSet<u64>,
+    /// Fewest blocks it was cut to.
+    cut: Option<u64>,
+    /// Likewise, since its file was last known to be synchronised.
+    file_cut: Option<u64>,
+    removed: bool,
+}
+
+impl Replay {
+    /// The next record of the object.
+    pub fn take(&mut self, record: &Record, generation: u32, data_at: u64) {
+        let blocks = record.runs.iter().flat_map(|run| run.blocks());
+        match record.kind {
+            Kind::Intent => return self.torn.extend(blocks),
+            Kind::Remove => return *self = Replay { removed: true, ..Replay::default() },
+            // Cuts came into place, and were synchronised, before data was placed.
+            Kind::Placed => self.file_cut = None,
+            Kind::Cut => {
+                let kept = record.head.length.div_ceil(BLOCK);
+                self.blocks.split_off(&kept);
+                self.torn.split_off(&kept);
+                self.cut = Some(self.cut.map_or(kept, |cut| cut.min(kept)));
+                self.file_cut = Some(self.file_cut.map_or(kept, |cut| cut.min(kept)));
+            }
+            Kind::Commit => {}
+        }
+        for (index, (block, sum)) in blocks.zip(&record.sums).enumerate() {
+            let source = match record.kind {
+                Kind::Placed => Source::Place,
+                _ => Source::Log { generation, offset: data_at + index as u64 * BLOCK },
+            };
+            self.blocks.insert(block, (source, *sum));
+            self.torn.remove(&block);
+        }
+        (self.head, self.removed) = (Some(record.head), false);
+    }
+}
+
+impl Inner {
+    /// Brings an object up to date in place. A file that cannot be understood stays as it is.
+    pub async fn replay(
+        &self,
+        disk: &Disk,
+        id: ObjectId,
+        replay: &Replay,
+    ) -> Result<(), DiskError> {
+        if let Some(mut work) = self.begin_replay(disk, id, replay).await? {
+            work.place().await?;
+            self.count(|c| c.torn_blocks += work.torn);
+        }
+        Ok(())
+    }
+
+    /// Has an object open as the logs say it is. The logs must stay until the checkpoint has brought it into place.
+    pub async fn keep_logged(
+        &self,
+        disk: &Disk,
+        id: ObjectId,
+        replay: &Replay,
+    ) -> Result<(), DiskError> {
+        if let Some(work) = self.begin_replay(disk, id, replay).await? {
+            self.count(|c| c.torn_blocks += work.torn);
+            self.adopt(disk, id, work.logged().await?);
+        }
+        Ok(())
+    }
+
+    /// Does what needs no room on the disk; nothing more is to be done when there is to be no object.
+    async fn begin_replay<'a>(
+        &self,
+        disk: &'a Disk,
+        id: ObjectId,
+        replay: &'a Replay,
+    ) -> Result<Option<Work<'a>>, DiskError> {
+        let file = DiskFile::Object(id);
+        if replay.removed {
+            disk.simple(|| DiskOp::Remove { file }).await?;
+            return Ok(None);
+        }
+        let into = disk.frame(HEADER_BYTES as usize).await;
+        let (bytes, found) = disk.read(file, 0, into).await?;
+        let header = match Header::read(id, &bytes) {
+            // Torn while it was made; the log knows what it was to say.
+            Err(Unreadable::Damaged) if replay.head.is_some() => None,
+            Err(unreadable) => {
+                self.report(format!("disk {}, object {id}: {unreadable}", disk.id.0));
+                return Ok(None);
+            }
+            Ok(header) => header,
+        };
+        let Some(head) = replay.head.or(header.map(|header| header.head)) else {
+            disk.simple(|| DiskOp::Remove { file }).await?;
+            return Ok(None);
+        };
+        let sequence = header.map_or(0, |header| header.sequence);
+        let mut work = Work {
+            disk,
+            id,
+            replay,
+            head,
+            sequence,
+            found,
+            sums: BTreeMap::new(),
+            mended: BTreeMap::new(),
+            torn: 0,
+        };
+        work.prepare().await?;
+        Ok(Some(work))
+    }
+}
+
+/// The replay of an object that there is to be.
+struct Work<'a> {
+    disk: &'a Disk,
+    id: ObjectId,
+    replay: &'a Replay,
+    head: Head,
+    /// Of the header in place; 0 when there is none.
+    sequence: u64,
+    /// Whether there is a file.
+    found: bool,
+    /// Checksums of groups in which some change.
+    sums: BTreeMap<u64, Vec<u32>>,
+    /// Torn blocks, with zeros behind the object's end.
+    mended: BTreeMap<u64, Frame>,
+    torn: u64,
+}
+
+impl Work<'_> {
+    fn file(&self) -> DiskFile {
+        DiskFile::Object(self.id)
+    }
+
+    /// Finds out what is to be written.
+    async fn prepare(&mut self) -> Result<(), DiskError> {
+        self.cut_off().await?;
+        for (block, (_, sum)) in &self.replay.blocks {
+            self.set_sum(*block, *sum).await?;
+        }
+        self.sum_torn().await
+    }
+
+    /// Writes it.
+    async fn place(&mut self) -> Result<(), DiskError> {
+        self.write_blocks().await?;
+        self.write_sums().await?;
+        let sequence = self.sequence + 1;
+        self.write_header(Header { object: self.id, sequence, head: self.head }).await?;
+        let file = self.file();
+        self.disk.simple(|| DiskOp::Sync { file }).await
+    }
+
+    /// The object with what would be written in memory.
+    async fn logged(self) -> Result<Logged, DiskError> {
+        let mut pending = BTreeMap::new();
+        for (block, (source, sum)) in &self.replay.blocks {
+            if let Source::Log { generation, offset } = *source {
+                // Nothing is given back before the disk serves: who waits for memory here waits for ever.
+                let into = self.disk.frame_now(BLOCK_BYTES);
+                let into = into.ok_or(DiskError::Failed(Errno::ENOMEM))?;
+                let file = DiskFile::Log(generation);
+                let (frame, _) = self.disk.read(file, offset, into).await?;
+                pending.insert(*block, (frame.freeze(), *sum));
+            }
+        }
+        let mended = self.mended.into_iter();
+        pending.extend(mended.map(|(block, frame)| {
+            let sum = block_crc(&frame);
+            (block, (frame, sum))
+        }));
+        let Work { head, sequence, found, sums, .. } = self;
+        Ok(Logged { head, sequence, found, sums, pending })
+    }
+
+    /// What is behind a cut, and what an unfinished commit put behind the end, must read as zeros.
+    async fn cut_off(&mut self) -> Result<(), DiskError> {
+        let kept = self.head.length.div_ceil(BLOCK);
+        let unfinished = self.replay.torn.last().is_some_and(|last| *last >= kept);
+        let unfinished = unfinished.then_some(kept);
+        if let Some(blocks) = self.replay.file_cut.into_iter().chain(unfinished).min() {
+            let (file, bytes) = (self.file(), file_bytes(blocks * BLOCK));
+            match self.disk.simple(|| DiskOp::Truncate { file, bytes }).await {
+                // It was never put in place.
+                Err(DiskError::NotFound) => {}
+                result => result?,
+            }
+        }
+        if let Some(blocks) = self.replay.cut.into_iter().chain(unfinished).min() {
+            let at = (blocks % GROUP_BLOCKS) as usize;
+            self.group(group_of(blocks)).await?.truncate(at);
+        }
+        Ok(())
+    }
+
+    /// The checksums of a group, as in place and changed so far.
+    async fn group(&mut self, group: u64) -> Result<&mut Vec<u32>, DiskError> {
+        if !self.sums.contains_key(&group) {
+            let into = self.disk.frame(BLOCK_BYTES).await;
+            let (bytes, _) = self.disk.read(self.file(), sums_offset(group), into).await?;
+            self.sums.insert(group, decode_sums(&bytes));
+        }
+        Ok(self.sums.get_mut(&group).expect("just put there"))
+    }
+
+    async fn set_sum(&mut self, block: u64, sum: u32) -> Result<(), DiskError> {
+        let at = (block % GROUP_BLOCKS) as usize;
+        let sums = self.group(group_of(block)).await?;
+        if sums.len() <= at {
+            sums.resize(at + 1, zero_sum());
+        }
+        sums[at] = sum;
+        Ok(())
+    }
+
+    async fn write_blocks(&self) -> Result<(), DiskError> {
+        for (block, (source, _)) in &self.replay.blocks {
+            if let Source::Log { generation, offset } = *source {
+                let into = self.disk.frame(BLOCK_BYTES).await;
+                let (frame, _) = self.disk.read(DiskFile::Log(generation), offset, into).await?;
+                self.disk.write(self.file(), data_offset(*block), frame.freeze(), false).await?;
+            }
+        }
+        for (block, frame) in &self.mended {
+            self.disk.write(self.file(), data_offset(*block), frame.clone(), false).await?;
+        }
+        Ok(())
+    }
+
+    async fn sum_torn(&mut self) -> Result<(), DiskError> {
+        let length = self.head.length;
+        for block in self.replay.torn.range(..length.div_ceil(BLOCK)) {
+            if let Some((Source::Log { .. }, _)) = self.replay.blocks.get(block) {
+                continue;
+            }
+            let into = self.disk.frame(BLOCK_BYTES).await;
+            let (mut bytes, _) = self.disk.read(self.file(), data_offset(*block), into).await?;
+            let sums = self.group(group_of(*block)).await?;
+            let before = sums.get((block % GROUP_BLOCKS) as usize).copied().unwrap_or(zero_sum());
+            if block_crc(&bytes) == before || self.disk.cx.has_bug(Bug::TornNotSummed) {
+                continue;
+            }
+            self.torn += 1;
+            let end = (length - block * BLOCK).min(BLOCK) as usize;
+            let sum = block_crc(&bytes[..end]);
+            if block_crc(&bytes) != sum {
+                bytes[end..].fill(0);
+                self.mended.insert(*block, bytes.freeze());
+            }
+            self.set_sum(*block, sum).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_sums(&mut self) -> Result<(), DiskError> {
+        for (group, sums) in &self.sums {
+            let mut frame: FrameMut = self.disk.frame(BLOCK_BYTES).await;
+            encode_sums(sums, &mut frame);
+            self.disk.write(self.file(), sums_offset(*group), frame.freeze(), false).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_header(&self, header: Header) -> Result<(), DiskError> {
+        let mut frame = self.disk.frame(BLOCK_BYTES).await;
+        header.encode(&mut frame);
+        let offset = header_offset(header.sequence);
+        self.disk.write(self.file(), offset, frame.freeze(), false).await
+    }
+}
