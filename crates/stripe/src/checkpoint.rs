@@ -141,6 +141,7 @@ impl Inner {
         if object.state.borrow().phase == Phase::Removed {
             return Ok(None);
         }
+        self.cut_file(object).await?;
         self.carry_intents(disk, object).await?;
         let Some(head) = object.state.borrow().stable else { return Ok(None) };
         let sequence = object.state.borrow().header_sequence + 1;

@@ -96,6 +96,8 @@ pub(crate) struct State {
     pub pending: BTreeMap<u64, (Frame, u32)>,
     /// Blocks that a failed commit may have left torn in place; an intent in the log names them.
     pub torn: Vec<Run>,
+    /// Blocks that its file is to be cut to and is not yet: what is behind them there is cut off.
+    pub uncut: Option<u64>,
     /// Writes since it was opened, and how many of them are known to be stable.
     pub writes: u64,
     pub stable_writes: u64,
@@ -149,6 +151,7 @@ impl Object {
             in_place: false,
             pending: BTreeMap::new(),
             torn: Vec::new(),
+            uncut: None,
             version: 0,
             sums_version: 0,
             writes: 0,

@@ -151,6 +151,7 @@ impl Inner {
         data: &[Frame],
         trailer: &[u8],
     ) -> Result<(), Errno> {
+        self.cut_file(object).await?;
         let edges = self.bring_in_edges(object, ask).await?;
         self.check_write(object, ask)?;
         let bytes = ask.bytes as usize;
@@ -286,7 +287,10 @@ impl Inner {
         };
         match shrinks {
             true => self.cut(&object, head).await?,
-            false => self.put_record(&object, Record::bare(Kind::Cut, object.id, head)).await?,
+            false => {
+                self.cut_file(&object).await?;
+                self.put_record(&object, Record::bare(Kind::Cut, object.id, head)).await?;
+            }
         }
         self.note_change(&object, head);
         self.recent.borrow_mut().note(object.spot(), head.length..u64::MAX);
@@ -330,18 +334,27 @@ impl Inner {
                 state.pending.insert(whole, (frame, sum));
             }
             state.head.length = head.length;
+            if state.in_place {
+                state.uncut = Some(state.uncut.map_or(kept, |before| before.min(kept)));
+            }
         }
         disk.room.notify_all();
-        if !object.state.borrow().in_place {
-            return Ok(());
-        }
+        self.cut_file(object).await
+    }
+
+    /// Cuts an object's file, if that is still to be done: before anything is put behind the cut, and before the log
+    /// forgets it. The caller holds a gate.
+    pub async fn cut_file(&self, object: &Object) -> Result<(), Errno> {
+        let Some(kept) = object.state.borrow().uncut else { return Ok(()) };
         let (file, bytes) = (object.file(), file_bytes(kept * BLOCK));
-        match disk.simple(|| DiskOp::Truncate { file, bytes }).await {
+        match self.disk(object).simple(|| DiskOp::Truncate { file, bytes }).await {
             // The disk was too full for it to be made.
             Err(DiskError::NotFound) if object.state.borrow().header_sequence == 0 => {}
             result => result.map_err(errno)?,
         }
-        object.state.borrow_mut().note_changed();
+        let mut state = object.state.borrow_mut();
+        state.uncut = None;
+        state.note_changed();
         Ok(())
     }
 

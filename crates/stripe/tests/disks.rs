@@ -257,6 +257,31 @@ fn what_a_full_disk_had_no_room_for_can_be_cut_off() {
 }
 
 #[test]
+fn what_a_disk_did_not_cut_off_at_once_does_not_come_back() {
+    let mut world = World::new(1, 1);
+    let file = world.file(5);
+    for at in 0..6 {
+        world.write(&file, at << 20, &pattern(at, 1 << 20)).unwrap();
+    }
+    world.commit(&file).unwrap();
+    world.forget_memory();
+    world.servers[0].disks[0].keeps_lengths = true;
+    let cut = FileRef { truncations: 1, ..file };
+    assert_eq!(world.truncate(&cut, 5_000), Err(Errno::EIO));
+    let service = world.servers[0].server.clone().unwrap();
+    assert_eq!(world.run_on(0, async move { service.flush().await }), Err(Errno::EIO));
+    assert_eq!(world.write(&cut, 3 << 20, b"x").map(drop), Err(Errno::EIO));
+    world.servers[0].disks[0].keeps_lengths = false;
+    world.truncate(&cut, 5_000).unwrap();
+    world.truncate(&FileRef { truncations: 2, ..file }, 6 << 20).unwrap();
+    for _ in 0..2 {
+        assert!(world.read(&file, 0, 5_000).unwrap() == pattern(0, 1 << 20)[..5_000]);
+        assert!(world.read(&file, 5 << 20, 8_192).unwrap() == [0; 8_192]);
+        world.forget_memory();
+    }
+}
+
+#[test]
 fn a_foreign_directory_is_refused_by_name() {
     let mut world = World::new(1, 1);
     world.write(&world.file(1), 0, b"x").unwrap();

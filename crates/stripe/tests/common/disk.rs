@@ -3,6 +3,7 @@
 use endpoint::FrameMut;
 use node::rings::*;
 use std::collections::BTreeMap;
+use wire::Errno;
 
 const SECTOR: usize = 512;
 
@@ -18,6 +19,8 @@ pub struct Disk {
     pub capacity: Option<usize>,
     pub read_only: bool,
     pub missing: bool,
+    /// It refuses to make files shorter or longer.
+    pub keeps_lengths: bool,
     pub reads: usize,
     pub read_bytes: usize,
     pub syncs: usize,
@@ -142,6 +145,7 @@ impl Disk {
                 self.write(file, offset as usize, &data, durable)
             }
             DiskOp::Sync { file } => self.sync(file),
+            DiskOp::Truncate { .. } if self.keeps_lengths => Err(DiskError::Failed(Errno::EIO)),
             DiskOp::Truncate { file, bytes } => {
                 let now = self.files.entry(file).or_default().now.as_mut();
                 now.ok_or(DiskError::NotFound)?.resize(bytes as usize, 0);
