@@ -18,17 +18,22 @@ impl Inner {
         }
         let disk = self.disk(&object);
         self.commit(&object).await?;
-        // Nothing of it may be in the log when its file goes: a replay would make it again, in part.
-        if disk.unapplied.borrow().contains_key(&object.id) {
+        // Nothing of it may be in the log when its file goes: a replay would make it again, in part. A checkpoint that
+        // failed left the log, and may have been done with this object.
+        let logged = disk.unapplied.borrow().contains_key(&object.id);
+        if logged || disk.checkpoint_error.get().is_some() {
             self.checkpoint(disk).await?;
         }
+        // One under way may be done with the object and not with the log.
+        let _none = disk.checkpointing.acquire(1).await;
         let _gates = object.gates().await;
         let (open, in_place) = {
             let state = object.state.borrow();
             (state.phase == Phase::Open, state.in_place && state.pending.is_empty())
         };
         let dirty = self.cache.borrow().is_dirty(object.key);
-        if !open || !in_place || dirty || disk.unapplied.borrow().contains_key(&object.id) {
+        let logged = disk.unapplied.borrow().contains_key(&object.id);
+        if !open || !in_place || dirty || logged || disk.checkpoint_error.get().is_some() {
             return Err(Errno::EAGAIN);
         }
         let (from, to) = (object.file(), DiskFile::Quarantined(object.id));
@@ -44,6 +49,10 @@ impl Inner {
         let disk = self.disk_at(ask.disk)?;
         disk.check()?;
         let object = self.object(ask).await?;
+        // A removal that found nothing may be in the log: a replay would remove what is put back.
+        if disk.journal.size().1 > 0 {
+            self.checkpoint(disk).await?;
+        }
         let _gates = object.gates().await;
         let taken = object.state.borrow().exists;
         if taken {

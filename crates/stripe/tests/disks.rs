@@ -4,8 +4,8 @@ mod common;
 
 use common::*;
 use node::rings::DiskOp;
-use stripe::{FileRef, Health};
-use wire::Errno;
+use stripe::{FileRef, Health, Kept};
+use wire::{Errno, FileId, ObjectId};
 
 #[test]
 fn a_full_disk_refuses_and_keeps_what_it_acknowledged() {
@@ -279,6 +279,40 @@ fn what_a_disk_did_not_cut_off_at_once_does_not_come_back() {
         assert!(world.read(&file, 5 << 20, 8_192).unwrap() == [0; 8_192]);
         world.forget_memory();
     }
+}
+
+/// The log could not be dropped because of another object: it still makes this one, in part.
+#[test]
+fn what_the_log_still_has_is_not_set_aside() {
+    let mut world = World::new(1, 1);
+    let last = world.file(50);
+    world.write(&last, 0, &pattern(50, 20_000)).unwrap();
+    world.commit(&last).unwrap();
+    world.flush(0);
+    // More than a checkpoint brings up to date at once.
+    for file in 1..=40 {
+        let file = world.file(file);
+        world.write(&file, 0, &pattern(1, 5_000)).unwrap();
+        world.commit(&file).unwrap();
+    }
+    world.servers[0].disks[0].keeps_lengths = true;
+    let cut = FileRef { truncations: 1, ..last };
+    assert_eq!(world.truncate(&cut, 0), Err(Errno::EIO));
+    let object = ObjectId { volume: VOLUME, file: FileId(1), column: 0 };
+    let (server, kept) = (last.layout.server(0), Kept { object, disk: 0 });
+    let set_aside = |world: &mut World| {
+        let client = world.client.clone();
+        world.run(async move { client.quarantine(server, kept).await })
+    };
+    for _ in 0..2 {
+        assert_eq!(set_aside(&mut world), Err(Errno::EIO));
+    }
+    world.servers[0].disks[0].keeps_lengths = false;
+    assert_eq!(set_aside(&mut world), Ok(5_000));
+    world.servers[0].crash();
+    world.turns(100);
+    let file = world.file(1);
+    assert_eq!(world.size(&file), 0);
 }
 
 #[test]

@@ -315,6 +315,24 @@ fn quarantined_objects_are_whole_and_out_of_the_way_until_purged() {
     assert_eq!(restore(&mut world), Err(Errno::ENOENT));
 }
 
+/// Its removal came after it was set aside, found nothing, and is in the log.
+#[test]
+fn what_was_put_back_is_not_removed_by_an_earlier_removal() {
+    let (mut world, file) = committed(1, 1, 100_000);
+    let object = ObjectId { volume: VOLUME, file: file.file, column: 0 };
+    let (server, kept) = (file.layout.server(0), Kept { object, disk: 0 });
+    let client = world.client.clone();
+    world.run(async move { client.quarantine(server, kept).await }).unwrap();
+    world.servers[0].kill();
+    world.turns(100);
+    let client = world.client.clone();
+    world.run(async move { client.remove(&file).await }).unwrap();
+    let client = world.client.clone();
+    world.run(async move { client.restore(server, kept).await }).unwrap();
+    world.servers[0].crash();
+    assert!(world.read(&file, 0, 100_000).unwrap() == pattern(1, 100_000));
+}
+
 #[test]
 fn objects_are_listed_in_order() {
     let mut world = World::new(1, 3);
