@@ -16,7 +16,8 @@ pub mod op {
     pub const READ: u16 = 1;
     /// Any `offset`, `bytes` of data at most 1 MiB; the trailer is one checksum per piece cut at block borders.
     /// Unstable, unless `stable` asks for more. The reply has verifier, length, and the write's order. Where it does
-    /// not say `stable`, a [`COMMIT`] makes it so, or says why it cannot: the write itself was executed.
+    /// not say `stable`, a [`COMMIT`] makes it so, or says why it cannot: the write itself was executed. EAGAIN when
+    /// `truncations` is newer than the object: it has that [`TRUNCATE`] still to come.
     pub const WRITE: u16 = 2;
     /// Everything written to the object before is stable when the reply comes: verifier, length, mtime.
     pub const COMMIT: u16 = 3;

@@ -154,6 +154,9 @@ impl Inner {
         self.cut_file(object).await?;
         let edges = self.bring_in_edges(object, ask).await?;
         self.check_write(object, ask)?;
+        if is_uncut(object, ask) {
+            return Err(Errno::EAGAIN);
+        }
         let bytes = ask.bytes as usize;
         let mut cache = self.cache.borrow_mut();
         let written = cache.write(object.key, ask.offset, bytes, data, trailer, edges);
@@ -245,7 +248,6 @@ impl Inner {
             state.head = Head { epoch: ask.epoch, truncations: ask.truncations, ..Head::default() };
         }
         state.head.shape = ask.shape;
-        state.head.truncations = state.head.truncations.max(ask.truncations);
         state.head.length = state.head.length.max(ask.offset + u64::from(ask.bytes));
         state.head.mtime = state.head.mtime.max(ask.mtime);
         state.writes += 1;
@@ -467,4 +469,11 @@ impl Inner {
             logged => logged.map(drop).map_err(errno),
         }
     }
+}
+
+/// Whether the caller knows of a truncation that this object has yet to see. What it writes waits for that: the object
+/// would have the new generation, and the truncation be taken for one that was executed.
+fn is_uncut(object: &Object, ask: &ObjectRequest) -> bool {
+    let state = object.state.borrow();
+    state.exists && ask.truncations > state.head.truncations
 }

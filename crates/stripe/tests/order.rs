@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use stripe::FileRef;
+use stripe::{FileRef, Write};
 use wire::{Errno, Home, NodeId};
 
 #[test]
@@ -145,4 +145,21 @@ fn what_the_old_home_of_a_column_lost_is_judged_at_the_new_one() {
     world.rewrite(&moved, 0, &[1; 8_192], &first).unwrap();
     let expected = [[2; 4_096], [3; 4_096], [2; 4_096], [4; 4_096]].concat();
     assert_eq!(world.read(&moved, 0, 16_384).unwrap(), expected);
+}
+
+/// Who writes hears of a truncation before the object does: the truncation is not taken for one that was executed.
+#[test]
+fn a_write_that_knows_of_a_truncation_waits_for_it() {
+    let (mut world, file) = committed(1, 1, 600_000);
+    let cut = FileRef { truncations: 1, ..file };
+    let (client, late) = (world.client.clone(), data(&world.cx(), b"late"));
+    let written = world.start(async move { client.write(&cut, 50_000, late, Write::Stable).await });
+    world.turns(200);
+    assert!(written.borrow().is_none(), "there is a truncation to wait for");
+    world.truncate(&cut, 10_000).unwrap();
+    world.until(|| written.borrow().is_some());
+    written.take().expect("done").unwrap();
+    assert_eq!(world.size(&cut), 50_004);
+    let found = world.read(&cut, 10_000, 40_004).unwrap();
+    assert!(found[..40_000].iter().all(|byte| *byte == 0) && &found[40_000..] == b"late");
 }
