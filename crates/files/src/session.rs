@@ -226,11 +226,13 @@ impl Files {
         let totals = self.measure(file).await;
         let mut state = file.state.borrow_mut();
         // Some objects may have answered long before the last one did: what was heard of the file since is younger.
-        let young = state.written.mark() == mark && state.asked <= asked;
-        let known = totals.is_ok() && young;
+        let unchanged = state.written.mark() == mark;
+        let known = totals.is_ok() && unchanged && state.asked <= asked;
         state.resent |= !known;
         let size = totals?.size;
-        state.local = state.local.map(|local| if known { Local { size, ..local } } else { local });
+        if known && let Some(local) = &mut state.local {
+            local.size = size;
+        }
         Ok(())
     }
 
