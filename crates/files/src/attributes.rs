@@ -50,9 +50,7 @@ impl Files {
                 // Bytes that reach the servers later would move the time again.
                 self.send_all(&file).await;
             }
-            let asked = self.cx.now();
-            let entry = self.names.set_attr(who, id, changes, opened).await?;
-            self.take_change(&file, entry, asked, &changes);
+            self.change(who, &file, changes, opened).await?;
         }
         self.ask_objects(&file).await?;
         Ok(FileReply::Attr(self.attr(&file)))
@@ -70,7 +68,7 @@ impl Files {
             self.begin_session(file).await?;
         }
         self.hold_writes(file).await;
-        let result = self.change_size(who, file, changes, opened).await;
+        let result = self.change(who, file, changes, opened).await;
         self.resume_writes(file);
         result
     }
@@ -83,15 +81,15 @@ impl Files {
         let grows = size > file.state.borrow().size();
         let changes = SetAttr { size: Some(size), ..SetAttr::default() };
         let result = match grows {
-            true => self.change_size(&Who::ROOT, file, changes, true).await,
+            true => self.change(&Who::ROOT, file, changes, true).await,
             false => Ok(()),
         };
         self.resume_writes(file);
         result
     }
 
-    /// The caller holds writes back.
-    async fn change_size(
+    /// Who changes the length holds writes back.
+    async fn change(
         &self,
         who: &Who<'_>,
         file: &Rc<File>,
@@ -100,14 +98,21 @@ impl Files {
     ) -> Result<(), Errno> {
         let asked = self.cx.now();
         let entry = self.names.set_attr(who, file.id, changes, opened).await?;
-        if let Some(size) = changes.size {
-            self.with_written(file, |state| {
+        self.with_written(file, |state| {
+            if let Some(size) = changes.size {
                 state.written.truncate(size);
                 state.chunks.clear();
                 state.local = state.local.map(|local| Local { size, ..local });
-            });
-            self.take_change(file, entry, asked, &changes);
-        }
+            }
+            state.note_life(self.names.life());
+            state.absorb_own(entry, asked, self.cx.now());
+            state.generation = self.generation.get();
+            if changes.size.is_some() || changes.mtime.is_some() {
+                let mtime = entry.attr.mtime;
+                state.local = state.local.map(|local| Local { mtime, ..local });
+            }
+        });
+        self.note_own(file);
         Ok(())
     }
 
@@ -131,19 +136,6 @@ impl Files {
         }
         file.changed.notify_all();
         self.enqueue(file);
-    }
-
-    fn take_change(&self, file: &Rc<File>, entry: Entry, asked: Time, changes: &SetAttr) {
-        self.with_written(file, |state| {
-            state.note_life(self.names.life());
-            state.absorb_own(entry, asked, self.cx.now());
-            state.generation = self.generation.get();
-            if changes.size.is_some() || changes.mtime.is_some() {
-                let mtime = entry.attr.mtime;
-                state.local = state.local.map(|local| Local { mtime, ..local });
-            }
-        });
-        self.note_own(file);
     }
 
     /// fallocate(2): extending, and zeroing by writing zeros. Space is not reserved, so keeping the length is refused.
