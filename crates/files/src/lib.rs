@@ -132,6 +132,8 @@ pub struct Inner {
     /// A file was added to them.
     started: Notify,
     work: Rc<Queue<Rc<File>>>,
+    /// Sends and commits that take long, each in a loop that has no place any more.
+    late: Cell<usize>,
     ahead: Rc<Queue<ahead::Job>>,
     ahead_used: Rc<Cell<u64>>,
     /// When what is old of it was forgotten last, of all files.
@@ -171,6 +173,7 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
         writing: RefCell::default(),
         started: Notify::new(cx),
         work: Rc::default(),
+        late: Cell::default(),
         ahead: Rc::default(),
         ahead_used: Rc::default(),
         ahead_swept: Cell::default(),
@@ -190,9 +193,7 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
 impl Files {
     fn start(&self) {
         let cx = &self.cx;
-        for _ in 0..SEND_LOOPS {
-            cx.spawn("files: send", self.clone().work_loop(self.work.worker(cx)));
-        }
+        (0..SEND_LOOPS).for_each(|_| self.start_work_loop());
         for _ in 0..AHEAD_LOOPS {
             cx.spawn("files: read ahead", self.clone().ahead_loop(self.ahead.worker(cx)));
         }

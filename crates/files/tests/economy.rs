@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{CLIENT_PAGES, World};
+use common::{CLIENT_PAGES, MANAGER, World};
 use files::Config;
 use files::conformance::client::{READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
 use std::cell::Cell;
@@ -365,4 +365,34 @@ fn a_read_does_not_wait_for_what_will_not_be_read_ahead_any_more() {
     assert!(found.iter().all(|read| read.as_ref().is_ok_and(|data| data.len() == bytes)));
     assert!(found[12].as_ref().unwrap()[..] == content[later..later + bytes]);
     assert!(world.now.since(start) < Duration::from_secs(60));
+}
+
+/// More files than there are loops have lost their copy at a server, and wait for the manager to begin a session again.
+#[test]
+fn what_waits_for_the_manager_keeps_nothing_else_from_the_servers() {
+    let mut world = World::new(2, 1);
+    let client = world.client(0);
+    let name = |number: u64| format!("f{number}").into_bytes();
+    let well = world.block_on(client.create(FileId::ROOT, b"well", READ_WRITE)).expect("create");
+    world.block_on(client.fsync(well)).expect("the name is stable");
+    for number in 0..40 {
+        let content = pattern(number, 0, 5_000);
+        world.block_on(client.put(FileId::ROOT, &name(number), &content)).expect("put");
+    }
+    world.kill(MANAGER);
+    (10..12).for_each(|id| world.restart(id));
+    world.run(Duration::from_secs(2));
+    assert!(world.files(0).report().unsent_bytes > 0, "the servers forgot them");
+    let start = world.now;
+    world.block_on(client.write(well, 0, &[7; 5_000])).expect("taken over");
+    assert_eq!(world.block_on(client.fsync(well)), Ok(()));
+    assert!(world.now.since(start) < Duration::from_secs(2), "{:?}", world.now.since(start));
+    world.start(MANAGER);
+    world.run(Duration::from_secs(20));
+    let report = world.files(0).report();
+    assert_eq!((report.held_bytes, report.lost_bytes), (0, 0));
+    for number in 0..40 {
+        let found = world.block_on(client.get(FileId::ROOT, &name(number)));
+        assert!(found == Ok(pattern(number, 0, 5_000)), "file {number}");
+    }
 }
