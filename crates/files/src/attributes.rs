@@ -52,8 +52,14 @@ impl Files {
             }
             self.change(who, &file, changes, opened).await?;
         }
-        self.ask_objects(&file).await?;
-        Ok(FileReply::Attr(self.attr(&file)))
+        Ok(FileReply::Attr(self.changed_attr(&file).await))
+    }
+
+    /// Attributes after a change that the manager has made. It is no failure that the objects do not say how long the
+    /// file is while others write: what is known is told, and who asks next asks them again.
+    pub(crate) async fn changed_attr(&self, file: &Rc<File>) -> Attr {
+        let _ = self.ask_objects(file).await;
+        self.attr(file)
     }
 
     /// Changes attributes with the length among them: what is written beyond it and not yet sent is forgotten.

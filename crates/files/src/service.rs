@@ -50,19 +50,19 @@ impl Files {
             FileOp::Lookup { parent, name } => self.lookup(who, parent, &name).await,
             FileOp::Symlink { parent, name, target } => {
                 let entry = self.names.symlink(who, parent, &name, &target).await?;
-                self.made((parent, &name), entry, asked).await
+                Ok(self.made((parent, &name), entry, asked).await)
             }
             FileOp::MakeNode { parent, name, mode, rdev } => {
                 let entry = self.names.make_node(who, parent, &name, mode, rdev).await?;
-                self.made((parent, &name), entry, asked).await
+                Ok(self.made((parent, &name), entry, asked).await)
             }
             FileOp::MakeDirectory { parent, name, mode } => {
                 let entry = self.names.make_directory(who, parent, &name, mode).await?;
-                self.made((parent, &name), entry, asked).await
+                Ok(self.made((parent, &name), entry, asked).await)
             }
             FileOp::Link { file, new_parent, new_name } => {
                 let entry = self.names.link(who, file, new_parent, &new_name).await?;
-                self.made((new_parent, &new_name), entry, asked).await
+                Ok(self.made((new_parent, &new_name), entry, asked).await)
             }
             FileOp::Unlink { parent, name } => {
                 self.names.unlink(who, parent, &name).await?;
