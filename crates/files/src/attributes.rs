@@ -83,15 +83,20 @@ impl Files {
     async fn extend(&self, file: &Rc<File>, size: u64) -> Result<(), Errno> {
         self.begin_session(file).await?;
         self.hold_writes(file).await;
-        // While this waited another process may have made it longer than that.
-        let grows = size > file.state.borrow().size();
-        let changes = SetAttr { size: Some(size), ..SetAttr::default() };
-        let result = match grows {
-            true => self.change(&Who::ROOT, file, changes, true).await,
-            false => Ok(()),
-        };
+        let result = self.grow(file, size).await;
         self.resume_writes(file);
         result
+    }
+
+    /// As [`extend`](Files::extend); the caller holds writes back.
+    async fn grow(&self, file: &Rc<File>, size: u64) -> Result<(), Errno> {
+        // Another process or client may have made it longer than that meanwhile, which must not be cut off.
+        self.refresh(file).await?;
+        if size <= file.state.borrow().size() {
+            return Ok(());
+        }
+        let changes = SetAttr { size: Some(size), ..SetAttr::default() };
+        self.change(&Who::ROOT, file, changes, true).await
     }
 
     /// Who changes the length holds writes back.

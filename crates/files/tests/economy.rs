@@ -396,3 +396,36 @@ fn what_waits_for_the_manager_keeps_nothing_else_from_the_servers() {
         assert!(found == Ok(pattern(number, 0, 5_000)), "file {number}");
     }
 }
+
+/// Another client writes, and the servers that know how long the file is are away: what the manager did is done.
+#[test]
+fn a_change_that_was_made_is_told_although_the_length_is_not_known() {
+    let mut world = World::new(1, 2);
+    let (client, writer) = (world.client(0), world.client(1));
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &[1; 9_000])).expect("put");
+    world.block_on(writer.open(file, READ_WRITE)).expect("open");
+    world.kill(10);
+    let linked = world.block_on(client.link(file, FileId::ROOT, b"g"));
+    assert_eq!(linked.map(|attr| attr.links), Ok(2));
+    assert_eq!(world.block_on(client.link(file, FileId::ROOT, b"g")), Err(Errno::EEXIST));
+    let changes = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    let changed = world.block_on(client.set_attr(file, None, changes));
+    assert_eq!(changed.map(|attr| attr.mode & 0o777), Ok(0o600));
+    assert!(world.block_on(client.stat(file)).is_err(), "who asks for the length hears of it");
+    world.start(10);
+    assert_eq!(world.block_on(client.stat(file)).map(|attr| attr.size), Ok(9_000));
+}
+
+#[test]
+fn a_file_that_another_client_made_longer_is_not_cut_by_extending_it() {
+    let mut world = World::new(3, 2);
+    let (client, other) = (world.client(0), world.client(1));
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &[1; 1000])).expect("put");
+    let open = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    assert_eq!(world.block_on(client.stat(file)).expect("stat").size, 1000);
+    let content = pattern(5, 0, 2 * MIB);
+    world.block_on(other.put(FileId::ROOT, b"f", &content)).expect("put");
+    assert_eq!(world.block_on(client.allocate(open, 0, MIB as u64, 0)), Ok(()));
+    assert_eq!(world.block_on(client.stat(file)).expect("stat").size, content.len() as u64);
+    assert!(world.block_on(other.get(FileId::ROOT, b"f")) == Ok(content));
+}
