@@ -6,8 +6,10 @@ use crate::gather::Gather;
 use crate::inode::{File, Local};
 use crate::limits::{FILE_BYTES_MAX, SEND_BYTES_MAX};
 use crate::table::Open;
+use crate::write::Place;
 use names::{Entry, Who};
 use node::rings::{FileReply, Handle};
+use std::ops::Range;
 use std::rc::Rc;
 use wire::{Attr, Errno, FileId, SetAttr, Time};
 
@@ -168,9 +170,9 @@ impl Files {
         }
         let size = open.file.state.borrow().size();
         if mode == PUNCH_HOLE | KEEP_SIZE || mode == ZERO_RANGE | KEEP_SIZE {
-            self.write_zeros(&open, offset, end.min(size)).await?;
+            self.write_zeros(&open, offset..end.min(size), Place::Within).await?;
         } else if mode == ZERO_RANGE {
-            self.write_zeros(&open, offset, end).await?;
+            self.write_zeros(&open, offset..end, Place::At).await?;
         } else if mode != 0 {
             return Err(Errno::EOPNOTSUPP);
         } else if end > size {
@@ -179,12 +181,18 @@ impl Files {
         Ok(FileReply::Done)
     }
 
-    async fn write_zeros(&self, open: &Open, mut at: u64, end: u64) -> Result<(), Errno> {
-        while at < end {
-            let bytes = (end - at).min(SEND_BYTES_MAX);
+    async fn write_zeros(
+        &self,
+        open: &Open,
+        range: Range<u64>,
+        place: fn(u64) -> Place,
+    ) -> Result<(), Errno> {
+        let mut at = range.start;
+        while at < range.end {
+            let bytes = (range.end - at).min(SEND_BYTES_MAX);
             let mut frame = self.frame(bytes as usize).await?;
             frame.fill(0);
-            self.accept(open, Some(at), Gather::new(vec![frame.freeze()])).await?;
+            self.accept(open, place(at), Gather::new(vec![frame.freeze()])).await?;
             at += bytes;
         }
         Ok(())
