@@ -2,10 +2,11 @@
 
 use crate::Files;
 use crate::inode::{File, Local, State};
-use crate::limits::RETRY_PAUSE;
+use crate::limits::{RETRY_PAUSE, RETRY_PAUSE_MAX};
 use crate::written::Mark;
 use names::{Entry, Final, WRITE, Who};
 use std::rc::Rc;
+use std::time::Duration;
 use stripe::{FileRef, ObjectTotals};
 use wire::blockmap::MAP_FRAGMENTS_MAX;
 use wire::{Errno, FileId, Time};
@@ -116,6 +117,7 @@ impl Files {
         attempt: impl AsyncFn(FileRef) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let give_up = self.cx.now() + self.config.patience;
+        let mut pause = RETRY_PAUSE;
         loop {
             let reference = file.state.borrow().reference()?;
             let result = match self.know_map(&reference).await {
@@ -130,8 +132,10 @@ impl Files {
                 return Err(Errno::EIO);
             }
             self.counters.retries.add(1);
-            self.cx.sleep(RETRY_PAUSE).await;
+            self.cx.sleep(pause).await;
+            pause = longer(pause);
             if errno == Errno::ESTALE {
+                pause = RETRY_PAUSE;
                 match self.refresh(file).await {
                     Err(errno) if !is_passing(errno) || errno == Errno::ESTALE => {
                         return Err(errno);
@@ -272,6 +276,7 @@ impl Files {
 
     async fn patiently<T>(&self, attempt: impl AsyncFn() -> Result<T, Errno>) -> Result<T, Errno> {
         let give_up = self.cx.now() + self.config.patience;
+        let mut pause = RETRY_PAUSE;
         loop {
             match attempt().await {
                 Err(errno) if is_passing(errno) && errno != Errno::ESTALE => {}
@@ -280,7 +285,8 @@ impl Files {
             if self.cx.now() >= give_up {
                 return Err(Errno::EIO);
             }
-            self.cx.sleep(RETRY_PAUSE).await;
+            self.cx.sleep(pause).await;
+            pause = longer(pause);
         }
     }
 
@@ -309,6 +315,11 @@ fn outcome(file: &File) -> (Final, Mark) {
     let used = state.local.map(|local| local.used);
     let truncations = state.entry.truncations;
     (Final { size: attr.size, mtime: attr.mtime, used, truncations }, state.written.mark())
+}
+
+/// The pause after this one, while whoever is asked stays away.
+fn longer(pause: Duration) -> Duration {
+    (2 * pause).min(RETRY_PAUSE_MAX)
 }
 
 /// Whether the same may succeed later: the server is away or has too much to do, or we go by an old layout. A disk that
