@@ -3,7 +3,7 @@
 use crate::Files;
 use crate::flags::{KEEP_SIZE, PUNCH_HOLE, SEEK_DATA, SEEK_HOLE, ZERO_RANGE, writes};
 use crate::gather::Gather;
-use crate::inode::{File, Local};
+use crate::inode::{File, Local, State};
 use crate::limits::{FILE_BYTES_MAX, SEND_BYTES_MAX};
 use crate::table::Open;
 use crate::write::Place;
@@ -12,6 +12,9 @@ use node::rings::{FileReply, Handle};
 use std::ops::Range;
 use std::rc::Rc;
 use wire::{Attr, Errno, FileId, SetAttr, Time};
+
+/// Extended attribute with the privileges of a program, which a write takes away.
+const CAPABILITY: &[u8] = b"security.capability";
 
 impl Files {
     /// The attributes of a file, from memory when they are young enough.
@@ -149,6 +152,31 @@ impl Files {
         }
         file.changed.notify_all();
         self.enqueue(file);
+    }
+
+    /// getxattr(2). A kernel asks for [`CAPABILITY`] before it writes to a file that it has just heard of: an open file
+    /// that has none is known to have none, until others change the file.
+    pub(crate) async fn get_xattr(
+        &self,
+        who: &Who<'_>,
+        id: FileId,
+        name: &[u8],
+    ) -> Result<Box<[u8]>, Errno> {
+        let file = self.file(id);
+        if name != CAPABILITY {
+            return self.names.get_xattr(who, id, name).await;
+        }
+        if file.state.borrow().plain {
+            return Err(Errno::ENODATA);
+        }
+        // As of which change by others, and which by this mount.
+        let version = |state: &State| (state.entry.attr.change, state.names_mark);
+        let before = version(&file.state.borrow());
+        let value = self.names.get_xattr(who, id, name).await;
+        let mut state = file.state.borrow_mut();
+        let unchanged = version(&state) == before;
+        state.plain = value == Err(Errno::ENODATA) && state.handles > 0 && unchanged;
+        value
     }
 
     /// fallocate(2): extending, and zeroing by writing zeros. Space is not reserved, so keeping the length is refused.

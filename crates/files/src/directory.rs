@@ -82,6 +82,7 @@ impl Files {
         if made {
             self.note_directory(parent);
             self.note_own(&file);
+            file.state.borrow_mut().plain = true;
         }
         let flags = if made { flags & !TRUNCATE } else { flags };
         let handle = self.opened(who, &file, flags, life).await?;

@@ -262,7 +262,10 @@ impl Files {
     /// Attributes of a file have changed at the manager.
     pub(crate) fn attributes_changed(&self, id: FileId) -> FileReply {
         let file = self.file(id);
-        file.state.borrow_mut().fresh = None;
+        {
+            let mut state = file.state.borrow_mut();
+            (state.fresh, state.plain) = (None, false);
+        }
         self.note_own(&file);
         FileReply::Done
     }

@@ -99,9 +99,7 @@ impl Files {
                 self.names.access(who, file, mask).await.map(|()| FileReply::Done)
             }
             FileOp::ReadLink { file } => self.names.read_link(file).await.map(bytes),
-            FileOp::GetXattr { file, name } => {
-                self.names.get_xattr(who, file, &name).await.map(bytes)
-            }
+            FileOp::GetXattr { file, name } => self.get_xattr(who, file, &name).await.map(bytes),
             FileOp::ListXattr { file } => self.names.list_xattr(who, file).await.map(bytes),
             FileOp::SetXattr { file, name, value, flags } => {
                 self.names.set_xattr(who, file, &name, &value, flags).await?;

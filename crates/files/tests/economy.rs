@@ -431,3 +431,32 @@ fn a_file_that_another_client_made_longer_is_not_cut_by_extending_it() {
     assert_eq!(world.block_on(client.stat(file)).expect("stat").size, content.len() as u64);
     assert!(world.block_on(other.get(FileId::ROOT, b"f")) == Ok(content));
 }
+
+/// What a kernel asks before it writes; not even a manager that is away may keep a write waiting.
+#[test]
+fn an_open_file_is_known_to_have_no_capability_until_it_is_given_one() {
+    const NAME: &[u8] = b"security.capability";
+    let mut world = World::new(1, 2);
+    let (client, other) = (world.client(0), world.client(1));
+    let new = world.block_on(client.create(FileId::ROOT, b"new", READ_WRITE)).expect("create");
+    let old = world.block_on(other.put(FileId::ROOT, b"old", b"x")).expect("put");
+    let old = world.block_on(client.open(old, READ_WRITE)).expect("open");
+    assert_eq!(world.block_on(client.get_xattr(old.file, NAME)), Err(Errno::ENODATA));
+    world.kill(MANAGER);
+    for file in [new.file, old.file] {
+        let (asked, found) = messages(&mut world, client.get_xattr(file, NAME));
+        assert_eq!((asked, found), (0, Err(Errno::ENODATA)));
+    }
+    world.start(MANAGER);
+    world.block_on(client.set_xattr(new.file, NAME, b"mine", 0)).expect("set");
+    assert_eq!(world.block_on(client.get_xattr(new.file, NAME)), Ok(b"mine".to_vec()));
+    world.block_on(other.set_xattr(old.file, NAME, b"theirs", 0)).expect("set");
+    world.run(Duration::from_secs(2));
+    world.block_on(client.stat(old.file)).expect("stat");
+    assert_eq!(world.block_on(client.get_xattr(old.file, NAME)), Ok(b"theirs".to_vec()));
+    world.block_on(other.remove_xattr(old.file, NAME)).expect("remove");
+    world.block_on(client.close(old)).expect("close");
+    assert_eq!(world.block_on(client.get_xattr(old.file, NAME)), Err(Errno::ENODATA));
+    let (asked, _) = messages(&mut world, client.get_xattr(old.file, NAME));
+    assert_eq!(asked, 2, "nobody has it open");
+}
