@@ -8,14 +8,13 @@ use crate::Files;
 use crate::flags::{APPEND, SYNCHRONOUS, writes};
 use crate::gather::Gather;
 use crate::inode::{File, State};
-use crate::limits::{FILE_BYTES_MAX, KEEP_AGE, LATE_MAX, TICK, WORK_SPAN};
+use crate::limits::{FILE_BYTES_MAX, KEEP_AGE, TICK};
 use crate::queue::Worker;
 use crate::table::Open;
 use crate::written::{Fate, Send, Sent};
 use endpoint::Frame;
+use node::Bug;
 use node::rings::{FileReply, Handle};
-use node::{Bug, Either};
-use std::pin::pin;
 use std::rc::Rc;
 use stripe::{Verifiers, Write};
 use wire::Errno;
@@ -181,27 +180,13 @@ impl Files {
         while self.work_on(worker.next().await).await {}
     }
 
-    /// Gives the file its turn; whether this loop still has its place. Work that waits for a server or the manager to
-    /// come back gives it to another loop: what can be sent to others does not wait along.
+    /// Gives the file its turn; whether this loop still has its place.
     async fn work_on(&self, file: Rc<File>) -> bool {
         file.state.borrow_mut().queued = false;
         let Some(work) = self.next_work(&file) else { return true };
         // Another loop may find more to do meanwhile.
         self.enqueue(&file);
-        let mut work = pin!(self.do_work(&file, work));
-        let done = node::race(work.as_mut(), self.cx.sleep(WORK_SPAN)).await;
-        if done == Either::Left(()) {
-            return true;
-        }
-        let late = self.late.get();
-        let replaced = late < LATE_MAX;
-        if replaced {
-            self.late.set(late + 1);
-            self.start_work_loop();
-        }
-        work.await;
-        self.late.set(self.late.get() - usize::from(replaced));
-        !replaced
+        self.in_place(self.do_work(&file, work), Files::start_work_loop).await
     }
 
     async fn do_work(&self, file: &Rc<File>, work: Work) {

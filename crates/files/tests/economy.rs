@@ -5,11 +5,12 @@ mod common;
 use common::{CLIENT_PAGES, MANAGER, World};
 use files::Config;
 use files::conformance::client::{READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
+use names::{Policy, Who};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
-use wire::{Errno, FileId, SetAttr};
+use wire::{Errno, FileId, NodeId, SetAttr};
 
 const MIB: usize = 1 << 20;
 
@@ -459,4 +460,41 @@ fn an_open_file_is_known_to_have_no_capability_until_it_is_given_one() {
     assert_eq!(world.block_on(client.get_xattr(old.file, NAME)), Err(Errno::ENODATA));
     let (asked, _) = messages(&mut world, client.get_xattr(old.file, NAME));
     assert_eq!(asked, 2, "nobody has it open");
+}
+
+/// More is read ahead of a server that is away than there are loops for it: readers of another are served all the same.
+#[test]
+fn who_reads_ahead_of_a_server_that_is_away_keeps_nobody_else_waiting() {
+    let limits = Config::for_pool(CLIENT_PAGES * 4096);
+    let mut world = World::with(2, 1, Config { ahead_bytes_max: 8 * MIB as u64, ..limits });
+    let (client, names, content) = (world.client(0), world.names(0).1, pattern(5, 0, MIB));
+    let mut opens = Vec::new();
+    for number in 0..11u16 {
+        let name = format!("d{number}");
+        let directory = world.block_on(client.make_directory(FileId::ROOT, name.as_bytes()));
+        let directory = directory.expect("mkdir");
+        let servers = vec![NodeId(if number < 10 { 10 } else { 11 })];
+        let (names, policy) = (names.clone(), Policy { servers, ..Policy::default() });
+        world.block_on_node(100, async move {
+            names.set_directory_layout(&Who::ROOT, directory, policy).await.expect("a layout");
+        });
+        let file = world.block_on(client.put(directory, b"f", &content)).expect("put");
+        world.run(Duration::from_secs(1));
+        opens.push(world.block_on(client.open(file, READ_ONLY)).expect("open"));
+    }
+    world.kill(10);
+    let (well, bytes) = (opens.pop().expect("the last"), 64 << 10);
+    let mut reads: Vec<_> =
+        opens.iter().map(|open| Box::pin(client.read(*open, 0, bytes))).collect();
+    for read in &mut reads {
+        assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    world.run(Duration::from_millis(10));
+    let start = world.now;
+    for at in (0..MIB).step_by(bytes) {
+        let found = world.block_on(client.read(well, at as u64, bytes));
+        assert!(found.expect("read") == content[at..at + bytes]);
+    }
+    assert!(world.now.since(start) < Duration::from_secs(2), "{:?}", world.now.since(start));
+    assert!(world.files(0).report().ahead_bytes > 0, "the well one is read ahead");
 }
