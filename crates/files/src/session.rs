@@ -64,11 +64,17 @@ impl Files {
 
     /// Asks the manager, and the objects when others are writing.
     pub(crate) async fn refresh(&self, file: &Rc<File>) -> Result<(), Errno> {
+        self.ask_manager(file).await?;
+        self.ask_objects(file).await
+    }
+
+    /// What the manager knows: ESTALE is that the file is gone.
+    async fn ask_manager(&self, file: &Rc<File>) -> Result<(), Errno> {
         let (generation, asked) = (self.generation.get(), self.cx.now());
         let entry = self.names.get_attr(file.id).await?;
         self.absorb(file, entry, asked);
         file.state.borrow_mut().generation = generation;
-        self.ask_objects(file).await
+        Ok(())
     }
 
     /// While another client writes, only the objects know length and time.
@@ -136,7 +142,8 @@ impl Files {
             pause = longer(pause);
             if errno == Errno::ESTALE {
                 pause = RETRY_PAUSE;
-                match self.refresh(file).await {
+                // The objects are not asked: that they refuse this layout too does not mean that the file is gone.
+                match self.ask_manager(file).await {
                     Err(errno) if !is_passing(errno) || errno == Errno::ESTALE => {
                         return Err(errno);
                     }
