@@ -247,19 +247,35 @@ impl Files {
         Ok(())
     }
 
-    /// What the objects have by the truncate generation that is known when this returns: a truncation meanwhile, by an
-    /// application here too, makes it another length.
+    /// What the objects have by the layout and the truncate generation that are known when this returns: a truncation
+    /// meanwhile, by an application here too, makes it another length.
     async fn measure(&self, file: &Rc<File>) -> Result<ObjectTotals, Errno> {
         let ask = async |reference: FileRef| {
             let totals = self.stripe.attributes(&reference).await?;
-            if totals.uncut { Err(Errno::EAGAIN) } else { Ok((totals, reference.truncations)) }
+            if totals.uncut { Err(Errno::EAGAIN) } else { Ok((totals, reference)) }
         };
         loop {
-            let (totals, truncations) = self.persist(file, ask).await?;
-            if truncations == file.state.borrow().entry.truncations {
+            let (totals, reference) = self.persist(file, ask).await?;
+            let uncut = reference.truncations == file.state.borrow().entry.truncations;
+            if uncut && self.is_current(file, &reference).await? {
                 return Ok(totals);
             }
         }
+    }
+
+    /// Whether the file is where this says: a column that was moved leaves nothing at its old place.
+    async fn is_current(&self, file: &Rc<File>, reference: &FileRef) -> Result<bool, Errno> {
+        let asked = self.cx.now();
+        let entry = match self.patiently(async || self.names.get_attr(file.id).await).await {
+            Err(Errno::ESTALE) => return Ok(true), // it is gone: nobody asks for its length any more
+            entry => entry?,
+        };
+        let truncations = entry.truncations == reference.truncations;
+        let current = truncations && entry.layout == Some(reference.layout);
+        if !current {
+            self.absorb(file, entry, asked);
+        }
+        Ok(current)
     }
 
     async fn end_session(&self, file: &Rc<File>) -> Result<(), Errno> {
