@@ -34,8 +34,8 @@ pub const RUN_SLACK_BYTES: u64 = 1024 * 1024;
 pub const START_BYTES_MIN: u64 = 64 * 1024;
 /// Loops that read ahead for the whole mount: two sequential readers at full window.
 pub const AHEAD_LOOPS: usize = 16;
-/// A send, a commit or a read-ahead that takes longer waits for a server or the manager to come back, or for a slow disk:
-/// another loop takes the place of its own. One to a server that is well takes 1 ms, a commit up to 200 ms.
+/// A send, a commit or a read-ahead that takes longer waits for a server or the manager to come back, or for a slow
+/// disk: another loop takes the place of its own. One to a server that is well takes 1 ms, a commit up to 200 ms.
 pub const WORK_SPAN: Duration = Duration::from_millis(100);
 /// Most of them: 1,024 sends of 64 KiB are 64 MiB, what a client may hold unsent with a pool of 256 MiB. Those beyond
 /// it keep their loops.

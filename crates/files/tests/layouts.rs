@@ -128,8 +128,8 @@ fn a_manager_that_dies_in_a_move_leaves_a_file_that_can_be_used() {
     }
 }
 
-/// A mount that has sent something again asks the objects for the length, by the layout that it knows: a column that has
-/// moved meanwhile is empty there.
+/// A mount that has sent something again asks the objects for the length, by the layout that it knows: a column that
+/// has moved meanwhile is empty there.
 #[test]
 fn a_length_is_not_measured_by_an_old_layout() {
     let mut world = World::new(4, 2);
