@@ -140,7 +140,8 @@ impl Files {
             self.counters.retries.add(1);
             self.cx.sleep(pause).await;
             pause = longer(pause);
-            if errno == Errno::ESTALE {
+            // EAGAIN: an object has not heard of a truncation, and never will where its column has moved away.
+            if errno == Errno::ESTALE || errno == Errno::EAGAIN {
                 pause = RETRY_PAUSE;
                 // The objects are not asked: that they refuse this layout too does not mean that the file is gone.
                 match self.ask_manager(file).await {
