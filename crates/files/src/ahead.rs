@@ -208,19 +208,24 @@ impl Files {
         }
     }
 
-    /// One of the loops that read ahead.
-    pub(crate) async fn ahead_loop(self, worker: Worker<Job>) {
-        loop {
-            let Job { file, range, number } = worker.next().await;
-            if !file.state.borrow().chunks.wants(range.start, number) {
-                file.changed.notify_all(); // a read may have seen that it will come
-                continue;
-            }
+    pub(crate) fn start_ahead_loop(&self) {
+        self.cx.spawn("files: read ahead", self.clone().ahead_loop(self.ahead.worker(&self.cx)));
+    }
+
+    /// One of the loops that read ahead. It ends when another has taken its place meanwhile.
+    async fn ahead_loop(self, worker: Worker<Job>) {
+        while self.in_place(self.read_ahead(worker.next().await), Files::start_ahead_loop).await {}
+    }
+
+    async fn read_ahead(&self, job: Job) {
+        let Job { file, range, number } = job;
+        // When it is not wanted any more, a read may have seen that it will come.
+        if file.state.borrow().chunks.wants(range.start, number) {
             let data = self.fetch_frame(&file, range.clone()).await.ok();
             self.counters.ahead_bytes.add(data.as_ref().map_or(0, |frame| frame.len() as u64));
             file.state.borrow_mut().chunks.arrive(range.start, number, data);
-            file.changed.notify_all();
         }
+        file.changed.notify_all();
     }
 }
 

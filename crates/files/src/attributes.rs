@@ -3,13 +3,18 @@
 use crate::Files;
 use crate::flags::{KEEP_SIZE, PUNCH_HOLE, SEEK_DATA, SEEK_HOLE, ZERO_RANGE, writes};
 use crate::gather::Gather;
-use crate::inode::{File, Local};
+use crate::inode::{File, Local, State};
 use crate::limits::{FILE_BYTES_MAX, SEND_BYTES_MAX};
 use crate::table::Open;
+use crate::write::Place;
 use names::{Entry, Who};
 use node::rings::{FileReply, Handle};
+use std::ops::Range;
 use std::rc::Rc;
 use wire::{Attr, Errno, FileId, SetAttr, Time};
+
+/// Extended attribute with the privileges of a program, which a write takes away.
+const CAPABILITY: &[u8] = b"security.capability";
 
 impl Files {
     /// The attributes of a file, from memory when they are young enough.
@@ -50,12 +55,16 @@ impl Files {
                 // Bytes that reach the servers later would move the time again.
                 self.send_all(&file).await;
             }
-            let asked = self.cx.now();
-            let entry = self.names.set_attr(who, id, changes, opened).await?;
-            self.take_change(&file, entry, asked, &changes);
+            self.change(who, &file, changes, opened).await?;
         }
-        self.ask_objects(&file).await?;
-        Ok(FileReply::Attr(self.attr(&file)))
+        Ok(FileReply::Attr(self.changed_attr(&file).await))
+    }
+
+    /// Attributes after a change that the manager has made. It is no failure that the objects do not say how long the
+    /// file is while others write: what is known is told, and who asks next asks them again.
+    pub(crate) async fn changed_attr(&self, file: &Rc<File>) -> Attr {
+        let _ = self.ask_objects(file).await;
+        self.attr(file)
     }
 
     /// Changes attributes with the length among them: what is written beyond it and not yet sent is forgotten.
@@ -70,7 +79,7 @@ impl Files {
             self.begin_session(file).await?;
         }
         self.hold_writes(file).await;
-        let result = self.change_size(who, file, changes, opened).await;
+        let result = self.change(who, file, changes, opened).await;
         self.resume_writes(file);
         result
     }
@@ -79,19 +88,24 @@ impl Files {
     async fn extend(&self, file: &Rc<File>, size: u64) -> Result<(), Errno> {
         self.begin_session(file).await?;
         self.hold_writes(file).await;
-        // While this waited another process may have made it longer than that.
-        let grows = size > file.state.borrow().size();
-        let changes = SetAttr { size: Some(size), ..SetAttr::default() };
-        let result = match grows {
-            true => self.change_size(&Who::ROOT, file, changes, true).await,
-            false => Ok(()),
-        };
+        let result = self.grow(file, size).await;
         self.resume_writes(file);
         result
     }
 
-    /// The caller holds writes back.
-    async fn change_size(
+    /// As [`extend`](Files::extend); the caller holds writes back.
+    async fn grow(&self, file: &Rc<File>, size: u64) -> Result<(), Errno> {
+        // Another process or client may have made it longer than that meanwhile, which must not be cut off.
+        self.refresh(file).await?;
+        if size <= file.state.borrow().size() {
+            return Ok(());
+        }
+        let changes = SetAttr { size: Some(size), ..SetAttr::default() };
+        self.change(&Who::ROOT, file, changes, true).await
+    }
+
+    /// Who changes the length holds writes back.
+    async fn change(
         &self,
         who: &Who<'_>,
         file: &Rc<File>,
@@ -100,14 +114,21 @@ impl Files {
     ) -> Result<(), Errno> {
         let asked = self.cx.now();
         let entry = self.names.set_attr(who, file.id, changes, opened).await?;
-        if let Some(size) = changes.size {
-            self.with_written(file, |state| {
+        self.with_written(file, |state| {
+            if let Some(size) = changes.size {
                 state.written.truncate(size);
                 state.chunks.clear();
                 state.local = state.local.map(|local| Local { size, ..local });
-            });
-            self.take_change(file, entry, asked, &changes);
-        }
+            }
+            state.note_life(self.names.life());
+            state.absorb_own(entry, asked, self.cx.now());
+            state.generation = self.generation.get();
+            if changes.size.is_some() || changes.mtime.is_some() {
+                let mtime = entry.attr.mtime;
+                state.local = state.local.map(|local| Local { mtime, ..local });
+            }
+        });
+        self.note_own(file);
         Ok(())
     }
 
@@ -133,17 +154,29 @@ impl Files {
         self.enqueue(file);
     }
 
-    fn take_change(&self, file: &Rc<File>, entry: Entry, asked: Time, changes: &SetAttr) {
-        self.with_written(file, |state| {
-            state.note_life(self.names.life());
-            state.absorb_own(entry, asked, self.cx.now());
-            state.generation = self.generation.get();
-            if changes.size.is_some() || changes.mtime.is_some() {
-                let mtime = entry.attr.mtime;
-                state.local = state.local.map(|local| Local { mtime, ..local });
-            }
-        });
-        self.note_own(file);
+    /// getxattr(2). A kernel asks for [`CAPABILITY`] before it writes to a file that it has just heard of: an open file
+    /// that has none is known to have none, until others change the file.
+    pub(crate) async fn get_xattr(
+        &self,
+        who: &Who<'_>,
+        id: FileId,
+        name: &[u8],
+    ) -> Result<Box<[u8]>, Errno> {
+        let file = self.file(id);
+        if name != CAPABILITY {
+            return self.names.get_xattr(who, id, name).await;
+        }
+        if file.state.borrow().plain {
+            return Err(Errno::ENODATA);
+        }
+        // As of which change by others, and which by this mount.
+        let version = |state: &State| (state.entry.attr.change, state.names_mark);
+        let before = version(&file.state.borrow());
+        let value = self.names.get_xattr(who, id, name).await;
+        let mut state = file.state.borrow_mut();
+        let unchanged = version(&state) == before;
+        state.plain = value == Err(Errno::ENODATA) && state.handles > 0 && unchanged;
+        value
     }
 
     /// fallocate(2): extending, and zeroing by writing zeros. Space is not reserved, so keeping the length is refused.
@@ -165,9 +198,9 @@ impl Files {
         }
         let size = open.file.state.borrow().size();
         if mode == PUNCH_HOLE | KEEP_SIZE || mode == ZERO_RANGE | KEEP_SIZE {
-            self.write_zeros(&open, offset, end.min(size)).await?;
+            self.write_zeros(&open, offset..end.min(size), Place::Within).await?;
         } else if mode == ZERO_RANGE {
-            self.write_zeros(&open, offset, end).await?;
+            self.write_zeros(&open, offset..end, Place::At).await?;
         } else if mode != 0 {
             return Err(Errno::EOPNOTSUPP);
         } else if end > size {
@@ -176,12 +209,18 @@ impl Files {
         Ok(FileReply::Done)
     }
 
-    async fn write_zeros(&self, open: &Open, mut at: u64, end: u64) -> Result<(), Errno> {
-        while at < end {
-            let bytes = (end - at).min(SEND_BYTES_MAX);
+    async fn write_zeros(
+        &self,
+        open: &Open,
+        range: Range<u64>,
+        place: fn(u64) -> Place,
+    ) -> Result<(), Errno> {
+        let mut at = range.start;
+        while at < range.end {
+            let bytes = (range.end - at).min(SEND_BYTES_MAX);
             let mut frame = self.frame(bytes as usize).await?;
             frame.fill(0);
-            self.accept(open, Some(at), Gather::new(vec![frame.freeze()])).await?;
+            self.accept(open, place(at), Gather::new(vec![frame.freeze()])).await?;
             at += bytes;
         }
         Ok(())

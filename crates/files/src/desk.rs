@@ -8,6 +8,7 @@
 //! Invariant: an operation is answered once.
 
 use crate::Files;
+use crate::flags::{PUNCH_HOLE, ZERO_RANGE};
 use crate::limits::BEHIND_MAX;
 use crate::locks::Wanted;
 use crate::table::Open;
@@ -112,6 +113,10 @@ impl Files {
             | FileOp::GetXattr { .. }
             | FileOp::ListXattr { .. }
             | FileOp::GetLock { .. } => Afterwards::GivenUp,
+            // Zeros are written piece by piece.
+            FileOp::Allocate { mode, .. } if mode & (PUNCH_HOLE | ZERO_RANGE) != 0 => {
+                Afterwards::GivenUp
+            }
             FileOp::Flush { handle, .. } => match self.table.borrow().handle(*handle) {
                 Ok(open) => Afterwards::Untold(open.clone(), open.reported.get()),
                 Err(_) => Afterwards::GoesOn,

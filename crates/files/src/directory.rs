@@ -43,18 +43,12 @@ impl Files {
         (parent, name): (FileId, &[u8]),
         entry: Entry,
         asked: Time,
-    ) -> Result<FileReply, Errno> {
+    ) -> FileReply {
         self.note_name(parent, name, &entry);
-        let attr = self.note_made(parent, entry, asked).await?;
-        Ok(FileReply::Entry(attr))
-    }
-
-    async fn note_made(&self, parent: FileId, entry: Entry, asked: Time) -> Result<Attr, Errno> {
         self.note_directory(parent);
         let file = self.learn(entry, asked);
         self.note_own(&file);
-        self.ask_objects(&file).await?;
-        Ok(self.attr(&file))
+        FileReply::Entry(self.changed_attr(&file).await)
     }
 
     /// What an operation that took a name out of `directory` answers: link counts that were known are old.
@@ -88,6 +82,7 @@ impl Files {
         if made {
             self.note_directory(parent);
             self.note_own(&file);
+            file.state.borrow_mut().plain = true;
         }
         let flags = if made { flags & !TRUNCATE } else { flags };
         let handle = self.opened(who, &file, flags, life).await?;

@@ -97,6 +97,8 @@ pub(crate) struct State {
     pub own_mark: u64,
     /// Change version of what the kernel may have cached.
     pub cached: Option<u64>,
+    /// It is open here and has no `security.capability`.
+    pub plain: bool,
 }
 
 impl File {
@@ -163,6 +165,7 @@ impl State {
         }
         if entry.attr.change != self.entry.attr.change {
             self.chunks.clear();
+            self.plain = false;
         }
         if let Some(local) = &mut self.local {
             let own = if cut { self.written.end() } else { local.size };
@@ -179,6 +182,7 @@ impl State {
             (self.unsure, self.lost_session) = (true, true);
             (self.fresh, self.cached) = (None, None);
             self.chunks.clear();
+            self.plain = false;
         }
     }
 

@@ -50,7 +50,7 @@ use crate::inode::File;
 use crate::limits::*;
 use crate::locks::Line;
 use crate::naming::Names;
-use crate::queue::Queue;
+use crate::queue::{Late, Queue};
 use crate::table::Table;
 use endpoint::FrameMut;
 use node::rings::FileReply;
@@ -132,6 +132,7 @@ pub struct Inner {
     /// A file was added to them.
     started: Notify,
     work: Rc<Queue<Rc<File>>>,
+    late: Late,
     ahead: Rc<Queue<ahead::Job>>,
     ahead_used: Rc<Cell<u64>>,
     /// When what is old of it was forgotten last, of all files.
@@ -171,6 +172,7 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
         writing: RefCell::default(),
         started: Notify::new(cx),
         work: Rc::default(),
+        late: Late::default(),
         ahead: Rc::default(),
         ahead_used: Rc::default(),
         ahead_swept: Cell::default(),
@@ -190,12 +192,8 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
 impl Files {
     fn start(&self) {
         let cx = &self.cx;
-        for _ in 0..SEND_LOOPS {
-            cx.spawn("files: send", self.clone().work_loop(self.work.worker(cx)));
-        }
-        for _ in 0..AHEAD_LOOPS {
-            cx.spawn("files: read ahead", self.clone().ahead_loop(self.ahead.worker(cx)));
-        }
+        (0..SEND_LOOPS).for_each(|_| self.start_work_loop());
+        (0..AHEAD_LOOPS).for_each(|_| self.start_ahead_loop());
         cx.spawn("files: alive", self.clone().alive_loop());
         cx.spawn("files: age", self.clone().age_loop());
         cx.spawn("files: locks", self.clone().line_loop());
@@ -261,7 +259,10 @@ impl Files {
     /// Attributes of a file have changed at the manager.
     pub(crate) fn attributes_changed(&self, id: FileId) -> FileReply {
         let file = self.file(id);
-        file.state.borrow_mut().fresh = None;
+        {
+            let mut state = file.state.borrow_mut();
+            (state.fresh, state.plain) = (None, false);
+        }
         self.note_own(&file);
         FileReply::Done
     }

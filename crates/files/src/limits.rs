@@ -34,6 +34,12 @@ pub const RUN_SLACK_BYTES: u64 = 1024 * 1024;
 pub const START_BYTES_MIN: u64 = 64 * 1024;
 /// Loops that read ahead for the whole mount: two sequential readers at full window.
 pub const AHEAD_LOOPS: usize = 16;
+/// A send, a commit or a read-ahead that takes longer waits for a server or the manager to come back, or for a slow
+/// disk: another loop takes the place of its own. One to a server that is well takes 1 ms, a commit up to 200 ms.
+pub const WORK_SPAN: Duration = Duration::from_millis(100);
+/// Most of them: 1,024 sends of 64 KiB are 64 MiB, what a client may hold unsent with a pool of 256 MiB. Those beyond
+/// it keep their loops.
+pub const LATE_MAX: usize = 1024;
 /// What was read ahead is not handed out when it is older: as the attribute cache.
 pub const AHEAD_AGE_MAX: Duration = Duration::from_secs(1);
 
@@ -53,8 +59,10 @@ pub const TICK: Duration = Duration::from_millis(100);
 /// How long a server that does not answer is waited for before written data is given up with EIO: a restart takes
 /// seconds, a person who reboots a machine minutes.
 pub const PATIENCE: Duration = Duration::from_secs(300);
-/// Pause before an operation is tried again.
+/// Pause before an operation is tried again the first time, each later one twice as long.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// And at most so long: 1,000 sends of a server that stays away ask 1,000 times a second.
+pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Pause before frames are asked for again when the pool is empty.
 pub const FRAMES_PAUSE: Duration = Duration::from_millis(1);
 /// How long an operation waits for frames before it ends with ENOMEM.

@@ -50,19 +50,19 @@ impl Files {
             FileOp::Lookup { parent, name } => self.lookup(who, parent, &name).await,
             FileOp::Symlink { parent, name, target } => {
                 let entry = self.names.symlink(who, parent, &name, &target).await?;
-                self.made((parent, &name), entry, asked).await
+                Ok(self.made((parent, &name), entry, asked).await)
             }
             FileOp::MakeNode { parent, name, mode, rdev } => {
                 let entry = self.names.make_node(who, parent, &name, mode, rdev).await?;
-                self.made((parent, &name), entry, asked).await
+                Ok(self.made((parent, &name), entry, asked).await)
             }
             FileOp::MakeDirectory { parent, name, mode } => {
                 let entry = self.names.make_directory(who, parent, &name, mode).await?;
-                self.made((parent, &name), entry, asked).await
+                Ok(self.made((parent, &name), entry, asked).await)
             }
             FileOp::Link { file, new_parent, new_name } => {
                 let entry = self.names.link(who, file, new_parent, &new_name).await?;
-                self.made((new_parent, &new_name), entry, asked).await
+                Ok(self.made((new_parent, &new_name), entry, asked).await)
             }
             FileOp::Unlink { parent, name } => {
                 self.names.unlink(who, parent, &name).await?;
@@ -99,9 +99,7 @@ impl Files {
                 self.names.access(who, file, mask).await.map(|()| FileReply::Done)
             }
             FileOp::ReadLink { file } => self.names.read_link(file).await.map(bytes),
-            FileOp::GetXattr { file, name } => {
-                self.names.get_xattr(who, file, &name).await.map(bytes)
-            }
+            FileOp::GetXattr { file, name } => self.get_xattr(who, file, &name).await.map(bytes),
             FileOp::ListXattr { file } => self.names.list_xattr(who, file).await.map(bytes),
             FileOp::SetXattr { file, name, value, flags } => {
                 self.names.set_xattr(who, file, &name, &value, flags).await?;

@@ -2,10 +2,11 @@
 
 use crate::Files;
 use crate::inode::{File, Local, State};
-use crate::limits::RETRY_PAUSE;
+use crate::limits::{RETRY_PAUSE, RETRY_PAUSE_MAX};
 use crate::written::Mark;
 use names::{Entry, Final, WRITE, Who};
 use std::rc::Rc;
+use std::time::Duration;
 use stripe::{FileRef, ObjectTotals};
 use wire::blockmap::MAP_FRAGMENTS_MAX;
 use wire::{Errno, FileId, Time};
@@ -63,11 +64,17 @@ impl Files {
 
     /// Asks the manager, and the objects when others are writing.
     pub(crate) async fn refresh(&self, file: &Rc<File>) -> Result<(), Errno> {
+        self.ask_manager(file).await?;
+        self.ask_objects(file).await
+    }
+
+    /// What the manager knows: ESTALE is that the file is gone.
+    async fn ask_manager(&self, file: &Rc<File>) -> Result<(), Errno> {
         let (generation, asked) = (self.generation.get(), self.cx.now());
         let entry = self.names.get_attr(file.id).await?;
         self.absorb(file, entry, asked);
         file.state.borrow_mut().generation = generation;
-        self.ask_objects(file).await
+        Ok(())
     }
 
     /// While another client writes, only the objects know length and time.
@@ -116,6 +123,7 @@ impl Files {
         attempt: impl AsyncFn(FileRef) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let give_up = self.cx.now() + self.config.patience;
+        let mut pause = RETRY_PAUSE;
         loop {
             let reference = file.state.borrow().reference()?;
             let result = match self.know_map(&reference).await {
@@ -130,9 +138,13 @@ impl Files {
                 return Err(Errno::EIO);
             }
             self.counters.retries.add(1);
-            self.cx.sleep(RETRY_PAUSE).await;
-            if errno == Errno::ESTALE {
-                match self.refresh(file).await {
+            self.cx.sleep(pause).await;
+            pause = longer(pause);
+            // EAGAIN: an object has not heard of a truncation, and never will where its column has moved away.
+            if errno == Errno::ESTALE || errno == Errno::EAGAIN {
+                pause = RETRY_PAUSE;
+                // The objects are not asked: that they refuse this layout too does not mean that the file is gone.
+                match self.ask_manager(file).await {
                     Err(errno) if !is_passing(errno) || errno == Errno::ESTALE => {
                         return Err(errno);
                     }
@@ -226,27 +238,45 @@ impl Files {
         let totals = self.measure(file).await;
         let mut state = file.state.borrow_mut();
         // Some objects may have answered long before the last one did: what was heard of the file since is younger.
-        let young = state.written.mark() == mark && state.asked <= asked;
-        let known = totals.is_ok() && young;
+        let unchanged = state.written.mark() == mark;
+        let known = totals.is_ok() && unchanged && state.asked <= asked;
         state.resent |= !known;
         let size = totals?.size;
-        state.local = state.local.map(|local| if known { Local { size, ..local } } else { local });
+        if known && let Some(local) = &mut state.local {
+            local.size = size;
+        }
         Ok(())
     }
 
-    /// What the objects have by the truncate generation that is known when this returns: a truncation meanwhile, by an
-    /// application here too, makes it another length.
+    /// What the objects have by the layout and the truncate generation that are known when this returns: a truncation
+    /// meanwhile, by an application here too, makes it another length.
     async fn measure(&self, file: &Rc<File>) -> Result<ObjectTotals, Errno> {
         let ask = async |reference: FileRef| {
             let totals = self.stripe.attributes(&reference).await?;
-            if totals.uncut { Err(Errno::EAGAIN) } else { Ok((totals, reference.truncations)) }
+            if totals.uncut { Err(Errno::EAGAIN) } else { Ok((totals, reference)) }
         };
         loop {
-            let (totals, truncations) = self.persist(file, ask).await?;
-            if truncations == file.state.borrow().entry.truncations {
+            let (totals, reference) = self.persist(file, ask).await?;
+            let uncut = reference.truncations == file.state.borrow().entry.truncations;
+            if uncut && self.is_current(file, &reference).await? {
                 return Ok(totals);
             }
         }
+    }
+
+    /// Whether the file is where this says: a column that was moved leaves nothing at its old place.
+    async fn is_current(&self, file: &Rc<File>, reference: &FileRef) -> Result<bool, Errno> {
+        let asked = self.cx.now();
+        let entry = match self.patiently(async || self.names.get_attr(file.id).await).await {
+            Err(Errno::ESTALE) => return Ok(true), // it is gone: nobody asks for its length any more
+            entry => entry?,
+        };
+        let truncations = entry.truncations == reference.truncations;
+        let current = truncations && entry.layout == Some(reference.layout);
+        if !current {
+            self.absorb(file, entry, asked);
+        }
+        Ok(current)
     }
 
     async fn end_session(&self, file: &Rc<File>) -> Result<(), Errno> {
@@ -270,6 +300,7 @@ impl Files {
 
     async fn patiently<T>(&self, attempt: impl AsyncFn() -> Result<T, Errno>) -> Result<T, Errno> {
         let give_up = self.cx.now() + self.config.patience;
+        let mut pause = RETRY_PAUSE;
         loop {
             match attempt().await {
                 Err(errno) if is_passing(errno) && errno != Errno::ESTALE => {}
@@ -278,7 +309,8 @@ impl Files {
             if self.cx.now() >= give_up {
                 return Err(Errno::EIO);
             }
-            self.cx.sleep(RETRY_PAUSE).await;
+            self.cx.sleep(pause).await;
+            pause = longer(pause);
         }
     }
 
@@ -307,6 +339,11 @@ fn outcome(file: &File) -> (Final, Mark) {
     let used = state.local.map(|local| local.used);
     let truncations = state.entry.truncations;
     (Final { size: attr.size, mtime: attr.mtime, used, truncations }, state.written.mark())
+}
+
+/// The pause after this one, while whoever is asked stays away.
+fn longer(pause: Duration) -> Duration {
+    (2 * pause).min(RETRY_PAUSE_MAX)
 }
 
 /// Whether the same may succeed later: the server is away or has too much to do, or we go by an old layout. A disk that

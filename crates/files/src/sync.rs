@@ -179,6 +179,7 @@ impl Files {
         state.handles -= 1;
         if state.handles == 0 {
             state.chunks.clear();
+            state.plain = false;
         }
         result.map(|()| FileReply::Done)
     }

@@ -26,6 +26,31 @@ enum Work {
     Commit(Vec<Rc<Verifiers>>),
 }
 
+/// Where in a file data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// From here on; the file becomes longer if need be.
+    At(u64),
+    /// From here on, as far as the file goes.
+    Within(u64),
+    /// Behind the last byte.
+    End,
+}
+
+impl Place {
+    /// The offset, and what of `data` goes there in a file of `size` bytes.
+    fn cut(self, data: Gather, size: u64) -> (u64, Gather) {
+        match self {
+            Place::At(offset) => (offset, data),
+            Place::Within(offset) if offset + data.len() > size => {
+                (offset, data.slice(0..size.saturating_sub(offset)))
+            }
+            Place::Within(offset) => (offset, data),
+            Place::End => (size, data),
+        }
+    }
+}
+
 impl Files {
     /// Takes data over. With O_SYNC or O_DSYNC it is stable when this returns.
     pub(crate) async fn write(
@@ -38,24 +63,24 @@ impl Files {
         if !writes(open.flags) {
             return Err(Errno::EBADF);
         }
-        let at = (open.flags & APPEND == 0).then_some(offset);
-        let bytes = self.accept(&open, at, Gather::new(data)).await?;
+        let place = if open.flags & APPEND == 0 { Place::At(offset) } else { Place::End };
+        let bytes = self.accept(&open, place, Gather::new(data)).await?;
         if open.flags & SYNCHRONOUS != 0 {
             self.keep(&open).await?;
         }
         Ok(FileReply::Written(bytes as u32))
     }
 
-    /// Puts data among the written bytes of the file: at `offset`, or else at its end.
+    /// Puts data among the written bytes of the file; how many.
     pub(crate) async fn accept(
         &self,
         open: &Open,
-        offset: Option<u64>,
+        place: Place,
         data: Gather,
     ) -> Result<u64, Errno> {
-        let (file, bytes) = (&open.file, data.len());
+        let file = &open.file;
         self.wait_for_room(file, data.held()).await;
-        let appends = offset.is_none();
+        let appends = place == Place::End;
         if appends && (!self.is_fresh(file) || file.state.borrow().entry.is_hint()) {
             self.refresh(file).await?;
         }
@@ -63,7 +88,11 @@ impl Files {
             file.changed.wait().await;
         }
         // From here to the end nothing waits: that makes O_APPEND atomic among the processes of this mount.
-        let offset = offset.unwrap_or_else(|| file.state.borrow().size());
+        let (offset, data) = place.cut(data, file.state.borrow().size());
+        let bytes = data.len();
+        if bytes == 0 {
+            return Ok(0);
+        }
         let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Errno::EFBIG)?;
         self.with_written(file, |state| {
@@ -142,22 +171,32 @@ impl Files {
         }
     }
 
-    /// One of the loops that send and commit.
-    pub(crate) async fn work_loop(self, worker: Worker<Rc<File>>) {
-        loop {
-            let file = worker.next().await;
-            file.state.borrow_mut().queued = false;
-            let Some(work) = self.next_work(&file) else { continue };
-            // Another loop may find more to do meanwhile.
-            self.enqueue(&file);
-            match work {
-                Work::Send(send) => self.send(&file, send).await,
-                Work::Commit(verifiers) => self.commit(&file, verifiers).await,
-            }
-            self.end_spare_sessions(&file).await;
-            file.changed.notify_all();
-            self.enqueue(&file);
+    pub(crate) fn start_work_loop(&self) {
+        self.cx.spawn("files: send", self.clone().work_loop(self.work.worker(&self.cx)));
+    }
+
+    /// One of the loops that send and commit. It ends when another has taken its place meanwhile.
+    async fn work_loop(self, worker: Worker<Rc<File>>) {
+        while self.work_on(worker.next().await).await {}
+    }
+
+    /// Gives the file its turn; whether this loop still has its place.
+    async fn work_on(&self, file: Rc<File>) -> bool {
+        file.state.borrow_mut().queued = false;
+        let Some(work) = self.next_work(&file) else { return true };
+        // Another loop may find more to do meanwhile.
+        self.enqueue(&file);
+        self.in_place(self.do_work(&file, work), Files::start_work_loop).await
+    }
+
+    async fn do_work(&self, file: &Rc<File>, work: Work) {
+        match work {
+            Work::Send(send) => self.send(file, send).await,
+            Work::Commit(verifiers) => self.commit(file, verifiers).await,
         }
+        self.end_spare_sessions(file).await;
+        file.changed.notify_all();
+        self.enqueue(file);
     }
 
     fn next_work(&self, file: &Rc<File>) -> Option<Work> {

@@ -2,14 +2,15 @@
 
 mod common;
 
-use common::{CLIENT_PAGES, World};
+use common::{CLIENT_PAGES, MANAGER, World};
 use files::Config;
 use files::conformance::client::{READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
+use names::{Policy, Who};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
-use wire::{Errno, FileId, SetAttr};
+use wire::{Errno, FileId, NodeId, SetAttr};
 
 const MIB: usize = 1 << 20;
 
@@ -223,7 +224,9 @@ fn a_disk_that_goes_missing_ends_reads_at_once_and_an_fsync_after_the_patience()
     world.lose_disk(10);
     world.block_on(client.write(one, 0, &[1; 100_000])).expect("taken over");
     let begun = world.now;
-    assert_eq!(world.block_on(client.fsync(one)), Err(Errno::EIO));
+    let (asked, synced) = messages(&mut world, client.fsync(one));
+    assert_eq!(synced, Err(Errno::EIO));
+    assert!(asked < 100, "{asked} messages");
     let span = world.now.since(begun);
     assert!(span >= patience && span < 3 * patience, "{span:?}");
     let begun = world.now;
@@ -365,4 +368,133 @@ fn a_read_does_not_wait_for_what_will_not_be_read_ahead_any_more() {
     assert!(found.iter().all(|read| read.as_ref().is_ok_and(|data| data.len() == bytes)));
     assert!(found[12].as_ref().unwrap()[..] == content[later..later + bytes]);
     assert!(world.now.since(start) < Duration::from_secs(60));
+}
+
+/// More files than there are loops have lost their copy at a server, and wait for the manager to begin a session again.
+#[test]
+fn what_waits_for_the_manager_keeps_nothing_else_from_the_servers() {
+    let mut world = World::new(2, 1);
+    let client = world.client(0);
+    let name = |number: u64| format!("f{number}").into_bytes();
+    let well = world.block_on(client.create(FileId::ROOT, b"well", READ_WRITE)).expect("create");
+    world.block_on(client.fsync(well)).expect("the name is stable");
+    for number in 0..40 {
+        let content = pattern(number, 0, 5_000);
+        world.block_on(client.put(FileId::ROOT, &name(number), &content)).expect("put");
+    }
+    world.kill(MANAGER);
+    (10..12).for_each(|id| world.restart(id));
+    world.run(Duration::from_secs(2));
+    assert!(world.files(0).report().unsent_bytes > 0, "the servers forgot them");
+    let start = world.now;
+    world.block_on(client.write(well, 0, &[7; 5_000])).expect("taken over");
+    assert_eq!(world.block_on(client.fsync(well)), Ok(()));
+    assert!(world.now.since(start) < Duration::from_secs(2), "{:?}", world.now.since(start));
+    world.start(MANAGER);
+    world.run(Duration::from_secs(20));
+    let report = world.files(0).report();
+    assert_eq!((report.held_bytes, report.lost_bytes), (0, 0));
+    for number in 0..40 {
+        let found = world.block_on(client.get(FileId::ROOT, &name(number)));
+        assert!(found == Ok(pattern(number, 0, 5_000)), "file {number}");
+    }
+}
+
+/// Another client writes, and the servers that know how long the file is are away: what the manager did is done.
+#[test]
+fn a_change_that_was_made_is_told_although_the_length_is_not_known() {
+    let mut world = World::new(1, 2);
+    let (client, writer) = (world.client(0), world.client(1));
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &[1; 9_000])).expect("put");
+    world.block_on(writer.open(file, READ_WRITE)).expect("open");
+    world.kill(10);
+    let linked = world.block_on(client.link(file, FileId::ROOT, b"g"));
+    assert_eq!(linked.map(|attr| attr.links), Ok(2));
+    assert_eq!(world.block_on(client.link(file, FileId::ROOT, b"g")), Err(Errno::EEXIST));
+    let changes = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    let changed = world.block_on(client.set_attr(file, None, changes));
+    assert_eq!(changed.map(|attr| attr.mode & 0o777), Ok(0o600));
+    assert!(world.block_on(client.stat(file)).is_err(), "who asks for the length hears of it");
+    world.start(10);
+    assert_eq!(world.block_on(client.stat(file)).map(|attr| attr.size), Ok(9_000));
+}
+
+#[test]
+fn a_file_that_another_client_made_longer_is_not_cut_by_extending_it() {
+    let mut world = World::new(3, 2);
+    let (client, other) = (world.client(0), world.client(1));
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &[1; 1000])).expect("put");
+    let open = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    assert_eq!(world.block_on(client.stat(file)).expect("stat").size, 1000);
+    let content = pattern(5, 0, 2 * MIB);
+    world.block_on(other.put(FileId::ROOT, b"f", &content)).expect("put");
+    assert_eq!(world.block_on(client.allocate(open, 0, MIB as u64, 0)), Ok(()));
+    assert_eq!(world.block_on(client.stat(file)).expect("stat").size, content.len() as u64);
+    assert!(world.block_on(other.get(FileId::ROOT, b"f")) == Ok(content));
+}
+
+/// What a kernel asks before it writes; not even a manager that is away may keep a write waiting.
+#[test]
+fn an_open_file_is_known_to_have_no_capability_until_it_is_given_one() {
+    const NAME: &[u8] = b"security.capability";
+    let mut world = World::new(1, 2);
+    let (client, other) = (world.client(0), world.client(1));
+    let new = world.block_on(client.create(FileId::ROOT, b"new", READ_WRITE)).expect("create");
+    let old = world.block_on(other.put(FileId::ROOT, b"old", b"x")).expect("put");
+    let old = world.block_on(client.open(old, READ_WRITE)).expect("open");
+    assert_eq!(world.block_on(client.get_xattr(old.file, NAME)), Err(Errno::ENODATA));
+    world.kill(MANAGER);
+    for file in [new.file, old.file] {
+        let (asked, found) = messages(&mut world, client.get_xattr(file, NAME));
+        assert_eq!((asked, found), (0, Err(Errno::ENODATA)));
+    }
+    world.start(MANAGER);
+    world.block_on(client.set_xattr(new.file, NAME, b"mine", 0)).expect("set");
+    assert_eq!(world.block_on(client.get_xattr(new.file, NAME)), Ok(b"mine".to_vec()));
+    world.block_on(other.set_xattr(old.file, NAME, b"theirs", 0)).expect("set");
+    world.run(Duration::from_secs(2));
+    world.block_on(client.stat(old.file)).expect("stat");
+    assert_eq!(world.block_on(client.get_xattr(old.file, NAME)), Ok(b"theirs".to_vec()));
+    world.block_on(other.remove_xattr(old.file, NAME)).expect("remove");
+    world.block_on(client.close(old)).expect("close");
+    assert_eq!(world.block_on(client.get_xattr(old.file, NAME)), Err(Errno::ENODATA));
+    let (asked, _) = messages(&mut world, client.get_xattr(old.file, NAME));
+    assert_eq!(asked, 2, "nobody has it open");
+}
+
+/// More is read ahead of a server that is away than there are loops for it: readers of another are served all the same.
+#[test]
+fn who_reads_ahead_of_a_server_that_is_away_keeps_nobody_else_waiting() {
+    let limits = Config::for_pool(CLIENT_PAGES * 4096);
+    let mut world = World::with(2, 1, Config { ahead_bytes_max: 8 * MIB as u64, ..limits });
+    let (client, names, content) = (world.client(0), world.names(0).1, pattern(5, 0, MIB));
+    let mut opens = Vec::new();
+    for number in 0..11u16 {
+        let name = format!("d{number}");
+        let directory = world.block_on(client.make_directory(FileId::ROOT, name.as_bytes()));
+        let directory = directory.expect("mkdir");
+        let servers = vec![NodeId(if number < 10 { 10 } else { 11 })];
+        let (names, policy) = (names.clone(), Policy { servers, ..Policy::default() });
+        world.block_on_node(100, async move {
+            names.set_directory_layout(&Who::ROOT, directory, policy).await.expect("a layout");
+        });
+        let file = world.block_on(client.put(directory, b"f", &content)).expect("put");
+        world.run(Duration::from_secs(1));
+        opens.push(world.block_on(client.open(file, READ_ONLY)).expect("open"));
+    }
+    world.kill(10);
+    let (well, bytes) = (opens.pop().expect("the last"), 64 << 10);
+    let mut reads: Vec<_> =
+        opens.iter().map(|open| Box::pin(client.read(*open, 0, bytes))).collect();
+    for read in &mut reads {
+        assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    world.run(Duration::from_millis(10));
+    let start = world.now;
+    for at in (0..MIB).step_by(bytes) {
+        let found = world.block_on(client.read(well, at as u64, bytes));
+        assert!(found.expect("read") == content[at..at + bytes]);
+    }
+    assert!(world.now.since(start) < Duration::from_secs(2), "{:?}", world.now.since(start));
+    assert!(world.files(0).report().ahead_bytes > 0, "the well one is read ahead");
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::{CLIENT_PAGES, MANAGER, World};
 use files::Config;
-use files::conformance::client::{READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
+use files::conformance::client::{Opened, READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
 use files::conformance::{Asks, Client};
 use node::rings::LockKind;
 use std::cell::Cell;
@@ -90,6 +90,51 @@ fn a_write_that_finds_no_room_is_not_taken_over() {
     world.start(10);
     world.block_on(client.close(open)).expect("close");
     assert!(world.block_on(client.get(FileId::ROOT, b"f")) == Ok(vec![1; 8192]));
+}
+
+/// A world whose client has an open file of 4 MiB and room for one piece of zeros, and whose server is away.
+fn without_room() -> (World, Client<Asks>, Opened) {
+    let limits = Config::for_pool(CLIENT_PAGES * 4096);
+    let most = 1 << 20;
+    let config = Config { unsent_bytes_max: most, held_bytes_max: most, ..limits };
+    let (mut world, client, ..) = stored(World::with(1, 1, config));
+    let open = world.block_on(client.create(FileId::ROOT, b"z", READ_WRITE)).expect("create");
+    world.block_on(client.write(open, 0, &pattern(1, 0, 4 << 20))).expect("write");
+    world.block_on(client.fsync(open)).expect("fsync");
+    world.kill(10);
+    (world, client, open)
+}
+
+#[test]
+fn zeros_are_not_written_for_who_has_given_up() {
+    const ZERO_RANGE: u32 = 16;
+    let (mut world, client, open) = without_room();
+    let zeroed = client.allocate(open, 0, 8 << 20, ZERO_RANGE);
+    assert_eq!(interrupted(&mut world, &client, zeroed), Err(Errno::EINTR));
+    world.start(10);
+    world.block_on(client.set_size(open, 100)).expect("truncate");
+    world.run(Duration::from_secs(5));
+    assert_eq!(world.block_on(client.stat(open.file)).expect("stat").size, 100);
+}
+
+#[test]
+fn zeros_within_a_file_do_not_make_it_longer_than_it_was_cut_to() {
+    const PUNCH_HOLE: u32 = 3;
+    let (mut world, client, open) = without_room();
+    let mut punch = pin!(client.allocate(open, 0, 4 << 20, PUNCH_HOLE));
+    let mut cut = pin!(client.set_size(open, 100));
+    let mut turns = 0;
+    world.block_on(std::future::poll_fn(|context| {
+        turns += 1;
+        assert!(
+            punch.as_mut().poll(context).is_pending() && cut.as_mut().poll(context).is_pending()
+        );
+        if turns < 100 { Poll::Pending } else { Poll::Ready(()) }
+    }));
+    world.start(10);
+    assert_eq!(world.block_on(cut).expect("truncate").size, 100);
+    assert_eq!(world.block_on(punch), Ok(()));
+    assert_eq!(world.block_on(client.stat(open.file)).expect("stat").size, 100);
 }
 
 #[test]

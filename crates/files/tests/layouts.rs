@@ -127,3 +127,34 @@ fn a_manager_that_dies_in_a_move_leaves_a_file_that_can_be_used() {
         world.block_on(client.close(open)).expect("close");
     }
 }
+
+/// A mount that has sent something again asks the objects for the length, by the layout that it knows: a column that
+/// has moved meanwhile is empty there.
+#[test]
+fn a_length_is_not_measured_by_an_old_layout() {
+    let mut world = World::new(4, 2);
+    let client = world.client(0);
+    let content = pattern(1, 0, 4 * 32_768);
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &content)).expect("put");
+    world.run(Duration::from_secs(2));
+    let open = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    let second = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    world.block_on(client.write(open, 0, &content[..10])).expect("write");
+    world.block_on(client.flush(open)).expect("sent, and the session goes on");
+    (10..14).for_each(|id| world.restart(id));
+    world.run(Duration::from_secs(5));
+    assert_eq!(world.files(0).report().held_bytes, 0, "sent again");
+    let names = world.names(1).1;
+    world.block_on_node(101, async move {
+        let layout = names.get_attr(file).await.expect("attributes").layout.expect("a layout");
+        let column = layout.width() - 1;
+        let moved = names.move_column(&Who::ROOT, file, column, layout.server(0), 0).await;
+        moved.expect("moved");
+    });
+    world.block_on(client.close(open)).expect("close");
+    world.block_on(client.close(second)).expect("close");
+    world.run(Duration::from_secs(2));
+    let other = world.client(1);
+    assert_eq!(world.block_on(other.stat(file)).expect("stat").size, content.len() as u64);
+    assert!(world.block_on(other.get(FileId::ROOT, b"f")).expect("read") == content);
+}

@@ -7,7 +7,8 @@ use disk_rig::{Rig, each_engine, object, pattern};
 use live::disk::{DiskConfig, Disks, DisksError, Engine, OpenError};
 use live::meta::{Stores, load};
 use node::rings::{
-    DiskError, DiskFile, DiskOp, DiskReply, MetaDone, MetaOp, MetaRequest, StoreId, Ticket,
+    DiskError, DiskFile, DiskOp, DiskReply, MetaDone, MetaError, MetaOp, MetaRequest, StoreId,
+    Ticket,
 };
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change, mount_remount};
 use rustix::thread::UnshareFlags;
@@ -105,7 +106,7 @@ fn a_disk_that_turns_read_only_says_so() {
     });
 }
 
-fn append(stores: &mut Stores, bytes: Vec<u8>) -> Result<(), String> {
+fn append(stores: &mut Stores, bytes: Vec<u8>) -> Result<(), MetaError> {
     let op = MetaOp::Append { log: 1, bytes };
     stores.start(MetaRequest { ticket: Ticket(1), store: StoreId::Names, op });
     let MetaDone { result, .. } = stores.next_done().expect("appends are done at once");
@@ -124,7 +125,7 @@ fn a_log_on_a_full_disk_holds_whole_records_only() {
                 Err(error) => break error,
             }
         };
-        assert!(error.contains("the disk is full"), "{error}");
+        assert!(error.full && error.reason.contains("the disk is full"), "{error:?}");
         append(&mut stores, vec![255; 100]).expect("a small record still fits");
         let logs = load(path, StoreId::Names).unwrap().logs;
         assert_eq!(logs[0].1.len(), records * 50_000 + 100);

@@ -36,7 +36,7 @@ impl Rig {
     fn wait(&mut self) -> (Ticket, Result<(), String>) {
         loop {
             if let Some(done) = self.stores.next_done() {
-                return (done.ticket, done.result);
+                return (done.ticket, done.result.map_err(|error| error.reason));
             }
             if !self.stores.turn() {
                 self.sleep();

@@ -3,7 +3,7 @@
 use crate::limits::{JOINING_IDS, LEASE_DEFAULT, MEMBER_BYTES_MAX, REQUEST_TASKS, SYNC_PERIOD};
 use crate::protocol::{JOIN, Join, LEAVE, Lease, Life, Member, Page, RENEW, VIEW};
 use crate::registry::Registry;
-use node::rings::{MetaOp, MetaWork, StoreId};
+use node::rings::{MetaError, MetaOp, MetaWork, StoreId};
 use node::{Answer, Cx, Notify, Request, Semaphore};
 use std::cell::{Ref, RefCell};
 use std::collections::VecDeque;
@@ -264,7 +264,11 @@ impl Service {
         let checkpoint = self.0.registry.borrow_mut().store_mut().freeze();
         let Some(checkpoint) = checkpoint else { return };
         let result = self.meta(MetaOp::Checkpoint(Box::new(Work(checkpoint)))).await;
-        self.0.registry.borrow_mut().store_mut().checkpoint_done(result);
+        self.0
+            .registry
+            .borrow_mut()
+            .store_mut()
+            .checkpoint_done(result.map_err(|error| error.reason));
         let synced = self.0.registry.borrow_mut().store_mut().synced_sequence();
         // Also what could not be appended is done now.
         self.tell(synced);
@@ -279,7 +283,7 @@ impl Service {
         }
     }
 
-    fn meta(&self, op: MetaOp) -> impl Future<Output = Result<(), String>> + Unpin + use<> {
+    fn meta(&self, op: MetaOp) -> impl Future<Output = Result<(), MetaError>> + Unpin + use<> {
         self.0.cx.meta(StoreId::Members, op)
     }
 }

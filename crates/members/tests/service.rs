@@ -4,7 +4,7 @@ use members::{
     Client, Config, Identity, Member, Roles, STORE_KIND, STORE_VERSION, Service, Standing,
     Subscription, join, serve,
 };
-use node::rings::{MetaDone, MetaOp};
+use node::rings::{MetaDone, MetaError, MetaOp};
 use rig::Net;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -60,17 +60,17 @@ impl World {
         }
     }
 
-    fn execute(&mut self, op: MetaOp) -> Result<(), String> {
+    fn execute(&mut self, op: MetaOp) -> Result<(), MetaError> {
         match op {
             MetaOp::Append { log, .. } if self.full_log == Some(log) => {
-                return Err("the disk is full".into());
+                return Err(MetaError { full: true, reason: "the disk is full".into() });
             }
             MetaOp::Append { log, bytes } => self.logs.append(log, &bytes),
             MetaOp::Sync { log } => self.logs.sync(log),
             MetaOp::DropLog { log } => self.logs.remove(log),
             MetaOp::Checkpoint(work) => {
                 self.checkpoints += 1;
-                return work.run();
+                return work.run().map_err(MetaError::from);
             }
         }
         Ok(())

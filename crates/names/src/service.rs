@@ -44,6 +44,8 @@ struct Service<O> {
     /// The last change whose record is appended.
     appended: Cell<u64>,
     syncing: Cell<bool>,
+    /// What is told while the log has a hole: that there was no room, or that it could not be written.
+    refusal: Cell<Errno>,
     /// An append, a sync or a checkpoint ended.
     progress: Notify,
     /// The overlay wants a checkpoint now.
@@ -133,6 +135,7 @@ pub fn serve<O: Objects>(
         appended: Cell::new(manager.store().synced_sequence()),
         manager: RefCell::new(manager),
         syncing: Cell::new(false),
+        refusal: Cell::new(Errno::EIO),
         progress: Notify::new(cx),
         full: Notify::new(cx),
         work: Notify::new(cx),
@@ -177,14 +180,15 @@ impl<O: Objects> Service<O> {
         });
         async move {
             let Some((sequence, done)) = posted else { return Ok(None) };
-            if done.await.is_err() {
+            if let Err(error) = done.await {
+                service.refusal.set(if error.full { Errno::ENOSPC } else { Errno::EIO });
                 service.manager.borrow_mut().store().append_failed();
                 service.full.notify_all();
                 service.progress.notify_all();
-                return Err(Errno::EIO);
+                return Err(service.refusal.get());
             }
             if service.manager.borrow_mut().store().is_behind_hole(sequence) {
-                return Err(Errno::EIO);
+                return Err(service.refusal.get());
             }
             service.appended.set(service.appended.get().max(sequence));
             service.progress.notify_all();
@@ -213,7 +217,7 @@ impl<O: Objects> Service<O> {
             match self.manager.borrow_mut().store().admit() {
                 Ok(()) => return Ok(()),
                 Err(StoreError::Full { .. }) => self.full.notify_all(),
-                Err(_) => return Err(Errno::EIO),
+                Err(_) => return Err(self.refusal.get()),
             }
             progress.await;
         }
@@ -233,7 +237,7 @@ impl<O: Objects> Service<O> {
                 return Ok(());
             }
             if failed {
-                return Err(Errno::EIO);
+                return Err(self.refusal.get());
             }
             progress.await;
         }
@@ -267,7 +271,7 @@ impl<O: Objects> Service<O> {
         }
         let mut manager = self.manager.borrow_mut();
         if let Err(StoreError::LogFailed) = manager.store().admit() {
-            return Err(Errno::EIO);
+            return Err(self.refusal.get());
         }
         manager.store().synced(&point);
         Ok(())

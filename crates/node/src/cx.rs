@@ -242,12 +242,12 @@ impl Cx {
         }
     }
 
-    /// Asks for an operation on a store's files. The error is the world's text for the log.
+    /// Asks for an operation on a store's files.
     pub fn meta(
         &self,
         store: StoreId,
         op: MetaOp,
-    ) -> impl Future<Output = Result<(), String>> + Unpin + use<> {
+    ) -> impl Future<Output = Result<(), MetaError>> + Unpin + use<> {
         let ticket = self.0.tickets.borrow_mut().start();
         self.0.meta.borrow_mut().push_back(MetaRequest { ticket: Ticket(ticket), store, op });
         Pending {

@@ -268,8 +268,23 @@ pub struct MetaRequest {
 pub struct MetaDone {
     /// Of the request.
     pub ticket: Ticket,
-    /// Done, or a sentence that says what failed.
-    pub result: Result<(), String>,
+    /// Done, or why not.
+    pub result: Result<(), MetaError>,
+}
+
+/// Why an operation on a store's files failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetaError {
+    /// There was no room for it.
+    pub full: bool,
+    /// A sentence that says what failed.
+    pub reason: String,
+}
+
+impl From<String> for MetaError {
+    fn from(reason: String) -> MetaError {
+        MetaError { full: false, reason }
+    }
 }
 
 /// Who asks for a file operation.

@@ -4,7 +4,7 @@
 //! the frames it brings.
 
 use crate::call::Reply;
-use crate::rings::{DiskError, DiskReply};
+use crate::rings::{DiskError, DiskReply, MetaError};
 use crate::scheduler::TaskId;
 use netrpc::{CallError, CallId};
 
@@ -13,7 +13,7 @@ use netrpc::{CallError, CallId};
 pub(crate) enum Outcome {
     Call(Result<Reply, CallError>),
     Disk(Result<DiskReply, DiskError>),
-    Meta(Result<(), String>),
+    Meta(Result<(), MetaError>),
     Timer,
 }
 

@@ -8,7 +8,7 @@ use crate::disk::{DiskFaults, DiskModel};
 use crate::queue::Picos;
 use crate::random::Random;
 use crate::storage::Crash;
-use node::rings::{MetaDone, MetaOp, MetaRequest, StoreId, Ticket};
+use node::rings::{MetaDone, MetaError, MetaOp, MetaRequest, StoreId, Ticket};
 use std::collections::BTreeMap;
 use store::{MemoryBackend, MemoryLogs};
 
@@ -114,27 +114,27 @@ impl Meta {
         Some(MetaDone { ticket, result })
     }
 
-    fn refuse(&mut self) -> Option<String> {
+    fn refuse(&mut self) -> Option<MetaError> {
         if self.faults.missing {
-            return Some("the directory of the store is missing".into());
+            return Some("the directory of the store is missing".to_string().into());
         }
         if self.faults.read_only {
-            return Some("the disk of the store is read-only".into());
+            return Some("the disk of the store is read-only".to_string().into());
         }
         if self.faults.full {
-            return Some("the disk of the store is full".into());
+            return Some(MetaError { full: true, reason: "the disk of the store is full".into() });
         }
         let failed = self.random.chance(self.faults.error_chance);
-        failed.then(|| "the disk of the store answers input/output error".into())
+        failed.then(|| "the disk of the store answers input/output error".to_string().into())
     }
 
-    fn execute(&mut self, store: StoreId, op: MetaOp) -> Result<(), String> {
+    fn execute(&mut self, store: StoreId, op: MetaOp) -> Result<(), MetaError> {
         let files = self.files(store);
         match op {
             MetaOp::Append { log, bytes } => files.logs.append(log, &bytes),
             MetaOp::Sync { log } => files.logs.sync(log),
             MetaOp::DropLog { log } => files.logs.remove(log),
-            MetaOp::Checkpoint(work) => return work.run(),
+            MetaOp::Checkpoint(work) => return work.run().map_err(MetaError::from),
         }
         Ok(())
     }
@@ -245,6 +245,6 @@ mod tests {
         meta.faults_mut().full = true;
         let (_, number) = meta.submit(Picos::ZERO, append(b"a"));
         let error = meta.complete(number).unwrap().result.unwrap_err();
-        assert_eq!(error, "the disk of the store is full");
+        assert_eq!((error.full, &error.reason[..]), (true, "the disk of the store is full"));
     }
 }

@@ -271,7 +271,7 @@ impl Worker {
             && model.was_full
             && matches!(asked, Asked::Fsync | Asked::Flush)
         {
-            // What a full disk did not take, told late. A manager whose log is full says EIO.
+            // What a full disk did not take, told late. A manager whose log was full says so too.
         } else if !model.troubled {
             let text = format!("{asked:?} fails with {errno:?} although nothing is wrong");
             model.violations.push(format!("{now} worker {}: {text}", self.number));

@@ -327,7 +327,7 @@ impl World {
         let error = done.result.as_ref().err().cloned();
         running.meta_done(done);
         if let Some(error) = error {
-            self.trace.line(now, node, "meta", format_args!("{error}"));
+            self.trace.line(now, node, "meta", format_args!("{}", error.reason));
         }
         self.fingerprint.mix(ticket);
         self.wake(node);

@@ -332,7 +332,7 @@ fn serve_meta(node: &Node, logs: &mut MemoryLogs) {
                 logs.sync(log);
                 Ok(())
             }
-            MetaOp::Checkpoint(work) => work.run(),
+            MetaOp::Checkpoint(work) => work.run().map_err(MetaError::from),
             MetaOp::DropLog { log } => {
                 logs.remove(log);
                 Ok(())

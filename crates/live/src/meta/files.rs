@@ -6,7 +6,7 @@
 //! names.log.16.gone   a log on its way out
 //! ```
 
-use node::rings::StoreId;
+use node::rings::{MetaError, StoreId};
 use redb::StorageBackend;
 use rustix::fs::FlockOperation;
 use std::fs::{File, OpenOptions};
@@ -49,6 +49,12 @@ pub(super) fn sentence(what: &str, path: &Path, error: &io::Error) -> String {
         }
         _ => format!("cannot {what} {path}: {error}"),
     }
+}
+
+/// As [`sentence`], and whether it was for want of room.
+pub(super) fn failed(what: &str, path: &Path, error: &io::Error) -> MetaError {
+    let full = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
+    MetaError { full, reason: sentence(what, path, error) }
 }
 
 /// How a store's files begin.

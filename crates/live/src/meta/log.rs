@@ -1,7 +1,7 @@
 //! One log of a store: appended to by the node's thread, synced by helpers.
 
-use super::files::sentence;
-use node::rings::Ticket;
+use super::files::{failed, sentence};
+use node::rings::{MetaError, Ticket};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -30,10 +30,10 @@ pub(super) struct Log {
 
 impl Log {
     /// Opens the log in `path`; without `create` only when there is one.
-    pub(super) fn open(path: &Path, serial: u64, create: bool) -> Result<Option<Log>, String> {
+    pub(super) fn open(path: &Path, serial: u64, create: bool) -> Result<Option<Log>, MetaError> {
         let mut options = OpenOptions::new();
         let options = options.append(true).create(create).mode(0o600);
-        let fail = |error| sentence("open", path, &error);
+        let fail = |error| failed("open", path, &error);
         let file = match options.open(path) {
             Err(error) if !create && error.kind() == io::ErrorKind::NotFound => return Ok(None),
             result => result.map_err(fail)?,
@@ -52,9 +52,9 @@ impl Log {
     }
 
     /// Appends all of `record` or nothing. It is in the host's memory then, where a kill of the process leaves it.
-    pub(super) fn append(&mut self, record: &[u8]) -> Result<(), String> {
+    pub(super) fn append(&mut self, record: &[u8]) -> Result<(), MetaError> {
         if let Some(failure) = &self.failure {
-            return Err(failure.clone());
+            return Err(failure.clone().into());
         }
         let written = (&*self.file).write_all(record);
         match written {
@@ -67,7 +67,7 @@ impl Log {
                 if let Err(error) = self.file.set_len(self.bytes) {
                     self.failure = Some(sentence("cut half a record off", &self.path, &error));
                 }
-                Err(sentence("append to", &self.path, &error))
+                Err(failed("append to", &self.path, &error))
             }
         }
     }

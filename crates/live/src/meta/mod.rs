@@ -18,7 +18,7 @@ use crate::limits::{META_HELPERS, META_OPS_PER_POLL};
 use files::{gone_path, log_path, remove, sentence, sync_directory};
 use log::Log;
 use node::Node;
-use node::rings::{MetaDone, MetaOp, MetaRequest, MetaWork, StoreId, Ticket};
+use node::rings::{MetaDone, MetaError, MetaOp, MetaRequest, MetaWork, StoreId, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
@@ -105,8 +105,8 @@ impl Stores {
         self.under_way == 0 && self.done.is_empty()
     }
 
-    fn end(&mut self, ticket: Ticket, result: Result<(), String>) {
-        self.done.push_back(MetaDone { ticket, result });
+    fn end(&mut self, ticket: Ticket, result: Result<(), impl Into<MetaError>>) {
+        self.done.push_back(MetaDone { ticket, result: result.map_err(Into::into) });
     }
 
     fn help(&mut self, job: Job) {
@@ -115,7 +115,12 @@ impl Stores {
     }
 
     /// The log, opened; without `create` only when there is one.
-    fn log(&mut self, store: StoreId, log: u64, create: bool) -> Result<Option<&mut Log>, String> {
+    fn log(
+        &mut self,
+        store: StoreId,
+        log: u64,
+        create: bool,
+    ) -> Result<Option<&mut Log>, MetaError> {
         if !self.logs.contains_key(&(store, log)) {
             self.serial += 1;
             let path = log_path(&self.directories[&store], store, log);
@@ -125,18 +130,18 @@ impl Stores {
         Ok(self.logs.get_mut(&(store, log)))
     }
 
-    fn append(&mut self, store: StoreId, log: u64, bytes: &[u8]) -> Result<(), String> {
+    fn append(&mut self, store: StoreId, log: u64, bytes: &[u8]) -> Result<(), MetaError> {
         let log = self.log(store, log, true)?.expect("created when there was none");
         log.append(bytes)
     }
 
-    fn sync(&mut self, ticket: Ticket, store: StoreId, log: u64) -> Result<(), String> {
+    fn sync(&mut self, ticket: Ticket, store: StoreId, log: u64) -> Result<(), MetaError> {
         let Some(entry) = self.log(store, log, false)? else {
-            self.end(ticket, Ok(())); // nothing was ever appended to it
+            self.end(ticket, Ok::<(), MetaError>(())); // nothing was ever appended to it
             return Ok(());
         };
         if let Some(failure) = &entry.failure {
-            return Err(failure.clone());
+            return Err(failure.clone().into());
         }
         entry.waiting.push(ticket);
         if !entry.is_syncing {

@@ -24,7 +24,7 @@ impl Client {
 
     /// After an error that does not say whether the call was executed, the manager is told again what is held.
     pub(super) fn unsure<T>(&self, result: Result<T, Errno>) -> Result<T, Errno> {
-        if let Err(Errno::ETIMEDOUT | Errno::EHOSTDOWN | Errno::EIO) = &result {
+        if let Err(Errno::ETIMEDOUT | Errno::EHOSTDOWN | Errno::EIO | Errno::ENOSPC) = &result {
             self.0.registration.set(None);
         }
         result

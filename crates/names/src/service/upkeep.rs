@@ -51,7 +51,7 @@ impl<O: Objects> Service<O> {
         let Some(checkpoint) = self.manager.borrow_mut().store().freeze() else { return };
         let done = self.cx.meta(StoreId::Names, MetaOp::Checkpoint(Box::new(Work(checkpoint))));
         let result = done.await;
-        self.manager.borrow_mut().store().checkpoint_done(result);
+        self.manager.borrow_mut().store().checkpoint_done(result.map_err(|error| error.reason));
         self.progress.notify_all();
     }
 

@@ -5,7 +5,7 @@ use names::{
     Client, Config, Entry, Final, Handle, How, IoServer, Objects, ObjectsOf, VolumeSettings, Who,
     serve,
 };
-use node::rings::{MetaDone, MetaOp, VolumeSpace};
+use node::rings::{MetaDone, MetaError, MetaOp, VolumeSpace};
 use rig::{Net, node};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,6 +112,10 @@ impl Objects for Fake {
     }
 }
 
+fn no_room() -> MetaError {
+    MetaError { full: true, reason: "no room".into() }
+}
+
 /// A manager on node 1, clients on the others.
 pub struct Cluster {
     pub net: Net,
@@ -175,19 +179,19 @@ impl Cluster {
         while let Some(request) = self.net.nodes[0].take_meta() {
             let mut result = Ok(());
             match request.op {
-                MetaOp::Append { .. } if self.append_fails => result = Err("no room".to_string()),
+                MetaOp::Append { .. } if self.append_fails => result = Err(no_room()),
                 MetaOp::Append { ref bytes, .. } if bytes.len() > self.room => {
-                    result = Err("no room".to_string());
+                    result = Err(no_room());
                 }
                 MetaOp::Checkpoint(_) if self.room < usize::MAX => {
-                    result = Err("no room".to_string());
+                    result = Err(no_room());
                 }
                 MetaOp::Append { log, bytes } => self.logs.append(log, &bytes),
                 MetaOp::Sync { log } => {
                     self.syncs += 1;
                     self.logs.sync(log);
                 }
-                MetaOp::Checkpoint(work) => result = work.run(),
+                MetaOp::Checkpoint(work) => result = work.run().map_err(MetaError::from),
                 MetaOp::DropLog { log } => self.logs.remove(log),
             }
             self.net.nodes[0].meta_done(MetaDone { ticket: request.ticket, result });
