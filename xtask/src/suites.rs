@@ -32,7 +32,7 @@ pub fn soak() -> Result<(), String> {
     suites.note("tests that notice planted bugs", planted());
     suites.tests("ring order, model-checked", LONG_SUITE, loom());
     for experiment in EXPERIMENTS {
-        suites.note("fresh seeds", seeds("--release", experiment, "--seconds 600"));
+        suites.note("fresh seeds", seeds("--release", experiment, "--seconds 400"));
     }
     suites.finish()
 }
@@ -63,7 +63,7 @@ pub fn fuzz(seconds: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// Run with fresh seeds: the first four 45 seconds each among the tests, all of them ten minutes each in a soak.
+/// Run with fresh seeds: the first four 45 seconds each among the tests, all of them 400 seconds each in a soak.
 const EXPERIMENTS: [&str; 6] =
     ["one-mount", "two-mounts", "long-files", "power-cuts", "full-disks", "moving-columns"];
 

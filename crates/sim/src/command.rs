@@ -32,22 +32,18 @@ pub fn replay(seed: u64, file: Option<&str>) -> String {
     format!("trapeze sim {file}--seed {seed} --trace trace.txt")
 }
 
-/// Runs one seed after the other, from `first` on, while `go_on` says so, and tells `each` of every outcome. The first
-/// seed that fails ends it and is returned.
+/// Runs one seed after the other and tells `each` of every outcome. The first seed that fails ends it and is returned.
 pub fn search(
-    first: u64,
+    seeds: impl Iterator<Item = u64>,
     experiment: &Experiment,
-    mut go_on: impl FnMut() -> bool,
     mut each: impl FnMut(u64, &Outcome),
 ) -> Result<Option<(u64, Outcome)>, String> {
-    let mut seed = first;
-    while go_on() {
+    for seed in seeds {
         let outcome = simulate(seed, experiment, Trace::default())?;
         each(seed, &outcome);
         if !outcome.violations.is_empty() {
             return Ok(Some((seed, outcome)));
         }
-        seed += 1;
     }
     Ok(None)
 }

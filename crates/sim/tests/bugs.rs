@@ -79,14 +79,8 @@ const FULL_DISKS: &str = include_str!("../../../experiments/full-disks.toml");
 fn seeds_until_found(bug: Bug, experiment: &str, first: u64) -> Option<u64> {
     let usual = Experiment::parse(experiment).expect("a good experiment");
     let experiment = Experiment { bugs: vec![format!("{bug:?}")], ..usual };
-    let mut seeds = 0;
-    let count = |_: u64, _: &_| ();
-    let go_on = || {
-        seeds += 1;
-        seeds <= SEEDS_MAX
-    };
-    search(first, &experiment, go_on, count).expect("a known bug")?;
-    Some(seeds)
+    let found = search(first..first + SEEDS_MAX, &experiment, |_, _| ()).expect("a known bug");
+    found.map(|(seed, _)| seed - first + 1)
 }
 
 #[test]

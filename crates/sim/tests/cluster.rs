@@ -114,7 +114,8 @@ fn fresh_seeds_lose_nothing() {
     }
     let end = Instant::now() + Duration::from_secs(number("SIM_SECONDS", 5));
     let each = |seed, outcome: &Outcome| println!("seed {seed}: {outcome}");
-    let failed = search(first, &experiment, || Instant::now() < end, each).expect("no unknown bug");
+    let seeds = (first..).take_while(|_| Instant::now() < end);
+    let failed = search(seeds, &experiment, each).expect("no unknown bug");
     if let Some((seed, outcome)) = failed {
         panic!("{}\nreplay: {}", outcome.violations.join("\n"), replay(seed, None));
     }

@@ -447,6 +447,9 @@ pub struct Sim {
     /// Run at most so many seeds
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
+    /// Run so many seeds at a time [default: one on each processor]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<std::num::NonZeroUsize>,
     /// Write one line for each event here; - is the terminal
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,

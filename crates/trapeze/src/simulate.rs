@@ -8,10 +8,12 @@ use sim::command::{replay, search, simulate};
 use sim::experiment::Experiment;
 use sim::run::Outcome;
 use sim::trace::Trace;
-use std::cell::Cell;
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Why a simulation did not run, or what it found.
@@ -78,31 +80,86 @@ fn open_trace(path: Option<&Path>) -> Result<Trace, SimError> {
     })))
 }
 
+/// Seeds that several threads take one after the other.
+struct Seeds {
+    next: AtomicU64,
+    end: u64,
+    until: Instant,
+    /// A seed has failed: no later one is begun.
+    failed: AtomicBool,
+}
+
+impl Seeds {
+    fn next(&self) -> Option<u64> {
+        if self.failed.load(Relaxed) || Instant::now() >= self.until {
+            return None;
+        }
+        Some(self.next.fetch_add(1, Relaxed)).filter(|seed| *seed < self.end)
+    }
+}
+
+/// What the runs came to so far.
+#[derive(Default)]
+struct Ran {
+    seeds: u64,
+    events: u64,
+}
+
 fn many(experiment: &Experiment, arguments: &cli::Sim) -> Result<Failed, SimError> {
     let fresh = || u64::from(u32::from_le_bytes(crate::local::random()));
     let first = arguments.first.unwrap_or_else(fresh);
     let (start, span) = (Instant::now(), Duration::from_secs(arguments.seconds));
+    let seeds = Seeds {
+        next: AtomicU64::new(first),
+        end: arguments.count.map_or(u64::MAX, |count| first.saturating_add(count)),
+        until: start + span,
+        failed: AtomicBool::new(false),
+    };
     let bar = progress::steps("simulating", arguments.seconds);
-    let (seeds, mut events) = (Cell::new(0u64), 0);
-    let go_on =
-        || start.elapsed() < span && arguments.count.is_none_or(|count| seeds.get() < count);
+    let ran = Mutex::new(Ran::default());
     let each = |seed: u64, outcome: &Outcome| {
-        seeds.set(seeds.get() + 1);
-        events += outcome.events;
+        let mut ran = ran.lock().expect("nothing panics with it");
+        *ran = Ran { seeds: ran.seeds + 1, events: ran.events + outcome.events };
         bar.set_position(start.elapsed().as_secs());
         if arguments.json {
             report(seed, outcome, true);
         }
     };
-    let failed = search(first, experiment, go_on, each).map_err(|error| {
+    let failed = on_all_processors(&seeds, experiment, each, jobs(arguments)).map_err(|error| {
         SimError::Experiment(arguments.experiment.clone().unwrap_or_default(), error)
     })?;
     bar.finish_and_clear();
+    let Ran { seeds, events } = ran.into_inner().expect("nothing panics with it");
     if !arguments.json {
         let seconds = start.elapsed().as_secs_f64();
-        println!("{} seeds from {first}, {events} events in {seconds:.0} s", seeds.get());
+        println!("{seeds} seeds from {first}, {events} events in {seconds:.0} s");
     }
     Ok(failed)
+}
+
+fn jobs(arguments: &cli::Sim) -> usize {
+    let processors = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    arguments.jobs.map_or_else(processors, NonZeroUsize::get)
+}
+
+/// A simulation is one thread's; several run beside each other. Of the seeds that fail the first is returned, the same
+/// whatever the number of threads: those before it are ended, those after it are not begun.
+fn on_all_processors(
+    seeds: &Seeds,
+    experiment: &Experiment,
+    each: impl Fn(u64, &Outcome) + Sync,
+    jobs: usize,
+) -> Result<Failed, String> {
+    let work = || {
+        let found = search(std::iter::from_fn(|| seeds.next()), experiment, &each);
+        seeds.failed.fetch_or(!matches!(found, Ok(None)), Relaxed);
+        found
+    };
+    let all: Result<Vec<Failed>, String> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().map(|worker| worker.join().expect("a panic is an outcome")).collect()
+    });
+    Ok(all?.into_iter().flatten().min_by_key(|(seed, _)| *seed))
 }
 
 fn report(seed: u64, outcome: &Outcome, json: bool) {

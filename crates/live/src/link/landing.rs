@@ -68,6 +68,24 @@ impl Landing {
         push(into, &mut entry.trailer[..self.header.trailer_bytes()], &mut skip);
     }
 
+    /// The first piece of the room for the bytes still to come; `None` when they are not wanted.
+    pub fn next_room<'a>(&self, endpoint: &'a mut Endpoint) -> Option<&'a mut [u8]> {
+        if !self.wanted {
+            return None;
+        }
+        let mut skip = self.got;
+        let mut left = self.header.payload_bytes as usize;
+        for frame in &mut endpoint.arrived(&self.message).landed {
+            let bytes = left.min(frame.len());
+            left -= bytes;
+            if skip < bytes {
+                return Some(&mut frame[skip..bytes]);
+            }
+            skip -= bytes;
+        }
+        None
+    }
+
     /// Notes that `bytes` more have come into the room.
     pub fn advance(&mut self, bytes: usize) {
         assert!(bytes <= self.missing(), "no more than what the header announced");

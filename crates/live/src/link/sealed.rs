@@ -1,8 +1,9 @@
 //! The same messages under encryption: `control sealed 144 | data and trailer in sealed records`, again and again.
 //!
 //! The control message is opened and checked on its own, before any token is looked up. Data and trailer follow as one
-//! run of bytes cut into records of [`RECORD_BYTES`], the last one shorter. Only bytes that were verified reach a
-//! frame. Both sides change to a new key after [`MESSAGES_PER_KEY`] sealed messages.
+//! run of bytes cut into records of [`RECORD_BYTES`], the last one shorter. A record is opened in the frames that it is
+//! for, where its opener has the 16 bytes behind it that it needs, else beside them; only bytes that were verified count
+//! as come. Both sides change to a new key after [`MESSAGES_PER_KEY`] sealed messages.
 
 use super::landing::Landing;
 use super::limits::*;
@@ -21,7 +22,7 @@ pub struct Sealed {
     ahead: Box<[u8]>,
     start: usize,
     end: usize,
-    /// An opened record on its way into the frames; its last 16 bytes are the opener's.
+    /// An opened record on its way to where it goes; its last 16 bytes are the opener's.
     opened: Box<[u8]>,
     waiting: Option<Control>,
     landing: Option<Landing>,
@@ -129,7 +130,7 @@ impl Sealed {
         if self.end - self.start < SEALED_CONTROL_BYTES {
             return Ok(None);
         }
-        self.open(SEALED_CONTROL_BYTES)?;
+        self.open(SEALED_CONTROL_BYTES, None)?;
         let mut control = Control::default();
         control.0.copy_from_slice(&self.opened[..CONTROL_BYTES]);
         Ok(Some(control))
@@ -137,24 +138,39 @@ impl Sealed {
 
     /// Opens the records of the message that is coming in; whether it is complete.
     fn land(&mut self, endpoint: &mut Endpoint) -> Result<bool, Closed> {
-        loop {
-            let missing = self.landing.as_ref().expect("a message is coming in").missing();
-            if missing == 0 {
-                return Ok(true);
-            }
-            let bytes = missing.min(RECORD_BYTES);
-            if self.end - self.start < bytes + SEAL_BYTES {
-                return Ok(false);
-            }
-            self.open(bytes + SEAL_BYTES)?;
-            let landing = self.landing.as_mut().expect("a message is coming in");
-            landing.put(endpoint, &self.opened[..bytes]);
-        }
+        let mut landing = self.landing.take().expect("a message is coming in");
+        let landed = self.land_records(&mut landing, endpoint);
+        self.landing = Some(landing);
+        landed
     }
 
-    fn open(&mut self, bytes: usize) -> Result<(), Closed> {
+    fn land_records(
+        &mut self,
+        landing: &mut Landing,
+        endpoint: &mut Endpoint,
+    ) -> Result<bool, Closed> {
+        while landing.missing() > 0 {
+            let bytes = landing.missing().min(RECORD_BYTES);
+            let sealed = bytes + SEAL_BYTES;
+            if self.end - self.start < sealed {
+                return Ok(false);
+            }
+            if let Some(room) = landing.next_room(endpoint).filter(|room| room.len() >= sealed) {
+                self.open(sealed, Some(room))?;
+                landing.advance(bytes);
+            } else {
+                self.open(sealed, None)?;
+                landing.put(endpoint, &self.opened[..bytes]);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Opens the next `bytes` bytes there, else where opened records are.
+    fn open(&mut self, bytes: usize, into: Option<&mut [u8]>) -> Result<(), Closed> {
         let sealed = &self.ahead[self.start..self.start + bytes];
-        self.cipher.read_message(sealed, &mut self.opened).map_err(|_| Closed::Tampered)?;
+        let into = into.unwrap_or(&mut self.opened);
+        self.cipher.read_message(sealed, into).map_err(|_| Closed::Tampered)?;
         self.start += bytes;
         if self.cipher.receiving_nonce().is_multiple_of(MESSAGES_PER_KEY) {
             self.cipher.rekey_incoming();
