@@ -66,6 +66,8 @@ struct Service<O> {
     /// What the last life's clients did not say to hold was let go.
     swept: Cell<bool>,
     quarantine: Cell<QuarantineCounters>,
+    /// Why the log last failed, until a sync succeeds.
+    trouble: RefCell<Option<String>>,
 }
 
 /// A handle to a running manager, for the node it runs on.
@@ -76,6 +78,7 @@ trait Control {
     fn set_servers(&self, servers: &[IoServer]);
     fn servers(&self) -> Vec<IoServer>;
     fn quarantine(&self) -> QuarantineCounters;
+    fn trouble(&self) -> Option<String>;
 }
 
 impl Handle {
@@ -87,6 +90,11 @@ impl Handle {
     /// What became of objects that no file claims.
     pub fn quarantine(&self) -> QuarantineCounters {
         self.0.quarantine()
+    }
+
+    /// Why changes of names are refused, or were until a moment ago.
+    pub fn trouble(&self) -> Option<String> {
+        self.0.trouble()
     }
 
     /// The active I/O servers.
@@ -110,6 +118,9 @@ impl<O> Control for Service<O> {
     }
     fn quarantine(&self) -> QuarantineCounters {
         self.quarantine.get()
+    }
+    fn trouble(&self) -> Option<String> {
+        self.trouble.borrow().clone()
     }
 }
 
@@ -146,6 +157,7 @@ pub fn serve<O: Objects>(
         retry_at: RefCell::default(),
         swept: Cell::new(false),
         quarantine: Cell::default(),
+        trouble: RefCell::default(),
     });
     let begin = service.clone();
     let format = service.post(first);
@@ -177,7 +189,8 @@ impl<O: Objects> Service<O> {
         });
         async move {
             let Some((sequence, done)) = posted else { return Ok(None) };
-            if done.await.is_err() {
+            if let Err(reason) = done.await {
+                service.trouble.replace(Some(reason));
                 service.manager.borrow_mut().store().append_failed();
                 service.full.notify_all();
                 service.progress.notify_all();
@@ -263,13 +276,17 @@ impl<O: Objects> Service<O> {
         let point = self.manager.borrow_mut().store().sync_point();
         for log in &point.logs {
             let done = self.cx.meta(StoreId::Names, MetaOp::Sync { log: *log });
-            done.await.map_err(|_| Errno::EIO)?;
+            if let Err(reason) = done.await {
+                self.trouble.replace(Some(reason));
+                return Err(Errno::EIO);
+            }
         }
         let mut manager = self.manager.borrow_mut();
         if let Err(StoreError::LogFailed) = manager.store().admit() {
             return Err(Errno::EIO);
         }
         manager.store().synced(&point);
+        self.trouble.replace(None);
         Ok(())
     }
 
