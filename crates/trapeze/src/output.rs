@@ -1,8 +1,8 @@
 //! What the command says: `print!`, `println!` and `eprintln!` of this crate are these and not the standard library's,
 //! which panic when nobody reads any more or the disk under a log is full.
 //!
-//! Invariant: saying something never fails and ends nothing; a mount may still have to be written back. What could not be
-//! said on standard output is told at the end, by [`finish`].
+//! Invariant: saying something never fails and ends nothing; a mount may still have to be written back. What could not
+//! be said on standard output is told at the end, by [`finish`].
 
 use std::fmt::Arguments;
 use std::io::{self, Write};
