@@ -1,10 +1,6 @@
 //! Planted bugs that are not for the simulator to find: with each switched on, a test of its own fails.
 
-use crate::run::{command, root, run_tests};
-use std::time::Duration;
-
-/// Each takes seconds.
-const LIMIT: Duration = Duration::from_secs(8 * 60);
+use crate::run::{SUITE, command, root, run_tests};
 
 /// A switch (`node::Bug`), the package and the name of a test that notices it. Those that fresh seeds find are in
 /// `crates/sim/tests/bugs.rs`.
@@ -60,6 +56,6 @@ fn failures(package: &str, test: &str, bug: &str) -> (u64, u64) {
         tests.env("TRAPEZE_PLANTED", bug);
     }
     let what = format!("{test} with {}", if bug.is_empty() { "no bug" } else { bug });
-    let (tally, _) = run_tests(&what, LIMIT, tests);
+    let (tally, _) = run_tests(&what, SUITE, tests);
     (tally.passed + tally.failed, tally.failed)
 }

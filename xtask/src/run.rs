@@ -8,6 +8,9 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::spawn;
 use std::time::{Duration, Instant};
 
+/// The longest that one program of tests may take: the longest takes two minutes on two quiet processors.
+pub const SUITE: Duration = Duration::from_secs(8 * 60);
+
 /// The workspace's root.
 pub fn root() -> PathBuf {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));

@@ -1,14 +1,12 @@
 //! The suites of tests, short and long.
 
 use crate::planted::planted;
-use crate::run::{Tally, command, root, run, run_tests};
+use crate::run::{SUITE, Tally, command, root, run, run_tests};
 use crate::tidy::tidy;
 use std::process::Command;
 use std::time::Duration;
 
-/// The longest that one program of tests may take: the longest takes two minutes on two quiet processors.
-const SUITE: Duration = Duration::from_secs(8 * 60);
-/// The same with the long counts.
+/// `SUITE` with the long counts.
 const LONG_SUITE: Duration = Duration::from_secs(2 * 3600);
 
 /// Everything that must hold before a change lands.

@@ -15,7 +15,7 @@ use crate::objects::Objects;
 use crate::protocol::{CallNumber, Operation, cut, join};
 use crate::stores::IoServer;
 use crate::transaction::Transaction;
-use node::rings::{MetaOp, StoreId};
+use node::rings::{MetaError, MetaOp, StoreId};
 use node::{Answer, Cx, Notify, Request};
 pub use quarantine::QuarantineCounters;
 use std::cell::{Cell, RefCell};
@@ -44,8 +44,6 @@ struct Service<O> {
     /// The last change whose record is appended.
     appended: Cell<u64>,
     syncing: Cell<bool>,
-    /// What is told while the log has a hole: that there was no room, or that it could not be written.
-    refusal: Cell<Errno>,
     /// An append, a sync or a checkpoint ended.
     progress: Notify,
     /// The overlay wants a checkpoint now.
@@ -68,6 +66,8 @@ struct Service<O> {
     /// What the last life's clients did not say to hold was let go.
     swept: Cell<bool>,
     quarantine: Cell<QuarantineCounters>,
+    /// Why the log last failed, until a sync succeeds.
+    trouble: RefCell<Option<MetaError>>,
 }
 
 /// A handle to a running manager, for the node it runs on.
@@ -78,6 +78,7 @@ trait Control {
     fn set_servers(&self, servers: &[IoServer]);
     fn servers(&self) -> Vec<IoServer>;
     fn quarantine(&self) -> QuarantineCounters;
+    fn trouble(&self) -> Option<String>;
 }
 
 impl Handle {
@@ -89,6 +90,11 @@ impl Handle {
     /// What became of objects that no file claims.
     pub fn quarantine(&self) -> QuarantineCounters {
         self.0.quarantine()
+    }
+
+    /// Why changes of names are refused, or were until a moment ago.
+    pub fn trouble(&self) -> Option<String> {
+        self.0.trouble()
     }
 
     /// The active I/O servers.
@@ -113,6 +119,9 @@ impl<O> Control for Service<O> {
     fn quarantine(&self) -> QuarantineCounters {
         self.quarantine.get()
     }
+    fn trouble(&self) -> Option<String> {
+        self.trouble.borrow().as_ref().map(|error| error.reason.clone())
+    }
 }
 
 /// Serves the volume in `store`, which was opened with [`crate::STORE`], on [`Channel::NAMES`]. A `Names` store of the
@@ -135,7 +144,6 @@ pub fn serve<O: Objects>(
         appended: Cell::new(manager.store().synced_sequence()),
         manager: RefCell::new(manager),
         syncing: Cell::new(false),
-        refusal: Cell::new(Errno::EIO),
         progress: Notify::new(cx),
         full: Notify::new(cx),
         work: Notify::new(cx),
@@ -149,6 +157,7 @@ pub fn serve<O: Objects>(
         retry_at: RefCell::default(),
         swept: Cell::new(false),
         quarantine: Cell::default(),
+        trouble: RefCell::default(),
     });
     let begin = service.clone();
     let format = service.post(first);
@@ -181,14 +190,14 @@ impl<O: Objects> Service<O> {
         async move {
             let Some((sequence, done)) = posted else { return Ok(None) };
             if let Err(error) = done.await {
-                service.refusal.set(if error.full { Errno::ENOSPC } else { Errno::EIO });
+                service.trouble.replace(Some(error));
                 service.manager.borrow_mut().store().append_failed();
                 service.full.notify_all();
                 service.progress.notify_all();
-                return Err(service.refusal.get());
+                return Err(service.refusal());
             }
             if service.manager.borrow_mut().store().is_behind_hole(sequence) {
-                return Err(service.refusal.get());
+                return Err(service.refusal());
             }
             service.appended.set(service.appended.get().max(sequence));
             service.progress.notify_all();
@@ -207,6 +216,12 @@ impl<O: Objects> Service<O> {
         Ok(value)
     }
 
+    /// What is told while the log has a hole: that there was no room, or that it could not be written.
+    fn refusal(&self) -> Errno {
+        let full = self.trouble.borrow().as_ref().is_some_and(|error| error.full);
+        if full { Errno::ENOSPC } else { Errno::EIO }
+    }
+
     /// An append nobody waits for has ended; a failure is in the store's state.
     fn note(&self, _: Posted) {}
 
@@ -217,7 +232,7 @@ impl<O: Objects> Service<O> {
             match self.manager.borrow_mut().store().admit() {
                 Ok(()) => return Ok(()),
                 Err(StoreError::Full { .. }) => self.full.notify_all(),
-                Err(_) => return Err(self.refusal.get()),
+                Err(_) => return Err(self.refusal()),
             }
             progress.await;
         }
@@ -237,7 +252,7 @@ impl<O: Objects> Service<O> {
                 return Ok(());
             }
             if failed {
-                return Err(self.refusal.get());
+                return Err(self.refusal());
             }
             progress.await;
         }
@@ -267,13 +282,17 @@ impl<O: Objects> Service<O> {
         let point = self.manager.borrow_mut().store().sync_point();
         for log in &point.logs {
             let done = self.cx.meta(StoreId::Names, MetaOp::Sync { log: *log });
-            done.await.map_err(|_| Errno::EIO)?;
+            if let Err(error) = done.await {
+                self.trouble.replace(Some(error));
+                return Err(Errno::EIO);
+            }
         }
         let mut manager = self.manager.borrow_mut();
         if let Err(StoreError::LogFailed) = manager.store().admit() {
-            return Err(self.refusal.get());
+            return Err(self.refusal());
         }
         manager.store().synced(&point);
+        self.trouble.replace(None);
         Ok(())
     }
 

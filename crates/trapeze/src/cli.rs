@@ -35,7 +35,7 @@ pub enum Command {
     /// Copy files and trees: local paths as they are, the cluster's as :/path
     Cp(Cp),
     /// Print files of the cluster
-    Cat(Paths),
+    Cat(Cat),
     /// Remove files and trees of the cluster
     Rm(Rm),
     /// Show what the cluster knows of a file: attributes, layout, where its columns are
@@ -212,6 +212,15 @@ pub struct Paths {
 }
 
 #[derive(Debug, Args)]
+pub struct Cat {
+    #[command(flatten)]
+    pub target: Target,
+    /// Files in the cluster, by their paths from its root
+    #[arg(required = true)]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub struct Status {
     #[command(flatten)]
     pub target: Target,
@@ -280,7 +289,7 @@ pub struct Cp {
     #[arg(long, short)]
     pub recursive: bool,
     /// What to copy, then where to: local paths as they are, the cluster's as :/path
-    #[arg(required = true, num_args = 2..)]
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
     pub paths: Vec<String>,
 }
 

@@ -9,6 +9,9 @@
 //! Everything else here serves the command and may change.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+pub mod output;
+
 pub mod bench;
 pub mod children;
 pub mod cli;

@@ -48,7 +48,7 @@ pub enum MachineError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// An address.
-    #[error("cannot listen at {0}: {1}")]
+    #[error("cannot listen at {0}: {1}{next}", next = after_listening(.1))]
     Listen(String, io::Error),
     /// The system.
     #[error("{0}: {1}")]
@@ -186,12 +186,26 @@ impl Running {
         Source {
             cx: self.host.node().cx().clone(),
             io: self.services.io.clone(),
+            names: self.services.manager.clone(),
             members: self.services.members.clone(),
             directory: self.directory.clone(),
             waits: self.host.waits(),
             disks: machine.disks.iter().map(|disk| disk.path.clone()).collect(),
             cache_bytes: machine.memory.cache.0,
         }
+    }
+}
+
+/// What to do when an address cannot be listened at.
+fn after_listening(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; another process listens there: does this machine run already? stop that one first"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "; this machine has no such address: correct `listen` in its configuration"
+        }
+        _ => "",
     }
 }
 

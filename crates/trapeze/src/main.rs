@@ -7,15 +7,17 @@ use std::process::ExitCode;
 use trapeze::children::follow_parent;
 use trapeze::cli::{Cli, Command};
 use trapeze::{
-    bench, cluster, demo, interrupted, quarantine, rebalance, serve, simulate, status, tools,
+    bench, cluster, demo, interrupted, output, quarantine, rebalance, serve, simulate, status,
+    tools,
 };
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let done = run(Cli::parse().command);
+    match done.and_then(|()| Ok(output::finish()?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             interrupted::wait_if_ending();
-            eprintln!("trapeze: {error}");
+            output::tell(format_args!("trapeze: {error}"));
             ExitCode::FAILURE
         }
     }

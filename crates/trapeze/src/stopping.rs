@@ -57,11 +57,12 @@ pub(crate) fn write_back(running: &mut Running) -> Result<(), ServeError> {
     let late = clock::now() + STANDSTILL_SPAN;
     let patience = || standstill.span() < STANDSTILL_SPAN && clock::now() < late;
     running.host.quiesce_while(patience)?;
-    match drain(running, &files, &mut standstill)? {
-        Some(Ok(())) => Ok(()),
-        Some(Err(errno)) => Err(refused(&files.unsaved(), lost(&files), &errno.to_string())),
-        None => Err(refused(&files.unsaved(), lost(&files), "servers do not answer")),
-    }
+    let why = match drain(running, &files, &mut standstill)? {
+        Some(Ok(())) => return Ok(()),
+        Some(Err(errno)) => errno.to_string(),
+        None => "servers do not answer".to_string(),
+    };
+    Err(refused(&files.unsaved(), lost(&files), &why))
 }
 
 /// `None`: given up.

@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use wire::{Attr, Errno, FileKind, Home, Layout};
+use wire::{Attr, Errno, FileId, FileKind, Home, Layout};
 
 /// Why a tool failed.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +101,7 @@ pub fn ls(arguments: &cli::Paths) -> Result<()> {
 }
 
 /// `trapeze cat`.
-pub fn cat(arguments: &cli::Paths) -> Result<()> {
+pub fn cat(arguments: &cli::Cat) -> Result<()> {
     let mut volume = volume(&arguments.target)?;
     let mut out = io::stdout().lock();
     for path in &arguments.paths {
@@ -210,9 +210,23 @@ pub fn df(target: &cli::Target) -> Result<()> {
 pub fn rm(arguments: &cli::Rm) -> Result<()> {
     let mut volume = volume(&arguments.target)?;
     for path in &arguments.paths {
+        refuse_to_remove(&mut volume, path, arguments.recursive)?;
         if arguments.recursive { remove_tree(&mut volume, path)? } else { volume.remove(path)? }
     }
     close(volume)
+}
+
+/// Before anything is removed: the root cannot go, and what is in a directory goes only when that is asked for.
+fn refuse_to_remove(volume: &mut Volume, path: &Path, recursive: bool) -> Result<()> {
+    let attr = volume.stat(path)?;
+    let refused = |why: &str| Err(ToolError::Usage(format!("{} {why}", path.display())));
+    if attr.file == FileId::ROOT {
+        return refused("is the root of the cluster and cannot be removed: name what is in it");
+    }
+    if attr.kind == FileKind::Directory && !recursive && !volume.list(path)?.is_empty() {
+        return refused("is a directory with files in it: use rm --recursive");
+    }
+    Ok(())
 }
 
 fn remove_tree(volume: &mut Volume, path: &Path) -> Result<()> {
@@ -253,12 +267,13 @@ pub fn cp(arguments: &cli::Cp) -> Result<()> {
     for source in sources {
         match (Side::of(source), Side::of(last)) {
             (Side::Local(from), Side::Cluster(to)) => {
-                let to = copy.inside(&to, &from)?;
+                let is_directory = copy.is_directory(&to);
+                let to = copy.target(to, is_directory, &from, sources.len())?;
                 copy.put(&from, &to)?;
             }
             (Side::Cluster(from), Side::Local(to)) => {
-                let to =
-                    if to.is_dir() { to.join(from.file_name().unwrap_or_default()) } else { to };
+                let is_directory = to.is_dir();
+                let to = copy.target(to, is_directory, &from, sources.len())?;
                 copy.get(&from, &to)?;
             }
             _ => {
@@ -278,11 +293,29 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// `to`, or the source's name in it when it is a directory.
-    fn inside(&mut self, to: &Path, from: &Path) -> Result<PathBuf> {
-        let directory = self.volume.stat(to).is_ok_and(|attr| attr.kind == FileKind::Directory);
-        let name = from.file_name().filter(|_| directory);
-        Ok(name.map_or_else(|| to.to_path_buf(), |name| to.join(name)))
+    fn is_directory(&mut self, path: &Path) -> bool {
+        self.volume.stat(path).is_ok_and(|attr| attr.kind == FileKind::Directory)
+    }
+
+    /// `to`, or the source's name in it when it is a directory; what several sources go to must be one, and what is
+    /// written as one.
+    fn target(
+        &self,
+        to: PathBuf,
+        is_directory: bool,
+        from: &Path,
+        sources: usize,
+    ) -> Result<PathBuf> {
+        use std::os::unix::ffi::OsStrExt;
+        if is_directory {
+            return Ok(to.join(from.file_name().unwrap_or_default()));
+        }
+        let is_written_as_one = to.as_os_str().as_bytes().ends_with(b"/") && !self.recursive;
+        if sources > 1 || is_written_as_one {
+            let text = format!("{} is not a directory", to.display());
+            return Err(ToolError::Usage(text));
+        }
+        Ok(to)
     }
 
     fn refuse_directory(&self, path: &Path) -> Result<()> {
@@ -303,6 +336,10 @@ impl Copy<'_> {
         } else if metadata.is_symlink() {
             use std::os::unix::ffi::OsStrExt;
             let target = fs::read_link(from).map_err(local)?;
+            // A copy that was broken off is repeated over what is there.
+            if self.volume.stat(to).is_ok_and(|attr| attr.kind == FileKind::Symlink) {
+                self.volume.remove(to)?;
+            }
             self.volume.symlink(to, target.as_os_str().as_bytes())?;
         } else if !metadata.is_file() {
             // To open a FIFO would be to wait for who writes to it; a device may never end.
@@ -331,6 +368,9 @@ impl Copy<'_> {
             }
             FileKind::Symlink => {
                 let target = self.volume.read_link(from)?;
+                if to.is_symlink() {
+                    fs::remove_file(to).map_err(local)?;
+                }
                 std::os::unix::fs::symlink(name_of(&target), to).map_err(local)?;
             }
             _ => {

@@ -5,6 +5,7 @@ mod common;
 use common::{cannot_mount, ended_by_signals, is_mounted, program};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread;
@@ -78,6 +79,33 @@ fn an_interrupted_demonstration_leaves_nothing() {
         assert_eq!(scratch(dir.path()), None, "{signal:?}");
         until("its processes end", || users(dir.path()) == 0);
     }
+}
+
+/// A cluster and its mount, once the reader of its standard output has read that it is ready and gone.
+fn up(dir: &Path) -> Running {
+    let mut command = ended_by_signals(program());
+    command.current_dir(dir).args(["up", "--servers", "2", "--dir", "data", "--mount", "mnt"]);
+    let mut child = Running(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut said = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().starts_with("ready")));
+    child
+}
+
+#[test]
+fn a_cluster_stops_as_usual_when_nobody_reads_what_it_says() {
+    if cannot_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mount = dir.path().join("mnt");
+    fs::create_dir(&mount).unwrap();
+    let mut child = up(dir.path());
+    fs::write(mount.join("file"), vec![7; 1 << 20]).unwrap();
+    assert_eq!(child.end(Signal::TERM), Some(1));
+    assert!(!is_mounted(&mount));
+    let mut child = up(dir.path());
+    assert_eq!(fs::read(mount.join("file")).unwrap(), vec![7; 1 << 20]);
+    assert_eq!(child.end(Signal::TERM), Some(1));
 }
 
 #[test]

@@ -2,12 +2,14 @@
 
 mod common;
 
-use common::{Cluster, cannot_mount, pattern, refusal, shell, soaks, trapeze};
+use common::{Cluster, cannot_mount, pattern, program, refusal, shell, soaks, trapeze};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Command;
+use std::thread;
 use std::time::Duration;
 use trapeze::config::{ClusterKey, Machine};
 use trapeze::local::Shape;
@@ -149,6 +151,73 @@ fn what_cat_and_cp_cannot_do() {
     assert!(said.contains("FIFO") && said.contains("pipe"), "{said}");
     let said = refusal(&["cp", "-r", "-c", &target, text(&tree), ":/tree"]);
     assert!(said.contains("FIFO"), "{said}");
+    cluster.stop();
+}
+
+#[test]
+fn copies_and_removals_that_would_lose_files() {
+    let mut cluster = Cluster::bare(1);
+    let target = cluster.processes.target();
+    let done = |arguments: &[&str]| assert!(trapeze(arguments).status.success(), "{arguments:?}");
+    let tree = cluster.beside("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "file").unwrap();
+    std::os::unix::fs::symlink("file", tree.join("link")).unwrap();
+    let (tree, file) = (text(&tree), tree.join("file"));
+    let file = text(&file);
+    // Twice: a copy that was broken off is repeated.
+    (0..2).for_each(|_| done(&["cp", "-r", "-c", &target, tree, ":/"]));
+    let back = cluster.beside("back");
+    fs::create_dir(&back).unwrap();
+    (0..2).for_each(|_| done(&["cp", "-r", "-c", &target, ":/tree", text(&back)]));
+    assert_eq!(fs::read_link(back.join("tree/link")).unwrap(), Path::new("file"));
+    for arguments in [&[file, file, ":/none"][..], &[file, ":/none/"]] {
+        let said = refusal(&[&["cp", "-c", &target], arguments].concat());
+        assert!(said.contains("is not a directory"), "{said}");
+    }
+    for path in ["/", "//", "/tree/.."] {
+        refusal(&["rm", "-r", "-c", &target, path]);
+    }
+    let said = refusal(&["rm", "-c", &target, "/tree"]);
+    assert!(said.contains("--recursive"), "{said}");
+    done(&["cat", "-c", &target, "/tree/file"]);
+    cluster.stop();
+}
+
+#[test]
+fn a_manager_whose_directory_is_removed() {
+    let mut cluster = Cluster::bare(1);
+    let target = cluster.processes.target();
+    let file = cluster.beside("file");
+    fs::write(&file, "file").unwrap();
+    fs::remove_dir_all(cluster.beside("cluster/manager")).unwrap();
+    let copied = |name: &str| trapeze(&["cp", "-c", &target, text(&file), name]).status.success();
+    // What goes to a log that is open still goes there, until the next one is to be made.
+    let refused = (0..60).any(|n| {
+        !copied(&format!(":/{n}")) || {
+            thread::sleep(Duration::from_secs(1));
+            false
+        }
+    });
+    assert!(refused);
+    let said = String::from_utf8(trapeze(&["status", "-c", &target]).stdout).unwrap();
+    assert!(said.contains("changes of names are refused with EIO: cannot"), "{said}");
+    cluster.stop();
+}
+
+#[test]
+fn output_that_nobody_takes() {
+    let mut cluster = Cluster::bare(1);
+    let target = cluster.processes.target();
+    for arguments in [&["status"][..], &["ls"], &["df", "--json"], &["df"], &["stat"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(program());
+        let command = command.args(arguments).args(["-c", &target]).stdout(full);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.starts_with("trapeze: standard output: No space left"), "{said}");
+    }
     cluster.stop();
 }
 

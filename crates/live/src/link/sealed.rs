@@ -1,9 +1,9 @@
 //! The same messages under encryption: `control sealed 144 | data and trailer in sealed records`, again and again.
 //!
 //! The control message is opened and checked on its own, before any token is looked up. Data and trailer follow as one
-//! run of bytes cut into records of [`RECORD_BYTES`], the last one shorter. A record is opened in the frames that it
-//! is for, where its opener has the 16 bytes behind it that it needs, else beside them; only bytes that were verified
-//! count as come. Both sides change to a new key after [`MESSAGES_PER_KEY`] sealed messages.
+//! run of bytes cut into records of [`RECORD_BYTES`], the last one shorter. A record is opened in the frames that it is
+//! for, where its opener has the 16 bytes behind it that it needs, else beside them; only verified bytes count as come.
+//! Both sides change to a new key after [`MESSAGES_PER_KEY`] sealed messages.
 
 use super::landing::Landing;
 use super::limits::*;

@@ -36,6 +36,8 @@ pub struct Source {
     pub cx: Cx,
     /// Its I/O server.
     pub io: Option<stripe::Server>,
+    /// Its manager of names.
+    pub names: Option<names::Handle>,
     /// Its members' service.
     pub members: Option<members::Service>,
     /// Its links.
@@ -97,9 +99,16 @@ impl Source {
             links: self.links(),
             wait: wait(self.waits.get()),
             rpc: self.cx.rpc_counters().into(),
-            problems: io.map(|io| io.problems()).unwrap_or_default(),
+            problems: self.problems(),
             leases: self.leases(),
         }
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let names = self.names.as_ref().and_then(names::Handle::trouble);
+        let names = names.map(|why| format!("changes of names are refused with EIO: {why}"));
+        let io = self.io.as_ref().map(stripe::Server::problems).unwrap_or_default();
+        io.into_iter().chain(names).collect()
     }
 
     fn pool(&self) -> Pool {

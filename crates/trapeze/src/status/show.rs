@@ -57,7 +57,7 @@ pub fn status(arguments: &cli::Status) -> Result<(), StatusError> {
             print_tables(&told)
         }
         let Some(seconds) = arguments.watch else { break };
-        if !wait(&mut running, seconds)? {
+        if crate::output::has_failed() || !wait(&mut running, seconds)? {
             break;
         }
         println!();
