@@ -264,18 +264,44 @@ impl Inner {
         }
     }
 
-    /// TRUNCATE. A generation that is known already was executed before.
+    /// TRUNCATE. With a generation that is known already it was executed before, or the object was made since by one
+    /// who knew of it: there is nothing to cut off, but it may be too short.
     pub async fn truncate(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
         if ask.offset > OBJECT_BYTES_MAX {
             return Err(Errno::EFBIG);
         }
         let object = self.object(ask).await?;
         let _gates = self.hold(&object).await?;
-        if self.is_truncated(&object, ask)? {
-            return Ok(self.describe(&object));
+        self.check_write(&object, ask)?;
+        if !is_truncated(&object, ask) {
+            // What was written before comes before the cut in the order of writes: it is stable with it.
+            self.commit_all(&object).await?;
         }
-        // What was written before comes before the cut in the order of writes: it is stable with it.
-        self.commit_all(&object).await?;
+        match is_truncated(&object, ask) {
+            true => self.extend(&object, ask.offset).await?,
+            false => self.truncate_alone(&object, ask).await?,
+        }
+        Ok(self.describe(&object))
+    }
+
+    /// Makes an object at least so long.
+    async fn extend(self: &Rc<Self>, object: &Rc<Object>, length: u64) -> Result<(), Errno> {
+        let stable = object.state.borrow().stable.expect("an object with a generation");
+        if length <= stable.length {
+            return Ok(());
+        }
+        self.cut_file(object).await?;
+        let head = Head { length, ..stable };
+        self.put_record(object, Record::bare(Kind::Commit, object.id, head)).await?;
+        self.note_change(object, head);
+        Ok(())
+    }
+
+    async fn truncate_alone(
+        self: &Rc<Self>,
+        object: &Rc<Object>,
+        ask: &ObjectRequest,
+    ) -> Result<(), Errno> {
         let (head, shrinks) = {
             let state = object.state.borrow();
             let epoch = if state.exists { state.head.epoch } else { ask.epoch };
@@ -288,22 +314,15 @@ impl Inner {
             )
         };
         match shrinks {
-            true => self.cut(&object, head).await?,
+            true => self.cut(object, head).await?,
             false => {
-                self.cut_file(&object).await?;
-                self.put_record(&object, Record::bare(Kind::Cut, object.id, head)).await?;
+                self.cut_file(object).await?;
+                self.put_record(object, Record::bare(Kind::Cut, object.id, head)).await?;
             }
         }
-        self.note_change(&object, head);
+        self.note_change(object, head);
         self.recent.borrow_mut().note(object.spot(), head.length..u64::MAX);
-        Ok(self.describe(&object))
-    }
-
-    fn is_truncated(&self, object: &Object, ask: &ObjectRequest) -> Result<bool, Errno> {
-        self.check_write(object, ask)?;
-        let state = object.state.borrow();
-        let stable = state.stable.map_or(0, |head| head.truncations);
-        Ok(state.exists && stable == ask.truncations)
+        Ok(())
     }
 
     /// Makes the object shorter: durably in the log, then in memory, then in place.
@@ -469,6 +488,11 @@ impl Inner {
             logged => logged.map(drop).map_err(errno),
         }
     }
+}
+
+/// Whether the object has the generation of this truncation, durably.
+fn is_truncated(object: &Object, ask: &ObjectRequest) -> bool {
+    object.state.borrow().stable.is_some_and(|stable| stable.truncations == ask.truncations)
 }
 
 /// Whether the caller knows of a truncation that this object has yet to see. What it writes waits for that: the object

@@ -163,3 +163,24 @@ fn a_write_that_knows_of_a_truncation_waits_for_it() {
     let found = world.read(&cut, 10_000, 40_004).unwrap();
     assert!(found[..40_000].iter().all(|byte| *byte == 0) && &found[40_000..] == b"late");
 }
+
+/// The object was made by who heard of the truncation first: what is written after it stays, and the length is as asked.
+#[test]
+fn an_object_made_since_a_truncation_is_not_cut_and_not_too_short() {
+    for (stable, size) in [(false, 10_000), (true, 10_000), (false, 600_000), (true, 600_000)] {
+        let mut world = World::new(1, 1);
+        let file = FileRef { truncations: 1, ..world.file(1) };
+        world.write(&file, 50_000, b"late").unwrap();
+        if stable {
+            world.commit(&file).unwrap();
+        }
+        world.truncate(&file, size).unwrap();
+        world.servers[0].crash();
+        assert_eq!(world.size(&file), size.max(50_004), "{stable}");
+        assert_eq!(world.read(&file, 50_000, 4).unwrap(), b"late");
+        // Asked again, it changes nothing.
+        world.write(&file, 700_000, b"x").unwrap();
+        world.truncate(&file, size).unwrap();
+        assert_eq!(world.size(&file), 700_001);
+    }
+}
