@@ -468,7 +468,9 @@ impl Inner {
         Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() })
     }
 
-    /// The removal is in the log before the file goes; on a full disk the file goes first, to make room for it.
+    /// The removal is in the log before the file goes; on a full disk the file goes first, to make room for it. A
+    /// removal that the log does not take for another reason leaves the object whole: who was refused may ask again, and
+    /// until then nobody finds damage where there is none.
     async fn remove_durably(
         &self,
         disk: &Disk,
@@ -477,15 +479,15 @@ impl Inner {
     ) -> Result<(), Errno> {
         let record = || Record::bare(Kind::Remove, ask.object, Head::default());
         let file = node::rings::DiskFile::Object(ask.object);
-        let logged = disk.journal.append(record(), Vec::new()).await;
-        if in_place {
+        let logged = disk.journal.append(record(), Vec::new()).await.map(drop);
+        if in_place && matches!(logged, Ok(()) | Err(DiskError::NoSpace)) {
             disk.simple(|| DiskOp::Remove { file }).await.map_err(errno)?;
         }
         match logged {
             Err(DiskError::NoSpace) => {
                 disk.journal.append(record(), Vec::new()).await.map(drop).map_err(errno)
             }
-            logged => logged.map(drop).map_err(errno),
+            logged => logged.map_err(errno),
         }
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use node::rings::DiskOp;
+use node::rings::{DiskFile, DiskOp};
 use stripe::{FileRef, Health, Kept};
 use wire::{Errno, FileId, ObjectId};
 
@@ -279,6 +279,28 @@ fn what_a_disk_did_not_cut_off_at_once_does_not_come_back() {
         assert!(world.read(&file, 5 << 20, 8_192).unwrap() == [0; 8_192]);
         world.forget_memory();
     }
+}
+
+fn writes_to(op: &DiskOp, file: fn(&DiskFile) -> bool) -> bool {
+    matches!(op, DiskOp::Write { file: to, .. } if file(to))
+}
+
+/// Who is told that a removal failed still finds all of the file.
+#[test]
+fn a_removal_that_was_refused_harms_nothing() {
+    let (mut world, file) = committed(1, 1, 400_000);
+    world.forget_memory();
+    world.servers[0].disks[0].refuses =
+        Some(|op| writes_to(op, |file| matches!(file, DiskFile::Log(_))));
+    let client = world.client.clone();
+    assert_eq!(world.run(async move { client.remove(&file).await }), Err(Errno::EIO));
+    world.servers[0].disks[0].refuses = None;
+    assert!(world.read(&file, 0, 400_000).unwrap() == pattern(1, 400_000));
+    world.servers[0].crash();
+    assert!(world.read(&file, 0, 400_000).unwrap() == pattern(1, 400_000));
+    let client = world.client.clone();
+    world.run(async move { client.remove(&file).await }).unwrap();
+    assert_eq!(world.size(&file), 0);
 }
 
 /// The log could not be dropped because of another object: it still makes this one, in part.

@@ -21,6 +21,8 @@ pub struct Disk {
     pub missing: bool,
     /// It refuses to make files shorter or longer.
     pub keeps_lengths: bool,
+    /// What it answers with EIO.
+    pub refuses: Option<fn(&DiskOp) -> bool>,
     pub reads: usize,
     pub read_bytes: usize,
     pub syncs: usize,
@@ -138,6 +140,9 @@ impl Disk {
         );
         if changes && self.read_only {
             return Err(DiskError::ReadOnly);
+        }
+        if self.refuses.is_some_and(|refuses| refuses(&op)) {
+            return Err(DiskError::Failed(Errno::EIO));
         }
         match op {
             DiskOp::Read { file, offset, into } => self.read(file, offset as usize, into),
