@@ -202,13 +202,14 @@ impl Inner {
 
     // The flusher.
 
-    /// Commits every object of the disk that is dirty now.
+    /// Commits every object of the disk that is dirty now, also behind one that cannot be. The first error.
     pub async fn flush_disk(self: &Rc<Self>, disk: &Disk) -> Result<(), Errno> {
         let objects: Vec<Rc<Object>> = disk.dirty.borrow().iter().cloned().collect();
+        let mut result = Ok(());
         for object in objects {
-            self.flush_object(disk, &object).await?;
+            result = result.and(self.flush_object(disk, &object).await);
         }
-        Ok(())
+        result
     }
 
     /// Commits one object and takes it off the list, or puts it at the end when it is dirty again or still.

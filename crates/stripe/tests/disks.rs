@@ -285,6 +285,21 @@ fn writes_to(op: &DiskOp, file: fn(&DiskFile) -> bool) -> bool {
     matches!(op, DiskOp::Write { file: to, .. } if file(to))
 }
 
+/// At a clean stop one object that cannot be committed keeps no other from it.
+#[test]
+fn a_stop_commits_what_it_can() {
+    let mut world = World::new(1, 1);
+    let (bad, good) = (world.file(1), world.file(2));
+    world.write(&bad, 0, &pattern(1, 400_000)).unwrap();
+    world.write(&good, 0, &pattern(2, 100_000)).unwrap();
+    world.servers[0].disks[0].refuses =
+        Some(|op| writes_to(op, |file| *file == World::object(1, 0)));
+    let service = world.servers[0].server.clone().unwrap();
+    assert_eq!(world.run_on(0, async move { service.flush().await }), Err(Errno::EIO));
+    world.servers[0].crash();
+    assert!(world.read(&good, 0, 100_000).unwrap() == pattern(2, 100_000));
+}
+
 /// Who is told that a removal failed still finds all of the file.
 #[test]
 fn a_removal_that_was_refused_harms_nothing() {
