@@ -59,11 +59,7 @@ impl Inner {
     pub async fn checkpoint(self: &Rc<Self>, disk: &Disk) -> Result<(), Errno> {
         let _one = disk.checkpointing.acquire(1).await;
         let (old, bytes, records) = disk.journal.switch(self.cx.random()).await;
-        let result = self.apply_all(disk).await;
-        let result = match result {
-            Ok(()) => self.drop_logs(disk, old).await.map_err(errno),
-            error => error,
-        };
+        let result = self.replace_logs(disk, old).await;
         disk.checkpoint_error.set(result.err());
         disk.free_bytes.set(0);
         if result.is_ok() {
@@ -72,6 +68,12 @@ impl Inner {
         }
         disk.room.notify_all();
         result
+    }
+
+    async fn replace_logs(self: &Rc<Self>, disk: &Disk, last: u32) -> Result<(), Errno> {
+        self.apply_all(disk).await?;
+        self.carry_intents(disk).await?;
+        self.drop_logs(disk, last).await.map_err(errno)
     }
 
     async fn apply_all(self: &Rc<Self>, disk: &Disk) -> Result<(), Errno> {
@@ -108,6 +110,8 @@ impl Inner {
             synced.map_err(errno)?;
         }
         placed.into_iter().for_each(|placed| self.note_placed(placed));
+        let torn = some.iter().filter(|object| !object.state.borrow().torn.is_empty());
+        disk.unapplied.borrow_mut().extend(torn.map(|object| (object.id, object.clone())));
         Ok(())
     }
 
@@ -142,7 +146,6 @@ impl Inner {
             return Ok(None);
         }
         self.cut_file(object).await?;
-        self.carry_intents(disk, object).await?;
         let Some(head) = object.state.borrow().stable else { return Ok(None) };
         let sequence = object.state.borrow().header_sequence + 1;
         let header = Header { object: object.id, sequence, head };
@@ -169,8 +172,20 @@ impl Inner {
         placed.groups.iter().for_each(|group| cache.group_is_clean(placed.object.key, *group));
     }
 
-    /// An intent that a failed commit left open must outlive the log it is in.
-    async fn carry_intents(&self, disk: &Disk, object: &Object) -> Result<(), Errno> {
+    /// Intents that failed commits left open must outlive the logs that they are in. Only when these are to go: what is
+    /// tried again and again must not make the log longer.
+    async fn carry_intents(&self, disk: &Disk) -> Result<(), Errno> {
+        let torn = |object: &&Rc<Object>| !object.state.borrow().torn.is_empty();
+        let objects: Vec<Rc<Object>> =
+            disk.unapplied.borrow().values().filter(torn).cloned().collect();
+        for object in objects {
+            let _gate = object.commits.acquire(1).await;
+            self.carry(disk, &object).await?;
+        }
+        Ok(())
+    }
+
+    async fn carry(&self, disk: &Disk, object: &Object) -> Result<(), Errno> {
         let (torn, head) = {
             let state = object.state.borrow();
             (state.torn.clone(), state.head)

@@ -176,7 +176,7 @@ impl Inner {
         let disk = self.disk(object);
         let placed = record(Kind::Placed, object, head, stretches);
         let intent = Record { kind: Kind::Intent, sums: Vec::new(), ..placed.clone() };
-        object.state.borrow_mut().torn.extend_from_slice(&intent.runs);
+        note_torn(&mut object.state.borrow_mut().torn, &intent.runs);
         if !self.cx.has_bug(Bug::IntentSkipped) {
             disk.journal.append(intent, Vec::new()).await.map_err(errno)?;
         }
@@ -327,6 +327,20 @@ fn record(kind: Kind, object: &Object, head: Head, stretches: &[Stretch]) -> Rec
     }
     let sums = stretches.iter().flat_map(|stretch| stretch.sums.iter().copied()).collect();
     Record { kind, object: object.id, head, runs, sums }
+}
+
+/// Adds runs to those that may be torn. What is tried again and again is there once.
+fn note_torn(torn: &mut Vec<Run>, more: &[Run]) {
+    torn.extend_from_slice(more);
+    torn.sort_unstable_by_key(|run| run.first);
+    torn.dedup_by(|next, last| {
+        let joins = next.first <= last.blocks().end;
+        let end = last.blocks().end.max(next.blocks().end);
+        if joins {
+            last.count = (end - last.first) as u32;
+        }
+        joins
+    });
 }
 
 async fn place(disk: &Disk, object: &Object, stretch: &Stretch) -> Result<(), DiskError> {

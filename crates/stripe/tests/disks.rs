@@ -285,6 +285,35 @@ fn writes_to(op: &DiskOp, file: fn(&DiskFile) -> bool) -> bool {
     matches!(op, DiskOp::Write { file: to, .. } if file(to))
 }
 
+/// What is tried again for as long as the disk fails takes no more memory and no more of the log each time.
+#[test]
+fn a_commit_that_fails_for_ever_stays_within_bounds() {
+    let config = |server| stripe::ServerConfig { checkpoint_bytes: 16 << 10, ..small(server) };
+    let mut world = World::with(1, 1, 1, config);
+    let file = world.file(1);
+    world.write(&file, 0, &pattern(1, 4096)).unwrap();
+    world.commit(&file).unwrap();
+    world.servers[0].disks[0].refuses =
+        Some(|op| writes_to(op, |file| matches!(file, DiskFile::Object(_))));
+    // Too many to be logged, each alone.
+    for block in (2..=200).step_by(2) {
+        world.write(&file, block * 4096, &pattern(block, 4096)).unwrap();
+    }
+    for _ in 0..80 {
+        assert_eq!(world.commit(&file).map(drop), Err(Errno::EIO));
+        world.turns(5_000);
+    }
+    let counters = world.servers[0].server.as_ref().unwrap().counters();
+    assert!(counters.logged_bytes < 80 << 10, "{counters:?}");
+    world.servers[0].disks[0].refuses = None;
+    world.turns(5_000);
+    world.commit(&file).unwrap();
+    world.servers[0].crash();
+    for block in (2..=200).step_by(2) {
+        assert!(world.read(&file, block * 4096, 4096).unwrap() == pattern(block, 4096));
+    }
+}
+
 /// At a clean stop one object that cannot be committed keeps no other from it.
 #[test]
 fn a_stop_commits_what_it_can() {
