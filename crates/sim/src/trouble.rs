@@ -16,8 +16,6 @@ const TICKS_PER_MINUTE: u32 = 600;
 /// Longest time that a machine is down, a partition lasts, a disk is slow.
 const TROUBLE_MS_MAX: u64 = 8_000;
 const PAUSE_MS_MAX: u64 = 3_000;
-/// So long after a start disks do not become full: who meets one on its start ends again, which a kill is as good for.
-const START: Picos = Picos::seconds(5);
 
 /// A fault that will be over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,19 +29,17 @@ enum Cure {
 pub struct Trouble {
     faults: Faults,
     random: Random,
-    /// Machines that keep data: servers and managers.
+    /// Machines that keep data: the manager, then the servers.
     keepers: Vec<NodeId>,
     mounts: Vec<NodeId>,
     cures: Vec<(Picos, Cure)>,
-    /// Until when machines count as starting.
-    starting: Vec<(Picos, NodeId)>,
 }
 
 impl Trouble {
     /// Trouble for these machines.
     pub fn new(seed: u64, faults: Faults, keepers: Vec<NodeId>, mounts: Vec<NodeId>) -> Trouble {
         let random = Random::new(seed, "trouble");
-        Trouble { faults, random, keepers, mounts, cures: Vec::new(), starting: Vec::new() }
+        Trouble { faults, random, keepers, mounts, cures: Vec::new() }
     }
 
     /// A tick: cures what is due, and may do harm.
@@ -153,9 +149,6 @@ impl Trouble {
         let slowness = self.random.within(2, 200);
         let what = if full { "full" } else { "slow" };
         let now = world.now();
-        if full && self.starting.iter().any(|(_, starting)| *starting == node) {
-            return;
-        }
         world.trace_mut().line(now, node, "disk", format_args!("all are {what}"));
         for faults in world.machine_mut(node).faults() {
             if full {
@@ -175,18 +168,14 @@ impl Trouble {
     fn cure(&mut self, world: &mut World, workload: &mut Workload, now: Picos) {
         let (due, later): (Vec<_>, Vec<_>) = self.cures.drain(..).partition(|(at, _)| *at <= now);
         self.cures = later;
-        self.starting.retain(|(until, _)| *until > now);
         for (_, cure) in due {
             match cure {
                 Cure::Start(node) if world.is_up(node) => {}
-                // It says that its disk is full and ends; who watches over it starts it again.
-                Cure::Start(node) if world.machine_mut(node).faults().any(|disk| disk.full) => {
+                // A manager says that its disk is full and ends; who watches over it starts it again.
+                Cure::Start(node) if node == self.keepers[0] && is_full(world, node) => {
                     self.cures.push((now + TICK, cure));
                 }
-                Cure::Start(node) => {
-                    self.starting.push((now + START, node));
-                    world.start(node);
-                }
+                Cure::Start(node) => world.start(node),
                 Cure::Disk(node) => self.empty_disks(world, workload, node),
             }
         }
@@ -198,7 +187,7 @@ impl Trouble {
 
     /// Heals them; what they did not take while they were full is known to be at risk.
     fn empty_disks(&self, world: &mut World, workload: &mut Workload, node: NodeId) {
-        if world.machine_mut(node).faults().any(|disk| disk.full) {
+        if is_full(world, node) {
             workload.model_mut().disk_full();
         }
         self.heal_disks(world, node);
@@ -225,4 +214,8 @@ impl Trouble {
         workload.model_mut().data.servers_back(world.now());
         workload.trouble(world.now());
     }
+}
+
+fn is_full(world: &mut World, node: NodeId) -> bool {
+    world.machine_mut(node).faults().any(|disk| disk.full)
 }
