@@ -389,6 +389,12 @@ impl DataCheck {
                 ));
             }
         }
+        let (bytes, least) = (data.len() as u64, self.least_size(file, reader));
+        if short && offset + bytes < least {
+            return Err(format!(
+                "{file:?}: read of {asked} at {offset} ended after {bytes} bytes, but a truncation made it {least} long"
+            ));
+        }
         Ok(())
     }
 
@@ -414,7 +420,19 @@ impl DataCheck {
         if size > longest {
             return Err(format!("{file:?} has size {size}, but nothing lies beyond {longest}"));
         }
+        let least = self.least_size(file, reader);
+        if size < least {
+            return Err(format!("{file:?} has size {size}, but a truncation made it {least} long"));
+        }
         Ok(())
+    }
+
+    /// What truncations made the file long for `reader`, at least: behind the last byte that was ever written they
+    /// alone are known.
+    fn least_size(&self, file: FileId, reader: &Reader) -> u64 {
+        let (_, ids) = self.files[&file].last_key_value().expect("a stretch begins at 0");
+        let possible = self.possible(ids, reader).into_iter();
+        possible.map(|id| self.writes[id.0 as usize].start).min().unwrap_or(0)
     }
 
     /// The writes of a stretch that the reader may see: none that it must see came after them.
@@ -597,6 +615,21 @@ mod tests {
         assert!(read(&bytes(id, 0, 11)).is_err());
         assert_eq!(check.check_size(&reader(A, 5, 5), FILE, 10), Ok(()));
         assert!(check.check_size(&reader(A, 5, 5), FILE, 100).is_err());
+    }
+
+    #[test]
+    fn a_truncation_makes_a_file_longer() {
+        let mut check = DataCheck::default();
+        let id = written(&mut check, 1);
+        let longer = check.truncation_begins(A, FILE, 150, at(3));
+        assert_eq!(check.check_size(&reader(A, 4, 4), FILE, 100), Ok(()), "not acknowledged");
+        check.ends(longer, true, at(5));
+        assert!(check.check_size(&reader(A, 6, 6), FILE, 100).is_err());
+        assert_eq!(check.check_size(&reader(A, 6, 6), FILE, 150), Ok(()));
+        let whole = [bytes(id, 0, 100), vec![0; 50]].concat();
+        let mut read = |data: &[u8]| check.check_read(&reader(A, 6, 6), FILE, 0, 200, data);
+        assert!(read(&whole[..120]).is_err());
+        assert_eq!(read(&whole), Ok(()));
     }
 
     #[test]

@@ -39,6 +39,7 @@ fn every_flaw_is_found() {
         Hang,
         Error,
         StaleTail,
+        NoExtension,
         HalfRename,
     ];
     for flaw in flaws {

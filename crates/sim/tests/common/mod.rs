@@ -32,6 +32,8 @@ pub enum Flaw {
     Error,
     /// A truncation leaves the bytes behind the new end to be found by the next extension.
     StaleTail,
+    /// A truncation makes no file longer.
+    NoExtension,
     /// A rename leaves the old name.
     HalfRename,
 }
@@ -91,7 +93,8 @@ impl Disk {
             FileOp::GetAttr { file, .. } => Ok(FileReply::Attr(self.attr(file, flaw)?)),
             FileOp::SetAttr { file, changes, .. } => {
                 let inode = self.inode(file)?;
-                if let Some(size) = changes.size {
+                let same = |size: u64| flaw == Flaw::NoExtension && size as usize > inode.size;
+                if let Some(size) = changes.size.filter(|size| !same(*size)) {
                     inode.size = size as usize;
                     if flaw != Flaw::StaleTail {
                         inode.bytes.truncate(inode.size);
