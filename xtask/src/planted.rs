@@ -4,7 +4,7 @@ use crate::run::{SUITE, command, root, run_tests};
 
 /// A switch (`node::Bug`), the package and the name of a test that notices it. Those that fresh seeds find are in
 /// `crates/sim/tests/bugs.rs`.
-const NOTICED: [(&str, &str, &str); 20] = [
+const NOTICED: [(&str, &str, &str); 21] = [
     ("AnswerBeforeAppend", "names", "nothing_is_acknowledged_when_the_log_fails"),
     ("AnswersForgotten", "names", "a_call_is_executed_once_even_over_a_restart"),
     ("DiskNotVerified", "stripe", "a_flipped_byte_is_an_error_and_not_data"),
@@ -25,6 +25,7 @@ const NOTICED: [(&str, &str, &str); 20] = [
     ("TokenNotCancelled", "netrpc", "a_call_may_be_given_up_at_every_point"),
     ("TombstoneIgnored", "stripe", "removed_objects_stay_removed"),
     ("TornNotSummed", "stripe", "torn_blocks_are_told_from_corruption"),
+    ("TruncationNotAwaited", "stripe", "a_write_that_knows_of_a_truncation_waits_for_it"),
 ];
 
 /// Every test of the table passes as it is and fails with its bug.

@@ -76,6 +76,7 @@ bugs! {
     LengthBeforeCutAdopted = 44, "names: a close records a final size that is older than a truncation.";
     LossNotNoticed = 45, "names: a sync does not notice that a power cut took changes.";
     StableNotCommitted = 46, "stripe server: a WRITE that shall be stable is not committed.";
+    TruncationNotAwaited = 47, "stripe server: a write that knows of a truncation goes before it.";
 }
 
 impl Bug {
