@@ -64,8 +64,15 @@ pub fn fuzz(seconds: Option<&str>) -> Result<(), String> {
 }
 
 /// Run with fresh seeds: the first four 45 seconds each among the tests, all of them 400 seconds each in a soak.
-const EXPERIMENTS: [&str; 6] =
-    ["one-mount", "two-mounts", "long-files", "power-cuts", "full-disks", "moving-columns"];
+const EXPERIMENTS: [&str; 7] = [
+    "one-mount",
+    "two-mounts",
+    "long-files",
+    "power-cuts",
+    "full-disks",
+    "failing-disks",
+    "moving-columns",
+];
 
 /// Runs seeds of an experiment in the simulator; a failing one is printed as the command that replays it.
 fn seeds(profile: &str, experiment: &str, which: &str) -> Result<(), String> {

@@ -118,7 +118,6 @@ impl Run {
         let mut workload = Workload::new(seed, &members.mounts, shape);
         let keepers = members.keepers();
         let trouble = Trouble::new(seed, experiment.faults, keepers, members.mounts.clone());
-        trouble.begin(&mut world);
         world.nodes().into_iter().for_each(|node| world.start(node));
         workload.start(&mut world, &mut random);
         world.set_timer(TICK, TICK_TIMER);

@@ -45,6 +45,7 @@ impl Trouble {
     /// A tick: cures what is due, and may do harm.
     pub fn tick(&mut self, world: &mut World, workload: &mut Workload) {
         self.cure(world, workload, world.now());
+        self.fail_disks(world, workload);
         let Faults {
             kills_per_minute,
             power_cuts_per_minute,
@@ -194,21 +195,33 @@ impl Trouble {
     }
 
     fn heal_disks(&self, world: &mut World, node: NodeId) {
-        for faults in world.machine_mut(node).faults() {
-            let error_chance = self.faults.disk_error_per_million;
-            *faults = crate::disk::DiskFaults { error_chance, ..Default::default() };
-        }
+        world.machine_mut(node).faults().for_each(|faults| *faults = Default::default());
     }
 
-    /// Puts the chance of disk errors into force, at the beginning.
-    pub fn begin(&self, world: &mut World) {
-        self.keepers.iter().for_each(|node| self.heal_disks(world, *node));
+    /// Where disks fail at any time, any operation may, and what is not synced be given up as on a full disk. Not before
+    /// the first tick: a disk that could not be labelled is for people to mend.
+    fn fail_disks(&self, world: &mut World, workload: &mut Workload) {
+        let error_chance = self.faults.disk_error_per_million;
+        if error_chance > 0 {
+            for node in &self.keepers {
+                world.machine_mut(*node).faults().for_each(|disk| disk.error_chance = error_chance);
+            }
+            workload.trouble(world.now());
+            workload.model_mut().disk_full();
+        }
     }
 
     /// Ends all faults now, and does no more harm.
     pub fn end(&mut self, world: &mut World, workload: &mut Workload) {
+        let disk_errors = self.faults.disk_error_per_million > 0;
         self.faults = Faults::NONE;
         self.keepers.iter().for_each(|node| self.empty_disks(world, workload, *node));
+        if disk_errors {
+            // A disk that could not be read at its server's start is not used before the next one.
+            for node in self.keepers.clone() {
+                self.crash(node, Crash::Kill, world, workload);
+            }
+        }
         self.cure(world, workload, Picos::NEVER);
         world.network_mut().rules_mut().clear();
         workload.model_mut().data.servers_back(world.now());
