@@ -164,7 +164,7 @@ fn a_write_that_knows_of_a_truncation_waits_for_it() {
     assert!(found[..40_000].iter().all(|byte| *byte == 0) && &found[40_000..] == b"late");
 }
 
-/// The object was made by who heard of the truncation first: what is written after it stays, and the length is as asked.
+/// The object was made by who heard of the truncation first: what it wrote stays, and the length is as asked.
 #[test]
 fn an_object_made_since_a_truncation_is_not_cut_and_not_too_short() {
     for (stable, size) in [(false, 10_000), (true, 10_000), (false, 600_000), (true, 600_000)] {
