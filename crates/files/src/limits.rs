@@ -63,6 +63,8 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// And at most so long: 1,000 sends of a server that stays away ask 1,000 times a second.
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Pause before what a close left at the manager is ended again: by then that knows again what else is open here.
+pub const LEFT_PAUSE: Duration = names::limits::KEEP_ALIVE_INTERVAL;
 /// Pause before frames are asked for again when the pool is empty.
 pub const FRAMES_PAUSE: Duration = Duration::from_millis(1);
 /// How long an operation waits for frames before it ends with ENOMEM.

@@ -370,6 +370,47 @@ fn a_read_does_not_wait_for_what_will_not_be_read_ahead_any_more() {
     assert!(world.now.since(start) < Duration::from_secs(60));
 }
 
+/// Whether the manager takes the file for one that is being written; `None`: it has removed it.
+fn is_written(world: &mut World, file: FileId) -> Option<bool> {
+    let (names, found) = (world.names(0).1, Rc::new(Cell::default()));
+    let told = found.clone();
+    world.block_on_node(100, async move {
+        let entry = names.get_attr(file).await;
+        told.set(entry.ok().map(|entry| entry.is_hint()));
+    });
+    found.get()
+}
+
+#[test]
+fn what_a_close_could_not_end_is_ended_when_the_manager_is_back() {
+    let limits = Config::for_pool(CLIENT_PAGES * 4096);
+    let patience = Duration::from_secs(10);
+    let mut world = World::with(1, 2, Config { patience, files_max: 4, ..limits });
+    let (client, other) = (world.client(0), world.client(1));
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &[1; 5_000])).expect("put");
+    let gone = world.block_on(client.put(FileId::ROOT, b"gone", &[2; 5_000])).expect("put");
+    let writer = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    let reader = world.block_on(client.open(gone, READ_ONLY)).expect("open");
+    world.block_on(client.write(writer, 0, &[3; 6_000])).expect("write");
+    world.block_on(client.fsync(writer)).expect("fsync");
+    world.block_on(other.unlink(FileId::ROOT, b"gone")).expect("unlink");
+    assert_eq!(is_written(&mut world, gone), Some(false), "it is open");
+    world.kill(MANAGER);
+    assert_eq!(world.block_on(client.close(writer)), Err(Errno::EIO));
+    assert!(world.block_on(client.close(reader)).is_err());
+    world.start(MANAGER);
+    world.run(Duration::from_secs(60));
+    assert_eq!(is_written(&mut world, file), Some(false), "its write session is left");
+    assert_eq!(is_written(&mut world, gone), None, "an open of it is left");
+    assert_eq!(world.block_on(other.stat(file)).map(|attr| attr.size), Ok(6_000));
+    for number in 0..30 {
+        let name = format!("n{number}").into_bytes();
+        world.block_on(client.put(FileId::ROOT, &name, b"x")).expect("put");
+        world.run(Duration::from_secs(1));
+    }
+    assert!(world.files(0).report().files <= 5, "files are never forgotten");
+}
+
 /// More files than there are loops have lost their copy at a server, and wait for the manager to begin a session again.
 #[test]
 fn what_waits_for_the_manager_keeps_nothing_else_from_the_servers() {
