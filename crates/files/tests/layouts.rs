@@ -64,6 +64,52 @@ fn a_file_moves_while_it_is_read_and_written() {
     assert!(world.block_on(reader.get(FileId::ROOT, b"f")).expect("read") == content);
 }
 
+/// Client 0 writes a file that client 2 has open too, whose layout is changed twice: once before, and once when the
+/// world has turned this often, while client 0 gets no processor.
+fn written_by_an_old_layout(turns: usize) {
+    let mut world = World::new(3, 3);
+    let (writer, other) = (world.client(0), world.client(2));
+    let file = world.block_on(writer.put(FileId::ROOT, b"f", &[1; 9_000])).expect("put");
+    let open = world.block_on(writer.open(file, READ_WRITE)).expect("open");
+    world.block_on(other.open(file, READ_WRITE)).expect("open");
+    let (names, now) = (world.names(1).1, Rc::new(Cell::new(false)));
+    let (cx, go) = (world.names(1).0, now.clone());
+    let again = names.clone();
+    world.block_on_node(101, async move {
+        names.add_columns(&Who::ROOT, file, vec![NodeId(11).into()]).await.expect("columns");
+    });
+    cx.clone().spawn("grow", async move {
+        while !go.get() {
+            cx.sleep(Duration::from_micros(100)).await;
+        }
+        again.add_columns(&Who::ROOT, file, vec![NodeId(12).into()]).await.expect("columns");
+    });
+    let mut turn = 0;
+    let written = world.block_on_with(
+        async {
+            writer.write(open, 0, &[2; 5_000]).await?;
+            writer.fsync(open).await
+        },
+        |world| {
+            turn += 1;
+            if turn == turns {
+                now.set(true);
+                world.pause(100, Duration::from_millis(20));
+            }
+        },
+    );
+    assert_eq!(written, Ok(()), "after {turns} turns");
+    assert!(turn >= turns, "{turns} turns are too many");
+    let found = world.block_on(other.get(FileId::ROOT, b"f")).expect("read");
+    assert!(found[..5_000] == [2; 5_000], "after {turns} turns");
+}
+
+/// Objects that refuse the layout which the manager has just told do not say that the file is gone.
+#[test]
+fn a_layout_that_is_old_again_does_not_drop_what_was_written() {
+    (1..=515).filter(|turns| *turns < 10 || *turns > 495).for_each(written_by_an_old_layout);
+}
+
 #[test]
 fn what_is_written_after_columns_were_added_lies_in_them() {
     let mut world = World::new(4, 2);

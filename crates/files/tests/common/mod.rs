@@ -133,6 +133,11 @@ impl World {
         self.load = seed.max(1);
     }
 
+    /// This machine gets no processor for so long.
+    pub fn pause(&mut self, id: u16, span: Duration) {
+        self.machines.get_mut(&id).expect("a machine").waits_until = self.now + span;
+    }
+
     /// Which machines get no processor in this turn.
     fn keep_waiting(&mut self) {
         let (load, now) = (&mut self.load, self.now);
