@@ -77,8 +77,21 @@ impl Files {
         Ok(())
     }
 
-    /// While another client writes, only the objects know length and time.
+    /// While another client writes, only the objects know length and time. That they refuse the layout says that it has
+    /// changed since the manager told it: only the manager says that a file is gone.
     pub(crate) async fn ask_objects(&self, file: &Rc<File>) -> Result<(), Errno> {
+        let give_up = self.cx.now() + self.config.patience;
+        loop {
+            let result = self.ask_objects_once(file).await;
+            if result != Err(Errno::ESTALE) || self.cx.now() >= give_up {
+                return result;
+            }
+            self.cx.sleep(RETRY_PAUSE).await;
+            self.ask_manager(file).await?;
+        }
+    }
+
+    async fn ask_objects_once(&self, file: &Rc<File>) -> Result<(), Errno> {
         let reference = {
             let state = file.state.borrow();
             if !state.entry.is_hint() {
