@@ -182,7 +182,7 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
         ahead: Rc::default(),
         ahead_used: Rc::default(),
         ahead_swept: Cell::default(),
-        desks: Desks::default(),
+        desks: Desks::new(cx),
         line: Line::default(),
         line_joined: Notify::new(cx),
         generation: Cell::default(),
@@ -205,6 +205,7 @@ impl Files {
         cx.spawn("files: left", self.clone().left_loop());
         cx.spawn("files: locks", self.clone().line_loop());
         cx.spawn("files: interrupts", self.clone().interrupt_loop());
+        cx.spawn("files: places", self.clone().replace_loop());
         (0..self.config.front_loops).for_each(|_| self.start_front_loop());
     }
 

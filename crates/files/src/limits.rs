@@ -71,8 +71,8 @@ pub const FRAMES_PAUSE: Duration = Duration::from_millis(1);
 pub const FRAMES_PATIENCE: Duration = Duration::from_secs(10);
 /// Loops that serve the front: FUSE asks up to 64 at once in the background, and as many directly.
 pub const FRONT_LOOPS: usize = 128;
-/// Interrupted operations that go on while another loop serves the front in their place: as many as FUSE has requests
-/// under way at most. Those beyond it keep their loops.
+/// Operations that take longer than [`WORK_SPAN`] or were interrupted, and go on while another loop serves the front in
+/// their place: as many as FUSE has requests under way at most. Those beyond it keep their loops.
 pub const BEHIND_MAX: usize = 1024;
 /// Longest file: what `off_t` can say.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
