@@ -5,8 +5,8 @@
 //! goes on without anybody waiting, because half of it may be done elsewhere; another loop takes its place at the
 //! front. What it opens or locks for nobody is given back, and an error that nobody heard is told again.
 //!
-//! While every loop is at work, other loops take the places of those whose operations take long: what waits for a server
-//! or the manager to come back does not hold up what can be done without.
+//! While every loop is at work, other loops take the places of those whose operations take long: what waits for a
+//! server or the manager to come back does not hold up what can be done without.
 //!
 //! Invariant: an operation is answered once.
 

@@ -78,6 +78,9 @@ pub const BEHIND_MAX: usize = 1024;
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// Longest run of bytes that is read with one call of the striping client.
 pub const READ_BYTES_MAX: u64 = wire::limits::PAYLOAD_BYTES_MAX as u64;
+/// Most frames of an answer to a read that are handed out as they were written: a page each is the longest payload.
+/// FUSE takes 1,023 in one reply.
+pub const READ_FRAMES_MAX: usize = 256;
 /// Waiting lock requests of a mount; more are refused with ENOLCK.
 pub const LOCK_WAITERS_MAX: usize = 1024;
 /// How often a waiting lock is asked for again.

@@ -4,8 +4,10 @@ mod common;
 
 use common::{CLIENT_PAGES, MANAGER, World};
 use files::Config;
+use files::conformance::client::Ask;
 use files::conformance::client::{READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
 use names::{Policy, Who};
+use node::rings::{FileOp, FileReply};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::task::{Context, Waker};
@@ -368,6 +370,24 @@ fn a_read_does_not_wait_for_what_will_not_be_read_ahead_any_more() {
     assert!(found.iter().all(|read| read.as_ref().is_ok_and(|data| data.len() == bytes)));
     assert!(found[12].as_ref().unwrap()[..] == content[later..later + bytes]);
     assert!(world.now.since(start) < Duration::from_secs(60));
+}
+
+/// A front can take so many pieces of one answer only (`live::fuse`: 1,023).
+#[test]
+fn many_small_writes_are_read_in_few_pieces() {
+    let mut world = World::new(1, 1);
+    let client = world.client(0);
+    let open = world.block_on(client.create(FileId::ROOT, b"f", READ_WRITE)).expect("create");
+    let content = pattern(1, 0, 70_000);
+    let crumbs = content.chunks(100).enumerate();
+    let writes = crumbs.map(|(number, crumb)| client.write(open, number as u64 * 100, crumb));
+    assert!(world.block_on(node::all(writes)).iter().all(Result::is_ok));
+    let (file, handle, bytes) = (open.file, open.handle, content.len() as u32);
+    let read = FileOp::Read { file, handle, offset: 0, bytes };
+    let reply = world.block_on(client.ask.ask(client.caller, read)).expect("read");
+    let FileReply::Data { frames, .. } = reply else { panic!("{reply:?}") };
+    assert!(frames.len() <= 256, "{} pieces", frames.len());
+    assert!(frames.iter().flat_map(|frame| frame.iter()).eq(content.iter()));
 }
 
 /// Whether the manager takes the file for one that is being written; `None`: it has removed it.
