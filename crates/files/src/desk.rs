@@ -5,41 +5,70 @@
 //! goes on without anybody waiting, because half of it may be done elsewhere; another loop takes its place at the
 //! front. What it opens or locks for nobody is given back, and an error that nobody heard is told again.
 //!
+//! While every loop is at work, other loops take the places of those whose operations take long: what waits for a
+//! server or the manager to come back does not hold up what can be done without.
+//!
 //! Invariant: an operation is answered once.
 
 use crate::Files;
 use crate::flags::{PUNCH_HOLE, ZERO_RANGE};
-use crate::limits::BEHIND_MAX;
+use crate::limits::{BEHIND_MAX, WORK_SPAN};
 use crate::locks::Wanted;
 use crate::table::Open;
-use node::rings::{FileOp, FileReply, Lock, LockKind};
+use node::rings::{FileOp, FileReply, FileRequest, Lock, LockKind};
 use node::{Cx, Notify};
 use std::cell::{Cell, RefCell};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
-use wire::Errno;
+use wire::{Errno, Time};
 
 /// A loop's place.
 pub(crate) struct Desk {
     front: Cell<Option<u64>>,
+    /// Since when it serves an operation; `None`: it waits for one.
+    since: Cell<Option<Time>>,
+    /// Another loop serves the front in its place.
+    replaced: Cell<bool>,
     given_up: Cell<bool>,
     told: Notify,
 }
 
-/// All of them, and how many interrupted operations go on.
-#[derive(Default)]
+/// All of them.
 pub(crate) struct Desks {
     all: RefCell<Vec<Rc<Desk>>>,
+    /// How many of them were replaced.
     behind: Cell<usize>,
+    /// How many wait for an operation; none does any more.
+    idle: Cell<usize>,
+    busy: Notify,
 }
 
 impl Desks {
+    /// None yet.
+    pub fn new(cx: &Cx) -> Desks {
+        let (all, behind, idle) = (RefCell::default(), Cell::default(), Cell::default());
+        Desks { all, behind, idle, busy: Notify::new(cx) }
+    }
+
     fn add(&self, cx: &Cx) -> Rc<Desk> {
-        let told = Notify::new(cx);
-        let desk = Rc::new(Desk { front: Cell::default(), given_up: Cell::default(), told });
+        let desk = Rc::new(Desk {
+            front: Cell::default(),
+            since: Cell::default(),
+            replaced: Cell::default(),
+            given_up: Cell::default(),
+            told: Notify::new(cx),
+        });
         self.all.borrow_mut().push(desk.clone());
         desk
+    }
+
+    /// Those that have served one operation for long, and whose places nobody has taken.
+    fn late(&self, now: Time) -> Vec<Rc<Desk>> {
+        let all = self.all.borrow();
+        let is_late =
+            |desk: &Desk| desk.since.get().is_some_and(|since| now.since(since) >= WORK_SPAN);
+        all.iter().filter(|desk| is_late(desk) && !desk.replaced.get()).cloned().collect()
     }
 
     fn remove(&self, desk: &Rc<Desk>) {
@@ -60,7 +89,7 @@ impl Desks {
 
 impl Desk {
     /// What `operation` brings; `None` when its application gave up before.
-    async fn serve<T>(
+    async fn watch<T>(
         &self,
         front: u64,
         mut operation: Pin<&mut impl Future<Output = T>>,
@@ -145,31 +174,57 @@ impl Files {
     /// One of the loops that serve the front. It ends when another has taken its place meanwhile.
     pub(crate) async fn front_loop(self) {
         let desk = self.desks.add(&self.cx);
-        while self.serve_next(&desk).await {}
+        while !desk.replaced.get() {
+            let request = self.next_request().await;
+            desk.since.set(Some(self.cx.now()));
+            self.serve(request, &desk).await;
+            desk.since.set(None);
+        }
+        self.desks.behind.set(self.desks.behind.get() - 1);
         self.desks.remove(&desk);
     }
 
-    /// Serves one operation; whether this loop still has its place.
-    async fn serve_next(&self, desk: &Desk) -> bool {
+    async fn next_request(&self) -> FileRequest {
+        let idle = &self.desks.idle;
+        idle.set(idle.get() + 1);
         let request = self.cx.front().await;
+        idle.set(idle.get() - 1);
+        if idle.get() == 0 {
+            self.desks.busy.notify_all();
+        }
+        request
+    }
+
+    /// The loop that lets others serve the front while all who do are at work for long.
+    pub(crate) async fn replace_loop(self) {
+        loop {
+            let busy = self.desks.busy.wait();
+            if self.desks.idle.get() > 0 {
+                busy.await;
+            }
+            self.cx.sleep(WORK_SPAN).await;
+            if self.desks.idle.get() == 0 {
+                self.desks.late(self.cx.now()).iter().for_each(|desk| self.replace(desk));
+            }
+        }
+    }
+
+    async fn serve(&self, request: FileRequest, desk: &Desk) {
         let (front, kind) = (request.front, crate::counters::kind(&request.op));
         let afterwards = self.afterwards(&request.op);
         let mut operation = pin!(self.answer(request));
-        match desk.serve(front, operation.as_mut()).await {
+        match desk.watch(front, operation.as_mut()).await {
             Some(Some(result)) => self.done(front, kind, result),
             Some(None) => {}
             None => {
                 self.done(front, kind, Err(Errno::EINTR));
                 if !matches!(afterwards, Afterwards::GivenUp) {
-                    let replaced = self.replace_loop();
+                    self.replace(desk);
                     let outcome = operation.await;
                     self.settle(front, afterwards, outcome).await;
-                    self.desks.behind.set(self.desks.behind.get() - usize::from(replaced));
-                    return !replaced;
                 }
             }
         }
-        true
     }
 
     /// Does `work` to its end, even when the operation that waits for it is given up.
@@ -198,15 +253,13 @@ impl Files {
         self.cx.front_done(front, result);
     }
 
-    /// Starts another loop, unless too many operations go on unwatched already.
-    fn replace_loop(&self) -> bool {
+    /// Starts another loop in the place of this one, unless that has happened or there are too many already.
+    fn replace(&self, desk: &Desk) {
         let behind = self.desks.behind.get();
-        if behind >= BEHIND_MAX {
-            return false;
+        if behind < BEHIND_MAX && !desk.replaced.replace(true) {
+            self.desks.behind.set(behind + 1);
+            self.start_front_loop();
         }
-        self.desks.behind.set(behind + 1);
-        self.start_front_loop();
-        true
     }
 
     /// An operation that nobody waited for has ended. Errors of giving back are nobody's either: what the manager then

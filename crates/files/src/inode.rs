@@ -141,6 +141,16 @@ impl State {
         self.written.is_sent(self.written.mark())
     }
 
+    /// The manager counts opens of the file that nobody has any more.
+    pub fn is_left(&self) -> bool {
+        self.writers == 0 && self.sessions > 0 || self.spare_readers() > 0
+    }
+
+    /// How many of them for reading.
+    pub fn spare_readers(&self) -> u32 {
+        self.readers.saturating_sub(self.handles - self.writers)
+    }
+
     /// Nothing would be lost if the file were forgotten.
     pub fn is_idle(&self) -> bool {
         let open = self.handles + self.sessions + self.readers;

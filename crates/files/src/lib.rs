@@ -131,6 +131,10 @@ pub struct Inner {
     writing: RefCell<BTreeMap<FileId, Rc<File>>>,
     /// A file was added to them.
     started: Notify,
+    /// Files of which closes left something at the manager.
+    left: RefCell<BTreeMap<FileId, Rc<File>>>,
+    /// One was added to them.
+    left_some: Notify,
     work: Rc<Queue<Rc<File>>>,
     late: Late,
     ahead: Rc<Queue<ahead::Job>>,
@@ -171,12 +175,14 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
         relief: Notify::new(cx),
         writing: RefCell::default(),
         started: Notify::new(cx),
+        left: RefCell::default(),
+        left_some: Notify::new(cx),
         work: Rc::default(),
         late: Late::default(),
         ahead: Rc::default(),
         ahead_used: Rc::default(),
         ahead_swept: Cell::default(),
-        desks: Desks::default(),
+        desks: Desks::new(cx),
         line: Line::default(),
         line_joined: Notify::new(cx),
         generation: Cell::default(),
@@ -196,8 +202,10 @@ impl Files {
         (0..AHEAD_LOOPS).for_each(|_| self.start_ahead_loop());
         cx.spawn("files: alive", self.clone().alive_loop());
         cx.spawn("files: age", self.clone().age_loop());
+        cx.spawn("files: left", self.clone().left_loop());
         cx.spawn("files: locks", self.clone().line_loop());
         cx.spawn("files: interrupts", self.clone().interrupt_loop());
+        cx.spawn("files: places", self.clone().replace_loop());
         (0..self.config.front_loops).for_each(|_| self.start_front_loop());
     }
 

@@ -63,19 +63,24 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// And at most so long: 1,000 sends of a server that stays away ask 1,000 times a second.
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Pause before what a close left at the manager is ended again: by then that knows again what else is open here.
+pub const LEFT_PAUSE: Duration = names::limits::KEEP_ALIVE_INTERVAL;
 /// Pause before frames are asked for again when the pool is empty.
 pub const FRAMES_PAUSE: Duration = Duration::from_millis(1);
 /// How long an operation waits for frames before it ends with ENOMEM.
 pub const FRAMES_PATIENCE: Duration = Duration::from_secs(10);
 /// Loops that serve the front: FUSE asks up to 64 at once in the background, and as many directly.
 pub const FRONT_LOOPS: usize = 128;
-/// Interrupted operations that go on while another loop serves the front in their place: as many as FUSE has requests
-/// under way at most. Those beyond it keep their loops.
+/// Operations that take longer than [`WORK_SPAN`] or were interrupted, and go on while another loop serves the front in
+/// their place: as many as FUSE has requests under way at most. Those beyond it keep their loops.
 pub const BEHIND_MAX: usize = 1024;
 /// Longest file: what `off_t` can say.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// Longest run of bytes that is read with one call of the striping client.
 pub const READ_BYTES_MAX: u64 = wire::limits::PAYLOAD_BYTES_MAX as u64;
+/// Most frames of an answer to a read that are handed out as they were written: a page each is the longest payload.
+/// FUSE takes 1,023 in one reply.
+pub const READ_FRAMES_MAX: usize = 256;
 /// Waiting lock requests of a mount; more are refused with ENOLCK.
 pub const LOCK_WAITERS_MAX: usize = 1024;
 /// How often a waiting lock is asked for again.

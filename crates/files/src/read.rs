@@ -4,7 +4,7 @@ use crate::Files;
 use crate::ahead::Found;
 use crate::gather::Gather;
 use crate::inode::File;
-use crate::limits::READ_BYTES_MAX;
+use crate::limits::{READ_BYTES_MAX, READ_FRAMES_MAX};
 use endpoint::Frame;
 use node::Bug;
 use node::rings::{FileReply, Handle};
@@ -64,7 +64,8 @@ impl Files {
     async fn fetch(&self, file: &Rc<File>, range: Range<u64>) -> Result<Vec<Frame>, Errno> {
         let overlay = self.overlay(file, &range);
         if covers(&overlay, &range) {
-            return Ok(overlay.into_iter().flat_map(|(_, data)| data.into_frames()).collect());
+            let frames = overlay.into_iter().flat_map(|(_, data)| data.into_frames());
+            return self.few_frames(frames.collect()).await;
         }
         let (mut frames, mut at) = (Vec::new(), range.start);
         while at < range.end {
@@ -73,6 +74,22 @@ impl Files {
             let frame = self.fetch_frame(file, from..to).await?;
             frames.push(frame.slice((at - from) as usize..frame.len()));
             at = to;
+        }
+        Ok(frames)
+    }
+
+    /// The same bytes, copied where they are many crumbs: a front cannot take any number of pieces.
+    async fn few_frames(&self, frames: Vec<Frame>) -> Result<Vec<Frame>, Errno> {
+        if frames.len() <= READ_FRAMES_MAX {
+            return Ok(frames);
+        }
+        let (crumbs, mut frames, mut at) = (Gather::new(frames), Vec::new(), 0);
+        while at < crumbs.len() {
+            let part = crumbs.slice(at..crumbs.len().min(at + READ_BYTES_MAX));
+            let mut frame = self.frame(part.len() as usize).await?;
+            part.copy_to(&mut frame);
+            frames.push(frame.freeze());
+            at += part.len();
         }
         Ok(frames)
     }

@@ -2,7 +2,7 @@
 
 use crate::Files;
 use crate::inode::{File, Local, State};
-use crate::limits::{RETRY_PAUSE, RETRY_PAUSE_MAX};
+use crate::limits::{LEFT_PAUSE, RETRY_PAUSE, RETRY_PAUSE_MAX};
 use crate::written::Mark;
 use names::{Entry, Final, WRITE, Who};
 use std::rc::Rc;
@@ -77,8 +77,21 @@ impl Files {
         Ok(())
     }
 
-    /// While another client writes, only the objects know length and time.
+    /// While another client writes, only the objects know length and time. That they refuse the layout says that it has
+    /// changed since the manager told it: only the manager says that a file is gone.
     pub(crate) async fn ask_objects(&self, file: &Rc<File>) -> Result<(), Errno> {
+        let give_up = self.cx.now() + self.config.patience;
+        loop {
+            let result = self.ask_objects_once(file).await;
+            if result != Err(Errno::ESTALE) || self.cx.now() >= give_up {
+                return result;
+            }
+            self.cx.sleep(RETRY_PAUSE).await;
+            self.ask_manager(file).await?;
+        }
+    }
+
+    async fn ask_objects_once(&self, file: &Rc<File>) -> Result<(), Errno> {
         let reference = {
             let state = file.state.borrow();
             if !state.entry.is_hint() {
@@ -240,7 +253,9 @@ impl Files {
         // Some objects may have answered long before the last one did: what was heard of the file since is younger.
         let unchanged = state.written.mark() == mark;
         let known = totals.is_ok() && unchanged && state.asked <= asked;
-        state.resent |= !known;
+        // Of a file that is gone nobody asks for the length any more.
+        let gone = matches!(totals, Err(Errno::ESTALE));
+        state.resent |= !known && !gone;
         let size = totals?.size;
         if known && let Some(local) = &mut state.local {
             local.size = size;
@@ -277,6 +292,37 @@ impl Files {
             self.absorb(file, entry, asked);
         }
         Ok(current)
+    }
+
+    /// What the manager still counts of a closed file, because it or a server was away for too long, is ended later.
+    pub(crate) fn note_left(&self, file: &Rc<File>) {
+        if file.state.borrow().is_left() {
+            self.left.borrow_mut().insert(file.id, file.clone());
+            self.left_some.notify_all();
+        }
+    }
+
+    /// The loop that ends what closes have left.
+    pub(crate) async fn left_loop(self) {
+        loop {
+            let some = self.left_some.wait();
+            if self.left.borrow().is_empty() {
+                some.await;
+            }
+            self.cx.sleep(LEFT_PAUSE).await;
+            let left = std::mem::take(&mut *self.left.borrow_mut());
+            node::all(left.values().map(|file| self.end_left(file))).await;
+        }
+    }
+
+    async fn end_left(&self, file: &Rc<File>) {
+        self.end_spare_sessions(file).await;
+        while file.state.borrow().spare_readers() > 0 {
+            if self.release_reader(file).await.is_err() {
+                break;
+            }
+        }
+        self.note_left(file);
     }
 
     async fn end_session(&self, file: &Rc<File>) -> Result<(), Errno> {

@@ -175,12 +175,15 @@ impl Files {
             true => self.release_writer(&open).await,
             false => self.release_reader(file).await,
         };
-        let mut state = file.state.borrow_mut();
-        state.handles -= 1;
-        if state.handles == 0 {
-            state.chunks.clear();
-            state.plain = false;
+        {
+            let mut state = file.state.borrow_mut();
+            state.handles -= 1;
+            if state.handles == 0 {
+                state.chunks.clear();
+                state.plain = false;
+            }
         }
+        self.note_left(file);
         result.map(|()| FileReply::Done)
     }
 
@@ -194,15 +197,10 @@ impl Files {
         if left == 0 { self.end_sessions(&open.file, 0).await } else { Ok(()) }
     }
 
-    async fn release_reader(&self, file: &File) -> Result<(), Errno> {
-        {
-            let mut state = file.state.borrow_mut();
-            if state.readers == 0 {
-                return Ok(());
-            }
-            state.readers -= 1;
-        }
-        self.names.close(file.id, None).await.map(drop)
+    pub(crate) async fn release_reader(&self, file: &File) -> Result<(), Errno> {
+        self.names.close(file.id, None).await?;
+        file.state.borrow_mut().readers -= 1;
+        Ok(())
     }
 
     /// A session that was begun only to send again, or that outlived its writers, ends when nothing is to be sent.
@@ -214,6 +212,7 @@ impl Files {
         if spare {
             // The manager takes the length from the objects when it hears nothing: no need to insist.
             let _ = self.end_sessions(file, 0).await;
+            self.note_left(file);
         }
     }
 

@@ -4,8 +4,10 @@ mod common;
 
 use common::{CLIENT_PAGES, MANAGER, World};
 use files::Config;
+use files::conformance::client::Ask;
 use files::conformance::client::{READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
 use names::{Policy, Who};
+use node::rings::{FileOp, FileReply};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::task::{Context, Waker};
@@ -368,6 +370,65 @@ fn a_read_does_not_wait_for_what_will_not_be_read_ahead_any_more() {
     assert!(found.iter().all(|read| read.as_ref().is_ok_and(|data| data.len() == bytes)));
     assert!(found[12].as_ref().unwrap()[..] == content[later..later + bytes]);
     assert!(world.now.since(start) < Duration::from_secs(60));
+}
+
+/// A front can take so many pieces of one answer only (`live::fuse`: 1,023).
+#[test]
+fn many_small_writes_are_read_in_few_pieces() {
+    let mut world = World::new(1, 1);
+    let client = world.client(0);
+    let open = world.block_on(client.create(FileId::ROOT, b"f", READ_WRITE)).expect("create");
+    let content = pattern(1, 0, 70_000);
+    let crumbs = content.chunks(100).enumerate();
+    let writes = crumbs.map(|(number, crumb)| client.write(open, number as u64 * 100, crumb));
+    assert!(world.block_on(node::all(writes)).iter().all(Result::is_ok));
+    let (file, handle, bytes) = (open.file, open.handle, content.len() as u32);
+    let read = FileOp::Read { file, handle, offset: 0, bytes };
+    let reply = world.block_on(client.ask.ask(client.caller, read)).expect("read");
+    let FileReply::Data { frames, .. } = reply else { panic!("{reply:?}") };
+    assert!(frames.len() <= 256, "{} pieces", frames.len());
+    assert!(frames.iter().flat_map(|frame| frame.iter()).eq(content.iter()));
+}
+
+/// Whether the manager takes the file for one that is being written; `None`: it has removed it.
+fn is_written(world: &mut World, file: FileId) -> Option<bool> {
+    let (names, found) = (world.names(0).1, Rc::new(Cell::default()));
+    let told = found.clone();
+    world.block_on_node(100, async move {
+        let entry = names.get_attr(file).await;
+        told.set(entry.ok().map(|entry| entry.is_hint()));
+    });
+    found.get()
+}
+
+#[test]
+fn what_a_close_could_not_end_is_ended_when_the_manager_is_back() {
+    let limits = Config::for_pool(CLIENT_PAGES * 4096);
+    let patience = Duration::from_secs(10);
+    let mut world = World::with(1, 2, Config { patience, files_max: 4, ..limits });
+    let (client, other) = (world.client(0), world.client(1));
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &[1; 5_000])).expect("put");
+    let gone = world.block_on(client.put(FileId::ROOT, b"gone", &[2; 5_000])).expect("put");
+    let writer = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    let reader = world.block_on(client.open(gone, READ_ONLY)).expect("open");
+    world.block_on(client.write(writer, 0, &[3; 6_000])).expect("write");
+    world.block_on(client.fsync(writer)).expect("fsync");
+    world.block_on(other.unlink(FileId::ROOT, b"gone")).expect("unlink");
+    assert_eq!(is_written(&mut world, gone), Some(false), "it is open");
+    world.kill(MANAGER);
+    assert_eq!(world.block_on(client.close(writer)), Err(Errno::EIO));
+    assert!(world.block_on(client.close(reader)).is_err());
+    world.start(MANAGER);
+    world.run(Duration::from_secs(60));
+    assert_eq!(is_written(&mut world, file), Some(false), "its write session is left");
+    assert_eq!(is_written(&mut world, gone), None, "an open of it is left");
+    assert_eq!(world.block_on(other.stat(file)).map(|attr| attr.size), Ok(6_000));
+    for number in 0..30 {
+        let name = format!("n{number}").into_bytes();
+        world.block_on(client.put(FileId::ROOT, &name, b"x")).expect("put");
+        world.run(Duration::from_secs(1));
+    }
+    assert!(world.files(0).report().files <= 5, "files are never forgotten");
 }
 
 /// More files than there are loops have lost their copy at a server, and wait for the manager to begin a session again.

@@ -10,7 +10,7 @@ use node::rings::LockKind;
 use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use wire::{Errno, FileId};
 
@@ -243,6 +243,35 @@ fn more_waiting_operations_than_loops_can_all_be_given_up() {
     };
     let results = given_up(&mut world, reads, interrupts);
     assert_eq!(results, vec![Err(Errno::EINTR); 5]);
+}
+
+/// More operations wait for the manager than there are loops: who needs the servers alone does not wait along.
+#[test]
+fn what_waits_for_the_manager_keeps_no_place_from_reads_and_writes() {
+    const WAITING: usize = 20;
+    let limits = Config::for_pool(CLIENT_PAGES * 4096);
+    let world = World::with(1, 1, Config { front_loops: 4, ..limits });
+    let (mut world, client, file, content) = stored(world);
+    let open = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    world.kill(MANAGER);
+    let names: Vec<Vec<u8>> = (0..WAITING).map(|n| format!("n{n}").into_bytes()).collect();
+    let makes = names.iter().map(|name| client.create(FileId::ROOT, name, READ_WRITE));
+    let mut makes: Vec<_> = makes.map(Box::pin).collect();
+    for make in &mut makes {
+        assert!(make.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    world.run(Duration::from_millis(1));
+    let start = world.now;
+    for number in 0..20 {
+        let read = world.block_on(client.read(open, number * 4096, 4096)).expect("read");
+        assert!(read == content[number as usize * 4096..][..4096]);
+    }
+    world.block_on(client.write(open, 0, &[7; 4096])).expect("write");
+    assert!(world.now.since(start) < Duration::from_secs(2), "{:?}", world.now.since(start));
+    world.start(MANAGER);
+    let made = world.block_on(node::all(makes));
+    assert!(made.iter().all(Result::is_ok), "{made:?}");
+    world.block_on(client.fsync(open)).expect("fsync");
 }
 
 #[test]

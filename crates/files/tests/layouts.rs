@@ -3,12 +3,13 @@
 mod common;
 
 use common::World;
-use files::conformance::client::{READ_WRITE, pattern};
+use files::conformance::client::{Opened, READ_ONLY, READ_WRITE, pattern};
+use files::conformance::{Asks, Client};
 use names::Who;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
-use wire::{FileId, Home, NodeId};
+use wire::{Errno, FileId, Home, NodeId};
 
 const MIB: usize = 1 << 20;
 
@@ -62,6 +63,71 @@ fn a_file_moves_while_it_is_read_and_written() {
     world.run(Duration::from_secs(3));
     (10..14).for_each(|id| world.restart(id));
     assert!(world.block_on(reader.get(FileId::ROOT, b"f")).expect("read") == content);
+}
+
+/// What `operation` of client 0 ends with, on a file that client 2 has open for writing too, whose layout is changed
+/// twice: once before, and once when the world has turned this often, while client 0 gets no processor.
+fn by_an_old_layout<T>(
+    turns: usize,
+    operation: impl AsyncFn(&Client<Asks>, Opened) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let mut world = World::new(3, 3);
+    let (client, other) = (world.client(0), world.client(2));
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &[1; 9_000])).expect("put");
+    let open = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    world.block_on(other.open(file, READ_WRITE)).expect("open");
+    let ((cx, names), now) = (world.names(1), Rc::new(Cell::new(false)));
+    let (again, go) = (names.clone(), now.clone());
+    world.block_on_node(101, async move {
+        names.add_columns(&Who::ROOT, file, vec![NodeId(11).into()]).await.expect("columns");
+    });
+    cx.clone().spawn("grow", async move {
+        while !go.get() {
+            cx.sleep(Duration::from_micros(100)).await;
+        }
+        again.add_columns(&Who::ROOT, file, vec![NodeId(12).into()]).await.expect("columns");
+    });
+    let mut turn = 0;
+    world.block_on_with(operation(&client, open), |world| {
+        turn += 1;
+        if turn == turns {
+            now.set(true);
+            world.pause(100, Duration::from_millis(20));
+        }
+    })
+}
+
+/// Objects that refuse the layout which the manager has just told do not say that the file is gone.
+#[test]
+fn a_layout_that_is_old_again_does_not_drop_what_was_written() {
+    for turns in 495..515 {
+        let found = by_an_old_layout(turns, async |client, open| {
+            client.write(open, 0, &[2; 5_000]).await?;
+            client.fsync(open).await?;
+            client.read(open, 0, 5_000).await
+        });
+        assert!(found == Ok(vec![2; 5_000]), "after {turns} turns: {:?}", found.map(drop));
+    }
+}
+
+#[test]
+fn a_layout_that_is_old_again_fails_nobody_who_asks_for_the_length() {
+    for turns in 1..12 {
+        let length = by_an_old_layout(turns, async |client, open| {
+            client.stat(open.file).await.map(|attr| attr.size)
+        });
+        assert_eq!(length, Ok(9_000), "stat, after {turns} turns");
+        let looked = by_an_old_layout(turns, async |client, _| {
+            client.lookup(FileId::ROOT, b"f").await.map(|attr| attr.size)
+        });
+        assert_eq!(looked, Ok(9_000), "a look-up, after {turns} turns");
+        let opened = by_an_old_layout(turns, async |client, open| {
+            client.open(open.file, READ_ONLY).await.map(drop)
+        });
+        assert_eq!(opened, Ok(()), "open, after {turns} turns");
+        let end = by_an_old_layout(turns, async |client, open| client.read(open, 8_990, 20).await);
+        assert_eq!(end, Ok(vec![1; 10]), "a read, after {turns} turns");
+    }
 }
 
 #[test]

@@ -102,8 +102,8 @@ fn a_mount_without_servers_stops_and_says_what_is_lost() {
     let mut cluster = Cluster::mounted(1);
     fs::create_dir(cluster.at("dir")).unwrap();
     let mut open = File::create(cluster.at("dir/precious")).unwrap();
-    cluster.processes.kill_server(1).unwrap();
-    write_before_the_manager_dies(&mut cluster, &mut open);
+    (0..2).for_each(|number| cluster.processes.kill_server(number).unwrap());
+    open.write_all(&pattern(1, 1_000_000)).unwrap();
     let point = cluster.at("");
     let error = cluster.processes.take_mount().unwrap().stop().unwrap_err().to_string();
     assert!(error.contains("1000000 bytes of dir/precious"), "{error}");
@@ -119,8 +119,8 @@ fn a_second_signal_ends_a_mount_without_servers_at_once() {
     }
     let mut cluster = Cluster::mounted(1);
     let mut open = File::create(cluster.at("precious")).unwrap();
-    cluster.processes.kill_server(1).unwrap();
-    write_before_the_manager_dies(&mut cluster, &mut open);
+    (0..2).for_each(|number| cluster.processes.kill_server(number).unwrap());
+    open.write_all(&pattern(1, 1_000_000)).unwrap();
     let mount = cluster.processes.take_mount().unwrap();
     mount.signal(Signal::TERM);
     // Two signals that come before the first is taken are one.
@@ -133,11 +133,42 @@ fn a_second_signal_ends_a_mount_without_servers_at_once() {
     drop(open);
 }
 
-/// A write has the kernel ask for the file's capabilities, an attribute that the manager keeps: without it the first
-/// write waits for half a minute, which is not what these tests are about.
-fn write_before_the_manager_dies(cluster: &mut Cluster, open: &mut File) {
-    open.write_all(&pattern(1, 1_000_000)).unwrap();
+/// Before a write the kernel asks whether the file has capabilities, which the manager keeps: of a new file, and of an
+/// open one that was asked for before, it is known here. So long is the manager waited for otherwise.
+const MANAGERS_TIME: Duration = Duration::from_secs(30);
+
+#[test]
+fn only_the_first_write_to_a_file_of_before_waits_for_the_manager() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::mounted(1);
+    fs::write(cluster.at("known"), "old").unwrap();
+    fs::write(cluster.at("unknown"), "old").unwrap();
+    cluster.remount();
+    // A process that starts closes its copies of open files, which waits for the manager.
+    let manager = cluster.processes.prepare_server(0).unwrap();
+    let open = |name: &str| File::options().write(true).open(cluster.at(name)).unwrap();
+    let mut files = [File::create(cluster.at("new")).unwrap(), open("known")];
+    let mut unknown = open("unknown");
+    files[1].write_all(b"asked").unwrap();
+    let waiting = cluster.at("unknown");
     cluster.processes.kill_server(0).unwrap();
+    let start = Instant::now();
+    for file in &mut files {
+        file.write_all(&pattern(1, 100_000)).unwrap();
+        thread::sleep(Duration::from_millis(1_500)); // the kernel's attributes are old by then
+        file.write_all(&pattern(2, 100_000)).unwrap();
+    }
+    assert!(start.elapsed() < MANAGERS_TIME, "{:?}", start.elapsed());
+    let late = thread::spawn(move || unknown.write_all(b"new").map(|()| unknown));
+    thread::sleep(BEGIN);
+    assert!(!late.is_finished(), "it waits for the manager");
+    let manager = manager.go().unwrap();
+    drop((late.join().unwrap().unwrap(), files));
+    assert_eq!(fs::read(waiting).unwrap(), b"new");
+    cluster.processes.put_server(0, manager);
+    cluster.stop();
 }
 
 #[test]

@@ -76,7 +76,9 @@ impl World {
         let disks = u16::from((10..100).contains(&id));
         let node_config =
             NodeConfig { disks, ..NodeConfig::new(NodeId(id), life, life * 1000 + u64::from(id)) };
-        let node = Node::new(node_config, Frames::new(HeapRegion::new(CLIENT_PAGES)));
+        let mut node = Node::new(node_config, Frames::new(HeapRegion::new(CLIENT_PAGES)));
+        // Services look at the clock when they are made.
+        node.step(self.now);
         node.set_wall(1_800_000_000_000_000_000);
         let mut roles = NodeRoles::default();
         if id == MANAGER {
@@ -129,6 +131,11 @@ impl World {
     /// From now on every machine is kept waiting now and then, for up to 20 ms.
     pub fn load(&mut self, seed: u64) {
         self.load = seed.max(1);
+    }
+
+    /// This machine gets no processor for so long.
+    pub fn pause(&mut self, id: u16, span: Duration) {
+        self.machines.get_mut(&id).expect("a machine").waits_until = self.now + span;
     }
 
     /// Which machines get no processor in this turn.
