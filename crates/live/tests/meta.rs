@@ -159,6 +159,63 @@ fn a_store_without_a_directory_is_a_sentence() {
     assert!(rig.wait().1.unwrap_err().contains("cannot open /nowhere/at/all"));
 }
 
+/// What a log takes that nobody finds any more would be nowhere after a restart, in whatever order things go.
+#[test]
+fn a_log_that_is_removed_takes_nothing_more() {
+    let temporary = TempDir::new().unwrap();
+    for what in ["the log", "the directory", "the directory, and there is another"] {
+        let directory = temporary.path().join("store");
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(directory.join("names.log.7"), b"of the last life").unwrap();
+        let mut rig = Rig::new(&directory);
+        rig.append(1, b"kept");
+        rig.run(MetaOp::Sync { log: 1 });
+        match what {
+            "the log" => std::fs::remove_file(directory.join("names.log.1")).unwrap(),
+            _ => std::fs::remove_dir_all(&directory).unwrap(),
+        }
+        let another = what.ends_with("another");
+        if another {
+            std::fs::create_dir(&directory).unwrap();
+        }
+        let mut refused = |op| {
+            rig.start(op);
+            let error = rig.wait().1.unwrap_err();
+            assert!(error.contains("was removed while it was in use"), "{what}: {error}");
+        };
+        refused(MetaOp::Append { log: 1, bytes: vec![1] });
+        refused(MetaOp::Sync { log: 1 });
+        if what != "the log" {
+            refused(MetaOp::Append { log: 2, bytes: vec![1] });
+            refused(MetaOp::Sync { log: 7 });
+        }
+        assert!(!another || std::fs::read_dir(&directory).unwrap().next().is_none());
+        let _ = std::fs::remove_dir_all(&directory);
+    }
+}
+
+#[test]
+fn a_sync_that_is_under_way_when_the_log_is_removed_fails() {
+    let temporary = TempDir::new().unwrap();
+    let mut rig = Rig::new(temporary.path());
+    rig.append(1, b"kept");
+    rig.start(MetaOp::Sync { log: 1 });
+    std::fs::remove_file(temporary.path().join("names.log.1")).unwrap();
+    assert!(rig.wait().1.unwrap_err().contains("was removed"));
+}
+
+/// Its logs are dropped when a checkpoint succeeds.
+#[test]
+fn no_checkpoint_succeeds_in_a_database_that_was_removed() {
+    let temporary = TempDir::new().unwrap();
+    let database = database(temporary.path());
+    std::fs::remove_file(temporary.path().join("members.redb")).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction.open_table(TABLE).unwrap().insert(1, &[1; 5000][..]).unwrap();
+    let error = transaction.commit().unwrap_err().to_string();
+    assert!(error.contains("was removed while it was in use"), "{error}");
+}
+
 struct Work(store::Checkpoint);
 
 impl MetaWork for Work {

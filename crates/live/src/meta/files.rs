@@ -11,7 +11,7 @@ use redb::StorageBackend;
 use rustix::fs::FlockOperation;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Why a store cannot be opened.
@@ -119,6 +119,43 @@ pub(super) fn sync_directory(directory: &Path) -> Result<(), String> {
     result.map_err(|error| sentence("sync", directory, &error))
 }
 
+/// A store's directory. It is held open, so that no other directory can be taken for it.
+#[derive(Debug)]
+pub(super) struct Home {
+    pub(super) path: PathBuf,
+    top: io::Result<File>,
+}
+
+impl Home {
+    pub(super) fn new(path: PathBuf) -> Home {
+        let top = File::open(&path);
+        Home { path, top }
+    }
+
+    /// An error when the path does not name this directory any more: what is made there would not be found again.
+    pub(super) fn check(&self) -> Result<(), MetaError> {
+        let held = self.top.as_ref().map_err(|error| failed("open", &self.path, error))?;
+        let held = held.metadata().map_err(|error| failed("look at", &self.path, &error))?;
+        match std::fs::metadata(&self.path) {
+            Ok(there) if (there.dev(), there.ino()) == (held.dev(), held.ino()) => Ok(()),
+            _ => Err(removed(&self.path).into()),
+        }
+    }
+}
+
+/// Whether the open file has a name. One system call without a path.
+pub(super) fn has_name(file: &File) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|status| status.st_nlink > 0)
+}
+
+/// What is told of a file or directory that somebody took away.
+pub(super) fn removed(path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "{path} was removed while it was in use: bring it back from a copy and start this node again"
+    )
+}
+
 /// A database in a file. It belongs to one process at a time.
 #[derive(Debug)]
 pub struct FileBackend {
@@ -157,8 +194,10 @@ impl StorageBackend for FileBackend {
         self.file.set_len(len).map_err(self.told("resize"))
     }
 
+    /// A checkpoint ends with this, and the logs go when it succeeds: so not in a file that was removed.
     fn sync_data(&self) -> io::Result<()> {
-        self.file.sync_data().map_err(self.told("sync"))
+        self.file.sync_data().map_err(self.told("sync"))?;
+        if has_name(&self.file) { Ok(()) } else { Err(io::Error::other(removed(&self.path))) }
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {

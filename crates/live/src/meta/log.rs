@@ -1,6 +1,6 @@
 //! One log of a store: appended to by the node's thread, synced by helpers.
 
-use super::files::{failed, sentence};
+use super::files::{failed, has_name, removed, sentence};
 use node::rings::{MetaError, Ticket};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -51,6 +51,14 @@ impl Log {
         }))
     }
 
+    /// Nothing may be promised of a log that was removed: the next life would not find it.
+    pub(super) fn check_name(&mut self) -> Result<(), MetaError> {
+        if has_name(&self.file) {
+            return Ok(());
+        }
+        Err(self.failure.insert(removed(&self.path)).clone().into())
+    }
+
     /// Appends all of `record` or nothing. It is in the host's memory then, where a kill of the process leaves it.
     pub(super) fn append(&mut self, record: &[u8]) -> Result<(), MetaError> {
         if let Some(failure) = &self.failure {
@@ -60,7 +68,7 @@ impl Log {
         match written {
             Ok(()) => {
                 self.bytes += record.len() as u64;
-                Ok(())
+                self.check_name()
             }
             Err(error) => {
                 // Later appends must not follow half a record.
