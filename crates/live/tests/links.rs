@@ -247,6 +247,30 @@ fn hello() -> [u8; 64] {
     hello.encode()
 }
 
+/// A port scan is a few lines, and who stands in the door keeps nobody out.
+#[test]
+fn strangers_fill_neither_the_log_nor_the_place_of_others() {
+    let (mut b, first) = raw();
+    let address = first.peer_addr().unwrap();
+    for _ in 0..300 {
+        TcpStream::connect(address).unwrap().write_all(&[b'G'; 64]).unwrap();
+        b.step();
+    }
+    step_until(&mut b, |b| b.logged("does not speak Trapeze: check the address"));
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(TcpStream::connect(address).unwrap());
+        b.step();
+    }
+    let mut a = Side::new(1, &Security::Insecure);
+    a.directory().set(NodeId(2), vec![format!("tcp:{address}").parse().unwrap()]);
+    a.post_request(2, b"hello");
+    until(&mut a, &mut b, |_, b| b.take().is_some());
+    assert!(!b.logged("in time") && b.logged("this one is the oldest"), "{:?}", b.log.borrow());
+    assert!(b.log.borrow().len() < 15, "{:?}", b.log.borrow());
+    assert!(b.logged("from 127.0.0.1"));
+}
+
 #[test]
 fn garbage_on_the_port_is_logged_and_closed() {
     let (mut side, mut socket) = raw();

@@ -6,6 +6,7 @@ use super::greeting::Greeted;
 use super::stream::{Outgoing, Stream};
 use super::*;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// One peer.
 #[derive(Debug)]
@@ -105,6 +106,9 @@ impl Links {
         endpoint: &mut Endpoint,
         now: Time,
     ) -> io::Result<()> {
+        if let Some(line) = self.refusals.summary(now) {
+            (self.log)(&line);
+        }
         while let Some(peer) = self.peers.to_call(now) {
             self.call_peer(peer, endpoint, now);
         }
@@ -195,42 +199,54 @@ impl Links {
         }
     }
 
+    /// Takes some of those in the listener's line; the kernel says again that there are others.
     fn accept(&mut self, at: usize, now: Time) -> io::Result<()> {
-        loop {
-            let strangers =
-                self.channels.iter().filter(|c| !c.called && c.deadline().is_some()).count();
+        for _ in 0..ACCEPTS_MAX {
             let Some(Channel { kind: Kind::Listener(listener, unix), .. }) = self.channels.get(at)
             else {
                 return Ok(());
             };
             let unix = *unix;
-            let socket = match dial::accept(listener) {
-                Ok(Some(socket)) => socket,
+            let (socket, from) = match dial::accept(listener) {
+                Ok(Some(accepted)) => accepted,
                 Ok(None) => return Ok(()),
                 // Out of descriptors, mostly: those who wait stay in line.
                 Err(error) => {
-                    (self.log)(&format!("cannot accept a connection: {error}"));
+                    self.refused(None, &error.into(), now);
                     return Ok(());
                 }
             };
-            if strangers >= STRANGERS_MAX {
-                (self.log)("refused a connection: too many are being made at once");
-                continue;
-            }
             let kind = match unix {
-                true => match SharedGreeting::accept(socket, now) {
-                    Ok(greeting) => Kind::SharedGreeting(Box::new(greeting)),
-                    Err(error) => {
-                        (self.log)(&format!("refused a connection: {error}"));
-                        continue;
-                    }
-                },
-                false => {
-                    dial::tune(&socket)?;
-                    Kind::Greeting(Box::new(Greeting::accept(socket, self.keys(), now)))
-                }
+                true => SharedGreeting::accept(socket, now)
+                    .map(|greeting| Kind::SharedGreeting(Box::new(greeting))),
+                false => dial::tune(&socket)
+                    .map(|()| Kind::Greeting(Box::new(Greeting::accept(socket, self.keys(), now))))
+                    .map_err(GreetingError::from),
             };
-            self.channels.add(Channel::new(kind, NodeId(0)))?;
+            match kind {
+                Err(error) => self.refused(from, &error, now),
+                Ok(kind) => {
+                    self.make_room(now);
+                    self.channels.add(Channel { from, ..Channel::new(kind, NodeId(0)) })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the oldest handshake of a stranger up when there are as many as there may be.
+    fn make_room(&mut self, now: Time) {
+        let deadline = |at: &usize| self.channels.at(*at).and_then(Channel::stranger_deadline);
+        let strangers = (0..self.channels.len()).filter_map(|at| Some((deadline(&at)?, at)));
+        let (count, oldest) = (strangers.clone().count(), strangers.min());
+        let Some((_, oldest)) = oldest.filter(|_| count >= STRANGERS_MAX) else { return };
+        let stranger = self.channels.take(oldest).expect("it was found");
+        self.refused(stranger.from, &GreetingError::Crowded, now);
+    }
+
+    fn refused(&mut self, from: Option<IpAddr>, error: &GreetingError, now: Time) {
+        if let Some(line) = self.refusals.note(from, error, now) {
+            (self.log)(&line);
         }
     }
 
@@ -241,6 +257,7 @@ impl Links {
         let next =
             if late { Err(GreetingError::Late) } else { self.advance_lifted(&mut channel, now) };
         let (called, peer) = (channel.called && !channel.bulk, channel.peer);
+        let from = channel.from;
         let installed = match next {
             Ok(Next::Wait) => {
                 self.channels.put_back(at, channel);
@@ -258,7 +275,7 @@ impl Links {
         };
         match installed {
             Err(error) if called => self.call_failed(peer, &error.to_string(), endpoint, now),
-            Err(error) => (self.log)(&format!("a connection was not made: {error}")),
+            Err(error) => self.refused(from, &error, now),
             Ok(()) => {}
         }
         Ok(())
