@@ -337,23 +337,21 @@ impl Links {
             return Err(Refusal::Duplicate);
         }
         if theirs.node == NodeId(0) {
-            ours.assigned = self.provisional();
+            ours.assigned = self.provisional().ok_or(Refusal::Busy)?;
         }
         self.next_session = self.next_session.wrapping_add(2);
         ours.session = self.next_session;
         Ok(ours)
     }
 
-    /// An id that no connected peer has.
-    fn provisional(&mut self) -> NodeId {
-        loop {
+    /// An id that no connected peer has, if there is one.
+    fn provisional(&mut self) -> Option<NodeId> {
+        (PROVISIONAL_FIRST..=u16::MAX).find_map(|_| {
             let id = NodeId(self.next_provisional);
             self.next_provisional =
                 self.next_provisional.checked_add(1).unwrap_or(PROVISIONAL_FIRST);
-            if self.peers.0.get(&id).is_none_or(|peer| peer.main.is_none()) {
-                return id;
-            }
-        }
+            self.peers.0.get(&id).is_none_or(|peer| peer.main.is_none()).then_some(id)
+        })
     }
 
     /// A handshake is finished: the connection becomes its peer's, or the worse of two is dropped.
@@ -534,5 +532,26 @@ impl Links {
             }
             self.directory.update(*id, |status| status.tally = tally);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_when_all_provisional_ids_are_taken_is_refused() {
+        let (node, security) = (NodeId(1), Security::Insecure);
+        let config = LinkConfig { node, incarnation: 1, cluster: 7, security };
+        let mut links = Links::new(config, None, Box::new(|_| {})).unwrap();
+        for id in PROVISIONAL_FIRST..u16::MAX {
+            links.peers.get(NodeId(id)).main = Some(0);
+        }
+        assert_eq!(links.decide(&Hello::default()).unwrap().assigned, NodeId(u16::MAX));
+        links.peers.get(NodeId(u16::MAX)).main = Some(0);
+        assert_eq!(links.decide(&Hello::default()), Err(Refusal::Busy));
+        let free = NodeId(PROVISIONAL_FIRST + 7);
+        links.peers.get(free).main = None;
+        assert_eq!(links.decide(&Hello::default()).unwrap().assigned, free);
     }
 }
