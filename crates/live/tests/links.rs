@@ -3,10 +3,11 @@
 mod sides;
 
 use live::clock;
+use live::link::limits::BACKOFF_MAX;
 use live::link::{Address, LinkConfig, LinkEvent, Security};
 use sides::*;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 use wire::checksum::crc32c;
 use wire::{CallHeader, Control, Header, Kind, NodeId, Token};
@@ -245,6 +246,55 @@ fn hello() -> [u8; 64] {
     let hello =
         live::link::hello::Hello { node: NodeId(1), cluster: CLUSTER, ..Default::default() };
     hello.encode()
+}
+
+/// Two nodes with one id take each other's place for ever, but not a thousand times a second.
+#[test]
+fn a_connection_that_ends_at_once_is_not_made_again_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("tcp:{}", listener.local_addr().unwrap());
+    let mut a = Side::new(2, &Security::Insecure);
+    a.directory().set(NodeId(1), vec![address.parse().unwrap()]);
+    let start = clock::now();
+    let until_event = |a: &mut Side, now, event| {
+        let late = clock::now() + Duration::from_secs(20);
+        loop {
+            a.links.step(&mut a.endpoint, now).unwrap();
+            a.links.after_sleep(); // looks at the sockets again, though the time stands still
+            if a.links.take_event() == Some(event) {
+                return;
+            }
+            assert!(clock::now() < late, "{event:?} {:?}", a.log.borrow());
+        }
+    };
+    for round in 0..3 {
+        let now = start + round * BACKOFF_MAX;
+        a.post_request(1, b"hello");
+        a.links.step(&mut a.endpoint, now).unwrap();
+        a.links.after_sleep();
+        a.links.step(&mut a.endpoint, now).unwrap();
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.read_exact(&mut [0; 64]).unwrap();
+        socket.write_all(&hello()).unwrap();
+        until_event(&mut a, now, LinkEvent::Up(NodeId(1)));
+        drop(socket);
+        until_event(&mut a, now, LinkEvent::Down(NodeId(1)));
+        a.post_request(1, b"hello again");
+        for _ in 0..100 {
+            a.links.step(&mut a.endpoint, now + BACKOFF_MAX / 2).unwrap();
+            a.links.after_sleep();
+        }
+        assert_eq!(a.directory().status()[&NodeId(1)].connections, u64::from(round) + 1);
+        listener.set_nonblocking(true).unwrap();
+        // Its second connection, for large payloads, may be there; it begins with the same hello.
+        while let Ok((mut socket, _)) = listener.accept() {
+            let mut hello = [0; 64];
+            socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            socket.read_exact(&mut hello).unwrap();
+            assert!(live::link::hello::Hello::parse(&hello).unwrap().bulk);
+        }
+        listener.set_nonblocking(false).unwrap();
+    }
 }
 
 /// A port scan is a few lines, and who stands in the door keeps nobody out.
