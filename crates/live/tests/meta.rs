@@ -204,23 +204,43 @@ fn a_sync_that_is_under_way_when_the_log_is_removed_fails() {
     assert!(rig.wait().1.unwrap_err().contains("was removed"));
 }
 
-/// Its logs are dropped when a checkpoint succeeds.
-#[test]
-fn no_checkpoint_succeeds_in_a_database_that_was_removed() {
-    let temporary = TempDir::new().unwrap();
-    let database = database(temporary.path());
-    std::fs::remove_file(temporary.path().join("members.redb")).unwrap();
-    let transaction = database.begin_write().unwrap();
-    transaction.open_table(TABLE).unwrap().insert(1, &[1; 5000][..]).unwrap();
-    let error = transaction.commit().unwrap_err().to_string();
-    assert!(error.contains("was removed while it was in use"), "{error}");
-}
-
 struct Work(store::Checkpoint);
 
 impl MetaWork for Work {
     fn run(self: Box<Self>) -> Result<(), String> {
         self.0.run()
+    }
+}
+
+/// Its logs would be dropped. What was stored can still be read, and so be copied elsewhere.
+#[test]
+fn no_checkpoint_succeeds_in_a_database_that_was_removed() {
+    let temporary = TempDir::new().unwrap();
+    let directory = temporary.path().join("store");
+    std::fs::create_dir(&directory).unwrap();
+    let loaded = load(&directory, StoreId::Names).unwrap();
+    let mut rig = Rig::new(&directory);
+    let config = store::Config::new("test", 1);
+    let mut store = store::Store::open(loaded.backend, config, loaded.logs).unwrap();
+    for round in 0..4u8 {
+        if round == 1 {
+            std::fs::remove_dir_all(&directory).unwrap();
+        }
+        let mut batch = store::Batch::new();
+        batch.put(&[round], &[round; 100]);
+        drop(store.apply(batch));
+        let checkpoint = store.freeze().expect("changes to put into a checkpoint");
+        rig.start(MetaOp::Checkpoint(Box::new(Work(checkpoint))));
+        let result = rig.wait().1;
+        match round {
+            0 => assert_eq!(result, Ok(())),
+            _ => assert!(result.as_ref().unwrap_err().contains("was removed while it was in use")),
+        }
+        store.checkpoint_done(result);
+        assert_eq!(store.poll_drop(), (round == 0).then_some(1), "{round}");
+        for earlier in 0..=round {
+            assert_eq!(store.get(&[earlier]).unwrap(), Some(vec![earlier; 100]));
+        }
     }
 }
 

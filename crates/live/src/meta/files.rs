@@ -13,6 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +66,11 @@ fn stem(store: StoreId) -> &'static str {
     }
 }
 
+/// Where the database is.
+pub(super) fn database_path(directory: &Path, store: StoreId) -> PathBuf {
+    directory.join(format!("{}.redb", stem(store)))
+}
+
 /// Where a log is.
 pub(super) fn log_path(directory: &Path, store: StoreId, log: u64) -> PathBuf {
     directory.join(format!("{}.log.{log}", stem(store)))
@@ -78,7 +84,7 @@ pub(super) fn gone_path(directory: &Path, store: StoreId, log: u64) -> PathBuf {
 /// Opens what is behind `store` in `directory`, which must exist; makes the database's file when there is none. The
 /// store is this process's until the backend is closed or dropped.
 pub fn load(directory: &Path, store: StoreId) -> Result<Loaded, LoadError> {
-    let backend = FileBackend::open(&directory.join(format!("{}.redb", stem(store))))?;
+    let backend = FileBackend::open(&database_path(directory, store))?;
     sync_directory(directory).map_err(LoadError::Failed)?;
     let mut generations = Vec::new();
     let prefix = format!("{}.log.", stem(store));
@@ -124,12 +130,19 @@ pub(super) fn sync_directory(directory: &Path) -> Result<(), String> {
 pub(super) struct Home {
     pub(super) path: PathBuf,
     top: io::Result<File>,
+    database: Option<Arc<File>>,
 }
 
 impl Home {
-    pub(super) fn new(path: PathBuf) -> Home {
+    pub(super) fn new(path: PathBuf, store: StoreId) -> Home {
         let top = File::open(&path);
-        Home { path, top }
+        let database = File::open(database_path(&path, store)).ok().map(Arc::new);
+        Home { path, top, database }
+    }
+
+    /// The database as it was at the start.
+    pub(super) fn database(&self) -> Option<Arc<File>> {
+        self.database.clone()
     }
 
     /// An error when the path does not name this directory any more: what is made there would not be found again.
@@ -194,10 +207,8 @@ impl StorageBackend for FileBackend {
         self.file.set_len(len).map_err(self.told("resize"))
     }
 
-    /// A checkpoint ends with this, and the logs go when it succeeds: so not in a file that was removed.
     fn sync_data(&self) -> io::Result<()> {
-        self.file.sync_data().map_err(self.told("sync"))?;
-        if has_name(&self.file) { Ok(()) } else { Err(io::Error::other(removed(&self.path))) }
+        self.file.sync_data().map_err(self.told("sync"))
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {

@@ -5,7 +5,8 @@
 //! helpers. Syncs of one log that come while one is under way share the next.
 //!
 //! Nothing is acknowledged in a log that was removed, nor is a log made in another directory than the one that the
-//! node began with: each append and each sync ends with a look at whether the log still has a name (0.3 us).
+//! node began with: each append and each sync ends with a look at whether the log still has a name (0.3 us), each
+//! checkpoint at whether the database has, since its logs go when it succeeds. Reads of a database that was removed go on.
 //!
 //! It does not know what logs and checkpoints hold.
 
@@ -18,7 +19,9 @@ use crate::device::Poller;
 use crate::helpers::{Helpers, Work};
 use crate::host::Device;
 use crate::limits::{META_HELPERS, META_OPS_PER_POLL};
-use files::{Home, gone_path, log_path, remove, sentence, sync_directory};
+use files::{
+    Home, database_path, gone_path, has_name, log_path, remove, removed, sentence, sync_directory,
+};
 use log::Log;
 use node::Node;
 use node::rings::{MetaDone, MetaError, MetaOp, MetaRequest, MetaWork, StoreId, Ticket};
@@ -44,7 +47,10 @@ impl Stores {
     /// The stores in these directories, which must exist. [`load`] comes first: it holds the lock.
     pub fn new(directories: impl IntoIterator<Item = (StoreId, PathBuf)>) -> io::Result<Stores> {
         Ok(Stores {
-            homes: directories.into_iter().map(|(store, path)| (store, Home::new(path))).collect(),
+            homes: directories
+                .into_iter()
+                .map(|(store, path)| (store, Home::new(path, store)))
+                .collect(),
             logs: BTreeMap::new(),
             helpers: Helpers::start("meta", META_HELPERS)?,
             finished: Vec::new(),
@@ -71,7 +77,11 @@ impl Stores {
                     self.end(ticket, Err(reason));
                 }
             }
-            MetaOp::Checkpoint(work) => self.help(Job::Checkpoint { ticket, work }),
+            MetaOp::Checkpoint(work) => {
+                let (file, path) =
+                    (self.homes[&store].database(), database_path(&directory, store));
+                self.help(Job::Checkpoint { ticket, work, file, path });
+            }
             MetaOp::DropLog { log } => match self.drop_log(&directory, store, log) {
                 Ok(path) => self.help(Job::Remove { ticket, path }),
                 Err(reason) => self.end(ticket, Err(reason)),
@@ -228,6 +238,9 @@ enum Job {
     Checkpoint {
         ticket: Ticket,
         work: Box<dyn MetaWork>,
+        /// The database that it goes into.
+        file: Option<Arc<File>>,
+        path: PathBuf,
     },
     Remove {
         ticket: Ticket,
@@ -253,7 +266,16 @@ impl Work for Job {
                 });
                 Finished::Sync { key, serial, tickets, result }
             }
-            Job::Checkpoint { ticket, work } => Finished::One { ticket, result: work.run() },
+            Job::Checkpoint { ticket, work, file, path } => {
+                let kept = |()| {
+                    if file.is_none_or(|file| has_name(&file)) {
+                        Ok(())
+                    } else {
+                        Err(removed(&path))
+                    }
+                };
+                Finished::One { ticket, result: work.run().and_then(kept) }
+            }
             Job::Remove { ticket, path } => Finished::One { ticket, result: remove(&path) },
         }
     }
