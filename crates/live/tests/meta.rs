@@ -194,6 +194,19 @@ fn a_log_that_is_removed_takes_nothing_more() {
     }
 }
 
+/// Whoever asks what is wrong becomes a member first.
+#[test]
+fn the_open_log_of_members_goes_on() {
+    let temporary = TempDir::new().unwrap();
+    let mut stores = Stores::new([(StoreId::Members, temporary.path().to_owned())]).unwrap();
+    for _ in 0..2 {
+        let op = MetaOp::Append { log: 1, bytes: vec![1] };
+        stores.start(MetaRequest { ticket: Ticket(1), store: StoreId::Members, op });
+        assert_eq!(stores.next_done().unwrap().result.map_err(|error| error.reason), Ok(()));
+        let _ = std::fs::remove_file(temporary.path().join("members.log.1"));
+    }
+}
+
 #[test]
 fn a_sync_that_is_under_way_when_the_log_is_removed_fails() {
     let temporary = TempDir::new().unwrap();

@@ -25,12 +25,19 @@ pub(super) struct Log {
     pub(super) waiting: Vec<Ticket>,
     /// Why nothing can be promised of it any more.
     pub(super) failure: Option<String>,
+    /// Whether nothing is promised of it once somebody has removed it.
+    must_have_name: bool,
     bytes: u64,
 }
 
 impl Log {
     /// Opens the log in `path`; without `create` only when there is one.
-    pub(super) fn open(path: &Path, serial: u64, create: bool) -> Result<Option<Log>, MetaError> {
+    pub(super) fn open(
+        path: &Path,
+        serial: u64,
+        create: bool,
+        must_have_name: bool,
+    ) -> Result<Option<Log>, MetaError> {
         let mut options = OpenOptions::new();
         let options = options.append(true).create(create).mode(0o600);
         let fail = |error| failed("open", path, &error);
@@ -47,13 +54,14 @@ impl Log {
             is_syncing: false,
             waiting: Vec::new(),
             failure: None,
+            must_have_name,
             bytes,
         }))
     }
 
-    /// Nothing may be promised of a log that was removed: the next life would not find it.
+    /// An error when it was removed: the next life would not find it.
     pub(super) fn check_name(&mut self) -> Result<(), MetaError> {
-        if has_name(&self.file) {
+        if !self.must_have_name || has_name(&self.file) {
             return Ok(());
         }
         Err(self.failure.insert(removed(&self.path)).clone().into())

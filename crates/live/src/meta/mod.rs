@@ -4,9 +4,11 @@
 //! process and costs less than a helper's wake. What waits for the disk (syncs, checkpoints, removals) is done by
 //! helpers. Syncs of one log that come while one is under way share the next.
 //!
-//! Nothing is acknowledged in a log that was removed, nor is a log made in another directory than the one that the
-//! node began with: each append and each sync ends with a look at whether the log still has a name (0.3 us), each
-//! checkpoint at whether the database has, since its logs go when it succeeds. Reads of a database that was removed go on.
+//! No change of names is acknowledged in a log that was removed, nor is a log made in another directory than the one
+//! that the node began with: each append and each sync ends with a look at whether the log still has a name (0.3 us), each
+//! checkpoint at whether the database has, since its logs go when it succeeds. Reads of a database that was removed go on,
+//! and the open log of members takes what comes: whoever cannot become a member can neither ask what is wrong nor copy
+//! the files elsewhere.
 //!
 //! It does not know what logs and checkpoints hold.
 
@@ -139,7 +141,9 @@ impl Stores {
             let home = &self.homes[&store];
             home.check()?;
             let path = log_path(&home.path, store, log);
-            let Some(opened) = Log::open(&path, self.serial, create)? else { return Ok(None) };
+            let strict = store == StoreId::Names;
+            let opened = Log::open(&path, self.serial, create, strict)?;
+            let Some(opened) = opened else { return Ok(None) };
             self.logs.insert((store, log), opened);
         }
         Ok(self.logs.get_mut(&(store, log)))
