@@ -9,7 +9,6 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 use trapeze::config::{ClusterKey, Machine};
 use trapeze::local::Shape;

@@ -435,8 +435,8 @@ impl Links {
         self.processor = u32::MAX; // to be said to the new peer too
         let peer = self.peers.get(made.id);
         (peer.main, peer.bulk, peer.dialing, peer.backoff) = (Some(at), None, false, BACKOFF_MIN);
-        // One that ends at once is not made again at once: two nodes with one id would take each other's place a thousand
-        // times a second.
+        // One that ends at once is not made again at once: two nodes with one id would take each other's place a
+        // thousand times a second.
         peer.retry_at = now + BACKOFF_MAX;
         (peer.caller, peer.incarnation, peer.session) =
             (made.caller, made.incarnation, made.session);

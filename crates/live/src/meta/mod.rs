@@ -5,10 +5,10 @@
 //! helpers. Syncs of one log that come while one is under way share the next.
 //!
 //! No change of names is acknowledged in a log that was removed, nor is a log made in another directory than the one
-//! that the node began with: each append and each sync ends with a look at whether the log still has a name (0.3 us), each
-//! checkpoint at whether the database has, since its logs go when it succeeds. Reads of a database that was removed go on,
-//! and the open log of members takes what comes: whoever cannot become a member can neither ask what is wrong nor copy
-//! the files elsewhere.
+//! that the node began with: each append and each sync ends with a look at whether the log still has a name (fstat),
+//! each checkpoint at whether the database has, since its logs go when it succeeds. Reads of a database that was
+//! removed go on, and the open log of members takes what comes: whoever cannot become a member can neither ask what is
+//! wrong nor copy the files elsewhere.
 //!
 //! It does not know what logs and checkpoints hold.
 
