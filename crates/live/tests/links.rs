@@ -297,6 +297,31 @@ fn a_connection_that_ends_at_once_is_not_made_again_at_once() {
     }
 }
 
+/// A server that is away fails by each of its addresses in another way.
+#[test]
+fn a_node_that_stays_away_is_a_few_lines_whatever_its_addresses_answer() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut a = Side::new(1, &Security::Insecure);
+    let addresses = [format!("tcp:{closed}"), "unix:/nowhere/at/all".to_string()];
+    a.directory().set(NodeId(2), addresses.map(|address| address.parse().unwrap()).to_vec());
+    let mut now = clock::now();
+    let late = clock::now() + Duration::from_secs(20);
+    let mut failures = 0;
+    while failures < 100 {
+        a.post_request(2, b"hello");
+        a.links.step(&mut a.endpoint, now).unwrap();
+        a.links.after_sleep();
+        if let Some(event) = a.links.take_event() {
+            assert_eq!(event, LinkEvent::Down(NodeId(2)));
+            failures += 1;
+            now = now + BACKOFF_MAX;
+        }
+        assert!(clock::now() < late);
+    }
+    assert!(a.logged("refused") && a.logged("No such file") && a.logged("more like it"));
+    assert!(a.log.borrow().len() < 12, "{:?}", a.log.borrow());
+}
+
 /// A port scan is a few lines, and who stands in the door keeps nobody out.
 #[test]
 fn strangers_fill_neither_the_log_nor_the_place_of_others() {

@@ -96,7 +96,9 @@ pub struct Links {
     peers: Peers,
     events: VecDeque<LinkEvent>,
     log: Log,
+    /// Lines about those who called, and about calls.
     refusals: Refusals,
+    failures: Refusals,
     scanned_at: Time,
     published_at: Time,
     must_scan: bool,
@@ -124,6 +126,7 @@ impl Links {
             events: VecDeque::new(),
             log,
             refusals: Refusals::default(),
+            failures: Refusals::default(),
             scanned_at: Time::ZERO,
             published_at: Time::ZERO,
             must_scan: true,
@@ -312,7 +315,8 @@ impl Links {
             _ => channel.deadline(),
         };
         let channels = self.channels.iter().filter_map(reclaim).min();
-        let others = [self.peers.next_attempt(), self.refusals.deadline()];
+        let others =
+            [self.peers.next_attempt(), self.refusals.deadline(), self.failures.deadline()];
         channels.into_iter().chain(others.into_iter().flatten()).min()
     }
 

@@ -3,10 +3,12 @@
 use super::channels::{Channel, Kind};
 use super::dial::{self, Dial};
 use super::greeting::Greeted;
+use super::refusals::Cause;
 use super::stream::{Outgoing, Stream};
 use super::*;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use wire::checksum::crc32c;
 
 /// One peer.
 #[derive(Debug)]
@@ -106,9 +108,8 @@ impl Links {
         endpoint: &mut Endpoint,
         now: Time,
     ) -> io::Result<()> {
-        if let Some(line) = self.refusals.summary(now) {
-            (self.log)(&line);
-        }
+        let summaries = [self.refusals.summary(now), self.failures.summary(now)];
+        summaries.iter().flatten().for_each(|line| (self.log)(line));
         while let Some(peer) = self.peers.to_call(now) {
             self.call_peer(peer, endpoint, now);
         }
@@ -245,7 +246,17 @@ impl Links {
     }
 
     fn refused(&mut self, from: Option<IpAddr>, error: &GreetingError, now: Time) {
-        if let Some(line) = self.refusals.note(from, error, now) {
+        let from_where = from.map_or(String::new(), |address| format!(" from {address}"));
+        let line = format!("a connection{from_where} was not made: {error}");
+        self.tell(Cause::From(from, error.kind()), line, now);
+    }
+
+    fn tell(&mut self, cause: Cause, line: String, now: Time) {
+        let lines = match cause {
+            Cause::From(..) => &mut self.refusals,
+            Cause::To(..) => &mut self.failures,
+        };
+        if let Some(line) = lines.note(cause, line, now) {
             (self.log)(&line);
         }
     }
@@ -476,7 +487,8 @@ impl Links {
             status.last_error = error.to_string();
         });
         if news {
-            (self.log)(&format!("cannot connect to {id}: {error}"));
+            let cause = Cause::To(id, crc32c(error.as_bytes()));
+            self.tell(cause, format!("cannot connect to {id}: {error}"), now);
         }
         self.events.push_back(LinkEvent::Down(id));
     }

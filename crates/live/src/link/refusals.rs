@@ -1,16 +1,24 @@
 //! Lines about connections that came to nothing: few enough for any disk that a log is on.
 //!
-//! Whoever scans ports makes a thousand such connections a second. So of each kind from each address the first few are
-//! told, of so many addresses and kinds at a time; the others are counted, and told in one line a minute. Who was quiet
-//! for a minute begins anew.
+//! Whoever scans ports makes a thousand such connections a second, and a server that is away fails by each of its
+//! addresses in another way, each second. So of each kind from each address, or to each node, the first few are told,
+//! of so many at a time; the others are counted, and told in one line a minute. Who was quiet for a minute begins anew.
 
-use super::greeting::GreetingError;
 use super::limits::{REFUSAL_LINES, REFUSAL_SOURCES_MAX, REFUSAL_SPAN};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use wire::Time;
+use wire::{NodeId, Time};
 
-/// An address and a kind of failure.
+/// The other end, and what kind of failure it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// A connection from this address, of a socket that has one.
+    From(Option<IpAddr>, u8),
+    /// A call of this node; the checksum of the reason.
+    To(NodeId, u32),
+}
+
+/// What there is of one cause.
 #[derive(Debug, Default)]
 struct Source {
     lines: u32,
@@ -21,7 +29,7 @@ struct Source {
 /// What was told and what was only counted.
 #[derive(Debug, Default)]
 pub struct Refusals {
-    sources: BTreeMap<(Option<IpAddr>, u8), Source>,
+    sources: BTreeMap<Cause, Source>,
     count: u64,
     latest: String,
     /// When the count is told; `None` while there is nothing to count.
@@ -29,17 +37,9 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// A connection from this address, of a socket that has one, was not made. What to tell, if anything.
-    pub fn note(
-        &mut self,
-        from: Option<IpAddr>,
-        error: &GreetingError,
-        now: Time,
-    ) -> Option<String> {
+    /// A connection was not made. What to tell, if anything.
+    pub fn note(&mut self, key: Cause, line: String, now: Time) -> Option<String> {
         self.due.get_or_insert(now + REFUSAL_SPAN);
-        let from_where = from.map_or(String::new(), |address| format!(" from {address}"));
-        let line = format!("a connection{from_where} was not made: {error}");
-        let key = (from, error.kind());
         if self.sources.len() < REFUSAL_SOURCES_MAX || self.sources.contains_key(&key) {
             let source = self.sources.entry(key).or_default();
             source.lines += 1;
@@ -73,13 +73,13 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::hello::{BadHello, Refusal};
     use std::time::Duration;
 
-    const KEY: GreetingError = GreetingError::Refused(Refusal::Key);
+    const KEY: u8 = 1;
 
-    fn address(n: u32) -> Option<IpAddr> {
-        Some(std::net::Ipv4Addr::from(0x0a00_0000 + n).into())
+    fn note(refusals: &mut Refusals, n: u32, kind: u8, now: Time) -> Option<String> {
+        let address = IpAddr::from(std::net::Ipv4Addr::from(0x0a00_0000 + n));
+        refusals.note(Cause::From(Some(address), kind), format!("refused {address}"), now)
     }
 
     fn at(seconds: u64) -> Time {
@@ -92,40 +92,37 @@ mod tests {
         let mut told = Vec::new();
         for n in 0..1000 {
             assert_eq!(refusals.summary(at(n / 20)), None);
-            told.extend(refusals.note(address(1), &KEY, at(n / 20)));
+            told.extend(note(&mut refusals, 1, KEY, at(n / 20)));
         }
         assert_eq!(told.len(), REFUSAL_LINES as usize);
-        assert!(told[0].contains("10.0.0.1") && told[0].contains("key does not fit"), "{told:?}");
+        assert_eq!(told[0], "refused 10.0.0.1");
         assert_eq!(refusals.deadline(), Some(at(60)));
         let summary = refusals.summary(at(60)).unwrap();
         assert!(summary.starts_with("997 more") && summary.contains("10.0.0.1"), "{summary}");
         assert_eq!((refusals.summary(at(61)), refusals.deadline()), (None, None));
-        assert_eq!(refusals.note(address(1), &KEY, at(70)), None, "it goes on");
+        assert_eq!(note(&mut refusals, 1, KEY, at(70)), None, "it goes on");
         assert!(refusals.summary(at(120)).unwrap().starts_with("1 more"));
         assert_eq!(refusals.summary(at(180)), None, "a quiet minute");
-        assert!(refusals.note(address(1), &KEY, at(200)).is_some());
+        assert!(note(&mut refusals, 1, KEY, at(200)).is_some());
     }
 
     #[test]
     fn who_is_refused_for_another_reason_or_comes_from_elsewhere_is_told_too() {
         let mut refusals = Refusals::default();
         for _ in 0..100 {
-            refusals.note(address(1), &KEY, at(0));
+            note(&mut refusals, 1, KEY, at(0));
         }
-        let another = GreetingError::Refused(Refusal::Cluster);
-        assert!(refusals.note(address(1), &another, at(1)).is_some());
-        assert!(refusals.note(address(2), &KEY, at(1)).is_some());
-        assert!(refusals.note(None, &KEY, at(1)).unwrap().starts_with("a connection was not made"));
+        assert!(note(&mut refusals, 1, KEY + 1, at(1)).is_some());
+        assert!(note(&mut refusals, 2, KEY, at(1)).is_some());
+        assert!(refusals.note(Cause::To(NodeId(1), 0), String::new(), at(1)).is_some());
     }
 
-    /// Also when the stranger chooses what the line says, and where it seems to come from.
     #[test]
     fn no_stranger_makes_more_than_a_few_lines_a_minute() {
         let mut refusals = Refusals::default();
         let mut lines = 0;
         for n in 0..100_000 {
-            let error = GreetingError::Bad(BadHello::Version(n as u16, (n >> 3) as u8));
-            lines += usize::from(refusals.note(address(n % 500), &error, at(0)).is_some());
+            lines += usize::from(note(&mut refusals, n % 500, n as u8, at(0)).is_some());
         }
         assert_eq!(lines, REFUSAL_SOURCES_MAX * REFUSAL_LINES as usize);
         assert_eq!(refusals.sources.len(), REFUSAL_SOURCES_MAX);
