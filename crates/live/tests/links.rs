@@ -3,10 +3,11 @@
 mod sides;
 
 use live::clock;
+use live::link::limits::BACKOFF_MAX;
 use live::link::{Address, LinkConfig, LinkEvent, Security};
 use sides::*;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 use wire::checksum::crc32c;
 use wire::{CallHeader, Control, Header, Kind, NodeId, Token};
@@ -245,6 +246,104 @@ fn hello() -> [u8; 64] {
     let hello =
         live::link::hello::Hello { node: NodeId(1), cluster: CLUSTER, ..Default::default() };
     hello.encode()
+}
+
+/// Two nodes with one id take each other's place for ever, but not a thousand times a second.
+#[test]
+fn a_connection_that_ends_at_once_is_not_made_again_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("tcp:{}", listener.local_addr().unwrap());
+    let mut a = Side::new(2, &Security::Insecure);
+    a.directory().set(NodeId(1), vec![address.parse().unwrap()]);
+    let start = clock::now();
+    let until_event = |a: &mut Side, now, event| {
+        let late = clock::now() + Duration::from_secs(20);
+        loop {
+            a.links.step(&mut a.endpoint, now).unwrap();
+            a.links.after_sleep(); // looks at the sockets again, though the time stands still
+            if a.links.take_event() == Some(event) {
+                return;
+            }
+            assert!(clock::now() < late, "{event:?} {:?}", a.log.borrow());
+        }
+    };
+    for round in 0..3 {
+        let now = start + round * BACKOFF_MAX;
+        a.post_request(1, b"hello");
+        a.links.step(&mut a.endpoint, now).unwrap();
+        a.links.after_sleep();
+        a.links.step(&mut a.endpoint, now).unwrap();
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.read_exact(&mut [0; 64]).unwrap();
+        socket.write_all(&hello()).unwrap();
+        until_event(&mut a, now, LinkEvent::Up(NodeId(1)));
+        drop(socket);
+        until_event(&mut a, now, LinkEvent::Down(NodeId(1)));
+        a.post_request(1, b"hello again");
+        for _ in 0..100 {
+            a.links.step(&mut a.endpoint, now + BACKOFF_MAX / 2).unwrap();
+            a.links.after_sleep();
+        }
+        assert_eq!(a.directory().status()[&NodeId(1)].connections, u64::from(round) + 1);
+        listener.set_nonblocking(true).unwrap();
+        // Its second connection, for large payloads, may be there; it begins with the same hello.
+        while let Ok((mut socket, _)) = listener.accept() {
+            let mut hello = [0; 64];
+            socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            socket.read_exact(&mut hello).unwrap();
+            assert!(live::link::hello::Hello::parse(&hello).unwrap().bulk);
+        }
+        listener.set_nonblocking(false).unwrap();
+    }
+}
+
+/// A server that is away fails by each of its addresses in another way.
+#[test]
+fn a_node_that_stays_away_is_a_few_lines_whatever_its_addresses_answer() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut a = Side::new(1, &Security::Insecure);
+    let addresses = [format!("tcp:{closed}"), "unix:/nowhere/at/all".to_string()];
+    a.directory().set(NodeId(2), addresses.map(|address| address.parse().unwrap()).to_vec());
+    let mut now = clock::now();
+    let late = clock::now() + Duration::from_secs(20);
+    let mut failures = 0;
+    while failures < 100 {
+        a.post_request(2, b"hello");
+        a.links.step(&mut a.endpoint, now).unwrap();
+        a.links.after_sleep();
+        if let Some(event) = a.links.take_event() {
+            assert_eq!(event, LinkEvent::Down(NodeId(2)));
+            failures += 1;
+            now = now + BACKOFF_MAX;
+        }
+        assert!(clock::now() < late);
+    }
+    assert!(a.logged("refused") && a.logged("No such file") && a.logged("more like it"));
+    assert!(a.log.borrow().len() < 12, "{:?}", a.log.borrow());
+}
+
+/// A port scan is a few lines, and who stands in the door keeps nobody out.
+#[test]
+fn strangers_fill_neither_the_log_nor_the_place_of_others() {
+    let (mut b, first) = raw();
+    let address = first.peer_addr().unwrap();
+    for _ in 0..300 {
+        TcpStream::connect(address).unwrap().write_all(&[b'G'; 64]).unwrap();
+        b.step();
+    }
+    step_until(&mut b, |b| b.logged("does not speak Trapeze: check the address"));
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(TcpStream::connect(address).unwrap());
+        b.step();
+    }
+    let mut a = Side::new(1, &Security::Insecure);
+    a.directory().set(NodeId(2), vec![format!("tcp:{address}").parse().unwrap()]);
+    a.post_request(2, b"hello");
+    until(&mut a, &mut b, |_, b| b.take().is_some());
+    assert!(!b.logged("in time") && b.logged("this one is the oldest"), "{:?}", b.log.borrow());
+    assert!(b.log.borrow().len() < 15, "{:?}", b.log.borrow());
+    assert!(b.logged("from 127.0.0.1"));
 }
 
 #[test]

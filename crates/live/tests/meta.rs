@@ -159,11 +159,101 @@ fn a_store_without_a_directory_is_a_sentence() {
     assert!(rig.wait().1.unwrap_err().contains("cannot open /nowhere/at/all"));
 }
 
+/// What a log takes that nobody finds any more would be nowhere after a restart, in whatever order things go.
+#[test]
+fn a_log_that_is_removed_takes_nothing_more() {
+    let temporary = TempDir::new().unwrap();
+    for what in ["the log", "the directory", "the directory, and there is another"] {
+        let directory = temporary.path().join("store");
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(directory.join("names.log.7"), b"of the last life").unwrap();
+        let mut rig = Rig::new(&directory);
+        rig.append(1, b"kept");
+        rig.run(MetaOp::Sync { log: 1 });
+        match what {
+            "the log" => std::fs::remove_file(directory.join("names.log.1")).unwrap(),
+            _ => std::fs::remove_dir_all(&directory).unwrap(),
+        }
+        let another = what.ends_with("another");
+        if another {
+            std::fs::create_dir(&directory).unwrap();
+        }
+        let mut refused = |op| {
+            rig.start(op);
+            let error = rig.wait().1.unwrap_err();
+            assert!(error.contains("was removed while it was in use"), "{what}: {error}");
+        };
+        refused(MetaOp::Append { log: 1, bytes: vec![1] });
+        refused(MetaOp::Sync { log: 1 });
+        if what != "the log" {
+            refused(MetaOp::Append { log: 2, bytes: vec![1] });
+            refused(MetaOp::Sync { log: 7 });
+        }
+        assert!(!another || std::fs::read_dir(&directory).unwrap().next().is_none());
+        let _ = std::fs::remove_dir_all(&directory);
+    }
+}
+
+/// Whoever asks what is wrong becomes a member first.
+#[test]
+fn the_open_log_of_members_goes_on() {
+    let temporary = TempDir::new().unwrap();
+    let mut stores = Stores::new([(StoreId::Members, temporary.path().to_owned())]).unwrap();
+    for _ in 0..2 {
+        let op = MetaOp::Append { log: 1, bytes: vec![1] };
+        stores.start(MetaRequest { ticket: Ticket(1), store: StoreId::Members, op });
+        assert_eq!(stores.next_done().unwrap().result.map_err(|error| error.reason), Ok(()));
+        let _ = std::fs::remove_file(temporary.path().join("members.log.1"));
+    }
+}
+
+#[test]
+fn a_sync_that_is_under_way_when_the_log_is_removed_fails() {
+    let temporary = TempDir::new().unwrap();
+    let mut rig = Rig::new(temporary.path());
+    rig.append(1, b"kept");
+    rig.start(MetaOp::Sync { log: 1 });
+    std::fs::remove_file(temporary.path().join("names.log.1")).unwrap();
+    assert!(rig.wait().1.unwrap_err().contains("was removed"));
+}
+
 struct Work(store::Checkpoint);
 
 impl MetaWork for Work {
     fn run(self: Box<Self>) -> Result<(), String> {
         self.0.run()
+    }
+}
+
+/// Its logs would be dropped. What was stored can still be read, and so be copied elsewhere.
+#[test]
+fn no_checkpoint_succeeds_in_a_database_that_was_removed() {
+    let temporary = TempDir::new().unwrap();
+    let directory = temporary.path().join("store");
+    std::fs::create_dir(&directory).unwrap();
+    let loaded = load(&directory, StoreId::Names).unwrap();
+    let mut rig = Rig::new(&directory);
+    let config = store::Config::new("test", 1);
+    let mut store = store::Store::open(loaded.backend, config, loaded.logs).unwrap();
+    for round in 0..4u8 {
+        if round == 1 {
+            std::fs::remove_dir_all(&directory).unwrap();
+        }
+        let mut batch = store::Batch::new();
+        batch.put(&[round], &[round; 100]);
+        drop(store.apply(batch));
+        let checkpoint = store.freeze().expect("changes to put into a checkpoint");
+        rig.start(MetaOp::Checkpoint(Box::new(Work(checkpoint))));
+        let result = rig.wait().1;
+        match round {
+            0 => assert_eq!(result, Ok(())),
+            _ => assert!(result.as_ref().unwrap_err().contains("was removed while it was in use")),
+        }
+        store.checkpoint_done(result);
+        assert_eq!(store.poll_drop(), (round == 0).then_some(1), "{round}");
+        for earlier in 0..=round {
+            assert_eq!(store.get(&[earlier]).unwrap(), Some(vec![earlier; 100]));
+        }
     }
 }
 

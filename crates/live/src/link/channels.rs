@@ -9,6 +9,7 @@ use super::stream::{Closed, Stream, Tally};
 use crate::device::{Poller, Ready};
 use endpoint::{Endpoint, SendMessage};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wire::{NodeId, Time};
 
@@ -42,6 +43,8 @@ pub struct Channel {
     pub bulk: bool,
     /// Of a call, and of a connection that was called: where.
     pub address: Option<Address>,
+    /// Of one that was accepted, where it came from.
+    pub from: Option<IpAddr>,
     /// The kernel said that there is something to read.
     pub readable: bool,
     /// Until when it is read without asking the kernel first.
@@ -70,6 +73,7 @@ impl Channel {
             called: false,
             bulk: false,
             address: None,
+            from: None,
             readable: false,
             hot_until: Time::ZERO,
             watches_write: false,
@@ -99,6 +103,11 @@ impl Channel {
     /// Whether it is a connection.
     pub fn is_connection(&self) -> bool {
         matches!(self.kind, Kind::Stream(_) | Kind::Shared(_))
+    }
+
+    /// When a handshake that somebody else began is given up.
+    pub fn stranger_deadline(&self) -> Option<Time> {
+        self.deadline().filter(|_| !self.called)
     }
 
     /// When a handshake is given up.
@@ -264,6 +273,11 @@ impl Channels {
     /// The channel at this place.
     pub fn get(&mut self, at: usize) -> Option<&mut Channel> {
         self.entries.get_mut(at)?.as_mut()
+    }
+
+    /// As [`get`](Channels::get), to look at.
+    pub fn at(&self, at: usize) -> Option<&Channel> {
+        self.entries.get(at)?.as_ref()
     }
 
     /// Places that may hold a channel are below this.

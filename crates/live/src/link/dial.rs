@@ -110,10 +110,13 @@ pub fn listen(address: &Address) -> io::Result<(OwnedFd, Address)> {
     }
 }
 
-/// The next connection, or `None`.
-pub fn accept(listener: impl AsFd) -> io::Result<Option<OwnedFd>> {
-    match rustix::net::accept_with(listener, FLAGS) {
-        Ok(socket) => Ok(Some(socket)),
+/// The next connection, or `None`; and where it comes from, if it comes by TCP.
+pub fn accept(listener: impl AsFd) -> io::Result<Option<(OwnedFd, Option<IpAddr>)>> {
+    match rustix::net::acceptfrom_with(listener, FLAGS) {
+        Ok((socket, from)) => {
+            let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+            Ok(Some((socket, from.map(|from| from.ip().to_canonical()))))
+        }
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -41,9 +41,28 @@ pub enum GreetingError {
     /// The peer runs as another user.
     #[error("the process there runs as user {0}: shared memory is for the same user or root")]
     User(u32),
+    /// Newer ones needed the place.
+    #[error("too many connections are being made at once, and this one is the oldest")]
+    Crowded,
     /// Shared memory could not be exchanged.
     #[error("{0}")]
     Memory(String),
+}
+
+impl GreetingError {
+    /// The same for all that differ only in what the peer says or the system calls it.
+    pub fn kind(&self) -> u8 {
+        match self {
+            GreetingError::Failed(_) => 0,
+            GreetingError::Ended => 1,
+            GreetingError::Late => 2,
+            GreetingError::Bad(_) => 3,
+            GreetingError::User(_) => 4,
+            GreetingError::Memory(_) => 5,
+            GreetingError::Crowded => 6,
+            GreetingError::Refused(refusal) => 7 + *refusal as u8,
+        }
+    }
 }
 
 /// How this side answers or refuses a caller.

@@ -56,7 +56,7 @@ pub enum Refusal {
     Security = 2,
     /// The cluster key is another one.
     Key = 3,
-    /// Too many connections are being made.
+    /// It has no id left for one more node without an id.
     Busy = 4,
     /// There is a connection between the two already.
     Duplicate = 5,
@@ -85,7 +85,7 @@ impl fmt::Display for Refusal {
                 "one side encrypts and the other runs with --insecure: configure both the same way"
             }
             Refusal::Key => "the cluster key does not fit: give both machines the same key",
-            Refusal::Busy => "it has too many connections that are just being made: try again",
+            Refusal::Busy => "it has too many connections of nodes without an id: try again",
             Refusal::Duplicate => "the two are connected already",
             Refusal::Identity => "two nodes have the same id: give each its own",
             Refusal::Address => "another node answers at this address: check the directory",

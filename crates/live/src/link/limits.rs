@@ -51,8 +51,19 @@ pub const HANDSHAKE_SPAN: Duration = Duration::from_secs(5);
 pub const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// See [`BACKOFF_MIN`].
 pub const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// Connections accepted and not yet introduced; more are closed at once.
+/// Connections accepted and not yet introduced. One more takes the place of the oldest: whoever opens connections and
+/// says nothing must not keep others out, and an honest handshake takes some round trips, below 1 ms, not seconds.
 pub const STRANGERS_MAX: usize = 64;
+/// Connections accepted in one turn: a quarter of [`STRANGERS_MAX`], so that those who came before have been heard
+/// several times before newer ones take their places. The others stay in the kernel's line until the next turn.
+pub const ACCEPTS_MAX: usize = 16;
+/// Lines about refused connections of one kind from one address, before they are only counted.
+pub const REFUSAL_LINES: u32 = 3;
+/// Addresses and kinds that are told apart. With [`REFUSAL_LINES`] and the line that has the count at most 49 lines a
+/// minute, 10 MiB a day; from one address that goes on one a minute.
+pub const REFUSAL_SOURCES_MAX: usize = 16;
+/// How often the count is told.
+pub const REFUSAL_SPAN: Duration = Duration::from_secs(60);
 /// A silent TCP peer is asked for life after this, and given up when data stays unacknowledged this long.
 pub const SILENCE_SPAN: Duration = Duration::from_secs(10);
 /// A connection that moved something this recently is read without asking the kernel whether there is anything.

@@ -24,6 +24,7 @@ pub mod limits;
 mod noise;
 mod peers;
 mod plain;
+mod refusals;
 mod sealed;
 mod shared_greeting;
 mod shared_words;
@@ -44,6 +45,7 @@ use greeting::{Greeting, GreetingError};
 use hello::{Hello, Refusal};
 use limits::*;
 use peers::Peers;
+use refusals::Refusals;
 use shared_greeting::SharedGreeting;
 use std::collections::VecDeque;
 use std::io;
@@ -94,6 +96,9 @@ pub struct Links {
     peers: Peers,
     events: VecDeque<LinkEvent>,
     log: Log,
+    /// Lines about those who called, and about calls.
+    refusals: Refusals,
+    failures: Refusals,
     scanned_at: Time,
     published_at: Time,
     must_scan: bool,
@@ -120,6 +125,8 @@ impl Links {
             peers: Peers::default(),
             events: VecDeque::new(),
             log,
+            refusals: Refusals::default(),
+            failures: Refusals::default(),
             scanned_at: Time::ZERO,
             published_at: Time::ZERO,
             must_scan: true,
@@ -308,7 +315,9 @@ impl Links {
             _ => channel.deadline(),
         };
         let channels = self.channels.iter().filter_map(reclaim).min();
-        channels.into_iter().chain(self.peers.next_attempt()).min()
+        let others =
+            [self.peers.next_attempt(), self.refusals.deadline(), self.failures.deadline()];
+        channels.into_iter().chain(others.into_iter().flatten()).min()
     }
 
     /// Whether all that was posted is with the kernel or the peers.

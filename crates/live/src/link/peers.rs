@@ -3,9 +3,12 @@
 use super::channels::{Channel, Kind};
 use super::dial::{self, Dial};
 use super::greeting::Greeted;
+use super::refusals::Cause;
 use super::stream::{Outgoing, Stream};
 use super::*;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use wire::checksum::crc32c;
 
 /// One peer.
 #[derive(Debug)]
@@ -105,6 +108,8 @@ impl Links {
         endpoint: &mut Endpoint,
         now: Time,
     ) -> io::Result<()> {
+        let summaries = [self.refusals.summary(now), self.failures.summary(now)];
+        summaries.iter().flatten().for_each(|line| (self.log)(line));
         while let Some(peer) = self.peers.to_call(now) {
             self.call_peer(peer, endpoint, now);
         }
@@ -195,42 +200,64 @@ impl Links {
         }
     }
 
+    /// Takes some of those in the listener's line; the kernel says again that there are others.
     fn accept(&mut self, at: usize, now: Time) -> io::Result<()> {
-        loop {
-            let strangers =
-                self.channels.iter().filter(|c| !c.called && c.deadline().is_some()).count();
+        for _ in 0..ACCEPTS_MAX {
             let Some(Channel { kind: Kind::Listener(listener, unix), .. }) = self.channels.get(at)
             else {
                 return Ok(());
             };
             let unix = *unix;
-            let socket = match dial::accept(listener) {
-                Ok(Some(socket)) => socket,
+            let (socket, from) = match dial::accept(listener) {
+                Ok(Some(accepted)) => accepted,
                 Ok(None) => return Ok(()),
                 // Out of descriptors, mostly: those who wait stay in line.
                 Err(error) => {
-                    (self.log)(&format!("cannot accept a connection: {error}"));
+                    self.refused(None, &error.into(), now);
                     return Ok(());
                 }
             };
-            if strangers >= STRANGERS_MAX {
-                (self.log)("refused a connection: too many are being made at once");
-                continue;
-            }
             let kind = match unix {
-                true => match SharedGreeting::accept(socket, now) {
-                    Ok(greeting) => Kind::SharedGreeting(Box::new(greeting)),
-                    Err(error) => {
-                        (self.log)(&format!("refused a connection: {error}"));
-                        continue;
-                    }
-                },
-                false => {
-                    dial::tune(&socket)?;
-                    Kind::Greeting(Box::new(Greeting::accept(socket, self.keys(), now)))
-                }
+                true => SharedGreeting::accept(socket, now)
+                    .map(|greeting| Kind::SharedGreeting(Box::new(greeting))),
+                false => dial::tune(&socket)
+                    .map(|()| Kind::Greeting(Box::new(Greeting::accept(socket, self.keys(), now))))
+                    .map_err(GreetingError::from),
             };
-            self.channels.add(Channel::new(kind, NodeId(0)))?;
+            match kind {
+                Err(error) => self.refused(from, &error, now),
+                Ok(kind) => {
+                    self.make_room(now);
+                    self.channels.add(Channel { from, ..Channel::new(kind, NodeId(0)) })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the oldest handshake of a stranger up when there are as many as there may be.
+    fn make_room(&mut self, now: Time) {
+        let deadline = |at: &usize| self.channels.at(*at).and_then(Channel::stranger_deadline);
+        let strangers = (0..self.channels.len()).filter_map(|at| Some((deadline(&at)?, at)));
+        let (count, oldest) = (strangers.clone().count(), strangers.min());
+        let Some((_, oldest)) = oldest.filter(|_| count >= STRANGERS_MAX) else { return };
+        let stranger = self.channels.take(oldest).expect("it was found");
+        self.refused(stranger.from, &GreetingError::Crowded, now);
+    }
+
+    fn refused(&mut self, from: Option<IpAddr>, error: &GreetingError, now: Time) {
+        let from_where = from.map_or(String::new(), |address| format!(" from {address}"));
+        let line = format!("a connection{from_where} was not made: {error}");
+        self.tell(Cause::From(from, error.kind()), line, now);
+    }
+
+    fn tell(&mut self, cause: Cause, line: String, now: Time) {
+        let lines = match cause {
+            Cause::From(..) => &mut self.refusals,
+            Cause::To(..) => &mut self.failures,
+        };
+        if let Some(line) = lines.note(cause, line, now) {
+            (self.log)(&line);
         }
     }
 
@@ -241,6 +268,7 @@ impl Links {
         let next =
             if late { Err(GreetingError::Late) } else { self.advance_lifted(&mut channel, now) };
         let (called, peer) = (channel.called && !channel.bulk, channel.peer);
+        let from = channel.from;
         let installed = match next {
             Ok(Next::Wait) => {
                 self.channels.put_back(at, channel);
@@ -258,7 +286,7 @@ impl Links {
         };
         match installed {
             Err(error) if called => self.call_failed(peer, &error.to_string(), endpoint, now),
-            Err(error) => (self.log)(&format!("a connection was not made: {error}")),
+            Err(error) => self.refused(from, &error, now),
             Ok(()) => {}
         }
         Ok(())
@@ -320,23 +348,21 @@ impl Links {
             return Err(Refusal::Duplicate);
         }
         if theirs.node == NodeId(0) {
-            ours.assigned = self.provisional();
+            ours.assigned = self.provisional().ok_or(Refusal::Busy)?;
         }
         self.next_session = self.next_session.wrapping_add(2);
         ours.session = self.next_session;
         Ok(ours)
     }
 
-    /// An id that no connected peer has.
-    fn provisional(&mut self) -> NodeId {
-        loop {
+    /// An id that no connected peer has, if there is one.
+    fn provisional(&mut self) -> Option<NodeId> {
+        (PROVISIONAL_FIRST..=u16::MAX).find_map(|_| {
             let id = NodeId(self.next_provisional);
             self.next_provisional =
                 self.next_provisional.checked_add(1).unwrap_or(PROVISIONAL_FIRST);
-            if self.peers.0.get(&id).is_none_or(|peer| peer.main.is_none()) {
-                return id;
-            }
-        }
+            self.peers.0.get(&id).is_none_or(|peer| peer.main.is_none()).then_some(id)
+        })
     }
 
     /// A handshake is finished: the connection becomes its peer's, or the worse of two is dropped.
@@ -420,6 +446,9 @@ impl Links {
         self.processor = u32::MAX; // to be said to the new peer too
         let peer = self.peers.get(made.id);
         (peer.main, peer.bulk, peer.dialing, peer.backoff) = (Some(at), None, false, BACKOFF_MIN);
+        // One that ends at once is not made again at once: two nodes with one id would take each other's place a
+        // thousand times a second.
+        peer.retry_at = now + BACKOFF_MAX;
         (peer.caller, peer.incarnation, peer.session) =
             (made.caller, made.incarnation, made.session);
         while let Some(message) = peer.waiting.queue.pop_front() {
@@ -458,7 +487,8 @@ impl Links {
             status.last_error = error.to_string();
         });
         if news {
-            (self.log)(&format!("cannot connect to {id}: {error}"));
+            let cause = Cause::To(id, crc32c(error.as_bytes()));
+            self.tell(cause, format!("cannot connect to {id}: {error}"), now);
         }
         self.events.push_back(LinkEvent::Down(id));
     }
@@ -492,7 +522,6 @@ impl Links {
             return Some((id, false));
         }
         peer.main = None;
-        peer.retry_at = Time::ZERO;
         if let Some(bulk) = peer.bulk.take()
             && let Some(mut bulk) = self.channels.take(bulk)
         {
@@ -517,5 +546,26 @@ impl Links {
             }
             self.directory.update(*id, |status| status.tally = tally);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_when_all_provisional_ids_are_taken_is_refused() {
+        let (node, security) = (NodeId(1), Security::Insecure);
+        let config = LinkConfig { node, incarnation: 1, cluster: 7, security };
+        let mut links = Links::new(config, None, Box::new(|_| {})).unwrap();
+        for id in PROVISIONAL_FIRST..u16::MAX {
+            links.peers.get(NodeId(id)).main = Some(0);
+        }
+        assert_eq!(links.decide(&Hello::default()).unwrap().assigned, NodeId(u16::MAX));
+        links.peers.get(NodeId(u16::MAX)).main = Some(0);
+        assert_eq!(links.decide(&Hello::default()), Err(Refusal::Busy));
+        let free = NodeId(PROVISIONAL_FIRST + 7);
+        links.peers.get(free).main = None;
+        assert_eq!(links.decide(&Hello::default()).unwrap().assigned, free);
     }
 }

@@ -11,8 +11,9 @@ use redb::StorageBackend;
 use rustix::fs::FlockOperation;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +66,11 @@ fn stem(store: StoreId) -> &'static str {
     }
 }
 
+/// Where the database is.
+pub(super) fn database_path(directory: &Path, store: StoreId) -> PathBuf {
+    directory.join(format!("{}.redb", stem(store)))
+}
+
 /// Where a log is.
 pub(super) fn log_path(directory: &Path, store: StoreId, log: u64) -> PathBuf {
     directory.join(format!("{}.log.{log}", stem(store)))
@@ -78,7 +84,7 @@ pub(super) fn gone_path(directory: &Path, store: StoreId, log: u64) -> PathBuf {
 /// Opens what is behind `store` in `directory`, which must exist; makes the database's file when there is none. The
 /// store is this process's until the backend is closed or dropped.
 pub fn load(directory: &Path, store: StoreId) -> Result<Loaded, LoadError> {
-    let backend = FileBackend::open(&directory.join(format!("{}.redb", stem(store))))?;
+    let backend = FileBackend::open(&database_path(directory, store))?;
     sync_directory(directory).map_err(LoadError::Failed)?;
     let mut generations = Vec::new();
     let prefix = format!("{}.log.", stem(store));
@@ -117,6 +123,50 @@ pub(super) fn remove(path: &Path) -> Result<(), String> {
 pub(super) fn sync_directory(directory: &Path) -> Result<(), String> {
     let result = File::open(directory).and_then(|directory| directory.sync_all());
     result.map_err(|error| sentence("sync", directory, &error))
+}
+
+/// A store's directory. It is held open, so that no other directory can be taken for it.
+#[derive(Debug)]
+pub(super) struct Home {
+    pub(super) path: PathBuf,
+    top: io::Result<File>,
+    database: Option<Arc<File>>,
+}
+
+impl Home {
+    pub(super) fn new(path: PathBuf, store: StoreId) -> Home {
+        let top = File::open(&path);
+        let database = File::open(database_path(&path, store)).ok().map(Arc::new);
+        Home { path, top, database }
+    }
+
+    /// The database as it was at the start.
+    pub(super) fn database(&self) -> Option<Arc<File>> {
+        self.database.clone()
+    }
+
+    /// An error when the path does not name this directory any more: what is made there would not be found again.
+    pub(super) fn check(&self) -> Result<(), MetaError> {
+        let held = self.top.as_ref().map_err(|error| failed("open", &self.path, error))?;
+        let held = held.metadata().map_err(|error| failed("look at", &self.path, &error))?;
+        match std::fs::metadata(&self.path) {
+            Ok(there) if (there.dev(), there.ino()) == (held.dev(), held.ino()) => Ok(()),
+            _ => Err(removed(&self.path).into()),
+        }
+    }
+}
+
+/// Whether the open file has a name. One system call without a path.
+pub(super) fn has_name(file: &File) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|status| status.st_nlink > 0)
+}
+
+/// What is told of a file or directory that somebody took away.
+pub(super) fn removed(path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "{path} was removed while it was in use: bring it back from a copy and start this node again"
+    )
 }
 
 /// A database in a file. It belongs to one process at a time.

@@ -1,6 +1,6 @@
 //! One log of a store: appended to by the node's thread, synced by helpers.
 
-use super::files::{failed, sentence};
+use super::files::{failed, has_name, removed, sentence};
 use node::rings::{MetaError, Ticket};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -25,12 +25,19 @@ pub(super) struct Log {
     pub(super) waiting: Vec<Ticket>,
     /// Why nothing can be promised of it any more.
     pub(super) failure: Option<String>,
+    /// Whether nothing is promised of it once somebody has removed it.
+    must_have_name: bool,
     bytes: u64,
 }
 
 impl Log {
     /// Opens the log in `path`; without `create` only when there is one.
-    pub(super) fn open(path: &Path, serial: u64, create: bool) -> Result<Option<Log>, MetaError> {
+    pub(super) fn open(
+        path: &Path,
+        serial: u64,
+        create: bool,
+        must_have_name: bool,
+    ) -> Result<Option<Log>, MetaError> {
         let mut options = OpenOptions::new();
         let options = options.append(true).create(create).mode(0o600);
         let fail = |error| failed("open", path, &error);
@@ -47,8 +54,17 @@ impl Log {
             is_syncing: false,
             waiting: Vec::new(),
             failure: None,
+            must_have_name,
             bytes,
         }))
+    }
+
+    /// An error when it was removed: the next life would not find it.
+    pub(super) fn check_name(&mut self) -> Result<(), MetaError> {
+        if !self.must_have_name || has_name(&self.file) {
+            return Ok(());
+        }
+        Err(self.failure.insert(removed(&self.path)).clone().into())
     }
 
     /// Appends all of `record` or nothing. It is in the host's memory then, where a kill of the process leaves it.
@@ -60,7 +76,7 @@ impl Log {
         match written {
             Ok(()) => {
                 self.bytes += record.len() as u64;
-                Ok(())
+                self.check_name()
             }
             Err(error) => {
                 // Later appends must not follow half a record.

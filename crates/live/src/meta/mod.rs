@@ -4,6 +4,12 @@
 //! process and costs less than a helper's wake. What waits for the disk (syncs, checkpoints, removals) is done by
 //! helpers. Syncs of one log that come while one is under way share the next.
 //!
+//! No change of names is acknowledged in a log that was removed, nor is a log made in another directory than the one
+//! that the node began with: each append and each sync ends with a look at whether the log still has a name (fstat),
+//! each checkpoint at whether the database has, since its logs go when it succeeds. Reads of a database that was
+//! removed go on, and the open log of members takes what comes: whoever cannot become a member can neither ask what is
+//! wrong nor copy the files elsewhere.
+//!
 //! It does not know what logs and checkpoints hold.
 
 mod files;
@@ -15,7 +21,9 @@ use crate::device::Poller;
 use crate::helpers::{Helpers, Work};
 use crate::host::Device;
 use crate::limits::{META_HELPERS, META_OPS_PER_POLL};
-use files::{gone_path, log_path, remove, sentence, sync_directory};
+use files::{
+    Home, database_path, gone_path, has_name, log_path, remove, removed, sentence, sync_directory,
+};
 use log::Log;
 use node::Node;
 use node::rings::{MetaDone, MetaError, MetaOp, MetaRequest, MetaWork, StoreId, Ticket};
@@ -28,7 +36,7 @@ use wire::Time;
 
 /// The files of a node's stores. Belongs to the node's thread.
 pub struct Stores {
-    directories: BTreeMap<StoreId, PathBuf>,
+    homes: BTreeMap<StoreId, Home>,
     logs: BTreeMap<(StoreId, u64), Log>,
     helpers: Helpers<Job>,
     finished: Vec<Finished>,
@@ -41,7 +49,10 @@ impl Stores {
     /// The stores in these directories, which must exist. [`load`] comes first: it holds the lock.
     pub fn new(directories: impl IntoIterator<Item = (StoreId, PathBuf)>) -> io::Result<Stores> {
         Ok(Stores {
-            directories: directories.into_iter().collect(),
+            homes: directories
+                .into_iter()
+                .map(|(store, path)| (store, Home::new(path, store)))
+                .collect(),
             logs: BTreeMap::new(),
             helpers: Helpers::start("meta", META_HELPERS)?,
             finished: Vec::new(),
@@ -54,7 +65,7 @@ impl Stores {
     /// Starts an operation, or does it if it does not wait for the disk.
     pub fn start(&mut self, request: MetaRequest) {
         let MetaRequest { ticket, store, op } = request;
-        let Some(directory) = self.directories.get(&store).cloned() else {
+        let Some(directory) = self.homes.get(&store).map(|home| home.path.clone()) else {
             let reason = format!("this node has no directory for its {store:?} store");
             return self.end(ticket, Err(reason));
         };
@@ -68,7 +79,11 @@ impl Stores {
                     self.end(ticket, Err(reason));
                 }
             }
-            MetaOp::Checkpoint(work) => self.help(Job::Checkpoint { ticket, work }),
+            MetaOp::Checkpoint(work) => {
+                let (file, path) =
+                    (self.homes[&store].database(), database_path(&directory, store));
+                self.help(Job::Checkpoint { ticket, work, file, path });
+            }
             MetaOp::DropLog { log } => match self.drop_log(&directory, store, log) {
                 Ok(path) => self.help(Job::Remove { ticket, path }),
                 Err(reason) => self.end(ticket, Err(reason)),
@@ -86,7 +101,7 @@ impl Stores {
             match outcome {
                 Finished::One { ticket, result } => self.end(ticket, result),
                 Finished::Sync { key, serial, tickets, result } => {
-                    self.handle_synced(key, serial, &result);
+                    let result = self.handle_synced(key, serial, result);
                     tickets.into_iter().for_each(|ticket| self.end(ticket, result.clone()));
                 }
             }
@@ -123,8 +138,12 @@ impl Stores {
     ) -> Result<Option<&mut Log>, MetaError> {
         if !self.logs.contains_key(&(store, log)) {
             self.serial += 1;
-            let path = log_path(&self.directories[&store], store, log);
-            let Some(opened) = Log::open(&path, self.serial, create)? else { return Ok(None) };
+            let home = &self.homes[&store];
+            home.check()?;
+            let path = log_path(&home.path, store, log);
+            let strict = store == StoreId::Names;
+            let opened = Log::open(&path, self.serial, create, strict)?;
+            let Some(opened) = opened else { return Ok(None) };
             self.logs.insert((store, log), opened);
         }
         Ok(self.logs.get_mut(&(store, log)))
@@ -152,7 +171,7 @@ impl Stores {
 
     /// One sync for all who wait for this log.
     fn sync_waiting(&mut self, key: (StoreId, u64)) {
-        let directory = &self.directories[&key.0];
+        let directory = &self.homes[&key.0].path;
         let Some(log) = self.logs.get_mut(&key).filter(|log| !log.waiting.is_empty()) else {
             return;
         };
@@ -168,21 +187,29 @@ impl Stores {
         self.help(job);
     }
 
-    fn handle_synced(&mut self, key: (StoreId, u64), serial: u64, result: &Result<(), String>) {
+    /// What the sync of this log is worth.
+    fn handle_synced(
+        &mut self,
+        key: (StoreId, u64),
+        serial: u64,
+        result: Result<(), String>,
+    ) -> Result<(), MetaError> {
         let Some(log) = self.logs.get_mut(&key).filter(|log| log.serial == serial) else {
-            return; // dropped meanwhile
+            return Ok(result?); // dropped meanwhile, so that its name may be gone
         };
         log.is_syncing = false;
-        match result {
+        match &result {
             Ok(()) => log.is_named = true,
             // The kernel reports a lost page once and then forgets it: no later sync of this log may succeed.
             Err(reason) => log.failure = Some(reason.clone()),
         }
+        let result = result.map_err(MetaError::from).and_then(|()| log.check_name());
         if let Some(failure) = log.failure.clone() {
             let waiting = std::mem::take(&mut log.waiting);
             waiting.into_iter().for_each(|ticket| self.end(ticket, Err(failure.clone())));
         }
         self.sync_waiting(key);
+        result
     }
 
     /// Takes the log out of sight at once, so that a later append of its generation starts anew; its bytes are freed
@@ -215,6 +242,9 @@ enum Job {
     Checkpoint {
         ticket: Ticket,
         work: Box<dyn MetaWork>,
+        /// The database that it goes into.
+        file: Option<Arc<File>>,
+        path: PathBuf,
     },
     Remove {
         ticket: Ticket,
@@ -240,7 +270,16 @@ impl Work for Job {
                 });
                 Finished::Sync { key, serial, tickets, result }
             }
-            Job::Checkpoint { ticket, work } => Finished::One { ticket, result: work.run() },
+            Job::Checkpoint { ticket, work, file, path } => {
+                let kept = |()| {
+                    if file.is_none_or(|file| has_name(&file)) {
+                        Ok(())
+                    } else {
+                        Err(removed(&path))
+                    }
+                };
+                Finished::One { ticket, result: work.run().and_then(kept) }
+            }
             Job::Remove { ticket, path } => Finished::One { ticket, result: remove(&path) },
         }
     }
