@@ -27,6 +27,9 @@ pub const FRAGMENTS_MAX: usize = wire::blockmap::MAP_FRAGMENTS_MAX;
 pub const CLAIMS_MAX: usize = 2048;
 /// Locks held and waited for on one file.
 pub const LOCKS_MAX: usize = 65_536;
+/// Owners whose locks on a file a client takes and does not know the outcome of; releases are remembered beyond it, of
+/// which there are no more than locks held. 100 bytes each.
+pub const DOUBTS_MAX: usize = 4096;
 /// A client that was not heard of for so long has lost its opens and locks.
 pub const LEASE: Duration = Duration::from_secs(30);
 /// Clients say that they live this often: several chances within a lease.

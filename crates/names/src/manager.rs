@@ -92,8 +92,8 @@ pub(crate) struct Client {
     pub heard: Time,
     /// Given anew when the manager starts or has taken the client for dead.
     pub registration: u64,
-    /// Whether the store knows it.
-    pub durable: bool,
+    /// The change that made it known to the store.
+    pub durable: Option<u64>,
 }
 
 /// What became of a call that must not be executed twice.
@@ -271,7 +271,7 @@ impl Manager {
             self.grace.insert(client);
             self.registrations = self.registrations.wrapping_add(1);
             let registration = self.registrations;
-            self.clients.insert(client, Client { heard: now, registration, durable: true });
+            self.clients.insert(client, Client { heard: now, registration, durable: Some(0) });
         }
         for (key, value) in self.table(0, Table::Life)? {
             let life = keys::life_of(&key).ok_or(OpenError::Damaged { key })?;

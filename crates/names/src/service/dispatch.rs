@@ -5,7 +5,7 @@ use super::layouts::Asker;
 use crate::attributes::is_truncation;
 use crate::field::encoded;
 use crate::limits::{CHANGES_MAX, LISTING_BYTES_MAX};
-use crate::locks::{LockOutcome, LockOwner, LockTarget};
+use crate::locks::{IN_GRACE, LockOutcome, LockOwner, LockTarget};
 use crate::manager::{Manager, Once};
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::WRITE;
@@ -13,7 +13,7 @@ use crate::protocol::{Alive, CallNumber, Created, Map, Operation, Outcome, Point
 use crate::quarantine::Wanted;
 use crate::rename::Place;
 use crate::transaction::{CallName, Transaction};
-use node::rings::VolumeSpace;
+use node::rings::{LockKind, VolumeSpace};
 use node::{Bug, Request};
 use std::rc::Rc;
 use wire::{Errno, FileId, NodeId};
@@ -248,15 +248,27 @@ impl<O: Objects> Service<O> {
         Ok(Vec::new())
     }
 
+    /// No lock is given before clients of the last life have said theirs, nor to a client that the next life would not
+    /// wait for.
+    async fn may_lock(self: &Rc<Self>, client: u64, reclaim: bool) -> Result<(), Errno> {
+        if !reclaim && self.manager.borrow().in_grace() {
+            return Err(IN_GRACE);
+        }
+        let known = self.manager.borrow_mut().register(client);
+        self.post(known).await?;
+        let known = self.manager.borrow().known_since(client);
+        self.appended_to(known).await
+    }
+
     async fn set_lock(self: &Rc<Self>, request: Request, client: u64, operation: &Operation<'_>) {
         let Operation::SetLock { file, owner, whole_file, lock, wait, reclaim } = *operation else {
             return;
         };
-        if !reclaim && self.manager.borrow().in_grace() {
-            return self.deferred.borrow_mut().push(request);
-        }
-        let known = self.manager.borrow_mut().register(client);
-        if let Err(errno) = self.post(known).await {
+        let allowed = self.may_lock(client, reclaim).await;
+        // A release is never refused, and waits for the locks that were asked for before it.
+        if let Err(errno) = allowed
+            && lock.kind != LockKind::Unlock
+        {
             return self.answer(request, Err(errno));
         }
         let ticket = self.tickets.get() + 1;

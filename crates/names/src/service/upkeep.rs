@@ -4,7 +4,6 @@ use super::Service;
 use crate::limits::{BACKGROUND_BATCH, RETRY_INTERVAL, SYNC_INTERVAL};
 use crate::objects::{Objects, ObjectsOf};
 use crate::sessions::Final;
-use node::Request;
 use node::rings::{MetaOp, MetaWork, StoreId};
 use std::rc::Rc;
 use store::Checkpoint;
@@ -97,11 +96,6 @@ impl<O: Objects> Service<O> {
     async fn end_grace(self: &Rc<Self>) {
         if self.manager.borrow().in_grace() || self.swept.get() {
             return;
-        }
-        let deferred = std::mem::take(&mut *self.deferred.borrow_mut());
-        let waited_for = |request: &Request| request.deadline() > self.cx.now();
-        for request in deferred.into_iter().filter(waited_for) {
-            Box::pin(self.serve(request)).await;
         }
         self.swept.set(self.sweep_orphans().await.is_ok());
     }

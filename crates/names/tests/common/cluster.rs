@@ -126,6 +126,8 @@ pub struct Cluster {
     pub syncs: u64,
     pub handle: Option<Handle>,
     pub append_fails: bool,
+    /// The log and the checkpoint do not answer.
+    pub stalled: bool,
     /// Room for a record; a checkpoint needs more.
     pub room: usize,
 }
@@ -141,6 +143,7 @@ impl Cluster {
             syncs: 0,
             handle: None,
             append_fails: false,
+            stalled: false,
             room: usize::MAX,
         };
         cluster.start();
@@ -176,6 +179,9 @@ impl Cluster {
 
     pub fn turn(&mut self) {
         self.net.turn();
+        if self.stalled {
+            return;
+        }
         while let Some(request) = self.net.nodes[0].take_meta() {
             let mut result = Ok(());
             match request.op {
