@@ -4,10 +4,10 @@ mod common;
 
 use common::cluster::{Cluster, MANAGER, WHO, create};
 use common::{ROOT, config};
-use names::{Client, READ, WRITE, Who};
+use names::{Client, IoServer, READ, WRITE, Who};
 use node::rings::{Lock, LockKind};
 use store::{MemoryBackend, MemoryLogs, Store};
-use wire::{Errno, VolumeId};
+use wire::{Errno, NodeId, VolumeId};
 
 #[test]
 fn every_operation_crosses_the_wire() {
@@ -70,6 +70,22 @@ fn large_directories_are_listed_in_parts() {
         }
     });
     assert_eq!(names, 702);
+}
+
+/// An entry with its layout takes more room then than an entry of few columns.
+#[test]
+fn large_directories_of_wide_files_are_listed_in_parts() {
+    let mut cluster = Cluster::new(1);
+    let servers: Vec<_> = (1..=32).map(|id| IoServer::from(NodeId(id))).collect();
+    cluster.handle.as_ref().unwrap().set_servers(&servers);
+    let client = cluster.client(1);
+    cluster.run(1, async move {
+        for i in 0..400 {
+            create(&client, format!("{i}").as_bytes(), None).await.unwrap();
+        }
+        let listing = client.read_directory(&WHO, ROOT, 0, 65_536, true).await.unwrap();
+        assert!((250..400).contains(&listing.entries.len()));
+    });
 }
 
 #[test]
