@@ -290,7 +290,7 @@ impl Manager {
                 self.opens.set(key_file(&key)?, client, holder);
             }
             for (key, value) in self.table(site, Table::Orphan)? {
-                self.load_orphan(key_file(&key)?, damaged(&key, &value)?);
+                self.load_orphan(key_file(&key)?, damaged(&key, &value)?, now);
             }
             for (key, value) in self.table(site, Table::Truncation)? {
                 self.truncating.insert(key_file(&key)?, damaged(&key, &value)?);
@@ -302,10 +302,15 @@ impl Manager {
         Ok(())
     }
 
-    fn load_orphan(&mut self, file: FileId, readers: Vec<Reader>) {
-        for reader in readers {
-            let holder = self.opens.get(file, reader.client);
-            self.opens.set(file, reader.client, Holder { readers: reader.count, ..holder });
+    /// Who has such a file open for reading may have changed nothing ever: the orphan alone knows of the client.
+    fn load_orphan(&mut self, file: FileId, readers: Vec<Reader>, now: Time) {
+        for Reader { client, count } in readers {
+            let holder = self.opens.get(file, client);
+            self.opens.set(file, client, Holder { readers: count, ..holder });
+            if !self.clients.contains_key(&client) {
+                self.hear(client, now);
+                self.grace.insert(client);
+            }
         }
     }
 
