@@ -5,7 +5,7 @@
 //! a name is removed. What a client does not say again within its lease is lost to it.
 
 use crate::keys;
-use crate::limits::{CHANGES_MAX, LEASE};
+use crate::limits::LEASE;
 use crate::manager::{Client, Manager, Origin};
 use crate::permissions::Who;
 use crate::sessions::Claim;
@@ -90,11 +90,9 @@ impl Manager {
     pub fn end_claims(&mut self, origin: Origin) -> Result<(bool, Option<Append>), Errno> {
         let client = origin.client;
         let suspects = self.suspects.get(&client).into_iter().flatten();
-        let lost: Vec<FileId> = suspects.copied().take(CHANGES_MAX).collect();
-        let (_, append) = self.change(origin, |transaction| {
-            lost.iter().try_for_each(|file| transaction.abandon(*file, client))
-        })?;
-        let done = lost.len() < CHANGES_MAX;
+        let lost: Vec<FileId> = suspects.copied().collect();
+        let (done, append) =
+            self.change(origin, |transaction| transaction.abandon_all(&lost, client))?;
         if done {
             self.suspects.remove(&client);
             self.grace.remove(&client);

@@ -9,7 +9,7 @@ mod layouts;
 mod quarantine;
 mod upkeep;
 
-use crate::limits::TASKS;
+use crate::limits::{SLOTS, TASKS};
 use crate::manager::{Manager, OpenError, Origin, VolumeSettings};
 use crate::objects::Objects;
 use crate::protocol::{CallNumber, Operation, cut, join};
@@ -311,6 +311,9 @@ impl<O: Objects> Service<O> {
         match (number, operation) {
             (Ok(number), Ok(_)) if number.volume != self.volume => {
                 self.cx.reply(request, Answer::error(Errno::ENXIO));
+            }
+            (Ok(number), Ok(_)) if usize::from(number.slot) >= SLOTS => {
+                self.cx.reply(request, Answer::error(Errno::EPROTO));
             }
             (Ok(number), Ok(operation)) => self.execute(request, number, operation).await,
             _ => self.cx.reply(request, Answer::error(Errno::EPROTO)),

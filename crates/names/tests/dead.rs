@@ -8,6 +8,25 @@ use wire::{Errno, FileId, Time};
 
 const READER: u64 = 88;
 
+/// Files without a name that the client has open, with as many attributes as a file may have: to remove all of them is
+/// more than a record of the log holds.
+fn heavy_orphans(world: &mut World, client: u64) -> Vec<FileId> {
+    let mut files = Vec::new();
+    for number in 0..40u8 {
+        let name = format!("f{number}");
+        let file = world.touch(&Who::ROOT, &name, 0o644).unwrap();
+        for attribute in 0..=255u8 {
+            let name = format!("user.{attribute:0>250}");
+            let set = world.change(|t| t.set_xattr(&Who::ROOT, file, name.as_bytes(), b"", 0));
+            set.unwrap();
+        }
+        world.change_of(client, |t| t.open(&Who::ROOT, file, READ)).unwrap();
+        world.unlink(&Who::ROOT, &name).unwrap();
+        files.push(file);
+    }
+    files
+}
+
 fn assert_gone(world: &World, files: &[FileId]) {
     let gone = files.iter().filter(|file| world.get(**file) == Err(Errno::ESTALE));
     assert_eq!(gone.count(), files.len());
@@ -24,6 +43,28 @@ fn expire(world: &mut World, client: u64) {
 
 fn sweep(world: &mut World) {
     while !world.change_of(0, |t| t.sweep_orphans()).unwrap() {}
+}
+
+#[test]
+fn a_client_may_leave_more_than_a_record_holds() {
+    let mut world = World::new();
+    let files = heavy_orphans(&mut world, CLIENT);
+    expire(&mut world, CLIENT);
+    assert_gone(&world, &files);
+}
+
+#[test]
+fn more_may_be_swept_after_a_restart_than_a_record_holds() {
+    let mut world = World::new();
+    let files = heavy_orphans(&mut world, CLIENT);
+    let mut world = world.restart();
+    world.manager.begin_claims(CLIENT);
+    let (done, append) =
+        world.manager.end_claims(Origin { client: CLIENT, now: world.now }).unwrap();
+    assert!(done);
+    world.keep(append);
+    sweep(&mut world);
+    assert_gone(&world, &files);
 }
 
 /// It changed nothing ever, so that only the file's own record knows of it.

@@ -4,7 +4,7 @@ use super::Service;
 use super::layouts::Asker;
 use crate::attributes::is_truncation;
 use crate::field::encoded;
-use crate::limits::{CHANGES_MAX, LISTING_BYTES_MAX};
+use crate::limits::{CHANGES_MAX, CLAIMS_AT_ONCE, LISTING_BYTES_MAX};
 use crate::locks::{IN_GRACE, LockOutcome, LockOwner, LockTarget};
 use crate::manager::{Manager, Once};
 use crate::objects::{Objects, ObjectsOf};
@@ -226,17 +226,15 @@ impl<O: Objects> Service<O> {
         let Operation::Claim { claims, first, last } = operation else {
             return Err(Errno::EPROTO);
         };
-        self.admit().await?;
         let origin = self.origin(client);
-        let claimed = {
-            let mut manager = self.manager.borrow_mut();
-            if *first {
-                manager.begin_claims(client);
-            }
-            let (_, append) = manager.change(origin, |t| t.claim_all(claims))?;
-            self.post(append)
-        };
-        claimed.await?;
+        if *first {
+            self.manager.borrow_mut().begin_claims(client);
+        }
+        for claims in claims.chunks(CLAIMS_AT_ONCE) {
+            self.admit().await?;
+            let (_, append) = self.manager.borrow_mut().change(origin, |t| t.claim_all(claims))?;
+            self.post(append).await?;
+        }
         let mut done = !last;
         while !done {
             self.admit().await?;
