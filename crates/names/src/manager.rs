@@ -399,8 +399,11 @@ impl Manager {
     }
 
     fn commit(&mut self, client: u64, mut changes: Changes) -> Option<Append> {
-        let registers = changes.effects.iter().all(|effect| !matches!(effect, Effect::Expired(_)));
-        if registers && !changes.writes.is_empty() {
+        let ends = changes.effects.iter().any(|effect| matches!(effect, Effect::Expired(_)));
+        let holds =
+            |effect: &Effect| matches!(effect, Effect::Holder(_, _, holder) if !holder.is_empty());
+        // Who only reads is waited for after a restart too: else a file that it has open could go with its name before.
+        if !ends && (!changes.writes.is_empty() || changes.effects.iter().any(holds)) {
             self.make_durable(client, &mut changes);
         }
         changes.effects.iter().for_each(|effect| self.take_effect(*effect));

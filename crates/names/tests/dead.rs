@@ -110,3 +110,16 @@ fn a_reader_that_outlives_the_manager_keeps_its_file() {
     assert_eq!(world.get(ROOT).unwrap().attr.links, 2);
     assert!(world.change(|t| t.open(&Who::ROOT, file, WRITE)).is_ok());
 }
+
+#[test]
+fn who_only_reads_is_waited_for_after_a_restart() {
+    let mut world = World::new();
+    let file = world.touch(&Who::ROOT, "f", 0o644).unwrap();
+    world.change_of(READER, |t| t.open(&Who::ROOT, file, READ)).unwrap();
+    let mut world = world.restart();
+    world.manager.begin_claims(CLIENT);
+    let (_, append) = world.manager.end_claims(Origin { client: CLIENT, now: world.now }).unwrap();
+    world.keep(append);
+    world.unlink(&Who::ROOT, "f").unwrap();
+    assert!(world.get(file).is_ok(), "the reader has not said yet what it has open");
+}
