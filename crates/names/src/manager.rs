@@ -374,6 +374,19 @@ impl Manager {
         operation: impl FnOnce(&mut Transaction<'_>) -> Result<T, Errno>,
         answer: impl FnOnce(T) -> Vec<u8>,
     ) -> Result<Once, Errno> {
+        self.change_admitted(Ok(()), origin, call, operation, answer)
+    }
+
+    /// As [`change_once`](Manager::change_once) when the log may take no changes: one that needs none, because only
+    /// memory knows of it, is made all the same; any other ends with what `admitted` says.
+    pub(crate) fn change_admitted<T>(
+        &mut self,
+        admitted: Result<(), Errno>,
+        origin: Origin,
+        call: CallName,
+        operation: impl FnOnce(&mut Transaction<'_>) -> Result<T, Errno>,
+        answer: impl FnOnce(T) -> Vec<u8>,
+    ) -> Result<Once, Errno> {
         let mut transaction = self.begin(origin);
         let recent = self.recent.get(&(origin.client, call.slot));
         let recent = recent.filter(|recent| recent.sequence == call.sequence);
@@ -383,6 +396,9 @@ impl Manager {
         }
         let reply = answer(operation(&mut transaction)?);
         let mut changes = transaction.changes;
+        if !changes.writes.is_empty() {
+            admitted?;
+        }
         let kept = Answered { sequence: call.sequence, reply: reply.as_slice().into() };
         if !changes.writes.is_empty() {
             let key = keys::answer(call.site, origin.client, call.slot);
@@ -390,7 +406,13 @@ impl Manager {
         } else if !changes.effects.is_empty() {
             self.recent.insert((origin.client, call.slot), kept);
         }
-        let append = self.commit(origin.client, changes);
+        let append = match admitted {
+            Ok(()) => self.commit(origin.client, changes),
+            Err(_) => {
+                changes.effects.iter().for_each(|effect| self.take_effect(*effect));
+                None
+            }
+        };
         Ok(Once { reply, append, repeated: false })
     }
 

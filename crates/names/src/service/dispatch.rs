@@ -117,8 +117,9 @@ impl<O: Objects> Service<O> {
         call: CallName,
         operation: &Operation<'_>,
     ) -> Encoded {
-        self.admit().await?;
-        let once = self.manager.borrow_mut().change_once(
+        let admitted = self.admit().await;
+        let once = self.manager.borrow_mut().change_admitted(
+            admitted,
             self.origin(client),
             call,
             |transaction| change(transaction, operation),
