@@ -379,6 +379,11 @@ mod tests {
                 let held = locks.test(BYTES, owner(99), probe).is_some();
                 prop_assert_eq!(held, cells[at as usize].iter().any(|kind| *kind != LockKind::Unlock));
             }
+            for me in 0..3 {
+                let pieces = locks.pieces(BYTES, owner(me), 3, 15);
+                let bytes = pieces.iter().flat_map(|lock| (lock.start..=lock.end).map(|at| (at, lock.kind)));
+                prop_assert!(bytes.eq((3..=15).map(|at| (at, cells[at as usize][me as usize]))));
+            }
         }
     }
 }

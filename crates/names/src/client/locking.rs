@@ -1,10 +1,10 @@
 //! Locks of this client, and what the manager may believe of them.
 //!
-//! The client's own table says what it holds. A call whose answer does not come leaves the manager with something else on
-//! its bytes: they are *in doubt* until the manager was told what the table says of them. That is done before the same
-//! owner gets another lock on the file, since kernels give the number of an owner who is gone to the next one, whose
-//! lock a late release must not take; and each time that the client says that it is alive. What is in doubt is not
-//! claimed from a manager that restarted: the table does not have it.
+//! The client's own table says what it holds. A call whose answer does not come leaves the manager with something else
+//! on its bytes: they are *in doubt* until the manager was told what the table says of them. That is done before the
+//! same owner gets another lock on the file, since kernels give the number of an owner who is gone to the next one,
+//! whose lock a late release must not take; and each time that the client says that it is alive. What is in doubt is
+//! not claimed from a manager that restarted: the table does not have it.
 
 use super::calls::decoded;
 use super::{Client, LostLock, SMALL, Style};
@@ -192,15 +192,16 @@ impl Client {
         let doubt = self.0.doubts.borrow().get(&key).copied();
         let Some(Doubt { start, end }) = doubt else { return Ok(()) };
         let owner = LockOwner { client: ME, owner };
-        let pieces = self.0.locks.borrow().pieces(target, owner, start, end);
-        let mut lost = false;
-        for lock in pieces {
-            lost |= !self.tell_lock(key, lock).await?;
+        let mut settled = false;
+        while !settled {
+            settled = true;
+            let pieces = self.0.locks.borrow().pieces(target, owner, start, end);
+            for lock in pieces {
+                // What was lost is released, in the next round.
+                settled &= self.tell_lock(key, lock).await?;
+            }
         }
-        // What was lost is released the next time.
-        if !lost {
-            self.0.doubts.borrow_mut().remove(&key);
-        }
+        self.0.doubts.borrow_mut().remove(&key);
         Ok(())
     }
 
