@@ -172,7 +172,11 @@ impl Client {
                 into: self.room(style.room)?,
             };
             let error = match cx.call(call).await {
-                Ok(reply) => return self.answered(reply.ok()?),
+                Ok(reply) => match reply.ok() {
+                    // There was no frame for the answer, which the manager keeps.
+                    Err(Errno::ENOMEM) => CallError::Overloaded,
+                    reply => return self.answered(reply?),
+                },
                 Err(error) => error,
             };
             let again =

@@ -3,8 +3,9 @@
 mod common;
 
 use common::cluster::{Cluster, create};
+use endpoint::FrameMut;
 use names::limits::KEEP_ALIVE_INTERVAL;
-use names::{Client, WRITE, Who};
+use names::{Client, Final, WRITE, Who};
 use node::rings::{Lock, LockKind};
 use wire::{Errno, FileId};
 
@@ -101,23 +102,43 @@ fn a_lock_that_nobody_waits_for_any_more_is_given_back() {
     assert_eq!(lock(&mut cluster, 2, &two, file), Err(Errno::EAGAIN));
 }
 
-/// The manager had no frame for the answer.
+/// Takes every frame that the manager could answer with.
+fn hog(cluster: &Cluster) -> Vec<FrameMut> {
+    let frames = cluster.net.nodes[0].cx().frames().clone();
+    std::iter::from_fn(|| frames.alloc(4096)).collect()
+}
+
+fn is_written(cluster: &mut Cluster, file: FileId) -> bool {
+    let other = cluster.client(2);
+    cluster.run(2, async move { other.get_attr(file).await }).unwrap().writers
+}
+
+#[test]
+fn an_answer_that_the_manager_has_no_room_for_is_asked_for_again() {
+    let mut cluster = Cluster::new(2);
+    let (one, file) = living(&mut cluster);
+    let hogged = hog(&cluster);
+    let client = one.clone();
+    let opened = cluster.begin(1, async move { client.open(&Who::ROOT, file, WRITE).await });
+    cluster.turns(SECOND);
+    assert!(opened.borrow().is_none());
+    drop(hogged);
+    cluster.finish(opened).unwrap();
+    let outcome = Some(Final::default());
+    cluster.run(1, async move { one.close(file, outcome).await }).unwrap();
+    assert!(!is_written(&mut cluster, file), "it was opened once");
+}
+
 #[test]
 fn an_open_whose_answer_was_lost_does_not_stay_open() {
     let mut cluster = Cluster::new(2);
     let (one, file) = living(&mut cluster);
-    let mut hogged = Vec::new();
-    while let Some(frame) = cluster.net.nodes[0].cx().frames().alloc(4096) {
-        hogged.push(frame);
-    }
-    let client = one.clone();
-    let opened = cluster.run(1, async move { client.open(&Who::ROOT, file, WRITE).await });
-    assert_eq!(opened, Err(Errno::ENOMEM));
+    let hogged = hog(&cluster);
+    let opened = cluster.run(1, async move { one.open(&Who::ROOT, file, WRITE).await });
+    assert_eq!(opened, Err(Errno::ETIMEDOUT));
     drop(hogged);
     cluster.turns(10 * SECOND);
-    let other = cluster.client(2);
-    let entry = cluster.run(2, async move { other.get_attr(file).await }).unwrap();
-    assert!(!entry.writers);
+    assert!(!is_written(&mut cluster, file));
 }
 
 /// Else the client's lease ends while it waits for itself.
