@@ -255,19 +255,23 @@ impl<O: Objects> Service<O> {
         }
         let known = self.manager.borrow_mut().register(client);
         self.post(known).await?;
-        let known = self.manager.borrow().known_since(client);
-        self.appended_to(known).await
+        self.known(client).await
+    }
+
+    /// Waits until what makes the client known to the store is appended, if that is on its way.
+    async fn known(&self, client: u64) -> Result<(), Errno> {
+        let change = self.manager.borrow().known_since(client);
+        self.appended_to(change).await
     }
 
     async fn set_lock(self: &Rc<Self>, request: Request, client: u64, operation: &Operation<'_>) {
         let Operation::SetLock { file, owner, whole_file, lock, wait, reclaim } = *operation else {
             return;
         };
-        let allowed = self.may_lock(client, reclaim).await;
-        // A release is never refused, and waits for the locks that were asked for before it.
-        if let Err(errno) = allowed
-            && lock.kind != LockKind::Unlock
-        {
+        if lock.kind == LockKind::Unlock {
+            // Never refused, and after the locks that were asked for before.
+            let _ = self.known(client).await;
+        } else if let Err(errno) = self.may_lock(client, reclaim).await {
             return self.answer(request, Err(errno));
         }
         let ticket = self.tickets.get() + 1;
