@@ -4,8 +4,9 @@ mod common;
 
 use common::cluster::{Cluster, MANAGER, WHO, create};
 use common::{ROOT, config};
-use names::{Client, IoServer, READ, WRITE, Who};
+use names::{Client, Final, IoServer, READ, WRITE, Who};
 use node::rings::{Lock, LockKind};
+use std::time::Duration;
 use store::{MemoryBackend, MemoryLogs, Store};
 use wire::{Errno, NodeId, VolumeId};
 
@@ -118,6 +119,46 @@ fn a_dead_writer_is_settled_and_its_locks_are_given_on() {
     cluster.turns(3000);
     let entry = cluster.run(2, async move { alive.get_attr(file).await }).unwrap();
     assert_eq!((entry.attr.size, entry.writers), (1234, false));
+}
+
+/// The file is opened and written again while the objects are asked how long it is.
+#[test]
+fn what_the_objects_said_before_the_last_close_settles_nothing() {
+    let mut cluster = Cluster::new(2);
+    let (writer, other) = (cluster.client(1), cluster.client(2));
+    let outcome = |size| Some(Final { size, ..Final::default() });
+    let (first, sizes) = (writer.clone(), cluster.objects.clone());
+    let file = cluster.run(1, async move {
+        let file = create(&first, b"f", Some(WRITE)).await.unwrap().attr.file;
+        sizes.0.sizes.borrow_mut().insert(file, (5, 0));
+        file
+    });
+    let beside = other.clone();
+    cluster.run(2, async move {
+        beside.open(&WHO, file, WRITE).await.unwrap();
+        beside.close(file, outcome(5)).await.unwrap();
+    });
+    cluster.turns(1000);
+    cluster.objects.0.late.replace(Some(cluster.net.nodes[0].cx().clone()));
+    let (sizes, cx) = (cluster.objects.clone(), cluster.net.nodes[1].cx().clone());
+    cluster.run(1, async move {
+        assert_eq!(writer.close(file, outcome(5)).await, Ok(None));
+        cx.sleep(Duration::from_millis(500)).await;
+        sizes.0.sizes.borrow_mut().insert(file, (9, 0));
+        writer.open(&WHO, file, WRITE).await.unwrap();
+        writer.close(file, outcome(9)).await.unwrap();
+    });
+    let cx = cluster.net.nodes[2].cx().clone();
+    let entry = cluster.run(2, async move {
+        loop {
+            let entry = other.get_attr(file).await.unwrap();
+            if !entry.writers {
+                return entry;
+            }
+            cx.sleep(Duration::from_millis(100)).await;
+        }
+    });
+    assert_eq!(entry.attr.size, 9);
 }
 
 #[test]

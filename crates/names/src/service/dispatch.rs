@@ -304,11 +304,16 @@ impl<O: Objects> Service<O> {
 
     /// Wakes who removes and settles when there is more of it than before.
     fn wake_upkeep(&self) {
-        let manager = self.manager.borrow();
-        let work = manager.removing().len() + manager.opens().settling().len();
+        let work = self.upkeep_left();
         if work > self.work_seen.replace(work) {
             self.work.notify_all();
         }
+    }
+
+    /// How much there is to remove and to settle.
+    pub(super) fn upkeep_left(&self) -> usize {
+        let manager = self.manager.borrow();
+        manager.removing().len() + manager.opens().settling().len()
     }
 }
 
