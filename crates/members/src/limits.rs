@@ -18,6 +18,8 @@ pub const MEMBER_BYTES_MAX: usize =
 pub const PAGE_BYTES: usize = BLOCK_BYTES;
 /// Most members: 4,096 of the largest take 10 MB of the first manager's memory.
 pub const MEMBERS_MAX: usize = 4096;
+/// Leases that end with one record of the log: 512 of the largest members are 1.2 MB of its 2 MiB.
+pub const ENDED_AT_ONCE: usize = 512;
 /// Ids of servers. A name keeps its id for ever.
 pub const SERVER_IDS: RangeInclusive<u16> = 1..=0x3fff;
 /// Ids of clients. Given out in turn, so that one is used again only after 45,056 others.

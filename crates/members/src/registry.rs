@@ -7,7 +7,7 @@
 //! Invariants: a server's name keeps its id for ever, and no other name gets it; the view's number grows with every
 //! change that a view shows; what a lease's end sets off is told only after its record was appended.
 
-use crate::limits::{CLIENT_IDS, MEMBERS_MAX, PAGE_BYTES, SERVER_IDS};
+use crate::limits::{CLIENT_IDS, ENDED_AT_ONCE, MEMBERS_MAX, PAGE_BYTES, SERVER_IDS};
 use crate::protocol::{Join, Lease, Life, Member, Page};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -209,10 +209,11 @@ impl Registry {
         if alive { self.end(&[life.id]).map(Some) } else { Ok(None) }
     }
 
-    /// Ends the leases that were not renewed in time.
+    /// Ends leases that were not renewed in time; more of them than [`ENDED_AT_ONCE`] when it is called again.
     pub fn handle_timeout(&mut self, now: Time) -> Result<Option<Append>, Errno> {
         let over = |entry: &&Entry| entry.member.alive && entry.until <= now;
-        let ids: Vec<_> = self.members.values().filter(over).map(|entry| entry.member.id).collect();
+        let over = self.members.values().filter(over).map(|entry| entry.member.id);
+        let ids: Vec<_> = over.take(ENDED_AT_ONCE).collect();
         if ids.is_empty() { Ok(None) } else { self.end(&ids).map(Some) }
     }
 

@@ -251,3 +251,19 @@ fn an_identity_over_the_limits_is_refused() {
     assert_eq!(world.join_as(&join), Err(Errno::EINVAL));
     assert_eq!(world.alive(), []);
 }
+
+/// As when the manager's machine slept longer than a lease.
+#[test]
+fn all_leases_may_end_together() {
+    let mut world = World::new();
+    for number in 0..1000 {
+        let mut join = request(&format!("{number:0>255}"), Roles::IO, 1, None);
+        join.identity.addresses = vec!["a".repeat(255); 8];
+        world.join_as(&join).unwrap();
+    }
+    world.now = world.now + 2 * LEASE;
+    while let Some(append) = world.registry.handle_timeout(world.now).unwrap() {
+        world.append(Some(append));
+    }
+    assert_eq!(world.alive(), [0u16; 0]);
+}

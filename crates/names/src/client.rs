@@ -6,14 +6,15 @@
 
 mod calls;
 mod held;
+mod locking;
 
 use crate::limits::{DEADLINE, LIVES_MAX, RETRY_PAUSE, SLOTS};
 use crate::locks::Locks;
 use crate::protocol::{CallNumber, Operation, Point, cut, join};
 use endpoint::{Frame, FrameMut};
-use node::{Call, CallError, Cx, Pieces, Reply, Semaphore};
+use node::{Call, CallError, Cx, Notify, Pieces, Reply, Semaphore};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use wire::{Channel, Errno, FileId, NodeId, Time, VolumeId};
@@ -50,6 +51,13 @@ struct Inner {
     registration: Cell<Option<u64>>,
     opens: RefCell<BTreeMap<FileId, Open>>,
     locks: RefCell<Locks>,
+    /// Locks of which the manager may believe something else than `locks` says.
+    doubts: RefCell<BTreeMap<locking::Key, locking::Doubt>>,
+    /// Whose locks are being asked for.
+    turns: RefCell<BTreeSet<locking::Key>>,
+    turn_ended: Notify,
+    /// To be told by the next [`Client::keep_alive`].
+    lost: RefCell<Vec<LostLock>>,
     /// Changes of names that were answered since the last sync: how far each life of the manager had come.
     unsynced: RefCell<BTreeMap<u32, u64>>,
     /// The latest life of the manager that has answered.
@@ -93,6 +101,10 @@ impl Client {
             registration: Cell::new(None),
             opens: RefCell::default(),
             locks: RefCell::default(),
+            doubts: RefCell::default(),
+            turns: RefCell::default(),
+            turn_ended: Notify::new(cx),
+            lost: RefCell::default(),
             unsynced: RefCell::default(),
             life: Cell::default(),
             holding: Semaphore::new(cx, held::HOLDING_MAX),
@@ -160,14 +172,20 @@ impl Client {
                 into: self.room(style.room)?,
             };
             let error = match cx.call(call).await {
-                Ok(reply) => return self.answered(reply.ok()?),
+                Ok(reply) => match reply.ok() {
+                    // There was no frame for the answer, which the manager keeps.
+                    Err(Errno::ENOMEM) => CallError::Overloaded,
+                    reply => return self.answered(reply?),
+                },
                 Err(error) => error,
             };
             let again =
                 matches!(error, CallError::PeerLost | CallError::Refused | CallError::Overloaded);
             let patience = *lost_since.get_or_insert(cx.now()) + DEADLINE;
             if !again || cx.now() + RETRY_PAUSE >= end.min(patience) {
-                return Err(error.into());
+                // EAGAIN would be a conflict of locks.
+                let late = error == CallError::Overloaded;
+                return Err(if late { Errno::ETIMEDOUT } else { error.into() });
             }
             cx.sleep(RETRY_PAUSE).await;
         }

@@ -5,7 +5,7 @@
 //! a name is removed. What a client does not say again within its lease is lost to it.
 
 use crate::keys;
-use crate::limits::{CHANGES_MAX, LEASE};
+use crate::limits::LEASE;
 use crate::manager::{Client, Manager, Origin};
 use crate::permissions::Who;
 use crate::sessions::Claim;
@@ -24,7 +24,7 @@ impl Manager {
         }
         self.registrations = self.registrations.wrapping_add(1);
         let registration = self.registrations;
-        self.clients.insert(client, Client { heard: now, registration, durable: false });
+        self.clients.insert(client, Client { heard: now, registration, durable: None });
         registration
     }
 
@@ -37,7 +37,7 @@ impl Manager {
     /// The client is dead: it holds nothing any more; its write sessions are to be settled. To be called again until
     /// it says that it is done.
     pub fn expire(&mut self, client: u64, origin: Origin) -> Result<(bool, Option<Append>), Errno> {
-        let durable = self.clients.get(&client).is_some_and(|client| client.durable);
+        let durable = self.clients.get(&client).is_some_and(|client| client.durable.is_some());
         if !durable && self.opens().files_of(client).is_empty() {
             self.forget_client(client);
             return Ok((true, None));
@@ -60,11 +60,18 @@ impl Manager {
         (!changes.writes.is_empty()).then(|| self.store().apply(changes.batch()))
     }
 
+    /// `changes` are about to be applied, with what makes the client known.
     pub(crate) fn make_durable(&mut self, client: u64, changes: &mut Changes) {
-        if let Some(known) = self.clients.get_mut(&client).filter(|known| !known.durable) {
-            known.durable = true;
+        let change = self.store().sequence() + 1;
+        if let Some(known) = self.clients.get_mut(&client).filter(|known| known.durable.is_none()) {
+            known.durable = Some(change);
             changes.writes.insert(keys::client(client), Some(Vec::new()));
         }
+    }
+
+    /// The change that made the client known to the store.
+    pub(crate) fn known_since(&self, client: u64) -> u64 {
+        self.clients.get(&client).and_then(|known| known.durable).unwrap_or_default()
     }
 
     /// Whether clients of the last life may still say what they hold.
@@ -83,11 +90,9 @@ impl Manager {
     pub fn end_claims(&mut self, origin: Origin) -> Result<(bool, Option<Append>), Errno> {
         let client = origin.client;
         let suspects = self.suspects.get(&client).into_iter().flatten();
-        let lost: Vec<FileId> = suspects.copied().take(CHANGES_MAX).collect();
-        let (_, append) = self.change(origin, |transaction| {
-            lost.iter().try_for_each(|file| transaction.abandon(*file, client))
-        })?;
-        let done = lost.len() < CHANGES_MAX;
+        let lost: Vec<FileId> = suspects.copied().collect();
+        let (done, append) =
+            self.change(origin, |transaction| transaction.abandon_all(&lost, client))?;
         if done {
             self.suspects.remove(&client);
             self.grace.remove(&client);

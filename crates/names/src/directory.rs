@@ -11,7 +11,7 @@ use crate::record::{Listed, Policy};
 use crate::transaction::Transaction;
 use node::rings::DirectoryEntry;
 use wire::layout::WIDTH_MAX;
-use wire::{Errno, FileId, FileKind, Layout, NodeId};
+use wire::{Attr, Errno, FileId, FileKind, Layout, NodeId};
 
 /// Bits of a cookie below the site.
 const POSITION_BITS: u32 = 48;
@@ -20,8 +20,9 @@ const SELF: u64 = 1;
 const PARENT: u64 = 2;
 /// Bytes of an entry in a reply beside its name: file, kind, cookie, length, and whether there is more.
 const ENTRY_BYTES: usize = 8 + 1 + 8 + 4 + 1;
-/// Bytes of what is there with attributes, at most.
-const PLUS_BYTES: usize = 160;
+/// Bytes of what is there with attributes, at most: of a file with the widest layout. Beside these two an entry says
+/// whether it has a layout, the truncate generation, and whether there are writers and it is unsure.
+const PLUS_BYTES: usize = Attr::BYTES + Layout::BYTES_MAX + 1 + 4 + 1 + 1;
 /// Entries read from the store at once.
 const CHUNK: usize = 128;
 

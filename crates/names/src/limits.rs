@@ -27,6 +27,9 @@ pub const FRAGMENTS_MAX: usize = wire::blockmap::MAP_FRAGMENTS_MAX;
 pub const CLAIMS_MAX: usize = 2048;
 /// Locks held and waited for on one file.
 pub const LOCKS_MAX: usize = 65_536;
+/// Owners whose locks on a file a client takes and does not know the outcome of; releases are remembered beyond it, of
+/// which there are no more than locks held. 100 bytes each.
+pub const DOUBTS_MAX: usize = 4096;
 /// A client that was not heard of for so long has lost its opens and locks.
 pub const LEASE: Duration = Duration::from_secs(30);
 /// Clients say that they live this often: several chances within a lease.
@@ -40,8 +43,14 @@ pub const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 pub const SLOTS: usize = 64;
 /// Pause before a client asks a manager again that was lost.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(20);
-/// Files changed in one batch: 1000 of 1 KiB are half of what the store takes in one record.
+/// Files changed in one batch at most.
 pub const CHANGES_MAX: usize = 1000;
+/// Bytes after which no further file is changed in a batch: half of what the store takes in one record. The largest
+/// change of one file is its end: 256 extended attributes with keys of 272 bytes, 70 KiB, and as many bytes for those
+/// who have it open. Of a client that is gone 256 sites * [`SLOTS`] answers follow, 24 bytes each: 400 KiB.
+pub const CHANGES_BYTES_MAX: usize = 1 << 20;
+/// Opens that are claimed in one batch: a record for each other client beside the file's own, 256 * 40 bytes * 50.
+pub const CLAIMS_AT_ONCE: usize = 256;
 /// How long a client waits for an answer.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 /// Files whose objects are removed, settled or truncated in one turn of the background tasks.

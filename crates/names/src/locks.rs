@@ -9,6 +9,11 @@ use node::rings::{Lock, LockKind};
 use std::collections::{BTreeMap, VecDeque};
 use wire::{Errno, FileId};
 
+/// Waiting would be for ever.
+pub(crate) const EDEADLK: Errno = Errno(35);
+/// The manager gives no locks yet, since clients of its last life may still say what they hold: ask again.
+pub(crate) const IN_GRACE: Errno = Errno::EBUSY;
+
 /// Who holds or wants a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LockOwner {
@@ -137,7 +142,6 @@ impl Locks {
         lock: Lock,
         ticket: Option<u64>,
     ) -> Result<LockOutcome, Errno> {
-        const EDEADLK: Errno = Errno(35);
         if lock.start > lock.end {
             return Err(Errno::EINVAL);
         }
@@ -251,6 +255,33 @@ impl Locks {
         })
     }
 
+    /// What the owner has on these bytes, piece by piece, what it has not among them.
+    pub(crate) fn pieces(
+        &self,
+        target: LockTarget,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+    ) -> Vec<Lock> {
+        let held = self.queues.get(&target).into_iter().flat_map(|queue| &queue.held);
+        let touched = |held: &&Held| held.lock.start <= end && start <= held.lock.end;
+        let mut own: Vec<Lock> =
+            held.filter(|held| held.owner == owner).filter(touched).map(|held| held.lock).collect();
+        own.sort_by_key(|lock| lock.start);
+        let gap = |start, end| Lock { start, end, kind: LockKind::Unlock, pid: 0 };
+        let (mut pieces, mut next) = (Vec::new(), Some(start));
+        for lock in own {
+            let lock = Lock { start: lock.start.max(start), end: lock.end.min(end), ..lock };
+            if let Some(free) = next.filter(|next| *next < lock.start) {
+                pieces.push(gap(free, lock.start - 1));
+            }
+            next = lock.end.checked_add(1);
+            pieces.push(lock);
+        }
+        pieces.extend(next.filter(|next| *next <= end).map(|next| gap(next, end)));
+        pieces
+    }
+
     /// The ticket of a request that waited, and how it ended.
     pub fn poll_ended(&mut self) -> Option<(u64, Result<(), Errno>)> {
         self.ended.pop_front()
@@ -347,6 +378,11 @@ mod tests {
                 let probe = lock(LockKind::Write, at, at);
                 let held = locks.test(BYTES, owner(99), probe).is_some();
                 prop_assert_eq!(held, cells[at as usize].iter().any(|kind| *kind != LockKind::Unlock));
+            }
+            for me in 0..3 {
+                let pieces = locks.pieces(BYTES, owner(me), 3, 15);
+                let bytes = pieces.iter().flat_map(|lock| (lock.start..=lock.end).map(|at| (at, lock.kind)));
+                prop_assert!(bytes.eq((3..=15).map(|at| (at, cells[at as usize][me as usize]))));
             }
         }
     }

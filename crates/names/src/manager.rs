@@ -92,8 +92,8 @@ pub(crate) struct Client {
     pub heard: Time,
     /// Given anew when the manager starts or has taken the client for dead.
     pub registration: u64,
-    /// Whether the store knows it.
-    pub durable: bool,
+    /// The change that made it known to the store.
+    pub durable: Option<u64>,
 }
 
 /// What became of a call that must not be executed twice.
@@ -271,7 +271,7 @@ impl Manager {
             self.grace.insert(client);
             self.registrations = self.registrations.wrapping_add(1);
             let registration = self.registrations;
-            self.clients.insert(client, Client { heard: now, registration, durable: true });
+            self.clients.insert(client, Client { heard: now, registration, durable: Some(0) });
         }
         for (key, value) in self.table(0, Table::Life)? {
             let life = keys::life_of(&key).ok_or(OpenError::Damaged { key })?;
@@ -290,7 +290,7 @@ impl Manager {
                 self.opens.set(key_file(&key)?, client, holder);
             }
             for (key, value) in self.table(site, Table::Orphan)? {
-                self.load_orphan(key_file(&key)?, damaged(&key, &value)?);
+                self.load_orphan(key_file(&key)?, damaged(&key, &value)?, now);
             }
             for (key, value) in self.table(site, Table::Truncation)? {
                 self.truncating.insert(key_file(&key)?, damaged(&key, &value)?);
@@ -302,10 +302,15 @@ impl Manager {
         Ok(())
     }
 
-    fn load_orphan(&mut self, file: FileId, readers: Vec<Reader>) {
-        for reader in readers {
-            let holder = self.opens.get(file, reader.client);
-            self.opens.set(file, reader.client, Holder { readers: reader.count, ..holder });
+    /// Who has such a file open for reading may have changed nothing ever: the orphan alone knows of the client.
+    fn load_orphan(&mut self, file: FileId, readers: Vec<Reader>, now: Time) {
+        for Reader { client, count } in readers {
+            let holder = self.opens.get(file, client);
+            self.opens.set(file, client, Holder { readers: count, ..holder });
+            if !self.clients.contains_key(&client) {
+                self.hear(client, now);
+                self.grace.insert(client);
+            }
         }
     }
 
@@ -369,6 +374,19 @@ impl Manager {
         operation: impl FnOnce(&mut Transaction<'_>) -> Result<T, Errno>,
         answer: impl FnOnce(T) -> Vec<u8>,
     ) -> Result<Once, Errno> {
+        self.change_admitted(Ok(()), origin, call, operation, answer)
+    }
+
+    /// As [`change_once`](Manager::change_once) when the log may take no changes: one that needs none, because only
+    /// memory knows of it, is made all the same; any other ends with what `admitted` says.
+    pub(crate) fn change_admitted<T>(
+        &mut self,
+        admitted: Result<(), Errno>,
+        origin: Origin,
+        call: CallName,
+        operation: impl FnOnce(&mut Transaction<'_>) -> Result<T, Errno>,
+        answer: impl FnOnce(T) -> Vec<u8>,
+    ) -> Result<Once, Errno> {
         let mut transaction = self.begin(origin);
         let recent = self.recent.get(&(origin.client, call.slot));
         let recent = recent.filter(|recent| recent.sequence == call.sequence);
@@ -378,6 +396,9 @@ impl Manager {
         }
         let reply = answer(operation(&mut transaction)?);
         let mut changes = transaction.changes;
+        if !changes.writes.is_empty() {
+            admitted?;
+        }
         let kept = Answered { sequence: call.sequence, reply: reply.as_slice().into() };
         if !changes.writes.is_empty() {
             let key = keys::answer(call.site, origin.client, call.slot);
@@ -385,7 +406,13 @@ impl Manager {
         } else if !changes.effects.is_empty() {
             self.recent.insert((origin.client, call.slot), kept);
         }
-        let append = self.commit(origin.client, changes);
+        let append = match admitted {
+            Ok(()) => self.commit(origin.client, changes),
+            Err(_) => {
+                changes.effects.iter().for_each(|effect| self.take_effect(*effect));
+                None
+            }
+        };
         Ok(Once { reply, append, repeated: false })
     }
 
@@ -394,8 +421,11 @@ impl Manager {
     }
 
     fn commit(&mut self, client: u64, mut changes: Changes) -> Option<Append> {
-        let registers = changes.effects.iter().all(|effect| !matches!(effect, Effect::Expired(_)));
-        if registers && !changes.writes.is_empty() {
+        let ends = changes.effects.iter().any(|effect| matches!(effect, Effect::Expired(_)));
+        let holds =
+            |effect: &Effect| matches!(effect, Effect::Holder(_, _, holder) if !holder.is_empty());
+        // Who only reads is waited for after a restart too: else a file that it has open could go with its name before.
+        if !ends && (!changes.writes.is_empty() || changes.effects.iter().any(holds)) {
             self.make_durable(client, &mut changes);
         }
         changes.effects.iter().for_each(|effect| self.take_effect(*effect));

@@ -33,6 +33,10 @@ pub struct Opens {
     files: BTreeMap<FileId, BTreeMap<u64, Holder>>,
     clients: BTreeMap<u64, BTreeSet<FileId>>,
     settling: BTreeSet<(FileId, u64)>,
+    /// How many write sessions have ended so far.
+    ended: u64,
+    /// The last one of each file that has sessions to be settled.
+    ends: BTreeMap<FileId, u64>,
 }
 
 impl Opens {
@@ -68,10 +72,14 @@ impl Opens {
 
     /// From now on `client` holds this.
     pub fn set(&mut self, file: FileId, client: u64, holder: Holder) {
+        self.note_end(file, self.get(file, client), holder);
         match holder.settling && !holder.is_empty() {
             true => self.settling.insert((file, client)),
             false => self.settling.remove(&(file, client)),
         };
+        if self.settling.range((file, 0)..=(file, u64::MAX)).next().is_none() {
+            self.ends.remove(&file);
+        }
         if !holder.is_empty() {
             self.files.entry(file).or_default().insert(client, holder);
             self.clients.entry(client).or_default().insert(file);
@@ -89,6 +97,19 @@ impl Opens {
                 self.clients.remove(&client);
             }
         }
+    }
+
+    fn note_end(&mut self, file: FileId, before: Holder, now: Holder) {
+        if now.session.writers < before.session.writers || now.settling && !before.settling {
+            self.ended += 1;
+            self.ends.insert(file, self.ended);
+        }
+    }
+
+    /// The end of the last write session of a file that has sessions to be settled. What the objects said before it does
+    /// not settle any.
+    pub fn last_end(&self, file: FileId) -> Option<u64> {
+        self.ends.get(&file).copied()
     }
 
     /// The sessions that wait to be settled, by file and client.

@@ -82,7 +82,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Files without a name that nobody says to have open go, at most [`CHANGES_MAX`] at once; whether that was all.
+    /// Files without a name that nobody says to have open go, no more at once than a batch takes; whether that was all.
     pub fn sweep_orphans(&mut self) -> Result<bool, Errno> {
         let mut gone = 0;
         for site in 0..=u8::MAX {
@@ -93,7 +93,7 @@ impl Transaction<'_> {
                 }
                 self.forget(&self.inode(file)?)?;
                 gone += 1;
-                if gone == CHANGES_MAX {
+                if gone == CHANGES_MAX || self.is_full() {
                     return Ok(false);
                 }
             }

@@ -9,7 +9,7 @@ mod layouts;
 mod quarantine;
 mod upkeep;
 
-use crate::limits::TASKS;
+use crate::limits::{SLOTS, TASKS};
 use crate::manager::{Manager, OpenError, Origin, VolumeSettings};
 use crate::objects::Objects;
 use crate::protocol::{CallNumber, Operation, cut, join};
@@ -59,8 +59,6 @@ struct Service<O> {
     /// Requests that wait for a lock, by ticket.
     waiting: RefCell<BTreeMap<u64, Request>>,
     tickets: Cell<u64>,
-    /// Requests for locks that came while clients of the last life may still say what they hold.
-    deferred: RefCell<Vec<Request>>,
     /// When work that failed is tried again.
     retry_at: RefCell<BTreeMap<FileId, Time>>,
     /// What the last life's clients did not say to hold was let go.
@@ -153,7 +151,6 @@ pub fn serve<O: Objects>(
         moving: RefCell::default(),
         waiting: RefCell::default(),
         tickets: Cell::new(0),
-        deferred: RefCell::default(),
         retry_at: RefCell::default(),
         swept: Cell::new(false),
         quarantine: Cell::default(),
@@ -241,6 +238,11 @@ impl<O: Objects> Service<O> {
     /// Waits until everything applied so far is appended: what a repeated call's answer tells of.
     async fn settled(&self) -> Result<(), Errno> {
         let target = self.manager.borrow_mut().store().sequence();
+        self.appended_to(target).await
+    }
+
+    /// Waits until the changes up to `target` are appended.
+    async fn appended_to(&self, target: u64) -> Result<(), Errno> {
         loop {
             let progress = self.progress.wait();
             let (synced, failed) = {
@@ -309,6 +311,9 @@ impl<O: Objects> Service<O> {
         match (number, operation) {
             (Ok(number), Ok(_)) if number.volume != self.volume => {
                 self.cx.reply(request, Answer::error(Errno::ENXIO));
+            }
+            (Ok(number), Ok(_)) if usize::from(number.slot) >= SLOTS => {
+                self.cx.reply(request, Answer::error(Errno::EPROTO));
             }
             (Ok(number), Ok(operation)) => self.execute(request, number, operation).await,
             _ => self.cx.reply(request, Answer::error(Errno::EPROTO)),

@@ -227,16 +227,13 @@ impl Transaction<'_> {
         true
     }
 
-    /// A client is dead: what it had open for reading is closed, its write sessions wait to be settled. At most
-    /// [`CHANGES_MAX`] files at once; whether that was all, and the client is forgotten.
+    /// A client is dead: what it had open for reading is closed, its write sessions wait to be settled. No more files
+    /// at once than a batch takes; whether that was all, and the client is forgotten.
     pub fn expire(&mut self, client: u64) -> Result<bool, Errno> {
         let held = self.opens.files_of(client);
         let open = |file: &FileId| !self.opens.get(*file, client).settling;
-        let files: Vec<FileId> = held.into_iter().filter(open).take(CHANGES_MAX).collect();
-        for file in &files {
-            self.abandon(*file, client)?;
-        }
-        if files.len() == CHANGES_MAX {
+        let files: Vec<FileId> = held.into_iter().filter(open).collect();
+        if !self.abandon_all(&files, client)? {
             return Ok(false);
         }
         self.delete(keys::client(client));
@@ -249,8 +246,18 @@ impl Transaction<'_> {
         Ok(true)
     }
 
-    /// `client` no longer has the file open, and cannot say how it left it.
-    pub(crate) fn abandon(&mut self, file: FileId, client: u64) -> Result<(), Errno> {
+    /// `client` no longer has these files open, and cannot say how it left them. Whether all of them fitted in a batch.
+    pub(crate) fn abandon_all(&mut self, files: &[FileId], client: u64) -> Result<bool, Errno> {
+        for (at, file) in files.iter().enumerate() {
+            if at == CHANGES_MAX || self.is_full() {
+                return Ok(false);
+            }
+            self.abandon(*file, client)?;
+        }
+        Ok(true)
+    }
+
+    fn abandon(&mut self, file: FileId, client: u64) -> Result<(), Errno> {
         let holder = self.opens.get(file, client);
         let inode = match self.inode(file) {
             Err(Errno::ESTALE) => {

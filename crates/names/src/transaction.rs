@@ -3,6 +3,7 @@
 
 use crate::field::{Field, encoded};
 use crate::keys;
+use crate::limits::CHANGES_BYTES_MAX;
 use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
 use crate::record::{FIRST_POSITION, Inode, Listed, Named, Policy, Site, Volume};
@@ -12,6 +13,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use store::{Batch, Store};
 use wire::{Decoder, Errno, FileId, NodeId, Wall};
+
+/// Bytes of a change in a batch beside key and value.
+const CHANGE_BYTES: usize = 7;
 
 /// Keys with their values.
 pub(crate) type Records = Vec<(Vec<u8>, Vec<u8>)>;
@@ -39,6 +43,8 @@ pub(crate) enum Effect {
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub writes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Bytes that were written, what was written over among them.
+    pub bytes: usize,
     pub effects: Vec<Effect>,
 }
 
@@ -81,11 +87,18 @@ impl Transaction<'_> {
     }
 
     pub(crate) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.changes.bytes += CHANGE_BYTES + key.len() + value.len();
         self.changes.writes.insert(key, Some(value));
     }
 
     pub(crate) fn delete(&mut self, key: Vec<u8>) {
+        self.changes.bytes += CHANGE_BYTES + key.len();
         self.changes.writes.insert(key, None);
+    }
+
+    /// Whether what concerns many files is to go on in another batch.
+    pub(crate) fn is_full(&self) -> bool {
+        self.changes.bytes >= CHANGES_BYTES_MAX
     }
 
     pub(crate) fn effect(&mut self, effect: Effect) {

@@ -61,6 +61,30 @@ fn nothing_is_acknowledged_when_the_log_fails_until_a_checkpoint_has_helped() {
     cluster.run(1, async move { client.lookup(&WHO, ROOT, b"b").await }).unwrap();
 }
 
+#[test]
+fn files_are_opened_and_closed_for_reading_while_the_log_is_full() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let file = cluster.created(&client, b"f", None);
+    cluster.turns(3000);
+    cluster.room = 0;
+    let one = client.clone();
+    cluster.run(1, async move {
+        assert_eq!(create(&one, b"a", None).await.map(drop), Err(Errno::ENOSPC));
+        one.open(&WHO, file, READ).await.unwrap();
+        one.close(file, None).await.unwrap();
+        assert_eq!(one.open(&WHO, file, WRITE).await.map(drop), Err(Errno::ENOSPC));
+    });
+    cluster.room = usize::MAX;
+    cluster.turns(3000);
+    let one = client.clone();
+    cluster.run(1, async move {
+        one.keep_alive().await.unwrap();
+        one.unlink(&WHO, ROOT, b"f").await.unwrap();
+        assert_eq!(one.get_attr(file).await, Err(Errno::ESTALE), "nobody has it open");
+    });
+}
+
 /// A short record fits where a long one before it did not: replay never gets to it.
 #[test]
 fn nothing_is_acknowledged_behind_a_hole_in_the_log() {

@@ -4,10 +4,11 @@ mod common;
 
 use common::cluster::{Cluster, MANAGER, WHO, create};
 use common::{ROOT, config};
-use names::{Client, READ, WRITE, Who};
+use names::{Client, Final, IoServer, READ, WRITE, Who};
 use node::rings::{Lock, LockKind};
+use std::time::Duration;
 use store::{MemoryBackend, MemoryLogs, Store};
-use wire::{Errno, VolumeId};
+use wire::{Errno, NodeId, VolumeId};
 
 #[test]
 fn every_operation_crosses_the_wire() {
@@ -72,6 +73,22 @@ fn large_directories_are_listed_in_parts() {
     assert_eq!(names, 702);
 }
 
+/// An entry with its layout takes more room then than an entry of few columns.
+#[test]
+fn large_directories_of_wide_files_are_listed_in_parts() {
+    let mut cluster = Cluster::new(1);
+    let servers: Vec<_> = (1..=32).map(|id| IoServer::from(NodeId(id))).collect();
+    cluster.handle.as_ref().unwrap().set_servers(&servers);
+    let client = cluster.client(1);
+    cluster.run(1, async move {
+        for i in 0..400 {
+            create(&client, format!("{i}").as_bytes(), None).await.unwrap();
+        }
+        let listing = client.read_directory(&WHO, ROOT, 0, 65_536, true).await.unwrap();
+        assert!((250..400).contains(&listing.entries.len()));
+    });
+}
+
 #[test]
 fn a_dead_writer_is_settled_and_its_locks_are_given_on() {
     let mut cluster = Cluster::new(2);
@@ -102,6 +119,46 @@ fn a_dead_writer_is_settled_and_its_locks_are_given_on() {
     cluster.turns(3000);
     let entry = cluster.run(2, async move { alive.get_attr(file).await }).unwrap();
     assert_eq!((entry.attr.size, entry.writers), (1234, false));
+}
+
+/// The file is opened and written again while the objects are asked how long it is.
+#[test]
+fn what_the_objects_said_before_the_last_close_settles_nothing() {
+    let mut cluster = Cluster::new(2);
+    let (writer, other) = (cluster.client(1), cluster.client(2));
+    let outcome = |size| Some(Final { size, ..Final::default() });
+    let (first, sizes) = (writer.clone(), cluster.objects.clone());
+    let file = cluster.run(1, async move {
+        let file = create(&first, b"f", Some(WRITE)).await.unwrap().attr.file;
+        sizes.0.sizes.borrow_mut().insert(file, (5, 0));
+        file
+    });
+    let beside = other.clone();
+    cluster.run(2, async move {
+        beside.open(&WHO, file, WRITE).await.unwrap();
+        beside.close(file, outcome(5)).await.unwrap();
+    });
+    cluster.turns(1000);
+    cluster.objects.0.late.replace(Some(cluster.net.nodes[0].cx().clone()));
+    let (sizes, cx) = (cluster.objects.clone(), cluster.net.nodes[1].cx().clone());
+    cluster.run(1, async move {
+        assert_eq!(writer.close(file, outcome(5)).await, Ok(None));
+        cx.sleep(Duration::from_millis(500)).await;
+        sizes.0.sizes.borrow_mut().insert(file, (9, 0));
+        writer.open(&WHO, file, WRITE).await.unwrap();
+        writer.close(file, outcome(9)).await.unwrap();
+    });
+    let cx = cluster.net.nodes[2].cx().clone();
+    let entry = cluster.run(2, async move {
+        loop {
+            let entry = other.get_attr(file).await.unwrap();
+            if !entry.writers {
+                return entry;
+            }
+            cx.sleep(Duration::from_millis(100)).await;
+        }
+    });
+    assert_eq!(entry.attr.size, 9);
 }
 
 #[test]

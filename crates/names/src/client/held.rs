@@ -1,21 +1,19 @@
-//! Opens and locks: what the manager knows of this client, and how it is told again.
+//! Opens; what the manager knows of this client, and how it is told again.
 
 use super::calls::decoded;
-use super::{Client, LostLock, Open, SMALL, Style};
-use crate::limits::CLAIMS_MAX;
-use crate::locks::{LockOwner, LockTarget};
+use super::{Client, LostLock, Open, SMALL};
+use crate::limits::{CLAIMS_MAX, KEEP_ALIVE_INTERVAL};
+use crate::locks::LockOwner;
 use crate::lookup::Entry;
 use crate::permissions::{WRITE, Who};
 use crate::protocol::{Alive, Operation};
 use crate::sessions::{Claim, Final};
-use node::Permit;
-use node::rings::{Lock, LockKind};
+use node::{Either, Permit, race};
+use std::pin::pin;
 use wire::{Errno, FileId};
 
 /// Opens, closes and locks under way at once.
 pub(super) const HOLDING_MAX: usize = 1024;
-/// The client in its own table of locks.
-const ME: u64 = 0;
 
 impl Client {
     pub(super) async fn hold(&self) -> Permit<'_> {
@@ -24,7 +22,10 @@ impl Client {
 
     /// After an error that does not say whether the call was executed, the manager is told again what is held.
     pub(super) fn unsure<T>(&self, result: Result<T, Errno>) -> Result<T, Errno> {
-        if let Err(Errno::ETIMEDOUT | Errno::EHOSTDOWN | Errno::EIO | Errno::ENOSPC) = &result {
+        use Errno as E;
+        let unsure =
+            [E::ETIMEDOUT, E::EHOSTDOWN, E::ENODEV, E::EPROTO, E::ENOMEM, E::EIO, E::ENOSPC];
+        if result.as_ref().is_err_and(|errno| unsure.contains(errno)) {
             self.0.registration.set(None);
         }
         result
@@ -95,71 +96,36 @@ impl Client {
         Ok(entry)
     }
 
-    /// Takes a lock, or releases one. EAGAIN when it conflicts and `wait` is false. When it waits, it does so for as
-    /// long as it takes: [`cancel_lock`](Client::cancel_lock) ends it with EINTR, and must follow when this future is
-    /// dropped before it is ready.
-    pub async fn lock(
-        &self,
-        file: FileId,
-        owner: u64,
-        whole_file: bool,
-        lock: Lock,
-        wait: bool,
-    ) -> Result<(), Errno> {
-        // A request that waits holds no permit: it may wait for somebody who needs one.
-        let permit = if wait { None } else { Some(self.hold().await) };
-        let operation = Operation::SetLock { file, owner, whole_file, lock, wait, reclaim: false };
-        let style = if wait { Style { deadline: None, ..SMALL } } else { SMALL };
-        let answer = self.ask(operation, style).await;
-        self.unsure(answer)?;
-        let target = LockTarget { file, whole_file };
-        let mut locks = self.0.locks.borrow_mut();
-        let _ = locks.set(target, LockOwner { client: ME, owner }, lock, None);
-        drop(permit);
-        Ok(())
-    }
-
-    /// Releases all locks of `owner` on the file.
-    pub async fn unlock(&self, file: FileId, owner: u64, whole_file: bool) -> Result<(), Errno> {
-        let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Unlock, pid: 0 };
-        self.lock(file, owner, whole_file, lock, false).await
-    }
-
-    /// The lock that keeps `owner` from getting `lock`.
-    pub async fn get_lock(
-        &self,
-        file: FileId,
-        owner: u64,
-        whole_file: bool,
-        lock: Lock,
-    ) -> Result<Option<Lock>, Errno> {
-        let operation = Operation::TestLock { file, owner, whole_file, lock };
-        decoded(self.ask(operation, SMALL).await?)
-    }
-
-    /// Ends the waiting of `owner` for locks on the file.
-    pub async fn cancel_lock(
-        &self,
-        file: FileId,
-        owner: u64,
-        whole_file: bool,
-    ) -> Result<(), Errno> {
-        self.ask(Operation::CancelLock { file, owner, whole_file }, SMALL).await.map(drop)
-    }
-
     /// Says that this client is alive, to be called every [`crate::limits::KEEP_ALIVE_INTERVAL`]. A manager that was
     /// restarted, or took the client for dead, is told again what is open and locked; locks that another client took
     /// in the meantime are returned, and are not held any more.
     pub async fn keep_alive(&self) -> Result<Vec<LostLock>, Errno> {
-        let Alive { registration } = decoded(self.ask(Operation::KeepAlive {}, SMALL).await?)?;
-        if self.0.registration.get() == Some(registration) {
-            return Ok(Vec::new());
+        let registration = self.say_alive().await?;
+        if self.0.registration.get() != Some(registration) {
+            let (_all, registration) = self.stop_holding(registration).await?;
+            self.claim_locks().await?;
+            self.claim_opens().await?;
+            self.0.registration.set(Some(registration));
         }
-        let _all = self.0.holding.acquire(HOLDING_MAX).await;
-        let lost = self.claim_locks().await?;
-        self.claim_opens().await?;
-        self.0.registration.set(Some(registration));
-        Ok(lost)
+        self.settle_doubts().await;
+        Ok(self.0.lost.take())
+    }
+
+    async fn say_alive(&self) -> Result<u64, Errno> {
+        let alive: Alive = decoded(self.ask(Operation::KeepAlive {}, SMALL).await?)?;
+        Ok(alive.registration)
+    }
+
+    /// Waits until no open, close or lock is under way, which may take longer than the lease; the latest registration
+    /// comes with it.
+    async fn stop_holding(&self, mut registration: u64) -> Result<(Permit<'_>, u64), Errno> {
+        let mut all = pin!(self.0.holding.acquire(HOLDING_MAX));
+        loop {
+            match race(all.as_mut(), self.0.cx.sleep(KEEP_ALIVE_INTERVAL)).await {
+                Either::Left(permit) => return Ok((permit, registration)),
+                Either::Right(()) => registration = self.say_alive().await?,
+            }
+        }
     }
 
     /// Says that this client ends: whatever it still has open is closed, as if its lease had ended now.
@@ -169,25 +135,12 @@ impl Client {
 
     /// Locks come first: once all clients of its last life have said what they have open, the manager gives locks to
     /// others.
-    async fn claim_locks(&self) -> Result<Vec<LostLock>, Errno> {
+    async fn claim_locks(&self) -> Result<(), Errno> {
         let held: Vec<_> = self.0.locks.borrow().held().collect();
-        let mut lost = Vec::new();
-        for (LockTarget { file, whole_file }, LockOwner { owner, .. }, lock) in held {
-            let (wait, reclaim) = (false, true);
-            let operation = Operation::SetLock { file, owner, whole_file, lock, wait, reclaim };
-            match self.ask(operation, SMALL).await {
-                Ok(_) => {}
-                Err(Errno::EAGAIN) => {
-                    let lock = Lock { kind: LockKind::Unlock, ..lock };
-                    let target = LockTarget { file, whole_file };
-                    let owner = LockOwner { client: ME, owner };
-                    let _ = self.0.locks.borrow_mut().set(target, owner, lock, None);
-                    lost.push(LostLock { file, owner: owner.owner, whole_file });
-                }
-                Err(errno) => return Err(errno),
-            }
+        for (target, LockOwner { owner, .. }, lock) in held {
+            self.tell_lock((target, owner), lock).await?;
         }
-        Ok(lost)
+        Ok(())
     }
 
     async fn claim_opens(&self) -> Result<(), Errno> {

@@ -4,8 +4,8 @@ use super::Service;
 use super::layouts::Asker;
 use crate::attributes::is_truncation;
 use crate::field::encoded;
-use crate::limits::{CHANGES_MAX, LISTING_BYTES_MAX};
-use crate::locks::{LockOutcome, LockOwner, LockTarget};
+use crate::limits::{CHANGES_MAX, CLAIMS_AT_ONCE, LISTING_BYTES_MAX};
+use crate::locks::{IN_GRACE, LockOutcome, LockOwner, LockTarget};
 use crate::manager::{Manager, Once};
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::WRITE;
@@ -13,7 +13,7 @@ use crate::protocol::{Alive, CallNumber, Created, Map, Operation, Outcome, Point
 use crate::quarantine::Wanted;
 use crate::rename::Place;
 use crate::transaction::{CallName, Transaction};
-use node::rings::VolumeSpace;
+use node::rings::{LockKind, VolumeSpace};
 use node::{Bug, Request};
 use std::rc::Rc;
 use wire::{Errno, FileId, NodeId};
@@ -117,8 +117,9 @@ impl<O: Objects> Service<O> {
         call: CallName,
         operation: &Operation<'_>,
     ) -> Encoded {
-        self.admit().await?;
-        let once = self.manager.borrow_mut().change_once(
+        let admitted = self.admit().await;
+        let once = self.manager.borrow_mut().change_admitted(
+            admitted,
             self.origin(client),
             call,
             |transaction| change(transaction, operation),
@@ -226,17 +227,15 @@ impl<O: Objects> Service<O> {
         let Operation::Claim { claims, first, last } = operation else {
             return Err(Errno::EPROTO);
         };
-        self.admit().await?;
         let origin = self.origin(client);
-        let claimed = {
-            let mut manager = self.manager.borrow_mut();
-            if *first {
-                manager.begin_claims(client);
-            }
-            let (_, append) = manager.change(origin, |t| t.claim_all(claims))?;
-            self.post(append)
-        };
-        claimed.await?;
+        if *first {
+            self.manager.borrow_mut().begin_claims(client);
+        }
+        for claims in claims.chunks(CLAIMS_AT_ONCE) {
+            self.admit().await?;
+            let (_, append) = self.manager.borrow_mut().change(origin, |t| t.claim_all(claims))?;
+            self.post(append).await?;
+        }
         let mut done = !last;
         while !done {
             self.admit().await?;
@@ -248,15 +247,31 @@ impl<O: Objects> Service<O> {
         Ok(Vec::new())
     }
 
+    /// No lock is given before clients of the last life have said theirs, nor to a client that the next life would not
+    /// wait for.
+    async fn may_lock(self: &Rc<Self>, client: u64, reclaim: bool) -> Result<(), Errno> {
+        if !reclaim && self.manager.borrow().in_grace() {
+            return Err(IN_GRACE);
+        }
+        let known = self.manager.borrow_mut().register(client);
+        self.post(known).await?;
+        self.known(client).await
+    }
+
+    /// Waits until what makes the client known to the store is appended, if that is on its way.
+    async fn known(&self, client: u64) -> Result<(), Errno> {
+        let change = self.manager.borrow().known_since(client);
+        self.appended_to(change).await
+    }
+
     async fn set_lock(self: &Rc<Self>, request: Request, client: u64, operation: &Operation<'_>) {
         let Operation::SetLock { file, owner, whole_file, lock, wait, reclaim } = *operation else {
             return;
         };
-        if !reclaim && self.manager.borrow().in_grace() {
-            return self.deferred.borrow_mut().push(request);
-        }
-        let known = self.manager.borrow_mut().register(client);
-        if let Err(errno) = self.post(known).await {
+        if lock.kind == LockKind::Unlock {
+            // Never refused, and after the locks that were asked for before.
+            let _ = self.known(client).await;
+        } else if let Err(errno) = self.may_lock(client, reclaim).await {
             return self.answer(request, Err(errno));
         }
         let ticket = self.tickets.get() + 1;
@@ -289,11 +304,16 @@ impl<O: Objects> Service<O> {
 
     /// Wakes who removes and settles when there is more of it than before.
     fn wake_upkeep(&self) {
-        let manager = self.manager.borrow();
-        let work = manager.removing().len() + manager.opens().settling().len();
+        let work = self.upkeep_left();
         if work > self.work_seen.replace(work) {
             self.work.notify_all();
         }
+    }
+
+    /// How much there is to remove and to settle.
+    pub(super) fn upkeep_left(&self) -> usize {
+        let manager = self.manager.borrow();
+        manager.removing().len() + manager.opens().settling().len()
     }
 }
 

@@ -4,7 +4,6 @@ use super::Service;
 use crate::limits::{BACKGROUND_BATCH, RETRY_INTERVAL, SYNC_INTERVAL};
 use crate::objects::{Objects, ObjectsOf};
 use crate::sessions::Final;
-use node::Request;
 use node::rings::{MetaOp, MetaWork, StoreId};
 use std::rc::Rc;
 use store::Checkpoint;
@@ -70,6 +69,7 @@ impl<O: Objects> Service<O> {
         let now = self.cx.now();
         self.retry_at.borrow_mut().retain(|_, at| *at > now);
         while self.settle_some().await || self.remove_some().await || self.truncate_some().await {}
+        self.work_seen.set(self.upkeep_left());
     }
 
     async fn expire_clients(self: &Rc<Self>) {
@@ -97,11 +97,6 @@ impl<O: Objects> Service<O> {
     async fn end_grace(self: &Rc<Self>) {
         if self.manager.borrow().in_grace() || self.swept.get() {
             return;
-        }
-        let deferred = std::mem::take(&mut *self.deferred.borrow_mut());
-        let waited_for = |request: &Request| request.deadline() > self.cx.now();
-        for request in deferred.into_iter().filter(waited_for) {
-            Box::pin(self.serve(request)).await;
         }
         self.swept.set(self.sweep_orphans().await.is_ok());
     }
@@ -148,13 +143,15 @@ impl<O: Objects> Service<O> {
         if truncating() {
             return Err(Errno::EAGAIN);
         }
-        let before = self.objects_of(file)?;
+        // Nor may what was asked before a writer ended: it has since told its client that what it wrote is there.
+        let last_end = || self.manager.borrow().opens().last_end(file);
+        let (before, end) = (self.objects_of(file)?, last_end());
         let totals = match before {
             Some(objects) => self.objects.totals(&objects).await?,
             None => Final::default(),
         };
         self.admit().await?;
-        if truncating() || self.objects_of(file)? != before {
+        if truncating() || self.objects_of(file)? != before || last_end() != end {
             return Err(Errno::EAGAIN);
         }
         let (_, append) = self

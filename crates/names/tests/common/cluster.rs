@@ -5,11 +5,13 @@ use names::{
     Client, Config, Entry, Final, Handle, How, IoServer, Objects, ObjectsOf, VolumeSettings, Who,
     serve,
 };
+use node::Cx;
 use node::rings::{MetaDone, MetaError, MetaOp, VolumeSpace};
 use rig::{Net, node};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 use store::{MemoryBackend, MemoryLogs, Store};
 use stripe::Kept;
 use wire::{Errno, FileId, Fragment, NodeId, ObjectId, VolumeId, Wall};
@@ -26,6 +28,8 @@ pub struct State {
     pub sizes: RefCell<BTreeMap<FileId, (u64, u32)>>,
     pub removed: RefCell<Vec<FileId>>,
     pub down: Cell<bool>,
+    /// Set: lengths are told a second after they were found out.
+    pub late: RefCell<Option<Cx>>,
     /// The server whose objects were asked for last.
     pub listed: Cell<NodeId>,
     /// What the servers have, and what they set aside.
@@ -54,6 +58,10 @@ impl Objects for Fake {
         self.check()?;
         let size = self.0.sizes.borrow().get(&objects.file).map_or(0, |found| found.0);
         let mtime = Wall { seconds: 1 << 40, nanos: 0 };
+        let late = self.0.late.borrow().clone();
+        if let Some(cx) = late {
+            cx.sleep(Duration::from_secs(1)).await;
+        }
         Ok(Final { size, mtime, used: Some(size), truncations: objects.truncations })
     }
     async fn set_layout(&self, _: &ObjectsOf) -> Result<(), Errno> {
@@ -126,6 +134,8 @@ pub struct Cluster {
     pub syncs: u64,
     pub handle: Option<Handle>,
     pub append_fails: bool,
+    /// The log and the checkpoint do not answer.
+    pub stalled: bool,
     /// Room for a record; a checkpoint needs more.
     pub room: usize,
 }
@@ -141,6 +151,7 @@ impl Cluster {
             syncs: 0,
             handle: None,
             append_fails: false,
+            stalled: false,
             room: usize::MAX,
         };
         cluster.start();
@@ -176,6 +187,9 @@ impl Cluster {
 
     pub fn turn(&mut self) {
         self.net.turn();
+        if self.stalled {
+            return;
+        }
         while let Some(request) = self.net.nodes[0].take_meta() {
             let mut result = Ok(());
             match request.op {

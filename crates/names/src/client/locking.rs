@@ -1,0 +1,230 @@
+//! Locks of this client, and what the manager may believe of them.
+//!
+//! The client's own table says what it holds. A call whose answer does not come leaves the manager with something else
+//! on its bytes: they are *in doubt* until the manager was told what the table says of them. That is done before the
+//! same owner gets another lock on the file, since kernels give the number of an owner who is gone to the next one,
+//! whose lock a late release must not take; and each time that the client says that it is alive. What is in doubt is
+//! not claimed from a manager that restarted: the table does not have it.
+
+use super::calls::decoded;
+use super::{Client, LostLock, SMALL, Style};
+use crate::limits::{DEADLINE, DOUBTS_MAX, RETRY_PAUSE};
+use crate::locks::{EDEADLK, IN_GRACE, LockOwner, LockTarget};
+use crate::protocol::Operation;
+use node::rings::{Lock, LockKind};
+use wire::{Errno, FileId, Time};
+
+/// The client in its own table of locks.
+const ME: u64 = 0;
+
+/// An owner's locks on a file.
+pub(super) type Key = (LockTarget, u64);
+
+/// First and last byte in doubt.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Doubt {
+    start: u64,
+    end: u64,
+}
+
+/// Of all calls about one owner's locks on one file, one at a time is under way.
+struct Turn<'a> {
+    client: &'a Client,
+    key: Key,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.client.0.turns.borrow_mut().remove(&self.key);
+        self.client.0.turn_ended.notify_all();
+    }
+}
+
+/// Whether the manager may have done what it was asked for, although this is its answer.
+fn is_unsure(answer: &Result<Vec<u8>, Errno>) -> bool {
+    use Errno as E;
+    let sure = [E::EAGAIN, IN_GRACE, E::EINVAL, E::ENOLCK, EDEADLK, E::ENXIO];
+    answer.as_ref().is_err_and(|errno| !sure.contains(errno))
+}
+
+impl Client {
+    /// Takes a lock, or releases one. EAGAIN when it conflicts and `wait` is false. When it waits, it does so for as
+    /// long as it takes: [`cancel_lock`](Client::cancel_lock) ends it with EINTR, and must follow when this future is
+    /// dropped before it is ready.
+    ///
+    /// After any other error a lock is not held, and a release takes place when the manager can be reached.
+    pub async fn lock(
+        &self,
+        file: FileId,
+        owner: u64,
+        whole_file: bool,
+        lock: Lock,
+        wait: bool,
+    ) -> Result<(), Errno> {
+        let key = (LockTarget { file, whole_file }, owner);
+        let cx = &self.0.cx;
+        let end = if wait { Time::NEVER } else { cx.now() + DEADLINE };
+        loop {
+            let result = match wait {
+                true => self.lock_waiting(key, lock).await,
+                false => self.lock_now(key, lock).await,
+            };
+            match result {
+                Err(IN_GRACE) if cx.now() + RETRY_PAUSE < end => cx.sleep(RETRY_PAUSE).await,
+                Err(IN_GRACE) => return Err(Errno::ETIMEDOUT),
+                result => return result,
+            }
+        }
+    }
+
+    /// Releases all locks of `owner` on the file.
+    pub async fn unlock(&self, file: FileId, owner: u64, whole_file: bool) -> Result<(), Errno> {
+        let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Unlock, pid: 0 };
+        self.lock(file, owner, whole_file, lock, false).await
+    }
+
+    /// The lock that keeps `owner` from getting `lock`.
+    pub async fn get_lock(
+        &self,
+        file: FileId,
+        owner: u64,
+        whole_file: bool,
+        lock: Lock,
+    ) -> Result<Option<Lock>, Errno> {
+        let operation = Operation::TestLock { file, owner, whole_file, lock };
+        decoded(self.ask(operation, SMALL).await?)
+    }
+
+    /// Ends the waiting of `owner` for locks on the file.
+    pub async fn cancel_lock(
+        &self,
+        file: FileId,
+        owner: u64,
+        whole_file: bool,
+    ) -> Result<(), Errno> {
+        self.ask(Operation::CancelLock { file, owner, whole_file }, SMALL).await.map(drop)
+    }
+
+    async fn lock_now(&self, key: Key, lock: Lock) -> Result<(), Errno> {
+        let _turn = self.turn(key).await;
+        let _permit = self.hold().await;
+        self.settle_doubt(key).await?;
+        let releases = lock.kind == LockKind::Unlock;
+        if !releases && self.0.doubts.borrow().len() >= DOUBTS_MAX {
+            return Err(Errno::ENOLCK);
+        }
+        if releases {
+            self.note(key, lock);
+        }
+        // Also when nobody polls this any more.
+        self.doubt(key, lock);
+        let answer = self.ask_lock(key, lock, Ask::Now).await;
+        if !is_unsure(&answer) {
+            self.0.doubts.borrow_mut().remove(&key);
+        }
+        answer?;
+        self.note(key, lock);
+        Ok(())
+    }
+
+    /// A request that waits holds no permit and no turn: it may wait for somebody who needs one.
+    async fn lock_waiting(&self, key: Key, lock: Lock) -> Result<(), Errno> {
+        let answer = self.ask_lock(key, lock, Ask::Wait).await;
+        if is_unsure(&answer) {
+            self.doubt(key, lock);
+        }
+        answer?;
+        self.note(key, lock);
+        Ok(())
+    }
+
+    async fn ask_lock(&self, key: Key, lock: Lock, ask: Ask) -> Result<Vec<u8>, Errno> {
+        let (LockTarget { file, whole_file }, owner) = key;
+        let (wait, reclaim) = (ask == Ask::Wait, ask == Ask::Again);
+        let operation = Operation::SetLock { file, owner, whole_file, lock, wait, reclaim };
+        let style = if wait { Style { deadline: None, ..SMALL } } else { SMALL };
+        self.ask(operation, style).await
+    }
+
+    /// Notes in the client's own table what the owner has.
+    fn note(&self, (target, owner): Key, lock: Lock) {
+        let owner = LockOwner { client: ME, owner };
+        // The manager has refused what this refuses.
+        let _ = self.0.locks.borrow_mut().set(target, owner, lock, None);
+    }
+
+    fn doubt(&self, key: Key, lock: Lock) {
+        let mut doubts = self.0.doubts.borrow_mut();
+        let doubt = doubts.entry(key).or_insert(Doubt { start: lock.start, end: lock.end });
+        (doubt.start, doubt.end) = (doubt.start.min(lock.start), doubt.end.max(lock.end));
+    }
+
+    fn try_turn(&self, key: Key) -> Option<Turn<'_>> {
+        let free = self.0.turns.borrow_mut().insert(key);
+        free.then_some(Turn { client: self, key })
+    }
+
+    async fn turn(&self, key: Key) -> Turn<'_> {
+        loop {
+            let ended = self.0.turn_ended.wait();
+            if let Some(turn) = self.try_turn(key) {
+                return turn;
+            }
+            ended.await;
+        }
+    }
+
+    /// Tells the manager what the table says of bytes in doubt. What fails is tried again later, and what is being
+    /// asked for just now sees to itself.
+    pub(super) async fn settle_doubts(&self) {
+        let keys: Vec<Key> = self.0.doubts.borrow().keys().copied().collect();
+        for key in keys {
+            let Some(_turn) = self.try_turn(key) else { continue };
+            let _permit = self.hold().await;
+            if self.settle_doubt(key).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn settle_doubt(&self, key: Key) -> Result<(), Errno> {
+        let (target, owner) = key;
+        let doubt = self.0.doubts.borrow().get(&key).copied();
+        let Some(Doubt { start, end }) = doubt else { return Ok(()) };
+        let owner = LockOwner { client: ME, owner };
+        let mut settled = false;
+        while !settled {
+            settled = true;
+            let pieces = self.0.locks.borrow().pieces(target, owner, start, end);
+            for lock in pieces {
+                // What was lost is released, in the next round.
+                settled &= self.tell_lock(key, lock).await?;
+            }
+        }
+        self.0.doubts.borrow_mut().remove(&key);
+        Ok(())
+    }
+
+    /// Tells the manager what the owner has; a lock that another client took meanwhile is lost. Whether it was not.
+    pub(super) async fn tell_lock(&self, key: Key, lock: Lock) -> Result<bool, Errno> {
+        match self.ask_lock(key, lock, Ask::Again).await {
+            Ok(_) => Ok(true),
+            Err(Errno::EAGAIN) => {
+                self.note(key, Lock { kind: LockKind::Unlock, ..lock });
+                let (LockTarget { file, whole_file }, owner) = key;
+                self.0.lost.borrow_mut().push(LostLock { file, owner, whole_file });
+                Ok(false)
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+/// How a lock is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ask {
+    Now,
+    Wait,
+    /// The owner has it already, as far as this client knows.
+    Again,
+}
