@@ -86,8 +86,8 @@ fn seeds(profile: &str, experiment: &str, which: &str) -> Result<(), String> {
 
 /// For release builds of dozens of test programs.
 fn link_quickly(command: &mut Command) {
-    command.env("CARGO_PROFILE_RELEASE_LTO", "thin");
-    command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "4");
+    command.env("CARGO_PROFILE_RELEASE_LTO", "off");
+    command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
 }
 
 /// Loom needs its own build of `endpoint`, with every atomic replaced.

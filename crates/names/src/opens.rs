@@ -106,8 +106,8 @@ impl Opens {
         }
     }
 
-    /// The end of the last write session of a file that has sessions to be settled. What the objects said before it does
-    /// not settle any.
+    /// The end of the last write session of a file that has sessions to be settled. What the objects said before it
+    /// settles none.
     pub fn last_end(&self, file: FileId) -> Option<u64> {
         self.ends.get(&file).copied()
     }

@@ -12,7 +12,7 @@ const SEEDS_MAX: u64 = 100;
 const FEW: usize = 6;
 
 /// What a change of a service could break, found by a few seeds.
-const FOUND: [Bug; 23] = [
+const FOUND: [Bug; 22] = [
     Bug::HoleNotZeroed,
     Bug::IgnoredVerifier,
     Bug::CutBlockKept,
@@ -32,14 +32,14 @@ const FOUND: [Bug; 23] = [
     Bug::FsyncNotWaitedFor,
     Bug::SentAgainAsNew,
     Bug::LogDroppedEarly,
-    Bug::PlacedNotSynced,
     Bug::SessionNotLogged,
     Bug::LostPeerIgnored,
     Bug::StableNotCommitted,
 ];
 
 /// What needs another experiment, found by a few of its seeds.
-const FOUND_BY: [(Bug, &str); 4] = [
+const FOUND_BY: [(Bug, &str); 5] = [
+    (Bug::PlacedNotSynced, LARGE_COMMITS),
     (Bug::StaleEpochAccepted, MOVES),
     (Bug::TokenKeyIgnored, BAD_LINKS),
     (Bug::OldSessionAccepted, BAD_LINKS),
@@ -73,6 +73,15 @@ const BAD_LINKS: &str = "
     pauses_per_minute = 30
     partitions_per_minute = 6
     slow_disks_per_minute = 20";
+/// Files of 4 MiB, of which more than a record of the log takes is committed at once, and power cuts.
+const LARGE_COMMITS: &str = "
+    [shape]
+    mounts = 1
+    shared_files = 1
+    file_kib = 4096
+    [faults]
+    kills_per_minute = 0
+    power_cuts_per_minute = 20";
 const FULL_DISKS: &str = include_str!("../../../experiments/full-disks.toml");
 
 /// Seeds until the bug is found; `None` when it is not.
