@@ -58,32 +58,33 @@ impl Landing {
         endpoint: &'a mut Endpoint,
         into: &mut ArrayVec<IoSliceMut<'a>, LANDING_PIECES_MAX>,
     ) {
-        let entry = endpoint.arrived(&self.message);
-        let (mut skip, mut left) = (self.got, self.header.payload_bytes as usize);
-        for frame in &mut entry.landed {
-            let bytes = left.min(frame.len());
-            left -= bytes;
-            push(into, &mut frame[..bytes], &mut skip);
-        }
-        push(into, &mut entry.trailer[..self.header.trailer_bytes()], &mut skip);
+        let pieces = self.pieces(endpoint).map(IoSliceMut::new);
+        into.extend(pieces.take(LANDING_PIECES_MAX - 1)); // what does not fit is asked for again
     }
 
     /// The first piece of the room for the bytes still to come; `None` when they are not wanted.
     pub fn next_room<'a>(&self, endpoint: &'a mut Endpoint) -> Option<&'a mut [u8]> {
-        if !self.wanted {
-            return None;
-        }
-        let mut skip = self.got;
-        let mut left = self.header.payload_bytes as usize;
-        for frame in &mut endpoint.arrived(&self.message).landed {
+        if self.wanted { self.pieces(endpoint).next() } else { None }
+    }
+
+    /// Where the bytes still to come go, in order: frames, then the trailer.
+    fn pieces<'a>(
+        &self,
+        endpoint: &'a mut Endpoint,
+    ) -> impl Iterator<Item = &'a mut [u8]> + use<'a> {
+        let entry = endpoint.arrived(&self.message);
+        let (mut skip, mut left) = (self.got, self.header.payload_bytes as usize);
+        let frames = entry.landed.iter_mut().map(move |frame| {
             let bytes = left.min(frame.len());
             left -= bytes;
-            if skip < bytes {
-                return Some(&mut frame[skip..bytes]);
-            }
-            skip -= bytes;
-        }
-        None
+            &mut frame[..bytes]
+        });
+        let trailer = &mut entry.trailer[..self.header.trailer_bytes()];
+        frames.chain([trailer]).filter_map(move |piece| {
+            let skipped = piece.len().min(skip);
+            skip -= skipped;
+            (skipped < piece.len()).then(|| &mut piece[skipped..])
+        })
     }
 
     /// Notes that `bytes` more have come into the room.
@@ -95,15 +96,12 @@ impl Landing {
     /// Puts the next bytes where they go.
     pub fn put(&mut self, endpoint: &mut Endpoint, bytes: &[u8]) {
         if self.wanted {
-            let entry = endpoint.arrived(&self.message);
-            let (mut skip, mut left) = (self.got, self.header.payload_bytes as usize);
             let mut rest = bytes;
-            for frame in &mut entry.landed {
-                let room = left.min(frame.len());
-                left -= room;
-                fill(&mut frame[..room], &mut skip, &mut rest);
+            for room in self.pieces(endpoint) {
+                let (now, later) = rest.split_at(rest.len().min(room.len()));
+                room[..now.len()].copy_from_slice(now);
+                rest = later;
             }
-            fill(&mut entry.trailer[..self.header.trailer_bytes()], &mut skip, &mut rest);
         }
         self.advance(bytes.len());
     }
@@ -127,25 +125,5 @@ impl Landing {
     /// The link broke: the host gets nothing.
     pub fn abandon(self, endpoint: &mut Endpoint) {
         endpoint.abandon(self.message);
-    }
-}
-
-fn fill(room: &mut [u8], skip: &mut usize, rest: &mut &[u8]) {
-    let skipped = room.len().min(*skip);
-    *skip -= skipped;
-    let count = rest.len().min(room.len() - skipped);
-    room[skipped..skipped + count].copy_from_slice(&rest[..count]);
-    *rest = &rest[count..];
-}
-
-fn push<'a>(
-    into: &mut ArrayVec<IoSliceMut<'a>, LANDING_PIECES_MAX>,
-    bytes: &'a mut [u8],
-    skip: &mut usize,
-) {
-    let skipped = bytes.len().min(*skip);
-    *skip -= skipped;
-    if skipped < bytes.len() && into.len() < LANDING_PIECES_MAX - 1 {
-        into.push(IoSliceMut::new(&mut bytes[skipped..])); // what does not fit is asked for again
     }
 }
