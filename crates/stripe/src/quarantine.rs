@@ -1,8 +1,8 @@
 //! QUARANTINE, RESTORE, PURGE: objects that no file claims. Which those are is their manager's to say; here they are
 //! only set aside, complete and in place, so that they can be given back by renaming a file.
 
-use crate::disk::errno;
-use crate::objects::Phase;
+use crate::disk::{Disk, errno};
+use crate::objects::{Object, Phase};
 use crate::protocol::{ObjectReply, ObjectRequest};
 use crate::server::Inner;
 use node::rings::{DiskError, DiskFile, DiskOp};
@@ -18,10 +18,8 @@ impl Inner {
         }
         let disk = self.disk(&object);
         self.commit(&object).await?;
-        // Nothing of it may be in the log when its file goes: a replay would make it again, in part. A checkpoint that
-        // failed left the log, and may have been done with this object.
-        let logged = disk.unapplied.borrow().contains_key(&object.id);
-        if logged || disk.checkpoint_error.get().is_some() {
+        // Nothing of it may be in the log when its file goes: a replay would make it again, in part.
+        if is_logged(disk, &object) {
             self.checkpoint(disk).await?;
         }
         // One under way may be done with the object and not with the log.
@@ -32,8 +30,7 @@ impl Inner {
             (state.phase == Phase::Open, state.in_place && state.pending.is_empty())
         };
         let dirty = self.cache.borrow().is_dirty(object.key);
-        let logged = disk.unapplied.borrow().contains_key(&object.id);
-        if !open || !in_place || dirty || logged || disk.checkpoint_error.get().is_some() {
+        if !open || !in_place || dirty || is_logged(disk, &object) {
             return Err(Errno::EAGAIN);
         }
         let (from, to) = (object.file(), DiskFile::Quarantined(object.id));
@@ -80,4 +77,10 @@ impl Inner {
         disk.sync_names().await.map_err(errno)?;
         Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() })
     }
+}
+
+/// Whether the log may have something of the object: a checkpoint that failed left it, and may have been done with the
+/// object.
+fn is_logged(disk: &Disk, object: &Object) -> bool {
+    disk.unapplied.borrow().contains_key(&object.id) || disk.checkpoint_error.get().is_some()
 }
