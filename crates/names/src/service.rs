@@ -76,7 +76,7 @@ trait Control {
     fn set_servers(&self, servers: &[IoServer]);
     fn servers(&self) -> Vec<IoServer>;
     fn quarantine(&self) -> QuarantineCounters;
-    fn trouble(&self) -> Option<String>;
+    fn trouble(&self) -> Option<MetaError>;
 }
 
 impl Handle {
@@ -91,7 +91,7 @@ impl Handle {
     }
 
     /// Why changes of names are refused, or were until a moment ago.
-    pub fn trouble(&self) -> Option<String> {
+    pub fn trouble(&self) -> Option<MetaError> {
         self.0.trouble()
     }
 
@@ -117,8 +117,8 @@ impl<O> Control for Service<O> {
     fn quarantine(&self) -> QuarantineCounters {
         self.quarantine.get()
     }
-    fn trouble(&self) -> Option<String> {
-        self.trouble.borrow().as_ref().map(|error| error.reason.clone())
+    fn trouble(&self) -> Option<MetaError> {
+        self.trouble.borrow().clone()
     }
 }
 

@@ -106,7 +106,10 @@ impl Source {
 
     fn problems(&self) -> Vec<String> {
         let names = self.names.as_ref().and_then(names::Handle::trouble);
-        let names = names.map(|why| format!("changes of names are refused with EIO: {why}"));
+        let names = names.map(|error| {
+            let errno = if error.full { "ENOSPC" } else { "EIO" };
+            format!("changes of names are refused with {errno}: {}", error.reason)
+        });
         let io = self.io.as_ref().map(stripe::Server::problems).unwrap_or_default();
         io.into_iter().chain(names).collect()
     }
