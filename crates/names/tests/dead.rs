@@ -27,6 +27,15 @@ fn heavy_orphans(world: &mut World, client: u64) -> Vec<FileId> {
     files
 }
 
+/// The manager has restarted; a file without a name is open for reading.
+fn restarted_with_a_reader() -> (World, FileId) {
+    let mut world = World::new();
+    let file = world.touch(&Who::ROOT, "f", 0o644).unwrap();
+    world.change_of(READER, |t| t.open(&Who::ROOT, file, READ)).unwrap();
+    world.unlink(&Who::ROOT, "f").unwrap();
+    (world.restart(), file)
+}
+
 fn assert_gone(world: &World, files: &[FileId]) {
     let gone = files.iter().filter(|file| world.get(**file) == Err(Errno::ESTALE));
     assert_eq!(gone.count(), files.len());
@@ -70,11 +79,7 @@ fn more_may_be_swept_after_a_restart_than_a_record_holds() {
 /// It changed nothing ever, so that only the file's own record knows of it.
 #[test]
 fn a_reader_that_dies_with_the_manager_does_not_keep_its_file_for_ever() {
-    let mut world = World::new();
-    let file = world.touch(&Who::ROOT, "f", 0o644).unwrap();
-    world.change_of(READER, |t| t.open(&Who::ROOT, file, READ)).unwrap();
-    world.unlink(&Who::ROOT, "f").unwrap();
-    let mut world = world.restart();
+    let (mut world, file) = restarted_with_a_reader();
     world.manager.begin_claims(CLIENT);
     let (_, append) = world.manager.end_claims(Origin { client: CLIENT, now: world.now }).unwrap();
     world.keep(append);
@@ -89,11 +94,7 @@ fn a_reader_that_dies_with_the_manager_does_not_keep_its_file_for_ever() {
 
 #[test]
 fn a_reader_that_outlives_the_manager_keeps_its_file() {
-    let mut world = World::new();
-    let file = world.touch(&Who::ROOT, "f", 0o644).unwrap();
-    world.change_of(READER, |t| t.open(&Who::ROOT, file, READ)).unwrap();
-    world.unlink(&Who::ROOT, "f").unwrap();
-    let mut world = world.restart();
+    let (mut world, file) = restarted_with_a_reader();
     let claim = Claim { file, readers: 1, writers: 0 };
     world.manager.begin_claims(READER);
     world.change_of(READER, |t| t.claim_all(&[claim])).unwrap();

@@ -50,15 +50,21 @@ fn connect(cluster: &mut Cluster) {
     cluster.net.fate = Box::new(|_| (1, 0));
 }
 
+/// The first client has had a lock and is cut off: its release has failed.
+fn release_that_failed() -> (Cluster, Client, Client, FileId) {
+    let mut cluster = Cluster::new(2);
+    let (one, file) = living(&mut cluster);
+    let two = cluster.client(2);
+    assert_eq!(lock(&mut cluster, 1, &one, file), Ok(()));
+    cut_off(&mut cluster);
+    unlock(&mut cluster, &one, file).unwrap_err();
+    (cluster, one, two, file)
+}
+
 #[test]
 fn a_release_that_failed_takes_place_when_the_manager_is_back() {
     for restart in [false, true] {
-        let mut cluster = Cluster::new(2);
-        let (one, file) = living(&mut cluster);
-        let two = cluster.client(2);
-        assert_eq!(lock(&mut cluster, 1, &one, file), Ok(()));
-        cut_off(&mut cluster);
-        unlock(&mut cluster, &one, file).unwrap_err();
+        let (mut cluster, _one, two, file) = release_that_failed();
         if restart {
             cluster.restart();
         }
@@ -71,12 +77,7 @@ fn a_release_that_failed_takes_place_when_the_manager_is_back() {
 /// Kernels give the number of an owner who is gone to the next one.
 #[test]
 fn the_next_owner_of_the_number_keeps_its_lock() {
-    let mut cluster = Cluster::new(2);
-    let (one, file) = living(&mut cluster);
-    let two = cluster.client(2);
-    assert_eq!(lock(&mut cluster, 1, &one, file), Ok(()));
-    cut_off(&mut cluster);
-    unlock(&mut cluster, &one, file).unwrap_err();
+    let (mut cluster, one, two, file) = release_that_failed();
     lock(&mut cluster, 1, &one, file).unwrap_err();
     connect(&mut cluster);
     assert_eq!(lock(&mut cluster, 1, &one, file), Ok(()));
