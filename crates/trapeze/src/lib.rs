@@ -20,6 +20,7 @@ pub mod cluster;
 pub mod config;
 pub mod demo;
 pub mod embedded;
+mod incarnation;
 pub mod interrupted;
 pub mod local;
 pub mod machine;

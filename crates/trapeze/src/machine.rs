@@ -1,6 +1,7 @@
 //! A machine of a cluster, put together on the real world: its memory, links, disks, stores and services.
 
 use crate::config::{ClusterKey, ConfigError, Machine, Role};
+use crate::incarnation;
 use crate::status::service::Source;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, StartError};
 use files::cluster::{members_store, names_store, start};
@@ -16,7 +17,7 @@ use node::rings::StoreId;
 use node::{Cx, Node, NodeConfig};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use store::{Store, StoreError};
 use stripe::ServerConfig;
 use wire::{Errno, NodeId, VolumeId};
@@ -128,14 +129,12 @@ struct Bare {
     directory: Directory,
 }
 
-/// Greater than in every earlier life of the node: nanoseconds since 1970.
-fn incarnation() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |span| span.as_nanos() as u64)
-}
+/// A life of a node: who it is, and a number that is greater in each life.
+type Life = (NodeId, u64);
 
 fn bare(
     setup: &Setup,
-    id: NodeId,
+    (id, incarnation): Life,
     name: &str,
     listen: &[String],
     disks: u16,
@@ -145,7 +144,6 @@ fn bare(
     let pool = SharedPool { fd, bytes: setup.pages() * endpoint::limits::PAGE_BYTES };
     let frames = endpoint::Frames::new(region);
     let seed = u64::from_le_bytes(crate::local::random());
-    let incarnation = incarnation();
     let config = NodeConfig { disks, ..NodeConfig::new(id, incarnation, seed) };
     let (cluster, security) = (setup.cluster, setup.security.clone());
     let config_of_links = LinkConfig { node: id, incarnation, cluster, security };
@@ -217,12 +215,14 @@ pub fn run(machine: &Machine, wait: WaitPolicy) -> Result<Running, MachineError>
 /// As [`run`], with a setup of the caller's.
 pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError> {
     let disks = open_disks(machine)?;
-    let count = machine.disks.len() as u16;
-    let id = NodeId(machine.node);
-    let mut bare = bare(setup, id, &machine.name, &machine.listen, count)?;
-    let mut lost = Vec::new();
+    let losses = disks.iter().flat_map(|disks| disks.lost());
+    let lost: Vec<_> = losses.map(|(disk, why)| (disk.0, why.to_string())).collect();
+    let store = machine.store.as_ref().filter(|_| machine.is(Role::Manager));
+    let manager = store.map(|store| open_manager(store, setup.volume)).transpose()?;
+    let (count, id) = (machine.disks.len() as u16, NodeId(machine.node));
+    let life = (id, begin(machine, store, &lost)?);
+    let mut bare = bare(setup, life, &machine.name, &machine.listen, count)?;
     if let Some(disks) = disks {
-        lost = disks.lost().iter().map(|(disk, why)| (disk.0, why.to_string())).collect();
         bare.host.add(disks).map_err(system("disks"))?;
     }
     let mut roles = NodeRoles::default();
@@ -230,8 +230,9 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
         let cache = machine.memory.cache.0 as usize;
         roles.io = Some(ServerConfig::new(setup.volume, id, cache));
     }
-    if let Some(store) = machine.store.as_ref().filter(|_| machine.is(Role::Manager)) {
-        roles.manager = Some(manager_role(&mut bare.host, store, setup.volume)?);
+    if let Some((role, stores)) = manager {
+        bare.host.add(stores).map_err(system("stores"))?;
+        roles.manager = Some(role);
     }
     roles.member = Some((setup.manager.0, identity(machine, &lost)));
     let services = start(bare.host.node().cx(), roles)?;
@@ -239,6 +240,24 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     let running = Running { host: bare.host, services, directory: bare.directory, lost };
     crate::status::service::serve(running.source(machine));
     Ok(running)
+}
+
+/// Begins a life of the machine: in its directories, whose locks this process holds, and before it has any link.
+fn begin(
+    machine: &Machine,
+    store: Option<&PathBuf>,
+    lost: &[(u16, String)],
+) -> Result<u64, MachineError> {
+    let disks = (0..).zip(&machine.disks);
+    let usable = disks.filter(|(disk, _)| lost.iter().all(|(of, _)| of != disk));
+    let directories: Vec<PathBuf> =
+        store.into_iter().chain(usable.map(|(_, disk)| &disk.path)).cloned().collect();
+    let start =
+        incarnation::begin(&directories, incarnation::clock()).map_err(MachineError::Refused)?;
+    if let Some(why) = start.unnoted {
+        eprintln!("this start could not be noted, so its clock must not be set back: {why}");
+    }
+    Ok(start.incarnation)
 }
 
 fn identity(machine: &Machine, lost: &[(u16, String)]) -> Identity {
@@ -272,19 +291,14 @@ fn open_disks(machine: &Machine) -> Result<Option<Disks>, MachineError> {
     Ok(Some(Disks::open(&configs, Engine::Auto)?))
 }
 
-fn manager_role(
-    host: &mut Host,
-    dir: &Path,
-    volume: VolumeId,
-) -> Result<ManagerRole, MachineError> {
+fn open_manager(dir: &Path, volume: VolumeId) -> Result<(ManagerRole, Stores), MachineError> {
     std::fs::create_dir_all(dir).map_err(system("the manager's store"))?;
     let names = open_store(dir, StoreId::Names, names_store())?;
     let members = open_store(dir, StoreId::Members, members_store())?;
     let both = [StoreId::Names, StoreId::Members].map(|store| (store, dir.to_path_buf()));
-    host.add(Stores::new(both).map_err(system("the manager's store"))?)
-        .map_err(system("stores"))?;
+    let stores = Stores::new(both).map_err(system("the manager's store"))?;
     let volume = VolumeSettings::new(volume);
-    Ok(ManagerRole { names, members: Some(members), volume, servers: Vec::new() })
+    Ok((ManagerRole { names, members: Some(members), volume, servers: Vec::new() }, stores))
 }
 
 fn open_store(dir: &Path, id: StoreId, config: store::Config) -> Result<Store, MachineError> {
@@ -325,10 +339,15 @@ fn follow_members(cx: &Cx, services: &Services, directory: &Directory) {
 
 /// Asks the manager for an id, as a node that has none.
 pub fn join(setup: &Setup, identity: &Identity) -> Result<NodeId, MachineError> {
+    join_in(setup, identity, incarnation::clock())
+}
+
+/// As [`join`], in this life.
+fn join_in(setup: &Setup, identity: &Identity, incarnation: u64) -> Result<NodeId, MachineError> {
     let setup = Setup { pool_bytes: JOINING_POOL_BYTES, wait: WaitPolicy::Block, ..setup.clone() };
     // Ids from here up are for nodes that have not joined; two that choose the same one try again.
     let id = NodeId(0xf000 + u16::from_le_bytes(crate::local::random()) % 0xffe);
-    let mut bare = bare(&setup, id, "joining", &[], 0)?;
+    let mut bare = bare(&setup, (id, incarnation), "joining", &[], 0)?;
     let name = identity.name.clone();
     let (cx, manager, identity) =
         (bare.host.node().cx().clone(), setup.manager.0, identity.clone());
@@ -374,8 +393,11 @@ pub fn client(setup: &Setup, name: &str) -> Result<Running, MachineError> {
     let name = format!("{name}-{:08x}", u32::from_le_bytes(crate::local::random()));
     let (roles, addresses) = (Roles::CLIENT, Vec::new());
     let identity = Identity { name: name.clone(), roles, disks: 0, addresses, wish: None };
-    let id = join(setup, &identity)?;
-    let mut bare = bare(setup, id, &name, &[], 0)?;
+    let joining = incarnation::clock();
+    let id = join_in(setup, &identity, joining)?;
+    // Also when the clock was set back in between.
+    let life = (id, incarnation::clock().max(joining + 1));
+    let mut bare = bare(setup, life, &name, &[], 0)?;
     let manager = setup.manager.0;
     let files = files::Config::for_pool(setup.pool_bytes as usize);
     let roles = NodeRoles {

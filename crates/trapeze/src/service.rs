@@ -33,7 +33,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use wire::limits::BODY_BYTES;
 
 pub use endpoint::{Frame, FrameMut, Frames};
@@ -108,8 +108,7 @@ fn parts(address: &Address, node: NodeId, options: &Options) -> Result<Parts> {
     let region = MemfdRegion::create("service", pages).map_err(system("payload memory"))?;
     let fd = region.share().map_err(system("payload memory"))?;
     let pool = SharedPool { fd, bytes: pages * endpoint::limits::PAGE_BYTES };
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let incarnation = since.map_or(1, |span| span.as_nanos() as u64);
+    let incarnation = crate::incarnation::clock();
     let config = LinkConfig { node, incarnation, cluster: 0, security };
     let links = Links::new(config, Some(pool), Box::new(|_| {})).map_err(system("links"))?;
     Ok(Parts { links, frames: Frames::new(region), incarnation })
