@@ -8,7 +8,8 @@ use crate::status;
 use endpoint::{Endpoint, Filling, Frame, ReceiveMessage};
 use std::time::Duration;
 use wire::{
-    CallHeader, Control, ControlView, Decoder, Encoder, Flags, Header, Kind, NodeId, Time, Token,
+    CallHeader, Control, ControlView, Decoder, Encoder, Flags, Header, Kind, NodeId, SessionEpoch,
+    Time, Token,
 };
 
 impl Rpc {
@@ -120,13 +121,15 @@ impl Rpc {
         header: &Header,
         body: &[u8],
     ) {
-        let Ok(client) = Decoder::new(body).u64() else { return };
-        let Some(epoch) = self.server.greet(header.source, client, now) else { return };
+        let mut input = Decoder::new(body);
+        let (Ok(client), Ok(over)) = (input.u64(), input.u64()) else { return };
+        let greeted = self.server.greet(header.source, client, over, now);
         let mut answer = Header::new(Kind::Welcome, self.config.id, header.source);
-        answer.epoch = epoch;
+        // Epoch 0 grants nothing: a life that is really an earlier one is not there to read it.
+        answer.epoch = greeted.unwrap_or(SessionEpoch(0));
         (answer.credit_slots, answer.credit_frames) = (self.server.slots(), self.server.window());
-        let mut echo = [0; 8];
-        Encoder::new(&mut echo).u64(client);
+        let mut echo = [0; 16];
+        Encoder::new(&mut echo).u64(client).u64(greeted.err().unwrap_or(0));
         self.outbox.post(endpoint, &Letter { body: &echo, ..Letter::bare(answer) });
     }
 

@@ -7,7 +7,7 @@ use crate::rpc::{Event, Rpc};
 use crate::session::{Session, State};
 use crate::{CallError, status};
 use endpoint::{Endpoint, Frame, FrameMut, ReceiveMessage};
-use wire::{CallHeader, Decoder, Flags, Header, Kind, NodeId, SessionEpoch, Time, Token};
+use wire::{CallHeader, Decoder, Encoder, Flags, Header, Kind, NodeId, SessionEpoch, Time, Token};
 
 impl Rpc {
     /// Starts a call: takes the frames of both lists, leaving them empty. When all records are in use
@@ -91,7 +91,8 @@ impl Rpc {
         session.greeted(now);
         self.next_check = self.next_check.min(session.greet_at);
         let header = Header::new(Kind::Hello, self.config.id, peer);
-        let body = self.config.incarnation.to_le_bytes();
+        let mut body = [0; 16];
+        Encoder::new(&mut body).u64(self.config.incarnation).u64(session.over);
         self.outbox.post(endpoint, &Letter { body: &body, ..Letter::bare(header) });
     }
 
@@ -331,9 +332,21 @@ impl Rpc {
         header: &Header,
         body: &[u8],
     ) {
-        let echoed = Decoder::new(body).u64() == Ok(self.config.incarnation);
+        let mut input = Decoder::new(body);
+        let echoed = input.u64() == Ok(self.config.incarnation);
         let Some(session) = self.sessions.get_mut(&header.source) else { return };
-        if echoed && session.state == State::Greeting && header.epoch != SessionEpoch(0) {
+        if !echoed || session.state != State::Greeting {
+            return;
+        }
+        if header.epoch == SessionEpoch(0) {
+            // The server has a session with another life under this id. Only we can know that it was over before we
+            // began, and only if that server has never known us: a life that it knew is the earlier one.
+            let known = input.u64().unwrap_or(0);
+            if session.epoch == SessionEpoch(0) && known != session.over {
+                session.over = known;
+                self.greet(now, endpoint, header.source);
+            }
+        } else {
             let slots = header.credit_slots.clamp(1, SLOTS_MAX);
             session.open(header.epoch, slots, header.credit_frames);
             self.pump(now, endpoint, header.source);

@@ -11,7 +11,9 @@
 //!
 //! # Sessions and slots
 //!
-//! A client greets a server with its incarnation and gets a session: an epoch, a number of slots, a window in pages.
+//! A client greets a server with its incarnation and gets a session: an epoch, a number of slots, a window in pages. A
+//! greeting with a lower incarnation than the server knows under that id may be a late one, or come from a node whose
+//! clock is behind: the server names what it knows, and who is there and was never known to it says that this is over.
 //! Each call takes a slot and the slot's next sequence number. The server remembers, per slot, the last sequence and,
 //! of calls that must not be executed twice, the reply; so a request that comes again is answered again, not executed
 //! again, in bounded memory and over links that lose, repeat and reorder. A message in an epoch that the server does

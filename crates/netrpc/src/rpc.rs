@@ -17,7 +17,7 @@ use wire::{ControlView, Kind, NodeId, Time};
 pub struct Config {
     /// Who we are.
     pub id: NodeId,
-    /// Which life of us: greater than in every earlier life.
+    /// Which life of us: another number in each, and a greater one where the clock allows.
     pub incarnation: u64,
     /// Random: the first session epoch.
     pub seed: u64,

@@ -150,13 +150,22 @@ impl Server {
         self.sessions.get_mut(&client)
     }
 
-    /// A session for this life of the client: a new one, or the one it has when its greeting came twice. `None` for a
-    /// greeting from an earlier life.
-    pub fn greet(&mut self, from: NodeId, client: u64, now: Time) -> Option<SessionEpoch> {
-        if let Some(known) = self.sessions.get(&from) {
-            if known.client >= client {
-                return (known.client == client).then_some(known.epoch);
+    /// A session for this life of the client: a new one, or the one it has when its greeting came twice. Of two lives
+    /// the greater is the later one, unless the client says that it is later than `over`. The error is the life that
+    /// is known: this may be a greeting of an earlier one, or of a node whose clock is behind.
+    pub fn greet(
+        &mut self,
+        from: NodeId,
+        client: u64,
+        over: u64,
+        now: Time,
+    ) -> Result<SessionEpoch, u64> {
+        match self.sessions.get(&from) {
+            Some(known) if known.client == client => return Ok(known.epoch),
+            Some(known) if known.client > client && known.client != over => {
+                return Err(known.client);
             }
+            _ => {}
         }
         self.sessions.remove(&from);
         self.make_room();
@@ -164,7 +173,7 @@ impl Server {
         let epoch = SessionEpoch(self.next_epoch);
         let slots = (0..self.slots).map(|_| Slot::default()).collect();
         self.sessions.insert(from, ServerSession { epoch, client, heard: now, slots });
-        Some(epoch)
+        Ok(epoch)
     }
 
     fn make_room(&mut self) {

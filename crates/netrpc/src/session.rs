@@ -29,6 +29,8 @@ pub(crate) struct Session {
     pub greet_at: Time,
     greet_span: Duration,
     pub down_since: Option<Time>,
+    /// A life that the server took for a later one of ours; 0 when it knows none.
+    pub over: u64,
 }
 
 impl Session {
@@ -45,6 +47,7 @@ impl Session {
             greet_at: Time::NEVER,
             greet_span: RETRY,
             down_since: None,
+            over: 0,
         }
     }
 

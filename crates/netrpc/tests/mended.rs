@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use netrpc::{CallError, status};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use wire::{CallHeader, Channel, Control, ControlView, Flags, Header, Kind, NodeId, Time};
@@ -346,4 +346,70 @@ fn a_server_with_the_same_seed_grants_other_epochs_in_its_next_life() {
     epochs.sort_unstable();
     epochs.dedup();
     assert_eq!(epochs.len(), 49);
+}
+
+/// Another node may have had this one's id, with a clock that is ahead of ours.
+#[test]
+fn a_life_with_a_lower_number_gets_a_session_too() {
+    let mut net = Net::with(vec![Peer::new(config(1, 9), 64), Peer::new(config(2, 1), 64)]);
+    let greeting = Rc::new(RefCell::new(None));
+    let slot = greeting.clone();
+    net.route = Box::new(move |packet| {
+        if packet.header().kind == Kind::Hello {
+            slot.borrow_mut().get_or_insert_with(|| packet.clone());
+        }
+        SAFE
+    });
+    net.call(1, ASK);
+    assert!(net.serve(20, |_| Vec::new(), all_ended(1)));
+    net.peers[0] = Peer::new(config(1, 5), 64);
+    net.call(1, ASK);
+    assert!(net.serve(20, |_| Vec::new(), all_ended(1)), "it says that it is the later one");
+    assert_eq!(net.peer(1).ended[0].result, Ok(0));
+    // The earlier life's number is the greater one, and its greeting may have been on its way all the time.
+    let late = greeting.borrow().clone().unwrap();
+    net.inject(late, SAFE);
+    net.run(4);
+    net.call(1, Ask { once: false, ..ASK });
+    assert!(net.serve(2000, |_| Vec::new(), all_ended(2)), "a session that was lost is made again");
+    assert_eq!(net.peer(1).ended[1].result, Ok(0));
+}
+
+#[test]
+fn a_late_greeting_of_an_earlier_life_takes_nothing_from_a_later_one() {
+    let mut net = Net::with(vec![Peer::new(config(1, 5), 64), Peer::new(config(2, 1), 64)]);
+    let mut control =
+        Control::new(&Header::new(Kind::Hello, NodeId(1), NodeId(2)), &CallHeader::default());
+    control.body_mut()[..8].copy_from_slice(&4u64.to_le_bytes());
+    control.seal();
+    net.call(1, ASK);
+    assert!(net.serve(20, |_| Vec::new(), all_ended(1)));
+    for _ in 0..3 {
+        net.inject(Packet { control, data: Vec::new(), trailer: Vec::new() }, SAFE);
+        net.run(4);
+    }
+    net.call(1, ASK);
+    assert!(net.serve(20, |_| Vec::new(), all_ended(2)));
+    assert!(net.peer(1).ended.iter().all(|ended| ended.result == Ok(0)));
+    assert_eq!(net.peer(1).rpc.counters().sessions_lost, 0);
+}
+
+/// Two processes with one id, as when a machine was copied: the one that started later stays.
+#[test]
+fn an_earlier_life_that_goes_on_does_not_call_itself_later() {
+    let mut net = Net::with(vec![Peer::new(config(1, 5), 64), Peer::new(config(2, 1), 64)]);
+    net.call(1, ASK);
+    assert!(net.serve(20, |_| Vec::new(), all_ended(1)));
+    let earlier = std::mem::replace(&mut net.peers[0], Peer::new(config(1, 9), 64));
+    net.call(1, ASK);
+    assert!(net.serve(20, |_| Vec::new(), all_ended(1)));
+    let later = std::mem::replace(&mut net.peers[0], earlier);
+    let deadline = net.now() + Duration::from_secs(3);
+    net.call(1, Ask { once: false, deadline, ..ASK });
+    net.serve(5000, |_| Vec::new(), all_ended(2));
+    assert_eq!(net.peer(1).ended[1].result, Err(CallError::Deadline));
+    net.peers[0] = later;
+    net.call(1, ASK);
+    assert!(net.serve(20, |_| Vec::new(), all_ended(2)));
+    assert_eq!(net.peer(1).ended[1].result, Ok(0), "in the session that it had");
 }

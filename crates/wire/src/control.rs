@@ -54,9 +54,9 @@ pub enum Kind {
     Reply = 2,
     /// A forwarded call was answered elsewhere: frees the forwarder's slot.
     Done = 3,
-    /// Asks for a session: the sender's incarnation.
+    /// Asks for a session: the sender's incarnation, and one that it is later than though that is the greater number.
     Hello = 4,
-    /// Grants a session.
+    /// Grants a session; with epoch 0 none: the asker's incarnation, and the greater one that is known.
     Welcome = 5,
     /// The named session is not known here: whoever sent in it must ask for a new one.
     Reset = 6,
