@@ -59,6 +59,7 @@ struct Shared {
     identity: Identity,
     standing: Cell<Standing>,
     refused: Cell<Option<Errno>>,
+    later_life: Cell<Option<u64>>,
     directory: RefCell<Rc<Directory>>,
     changed: Notify,
 }
@@ -83,6 +84,7 @@ impl Client {
             identity: Identity { wish: Some(cx.id()), ..identity },
             standing: Cell::new(Standing::Joining),
             refused: Cell::new(None),
+            later_life: Cell::new(None),
             directory: RefCell::default(),
             changed: Notify::new(cx),
         }));
@@ -101,6 +103,11 @@ impl Client {
     /// Why the manager refused the last time; `None` when it did not answer or agreed.
     pub fn refused(&self) -> Option<Errno> {
         self.0.refused.get()
+    }
+
+    /// The incarnation of a life of this node that the manager takes for a later one, and refuses this one for.
+    pub fn later_life(&self) -> Option<u64> {
+        self.0.later_life.get()
     }
 
     /// The last view seen.
@@ -151,7 +158,7 @@ impl Client {
             let asked = self.0.cx.now();
             let result = match self.standing() {
                 Standing::Member(_) => self.renew().await,
-                _ => self.join().await,
+                _ => self.join_again().await,
             };
             let refused = result.as_ref().err().copied().filter(|errno| !is_silence(*errno));
             self.0.refused.set(refused);
@@ -186,6 +193,18 @@ impl Client {
     async fn join(&self) -> Result<Lease, Errno> {
         let Shared { cx, manager, identity, .. } = &*self.0;
         join(cx, *manager, identity).await
+    }
+
+    /// As [`join`](Client::join), and finds out which life is preferred to this one.
+    async fn join_again(&self) -> Result<Lease, Errno> {
+        let result = self.join().await;
+        if result == Err(Errno::ESTALE) {
+            self.refresh().await?;
+            let Life { id, incarnation } = self.life();
+            let known = self.directory().get(id).map(|member| member.incarnation);
+            self.0.later_life.set(known.filter(|known| *known > incarnation));
+        }
+        result
     }
 
     async fn renew(&self) -> Result<Lease, Errno> {

@@ -192,6 +192,23 @@ fn a_name_that_another_node_has_is_refused_by_number() {
 }
 
 #[test]
+fn a_server_whose_clock_was_set_back_is_told_which_life_is_preferred() {
+    let mut world = World::new();
+    world.net.restart(2, 9);
+    let alpha = world.start(2, "alpha", Roles::IO);
+    world.until(|_| is_member(&alpha));
+    assert_eq!(alpha.later_life(), None);
+    world.net.restart(2, 5);
+    let alpha = world.start(2, "alpha", Roles::IO);
+    world.until(|_| alpha.later_life() == Some(9));
+    assert_eq!(alpha.refused(), Some(Errno::ESTALE));
+    world.net.restart(2, 10);
+    let alpha = world.start(2, "alpha", Roles::IO);
+    world.until(|_| is_member(&alpha));
+    assert_eq!(alpha.later_life(), None);
+}
+
+#[test]
 fn changes_are_in_the_checkpoint_soon_and_an_idle_service_does_nothing() {
     let mut world = World::new();
     let alpha = world.start(2, "alpha", Roles::IO);

@@ -196,7 +196,10 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
         addresses: vec![address.clone()],
         wish: None,
     };
-    let id = machine::join(&joining_setup(&token, &manager), &identity)?;
+    // Its first start must count as later than this.
+    let directories: Vec<PathBuf> = disks.iter().map(|disk| disk.path.clone()).collect();
+    let incarnation = machine::begin(&directories)?;
+    let id = machine::join(&joining_setup(&token, &manager), &identity, incarnation)?;
     let machine = Machine {
         cluster: token.cluster.clone(),
         volume: 1,

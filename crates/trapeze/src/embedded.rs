@@ -76,11 +76,10 @@ impl Embedded {
                 let setup =
                     Setup::of(&machine, WaitPolicy::Adaptive).map_err(MachineError::from)?;
                 let setup = Setup { quiet: true, ..setup };
-                let mut running = serve::start_as(&machine, &setup)?;
+                let running = serve::start_as(&machine, &setup)?;
                 stopper.watch(&running.host)?;
                 ready();
-                running.host.run(|| stopper.asked())?;
-                serve::stop(running)
+                serve::drive(running, || stopper.asked())
             };
             embedded.workers.push(Worker::start(&name, work)?);
         }

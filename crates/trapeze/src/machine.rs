@@ -1,7 +1,7 @@
 //! A machine of a cluster, put together on the real world: its memory, links, disks, stores and services.
 
 use crate::config::{ClusterKey, ConfigError, Machine, Role};
-use crate::incarnation;
+use crate::incarnation::{self, Start};
 use crate::status::service::Source;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, StartError};
 use files::cluster::{members_store, names_store, start};
@@ -179,6 +179,16 @@ pub struct Running {
 }
 
 impl Running {
+    /// Why the manager does not take this machine for the one that it says it is, if that is so.
+    pub fn refusal(&self) -> Option<String> {
+        let later = self.services.member.as_ref()?.later_life()?;
+        let behind = incarnation::apart(later, self.host.node().cx().incarnation());
+        Some(format!(
+            "this machine's clock is behind the one it joined with, by {behind}: set the clock and start it again; \
+             if the clock is right, another machine runs with a copy of its configuration"
+        ))
+    }
+
     /// What its reports are made of.
     fn source(&self, machine: &Machine) -> Source {
         Source {
@@ -220,7 +230,8 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     let store = machine.store.as_ref().filter(|_| machine.is(Role::Manager));
     let manager = store.map(|store| open_manager(store, setup.volume)).transpose()?;
     let (count, id) = (machine.disks.len() as u16, NodeId(machine.node));
-    let life = (id, begin(machine, store, &lost)?);
+    // Before it has any link, and with the locks of its directories held.
+    let life = (id, begin(&directories(machine, store, &lost))?);
     let mut bare = bare(setup, life, &machine.name, &machine.listen, count)?;
     if let Some(disks) = disks {
         bare.host.add(disks).map_err(system("disks"))?;
@@ -242,22 +253,21 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     Ok(running)
 }
 
-/// Begins a life of the machine: in its directories, whose locks this process holds, and before it has any link.
-fn begin(
-    machine: &Machine,
-    store: Option<&PathBuf>,
-    lost: &[(u16, String)],
-) -> Result<u64, MachineError> {
+/// The directories of the machine that are there.
+fn directories(machine: &Machine, store: Option<&PathBuf>, lost: &[(u16, String)]) -> Vec<PathBuf> {
     let disks = (0..).zip(&machine.disks);
-    let usable = disks.filter(|(disk, _)| lost.iter().all(|(of, _)| of != disk));
-    let directories: Vec<PathBuf> =
-        store.into_iter().chain(usable.map(|(_, disk)| &disk.path)).cloned().collect();
-    let start =
-        incarnation::begin(&directories, incarnation::clock()).map_err(MachineError::Refused)?;
-    if let Some(why) = start.unnoted {
-        eprintln!("this start could not be noted, so its clock must not be set back: {why}");
+    let there = disks.filter(|(disk, _)| lost.iter().all(|(of, _)| of != disk));
+    store.into_iter().chain(there.map(|(_, disk)| &disk.path)).cloned().collect()
+}
+
+/// Begins a life of the machine that has these directories, of which nobody else makes use now.
+pub fn begin(directories: &[PathBuf]) -> Result<u64, MachineError> {
+    let start = incarnation::begin(directories, incarnation::clock());
+    let Start { incarnation, unnoted } = start.map_err(MachineError::Refused)?;
+    if let Some(why) = unnoted {
+        eprintln!("this start could not be noted, so the clock must not be set back: {why}");
     }
-    Ok(start.incarnation)
+    Ok(incarnation)
 }
 
 fn identity(machine: &Machine, lost: &[(u16, String)]) -> Identity {
@@ -337,13 +347,8 @@ fn follow_members(cx: &Cx, services: &Services, directory: &Directory) {
     });
 }
 
-/// Asks the manager for an id, as a node that has none.
-pub fn join(setup: &Setup, identity: &Identity) -> Result<NodeId, MachineError> {
-    join_in(setup, identity, incarnation::clock())
-}
-
-/// As [`join`], in this life.
-fn join_in(setup: &Setup, identity: &Identity, incarnation: u64) -> Result<NodeId, MachineError> {
+/// Asks the manager for an id, as a node that has none, in this life.
+pub fn join(setup: &Setup, identity: &Identity, incarnation: u64) -> Result<NodeId, MachineError> {
     let setup = Setup { pool_bytes: JOINING_POOL_BYTES, wait: WaitPolicy::Block, ..setup.clone() };
     // Ids from here up are for nodes that have not joined; two that choose the same one try again.
     let id = NodeId(0xf000 + u16::from_le_bytes(crate::local::random()) % 0xffe);
@@ -394,7 +399,7 @@ pub fn client(setup: &Setup, name: &str) -> Result<Running, MachineError> {
     let (roles, addresses) = (Roles::CLIENT, Vec::new());
     let identity = Identity { name: name.clone(), roles, disks: 0, addresses, wish: None };
     let joining = incarnation::clock();
-    let id = join_in(setup, &identity, joining)?;
+    let id = join(setup, &identity, joining)?;
     // Also when the clock was set back in between.
     let life = (id, incarnation::clock().max(joining + 1));
     let mut bare = bare(setup, life, &name, &[], 0)?;

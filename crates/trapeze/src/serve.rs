@@ -79,8 +79,17 @@ pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
     let mut running = start(&machine, arguments.wait.into())?;
     println!("{READY} {} listens at {}", machine.name, machine.listen.join(", "));
     running.host.add(Signals::default())?;
-    running.host.run(signals::asked)?;
-    stop(running)
+    drive(running, signals::asked)
+}
+
+/// Runs a machine until `done` says so or the manager refuses it for good, and stops it.
+pub(crate) fn drive(mut running: Running, done: impl Fn() -> bool) -> Result<(), ServeError> {
+    let member = running.services.member.clone();
+    let refused = || member.as_ref().is_some_and(|member| member.later_life().is_some());
+    running.host.run(|| done() || refused())?;
+    let refusal = running.refusal();
+    let stopped = stop(running);
+    refusal.map_or(stopped, |text| Err(ServeError::Refused(text)))
 }
 
 /// Starts a machine and drives it until its services accept requests.

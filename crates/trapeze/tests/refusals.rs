@@ -122,6 +122,42 @@ fn directories_that_up_refuses() {
     assert!(said.contains("has format 2") && said.contains("knows format 3"), "{said}");
 }
 
+/// Each machine's directories know its last start, which is in the future when the clock was set back. Where nothing
+/// knows it any more, the machine is told by name what is wrong.
+#[test]
+fn a_clock_that_was_set_back() {
+    let mut cluster = Cluster::bare(1);
+    cluster.stop();
+    let (names, disk) = ("cluster/manager/incarnation", "cluster/io1/disk0/incarnation");
+    let number = |path: &Path| fs::read_to_string(path).unwrap().trim().parse::<u64>().unwrap();
+    let (names, disk) = (cluster.beside(names), cluster.beside(disk));
+    let ahead = number(&disk) + 3_600_000_000_000;
+    fs::write(&names, ahead.to_string()).unwrap();
+    fs::write(&disk, ahead.to_string()).unwrap();
+    cluster.processes.restart_servers().unwrap();
+    let (target, file) = (cluster.processes.target(), cluster.beside("file"));
+    fs::write(&file, pattern(2, 500_000)).unwrap();
+    assert!(trapeze(&["cp", "-c", &target, text(&file), ":/file"]).status.success());
+    assert_eq!([number(&names), number(&disk)], [ahead + 1; 2]);
+    cluster.crash(1, Duration::ZERO);
+    assert_eq!(number(&disk), ahead + 2);
+    assert!(trapeze(&["cat", "-c", &target, "/file"]).stdout == pattern(2, 500_000));
+
+    cluster.processes.take_server(1).unwrap().stop().unwrap();
+    let config = cluster.beside("cluster/io1.toml");
+    let refused = |config: &Path, noted: &Path| {
+        fs::remove_file(noted).unwrap();
+        let said = refusal(&["serve", "--config", text(config)]);
+        assert!(said.contains("clock is behind the one it joined with, by 3"), "{said}");
+    };
+    refused(&config, &disk);
+    fs::write(&disk, format!("{}", ahead + 2)).unwrap();
+    cluster.processes.start_server(1).unwrap();
+    assert!(trapeze(&["cat", "-c", &target, "/file"]).stdout == pattern(2, 500_000));
+    cluster.stop();
+    refused(&cluster.beside("cluster/manager.toml"), &names);
+}
+
 /// The disk's label says which format its objects have: only a program that reads it serves.
 #[test]
 fn a_disk_of_an_older_format_is_refused_naming_both() {
