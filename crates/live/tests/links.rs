@@ -3,14 +3,14 @@
 mod sides;
 
 use live::clock;
-use live::link::limits::BACKOFF_MAX;
+use live::link::limits::{BACKOFF_MAX, SILENCE_SPAN};
 use live::link::{Address, LinkConfig, LinkEvent, Security};
 use sides::*;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 use wire::checksum::crc32c;
-use wire::{CallHeader, Control, Header, Kind, NodeId, Token};
+use wire::{CallHeader, Control, Header, Kind, NodeId, Time, Token};
 
 #[test]
 fn payloads_of_every_size_cross_in_order_with_their_trailers() {
@@ -519,4 +519,82 @@ fn an_unreachable_peer_is_tried_again_more_and_more_rarely() {
     );
     side.post_request(3, b"who");
     step_until(&mut side, |side| side.logged("no address"));
+}
+
+/// A side whose peer stands still, in time of its own, which begins when they are connected.
+struct Alone {
+    side: Side,
+    now: Time,
+}
+
+impl Alone {
+    fn pass(&mut self, looks: u32, span: Duration) {
+        for _ in 0..looks {
+            self.now = self.now + span;
+            self.side.step_at(self.now);
+        }
+    }
+
+    fn is_down(&self) -> bool {
+        self.side.events.contains(&LinkEvent::Down(NodeId(2)))
+    }
+}
+
+#[test]
+fn a_shared_memory_peer_that_stands_still_is_given_up_and_may_come_back() {
+    let (mut side, mut b, _directory) = pair(Transport::Shm);
+    side.post_request(2, b"first");
+    until(&mut side, &mut b, |_, b| b.take().is_some());
+    until(&mut side, &mut b, |a, _| a.frames.free_pages() == POOL_PAGES);
+    let (span, look) = (SILENCE_SPAN, Duration::from_millis(100));
+    let mut a = Alone { side, now: clock::now() };
+    a.pass(300, look);
+    assert!(!a.is_down(), "nothing waits for it");
+    a.side.post_request(2, b"lost");
+    a.pass(5, span);
+    assert!(!a.is_down(), "this side stood still, not the other");
+    a.pass(98, look);
+    assert!(!a.is_down());
+    a.pass(4, look);
+    assert!(a.is_down() && a.side.logged("taken nothing for 10 s"), "{:?}", a.side.log.borrow());
+    assert_eq!(a.side.frames.free_pages(), POOL_PAGES, "its frames wait for nobody");
+    let mut side = a.side;
+    side.post_request(2, b"again");
+    for _ in 0..200_000 {
+        a.now = a.now + Duration::from_millis(1);
+        side.step_at(a.now);
+        b.step();
+        while let Some(message) = b.endpoint.get_rcvmsg() {
+            let entry = b.endpoint.arrived(&message);
+            let frames = entry.landed.iter().flat_map(|frame| frame.to_vec());
+            let data: Vec<u8> = frames.take(entry.payload_bytes).collect();
+            // What it finds of before may be other data by now, and then does not fit its checksum.
+            assert!(entry.damaged || data == b"lost" || data == b"again", "{data:?}");
+            let came = !entry.damaged && data == b"again";
+            b.endpoint.release_rcvmsg(message);
+            if came {
+                return;
+            }
+        }
+    }
+    panic!("{:?} {:?}", side.log.borrow(), b.log.borrow());
+}
+
+#[test]
+fn who_is_still_filling_a_message_does_not_take_its_reader_for_silent() {
+    let (mut side, mut b, _directory) = pair(Transport::Shm);
+    let data = pattern(64 << 10);
+    let trailer = pattern(16 * 4);
+    let filling = side.begin(2, &data, 32 << 10, &trailer);
+    until(&mut side, &mut b, |_, b| !b.events.is_empty());
+    for _ in 0..100 {
+        side.step();
+        b.step();
+    }
+    let mut a = Alone { side, now: clock::now() };
+    a.pass(300, Duration::from_millis(100));
+    assert!(!a.is_down(), "{:?}", a.side.log.borrow());
+    a.side.fill(&filling, &data[32 << 10..]);
+    a.pass(105, Duration::from_millis(100));
+    assert!(a.is_down(), "now it has everything");
 }

@@ -64,8 +64,10 @@ pub const REFUSAL_LINES: u32 = 3;
 pub const REFUSAL_SOURCES_MAX: usize = 16;
 /// How often the count is told.
 pub const REFUSAL_SPAN: Duration = Duration::from_secs(60);
-/// A silent TCP peer is asked for life after this, and given up when data stays unacknowledged this long.
+/// A peer is given up when what was sent to it stays unacknowledged this long; a silent TCP peer is asked for life.
 pub const SILENCE_SPAN: Duration = Duration::from_secs(10);
+/// Longest time between two looks at a shared-memory peer that counts as its silence: ten times [`RECLAIM_SPAN`].
+pub const LOOK_SPAN_MAX: Duration = Duration::from_secs(1);
 /// A connection that moved something this recently is read without asking the kernel whether there is anything.
 pub const HOT_SPAN: Duration = Duration::from_micros(200);
 /// How often a busy node asks the kernel about all the others.

@@ -183,6 +183,7 @@ impl Links {
                 self.publish_tallies();
             }
             self.say_processor();
+            self.end_silent(endpoint, now);
             self.make_connections(endpoint, now)?;
         }
         let mut moved = self.route(endpoint, now);
@@ -264,6 +265,17 @@ impl Links {
             }
         }
         moved
+    }
+
+    /// Gives shared-memory peers up that stand still; of TCP peers the kernel tells.
+    fn end_silent(&mut self, endpoint: &mut Endpoint, now: Time) {
+        for at in 0..self.channels.len() {
+            if let Some(Channel { kind: Kind::Shared(link), .. }) = self.channels.get(at)
+                && link.is_silent(now)
+            {
+                self.close(at, &Closed::Silent, endpoint);
+            }
+        }
     }
 
     /// Hints to shared-memory peers where this node runs, when that has changed.

@@ -2,7 +2,8 @@
 //! hello, wakes a sleeper, and tells of a death at once.
 //!
 //! The receiver copies a payload from the sender's pool straight into the frames of its token; the sender's frames
-//! stay busy until then. No system call is made while both sides are awake. A message that is still filling is posted
+//! stay busy until then, or until the peer has stood still for so long that a TCP peer would be given up. No system call
+//! is made while both sides are awake. A message that is still filling is posted
 //! with the pieces that are there and gets the others as they come, one such message at a time.
 
 use super::landing::{LANDING_PIECES_MAX, Landing};
@@ -19,7 +20,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use wire::{ControlView, NodeId};
+use wire::{ControlView, NodeId, Time};
 
 type Pieces = ArrayVec<Piece, GATHER_MAX>;
 
@@ -32,6 +33,15 @@ struct Part {
     frames: usize,
     /// In so many pieces.
     pieces: usize,
+}
+
+/// Since when the peer has released nothing that it could.
+#[derive(Debug, Default)]
+struct Silence {
+    /// The oldest entry under way when that began.
+    oldest: u64,
+    since: Time,
+    looked_at: Time,
 }
 
 /// One connection.
@@ -47,6 +57,7 @@ pub struct SharedLink {
     landing: Option<Landing>,
     /// Wake-up bytes that may be in the socket.
     bells: usize,
+    silence: Silence,
     /// What went over it.
     pub tally: Tally,
 }
@@ -64,6 +75,7 @@ impl SharedLink {
             entry: Entry::default(),
             landing: None,
             bells: 0,
+            silence: Silence::default(),
             tally: Tally::default(),
         }
     }
@@ -76,6 +88,20 @@ impl SharedLink {
     /// Whether the peer has not yet released everything that was sent.
     pub fn is_under_way(&self) -> bool {
         !self.under_way.is_empty() || !self.waiting.queue.is_empty()
+    }
+
+    /// Whether the peer has everything of the oldest message that is under way, and has not released it for
+    /// [`SILENCE_SPAN`]: it stands still. Frames must not wait for it for ever. Time in which nobody asked does not
+    /// count: this node stood still itself then, and perhaps the whole host.
+    pub fn is_silent(&mut self, now: Time) -> bool {
+        let oldest = self.end.oldest();
+        let ours = self.filling.as_ref().is_some_and(|part| part.number == oldest);
+        let unasked = now.since(self.silence.looked_at) > LOOK_SPAN_MAX;
+        self.silence.looked_at = now;
+        if self.under_way.is_empty() || ours || unasked || oldest != self.silence.oldest {
+            (self.silence.oldest, self.silence.since) = (oldest, now);
+        }
+        now >= self.silence.since + SILENCE_SPAN
     }
 
     /// Whether no message has arrived and none waits for room. What will be read first of one that arrives is on its

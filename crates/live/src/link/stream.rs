@@ -37,6 +37,9 @@ pub enum Closed {
     /// The shared memory holds what no honest peer writes.
     #[error("{0}")]
     Broken(#[from] Broken),
+    /// The peer's process stands still.
+    #[error("the peer has taken nothing for {} s: its process stands still", SILENCE_SPAN.as_secs())]
+    Silent,
     /// A newer connection to the same peer takes its place.
     #[error("another connection to the same peer takes its place")]
     Replaced,

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 use wire::checksum::crc32c;
-use wire::{CallHeader, Control, Header, Kind, NodeId, Token};
+use wire::{CallHeader, Control, Header, Kind, NodeId, Time, Token};
 
 pub const POOL_PAGES: usize = 4096;
 pub const CLUSTER: u64 = 77;
@@ -49,7 +49,11 @@ impl Side {
     }
 
     pub fn step(&mut self) -> bool {
-        let moved = self.links.step(&mut self.endpoint, clock::now()).unwrap();
+        self.step_at(clock::now())
+    }
+
+    pub fn step_at(&mut self, now: Time) -> bool {
+        let moved = self.links.step(&mut self.endpoint, now).unwrap();
         while let Some(event) = self.links.take_event() {
             self.events.push(event);
         }
