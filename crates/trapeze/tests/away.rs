@@ -68,6 +68,47 @@ fn programs_that_wait_for_a_dead_server_can_be_ended() {
     cluster.stop();
 }
 
+/// A stopped process is alive as far as its sockets go; what is posted to it is not kept for it for ever.
+#[test]
+fn a_server_that_stands_still_is_given_up_and_taken_back() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::mounted(1);
+    let root = cluster.at("");
+    fs::write(root.join("file"), pattern(1, 300_000)).unwrap();
+    fs::write(root.join("gone"), pattern(2, 300_000)).unwrap();
+    File::open(root.join("file")).unwrap().sync_all().unwrap();
+    cluster.processes.server(1).unwrap().pause();
+    // The manager tells the server of the removal; the mount writes to it.
+    fs::remove_file(root.join("gone")).unwrap();
+    let synced = ["if=/dev/zero", "of=late", "bs=1M", "count=4", "conv=fsync"];
+    let mut late = start(&root, "dd", &synced);
+    let status = common::trapeze(&["status", "--json", "-c", &cluster.processes.target()]);
+    let told = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(status.status.success() && told.contains("timed out"), "a call ends: {told}");
+    let log = cluster.processes.cluster().log_of("manager");
+    let said = |what: &str| fs::read_to_string(&log).unwrap().matches(what).count();
+    wait_until("it is given up", || said("has taken nothing for 10 s") > 0);
+    let connected = said("connected to");
+    assert!(late.try_wait().unwrap().is_none(), "the mount waits for the server");
+    cluster.processes.server(1).unwrap().resume();
+    wait_until("it is taken back", || said("connected to") > connected);
+    assert!(late.wait().unwrap().success());
+    cluster.remount();
+    assert!(fs::read(root.join("file")).unwrap() == pattern(1, 300_000));
+    assert!(fs::read(root.join("late")).unwrap() == vec![0; 4 << 20]);
+    cluster.stop();
+}
+
+fn wait_until(what: &str, done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < BOUND, "not seen: {what}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn an_alarm_that_a_program_handles_does_not_break_its_reads_off() {
     if cannot_mount() || common::lacks("python3") {
