@@ -282,6 +282,9 @@ pub struct Objects {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "FIFOs, sockets and devices are named and left out, and so are files of this machine that cannot be read or written;\nthe rest is copied, and the exit code is 1 then. A copy that was broken off is simply repeated."
+)]
 pub struct Cp {
     #[command(flatten)]
     pub target: Target,

@@ -148,9 +148,54 @@ fn what_cat_and_cp_cannot_do() {
     shell(&tree, 10, "mkfifo pipe");
     let said = refusal(&["cp", "-c", &target, text(&tree.join("pipe")), ":/pipe"]);
     assert!(said.contains("FIFO") && said.contains("pipe"), "{said}");
-    let said = refusal(&["cp", "-r", "-c", &target, text(&tree), ":/tree"]);
-    assert!(said.contains("FIFO"), "{said}");
+    refusal(&["stat", "-c", &target, "/pipe"]);
     cluster.stop();
+}
+
+/// FIFOs, a socket, a source that is not there: the rest is copied, and whoever asked is told.
+#[test]
+fn a_tree_is_copied_without_what_cannot_be() {
+    let mut cluster = Cluster::bare(1);
+    let target = cluster.processes.target();
+    let tree = cluster.beside("tree");
+    fs::create_dir(&tree).unwrap();
+    shell(
+        &tree,
+        10,
+        "for name in a b c d e; do mkdir $name; echo $name >$name/file; mkfifo $name/pipe; done",
+    );
+    let _socket = std::os::unix::net::UnixListener::bind(tree.join("c/socket")).unwrap();
+    let said = refusal(&["cp", "-r", "-c", &target, text(&tree), "/no/such", ":/"]);
+    for name in ["a/pipe", "b/pipe", "c/pipe", "c/socket", "d/pipe", "e/pipe"] {
+        let line = said.lines().find(|line| line.contains(name));
+        assert!(line.is_some_and(|line| line.contains("skipped")), "{name}: {said}");
+    }
+    assert!(said.contains("/no/such: No such file"), "{said}");
+    assert!(said.contains("not everything was copied: 6 skipped, 1 failed"), "{said}");
+    let back = cluster.beside("back");
+    let output = trapeze(&["cp", "-r", "-c", &target, ":/tree", text(&back)]);
+    assert!(output.status.success(), "{output:?}");
+    let script =
+        "for name in a b c d e; do test $(cat $name/file) = $name; done; find . -type f | wc -l";
+    assert_eq!(shell(&back, 10, script).trim(), "5");
+    what_is_copied_out(&mut cluster, &back);
+    cluster.stop();
+}
+
+/// The other direction: a FIFO of the cluster, and a directory where a file is to go.
+fn what_is_copied_out(cluster: &mut Cluster, back: &Path) {
+    if cannot_mount() {
+        return;
+    }
+    cluster.processes.mount().unwrap();
+    shell(&cluster.at("tree"), 10, "mkfifo b/cluster-pipe");
+    shell(back, 10, "rm -r a c d e; rm b/file; mkdir b/file");
+    let (target, parent) = (cluster.processes.target(), back.join("."));
+    let said = refusal(&["cp", "-r", "-c", &target, ":/tree/b", ":/tree/e", text(&parent)]);
+    assert!(said.contains("/tree/b/cluster-pipe is a FIFO"), "{said}");
+    assert!(said.contains("b/file: Is a directory"), "{said}");
+    assert!(said.contains("1 skipped, 1 failed"), "{said}");
+    assert_eq!(fs::read_to_string(back.join("e/file")).unwrap(), "e\n");
 }
 
 #[test]
