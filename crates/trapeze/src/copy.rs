@@ -4,8 +4,10 @@
 //! copied. An error of the cluster ends the copy: the next file would meet it, too.
 
 use crate::cli;
+use crate::table::print_json;
 use crate::tools::{Result, ToolError, close, name_of, volume};
 use crate::volume::{Volume, VolumeError};
+use serde::Serialize;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -36,21 +38,28 @@ pub fn cp(arguments: &cli::Cp) -> Result<()> {
     let copied = copy.all(&arguments.paths);
     let tally = copy.tally;
     bar.finish_and_clear();
-    copied?;
-    close(volume)?;
-    tally.check()
+    let ended = copied.and_then(|()| close(volume));
+    let errors = tally.errors + u64::from(ended.is_err());
+    if arguments.target.json {
+        print_json(&Tally { errors, ..tally });
+    }
+    ended.and_then(|()| tally.check())
 }
 
 /// What a copy has done so far.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Tally {
+    files: u64,
+    directories: u64,
+    links: u64,
+    bytes: u64,
     skipped: u64,
     errors: u64,
 }
 
 impl Tally {
     fn check(self) -> Result<()> {
-        let Tally { skipped, errors } = self;
+        let Tally { skipped, errors, .. } = self;
         if skipped + errors == 0 { Ok(()) } else { Err(ToolError::Partial { skipped, errors }) }
     }
 }
@@ -157,6 +166,7 @@ impl Copy<'_> {
         if metadata.is_dir() {
             self.refuse_directory(from)?;
             self.volume.make_directory(to, mode)?;
+            self.tally.directories += 1;
             for entry in fs::read_dir(from).map_err(local(from))? {
                 let entry = entry.map_err(local(from))?;
                 let put = self.put(&entry.path(), &to.join(entry.file_name()));
@@ -169,11 +179,13 @@ impl Copy<'_> {
                 self.volume.remove(to)?;
             }
             self.volume.symlink(to, target.as_os_str().as_bytes())?;
+            self.tally.links += 1;
         } else if metadata.is_file() {
             let mut file = fs::File::open(from).map_err(local(from))?;
             let bar = self.bar;
             let put = self.volume.write_file(to, mode, &mut file, &mut |bytes| bar.inc(bytes));
-            put.map_err(transfer(from))?;
+            self.tally.bytes += put.map_err(transfer(from))?;
+            self.tally.files += 1;
         } else {
             self.skip(from);
         }
@@ -186,6 +198,7 @@ impl Copy<'_> {
             FileKind::Directory => {
                 self.refuse_directory(from)?;
                 fs::create_dir_all(to).map_err(local(to))?;
+                self.tally.directories += 1;
                 for entry in self.volume.list(from)? {
                     let name = name_of(&entry.name);
                     let got = self.get(&from.join(&name), &to.join(&name));
@@ -198,14 +211,17 @@ impl Copy<'_> {
                     fs::remove_file(to).map_err(local(to))?;
                 }
                 std::os::unix::fs::symlink(name_of(&target), to).map_err(local(to))?;
+                self.tally.links += 1;
             }
             FileKind::Regular => {
                 let mut file = fs::File::create(to).map_err(local(to))?;
                 let bar = self.bar;
                 let got = self.volume.read_file(from, &mut file, &mut |bytes| bar.inc(bytes));
-                got.map_err(transfer(to))?;
+                let bytes = got.map_err(transfer(to))?;
                 let mode = fs::Permissions::from_mode(attr.mode & 0o777);
                 fs::set_permissions(to, mode).map_err(local(to))?;
+                self.tally.bytes += bytes;
+                self.tally.files += 1;
             }
             _ => self.skip(from),
         }

@@ -5,6 +5,7 @@ use crate::client::{Reach, ReachError};
 use crate::size::Size;
 use crate::table::{Table, print_json};
 use crate::volume::{Column, Volume, VolumeError};
+use serde::Serialize;
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -215,11 +216,28 @@ pub fn df(target: &cli::Target) -> Result<()> {
 /// `trapeze rm`.
 pub fn rm(arguments: &cli::Rm) -> Result<()> {
     let mut volume = volume(&arguments.target)?;
-    for path in &arguments.paths {
+    let mut removed = Removed::default();
+    let mut each = |path: &PathBuf| {
         refuse_to_remove(&mut volume, path, arguments.recursive)?;
-        if arguments.recursive { remove_tree(&mut volume, path)? } else { volume.remove(path)? }
+        if arguments.recursive {
+            empty(&mut volume, path, &mut removed)?;
+        }
+        remove(&mut volume, path, &mut removed)
+    };
+    let ended = arguments.paths.iter().try_for_each(&mut each).and_then(|()| close(volume));
+    if arguments.target.json {
+        print_json(&Removed { errors: u64::from(ended.is_err()), ..removed });
     }
-    close(volume)
+    ended
+}
+
+/// What `rm` has done. An error ends it.
+#[derive(Debug, Default, Serialize)]
+struct Removed {
+    files: u64,
+    directories: u64,
+    bytes: u64,
+    errors: u64,
 }
 
 /// Before anything is removed: the root cannot go, and what is in a directory goes only when that is asked for.
@@ -235,13 +253,29 @@ fn refuse_to_remove(volume: &mut Volume, path: &Path, recursive: bool) -> Result
     Ok(())
 }
 
-fn remove_tree(volume: &mut Volume, path: &Path) -> Result<()> {
+/// Removes what is in a directory.
+fn empty(volume: &mut Volume, path: &Path, removed: &mut Removed) -> Result<()> {
     if volume.stat(path)?.kind == FileKind::Directory {
         for entry in volume.list(path)? {
-            remove_tree(volume, &path.join(name_of(&entry.name)))?;
+            let path = path.join(name_of(&entry.name));
+            empty(volume, &path, removed)?;
+            remove(volume, &path, removed)?;
         }
     }
-    Ok(volume.remove(path)?)
+    Ok(())
+}
+
+fn remove(volume: &mut Volume, path: &Path, removed: &mut Removed) -> Result<()> {
+    let attr = volume.stat(path)?;
+    volume.remove(path)?;
+    match attr.kind {
+        FileKind::Directory => removed.directories += 1,
+        _ => {
+            removed.files += 1;
+            removed.bytes += attr.size;
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn name_of(name: &[u8]) -> PathBuf {

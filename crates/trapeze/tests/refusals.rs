@@ -173,8 +173,10 @@ fn a_tree_is_copied_without_what_cannot_be() {
     assert!(said.contains("/no/such: No such file"), "{said}");
     assert!(said.contains("not everything was copied: 6 skipped, 1 failed"), "{said}");
     let back = cluster.beside("back");
-    let output = trapeze(&["cp", "-r", "-c", &target, ":/tree", text(&back)]);
+    let output = trapeze(&["cp", "-r", "--json", "-c", &target, ":/tree", text(&back)]);
+    let counts = r#"{"files":5,"directories":6,"links":0,"bytes":10,"skipped":0,"errors":0}"#;
     assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), counts);
     let script =
         "for name in a b c d e; do test $(cat $name/file) = $name; done; find . -type f | wc -l";
     assert_eq!(shell(&back, 10, script).trim(), "5");
@@ -225,6 +227,9 @@ fn copies_and_removals_that_would_lose_files() {
     let said = refusal(&["rm", "-c", &target, "/tree"]);
     assert!(said.contains("--recursive"), "{said}");
     done(&["cat", "-c", &target, "/tree/file"]);
+    let output = trapeze(&["rm", "-r", "--json", "-c", &target, "/tree", "/none"]);
+    let counts = r#"{"files":2,"directories":1,"bytes":8,"errors":1}"#;
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), counts);
     cluster.stop();
 }
 
