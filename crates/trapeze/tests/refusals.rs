@@ -303,6 +303,31 @@ fn mount_points_that_cannot_be() {
     cluster.stop();
 }
 
+/// Nothing is made where the mount could not be, and no mount hides what it is made of.
+#[test]
+fn up_looks_at_the_mount_point_first() {
+    if cannot_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (new, file) = (folder.path().join("new"), folder.path().join("file"));
+    fs::write(&file, "x").unwrap();
+    for (point, why) in [
+        (&folder.path().join("none"), "no such directory"),
+        (&file, "not a directory"),
+        (&folder.path().to_path_buf(), "the cluster's data is in it"),
+    ] {
+        let said = refusal(&["up", "--servers", "1", "--dir", text(&new), "--mount", text(point)]);
+        assert!(said.contains(why), "{said}");
+        assert!(!new.exists(), "{said}");
+    }
+    let mut cluster = Cluster::bare(1);
+    let target = cluster.processes.target();
+    let said = refusal(&["mount", &target, &target]);
+    assert!(said.contains("the cluster's data is in it"), "{said}");
+    cluster.stop();
+}
+
 /// What was written to it is not read as zeros, nothing more is acknowledged, and `status` says which disk it is.
 #[test]
 fn a_disk_that_is_removed_under_its_server() {
