@@ -383,6 +383,41 @@ fn fsync_ends(cluster: &Cluster) {
     assert!(said.contains("refused") && said.contains("Input/output error"), "{said}");
 }
 
+/// Two disks with records in their logs when the server is killed; one is mounted read-only then. The server starts
+/// without it and says what to do, the other disk's files are served, and nothing is lost when it is writable again.
+#[test]
+fn a_disk_that_is_mounted_read_only() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::shaped(&Shape { stores: 2, ..Shape::of(1) });
+    let (target, disk) = (cluster.processes.target(), cluster.beside("cluster/io1/disk1"));
+    cluster.processes.mount().unwrap();
+    for name in 0..12 {
+        let mut file = File::create(cluster.at(&format!("file{name}"))).unwrap();
+        file.write_all(&pattern(name, 20_000)).unwrap();
+        file.sync_all().unwrap();
+    }
+    cluster.processes.kill_server(1).unwrap();
+    shell(&disk, 10, "mount --bind . . && mount -o remount,bind,ro $PWD");
+    cluster.processes.start_server(1).unwrap();
+    let read = |name: u64| trapeze(&["cat", "-c", &target, &format!("/file{name}")]);
+    let right = |name: &u64| read(*name).stdout == pattern(*name, 20_000);
+    let served = (0..12).filter(right).count();
+    let refused = (0..12).filter(|name| read(*name).status.code() == Some(1)).count();
+    let log = fs::read_to_string(cluster.beside("cluster/log/io1.log")).unwrap();
+    let said = String::from_utf8(trapeze(&["status", "-c", &target]).stdout).unwrap();
+    cluster.processes.take_server(1).unwrap().stop().unwrap();
+    common::detach(&disk);
+    assert!(served > 1 && refused > 1 && served + refused == 12, "{served} {refused}");
+    let why = format!("{}: the file system is read-only; remount it writable", disk.display());
+    assert!(log.contains(&format!("serving without disk {why}")), "{log}");
+    assert!(said.contains("disk 1") && said.contains("io1"), "{said}");
+    cluster.processes.start_server(1).unwrap();
+    assert_eq!((0..12).filter(right).count(), 12);
+    cluster.stop();
+}
+
 /// A disk of 64 MiB: a copy of more ends with ENOSPC at the latest at its close, what was there is intact, also what
 /// was synced of copies that came to an end, and what is removed makes room.
 #[test]
