@@ -3,6 +3,7 @@
 
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Network storage at network speed: files striped over block servers, mounted, on one machine or several.
@@ -293,7 +294,7 @@ pub struct Cp {
     pub recursive: bool,
     /// What to copy, then where to: local paths as they are, the cluster's as :/path
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
-    pub paths: Vec<String>,
+    pub paths: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

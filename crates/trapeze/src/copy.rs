@@ -8,6 +8,7 @@ use crate::table::print_json;
 use crate::tools::{Result, ToolError, close, name_of, volume};
 use crate::volume::{Volume, VolumeError};
 use serde::Serialize;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -21,9 +22,9 @@ enum Side {
 }
 
 impl Side {
-    fn of(text: &str) -> Side {
-        match text.strip_prefix(':') {
-            Some(path) => Side::Cluster(PathBuf::from(path)),
+    fn of(text: &OsStr) -> Side {
+        match text.as_bytes().strip_prefix(b":") {
+            Some(path) => Side::Cluster(name_of(path)),
             None => Side::Local(PathBuf::from(text)),
         }
     }
@@ -86,7 +87,7 @@ fn transfer(path: &Path) -> impl Fn(VolumeError) -> ToolError {
 
 impl Copy<'_> {
     /// Copies every path to the last one.
-    fn all(&mut self, paths: &[String]) -> Result<()> {
+    fn all(&mut self, paths: &[OsString]) -> Result<()> {
         let (last, sources) = paths.split_last().expect("at least two paths");
         for source in sources {
             match (Side::of(source), Side::of(last)) {

@@ -180,6 +180,11 @@ fn a_tree_is_copied_without_what_cannot_be() {
     let script =
         "for name in a b c d e; do test $(cat $name/file) = $name; done; find . -type f | wc -l";
     assert_eq!(shell(&back, 10, script).trim(), "5");
+    // Names are bytes, not always text.
+    let copy = format!("{} cp -c {target}", program().display());
+    let script =
+        format!(r"printf x >$'n\xff'; {copy} $'n\xff' :/; {copy} $':/n\xff' n; cmp n $'n\xff'");
+    shell(&back, 10, &script);
     what_is_copied_out(&mut cluster, &back);
     cluster.stop();
 }
