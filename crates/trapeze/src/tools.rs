@@ -83,7 +83,7 @@ pub fn ls(arguments: &cli::Paths) -> Result<()> {
     let mut volume = volume(&arguments.target)?;
     for path in &arguments.paths {
         let attr = volume.stat(path)?;
-        let entries: Vec<(String, Attr)> = match attr.kind {
+        let mut entries: Vec<(String, Attr)> = match attr.kind {
             FileKind::Directory => volume
                 .list(path)?
                 .into_iter()
@@ -91,6 +91,7 @@ pub fn ls(arguments: &cli::Paths) -> Result<()> {
                 .collect(),
             _ => vec![(path.display().to_string(), attr)],
         };
+        entries.sort_by(|(one, _), (other, _)| one.cmp(other));
         if arguments.target.json {
             entries.iter().for_each(|(name, attr)| print_json(&attr_json(name, attr)));
             continue;

@@ -180,6 +180,11 @@ fn a_tree_is_copied_without_what_cannot_be() {
     let script =
         "for name in a b c d e; do test $(cat $name/file) = $name; done; find . -type f | wc -l";
     assert_eq!(shell(&back, 10, script).trim(), "5");
+    let listed = trapeze(&["ls", "-c", &target, "/tree"]).stdout;
+    let listed = String::from_utf8(listed).unwrap();
+    let names: Vec<&str> =
+        listed.lines().skip(2).filter_map(|l| l.split(' ').next_back()).collect();
+    assert_eq!(names, ["a", "b", "c", "d", "e"]);
     // Names are bytes, not always text.
     let copy = format!("{} cp -c {target}", program().display());
     let script =
