@@ -140,8 +140,8 @@ pub fn mount(arguments: &cli::Mount) -> Result<(), ServeError> {
     stop(running)
 }
 
-/// Before anything is made or asked for: whether it can be mounted there. A mount over the cluster's own directory `dir`
-/// would hide from its machines what they serve.
+/// Before anything is made or asked for: whether it can be mounted there. A mount over the cluster's own directory
+/// `dir` would hide from its machines what they serve.
 fn check_mount(path: &Path, dir: Option<&Path>) -> Result<(), ServeError> {
     let point = check_mount_point(path)?;
     let Some(dir) = dir else { return Ok(()) };
