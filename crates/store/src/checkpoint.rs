@@ -156,10 +156,17 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Commits all changes and their mark in one durable transaction. The error is a sentence for people.
     pub fn run(self) -> Result<(), String> {
-        let database =
-            self.database.upgrade().ok_or("the store was closed before its checkpoint")?;
-        commit(&database, &self.overlay, self.mark)
-            .map_err(|error| StoreError::storage("written")(error).to_string())
+        self.write().map_err(|error| error.to_string())
+    }
+
+    /// As [`run`](Checkpoint::run), for who has the store.
+    pub(crate) fn write(self) -> Result<(), StoreError> {
+        let closed = || StoreError::Storage {
+            action: "written",
+            reason: "the store was closed before".to_string(),
+        };
+        let database = self.database.upgrade().ok_or_else(closed)?;
+        commit(&database, &self.overlay, self.mark).map_err(StoreError::storage("written"))
     }
 
     /// About how many bytes of changes it writes.

@@ -119,10 +119,7 @@ impl<'a> Replay<'a> {
     fn commit(&mut self, generation: u64) -> Result<(), StoreError> {
         let overlay = Arc::new(std::mem::take(&mut self.overlay));
         let mark = Mark { generation, sequence: self.sequence };
-        let checkpoint = self.base.checkpoint(overlay, mark)?;
-        checkpoint
-            .run()
-            .map_err(|reason| StoreError::Storage { action: "brought up to date", reason })?;
+        self.base.checkpoint(overlay, mark)?.write()?;
         self.base.refresh()
     }
 }

@@ -214,7 +214,7 @@ impl Inner {
         let read = disk.read(DiskFile::Label, 0, into).await;
         let (block, found) =
             read.map_err(|error| refusal(disk, "its label cannot be read", error))?;
-        if found {
+        if found && !self.is_unwritten(disk, &block).await? {
             let refuse = |text| (Errno::ENODEV, format!("disk {}: {text}", disk.id.0));
             return label.check(&block).map_err(refuse);
         }
@@ -222,7 +222,8 @@ impl Inner {
         if disk.id.0 < known {
             let text = format!(
                 "disk {}: its directory is empty, but the server has had {known} disks, this one too: mount the disk there; \
-                 if it is lost, remove the directory, and the server starts without it",
+                 if it is lost, remove the directory, and the server starts without it; \
+                 if the server never held a file, empty all its disk directories",
                 disk.id.0
             );
             return Err((Errno::ENODEV, text));
@@ -259,6 +260,16 @@ impl Inner {
         }
     }
 
+    /// Whether the label is one whose writing was broken off, by a full disk or a crash: no life has begun on it then,
+    /// and nothing of it was written that its writer relied on.
+    async fn is_unwritten(&self, disk: &Disk, label: &[u8]) -> Result<bool, Refusal> {
+        if label.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        let lives = self.find_lives(disk).await;
+        Ok(lives.map_err(|error| refusal(disk, "its lives cannot be read", error))?.sequence() == 0)
+    }
+
     /// What the disk says of the server's lives before this one.
     async fn find_lives(&self, disk: &Disk) -> Result<Lives, DiskError> {
         let into = disk.frame(2 * BLOCK_BYTES).await;
@@ -269,7 +280,8 @@ impl Inner {
 
     /// A disk without a label is new only when there is nothing on it.
     async fn check_empty(&self, disk: &Disk) -> Result<(), Refusal> {
-        let listings = [DiskListing::Logs, DiskListing::Objects { after: None, count: 1 }];
+        let objects = DiskListing::Objects { after: None, count: 1 };
+        let listings = [DiskListing::Logs, objects, DiskListing::Quarantined];
         for listing in listings {
             let listed = disk.ask(|| DiskOp::List(listing)).await;
             match listed.map_err(|error| refusal(disk, "it cannot be listed", error))? {

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::disk::Disk;
 use common::*;
 use node::rings::{DiskFile, DiskOp};
 use stripe::{FileRef, Health, Kept};
@@ -395,4 +396,34 @@ fn a_foreign_directory_is_refused_by_name() {
     let text = other.servers[0].server.as_ref().unwrap().problems().join("\n");
     assert!(text.contains("volume 7") && text.contains("says 8"), "{text}");
     assert_eq!(other.read(&other.file(1), 0, 4096), Err(Errno::ENXIO));
+}
+
+/// A new disk was full when its label was to be written: the next start writes it. One that holds something, or has
+/// been in use, gets no new one.
+#[test]
+fn a_first_start_that_failed_is_made_up_for() {
+    let mut world = World::new(1, 1);
+    world.servers[0].disks[0] = Disk::new(9);
+    world.servers[0].disks[0].capacity = Some(0);
+    world.servers[0].kill();
+    world.turns(50);
+    let said = |world: &World| world.servers[0].server.as_ref().unwrap().problems().join("\n");
+    assert!(said(&world).contains("its label cannot be written"), "{}", said(&world));
+    assert_eq!(world.servers[0].disks[0].bytes(DiskFile::Label), Some(&[][..]));
+    world.servers[0].disks[0].capacity = None;
+    world.servers[0].kill();
+    world.turns(50);
+    assert_eq!(said(&world), "");
+    world.write(&world.file(1), 0, b"x").unwrap();
+    world.commit(&world.file(1)).unwrap();
+    let label = world.servers[0].disks[0].bytes_mut(DiskFile::Label).clone();
+    for (zeros, why) in [(4096, "not one of ours"), (label.len(), "holds data but no label")] {
+        world.servers[0].disks[0].bytes_mut(DiskFile::Label)[..zeros].fill(0);
+        world.servers[0].kill();
+        world.turns(50);
+        assert!(said(&world).contains(why), "{}", said(&world));
+    }
+    *world.servers[0].disks[0].bytes_mut(DiskFile::Label) = label;
+    world.servers[0].kill();
+    assert_eq!(world.read(&world.file(1), 0, 1).unwrap(), b"x");
 }

@@ -3,6 +3,7 @@
 
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Network storage at network speed: files striped over block servers, mounted, on one machine or several.
@@ -282,6 +283,9 @@ pub struct Objects {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "FIFOs, sockets and devices are named and left out, and so are files of this machine that cannot be read or written;\nthe rest is copied, and the exit code is 1 then. A copy that was broken off is simply repeated."
+)]
 pub struct Cp {
     #[command(flatten)]
     pub target: Target,
@@ -290,7 +294,7 @@ pub struct Cp {
     pub recursive: bool,
     /// What to copy, then where to: local paths as they are, the cluster's as :/path
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
-    pub paths: Vec<String>,
+    pub paths: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

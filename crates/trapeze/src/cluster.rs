@@ -2,7 +2,7 @@
 
 use crate::cli;
 use crate::config::{
-    ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, sync_name,
+    ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, check_socket, sync_name,
 };
 use crate::local::{MANAGER_NODE, random};
 use crate::machine::{self, MachineError, Setup};
@@ -146,10 +146,12 @@ fn own_key(dir: &Path) -> Result<ClusterKey> {
 pub fn init(arguments: &cli::Init) -> Result<()> {
     let address = check_listen(&arguments.listen)?;
     let dir = make_dir(&arguments.dir)?;
+    let socket = dir.join("manager.sock");
+    check_socket(&socket)?;
     let disks = make_disks(&arguments.disks)?;
     let key = (!arguments.insecure).then(|| own_key(&dir)).transpose()?;
     let cluster = format!("{:016x}", u64::from_le_bytes(random()));
-    let socket = format!("unix:{}", dir.join("manager.sock").display());
+    let socket = format!("unix:{}", socket.display());
     let mut roles = vec![Role::Manager];
     roles.extend((!arguments.disks.is_empty()).then_some(Role::Io));
     let machine = Machine {

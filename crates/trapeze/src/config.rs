@@ -129,6 +129,21 @@ pub enum ConfigError {
     },
 }
 
+/// Bytes of a socket's path that Linux takes, without the zero at its end.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Refuses a path that machines cannot have a socket at.
+pub fn check_socket(path: &Path) -> Result<(), ConfigError> {
+    let text = match path.to_str().map(str::len) {
+        None => "it is not UTF-8, as a configuration is: choose another directory".to_string(),
+        Some(bytes) if bytes > SOCKET_PATH_BYTES_MAX => format!(
+            "the path of a socket has at most {SOCKET_PATH_BYTES_MAX} bytes, this one has {bytes}: choose a directory with a shorter path"
+        ),
+        Some(_) => return Ok(()),
+    };
+    Err(ConfigError::Value { path: path.to_path_buf(), text })
+}
+
 impl Machine {
     /// Reads and checks the file.
     pub fn load(path: &Path) -> Result<Machine, ConfigError> {
@@ -144,8 +159,14 @@ impl Machine {
 
     /// Writes the file, to stable storage.
     pub fn save(&self, path: &Path) -> Result<(), ConfigError> {
-        let text = toml::to_string(self).expect("plain values");
-        replace(path, &text).map_err(|error| ConfigError::File { path: path.to_path_buf(), error })
+        let path = path.to_path_buf();
+        match toml::to_string(self) {
+            Ok(text) => replace(&path, &text).map_err(|error| ConfigError::File { path, error }),
+            // Only a path can be what a configuration does not hold.
+            Err(error) => {
+                Err(ConfigError::Value { path, text: format!("{error}: choose another") })
+            }
+        }
     }
 
     /// Whether it has this role.

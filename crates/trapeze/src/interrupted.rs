@@ -57,10 +57,31 @@ fn end_when_asked() {
 fn remove(directory: &Path) -> io::Result<()> {
     detach_below(directory)?;
     for _ in 1..TRIES {
-        if fs::remove_dir_all(directory).is_ok() {
+        if try_remove(directory).is_ok() {
             return Ok(());
         }
         std::thread::sleep(TRY_PAUSE);
     }
-    fs::remove_dir_all(directory)
+    try_remove(directory)
+}
+
+/// Whoever made it may be removing it, too: its work failed because of the same signal.
+fn try_remove(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !directory.exists() => Ok(()),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_thread_has_removed_is_not_left_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("scratch");
+        fs::create_dir(&directory).unwrap();
+        (0..2).for_each(|_| remove(&directory).unwrap());
+    }
 }

@@ -18,6 +18,7 @@ pub mod cli;
 pub mod client;
 pub mod cluster;
 pub mod config;
+pub mod copy;
 pub mod demo;
 pub mod embedded;
 mod incarnation;

@@ -13,7 +13,7 @@
 //! ```
 
 use crate::config::{
-    ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, replace,
+    ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, check_socket, replace,
 };
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -125,6 +125,7 @@ pub struct LocalCluster {
 impl LocalCluster {
     /// Opens the cluster in `dir`, or makes one of this shape when the directory is empty or not there.
     pub fn open_or_create(dir: &Path, shape: &Shape) -> Result<LocalCluster, LocalError> {
+        check(dir)?;
         fs::create_dir_all(dir).map_err(|error| LocalError::System(dir.into(), error))?;
         let dir = dir.canonicalize().map_err(|error| LocalError::System(dir.into(), error))?;
         let is_known = || dir.join("cluster.toml").exists();
@@ -177,6 +178,14 @@ impl LocalCluster {
     pub fn log_of(&self, name: &str) -> PathBuf {
         self.dir.join("log").join(format!("{name}.log"))
     }
+}
+
+/// Whether machines can listen in it, before it is made.
+fn check(dir: &Path) -> Result<(), LocalError> {
+    // Where it is, or will be; the manager has the longest name.
+    let full = dir.canonicalize().or_else(|_| std::path::absolute(dir));
+    let full = full.map_err(|error| LocalError::System(dir.into(), error))?;
+    Ok(check_socket(&full.join("run/manager.sock"))?)
 }
 
 /// Whether nothing is there but the lock of somebody who looked before.
@@ -322,6 +331,18 @@ mod tests {
         ] {
             let error = again.check(&asked).unwrap_err().to_string();
             assert!(error.contains("was made with 3 servers, 1 disks each"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_machines_cannot_listen_in_is_refused_before_it_is_made() {
+        use std::os::unix::ffi::OsStrExt;
+        let folder = tempfile::tempdir().unwrap();
+        for (name, why) in [(&[b'x'; 100][..], "shorter path"), (b"d\xff", "UTF-8")] {
+            let dir = folder.path().join(std::ffi::OsStr::from_bytes(name));
+            let error = LocalCluster::open_or_create(&dir, &Shape::of(1)).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+            assert!(!dir.exists(), "{error}");
         }
     }
 

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use trapeze::children::follow_parent;
 use trapeze::cli::{Cli, Command};
 use trapeze::{
-    bench, cluster, demo, interrupted, output, quarantine, rebalance, serve, simulate, status,
-    tools,
+    bench, cluster, copy, demo, interrupted, output, quarantine, rebalance, serve, simulate,
+    status, tools,
 };
 
 fn main() -> ExitCode {
@@ -47,7 +47,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Serve(arguments) => serve::serve(&arguments)?,
         Command::Mount(arguments) => serve::mount(&arguments)?,
         Command::Ls(arguments) => tools::ls(&arguments)?,
-        Command::Cp(arguments) => tools::cp(&arguments)?,
+        Command::Cp(arguments) => copy::cp(&arguments)?,
         Command::Cat(arguments) => tools::cat(&arguments)?,
         Command::Rm(arguments) => tools::rm(&arguments)?,
         Command::Stat(arguments) => tools::stat(&arguments)?,

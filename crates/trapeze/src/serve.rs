@@ -8,7 +8,9 @@ use crate::embedded::{Embedded, Mounted};
 use crate::local::{Asked, LocalCluster, LocalError, Shape};
 use crate::machine::{self, MachineError, Running, Setup};
 use crate::stopping;
-use live::fuse::{Belief, Fuse, MountError, MountOptions, MountWatch, Stage, detach_below};
+use live::fuse::{
+    Belief, Fuse, MountError, MountOptions, MountWatch, Stage, check_mount_point, detach_below,
+};
 use live::signals::{self, Signals};
 use live::wait::WaitPolicy;
 use std::io;
@@ -135,6 +137,7 @@ pub fn mount(arguments: &cli::Mount) -> Result<(), ServeError> {
     pin(arguments.cpu)?;
     let (cluster, key, insecure) =
         (arguments.servers.clone(), arguments.key.clone(), arguments.insecure);
+    check_mount(&arguments.path, Some(Path::new(&cluster)).filter(|path| path.is_dir()))?;
     let reach = Reach { cluster, key, insecure };
     let setup = reach.setup(arguments.pool.0, arguments.wait.into())?;
     signals::install()?;
@@ -144,6 +147,24 @@ pub fn mount(arguments: &cli::Mount) -> Result<(), ServeError> {
     running.host.add(Signals::default())?;
     running.host.run(|| signals::asked() || watch.stage() == Stage::Ended)?;
     stop(running)
+}
+
+/// Before anything is made or asked for: whether it can be mounted there. A mount over the cluster's own directory
+/// `dir` would hide from its machines what they serve.
+fn check_mount(path: &Path, dir: Option<&Path>) -> Result<(), ServeError> {
+    let point = check_mount_point(path)?;
+    let Some(dir) = dir else { return Ok(()) };
+    let dir = std::path::absolute(dir)?;
+    // Where it is, or would be made.
+    let hidden = dir.ancestors().find_map(|part| part.canonicalize().ok());
+    if hidden.is_some_and(|dir| dir.starts_with(&point)) {
+        let (point, dir) = (point.display(), dir.display());
+        let text = format!(
+            "cannot mount on {point}: the cluster's data is in it, at {dir}; choose another directory"
+        );
+        return Err(ServeError::Refused(text));
+    }
+    Ok(())
 }
 
 /// Mounts, and drives the host until the kernel has agreed with us.
@@ -179,6 +200,7 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
     let usual = Shape::of(servers.unwrap_or(SERVERS));
     let stores = disks.unwrap_or(usual.stores);
     let shape = Shape { listen: listen.clone(), insecure, stores, ..usual };
+    arguments.mount.iter().try_for_each(|path| check_mount(path, Some(&arguments.dir)))?;
     signals::install()?;
     let cluster = LocalCluster::open_or_create(&arguments.dir, &shape)?;
     cluster.check(&Asked { servers, disks, listen, insecure })?;

@@ -1,14 +1,13 @@
-//! ls, cp, cat, rm, stat, df: the cluster's files without a mount.
+//! ls, cat, rm, stat, df: the cluster's files without a mount; `cp` is in [`crate::copy`].
 
 use crate::cli;
 use crate::client::{Reach, ReachError};
 use crate::size::Size;
 use crate::table::{Table, print_json};
 use crate::volume::{Column, Volume, VolumeError};
+use serde::Serialize;
 use serde_json::json;
-use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use wire::{Attr, Errno, FileId, FileKind, Home, Layout};
 
@@ -27,9 +26,17 @@ pub enum ToolError {
     /// What was asked for cannot be.
     #[error("{0}")]
     Usage(String),
+    /// A copy went on without some files.
+    #[error("not everything was copied: {skipped} skipped, {errors} failed; each is named above")]
+    Partial {
+        /// FIFOs, sockets, devices.
+        skipped: u64,
+        /// Files of this machine that could not be read or written.
+        errors: u64,
+    },
 }
 
-type Result<T> = std::result::Result<T, ToolError>;
+pub(crate) type Result<T> = std::result::Result<T, ToolError>;
 
 impl From<&cli::Target> for Reach {
     fn from(target: &cli::Target) -> Reach {
@@ -76,7 +83,7 @@ pub fn ls(arguments: &cli::Paths) -> Result<()> {
     let mut volume = volume(&arguments.target)?;
     for path in &arguments.paths {
         let attr = volume.stat(path)?;
-        let entries: Vec<(String, Attr)> = match attr.kind {
+        let mut entries: Vec<(String, Attr)> = match attr.kind {
             FileKind::Directory => volume
                 .list(path)?
                 .into_iter()
@@ -84,6 +91,7 @@ pub fn ls(arguments: &cli::Paths) -> Result<()> {
                 .collect(),
             _ => vec![(path.display().to_string(), attr)],
         };
+        entries.sort_by(|(one, _), (other, _)| one.cmp(other));
         if arguments.target.json {
             entries.iter().for_each(|(name, attr)| print_json(&attr_json(name, attr)));
             continue;
@@ -209,11 +217,28 @@ pub fn df(target: &cli::Target) -> Result<()> {
 /// `trapeze rm`.
 pub fn rm(arguments: &cli::Rm) -> Result<()> {
     let mut volume = volume(&arguments.target)?;
-    for path in &arguments.paths {
+    let mut removed = Removed::default();
+    let mut each = |path: &PathBuf| {
         refuse_to_remove(&mut volume, path, arguments.recursive)?;
-        if arguments.recursive { remove_tree(&mut volume, path)? } else { volume.remove(path)? }
+        if arguments.recursive {
+            empty(&mut volume, path, &mut removed)?;
+        }
+        remove(&mut volume, path, &mut removed)
+    };
+    let ended = arguments.paths.iter().try_for_each(&mut each).and_then(|()| close(volume));
+    if arguments.target.json {
+        print_json(&Removed { errors: u64::from(ended.is_err()), ..removed });
     }
-    close(volume)
+    ended
+}
+
+/// What `rm` has done. An error ends it.
+#[derive(Debug, Default, Serialize)]
+struct Removed {
+    files: u64,
+    directories: u64,
+    bytes: u64,
+    errors: u64,
 }
 
 /// Before anything is removed: the root cannot go, and what is in a directory goes only when that is asked for.
@@ -229,158 +254,32 @@ fn refuse_to_remove(volume: &mut Volume, path: &Path, recursive: bool) -> Result
     Ok(())
 }
 
-fn remove_tree(volume: &mut Volume, path: &Path) -> Result<()> {
+/// Removes what is in a directory.
+fn empty(volume: &mut Volume, path: &Path, removed: &mut Removed) -> Result<()> {
     if volume.stat(path)?.kind == FileKind::Directory {
         for entry in volume.list(path)? {
-            remove_tree(volume, &path.join(name_of(&entry.name)))?;
+            let path = path.join(name_of(&entry.name));
+            empty(volume, &path, removed)?;
+            remove(volume, &path, removed)?;
         }
     }
-    Ok(volume.remove(path)?)
+    Ok(())
 }
 
-fn name_of(name: &[u8]) -> PathBuf {
+fn remove(volume: &mut Volume, path: &Path, removed: &mut Removed) -> Result<()> {
+    let attr = volume.stat(path)?;
+    volume.remove(path)?;
+    match attr.kind {
+        FileKind::Directory => removed.directories += 1,
+        _ => {
+            removed.files += 1;
+            removed.bytes += attr.size;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn name_of(name: &[u8]) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     PathBuf::from(std::ffi::OsStr::from_bytes(name))
-}
-
-/// A side of a copy.
-enum Side {
-    Local(PathBuf),
-    Cluster(PathBuf),
-}
-
-impl Side {
-    fn of(text: &str) -> Side {
-        match text.strip_prefix(':') {
-            Some(path) => Side::Cluster(PathBuf::from(path)),
-            None => Side::Local(PathBuf::from(text)),
-        }
-    }
-}
-
-/// `trapeze cp`.
-pub fn cp(arguments: &cli::Cp) -> Result<()> {
-    let mut volume = volume(&arguments.target)?;
-    let (last, sources) = arguments.paths.split_last().expect("at least two paths");
-    let bar = crate::progress::bytes_moved("copied");
-    let mut copy = Copy { volume: &mut volume, recursive: arguments.recursive, bar: &bar };
-    for source in sources {
-        match (Side::of(source), Side::of(last)) {
-            (Side::Local(from), Side::Cluster(to)) => {
-                let is_directory = copy.is_directory(&to);
-                let to = copy.target(to, is_directory, &from, sources.len())?;
-                copy.put(&from, &to)?;
-            }
-            (Side::Cluster(from), Side::Local(to)) => {
-                let is_directory = to.is_dir();
-                let to = copy.target(to, is_directory, &from, sources.len())?;
-                copy.get(&from, &to)?;
-            }
-            _ => {
-                let text = "cp copies between this machine and the cluster: write the cluster's paths as :/path";
-                return Err(ToolError::Usage(text.to_string()));
-            }
-        }
-    }
-    bar.finish_and_clear();
-    close(volume)
-}
-
-struct Copy<'a> {
-    volume: &'a mut Volume,
-    recursive: bool,
-    bar: &'a indicatif::ProgressBar,
-}
-
-impl Copy<'_> {
-    fn is_directory(&mut self, path: &Path) -> bool {
-        self.volume.stat(path).is_ok_and(|attr| attr.kind == FileKind::Directory)
-    }
-
-    /// `to`, or the source's name in it when it is a directory; what several sources go to must be one, and what is
-    /// written as one.
-    fn target(
-        &self,
-        to: PathBuf,
-        is_directory: bool,
-        from: &Path,
-        sources: usize,
-    ) -> Result<PathBuf> {
-        use std::os::unix::ffi::OsStrExt;
-        if is_directory {
-            return Ok(to.join(from.file_name().unwrap_or_default()));
-        }
-        let is_written_as_one = to.as_os_str().as_bytes().ends_with(b"/") && !self.recursive;
-        if sources > 1 || is_written_as_one {
-            let text = format!("{} is not a directory", to.display());
-            return Err(ToolError::Usage(text));
-        }
-        Ok(to)
-    }
-
-    fn refuse_directory(&self, path: &Path) -> Result<()> {
-        let text = format!("{} is a directory: use cp --recursive", path.display());
-        if self.recursive { Ok(()) } else { Err(ToolError::Usage(text)) }
-    }
-
-    fn put(&mut self, from: &Path, to: &Path) -> Result<()> {
-        let local = |error| ToolError::Local(from.to_path_buf(), error);
-        let metadata = fs::symlink_metadata(from).map_err(local)?;
-        if metadata.is_dir() {
-            self.refuse_directory(from)?;
-            self.volume.make_directory(to, metadata.permissions().mode() & 0o7777)?;
-            for entry in fs::read_dir(from).map_err(local)? {
-                let entry = entry.map_err(local)?;
-                self.put(&entry.path(), &to.join(entry.file_name()))?;
-            }
-        } else if metadata.is_symlink() {
-            use std::os::unix::ffi::OsStrExt;
-            let target = fs::read_link(from).map_err(local)?;
-            // A copy that was broken off is repeated over what is there.
-            if self.volume.stat(to).is_ok_and(|attr| attr.kind == FileKind::Symlink) {
-                self.volume.remove(to)?;
-            }
-            self.volume.symlink(to, target.as_os_str().as_bytes())?;
-        } else if !metadata.is_file() {
-            // To open a FIFO would be to wait for who writes to it; a device may never end.
-            let text = "is a FIFO, a socket or a device: cp copies files, directories and links";
-            return Err(ToolError::Usage(format!("{} {text}", from.display())));
-        } else {
-            let mut file = fs::File::open(from).map_err(local)?;
-            let mode = metadata.permissions().mode() & 0o7777;
-            let bar = self.bar;
-            self.volume.write_file(to, mode, &mut file, &mut |bytes| bar.inc(bytes))?;
-        }
-        Ok(())
-    }
-
-    fn get(&mut self, from: &Path, to: &Path) -> Result<()> {
-        let local = |error| ToolError::Local(to.to_path_buf(), error);
-        let attr = self.volume.stat(from)?;
-        match attr.kind {
-            FileKind::Directory => {
-                self.refuse_directory(from)?;
-                fs::create_dir_all(to).map_err(local)?;
-                for entry in self.volume.list(from)? {
-                    let name = name_of(&entry.name);
-                    self.get(&from.join(&name), &to.join(&name))?;
-                }
-            }
-            FileKind::Symlink => {
-                let target = self.volume.read_link(from)?;
-                if to.is_symlink() {
-                    fs::remove_file(to).map_err(local)?;
-                }
-                std::os::unix::fs::symlink(name_of(&target), to).map_err(local)?;
-            }
-            _ => {
-                let mut file = fs::File::create(to).map_err(local)?;
-                let bar = self.bar;
-                self.volume.read_file(from, &mut file, &mut |bytes| bar.inc(bytes))?;
-                let mode = fs::Permissions::from_mode(attr.mode & 0o777);
-                fs::set_permissions(to, mode).map_err(local)?;
-            }
-        }
-        Ok(())
-    }
 }

@@ -184,9 +184,66 @@ fn what_cat_and_cp_cannot_do() {
     shell(&tree, 10, "mkfifo pipe");
     let said = refusal(&["cp", "-c", &target, text(&tree.join("pipe")), ":/pipe"]);
     assert!(said.contains("FIFO") && said.contains("pipe"), "{said}");
-    let said = refusal(&["cp", "-r", "-c", &target, text(&tree), ":/tree"]);
-    assert!(said.contains("FIFO"), "{said}");
+    refusal(&["stat", "-c", &target, "/pipe"]);
     cluster.stop();
+}
+
+/// FIFOs, a socket, a source that is not there: the rest is copied, and whoever asked is told.
+#[test]
+fn a_tree_is_copied_without_what_cannot_be() {
+    let mut cluster = Cluster::bare(1);
+    let target = cluster.processes.target();
+    let tree = cluster.beside("tree");
+    fs::create_dir(&tree).unwrap();
+    shell(
+        &tree,
+        10,
+        "for name in a b c d e; do mkdir $name; echo $name >$name/file; mkfifo $name/pipe; done",
+    );
+    let _socket = std::os::unix::net::UnixListener::bind(tree.join("c/socket")).unwrap();
+    let said = refusal(&["cp", "-r", "-c", &target, text(&tree), "/no/such", ":/"]);
+    for name in ["a/pipe", "b/pipe", "c/pipe", "c/socket", "d/pipe", "e/pipe"] {
+        let line = said.lines().find(|line| line.contains(name));
+        assert!(line.is_some_and(|line| line.contains("skipped")), "{name}: {said}");
+    }
+    assert!(said.contains("/no/such: No such file"), "{said}");
+    assert!(said.contains("not everything was copied: 6 skipped, 1 failed"), "{said}");
+    let back = cluster.beside("back");
+    let output = trapeze(&["cp", "-r", "--json", "-c", &target, ":/tree", text(&back)]);
+    let counts = r#"{"files":5,"directories":6,"links":0,"bytes":10,"skipped":0,"errors":0}"#;
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), counts);
+    let script =
+        "for name in a b c d e; do test $(cat $name/file) = $name; done; find . -type f | wc -l";
+    assert_eq!(shell(&back, 10, script).trim(), "5");
+    let listed = trapeze(&["ls", "-c", &target, "/tree"]).stdout;
+    let listed = String::from_utf8(listed).unwrap();
+    let names: Vec<&str> =
+        listed.lines().skip(2).filter_map(|l| l.split(' ').next_back()).collect();
+    assert_eq!(names, ["a", "b", "c", "d", "e"]);
+    // Names are bytes, not always text.
+    let copy = format!("{} cp -c {target}", program().display());
+    let script =
+        format!(r"printf x >$'n\xff'; {copy} $'n\xff' :/; {copy} $':/n\xff' n; cmp n $'n\xff'");
+    shell(&back, 10, &script);
+    what_is_copied_out(&mut cluster, &back);
+    cluster.stop();
+}
+
+/// The other direction: a FIFO of the cluster, and a directory where a file is to go.
+fn what_is_copied_out(cluster: &mut Cluster, back: &Path) {
+    if cannot_mount() {
+        return;
+    }
+    cluster.processes.mount().unwrap();
+    shell(&cluster.at("tree"), 10, "mkfifo b/cluster-pipe");
+    shell(back, 10, "rm -r a c d e; rm b/file; mkdir b/file");
+    let (target, parent) = (cluster.processes.target(), back.join("."));
+    let said = refusal(&["cp", "-r", "-c", &target, ":/tree/b", ":/tree/e", text(&parent)]);
+    assert!(said.contains("/tree/b/cluster-pipe is a FIFO"), "{said}");
+    assert!(said.contains("b/file: Is a directory"), "{said}");
+    assert!(said.contains("1 skipped, 1 failed"), "{said}");
+    assert_eq!(fs::read_to_string(back.join("e/file")).unwrap(), "e\n");
 }
 
 #[test]
@@ -216,6 +273,9 @@ fn copies_and_removals_that_would_lose_files() {
     let said = refusal(&["rm", "-c", &target, "/tree"]);
     assert!(said.contains("--recursive"), "{said}");
     done(&["cat", "-c", &target, "/tree/file"]);
+    let output = trapeze(&["rm", "-r", "--json", "-c", &target, "/tree", "/none"]);
+    let counts = r#"{"files":2,"directories":1,"bytes":8,"errors":1}"#;
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), counts);
     cluster.stop();
 }
 
@@ -289,6 +349,31 @@ fn mount_points_that_cannot_be() {
     cluster.stop();
 }
 
+/// Nothing is made where the mount could not be, and no mount hides what it is made of.
+#[test]
+fn up_looks_at_the_mount_point_first() {
+    if cannot_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (new, file) = (folder.path().join("new"), folder.path().join("file"));
+    fs::write(&file, "x").unwrap();
+    for (point, why) in [
+        (&folder.path().join("none"), "no such directory"),
+        (&file, "not a directory"),
+        (&folder.path().to_path_buf(), "the cluster's data is in it"),
+    ] {
+        let said = refusal(&["up", "--servers", "1", "--dir", text(&new), "--mount", text(point)]);
+        assert!(said.contains(why), "{said}");
+        assert!(!new.exists(), "{said}");
+    }
+    let mut cluster = Cluster::bare(1);
+    let target = cluster.processes.target();
+    let said = refusal(&["mount", &target, &target]);
+    assert!(said.contains("the cluster's data is in it"), "{said}");
+    cluster.stop();
+}
+
 /// What was written to it is not read as zeros, nothing more is acknowledged, and `status` says which disk it is.
 #[test]
 fn a_disk_that_is_removed_under_its_server() {
@@ -342,6 +427,41 @@ fn fsync_ends(cluster: &Cluster) {
     let script = "dd if=/dev/zero of=late bs=1M count=4 conv=fsync 2>&1 || echo refused";
     let said = shell(&cluster.at(""), 900, script);
     assert!(said.contains("refused") && said.contains("Input/output error"), "{said}");
+}
+
+/// Two disks with records in their logs when the server is killed; one is mounted read-only then. The server starts
+/// without it and says what to do, the other disk's files are served, and nothing is lost when it is writable again.
+#[test]
+fn a_disk_that_is_mounted_read_only() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::shaped(&Shape { stores: 2, ..Shape::of(1) });
+    let (target, disk) = (cluster.processes.target(), cluster.beside("cluster/io1/disk1"));
+    cluster.processes.mount().unwrap();
+    for name in 0..12 {
+        let mut file = File::create(cluster.at(&format!("file{name}"))).unwrap();
+        file.write_all(&pattern(name, 20_000)).unwrap();
+        file.sync_all().unwrap();
+    }
+    cluster.processes.kill_server(1).unwrap();
+    shell(&disk, 10, "mount --bind . . && mount -o remount,bind,ro $PWD");
+    cluster.processes.start_server(1).unwrap();
+    let read = |name: u64| trapeze(&["cat", "-c", &target, &format!("/file{name}")]);
+    let right = |name: &u64| read(*name).stdout == pattern(*name, 20_000);
+    let served = (0..12).filter(right).count();
+    let refused = (0..12).filter(|name| read(*name).status.code() == Some(1)).count();
+    let log = fs::read_to_string(cluster.beside("cluster/log/io1.log")).unwrap();
+    let said = String::from_utf8(trapeze(&["status", "-c", &target]).stdout).unwrap();
+    cluster.processes.take_server(1).unwrap().stop().unwrap();
+    common::detach(&disk);
+    assert!(served > 1 && refused > 1 && served + refused == 12, "{served} {refused}");
+    let why = format!("{}: the file system is read-only; remount it writable", disk.display());
+    assert!(log.contains(&format!("serving without disk {why}")), "{log}");
+    assert!(said.contains("disk 1") && said.contains("io1"), "{said}");
+    cluster.processes.start_server(1).unwrap();
+    assert_eq!((0..12).filter(right).count(), 12);
+    cluster.stop();
 }
 
 /// A disk of 64 MiB: a copy of more ends with ENOSPC at the latest at its close, what was there is intact, also what

@@ -231,7 +231,10 @@ impl core::fmt::Debug for Errno {
 
 impl core::fmt::Display for Errno {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "{} ({})", self.text(), self.symbol())
+        match self.symbol() {
+            "E?" => write!(f, "error number {} of Linux", self.0),
+            symbol => write!(f, "{} ({symbol})", self.text()),
+        }
     }
 }
 
@@ -240,6 +243,13 @@ impl core::error::Error for Errno {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn error_numbers_without_a_name_are_told_as_numbers() {
+        extern crate std;
+        assert_eq!(std::format!("{}", Errno::EIO), "input/output error (EIO)");
+        assert_eq!(std::format!("{}", Errno(24)), "error number 24 of Linux");
+    }
 
     #[test]
     fn attributes_survive_the_wire() {

@@ -33,6 +33,6 @@ mod requests;
 pub mod session;
 
 pub use front::{Fuse, MountWatch};
-pub use mount::{Mount, MountError, MountOptions, detach_below};
+pub use mount::{Mount, MountError, MountOptions, check_mount_point, detach_below};
 pub use reply::Belief;
 pub use session::{Front, Session, SessionCounters, Stage};

@@ -130,15 +130,11 @@ pub struct Mount {
 impl Mount {
     /// Mounts; the descriptor is where the kernel's requests come from. It never waits for a reader.
     pub fn new(options: &MountOptions) -> Result<(OwnedFd, Mount), MountError> {
-        let path = absolute(&options.path)?;
-        clear_dead(&path)?;
-        check_directory(&path)?;
+        let path = check_mount_point(&options.path)?;
         let (descriptor, by_helper) = match open_and_mount(options, &path) {
             Ok(descriptor) => (descriptor, false),
             Err(OsError::PERM | OsError::ACCESS) => (by_helper(options, &path)?, true),
-            Err(OsError::NOENT | OsError::NXIO | OsError::NODEV) => {
-                return Err(MountError::NoDevice { path });
-            }
+            Err(error) if is_absence(error) => return Err(MountError::NoDevice { path }),
             Err(error) => return Err(system(&path, "mount", error.into())),
         };
         rustix::io::ioctl_fionbio(&descriptor, true)
@@ -194,6 +190,29 @@ impl Drop for Mount {
 
 fn system(path: &Path, action: &'static str, error: io::Error) -> MountError {
     MountError::System { path: path.into(), action, error }
+}
+
+/// Whether something could be mounted at `path`, as far as that shows without mounting: dead mounts of ours are removed
+/// there. The path without links and dots.
+pub fn check_mount_point(path: &Path) -> Result<PathBuf, MountError> {
+    let path = absolute(path)?;
+    clear_dead(&path)?;
+    check_directory(&path)?;
+    match open_device() {
+        Err(error) if is_absence(error) => Err(MountError::NoDevice { path }),
+        // Whoever may not open it may have a helper who may.
+        _ => Ok(path),
+    }
+}
+
+/// Whether there is no such device.
+fn is_absence(error: OsError) -> bool {
+    matches!(error, OsError::NOENT | OsError::NXIO | OsError::NODEV)
+}
+
+fn open_device() -> Result<OwnedFd, OsError> {
+    use rustix::fs::{Mode, OFlags};
+    rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// The path without links and dots, by its parent: a dead mount cannot be looked at itself.
@@ -260,8 +279,7 @@ fn check_directory(path: &Path) -> Result<(), MountError> {
 }
 
 fn open_and_mount(options: &MountOptions, path: &Path) -> Result<OwnedFd, OsError> {
-    use rustix::fs::{Mode, OFlags};
-    let descriptor = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let descriptor = open_device()?;
     let data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions,max_read={IO_BYTES_MAX}{}",
         descriptor.as_raw_fd(),

@@ -204,6 +204,8 @@ impl Disk {
     ) -> Result<DiskReply, DiskError> {
         let added = self.added(file, offset, data.len());
         if added > 0 && self.capacity.is_some_and(|capacity| self.used() + added > capacity) {
+            // There was room for the name.
+            self.files.entry(file).or_default().now.get_or_insert_default();
             return Err(DiskError::NoSpace);
         }
         let file = self.files.entry(file).or_default();

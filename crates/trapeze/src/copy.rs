@@ -1,0 +1,231 @@
+//! `trapeze cp`: files and trees between this machine and the cluster.
+//!
+//! What cannot be copied on this machine, and what is no file, directory or link, is named and left out; the rest is
+//! copied. An error of the cluster ends the copy: the next file would meet it, too.
+
+use crate::cli;
+use crate::table::print_json;
+use crate::tools::{Result, ToolError, close, name_of, volume};
+use crate::volume::{Volume, VolumeError};
+use serde::Serialize;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use wire::FileKind;
+
+/// A side of a copy.
+enum Side {
+    Local(PathBuf),
+    Cluster(PathBuf),
+}
+
+impl Side {
+    fn of(text: &OsStr) -> Side {
+        match text.as_bytes().strip_prefix(b":") {
+            Some(path) => Side::Cluster(name_of(path)),
+            None => Side::Local(PathBuf::from(text)),
+        }
+    }
+}
+
+/// `trapeze cp`.
+pub fn cp(arguments: &cli::Cp) -> Result<()> {
+    let mut volume = volume(&arguments.target)?;
+    let bar = crate::progress::bytes_moved("copied");
+    let (recursive, tally) = (arguments.recursive, Tally::default());
+    let mut copy = Copy { volume: &mut volume, recursive, bar: &bar, tally };
+    let copied = copy.all(&arguments.paths);
+    let tally = copy.tally;
+    bar.finish_and_clear();
+    let ended = copied.and_then(|()| close(volume));
+    let errors = tally.errors + u64::from(ended.is_err());
+    if arguments.target.json {
+        print_json(&Tally { errors, ..tally });
+    }
+    ended.and_then(|()| tally.check())
+}
+
+/// What a copy has done so far.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Tally {
+    files: u64,
+    directories: u64,
+    links: u64,
+    bytes: u64,
+    skipped: u64,
+    errors: u64,
+}
+
+impl Tally {
+    fn check(self) -> Result<()> {
+        let Tally { skipped, errors, .. } = self;
+        if skipped + errors == 0 { Ok(()) } else { Err(ToolError::Partial { skipped, errors }) }
+    }
+}
+
+struct Copy<'a> {
+    volume: &'a mut Volume,
+    recursive: bool,
+    bar: &'a indicatif::ProgressBar,
+    tally: Tally,
+}
+
+/// The error of a file whose other side is `path` on this machine.
+fn local(path: &Path) -> impl Fn(std::io::Error) -> ToolError {
+    move |error| ToolError::Local(path.to_path_buf(), error)
+}
+
+/// As [`local`], of a transfer, in which either side may have failed.
+fn transfer(path: &Path) -> impl Fn(VolumeError) -> ToolError {
+    move |error| match error {
+        VolumeError::Local(error) => ToolError::Local(path.to_path_buf(), error),
+        other => other.into(),
+    }
+}
+
+impl Copy<'_> {
+    /// Copies every path to the last one.
+    fn all(&mut self, paths: &[OsString]) -> Result<()> {
+        let (last, sources) = paths.split_last().expect("at least two paths");
+        for source in sources {
+            match (Side::of(source), Side::of(last)) {
+                (Side::Local(from), Side::Cluster(to)) => {
+                    let is_directory = self.is_directory(&to);
+                    let to = self.target(to, is_directory, &from, sources.len())?;
+                    let put = self.put(&from, &to);
+                    self.note(put)?;
+                }
+                (Side::Cluster(from), Side::Local(to)) => {
+                    let is_directory = to.is_dir();
+                    let to = self.target(to, is_directory, &from, sources.len())?;
+                    let got = self.get(&from, &to);
+                    self.note(got)?;
+                }
+                _ => {
+                    let text = "cp copies between this machine and the cluster: write the cluster's paths as :/path";
+                    return Err(ToolError::Usage(text.to_string()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says why something of this machine is left out; any other error is the whole copy's.
+    fn note(&mut self, done: Result<()>) -> Result<()> {
+        let Err(error @ ToolError::Local(..)) = done else { return done };
+        self.tally.errors += 1;
+        self.tell(format!("trapeze: {error}"));
+        Ok(())
+    }
+
+    /// To open a FIFO would be to wait for who writes to it; a device may never end.
+    fn skip(&mut self, path: &Path) {
+        self.tally.skipped += 1;
+        let text = "is a FIFO, a socket or a device: skipped";
+        self.tell(format!("trapeze: {} {text}", path.display()));
+    }
+
+    /// Says it above the bar.
+    fn tell(&self, text: String) {
+        self.bar.suspend(|| eprintln!("{text}"));
+    }
+
+    fn is_directory(&mut self, path: &Path) -> bool {
+        self.volume.stat(path).is_ok_and(|attr| attr.kind == FileKind::Directory)
+    }
+
+    /// `to`, or the source's name in it when it is a directory; what several sources go to must be one, and what is
+    /// written as one.
+    fn target(
+        &self,
+        to: PathBuf,
+        is_directory: bool,
+        from: &Path,
+        sources: usize,
+    ) -> Result<PathBuf> {
+        if is_directory {
+            return Ok(to.join(from.file_name().unwrap_or_default()));
+        }
+        let is_written_as_one = to.as_os_str().as_bytes().ends_with(b"/") && !self.recursive;
+        if sources > 1 || is_written_as_one {
+            let text = format!("{} is not a directory", to.display());
+            return Err(ToolError::Usage(text));
+        }
+        Ok(to)
+    }
+
+    fn refuse_directory(&self, path: &Path) -> Result<()> {
+        let text = format!("{} is a directory: use cp --recursive", path.display());
+        if self.recursive { Ok(()) } else { Err(ToolError::Usage(text)) }
+    }
+
+    fn put(&mut self, from: &Path, to: &Path) -> Result<()> {
+        let metadata = fs::symlink_metadata(from).map_err(local(from))?;
+        let mode = metadata.permissions().mode() & 0o7777;
+        if metadata.is_dir() {
+            self.refuse_directory(from)?;
+            self.volume.make_directory(to, mode)?;
+            self.tally.directories += 1;
+            for entry in fs::read_dir(from).map_err(local(from))? {
+                let entry = entry.map_err(local(from))?;
+                let put = self.put(&entry.path(), &to.join(entry.file_name()));
+                self.note(put)?;
+            }
+        } else if metadata.is_symlink() {
+            let target = fs::read_link(from).map_err(local(from))?;
+            // A copy that was broken off is repeated over what is there.
+            if self.volume.stat(to).is_ok_and(|attr| attr.kind == FileKind::Symlink) {
+                self.volume.remove(to)?;
+            }
+            self.volume.symlink(to, target.as_os_str().as_bytes())?;
+            self.tally.links += 1;
+        } else if metadata.is_file() {
+            let mut file = fs::File::open(from).map_err(local(from))?;
+            let bar = self.bar;
+            let put = self.volume.write_file(to, mode, &mut file, &mut |bytes| bar.inc(bytes));
+            self.tally.bytes += put.map_err(transfer(from))?;
+            self.tally.files += 1;
+        } else {
+            self.skip(from);
+        }
+        Ok(())
+    }
+
+    fn get(&mut self, from: &Path, to: &Path) -> Result<()> {
+        let attr = self.volume.stat(from)?;
+        match attr.kind {
+            FileKind::Directory => {
+                self.refuse_directory(from)?;
+                fs::create_dir_all(to).map_err(local(to))?;
+                self.tally.directories += 1;
+                for entry in self.volume.list(from)? {
+                    let name = name_of(&entry.name);
+                    let got = self.get(&from.join(&name), &to.join(&name));
+                    self.note(got)?;
+                }
+            }
+            FileKind::Symlink => {
+                let target = self.volume.read_link(from)?;
+                if to.is_symlink() {
+                    fs::remove_file(to).map_err(local(to))?;
+                }
+                std::os::unix::fs::symlink(name_of(&target), to).map_err(local(to))?;
+                self.tally.links += 1;
+            }
+            FileKind::Regular => {
+                let mut file = fs::File::create(to).map_err(local(to))?;
+                let bar = self.bar;
+                let got = self.volume.read_file(from, &mut file, &mut |bytes| bar.inc(bytes));
+                let bytes = got.map_err(transfer(to))?;
+                let mode = fs::Permissions::from_mode(attr.mode & 0o777);
+                fs::set_permissions(to, mode).map_err(local(to))?;
+                self.tally.bytes += bytes;
+                self.tally.files += 1;
+            }
+            _ => self.skip(from),
+        }
+        Ok(())
+    }
+}
