@@ -77,6 +77,15 @@ impl Client {
         }
     }
 
+    /// To be called when a future of [`lock`](Client::lock) that does not wait was dropped: `owner` has what it had
+    /// before, also at the manager. What cannot be told it now is told later.
+    pub async fn settle_lock(&self, file: FileId, owner: u64, whole_file: bool) {
+        let key = (LockTarget { file, whole_file }, owner);
+        let _turn = self.turn(key).await;
+        let _permit = self.hold().await;
+        let _ = self.settle_doubt(key).await;
+    }
+
     /// Releases all locks of `owner` on the file.
     pub async fn unlock(&self, file: FileId, owner: u64, whole_file: bool) -> Result<(), Errno> {
         let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Unlock, pid: 0 };
