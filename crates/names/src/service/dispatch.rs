@@ -269,7 +269,7 @@ impl<O: Objects> Service<O> {
             return;
         };
         if lock.kind == LockKind::Unlock {
-            // Never refused, and after the locks that were asked for before.
+            // Whoever asks, and after the locks that were asked for before.
             let _ = self.known(client).await;
         } else if let Err(errno) = self.may_lock(client, reclaim).await {
             return self.answer(request, Err(errno));
