@@ -214,7 +214,13 @@ impl Files {
 
     /// One of the loops that read ahead. It ends when another has taken its place meanwhile.
     async fn ahead_loop(self, worker: Worker<Job>) {
-        while self.in_place(self.read_ahead(worker.next().await), Files::start_ahead_loop).await {}
+        let places = self.ahead_places.clone();
+        let place = places.take();
+        while !place.is_replaced() {
+            let job = places.next(&self.cx, &place, worker.next()).await;
+            self.read_ahead(job).await;
+        }
+        places.leave(&place);
     }
 
     async fn read_ahead(&self, job: Job) {

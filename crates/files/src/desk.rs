@@ -6,15 +6,12 @@
 //! front. What it opens for nobody is given back, and an error that nobody heard is told again. A lock is given up, and
 //! the manager told what its owner has without it: the same owner may have asked again by then.
 //!
-//! While every loop is at work, other loops take the places of those whose operations take long: what waits for a
-//! server or the manager to come back does not hold up what can be done without.
-//!
 //! Invariant: an operation is answered once.
 
 use crate::Files;
 use crate::flags::{PUNCH_HOLE, ZERO_RANGE};
-use crate::limits::{BEHIND_MAX, WORK_SPAN};
 use crate::locks::Wanted;
+use crate::places::Place;
 use crate::table::Open;
 use node::rings::{FileOp, FileReply, FileRequest, LockKind};
 use node::{Cx, Notify};
@@ -22,63 +19,35 @@ use std::cell::{Cell, RefCell};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
-use wire::{Errno, Time};
+use wire::Errno;
 
-/// A loop's place.
+/// Where one loop serves.
 pub(crate) struct Desk {
     front: Cell<Option<u64>>,
-    /// Since when it serves an operation; `None`: it waits for one.
-    since: Cell<Option<Time>>,
-    /// Another loop serves the front in its place.
-    replaced: Cell<bool>,
+    place: Rc<Place>,
     given_up: Cell<bool>,
     told: Notify,
 }
 
 /// All of them.
-pub(crate) struct Desks {
-    all: RefCell<Vec<Rc<Desk>>>,
-    /// How many of them were replaced.
-    behind: Cell<usize>,
-    /// How many wait for an operation; none does any more.
-    idle: Cell<usize>,
-    busy: Notify,
-}
+#[derive(Default)]
+pub(crate) struct Desks(RefCell<Vec<Rc<Desk>>>);
 
 impl Desks {
-    /// None yet.
-    pub fn new(cx: &Cx) -> Desks {
-        let (all, behind, idle) = (RefCell::default(), Cell::default(), Cell::default());
-        Desks { all, behind, idle, busy: Notify::new(cx) }
-    }
-
-    fn add(&self, cx: &Cx) -> Rc<Desk> {
-        let desk = Rc::new(Desk {
-            front: Cell::default(),
-            since: Cell::default(),
-            replaced: Cell::default(),
-            given_up: Cell::default(),
-            told: Notify::new(cx),
-        });
-        self.all.borrow_mut().push(desk.clone());
+    fn add(&self, cx: &Cx, place: Rc<Place>) -> Rc<Desk> {
+        let (front, given_up) = Default::default();
+        let desk = Rc::new(Desk { front, place, given_up, told: Notify::new(cx) });
+        self.0.borrow_mut().push(desk.clone());
         desk
     }
 
-    /// Those that have served one operation for long, and whose places nobody has taken.
-    fn late(&self, now: Time) -> Vec<Rc<Desk>> {
-        let all = self.all.borrow();
-        let is_late =
-            |desk: &Desk| desk.since.get().is_some_and(|since| now.since(since) >= WORK_SPAN);
-        all.iter().filter(|desk| is_late(desk) && !desk.replaced.get()).cloned().collect()
-    }
-
     fn remove(&self, desk: &Rc<Desk>) {
-        self.all.borrow_mut().retain(|other| !Rc::ptr_eq(other, desk));
+        self.0.borrow_mut().retain(|other| !Rc::ptr_eq(other, desk));
     }
 
     /// Whether the operation `front` is being served, and knows now that nobody waits for it.
     pub fn interrupt(&self, front: u64) -> bool {
-        let all = self.all.borrow();
+        let all = self.0.borrow();
         let Some(desk) = all.iter().find(|desk| desk.front.get() == Some(front)) else {
             return false;
         };
@@ -173,40 +142,14 @@ impl Files {
 
     /// One of the loops that serve the front. It ends when another has taken its place meanwhile.
     pub(crate) async fn front_loop(self) {
-        let desk = self.desks.add(&self.cx);
-        while !desk.replaced.get() {
-            let request = self.next_request().await;
-            desk.since.set(Some(self.cx.now()));
+        let places = self.front_places.clone();
+        let desk = self.desks.add(&self.cx, places.take());
+        while !desk.place.is_replaced() {
+            let request = places.next(&self.cx, &desk.place, self.cx.front()).await;
             self.serve(request, &desk).await;
-            desk.since.set(None);
         }
-        self.desks.behind.set(self.desks.behind.get() - 1);
+        places.leave(&desk.place);
         self.desks.remove(&desk);
-    }
-
-    async fn next_request(&self) -> FileRequest {
-        let idle = &self.desks.idle;
-        idle.set(idle.get() + 1);
-        let request = self.cx.front().await;
-        idle.set(idle.get() - 1);
-        if idle.get() == 0 {
-            self.desks.busy.notify_all();
-        }
-        request
-    }
-
-    /// The loop that lets others serve the front while all who do are at work for long.
-    pub(crate) async fn replace_loop(self) {
-        loop {
-            let busy = self.desks.busy.wait();
-            if self.desks.idle.get() > 0 {
-                busy.await;
-            }
-            self.cx.sleep(WORK_SPAN).await;
-            if self.desks.idle.get() == 0 {
-                self.desks.late(self.cx.now()).iter().for_each(|desk| self.replace(desk));
-            }
-        }
     }
 
     async fn serve(&self, request: FileRequest, desk: &Desk) {
@@ -237,11 +180,11 @@ impl Files {
             Afterwards::GivenUp => {}
             Afterwards::NotLocked(wanted) => {
                 operation.set(None);
-                self.replace(desk);
+                self.replace(&self.front_places, &desk.place);
                 self.settle_lock(&wanted).await;
             }
             _ => {
-                self.replace(desk);
+                self.replace(&self.front_places, &desk.place);
                 let operation = operation.as_mut().as_pin_mut().expect("it is not given up");
                 if let Some(outcome) = operation.await {
                     self.settle(afterwards, outcome).await;
@@ -274,15 +217,6 @@ impl Files {
         self.counters.ops[kind].add(1);
         self.counters.failures.add(result.is_err().into());
         self.cx.front_done(front, result);
-    }
-
-    /// Starts another loop in the place of this one, unless that has happened or there are too many already.
-    fn replace(&self, desk: &Desk) {
-        let behind = self.desks.behind.get();
-        if behind < BEHIND_MAX && !desk.replaced.replace(true) {
-            self.desks.behind.set(behind + 1);
-            self.start_front_loop();
-        }
     }
 
     /// An operation that nobody waited for has ended. Errors of giving back are nobody's either: what the manager then

@@ -34,6 +34,7 @@ mod inode;
 pub mod limits;
 mod locks;
 mod naming;
+mod places;
 mod queue;
 mod read;
 mod service;
@@ -50,7 +51,8 @@ use crate::inode::File;
 use crate::limits::*;
 use crate::locks::Line;
 use crate::naming::Names;
-use crate::queue::{Late, Queue};
+use crate::places::Places;
+use crate::queue::Queue;
 use crate::table::Table;
 use endpoint::FrameMut;
 use node::rings::FileReply;
@@ -136,12 +138,14 @@ pub struct Inner {
     /// One was added to them.
     left_some: Notify,
     work: Rc<Queue<Rc<File>>>,
-    late: Late,
+    work_places: Rc<Places>,
     ahead: Rc<Queue<ahead::Job>>,
+    ahead_places: Rc<Places>,
     ahead_used: Rc<Cell<u64>>,
     /// When what is old of it was forgotten last, of all files.
     ahead_swept: Cell<Time>,
     desks: Desks,
+    front_places: Rc<Places>,
     line: Line,
     line_joined: Notify,
     /// Grows when names are taken away.
@@ -178,11 +182,13 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
         left: RefCell::default(),
         left_some: Notify::new(cx),
         work: Rc::default(),
-        late: Late::default(),
+        work_places: Places::new(cx, LATE_MAX, Files::start_work_loop),
         ahead: Rc::default(),
+        ahead_places: Places::new(cx, LATE_MAX, Files::start_ahead_loop),
         ahead_used: Rc::default(),
         ahead_swept: Cell::default(),
-        desks: Desks::new(cx),
+        desks: Desks::default(),
+        front_places: Places::new(cx, BEHIND_MAX, Files::start_front_loop),
         line: Line::default(),
         line_joined: Notify::new(cx),
         generation: Cell::default(),
@@ -205,7 +211,9 @@ impl Files {
         cx.spawn("files: left", self.clone().left_loop());
         cx.spawn("files: locks", self.clone().line_loop());
         cx.spawn("files: interrupts", self.clone().interrupt_loop());
-        cx.spawn("files: places", self.clone().replace_loop());
+        for places in [&self.front_places, &self.work_places, &self.ahead_places] {
+            cx.spawn("files: places", self.clone().watch_places(places.clone()));
+        }
         (0..self.config.front_loops).for_each(|_| self.start_front_loop());
     }
 

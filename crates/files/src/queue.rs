@@ -1,12 +1,8 @@
-//! A queue from which a pool of loops takes work; a push wakes one idle loop, not all. A loop whose work takes long
-//! leaves the pool, and another comes in its place.
+//! A queue from which a pool of loops takes work; a push wakes one idle loop, not all.
 
-use crate::Files;
-use crate::limits::{LATE_MAX, WORK_SPAN};
-use node::{Cx, Either, Notify};
-use std::cell::{Cell, RefCell};
+use node::{Cx, Notify};
+use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::pin::pin;
 use std::rc::Rc;
 
 /// The queue.
@@ -37,35 +33,6 @@ impl<T> Queue<T> {
     /// The place of one loop at this queue.
     pub fn worker(self: &Rc<Self>, cx: &Cx) -> Worker<T> {
         Worker { queue: self.clone(), wake: Rc::new(Notify::new(cx)) }
-    }
-}
-
-/// How many loops have no place any more because their work takes long.
-#[derive(Default)]
-pub(crate) struct Late(Cell<usize>);
-
-impl Files {
-    /// Does the work of a loop; whether the loop still has its place. Work that waits for a server or the manager to
-    /// come back gives the place to another loop, which `replace` starts: what others can do does not wait along.
-    pub(crate) async fn in_place(
-        &self,
-        work: impl Future<Output = ()>,
-        replace: impl FnOnce(&Files),
-    ) -> bool {
-        let mut work = pin!(work);
-        let done = node::race(work.as_mut(), self.cx.sleep(WORK_SPAN)).await;
-        let late = &self.late.0;
-        if done == Either::Left(()) {
-            return true;
-        }
-        let replaced = late.get() < LATE_MAX;
-        if replaced {
-            late.set(late.get() + 1);
-            replace(self);
-        }
-        work.await;
-        late.set(late.get() - usize::from(replaced));
-        !replaced
     }
 }
 

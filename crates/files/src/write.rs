@@ -177,16 +177,23 @@ impl Files {
 
     /// One of the loops that send and commit. It ends when another has taken its place meanwhile.
     async fn work_loop(self, worker: Worker<Rc<File>>) {
-        while self.work_on(worker.next().await).await {}
+        let places = self.work_places.clone();
+        let place = places.take();
+        while !place.is_replaced() {
+            let file = places.next(&self.cx, &place, worker.next()).await;
+            self.work_on(&file).await;
+        }
+        places.leave(&place);
     }
 
-    /// Gives the file its turn; whether this loop still has its place.
-    async fn work_on(&self, file: Rc<File>) -> bool {
+    /// Gives the file its turn.
+    async fn work_on(&self, file: &Rc<File>) {
         file.state.borrow_mut().queued = false;
-        let Some(work) = self.next_work(&file) else { return true };
-        // Another loop may find more to do meanwhile.
-        self.enqueue(&file);
-        self.in_place(self.do_work(&file, work), Files::start_work_loop).await
+        if let Some(work) = self.next_work(file) {
+            // Another loop may find more to do meanwhile.
+            self.enqueue(file);
+            self.do_work(file, work).await;
+        }
     }
 
     async fn do_work(&self, file: &Rc<File>, work: Work) {
