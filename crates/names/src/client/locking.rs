@@ -231,8 +231,8 @@ impl Client {
         Ok(())
     }
 
-    /// Tells the manager what the owner has; a lock that another client took meanwhile, or that there is no room for any
-    /// more, is lost. Whether it was not.
+    /// Tells the manager what the owner has. A lock that another client took meanwhile is lost, and so is one that has
+    /// no room any more. Whether it was not.
     pub(super) async fn tell_lock(&self, key: Key, lock: Lock) -> Result<bool, Errno> {
         let releases = lock.kind == LockKind::Unlock;
         match self.ask_lock(key, lock, Ask::Again).await {
