@@ -3,7 +3,8 @@
 //! An interrupted operation is answered with EINTR at once, wherever it waits. One that only asks is given up: a
 //! read, a look-up, an fsync, a write that has not been taken over. One that changes names, opens, closes or truncates
 //! goes on without anybody waiting, because half of it may be done elsewhere; another loop takes its place at the
-//! front. What it opens or locks for nobody is given back, and an error that nobody heard is told again.
+//! front. What it opens for nobody is given back, and an error that nobody heard is told again. A lock is given up, and
+//! the manager told what its owner has without it: the same owner may have asked again by then.
 //!
 //! Invariant: an operation is answered once.
 
@@ -12,7 +13,7 @@ use crate::flags::{PUNCH_HOLE, ZERO_RANGE};
 use crate::locks::Wanted;
 use crate::places::Place;
 use crate::table::Open;
-use node::rings::{FileOp, FileReply, FileRequest, Lock, LockKind};
+use node::rings::{FileOp, FileReply, FileRequest, LockKind};
 use node::{Cx, Notify};
 use std::cell::{Cell, RefCell};
 use std::pin::{Pin, pin};
@@ -89,8 +90,8 @@ enum Afterwards {
     GoesOn,
     /// It goes on; an error that it told since is to be told again.
     Untold(Rc<Open>, u64),
-    /// It goes on; what it locked is given back.
-    Unlocked(Wanted),
+    /// It is given up, and its owner's locks are what they were.
+    NotLocked(Wanted),
 }
 
 impl Files {
@@ -123,8 +124,7 @@ impl Files {
                 if lock.kind != LockKind::Unlock =>
             {
                 let (file, owner, whole_file) = (*file, *owner, *whole_file);
-                let lock = Lock { kind: LockKind::Unlock, ..*lock };
-                Afterwards::Unlocked(Wanted { file, owner, lock, whole_file })
+                Afterwards::NotLocked(Wanted { file, owner, lock: *lock, whole_file })
             }
             _ => Afterwards::GoesOn,
         }
@@ -155,16 +155,39 @@ impl Files {
     async fn serve(&self, request: FileRequest, desk: &Desk) {
         let (front, kind) = (request.front, crate::counters::kind(&request.op));
         let afterwards = self.afterwards(&request.op);
-        let mut operation = pin!(self.answer(request));
-        match desk.watch(front, operation.as_mut()).await {
+        let mut operation = pin!(Some(self.answer(request)));
+        let waited_for = operation.as_mut().as_pin_mut().expect("it is not given up yet");
+        match desk.watch(front, waited_for).await {
             Some(Some(result)) => self.done(front, kind, result),
+            // It joined the line of waiting locks, maybe just when it was given up.
+            Some(None) if desk.given_up.get() => self.interrupt_lock(front),
             Some(None) => {}
             None => {
                 self.done(front, kind, Err(Errno::EINTR));
-                if !matches!(afterwards, Afterwards::GivenUp) {
-                    self.replace(&self.front_places, &desk.place);
-                    let outcome = operation.await;
-                    self.settle(front, afterwards, outcome).await;
+                self.go_on(desk, afterwards, operation).await;
+            }
+        }
+    }
+
+    /// What is left to do of an operation that nobody waits for any more.
+    async fn go_on(
+        &self,
+        desk: &Desk,
+        afterwards: Afterwards,
+        mut operation: Pin<&mut Option<impl Future<Output = Option<Result<FileReply, Errno>>>>>,
+    ) {
+        match afterwards {
+            Afterwards::GivenUp => {}
+            Afterwards::NotLocked(wanted) => {
+                operation.set(None);
+                self.replace(&self.front_places, &desk.place);
+                self.settle_lock(&wanted).await;
+            }
+            _ => {
+                self.replace(&self.front_places, &desk.place);
+                let operation = operation.as_mut().as_pin_mut().expect("it is not given up");
+                if let Some(outcome) = operation.await {
+                    self.settle(afterwards, outcome).await;
                 }
             }
         }
@@ -198,20 +221,13 @@ impl Files {
 
     /// An operation that nobody waited for has ended. Errors of giving back are nobody's either: what the manager then
     /// keeps for this client ends with the client's lease.
-    async fn settle(
-        &self,
-        front: u64,
-        afterwards: Afterwards,
-        outcome: Option<Result<FileReply, Errno>>,
-    ) {
+    async fn settle(&self, afterwards: Afterwards, outcome: Result<FileReply, Errno>) {
         match (afterwards, outcome) {
-            (_, None) => drop(self.leave_line(front)),
-            (Afterwards::Unlocked(wanted), Some(Ok(_))) => drop(self.ask_lock(&wanted).await),
-            (Afterwards::Untold(open, before), Some(Err(_))) => {
+            (Afterwards::Untold(open, before), Err(_)) => {
                 open.reported.set(before);
                 open.file.state.borrow_mut().failure.told = before;
             }
-            (_, Some(Ok(FileReply::Opened { handle, .. } | FileReply::Created { handle, .. }))) => {
+            (_, Ok(FileReply::Opened { handle, .. } | FileReply::Created { handle, .. })) => {
                 drop(self.release(handle, None).await)
             }
             _ => {}

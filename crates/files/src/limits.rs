@@ -37,8 +37,8 @@ pub const AHEAD_LOOPS: usize = 16;
 /// A send, a commit or a read-ahead that takes longer waits for a server or the manager to come back, or for a slow
 /// disk: another loop takes the place of its own. One to a server that is well takes 1 ms, a commit up to 200 ms.
 pub const WORK_SPAN: Duration = Duration::from_millis(100);
-/// Most of them in a pool of loops: 1,024 sends of 64 KiB are 64 MiB, what a client may hold unsent with a pool of 256 MiB. Those beyond
-/// it keep their loops.
+/// Most of them in a pool of loops: 1,024 sends of 64 KiB are 64 MiB, what a client may hold unsent with a pool of
+/// 256 MiB. Those beyond it keep their loops.
 pub const LATE_MAX: usize = 1024;
 /// What was read ahead is not handed out when it is older: as the attribute cache.
 pub const AHEAD_AGE_MAX: Duration = Duration::from_secs(1);

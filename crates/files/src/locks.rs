@@ -6,6 +6,7 @@
 use crate::Files;
 use crate::inode::File;
 use crate::limits::{LOCK_PAUSE, LOCK_WAITERS_MAX};
+use node::Either;
 use node::rings::{FileReply, Lock, LockKind};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -82,21 +83,21 @@ impl Files {
         }
     }
 
+    /// A lock was given up while it was being asked for: its owner has what it had before.
+    pub(crate) async fn settle_lock(&self, wanted: &Wanted) {
+        self.names.settle_lock(wanted.file, wanted.owner, wanted.whole_file).await;
+    }
+
     /// The application has given up on a lock that may be in line.
     pub(crate) fn interrupt_lock(&self, front: u64) {
-        if self.leave_line(front) {
+        let mut waiting = self.line.waiting.borrow_mut();
+        if let Some(at) = waiting.iter().position(|waiter| waiter.front == front) {
+            waiting.remove(at);
             self.cx.front_done(front, Err(Errno::EINTR));
         } else if self.line.asking.get() == Some(front) {
             self.line.asking.set(None);
+            self.line_joined.notify_all();
         }
-    }
-
-    /// Whether it was in line.
-    pub(crate) fn leave_line(&self, front: u64) -> bool {
-        let mut waiting = self.line.waiting.borrow_mut();
-        let before = waiting.len();
-        waiting.retain(|waiter| waiter.front != front);
-        waiting.len() < before
     }
 
     /// The loop that asks for the locks in line.
@@ -118,17 +119,31 @@ impl Files {
 
     async fn ask_again(&self, waiter: Waiter) {
         self.line.asking.set(Some(waiter.front));
-        let result = self.ask_lock(&waiter.wanted).await;
+        let asked = node::race(self.ask_lock(&waiter.wanted), self.interrupted()).await;
         let interrupted = self.line.asking.take().is_none();
-        if interrupted && result.is_ok() {
-            let lock = Lock { kind: LockKind::Unlock, ..waiter.wanted.lock };
-            // As in `unlock_owner`.
-            let _ = self.ask_lock(&Wanted { lock, ..waiter.wanted }).await;
+        match asked {
+            Either::Left(Err(Errno::EAGAIN)) if !interrupted => {
+                self.line.waiting.borrow_mut().push_back(waiter);
+            }
+            Either::Left(Ok(())) => self.cx.front_done(waiter.front, Ok(FileReply::Done)),
+            Either::Left(Err(errno)) if !interrupted => {
+                self.cx.front_done(waiter.front, Err(errno));
+            }
+            _ => {
+                self.cx.front_done(waiter.front, Err(Errno::EINTR));
+                self.settle_lock(&waiter.wanted).await;
+            }
         }
-        match result {
-            _ if interrupted => self.cx.front_done(waiter.front, Err(Errno::EINTR)),
-            Err(Errno::EAGAIN) => self.line.waiting.borrow_mut().push_back(waiter),
-            result => self.cx.front_done(waiter.front, result.map(|()| FileReply::Done)),
+    }
+
+    /// Waits until the one being asked for is interrupted.
+    async fn interrupted(&self) {
+        loop {
+            let told = self.line_joined.wait();
+            if self.line.asking.get().is_none() {
+                return;
+            }
+            told.await;
         }
     }
 }

@@ -177,6 +177,83 @@ fn a_lock_that_comes_too_late_is_given_back() {
     assert_eq!(world.block_on(other.set_lock(open, 2, lock, false, false)), Ok(()));
 }
 
+/// Two clients that have a file open, and a lock.
+fn two_with_a_file() -> (World, [Client<Asks>; 2], [Opened; 2]) {
+    let mut world = World::new(1, 2);
+    let clients = [world.client(0), world.client(1)];
+    world.block_on(clients[0].put(FileId::ROOT, b"f", b"x")).expect("put");
+    let opens = [0, 1].map(|number| {
+        let client = &clients[number];
+        let file = world.block_on(client.lookup(FileId::ROOT, b"f")).expect("lookup").file;
+        world.block_on(client.open(file, READ_WRITE)).expect("open")
+    });
+    (world, clients, opens)
+}
+
+#[test]
+fn a_lock_that_is_interrupted_leaves_its_owner_what_it_had() {
+    let (mut world, [client, other], [open, theirs]) = two_with_a_file();
+    let read = files::conformance::client::lock(LockKind::Read, 0, 9);
+    let write = files::conformance::client::lock(LockKind::Write, 0, 9);
+    assert_eq!(world.block_on(client.set_lock(open, 1, read, false, false)), Ok(()));
+    world.pause(MANAGER, Duration::from_secs(2));
+    let late = interrupted(&mut world, &client, client.set_lock(open, 1, write, false, false));
+    assert_eq!(late, Err(Errno::EINTR));
+    world.run(Duration::from_secs(5));
+    let taken = world.block_on(other.set_lock(theirs, 2, write, false, false));
+    assert_eq!(taken, Err(Errno::EAGAIN), "the owner has its lock to read");
+    let shared = world.block_on(other.set_lock(theirs, 2, read, false, false));
+    assert_eq!(shared, Ok(()), "and not the one to write");
+}
+
+/// As kernels do when a signal has a handler that restarts. The manager has forgotten who holds what, and gives no
+/// locks for a while.
+#[test]
+fn who_asks_again_for_an_interrupted_lock_keeps_it() {
+    let (mut world, [client, other], [open, theirs]) = two_with_a_file();
+    let elsewhere = files::conformance::client::lock(LockKind::Write, 20, 29);
+    assert_eq!(world.block_on(other.set_lock(theirs, 2, elsewhere, false, false)), Ok(()));
+    let write = files::conformance::client::lock(LockKind::Write, 0, 9);
+    world.kill(MANAGER);
+    for _ in 0..3 {
+        let late = interrupted(&mut world, &client, client.set_lock(open, 1, write, false, false));
+        assert_eq!(late, Err(Errno::EINTR));
+    }
+    world.start(MANAGER);
+    assert_eq!(world.block_on(client.set_lock(open, 1, write, true, false)), Ok(()));
+    world.run(Duration::from_secs(10));
+    let taken = world.block_on(other.set_lock(theirs, 2, write, false, false));
+    assert_eq!(taken, Err(Errno::EAGAIN));
+}
+
+fn lock_interrupted_after(turns: usize) {
+    let (mut world, [client, other], [open, theirs]) = two_with_a_file();
+    let write = files::conformance::client::lock(LockKind::Write, 0, 9);
+    assert_eq!(world.block_on(other.set_lock(theirs, 2, write, false, false)), Ok(()));
+    let mut waits = Box::pin(client.set_lock(open, 1, write, true, false));
+    let mut left = turns;
+    world.block_on(std::future::poll_fn(|context| {
+        assert!(waits.as_mut().poll(context).is_pending());
+        left -= 1;
+        if left == 0 { Poll::Ready(()) } else { Poll::Pending }
+    }));
+    let mut told = pin!(client.interrupt(client.ask.last_front()));
+    let (mut polls, mut is_told) = (0, false);
+    let ended = world.block_on(std::future::poll_fn(|context| {
+        polls += 1;
+        assert!(polls < TURNS_MAX, "interrupted after {turns} turns, it waits for ever");
+        is_told = is_told || told.as_mut().poll(context).is_ready();
+        waits.as_mut().poll(context)
+    }));
+    assert_eq!(ended, Err(Errno::EINTR));
+}
+
+#[test]
+fn a_waiting_lock_ends_whenever_it_is_interrupted() {
+    // While it is asked for the first time, and the second, 20 ms later.
+    (1..12).chain(195..215).for_each(lock_interrupted_after);
+}
+
 /// Gives an fsync up after so many turns, whose manager lost a write session; whether it was not done by then. What
 /// follows goes on as if there had been none.
 fn fsync_given_up_after(turns: usize) -> bool {

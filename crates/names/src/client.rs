@@ -50,6 +50,9 @@ struct Inner {
     /// The registration under which the manager knows what is held; `None` when it may know something else.
     registration: Cell<Option<u64>>,
     opens: RefCell<BTreeMap<FileId, Open>>,
+    /// The number of the last close, and those that were not answered, of files open for writing and for reading.
+    last_close: Cell<u64>,
+    unsure_closes: RefCell<BTreeMap<(FileId, bool), Vec<u64>>>,
     locks: RefCell<Locks>,
     /// Locks of which the manager may believe something else than `locks` says.
     doubts: RefCell<BTreeMap<locking::Key, locking::Doubt>>,
@@ -100,6 +103,8 @@ impl Client {
             slots: Semaphore::new(cx, SLOTS),
             registration: Cell::new(None),
             opens: RefCell::default(),
+            last_close: Cell::default(),
+            unsure_closes: RefCell::default(),
             locks: RefCell::default(),
             doubts: RefCell::default(),
             turns: RefCell::default(),

@@ -50,6 +50,7 @@ impl Manager {
         self.grace.remove(&client);
         self.suspects.remove(&client);
         self.locks.release_client(client);
+        self.opens.forget_closes(client);
         self.forget_answers(client);
     }
 
@@ -81,6 +82,7 @@ impl Manager {
 
     /// The client begins to say what it holds.
     pub fn begin_claims(&mut self, client: u64) {
+        self.opens.forget_closes(client);
         let held = self.opens().files_of(client).into_iter().collect();
         self.suspects.insert(client, held);
     }

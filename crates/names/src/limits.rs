@@ -25,11 +25,15 @@ pub const LISTING_BYTES_MAX: usize = REPLY_BYTES_MAX - 8;
 pub const FRAGMENTS_MAX: usize = wire::blockmap::MAP_FRAGMENTS_MAX;
 /// Opens that one call announces again: 16 bytes each, 32 KiB.
 pub const CLAIMS_MAX: usize = 2048;
-/// Locks held and waited for on one file.
+/// Locks held and waited for on one file; one that waited may make two more of its owner's when it is given. 48 bytes
+/// each: 3 MiB.
 pub const LOCKS_MAX: usize = 65_536;
 /// Owners whose locks on a file a client takes and does not know the outcome of; releases are remembered beyond it, of
 /// which there are no more than locks held. 100 bytes each.
 pub const DOUBTS_MAX: usize = 4096;
+/// Closes of a client that the manager knows again when they come once more: as many as a client has under way. 8 bytes
+/// each.
+pub const CLOSES_MAX: usize = 1024;
 /// A client that was not heard of for so long has lost its opens and locks.
 pub const LEASE: Duration = Duration::from_secs(30);
 /// Clients say that they live this often: several chances within a lease.

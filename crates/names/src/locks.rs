@@ -74,6 +74,11 @@ fn conflict(a: &Held, b: &Held) -> bool {
     a.owner != b.owner && exclusive && overlap
 }
 
+/// Whether one begins where the other ends.
+fn touches(a: &Lock, b: &Lock) -> bool {
+    a.end.checked_add(1) == Some(b.start) || b.end.checked_add(1) == Some(a.start)
+}
+
 impl Queue {
     fn conflicting(&self, wanted: &Held) -> Option<Lock> {
         self.held.iter().find(|held| conflict(held, wanted)).map(|held| held.lock)
@@ -106,15 +111,36 @@ impl Queue {
     fn insert(&mut self, mut wanted: Held) {
         self.held.retain(|held| {
             let (mine, other) = (&mut wanted.lock, held.lock);
-            let touches = other.end.checked_add(1) == Some(mine.start)
-                || mine.end.checked_add(1) == Some(other.start);
-            let joins = held.owner == wanted.owner && other.kind == mine.kind && touches;
+            let same = held.owner == wanted.owner && other.kind == mine.kind;
+            let joins = same && touches(mine, &other);
             if joins {
                 (mine.start, mine.end) = (mine.start.min(other.start), mine.end.max(other.end));
             }
             !joins
         });
         self.held.push(wanted);
+    }
+
+    /// How many locks are held once the owner has this on these bytes: what is left of its others on both sides counts,
+    /// unless it joins.
+    fn held_with(&self, wanted: &Held) -> usize {
+        let Held { owner, lock } = wanted;
+        let (mut gone, mut left) = (0, usize::from(lock.kind != LockKind::Unlock));
+        for Held { lock: other, .. } in self.held.iter().filter(|held| held.owner == *owner) {
+            let joins = other.kind == lock.kind;
+            let overlaps = other.start <= lock.end && lock.start <= other.end;
+            gone += usize::from(overlaps || joins && touches(other, lock));
+            if overlaps && !joins {
+                left += usize::from(other.start < lock.start) + usize::from(other.end > lock.end);
+            }
+        }
+        self.held.len() + left - gone
+    }
+
+    /// Whether there is room for that. What needs no more than there is always finds it.
+    fn has_room(&self, wanted: &Held) -> bool {
+        let held = self.held_with(wanted);
+        held <= self.held.len() || held + self.waiters.len() <= LOCKS_MAX
     }
 
     /// The first waiter that nothing before it keeps from its lock.
@@ -134,7 +160,8 @@ impl Locks {
     }
 
     /// Takes or releases a lock; with a ticket, waits for it when it conflicts. EDEADLK when waiting would be for
-    /// ever, ENOLCK when there are too many locks on the file, EINVAL for a range that runs backwards.
+    /// ever, ENOLCK when there would be too many locks on the file, as a release in the middle of one makes two of it,
+    /// EINVAL for a range that runs backwards.
     pub fn set(
         &mut self,
         target: LockTarget,
@@ -147,10 +174,10 @@ impl Locks {
         }
         let wanted = Held { owner, lock };
         let queue = self.queues.entry(target).or_default();
+        if !queue.has_room(&wanted) {
+            return Err(Errno::ENOLCK);
+        }
         if lock.kind != LockKind::Unlock {
-            if queue.held.len() + queue.waiters.len() >= LOCKS_MAX {
-                return Err(Errno::ENOLCK);
-            }
             let found = queue.conflicting(&wanted);
             let overtakes = queue.waiters.iter().any(|waiter| conflict(&waiter.held, &wanted));
             match (found, ticket) {
@@ -352,6 +379,24 @@ mod tests {
         assert_eq!(locks.poll_ended(), Some((8, Err(Errno::EINTR))));
     }
 
+    #[test]
+    fn a_release_in_the_middle_of_a_lock_needs_room() {
+        let mut locks = Locks::default();
+        locks.set(BYTES, owner(1), lock(LockKind::Write, 0, 9), None).unwrap();
+        let other = |at| Held { owner: owner(2), lock: lock(LockKind::Write, 2 * at, 2 * at) };
+        let queue = locks.queues.get_mut(&BYTES).unwrap();
+        queue.held.extend((5..LOCKS_MAX as u64 + 4).map(other));
+        let mut set = |who, kind, at| locks.set(BYTES, owner(who), lock(kind, at, at), None);
+        assert_eq!(set(1, LockKind::Unlock, 5), Err(Errno::ENOLCK));
+        assert_eq!(set(1, LockKind::Read, 5), Err(Errno::ENOLCK));
+        assert_eq!(set(3, LockKind::Write, 11), Err(Errno::ENOLCK));
+        assert_eq!(set(1, LockKind::Unlock, 9), Ok(LockOutcome::Done), "its end");
+        assert_eq!(set(2, LockKind::Read, 10), Ok(LockOutcome::Done), "another kind");
+        assert_eq!(set(2, LockKind::Unlock, 10), Ok(LockOutcome::Done));
+        assert_eq!(set(1, LockKind::Unlock, 5), Ok(LockOutcome::Done));
+        assert_eq!(locks.queues[&BYTES].held.len(), LOCKS_MAX);
+    }
+
     proptest! {
         /// Against a model with one cell for each byte.
         #[test]
@@ -368,9 +413,13 @@ mod tests {
                         LockKind::Write => false,
                     })
                 });
-                let outcome = locks.set(BYTES, owner(who), lock(kind, start, end), None).unwrap();
+                let wanted = Held { owner: owner(who), lock: lock(kind, start, end) };
+                let expected = locks.queues.entry(BYTES).or_default().held_with(&wanted);
+                let outcome = locks.set(BYTES, wanted.owner, wanted.lock, None).unwrap();
                 prop_assert_eq!(outcome == LockOutcome::Done, free);
                 if free {
+                    let held = locks.queues.get(&BYTES).map_or(0, |queue| queue.held.len());
+                    prop_assert_eq!(held, expected);
                     (start..=end).for_each(|at| cells[at as usize][me] = kind);
                 }
             }

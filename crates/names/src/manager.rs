@@ -406,6 +406,7 @@ impl Manager {
         } else if !changes.effects.is_empty() {
             self.recent.insert((origin.client, call.slot), kept);
         }
+        let repeated = changes.repeated;
         let append = match admitted {
             Ok(()) => self.commit(origin.client, changes),
             Err(_) => {
@@ -413,7 +414,7 @@ impl Manager {
                 None
             }
         };
-        Ok(Once { reply, append, repeated: false })
+        Ok(Once { reply, append, repeated })
     }
 
     pub(crate) fn forget_answers(&mut self, client: u64) {
@@ -442,6 +443,7 @@ impl Manager {
             Effect::Truncated(file) => drop(self.truncating.remove(&file)),
             Effect::Removed(file) => drop(self.removing.insert(file)),
             Effect::ObjectsRemoved(file) => drop(self.removing.remove(&file)),
+            Effect::Closed(client, number) => self.opens.closed(client, number),
             Effect::Expired(client) => self.forget_client(client),
             Effect::Retired(server, retired) => {
                 match retired {

@@ -3,8 +3,9 @@
 //! Write sessions are records. That a client has a file open for reading is only remembered here, until the file loses
 //! its last name: then the orphan record names its readers, and a restart finds them there.
 
+use crate::limits::CLOSES_MAX;
 use crate::record::Session;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::FileId;
 
 /// What one client holds of one file.
@@ -37,6 +38,8 @@ pub struct Opens {
     ended: u64,
     /// The last one of each file that has sessions to be settled.
     ends: BTreeMap<FileId, u64>,
+    /// The last closes of each client, as it numbers them.
+    closes: BTreeMap<u64, VecDeque<u64>>,
 }
 
 impl Opens {
@@ -110,6 +113,25 @@ impl Opens {
     /// settles none.
     pub fn last_end(&self, file: FileId) -> Option<u64> {
         self.ends.get(&file).copied()
+    }
+
+    /// Whether the close that `client` calls so has taken place.
+    pub fn has_closed(&self, client: u64, number: u64) -> bool {
+        self.closes.get(&client).is_some_and(|closes| closes.contains(&number))
+    }
+
+    /// It has.
+    pub fn closed(&mut self, client: u64, number: u64) {
+        let closes = self.closes.entry(client).or_default();
+        if closes.len() == CLOSES_MAX {
+            closes.pop_front();
+        }
+        closes.push_back(number);
+    }
+
+    /// The client is dead, or about to say what it holds: what it closed before counts no more.
+    pub fn forget_closes(&mut self, client: u64) {
+        self.closes.remove(&client);
     }
 
     /// The sessions that wait to be settled, by file and client.

@@ -142,7 +142,7 @@ operations! {
         who: Who<'a>, parent: FileId, name: &'a [u8], new_parent: FileId, new_name: &'a [u8], flags: u32,
     }
     Open = 29 once { who: Who<'a>, file: FileId, mask: u32 }
-    Close = 30 once { file: FileId, outcome: Option<Final> }
+    Close = 30 once { file: FileId, outcome: Option<Final>, number: u64 }
     SetXattr = 31 once { who: Who<'a>, file: FileId, name: &'a [u8], value: &'a [u8], flags: u32 }
     RemoveXattr = 32 once { who: Who<'a>, file: FileId, name: &'a [u8] }
     SetDirectoryLayout = 33 once { who: Who<'a>, file: FileId, policy: Policy }

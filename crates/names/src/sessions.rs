@@ -120,6 +120,23 @@ impl Transaction<'_> {
         }
     }
 
+    /// As [`close`](Transaction::close), once for each number that the client gives its closes: one that was not
+    /// answered comes again by another call, while the first may still be on its way.
+    pub fn close_once(
+        &mut self,
+        file: FileId,
+        outcome: Option<Final>,
+        number: u64,
+    ) -> Result<Option<Entry>, Errno> {
+        if self.opens.has_closed(self.client, number) {
+            self.changes.repeated = true;
+            return Ok(None);
+        }
+        let entry = self.close(file, outcome)?;
+        self.effect(Effect::Closed(self.client, number));
+        Ok(entry)
+    }
+
     /// Whether the session is to be settled.
     fn end_open(&mut self, file: FileId, outcome: Option<Final>) -> Result<bool, Errno> {
         let mut inode = match self.inode(file) {

@@ -33,6 +33,8 @@ pub(crate) enum Effect {
     Removed(FileId),
     /// They are, and what the store knew of them.
     ObjectsRemoved(FileId),
+    /// A close of the client's, by its number.
+    Closed(u64, u64),
     /// The client is dead.
     Expired(u64),
     /// The server gets nothing new, or does again.
@@ -46,6 +48,8 @@ pub(crate) struct Changes {
     /// Bytes that were written, what was written over among them.
     pub bytes: usize,
     pub effects: Vec<Effect>,
+    /// It was made before, by a call of another number.
+    pub repeated: bool,
 }
 
 impl Changes {

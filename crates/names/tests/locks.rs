@@ -5,7 +5,7 @@ mod common;
 use common::cluster::{Cluster, create};
 use endpoint::FrameMut;
 use names::limits::KEEP_ALIVE_INTERVAL;
-use names::{Client, Final, WRITE, Who};
+use names::{Client, Final, READ, WRITE, Who};
 use node::rings::{Lock, LockKind};
 use wire::{Errno, FileId};
 
@@ -140,6 +140,36 @@ fn an_open_whose_answer_was_lost_does_not_stay_open() {
     drop(hogged);
     cluster.turns(10 * SECOND);
     assert!(!is_written(&mut cluster, file));
+}
+
+/// By another call, while the first is still on its way. The file is gone when nobody has it open any more.
+#[test]
+fn a_close_that_is_sent_again_closes_once() {
+    let mut cluster = Cluster::new(2);
+    let (one, file) = living(&mut cluster);
+    let client = one.clone();
+    let removed = cluster.run(1, async move {
+        client.open(&Who::ROOT, file, READ).await?;
+        client.open(&Who::ROOT, file, READ).await?;
+        client.unlink(&Who::ROOT, FileId::ROOT, b"f").await
+    });
+    assert_eq!(removed, Ok(()));
+    cluster.stalled = true;
+    let client = one.clone();
+    let first = cluster.run(1, async move { client.close(file, None).await });
+    assert_eq!(first, Err(Errno::ETIMEDOUT));
+    let client = one.clone();
+    let again = cluster.begin(1, async move { client.close(file, None).await });
+    cluster.turns(SECOND);
+    cluster.stalled = false;
+    assert_eq!(cluster.finish(again), Ok(None));
+    let client = one.clone();
+    let there = cluster.run(1, async move { client.get_attr(file).await });
+    assert!(there.is_ok(), "it is open once more: {there:?}");
+    let client = one.clone();
+    cluster.run(1, async move { client.close(file, None).await }).unwrap();
+    let gone = cluster.run(1, async move { one.get_attr(file).await });
+    assert_eq!(gone.map(drop), Err(Errno::ESTALE));
 }
 
 /// Else the client's lease ends while it waits for itself.

@@ -1,5 +1,6 @@
 //! Clusters of several machines: `init` makes the first, `join` adds one, `status` shows them all.
 
+use crate::beginning;
 use crate::cli;
 use crate::config::{
     ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, check_socket, sync_name,
@@ -168,6 +169,8 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
         disks,
         memory: Memory::default(),
     };
+    let store = dir.join("store");
+    beginning::allow(&store).map_err(|error| ClusterError::System(store, error))?;
     let path = dir.join("machine.toml");
     machine.save(&path)?;
     let token = Token { cluster, key, manager: arguments.listen.clone() };

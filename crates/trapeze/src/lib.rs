@@ -12,6 +12,7 @@
 #[macro_use]
 pub mod output;
 
+mod beginning;
 pub mod bench;
 pub mod children;
 pub mod cli;

@@ -12,6 +12,7 @@
 //! DIR/log/*.log      what they say
 //! ```
 
+use crate::beginning;
 use crate::config::{
     ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, check_socket, replace,
 };
@@ -211,10 +212,12 @@ fn create(dir: &Path, shape: &Shape) -> Result<(), LocalError> {
         let path = path.to_path_buf();
         move |error| LocalError::System(path.clone(), error)
     };
-    for folder in ["manager", "run", "log"] {
+    for folder in ["run", "log"] {
         let folder = dir.join(folder);
         fs::create_dir_all(&folder).map_err(system(&folder))?;
     }
+    let store = dir.join("manager");
+    beginning::allow(&store).map_err(system(&store))?;
     ClusterKey(random()).save(&dir.join("key"))?;
     let id: [u8; 8] = random();
     let cluster = format!("{:016x}", u64::from_le_bytes(id));

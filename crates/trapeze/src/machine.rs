@@ -1,5 +1,6 @@
 //! A machine of a cluster, put together on the real world: its memory, links, disks, stores and services.
 
+use crate::beginning;
 use crate::config::{ClusterKey, ConfigError, Machine, Role};
 use crate::incarnation::{self, Start};
 use crate::status::service::Source;
@@ -45,6 +46,18 @@ pub enum MachineError {
     /// What is in it.
     #[error("{0}: {1}")]
     Store(PathBuf, StoreError),
+    /// The manager has begun somewhere else than in this directory.
+    #[error(
+        "{dir} holds no name space, and this cluster has one: is the disk mounted, and is `store` in the \
+         configuration right? Bring the directory back, from a copy if need be, and start again. An empty \
+         name space, without the files of before, begins only where the file {mark} is"
+    )]
+    NoNames {
+        /// The directory.
+        dir: PathBuf,
+        /// What allows to begin there.
+        mark: PathBuf,
+    },
     /// A service.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -302,8 +315,9 @@ fn open_disks(machine: &Machine) -> Result<Option<Disks>, MachineError> {
 }
 
 fn open_manager(dir: &Path, volume: VolumeId) -> Result<(ManagerRole, Stores), MachineError> {
-    std::fs::create_dir_all(dir).map_err(system("the manager's store"))?;
+    beginning::check(dir)?;
     let names = open_store(dir, StoreId::Names, names_store())?;
+    beginning::check_store(dir, &names)?;
     let members = open_store(dir, StoreId::Members, members_store())?;
     let both = [StoreId::Names, StoreId::Members].map(|store| (store, dir.to_path_buf()));
     let stores = Stores::new(both).map_err(system("the manager's store"))?;

@@ -295,6 +295,40 @@ fn a_manager_whose_directory_is_removed() {
     cluster.stop();
 }
 
+/// As when its disk is not mounted.
+#[test]
+fn a_manager_whose_directory_is_empty() {
+    let mut cluster = Cluster::bare(1);
+    let target = cluster.processes.target();
+    let file = cluster.beside("file");
+    fs::write(&file, "file").unwrap();
+    assert!(trapeze(&["cp", "-c", &target, text(&file), ":/file"]).status.success());
+    cluster.stop();
+    let (store, away) = (cluster.beside("cluster/manager"), cluster.beside("away"));
+    fs::rename(&store, &away).unwrap();
+    let config = cluster.beside("cluster/manager.toml");
+    let refused = || {
+        let said = refusal(&["serve", "--config", text(&config)]);
+        assert!(said.contains("cluster/manager holds no name space"), "{said}");
+        assert!(said.contains("is the disk mounted"), "{said}");
+        assert!(said.contains("cluster/manager/begin"), "{said}");
+    };
+    refused();
+    fs::create_dir(&store).unwrap();
+    refused();
+    assert_eq!(fs::read_dir(&store).unwrap().count(), 0, "nothing is made there");
+    // A database that nothing was ever put into is no name space either.
+    fs::write(store.join("names.redb"), "").unwrap();
+    refused();
+    fs::remove_dir_all(&store).unwrap();
+    fs::rename(&away, &store).unwrap();
+    (0..2).for_each(|number| cluster.processes.start_server(number).unwrap());
+    let said = trapeze(&["cat", "-c", &target, "/file"]);
+    assert_eq!(said.stdout, b"file");
+    assert!(!store.join("begin").exists(), "it has begun");
+    cluster.stop();
+}
+
 #[test]
 fn output_that_nobody_takes() {
     let mut cluster = Cluster::bare(1);

@@ -81,6 +81,11 @@ pub(super) fn gone_path(directory: &Path, store: StoreId, log: u64) -> PathBuf {
     directory.join(format!("{}.log.{log}.gone", stem(store)))
 }
 
+/// Whether a store was ever opened in `directory`.
+pub fn exists(directory: &Path, store: StoreId) -> bool {
+    database_path(directory, store).exists()
+}
+
 /// Opens what is behind `store` in `directory`, which must exist; makes the database's file when there is none. The
 /// store is this process's until the backend is closed or dropped.
 pub fn load(directory: &Path, store: StoreId) -> Result<Loaded, LoadError> {

@@ -15,7 +15,7 @@
 mod files;
 mod log;
 
-pub use files::{FileBackend, LoadError, Loaded, load};
+pub use files::{FileBackend, LoadError, Loaded, exists, load};
 
 use crate::device::Poller;
 use crate::helpers::{Helpers, Work};

@@ -83,17 +83,38 @@ impl Client {
     }
 
     /// Closes a file: `outcome` for an open for writing, none for one without. Returns the file as it is then, when the
-    /// manager knows.
+    /// manager knows. After an error the next close of the file is this one again: it takes place once.
     pub async fn close(
         &self,
         file: FileId,
         outcome: Option<Final>,
     ) -> Result<Option<Entry>, Errno> {
         let _permit = self.hold().await;
-        let answer = self.ask(Operation::Close { file, outcome }, SMALL).await;
+        let key = (file, outcome.is_some());
+        let number = self.close_number(key);
+        let answer = self.ask(Operation::Close { file, outcome, number }, SMALL).await;
+        if answer.is_err() {
+            self.0.unsure_closes.borrow_mut().entry(key).or_default().push(number);
+        }
         let entry = decoded(self.unsure(answer)?)?;
         self.closed(file, outcome.is_some());
         Ok(entry)
+    }
+
+    /// The number of a close that was not answered, or a new one.
+    fn close_number(&self, key: (FileId, bool)) -> u64 {
+        let mut unsure = self.0.unsure_closes.borrow_mut();
+        if let Some(numbers) = unsure.get_mut(&key) {
+            let number = numbers.pop();
+            if numbers.is_empty() {
+                unsure.remove(&key);
+            }
+            if let Some(number) = number {
+                return number;
+            }
+        }
+        self.0.last_close.set(self.0.last_close.get() + 1);
+        self.0.last_close.get()
     }
 
     /// Says that this client is alive, to be called every [`crate::limits::KEEP_ALIVE_INTERVAL`]. A manager that was

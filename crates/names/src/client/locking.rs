@@ -52,7 +52,8 @@ impl Client {
     /// long as it takes: [`cancel_lock`](Client::cancel_lock) ends it with EINTR, and must follow when this future is
     /// dropped before it is ready.
     ///
-    /// After any other error a lock is not held, and a release takes place when the manager can be reached.
+    /// After any other error a lock is not held, and a release takes place when the manager can be reached; but for
+    /// ENOLCK, which says that there is no room for the two locks that a release in the middle of one leaves.
     pub async fn lock(
         &self,
         file: FileId,
@@ -75,6 +76,15 @@ impl Client {
                 result => return result,
             }
         }
+    }
+
+    /// To be called when a future of [`lock`](Client::lock) that does not wait was dropped: `owner` has what it had
+    /// before, also at the manager. What cannot be told it now is told later.
+    pub async fn settle_lock(&self, file: FileId, owner: u64, whole_file: bool) {
+        let key = (LockTarget { file, whole_file }, owner);
+        let _turn = self.turn(key).await;
+        let _permit = self.hold().await;
+        let _ = self.settle_doubt(key).await;
     }
 
     /// Releases all locks of `owner` on the file.
@@ -108,13 +118,16 @@ impl Client {
     async fn lock_now(&self, key: Key, lock: Lock) -> Result<(), Errno> {
         let _turn = self.turn(key).await;
         let _permit = self.hold().await;
-        self.settle_doubt(key).await?;
         let releases = lock.kind == LockKind::Unlock;
+        if !(releases && self.covers_doubt(key, lock)) {
+            self.settle_doubt(key).await?;
+        }
         if !releases && self.0.doubts.borrow().len() >= DOUBTS_MAX {
             return Err(Errno::ENOLCK);
         }
+        let before = self.pieces(key, lock.start, lock.end);
         if releases {
-            self.note(key, lock);
+            self.note(key, lock)?;
         }
         // Also when nobody polls this any more.
         self.doubt(key, lock);
@@ -122,9 +135,20 @@ impl Client {
         if !is_unsure(&answer) {
             self.0.doubts.borrow_mut().remove(&key);
         }
-        answer?;
-        self.note(key, lock);
-        Ok(())
+        match answer {
+            Ok(_) => self.note(key, lock),
+            Err(Errno::ENOLCK) if releases => {
+                before.into_iter().try_for_each(|lock| self.note(key, lock))?;
+                Err(Errno::ENOLCK)
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Whether nothing stays in doubt once the manager has answered to this.
+    fn covers_doubt(&self, key: Key, lock: Lock) -> bool {
+        let doubts = self.0.doubts.borrow();
+        doubts.get(&key).is_none_or(|doubt| lock.start <= doubt.start && doubt.end <= lock.end)
     }
 
     /// A request that waits holds no permit and no turn: it may wait for somebody who needs one.
@@ -134,8 +158,7 @@ impl Client {
             self.doubt(key, lock);
         }
         answer?;
-        self.note(key, lock);
-        Ok(())
+        self.note(key, lock)
     }
 
     async fn ask_lock(&self, key: Key, lock: Lock, ask: Ask) -> Result<Vec<u8>, Errno> {
@@ -146,11 +169,15 @@ impl Client {
         self.ask(operation, style).await
     }
 
-    /// Notes in the client's own table what the owner has.
-    fn note(&self, (target, owner): Key, lock: Lock) {
+    /// Notes in the client's own table what the owner has. The manager has refused what this refuses.
+    fn note(&self, (target, owner): Key, lock: Lock) -> Result<(), Errno> {
         let owner = LockOwner { client: ME, owner };
-        // The manager has refused what this refuses.
-        let _ = self.0.locks.borrow_mut().set(target, owner, lock, None);
+        self.0.locks.borrow_mut().set(target, owner, lock, None).map(drop)
+    }
+
+    /// What the client's own table says of these bytes.
+    fn pieces(&self, (target, owner): Key, start: u64, end: u64) -> Vec<Lock> {
+        self.0.locks.borrow().pieces(target, LockOwner { client: ME, owner }, start, end)
     }
 
     fn doubt(&self, key: Key, lock: Lock) {
@@ -181,22 +208,21 @@ impl Client {
         for key in keys {
             let Some(_turn) = self.try_turn(key) else { continue };
             let _permit = self.hold().await;
-            if self.settle_doubt(key).await.is_err() {
-                return;
+            match self.settle_doubt(key).await {
+                // There is no room for what is left of it, which is no other's trouble.
+                Ok(()) | Err(Errno::ENOLCK) => {}
+                Err(_) => return,
             }
         }
     }
 
     async fn settle_doubt(&self, key: Key) -> Result<(), Errno> {
-        let (target, owner) = key;
         let doubt = self.0.doubts.borrow().get(&key).copied();
         let Some(Doubt { start, end }) = doubt else { return Ok(()) };
-        let owner = LockOwner { client: ME, owner };
         let mut settled = false;
         while !settled {
             settled = true;
-            let pieces = self.0.locks.borrow().pieces(target, owner, start, end);
-            for lock in pieces {
+            for lock in self.pieces(key, start, end) {
                 // What was lost is released, in the next round.
                 settled &= self.tell_lock(key, lock).await?;
             }
@@ -205,12 +231,14 @@ impl Client {
         Ok(())
     }
 
-    /// Tells the manager what the owner has; a lock that another client took meanwhile is lost. Whether it was not.
+    /// Tells the manager what the owner has. A lock that another client took meanwhile is lost, and so is one that has
+    /// no room any more. Whether it was not.
     pub(super) async fn tell_lock(&self, key: Key, lock: Lock) -> Result<bool, Errno> {
+        let releases = lock.kind == LockKind::Unlock;
         match self.ask_lock(key, lock, Ask::Again).await {
             Ok(_) => Ok(true),
-            Err(Errno::EAGAIN) => {
-                self.note(key, Lock { kind: LockKind::Unlock, ..lock });
+            Err(Errno::EAGAIN | Errno::ENOLCK) if !releases => {
+                self.note(key, Lock { kind: LockKind::Unlock, ..lock })?;
                 let (LockTarget { file, whole_file }, owner) = key;
                 self.0.lost.borrow_mut().push(LostLock { file, owner, whole_file });
                 Ok(false)

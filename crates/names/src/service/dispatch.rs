@@ -269,7 +269,7 @@ impl<O: Objects> Service<O> {
             return;
         };
         if lock.kind == LockKind::Unlock {
-            // Never refused, and after the locks that were asked for before.
+            // Whoever asks, and after the locks that were asked for before.
             let _ = self.known(client).await;
         } else if let Err(errno) = self.may_lock(client, reclaim).await {
             return self.answer(request, Err(errno));
@@ -391,7 +391,9 @@ fn change(transaction: &mut Transaction<'_>, operation: &Operation<'_>) -> Resul
         OpenNamed { who, parent, name, file, mask } => {
             transaction.open_named(who, *parent, name, *file, *mask).map(Outcome::Entry)
         }
-        Close { file, outcome } => transaction.close(*file, *outcome).map(Outcome::Closed),
+        Close { file, outcome, number } => {
+            transaction.close_once(*file, *outcome, *number).map(Outcome::Closed)
+        }
         SetXattr { who, file, name, value, flags } => {
             transaction.set_xattr(who, *file, name, value, *flags).map(done)
         }

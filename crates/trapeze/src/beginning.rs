@@ -1,0 +1,47 @@
+//! The beginning of a name space: only where `init` or `up` has allowed it.
+//!
+//! Both leave a mark in the directory of the manager's store, before the configuration that names it. A directory
+//! without a name space and without the mark is one whose disk is not mounted, or that somebody has emptied: a manager
+//! that began anew there would give up every file of its cluster. The mark goes when the name space is found at a
+//! later start, and with the directory.
+
+use crate::config::{replace, sync_name};
+use crate::machine::MachineError;
+use node::rings::StoreId;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use store::Store;
+
+/// The mark's text.
+const TEXT: &str = "The manager may begin an empty name space here.\n";
+
+/// The mark in the directory of a store.
+pub fn mark(dir: &Path) -> PathBuf {
+    dir.join("begin")
+}
+
+/// Makes the directory, where a name space may begin from now on; all of it on stable storage.
+pub fn allow(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    replace(&mark(dir), TEXT)?;
+    sync_name(dir)
+}
+
+/// Refuses a directory that has no name space and may have none.
+pub(crate) fn check(dir: &Path) -> Result<(), MachineError> {
+    if live::meta::exists(dir, StoreId::Names) || mark(dir).exists() {
+        return Ok(());
+    }
+    Err(MachineError::NoNames { dir: dir.into(), mark: mark(dir) })
+}
+
+/// As [`check`], of the store that is there.
+pub(crate) fn check_store(dir: &Path, names: &Store) -> Result<(), MachineError> {
+    match (names.sequence() > 0, mark(dir).exists()) {
+        (false, false) => Err(MachineError::NoNames { dir: dir.into(), mark: mark(dir) }),
+        (true, true) => fs::remove_file(mark(dir))
+            .map_err(|error| MachineError::System("the manager's store", error)),
+        _ => Ok(()),
+    }
+}
