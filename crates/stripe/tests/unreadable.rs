@@ -4,8 +4,8 @@ mod common;
 
 use common::*;
 use node::rings::DiskFile;
-use stripe::FileRef;
 use stripe::object::{data_offset, sums_offset};
+use stripe::{FileRef, Health};
 use wire::Errno;
 
 const BYTES: usize = 500_000;
@@ -192,4 +192,27 @@ fn what_cannot_be_read_can_be_emptied_and_removed() {
         assert!(world.read(&file, 0, 200_000).unwrap().iter().all(|byte| *byte == 0));
         assert!(world.read(&file, 200_000, 5000).unwrap() == [7; 5000]);
     }
+}
+/// A power cut in the middle of a write in place leaves what cannot be read.
+#[test]
+fn a_torn_block_that_cannot_be_read_does_not_cost_the_disk() {
+    let (mut world, file) = committed(1, 1, 1 << 20);
+    world.flush(0);
+    world.disk_turns = 6;
+    world.write(&file, 0, &pattern(2, 1 << 20)).unwrap();
+    let (client, columns) = (world.client.clone(), all_columns(&file));
+    let commit = world.start(async move { client.commit(&file, &columns).await });
+    world.turns(18);
+    assert!(commit.borrow().is_none());
+    world.servers[0].crash();
+    spoil(&mut world, 100);
+    let server = world.servers[0].server.clone().unwrap();
+    world.until(|| server.is_ready());
+    assert_eq!(server.disks(), [Health::Serving]);
+    assert_eq!(world.read(&file, 100 * 4096, BLOCK), Err(Errno::EIO));
+    assert_eq!(world.read(&file, 0, 100 * BLOCK).map(drop), Ok(()));
+    world.write(&file, 100 * 4096, &[7; BLOCK]).unwrap();
+    world.commit(&file).unwrap();
+    world.forget_memory();
+    assert!(world.read(&file, 100 * 4096, BLOCK).unwrap() == [7; BLOCK]);
 }
