@@ -1,9 +1,9 @@
 //! Cutting an object: TRUNCATE to a shorter length, VACATE.
 //!
-//! The block that a cut goes through is written anew, with zeros behind the cut. One that cannot be read stops no cut: a
-//! bad sector at the wrong place would otherwise make a file that nobody can cut, or write, any more. What is left of
-//! such a block is *given up*: it gets a checksum that nothing on the disk fits. So it reads as EIO, as before, until it
-//! is written over; and should the disk bring it back after all, what was cut off does not come back with it.
+//! The block that a cut goes through is written anew, with zeros behind the cut. One that cannot be read stops no cut:
+//! a bad sector at the wrong place would otherwise make a file that nobody can cut, or write, any more. What is left of
+//! such a block is *given up*: it gets a checksum that nothing on the disk fits. So it reads as EIO, as before, until
+//! it is written over; and should the disk bring it back after all, what was cut off does not come back with it.
 
 use crate::disk::errno;
 use crate::limits::{CUT_READ_PAUSE, CUT_READS_MAX};
