@@ -559,3 +559,35 @@ fn who_reads_ahead_of_a_server_that_is_away_keeps_nobody_else_waiting() {
     assert!(world.now.since(start) < Duration::from_secs(2), "{:?}", world.now.since(start));
     assert!(world.files(0).report().ahead_bytes > 0, "the well one is read ahead");
 }
+
+/// A truncation through it took for ever, and whoever wrote the file waited for that.
+#[test]
+fn a_file_with_a_block_that_cannot_be_read_is_cut_written_and_removed() {
+    let mut world = World::new(1, 2);
+    let one = world.client(0);
+    let file = world.block_on(one.put(FileId::ROOT, b"f", &pattern(1, 0, 300_000))).expect("put");
+    world.run(Duration::from_secs(2));
+    world.restart(10); // what the log has is in place now
+    world.run(Duration::from_secs(1));
+    world.damage(10, 5);
+    world.restart(10);
+    let (client, begun) = (world.client(1), world.now);
+    world.block_on(async {
+        let open = client.open(file, READ_WRITE).await.expect("open");
+        assert_eq!(client.read(open, 20_480, 4096).await, Err(Errno::EIO));
+        client.set_size(open, 21_480).await.expect("a cut through it");
+        client.write(open, 40_960, &[7; 5000]).await.expect("write");
+        client.fsync(open).await.expect("fsync");
+        assert_eq!(client.read(open, 0, 20_480).await, Ok(pattern(1, 0, 20_480)));
+        assert_eq!(client.read(open, 20_480, 4096).await, Err(Errno::EIO));
+        assert_eq!(client.read(open, 24_576, 16_384).await, Ok(vec![0; 16_384]));
+        client.write(open, 20_480, &[8; 4096]).await.expect("written over");
+        client.fsync(open).await.expect("fsync");
+        assert_eq!(client.read(open, 20_480, 4096).await, Ok(vec![8; 4096]));
+        client.set_size(open, 0).await.expect("emptied");
+        client.close(open).await.expect("close");
+        client.unlink(FileId::ROOT, b"f").await.expect("unlink");
+    });
+    let took = world.now.since(begun);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}

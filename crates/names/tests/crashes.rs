@@ -173,6 +173,40 @@ fn a_truncation_that_fails_is_done_later_and_blocks_writers_until_then() {
 }
 
 #[test]
+fn a_truncation_that_cannot_be_done_gives_way_to_a_shorter_one() {
+    let mut cluster = Cluster::new(1);
+    let (client, objects) = (cluster.client(1), cluster.objects.clone());
+    let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+    let file = cluster.run(1, {
+        let client = client.clone();
+        async move {
+            let file = create(&client, b"f", Some(WRITE)).await.unwrap().attr.file;
+            client.set_attr(&WHO, file, size(70), true).await.unwrap();
+            objects.0.uncuttable.set(true);
+            assert_eq!(client.set_attr(&WHO, file, size(7), true).await, Err(Errno::EIO));
+            file
+        }
+    });
+    cluster.restart();
+    cluster.turns(5000);
+    assert_eq!(cluster.objects.0.sizes.borrow()[&file], (70, 1));
+    let one = client.clone();
+    cluster.run(1, async move {
+        // A longer file would have what the shorter one was to lose.
+        assert_eq!(one.set_attr(&WHO, file, size(8), true).await, Err(Errno::EIO));
+        assert_eq!(one.open(&WHO, file, WRITE).await.map(drop), Err(Errno::EIO));
+        let entry = one.set_attr(&WHO, file, size(0), true).await.unwrap();
+        assert_eq!((entry.attr.size, entry.truncations), (0, 3));
+        one.open(&WHO, file, WRITE).await.unwrap();
+    });
+    assert_eq!(cluster.objects.0.sizes.borrow()[&file], (0, 3));
+    cluster.restart();
+    cluster.turns(5000);
+    let entry = cluster.run(1, async move { client.get_attr(file).await }).unwrap();
+    assert_eq!((entry.attr.size, entry.truncations), (0, 3));
+}
+
+#[test]
 fn objects_are_removed_after_the_last_close_and_after_a_restart() {
     let mut cluster = Cluster::new(1);
     let client = cluster.client(1);

@@ -46,6 +46,20 @@ fn objects_that_no_file_claims_are_set_aside_and_younger_ones_are_not() {
 }
 
 #[test]
+fn an_object_that_cannot_be_read_does_not_keep_others_from_being_set_aside() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let (gone, one) = (cluster.created(&client, b"gone", None), client.clone());
+    cluster.run(1, async move { one.unlink(&WHO, ROOT, b"gone").await }).unwrap();
+    let object = |column| ObjectId { volume: VolumeId(5), file: gone, column };
+    let all = [0, 1, 2].map(|column| (NodeId(11), object(column)));
+    cluster.objects.0.stored.borrow_mut().extend(all);
+    cluster.objects.0.unreadable.set(Some(object(0)));
+    cluster.turns(8 * 60_000);
+    assert!(cluster.objects.0.aside.borrow().iter().copied().eq(all[1..].iter().copied()));
+}
+
+#[test]
 fn what_was_set_aside_is_shown_put_back_and_dropped_by_hand() {
     let mut cluster = Cluster::new(1);
     let client = cluster.client(1);

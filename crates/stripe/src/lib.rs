@@ -14,6 +14,7 @@ mod census;
 mod checkpoint;
 mod client;
 mod commit;
+mod cut;
 mod disk;
 mod journal;
 pub mod limits;

@@ -9,7 +9,7 @@ use crate::order::{Writer, joined};
 use crate::protocol::ObjectRequest;
 use crate::server::Inner;
 use endpoint::Frame;
-use node::rings::{DiskFile, DiskOp};
+use node::rings::{DiskError, DiskFile, DiskOp};
 use node::{Cx, Notify, Permit, Semaphore};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -366,11 +366,18 @@ impl Inner {
         Ok(object)
     }
 
-    /// Reads header, first checksums and first blocks.
+    /// Reads header, first checksums and first blocks; the header alone when the disk cannot read one of the others.
     async fn open(&self, object: &Object) -> Result<(), Errno> {
         let disk = self.disk(object);
         let into = disk.frame(OPEN_BYTES).await;
-        let (bytes, found) = disk.read(object.file(), 0, into).await.map_err(errno)?;
+        let (bytes, found) = match disk.read(object.file(), 0, into).await {
+            Err(DiskError::Failed(Errno::EIO)) => {
+                let into = disk.frame(HEADER_BYTES as usize).await;
+                disk.read(object.file(), 0, into).await
+            }
+            read => read,
+        }
+        .map_err(errno)?;
         let header = Header::read(object.id, &bytes).map_err(|error| {
             self.report(format!("disk {}, object {}: {error}", disk.id.0, object.id));
             Errno::EIO
@@ -390,7 +397,9 @@ impl Inner {
             (state.head, state.stable) = (header.head, Some(header.head));
             state.header_sequence = header.sequence;
         }
-        self.keep_first_chunk(object, header.head.length, &bytes[HEADER_BYTES as usize..]);
+        if bytes.len() == OPEN_BYTES {
+            self.keep_first_chunk(object, header.head.length, &bytes[HEADER_BYTES as usize..]);
+        }
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use crate::cache::{Block, WindowPart, block_at, window_of, window_parts};
 use crate::disk::errno;
 use crate::limits::*;
 use crate::object::{GROUP_BLOCKS, data_offset, decode_sums, group_of, sums_offset};
-use crate::objects::{Object, Phase, Spot};
+use crate::objects::{Object, Phase, Spot, State};
 use crate::protocol::{ObjectReply, ObjectRequest, op, set_sum, trailer_bytes};
 use crate::server::Inner;
 use endpoint::{Frame, FrameMut};
@@ -249,7 +249,7 @@ impl Inner {
         needed: usize,
     ) -> Result<(), Errno> {
         self.cache.borrow_mut().loading(object.key, part.index, part.blocks.clone());
-        let (first, count) = (part.first(), part.blocks.len());
+        let first = part.first();
         let loading = Loading { inner: self.clone(), object: object.clone(), part };
         let part = &loading.part;
         self.need_group(object, group_of(first)).await?;
@@ -257,17 +257,34 @@ impl Inner {
         if needed >= self.window_end(object, part.index) {
             return Ok(()); // cut off while the checksums were read
         }
-        let frame = self.read_blocks(object, first, count).await?;
+        let (part, frame) = self.read_part(object, part, needed).await?;
         let state = object.state.borrow();
         let changed = state.version != version && !self.cx.has_bug(Bug::StaleLoadKept);
         if state.phase != Phase::Open {
             return Ok(());
         }
         drop(state);
-        match self.keep(object, part, needed, frame)? {
+        match self.keep(object, &part, needed, frame)? {
             false if !changed => Err(self.report_damage(object, block_at(part.index, needed))),
             _ => Ok(()),
         }
+    }
+
+    /// The blocks of a part, or, when the disk cannot read one of them, block `needed` alone.
+    async fn read_part(
+        &self,
+        object: &Object,
+        part: &WindowPart,
+        needed: usize,
+    ) -> Result<(WindowPart, FrameMut), Errno> {
+        let count = part.blocks.len();
+        let read = self.read_blocks(object, part.first(), count).await;
+        if count == 1 || !matches!(read, Err(Errno::EIO)) {
+            return Ok((part.clone(), read?));
+        }
+        let alone = WindowPart { index: part.index, blocks: needed..needed + 1 };
+        let frame = self.read_blocks(object, alone.first(), 1).await?;
+        Ok((alone, frame))
     }
 
     /// Blocks as they are committed: in place, or newer in the log.
@@ -278,7 +295,12 @@ impl Inner {
         count: usize,
     ) -> Result<FrameMut, Errno> {
         let mut frame = self.disk(object).frame(count * BLOCK_BYTES).await;
-        if object.state.borrow().in_place {
+        let blocks = first..first + count as u64;
+        let is_placed = |state: &State| {
+            let logged = state.pending.range(blocks.clone()).count();
+            state.in_place && logged < count
+        };
+        if is_placed(&object.state.borrow()) {
             frame = self.read_file(object, data_offset(first), frame).await?;
             self.count(|c| {
                 c.disk_reads += 1;
@@ -287,8 +309,7 @@ impl Inner {
         } else {
             frame.fill(0);
         }
-        for (block, (bytes, _)) in object.state.borrow().pending.range(first..first + count as u64)
-        {
+        for (block, (bytes, _)) in object.state.borrow().pending.range(blocks) {
             let at = (block - first) as usize * BLOCK_BYTES;
             frame[at..at + BLOCK_BYTES].copy_from_slice(bytes);
         }

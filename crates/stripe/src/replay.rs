@@ -272,7 +272,12 @@ impl Work<'_> {
                 continue;
             }
             let into = self.disk.frame(BLOCK_BYTES).await;
-            let (mut bytes, _) = self.disk.read(self.file(), data_offset(*block), into).await?;
+            let (mut bytes, _) = match self.disk.read(self.file(), data_offset(*block), into).await
+            {
+                // A power cut may leave what cannot be read. Nobody reads it until it is written over.
+                Err(DiskError::Failed(Errno::EIO)) => continue,
+                read => read?,
+            };
             let sums = self.group(group_of(*block)).await?;
             let before = sums.get((block % GROUP_BLOCKS) as usize).copied().unwrap_or(zero_sum());
             if block_crc(&bytes) == before || self.disk.cx.has_bug(Bug::TornNotSummed) {

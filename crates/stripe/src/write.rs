@@ -3,8 +3,8 @@
 use crate::cache::Block;
 use crate::disk::{Disk, errno};
 use crate::limits::*;
-use crate::log::{Kind, Record, Run};
-use crate::object::{Head, file_bytes, group_of};
+use crate::log::{Kind, Record};
+use crate::object::Head;
 use crate::objects::{Object, Phase, Spot, State};
 use crate::order::{Stamp, Verdict, joined, judge};
 use crate::protocol::{ObjectReply, ObjectRequest, piece_count, set_sum, trailer_bytes};
@@ -16,7 +16,6 @@ use node::{Bug, Pieces, Request};
 use std::ops::Range;
 use std::rc::Rc;
 use wire::Errno;
-use wire::checksum::block_crc;
 use wire::codec::Decoder;
 use wire::limits::BLOCK_BYTES;
 
@@ -323,75 +322,6 @@ impl Inner {
         self.note_change(object, head);
         self.recent.borrow_mut().note(object.spot(), head.length..u64::MAX);
         Ok(())
-    }
-
-    /// Makes the object shorter: durably in the log, then in memory, then in place.
-    pub async fn cut(self: &Rc<Self>, object: &Rc<Object>, head: Head) -> Result<(), Errno> {
-        let (whole, within) = (head.length / BLOCK, (head.length % BLOCK) as usize);
-        let kept = head.length.div_ceil(BLOCK);
-        self.need_group(object, group_of(whole)).await?;
-        let mut record = Record::bare(Kind::Cut, object.id, head);
-        let mut data = Vec::new();
-        if within > 0 {
-            let frame = self.cut_block(object, whole, within).await?;
-            record.runs.push(Run { first: whole, count: 1 });
-            record.sums.push(block_crc(&frame));
-            data.push(frame);
-        }
-        let sum = record.sums.first().copied();
-        let disk = self.disk(object);
-        disk.unapplied.borrow_mut().insert(object.id, object.clone());
-        let written = disk.journal.append(record, data).await.map_err(errno)?;
-        self.need_group(object, group_of(whole)).await?;
-        {
-            let mut state = object.state.borrow_mut();
-            let mut cache = self.cache.borrow_mut();
-            // The cut block too: the next reader finds it in the log.
-            cache.cut(object.key, whole);
-            state.pending.split_off(&whole);
-            state.note_changed();
-            if let (Some(sum), Some(frame)) = (sum, written) {
-                cache.set_committed_sum(object.key, whole, sum);
-                state.pending.insert(whole, (frame, sum));
-            }
-            state.head.length = head.length;
-            if state.in_place {
-                state.uncut = Some(state.uncut.map_or(kept, |before| before.min(kept)));
-            }
-        }
-        disk.room.notify_all();
-        self.cut_file(object).await
-    }
-
-    /// Cuts an object's file, if that is still to be done: before anything is put behind the cut, and before the log
-    /// forgets it. The caller holds a gate.
-    pub async fn cut_file(&self, object: &Object) -> Result<(), Errno> {
-        let Some(kept) = object.state.borrow().uncut else { return Ok(()) };
-        let (file, bytes) = (object.file(), file_bytes(kept * BLOCK));
-        match self.disk(object).simple(|| DiskOp::Truncate { file, bytes }).await {
-            // The disk was too full for it to be made.
-            Err(DiskError::NotFound) if object.state.borrow().header_sequence == 0 => {}
-            result => result.map_err(errno)?,
-        }
-        let mut state = object.state.borrow_mut();
-        state.uncut = None;
-        state.note_changed();
-        Ok(())
-    }
-
-    /// A copy of the block that a cut goes through, with zeros behind it.
-    async fn cut_block(
-        self: &Rc<Self>,
-        object: &Rc<Object>,
-        block: u64,
-        within: usize,
-    ) -> Result<Frame, Errno> {
-        let mut copy = self.disk(object).frame(BLOCK_BYTES).await;
-        copy.copy_from_slice(&self.bring_in_block(object, block).await?.bytes);
-        if !self.cx.has_bug(Bug::CutBlockKept) {
-            copy[within..].fill(0);
-        }
-        Ok(copy.freeze())
     }
 
     /// SET_LAYOUT.

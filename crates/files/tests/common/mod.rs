@@ -123,6 +123,14 @@ impl World {
         }
     }
 
+    /// A bit of this block of every object that an I/O server has in place is another one.
+    pub fn damage(&mut self, id: u16, block: u64) {
+        let at = stripe::object::data_offset(block) as usize;
+        let disk = &mut self.machines.get_mut(&id).expect("a machine").disk;
+        let objects = disk.iter_mut().filter(|(file, _)| matches!(file, DiskFile::Object(_)));
+        objects.for_each(|(_, bytes)| bytes[at] ^= 1);
+    }
+
     /// From now on the disk of this I/O server is missing.
     pub fn lose_disk(&mut self, id: u16) {
         self.machines.get_mut(&id).expect("a machine").missing = true;

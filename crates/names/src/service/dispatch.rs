@@ -175,10 +175,16 @@ impl<O: Objects> Service<O> {
         call: CallName,
         operation: &Operation<'_>,
     ) -> Encoded {
-        let Operation::SetAttr { file, .. } = *operation else { return Err(Errno::EPROTO) };
+        let Operation::SetAttr { file, ref changes, .. } = *operation else {
+            return Err(Errno::EPROTO);
+        };
         // What cannot be made whole now is found by the truncation.
         let _ = self.heal_alone(file).await;
-        self.finish_truncation(file).await?;
+        // What this one cuts off as well need not be cut off before: maybe it cannot be.
+        let unfinished = self.manager.borrow().truncating().get(&file).copied();
+        if unfinished.is_some_and(|size| changes.size.is_none_or(|new| new > size)) {
+            self.finish_truncation(file).await?;
+        }
         let reply = self.apply(client, call, operation).await?;
         self.finish_truncation(file).await?;
         Ok(reply)

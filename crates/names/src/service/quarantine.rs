@@ -81,6 +81,7 @@ impl<O: Objects> Service<O> {
         }
         // That the files are gone must outlive a power cut before their objects go.
         self.sync().await?;
+        let mut result = Ok(());
         for (object, why) in all {
             // A column may be on its way to where this lies: by now it is the file's, or soon.
             let Some(_held) = self.hold_layout(object.object.file) else { continue };
@@ -98,10 +99,12 @@ impl<O: Objects> Service<O> {
                 }
                 // Gone meanwhile, or in use: the next round will see.
                 Err(Errno::ENOENT | Errno::ESTALE | Errno::EAGAIN) => {}
+                // What cannot be read is no reason to leave the others.
+                Err(Errno::EIO) => result = Err(Errno::EIO),
                 Err(errno) => return Err(errno),
             }
         }
-        Ok(())
+        result
     }
 
     async fn purge_due(self: &Rc<Self>) -> Result<(), Errno> {

@@ -28,8 +28,12 @@ pub struct State {
     pub sizes: RefCell<BTreeMap<FileId, (u64, u32)>>,
     pub removed: RefCell<Vec<FileId>>,
     pub down: Cell<bool>,
+    /// They can be emptied, and not cut anywhere else.
+    pub uncuttable: Cell<bool>,
     /// Set: lengths are told a second after they were found out.
     pub late: RefCell<Option<Cx>>,
+    /// One that cannot be read.
+    pub unreadable: Cell<Option<ObjectId>>,
     /// The server whose objects were asked for last.
     pub listed: Cell<NodeId>,
     /// What the servers have, and what they set aside.
@@ -46,6 +50,9 @@ impl Fake {
 impl Objects for Fake {
     async fn truncate(&self, objects: &ObjectsOf, size: u64) -> Result<(), Errno> {
         self.check()?;
+        if size > 0 && self.0.uncuttable.get() {
+            return Err(Errno::EIO);
+        }
         self.0.sizes.borrow_mut().insert(objects.file, (size, objects.truncations));
         Ok(())
     }
@@ -96,6 +103,9 @@ impl Objects for Fake {
     }
     async fn quarantine(&self, server: NodeId, kept: Kept) -> Result<u64, Errno> {
         self.check()?;
+        if self.0.unreadable.get() == Some(kept.object) {
+            return Err(Errno::EIO);
+        }
         if !self.0.stored.borrow_mut().remove(&(server, kept.object)) {
             return Err(Errno::ENOENT);
         }

@@ -2,7 +2,7 @@
 
 use endpoint::FrameMut;
 use node::rings::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::Errno;
 
 const SECTOR: usize = 512;
@@ -21,6 +21,8 @@ pub struct Disk {
     pub missing: bool,
     /// It refuses to make files shorter or longer.
     pub keeps_lengths: bool,
+    /// Blocks of files, by their offsets, that cannot be read until they are written.
+    pub bad: BTreeSet<(DiskFile, u64)>,
     /// What it answers with EIO.
     pub refuses: Option<fn(&DiskOp) -> bool>,
     pub reads: usize,
@@ -152,11 +154,13 @@ impl Disk {
             DiskOp::Sync { file } => self.sync(file),
             DiskOp::Truncate { .. } if self.keeps_lengths => Err(DiskError::Failed(Errno::EIO)),
             DiskOp::Truncate { file, bytes } => {
+                self.bad.retain(|(bad, at)| *bad != file || *at < bytes);
                 let now = self.files.entry(file).or_default().now.as_mut();
                 now.ok_or(DiskError::NotFound)?.resize(bytes as usize, 0);
                 Ok(DiskReply::Done)
             }
             DiskOp::Remove { file } => {
+                self.bad.retain(|(bad, _)| *bad != file);
                 self.files.entry(file).or_default().now = None;
                 Ok(DiskReply::Done)
             }
@@ -188,6 +192,10 @@ impl Disk {
         let now = self.files.get(&file).and_then(|file| file.now.as_ref());
         let bytes = now.ok_or(DiskError::NotFound)?.get(offset..).unwrap_or(&[]);
         let count = bytes.len().min(into.len());
+        let end = (offset + into.len()) as u64;
+        if self.bad.range((file, offset as u64)..(file, end)).next().is_some() {
+            return Err(DiskError::Failed(Errno::EIO));
+        }
         into.fill(0xee);
         into[..count].copy_from_slice(&bytes[..count]);
         self.reads += 1;
@@ -208,6 +216,8 @@ impl Disk {
             self.files.entry(file).or_default().now.get_or_insert_default();
             return Err(DiskError::NoSpace);
         }
+        let end = (offset + data.len()) as u64;
+        self.bad.retain(|(bad, at)| *bad != file || *at < offset as u64 || *at >= end);
         let file = self.files.entry(file).or_default();
         put(file.now.get_or_insert_default(), offset, data);
         if durable {

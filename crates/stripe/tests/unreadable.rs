@@ -1,0 +1,218 @@
+//! Blocks that the disk cannot read, or has damaged: what they cost, and what goes on all the same.
+
+mod common;
+
+use common::*;
+use node::rings::DiskFile;
+use stripe::object::{data_offset, sums_offset};
+use stripe::{FileRef, Health};
+use wire::Errno;
+
+const BYTES: usize = 500_000;
+const BLOCK: usize = 4096;
+
+fn object() -> DiskFile {
+    World::object(5, 0)
+}
+
+fn cut(file: FileRef, truncations: u32) -> FileRef {
+    FileRef { truncations, ..file }
+}
+
+/// A file whose blocks are in place and not in memory.
+fn placed() -> (World, FileRef) {
+    let (mut world, file) = committed(1, 1, BYTES);
+    world.forget_memory();
+    (world, file)
+}
+
+type Harm = fn(&mut World, u64);
+
+fn flip(world: &mut World, block: u64) {
+    let at = data_offset(block) as usize + 17;
+    world.servers[0].disks[0].bytes_mut(object())[at] ^= 1;
+}
+
+fn spoil(world: &mut World, block: u64) {
+    world.servers[0].disks[0].bad.insert((object(), data_offset(block)));
+}
+
+fn mend(world: &mut World, _: u64) {
+    world.servers[0].disks[0].bad.clear();
+}
+
+fn problems(world: &World, what: &str) -> usize {
+    let all = world.servers[0].server.as_ref().unwrap().problems();
+    all.iter().filter(|problem| problem.contains(what)).count()
+}
+
+fn part(range: std::ops::Range<usize>) -> Vec<u8> {
+    pattern(1, BYTES)[range].to_vec()
+}
+
+/// Whatever the disk brings later, nothing of block 50 is read, neither what the cut left nor what it cut off.
+fn cuts_through(harm: Harm, undo: Harm) {
+    let (mut world, file) = placed();
+    harm(&mut world, 50);
+    let file = cut(file, 1);
+    assert_eq!(world.truncate(&file, 50 * 4096 + 1000), Ok(()));
+    assert_eq!(world.truncate(&file, 50 * 4096 + 1000), Ok(()), "asked twice, done once");
+    assert_eq!(problems(&world, "what a truncation leaves of it is lost"), 1);
+    assert_eq!(world.size(&file), 50 * 4096 + 1000);
+    let check = |world: &mut World| {
+        assert!(world.read(&file, 0, 50 * BLOCK).unwrap() == part(0..50 * BLOCK));
+        assert_eq!(world.read(&file, 50 * 4096, 1000), Err(Errno::EIO));
+    };
+    check(&mut world);
+    // It becomes longer again.
+    world.write(&file, 60 * 4096, &[7; 5000]).unwrap();
+    assert_eq!(world.write(&file, 50 * 4096 + 500, &[7; 100]).err(), Some(Errno::EIO));
+    world.commit(&file).unwrap();
+    let check = |world: &mut World| {
+        check(world);
+        assert!(world.read(&file, 51 * 4096, 9 * BLOCK).unwrap() == [0; 9 * BLOCK]);
+        assert!(world.read(&file, 60 * 4096, 5000).unwrap() == [7; 5000]);
+    };
+    check(&mut world);
+    world.servers[0].crash();
+    check(&mut world);
+    undo(&mut world, 50);
+    check(&mut world);
+    world.forget_memory();
+    check(&mut world);
+    // Another cut through it changes nothing of that.
+    let file = cut(file, 2);
+    assert_eq!(world.truncate(&file, 50 * 4096 + 500), Ok(()));
+    world.servers[0].crash();
+    assert_eq!(world.read(&file, 50 * 4096, 500), Err(Errno::EIO));
+    // What is left of it is written over.
+    world.write(&file, 50 * 4096, &[9; 500]).unwrap();
+    world.write(&file, 52 * 4096, &[9; 500]).unwrap();
+    world.commit(&file).unwrap();
+    for _ in 0..2 {
+        let found = world.read(&file, 50 * 4096, 2 * BLOCK).unwrap();
+        assert!(found[..500] == [9; 500] && found[500..].iter().all(|byte| *byte == 0));
+        world.forget_memory();
+    }
+}
+
+#[test]
+fn a_cut_through_a_damaged_block_succeeds() {
+    cuts_through(flip, flip);
+}
+
+#[test]
+fn a_cut_through_a_bad_sector_succeeds() {
+    cuts_through(spoil, mend);
+}
+
+#[test]
+fn a_cut_survives_a_crash_at_any_time() {
+    for turns in (0..100).step_by(2) {
+        let (mut world, file) = placed();
+        flip(&mut world, 50);
+        world.disk_turns = 3;
+        let (client, file) = (world.client.clone(), cut(file, 1));
+        let cutting = world.start(async move { client.truncate(&file, 50 * 4096 + 1000).await });
+        world.turns(CUT_TURNS + turns);
+        world.servers[0].crash();
+        world.until(|| cutting.borrow().is_some());
+        assert_eq!(cutting.take(), Some(Ok(())));
+        flip(&mut world, 50);
+        world.write(&file, 60 * 4096, &[7; 5000]).unwrap();
+        assert_eq!(world.read(&file, 50 * 4096, BLOCK), Err(Errno::EIO));
+        assert!(world.read(&file, 51 * 4096, 9 * BLOCK).unwrap() == [0; 9 * BLOCK]);
+        assert!(world.read(&file, 0, 50 * BLOCK).unwrap() == part(0..50 * BLOCK));
+    }
+}
+
+/// How long the server reads a block again before it gives it up, less some turns.
+const CUT_TURNS: usize = 2500 - 15;
+
+#[test]
+fn a_disk_that_fails_for_a_moment_loses_nothing_by_a_cut() {
+    let (mut world, file) = placed();
+    spoil(&mut world, 50);
+    let (client, file) = (world.client.clone(), cut(file, 1));
+    let cutting = world.start(async move { client.truncate(&file, 50 * 4096 + 1000).await });
+    world.turns(1000);
+    assert!(cutting.borrow().is_none());
+    mend(&mut world, 50);
+    world.until(|| cutting.borrow().is_some());
+    assert_eq!(cutting.take(), Some(Ok(())));
+    let wanted = 50 * BLOCK..50 * BLOCK + 1000;
+    assert!(world.read(&file, 50 * 4096, 1000).unwrap() == part(wanted));
+}
+
+#[test]
+fn a_bad_sector_costs_one_block() {
+    let (mut world, file) = placed();
+    spoil(&mut world, 0);
+    spoil(&mut world, 50);
+    world.servers[0].kill();
+    assert_eq!(world.read(&file, 0, BLOCK), Err(Errno::EIO));
+    assert!(world.read(&file, 4096, 49 * BLOCK).unwrap() == part(BLOCK..50 * BLOCK));
+    assert_eq!(world.read(&file, 50 * 4096, BLOCK), Err(Errno::EIO));
+    assert!(world.read(&file, 51 * 4096, 20 * BLOCK).unwrap() == part(51 * BLOCK..71 * BLOCK));
+    assert_eq!(world.read(&file, 0, BYTES), Err(Errno::EIO));
+    // A cut beside it does not take what can be read for what cannot.
+    let file = cut(file, 1);
+    assert_eq!(world.truncate(&file, 51 * 4096 + 1000), Ok(()));
+    assert!(world.read(&file, 51 * 4096, 1000).unwrap() == part(51 * BLOCK..51 * BLOCK + 1000));
+    // Written over it is read from the log, while the disk still has the bad sector.
+    world.write(&file, 50 * 4096, &[7; BLOCK]).unwrap();
+    world.commit(&file).unwrap();
+    world.servers[0].kill();
+    spoil(&mut world, 50);
+    assert!(world.read(&file, 50 * 4096, BLOCK).unwrap() == [7; BLOCK]);
+}
+
+#[test]
+fn what_cannot_be_read_can_be_emptied_and_removed() {
+    for removes in [false, true] {
+        let (mut world, file) = placed();
+        spoil(&mut world, 0);
+        spoil(&mut world, 100);
+        world.servers[0].disks[0].bad.insert((object(), sums_offset(0)));
+        world.servers[0].kill();
+        assert_eq!(world.read(&file, 40_960, BLOCK), Err(Errno::EIO));
+        let file = cut(file, 1);
+        if removes {
+            let client = world.client.clone();
+            assert_eq!(world.run(async move { client.remove(&file).await }), Ok(()));
+            world.servers[0].crash();
+            assert_eq!(world.size(&file), 0);
+            continue;
+        }
+        assert_eq!(world.truncate(&file, 0), Ok(()));
+        world.servers[0].crash();
+        world.write(&file, 200_000, &[7; 5000]).unwrap();
+        world.commit(&file).unwrap();
+        world.forget_memory();
+        assert!(world.read(&file, 0, 200_000).unwrap().iter().all(|byte| *byte == 0));
+        assert!(world.read(&file, 200_000, 5000).unwrap() == [7; 5000]);
+    }
+}
+/// A power cut in the middle of a write in place leaves what cannot be read.
+#[test]
+fn a_torn_block_that_cannot_be_read_does_not_cost_the_disk() {
+    let (mut world, file) = committed(1, 1, 1 << 20);
+    world.flush(0);
+    world.disk_turns = 6;
+    world.write(&file, 0, &pattern(2, 1 << 20)).unwrap();
+    let (client, columns) = (world.client.clone(), all_columns(&file));
+    let commit = world.start(async move { client.commit(&file, &columns).await });
+    world.turns(18);
+    assert!(commit.borrow().is_none());
+    world.servers[0].crash();
+    spoil(&mut world, 100);
+    let server = world.servers[0].server.clone().unwrap();
+    world.until(|| server.is_ready());
+    assert_eq!(server.disks(), [Health::Serving]);
+    assert_eq!(world.read(&file, 100 * 4096, BLOCK), Err(Errno::EIO));
+    assert_eq!(world.read(&file, 0, 100 * BLOCK).map(drop), Ok(()));
+    world.write(&file, 100 * 4096, &[7; BLOCK]).unwrap();
+    world.commit(&file).unwrap();
+    world.forget_memory();
+    assert!(world.read(&file, 100 * 4096, BLOCK).unwrap() == [7; BLOCK]);
+}
