@@ -280,8 +280,7 @@ impl Inner {
 
     /// A disk without a label is new only when there is nothing on it.
     async fn check_empty(&self, disk: &Disk) -> Result<(), Refusal> {
-        let objects = DiskListing::Objects { after: None, count: 1 };
-        let listings = [DiskListing::Logs, objects, DiskListing::Quarantined];
+        let listings = [DiskListing::Logs, DiskListing::Objects { after: None, count: 1 }];
         for listing in listings {
             let listed = disk.ask(|| DiskOp::List(listing)).await;
             match listed.map_err(|error| refusal(disk, "it cannot be listed", error))? {
