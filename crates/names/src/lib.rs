@@ -19,6 +19,7 @@ mod attributes;
 mod blockmap;
 mod client;
 mod clients;
+mod closes;
 mod create;
 mod directory;
 mod field;

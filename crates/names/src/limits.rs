@@ -31,9 +31,12 @@ pub const LOCKS_MAX: usize = 65_536;
 /// Owners whose locks on a file a client takes and does not know the outcome of; releases are remembered beyond it, of
 /// which there are no more than locks held. 100 bytes each.
 pub const DOUBTS_MAX: usize = 4096;
-/// Closes of a client that the manager knows again when they come once more: as many as a client has under way. 8 bytes
-/// each.
-pub const CLOSES_MAX: usize = 1024;
+/// Runs of numbers of a client's closes that have taken place. Between two is one that has not, and a client has
+/// [`HOLDING_MAX`] under way: only those that were given up can be more. 16 bytes each. A close that is passed over
+/// then leaves an open until the client says again what it has open, which it does after each that was given up.
+pub const CLOSES_MAX: usize = HOLDING_MAX;
+/// Opens, closes and locks of a client under way at once.
+pub const HOLDING_MAX: usize = 1024;
 /// A client that was not heard of for so long has lost its opens and locks.
 pub const LEASE: Duration = Duration::from_secs(30);
 /// Clients say that they live this often: several chances within a lease.

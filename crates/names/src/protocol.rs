@@ -150,7 +150,7 @@ operations! {
         file: FileId, owner: u64, whole_file: bool, lock: Lock, wait: bool, reclaim: bool,
     }
     CancelLock = 35 once { file: FileId, owner: u64, whole_file: bool }
-    Claim = 36 once { claims: Vec<Claim>, first: bool, last: bool }
+    Claim = 36 once { claims: Vec<Claim>, first: Option<u64>, last: bool }
     Leave = 38 once {}
     AddColumns = 37 once { who: Who<'a>, file: FileId, homes: Vec<Home> }
     MoveColumn = 39 once { who: Who<'a>, file: FileId, column: u16, home: Home, rate: u64 }

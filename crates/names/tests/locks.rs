@@ -172,6 +172,46 @@ fn a_close_that_is_sent_again_closes_once() {
     assert_eq!(gone.map(drop), Err(Errno::ESTALE));
 }
 
+/// The client has said again what it has open while a close of before still waited for room in the log.
+#[test]
+fn a_close_that_takes_place_while_opens_are_said_again_closes_once() {
+    let mut cluster = Cluster::new(2);
+    cluster.overlay_bytes_max = 16 * 1024;
+    cluster.restart();
+    let (one, file) = living(&mut cluster);
+    let two = cluster.client(2);
+    let client = one.clone();
+    let removed = cluster.run(1, async move {
+        client.open(&Who::ROOT, file, READ).await?;
+        client.open(&Who::ROOT, file, READ).await?;
+        client.unlink(&Who::ROOT, FileId::ROOT, b"f").await
+    });
+    assert_eq!(removed, Ok(()));
+    cluster.stalled = true;
+    let value = vec![1; 32 * 1024];
+    let set = cluster.begin(2, async move {
+        two.set_xattr(&Who::ROOT, FileId::ROOT, b"user.long", &value, 0).await
+    });
+    cluster.turns(SECOND);
+    let close = |cluster: &mut Cluster| {
+        let client = one.clone();
+        cluster.run(1, async move { client.close(file, None).await })
+    };
+    assert_eq!(close(&mut cluster), Err(Errno::ETIMEDOUT));
+    cluster.turns(10 * SECOND);
+    cluster.stalled = false;
+    cluster.turns(SECOND);
+    assert!(set.take().is_some(), "there is room");
+    cluster.turns(10 * SECOND);
+    close(&mut cluster).unwrap();
+    let client = one.clone();
+    let there = cluster.run(1, async move { client.get_attr(file).await });
+    assert!(there.is_ok(), "it is open once more: {there:?}");
+    close(&mut cluster).unwrap();
+    let gone = cluster.run(1, async move { one.get_attr(file).await });
+    assert_eq!(gone.map(drop), Err(Errno::ESTALE));
+}
+
 /// Else the client's lease ends while it waits for itself.
 #[test]
 fn who_asks_for_a_lock_after_a_restart_is_not_kept_from_saying_what_it_holds() {

@@ -234,8 +234,8 @@ impl<O: Objects> Service<O> {
             return Err(Errno::EPROTO);
         };
         let origin = self.origin(client);
-        if *first {
-            self.manager.borrow_mut().begin_claims(client);
+        if let Some(closes) = *first {
+            self.manager.borrow_mut().begin_claims(client, closes);
         }
         for claims in claims.chunks(CLAIMS_AT_ONCE) {
             self.admit().await?;

@@ -148,6 +148,8 @@ pub struct Cluster {
     pub stalled: bool,
     /// Room for a record; a checkpoint needs more.
     pub room: usize,
+    /// What the store of the next life holds beside its checkpoint.
+    pub overlay_bytes_max: usize,
 }
 
 impl Cluster {
@@ -163,6 +165,7 @@ impl Cluster {
             append_fails: false,
             stalled: false,
             room: usize::MAX,
+            overlay_bytes_max: config().overlay_bytes_max,
         };
         cluster.start();
         cluster
@@ -170,7 +173,8 @@ impl Cluster {
 
     pub fn start(&mut self) {
         let logs: Vec<_> = self.logs.contents().collect();
-        let store = Store::open(self.backend.clone(), config(), logs).unwrap();
+        let limits = store::Config { overlay_bytes_max: self.overlay_bytes_max, ..config() };
+        let store = Store::open(self.backend.clone(), limits, logs).unwrap();
         let servers = [11, 12, 13].map(|id| IoServer::from(NodeId(id))).to_vec();
         let config = Config { volume: VolumeSettings::new(VolumeId(5)), servers };
         let cx = self.net.nodes[0].cx();
