@@ -43,6 +43,9 @@ pub const LEASE: Duration = Duration::from_secs(30);
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Requests under way at once; each is a task of about 2 KiB.
 pub const TASKS: usize = 64;
+/// When all of them wait, for the log or for servers, clients that say that they live are heard this often: many times
+/// within a lease.
+pub const HEAR_INTERVAL: Duration = Duration::from_secs(1);
 /// Everything acknowledged is on stable storage this long after, without anybody asking.
 pub const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// Calls of one client under way that must not be executed twice; the manager keeps an answer of about 200 bytes for

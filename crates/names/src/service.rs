@@ -9,7 +9,7 @@ mod layouts;
 mod quarantine;
 mod upkeep;
 
-use crate::limits::{SLOTS, TASKS};
+use crate::limits::{HEAR_INTERVAL, SLOTS, TASKS};
 use crate::manager::{Manager, OpenError, Origin, VolumeSettings};
 use crate::objects::Objects;
 use crate::protocol::{CallNumber, Operation, cut, join};
@@ -168,6 +168,7 @@ pub fn serve<O: Objects>(
             }
         });
     }
+    cx.spawn("names hear", service.clone().hear_the_living());
     upkeep::spawn(&service);
     cx.spawn("names walk", service.clone().walk_objects());
     Ok(Handle(service))
@@ -300,6 +301,18 @@ impl<O: Objects> Service<O> {
 
     fn origin(&self, client: u64) -> Origin {
         Origin { client, now: self.cx.wall() }
+    }
+
+    /// Serves those who say that they live while all tasks are taken: else who waits for a server that is away could
+    /// cost every client its lease.
+    async fn hear_the_living(self: Rc<Self>) {
+        let wanted = |request: &Request| request.op == Operation::KeepAlive {}.code();
+        loop {
+            self.cx.sleep(HEAR_INTERVAL).await;
+            while let Some(request) = self.cx.take_request(Channel::NAMES, wanted) {
+                self.serve(request).await;
+            }
+        }
     }
 
     async fn serve(self: &Rc<Self>, request: Request) {

@@ -4,7 +4,7 @@ use super::Service;
 use super::layouts::Asker;
 use crate::attributes::is_truncation;
 use crate::field::encoded;
-use crate::limits::{CHANGES_MAX, CLAIMS_AT_ONCE, LISTING_BYTES_MAX};
+use crate::limits::{CHANGES_MAX, CLAIMS_AT_ONCE, DEADLINE, LISTING_BYTES_MAX};
 use crate::locks::{IN_GRACE, LockOutcome, LockOwner, LockTarget};
 use crate::manager::{Manager, Once};
 use crate::objects::{Objects, ObjectsOf};
@@ -14,7 +14,7 @@ use crate::quarantine::Wanted;
 use crate::rename::Place;
 use crate::transaction::{CallName, Transaction};
 use node::rings::{LockKind, VolumeSpace};
-use node::{Bug, Request};
+use node::{Bug, Either, Request, race};
 use std::rc::Rc;
 use wire::{Errno, FileId, NodeId};
 
@@ -50,7 +50,7 @@ impl<O: Objects> Service<O> {
             Operation::Claim { .. } => self.claim(client, &operation).await,
             Operation::AddColumns { ref who, file, ref homes } => {
                 let asker = Asker { client, call, who };
-                self.alone(file, self.add_columns(asker, file, homes)).await
+                self.soon_alone(file, self.add_columns(asker, file, homes)).await
             }
             Operation::MoveColumn { ref who, file, column, home, rate } => {
                 self.move_column(Asker { client, call, who }, file, column, home, rate).await
@@ -63,7 +63,7 @@ impl<O: Objects> Service<O> {
                 self.restore_now(Wanted { who, home, file, column }).await
             }
             Operation::SetAttr { file, ref changes, .. } if is_truncation(changes) => {
-                self.alone(file, self.truncate(client, call, &operation)).await
+                self.soon_alone(file, self.truncate(client, call, &operation)).await
             }
             ref once if once.is_once() => self.change(client, call, once).await,
             ref pure => self.read(client, pure).await,
@@ -84,7 +84,7 @@ impl<O: Objects> Service<O> {
 
     async fn read(self: &Rc<Self>, client: u64, operation: &Operation<'_>) -> Encoded {
         if let Operation::GetAttr { file } = operation {
-            self.quiet(*file).await;
+            self.soon_quiet(*file).await?;
             self.heal(*file).await?;
         }
         self.manager.borrow().read(client, |transaction| read(transaction, client, operation))
@@ -99,13 +99,13 @@ impl<O: Objects> Service<O> {
     ) -> Encoded {
         match operation {
             Operation::Open { file, mask, .. } | Operation::OpenNamed { file, mask, .. } => {
-                self.quiet(*file).await;
+                self.soon_quiet(*file).await?;
                 self.heal(*file).await?;
                 if mask & WRITE != 0 && self.manager.borrow().truncating().contains_key(file) {
-                    self.alone(*file, self.finish_truncation(*file)).await?;
+                    self.soon_alone(*file, self.finish_truncation(*file)).await?;
                 }
             }
-            Operation::Close { file, .. } => self.quiet(*file).await,
+            Operation::Close { file, .. } => self.soon_quiet(*file).await?,
             _ => {}
         }
         self.apply(client, call, operation).await
@@ -157,6 +157,27 @@ impl<O: Objects> Service<O> {
             }
             gate.await;
         }
+    }
+
+    /// As [`quiet`](Self::quiet), but no longer than who asked waits for an answer: ETIMEDOUT, and nothing is done.
+    async fn soon_quiet(&self, file: FileId) -> Result<(), Errno> {
+        if !self.busy.borrow().contains(&file) {
+            return Ok(());
+        }
+        match race(self.quiet(file), self.cx.sleep(DEADLINE)).await {
+            Either::Left(()) => Ok(()),
+            Either::Right(()) => Err(Errno::ETIMEDOUT),
+        }
+    }
+
+    /// As [`alone`](Self::alone), after [`soon_quiet`](Self::soon_quiet).
+    async fn soon_alone<T>(
+        &self,
+        file: FileId,
+        work: impl Future<Output = Result<T, Errno>>,
+    ) -> Result<T, Errno> {
+        self.soon_quiet(file).await?;
+        self.alone(file, work).await
     }
 
     /// Runs `work` while nobody else changes the length or layout of `file`.

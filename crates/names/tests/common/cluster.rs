@@ -30,6 +30,8 @@ pub struct State {
     pub down: Cell<bool>,
     /// They can be emptied, and not cut anywhere else.
     pub uncuttable: Cell<bool>,
+    /// Set: nothing is truncated until it is not.
+    pub stuck: RefCell<Option<Cx>>,
     /// Set: lengths are told a second after they were found out.
     pub late: RefCell<Option<Cx>>,
     /// One that cannot be read.
@@ -50,6 +52,10 @@ impl Fake {
 impl Objects for Fake {
     async fn truncate(&self, objects: &ObjectsOf, size: u64) -> Result<(), Errno> {
         self.check()?;
+        let stuck = || self.0.stuck.borrow().clone();
+        while let Some(cx) = stuck() {
+            cx.sleep(Duration::from_millis(100)).await;
+        }
         if size > 0 && self.0.uncuttable.get() {
             return Err(Errno::EIO);
         }
