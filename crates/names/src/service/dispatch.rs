@@ -16,7 +16,7 @@ use crate::transaction::{CallName, Transaction};
 use node::rings::{LockKind, VolumeSpace};
 use node::{Bug, Either, Request, race};
 use std::rc::Rc;
-use wire::{Errno, FileId, NodeId};
+use wire::{Errno, FileId, NodeId, SetAttr};
 
 /// Files that a volume may have beside those it has: serial numbers are 56 bits.
 const FREE_FILES: u64 = 1 << 48;
@@ -196,14 +196,15 @@ impl<O: Objects> Service<O> {
         call: CallName,
         operation: &Operation<'_>,
     ) -> Encoded {
-        let Operation::SetAttr { file, ref changes, .. } = *operation else {
+        let Operation::SetAttr { file, changes: SetAttr { size: Some(new), .. }, .. } = *operation
+        else {
             return Err(Errno::EPROTO);
         };
         // What cannot be made whole now is found by the truncation.
         let _ = self.heal_alone(file).await;
         // What this one cuts off as well need not be cut off before: maybe it cannot be.
         let unfinished = self.manager.borrow().truncating().get(&file).copied();
-        if unfinished.is_some_and(|size| changes.size.is_none_or(|new| new > size)) {
+        if unfinished.is_some_and(|size| new > size) {
             self.finish_truncation(file).await?;
         }
         let reply = self.apply(client, call, operation).await?;
