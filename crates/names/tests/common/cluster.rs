@@ -36,6 +36,8 @@ pub struct State {
     pub late: RefCell<Option<Cx>>,
     /// One that cannot be read.
     pub unreadable: Cell<Option<ObjectId>>,
+    /// One that is set aside with an error.
+    pub unstable: Cell<Option<ObjectId>>,
     /// The server whose objects were asked for last.
     pub listed: Cell<NodeId>,
     /// What the servers have, and what they set aside.
@@ -116,6 +118,9 @@ impl Objects for Fake {
             return Err(Errno::ENOENT);
         }
         self.0.aside.borrow_mut().insert((server, kept.object));
+        if self.0.unstable.get() == Some(kept.object) {
+            return Err(Errno::EIO);
+        }
         Ok(77)
     }
     async fn restore(&self, server: NodeId, kept: Kept) -> Result<(), Errno> {
