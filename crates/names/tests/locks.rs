@@ -74,6 +74,26 @@ fn a_release_that_failed_takes_place_when_the_manager_is_back() {
     }
 }
 
+#[test]
+fn a_release_beside_bytes_in_doubt_takes_place_when_the_manager_is_back() {
+    let mut cluster = Cluster::new(2);
+    let (one, file) = living(&mut cluster);
+    let two = cluster.client(2);
+    let set = |cluster: &mut Cluster, number, client: &Client, kind, start, end| {
+        let (client, lock) = (client.clone(), Lock { start, end, kind, pid: 1 });
+        cluster.run(number, async move { client.lock(file, 3, false, lock, false).await })
+    };
+    assert_eq!(set(&mut cluster, 1, &one, LockKind::Write, 0, 9), Ok(()));
+    cut_off(&mut cluster);
+    set(&mut cluster, 1, &one, LockKind::Write, 20, 29).unwrap_err();
+    set(&mut cluster, 1, &one, LockKind::Unlock, 0, 4).unwrap_err();
+    connect(&mut cluster);
+    cluster.turns(40 * SECOND);
+    assert_eq!(set(&mut cluster, 2, &two, LockKind::Write, 0, 4), Ok(()));
+    assert_eq!(set(&mut cluster, 2, &two, LockKind::Write, 5, 5), Err(Errno::EAGAIN));
+    assert_eq!(set(&mut cluster, 2, &two, LockKind::Write, 20, 29), Ok(()));
+}
+
 /// Kernels give the number of an owner who is gone to the next one.
 #[test]
 fn the_next_owner_of_the_number_keeps_its_lock() {

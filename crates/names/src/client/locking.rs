@@ -118,16 +118,16 @@ impl Client {
     async fn lock_now(&self, key: Key, lock: Lock) -> Result<(), Errno> {
         let _turn = self.turn(key).await;
         let _permit = self.hold().await;
-        let releases = lock.kind == LockKind::Unlock;
-        if !(releases && self.covers_doubt(key, lock)) {
-            self.settle_doubt(key).await?;
+        match lock.kind {
+            LockKind::Unlock => self.release(key, lock).await,
+            _ => self.take(key, lock).await,
         }
-        if !releases && self.0.doubts.borrow().len() >= DOUBTS_MAX {
+    }
+
+    async fn take(&self, key: Key, lock: Lock) -> Result<(), Errno> {
+        self.settle_doubt(key).await?;
+        if self.0.doubts.borrow().len() >= DOUBTS_MAX {
             return Err(Errno::ENOLCK);
-        }
-        let before = self.pieces(key, lock.start, lock.end);
-        if releases {
-            self.note(key, lock)?;
         }
         // Also when nobody polls this any more.
         self.doubt(key, lock);
@@ -135,20 +135,22 @@ impl Client {
         if !is_unsure(&answer) {
             self.0.doubts.borrow_mut().remove(&key);
         }
-        match answer {
-            Ok(_) => self.note(key, lock),
-            Err(Errno::ENOLCK) if releases => {
-                before.into_iter().try_for_each(|lock| self.note(key, lock))?;
-                Err(Errno::ENOLCK)
-            }
-            Err(errno) => Err(errno),
-        }
+        answer?;
+        self.note(key, lock)
     }
 
-    /// Whether nothing stays in doubt once the manager has answered to this.
-    fn covers_doubt(&self, key: Key, lock: Lock) -> bool {
-        let doubts = self.0.doubts.borrow();
-        doubts.get(&key).is_none_or(|doubt| lock.start <= doubt.start && doubt.end <= lock.end)
+    /// The table lets go at once, and the manager is told what it says of these bytes and of those that were in doubt
+    /// before: now, or when it is back. After ENOLCK the owner has what it had, and all of it stays in doubt: other
+    /// pieces of it may have been told.
+    async fn release(&self, key: Key, lock: Lock) -> Result<(), Errno> {
+        let before = self.pieces(key, lock.start, lock.end);
+        self.note(key, lock)?;
+        self.doubt(key, lock);
+        let told = self.settle_doubt(key).await;
+        if told == Err(Errno::ENOLCK) {
+            before.into_iter().try_for_each(|lock| self.note(key, lock))?;
+        }
+        told
     }
 
     /// A request that waits holds no permit and no turn: it may wait for somebody who needs one.
