@@ -68,7 +68,7 @@ impl Files {
 
     pub(crate) async fn ask_lock(&self, wanted: &Wanted) -> Result<(), Errno> {
         let Wanted { file, owner, lock, whole_file } = *wanted;
-        self.names.lock(file, owner, whole_file, lock, false).await.map_err(refusal)?;
+        self.names.lock(file, owner, whole_file, lock).await.map_err(refusal)?;
         if lock.kind != LockKind::Unlock {
             self.file(file).state.borrow_mut().lockers.insert((owner, whole_file));
         }

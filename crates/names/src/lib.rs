@@ -4,7 +4,7 @@
 //! only to truncate, to remove, and to learn how a dead client left a file.
 //!
 //! ```text
-//!  Client ── protocol ──►  service   waits: log, objects, locks
+//!  Client ── protocol ──►  service   waits: log, objects
 //!                             ▼
 //!                          Manager   decides: one Transaction at a time, no wait inside
 //!                             ▼

@@ -25,8 +25,7 @@ pub const LISTING_BYTES_MAX: usize = REPLY_BYTES_MAX - 8;
 pub const FRAGMENTS_MAX: usize = wire::blockmap::MAP_FRAGMENTS_MAX;
 /// Opens that one call announces again: 16 bytes each, 32 KiB.
 pub const CLAIMS_MAX: usize = 2048;
-/// Locks held and waited for on one file; one that waited may make two more of its owner's when it is given. 48 bytes
-/// each: 3 MiB.
+/// Locks held on one file, 48 bytes each: 3 MiB.
 pub const LOCKS_MAX: usize = 65_536;
 /// Owners whose locks on a file a client takes and does not know the outcome of; releases are remembered beyond it, of
 /// which there are no more than locks held. 100 bytes each.

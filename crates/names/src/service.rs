@@ -56,9 +56,6 @@ struct Service<O> {
     gate: Notify,
     /// Files with a column on its way to another server.
     moving: RefCell<BTreeSet<FileId>>,
-    /// Requests that wait for a lock, by ticket.
-    waiting: RefCell<BTreeMap<u64, Request>>,
-    tickets: Cell<u64>,
     /// When work that failed is tried again.
     retry_at: RefCell<BTreeMap<FileId, Time>>,
     /// What the last life's clients did not say to hold was let go.
@@ -149,8 +146,6 @@ pub fn serve<O: Objects>(
         busy: RefCell::default(),
         gate: Notify::new(cx),
         moving: RefCell::default(),
-        waiting: RefCell::default(),
-        tickets: Cell::new(0),
         retry_at: RefCell::default(),
         swept: Cell::new(false),
         quarantine: Cell::default(),

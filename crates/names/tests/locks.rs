@@ -34,7 +34,7 @@ fn living(cluster: &mut Cluster) -> (Client, FileId) {
 
 fn lock(cluster: &mut Cluster, number: usize, client: &Client, file: FileId) -> Result<(), Errno> {
     let client = client.clone();
-    cluster.run(number, async move { client.lock(file, 3, false, LOCK, false).await })
+    cluster.run(number, async move { client.lock(file, 3, false, LOCK).await })
 }
 
 fn unlock(cluster: &mut Cluster, client: &Client, file: FileId) -> Result<(), Errno> {
@@ -81,7 +81,7 @@ fn a_release_beside_bytes_in_doubt_takes_place_when_the_manager_is_back() {
     let two = cluster.client(2);
     let set = |cluster: &mut Cluster, number, client: &Client, kind, start, end| {
         let (client, lock) = (client.clone(), Lock { start, end, kind, pid: 1 });
-        cluster.run(number, async move { client.lock(file, 3, false, lock, false).await })
+        cluster.run(number, async move { client.lock(file, 3, false, lock).await })
     };
     assert_eq!(set(&mut cluster, 1, &one, LockKind::Write, 0, 9), Ok(()));
     cut_off(&mut cluster);
@@ -241,7 +241,7 @@ fn who_asks_for_a_lock_after_a_restart_is_not_kept_from_saying_what_it_holds() {
     cluster.restart();
     let (client, started) = (one.clone(), cluster.net.now);
     let other = Lock { start: 20, end: 29, ..LOCK };
-    let asked = cluster.begin(1, async move { client.lock(file, 4, false, other, false).await });
+    let asked = cluster.begin(1, async move { client.lock(file, 4, false, other).await });
     assert_eq!(cluster.finish(asked), Ok(()));
     assert!(cluster.net.now.since(started) < 2 * KEEP_ALIVE_INTERVAL);
     let two = cluster.client(2);

@@ -97,13 +97,13 @@ fn a_dead_writer_is_settled_and_its_locks_are_given_on() {
     let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Write, pid: 1 };
     let file = cluster.run(1, async move {
         let file = create(&dead, b"f", Some(WRITE)).await.unwrap().attr.file;
-        dead.lock(file, 1, false, lock, true).await.unwrap();
+        dead.lock(file, 1, false, lock).await.unwrap();
         file
     });
     cluster.objects.0.sizes.borrow_mut().insert(file, (1234, 0));
     let other = alive.clone();
     cluster.run(2, async move {
-        assert_eq!(other.lock(file, 1, false, lock, false).await, Err(Errno::EAGAIN));
+        assert_eq!(other.lock(file, 1, false, lock).await, Err(Errno::EAGAIN));
         assert_eq!(other.get_lock(file, 1, false, lock).await, Ok(Some(lock)));
         assert!(other.get_attr(file).await.unwrap().writers);
     });
@@ -115,8 +115,12 @@ fn a_dead_writer_is_settled_and_its_locks_are_given_on() {
             cx.sleep(names::limits::KEEP_ALIVE_INTERVAL).await;
         }
     });
-    let waits = alive.clone();
-    cluster.run(2, async move { waits.lock(file, 1, false, lock, true).await }).unwrap();
+    let (waits, cx) = (alive.clone(), cluster.net.nodes[2].cx().clone());
+    cluster.run(2, async move {
+        while waits.lock(file, 1, false, lock).await == Err(Errno::EAGAIN) {
+            cx.sleep(Duration::from_millis(20)).await;
+        }
+    });
     cluster.turns(3000);
     let entry = cluster.run(2, async move { alive.get_attr(file).await }).unwrap();
     assert_eq!((entry.attr.size, entry.writers), (1234, false));

@@ -6,7 +6,7 @@ use crate::attributes::is_truncation;
 use crate::field::encoded;
 use crate::limits::{CHANGES_MAX, CLAIMS_AT_ONCE, DEADLINE, LISTING_BYTES_MAX};
 use crate::locks::{IN_GRACE, LockOutcome, LockOwner, LockTarget};
-use crate::manager::{Manager, Once};
+use crate::manager::Once;
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::WRITE;
 use crate::protocol::{Alive, CallNumber, Created, Map, Operation, Outcome, Point};
@@ -39,13 +39,7 @@ impl<O: Objects> Service<O> {
             Operation::Sync { .. } if self.cx.has_bug(Bug::SyncNotWaitedFor) => Ok(Vec::new()),
             Operation::Sync { ref changes } => self.sync_changes(changes).await,
             Operation::Space {} => self.space().await,
-            Operation::SetLock { .. } => return self.set_lock(request, client, &operation).await,
-            Operation::CancelLock { file, owner, whole_file } => {
-                let target = LockTarget { file, whole_file };
-                self.manager.borrow_mut().locks.cancel(target, LockOwner { client, owner });
-                self.end_lock_waits();
-                Ok(Vec::new())
-            }
+            Operation::SetLock { .. } => self.set_lock(client, &operation).await,
             Operation::Leave {} => self.expire(client).await.map(|()| Vec::new()),
             Operation::Claim { .. } => self.claim(client, &operation).await,
             Operation::AddColumns { ref who, file, ref homes } => {
@@ -292,41 +286,20 @@ impl<O: Objects> Service<O> {
         self.appended_to(change).await
     }
 
-    async fn set_lock(self: &Rc<Self>, request: Request, client: u64, operation: &Operation<'_>) {
-        let Operation::SetLock { file, owner, whole_file, lock, wait, reclaim } = *operation else {
-            return;
+    async fn set_lock(self: &Rc<Self>, client: u64, operation: &Operation<'_>) -> Encoded {
+        let Operation::SetLock { file, owner, whole_file, lock, reclaim } = *operation else {
+            return Err(Errno::EPROTO);
         };
         if lock.kind == LockKind::Unlock {
             // Whoever asks, and after the locks that were asked for before.
             let _ = self.known(client).await;
-        } else if let Err(errno) = self.may_lock(client, reclaim).await {
-            return self.answer(request, Err(errno));
+        } else {
+            self.may_lock(client, reclaim).await?;
         }
-        let ticket = self.tickets.get() + 1;
-        self.tickets.set(ticket);
-        let target = LockTarget { file, whole_file };
-        let set = |manager: &mut Manager| {
-            let owner = LockOwner { client, owner };
-            manager.locks.set(target, owner, lock, wait.then_some(ticket))
-        };
-        let outcome = set(&mut self.manager.borrow_mut());
-        match outcome {
-            Ok(LockOutcome::Waits) => drop(self.waiting.borrow_mut().insert(ticket, request)),
-            Ok(LockOutcome::Done) => self.answer(request, Ok(Vec::new())),
-            Ok(LockOutcome::Conflict(_)) => self.answer(request, Err(Errno::EAGAIN)),
-            Err(errno) => self.answer(request, Err(errno)),
-        }
-        self.end_lock_waits();
-    }
-
-    /// Answers the requests whose waiting for a lock has ended.
-    pub(super) fn end_lock_waits(&self) {
-        loop {
-            let ended = self.manager.borrow_mut().locks.poll_ended();
-            let Some((ticket, result)) = ended else { return };
-            if let Some(request) = self.waiting.borrow_mut().remove(&ticket) {
-                self.answer(request, result.map(|()| Vec::new()));
-            }
+        let (target, owner) = (LockTarget { file, whole_file }, LockOwner { client, owner });
+        match self.manager.borrow_mut().locks.set(target, owner, lock)? {
+            LockOutcome::Done => Ok(Vec::new()),
+            LockOutcome::Conflict(_) => Err(Errno::EAGAIN),
         }
     }
 
