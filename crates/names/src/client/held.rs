@@ -80,8 +80,8 @@ impl Client {
     }
 
     /// Closes a file: `outcome` for an open for writing, none for one without. Returns the file as it is then, when the
-    /// manager knows. After an error the next close of the file is this one again: it takes place once; and no more
-    /// when the client has said meanwhile that it has the file open, but then that close is a new one.
+    /// manager knows. After an error the next close of the file is this one again, which takes place once. It is a
+    /// new one when the client has said meanwhile that it has the file open: then the first takes place no more.
     pub async fn close(
         &self,
         file: FileId,
