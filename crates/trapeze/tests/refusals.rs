@@ -276,6 +276,14 @@ fn copies_and_removals_that_would_lose_files() {
     let output = trapeze(&["rm", "-r", "--json", "-c", &target, "/tree", "/none"]);
     let counts = r#"{"files":2,"directories":1,"bytes":8,"errors":1}"#;
     assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), counts);
+    // Room for two pages: the third file ends it.
+    let small = back.join("small");
+    shell(back, 10, "mkdir small; mount -t tmpfs -o size=8k none small");
+    let said = refusal(&["cp", "-r", "-c", &target, ":/tree", text(&small)]);
+    let files = shell(&small, 10, "find . -type f | wc -l");
+    common::detach(&small);
+    assert_eq!(said.matches("No space left on device").count(), 1, "{said}");
+    assert_eq!(files.trim(), "3", "{said}");
     cluster.stop();
 }
 
