@@ -275,7 +275,8 @@ fn directories(machine: &Machine, store: Option<&PathBuf>, lost: &[(u16, String)
 
 /// Begins a life of the machine that has these directories, of which nobody else makes use now.
 pub fn begin(directories: &[PathBuf]) -> Result<u64, MachineError> {
-    let start = incarnation::begin(directories, incarnation::clock());
+    let random = u64::from_le_bytes(crate::local::random());
+    let start = incarnation::begin(directories, incarnation::clock(), random);
     let Start { incarnation, unnoted } = start.map_err(MachineError::Refused)?;
     if let Some(why) = unnoted {
         eprintln!("this start could not be noted, so the clock must not be set back: {why}");
