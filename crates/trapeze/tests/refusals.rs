@@ -445,6 +445,16 @@ fn a_disk_that_is_removed_under_its_server() {
     assert_eq!(read.unwrap_err().raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
     if let Ok(bytes) = fs::read(cluster.at("opened")) {
         assert!(bytes == pattern(1, 8 << 20), "other bytes than were written");
+    for part in ["manager", "io1/disk0"] {
+        let point = Path::new(&target).join(part);
+        for arguments in [
+            &["mount", &target, text(&point)][..],
+            &["up", "--dir", &target, "--mount", text(&point)],
+        ] {
+            let said = refusal(arguments);
+            assert!(said.contains("it is in the cluster's own directory"), "{said}");
+        }
+    }
     }
     let script =
         "timeout -s KILL 5 dd if=/dev/zero of=new bs=1M count=4 conv=fsync 2>&1 || echo refused";
