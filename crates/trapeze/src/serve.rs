@@ -215,12 +215,18 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
         Some(path) => println!("{READY} mounted at {}; stop with Ctrl-C", path.display()),
         None => println!("{READY} mount it with: trapeze mount {dir} PATH"),
     }
-    while !signals::asked() && !mounted.as_ref().is_some_and(Mounted::has_ended) {
+    let has_ended = || cluster.has_ended() || mounted.as_ref().is_some_and(Mounted::has_ended);
+    while !signals::asked() && !has_ended() {
         std::thread::sleep(SIGNAL_PAUSE);
     }
     println!("stopping");
-    mounted.map_or(Ok(()), Mounted::unmount)?;
-    cluster.stop()
+    let unmounted = mounted.map_or(Ok(()), Mounted::unmount);
+    let stopped = cluster.stop();
+    // A machine that has ended is why the mount cannot write back.
+    if let (Err(unsaved), Err(_)) = (&unmounted, &stopped) {
+        eprintln!("trapeze: {unsaved}");
+    }
+    stopped.and(unmounted)
 }
 
 /// How often the main thread, which does nothing else, looks for a signal.
