@@ -351,6 +351,35 @@ fn what_waits_for_the_manager_keeps_no_place_from_reads_and_writes() {
     world.block_on(client.fsync(open)).expect("fsync");
 }
 
+/// As a program with an interval timer does, whose kernel restarts what was interrupted.
+#[test]
+fn a_lock_that_is_interrupted_again_and_again_keeps_no_place_from_reads() {
+    let (mut world, client, file, content) = stored(World::new(1, 1));
+    let open = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    let write = files::conformance::client::lock(LockKind::Write, 0, 9);
+    world.kill(MANAGER);
+    for number in 0..1_400 {
+        let mut asked = Box::pin(client.set_lock(open, 1, write, true, false));
+        assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        world.turn();
+        let front = client.ask.last_front();
+        world.block_on(client.interrupt(front)).expect("told");
+        let mut turns = 0;
+        let ended = world.block_on(std::future::poll_fn(|context| {
+            turns += 1;
+            assert!(turns < TURNS_MAX, "nobody serves interrupt {number}");
+            asked.as_mut().poll(context)
+        }));
+        assert_eq!(ended, Err(Errno::EINTR));
+    }
+    let start = world.now;
+    let read = world.block_on(client.read(open, 0, 4096)).expect("read");
+    assert!(read == content[..4096]);
+    assert!(world.now.since(start) < Duration::from_secs(2), "{:?}", world.now.since(start));
+    world.start(MANAGER);
+    assert_eq!(world.block_on(client.set_lock(open, 1, write, true, false)), Ok(()));
+}
+
 #[test]
 fn room_on_the_volume_is_told_while_a_server_is_away() {
     let mut world = World::new(3, 1);

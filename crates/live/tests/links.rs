@@ -3,7 +3,7 @@
 mod sides;
 
 use live::clock;
-use live::link::limits::{BACKOFF_MAX, SILENCE_SPAN};
+use live::link::limits::{BACKOFF_MAX, SHARED_SLOTS, SILENCE_SPAN};
 use live::link::{Address, LinkConfig, LinkEvent, Security};
 use sides::*;
 use std::io::{Read, Write};
@@ -578,6 +578,26 @@ fn a_shared_memory_peer_that_stands_still_is_given_up_and_may_come_back() {
         }
     }
     panic!("{:?} {:?}", side.log.borrow(), b.log.borrow());
+}
+
+#[test]
+fn a_shared_memory_peer_that_computes_is_not_given_up_while_it_keeps_no_frames() {
+    let (mut side, mut b, _directory) = pair(Transport::Shm);
+    side.post_request(2, b"first");
+    until(&mut side, &mut b, |_, b| b.take().is_some());
+    until(&mut side, &mut b, |a, _| a.frames.free_pages() == POOL_PAGES);
+    let look = Duration::from_millis(100);
+    let mut a = Alone { side, now: clock::now() };
+    a.side.post_request(2, &[]);
+    a.pass(300, look);
+    assert!(!a.is_down(), "it is asked again, and what asks keeps no memory");
+    (0..SHARED_SLOTS).for_each(|_| a.side.post_request(2, &[]));
+    a.side.post_request(2, b"data behind a full ring");
+    a.pass(98, look);
+    assert!(!a.is_down(), "no memory has waited for so long");
+    a.pass(4, look);
+    assert!(a.is_down(), "{:?}", a.side.log.borrow());
+    assert_eq!(a.side.frames.free_pages(), POOL_PAGES);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! `trapeze cp`: files and trees between this machine and the cluster.
 //!
 //! What cannot be copied on this machine, and what is no file, directory or link, is named and left out; the rest is
-//! copied. An error of the cluster ends the copy: the next file would meet it, too.
+//! copied. An error of the cluster ends the copy, and so does a disk of this machine that takes nothing: the next file
+//! would meet it, too, and copies of an earlier time would be cut for nothing.
 
 use crate::cli;
 use crate::table::print_json;
@@ -85,6 +86,13 @@ fn transfer(path: &Path) -> impl Fn(VolumeError) -> ToolError {
     }
 }
 
+/// Whether it is full, or may not be written.
+fn is_of_the_disk(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let all = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS];
+    error.raw_os_error().is_some_and(|number| all.iter().any(|e| e.raw_os_error() == number))
+}
+
 impl Copy<'_> {
     /// Copies every path to the last one.
     fn all(&mut self, paths: &[OsString]) -> Result<()> {
@@ -114,7 +122,12 @@ impl Copy<'_> {
 
     /// Says why something of this machine is left out; any other error is the whole copy's.
     fn note(&mut self, done: Result<()>) -> Result<()> {
-        let Err(error @ ToolError::Local(..)) = done else { return done };
+        let error = match done {
+            Err(ToolError::Local(path, error)) if !is_of_the_disk(&error) => {
+                ToolError::Local(path, error)
+            }
+            done => return done,
+        };
         self.tally.errors += 1;
         self.tell(format!("trapeze: {error}"));
         Ok(())

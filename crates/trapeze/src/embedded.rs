@@ -114,9 +114,15 @@ impl Embedded {
         Ok(Mounted(Some(Worker::start("mount", work)?)))
     }
 
-    /// Stops all machines, the manager last.
+    /// Whether a machine has ended by itself; [`stop`](Embedded::stop) says why.
+    pub fn has_ended(&self) -> bool {
+        self.workers.iter().any(|worker| worker.thread.is_finished())
+    }
+
+    /// Stops all machines, the manager last. An error is the first one's; the others are stopped all the same.
     pub fn stop(mut self) -> Result<()> {
-        self.workers.drain(..).rev().try_for_each(Worker::stop)
+        let ended: Vec<Result<()>> = self.workers.drain(..).rev().map(Worker::stop).collect();
+        ended.into_iter().collect()
     }
 }
 

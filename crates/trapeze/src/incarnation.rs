@@ -1,6 +1,6 @@
 //! Which start of a machine this is: a number that grows from start to start, also when its clock was set back.
 //!
-//! It is nanoseconds since 1970, or one more than at the last start where the clock says less. Every directory of the
+//! It is nanoseconds since 1970, or a little more than at the last start where the clock says less. Every directory of the
 //! machine (the manager's store, the disks) has the number in a file, on stable storage before the machine speaks to
 //! anybody. The directories' locks are held by then, so two starts at once cannot take the same number.
 //!
@@ -13,7 +13,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The file in each directory: the number in decimal.
-const FILE: &str = "incarnation";
+pub const FILE: &str = "incarnation";
+/// Most that a number is ahead of the last start's where the clock does not decide, in nanoseconds: a clock that is
+/// right again is past it within a millisecond.
+const GAP_MAX: u64 = 1 << 20;
 
 /// What the clock says, in nanoseconds since 1970.
 pub fn clock() -> u64 {
@@ -39,9 +42,12 @@ pub struct Start {
 
 /// Begins a start of the machine that holds these directories; `now` is what the clock says. The error says what to do:
 /// the clock is behind and the number that is needed instead cannot be noted.
-pub fn begin(directories: &[PathBuf], now: u64) -> Result<Start, String> {
+pub fn begin(directories: &[PathBuf], now: u64, random: u64) -> Result<Start, String> {
     let last = directories.iter().filter_map(|directory| last_in(directory)).max().unwrap_or(0);
-    let incarnation = now.max(last.saturating_add(1));
+    // Of disks that fail in turns each start may see another one, with the same last number on both: what is counted
+    // on from it must not be the same twice.
+    let next = last.saturating_add(1 + random % GAP_MAX);
+    let incarnation = if now > last { now } else { next };
     let mut unnoted = None;
     let mut noted = directories.is_empty();
     for path in directories.iter().map(|directory| directory.join(FILE)) {
@@ -79,7 +85,7 @@ mod tests {
     }
 
     fn number(directories: &[PathBuf], now: u64) -> u64 {
-        begin(directories, now).unwrap().incarnation
+        begin(directories, now, 0).unwrap().incarnation
     }
 
     #[test]
@@ -101,10 +107,20 @@ mod tests {
         assert_eq!(number(&directories, 100), 100);
         fs::remove_dir_all(&directories[0]).unwrap();
         fs::write(directories[1].join(FILE), "damaged").unwrap();
-        let start = begin(&directories, 7).unwrap();
+        let start = begin(&directories, 7, 0).unwrap();
         assert_eq!(start, Start { incarnation: 101, unnoted: None });
         assert!(!directories[0].exists(), "a missing directory is not made");
         assert_eq!(number(&directories[1..2], 8), 102, "what was damaged is written anew");
+    }
+
+    #[test]
+    fn two_starts_that_see_different_disks_get_different_numbers_while_the_clock_is_behind() {
+        let (_top, directories) = directories(2);
+        assert_eq!(number(&directories, 100), 100);
+        let start = |seen: usize, random| begin(&directories[seen..=seen], 5, random).unwrap();
+        let (one, other) = (start(0, u64::MAX), start(1, 1 << 40 | 7));
+        assert_eq!((one.incarnation, other.incarnation), (100 + GAP_MAX, 108));
+        assert_eq!(begin(&directories, 200 + GAP_MAX, 9).unwrap().incarnation, 200 + GAP_MAX);
     }
 
     #[test]
@@ -112,16 +128,16 @@ mod tests {
         let (_top, directories) = directories(1);
         assert_eq!(number(&directories, 100_000_000_000), 100_000_000_000);
         fs::create_dir(directories[0].join("incarnation.new")).unwrap(); // in the way
-        let start = begin(&directories, 200_000_000_000).unwrap();
+        let start = begin(&directories, 200_000_000_000, 0).unwrap();
         assert_eq!(start.incarnation, 200_000_000_000);
         assert!(start.unnoted.unwrap().contains("incarnation"));
-        let error = begin(&directories, 40_000_000_000).unwrap_err();
+        let error = begin(&directories, 40_000_000_000, 0).unwrap_err();
         assert!(error.contains("clock is behind its last start by 60 s"), "{error}");
         assert!(error.contains("cannot be noted"), "{error}");
     }
 
     #[test]
     fn a_machine_without_a_directory_goes_by_its_clock() {
-        assert_eq!(begin(&[], 9), Ok(Start { incarnation: 9, unnoted: None }));
+        assert_eq!(begin(&[], 9, 5), Ok(Start { incarnation: 9, unnoted: None }));
     }
 }

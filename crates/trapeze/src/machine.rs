@@ -197,8 +197,10 @@ impl Running {
         let later = self.services.member.as_ref()?.later_life()?;
         let behind = incarnation::apart(later, self.host.node().cx().incarnation());
         Some(format!(
-            "this machine's clock is behind the one it joined with, by {behind}: set the clock and start it again; \
-             if the clock is right, another machine runs with a copy of its configuration"
+            "the cluster knows a later start of this machine, {later}, {behind} ahead of this one: if its clock is \
+             behind, set it and start it again; if another machine runs with a copy of its configuration, stop that \
+             one; if neither, write {later} into `{file}` in one of its directories and start it again",
+            file = incarnation::FILE
         ))
     }
 
@@ -275,7 +277,8 @@ fn directories(machine: &Machine, store: Option<&PathBuf>, lost: &[(u16, String)
 
 /// Begins a life of the machine that has these directories, of which nobody else makes use now.
 pub fn begin(directories: &[PathBuf]) -> Result<u64, MachineError> {
-    let start = incarnation::begin(directories, incarnation::clock());
+    let random = u64::from_le_bytes(crate::local::random());
+    let start = incarnation::begin(directories, incarnation::clock(), random);
     let Start { incarnation, unnoted } = start.map_err(MachineError::Refused)?;
     if let Some(why) = unnoted {
         eprintln!("this start could not be noted, so the clock must not be set back: {why}");

@@ -150,21 +150,23 @@ pub fn mount(arguments: &cli::Mount) -> Result<(), ServeError> {
 }
 
 /// Before anything is made or asked for: whether it can be mounted there. A mount over the cluster's own directory
-/// `dir` would hide from its machines what they serve.
+/// `dir`, or in it, would hide from its machines what they serve.
 fn check_mount(path: &Path, dir: Option<&Path>) -> Result<(), ServeError> {
     let point = check_mount_point(path)?;
     let Some(dir) = dir else { return Ok(()) };
     let dir = std::path::absolute(dir)?;
     // Where it is, or would be made.
     let hidden = dir.ancestors().find_map(|part| part.canonicalize().ok());
-    if hidden.is_some_and(|dir| dir.starts_with(&point)) {
-        let (point, dir) = (point.display(), dir.display());
-        let text = format!(
-            "cannot mount on {point}: the cluster's data is in it, at {dir}; choose another directory"
-        );
-        return Err(ServeError::Refused(text));
-    }
-    Ok(())
+    let why = if hidden.is_some_and(|dir| dir.starts_with(&point)) {
+        "the cluster's data is in it, at"
+    } else if dir.canonicalize().is_ok_and(|dir| point.starts_with(dir)) {
+        "it is in the cluster's own directory,"
+    } else {
+        return Ok(());
+    };
+    let (point, dir) = (point.display(), dir.display());
+    let text = format!("cannot mount on {point}: {why} {dir}; choose another directory");
+    Err(ServeError::Refused(text))
 }
 
 /// Mounts, and drives the host until the kernel has agreed with us.
@@ -213,12 +215,18 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
         Some(path) => println!("{READY} mounted at {}; stop with Ctrl-C", path.display()),
         None => println!("{READY} mount it with: trapeze mount {dir} PATH"),
     }
-    while !signals::asked() && !mounted.as_ref().is_some_and(Mounted::has_ended) {
+    let has_ended = || cluster.has_ended() || mounted.as_ref().is_some_and(Mounted::has_ended);
+    while !signals::asked() && !has_ended() {
         std::thread::sleep(SIGNAL_PAUSE);
     }
     println!("stopping");
-    mounted.map_or(Ok(()), Mounted::unmount)?;
-    cluster.stop()
+    let unmounted = mounted.map_or(Ok(()), Mounted::unmount);
+    let stopped = cluster.stop();
+    // A machine that has ended is why the mount cannot write back.
+    if let (Err(unsaved), Err(_)) = (&unmounted, &stopped) {
+        eprintln!("trapeze: {unsaved}");
+    }
+    stopped.and(unmounted)
 }
 
 /// How often the main thread, which does nothing else, looks for a signal.

@@ -7,7 +7,10 @@
 //!
 //! **Threads.** A [`Server`] and a [`Client`] are each one node on one thread, the one that made it. Nothing runs in
 //! the background: a client's node moves while one of its calls waits, a server's while [`Server::run`] does.
-//! [`Server::start`] puts a server on a thread of its own.
+//! [`Server::start`] puts a server on a thread of its own. A handler that computes without waiting for anything keeps
+//! its node from all else meanwhile, other calls and the links too. Beyond 10 s peers take the node for one that stands
+//! still when data is on its way to it: they end the connection, and calls without `once` are made again. Give what
+//! takes long to a thread of your own.
 //!
 //! **Ownership.** A [`FrameMut`] is the only way to its bytes; [`FrameMut::freeze`] makes it a [`Frame`], which
 //! any number

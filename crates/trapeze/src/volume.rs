@@ -57,7 +57,10 @@ pub enum VolumeError {
     },
     /// Reading or writing on this machine failed.
     #[error("{0}")]
-    Local(#[from] std::io::Error),
+    Local(std::io::Error),
+    /// The loop of this client failed.
+    #[error("this client's own loop: {0}")]
+    Host(#[from] std::io::Error),
 }
 
 /// What operations on a volume return.
@@ -246,7 +249,7 @@ impl Volume {
             let mut left = bytes;
             for frame in &frames {
                 let part = &frame[..left.min(frame.len())];
-                out.write_all(part)?;
+                out.write_all(part).map_err(VolumeError::Local)?;
                 left -= part.len();
             }
             offset += bytes as u64;
@@ -289,7 +292,7 @@ impl Volume {
         let (mut offset, mut under_way) = (0, Vec::new());
         loop {
             let mut frame = self.frame(path)?;
-            let bytes = fill(from, &mut frame)?;
+            let bytes = fill(from, &mut frame).map_err(VolumeError::Local)?;
             frame.truncate(bytes);
             if bytes > 0 {
                 let data = vec![frame.freeze()];

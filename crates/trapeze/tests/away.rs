@@ -77,17 +77,17 @@ fn a_server_that_stands_still_is_given_up_and_taken_back() {
     let mut cluster = Cluster::mounted(1);
     let root = cluster.at("");
     fs::write(root.join("file"), pattern(1, 300_000)).unwrap();
-    fs::write(root.join("gone"), pattern(2, 300_000)).unwrap();
     File::open(root.join("file")).unwrap().sync_all().unwrap();
+    let writer = cluster.mount_again();
+    fs::write(writer.join("before"), "connected").unwrap();
+    File::open(writer.join("before")).unwrap().sync_all().unwrap();
     cluster.processes.server(1).unwrap().pause();
-    // The manager tells the server of the removal; the mount writes to it.
-    fs::remove_file(root.join("gone")).unwrap();
     let synced = ["if=/dev/zero", "of=late", "bs=1M", "count=4", "conv=fsync"];
-    let mut late = start(&root, "dd", &synced);
+    let mut late = start(&writer, "dd", &synced);
     let status = common::trapeze(&["status", "--json", "-c", &cluster.processes.target()]);
     let told = String::from_utf8_lossy(&status.stdout).into_owned();
     assert!(status.status.success() && told.contains("timed out"), "a call ends: {told}");
-    let log = cluster.processes.cluster().log_of("manager");
+    let log = cluster.beside("mnt2.log");
     let said = |what: &str| fs::read_to_string(&log).unwrap().matches(what).count();
     wait_until("it is given up", || said("has taken nothing for 10 s") > 0);
     let connected = said("connected to");

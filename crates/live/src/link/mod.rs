@@ -271,7 +271,7 @@ impl Links {
     fn end_silent(&mut self, endpoint: &mut Endpoint, now: Time) {
         for at in 0..self.channels.len() {
             if let Some(Channel { kind: Kind::Shared(link), .. }) = self.channels.get(at)
-                && link.is_silent(now)
+                && link.is_silent(endpoint, now)
             {
                 self.close(at, &Closed::Silent, endpoint);
             }

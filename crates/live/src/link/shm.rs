@@ -2,8 +2,8 @@
 //! hello, wakes a sleeper, and tells of a death at once.
 //!
 //! The receiver copies a payload from the sender's pool straight into the frames of its token; the sender's frames
-//! stay busy until then, or until the peer has stood still for as long as a TCP peer may. No system call is made while
-//! both sides are awake. A message that is still filling is posted with the pieces that are there and gets the others
+//! stay busy until then, or until the peer has stood still for too long. No system call is made while both sides are
+//! awake. A message that is still filling is posted with the pieces that are there and gets the others
 //! as they come, one such message at a time.
 
 use super::landing::{LANDING_PIECES_MAX, Landing};
@@ -35,7 +35,7 @@ struct Part {
     pieces: usize,
 }
 
-/// Since when the peer has released nothing that it could.
+/// Since when the peer has released nothing, and frames of payload waited for it.
 #[derive(Debug, Default)]
 struct Silence {
     /// The oldest entry under way when that began.
@@ -90,18 +90,26 @@ impl SharedLink {
         !self.under_way.is_empty() || !self.waiting.queue.is_empty()
     }
 
-    /// Whether the peer has everything of the oldest message that is under way, and has not released it for
-    /// [`SILENCE_SPAN`]: it stands still. Frames must not wait for it for ever. Time in which nobody asked does not
-    /// count: this node stood still itself then, and perhaps the whole host.
-    pub fn is_silent(&mut self, now: Time) -> bool {
+    /// Whether the peer has everything of the oldest message that is under way, and frames of payload have waited for
+    /// [`SILENCE_SPAN`] for it to release that: it stands still, and frames must not wait for it for ever. Messages
+    /// without payload keep nothing but their slots, and a peer that only computes for long is not to be lost for them.
+    /// Time in which nobody asked does not count: this node stood still itself then, and perhaps the whole host.
+    pub fn is_silent(&mut self, endpoint: &Endpoint, now: Time) -> bool {
         let oldest = self.end.oldest();
         let ours = self.filling.as_ref().is_some_and(|part| part.number == oldest);
         let unasked = now.since(self.silence.looked_at) > LOOK_SPAN_MAX;
         self.silence.looked_at = now;
-        if self.under_way.is_empty() || ours || unasked || oldest != self.silence.oldest {
+        if oldest != self.silence.oldest || ours || unasked || !self.keeps_frames(endpoint) {
             (self.silence.oldest, self.silence.since) = (oldest, now);
         }
         now >= self.silence.since + SILENCE_SPAN
+    }
+
+    /// Whether frames wait for what the peer has to release.
+    fn keeps_frames(&self, endpoint: &Endpoint) -> bool {
+        let keeps = |message: &SendMessage| !endpoint.taken(message).payload.is_empty();
+        let mut behind = self.waiting.queue.iter();
+        self.under_way.iter().any(keeps) || !self.under_way.is_empty() && behind.any(keeps)
     }
 
     /// Whether no message has arrived and none waits for room. What will be read first of one that arrives is on its

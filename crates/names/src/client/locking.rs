@@ -75,7 +75,9 @@ impl Client {
     /// manager. What cannot be told it now is told later.
     pub async fn settle_lock(&self, file: FileId, owner: u64, whole_file: bool) {
         let key = (LockTarget { file, whole_file }, owner);
-        let _turn = self.turn(key).await;
+        // Whoever has the turn settles what is in doubt before anything else, or what it asks for covers that; when it
+        // fails, it is settled as the client says that it is alive. To wait here would be to do so without an end.
+        let Some(_turn) = self.try_turn(key) else { return };
         let _permit = self.hold().await;
         let _ = self.settle_doubt(key).await;
     }
@@ -162,7 +164,8 @@ impl Client {
 
     fn try_turn(&self, key: Key) -> Option<Turn<'_>> {
         let free = self.0.turns.borrow_mut().insert(key);
-        free.then_some(Turn { client: self, key })
+        // Not then_some: the turn that it would make and drop is somebody else's.
+        free.then(|| Turn { client: self, key })
     }
 
     async fn turn(&self, key: Key) -> Turn<'_> {

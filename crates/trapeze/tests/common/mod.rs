@@ -87,14 +87,16 @@ impl Cluster {
         self.dir.path().join(name)
     }
 
-    /// Another mount, by a process of its own; where it is.
+    /// Another mount, by a process of its own, which tells of its links in `mnt2.log` beside the cluster; where it is.
     pub fn mount_again(&mut self) -> PathBuf {
         let number = self.others.len() + 2;
         let path = self.beside(&format!("mnt{number}"));
         fs::create_dir_all(&path).unwrap();
         let arguments = ["mount".to_string(), self.processes.target(), path.display().to_string()];
         let log = self.beside(&format!("mnt{number}.log"));
-        let process = Process::start_program(program(), "mount", &arguments, &log).unwrap();
+        let mut command = Command::new(program());
+        command.args(&arguments).env("TRAPEZE_LOG", "1");
+        let process = Process::start_command("mount", command, &log).unwrap();
         self.others.push((process, path.clone()));
         path
     }
