@@ -6,7 +6,7 @@
 //! it is written over; and should the disk bring it back after all, what was cut off does not come back with it.
 
 use crate::disk::errno;
-use crate::limits::{CUT_READ_PAUSE, CUT_READS_MAX};
+use crate::limits::{UNREADABLE_PAUSE, UNREADABLE_SPAN};
 use crate::log::{Kind, Record, Run};
 use crate::object::{GROUP_BLOCKS, Head, file_bytes, group_of};
 use crate::objects::Object;
@@ -106,7 +106,7 @@ impl Inner {
         }
     }
 
-    /// The block that a cut goes through. What cannot be read is read again a few times: a disk that fails for a moment
+    /// The block that a cut goes through. What cannot be read is read again for a while: a disk that fails for a moment
     /// must not cost what is on it.
     async fn cut_edge(
         self: &Rc<Self>,
@@ -116,9 +116,11 @@ impl Inner {
     ) -> Result<Edge, Errno> {
         // That these cannot be read is another matter: nothing is known of a thousand blocks.
         self.need_group(object, group_of(block)).await?;
-        for _ in 0..CUT_READS_MAX {
+        let until = self.cx.now() + UNREADABLE_SPAN;
+        loop {
             match self.cut_block(object, block, within).await {
-                Err(Errno::EIO) => self.cx.sleep(CUT_READ_PAUSE).await,
+                Err(Errno::EIO) if self.cx.now() >= until => break,
+                Err(Errno::EIO) => self.cx.sleep(UNREADABLE_PAUSE).await,
                 result => return result.map(Edge::Anew),
             }
         }

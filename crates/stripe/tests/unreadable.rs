@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use node::rings::DiskFile;
+use std::time::Duration;
 use stripe::object::{data_offset, sums_offset};
 use stripe::{FileRef, Health};
 use wire::Errno;
@@ -193,6 +194,7 @@ fn what_cannot_be_read_can_be_emptied_and_removed() {
         assert!(world.read(&file, 200_000, 5000).unwrap() == [7; 5000]);
     }
 }
+
 /// A power cut in the middle of a write in place leaves what cannot be read.
 #[test]
 fn a_torn_block_that_cannot_be_read_does_not_cost_the_disk() {
@@ -215,4 +217,14 @@ fn a_torn_block_that_cannot_be_read_does_not_cost_the_disk() {
     world.commit(&file).unwrap();
     world.forget_memory();
     assert!(world.read(&file, 100 * 4096, BLOCK).unwrap() == [7; BLOCK]);
+}
+
+#[test]
+fn a_disk_that_takes_long_to_fail_is_not_asked_often_by_a_cut() {
+    let (mut world, file) = placed();
+    spoil(&mut world, 50);
+    world.stall = Some((data_offset(48), Duration::from_secs(5)));
+    let file = cut(file, 1);
+    assert_eq!(world.truncate(&file, 50 * 4096 + 1000), Ok(()));
+    assert!(world.servers[0].disks[0].bad_reads <= 3, "{}", world.servers[0].disks[0].bad_reads);
 }
