@@ -112,6 +112,11 @@ pub const PIECES_MAX: usize = 32;
 pub const UNREADABLE_SPAN: Duration = Duration::from_millis(500);
 /// See [`UNREADABLE_SPAN`].
 pub const UNREADABLE_PAUSE: Duration = Duration::from_millis(100);
+/// Fewest tries at a start, where nobody is kept waiting by them alone, and more than one block may be lost.
+pub const UNREADABLE_READS_MIN: usize = 3;
+/// Most blocks of a log that cannot be read and count as torn by a power cut, which spoils what was being written at
+/// that moment, a few sectors: 32 KiB. With more the disk is broken, and each costs its start [`UNREADABLE_SPAN`].
+pub const LOG_BAD_BLOCKS_MAX: usize = 8;
 /// How often the client reads a block again whose checksum does not fit.
 pub const CHECKSUM_RETRIES: u32 = 3;
 /// How long the client waits for a server to come back.

@@ -5,6 +5,7 @@ mod common;
 use common::*;
 use node::rings::DiskFile;
 use std::time::Duration;
+use stripe::log::Start;
 use stripe::object::{data_offset, sums_offset};
 use stripe::{FileRef, Health};
 use wire::Errno;
@@ -217,6 +218,103 @@ fn a_torn_block_that_cannot_be_read_does_not_cost_the_disk() {
     world.commit(&file).unwrap();
     world.forget_memory();
     assert!(world.read(&file, 100 * 4096, BLOCK).unwrap() == [7; BLOCK]);
+}
+
+fn spoil_at(world: &mut World, file: DiskFile, offset: u64) {
+    world.servers[0].disks[0].bad.insert((file, offset));
+}
+
+/// Whether the disk serves after a start.
+fn health(world: &mut World) -> Health {
+    let server = world.servers[0].server.clone().unwrap();
+    world.until(|| server.is_ready());
+    server.disks()[0].clone()
+}
+
+/// Three records of two blocks each in the log, each of another file, and where it ends.
+fn logged() -> (World, DiskFile, u64) {
+    let mut world = World::new(1, 1);
+    for file in 1..=3 {
+        let file = world.file(file);
+        world.write(&file, 0, &[file.file.0 as u8; BLOCK]).unwrap();
+        world.commit(&file).unwrap();
+    }
+    let log = DiskFile::Log(1);
+    let bytes = world.servers[0].disks[0].bytes(log).unwrap();
+    let is_record = |at: usize| Start::read(&bytes[at * 2 * BLOCK..]).is_ok();
+    assert!((0..3).all(is_record) && !is_record(3));
+    (world, log, 6 * BLOCK as u64)
+}
+
+fn has_record(world: &mut World, record: u64) -> bool {
+    let file = world.file(record);
+    let bytes = world.read(&file, 0, BLOCK).unwrap();
+    assert!(bytes == [record as u8; BLOCK] || bytes == [0; BLOCK]);
+    bytes[0] != 0
+}
+
+/// A power cut in the middle of a write to the log leaves what cannot be read behind what was acknowledged.
+#[test]
+fn a_torn_end_of_the_log_that_cannot_be_read_does_not_cost_the_disk() {
+    for bad in [&[0][..], &[1], &[0, 1, 2], &[30]] {
+        let (mut world, log, end) = logged();
+        world.servers[0].crash();
+        bad.iter().for_each(|block| spoil_at(&mut world, log, end + block * BLOCK as u64));
+        assert_eq!(health(&mut world), Health::Serving);
+        assert!((1..=3).all(|record| has_record(&mut world, record)));
+        let file = world.file(4);
+        world.write(&file, 0, &[4; BLOCK]).unwrap();
+        world.commit(&file).unwrap();
+        world.servers[0].crash();
+        assert!((1..=4).all(|record| has_record(&mut world, record)));
+    }
+}
+
+/// The last record is what a power cut may have torn, its description or its data.
+#[test]
+fn a_last_record_that_cannot_be_read_is_torn_and_told() {
+    for block in 0..2 {
+        let (mut world, log, end) = logged();
+        if block == 1 {
+            // Zeros read as zeros where nothing can be read.
+            let file = world.file(3);
+            world.write(&file, 0, &[0; BLOCK]).unwrap();
+            world.commit(&file).unwrap();
+        }
+        let last = if block == 1 { end } else { end - 2 * BLOCK as u64 };
+        world.servers[0].crash();
+        spoil_at(&mut world, log, last + block * BLOCK as u64);
+        assert_eq!(health(&mut world), Health::Serving);
+        assert_eq!(problems(&world, "behind its last whole record"), 1);
+        assert!(has_record(&mut world, 1) && has_record(&mut world, 2));
+        assert_eq!(has_record(&mut world, 3), block == 1);
+    }
+}
+
+#[test]
+fn a_record_that_cannot_be_read_before_others_costs_the_disk() {
+    for (record, block) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let (mut world, log, _) = logged();
+        world.servers[0].kill();
+        spoil_at(&mut world, log, (record * 2 + block) * BLOCK as u64);
+        assert!(matches!(health(&mut world), Health::Refused(Errno::EIO, _)));
+        // Nothing of it was changed: read again, it is there.
+        mend(&mut world, 0);
+        world.servers[0].kill();
+        assert_eq!(health(&mut world), Health::Serving);
+        assert!((1..=3).all(|record| has_record(&mut world, record)));
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_read_at_all_costs_the_disk() {
+    let (mut world, log, _) = logged();
+    world.servers[0].kill();
+    (0..200).for_each(|block| spoil_at(&mut world, log, block * BLOCK as u64));
+    assert!(matches!(health(&mut world), Health::Refused(Errno::EIO, _)));
+    mend(&mut world, 0);
+    world.servers[0].kill();
+    assert!((1..=3).all(|record| has_record(&mut world, record)));
 }
 
 #[test]
