@@ -116,8 +116,13 @@ impl Inner {
             disk.simple(|| DiskOp::Remove { file }).await?;
             return Ok(None);
         }
-        let into = disk.frame(HEADER_BYTES as usize).await;
-        let (bytes, found) = disk.read(file, 0, into).await?;
+        let Some((bytes, found)) = self.read_slots(disk, file, replay).await? else {
+            self.report(format!(
+                "disk {}, object {id}: its header cannot be read, and the log does not know it",
+                disk.id.0
+            ));
+            return Ok(None);
+        };
         let header = match Header::read(id, &bytes) {
             // Torn while it was made; the log knows what it was to say.
             Err(Unreadable::Damaged) if replay.head.is_some() => None,
@@ -145,6 +150,36 @@ impl Inner {
         };
         work.prepare().await?;
         Ok(Some(work))
+    }
+
+    /// Both header slots, and whether there is a file. One that cannot be read, as a power cut may leave it, counts as
+    /// never written when the log knows what it was to say; `None` when it does not.
+    async fn read_slots(
+        &self,
+        disk: &Disk,
+        file: DiskFile,
+        replay: &Replay,
+    ) -> Result<Option<(FrameMut, bool)>, DiskError> {
+        let into = disk.frame(HEADER_BYTES as usize).await;
+        match disk.read(file, 0, into).await {
+            Err(DiskError::Failed(Errno::EIO)) => {}
+            read => return read.map(Some),
+        }
+        let mut slots = disk.frame(HEADER_BYTES as usize).await;
+        slots.fill(0);
+        for (slot, offset) in slots.chunks_exact_mut(BLOCK_BYTES).zip([0, BLOCK]) {
+            match disk.read_patiently(file, offset, BLOCK_BYTES).await? {
+                Some((bytes, _)) => slot.copy_from_slice(&bytes),
+                None if replay.head.is_none() => return Ok(None),
+                None => {
+                    // When the log is gone it must be readable, and must not be what it was.
+                    let mut zeros = disk.frame(BLOCK_BYTES).await;
+                    zeros.fill(0);
+                    disk.write(file, offset, zeros.freeze(), false).await?;
+                }
+            }
+        }
+        Ok(Some((slots, true)))
     }
 }
 

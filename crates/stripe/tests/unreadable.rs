@@ -6,7 +6,7 @@ use common::*;
 use node::rings::DiskFile;
 use std::time::Duration;
 use stripe::log::Start;
-use stripe::object::{data_offset, sums_offset};
+use stripe::object::{data_offset, header_offset, sums_offset};
 use stripe::{FileRef, Health};
 use wire::Errno;
 
@@ -229,6 +229,82 @@ fn health(world: &mut World) -> Health {
     let server = world.servers[0].server.clone().unwrap();
     world.until(|| server.is_ready());
     server.disks()[0].clone()
+}
+
+/// A power cut in the middle of a checkpoint leaves a header that cannot be read, while the log still has what it says.
+#[test]
+fn a_header_that_cannot_be_read_is_made_anew_from_the_log() {
+    for slots in [&[0][..], &[1], &[0, 1]] {
+        let (mut world, file) = committed(1, 1, BYTES);
+        world.flush(0);
+        world.write(&file, 8192, &[7; BLOCK]).unwrap();
+        world.commit(&file).unwrap();
+        world.servers[0].crash();
+        slots.iter().for_each(|slot| spoil_at(&mut world, object(), header_offset(*slot)));
+        assert_eq!(health(&mut world), Health::Serving);
+        // Neither now nor when the log is gone.
+        for _ in 0..2 {
+            assert!(world.read(&file, 0, 8192).unwrap() == part(0..8192));
+            assert!(world.read(&file, 8192, BLOCK).unwrap() == [7; BLOCK]);
+            assert_eq!(world.size(&file), BYTES as u64);
+            world.forget_memory();
+        }
+    }
+}
+
+/// A crash in the middle of a write in place over all of a file of which nothing else is in the log.
+fn torn() -> (World, FileRef) {
+    let (mut world, file) = committed(1, 1, 1 << 20);
+    let other = world.file(6);
+    world.write(&other, 0, &part(0..5000)).unwrap();
+    world.flush(0);
+    world.disk_turns = 6;
+    world.write(&file, 0, &pattern(2, 1 << 20)).unwrap();
+    let (client, columns) = (world.client.clone(), all_columns(&file));
+    let commit = world.start(async move { client.commit(&file, &columns).await });
+    world.turns(18);
+    assert!(commit.borrow().is_none());
+    world.servers[0].crash();
+    (world, file)
+}
+
+#[test]
+fn a_header_that_nobody_knows_costs_its_column_and_not_the_disk() {
+    for slot in 0..2 {
+        let (mut world, file) = torn();
+        spoil_at(&mut world, object(), header_offset(slot));
+        assert_eq!(health(&mut world), Health::Serving);
+        assert_eq!(problems(&world, "its header cannot be read"), 1);
+        assert_eq!(world.read(&file, 0, BLOCK), Err(Errno::EIO));
+        let other = world.file(6);
+        assert!(world.read(&other, 0, 5000).unwrap() == part(0..5000));
+        let client = world.client.clone();
+        assert_eq!(world.run(async move { client.remove(&file).await }), Ok(()));
+    }
+}
+
+/// A full disk keeps its log; what only the log knows of a header is there all the same.
+#[test]
+fn a_header_that_cannot_be_read_is_made_anew_on_a_full_disk() {
+    let (mut world, file) = committed(1, 1, BYTES);
+    world.flush(0);
+    world.write(&file, 0, &part(0..BLOCK)).unwrap();
+    world.flush(0);
+    world.write(&file, 600_000, &[7; BLOCK]).unwrap();
+    world.commit(&file).unwrap();
+    world.servers[0].crash();
+    (0..2).for_each(|slot| spoil_at(&mut world, object(), header_offset(slot)));
+    world.servers[0].disks[0].fill();
+    assert_eq!(health(&mut world), Health::Serving);
+    assert_eq!(problems(&world, "it is full"), 1);
+    assert!(world.read(&file, 600_000, BLOCK).unwrap() == [7; BLOCK]);
+    world.servers[0].disks[0].capacity = None;
+    world.turns(10_000);
+    for _ in 0..2 {
+        world.forget_memory();
+        assert!(world.read(&file, 0, BYTES).unwrap() == part(0..BYTES));
+        assert!(world.read(&file, 600_000, BLOCK).unwrap() == [7; BLOCK]);
+    }
 }
 
 /// Three records of two blocks each in the log, each of another file, and where it ends.
