@@ -10,7 +10,7 @@ use crate::disk::Disk;
 use crate::log::{Kind, Record};
 use crate::object::{
     GROUP_BLOCKS, HEADER_BYTES, Head, Header, Unreadable, data_offset, decode_sums, encode_sums,
-    file_bytes, group_of, header_offset, sums_offset, zero_sum,
+    file_bytes, group_of, header_offset, lost_sum, sums_offset, zero_sum,
 };
 use crate::objects::Logged;
 use crate::server::Inner;
@@ -147,8 +147,18 @@ impl Inner {
             sums: BTreeMap::new(),
             mended: BTreeMap::new(),
             torn: 0,
+            lost: Vec::new(),
         };
         work.prepare().await?;
+        for group in &work.lost {
+            let blocks = group * GROUP_BLOCKS..(group + 1) * GROUP_BLOCKS;
+            self.report(format!(
+                "disk {}, object {id}: the checksums of its blocks {} to {} cannot be read: these are lost",
+                disk.id.0,
+                blocks.start,
+                blocks.end - 1
+            ));
+        }
         Ok(Some(work))
     }
 
@@ -198,6 +208,8 @@ struct Work<'a> {
     /// Torn blocks, with zeros behind the object's end.
     mended: BTreeMap<u64, Frame>,
     torn: u64,
+    /// Groups whose checksums cannot be read.
+    lost: Vec<u64>,
 }
 
 impl Work<'_> {
@@ -266,12 +278,22 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The checksums of a group, as in place and changed so far.
+    /// The checksums of a group, as in place and changed so far. When they cannot be read, as a power cut may leave
+    /// them, nothing is known of the blocks that only they vouch for: these are lost, the rest of the disk is not.
     async fn group(&mut self, group: u64) -> Result<&mut Vec<u32>, DiskError> {
         if !self.sums.contains_key(&group) {
-            let into = self.disk.frame(BLOCK_BYTES).await;
-            let (bytes, _) = self.disk.read(self.file(), sums_offset(group), into).await?;
-            self.sums.insert(group, decode_sums(&bytes));
+            let offset = sums_offset(group);
+            let read = self.disk.read_patiently(self.file(), offset, BLOCK_BYTES).await?;
+            let sums = match read {
+                Some((bytes, _)) => decode_sums(&bytes),
+                None => {
+                    self.lost.push(group);
+                    let blocks = self.head.length.div_ceil(BLOCK);
+                    let count = blocks.saturating_sub(group * GROUP_BLOCKS).min(GROUP_BLOCKS);
+                    vec![lost_sum(); count as usize]
+                }
+            };
+            self.sums.insert(group, sums);
         }
         Ok(self.sums.get_mut(&group).expect("just put there"))
     }

@@ -394,6 +394,63 @@ fn a_log_that_cannot_be_read_at_all_costs_the_disk() {
 }
 
 #[test]
+fn a_disk_that_fails_for_a_moment_at_its_start_loses_nothing() {
+    let (mut world, file) = committed(1, 1, BYTES);
+    world.flush(0);
+    world.write(&file, 8192, &[7; BLOCK]).unwrap();
+    world.commit(&file).unwrap();
+    let logs =
+        (1..5).map(DiskFile::Log).filter(|log| world.servers[0].disks[0].bytes(*log).is_some());
+    let logs: Vec<DiskFile> = logs.collect();
+    world.servers[0].crash();
+    logs.into_iter().for_each(|log| spoil_at(&mut world, log, 0));
+    spoil_at(&mut world, object(), sums_offset(0));
+    world.turns(1000);
+    mend(&mut world, 0);
+    assert_eq!(health(&mut world), Health::Serving);
+    assert!(world.read(&file, 8192, BLOCK).unwrap() == [7; BLOCK]);
+    assert!(world.read(&file, 12_288, BLOCK).unwrap() == part(12_288..12_288 + BLOCK));
+}
+
+/// A power cut in the middle of a checkpoint leaves checksums that cannot be read.
+#[test]
+fn checksums_that_cannot_be_read_cost_their_group_and_not_the_disk() {
+    const LONG: usize = (1024 + 100) * BLOCK;
+    let mut world = World::new(1, 1);
+    let file = world.file(5);
+    let bytes = pattern(1, LONG);
+    for (index, some) in bytes.chunks(1 << 20).enumerate() {
+        world.write(&file, (index << 20) as u64, some).unwrap();
+        world.commit(&file).unwrap();
+    }
+    world.flush(0);
+    world.write(&file, 1030 * 4096, &[7; BLOCK]).unwrap();
+    world.commit(&file).unwrap();
+    world.servers[0].crash();
+    spoil_at(&mut world, object(), sums_offset(1));
+    assert_eq!(health(&mut world), Health::Serving);
+    assert_eq!(problems(&world, "checksums"), 1);
+    for _ in 0..2 {
+        assert!(world.read(&file, 0, 1 << 20).unwrap() == bytes[..1 << 20]);
+        assert!(world.read(&file, 1030 * 4096, BLOCK).unwrap() == [7; BLOCK]);
+        assert_eq!(world.read(&file, 1024 * 4096, BLOCK), Err(Errno::EIO));
+        assert_eq!(world.read(&file, 1031 * 4096, BLOCK), Err(Errno::EIO));
+        world.forget_memory();
+    }
+    // What is written over is there again, what comes behind the end is as ever.
+    world.write(&file, 1031 * 4096, &[8; BLOCK]).unwrap();
+    world.write(&file, 1200 * 4096, &[9; BLOCK]).unwrap();
+    world.commit(&file).unwrap();
+    world.forget_memory();
+    assert!(world.read(&file, 1031 * 4096, BLOCK).unwrap() == [8; BLOCK]);
+    assert!(world.read(&file, 1124 * 4096, 76 * BLOCK).unwrap() == [0; 76 * BLOCK]);
+    assert!(world.read(&file, 1200 * 4096, BLOCK).unwrap() == [9; BLOCK]);
+    let file = cut(file, 1);
+    assert_eq!(world.truncate(&file, 1040 * 4096 + 5), Ok(()));
+    assert!(world.read(&file, 1030 * 4096, BLOCK).unwrap() == [7; BLOCK]);
+}
+
+#[test]
 fn a_disk_that_takes_long_to_fail_is_not_asked_often_by_a_cut() {
     let (mut world, file) = placed();
     spoil(&mut world, 50);
