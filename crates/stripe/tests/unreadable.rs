@@ -450,6 +450,18 @@ fn checksums_that_cannot_be_read_cost_their_group_and_not_the_disk() {
     assert!(world.read(&file, 1030 * 4096, BLOCK).unwrap() == [7; BLOCK]);
 }
 
+/// A failing read may take a disk half a minute.
+#[test]
+fn a_bad_sector_costs_few_reads() {
+    let (mut world, file) = placed();
+    spoil(&mut world, 50);
+    assert_eq!(world.read(&file, 0, 64 * BLOCK), Err(Errno::EIO));
+    assert!(world.servers[0].disks[0].bad_reads <= 4, "{}", world.servers[0].disks[0].bad_reads);
+    let before = world.servers[0].disks[0].bad_reads;
+    assert!(world.read(&file, 0, 50 * BLOCK).unwrap() == part(0..50 * BLOCK));
+    assert_eq!(world.servers[0].disks[0].bad_reads, before, "they are in memory");
+}
+
 #[test]
 fn a_disk_that_takes_long_to_fail_is_not_asked_often_by_a_cut() {
     let (mut world, file) = placed();
