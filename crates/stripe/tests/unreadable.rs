@@ -471,3 +471,36 @@ fn a_disk_that_takes_long_to_fail_is_not_asked_often_by_a_cut() {
     assert_eq!(world.truncate(&file, 50 * 4096 + 1000), Ok(()));
     assert!(world.servers[0].disks[0].bad_reads <= 3, "{}", world.servers[0].disks[0].bad_reads);
 }
+
+/// What a cut gave up does not come back as data when a commit over it is broken off.
+#[test]
+fn what_a_cut_gave_up_is_not_summed_anew() {
+    let mut left = 0;
+    for turns in 4..24 {
+        let (mut world, file) = placed();
+        flip(&mut world, 50);
+        let file = cut(file, 1);
+        assert_eq!(world.truncate(&file, 50 * 4096 + 1000), Ok(()));
+        world.flush(0);
+        world.disk_turns = 6;
+        let new = pattern(2, 100 * BLOCK);
+        world.write(&file, 50 * 4096, &new).unwrap();
+        let (client, columns) = (world.client.clone(), all_columns(&file));
+        let commit = world.start(async move { client.commit(&file, &columns).await });
+        world.turns(turns);
+        if commit.borrow().is_some() {
+            continue;
+        }
+        world.servers[0].crash();
+        world.turns(50);
+        let found = world.read(&file, 50 * 4096, 1000);
+        left += usize::from(found.is_err());
+        // Where the new bytes came in part only, the rest is zeros: no sector is what was given up.
+        let found = found.unwrap_or_default();
+        let sectors = found.chunks_exact(512).zip(new.chunks_exact(512));
+        sectors.for_each(|(found, new)| {
+            assert!(found == new || found == [0; 512], "after {turns} turns");
+        });
+    }
+    assert!(left > 0, "some were broken off before the block was placed");
+}
