@@ -152,14 +152,15 @@ impl Inner {
         self.cut_file(object).await?;
         disk.simple(|| DiskOp::Sync { file }).await.map_err(errno)?;
         self.need_group(object, group_of(block)).await?;
+        let before = self.cache.borrow().committed_sum(object.key, block).ok_or(Errno::EAGAIN)?;
         let stable = object.state.borrow().stable.ok_or(Errno::EIO)?;
         let mut record = Record::bare(Kind::Placed, object.id, stable);
         record.runs.push(Run { first: block, count: 1 });
         record.sums.push(lost_sum());
         // Known from now on, so that it is in memory when it is in the log.
-        self.cache.borrow_mut().set_committed_sum(object.key, block, lost_sum());
-        object.state.borrow_mut().note_changed();
-        self.put_record(object, record).await?;
+        self.set_sum(object, block, lost_sum());
+        let written = self.put_record(object, record).await;
+        written.inspect_err(|_| self.set_sum(object, block, before))?;
         // A disk puts a sector that it cannot read elsewhere when it is written. One that cannot do that either has
         // nothing to bring back.
         let mut zeros = disk.frame(BLOCK_BYTES).await;
@@ -170,6 +171,11 @@ impl Inner {
             disk.id.0, object.id
         ));
         Ok(())
+    }
+
+    fn set_sum(&self, object: &Object, block: u64, sum: u32) {
+        self.cache.borrow_mut().set_committed_sum(object.key, block, sum);
+        object.state.borrow_mut().note_changed();
     }
 }
 

@@ -504,3 +504,21 @@ fn what_a_cut_gave_up_is_not_summed_anew() {
     }
     assert!(left > 0, "some were broken off before the block was placed");
 }
+
+/// A truncation that finds no room leaves the block as it is.
+#[test]
+fn a_cut_that_finds_no_room_gives_nothing_up() {
+    let (mut world, file) = committed(1, 1, BYTES);
+    // So little room that no log is left.
+    world.servers[0].disks[0].capacity = Some(64 << 20);
+    world.forget_memory();
+    spoil(&mut world, 50);
+    world.servers[0].disks[0].fill();
+    let file = cut(file, 1);
+    assert_eq!(world.truncate(&file, 50 * 4096 + 1000), Err(Errno::ENOSPC));
+    mend(&mut world, 50);
+    world.servers[0].disks[0].capacity = None;
+    assert!(world.read(&file, 50 * 4096, BLOCK).unwrap() == part(50 * BLOCK..51 * BLOCK));
+    assert_eq!(world.truncate(&file, 50 * 4096 + 1000), Ok(()));
+    assert!(world.read(&file, 50 * 4096, 1000).unwrap() == part(50 * BLOCK..50 * BLOCK + 1000));
+}
