@@ -416,7 +416,13 @@ impl Inner {
                 let into = self.disk(object).frame(BLOCK_BYTES).await;
                 sums = decode_sums(&self.read_file(object, sums_offset(group), into).await?);
             }
-            if object.state.borrow().sums_version == version {
+            let state = object.state.borrow();
+            if let Some(kept) = state.uncut {
+                // Its file has yet to see the cut: what is behind it there is gone.
+                let kept = kept.saturating_sub(group * GROUP_BLOCKS).min(GROUP_BLOCKS);
+                sums.truncate(kept as usize);
+            }
+            if state.sums_version == version {
                 self.cache.borrow_mut().set_group(object.key, group, sums);
                 return Ok(());
             }

@@ -522,3 +522,30 @@ fn a_cut_that_finds_no_room_gives_nothing_up() {
     assert_eq!(world.truncate(&file, 50 * 4096 + 1000), Ok(()));
     assert!(world.read(&file, 50 * 4096, 1000).unwrap() == part(50 * BLOCK..50 * BLOCK + 1000));
 }
+
+/// A reader who asks for checksums while their file is being cut does not bring them back.
+#[test]
+fn checksums_behind_a_cut_do_not_come_back_with_a_reader() {
+    for turns in 0..60 {
+        let mut world = World::with(1, 1, turns as u64 + 1, small);
+        let file = world.file(5);
+        world.write(&file, 0, &[1; 2 * BLOCK]).unwrap();
+        world.write(&file, 1100 * 4096, &[1; BLOCK]).unwrap();
+        world.commit(&file).unwrap();
+        world.forget_memory();
+        assert!(world.read(&file, 0, BLOCK).is_ok());
+        world.disk_turns = 8;
+        let (client, short) = (world.client.clone(), cut(file, 1));
+        let cutting = world.start(async move { client.truncate(&short, 4096).await });
+        world.turns(turns);
+        let into = world.cx().frames().alloc_exact(BLOCK).expect("memory");
+        let client = world.client.clone();
+        let reading = world.start(async move { client.read(&file, 1100 * 4096, into).await });
+        world.until(|| cutting.borrow().is_some() && reading.borrow().is_some());
+        assert_eq!(cutting.take(), Some(Ok(())));
+        world.write(&short, 1200 * 4096, &[2; BLOCK]).unwrap();
+        world.commit(&short).unwrap();
+        let found = world.read(&short, 1100 * 4096, BLOCK);
+        assert!(found == Ok(vec![0; BLOCK]), "after {turns} turns");
+    }
+}
