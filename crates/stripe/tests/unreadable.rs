@@ -450,6 +450,21 @@ fn checksums_that_cannot_be_read_cost_their_group_and_not_the_disk() {
     assert!(world.read(&file, 1030 * 4096, BLOCK).unwrap() == [7; BLOCK]);
 }
 
+/// Who reads damaged blocks again and again does not fill the list.
+#[test]
+fn a_damaged_block_is_named_once() {
+    let (mut world, file) = placed();
+    flip(&mut world, 50);
+    flip(&mut world, 80);
+    for _ in 0..2 {
+        for block in [50, 80] {
+            assert_eq!(world.read(&file, block * 4096, BLOCK), Err(Errno::EIO));
+        }
+    }
+    assert_eq!(problems(&world, "block 50 "), 1);
+    assert_eq!(problems(&world, "block 80 "), 1);
+}
+
 /// A failing read may take a disk half a minute.
 #[test]
 fn a_bad_sector_costs_few_reads() {
