@@ -337,14 +337,14 @@ impl Work<'_> {
             };
             let sums = self.group(group_of(*block)).await?;
             let before = sums.get((block % GROUP_BLOCKS) as usize).copied().unwrap_or(zero_sum());
-            if before == lost_sum() && bytes.iter().all(|byte| *byte == 0) {
+            let end = (length - block * BLOCK).min(BLOCK) as usize;
+            if before == lost_sum() && bytes[..end].iter().all(|byte| *byte == 0) {
                 continue; // given up, and nothing came into its place since
             }
             if block_crc(&bytes) == before || self.disk.cx.has_bug(Bug::TornNotSummed) {
                 continue;
             }
             self.torn += 1;
-            let end = (length - block * BLOCK).min(BLOCK) as usize;
             let sum = block_crc(&bytes[..end]);
             if block_crc(&bytes) != sum {
                 bytes[end..].fill(0);
