@@ -58,6 +58,12 @@ impl Files {
                 Some(Err(Errno::ENOLCK))
             }
             Err(Errno::EAGAIN) if wait => {
+                if wanted.whole_file {
+                    // flock(2): the existing lock is removed first, so that two who convert theirs do not wait for each
+                    // other.
+                    let file = self.file(wanted.file);
+                    self.unlock_owner(&file, wanted.owner, true).await;
+                }
                 self.line.waiting.borrow_mut().push_back(Waiter { front, wanted });
                 self.line_joined.notify_all();
                 None
@@ -68,7 +74,7 @@ impl Files {
 
     pub(crate) async fn ask_lock(&self, wanted: &Wanted) -> Result<(), Errno> {
         let Wanted { file, owner, lock, whole_file } = *wanted;
-        self.names.lock(file, owner, whole_file, lock, false).await.map_err(refusal)?;
+        self.names.lock(file, owner, whole_file, lock).await.map_err(refusal)?;
         if lock.kind != LockKind::Unlock {
             self.file(file).state.borrow_mut().lockers.insert((owner, whole_file));
         }
@@ -78,7 +84,7 @@ impl Files {
     /// Gives back everything that the owner holds of a file.
     pub(crate) async fn unlock_owner(&self, file: &File, owner: u64, whole_file: bool) {
         if file.state.borrow_mut().lockers.remove(&(owner, whole_file)) {
-            // When the manager is away, what it keeps for this client ends with the client's lease instead.
+            // When the manager is away, the release takes place when it is back.
             let _ = self.names.unlock(file.id, owner, whole_file).await;
         }
     }

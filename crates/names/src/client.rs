@@ -8,7 +8,7 @@ mod calls;
 mod held;
 mod locking;
 
-use crate::limits::{DEADLINE, LIVES_MAX, RETRY_PAUSE, SLOTS};
+use crate::limits::{DEADLINE, HOLDING_MAX, LIVES_MAX, RETRY_PAUSE, SLOTS};
 use crate::locks::Locks;
 use crate::protocol::{CallNumber, Operation, Point, cut, join};
 use endpoint::{Frame, FrameMut};
@@ -112,7 +112,7 @@ impl Client {
             lost: RefCell::default(),
             unsynced: RefCell::default(),
             life: Cell::default(),
-            holding: Semaphore::new(cx, held::HOLDING_MAX),
+            holding: Semaphore::new(cx, HOLDING_MAX),
         };
         Client(Rc::new(inner), DEADLINE)
     }

@@ -80,9 +80,10 @@ impl Manager {
         !self.grace.is_empty()
     }
 
-    /// The client begins to say what it holds.
-    pub fn begin_claims(&mut self, client: u64) {
-        self.opens.forget_closes(client);
+    /// The client begins to say what it holds. `closes` is the number of its last close: what closes up to that one
+    /// have left open, the client says. One that is still on its way takes place no more.
+    pub fn begin_claims(&mut self, client: u64, closes: u64) {
+        self.opens.end_closes(client, closes);
         let held = self.opens().files_of(client).into_iter().collect();
         self.suspects.insert(client, held);
     }

@@ -4,7 +4,7 @@
 //! only to truncate, to remove, and to learn how a dead client left a file.
 //!
 //! ```text
-//!  Client ── protocol ──►  service   waits: log, objects, locks
+//!  Client ── protocol ──►  service   waits: log, objects
 //!                             ▼
 //!                          Manager   decides: one Transaction at a time, no wait inside
 //!                             ▼
@@ -19,6 +19,7 @@ mod attributes;
 mod blockmap;
 mod client;
 mod clients;
+mod closes;
 mod create;
 mod directory;
 mod field;

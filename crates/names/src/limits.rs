@@ -25,21 +25,26 @@ pub const LISTING_BYTES_MAX: usize = REPLY_BYTES_MAX - 8;
 pub const FRAGMENTS_MAX: usize = wire::blockmap::MAP_FRAGMENTS_MAX;
 /// Opens that one call announces again: 16 bytes each, 32 KiB.
 pub const CLAIMS_MAX: usize = 2048;
-/// Locks held and waited for on one file; one that waited may make two more of its owner's when it is given. 48 bytes
-/// each: 3 MiB.
+/// Locks held on one file, 48 bytes each: 3 MiB.
 pub const LOCKS_MAX: usize = 65_536;
 /// Owners whose locks on a file a client takes and does not know the outcome of; releases are remembered beyond it, of
 /// which there are no more than locks held. 100 bytes each.
 pub const DOUBTS_MAX: usize = 4096;
-/// Closes of a client that the manager knows again when they come once more: as many as a client has under way. 8 bytes
-/// each.
-pub const CLOSES_MAX: usize = 1024;
+/// Runs of numbers of a client's closes that have taken place. Between two is one that has not, and a client has
+/// [`HOLDING_MAX`] under way: only those that were given up can be more. 16 bytes each. A close that is passed over
+/// then leaves an open until the client says again what it has open, which it does after each that was given up.
+pub const CLOSES_MAX: usize = HOLDING_MAX;
+/// Opens, closes and locks of a client under way at once.
+pub const HOLDING_MAX: usize = 1024;
 /// A client that was not heard of for so long has lost its opens and locks.
 pub const LEASE: Duration = Duration::from_secs(30);
 /// Clients say that they live this often: several chances within a lease.
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Requests under way at once; each is a task of about 2 KiB.
 pub const TASKS: usize = 64;
+/// When all of them wait, for the log or for servers, clients that say that they live are heard this often: many times
+/// within a lease.
+pub const HEAR_INTERVAL: Duration = Duration::from_secs(1);
 /// Everything acknowledged is on stable storage this long after, without anybody asking.
 pub const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// Calls of one client under way that must not be executed twice; the manager keeps an answer of about 200 bytes for

@@ -1,16 +1,13 @@
 //! Locks of the whole cluster: on bytes (fcntl) and on whole files (flock), in memory.
 //!
-//! They are owned by a client and, within it, by an owner of its choice. A waiting request is granted when it conflicts
-//! with no lock held and with no request that waited before it; so none waits for ever while others come and go.
+//! They are owned by a client and, within it, by an owner of its choice. Nobody waits here: who wants to asks again.
 //! Locks on bytes and on whole files do not see each other, as on Linux.
 
 use crate::limits::LOCKS_MAX;
 use node::rings::{Lock, LockKind};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use wire::{Errno, FileId};
 
-/// Waiting would be for ever.
-pub(crate) const EDEADLK: Errno = Errno(35);
 /// The manager gives no locks yet, since clients of its last life may still say what they hold: ask again.
 pub(crate) const IN_GRACE: Errno = Errno::EBUSY;
 
@@ -39,8 +36,6 @@ pub enum LockOutcome {
     Done,
     /// It conflicts with this one.
     Conflict(Lock),
-    /// It waits; [`Locks::poll_ended`] will name its ticket.
-    Waits,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,23 +44,16 @@ struct Held {
     lock: Lock,
 }
 
-#[derive(Debug)]
-struct Waiter {
-    ticket: u64,
-    held: Held,
-}
-
+/// The locks on one target.
 #[derive(Debug, Default)]
-struct Queue {
+struct Holders {
     held: Vec<Held>,
-    waiters: VecDeque<Waiter>,
 }
 
 /// All locks of a volume.
 #[derive(Debug, Default)]
 pub struct Locks {
-    queues: BTreeMap<LockTarget, Queue>,
-    ended: VecDeque<(u64, Result<(), Errno>)>,
+    targets: BTreeMap<LockTarget, Holders>,
 }
 
 fn conflict(a: &Held, b: &Held) -> bool {
@@ -79,7 +67,7 @@ fn touches(a: &Lock, b: &Lock) -> bool {
     a.end.checked_add(1) == Some(b.start) || b.end.checked_add(1) == Some(a.start)
 }
 
-impl Queue {
+impl Holders {
     fn conflicting(&self, wanted: &Held) -> Option<Lock> {
         self.held.iter().find(|held| conflict(held, wanted)).map(|held| held.lock)
     }
@@ -140,145 +128,55 @@ impl Queue {
     /// Whether there is room for that. What needs no more than there is always finds it.
     fn has_room(&self, wanted: &Held) -> bool {
         let held = self.held_with(wanted);
-        held <= self.held.len() || held + self.waiters.len() <= LOCKS_MAX
-    }
-
-    /// The first waiter that nothing before it keeps from its lock.
-    fn next(&self) -> Option<usize> {
-        (0..self.waiters.len()).find(|at| {
-            let wanted = &self.waiters[*at].held;
-            let mut before = self.waiters.iter().take(*at);
-            self.conflicting(wanted).is_none() && !before.any(|w| conflict(&w.held, wanted))
-        })
+        held <= self.held.len() || held <= LOCKS_MAX
     }
 }
 
 impl Locks {
     /// The lock that keeps `owner` from getting `lock`.
     pub fn test(&self, target: LockTarget, owner: LockOwner, lock: Lock) -> Option<Lock> {
-        self.queues.get(&target)?.conflicting(&Held { owner, lock })
+        self.targets.get(&target)?.conflicting(&Held { owner, lock })
     }
 
-    /// Takes or releases a lock; with a ticket, waits for it when it conflicts. EDEADLK when waiting would be for
-    /// ever, ENOLCK when there would be too many locks on the file, as a release in the middle of one makes two of it,
-    /// EINVAL for a range that runs backwards.
+    /// Takes or releases a lock. ENOLCK when there would be too many locks on the file, as a release in the middle of
+    /// one makes two of it, EINVAL for a range that runs backwards.
     pub fn set(
         &mut self,
         target: LockTarget,
         owner: LockOwner,
         lock: Lock,
-        ticket: Option<u64>,
     ) -> Result<LockOutcome, Errno> {
         if lock.start > lock.end {
             return Err(Errno::EINVAL);
         }
         let wanted = Held { owner, lock };
-        let queue = self.queues.entry(target).or_default();
-        if !queue.has_room(&wanted) {
+        let holders = self.targets.entry(target).or_default();
+        if !holders.has_room(&wanted) {
             return Err(Errno::ENOLCK);
         }
-        if lock.kind != LockKind::Unlock {
-            let found = queue.conflicting(&wanted);
-            let overtakes = queue.waiters.iter().any(|waiter| conflict(&waiter.held, &wanted));
-            match (found, ticket) {
-                (Some(found), None) => return Ok(LockOutcome::Conflict(found)),
-                (None, None) => {}
-                (None, Some(_)) if !overtakes => {}
-                (_, Some(ticket)) => {
-                    if !target.whole_file && self.would_deadlock(target, &wanted) {
-                        return Err(EDEADLK);
-                    }
-                    self.enqueue(target, Waiter { ticket, held: wanted });
-                    return Ok(LockOutcome::Waits);
-                }
-            }
+        let conflict = holders.conflicting(&wanted).filter(|_| lock.kind != LockKind::Unlock);
+        if let Some(held) = conflict {
+            return Ok(LockOutcome::Conflict(held));
         }
-        self.queues.entry(target).or_default().set(wanted);
-        self.grant(target);
+        holders.set(wanted);
+        if holders.held.is_empty() {
+            self.targets.remove(&target);
+        }
         Ok(LockOutcome::Done)
     }
 
-    fn enqueue(&mut self, target: LockTarget, waiter: Waiter) {
-        let queue = self.queues.entry(target).or_default();
-        let owner = waiter.held.owner;
-        if target.whole_file {
-            // flock(2): a conversion first gives up the lock that is held, so two of them cannot wait for each other.
-            queue.held.retain(|held| held.owner != owner);
-        }
-        queue.waiters.push_back(waiter);
-        self.grant(target);
-    }
-
-    /// Whether somebody who keeps `wanted` from its lock waits, over any number of others, for its owner.
-    fn would_deadlock(&self, target: LockTarget, wanted: &Held) -> bool {
-        let mut seen = Vec::new();
-        let mut ask = self.blockers(target, wanted);
-        while let Some(owner) = ask.pop() {
-            if owner == wanted.owner {
-                return true;
-            }
-            if seen.contains(&owner) {
-                continue;
-            }
-            seen.push(owner);
-            for (target, queue) in self.queues.iter().filter(|(target, _)| !target.whole_file) {
-                let waits = queue.waiters.iter().filter(|waiter| waiter.held.owner == owner);
-                waits.for_each(|waiter| ask.extend(self.blockers(*target, &waiter.held)));
-            }
-        }
-        false
-    }
-
-    fn blockers(&self, target: LockTarget, wanted: &Held) -> Vec<LockOwner> {
-        let held = self.queues.get(&target).into_iter().flat_map(|queue| &queue.held);
-        held.filter(|held| conflict(held, wanted)).map(|held| held.owner).collect()
-    }
-
-    fn grant(&mut self, target: LockTarget) {
-        let Some(queue) = self.queues.get_mut(&target) else { return };
-        while let Some(waiter) = queue.next().and_then(|at| queue.waiters.remove(at)) {
-            queue.set(waiter.held);
-            self.ended.push_back((waiter.ticket, Ok(())));
-        }
-        if queue.held.is_empty() && queue.waiters.is_empty() {
-            self.queues.remove(&target);
-        }
-    }
-
-    /// The owner does not wait any more: its requests on the file end with EINTR.
-    pub fn cancel(&mut self, target: LockTarget, owner: LockOwner) {
-        self.end_waiting(target, |waiting| waiting == owner);
-        self.grant(target);
-    }
-
-    fn end_waiting(&mut self, target: LockTarget, of: impl Fn(LockOwner) -> bool) {
-        let Some(queue) = self.queues.get_mut(&target) else { return };
-        let ended = &mut self.ended;
-        queue.waiters.retain(|waiter| {
-            let ends = of(waiter.held.owner);
-            if ends {
-                ended.push_back((waiter.ticket, Err(Errno::EINTR)));
-            }
-            !ends
-        });
-    }
-
-    /// A client is dead: it holds and waits for nothing any more.
+    /// A client is dead: it holds nothing any more.
     pub fn release_client(&mut self, client: u64) {
-        let targets: Vec<LockTarget> = self.queues.keys().copied().collect();
-        for target in targets {
-            self.end_waiting(target, |owner| owner.client == client);
-            if let Some(queue) = self.queues.get_mut(&target) {
-                queue.held.retain(|held| held.owner.client != client);
-            }
-            self.grant(target);
-        }
+        self.targets.retain(|_, holders| {
+            holders.held.retain(|held| held.owner.client != client);
+            !holders.held.is_empty()
+        });
     }
 
     /// Every lock that is held.
     pub fn held(&self) -> impl Iterator<Item = (LockTarget, LockOwner, Lock)> + '_ {
-        self.queues.iter().flat_map(|(target, queue)| {
-            queue.held.iter().map(|held| (*target, held.owner, held.lock))
+        self.targets.iter().flat_map(|(target, holders)| {
+            holders.held.iter().map(|held| (*target, held.owner, held.lock))
         })
     }
 
@@ -290,7 +188,7 @@ impl Locks {
         start: u64,
         end: u64,
     ) -> Vec<Lock> {
-        let held = self.queues.get(&target).into_iter().flat_map(|queue| &queue.held);
+        let held = self.targets.get(&target).into_iter().flat_map(|holders| &holders.held);
         let touched = |held: &&Held| held.lock.start <= end && start <= held.lock.end;
         let mut own: Vec<Lock> =
             held.filter(|held| held.owner == owner).filter(touched).map(|held| held.lock).collect();
@@ -307,11 +205,6 @@ impl Locks {
         }
         pieces.extend(next.filter(|next| *next <= end).map(|next| gap(next, end)));
         pieces
-    }
-
-    /// The ticket of a request that waited, and how it ended.
-    pub fn poll_ended(&mut self) -> Option<(u64, Result<(), Errno>)> {
-        self.ended.pop_front()
     }
 }
 
@@ -331,62 +224,29 @@ mod tests {
         Lock { start, end, kind, pid: 0 }
     }
 
-    fn ended(locks: &mut Locks) -> Vec<u64> {
-        std::iter::from_fn(|| locks.poll_ended()).filter(|e| e.1.is_ok()).map(|e| e.0).collect()
-    }
-
     #[test]
-    fn a_writer_is_not_starved_by_readers() {
+    fn bytes_and_whole_files_do_not_see_each_other_and_death_releases_both() {
         let mut locks = Locks::default();
         let all = |kind| lock(kind, 0, u64::MAX);
-        assert_eq!(locks.set(BYTES, owner(1), all(LockKind::Read), None), Ok(LockOutcome::Done));
-        let waits = Ok(LockOutcome::Waits);
-        assert_eq!(locks.set(BYTES, owner(2), all(LockKind::Write), Some(2)), waits);
-        assert_eq!(locks.set(BYTES, owner(3), all(LockKind::Read), Some(3)), waits);
-        locks.set(BYTES, owner(1), all(LockKind::Unlock), None).unwrap();
-        assert_eq!(ended(&mut locks), [2]);
-        locks.set(BYTES, owner(2), all(LockKind::Unlock), None).unwrap();
-        assert_eq!(ended(&mut locks), [3]);
-    }
-
-    #[test]
-    fn deadlock_is_refused_and_death_releases() {
-        let mut locks = Locks::default();
-        locks.set(BYTES, owner(10), lock(LockKind::Write, 0, 9), None).unwrap();
-        locks.set(BYTES, owner(20), lock(LockKind::Write, 10, 19), None).unwrap();
-        let wanted = lock(LockKind::Write, 10, 19);
-        assert_eq!(locks.set(BYTES, owner(10), wanted, Some(1)), Ok(LockOutcome::Waits));
-        let wanted = lock(LockKind::Read, 5, 5);
-        assert_eq!(locks.set(BYTES, owner(20), wanted, Some(2)), Err(Errno(35)));
+        assert_eq!(locks.set(BYTES, owner(10), all(LockKind::Write)), Ok(LockOutcome::Done));
+        assert_eq!(locks.set(WHOLE, owner(20), all(LockKind::Read)), Ok(LockOutcome::Done));
+        assert_eq!(locks.set(WHOLE, owner(10), all(LockKind::Read)), Ok(LockOutcome::Done));
+        let held = LockOutcome::Conflict(all(LockKind::Read));
+        assert_eq!(locks.set(WHOLE, owner(10), all(LockKind::Write)), Ok(held));
         locks.release_client(2);
-        assert_eq!(ended(&mut locks), [1]);
+        assert_eq!(locks.set(WHOLE, owner(10), all(LockKind::Write)), Ok(LockOutcome::Done));
         locks.release_client(1);
-        assert!(locks.queues.is_empty());
-    }
-
-    #[test]
-    fn whole_file_locks_convert_and_can_be_given_up() {
-        let mut locks = Locks::default();
-        let all = |kind| lock(kind, 0, u64::MAX);
-        locks.set(WHOLE, owner(1), all(LockKind::Read), None).unwrap();
-        locks.set(WHOLE, owner(2), all(LockKind::Read), None).unwrap();
-        locks.set(BYTES, owner(3), all(LockKind::Write), None).unwrap();
-        let waits = Ok(LockOutcome::Waits);
-        assert_eq!(locks.set(WHOLE, owner(1), all(LockKind::Write), Some(7)), waits);
-        locks.set(WHOLE, owner(2), all(LockKind::Write), Some(8)).unwrap();
-        assert_eq!(ended(&mut locks), [7]);
-        locks.cancel(WHOLE, owner(2));
-        assert_eq!(locks.poll_ended(), Some((8, Err(Errno::EINTR))));
+        assert!(locks.targets.is_empty());
     }
 
     #[test]
     fn a_release_in_the_middle_of_a_lock_needs_room() {
         let mut locks = Locks::default();
-        locks.set(BYTES, owner(1), lock(LockKind::Write, 0, 9), None).unwrap();
+        locks.set(BYTES, owner(1), lock(LockKind::Write, 0, 9)).unwrap();
         let other = |at| Held { owner: owner(2), lock: lock(LockKind::Write, 2 * at, 2 * at) };
-        let queue = locks.queues.get_mut(&BYTES).unwrap();
-        queue.held.extend((5..LOCKS_MAX as u64 + 4).map(other));
-        let mut set = |who, kind, at| locks.set(BYTES, owner(who), lock(kind, at, at), None);
+        let holders = locks.targets.get_mut(&BYTES).unwrap();
+        holders.held.extend((5..LOCKS_MAX as u64 + 4).map(other));
+        let mut set = |who, kind, at| locks.set(BYTES, owner(who), lock(kind, at, at));
         assert_eq!(set(1, LockKind::Unlock, 5), Err(Errno::ENOLCK));
         assert_eq!(set(1, LockKind::Read, 5), Err(Errno::ENOLCK));
         assert_eq!(set(3, LockKind::Write, 11), Err(Errno::ENOLCK));
@@ -394,7 +254,7 @@ mod tests {
         assert_eq!(set(2, LockKind::Read, 10), Ok(LockOutcome::Done), "another kind");
         assert_eq!(set(2, LockKind::Unlock, 10), Ok(LockOutcome::Done));
         assert_eq!(set(1, LockKind::Unlock, 5), Ok(LockOutcome::Done));
-        assert_eq!(locks.queues[&BYTES].held.len(), LOCKS_MAX);
+        assert_eq!(locks.targets[&BYTES].held.len(), LOCKS_MAX);
     }
 
     proptest! {
@@ -414,11 +274,11 @@ mod tests {
                     })
                 });
                 let wanted = Held { owner: owner(who), lock: lock(kind, start, end) };
-                let expected = locks.queues.entry(BYTES).or_default().held_with(&wanted);
-                let outcome = locks.set(BYTES, wanted.owner, wanted.lock, None).unwrap();
+                let expected = locks.targets.entry(BYTES).or_default().held_with(&wanted);
+                let outcome = locks.set(BYTES, wanted.owner, wanted.lock).unwrap();
                 prop_assert_eq!(outcome == LockOutcome::Done, free);
                 if free {
-                    let held = locks.queues.get(&BYTES).map_or(0, |queue| queue.held.len());
+                    let held = locks.targets.get(&BYTES).map_or(0, |holders| holders.held.len());
                     prop_assert_eq!(held, expected);
                     (start..=end).for_each(|at| cells[at as usize][me] = kind);
                 }

@@ -3,9 +3,9 @@
 //! Write sessions are records. That a client has a file open for reading is only remembered here, until the file loses
 //! its last name: then the orphan record names its readers, and a restart finds them there.
 
-use crate::limits::CLOSES_MAX;
+use crate::closes::Closes;
 use crate::record::Session;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use wire::FileId;
 
 /// What one client holds of one file.
@@ -38,8 +38,8 @@ pub struct Opens {
     ended: u64,
     /// The last one of each file that has sessions to be settled.
     ends: BTreeMap<FileId, u64>,
-    /// The last closes of each client, as it numbers them.
-    closes: BTreeMap<u64, VecDeque<u64>>,
+    /// The closes of each client that take place no more, as it numbers them.
+    closes: BTreeMap<u64, Closes>,
 }
 
 impl Opens {
@@ -115,21 +115,22 @@ impl Opens {
         self.ends.get(&file).copied()
     }
 
-    /// Whether the close that `client` calls so has taken place.
+    /// Whether the close that `client` calls so takes place no more.
     pub fn has_closed(&self, client: u64, number: u64) -> bool {
-        self.closes.get(&client).is_some_and(|closes| closes.contains(&number))
+        self.closes.get(&client).is_some_and(|closes| closes.has(number))
     }
 
-    /// It has.
+    /// It has taken place.
     pub fn closed(&mut self, client: u64, number: u64) {
-        let closes = self.closes.entry(client).or_default();
-        if closes.len() == CLOSES_MAX {
-            closes.pop_front();
-        }
-        closes.push_back(number);
+        self.closes.entry(client).or_default().insert(number, number);
     }
 
-    /// The client is dead, or about to say what it holds: what it closed before counts no more.
+    /// The client is about to say what it holds: none of its closes up to this one may take place after that.
+    pub fn end_closes(&mut self, client: u64, last: u64) {
+        self.closes.entry(client).or_default().insert(0, last);
+    }
+
+    /// The client is dead.
     pub fn forget_closes(&mut self, client: u64) {
         self.closes.remove(&client);
     }

@@ -147,10 +147,9 @@ operations! {
     RemoveXattr = 32 once { who: Who<'a>, file: FileId, name: &'a [u8] }
     SetDirectoryLayout = 33 once { who: Who<'a>, file: FileId, policy: Policy }
     SetLock = 34 once {
-        file: FileId, owner: u64, whole_file: bool, lock: Lock, wait: bool, reclaim: bool,
+        file: FileId, owner: u64, whole_file: bool, lock: Lock, reclaim: bool,
     }
-    CancelLock = 35 once { file: FileId, owner: u64, whole_file: bool }
-    Claim = 36 once { claims: Vec<Claim>, first: bool, last: bool }
+    Claim = 36 once { claims: Vec<Claim>, first: Option<u64>, last: bool }
     Leave = 38 once {}
     AddColumns = 37 once { who: Who<'a>, file: FileId, homes: Vec<Home> }
     MoveColumn = 39 once { who: Who<'a>, file: FileId, column: u16, home: Home, rate: u64 }
@@ -197,7 +196,6 @@ impl Operation<'_> {
             | RemoveXattr { file, .. }
             | SetDirectoryLayout { file, .. }
             | SetLock { file, .. }
-            | CancelLock { file, .. }
             | AddColumns { file, .. }
             | MoveColumn { file, .. } => file.site(),
             Space {} | KeepAlive {} | Sync { .. } | Leave {} | Claim { .. } => 0,

@@ -175,6 +175,13 @@ impl Transaction<'_> {
         aside_of(&key, &self.get(&key)?.ok_or(Errno::ENOENT)?)
     }
 
+    /// What is noted of an object on `server`.
+    pub fn noted(&self, server: NodeId, kept: Kept) -> Result<Option<Aside>, Errno> {
+        let home = Home { server, disk: kept.disk };
+        let key = keys::quarantined(home, kept.object.file, kept.object.column);
+        self.get(&key)?.map(|note| aside_of(&key, &note)).transpose()
+    }
+
     /// Objects that were set aside a day before `seconds` (since 1970) or earlier, at most [`CHANGES_MAX`].
     pub fn quarantine_due(&self, seconds: i64) -> Result<Vec<Aside>, Errno> {
         let all = self.quarantined(&Who::ROOT, None, usize::MAX)?;
@@ -183,7 +190,7 @@ impl Transaction<'_> {
         Ok(all.into_iter().filter(due).take(CHANGES_MAX).collect())
     }
 
-    /// The object was removed for good.
+    /// The object was removed for good, or not set aside.
     pub fn note_purged(&mut self, aside: &Aside) {
         self.delete(aside.key());
     }

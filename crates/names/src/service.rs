@@ -9,7 +9,7 @@ mod layouts;
 mod quarantine;
 mod upkeep;
 
-use crate::limits::{SLOTS, TASKS};
+use crate::limits::{HEAR_INTERVAL, SLOTS, TASKS};
 use crate::manager::{Manager, OpenError, Origin, VolumeSettings};
 use crate::objects::Objects;
 use crate::protocol::{CallNumber, Operation, cut, join};
@@ -56,9 +56,6 @@ struct Service<O> {
     gate: Notify,
     /// Files with a column on its way to another server.
     moving: RefCell<BTreeSet<FileId>>,
-    /// Requests that wait for a lock, by ticket.
-    waiting: RefCell<BTreeMap<u64, Request>>,
-    tickets: Cell<u64>,
     /// When work that failed is tried again.
     retry_at: RefCell<BTreeMap<FileId, Time>>,
     /// What the last life's clients did not say to hold was let go.
@@ -149,8 +146,6 @@ pub fn serve<O: Objects>(
         busy: RefCell::default(),
         gate: Notify::new(cx),
         moving: RefCell::default(),
-        waiting: RefCell::default(),
-        tickets: Cell::new(0),
         retry_at: RefCell::default(),
         swept: Cell::new(false),
         quarantine: Cell::default(),
@@ -168,6 +163,7 @@ pub fn serve<O: Objects>(
             }
         });
     }
+    cx.spawn("names hear", service.clone().hear_the_living());
     upkeep::spawn(&service);
     cx.spawn("names walk", service.clone().walk_objects());
     Ok(Handle(service))
@@ -300,6 +296,18 @@ impl<O: Objects> Service<O> {
 
     fn origin(&self, client: u64) -> Origin {
         Origin { client, now: self.cx.wall() }
+    }
+
+    /// Serves those who say that they live while all tasks are taken: else who waits for a server that is away could
+    /// cost every client its lease.
+    async fn hear_the_living(self: Rc<Self>) {
+        let wanted = |request: &Request| request.op == Operation::KeepAlive {}.code();
+        loop {
+            self.cx.sleep(HEAR_INTERVAL).await;
+            while let Some(request) = self.cx.take_request(Channel::NAMES, wanted) {
+                self.serve(request).await;
+            }
+        }
     }
 
     async fn serve(self: &Rc<Self>, request: Request) {

@@ -19,7 +19,7 @@ fn opens_and_locks_are_said_again_after_a_restart() {
         one.keep_alive().await.unwrap();
         let file = create(&one, b"f", None).await.unwrap().attr.file;
         one.open(&WHO, file, READ).await.unwrap();
-        one.lock(file, 3, false, lock, false).await.unwrap();
+        one.lock(file, 3, false, lock).await.unwrap();
         file
     });
     cluster.restart();
@@ -27,7 +27,7 @@ fn opens_and_locks_are_said_again_after_a_restart() {
     let two = other.clone();
     let early = cluster.begin(2, async move {
         two.unlink(&WHO, ROOT, b"f").await.unwrap();
-        two.lock(file, 4, false, lock, false).await
+        two.lock(file, 4, false, lock).await
     });
     cluster.turns(3000);
     assert!(early.borrow().is_none());

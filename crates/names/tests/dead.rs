@@ -67,7 +67,7 @@ fn more_may_be_swept_after_a_restart_than_a_record_holds() {
     let mut world = World::new();
     let files = heavy_orphans(&mut world, CLIENT);
     let mut world = world.restart();
-    world.manager.begin_claims(CLIENT);
+    world.manager.begin_claims(CLIENT, 0);
     let (done, append) =
         world.manager.end_claims(Origin { client: CLIENT, now: world.now }).unwrap();
     assert!(done);
@@ -80,7 +80,7 @@ fn more_may_be_swept_after_a_restart_than_a_record_holds() {
 #[test]
 fn a_reader_that_dies_with_the_manager_does_not_keep_its_file_for_ever() {
     let (mut world, file) = restarted_with_a_reader();
-    world.manager.begin_claims(CLIENT);
+    world.manager.begin_claims(CLIENT, 0);
     let (_, append) = world.manager.end_claims(Origin { client: CLIENT, now: world.now }).unwrap();
     world.keep(append);
     assert!(world.manager.in_grace(), "it may still say that it has it open");
@@ -96,10 +96,10 @@ fn a_reader_that_dies_with_the_manager_does_not_keep_its_file_for_ever() {
 fn a_reader_that_outlives_the_manager_keeps_its_file() {
     let (mut world, file) = restarted_with_a_reader();
     let claim = Claim { file, readers: 1, writers: 0 };
-    world.manager.begin_claims(READER);
+    world.manager.begin_claims(READER, 0);
     world.change_of(READER, |t| t.claim_all(&[claim])).unwrap();
     for client in [READER, CLIENT] {
-        world.manager.begin_claims(client);
+        world.manager.begin_claims(client, 0);
         world.change_of(client, |t| t.claim_all(&[claim])).unwrap();
         let origin = Origin { client, now: world.now };
         let (_, append) = world.manager.end_claims(origin).unwrap();
@@ -118,7 +118,7 @@ fn who_only_reads_is_waited_for_after_a_restart() {
     let file = world.touch(&Who::ROOT, "f", 0o644).unwrap();
     world.change_of(READER, |t| t.open(&Who::ROOT, file, READ)).unwrap();
     let mut world = world.restart();
-    world.manager.begin_claims(CLIENT);
+    world.manager.begin_claims(CLIENT, 0);
     let (_, append) = world.manager.end_claims(Origin { client: CLIENT, now: world.now }).unwrap();
     world.keep(append);
     world.unlink(&Who::ROOT, "f").unwrap();

@@ -34,7 +34,7 @@ fn living(cluster: &mut Cluster) -> (Client, FileId) {
 
 fn lock(cluster: &mut Cluster, number: usize, client: &Client, file: FileId) -> Result<(), Errno> {
     let client = client.clone();
-    cluster.run(number, async move { client.lock(file, 3, false, LOCK, false).await })
+    cluster.run(number, async move { client.lock(file, 3, false, LOCK).await })
 }
 
 fn unlock(cluster: &mut Cluster, client: &Client, file: FileId) -> Result<(), Errno> {
@@ -72,6 +72,26 @@ fn a_release_that_failed_takes_place_when_the_manager_is_back() {
         cluster.turns(40 * SECOND);
         assert_eq!(lock(&mut cluster, 2, &two, file), Ok(()), "restarted: {restart}");
     }
+}
+
+#[test]
+fn a_release_beside_bytes_in_doubt_takes_place_when_the_manager_is_back() {
+    let mut cluster = Cluster::new(2);
+    let (one, file) = living(&mut cluster);
+    let two = cluster.client(2);
+    let set = |cluster: &mut Cluster, number, client: &Client, kind, start, end| {
+        let (client, lock) = (client.clone(), Lock { start, end, kind, pid: 1 });
+        cluster.run(number, async move { client.lock(file, 3, false, lock).await })
+    };
+    assert_eq!(set(&mut cluster, 1, &one, LockKind::Write, 0, 9), Ok(()));
+    cut_off(&mut cluster);
+    set(&mut cluster, 1, &one, LockKind::Write, 20, 29).unwrap_err();
+    set(&mut cluster, 1, &one, LockKind::Unlock, 0, 4).unwrap_err();
+    connect(&mut cluster);
+    cluster.turns(40 * SECOND);
+    assert_eq!(set(&mut cluster, 2, &two, LockKind::Write, 0, 4), Ok(()));
+    assert_eq!(set(&mut cluster, 2, &two, LockKind::Write, 5, 5), Err(Errno::EAGAIN));
+    assert_eq!(set(&mut cluster, 2, &two, LockKind::Write, 20, 29), Ok(()));
 }
 
 /// Kernels give the number of an owner who is gone to the next one.
@@ -172,6 +192,46 @@ fn a_close_that_is_sent_again_closes_once() {
     assert_eq!(gone.map(drop), Err(Errno::ESTALE));
 }
 
+/// The client has said again what it has open while a close of before still waited for room in the log.
+#[test]
+fn a_close_that_takes_place_while_opens_are_said_again_closes_once() {
+    let mut cluster = Cluster::new(2);
+    cluster.overlay_bytes_max = 16 * 1024;
+    cluster.restart();
+    let (one, file) = living(&mut cluster);
+    let two = cluster.client(2);
+    let client = one.clone();
+    let removed = cluster.run(1, async move {
+        client.open(&Who::ROOT, file, READ).await?;
+        client.open(&Who::ROOT, file, READ).await?;
+        client.unlink(&Who::ROOT, FileId::ROOT, b"f").await
+    });
+    assert_eq!(removed, Ok(()));
+    cluster.stalled = true;
+    let value = vec![1; 32 * 1024];
+    let set = cluster.begin(2, async move {
+        two.set_xattr(&Who::ROOT, FileId::ROOT, b"user.long", &value, 0).await
+    });
+    cluster.turns(SECOND);
+    let close = |cluster: &mut Cluster| {
+        let client = one.clone();
+        cluster.run(1, async move { client.close(file, None).await })
+    };
+    assert_eq!(close(&mut cluster), Err(Errno::ETIMEDOUT));
+    cluster.turns(10 * SECOND);
+    cluster.stalled = false;
+    cluster.turns(SECOND);
+    assert!(set.take().is_some(), "there is room");
+    cluster.turns(10 * SECOND);
+    close(&mut cluster).unwrap();
+    let client = one.clone();
+    let there = cluster.run(1, async move { client.get_attr(file).await });
+    assert!(there.is_ok(), "it is open once more: {there:?}");
+    close(&mut cluster).unwrap();
+    let gone = cluster.run(1, async move { one.get_attr(file).await });
+    assert_eq!(gone.map(drop), Err(Errno::ESTALE));
+}
+
 /// Else the client's lease ends while it waits for itself.
 #[test]
 fn who_asks_for_a_lock_after_a_restart_is_not_kept_from_saying_what_it_holds() {
@@ -181,7 +241,7 @@ fn who_asks_for_a_lock_after_a_restart_is_not_kept_from_saying_what_it_holds() {
     cluster.restart();
     let (client, started) = (one.clone(), cluster.net.now);
     let other = Lock { start: 20, end: 29, ..LOCK };
-    let asked = cluster.begin(1, async move { client.lock(file, 4, false, other, false).await });
+    let asked = cluster.begin(1, async move { client.lock(file, 4, false, other).await });
     assert_eq!(cluster.finish(asked), Ok(()));
     assert!(cluster.net.now.since(started) < 2 * KEEP_ALIVE_INTERVAL);
     let two = cluster.client(2);

@@ -55,8 +55,12 @@ fn an_object_that_cannot_be_read_does_not_keep_others_from_being_set_aside() {
     let all = [0, 1, 2].map(|column| (NodeId(11), object(column)));
     cluster.objects.0.stored.borrow_mut().extend(all);
     cluster.objects.0.unreadable.set(Some(object(0)));
+    cluster.objects.0.unstable.set(Some(object(1)));
     cluster.turns(8 * 60_000);
     assert!(cluster.objects.0.aside.borrow().iter().copied().eq(all[1..].iter().copied()));
+    let shown = cluster.run(1, async move { client.quarantined(&Who::ROOT, None).await.unwrap() });
+    let columns: Vec<_> = shown.iter().map(|aside| aside.column).collect();
+    assert_eq!(columns, [1, 2], "what is set aside, and nothing else");
 }
 
 #[test]

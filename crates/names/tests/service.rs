@@ -4,11 +4,12 @@ mod common;
 
 use common::cluster::{Cluster, MANAGER, WHO, create};
 use common::{ROOT, config};
+use names::limits::TASKS;
 use names::{Client, Final, IoServer, READ, WRITE, Who};
 use node::rings::{Lock, LockKind};
 use std::time::Duration;
 use store::{MemoryBackend, MemoryLogs, Store};
-use wire::{Errno, NodeId, VolumeId};
+use wire::{Errno, NodeId, SetAttr, VolumeId};
 
 #[test]
 fn every_operation_crosses_the_wire() {
@@ -96,13 +97,13 @@ fn a_dead_writer_is_settled_and_its_locks_are_given_on() {
     let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Write, pid: 1 };
     let file = cluster.run(1, async move {
         let file = create(&dead, b"f", Some(WRITE)).await.unwrap().attr.file;
-        dead.lock(file, 1, false, lock, true).await.unwrap();
+        dead.lock(file, 1, false, lock).await.unwrap();
         file
     });
     cluster.objects.0.sizes.borrow_mut().insert(file, (1234, 0));
     let other = alive.clone();
     cluster.run(2, async move {
-        assert_eq!(other.lock(file, 1, false, lock, false).await, Err(Errno::EAGAIN));
+        assert_eq!(other.lock(file, 1, false, lock).await, Err(Errno::EAGAIN));
         assert_eq!(other.get_lock(file, 1, false, lock).await, Ok(Some(lock)));
         assert!(other.get_attr(file).await.unwrap().writers);
     });
@@ -114,8 +115,12 @@ fn a_dead_writer_is_settled_and_its_locks_are_given_on() {
             cx.sleep(names::limits::KEEP_ALIVE_INTERVAL).await;
         }
     });
-    let waits = alive.clone();
-    cluster.run(2, async move { waits.lock(file, 1, false, lock, true).await }).unwrap();
+    let (waits, cx) = (alive.clone(), cluster.net.nodes[2].cx().clone());
+    cluster.run(2, async move {
+        while waits.lock(file, 1, false, lock).await == Err(Errno::EAGAIN) {
+            cx.sleep(Duration::from_millis(20)).await;
+        }
+    });
     cluster.turns(3000);
     let entry = cluster.run(2, async move { alive.get_attr(file).await }).unwrap();
     assert_eq!((entry.attr.size, entry.writers), (1234, false));
@@ -159,6 +164,51 @@ fn what_the_objects_said_before_the_last_close_settles_nothing() {
         }
     });
     assert_eq!(entry.attr.size, 9);
+}
+
+/// A server is away, and as many requests wait for a truncation as are served at once. The close among them, which the
+/// client gives up first, takes place when it comes again.
+#[test]
+fn who_waits_for_a_truncation_keeps_nobody_from_saying_that_it_lives() {
+    let mut cluster = Cluster::new(2);
+    let (one, other, two) = (cluster.client(1), cluster.client(1), cluster.client(2));
+    let file = cluster.created(&one, b"f", Some(WRITE));
+    let keeper = two.clone();
+    cluster.run(2, async move { keeper.keep_alive().await }).unwrap();
+    cluster.objects.0.stuck.replace(Some(cluster.net.nodes[0].cx().clone()));
+    let cutter = other.clone();
+    cluster.begin(1, async move {
+        let shorter = SetAttr { size: Some(0), ..SetAttr::default() };
+        cutter.set_attr(&WHO, file, shorter, false).await
+    });
+    cluster.turns(100);
+    let closer = one.clone();
+    let closed = cluster.begin(1, async move { closer.close(file, Some(Final::default())).await });
+    for _ in 0..TASKS - 2 {
+        let opener = other.clone();
+        cluster.begin(1, async move { opener.open(&WHO, file, READ).await });
+    }
+    cluster.turns(1000);
+    let alive = cluster.begin(2, async move { two.keep_alive().await });
+    cluster.turns(2000);
+    assert_eq!(alive.take(), Some(Ok(Vec::new())));
+    cluster.turns(30_000);
+    assert_eq!(closed.take(), Some(Err(Errno::ETIMEDOUT)));
+    let two = cluster.client(2);
+    let made = cluster.begin(2, async move { create(&two, b"g", None).await });
+    cluster.turns(2000);
+    assert!(made.take().is_some_and(|made| made.is_ok()), "nobody waits for an open any more");
+    cluster.objects.0.stuck.take();
+    cluster.turns(1000);
+    let client = one.clone();
+    cluster.run(1, async move {
+        client.close(file, Some(Final::default())).await.unwrap();
+        other.keep_alive().await.unwrap();
+        other.unlink(&WHO, ROOT, b"f").await.unwrap();
+    });
+    cluster.turns(5000);
+    let gone = cluster.run(1, async move { one.get_attr(file).await });
+    assert_eq!(gone, Err(Errno::ESTALE), "nobody has it open");
 }
 
 #[test]

@@ -330,6 +330,15 @@ impl Cx {
         request
     }
 
+    /// Takes out the first request for `channel` that is wanted and that no task has taken yet.
+    pub fn take_request(
+        &self,
+        channel: Channel,
+        wanted: impl Fn(&Request) -> bool,
+    ) -> Option<Request> {
+        self.0.channels.borrow_mut()[channel.0 as usize].take(wanted)
+    }
+
     /// Answers a request. Nothing happens when the caller has gone on without it. Panics with a status that NetRPC
     /// keeps for itself ([`netrpc::status::RESERVED`] and above).
     pub fn reply(&self, request: Request, answer: Answer<'_>) {

@@ -3,12 +3,14 @@
 //! The block that a cut goes through is written anew, with zeros behind the cut. One that cannot be read stops no cut:
 //! a bad sector at the wrong place would otherwise make a file that nobody can cut, or write, any more. What is left of
 //! such a block is *given up*: it gets a checksum that nothing on the disk fits. So it reads as EIO, as before, until
-//! it is written over; and should the disk bring it back after all, what was cut off does not come back with it.
+//! it is written over; and should the disk bring it back after all, what was cut off does not come back with it. Nor
+//! does it with a commit over the block that a crash breaks off, after which what is there is summed anew: there are
+//! zeros.
 
 use crate::disk::errno;
-use crate::limits::{CUT_READ_PAUSE, CUT_READS_MAX};
+use crate::limits::{UNREADABLE_PAUSE, UNREADABLE_SPAN};
 use crate::log::{Kind, Record, Run};
-use crate::object::{GROUP_BLOCKS, Head, file_bytes, group_of};
+use crate::object::{GROUP_BLOCKS, Head, data_offset, file_bytes, group_of, lost_sum};
 use crate::objects::Object;
 use crate::server::Inner;
 use endpoint::Frame;
@@ -27,8 +29,8 @@ enum Edge {
     None,
     /// It is written anew.
     Anew(Frame),
-    /// It cannot be read; the checksum it has from now on.
-    GivenUp(u32),
+    /// It cannot be read, and is lost.
+    GivenUp,
 }
 
 impl Inner {
@@ -69,7 +71,7 @@ impl Inner {
                     cache.set_committed_sum(object.key, whole, sum);
                     state.pending.insert(whole, (frame, sum));
                 }
-                (Edge::GivenUp(sum), _) => cache.set_committed_sum(object.key, whole, sum),
+                (Edge::GivenUp, _) => cache.set_committed_sum(object.key, whole, lost_sum()),
                 _ => {}
             }
             state.head.length = head.length;
@@ -106,7 +108,7 @@ impl Inner {
         }
     }
 
-    /// The block that a cut goes through. What cannot be read is read again a few times: a disk that fails for a moment
+    /// The block that a cut goes through. What cannot be read is read again for a while: a disk that fails for a moment
     /// must not cost what is on it.
     async fn cut_edge(
         self: &Rc<Self>,
@@ -116,13 +118,15 @@ impl Inner {
     ) -> Result<Edge, Errno> {
         // That these cannot be read is another matter: nothing is known of a thousand blocks.
         self.need_group(object, group_of(block)).await?;
-        for _ in 0..CUT_READS_MAX {
+        let until = self.cx.now() + UNREADABLE_SPAN;
+        loop {
             match self.cut_block(object, block, within).await {
-                Err(Errno::EIO) => self.cx.sleep(CUT_READ_PAUSE).await,
+                Err(Errno::EIO) if self.cx.now() >= until => break,
+                Err(Errno::EIO) => self.cx.sleep(UNREADABLE_PAUSE).await,
                 result => return result.map(Edge::Anew),
             }
         }
-        self.give_up(object, block).await.map(Edge::GivenUp)
+        self.give_up(object, block).await.map(|()| Edge::GivenUp)
     }
 
     /// A copy of the block that a cut goes through, with zeros behind it.
@@ -140,33 +144,38 @@ impl Inner {
         Ok(copy.freeze())
     }
 
-    /// Gives a block that cannot be read another checksum, durably: the one after that of the bytes it should have. It
-    /// is neither theirs nor, but for the chance that every checksum leaves, that of what the disk brings instead.
-    async fn give_up(&self, object: &Rc<Object>, block: u64) -> Result<u32, Errno> {
+    /// Gives a block that cannot be read another checksum, durably. It is neither that of the bytes it should have nor,
+    /// but for the chance that every checksum leaves, that of what the disk brings instead.
+    async fn give_up(&self, object: &Rc<Object>, block: u64) -> Result<(), Errno> {
         let (disk, file) = (self.disk(object), object.file());
         // A record of what is in place says that earlier cuts are, too.
         self.cut_file(object).await?;
         disk.simple(|| DiskOp::Sync { file }).await.map_err(errno)?;
         self.need_group(object, group_of(block)).await?;
-        let (stable, sum) = {
-            let mut cache = self.cache.borrow_mut();
-            let before = cache.committed_sum(object.key, block).ok_or(Errno::EAGAIN)?;
-            let sum = before.wrapping_add(1);
-            // Known from now on, so that it is in memory when it is in the log.
-            cache.set_committed_sum(object.key, block, sum);
-            let mut state = object.state.borrow_mut();
-            state.note_changed();
-            (state.stable.ok_or(Errno::EIO)?, sum)
-        };
+        let before = self.cache.borrow().committed_sum(object.key, block).ok_or(Errno::EAGAIN)?;
+        let stable = object.state.borrow().stable.ok_or(Errno::EIO)?;
         let mut record = Record::bare(Kind::Placed, object.id, stable);
         record.runs.push(Run { first: block, count: 1 });
-        record.sums.push(sum);
-        self.put_record(object, record).await?;
+        record.sums.push(lost_sum());
+        // Known from now on, so that it is in memory when it is in the log.
+        self.set_sum(object, block, lost_sum());
+        let written = self.put_record(object, record).await;
+        written.inspect_err(|_| self.set_sum(object, block, before))?;
+        // A disk puts a sector that it cannot read elsewhere when it is written. One that cannot do that either has
+        // nothing to bring back.
+        let mut zeros = disk.frame(BLOCK_BYTES).await;
+        zeros.fill(0);
+        let _ = disk.write(file, data_offset(block), zeros.freeze(), true).await;
         self.report(format!(
             "disk {}, object {}: block {block} cannot be read: what a truncation leaves of it is lost",
             disk.id.0, object.id
         ));
-        Ok(sum)
+        Ok(())
+    }
+
+    fn set_sum(&self, object: &Object, block: u64, sum: u32) {
+        self.cache.borrow_mut().set_committed_sum(object.key, block, sum);
+        object.state.borrow_mut().note_changed();
     }
 }
 

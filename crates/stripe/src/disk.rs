@@ -2,7 +2,7 @@
 
 use crate::cache::Cache;
 use crate::journal::Journal;
-use crate::limits::SPARE_ROOM_BYTES;
+use crate::limits::{SPARE_ROOM_BYTES, UNREADABLE_PAUSE, UNREADABLE_READS_MIN, UNREADABLE_SPAN};
 use crate::objects::Object;
 use crate::order::Lives;
 use endpoint::{Frame, FrameMut};
@@ -137,6 +137,28 @@ impl Disk {
                     into = self.frame(wanted).await;
                 }
                 Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// As [`read`](Disk::read), where it costs something for good that bytes cannot be read: a disk that fails for a
+    /// moment is asked again. `None` when it fails for longer.
+    pub async fn read_patiently(
+        &self,
+        file: DiskFile,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<Option<(FrameMut, bool)>, DiskError> {
+        let until = self.cx.now() + UNREADABLE_SPAN;
+        let mut reads = 0;
+        loop {
+            let into = self.frame(bytes).await;
+            reads += 1;
+            let last = reads >= UNREADABLE_READS_MIN && self.cx.now() >= until;
+            match self.read(file, offset, into).await {
+                Err(DiskError::Failed(Errno::EIO)) if last => return Ok(None),
+                Err(DiskError::Failed(Errno::EIO)) => self.cx.sleep(UNREADABLE_PAUSE).await,
+                read => return read.map(Some),
             }
         }
     }

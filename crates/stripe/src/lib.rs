@@ -29,6 +29,7 @@ mod read;
 mod recent;
 mod recovery;
 mod replay;
+mod scan;
 mod server;
 mod sums;
 mod through;

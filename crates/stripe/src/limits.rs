@@ -107,11 +107,16 @@ pub const MAPS_MAX: usize = 4096;
 pub const TRANSFER_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
 /// Most pieces the client gives one call to land in: below the endpoint's 64, so that a reply's frames fit too.
 pub const PIECES_MAX: usize = 32;
-/// How often a block that a cut goes through is read until it is given up, and the pause after each: 0.5 s, in which
-/// the kernel has long repeated what it can.
-pub const CUT_READS_MAX: usize = 5;
-/// See [`CUT_READS_MAX`].
-pub const CUT_READ_PAUSE: Duration = Duration::from_millis(100);
+/// How long what cannot be read is read again before it is given up for good, and the pause between two tries. A time
+/// and no number: each try may take a magnetic disk half a minute, in which it has repeated the read itself.
+pub const UNREADABLE_SPAN: Duration = Duration::from_millis(500);
+/// See [`UNREADABLE_SPAN`].
+pub const UNREADABLE_PAUSE: Duration = Duration::from_millis(100);
+/// Fewest tries at a start, where nobody is kept waiting by them alone, and more than one block may be lost.
+pub const UNREADABLE_READS_MIN: usize = 3;
+/// Most blocks of a log that cannot be read and count as torn by a power cut, which spoils what was being written at
+/// that moment, a few sectors: 32 KiB. With more the disk is broken, and each costs its start [`UNREADABLE_SPAN`].
+pub const LOG_BAD_BLOCKS_MAX: usize = 8;
 /// How often the client reads a block again whose checksum does not fit.
 pub const CHECKSUM_RETRIES: u32 = 3;
 /// How long the client waits for a server to come back.

@@ -176,6 +176,9 @@ pub enum End {
     /// No record, or a torn one: the log ends here.
     #[error("the log ends here")]
     Here,
+    /// What is there the disk cannot read.
+    #[error("the log cannot be read from here on")]
+    Unreadable,
     /// A record of another format.
     #[error(
         "the commit log has format version {0}, this program reads {FORMAT_VERSION}: use the release that wrote it"

@@ -67,6 +67,12 @@ pub fn zero_sum() -> u32 {
     *SUM
 }
 
+/// The checksum of a block that is lost, as long as nobody writes it over: not that of zeros, and that of anything else
+/// only by the chance that every checksum leaves.
+pub fn lost_sum() -> u32 {
+    !zero_sum()
+}
+
 /// Reads the checksums of a group; what `bytes` is too short for are those of zeros.
 pub fn decode_sums(bytes: &[u8]) -> Vec<u32> {
     let zero = zero_sum();

@@ -240,8 +240,9 @@ impl Inner {
         blocks.saturating_sub(block_at(index, 0)).min(WINDOW_BLOCKS as u64) as usize
     }
 
-    /// One disk read into the cache. What changed meanwhile does not fit its checksum and is not kept; the caller looks
-    /// again. An error when block `needed` does not fit and nothing changed.
+    /// One disk read into the cache, or more where the disk cannot read all of it. What changed meanwhile does not fit
+    /// its checksum and is not kept; the caller looks again. An error when block `needed` does not fit and nothing
+    /// changed.
     async fn load(
         self: &Rc<Self>,
         object: &Rc<Object>,
@@ -257,34 +258,59 @@ impl Inner {
         if needed >= self.window_end(object, part.index) {
             return Ok(()); // cut off while the checksums were read
         }
-        let (part, frame) = self.read_part(object, part, needed).await?;
+        match self.read_blocks(object, first, part.blocks.len()).await {
+            Err(Errno::EIO) if part.blocks.len() > 1 => {
+                self.load_singly(object, part, needed).await
+            }
+            read => self.keep_needed(object, part, needed, read?, version),
+        }
+    }
+
+    /// As [`load`](Inner::load) where the disk cannot read all of the part: the blocks from `needed` to the first that
+    /// cannot be read, each once. A read that fails may take long, and who reads on finds the others in memory.
+    async fn load_singly(
+        &self,
+        object: &Object,
+        part: &WindowPart,
+        needed: usize,
+    ) -> Result<(), Errno> {
+        for block in needed..part.blocks.end {
+            let alone = WindowPart { index: part.index, blocks: block..block + 1 };
+            let version = object.state.borrow().version;
+            let read = self.read_blocks(object, alone.first(), 1).await;
+            if block == needed {
+                self.keep_needed(object, &alone, block, read?, version)?;
+                continue;
+            }
+            let open = object.state.borrow().phase == Phase::Open;
+            let kept =
+                read.is_ok_and(|frame| open && self.keep(object, &alone, block, frame) == Ok(true));
+            if !kept {
+                break; // who needs it finds out why
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what was read when the object had this version.
+    fn keep_needed(
+        &self,
+        object: &Object,
+        part: &WindowPart,
+        needed: usize,
+        frame: FrameMut,
+        version: u64,
+    ) -> Result<(), Errno> {
         let state = object.state.borrow();
         let changed = state.version != version && !self.cx.has_bug(Bug::StaleLoadKept);
         if state.phase != Phase::Open {
             return Ok(());
         }
         drop(state);
-        match self.keep(object, &part, needed, frame)? {
+        match self.keep(object, part, needed, frame)? {
             false if !changed => Err(self.report_damage(object, block_at(part.index, needed))),
             _ => Ok(()),
         }
-    }
-
-    /// The blocks of a part, or, when the disk cannot read one of them, block `needed` alone.
-    async fn read_part(
-        &self,
-        object: &Object,
-        part: &WindowPart,
-        needed: usize,
-    ) -> Result<(WindowPart, FrameMut), Errno> {
-        let count = part.blocks.len();
-        let read = self.read_blocks(object, part.first(), count).await;
-        if count == 1 || !matches!(read, Err(Errno::EIO)) {
-            return Ok((part.clone(), read?));
-        }
-        let alone = WindowPart { index: part.index, blocks: needed..needed + 1 };
-        let frame = self.read_blocks(object, alone.first(), 1).await?;
-        Ok((alone, frame))
     }
 
     /// Blocks as they are committed: in place, or newer in the log.
@@ -390,7 +416,13 @@ impl Inner {
                 let into = self.disk(object).frame(BLOCK_BYTES).await;
                 sums = decode_sums(&self.read_file(object, sums_offset(group), into).await?);
             }
-            if object.state.borrow().sums_version == version {
+            let state = object.state.borrow();
+            if let Some(kept) = state.uncut {
+                // Its file has yet to see the cut: what is behind it there is gone.
+                let kept = kept.saturating_sub(group * GROUP_BLOCKS).min(GROUP_BLOCKS);
+                sums.truncate(kept as usize);
+            }
+            if state.sums_version == version {
                 self.cache.borrow_mut().set_group(object.key, group, sums);
                 return Ok(());
             }

@@ -4,20 +4,23 @@
 //! names, and no later record, may be *torn*: when it does not fit its checksum it is summed anew, old or new as it
 //! is, and counted. Any other block that does not fit is corruption, found and told when it is read.
 //!
+//! What a power cut left of the write to the log that was under way may be such that the disk cannot read it. It is
+//! torn like any other, unless later records are behind it: a log that is damaged in its middle is not replayed.
+//!
 //! A disk that is too full for that serves all the same, and keeps its logs: what they hold is in memory, as before the
 //! restart, until the checkpoint finds room for it.
 
 use crate::disk::Disk;
-use crate::limits::{RECORD_META_BLOCKS_MAX, WINDOW_BYTES};
-use crate::log::{End, Generation, Record, Start};
+use crate::log::{End, Generation};
 use crate::object::FORMAT_VERSION;
 use crate::order::Lives;
 use crate::replay::Replay;
+use crate::scan::Reader;
 use crate::server::Inner;
 use node::Bug;
 use node::rings::{DiskError, DiskFile, DiskListing, DiskOp, DiskReply};
 use std::collections::BTreeMap;
-use wire::checksum::{block_crc, crc32c};
+use wire::checksum::crc32c;
 use wire::codec::{Decoder, Encoder};
 use wire::limits::BLOCK_BYTES;
 use wire::{Errno, NodeId, ObjectId, VolumeId};
@@ -318,12 +321,16 @@ impl Inner {
 
     async fn read_log(&self, disk: &Disk, generation: u32, logs: &mut Logs) -> Result<(), Refusal> {
         let (mut at, mut salt) = (0, None);
+        let mut reader = Reader::new(disk, generation);
+        let unread = |error| refusal(disk, "its log cannot be read", error);
         loop {
-            let record = read_record(disk, generation, at).await;
-            let record = record.map_err(|error| refusal(disk, "its log cannot be read", error))?;
-            let (start, record) = match record {
+            let (start, record) = match reader.record(at).await.map_err(unread)? {
                 Ok(found) => found,
                 Err(End::Here) => return Ok(()),
+                Err(End::Unreadable) => {
+                    let goes_on = reader.goes_on(at, salt, logs.sequence).await;
+                    return self.end_torn(disk, generation, goes_on.map_err(unread)?);
+                }
                 Err(version) => {
                     return Err((Errno::ENODEV, format!("disk {}: {version}", disk.id.0)));
                 }
@@ -337,7 +344,7 @@ impl Inner {
             logs.bytes += record.bytes() as u64;
             logs.records += 1;
             if self.cx.has_bug(Bug::LastRecordSkipped) {
-                let next = read_record(disk, generation, at + record.bytes() as u64).await;
+                let next = reader.record(at + record.bytes() as u64).await;
                 if !matches!(next, Ok(Ok((next, _))) if next.sequence > start.sequence) {
                     return Ok(());
                 }
@@ -347,6 +354,19 @@ impl Inner {
             replay.take(&record, generation, data_at);
             at += record.bytes() as u64;
         }
+    }
+
+    /// The log ends where it cannot be read, unless it goes on behind that.
+    fn end_torn(&self, disk: &Disk, generation: u32, goes_on: bool) -> Result<(), Refusal> {
+        if goes_on {
+            let what = format!("its log {generation} cannot be read in the middle");
+            return Err(refusal(disk, &what, DiskError::Failed(Errno::EIO)));
+        }
+        self.report(format!(
+            "disk {}: its log {generation} cannot be read behind its last whole record: taken for what a power cut left",
+            disk.id.0
+        ));
+        Ok(())
     }
 
     async fn drop_replayed(&self, disk: &Disk, logs: &Logs) -> Result<(), DiskError> {
@@ -366,32 +386,6 @@ impl Inner {
         disk.sync_names().await?;
         Ok(())
     }
-}
-
-/// The record at an offset of a log, its data verified.
-async fn read_record(
-    disk: &Disk,
-    generation: u32,
-    at: u64,
-) -> Result<Result<(Start, Record), End>, DiskError> {
-    let file = DiskFile::Log(generation);
-    let into = disk.frame(RECORD_META_BLOCKS_MAX * BLOCK_BYTES).await;
-    let (meta, _) = disk.read(file, at, into).await?;
-    let found = Start::read(&meta).and_then(|start| Ok((start, start.record(&meta)?)));
-    let Ok((start, record)) = found else { return Ok(found) };
-    let mut checked = 0;
-    while checked < start.data_blocks {
-        let count = (start.data_blocks - checked).min(WINDOW_BYTES / BLOCK_BYTES);
-        let into = disk.frame(count * BLOCK_BYTES).await;
-        let offset = at + (start.meta_blocks + checked) as u64 * BLOCK;
-        let (data, _) = disk.read(file, offset, into).await?;
-        let sums = data.chunks_exact(BLOCK_BYTES).map(block_crc);
-        if !sums.eq(record.sums[checked..checked + count].iter().copied()) {
-            return Ok(Err(End::Here));
-        }
-        checked += count;
-    }
-    Ok(Ok((start, record)))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::disk::Disk;
 use crate::log::{Kind, Record};
 use crate::object::{
     GROUP_BLOCKS, HEADER_BYTES, Head, Header, Unreadable, data_offset, decode_sums, encode_sums,
-    file_bytes, group_of, header_offset, sums_offset, zero_sum,
+    file_bytes, group_of, header_offset, lost_sum, sums_offset, zero_sum,
 };
 use crate::objects::Logged;
 use crate::server::Inner;
@@ -116,8 +116,13 @@ impl Inner {
             disk.simple(|| DiskOp::Remove { file }).await?;
             return Ok(None);
         }
-        let into = disk.frame(HEADER_BYTES as usize).await;
-        let (bytes, found) = disk.read(file, 0, into).await?;
+        let Some((bytes, found)) = self.read_slots(disk, file, replay).await? else {
+            self.report(format!(
+                "disk {}, object {id}: its header cannot be read, and the log does not know it",
+                disk.id.0
+            ));
+            return Ok(None);
+        };
         let header = match Header::read(id, &bytes) {
             // Torn while it was made; the log knows what it was to say.
             Err(Unreadable::Damaged) if replay.head.is_some() => None,
@@ -142,9 +147,49 @@ impl Inner {
             sums: BTreeMap::new(),
             mended: BTreeMap::new(),
             torn: 0,
+            lost: Vec::new(),
         };
         work.prepare().await?;
+        for group in &work.lost {
+            let blocks = group * GROUP_BLOCKS..(group + 1) * GROUP_BLOCKS;
+            self.report(format!(
+                "disk {}, object {id}: the checksums of its blocks {} to {} cannot be read: these are lost",
+                disk.id.0,
+                blocks.start,
+                blocks.end - 1
+            ));
+        }
         Ok(Some(work))
+    }
+
+    /// Both header slots, and whether there is a file. One that cannot be read, as a power cut may leave it, counts as
+    /// never written when the log knows what it was to say; `None` when it does not.
+    async fn read_slots(
+        &self,
+        disk: &Disk,
+        file: DiskFile,
+        replay: &Replay,
+    ) -> Result<Option<(FrameMut, bool)>, DiskError> {
+        let into = disk.frame(HEADER_BYTES as usize).await;
+        match disk.read(file, 0, into).await {
+            Err(DiskError::Failed(Errno::EIO)) => {}
+            read => return read.map(Some),
+        }
+        let mut slots = disk.frame(HEADER_BYTES as usize).await;
+        slots.fill(0);
+        for (slot, offset) in slots.chunks_exact_mut(BLOCK_BYTES).zip([0, BLOCK]) {
+            match disk.read_patiently(file, offset, BLOCK_BYTES).await? {
+                Some((bytes, _)) => slot.copy_from_slice(&bytes),
+                None if replay.head.is_none() => return Ok(None),
+                None => {
+                    // When the log is gone it must be readable, and must not be what it was.
+                    let mut zeros = disk.frame(BLOCK_BYTES).await;
+                    zeros.fill(0);
+                    disk.write(file, offset, zeros.freeze(), false).await?;
+                }
+            }
+        }
+        Ok(Some((slots, true)))
     }
 }
 
@@ -163,6 +208,8 @@ struct Work<'a> {
     /// Torn blocks, with zeros behind the object's end.
     mended: BTreeMap<u64, Frame>,
     torn: u64,
+    /// Groups whose checksums cannot be read.
+    lost: Vec<u64>,
 }
 
 impl Work<'_> {
@@ -231,12 +278,22 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The checksums of a group, as in place and changed so far.
+    /// The checksums of a group, as in place and changed so far. When they cannot be read, as a power cut may leave
+    /// them, nothing is known of the blocks that only they vouch for: these are lost, the rest of the disk is not.
     async fn group(&mut self, group: u64) -> Result<&mut Vec<u32>, DiskError> {
         if !self.sums.contains_key(&group) {
-            let into = self.disk.frame(BLOCK_BYTES).await;
-            let (bytes, _) = self.disk.read(self.file(), sums_offset(group), into).await?;
-            self.sums.insert(group, decode_sums(&bytes));
+            let offset = sums_offset(group);
+            let read = self.disk.read_patiently(self.file(), offset, BLOCK_BYTES).await?;
+            let sums = match read {
+                Some((bytes, _)) => decode_sums(&bytes),
+                None => {
+                    self.lost.push(group);
+                    let blocks = self.head.length.div_ceil(BLOCK);
+                    let count = blocks.saturating_sub(group * GROUP_BLOCKS).min(GROUP_BLOCKS);
+                    vec![lost_sum(); count as usize]
+                }
+            };
+            self.sums.insert(group, sums);
         }
         Ok(self.sums.get_mut(&group).expect("just put there"))
     }
@@ -280,6 +337,9 @@ impl Work<'_> {
             };
             let sums = self.group(group_of(*block)).await?;
             let before = sums.get((block % GROUP_BLOCKS) as usize).copied().unwrap_or(zero_sum());
+            if before == lost_sum() && bytes.iter().all(|byte| *byte == 0) {
+                continue; // given up, and nothing came into its place since
+            }
             if block_crc(&bytes) == before || self.disk.cx.has_bug(Bug::TornNotSummed) {
                 continue;
             }

@@ -287,10 +287,10 @@ impl Inner {
         });
     }
 
-    /// Notes a problem for people; once, while nothing else is one.
+    /// Notes a problem for people; once, while it is among the latest.
     pub fn report(&self, text: String) {
         let mut problems = self.problems.borrow_mut();
-        if problems.back() == Some(&text) {
+        if problems.contains(&text) {
             return;
         }
         if problems.len() == 32 {

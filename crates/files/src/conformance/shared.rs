@@ -120,6 +120,16 @@ pub async fn a_waiting_lock<A: Ask>(client: &Client<A>, dir: FileId) {
     assert_eq!((waited, unlocked), (Ok(()), Ok(())));
     assert_eq!(client.set_lock(open, 1, all, false, true).await, Err(Errno::EAGAIN));
     client.set_lock(open, 2, unlock, false, true).await.expect("unlock");
+    // flock(2): who waits to make it another gives up the one it has, so that two who do cannot wait for each other.
+    let converts = async |owner| {
+        client.set_lock(open, owner, all, true, true).await?;
+        client.set_lock(open, owner, unlock, false, true).await
+    };
+    for owner in [1, 2] {
+        let read = lock(LockKind::Read, 0, u64::MAX);
+        client.set_lock(open, owner, read, false, true).await.expect("lock");
+    }
+    assert_eq!(both(converts(1), converts(2)).await, (Ok(()), Ok(())));
     client.close(open).await.expect("close");
 }
 

@@ -2,7 +2,7 @@
 
 use super::calls::decoded;
 use super::{Client, LostLock, Open, SMALL};
-use crate::limits::{CLAIMS_MAX, KEEP_ALIVE_INTERVAL};
+use crate::limits::{CLAIMS_MAX, HOLDING_MAX, KEEP_ALIVE_INTERVAL};
 use crate::locks::LockOwner;
 use crate::lookup::Entry;
 use crate::permissions::{WRITE, Who};
@@ -11,9 +11,6 @@ use crate::sessions::{Claim, Final};
 use node::{Either, Permit, race};
 use std::pin::pin;
 use wire::{Errno, FileId};
-
-/// Opens, closes and locks under way at once.
-pub(super) const HOLDING_MAX: usize = 1024;
 
 impl Client {
     pub(super) async fn hold(&self) -> Permit<'_> {
@@ -83,7 +80,8 @@ impl Client {
     }
 
     /// Closes a file: `outcome` for an open for writing, none for one without. Returns the file as it is then, when the
-    /// manager knows. After an error the next close of the file is this one again: it takes place once.
+    /// manager knows. After an error the next close of the file is this one again, which takes place once. It is a
+    /// new one when the client has said meanwhile that it has the file open: then the first takes place no more.
     pub async fn close(
         &self,
         file: FileId,
@@ -126,6 +124,8 @@ impl Client {
             let (_all, registration) = self.stop_holding(registration).await?;
             self.claim_locks().await?;
             self.claim_opens().await?;
+            // The manager goes by what it was told now: whoever closes again closes anew.
+            self.0.unsure_closes.borrow_mut().clear();
             self.0.registration.set(Some(registration));
         }
         self.settle_doubts().await;
@@ -175,7 +175,8 @@ impl Client {
         for at in 0..chunks {
             let end = claims.len().min((at + 1) * CLAIMS_MAX);
             let claims = claims[at * CLAIMS_MAX..end].to_vec();
-            let operation = Operation::Claim { claims, first: at == 0, last: at + 1 == chunks };
+            let first = (at == 0).then_some(self.0.last_close.get());
+            let operation = Operation::Claim { claims, first, last: at + 1 == chunks };
             self.ask(operation, SMALL).await?;
         }
         Ok(())

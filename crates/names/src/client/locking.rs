@@ -7,12 +7,12 @@
 //! not claimed from a manager that restarted: the table does not have it.
 
 use super::calls::decoded;
-use super::{Client, LostLock, SMALL, Style};
+use super::{Client, LostLock, SMALL};
 use crate::limits::{DEADLINE, DOUBTS_MAX, RETRY_PAUSE};
-use crate::locks::{EDEADLK, IN_GRACE, LockOwner, LockTarget};
+use crate::locks::{IN_GRACE, LockOwner, LockTarget};
 use crate::protocol::Operation;
 use node::rings::{Lock, LockKind};
-use wire::{Errno, FileId, Time};
+use wire::{Errno, FileId};
 
 /// The client in its own table of locks.
 const ME: u64 = 0;
@@ -43,14 +43,12 @@ impl Drop for Turn<'_> {
 /// Whether the manager may have done what it was asked for, although this is its answer.
 fn is_unsure(answer: &Result<Vec<u8>, Errno>) -> bool {
     use Errno as E;
-    let sure = [E::EAGAIN, IN_GRACE, E::EINVAL, E::ENOLCK, EDEADLK, E::ENXIO];
+    let sure = [E::EAGAIN, IN_GRACE, E::EINVAL, E::ENOLCK, E::ENXIO];
     answer.as_ref().is_err_and(|errno| !sure.contains(errno))
 }
 
 impl Client {
-    /// Takes a lock, or releases one. EAGAIN when it conflicts and `wait` is false. When it waits, it does so for as
-    /// long as it takes: [`cancel_lock`](Client::cancel_lock) ends it with EINTR, and must follow when this future is
-    /// dropped before it is ready.
+    /// Takes a lock, or releases one. EAGAIN when it conflicts.
     ///
     /// After any other error a lock is not held, and a release takes place when the manager can be reached; but for
     /// ENOLCK, which says that there is no room for the two locks that a release in the middle of one leaves.
@@ -60,17 +58,12 @@ impl Client {
         owner: u64,
         whole_file: bool,
         lock: Lock,
-        wait: bool,
     ) -> Result<(), Errno> {
         let key = (LockTarget { file, whole_file }, owner);
         let cx = &self.0.cx;
-        let end = if wait { Time::NEVER } else { cx.now() + DEADLINE };
+        let end = cx.now() + DEADLINE;
         loop {
-            let result = match wait {
-                true => self.lock_waiting(key, lock).await,
-                false => self.lock_now(key, lock).await,
-            };
-            match result {
+            match self.lock_now(key, lock).await {
                 Err(IN_GRACE) if cx.now() + RETRY_PAUSE < end => cx.sleep(RETRY_PAUSE).await,
                 Err(IN_GRACE) => return Err(Errno::ETIMEDOUT),
                 result => return result,
@@ -78,8 +71,8 @@ impl Client {
         }
     }
 
-    /// To be called when a future of [`lock`](Client::lock) that does not wait was dropped: `owner` has what it had
-    /// before, also at the manager. What cannot be told it now is told later.
+    /// To be called when a future of [`lock`](Client::lock) was dropped: `owner` has what it had before, also at the
+    /// manager. What cannot be told it now is told later.
     pub async fn settle_lock(&self, file: FileId, owner: u64, whole_file: bool) {
         let key = (LockTarget { file, whole_file }, owner);
         // Whoever has the turn settles what is in doubt before anything else, or what it asks for covers that; when it
@@ -92,7 +85,7 @@ impl Client {
     /// Releases all locks of `owner` on the file.
     pub async fn unlock(&self, file: FileId, owner: u64, whole_file: bool) -> Result<(), Errno> {
         let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Unlock, pid: 0 };
-        self.lock(file, owner, whole_file, lock, false).await
+        self.lock(file, owner, whole_file, lock).await
     }
 
     /// The lock that keeps `owner` from getting `lock`.
@@ -107,74 +100,55 @@ impl Client {
         decoded(self.ask(operation, SMALL).await?)
     }
 
-    /// Ends the waiting of `owner` for locks on the file.
-    pub async fn cancel_lock(
-        &self,
-        file: FileId,
-        owner: u64,
-        whole_file: bool,
-    ) -> Result<(), Errno> {
-        self.ask(Operation::CancelLock { file, owner, whole_file }, SMALL).await.map(drop)
-    }
-
     async fn lock_now(&self, key: Key, lock: Lock) -> Result<(), Errno> {
         let _turn = self.turn(key).await;
         let _permit = self.hold().await;
-        let releases = lock.kind == LockKind::Unlock;
-        if !(releases && self.covers_doubt(key, lock)) {
-            self.settle_doubt(key).await?;
+        match lock.kind {
+            LockKind::Unlock => self.release(key, lock).await,
+            _ => self.take(key, lock).await,
         }
-        if !releases && self.0.doubts.borrow().len() >= DOUBTS_MAX {
+    }
+
+    async fn take(&self, key: Key, lock: Lock) -> Result<(), Errno> {
+        self.settle_doubt(key).await?;
+        if self.0.doubts.borrow().len() >= DOUBTS_MAX {
             return Err(Errno::ENOLCK);
-        }
-        let before = self.pieces(key, lock.start, lock.end);
-        if releases {
-            self.note(key, lock)?;
         }
         // Also when nobody polls this any more.
         self.doubt(key, lock);
-        let answer = self.ask_lock(key, lock, Ask::Now).await;
+        let answer = self.ask_lock(key, lock, false).await;
         if !is_unsure(&answer) {
             self.0.doubts.borrow_mut().remove(&key);
-        }
-        match answer {
-            Ok(_) => self.note(key, lock),
-            Err(Errno::ENOLCK) if releases => {
-                before.into_iter().try_for_each(|lock| self.note(key, lock))?;
-                Err(Errno::ENOLCK)
-            }
-            Err(errno) => Err(errno),
-        }
-    }
-
-    /// Whether nothing stays in doubt once the manager has answered to this.
-    fn covers_doubt(&self, key: Key, lock: Lock) -> bool {
-        let doubts = self.0.doubts.borrow();
-        doubts.get(&key).is_none_or(|doubt| lock.start <= doubt.start && doubt.end <= lock.end)
-    }
-
-    /// A request that waits holds no permit and no turn: it may wait for somebody who needs one.
-    async fn lock_waiting(&self, key: Key, lock: Lock) -> Result<(), Errno> {
-        let answer = self.ask_lock(key, lock, Ask::Wait).await;
-        if is_unsure(&answer) {
-            self.doubt(key, lock);
         }
         answer?;
         self.note(key, lock)
     }
 
-    async fn ask_lock(&self, key: Key, lock: Lock, ask: Ask) -> Result<Vec<u8>, Errno> {
+    /// The table lets go at once, and the manager is told what it says of these bytes and of those that were in doubt
+    /// before: now, or when it is back. After ENOLCK the owner has what it had, and all of it stays in doubt: other
+    /// pieces of it may have been told.
+    async fn release(&self, key: Key, lock: Lock) -> Result<(), Errno> {
+        let before = self.pieces(key, lock.start, lock.end);
+        self.note(key, lock)?;
+        self.doubt(key, lock);
+        let told = self.settle_doubt(key).await;
+        if told == Err(Errno::ENOLCK) {
+            before.into_iter().try_for_each(|lock| self.note(key, lock))?;
+        }
+        told
+    }
+
+    /// `again`: the owner has it already, as far as this client knows.
+    async fn ask_lock(&self, key: Key, lock: Lock, again: bool) -> Result<Vec<u8>, Errno> {
         let (LockTarget { file, whole_file }, owner) = key;
-        let (wait, reclaim) = (ask == Ask::Wait, ask == Ask::Again);
-        let operation = Operation::SetLock { file, owner, whole_file, lock, wait, reclaim };
-        let style = if wait { Style { deadline: None, ..SMALL } } else { SMALL };
-        self.ask(operation, style).await
+        let operation = Operation::SetLock { file, owner, whole_file, lock, reclaim: again };
+        self.ask(operation, SMALL).await
     }
 
     /// Notes in the client's own table what the owner has. The manager has refused what this refuses.
     fn note(&self, (target, owner): Key, lock: Lock) -> Result<(), Errno> {
         let owner = LockOwner { client: ME, owner };
-        self.0.locks.borrow_mut().set(target, owner, lock, None).map(drop)
+        self.0.locks.borrow_mut().set(target, owner, lock).map(drop)
     }
 
     /// What the client's own table says of these bytes.
@@ -238,7 +212,7 @@ impl Client {
     /// no room any more. Whether it was not.
     pub(super) async fn tell_lock(&self, key: Key, lock: Lock) -> Result<bool, Errno> {
         let releases = lock.kind == LockKind::Unlock;
-        match self.ask_lock(key, lock, Ask::Again).await {
+        match self.ask_lock(key, lock, true).await {
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::ENOLCK) if !releases => {
                 self.note(key, Lock { kind: LockKind::Unlock, ..lock })?;
@@ -249,13 +223,4 @@ impl Client {
             Err(errno) => Err(errno),
         }
     }
-}
-
-/// How a lock is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ask {
-    Now,
-    Wait,
-    /// The owner has it already, as far as this client knows.
-    Again,
 }

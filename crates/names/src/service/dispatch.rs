@@ -4,9 +4,9 @@ use super::Service;
 use super::layouts::Asker;
 use crate::attributes::is_truncation;
 use crate::field::encoded;
-use crate::limits::{CHANGES_MAX, CLAIMS_AT_ONCE, LISTING_BYTES_MAX};
+use crate::limits::{CHANGES_MAX, CLAIMS_AT_ONCE, DEADLINE, LISTING_BYTES_MAX};
 use crate::locks::{IN_GRACE, LockOutcome, LockOwner, LockTarget};
-use crate::manager::{Manager, Once};
+use crate::manager::Once;
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::WRITE;
 use crate::protocol::{Alive, CallNumber, Created, Map, Operation, Outcome, Point};
@@ -14,9 +14,9 @@ use crate::quarantine::Wanted;
 use crate::rename::Place;
 use crate::transaction::{CallName, Transaction};
 use node::rings::{LockKind, VolumeSpace};
-use node::{Bug, Request};
+use node::{Bug, Either, Request, race};
 use std::rc::Rc;
-use wire::{Errno, FileId, NodeId};
+use wire::{Errno, FileId, NodeId, SetAttr};
 
 /// Files that a volume may have beside those it has: serial numbers are 56 bits.
 const FREE_FILES: u64 = 1 << 48;
@@ -39,18 +39,12 @@ impl<O: Objects> Service<O> {
             Operation::Sync { .. } if self.cx.has_bug(Bug::SyncNotWaitedFor) => Ok(Vec::new()),
             Operation::Sync { ref changes } => self.sync_changes(changes).await,
             Operation::Space {} => self.space().await,
-            Operation::SetLock { .. } => return self.set_lock(request, client, &operation).await,
-            Operation::CancelLock { file, owner, whole_file } => {
-                let target = LockTarget { file, whole_file };
-                self.manager.borrow_mut().locks.cancel(target, LockOwner { client, owner });
-                self.end_lock_waits();
-                Ok(Vec::new())
-            }
+            Operation::SetLock { .. } => self.set_lock(client, &operation).await,
             Operation::Leave {} => self.expire(client).await.map(|()| Vec::new()),
             Operation::Claim { .. } => self.claim(client, &operation).await,
             Operation::AddColumns { ref who, file, ref homes } => {
                 let asker = Asker { client, call, who };
-                self.alone(file, self.add_columns(asker, file, homes)).await
+                self.soon_alone(file, self.add_columns(asker, file, homes)).await
             }
             Operation::MoveColumn { ref who, file, column, home, rate } => {
                 self.move_column(Asker { client, call, who }, file, column, home, rate).await
@@ -63,7 +57,7 @@ impl<O: Objects> Service<O> {
                 self.restore_now(Wanted { who, home, file, column }).await
             }
             Operation::SetAttr { file, ref changes, .. } if is_truncation(changes) => {
-                self.alone(file, self.truncate(client, call, &operation)).await
+                self.soon_alone(file, self.truncate(client, call, &operation)).await
             }
             ref once if once.is_once() => self.change(client, call, once).await,
             ref pure => self.read(client, pure).await,
@@ -84,7 +78,7 @@ impl<O: Objects> Service<O> {
 
     async fn read(self: &Rc<Self>, client: u64, operation: &Operation<'_>) -> Encoded {
         if let Operation::GetAttr { file } = operation {
-            self.quiet(*file).await;
+            self.soon_quiet(*file).await?;
             self.heal(*file).await?;
         }
         self.manager.borrow().read(client, |transaction| read(transaction, client, operation))
@@ -99,13 +93,13 @@ impl<O: Objects> Service<O> {
     ) -> Encoded {
         match operation {
             Operation::Open { file, mask, .. } | Operation::OpenNamed { file, mask, .. } => {
-                self.quiet(*file).await;
+                self.soon_quiet(*file).await?;
                 self.heal(*file).await?;
                 if mask & WRITE != 0 && self.manager.borrow().truncating().contains_key(file) {
-                    self.alone(*file, self.finish_truncation(*file)).await?;
+                    self.soon_alone(*file, self.finish_truncation(*file)).await?;
                 }
             }
-            Operation::Close { file, .. } => self.quiet(*file).await,
+            Operation::Close { file, .. } => self.soon_quiet(*file).await?,
             _ => {}
         }
         self.apply(client, call, operation).await
@@ -159,6 +153,27 @@ impl<O: Objects> Service<O> {
         }
     }
 
+    /// As [`quiet`](Self::quiet), but no longer than who asked waits for an answer: ETIMEDOUT, and nothing is done.
+    async fn soon_quiet(&self, file: FileId) -> Result<(), Errno> {
+        if !self.busy.borrow().contains(&file) {
+            return Ok(());
+        }
+        match race(self.quiet(file), self.cx.sleep(DEADLINE)).await {
+            Either::Left(()) => Ok(()),
+            Either::Right(()) => Err(Errno::ETIMEDOUT),
+        }
+    }
+
+    /// As [`alone`](Self::alone), after [`soon_quiet`](Self::soon_quiet).
+    async fn soon_alone<T>(
+        &self,
+        file: FileId,
+        work: impl Future<Output = Result<T, Errno>>,
+    ) -> Result<T, Errno> {
+        self.soon_quiet(file).await?;
+        self.alone(file, work).await
+    }
+
     /// Runs `work` while nobody else changes the length or layout of `file`.
     pub(super) async fn alone<T>(&self, file: FileId, work: impl Future<Output = T>) -> T {
         self.quiet(file).await;
@@ -175,14 +190,15 @@ impl<O: Objects> Service<O> {
         call: CallName,
         operation: &Operation<'_>,
     ) -> Encoded {
-        let Operation::SetAttr { file, ref changes, .. } = *operation else {
+        let Operation::SetAttr { file, changes: SetAttr { size: Some(new), .. }, .. } = *operation
+        else {
             return Err(Errno::EPROTO);
         };
         // What cannot be made whole now is found by the truncation.
         let _ = self.heal_alone(file).await;
         // What this one cuts off as well need not be cut off before: maybe it cannot be.
         let unfinished = self.manager.borrow().truncating().get(&file).copied();
-        if unfinished.is_some_and(|size| changes.size.is_none_or(|new| new > size)) {
+        if unfinished.is_some_and(|size| new > size) {
             self.finish_truncation(file).await?;
         }
         let reply = self.apply(client, call, operation).await?;
@@ -234,8 +250,8 @@ impl<O: Objects> Service<O> {
             return Err(Errno::EPROTO);
         };
         let origin = self.origin(client);
-        if *first {
-            self.manager.borrow_mut().begin_claims(client);
+        if let Some(closes) = *first {
+            self.manager.borrow_mut().begin_claims(client, closes);
         }
         for claims in claims.chunks(CLAIMS_AT_ONCE) {
             self.admit().await?;
@@ -270,41 +286,20 @@ impl<O: Objects> Service<O> {
         self.appended_to(change).await
     }
 
-    async fn set_lock(self: &Rc<Self>, request: Request, client: u64, operation: &Operation<'_>) {
-        let Operation::SetLock { file, owner, whole_file, lock, wait, reclaim } = *operation else {
-            return;
+    async fn set_lock(self: &Rc<Self>, client: u64, operation: &Operation<'_>) -> Encoded {
+        let Operation::SetLock { file, owner, whole_file, lock, reclaim } = *operation else {
+            return Err(Errno::EPROTO);
         };
         if lock.kind == LockKind::Unlock {
             // Whoever asks, and after the locks that were asked for before.
             let _ = self.known(client).await;
-        } else if let Err(errno) = self.may_lock(client, reclaim).await {
-            return self.answer(request, Err(errno));
+        } else {
+            self.may_lock(client, reclaim).await?;
         }
-        let ticket = self.tickets.get() + 1;
-        self.tickets.set(ticket);
-        let target = LockTarget { file, whole_file };
-        let set = |manager: &mut Manager| {
-            let owner = LockOwner { client, owner };
-            manager.locks.set(target, owner, lock, wait.then_some(ticket))
-        };
-        let outcome = set(&mut self.manager.borrow_mut());
-        match outcome {
-            Ok(LockOutcome::Waits) => drop(self.waiting.borrow_mut().insert(ticket, request)),
-            Ok(LockOutcome::Done) => self.answer(request, Ok(Vec::new())),
-            Ok(LockOutcome::Conflict(_)) => self.answer(request, Err(Errno::EAGAIN)),
-            Err(errno) => self.answer(request, Err(errno)),
-        }
-        self.end_lock_waits();
-    }
-
-    /// Answers the requests whose waiting for a lock has ended.
-    pub(super) fn end_lock_waits(&self) {
-        loop {
-            let ended = self.manager.borrow_mut().locks.poll_ended();
-            let Some((ticket, result)) = ended else { return };
-            if let Some(request) = self.waiting.borrow_mut().remove(&ticket) {
-                self.answer(request, result.map(|()| Vec::new()));
-            }
+        let (target, owner) = (LockTarget { file, whole_file }, LockOwner { client, owner });
+        match self.manager.borrow_mut().locks.set(target, owner, lock)? {
+            LockOutcome::Done => Ok(Vec::new()),
+            LockOutcome::Conflict(_) => Err(Errno::EAGAIN),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::objects::Objects;
 use crate::quarantine::{Aside, Standing, Unclaimed, Wanted};
 use std::rc::Rc;
 use stripe::Kept;
-use wire::{Errno, NodeId, ObjectId};
+use wire::{Errno, FileId, NodeId, ObjectId};
 
 /// What the walk has seen and done since the manager started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,6 +89,7 @@ impl<O: Objects> Service<O> {
             if !matches!(standing, Standing::Unclaimed(_)) {
                 continue;
             }
+            let before = self.manager.borrow().read(0, |t| t.noted(server, object))?;
             // First the note: what is set aside without one would stay for ever.
             let aside = self.commit(|t| Ok(t.note_quarantined(server, object, why))).await?;
             match self.objects.quarantine(server, object).await {
@@ -100,11 +101,46 @@ impl<O: Objects> Service<O> {
                 // Gone meanwhile, or in use: the next round will see.
                 Err(Errno::ENOENT | Errno::ESTALE | Errno::EAGAIN) => {}
                 // What cannot be read is no reason to leave the others.
-                Err(Errno::EIO) => result = Err(Errno::EIO),
+                Err(Errno::EIO) => {
+                    result = Err(Errno::EIO);
+                    if self.is_there(server, object).await {
+                        self.take_back(&aside, before).await?;
+                    }
+                }
                 Err(errno) => return Err(errno),
             }
         }
         result
+    }
+
+    /// Whether the server says that it has the object. It has not when it set it aside and could not make that stable.
+    async fn is_there(&self, server: NodeId, kept: Kept) -> bool {
+        let id = kept.object;
+        let after = match id.column.checked_sub(1) {
+            Some(column) => ObjectId { column, ..id },
+            None => {
+                let file = FileId(id.file.0.saturating_sub(1));
+                ObjectId { file, column: u16::MAX, ..id }
+            }
+        };
+        let listed = self.objects.list(server, Some(after), WALK_COUNT).await;
+        listed.is_ok_and(|objects| objects.contains(&kept))
+    }
+
+    /// It was not set aside: what was noted of it before is so again.
+    async fn take_back(self: &Rc<Self>, aside: &Aside, before: Option<Aside>) -> Result<(), Errno> {
+        match before {
+            Some(before) => self.change_aside(before).await,
+            None => self.forget_aside(aside).await,
+        }
+    }
+
+    async fn forget_aside(self: &Rc<Self>, aside: &Aside) -> Result<(), Errno> {
+        self.commit(|t| {
+            t.note_purged(aside);
+            Ok(())
+        })
+        .await
     }
 
     async fn purge_due(self: &Rc<Self>) -> Result<(), Errno> {
@@ -137,11 +173,7 @@ impl<O: Objects> Service<O> {
             }
         }
         self.objects.purge(server, kept).await?;
-        self.commit(|t| {
-            t.note_purged(aside);
-            Ok(())
-        })
-        .await
+        self.forget_aside(aside).await
     }
 
     /// By hand: removes for good what is in quarantine. Removing it twice is no error.

@@ -89,7 +89,6 @@ impl<O: Objects> Service<O> {
             done = all;
             self.post(append).await?;
         }
-        self.end_lock_waits();
         Ok(())
     }
 

@@ -30,10 +30,14 @@ pub struct State {
     pub down: Cell<bool>,
     /// They can be emptied, and not cut anywhere else.
     pub uncuttable: Cell<bool>,
+    /// Set: nothing is truncated until it is not.
+    pub stuck: RefCell<Option<Cx>>,
     /// Set: lengths are told a second after they were found out.
     pub late: RefCell<Option<Cx>>,
     /// One that cannot be read.
     pub unreadable: Cell<Option<ObjectId>>,
+    /// One that is set aside with an error.
+    pub unstable: Cell<Option<ObjectId>>,
     /// The server whose objects were asked for last.
     pub listed: Cell<NodeId>,
     /// What the servers have, and what they set aside.
@@ -50,6 +54,10 @@ impl Fake {
 impl Objects for Fake {
     async fn truncate(&self, objects: &ObjectsOf, size: u64) -> Result<(), Errno> {
         self.check()?;
+        let stuck = || self.0.stuck.borrow().clone();
+        while let Some(cx) = stuck() {
+            cx.sleep(Duration::from_millis(100)).await;
+        }
         if size > 0 && self.0.uncuttable.get() {
             return Err(Errno::EIO);
         }
@@ -110,6 +118,9 @@ impl Objects for Fake {
             return Err(Errno::ENOENT);
         }
         self.0.aside.borrow_mut().insert((server, kept.object));
+        if self.0.unstable.get() == Some(kept.object) {
+            return Err(Errno::EIO);
+        }
         Ok(77)
     }
     async fn restore(&self, server: NodeId, kept: Kept) -> Result<(), Errno> {
@@ -148,6 +159,8 @@ pub struct Cluster {
     pub stalled: bool,
     /// Room for a record; a checkpoint needs more.
     pub room: usize,
+    /// What the store of the next life holds beside its checkpoint.
+    pub overlay_bytes_max: usize,
 }
 
 impl Cluster {
@@ -163,6 +176,7 @@ impl Cluster {
             append_fails: false,
             stalled: false,
             room: usize::MAX,
+            overlay_bytes_max: config().overlay_bytes_max,
         };
         cluster.start();
         cluster
@@ -170,7 +184,8 @@ impl Cluster {
 
     pub fn start(&mut self) {
         let logs: Vec<_> = self.logs.contents().collect();
-        let store = Store::open(self.backend.clone(), config(), logs).unwrap();
+        let limits = store::Config { overlay_bytes_max: self.overlay_bytes_max, ..config() };
+        let store = Store::open(self.backend.clone(), limits, logs).unwrap();
         let servers = [11, 12, 13].map(|id| IoServer::from(NodeId(id))).to_vec();
         let config = Config { volume: VolumeSettings::new(VolumeId(5)), servers };
         let cx = self.net.nodes[0].cx();

@@ -166,7 +166,7 @@ impl World {
     /// The one client says that it holds nothing, and grace ends.
     pub fn end_grace(&mut self) {
         let origin = Origin { client: CLIENT, now: self.now };
-        self.manager.begin_claims(CLIENT);
+        self.manager.begin_claims(CLIENT, 0);
         let (_, append) = self.manager.end_claims(origin).unwrap();
         self.keep(append);
         self.change_of(0, |t| t.sweep_orphans()).unwrap();

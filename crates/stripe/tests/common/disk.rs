@@ -25,6 +25,8 @@ pub struct Disk {
     pub bad: BTreeSet<(DiskFile, u64)>,
     /// What it answers with EIO.
     pub refuses: Option<fn(&DiskOp) -> bool>,
+    /// Reads that bad blocks made fail.
+    pub bad_reads: usize,
     pub reads: usize,
     pub read_bytes: usize,
     pub syncs: usize,
@@ -194,6 +196,7 @@ impl Disk {
         let count = bytes.len().min(into.len());
         let end = (offset + into.len()) as u64;
         if self.bad.range((file, offset as u64)..(file, end)).next().is_some() {
+            self.bad_reads += 1;
             return Err(DiskError::Failed(Errno::EIO));
         }
         into.fill(0xee);
