@@ -164,7 +164,7 @@ impl Files {
     ) -> Result<Box<[u8]>, Errno> {
         let file = self.file(id);
         if name != CAPABILITY {
-            return self.names.get_xattr(who, id, name).await;
+            return self.asking.get_xattr(who, id, name).await;
         }
         if file.state.borrow().plain {
             return Err(Errno::ENODATA);

@@ -22,7 +22,7 @@ impl Files {
         name: &[u8],
     ) -> Result<FileReply, Errno> {
         let asked = self.cx.now();
-        let entry = self.names.lookup(who, parent, name).await?;
+        let entry = self.asking.lookup(who, parent, name).await?;
         self.note_name(parent, name, &entry);
         Ok(FileReply::Entry(self.present(entry, asked).await?))
     }
@@ -181,7 +181,7 @@ impl Files {
         who: &Who<'_>,
         id: FileId,
     ) -> Result<FileReply, Errno> {
-        self.names.access(who, id, READ).await?;
+        self.asking.access(who, id, READ).await?;
         Ok(FileReply::Opened { handle: Handle::default(), keep_cache: false })
     }
 
@@ -195,7 +195,7 @@ impl Files {
     ) -> Result<FileReply, Errno> {
         let asked = self.cx.now();
         let listing =
-            self.names.read_directory(who, id, cookie, bytes as usize, with_attributes).await?;
+            self.asking.read_directory(who, id, cookie, bytes as usize, with_attributes).await?;
         let end = listing.end;
         let mut entries = Vec::with_capacity(listing.entries.len());
         for listed in listing.entries {

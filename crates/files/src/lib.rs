@@ -79,6 +79,8 @@ pub struct Config {
     pub attribute_age_max: Duration,
     /// How long a server that is away is waited for before written data is given up and reads fail.
     pub patience: Duration,
+    /// How long a manager that is away is waited for by what only asks it: look-ups, attributes, listings.
+    pub manager_patience: Duration,
     /// File operations served side by side.
     pub front_loops: usize,
 }
@@ -95,6 +97,7 @@ impl Config {
             files_max: FILES_MAX,
             attribute_age_max: ATTRIBUTE_AGE_MAX,
             patience: PATIENCE,
+            manager_patience: names::limits::DEADLINE,
             front_loops: FRONT_LOOPS,
         }
     }
@@ -120,6 +123,8 @@ pub struct Inner {
     cx: Cx,
     config: Config,
     names: names::Client,
+    /// The same, for who has more patience with the manager.
+    asking: names::Client,
     stripe: stripe::Client,
     table: RefCell<Table>,
     naming: Names,
@@ -169,6 +174,7 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
     let inner = Inner {
         cx: cx.clone(),
         config,
+        asking: names.with_patience(config.manager_patience),
         names,
         stripe,
         table: RefCell::default(),

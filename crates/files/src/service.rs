@@ -96,11 +96,11 @@ impl Files {
             FileOp::FsyncDirectory { file, .. } => self.fsync_directory(file).await,
             FileOp::StatFs => self.names.space().await.map(FileReply::Space),
             FileOp::Access { file, mask } => {
-                self.names.access(who, file, mask).await.map(|()| FileReply::Done)
+                self.asking.access(who, file, mask).await.map(|()| FileReply::Done)
             }
-            FileOp::ReadLink { file } => self.names.read_link(file).await.map(bytes),
+            FileOp::ReadLink { file } => self.asking.read_link(file).await.map(bytes),
             FileOp::GetXattr { file, name } => self.get_xattr(who, file, &name).await.map(bytes),
-            FileOp::ListXattr { file } => self.names.list_xattr(who, file).await.map(bytes),
+            FileOp::ListXattr { file } => self.asking.list_xattr(who, file).await.map(bytes),
             FileOp::SetXattr { file, name, value, flags } => {
                 self.names.set_xattr(who, file, &name, &value, flags).await?;
                 Ok(self.attributes_changed(file))

@@ -71,7 +71,7 @@ impl Files {
     /// What the manager knows: ESTALE is that the file is gone.
     async fn ask_manager(&self, file: &Rc<File>) -> Result<(), Errno> {
         let (generation, asked) = (self.generation.get(), self.cx.now());
-        let entry = self.names.get_attr(file.id).await?;
+        let entry = self.asking.get_attr(file.id).await?;
         self.absorb(file, entry, asked);
         file.state.borrow_mut().generation = generation;
         Ok(())

@@ -380,6 +380,37 @@ fn a_lock_that_is_interrupted_again_and_again_keeps_no_place_from_reads() {
     assert_eq!(world.block_on(client.set_lock(open, 1, write, true, false)), Ok(()));
 }
 
+/// Who only asks waits as long as the mount is told to; a change, which must not be made twice, as long as the manager
+/// would keep its answer.
+#[test]
+fn a_manager_that_is_away_is_waited_for() {
+    let limits = Config::for_pool(CLIENT_PAGES * 4096);
+    let patient = Config { manager_patience: limits.patience, ..limits };
+    for (config, is_patient) in [(limits, false), (patient, true)] {
+        let (mut world, client, file, _) = stored(World::with(1, 1, config));
+        world.kill(MANAGER);
+        let mut asks = pin!(client.lookup(FileId::ROOT, b"f"));
+        let mut changes = pin!(client.make_directory(FileId::ROOT, b"new"));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(asks.as_mut().poll(&mut context).is_pending());
+        assert!(changes.as_mut().poll(&mut context).is_pending());
+        world.run(Duration::from_secs(29));
+        assert!(asks.as_mut().poll(&mut context).is_pending());
+        assert!(changes.as_mut().poll(&mut context).is_pending());
+        world.run(Duration::from_secs(2));
+        let late = Poll::Ready(Some(Errno::ETIMEDOUT));
+        assert_eq!(changes.as_mut().poll(&mut context).map(Result::err), late);
+        if !is_patient {
+            assert_eq!(asks.as_mut().poll(&mut context).map(Result::err), late);
+            continue;
+        }
+        world.run(Duration::from_secs(240));
+        assert!(asks.as_mut().poll(&mut context).is_pending());
+        world.start(MANAGER);
+        assert_eq!(world.block_on(asks).expect("it is back").file, file);
+    }
+}
+
 #[test]
 fn room_on_the_volume_is_told_while_a_server_is_away() {
     let mut world = World::new(3, 1);

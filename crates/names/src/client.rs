@@ -69,9 +69,9 @@ struct Inner {
     holding: Semaphore,
 }
 
-/// A volume's name space. Clones are one client.
+/// A volume's name space. Clones are one client; how long it waits is each one's own.
 #[derive(Clone)]
-pub struct Client(Rc<Inner>);
+pub struct Client(Rc<Inner>, Duration);
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -93,7 +93,7 @@ const SMALL: Style = Style { room: 256, deadline: Some(DEADLINE) };
 impl Client {
     /// For the volume that `manager` serves.
     pub fn new(cx: &Cx, manager: NodeId, volume: VolumeId) -> Client {
-        Client(Rc::new(Inner {
+        let inner = Inner {
             cx: cx.clone(),
             manager,
             volume,
@@ -113,7 +113,15 @@ impl Client {
             unsynced: RefCell::default(),
             life: Cell::default(),
             holding: Semaphore::new(cx, HOLDING_MAX),
-        }))
+        };
+        Client(Rc::new(inner), DEADLINE)
+    }
+
+    /// The same client, that waits for `patience` for a manager that is away where it only asks for something. What
+    /// changes something waits for no longer than [`DEADLINE`]: the manager keeps the answers of a client for as long
+    /// as its lease, and would execute it a second time afterwards.
+    pub fn with_patience(&self, patience: Duration) -> Client {
+        Client(self.0.clone(), patience)
     }
 
     /// Makes a call and returns the answer's bytes.
@@ -162,7 +170,8 @@ impl Client {
     ) -> Result<(Vec<u8>, Point), Errno> {
         let cx = &self.0.cx;
         let parts = cut(message, number.about());
-        let end = style.deadline.map_or(Time::NEVER, |span| cx.now() + span);
+        let span = style.deadline.map(|least| if once { least } else { least.max(self.1) });
+        let end = span.map_or(Time::NEVER, |span| cx.now() + span);
         let mut lost_since = None;
         loop {
             let call = Call {
@@ -170,7 +179,7 @@ impl Client {
                 channel: Channel::NAMES,
                 op,
                 once,
-                deadline: style.deadline.map(|_| end.since(cx.now())),
+                deadline: span.map(|_| end.since(cx.now())),
                 body: &parts.body,
                 data: self.payload(parts.data)?,
                 trailer: &[],
@@ -186,7 +195,7 @@ impl Client {
             };
             let again =
                 matches!(error, CallError::PeerLost | CallError::Refused | CallError::Overloaded);
-            let patience = *lost_since.get_or_insert(cx.now()) + DEADLINE;
+            let patience = *lost_since.get_or_insert(cx.now()) + span.unwrap_or(DEADLINE);
             if !again || cx.now() + RETRY_PAUSE >= end.min(patience) {
                 // EAGAIN would be a conflict of locks.
                 let late = error == CallError::Overloaded;

@@ -60,7 +60,8 @@ pub const CHANGES_MAX: usize = 1000;
 pub const CHANGES_BYTES_MAX: usize = 1 << 20;
 /// Opens that are claimed in one batch: a record for each other client beside the file's own, 256 * 40 bytes * 50.
 pub const CLAIMS_AT_ONCE: usize = 256;
-/// How long a client waits for an answer.
+/// How long a client waits for an answer. No longer than [`LEASE`] for what must not be executed twice: the manager
+/// forgets its answers with the client.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 /// Files whose objects are removed, settled or truncated in one turn of the background tasks.
 pub const BACKGROUND_BATCH: usize = 16;

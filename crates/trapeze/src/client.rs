@@ -58,7 +58,8 @@ impl Reach {
         let security = self.security(&address)?;
         // Cluster 0 asks for whatever cluster answers; the key proves that it is the right one.
         let (cluster, volume, quiet) = (0, VolumeId(1), true);
-        Ok(Setup { cluster, volume, security, manager, pool_bytes, wait, quiet })
+        let manager_patience = names::limits::DEADLINE;
+        Ok(Setup { cluster, volume, security, manager, pool_bytes, wait, manager_patience, quiet })
     }
 
     fn security(&self, address: &Address) -> Result<Security, ReachError> {
@@ -75,6 +76,11 @@ impl Reach {
     /// Joins the cluster as a client.
     pub fn client(&self, name: &str) -> Result<Running, ReachError> {
         Ok(machine::client(&self.setup(POOL_BYTES, WaitPolicy::Adaptive)?, name)?)
+    }
+
+    /// As [`client`](Reach::client), for a mount.
+    pub(crate) fn mount_client(&self) -> Result<Running, ReachError> {
+        Ok(machine::mount_client(&self.setup(POOL_BYTES, WaitPolicy::Adaptive)?)?)
     }
 
     /// Joins the cluster and opens its volume for this process's user.

@@ -5,7 +5,7 @@
 
 use crate::client::{Reach, ReachError};
 use crate::local::{LocalCluster, Shape};
-use crate::machine::{MachineError, Running, Setup};
+use crate::machine::{MachineError, Setup};
 use crate::serve::{self, ServeError};
 use crate::stopper::Stopper;
 use crate::volume::Volume;
@@ -104,7 +104,7 @@ impl Embedded {
     pub fn mount(&self, path: &Path) -> Result<Mounted> {
         let (reach, path) = (self.reach(), path.to_path_buf());
         let work = move |stopper: &Stopper, ready: &dyn Fn()| {
-            let mut running: Running = reach.client("mount")?;
+            let mut running = reach.mount_client()?;
             let watch = serve::add_mount(&mut running, &path)?;
             stopper.watch(&running.host)?;
             ready();

@@ -1,8 +1,8 @@
 //! Which start of a machine this is: a number that grows from start to start, also when its clock was set back.
 //!
-//! It is nanoseconds since 1970, or a little more than at the last start where the clock says less. Every directory of the
-//! machine (the manager's store, the disks) has the number in a file, on stable storage before the machine speaks to
-//! anybody. The directories' locks are held by then, so two starts at once cannot take the same number.
+//! It is nanoseconds since 1970, or a little more than at the last start where the clock says less. Every directory of
+//! the machine (the manager's store, the disks) has the number in a file, on stable storage before the machine speaks
+//! to anybody. The directories' locks are held by then, so two starts at once cannot take the same number.
 //!
 //! Clients have no directory: each is given an id of its own by the manager, so nobody compares its number with
 //! another start's. A disk that is full or fails does not keep a machine from starting, as long as its clock is right.

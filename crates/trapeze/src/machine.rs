@@ -106,6 +106,8 @@ pub struct Setup {
     pub pool_bytes: u64,
     /// How to wait.
     pub wait: WaitPolicy,
+    /// How long a client waits for a manager that is away where it only asks for something.
+    pub manager_patience: Duration,
     /// Whether to keep news of its links to itself; `TRAPEZE_LOG` in the environment overrules it.
     pub quiet: bool,
 }
@@ -126,6 +128,7 @@ impl Setup {
             manager: (NodeId(machine.manager.node), addresses),
             pool_bytes: machine.memory.pool.0,
             wait,
+            manager_patience: names::limits::DEADLINE,
             quiet: false,
         })
     }
@@ -409,6 +412,11 @@ fn unreached(setup: &Setup, directory: &Directory) -> MachineError {
     MachineError::Unreached { places, why, next }
 }
 
+/// As [`client`], for a mount: as patient with the manager as with the I/O servers.
+pub fn mount_client(setup: &Setup) -> Result<Running, MachineError> {
+    client(&Setup { manager_patience: files::limits::PATIENCE, ..setup.clone() }, "mount")
+}
+
 /// Joins as a client and starts the client's services. Its host has to be driven until
 /// [`members::Client::joined`].
 pub fn client(setup: &Setup, name: &str) -> Result<Running, MachineError> {
@@ -421,7 +429,10 @@ pub fn client(setup: &Setup, name: &str) -> Result<Running, MachineError> {
     let life = (id, incarnation::clock().max(joining + 1));
     let mut bare = bare(setup, life, &name, &[], 0)?;
     let manager = setup.manager.0;
-    let files = files::Config::for_pool(setup.pool_bytes as usize);
+    let files = files::Config {
+        manager_patience: setup.manager_patience,
+        ..files::Config::for_pool(setup.pool_bytes as usize)
+    };
     let roles = NodeRoles {
         member: Some((manager, identity)),
         client: Some(ClientRole { manager, volume: setup.volume, files }),

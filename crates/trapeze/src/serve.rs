@@ -141,7 +141,7 @@ pub fn mount(arguments: &cli::Mount) -> Result<(), ServeError> {
     let reach = Reach { cluster, key, insecure };
     let setup = reach.setup(arguments.pool.0, arguments.wait.into())?;
     signals::install()?;
-    let mut running = machine::client(&setup, "mount")?;
+    let mut running = machine::mount_client(&setup)?;
     let watch = add_mount(&mut running, &arguments.path)?;
     println!("{READY} mounted at {}", arguments.path.display());
     running.host.add(Signals::default())?;
