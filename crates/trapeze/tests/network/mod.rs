@@ -53,11 +53,28 @@ pub struct Machine {
     pub dir: PathBuf,
 }
 
+/// A command that goes on.
+struct Started {
+    machine: String,
+    command: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Started {
+    /// All that it has said.
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
 /// All of them. The first has address 10.0.0.1, and so on.
 pub struct Network {
     prefix: String,
     machines: BTreeMap<String, Machine>,
-    children: Vec<(String, String, Child)>,
+    children: Vec<Started>,
+    /// How many were started.
+    count: usize,
     ids: Arc<Mutex<Vec<u32>>>,
     /// Parent of the machines' directories.
     pub dir: tempfile::TempDir,
@@ -70,7 +87,7 @@ impl Network {
         let prefix = format!("tz{}{}", std::process::id(), (b'a' + number as u8) as char);
         let dir = tempfile::tempdir().unwrap();
         let (machines, ids) = (BTreeMap::new(), Arc::default());
-        let mut network = Network { prefix, machines, children: Vec::new(), ids, dir };
+        let mut network = Network { prefix, machines, children: Vec::new(), count: 0, ids, dir };
         network.watch();
         let bridge = format!("{}s", network.prefix);
         ip(&format!("netns add {bridge}"));
@@ -163,45 +180,47 @@ impl Network {
 
     /// Starts a command that goes on, and waits until it says that it is ready.
     pub fn start(&mut self, machine: &str, command: &str) {
-        let log = self.path(machine, &format!("log{}", self.children.len()));
+        self.count += 1;
+        let log = self.path(machine, &format!("log{}", self.count));
         let file = File::create(&log).unwrap();
         let mut process = self.command(machine);
         process.args(command.split_whitespace()).stdin(Stdio::null());
         let child = process.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
         self.ids.lock().unwrap().push(child.id());
-        self.children.push((machine.to_string(), command.to_string(), child));
-        let said = || fs::read_to_string(&log).unwrap_or_default();
-        let ready = until(READY_SPAN, || said().lines().any(|line| line.starts_with("ready ")));
-        assert!(ready, "{machine}: {command}: {}", said());
+        let started = Started { machine: machine.into(), command: command.into(), child, log };
+        let ready = until(READY_SPAN, || started.said().lines().any(|l| l.starts_with("ready ")));
+        let said = started.said();
+        self.children.push(started);
+        assert!(ready, "{machine}: {command}: {said}");
     }
 
-    fn take(&mut self, machine: &str, word: &str) -> Child {
-        let wanted =
-            |(on, command, _): &(String, String, Child)| on == machine && command.contains(word);
+    fn take(&mut self, machine: &str, word: &str) -> Started {
+        let wanted = |one: &Started| one.machine == machine && one.command.contains(word);
         let at = self.children.iter().position(wanted).expect("it was started");
-        let (_, _, child) = self.children.remove(at);
-        self.ids.lock().unwrap().retain(|id| *id != child.id());
-        child
+        let started = self.children.remove(at);
+        self.ids.lock().unwrap().retain(|id| *id != started.child.id());
+        started
     }
 
     /// Ends what was started with this word in its command, as a crash would.
     pub fn crash(&mut self, machine: &str, word: &str) {
-        let mut child = self.take(machine, word);
+        let Started { mut child, .. } = self.take(machine, word);
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
     /// Asks it to stop; it must do so by itself and without an error.
     pub fn stop(&mut self, machine: &str, word: &str) {
-        let mut child = self.take(machine, word);
-        kill(child.id(), rustix::process::Signal::TERM);
+        let mut started = self.take(machine, word);
+        kill(started.child.id(), rustix::process::Signal::TERM);
         let mut status = None;
         until(READY_SPAN, || {
-            status = child.try_wait().unwrap();
+            status = started.child.try_wait().unwrap();
             status.is_some()
         });
-        let _ = child.kill();
-        assert!(status.is_some_and(|status| status.success()), "{machine}: {word}: {status:?}");
+        let _ = started.child.kill();
+        let said = started.said();
+        assert!(status.is_some_and(|it| it.success()), "{machine}: {word}: {status:?}: {said}");
     }
 
     /// Opens a file of a machine for writing, in a process of its own: a test that held it itself would hand it to
@@ -266,9 +285,9 @@ pub fn until(span: Duration, mut done: impl FnMut() -> bool) -> bool {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        for (_, _, child) in &mut self.children {
-            let _ = child.kill();
-            let _ = child.wait();
+        for started in &mut self.children {
+            let _ = started.child.kill();
+            let _ = started.child.wait();
         }
         let inside = self.dir.path().display().to_string();
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
