@@ -320,6 +320,29 @@ fn copies_and_removals_that_would_lose_files() {
 }
 
 #[test]
+fn a_removal_of_trees_goes_through_no_link() {
+    let mut cluster = Cluster::bare(1);
+    let target = cluster.processes.target();
+    let done = |arguments: &[&str]| assert!(trapeze(arguments).status.success(), "{arguments:?}");
+    let tree = cluster.beside("tree");
+    fs::create_dir_all(tree.join("gone/deep/empty")).unwrap();
+    fs::write(tree.join("gone/deep/file"), "12").unwrap();
+    fs::create_dir(tree.join("kept")).unwrap();
+    fs::write(tree.join("kept/file"), "file").unwrap();
+    for (points_at, link) in [("../kept", "gone/link"), ("kept", "link")] {
+        std::os::unix::fs::symlink(points_at, tree.join(link)).unwrap();
+    }
+    done(&["cp", "-r", "-c", &target, text(&tree), ":/"]);
+    let output = trapeze(&["rm", "-r", "--json", "-c", &target, "/tree/gone", "/tree/link"]);
+    let counts = r#"{"files":3,"directories":3,"bytes":13,"errors":0}"#;
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), counts);
+    let output = trapeze(&["ls", "--json", "-c", &target, "/tree"]);
+    assert_eq!(String::from_utf8(output.stdout).unwrap().matches(r#""name":"#).count(), 1);
+    done(&["cat", "-c", &target, "/tree/kept/file"]);
+    cluster.stop();
+}
+
+#[test]
 fn a_manager_whose_directory_is_removed() {
     let mut cluster = Cluster::bare(1);
     let target = cluster.processes.target();
