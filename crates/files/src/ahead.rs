@@ -212,15 +212,10 @@ impl Files {
         self.cx.spawn("files: read ahead", self.clone().ahead_loop(self.ahead.worker(&self.cx)));
     }
 
-    /// One of the loops that read ahead. It ends when another has taken its place meanwhile.
+    /// One of the loops that read ahead.
     async fn ahead_loop(self, worker: Worker<Job>) {
-        let places = self.ahead_places.clone();
-        let place = places.take();
-        while !place.is_replaced() {
-            let job = places.next(&self.cx, &place, worker.next()).await;
-            self.read_ahead(job).await;
-        }
-        places.leave(&place);
+        let work = async |job, _: &_| self.read_ahead(job).await;
+        self.ahead_places.work(&self.cx, || worker.next(), work).await;
     }
 
     async fn read_ahead(&self, job: Job) {

@@ -24,7 +24,6 @@ use wire::Errno;
 /// Where one loop serves.
 pub(crate) struct Desk {
     front: Cell<Option<u64>>,
-    place: Rc<Place>,
     given_up: Cell<bool>,
     told: Notify,
 }
@@ -34,9 +33,9 @@ pub(crate) struct Desk {
 pub(crate) struct Desks(RefCell<Vec<Rc<Desk>>>);
 
 impl Desks {
-    fn add(&self, cx: &Cx, place: Rc<Place>) -> Rc<Desk> {
+    fn add(&self, cx: &Cx) -> Rc<Desk> {
         let (front, given_up) = Default::default();
-        let desk = Rc::new(Desk { front, place, given_up, told: Notify::new(cx) });
+        let desk = Rc::new(Desk { front, given_up, told: Notify::new(cx) });
         self.0.borrow_mut().push(desk.clone());
         desk
     }
@@ -140,19 +139,15 @@ impl Files {
         }
     }
 
-    /// One of the loops that serve the front. It ends when another has taken its place meanwhile.
+    /// One of the loops that serve the front.
     pub(crate) async fn front_loop(self) {
-        let places = self.front_places.clone();
-        let desk = self.desks.add(&self.cx, places.take());
-        while !desk.place.is_replaced() {
-            let request = places.next(&self.cx, &desk.place, self.cx.front()).await;
-            self.serve(request, &desk).await;
-        }
-        places.leave(&desk.place);
+        let desk = self.desks.add(&self.cx);
+        let work = async |request, place: &Place| self.serve(request, &desk, place).await;
+        self.front_places.work(&self.cx, || self.cx.front(), work).await;
         self.desks.remove(&desk);
     }
 
-    async fn serve(&self, request: FileRequest, desk: &Desk) {
+    async fn serve(&self, request: FileRequest, desk: &Desk, place: &Place) {
         let (front, kind) = (request.front, crate::counters::kind(&request.op));
         let afterwards = self.afterwards(&request.op);
         let mut operation = pin!(Some(self.answer(request)));
@@ -164,7 +159,7 @@ impl Files {
             Some(None) => {}
             None => {
                 self.done(front, kind, Err(Errno::EINTR));
-                self.go_on(desk, afterwards, operation).await;
+                self.go_on(place, afterwards, operation).await;
             }
         }
     }
@@ -172,7 +167,7 @@ impl Files {
     /// What is left to do of an operation that nobody waits for any more.
     async fn go_on(
         &self,
-        desk: &Desk,
+        place: &Place,
         afterwards: Afterwards,
         mut operation: Pin<&mut Option<impl Future<Output = Option<Result<FileReply, Errno>>>>>,
     ) {
@@ -180,11 +175,11 @@ impl Files {
             Afterwards::GivenUp => {}
             Afterwards::NotLocked(wanted) => {
                 operation.set(None);
-                self.replace(&self.front_places, &desk.place);
+                self.replace(&self.front_places, place);
                 self.settle_lock(&wanted).await;
             }
             _ => {
-                self.replace(&self.front_places, &desk.place);
+                self.replace(&self.front_places, place);
                 let operation = operation.as_mut().as_pin_mut().expect("it is not given up");
                 if let Some(outcome) = operation.await {
                     self.settle(afterwards, outcome).await;

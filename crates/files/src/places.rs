@@ -30,17 +30,13 @@ pub(crate) struct Places {
 pub(crate) struct Place {
     /// Since when the loop is at work; `None`: it waits for some.
     since: Cell<Option<Time>>,
+    /// Whether another loop has it: its own ends when it has done what it does.
     replaced: Cell<bool>,
 }
 
 impl Place {
-    /// Whether another loop has it: its own ends when it has done what it does.
-    pub fn is_replaced(&self) -> bool {
-        self.replaced.get()
-    }
-
     fn is_late(&self, now: Time) -> bool {
-        self.since.get().is_some_and(|since| now.since(since) >= WORK_SPAN) && !self.is_replaced()
+        self.since.get().is_some_and(|since| now.since(since) >= WORK_SPAN) && !self.replaced.get()
     }
 }
 
@@ -51,30 +47,30 @@ impl Places {
         Rc::new(Places { all, start, spare, behind, idle, busy: Notify::new(cx) })
     }
 
-    /// That of a loop that begins.
-    pub fn take(&self) -> Rc<Place> {
+    /// What each loop of the pool does: `work` on what `next` brings, one piece after the other, until another loop
+    /// has taken its place.
+    pub async fn work<T>(&self, cx: &Cx, next: impl AsyncFn() -> T, work: impl AsyncFn(T, &Place)) {
         let place = Rc::new(Place::default());
         self.all.borrow_mut().push(place.clone());
-        place
+        while !place.replaced.get() {
+            let piece = self.wait(cx, &place, next()).await;
+            work(piece, &place).await;
+        }
+        self.behind.set(self.behind.get() - 1);
+        self.all.borrow_mut().retain(|other| !Rc::ptr_eq(other, &place));
     }
 
-    /// The next piece of work of the loop whose place it is.
-    pub async fn next<T>(&self, cx: &Cx, place: &Place, work: impl Future<Output = T>) -> T {
+    /// Waits for the next piece of work of the loop whose place it is.
+    async fn wait<T>(&self, cx: &Cx, place: &Place, next: impl Future<Output = T>) -> T {
         place.since.set(None);
         self.idle.set(self.idle.get() + 1);
-        let work = work.await;
+        let piece = next.await;
         self.idle.set(self.idle.get() - 1);
         place.since.set(Some(cx.now()));
         if self.idle.get() == 0 {
             self.busy.notify_all();
         }
-        work
-    }
-
-    /// A loop whose place another has taken ends.
-    pub fn leave(&self, place: &Rc<Place>) {
-        self.behind.set(self.behind.get() - 1);
-        self.all.borrow_mut().retain(|other| !Rc::ptr_eq(other, place));
+        piece
     }
 
     fn late(&self, now: Time) -> Vec<Rc<Place>> {

@@ -175,15 +175,10 @@ impl Files {
         self.cx.spawn("files: send", self.clone().work_loop(self.work.worker(&self.cx)));
     }
 
-    /// One of the loops that send and commit. It ends when another has taken its place meanwhile.
+    /// One of the loops that send and commit.
     async fn work_loop(self, worker: Worker<Rc<File>>) {
-        let places = self.work_places.clone();
-        let place = places.take();
-        while !place.is_replaced() {
-            let file = places.next(&self.cx, &place, worker.next()).await;
-            self.work_on(&file).await;
-        }
-        places.leave(&place);
+        let work = async |file, _: &_| self.work_on(&file).await;
+        self.work_places.work(&self.cx, || worker.next(), work).await;
     }
 
     /// Gives the file its turn.

@@ -4,10 +4,10 @@ mod common;
 
 use common::ROOT;
 use common::cluster::{Cluster, WHO, create};
-use names::{Final, READ, WRITE};
+use names::{Client, Final, READ, WRITE};
 use node::rings::{Lock, LockKind};
 use proptest::prelude::*;
-use wire::{Errno, SetAttr};
+use wire::{Errno, FileId, SetAttr};
 
 #[test]
 fn opens_and_locks_are_said_again_after_a_restart() {
@@ -108,15 +108,26 @@ fn nothing_is_acknowledged_behind_a_hole_in_the_log() {
     cluster.run(1, async move { create(&client, b"s", None).await }).unwrap();
 }
 
-/// Found by seed 1301: the generation was given out again, and writes were refused without end.
-#[test]
-fn a_truncate_generation_that_objects_know_survives_a_power_cut() {
+fn size(bytes: u64) -> SetAttr {
+    SetAttr { size: Some(bytes), ..SetAttr::default() }
+}
+
+/// A file that is open for writing and was truncated once, to 70 bytes.
+fn truncated() -> (Cluster, Client, FileId) {
     let mut cluster = Cluster::new(1);
     let client = cluster.client(1);
     let file = cluster.created(&client, b"f", Some(WRITE));
-    let (one, size) = (client.clone(), SetAttr { size: Some(70), ..SetAttr::default() });
-    cluster.run(1, async move { one.set_attr(&WHO, file, size, true).await }).unwrap();
+    let one = client.clone();
+    let set = cluster.run(1, async move { one.set_attr(&WHO, file, size(70), true).await });
+    assert_eq!(set.map(|entry| (entry.attr.size, entry.truncations)), Ok((70, 1)));
     assert_eq!(cluster.objects.0.sizes.borrow()[&file], (70, 1));
+    (cluster, client, file)
+}
+
+/// Found by seed 1301: the generation was given out again, and writes were refused without end.
+#[test]
+fn a_truncate_generation_that_objects_know_survives_a_power_cut() {
+    let (mut cluster, client, file) = truncated();
     cluster.power_cut();
     let entry = cluster.run(1, async move { client.get_attr(file).await }).unwrap();
     assert_eq!((entry.attr.size, entry.truncations), (70, 1));
@@ -145,23 +156,13 @@ fn an_id_that_a_power_cut_took_back_is_not_given_out_again() {
 
 #[test]
 fn a_truncation_that_fails_is_done_later_and_blocks_writers_until_then() {
-    let mut cluster = Cluster::new(1);
-    let (client, objects) = (cluster.client(1), cluster.objects.clone());
-    let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
-    let file = cluster.run(1, {
-        let client = client.clone();
-        async move {
-            let file = create(&client, b"f", Some(WRITE)).await.unwrap().attr.file;
-            let entry = client.set_attr(&WHO, file, size(70), true).await.unwrap();
-            assert_eq!((entry.attr.size, entry.truncations), (70, 1));
-            assert_eq!(objects.0.sizes.borrow()[&file], (70, 1));
-            objects.0.down.set(true);
-            let failed = client.set_attr(&WHO, file, size(7), true).await;
-            assert_eq!(failed, Err(Errno::EHOSTDOWN));
-            assert_eq!(client.open(&WHO, file, WRITE).await.map(drop), Err(Errno::EHOSTDOWN));
-            client.open(&WHO, file, READ).await.unwrap();
-            file
-        }
+    let (mut cluster, client, file) = truncated();
+    cluster.objects.0.down.set(true);
+    let one = client.clone();
+    cluster.run(1, async move {
+        assert_eq!(one.set_attr(&WHO, file, size(7), true).await, Err(Errno::EHOSTDOWN));
+        assert_eq!(one.open(&WHO, file, WRITE).await.map(drop), Err(Errno::EHOSTDOWN));
+        one.open(&WHO, file, READ).await.unwrap();
     });
     cluster.restart();
     assert_eq!(cluster.objects.0.sizes.borrow()[&file], (70, 1));
@@ -174,19 +175,11 @@ fn a_truncation_that_fails_is_done_later_and_blocks_writers_until_then() {
 
 #[test]
 fn a_truncation_that_cannot_be_done_gives_way_to_a_shorter_one() {
-    let mut cluster = Cluster::new(1);
-    let (client, objects) = (cluster.client(1), cluster.objects.clone());
-    let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
-    let file = cluster.run(1, {
-        let client = client.clone();
-        async move {
-            let file = create(&client, b"f", Some(WRITE)).await.unwrap().attr.file;
-            client.set_attr(&WHO, file, size(70), true).await.unwrap();
-            objects.0.uncuttable.set(true);
-            assert_eq!(client.set_attr(&WHO, file, size(7), true).await, Err(Errno::EIO));
-            file
-        }
-    });
+    let (mut cluster, client, file) = truncated();
+    cluster.objects.0.uncuttable.set(true);
+    let one = client.clone();
+    let failed = cluster.run(1, async move { one.set_attr(&WHO, file, size(7), true).await });
+    assert_eq!(failed, Err(Errno::EIO));
     cluster.restart();
     cluster.turns(5000);
     assert_eq!(cluster.objects.0.sizes.borrow()[&file], (70, 1));

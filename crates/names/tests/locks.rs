@@ -5,7 +5,7 @@ mod common;
 use common::cluster::{Cluster, create};
 use endpoint::FrameMut;
 use names::limits::KEEP_ALIVE_INTERVAL;
-use names::{Client, Final, READ, WRITE, Who};
+use names::{Client, Entry, Final, READ, WRITE, Who};
 use node::rings::{Lock, LockKind};
 use wire::{Errno, FileId};
 
@@ -162,34 +162,47 @@ fn an_open_whose_answer_was_lost_does_not_stay_open() {
     assert!(!is_written(&mut cluster, file));
 }
 
-/// By another call, while the first is still on its way. The file is gone when nobody has it open any more.
-#[test]
-fn a_close_that_is_sent_again_closes_once() {
-    let mut cluster = Cluster::new(2);
-    let (one, file) = living(&mut cluster);
-    let client = one.clone();
+/// Opens the living client's file twice and removes its name: the file is gone when nobody has it open any more.
+fn open_twice(cluster: &mut Cluster, client: &Client, file: FileId) {
+    let client = client.clone();
     let removed = cluster.run(1, async move {
         client.open(&Who::ROOT, file, READ).await?;
         client.open(&Who::ROOT, file, READ).await?;
         client.unlink(&Who::ROOT, FileId::ROOT, b"f").await
     });
     assert_eq!(removed, Ok(()));
+}
+
+fn close(cluster: &mut Cluster, client: &Client, file: FileId) -> Result<Option<Entry>, Errno> {
+    let client = client.clone();
+    cluster.run(1, async move { client.close(file, None).await })
+}
+
+/// Of the two opens one is left, and none after another close.
+fn closes_once_more(cluster: &mut Cluster, client: &Client, file: FileId) {
+    let is_there = |cluster: &mut Cluster| {
+        let client = client.clone();
+        cluster.run(1, async move { client.get_attr(file).await.map(drop) })
+    };
+    assert_eq!(is_there(cluster), Ok(()), "it is open once more");
+    close(cluster, client, file).unwrap();
+    assert_eq!(is_there(cluster), Err(Errno::ESTALE));
+}
+
+/// By another call, while the first is still on its way.
+#[test]
+fn a_close_that_is_sent_again_closes_once() {
+    let mut cluster = Cluster::new(2);
+    let (one, file) = living(&mut cluster);
+    open_twice(&mut cluster, &one, file);
     cluster.stalled = true;
-    let client = one.clone();
-    let first = cluster.run(1, async move { client.close(file, None).await });
-    assert_eq!(first, Err(Errno::ETIMEDOUT));
+    assert_eq!(close(&mut cluster, &one, file), Err(Errno::ETIMEDOUT));
     let client = one.clone();
     let again = cluster.begin(1, async move { client.close(file, None).await });
     cluster.turns(SECOND);
     cluster.stalled = false;
     assert_eq!(cluster.finish(again), Ok(None));
-    let client = one.clone();
-    let there = cluster.run(1, async move { client.get_attr(file).await });
-    assert!(there.is_ok(), "it is open once more: {there:?}");
-    let client = one.clone();
-    cluster.run(1, async move { client.close(file, None).await }).unwrap();
-    let gone = cluster.run(1, async move { one.get_attr(file).await });
-    assert_eq!(gone.map(drop), Err(Errno::ESTALE));
+    closes_once_more(&mut cluster, &one, file);
 }
 
 /// The client has said again what it has open while a close of before still waited for room in the log.
@@ -200,36 +213,21 @@ fn a_close_that_takes_place_while_opens_are_said_again_closes_once() {
     cluster.restart();
     let (one, file) = living(&mut cluster);
     let two = cluster.client(2);
-    let client = one.clone();
-    let removed = cluster.run(1, async move {
-        client.open(&Who::ROOT, file, READ).await?;
-        client.open(&Who::ROOT, file, READ).await?;
-        client.unlink(&Who::ROOT, FileId::ROOT, b"f").await
-    });
-    assert_eq!(removed, Ok(()));
+    open_twice(&mut cluster, &one, file);
     cluster.stalled = true;
     let value = vec![1; 32 * 1024];
     let set = cluster.begin(2, async move {
         two.set_xattr(&Who::ROOT, FileId::ROOT, b"user.long", &value, 0).await
     });
     cluster.turns(SECOND);
-    let close = |cluster: &mut Cluster| {
-        let client = one.clone();
-        cluster.run(1, async move { client.close(file, None).await })
-    };
-    assert_eq!(close(&mut cluster), Err(Errno::ETIMEDOUT));
+    assert_eq!(close(&mut cluster, &one, file), Err(Errno::ETIMEDOUT));
     cluster.turns(10 * SECOND);
     cluster.stalled = false;
     cluster.turns(SECOND);
     assert!(set.take().is_some(), "there is room");
     cluster.turns(10 * SECOND);
-    close(&mut cluster).unwrap();
-    let client = one.clone();
-    let there = cluster.run(1, async move { client.get_attr(file).await });
-    assert!(there.is_ok(), "it is open once more: {there:?}");
-    close(&mut cluster).unwrap();
-    let gone = cluster.run(1, async move { one.get_attr(file).await });
-    assert_eq!(gone.map(drop), Err(Errno::ESTALE));
+    close(&mut cluster, &one, file).unwrap();
+    closes_once_more(&mut cluster, &one, file);
 }
 
 /// Else the client's lease ends while it waits for itself.

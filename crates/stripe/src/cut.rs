@@ -163,8 +163,7 @@ impl Inner {
         written.inspect_err(|_| self.set_sum(object, block, before))?;
         // A disk puts a sector that it cannot read elsewhere when it is written. One that cannot do that either has
         // nothing to bring back.
-        let mut zeros = disk.frame(BLOCK_BYTES).await;
-        zeros.fill(0);
+        let zeros = disk.zeros(BLOCK_BYTES).await;
         let _ = disk.write(file, data_offset(block), zeros.freeze(), true).await;
         self.report(format!(
             "disk {}, object {}: block {block} cannot be read: what a truncation leaves of it is lost",

@@ -127,11 +127,7 @@ impl Disk {
                     return Ok((into, true));
                 }
                 Ok(_) => return Err(DiskError::Failed(Errno::EPROTO)),
-                Err(DiskError::NotFound) => {
-                    let mut zeros = self.frame(wanted).await;
-                    zeros.fill(0);
-                    return Ok((zeros, false));
-                }
+                Err(DiskError::NotFound) => return Ok((self.zeros(wanted).await, false)),
                 Err(DiskError::Busy) => {
                     self.cx.sleep(BUSY_PAUSE).await;
                     into = self.frame(wanted).await;
@@ -171,6 +167,13 @@ impl Disk {
             }
             self.cx.sleep(BUSY_PAUSE).await;
         }
+    }
+
+    /// As [`frame`](Disk::frame), with nothing in it but zeros.
+    pub async fn zeros(&self, bytes: usize) -> FrameMut {
+        let mut frame = self.frame(bytes).await;
+        frame.fill(0);
+        frame
     }
 
     /// As [`frame`](Disk::frame), without waiting.

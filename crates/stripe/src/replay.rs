@@ -175,16 +175,14 @@ impl Inner {
             Err(DiskError::Failed(Errno::EIO)) => {}
             read => return read.map(Some),
         }
-        let mut slots = disk.frame(HEADER_BYTES as usize).await;
-        slots.fill(0);
+        let mut slots = disk.zeros(HEADER_BYTES as usize).await;
         for (slot, offset) in slots.chunks_exact_mut(BLOCK_BYTES).zip([0, BLOCK]) {
             match disk.read_patiently(file, offset, BLOCK_BYTES).await? {
                 Some((bytes, _)) => slot.copy_from_slice(&bytes),
                 None if replay.head.is_none() => return Ok(None),
                 None => {
                     // When the log is gone it must be readable, and must not be what it was.
-                    let mut zeros = disk.frame(BLOCK_BYTES).await;
-                    zeros.fill(0);
+                    let zeros = disk.zeros(BLOCK_BYTES).await;
                     disk.write(file, offset, zeros.freeze(), false).await?;
                 }
             }

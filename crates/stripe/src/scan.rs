@@ -91,8 +91,7 @@ impl Reader<'_> {
                 read => return Ok(read?.0),
             }
         }
-        let mut out = self.disk.frame(bytes).await;
-        out.fill(0);
+        let mut out = self.disk.zeros(bytes).await;
         for (block, offset) in out.chunks_exact_mut(BLOCK_BYTES).zip((at..).step_by(BLOCK_BYTES)) {
             if self.bad.contains(&offset) {
                 continue;

@@ -249,9 +249,7 @@ impl Run {
             Op::Crash { server, power } => self.crash(server, power),
             Op::CrashInCommit { server, turns } => {
                 self.look()?;
-                let (client, file, columns) =
-                    (self.world.client.clone(), self.file, all_columns(&self.file));
-                let commit = self.world.start(async move { client.commit(&file, &columns).await });
+                let commit = self.world.start_commit(&self.file);
                 self.world.turns(turns);
                 let done = commit.borrow().is_some();
                 if done {

@@ -120,15 +120,9 @@ fn a_commit_waits_for_nothing_that_was_written_after_it() {
     let (file, mib) = (world.file(5), pattern(5, 1 << 20));
     world.write(&file, 0, &mib).unwrap();
     world.disk_turns = 100;
-    let commit = |world: &World| {
-        let client = world.client.clone();
-        async move { client.commit(&file, &all_columns(&file)).await }
-    };
-    let first = commit(&world);
-    let first = world.start(first);
+    let first = world.start_commit(&file);
     world.turns(3);
-    let second = commit(&world);
-    let second = world.start(second);
+    let second = world.start_commit(&file);
     world.turns(1);
     world.write(&file, 1 << 20, &mib[..200_000]).unwrap();
     assert!(first.borrow().is_none(), "it is still under way");

@@ -466,18 +466,11 @@ fn torn_blocks_are_told_from_corruption() {
     let mut torn = 0;
     for seed in 1..12 {
         let mut world = World::with(1, 1, seed, small);
-        world.disk_turns = 6;
         let file = world.file(5);
         let (old, new) = (pattern(seed, 1 << 20), pattern(seed + 100, 1 << 20));
         world.write(&file, 0, &old).unwrap();
         world.commit(&file).unwrap();
-        world.flush(0);
-        world.write(&file, 0, &new).unwrap();
-        let (client, columns) = (world.client.clone(), all_columns(&file));
-        let commit = world.start(async move { client.commit(&file, &columns).await });
-        world.turns(18);
-        assert!(commit.borrow().is_none());
-        world.servers[0].crash();
+        world.crash_in_commit(&file, &new);
         let found = world.read(&file, 0, 1 << 20).unwrap();
         let bytes = found.iter().zip(old.iter().zip(&new));
         assert!(bytes.into_iter().all(|(found, (old, new))| found == old || found == new));

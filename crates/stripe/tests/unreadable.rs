@@ -200,14 +200,7 @@ fn what_cannot_be_read_can_be_emptied_and_removed() {
 #[test]
 fn a_torn_block_that_cannot_be_read_does_not_cost_the_disk() {
     let (mut world, file) = committed(1, 1, 1 << 20);
-    world.flush(0);
-    world.disk_turns = 6;
-    world.write(&file, 0, &pattern(2, 1 << 20)).unwrap();
-    let (client, columns) = (world.client.clone(), all_columns(&file));
-    let commit = world.start(async move { client.commit(&file, &columns).await });
-    world.turns(18);
-    assert!(commit.borrow().is_none());
-    world.servers[0].crash();
+    world.crash_in_commit(&file, &pattern(2, 1 << 20));
     spoil(&mut world, 100);
     let server = world.servers[0].server.clone().unwrap();
     world.until(|| server.is_ready());
@@ -257,14 +250,7 @@ fn torn() -> (World, FileRef) {
     let (mut world, file) = committed(1, 1, 1 << 20);
     let other = world.file(6);
     world.write(&other, 0, &part(0..5000)).unwrap();
-    world.flush(0);
-    world.disk_turns = 6;
-    world.write(&file, 0, &pattern(2, 1 << 20)).unwrap();
-    let (client, columns) = (world.client.clone(), all_columns(&file));
-    let commit = world.start(async move { client.commit(&file, &columns).await });
-    world.turns(18);
-    assert!(commit.borrow().is_none());
-    world.servers[0].crash();
+    world.crash_in_commit(&file, &pattern(2, 1 << 20));
     (world, file)
 }
 
@@ -500,8 +486,7 @@ fn what_a_cut_gave_up_is_not_summed_anew() {
         world.disk_turns = 6;
         let new = pattern(2, 100 * BLOCK);
         world.write(&file, 50 * 4096, &new).unwrap();
-        let (client, columns) = (world.client.clone(), all_columns(&file));
-        let commit = world.start(async move { client.commit(&file, &columns).await });
+        let commit = world.start_commit(&file);
         world.turns(turns);
         if commit.borrow().is_some() {
             continue;

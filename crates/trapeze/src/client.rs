@@ -58,8 +58,7 @@ impl Reach {
         let security = self.security(&address)?;
         // Cluster 0 asks for whatever cluster answers; the key proves that it is the right one.
         let (cluster, volume, quiet) = (0, VolumeId(1), true);
-        let manager_patience = names::limits::DEADLINE;
-        Ok(Setup { cluster, volume, security, manager, pool_bytes, wait, manager_patience, quiet })
+        Ok(Setup { cluster, volume, security, manager, pool_bytes, wait, quiet })
     }
 
     fn security(&self, address: &Address) -> Result<Security, ReachError> {

@@ -238,7 +238,6 @@ fn joining_setup(token: &Token, manager: &str) -> Setup {
         manager: (NodeId(MANAGER_NODE), manager.parse().into_iter().collect()),
         pool_bytes: 0,
         wait: WaitPolicy::Block,
-        manager_patience: names::limits::DEADLINE,
         quiet: true,
     }
 }

@@ -106,8 +106,6 @@ pub struct Setup {
     pub pool_bytes: u64,
     /// How to wait.
     pub wait: WaitPolicy,
-    /// How long a client waits for a manager that is away where it only asks for something.
-    pub manager_patience: Duration,
     /// Whether to keep news of its links to itself; `TRAPEZE_LOG` in the environment overrules it.
     pub quiet: bool,
 }
@@ -128,9 +126,13 @@ impl Setup {
             manager: (NodeId(machine.manager.node), addresses),
             pool_bytes: machine.memory.pool.0,
             wait,
-            manager_patience: names::limits::DEADLINE,
             quiet: false,
         })
+    }
+
+    /// The usual limits of a client with this pool.
+    fn files(&self) -> files::Config {
+        files::Config::for_pool(self.pool_bytes as usize)
     }
 
     /// Pages of the pool.
@@ -414,12 +416,17 @@ fn unreached(setup: &Setup, directory: &Directory) -> MachineError {
 
 /// As [`client`], for a mount: as patient with the manager as with the I/O servers.
 pub fn mount_client(setup: &Setup) -> Result<Running, MachineError> {
-    client(&Setup { manager_patience: files::limits::PATIENCE, ..setup.clone() }, "mount")
+    let manager_patience = files::limits::PATIENCE;
+    client_with(setup, "mount", files::Config { manager_patience, ..setup.files() })
 }
 
 /// Joins as a client and starts the client's services. Its host has to be driven until
 /// [`members::Client::joined`].
 pub fn client(setup: &Setup, name: &str) -> Result<Running, MachineError> {
+    client_with(setup, name, setup.files())
+}
+
+fn client_with(setup: &Setup, name: &str, files: files::Config) -> Result<Running, MachineError> {
     let name = format!("{name}-{:08x}", u32::from_le_bytes(crate::local::random()));
     let (roles, addresses) = (Roles::CLIENT, Vec::new());
     let identity = Identity { name: name.clone(), roles, disks: 0, addresses, wish: None };
@@ -429,10 +436,6 @@ pub fn client(setup: &Setup, name: &str) -> Result<Running, MachineError> {
     let life = (id, incarnation::clock().max(joining + 1));
     let mut bare = bare(setup, life, &name, &[], 0)?;
     let manager = setup.manager.0;
-    let files = files::Config {
-        manager_patience: setup.manager_patience,
-        ..files::Config::for_pool(setup.pool_bytes as usize)
-    };
     let roles = NodeRoles {
         member: Some((manager, identity)),
         client: Some(ClientRole { manager, volume: setup.volume, files }),

@@ -220,10 +220,7 @@ pub fn rm(arguments: &cli::Rm) -> Result<()> {
     let mut removed = Removed::default();
     let mut each = |path: &PathBuf| {
         refuse_to_remove(&mut volume, path, arguments.recursive)?;
-        if arguments.recursive {
-            empty(&mut volume, path, &mut removed)?;
-        }
-        remove(&mut volume, path, &mut removed)
+        remove(&mut volume, path, arguments.recursive, &mut removed)
     };
     let ended = arguments.paths.iter().try_for_each(&mut each).and_then(|()| close(volume));
     if arguments.target.json {
@@ -254,21 +251,14 @@ fn refuse_to_remove(volume: &mut Volume, path: &Path, recursive: bool) -> Result
     Ok(())
 }
 
-/// Removes what is in a directory.
-fn empty(volume: &mut Volume, path: &Path, removed: &mut Removed) -> Result<()> {
-    if volume.stat(path)?.kind == FileKind::Directory {
+/// Removes what `path` names, and before that what is in it when it is a directory and that is asked for.
+fn remove(volume: &mut Volume, path: &Path, recursive: bool, removed: &mut Removed) -> Result<()> {
+    if recursive && volume.stat(path)?.kind == FileKind::Directory {
         for entry in volume.list(path)? {
-            let path = path.join(name_of(&entry.name));
-            empty(volume, &path, removed)?;
-            remove(volume, &path, removed)?;
+            remove(volume, &path.join(name_of(&entry.name)), recursive, removed)?;
         }
     }
-    Ok(())
-}
-
-fn remove(volume: &mut Volume, path: &Path, removed: &mut Removed) -> Result<()> {
-    let attr = volume.stat(path)?;
-    volume.remove(path)?;
+    let attr = volume.remove(path)?;
     match attr.kind {
         FileKind::Directory => removed.directories += 1,
         _ => {

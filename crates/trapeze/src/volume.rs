@@ -191,15 +191,15 @@ impl Volume {
         }
     }
 
-    /// Removes a file, or an empty directory.
-    pub fn remove(&mut self, path: &Path) -> Result<()> {
-        let kind = self.stat(path)?.kind;
+    /// Removes a file, a symbolic link itself, or an empty directory; its attributes as they were just before.
+    pub fn remove(&mut self, path: &Path) -> Result<Attr> {
+        let attr = self.stat(path)?;
         let (parent, name) = self.parent(path)?;
-        let op = match kind {
+        let op = match attr.kind {
             FileKind::Directory => FileOp::RemoveDirectory { parent, name },
             _ => FileOp::Unlink { parent, name },
         };
-        self.ask(path, op).map(drop)
+        self.ask(path, op).map(|_| attr)
     }
 
     fn open(&mut self, path: &Path, file: FileId) -> Result<Handle> {

@@ -36,15 +36,30 @@ fn ends_with(mut child: Child, signal: Signal, what: &str) {
     println!("{what} ended {:?} after {signal:?}", told.elapsed());
 }
 
+fn write_stably(path: &Path, bytes: &[u8]) {
+    fs::write(path, bytes).unwrap();
+    File::open(path).unwrap().sync_all().unwrap();
+}
+
+/// What `file` has.
+fn contents() -> Vec<u8> {
+    pattern(1, 300_000)
+}
+
+/// A mount, and a stable `file` in it.
+fn with_file() -> Cluster {
+    let cluster = Cluster::mounted(1);
+    write_stably(&cluster.at("file"), &contents());
+    cluster
+}
+
 #[test]
 fn programs_that_wait_for_a_dead_server_can_be_ended() {
     if cannot_mount() {
         return;
     }
-    let mut cluster = Cluster::mounted(1);
+    let mut cluster = with_file();
     let root = cluster.at("");
-    fs::write(root.join("file"), pattern(1, 300_000)).unwrap();
-    File::open(root.join("file")).unwrap().sync_all().unwrap();
     cluster.remount();
     File::open(root.join("file")).unwrap();
     cluster.processes.kill_server(1).unwrap();
@@ -63,7 +78,7 @@ fn programs_that_wait_for_a_dead_server_can_be_ended() {
     let copy = [file.to_str().unwrap(), "copy"];
     ends_with(start(&root, "cp", &copy), Signal::INT, "close");
     cluster.processes.start_server(1).unwrap();
-    assert!(fs::read(root.join("file")).unwrap() == pattern(1, 300_000), "and the mount goes on");
+    assert!(fs::read(root.join("file")).unwrap() == contents(), "and the mount goes on");
     assert!(fs::read(root.join("copy")).unwrap() == pattern(2, 100_000), "what was written stays");
     cluster.stop();
 }
@@ -74,13 +89,10 @@ fn a_server_that_stands_still_is_given_up_and_taken_back() {
     if cannot_mount() {
         return;
     }
-    let mut cluster = Cluster::mounted(1);
+    let mut cluster = with_file();
     let root = cluster.at("");
-    fs::write(root.join("file"), pattern(1, 300_000)).unwrap();
-    File::open(root.join("file")).unwrap().sync_all().unwrap();
     let writer = cluster.mount_again();
-    fs::write(writer.join("before"), "connected").unwrap();
-    File::open(writer.join("before")).unwrap().sync_all().unwrap();
+    write_stably(&writer.join("before"), b"connected");
     cluster.processes.server(1).unwrap().pause();
     let synced = ["if=/dev/zero", "of=late", "bs=1M", "count=4", "conv=fsync"];
     let mut late = start(&writer, "dd", &synced);
@@ -96,7 +108,7 @@ fn a_server_that_stands_still_is_given_up_and_taken_back() {
     wait_until("it is taken back", || said("connected to") > connected);
     assert!(late.wait().unwrap().success());
     cluster.remount();
-    assert!(fs::read(root.join("file")).unwrap() == pattern(1, 300_000));
+    assert!(fs::read(root.join("file")).unwrap() == contents());
     assert!(fs::read(root.join("late")).unwrap() == vec![0; 4 << 20]);
     cluster.stop();
 }
@@ -114,8 +126,7 @@ fn an_alarm_that_a_program_handles_does_not_break_its_reads_off() {
     if cannot_mount() || common::lacks("python3") {
         return;
     }
-    let mut cluster = Cluster::mounted(1);
-    fs::write(cluster.at("file"), pattern(1, 300_000)).unwrap();
+    let mut cluster = with_file();
     cluster.remount();
     let script = "import os, signal, sys\n\
                   signal.signal(signal.SIGALRM, lambda *_: print('alarm', flush=True))\n\

@@ -2,9 +2,8 @@
 
 mod common;
 
-use common::{Cluster, pattern, program, refusal, shell, trapeze};
+use common::{Cluster, pattern, program, refusal, shell, text, trapeze};
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,10 +12,6 @@ use trapeze::config::{Disk, Machine};
 use trapeze::local::Shape;
 
 const FILES: u64 = 24;
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 fn json_lines(out: &[u8]) -> Vec<serde_json::Value> {
     let text = String::from_utf8_lossy(out);

@@ -3,8 +3,8 @@
 //!
 //! The receiver copies a payload from the sender's pool straight into the frames of its token; the sender's frames
 //! stay busy until then, or until the peer has stood still for too long. No system call is made while both sides are
-//! awake. A message that is still filling is posted with the pieces that are there and gets the others
-//! as they come, one such message at a time.
+//! awake. A message that is still filling is posted with the pieces that are there and gets the others as they come,
+//! one such message at a time.
 
 use super::landing::{LANDING_PIECES_MAX, Landing};
 use super::limits::*;

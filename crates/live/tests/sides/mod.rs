@@ -143,6 +143,15 @@ pub fn until(a: &mut Side, b: &mut Side, mut done: impl FnMut(&mut Side, &mut Si
     }
 }
 
+/// The same with one.
+pub fn step_until(side: &mut Side, mut done: impl FnMut(&Side) -> bool) {
+    let late = clock::now() + Duration::from_secs(20);
+    while !done(side) {
+        side.step();
+        assert!(clock::now() < late, "{:?}", side.log.borrow());
+    }
+}
+
 pub fn encrypted(cluster: u8) -> Security {
     Security::Encrypted(Keys::generate([cluster; 32]))
 }

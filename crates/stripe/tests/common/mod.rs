@@ -330,9 +330,29 @@ impl World {
     }
 
     pub fn commit(&mut self, file: &FileRef) -> Result<stripe::Verifiers, Errno> {
+        let done = self.start_commit(file);
+        self.until(|| done.borrow().is_some());
+        done.take().expect("done")
+    }
+
+    /// Starts a commit; where its result will be.
+    pub fn start_commit(
+        &mut self,
+        file: &FileRef,
+    ) -> Rc<RefCell<Option<Result<stripe::Verifiers, Errno>>>> {
         let (client, file) = (self.client.clone(), *file);
-        let columns = all_columns(&file);
-        self.run(async move { client.commit(&file, &columns).await })
+        self.start(async move { client.commit(&file, &all_columns(&file)).await })
+    }
+
+    /// Power goes while the first server writes `bytes` in place over all of a file that is stable.
+    pub fn crash_in_commit(&mut self, file: &FileRef, bytes: &[u8]) {
+        self.flush(0);
+        self.disk_turns = 6;
+        self.write(file, 0, bytes).unwrap();
+        let commit = self.start_commit(file);
+        self.turns(18);
+        assert!(commit.borrow().is_none());
+        self.servers[0].crash();
     }
 
     pub fn truncate(&mut self, file: &FileRef, size: u64) -> Result<(), Errno> {

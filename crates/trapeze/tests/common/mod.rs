@@ -157,6 +157,11 @@ pub fn trapeze(arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
+/// A path as an argument of the command.
+pub fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
 /// What a failing `trapeze ARGUMENTS` says; a panic when it succeeds or says nothing.
 pub fn refusal(arguments: &[&str]) -> String {
     let output = trapeze(arguments);
