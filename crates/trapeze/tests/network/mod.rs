@@ -18,6 +18,7 @@ const NETWORK_SPAN: Duration = Duration::from_secs(240);
 const READY_SPAN: Duration = Duration::from_secs(30);
 
 static NETWORKS: AtomicU32 = AtomicU32::new(0);
+static PROBES: AtomicU32 = AtomicU32::new(0);
 
 /// Why these tests cannot run here; `None` when they can.
 pub fn missing() -> Option<String> {
@@ -27,7 +28,9 @@ pub fn missing() -> Option<String> {
     if !Path::new("/dev/fuse").exists() {
         return Some("there is no /dev/fuse".into());
     }
-    let probe = format!("tzp{}", std::process::id());
+    // Tests that ask at the same time each have their own.
+    let number = PROBES.fetch_add(1, Ordering::Relaxed);
+    let probe = format!("tzp{}n{number}", std::process::id());
     let made = run_plain("ip", &["netns", "add", &probe]);
     let _ = run_plain("ip", &["netns", "del", &probe]);
     made.err().map(|error| {
