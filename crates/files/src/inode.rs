@@ -10,7 +10,7 @@ use node::{Cx, Notify};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use stripe::{FileRef, ObjectTotals, Verifiers};
+use stripe::{FileRef, Verifiers};
 use wire::{Attr, Errno, FileId, Time, Wall};
 
 /// A file. Shared by the table, its open handles and the work under way.
@@ -265,28 +265,6 @@ impl State {
         let most = size.next_multiple_of(wire::limits::BLOCK_BYTES as u64).max(attr.used);
         let used = (attr.used + bytes).min(most);
         self.local = Some(Local { size, mtime: now, used });
-    }
-
-    /// A session begins because what is held of a closed file was lost and is to be sent again. The manager may have
-    /// asked the objects for the length meanwhile: until they are asked here, before the session ends, the file is as
-    /// long as the manager says and what is held. Nothing is asked now, so that a server that is away holds up only
-    /// what is sent to it.
-    pub fn claim_length(&mut self) {
-        if self.local.is_none() && !self.written.is_empty() {
-            let Attr { size, mtime, used, .. } = self.attr();
-            self.local = Some(Local { size: size.max(self.written.end()), mtime, used });
-            self.resent = true;
-        }
-    }
-
-    /// The length is what the objects have. Their time is younger than the writes where something was sent again: it
-    /// stands only for one that the manager may have lost.
-    pub fn settle_length(&mut self, totals: &ObjectTotals) {
-        let Some(local) = &mut self.local else { return };
-        (local.size, local.used) = (totals.size, totals.used);
-        if self.unsure {
-            local.mtime = local.mtime.max(totals.mtime);
-        }
     }
 
     /// What was written is lost to `errno`.

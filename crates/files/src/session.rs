@@ -194,8 +194,7 @@ impl Files {
         file.state.borrow_mut().sessions += 1;
         file.state.borrow_mut().tell_session(life);
         self.note_change(file);
-        file.state.borrow_mut().claim_length();
-        Ok(())
+        self.recover_length(file).await
     }
 
     /// A power cut may have taken what the manager was told of this mount's write sessions, and with that the length:
@@ -206,6 +205,24 @@ impl Files {
         let result = if lost { self.open_session(file).await } else { Ok(()) };
         self.end_turn(file);
         result
+    }
+
+    /// What is about to be sent again was lost, and the manager may have asked the objects for the length meanwhile:
+    /// it is what they have by now and what is still held here, whichever ends later.
+    async fn recover_length(&self, file: &Rc<File>) -> Result<(), Errno> {
+        let needed = |state: &State| state.local.is_none() && !state.written.is_empty();
+        if !needed(&file.state.borrow()) {
+            return Ok(());
+        }
+        let totals = self.measure(file).await?;
+        let mut state = file.state.borrow_mut();
+        if needed(&state) {
+            let attr = state.attr();
+            let size = attr.size.max(totals.size).max(state.written.end());
+            let mtime = attr.mtime.max(totals.mtime);
+            state.local = Some(Local { size, mtime, used: attr.used.max(totals.used) });
+        }
+        Ok(())
     }
 
     /// Ends the write sessions of the file with what this client knows, unless more than `writers` have it open
@@ -239,9 +256,9 @@ impl Files {
         // Of a file that is gone nobody asks for the length any more.
         let gone = matches!(totals, Err(Errno::ESTALE));
         state.resent |= !known && !gone;
-        let totals = totals?;
-        if known {
-            state.settle_length(&totals);
+        let size = totals?.size;
+        if known && let Some(local) = &mut state.local {
+            local.size = size;
         }
         Ok(())
     }

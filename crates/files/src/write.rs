@@ -15,7 +15,6 @@ use crate::written::{Fate, Send, Sent};
 use endpoint::Frame;
 use node::Bug;
 use node::rings::{FileReply, Handle};
-use std::cell::RefCell;
 use std::rc::Rc;
 use stripe::{Verifiers, Write};
 use wire::Errno;
@@ -268,48 +267,25 @@ impl Files {
         let mut columns = Verifiers::default();
         sent.iter().for_each(|verifiers| columns.merge(verifiers));
         if self.cx.has_bug(Bug::OneColumnCommitted) {
-            let first = columns.columns().next();
-            columns = first.map_or(columns, |first| columns.only(first));
+            columns = first_of(&columns);
         }
-        let stable = RefCell::default();
-        let each = |column| self.commit_column(file, columns.only(column), &stable);
-        let refused =
-            node::all(columns.columns().map(each)).await.into_iter().find_map(Result::err);
+        let stable = self
+            .persist(file, async |reference| self.stripe.commit(&reference, &columns).await)
+            .await;
         self.counters.commits.add(1);
-        self.with_written(file, |state| {
-            if let Some(errno) = refused {
+        self.with_written(file, |state| match stable {
+            Ok(stable) => state.written.handle_committed(|sent| self.fate(sent, &stable)),
+            Err(errno) => {
                 let held = state.written.held();
                 state.written.handle_committed(|_| Fate::Dropped);
                 self.note_refused(state, errno, held - state.written.held());
             }
-            state.written.end_commit();
         });
         // At once, before the writer has filled the room again: a commit of all that may be held lets it wait for all
         // of it, and the disks for the writer.
         if self.held.get() > self.config.held_bytes_max / 4 {
             self.want_kept(file);
         }
-    }
-
-    /// Each column by itself: a server that is away holds up only what has to be stable there. What another has lost is
-    /// sent again meanwhile.
-    async fn commit_column(
-        &self,
-        file: &Rc<File>,
-        column: Verifiers,
-        stable: &RefCell<Verifiers>,
-    ) -> Result<(), Errno> {
-        let commit = async |reference| self.stripe.commit(&reference, &column).await;
-        let answer = self.persist(file, commit).await?;
-        stable.borrow_mut().merge(&answer);
-        let complete = self.with_written(file, |state| {
-            state.written.handle_committed(|sent| self.fate(sent, &stable.borrow()));
-            state.is_sent()
-        });
-        if !complete {
-            self.enqueue(file);
-        }
-        Ok(())
     }
 
     fn fate(&self, sent: &Verifiers, stable: &Verifiers) -> Fate {
@@ -338,6 +314,15 @@ impl Files {
             }
         }
     }
+}
+
+/// The first column that is known, alone.
+fn first_of(columns: &Verifiers) -> Verifiers {
+    let mut first = Verifiers::default();
+    if let Some(column) = columns.columns().next() {
+        first.set(column, columns.get(column).expect("a known column"));
+    }
+    first
 }
 
 /// What a commit that returned `stable` means for a piece that was sent as `sent`.

@@ -321,26 +321,20 @@ impl<V: Clone> Written<V> {
         Some(self.pieces.values().filter_map(|piece| piece.verifiers().cloned()).collect())
     }
 
-    /// Servers have answered the commit under way: `fate` judges each piece that it covers.
+    /// The commit under way has ended; `fate` judges each piece that it covered.
     pub fn handle_committed(&mut self, fate: impl Fn(&V) -> Fate) {
-        let order = self.commit.expect("a commit under way");
+        let order = self.commit.take().expect("a commit under way");
         let covered = self.pieces.iter().filter(|(_, piece)| piece.is_sent_before(order));
-        let judge =
-            |piece: &Piece<V>| fate(piece.verifiers().expect("only sent pieces are covered"));
-        let judged = covered.map(|(start, piece)| (*start, judge(piece)));
-        let known: Vec<_> = judged.filter(|(_, fate)| *fate != Fate::Unknown).collect();
-        for (start, fate) in known {
+        let starts: Vec<u64> = covered.map(|(start, _)| *start).collect();
+        for start in starts {
             let mut piece = self.remove(start);
-            if fate == Fate::Lost {
-                self.make_urgent(&mut piece);
-                self.insert(start, piece);
+            match fate(piece.verifiers().expect("only sent pieces are covered")) {
+                Fate::Stable | Fate::Dropped => continue,
+                Fate::Unknown => {}
+                Fate::Lost => self.make_urgent(&mut piece),
             }
+            self.insert(start, piece);
         }
-    }
-
-    /// All have answered, or will not: what was not judged stays, for the next commit.
-    pub fn end_commit(&mut self) {
-        self.commit = None;
         if self.is_kept(self.keep_goal) {
             self.keep_goal = Mark(0);
         }
@@ -568,7 +562,6 @@ mod tests {
         let mark = written.want_kept();
         assert_eq!(written.poll_commit(), Some(vec![7]));
         written.handle_committed(|of| if *of == 7 { Fate::Stable } else { Fate::Lost });
-        written.end_commit();
         assert!(written.is_kept(mark) && written.is_empty());
         drop(send);
         assert_eq!((written.held(), pool.free_pages()), (0, 4096));
@@ -613,7 +606,6 @@ mod tests {
         written.handle_sent(second.ticket, Sent::Kept(1));
         assert_eq!(written.poll_commit(), Some(vec![1, 1]));
         written.handle_committed(|_| Fate::Stable);
-        written.end_commit();
         written.write(0, bytes(&pool, 8192, 3), Time::ZERO);
         let mark = written.want_kept();
         let third = written.poll_send(&pool).unwrap();
@@ -643,7 +635,6 @@ mod tests {
         written.want_progress();
         assert!(written.poll_send(&pool).is_none(), "the goal is an earlier one");
         written.handle_committed(|_| Fate::Stable);
-        written.end_commit();
         written.want_progress();
         let send = written.poll_send(&pool).unwrap();
         written.handle_sent(send.ticket, Sent::Kept(2));
@@ -791,7 +782,6 @@ mod tests {
             if let Some(life) = self.committing.take() {
                 let fate = |of: &u64| if *of == life { Fate::Stable } else { Fate::Lost };
                 self.written.handle_committed(fate);
-                self.written.end_commit();
             }
         }
 

@@ -71,13 +71,6 @@ impl Verifiers {
         }
     }
 
-    /// Those of this column alone.
-    pub fn only(&self, column: u16) -> Verifiers {
-        let mut only = Verifiers::default();
-        only.0[usize::from(column)] = self.0[usize::from(column)];
-        only
-    }
-
     /// Whether both know the column by the same verifier: nothing written in between was lost.
     pub fn same(&self, column: u16, other: &Verifiers) -> bool {
         self.get(column).is_some() && self.get(column) == other.get(column)
