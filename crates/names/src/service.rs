@@ -56,8 +56,8 @@ struct Service<O> {
     gate: Notify,
     /// Files with a column on its way to another server.
     moving: RefCell<BTreeSet<FileId>>,
-    /// When work that failed is tried again.
-    retry_at: RefCell<BTreeMap<FileId, Time>>,
+    /// When work that failed is tried again: each kind by itself, as one may wait for the other.
+    retry_at: RefCell<BTreeMap<(upkeep::Chore, FileId), Time>>,
     /// What the last life's clients did not say to hold was let go.
     swept: Cell<bool>,
     quarantine: Cell<QuarantineCounters>,

@@ -173,6 +173,20 @@ fn a_truncation_that_fails_is_done_later_and_blocks_writers_until_then() {
     assert_eq!((entry.attr.size, entry.truncations), (7, 2));
 }
 
+/// Found by seed 3040413933 of full disks: the one waited for the other, whose time to try again never came.
+#[test]
+fn a_truncation_is_brought_to_its_end_though_a_dead_writer_is_to_be_settled() {
+    let (mut cluster, client, file) = truncated();
+    cluster.objects.0.down.set(true);
+    let failed = cluster.run(1, async move { client.set_attr(&WHO, file, size(7), true).await });
+    assert_eq!(failed, Err(Errno::EHOSTDOWN));
+    // The client says nothing any more.
+    cluster.turns(60_000);
+    cluster.objects.0.down.set(false);
+    cluster.turns(10_000);
+    assert_eq!(cluster.objects.0.sizes.borrow()[&file], (7, 2));
+}
+
 #[test]
 fn a_truncation_that_cannot_be_done_gives_way_to_a_shorter_one() {
     let (mut cluster, client, file) = truncated();

@@ -45,6 +45,14 @@ pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
     });
 }
 
+/// What is done to a file in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Chore {
+    Settle,
+    Remove,
+    Truncate,
+}
+
 impl<O: Objects> Service<O> {
     async fn checkpoint(&self) {
         let Some(checkpoint) = self.manager.borrow_mut().store().freeze() else { return };
@@ -106,19 +114,25 @@ impl<O: Objects> Service<O> {
     }
 
     /// Files of `all` that are not waiting for another try.
-    fn due<T>(&self, all: impl Iterator<Item = T>, file: impl Fn(&T) -> FileId) -> Vec<T> {
+    fn due<T>(
+        &self,
+        chore: Chore,
+        all: impl Iterator<Item = T>,
+        file: impl Fn(&T) -> FileId,
+    ) -> Vec<T> {
         let retry_at = self.retry_at.borrow();
-        all.filter(|one| !retry_at.contains_key(&file(one))).take(BACKGROUND_BATCH).collect()
+        let due = all.filter(|one| !retry_at.contains_key(&(chore, file(one))));
+        due.take(BACKGROUND_BATCH).collect()
     }
 
     /// Notes failures, to be tried again later; whether anything succeeded.
-    fn outcome(&self, results: Vec<(FileId, Result<(), Errno>)>) -> bool {
+    fn outcome(&self, chore: Chore, results: Vec<(FileId, Result<(), Errno>)>) -> bool {
         let again = self.cx.now() + RETRY_INTERVAL;
         let mut any = false;
         for (file, result) in results {
             match result {
                 Ok(()) => any = true,
-                Err(_) => drop(self.retry_at.borrow_mut().insert(file, again)),
+                Err(_) => drop(self.retry_at.borrow_mut().insert((chore, file), again)),
             }
         }
         any
@@ -127,13 +141,13 @@ impl<O: Objects> Service<O> {
     async fn settle_some(self: &Rc<Self>) -> bool {
         let due = {
             let manager = self.manager.borrow();
-            self.due(manager.opens().settling().iter().copied(), |(file, _)| *file)
+            self.due(Chore::Settle, manager.opens().settling().iter().copied(), |(file, _)| *file)
         };
         let settle = due
             .into_iter()
             .map(|(file, client)| async move { (file, self.settle(file, client).await) });
         let results = node::all(settle).await;
-        self.outcome(results)
+        self.outcome(Chore::Settle, results)
     }
 
     async fn settle(self: &Rc<Self>, file: FileId, client: u64) -> Result<(), Errno> {
@@ -161,10 +175,11 @@ impl<O: Objects> Service<O> {
     }
 
     async fn remove_some(self: &Rc<Self>) -> bool {
-        let due = self.due(self.manager.borrow().removing().iter().copied(), |file| *file);
+        let due =
+            self.due(Chore::Remove, self.manager.borrow().removing().iter().copied(), |file| *file);
         let remove = due.into_iter().map(|file| async move { (file, self.remove(file).await) });
         let results = node::all(remove).await;
-        self.outcome(results)
+        self.outcome(Chore::Remove, results)
     }
 
     async fn remove(self: &Rc<Self>, file: FileId) -> Result<(), Errno> {
@@ -183,12 +198,14 @@ impl<O: Objects> Service<O> {
         let idle = |file: &FileId| !self.busy.borrow().contains(file);
         let due = {
             let manager = self.manager.borrow();
-            self.due(manager.truncating().keys().copied().filter(idle), |file| *file)
+            self.due(Chore::Truncate, manager.truncating().keys().copied().filter(idle), |file| {
+                *file
+            })
         };
         let finish = due.into_iter().map(|file| async move {
             (file, self.alone(file, self.finish_truncation(file)).await)
         });
         let results = node::all(finish).await;
-        self.outcome(results)
+        self.outcome(Chore::Truncate, results)
     }
 }
