@@ -107,21 +107,22 @@ impl Meta {
     /// The operation of this number is due. `None` when a crash has voided it.
     pub fn complete(&mut self, number: u64) -> Option<MetaDone> {
         let Pending { ticket, store, op } = self.pending.remove(&number)?;
-        let result = match self.refuse() {
+        let result = match self.refuse(&op) {
             Some(reason) => Err(reason),
             None => self.execute(store, op),
         };
         Some(MetaDone { ticket, result })
     }
 
-    fn refuse(&mut self) -> Option<MetaError> {
+    fn refuse(&mut self, op: &MetaOp) -> Option<MetaError> {
         if self.faults.missing {
             return Some("the directory of the store is missing".to_string().into());
         }
         if self.faults.read_only {
             return Some("the disk of the store is read-only".to_string().into());
         }
-        if self.faults.full {
+        // Room is found when bytes are written: a sync needs none.
+        if self.faults.full && matches!(op, MetaOp::Append { .. } | MetaOp::Checkpoint(_)) {
             return Some(MetaError { full: true, reason: "the disk of the store is full".into() });
         }
         let failed = self.random.chance(self.faults.error_chance);
@@ -246,5 +247,20 @@ mod tests {
         let (_, number) = meta.submit(Picos::ZERO, append(b"a"));
         let error = meta.complete(number).unwrap().result.unwrap_err();
         assert_eq!((error.full, &error.reason[..]), (true, "the disk of the store is full"));
+    }
+
+    #[test]
+    fn a_full_disk_keeps_what_was_appended_before() {
+        let mut meta = meta(1);
+        let done = |meta: &mut Meta, request| {
+            let (_, number) = meta.submit(Picos::ZERO, request);
+            meta.complete(number).unwrap().result
+        };
+        done(&mut meta, append(b"a")).unwrap();
+        meta.faults_mut().full = true;
+        assert!(done(&mut meta, append(b"b")).is_err());
+        done(&mut meta, request(MetaOp::Sync { log: 1 })).unwrap();
+        meta.crash(Crash::Power);
+        assert_eq!(log(&mut meta), b"a");
     }
 }
