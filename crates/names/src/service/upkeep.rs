@@ -113,41 +113,31 @@ impl<O: Objects> Service<O> {
         Ok(())
     }
 
-    /// Files of `all` that are not waiting for another try.
-    fn due<T>(
-        &self,
-        chore: Chore,
-        all: impl Iterator<Item = T>,
-        file: impl Fn(&T) -> FileId,
-    ) -> Vec<T> {
+    /// Those of `all` that are not waiting for another try.
+    fn due<T>(&self, chore: Chore, all: impl Iterator<Item = (FileId, T)>) -> Vec<(FileId, T)> {
         let retry_at = self.retry_at.borrow();
-        let due = all.filter(|one| !retry_at.contains_key(&(chore, file(one))));
+        let due = all.filter(|(file, _)| !retry_at.contains_key(&(chore, *file)));
         due.take(BACKGROUND_BATCH).collect()
     }
 
-    /// Notes failures, to be tried again later; whether anything succeeded.
-    fn outcome(&self, chore: Chore, results: Vec<(FileId, Result<(), Errno>)>) -> bool {
+    /// Does the work that is due, and notes failures, to be tried again later; whether anything succeeded.
+    async fn do_due<T>(
+        &self,
+        chore: Chore,
+        due: Vec<(FileId, T)>,
+        work: impl AsyncFn(FileId, T) -> Result<(), Errno>,
+    ) -> bool {
+        let each = due.into_iter().map(async |(file, more)| (file, work(file, more).await));
+        let results = node::all(each).await;
         let again = self.cx.now() + RETRY_INTERVAL;
-        let mut any = false;
-        for (file, result) in results {
-            match result {
-                Ok(()) => any = true,
-                Err(_) => drop(self.retry_at.borrow_mut().insert((chore, file), again)),
-            }
-        }
-        any
+        let failed = results.iter().filter(|(_, result)| result.is_err());
+        self.retry_at.borrow_mut().extend(failed.map(|(file, _)| ((chore, *file), again)));
+        results.iter().any(|(_, result)| result.is_ok())
     }
 
     async fn settle_some(self: &Rc<Self>) -> bool {
-        let due = {
-            let manager = self.manager.borrow();
-            self.due(Chore::Settle, manager.opens().settling().iter().copied(), |(file, _)| *file)
-        };
-        let settle = due
-            .into_iter()
-            .map(|(file, client)| async move { (file, self.settle(file, client).await) });
-        let results = node::all(settle).await;
-        self.outcome(Chore::Settle, results)
+        let due = self.due(Chore::Settle, self.manager.borrow().opens().settling().iter().copied());
+        self.do_due(Chore::Settle, due, |file, client| self.settle(file, client)).await
     }
 
     async fn settle(self: &Rc<Self>, file: FileId, client: u64) -> Result<(), Errno> {
@@ -175,11 +165,9 @@ impl<O: Objects> Service<O> {
     }
 
     async fn remove_some(self: &Rc<Self>) -> bool {
-        let due =
-            self.due(Chore::Remove, self.manager.borrow().removing().iter().copied(), |file| *file);
-        let remove = due.into_iter().map(|file| async move { (file, self.remove(file).await) });
-        let results = node::all(remove).await;
-        self.outcome(Chore::Remove, results)
+        let removing = |file: &FileId| (*file, ());
+        let due = self.due(Chore::Remove, self.manager.borrow().removing().iter().map(removing));
+        self.do_due(Chore::Remove, due, |file, ()| self.remove(file)).await
     }
 
     async fn remove(self: &Rc<Self>, file: FileId) -> Result<(), Errno> {
@@ -195,17 +183,13 @@ impl<O: Objects> Service<O> {
     }
 
     async fn truncate_some(self: &Rc<Self>) -> bool {
-        let idle = |file: &FileId| !self.busy.borrow().contains(file);
+        let idle = |(file, _): &(&FileId, &u64)| !self.busy.borrow().contains(file);
         let due = {
             let manager = self.manager.borrow();
-            self.due(Chore::Truncate, manager.truncating().keys().copied().filter(idle), |file| {
-                *file
-            })
+            let truncating = manager.truncating().iter().filter(idle);
+            self.due(Chore::Truncate, truncating.map(|(file, size)| (*file, *size)))
         };
-        let finish = due.into_iter().map(|file| async move {
-            (file, self.alone(file, self.finish_truncation(file)).await)
-        });
-        let results = node::all(finish).await;
-        self.outcome(Chore::Truncate, results)
+        let finish = |file, _| self.alone(file, self.finish_truncation(file));
+        self.do_due(Chore::Truncate, due, finish).await
     }
 }
