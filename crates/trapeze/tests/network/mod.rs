@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 /// Longest a single command may take.
@@ -18,19 +18,17 @@ const NETWORK_SPAN: Duration = Duration::from_secs(240);
 const READY_SPAN: Duration = Duration::from_secs(30);
 
 static NETWORKS: AtomicU32 = AtomicU32::new(0);
-static PROBES: AtomicU32 = AtomicU32::new(0);
+/// Why these tests cannot run here; `None` when they can. Found out once, for all tests.
+pub static MISSING: LazyLock<Option<String>> = LazyLock::new(missing);
 
-/// Why these tests cannot run here; `None` when they can.
-pub fn missing() -> Option<String> {
+fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("network namespaces need root".into());
     }
     if !Path::new("/dev/fuse").exists() {
         return Some("there is no /dev/fuse".into());
     }
-    // Tests that ask at the same time each have their own.
-    let number = PROBES.fetch_add(1, Ordering::Relaxed);
-    let probe = format!("tzp{}n{number}", std::process::id());
+    let probe = format!("tzp{}", std::process::id());
     let made = run_plain("ip", &["netns", "add", &probe]);
     let _ = run_plain("ip", &["netns", "del", &probe]);
     made.err().map(|error| {
