@@ -1,6 +1,5 @@
 //! A striped file while an I/O server dies and comes back, in the simulator: the seed decides when, and the same
-//! seed is
-//! the same run.
+//! seed is the same run.
 //!
 //! `cargo run --release --example fault -- [SEED]`
 

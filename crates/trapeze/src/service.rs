@@ -12,17 +12,15 @@
 //! still when data is on its way to it: they end the connection, and calls without `once` are made again. Give what
 //! takes long to a thread of your own.
 //!
-//! **Ownership.** A [`FrameMut`] is the only way to its bytes; [`FrameMut::freeze`] makes it a [`Frame`], which
-//! any number
-//! of holders read. Frames come from the node's own pool ([`Cx::frames`]) and return to it with their last holder.
-//! A request's data belongs to the handler and may be kept. What is sent is lent: it is not copied, and it is free
-//! again when the link has passed it on. `Call::into` is lent until the call ends, however it ends.
+//! **Ownership.** A [`FrameMut`] is the only way to its bytes; [`FrameMut::freeze`] makes it a [`Frame`], which any
+//! number of holders read. Frames come from the node's own pool ([`Cx::frames`]) and return to it with their last
+//! holder. A request's data belongs to the handler and may be kept. What is sent is lent: it is not copied, and it is
+//! free again when the link has passed it on. `Call::into` is lent until the call ends, however it ends.
 //!
 //! **Failure.** Every call ends: with a reply, with its deadline, or some 10 s after its peer was lost
 //! ([`CallError`] says which). A call with `once` is executed at most once in one life of the server, whatever the
 //! network does; one without may be executed again. After a lost peer or a deadline the caller does not know
-//! whether a call
-//! was executed. A handler's error arrives as the reply's status.
+//! whether a call was executed. A handler's error arrives as the reply's status.
 //!
 //! It is not a general async runtime: a handler may wait for what [`Cx`] offers (calls, time, disks) and for nothing
 //! else.
