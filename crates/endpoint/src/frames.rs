@@ -1,8 +1,9 @@
 //! Payload frames: page-aligned runs from one pool, with one owner each while they are written and many while they
 //! are only read (HotI'99 section 2.2, unified buffering).
 //!
-//! The pool is a binary buddy system: runs of 1, 2, 4 … 256 pages, so that a payload of any size is one contiguous
-//! run. It allocates no memory after it is made and belongs to one thread.
+//! The pool is a binary buddy system: free runs have 1, 2, 4 … 256 pages. A payload of any size up to that is one
+//! contiguous run of just the pages it needs; what is left of the free run goes back at once. The pool allocates no
+//! memory after it is made and belongs to one thread.
 //!
 //! Invariant: every byte of the pool is in a free run, or under exactly one [`FrameMut`], or under any number of
 //! [`Frame`]s. A run returns to the pool when its last handle is dropped.
@@ -26,6 +27,7 @@ struct Pool {
     pages: Box<[Page]>,
     free: [Cell<u32>; ORDERS],
     free_pages: Cell<usize>,
+    free_largest: Cell<usize>,
     low_water: Cell<usize>,
 }
 
@@ -33,6 +35,9 @@ struct Pool {
 #[derive(Default)]
 struct Page {
     handles: Cell<u32>,
+    /// Pages of a run that is in use.
+    count: Cell<u16>,
+    /// Of a free run.
     order: Cell<u8>,
     free: Cell<bool>,
     next: Cell<u32>,
@@ -49,6 +54,7 @@ impl Frames {
             pages: (0..count).map(|_| Page::default()).collect(),
             free: std::array::from_fn(|_| Cell::new(NONE)),
             free_pages: Cell::new(0),
+            free_largest: Cell::new(0),
             low_water: Cell::new(count),
         };
         pool.fill();
@@ -58,10 +64,11 @@ impl Frames {
     /// A run that holds at least `bytes`, whole pages, contents undefined but initialised (stale or zero). `None` when
     /// no run that long is free.
     pub fn alloc(&self, bytes: usize) -> Option<FrameMut> {
-        let run = self.0.take(order_for(bytes)?)?;
+        let pages = bytes.div_ceil(PAGE_BYTES).max(1);
+        let run = self.0.take(pages)?;
         self.0.pages[run as usize].handles.set(1);
-        let bytes = bytes.div_ceil(PAGE_BYTES).max(1) * PAGE_BYTES;
-        Some(FrameMut(Part { pool: self.clone(), run, at: run as usize * PAGE_BYTES, len: bytes }))
+        let (at, len) = (run as usize * PAGE_BYTES, pages * PAGE_BYTES);
+        Some(FrameMut(Part { pool: self.clone(), run, at, len }))
     }
 
     /// As [`alloc`](Frames::alloc), cut to exactly `bytes`.
@@ -88,6 +95,11 @@ impl Frames {
         self.0.free_pages.get()
     }
 
+    /// Bytes in free runs of the largest size, the only ones that surely take a payload of any length.
+    pub fn free_largest_bytes(&self) -> usize {
+        self.0.free_largest.get() << RUN_ORDER_MAX << PAGE_BYTES.trailing_zeros()
+    }
+
     /// Fewest pages that were ever free.
     pub fn low_water_pages(&self) -> usize {
         self.0.low_water.get()
@@ -110,27 +122,29 @@ impl fmt::Debug for Frames {
     }
 }
 
-/// The smallest order whose run holds `bytes`; `None` when none does.
-fn order_for(bytes: usize) -> Option<u8> {
-    let pages = bytes.div_ceil(PAGE_BYTES).max(1);
+/// The smallest order whose run has `pages` pages; `None` when none does.
+fn order_for(pages: usize) -> Option<u8> {
     let order = pages.next_power_of_two().trailing_zeros() as u8;
     (order <= RUN_ORDER_MAX).then_some(order)
 }
 
+/// The fewest runs that can be free and have just these pages, with their orders: a free run starts at a multiple of
+/// its size.
+fn free_runs(pages: Range<usize>) -> impl Iterator<Item = (u32, u8)> {
+    let mut at = pages.start;
+    std::iter::from_fn(move || {
+        let left = pages.end.checked_sub(at).filter(|left| *left > 0)?;
+        let order = at.trailing_zeros().min(left.ilog2()).min(RUN_ORDER_MAX.into()) as u8;
+        let run = at as u32;
+        at += 1 << order;
+        Some((run, order))
+    })
+}
+
 impl Pool {
-    /// Puts every page into free runs as large as their position allows, the lowest addresses first in line.
+    /// Puts every page into free runs, the lowest addresses first in line.
     fn fill(&self) {
-        let mut at = 0;
-        let mut runs = Vec::new();
-        while at < self.pages.len() {
-            let fits = (0..=RUN_ORDER_MAX).rev().find(|order| {
-                let run = 1 << order;
-                at % run == 0 && at + run <= self.pages.len()
-            });
-            let order = fits.expect("one page always fits");
-            runs.push((at as u32, order));
-            at += 1 << order;
-        }
+        let runs: Vec<_> = free_runs(0..self.pages.len()).collect();
         for (run, order) in runs.into_iter().rev() {
             self.push(run, order);
         }
@@ -147,38 +161,47 @@ impl Pool {
             self.pages[head as usize].previous.set(run);
         }
         self.free_pages.set(self.free_pages.get() + (1 << order));
+        self.free_largest.set(self.free_largest.get() + usize::from(order == RUN_ORDER_MAX));
     }
 
     fn unlink(&self, run: u32) {
         let page = &self.pages[run as usize];
-        let (previous, next) = (page.previous.get(), page.next.get());
+        let (previous, next, order) = (page.previous.get(), page.next.get(), page.order.get());
         match previous {
-            NONE => self.free[page.order.get() as usize].set(next),
+            NONE => self.free[order as usize].set(next),
             previous => self.pages[previous as usize].next.set(next),
         }
         if next != NONE {
             self.pages[next as usize].previous.set(previous);
         }
         page.free.set(false);
-        self.free_pages.set(self.free_pages.get() - (1 << page.order.get()));
+        self.free_pages.set(self.free_pages.get() - (1 << order));
+        self.free_largest.set(self.free_largest.get() - usize::from(order == RUN_ORDER_MAX));
     }
 
-    /// Takes a run of exactly this order, splitting a larger one when needed.
-    fn take(&self, order: u8) -> Option<u32> {
+    /// Takes a run of exactly so many pages, from the smallest free run that has them.
+    fn take(&self, pages: usize) -> Option<u32> {
+        let order = order_for(pages)?;
         let found = (order..=RUN_ORDER_MAX).find(|o| self.free[*o as usize].get() != NONE)?;
         let run = self.free[found as usize].get();
         self.unlink(run);
-        for half in (order..found).rev() {
-            self.push(run + (1 << half), half);
-        }
-        self.pages[run as usize].order.set(order);
+        let start = run as usize;
+        free_runs(start + pages..start + (1 << found))
+            .for_each(|(run, order)| self.push(run, order));
+        self.pages[start].count.set(pages as u16);
         self.low_water.set(self.low_water.get().min(self.free_pages.get()));
         Some(run)
     }
 
-    /// Returns a run, joining it with its buddy for as long as that is free too.
-    fn give_back(&self, mut run: u32) {
-        let mut order = self.pages[run as usize].order.get();
+    /// Returns a run that was in use.
+    fn give_back(&self, run: u32) {
+        let start = run as usize;
+        let end = start + usize::from(self.pages[start].count.get());
+        free_runs(start..end).for_each(|(run, order)| self.put_free(run, order));
+    }
+
+    /// Makes a run free, joined with its buddy for as long as that is free too.
+    fn put_free(&self, mut run: u32, mut order: u8) {
         while order < RUN_ORDER_MAX {
             let buddy = run ^ (1 << order);
             match self.pages.get(buddy as usize) {
@@ -410,7 +433,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is allocated and freed in whatever order: no two frames overlap, all pages come back.
+        /// Whatever is allocated and freed in whatever order: no two frames overlap, each takes just the pages it needs,
+        /// all come back as they were.
         #[test]
         fn no_overlap_and_no_leak(
             steps in prop::collection::vec((1usize..300_000, any::<prop::sample::Index>(), any::<bool>()), 1..200),
@@ -427,9 +451,12 @@ mod tests {
                 let mut spans: Vec<_> = held.iter().map(|f| (f.offset(), f.offset() + f.len())).collect();
                 spans.sort_unstable();
                 prop_assert!(spans.windows(2).all(|w| w[0].1 <= w[1].0));
+                let used: usize = held.iter().map(|f| f.len().div_ceil(PAGE_BYTES)).sum();
+                prop_assert_eq!(frames.free_pages(), 700 - used);
             }
             drop(held);
             prop_assert_eq!(frames.free_pages(), 700);
+            prop_assert_eq!(frames.free_largest_bytes(), 2 << 20);
         }
     }
 }

@@ -17,6 +17,12 @@ pub const WINDOWS_MAX: usize = TRANSFER_BYTES_MAX / WINDOW_BYTES + 1;
 pub const WINDOW_CHUNKS: usize = WINDOW_BLOCKS / CHUNK_BLOCKS;
 /// What the bookkeeping of a window costs, counted as cached bytes: a 4 KiB file in the cache costs 5 KiB.
 pub const WINDOW_COST_BYTES: usize = 1024;
+/// The part of the pool beyond the cache's limit that is kept free for requests' data, one in so many: the rest is what
+/// requests hold while they are executed, which the cache need not make up for. Of 512 MiB with a cache of 384 it is
+/// 32 MiB, 32 longest WRITEs.
+pub const RESERVE_SHARE: usize = 4;
+/// So many longest WRITEs, at least, find a run each: more are tried again after a pause.
+pub const FREE_RUNS: usize = 8;
 /// How far ahead of a sequential reader the server reads: 1 MiB keeps a 2 GB/s disk busy for 0.5 ms.
 pub const READ_AHEAD_WINDOWS: u64 = 4;
 /// Read-ahead requests that may wait; more are forgotten: 4 windows of 32 columns.

@@ -133,3 +133,26 @@ fn a_commit_waits_for_nothing_that_was_written_after_it() {
     world.turns(50);
     assert!(world.read(&file, 0, 1 << 20).unwrap() == mib);
 }
+
+/// Of 16 MiB of memory 4 are not for the cache.
+fn roomy(server: NodeId) -> ServerConfig {
+    ServerConfig { cache_bytes: 12 << 20, ..small(server) }
+}
+
+/// Writes as long as a column's part of 1 MiB over three, and longest ones of which a block is read again and again:
+/// neither what a length has to a power of two nor one block may keep the memory of a whole write.
+#[test]
+fn long_writes_find_memory_beside_a_full_cache() {
+    for bytes in [352 << 10, 1 << 20] {
+        let mut world = World::with(1, 1, 1, roomy);
+        let (file, data) = (world.file(5), pattern(5, bytes));
+        for write in 0..48 {
+            world.write(&file, (write * bytes) as u64, &data).unwrap();
+            world.commit(&file).unwrap();
+            for earlier in 0..=write {
+                let block = world.read(&file, (earlier * bytes) as u64, 4096).unwrap();
+                assert!(block == data[..4096], "write {earlier} of {bytes} bytes");
+            }
+        }
+    }
+}

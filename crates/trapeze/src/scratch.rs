@@ -192,6 +192,12 @@ impl Processes {
         processes.map(Process::id).collect()
     }
 
+    /// The end of what each running process wrote to its log, a line each.
+    pub fn last_words(&self) -> String {
+        let processes = self.servers.iter().flatten().chain(&self.mount);
+        processes.map(|process| format!("\n  {}: {}", process.name, process.last_words())).collect()
+    }
+
     /// Stops everything in order.
     pub fn stop(&mut self) -> io::Result<()> {
         self.unmount()?;

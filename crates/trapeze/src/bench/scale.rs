@@ -73,37 +73,56 @@ impl Point {
     }
 }
 
-/// `trapeze bench scale`.
+/// `trapeze bench scale`. What was measured before a shape failed is shown too.
 pub fn measure(arguments: &cli::Scale) -> Result<()> {
     let throttle: Throttle = arguments.limit.parse()?;
     let rate = throttle.bytes_per_second as f64 / 1e6;
     if rate == 0.0 {
         return Err("--limit needs a rate, as in rate=30M,delay=1ms".into());
     }
+    let mut points = Vec::new();
+    let ended = all(arguments, rate, &mut points);
+    if !arguments.json && !points.is_empty() {
+        show(points);
+    }
+    ended
+}
+
+/// Measures every shape, one after the other.
+fn all(arguments: &cli::Scale, rate: f64, points: &mut Vec<Point>) -> Result<()> {
     let cli::Scale { servers, stores, .. } = arguments;
     let steps = (servers.to - servers.from + 1) * (stores.to - stores.from + 1);
     let bar = progress::steps("scale", steps.into());
-    let mut points = Vec::new();
     for servers in servers.from..=servers.to {
         for stores in stores.from..=stores.to {
-            let limited = one(arguments, servers, stores, &arguments.limit)?;
-            let unlimited = (!arguments.limited_only)
-                .then(|| one(arguments, servers, stores, UNLIMITED))
-                .transpose()?;
-            let rate = rate * f64::from(servers) * f64::from(stores);
-            let point = Point { servers, stores, rate, limited, unlimited };
-            if arguments.json {
-                (0..2).for_each(|op| print_json(&row(&point, op)));
-            }
+            let point = point(arguments, servers, stores, rate)?;
+            bar.suspend(|| tell(&point, arguments.json));
             points.push(point);
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
-    if !arguments.json {
-        show(points);
-    }
     Ok(())
+}
+
+fn point(arguments: &cli::Scale, servers: u16, stores: u16, rate: f64) -> Result<Point> {
+    let pass = |limit| one(arguments, servers, stores, limit);
+    let limited = pass(&arguments.limit)?;
+    let unlimited = (!arguments.limited_only).then(|| pass(UNLIMITED)).transpose()?;
+    let rate = rate * f64::from(servers) * f64::from(stores);
+    Ok(Point { servers, stores, rate, limited, unlimited })
+}
+
+/// What came out, at once: all shapes together take long.
+fn tell(point: &Point, json: bool) {
+    if json {
+        return (0..2).for_each(|op| print_json(&row(point, op)));
+    }
+    let [write, read] = [0, 1].map(|op| (point.limited[op].mb_per_s(), point.share(op)));
+    eprintln!(
+        "{} x {}: write {:.0} MB/s, {:.2} x; read {:.0} MB/s, {:.2} x",
+        point.servers, point.stores, write.0, write.1, read.0, read.1
+    );
 }
 
 fn show(mut points: Vec<Point>) {
@@ -128,18 +147,25 @@ fn show(mut points: Vec<Point>) {
     points.iter().for_each(|point| println!("{}", point.bar(longest)));
 }
 
+/// Writes and reads over that many stores, in a cluster of its own.
 fn one(arguments: &cli::Scale, servers: u16, stores: u16, limit: &str) -> Result<[Pass; 2]> {
     let scratch = Scratch::new(arguments.dir.as_deref(), false)?.removed_at_interrupt()?;
-    let limit = Some(limit.to_string());
-    let shape = Shape { stores, limit, ..Shape::of(servers) };
+    let shape = Shape { stores, limit: Some(limit.to_string()), ..Shape::of(servers) };
     let mut cluster = Processes::start(scratch.path(), &shape, None)?;
+    passes(&mut cluster, arguments.size.0).map_err(|error| {
+        let shape = format!("{servers} servers with {stores} stores each, {limit}");
+        format!("{shape}: {error}{}", cluster.last_words()).into()
+    })
+}
+
+fn passes(cluster: &mut Processes, bytes: u64) -> Result<[Pass; 2]> {
     cluster.mount()?;
-    let mut place = Place::cluster(&mut cluster);
+    let mut place = Place::cluster(cluster);
     let file = place.path().join("scale");
     // What memory the host has taken back it gives back slower than the stores take data: not theirs to pay for.
-    stream::write(&file, arguments.size.0)?;
+    stream::write(&file, bytes)?;
     std::fs::remove_file(&file)?;
-    let written = stream::write(&file, arguments.size.0)?;
+    let written = stream::write(&file, bytes)?;
     place.forget_all()?;
     let read = stream::read(&file)?;
     drop(place);
