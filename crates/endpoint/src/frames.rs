@@ -433,8 +433,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is allocated and freed in whatever order: no two frames overlap, each takes just the pages it needs,
-        /// all come back as they were.
+        /// Whatever is allocated and freed in whatever order: no two frames overlap, each takes just the pages that it
+        /// needs, all come back as they were.
         #[test]
         fn no_overlap_and_no_leak(
             steps in prop::collection::vec((1usize..300_000, any::<prop::sample::Index>(), any::<bool>()), 1..200),

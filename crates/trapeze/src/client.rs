@@ -50,15 +50,15 @@ impl Reach {
         if let Some(file) = manager.iter().find(|file| file.is_file()) {
             let machine = Machine::load(file).map_err(MachineError::from)?;
             let setup = Setup::of(&machine, wait).map_err(MachineError::from)?;
-            return Ok(Setup { pool_bytes, ..setup });
+            return Ok(Setup { pool_bytes, prefault: false, ..setup });
         }
         let unknown = |_| ReachError::Unknown(self.cluster.clone());
         let address: Address = self.cluster.parse().map_err(unknown)?;
         let manager = (NodeId(MANAGER_NODE), vec![address.clone()]);
         let security = self.security(&address)?;
         // Cluster 0 asks for whatever cluster answers; the key proves that it is the right one.
-        let (cluster, volume, quiet) = (0, VolumeId(1), true);
-        Ok(Setup { cluster, volume, security, manager, pool_bytes, wait, quiet })
+        let (cluster, volume, prefault, quiet) = (0, VolumeId(1), false, true);
+        Ok(Setup { cluster, volume, security, manager, pool_bytes, prefault, wait, quiet })
     }
 
     fn security(&self, address: &Address) -> Result<Security, ReachError> {

@@ -237,6 +237,7 @@ fn joining_setup(token: &Token, manager: &str) -> Setup {
         security,
         manager: (NodeId(MANAGER_NODE), manager.parse().into_iter().collect()),
         pool_bytes: 0,
+        prefault: false,
         wait: WaitPolicy::Block,
         quiet: true,
     }

@@ -16,6 +16,7 @@
 //! [memory]
 //! pool = "512M"                       # all payload frames
 //! cache = "256M"                      # of it, an I/O server's cache
+//! prefault = true                     # optional: the pool is taken from the system at the start, not when it is used
 //! ```
 
 use crate::size::Size;
@@ -65,11 +66,15 @@ pub struct Memory {
     pub pool: Size,
     /// Of the pool, what an I/O server may cache.
     pub cache: Size,
+    /// Whether the system is to back all of the pool at the start: no request waits for a page to be made, and memory
+    /// that is not there is missed at the start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub prefault: bool,
 }
 
 impl Default for Memory {
     fn default() -> Memory {
-        Memory { pool: Size(512 << 20), cache: Size(384 << 20) }
+        Memory { pool: Size(512 << 20), cache: Size(384 << 20), prefault: false }
     }
 }
 

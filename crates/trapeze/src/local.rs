@@ -16,6 +16,7 @@ use crate::beginning;
 use crate::config::{
     ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, check_socket, replace,
 };
+use crate::machine_stat::available_memory;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -98,6 +99,14 @@ impl Shape {
     pub fn of(servers: u16) -> Shape {
         let memory = Memory::default();
         Shape { servers, stores: 1, limit: None, memory, listen: None, insecure: false }
+    }
+
+    /// The same to be measured: what the first use of memory costs is nobody's speed. Where memory is short, as usual.
+    pub(crate) fn prefaulted(servers: u16) -> Shape {
+        let shape = Shape::of(servers);
+        let bytes = shape.memory.pool.0.saturating_mul(servers.into());
+        let prefault = bytes <= available_memory() as u64 / 2;
+        Shape { memory: Memory { prefault, ..shape.memory }, ..shape }
     }
 }
 
@@ -267,7 +276,8 @@ fn machines(dir: &Path, cluster: &str, shape: &Shape) -> Vec<Machine> {
         name,
     };
     let manager = common("manager".to_string(), MANAGER_NODE);
-    let small = Memory { pool: crate::size::Size(96 << 20), cache: crate::size::Size(0) };
+    let (pool, cache) = (crate::size::Size(96 << 20), crate::size::Size(0));
+    let small = Memory { pool, cache, prefault: false };
     let manager = Machine {
         roles: vec![Role::Manager],
         store: Some(dir.join("manager")),

@@ -3,6 +3,7 @@
 use crate::beginning;
 use crate::config::{ClusterKey, ConfigError, Machine, Role};
 use crate::incarnation::{self, Start};
+use crate::machine_stat::available_memory;
 use crate::status::service::Source;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, StartError};
 use files::cluster::{members_store, names_store, start};
@@ -64,6 +65,17 @@ pub enum MachineError {
     /// An address.
     #[error("cannot listen at {0}: {1}{next}", next = after_listening(.1))]
     Listen(String, io::Error),
+    /// More memory at the start than there is: the kernel would end processes to make room.
+    #[error(
+        "the machine has {available} MiB of memory left, and [memory] asks for all of a pool of {wanted} MiB at the \
+         start: make `pool` smaller, or leave `prefault` out"
+    )]
+    Prefault {
+        /// MiB that programs can still get.
+        available: u64,
+        /// MiB of the pool.
+        wanted: u64,
+    },
     /// The system.
     #[error("{0}: {1}")]
     System(&'static str, io::Error),
@@ -104,6 +116,8 @@ pub struct Setup {
     pub manager: (NodeId, Vec<Address>),
     /// Bytes of payload frames.
     pub pool_bytes: u64,
+    /// Whether they are backed by memory from the start on.
+    pub prefault: bool,
     /// How to wait.
     pub wait: WaitPolicy,
     /// Whether to keep news of its links to itself; `TRAPEZE_LOG` in the environment overrules it.
@@ -125,6 +139,7 @@ impl Setup {
             security,
             manager: (NodeId(machine.manager.node), addresses),
             pool_bytes: machine.memory.pool.0,
+            prefault: machine.memory.prefault,
             wait,
             quiet: false,
         })
@@ -147,6 +162,19 @@ struct Bare {
     directory: Directory,
 }
 
+fn payload_memory(name: &str, setup: &Setup) -> Result<MemfdRegion, MachineError> {
+    let region = MemfdRegion::create(name, setup.pages()).map_err(system("payload memory"))?;
+    let available = available_memory() as u64;
+    if setup.prefault && setup.pool_bytes > available {
+        let (available, wanted) = (available >> 20, setup.pool_bytes >> 20);
+        return Err(MachineError::Prefault { available, wanted });
+    }
+    if setup.prefault {
+        region.touch().map_err(system("payload memory, all at the start"))?;
+    }
+    Ok(region)
+}
+
 /// A life of a node: who it is, and a number that is greater in each life.
 type Life = (NodeId, u64);
 
@@ -157,7 +185,7 @@ fn bare(
     listen: &[String],
     disks: u16,
 ) -> Result<Bare, MachineError> {
-    let region = MemfdRegion::create(name, setup.pages()).map_err(system("payload memory"))?;
+    let region = payload_memory(name, setup)?;
     let fd = region.share().map_err(system("payload memory"))?;
     let pool = SharedPool { fd, bytes: setup.pages() * endpoint::limits::PAGE_BYTES };
     let frames = endpoint::Frames::new(region);

@@ -35,7 +35,7 @@ pub fn process_memory(id: u32) -> Option<u64> {
 }
 
 /// Bytes that programs could still get; when that cannot be told, all.
-fn available_memory() -> usize {
+pub fn available_memory() -> usize {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("MemAvailable:"));
     let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<usize>().ok());

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use trapeze::config::{ClusterKey, Machine};
+use trapeze::config::{ClusterKey, Machine, Memory};
 use trapeze::embedded::Embedded;
 use trapeze::local::Shape;
 
@@ -97,6 +97,23 @@ fn missing_directories_and_unknown_fields() {
     assert!(said.contains("volumes") && said.contains("io1.toml"), "{said}");
     let said = refusal(&["serve", "--config", "/no/such.toml"]);
     assert!(said.contains("/no/such.toml"), "{said}");
+}
+
+/// Memory that is asked for at the start is there at the start, or the server says that it is not.
+#[test]
+fn memory_at_the_start() {
+    let shape = Shape::of(1);
+    let memory = Memory { prefault: true, ..shape.memory };
+    let mut cluster = Cluster::shaped(&Shape { memory, ..shape });
+    let (server, pool) = (cluster.processes.ids()[1], memory.pool.0);
+    let resident = || trapeze::machine_stat::process_memory(server).unwrap();
+    assert!(resident() > pool, "{} bytes of a pool of {pool}", resident());
+    cluster.stop();
+    let config = cluster.beside("cluster/io1.toml");
+    let greedy = fs::read_to_string(&config).unwrap().replace("\"512M\"", "\"4096G\"");
+    fs::write(&config, greedy).unwrap();
+    let said = refusal(&["serve", "--config", text(&config)]);
+    assert!(said.contains("4194304 MiB") && said.contains("prefault"), "{said}");
 }
 
 #[test]

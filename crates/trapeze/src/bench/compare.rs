@@ -134,7 +134,7 @@ impl Compare {
             places.push(Place::embedded(scratch.path(), self.servers)?);
         }
         if self.separate {
-            let shape = Shape::of(self.servers);
+            let shape = Shape::prefaulted(self.servers);
             let started = cluster.insert(Processes::start(scratch.path(), &shape, cpu)?);
             started.mount()?;
             places.push(Place::cluster(started));

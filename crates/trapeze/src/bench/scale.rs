@@ -150,7 +150,7 @@ fn show(mut points: Vec<Point>) {
 /// Writes and reads over that many stores, in a cluster of its own.
 fn one(arguments: &cli::Scale, servers: u16, stores: u16, limit: &str) -> Result<[Pass; 2]> {
     let scratch = Scratch::new(arguments.dir.as_deref(), false)?.removed_at_interrupt()?;
-    let shape = Shape { stores, limit: Some(limit.to_string()), ..Shape::of(servers) };
+    let shape = Shape { stores, limit: Some(limit.to_string()), ..Shape::prefaulted(servers) };
     let mut cluster = Processes::start(scratch.path(), &shape, None)?;
     passes(&mut cluster, arguments.size.0).map_err(|error| {
         let shape = format!("{servers} servers with {stores} stores each, {limit}");
