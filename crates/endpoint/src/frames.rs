@@ -8,7 +8,7 @@
 //! Invariant: every byte of the pool is in a free run, or under exactly one [`FrameMut`], or under any number of
 //! [`Frame`]s. A run returns to the pool when its last handle is dropped.
 
-use crate::limits::{PAGE_BYTES, RUN_ORDER_MAX};
+use crate::limits::{PAGE_BYTES, RUN_ORDER_MAX, STRETCH_BYTES};
 use crate::memory::Region;
 use std::cell::Cell;
 use std::fmt;
@@ -42,6 +42,13 @@ struct Page {
     free: Cell<bool>,
     next: Cell<u32>,
     previous: Cell<u32>,
+}
+
+impl Page {
+    /// Pages of the run that begins here.
+    fn len(&self) -> usize {
+        if self.free.get() { 1 << self.order.get() } else { self.count.get().into() }
+    }
 }
 
 impl Frames {
@@ -97,7 +104,24 @@ impl Frames {
 
     /// Bytes in free runs of the largest size, the only ones that surely take a payload of any length.
     pub fn free_largest_bytes(&self) -> usize {
-        self.0.free_largest.get() << RUN_ORDER_MAX << PAGE_BYTES.trailing_zeros()
+        self.0.free_largest.get() * STRETCH_BYTES
+    }
+
+    /// Stretches of the pool, each as long as the largest run; the last may be shorter.
+    pub fn stretches(&self) -> usize {
+        self.bytes().div_ceil(STRETCH_BYTES)
+    }
+
+    /// Pages of a stretch that no handle holds.
+    pub fn free_pages_in(&self, stretch: usize) -> usize {
+        let (mut at, end) = (stretch << RUN_ORDER_MAX, (stretch + 1) << RUN_ORDER_MAX);
+        let mut free = 0;
+        while at < end.min(self.pages()) {
+            let pages = self.0.pages[at].len();
+            free += if self.0.pages[at].free.get() { pages } else { 0 };
+            at += pages;
+        }
+        free
     }
 
     /// Fewest pages that were ever free.
@@ -453,6 +477,8 @@ mod tests {
                 prop_assert!(spans.windows(2).all(|w| w[0].1 <= w[1].0));
                 let used: usize = held.iter().map(|f| f.len().div_ceil(PAGE_BYTES)).sum();
                 prop_assert_eq!(frames.free_pages(), 700 - used);
+                let by_stretch: usize = (0..frames.stretches()).map(|s| frames.free_pages_in(s)).sum();
+                prop_assert_eq!(by_stretch, 700 - used);
             }
             drop(held);
             prop_assert_eq!(frames.free_pages(), 700);

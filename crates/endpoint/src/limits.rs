@@ -4,6 +4,8 @@
 pub const PAGE_BYTES: usize = wire::limits::BLOCK_BYTES;
 /// Largest run is 2^8 pages, 1 MiB: the largest payload fits in one run.
 pub const RUN_ORDER_MAX: u8 = 8;
+/// The pool is made of stretches that are as long as the largest run; no run lies in two.
+pub const STRETCH_BYTES: usize = PAGE_BYTES << RUN_ORDER_MAX;
 /// Entries of the send ring, and of the receive ring, unless asked otherwise: 64 block reads in flight to each of 8
 /// servers. One entry takes about 2.3 KiB, so both rings together 2.3 MiB.
 pub const RING_ENTRIES: usize = 512;

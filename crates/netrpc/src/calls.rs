@@ -132,7 +132,7 @@ impl Record {
     }
 }
 
-/// Pages that a receiver needs for `data`, which arrives as one run: runs come in powers of two.
+/// Pages that a receiver grants for `data`, which arrives as one run: what free runs are cut from are powers of two.
 fn pages(data: &[Frame]) -> u32 {
     let bytes: usize = data.iter().map(|frame| frame.len()).sum();
     if bytes == 0 { 0 } else { bytes.div_ceil(PAGE_BYTES).next_power_of_two() as u32 }

@@ -14,6 +14,7 @@
 //! of a block behind the object's end are zero.
 
 mod commit;
+mod room;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -87,11 +88,6 @@ impl Window {
     fn bytes(&self) -> usize {
         self.chunks.iter().flatten().map(|frame| frame.len()).sum::<usize>() + WINDOW_COST_BYTES
     }
-
-    /// Which of the pool's largest runs its chunks lie in.
-    fn runs(&self) -> impl Iterator<Item = usize> {
-        self.chunks.iter().flatten().map(|frame| frame.offset() / TRANSFER_BYTES_MAX)
-    }
 }
 
 /// Committed checksums of a group of 1024 blocks; blocks behind the end of the list are zeros.
@@ -119,6 +115,10 @@ pub struct Cache {
     limit_bytes: usize,
     /// What it leaves free of the pool while it has clean blocks.
     reserve_bytes: usize,
+    /// How much there was when there was last no more room to be made.
+    unmet_at: Option<usize>,
+    /// Clean pages of the cache in each stretch of the pool, while one is chosen.
+    clean_pages: Vec<u32>,
     used_bytes: usize,
     windows: Vec<Window>,
     free_windows: Vec<u32>,
@@ -201,6 +201,8 @@ impl Cache {
     pub fn new(frames: Frames, limit_bytes: usize, disks: usize) -> Cache {
         Cache {
             reserve_bytes: frames.bytes().saturating_sub(limit_bytes) / RESERVE_SHARE,
+            unmet_at: None,
+            clean_pages: vec![0; frames.stretches()],
             frames,
             limit_bytes,
             used_bytes: 0,
@@ -347,68 +349,6 @@ impl Cache {
         if let Some(slot) = self.slot(key, index) {
             self.windows[slot as usize].loading &= !mask(blocks);
         }
-    }
-
-    /// Memory for `bytes` bytes; clean windows make room. `None` when nothing more can.
-    pub fn alloc(&mut self, bytes: usize) -> Option<FrameMut> {
-        while self.used_bytes + bytes > self.limit_bytes && self.evict() {}
-        loop {
-            if let Some(frame) = self.frames.alloc(bytes) {
-                return Some(frame);
-            }
-            if !self.evict() {
-                return None;
-            }
-        }
-    }
-
-    /// Keeps to the limit after frames came in that were not allocated here, and leaves memory for what comes next:
-    /// requests find memory for their data themselves, and what is cached of a run keeps all of it from the pool.
-    pub fn shrink(&mut self) {
-        while self.is_too_large() && self.evict() {}
-        let runs_bytes =
-            (self.reserve_bytes / TRANSFER_BYTES_MAX).min(FREE_RUNS) * TRANSFER_BYTES_MAX;
-        while self.frames.free_largest_bytes() < runs_bytes && self.evict_around() {}
-    }
-
-    fn is_too_large(&self) -> bool {
-        let free_bytes = self.frames.free_pages() * BLOCK_BYTES;
-        self.used_bytes > self.limit_bytes || free_bytes < self.reserve_bytes
-    }
-
-    /// Drops the clean window that was longest unused, roughly. Whether there was one.
-    fn evict(&mut self) -> bool {
-        self.oldest().map(|(owner, index)| self.drop_window(owner, index)).is_some()
-    }
-
-    /// As [`evict`](Cache::evict), with what is cached beside it: scattered holes make no largest run.
-    fn evict_around(&mut self) -> bool {
-        let Some((owner, index)) = self.oldest() else { return false };
-        let beside = self.beside(owner, index);
-        self.drop_window(owner, index);
-        beside.into_iter().for_each(|(owner, index)| self.drop_window(owner, index));
-        true
-    }
-
-    /// Clean windows that have a chunk in the same largest run of the pool.
-    fn beside(&self, owner: Key, index: u64) -> Vec<(Key, u64)> {
-        let slot = self.slot(owner, index).expect("a window in use");
-        let Some(run) = self.windows[slot as usize].runs().next() else { return Vec::new() };
-        let clean = self.windows.iter().filter(|window| window.live && !window.busy());
-        let beside = clean.filter(|window| window.runs().any(|other| other == run));
-        beside.map(|window| (window.owner, window.index)).collect()
-    }
-
-    /// The clean window that was longest unused, roughly.
-    fn oldest(&mut self) -> Option<(Key, u64)> {
-        for _ in 0..self.windows.len() * 2 {
-            self.hand = (self.hand + 1) % self.windows.len();
-            let window = &mut self.windows[self.hand];
-            if window.live && !window.busy() && !std::mem::take(&mut window.referenced) {
-                return Some((window.owner, window.index));
-            }
-        }
-        None
     }
 
     /// Drops a window and, with the last one of its group, the group's checksums if the disk has them too.

@@ -41,7 +41,9 @@ impl Inner {
             let work = disk.work.wait();
             let (bytes, records) = disk.journal.size();
             let failed = disk.checkpoint_error.get().is_some();
-            if bytes < self.config.checkpoint_bytes && records < CHECKPOINT_RECORDS && !failed {
+            let pressed = disk.pressed.get() && bytes > 0;
+            let due = bytes >= self.config.checkpoint_bytes || records >= CHECKPOINT_RECORDS;
+            if !due && !failed && !pressed {
                 work.await;
                 continue;
             }
@@ -58,6 +60,7 @@ impl Inner {
     /// Brings everything that is in the log now into place, and removes it from the log.
     pub async fn checkpoint(self: &Rc<Self>, disk: &Disk) -> Result<(), Errno> {
         let _one = disk.checkpointing.acquire(1).await;
+        disk.pressed.set(false);
         let (old, bytes, records) = disk.journal.switch(self.cx.random()).await;
         let result = self.replace_logs(disk, old).await;
         disk.checkpoint_error.set(result.err());

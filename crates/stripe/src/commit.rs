@@ -265,7 +265,8 @@ impl Inner {
 
     fn is_crowded(&self, disk: &Disk) -> bool {
         let dirty = self.cache.borrow().dirty_bytes(disk.id.0 as usize);
-        dirty > FLUSH_BYTES.min(self.config.dirty_bytes_max / 2)
+        let most = FLUSH_BYTES.min(self.config.dirty_bytes_max / 2);
+        dirty > if disk.pressed.get() { 0 } else { most }
     }
 
     async fn crowded(&self, disk: &Disk) {
@@ -302,12 +303,12 @@ impl Taken<'_> {
         }
         self.inner.cache.borrow_mut().end_commit(self.object.key, true);
         disk.room.notify_all();
+        std::mem::forget(self); // there is nothing left to end
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        // After `done` there is nothing left to end.
         self.inner.cache.borrow_mut().end_commit(self.object.key, false);
     }
 }

@@ -47,6 +47,8 @@ pub(crate) struct Disk {
     pub flush_error: Cell<Option<Errno>>,
     /// Why the last checkpoint failed.
     pub checkpoint_error: Cell<Option<Errno>>,
+    /// Memory is short: what is dirty is to be committed, and what is in the log to be put in place.
+    pub pressed: Cell<bool>,
     /// Bytes free, at least, when it was last asked, less what was promised since; 0 when it must be asked.
     pub free_bytes: Cell<u64>,
     /// One checkpoint at a time.
@@ -71,6 +73,7 @@ impl Disk {
             work: Notify::new(cx),
             flush_error: Cell::new(None),
             checkpoint_error: Cell::new(None),
+            pressed: Cell::new(false),
             free_bytes: Cell::new(0),
             checkpointing: Semaphore::new(cx, 1),
             oldest_log: Cell::new(1),

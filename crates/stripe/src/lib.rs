@@ -29,6 +29,7 @@ mod read;
 mod recent;
 mod recovery;
 mod replay;
+mod room;
 mod scan;
 mod server;
 mod sums;

@@ -21,8 +21,17 @@ pub const WINDOW_COST_BYTES: usize = 1024;
 /// requests hold while they are executed, which the cache need not make up for. Of 512 MiB with a cache of 384 it is
 /// 32 MiB, 32 longest WRITEs.
 pub const RESERVE_SHARE: usize = 4;
-/// So many longest WRITEs, at least, find a run each: more are tried again after a pause.
-pub const FREE_RUNS: usize = 8;
+/// So many longest WRITEs find a run each, whatever else is written: more are tried again after a pause.
+pub const FREE_STRETCHES: usize = 8;
+/// Stretches of the pool cleared at once: looking for one takes 0.1 ms with 512 MiB.
+pub const CLEARED_STRETCHES_MAX: usize = 4;
+/// Pause after that: 1 GB/s of longest WRITEs while small ones have scattered what is cached.
+pub const CLEARED_PAUSE: Duration = Duration::from_millis(4);
+/// Pause when no stretch could be cleared and the disks were asked to take what they have to: a checkpoint is some
+/// synchronisations, 0.1 s of a magnetic disk.
+pub const PRESSED_PAUSE: Duration = Duration::from_millis(500);
+/// Where no room can be made, it is tried again when the cache has changed by one part in so many: 6 MiB of 384.
+pub const UNMET_SHARE: usize = 64;
 /// How far ahead of a sequential reader the server reads: 1 MiB keeps a 2 GB/s disk busy for 0.5 ms.
 pub const READ_AHEAD_WINDOWS: u64 = 4;
 /// Read-ahead requests that may wait; more are forgotten: 4 windows of 32 columns.

@@ -467,6 +467,7 @@ impl Inner {
             if open && end > 0 && valid | loading == 0 {
                 // An error here is found again, and told, by the reader who gets there.
                 let _ = self.load(&object, WindowPart { index, blocks: 0..end }, 0).await;
+                self.note_room();
             }
         }
     }

@@ -123,6 +123,8 @@ pub(crate) struct Inner {
     problems: RefCell<VecDeque<String>>,
     started: Cell<bool>,
     changed: Notify,
+    /// Memory for long requests is short.
+    pub tight: Notify,
 }
 
 /// A running I/O server.
@@ -150,6 +152,7 @@ pub fn serve(cx: &Cx, config: ServerConfig) -> Server {
         problems: RefCell::default(),
         started: Cell::new(false),
         changed: Notify::new(cx),
+        tight: Notify::new(cx),
         config,
     });
     cx.spawn("stripe start", start(inner.clone()));
@@ -190,6 +193,7 @@ async fn start(inner: Rc<Inner>) {
         let service = inner.clone();
         inner.cx.spawn("stripe read-ahead", async move { service.read_ahead().await });
     }
+    inner.cx.spawn("stripe room", inner.clone().keep_room());
     inner.started.set(true);
     inner.changed.notify_all();
 }
@@ -305,6 +309,7 @@ impl Inner {
             if let Some(request) = self.read_at_once(request) {
                 self.execute(request).await;
             }
+            self.note_room();
         }
     }
 

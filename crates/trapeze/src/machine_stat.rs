@@ -34,12 +34,21 @@ pub fn process_memory(id: u32) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// Bytes that programs could still get; when that cannot be told, all.
+/// Bytes that this program could still get; when that cannot be told, all.
 pub fn available_memory() -> usize {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("MemAvailable:"));
     let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<usize>().ok());
-    kib.map_or(usize::MAX, |kib| kib * 1024)
+    kib.map_or(usize::MAX, |kib| kib * 1024).min(container_memory().unwrap_or(usize::MAX))
+}
+
+/// Bytes that the container we are in has left, if it is limited.
+fn container_memory() -> Option<usize> {
+    let figure = |name: &str| {
+        let text = fs::read_to_string(format!("/sys/fs/cgroup/memory.{name}")).ok()?;
+        text.trim().parse::<usize>().ok() // "max": no limit
+    };
+    Some(figure("max")?.saturating_sub(figure("current")?))
 }
 
 fn ticks_per_second() -> u64 {

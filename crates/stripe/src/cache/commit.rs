@@ -52,7 +52,7 @@ impl Cache {
             let disk = entry.disk;
             self.dirty_blocks[disk] -= removed as usize;
         }
-        self.shrink();
+        self.shrink_anew();
     }
 
     /// Dirty blocks of an object that nobody is committing.

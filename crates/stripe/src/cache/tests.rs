@@ -232,3 +232,31 @@ fn the_edges_of_a_write_are_not_thrown_out_by_it() {
     model.commit(true);
     assert!(model.disk == model.now);
 }
+
+/// Blocks written here and there, each committed and held by the log for a while, lie in all stretches of the pool.
+/// Room for a long request is not made by throwing out what is useful.
+#[test]
+fn scattered_blocks_are_not_thrown_out_for_room() {
+    let frames = Frames::new(HeapRegion::new(32 << 8));
+    let mut cache = Cache::new(frames.clone(), 24 << 20, 1);
+    let key = cache.open(0);
+    let (mut held, mut at) = (std::collections::VecDeque::new(), 1u64);
+    let mut least = usize::MAX;
+    for step in 0..40_000 {
+        at = at.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(11);
+        let offset = (at >> 33) % (48 << 8) * BLOCK_BYTES as u64;
+        let block = frames.alloc(BLOCK_BYTES).expect("one block finds room").freeze();
+        cache.write(key, offset, BLOCK_BYTES, &[block], &[0; 8], Vec::new()).unwrap();
+        drop(cache.begin_commit(key, 1));
+        cache.end_commit(key, true);
+        let _ = cache.has_free_stretches() || cache.clear_stretch();
+        held.push_back(cache.alloc(2 * BLOCK_BYTES).expect("the log finds room"));
+        if held.len() > 512 {
+            held.pop_front();
+        }
+        if step > 20_000 {
+            least = least.min(cache.used_bytes());
+        }
+    }
+    assert!(least > 20 << 20, "{} MiB of 24 at least", least >> 20);
+}

@@ -1,6 +1,7 @@
 //! Directories to measure: a plain one, one behind a pass-through mount, a mounted cluster.
 
 use crate::children::Process;
+use crate::local::{LocalCluster, Shape};
 use crate::machine_stat::drop_kernel_caches;
 use crate::scratch::Processes;
 use rustix::fs::Advice;
@@ -177,6 +178,8 @@ impl Place<'_> {
     pub fn embedded(parent: &Path, servers: u16) -> io::Result<Place<'static>> {
         let (directory, mount_point) = (parent.join("embedded"), parent.join("embedded.mnt"));
         fs::create_dir_all(&mount_point)?;
+        let made = LocalCluster::open_or_create(&directory, &Shape::prefaulted(servers));
+        drop(made.map_err(io::Error::other)?); // `up` opens it
         let mut place = Embedded { directory, mount_point, servers, process: None };
         place.start()?;
         Ok(Place::Embedded(place))

@@ -93,16 +93,16 @@ fn all(arguments: &cli::Scale, rate: f64, points: &mut Vec<Point>) -> Result<()>
     let cli::Scale { servers, stores, .. } = arguments;
     let steps = (servers.to - servers.from + 1) * (stores.to - stores.from + 1);
     let bar = progress::steps("scale", steps.into());
-    for servers in servers.from..=servers.to {
-        for stores in stores.from..=stores.to {
-            let point = point(arguments, servers, stores, rate)?;
-            bar.suspend(|| tell(&point, arguments.json));
-            points.push(point);
-            bar.inc(1);
-        }
-    }
+    let of = |servers| (stores.from..=stores.to).map(move |stores| (servers, stores));
+    let ended = (servers.from..=servers.to).flat_map(of).try_for_each(|(servers, stores)| {
+        let point = point(arguments, servers, stores, rate)?;
+        bar.suspend(|| tell(&point, arguments.json));
+        points.push(point);
+        bar.inc(1);
+        Ok(())
+    });
     bar.finish_and_clear();
-    Ok(())
+    ended
 }
 
 fn point(arguments: &cli::Scale, servers: u16, stores: u16, rate: f64) -> Result<Point> {
@@ -151,11 +151,11 @@ fn show(mut points: Vec<Point>) {
 fn one(arguments: &cli::Scale, servers: u16, stores: u16, limit: &str) -> Result<[Pass; 2]> {
     let scratch = Scratch::new(arguments.dir.as_deref(), false)?.removed_at_interrupt()?;
     let shape = Shape { stores, limit: Some(limit.to_string()), ..Shape::prefaulted(servers) };
-    let mut cluster = Processes::start(scratch.path(), &shape, None)?;
-    passes(&mut cluster, arguments.size.0).map_err(|error| {
-        let shape = format!("{servers} servers with {stores} stores each, {limit}");
-        format!("{shape}: {error}{}", cluster.last_words()).into()
-    })
+    let which = format!("{servers} servers with {stores} stores each, {limit}");
+    let mut cluster = Processes::start(scratch.path(), &shape, None)
+        .map_err(|error| format!("{which}: {error}"))?;
+    passes(&mut cluster, arguments.size.0)
+        .map_err(|error| format!("{which}: {error}{}", cluster.last_words()).into())
 }
 
 fn passes(cluster: &mut Processes, bytes: u64) -> Result<[Pass; 2]> {
