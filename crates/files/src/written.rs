@@ -369,13 +369,13 @@ impl<V: Clone> Written<V> {
     }
 
     fn wanted_send(&mut self) -> Option<u64> {
-        if self.send_goal == Mark(0) {
+        if self.send_goal == Mark(0) && self.keep_goal == Mark(0) {
             return None;
         }
         let mut wanted = false;
         for start in &self.unsent {
             let piece = &self.pieces[start];
-            if piece.sent_for <= self.send_goal {
+            if self.is_wanted(piece) {
                 wanted = true;
                 if !self.is_in_flight(*start..start + piece.bytes) {
                     return Some(*start);
@@ -386,6 +386,12 @@ impl<V: Clone> Written<V> {
             self.send_goal = Mark(0);
         }
         None
+    }
+
+    /// A write over bytes that were sent and are not stable is newer than what is to be sent, and yet no commit keeps what
+    /// was there before until it is sent.
+    fn is_wanted(&self, piece: &Piece<V>) -> bool {
+        piece.sent_for <= self.send_goal || piece.kept_for <= self.keep_goal
     }
 
     fn ripe_run(&self) -> Option<u64> {
@@ -639,6 +645,24 @@ mod tests {
         let send = written.poll_send(&pool).unwrap();
         written.handle_sent(send.ticket, Sent::Kept(2));
         assert_eq!(written.poll_commit(), Some(vec![2]));
+    }
+
+    #[test]
+    fn a_write_over_what_a_commit_waits_for_is_sent_for_it() {
+        let (pool, mut written) = (pool(), Written::<u64>::default());
+        [0, 8192].iter().for_each(|at| written.write(*at, bytes(&pool, 4096, 1), Time::ZERO));
+        written.want_progress();
+        let send = written.poll_send(&pool).unwrap();
+        written.handle_sent(send.ticket, Sent::Kept(1));
+        written.write(0, bytes(&pool, 4096, 2), Time::ZERO);
+        written.want_progress();
+        for offset in [0, 8192] {
+            let send = written.poll_send(&pool).expect("the commit waits for it");
+            assert_eq!(send.offset, offset);
+            assert!(written.poll_commit().is_none(), "it is not sent yet");
+            written.handle_sent(send.ticket, Sent::Kept(2));
+        }
+        assert_eq!(written.poll_commit(), Some(vec![2, 2]));
     }
 
     #[test]

@@ -126,6 +126,25 @@ fn a_fast_writer_is_held_within_its_memory() {
     assert!(world.block_on(client.get(FileId::ROOT, b"f")) == Ok(content));
 }
 
+/// Blocks written here and there, several times what the client may hold: each is one send of its own.
+#[test]
+fn a_writer_of_scattered_blocks_goes_on() {
+    let limits = Config::for_pool(CLIENT_PAGES * 4096);
+    let mut world = World::with(1, 1, limits);
+    let client = world.client(0);
+    let (blocks, mut at) = (3 * CLIENT_PAGES as u64, 1u64);
+    let block = pattern(3, 0, 4096);
+    world.block_on(async {
+        let open = client.create(FileId::ROOT, b"f", WRITE_ONLY).await.expect("create");
+        for _ in 0..blocks {
+            at = at.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(11);
+            let number = (at >> 33) % (2 * blocks);
+            client.write(open, number * 4096, &block).await.expect("write");
+        }
+        client.close(open).await.expect("close");
+    });
+}
+
 #[test]
 fn a_clean_stop_leaves_everything_stable_and_closed() {
     let mut world = World::new(3, 2);
