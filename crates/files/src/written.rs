@@ -388,8 +388,8 @@ impl<V: Clone> Written<V> {
         None
     }
 
-    /// A write over bytes that were sent and are not stable is newer than what is to be sent, and yet no commit keeps what
-    /// was there before until it is sent.
+    /// A write over bytes that were sent and are not stable is newer than what is to be sent, and yet no commit keeps
+    /// what was there before until it is sent.
     fn is_wanted(&self, piece: &Piece<V>) -> bool {
         piece.sent_for <= self.send_goal || piece.kept_for <= self.keep_goal
     }
