@@ -3,12 +3,14 @@
 mod common;
 
 use common::World;
-use files::conformance::client::READ_WRITE;
+use files::conformance::client::{READ_WRITE, pattern};
 use files::conformance::{all, all_of_two, random, shared};
 use std::cell::Cell;
 use std::pin::pin;
 use std::time::Duration;
 use wire::FileId;
+
+const MIB: usize = 1 << 20;
 
 #[test]
 fn one_client() {
@@ -119,4 +121,30 @@ fn random_operations_as_the_model() {
 #[test]
 fn random_operations_while_servers_are_killed() {
     random_runs(100..106, true);
+}
+
+/// Two processes make a file longer at once: it becomes as long as either asked for.
+#[test]
+fn a_file_that_is_extended_twice_at_once_is_as_long_as_the_longer() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let open = world.block_on(client.create(FileId::ROOT, b"f", READ_WRITE)).expect("create");
+    let sizes = [10 * MIB as u64, MIB as u64];
+    let both = node::all(sizes.map(|size| client.allocate(open, 0, size, 0)));
+    assert_eq!(world.block_on(both), [Ok(()), Ok(())]);
+    assert_eq!(world.block_on(client.stat(open.file)).expect("stat").size, sizes[0]);
+}
+
+#[test]
+fn a_file_that_another_client_made_longer_is_not_cut_by_extending_it() {
+    let mut world = World::new(3, 2);
+    let (client, other) = (world.client(0), world.client(1));
+    let file = world.block_on(client.put(FileId::ROOT, b"f", &[1; 1000])).expect("put");
+    let open = world.block_on(client.open(file, READ_WRITE)).expect("open");
+    assert_eq!(world.block_on(client.stat(file)).expect("stat").size, 1000);
+    let content = pattern(5, 0, 2 * MIB);
+    world.block_on(other.put(FileId::ROOT, b"f", &content)).expect("put");
+    assert_eq!(world.block_on(client.allocate(open, 0, MIB as u64, 0)), Ok(()));
+    assert_eq!(world.block_on(client.stat(file)).expect("stat").size, content.len() as u64);
+    assert!(world.block_on(other.get(FileId::ROOT, b"f")) == Ok(content));
 }

@@ -117,8 +117,6 @@ pub struct Cache {
     reserve_bytes: usize,
     /// How much there was when there was last no more room to be made.
     unmet_at: Option<usize>,
-    /// Clean pages of the cache in each stretch of the pool, while one is chosen.
-    clean_pages: Vec<u32>,
     used_bytes: usize,
     windows: Vec<Window>,
     free_windows: Vec<u32>,
@@ -202,7 +200,6 @@ impl Cache {
         Cache {
             reserve_bytes: frames.bytes().saturating_sub(limit_bytes) / RESERVE_SHARE,
             unmet_at: None,
-            clean_pages: vec![0; frames.stretches()],
             frames,
             limit_bytes,
             used_bytes: 0,

@@ -262,6 +262,13 @@ impl World {
     }
 }
 
+/// Messages that `body` takes, requests and replies.
+pub fn messages<T>(world: &mut World, body: impl Future<Output = T>) -> (u64, T) {
+    let before = world.packets;
+    let value = world.block_on(body);
+    (world.packets - before, value)
+}
+
 fn poll<T>(body: &mut Pin<Box<impl Future<Output = T>>>) -> Poll<T> {
     body.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }

@@ -72,15 +72,14 @@ impl Cache {
     }
 
     /// The stretch with the fewest pages cached, of those in which nothing else is in use.
-    fn cheapest_stretch(&mut self) -> Option<usize> {
-        self.clean_pages.fill(0);
+    fn cheapest_stretch(&self) -> Option<usize> {
+        let mut clean_pages = vec![0; self.frames.stretches()];
         for window in self.windows.iter().filter(|window| window.is_clean()) {
             for chunk in window.chunks.iter().flatten() {
-                self.clean_pages[stretch_of(chunk)] += (chunk.len() / BLOCK_BYTES) as u32;
+                clean_pages[stretch_of(chunk)] += chunk.len() / BLOCK_BYTES;
             }
         }
-        let clean = self.clean_pages.iter().map(|pages| *pages as usize).enumerate();
-        let clearable = clean.filter(|(stretch, pages)| {
+        let clearable = clean_pages.into_iter().enumerate().filter(|(stretch, pages)| {
             *pages > 0 && pages + self.frames.free_pages_in(*stretch) == STRETCH_PAGES
         });
         clearable.min_by_key(|(_, pages)| *pages).map(|(stretch, _)| stretch)
