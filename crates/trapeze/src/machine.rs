@@ -164,14 +164,15 @@ struct Bare {
 
 fn payload_memory(name: &str, setup: &Setup) -> Result<MemfdRegion, MachineError> {
     let region = MemfdRegion::create(name, setup.pages()).map_err(system("payload memory"))?;
+    if !setup.prefault {
+        return Ok(region);
+    }
     let available = available_memory() as u64;
-    if setup.prefault && setup.pool_bytes > available {
+    if setup.pool_bytes > available {
         let (available, wanted) = (available >> 20, setup.pool_bytes >> 20);
         return Err(MachineError::Prefault { available, wanted });
     }
-    if setup.prefault {
-        region.touch().map_err(system("payload memory, all at the start"))?;
-    }
+    region.touch().map_err(system("payload memory, all at the start"))?;
     Ok(region)
 }
 
