@@ -4,6 +4,7 @@
 //! not know yet. All else is the manager's, as of the last answer.
 
 use crate::ahead::Chunks;
+use crate::limits::SEND_BYTES_MAX;
 use crate::written::Written;
 use names::{Entry, Final};
 use node::{Cx, Notify};
@@ -216,6 +217,9 @@ impl State {
             entry.attr.size = entry.attr.size.max(self.entry.attr.size);
         }
         self.fresh = (!entry.is_hint()).then_some(now);
+        if let Some(layout) = &entry.layout {
+            self.written.send_in(layout.even_bytes(SEND_BYTES_MAX));
+        }
         self.entry = entry;
     }
 
