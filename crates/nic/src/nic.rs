@@ -214,7 +214,8 @@ impl Nic {
                 moved
             });
         }
-        self.owed += self.sending.attach(&mut self.cache) * self.config.costs.cache;
+        let found = self.sending.attach(&mut self.cache) + self.receiving.attach(&mut self.cache);
+        self.owed += found * self.config.costs.cache;
         let (transfer, instructions) = match self.config.policy {
             Policy::Functional => self.functional()?,
             _ => self.resources()?,
@@ -364,7 +365,7 @@ impl Nic {
         if self.receiving.coming().is_none() {
             return self.admit();
         }
-        let what = self.receiving.to_come(&mut self.cache)?;
+        let what = self.receiving.to_come()?;
         let arrived = self.receiving.coming()?;
         let (packet, slot) = (arrived.packet, arrived.slot);
         let control = incoming(packet, slot);
@@ -378,7 +379,6 @@ impl Nic {
                 let (unit, offset, bytes) = arrived.stream.start_source(usize::MAX);
                 let last = offset + bytes == packet.offset + packet.payload;
                 let buffer = unit.place(offset);
-                self.owed += costs.cache;
                 Transfer { kind: Kind::Payload, buffer, offset, bytes, last, ..control }
             }
         };

@@ -276,20 +276,27 @@ impl Receiving {
         if room >= packet.total { Landing::Entry } else { Landing::Nowhere }
     }
 
-    /// What the link's engine, which is idle, can do for the packet that is coming: `None` is nothing, or no buffer.
-    pub fn to_come(&mut self, cache: &mut PayloadCache) -> Option<Receives> {
+    /// Gives the payload that is coming the buffer of its next unit. How many buffers were found.
+    pub fn attach(&mut self, cache: &mut PayloadCache) -> u32 {
+        let Some(arrived) = self.coming() else { return 0 };
+        let (total, stream) = (arrived.packet.total, &mut arrived.stream);
+        let on_the_way = stream.source_started > stream.source_ended;
+        let Some(unit) = stream.source().filter(|unit| unit.buffer.is_none() && !on_the_way) else {
+            return 0;
+        };
+        let found = cache.attach_receive(unit.frame.address, total);
+        stream.attached(found, cache);
+        u32::from(found.is_ok())
+    }
+
+    /// What the link's engine, which is idle, can do for the packet that is coming; `None` is that no buffer is free.
+    pub fn to_come(&mut self) -> Option<Receives> {
         let arrived = self.coming()?;
         if !arrived.control_in {
             return Some(Receives::Control);
         }
         if arrived.landing == Landing::Nowhere {
             return Some(Receives::Discard(arrived.packet.payload));
-        }
-        let total = arrived.packet.total;
-        let unit = *arrived.stream.source()?;
-        if unit.buffer.is_none() {
-            let found = cache.attach_receive(unit.frame.address, total);
-            arrived.stream.attached(found, cache);
         }
         arrived.stream.source()?.buffer.map(|_| Receives::Payload)
     }
