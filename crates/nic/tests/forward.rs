@@ -142,10 +142,12 @@ impl Forwarder {
         let bytes = self.bytes();
         let payload = &mut world.machines[1].host[at..at + bytes];
         if changed {
-            payload.iter_mut().for_each(|b| *b = b.wrapping_add(1));
+            payload[..PAGE].iter_mut().for_each(|b| *b = b.wrapping_add(1)); // its first page only
         }
         self.posted.push(payload.to_vec());
-        let pieces: Vec<_> = landed.iter().map(|l| self.agent.piece(l, changed)).collect();
+        let pieces = landed.iter().enumerate();
+        let pieces: Vec<_> =
+            pieces.map(|(at, l)| self.agent.piece(l, changed && at == 0)).collect();
         world.nic(1).post(to(1, 2), &pieces).unwrap();
         self.serve(world);
     }
