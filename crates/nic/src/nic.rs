@@ -283,7 +283,7 @@ impl Nic {
     }
 
     fn fetch(&mut self) -> Option<Transfer> {
-        let number = self.sending.to_fetch()?;
+        let number = self.sending.next_fetch()?;
         let slot = self.sending.index(number);
         let entry = self.sending.slot(number);
         let (unit, offset, bytes) = entry.stream.start_source(self.config.policy.fetch_bytes_max());
@@ -305,7 +305,7 @@ impl Nic {
     fn deposit(&mut self) -> Option<Transfer> {
         let pulse = self.config.policy.receive_pulse();
         let moved = self.moved_of_going();
-        let (what, bytes) = self.receiving.to_go(pulse, moved)?;
+        let (what, bytes) = self.receiving.next_going(pulse, moved)?;
         let arrived = self.receiving.going()?;
         let (packet, slot) = (arrived.packet, arrived.slot);
         let control =
@@ -342,7 +342,7 @@ impl Nic {
         let own =
             fetch.is_some_and(|t| t.direction == Direction::ToNet && t.packet.number == number);
         let moved = if own { self.moved[Engine::HostDma as usize] } else { 0 };
-        let what = self.sending.to_leave(self.config.policy.send_pulse(), moved)?;
+        let what = self.sending.next_leaving(self.config.policy.send_pulse(), moved)?;
         let (slot, costs) = (self.sending.index(number), self.config.costs);
         let entry = self.sending.slot(number);
         let packet = entry.packet();
@@ -365,7 +365,7 @@ impl Nic {
         if self.receiving.coming().is_none() {
             return self.admit();
         }
-        let what = self.receiving.to_come()?;
+        let what = self.receiving.next_coming()?;
         let arrived = self.receiving.coming()?;
         let (packet, slot) = (arrived.packet, arrived.slot);
         let control = incoming(packet, slot);

@@ -290,7 +290,7 @@ impl Receiving {
     }
 
     /// What the link's engine, which is idle, can do for the packet that is coming; `None` is that no buffer is free.
-    pub fn to_come(&mut self) -> Option<Receives> {
+    pub fn next_coming(&mut self) -> Option<Receives> {
         let arrived = self.coming()?;
         if !arrived.control_in {
             return Some(Receives::Control);
@@ -303,7 +303,7 @@ impl Receiving {
 
     /// What the host's engine, which is idle, can do for the packet whose turn it is, when `moved` bytes of the
     /// payload's active transfer from the link have come: its control message, or so many bytes of payload.
-    pub fn to_go(&mut self, pulse: Pulse, moved: usize) -> Option<(Receives, usize)> {
+    pub fn next_going(&mut self, pulse: Pulse, moved: usize) -> Option<(Receives, usize)> {
         let arrived = self.going()?;
         if !arrived.control_in {
             return None;

@@ -373,7 +373,8 @@ proptest! {
         ],
     ) {
         let agent = Agent { service, changes, gives_back, binds, packets: 120, pieces };
-        let shape = CacheConfig { entries: 4 + small + 2 * RING, send_segment: 4, small_segment: small, small_bytes: PAGE };
+        let entries = 4 + small + 2 * RING;
+        let shape = CacheConfig { entries, send_segment: 4, small_segment: small, small_bytes: PAGE };
         let (world, _) = forward(agent, config(Buffers::Cache(shape), policy));
         let cache = world.machines[1].nic.cache();
         for buffer in 0..cache.buffers() as u16 {
