@@ -1,6 +1,6 @@
 //! The receive ring: packets on their way from the link to the host.
 
-use crate::cache::{Binding, PayloadCache};
+use crate::cache::{Binding, PayloadCache, Reuse};
 use crate::command::{Action, HostFrame, Landing, Packet, Piece};
 use crate::limits::PIECES_MAX;
 use crate::unit::{Stream, Unit, cut};
@@ -26,6 +26,20 @@ pub struct Landed {
     pub frame: HostFrame,
     /// The copy, with a payload cache: what the host says when it sends the frame on.
     pub binding: Option<Binding>,
+}
+
+impl Landed {
+    /// To be sent as it came: from the adapter's copy if that is still there.
+    pub fn unmodified(&self) -> Piece {
+        let reuse = self.binding.map_or(Reuse::Fetch, Reuse::Use);
+        Piece { frame: self.frame, reuse }
+    }
+
+    /// To be sent as it is in host memory now.
+    pub fn modified(&self) -> Piece {
+        let reuse = self.binding.map_or(Reuse::Fetch, Reuse::Invalidate);
+        Piece { frame: self.frame, reuse }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -60,12 +60,11 @@ impl Agent {
     }
 
     fn piece(&self, landed: &Landed, changed: bool) -> Piece {
-        let reuse = match landed.binding.filter(|_| self.binds) {
-            None => Reuse::Fetch,
-            Some(binding) if changed => Reuse::Invalidate(binding),
-            Some(binding) => Reuse::Use(binding),
-        };
-        Piece { frame: landed.frame, reuse }
+        match self.binds {
+            false => landed.frame.into(),
+            true if changed => landed.modified(),
+            true => landed.unmodified(),
+        }
     }
 }
 
