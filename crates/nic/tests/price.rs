@@ -26,7 +26,7 @@ fn frames(slot: usize) -> [HostFrame; 2] {
     [frame(0), frame(1)]
 }
 
-/// Sends `count` messages of two pages, and whatever is received once more from the adapter's copy. Commands carried out.
+/// Sends `count` messages of two pages, and every other one that is received once more. Commands carried out.
 fn run(nic: &mut Nic, count: usize) -> u64 {
     let send = Send { source: NodeId(1), destination: NodeId(1), ..Send::default() };
     let (mut now, mut commands) = (0, 0);
@@ -57,7 +57,6 @@ fn run(nic: &mut Nic, count: usize) -> u64 {
     commands
 }
 
-/// Every other message is sent once more.
 fn forward(nic: &mut Nic, send: Send, slot: usize) {
     if slot.is_multiple_of(2) {
         let landed = [nic.landed(slot)[0], nic.landed(slot)[1]];
