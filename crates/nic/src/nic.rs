@@ -203,7 +203,7 @@ impl Nic {
     }
 
     /// What to do next; `None` is to wait. `engines` are the counters of the active transfers.
-    pub fn step(&mut self, now: Ticks, engines: &impl Progress) -> Option<Command> {
+    pub fn step(&mut self, now: Ticks, engines: &(impl Progress + ?Sized)) -> Option<Command> {
         if let Some(action) = self.notices.pop_front() {
             return Some(self.tell(action));
         }

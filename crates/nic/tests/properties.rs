@@ -354,3 +354,103 @@ fn the_baselines_are_what_the_papers_say() {
     let fragments = time(Policy::Fragment { size: 1024 }, 100);
     assert!(fragments > 1.3 * time(Policy::adaptive(512), 100), "{fragments} us");
 }
+
+/// Two machines send to a third, whose host now and then has no entry for what comes. Messages that were delivered of
+/// each sender, in order.
+fn converge(config: Config, sizes: &[Vec<usize>], pause: u64) -> (World, [Vec<u64>; 2]) {
+    let rates = Rates::new(1.0, 132.0, 90.0, 160.0, true);
+    let configs = [config.clone(), config.clone(), config];
+    let mut world = World::new(rates, &configs, 16 * AREA);
+    let area = |slot: usize| HostFrame { address: (slot * AREA) as u64, bytes: AREA };
+    let mut next = 0;
+    let mut arm = move |world: &mut World| {
+        while world.nic(2).arm(&[area(next)]).is_ok() {
+            next = (next + 1) % 8;
+        }
+    };
+    arm(&mut world);
+    let mut posted = [0; 2];
+    let mut post = |world: &mut World, machine: usize| {
+        while posted[machine] < sizes.len() && world.nic(machine).send_room() > 0 {
+            let slot = posted[machine] % 8;
+            let bytes = sizes[posted[machine]].iter().sum();
+            let seed = posted[machine] + 100 * machine;
+            let at = slot * AREA;
+            for (offset, there) in
+                world.machines[machine].host[at..at + bytes].iter_mut().enumerate()
+            {
+                *there = byte(seed, offset);
+            }
+            let piece = HostFrame { address: at as u64, bytes };
+            world.nic(machine).post(to(machine as u16, 2), &[piece.into()]).unwrap();
+            posted[machine] += 1;
+        }
+    };
+    (0..2).for_each(|machine| {
+        post(&mut world, machine);
+        world.kick(machine);
+    });
+    let mut got = [Vec::new(), Vec::new()];
+    world.run(&mut |world, machine, told| match (machine, told) {
+        (2, Told::Action(Action::Deliver { slot, packet, landed, .. })) => {
+            let from = usize::from(packet.source.0);
+            let seed = packet.number as usize + 100 * from;
+            let seen = &world.machines[2].host[slot * AREA..][..landed];
+            assert!(seen.iter().enumerate().all(|(at, b)| *b == byte(seed, at)), "{packet:?}");
+            assert_eq!(landed, sizes[packet.number as usize].iter().sum::<usize>());
+            got[from].push(packet.number);
+            world.timer(2, pause, 0);
+        }
+        (2, Told::Timer(_)) => arm(world),
+        (from, Told::Action(Action::Complete { .. })) => post(world, from),
+        _ => (),
+    });
+    (world, got)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    /// Packets of two senders, and fragments of their messages, come in any mixture.
+    #[test]
+    fn two_senders_to_one(
+        policy in policies(), buffers in buffers(), messages in messages(), drops: bool, pause in 0u64..300_000_000,
+    ) {
+        let lag = if drops { Lag::Drop } else { Lag::Backpressure };
+        let config = Config { lag, ..config(policy, buffers, true) };
+        let (world, got) = converge(config, &messages, pause);
+        let counters = world.machines[2].nic.counters();
+        let delivered = got[0].len() + got[1].len();
+        prop_assert_eq!(delivered + counters.dropped as usize, 2 * messages.len());
+        prop_assert!(drops || delivered == 2 * messages.len());
+        for numbers in &got {
+            prop_assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{:?}", numbers);
+        }
+    }
+}
+
+/// I4: a token that is cancelled while its payload comes delivers a control message and no payload.
+#[test]
+fn i4_a_token_is_cancelled_while_its_payload_comes() {
+    let rates = Rates::new(1.0, 132.0, 132.0, 132.0, true);
+    let config = config(Policy::adaptive(512), Buffers::Pools { send: 8, receive: 8 }, true);
+    let mut world = World::new(rates, &[config.clone(), config], 16 * PAGE);
+    world.nic(1).arm(&[]).unwrap();
+    let token = world.nic(1).incoming().arm(&mut vec![page(5, PAGE)]).unwrap();
+    world.nic(0).post(Send { token, ..to(0, 1) }, &[page(0, PAGE).into()]).unwrap();
+    world.kick(0);
+    world.timer(1, 20 * US as u64, 0);
+    let mut found = None;
+    world.run(&mut |world, machine, told| match (machine, told) {
+        (1, Told::Timer(_)) => {
+            let cancelled = world.nic(1).incoming().cancel(token, &mut Vec::new());
+            assert_eq!(cancelled, endpoint::incoming::Cancelled::Filling);
+        }
+        (1, Told::Action(Action::Deliver { landing, landed, .. })) => {
+            found = Some((landing, landed))
+        }
+        _ => (),
+    });
+    assert_eq!(found, Some((Landing::Incoming, 0)));
+    assert_eq!(world.nic(1).incoming().in_use(), 0);
+}
