@@ -22,7 +22,7 @@ macro_rules! presets {
 presets! {
     "as500" "piii450" "miata500" "pii300" "piii433" "piii733" "xp1000" "server-gen3" "server-gen4" "server-gen5"
     "lanai4" "lanai4-256k" "lanai5" "lanai7" "lanai9" "lanai9-250" "dpu"
-    "mcp-constants"
+    "mcp-constants" "mcp-hoti" "mcp-forward"
     "myrinet" "myrinet-2000" "ethernet-25g" "ethernet-100g" "ethernet-200g"
     "barracuda" "medalist" "deskstar-22gxp" "nvme"
 }

@@ -20,5 +20,8 @@ pub mod disk;
 pub mod fabric;
 pub mod flow;
 pub mod host;
+pub mod measure;
 pub mod preset;
+pub mod programs;
 pub mod units;
+pub mod world;

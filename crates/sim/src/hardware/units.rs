@@ -83,9 +83,12 @@ impl Kind {
         self.units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
     }
 
-    /// `value` base units in the largest unit that leaves a whole part.
+    /// `value` base units in the largest unit that leaves a whole part; rates in bytes.
     pub fn show(&self, value: u64) -> String {
-        let fits = self.units.iter().filter(|(_, size)| *size <= value.max(1));
+        let fits = self
+            .units
+            .iter()
+            .filter(|(name, size)| *size <= value.max(1) && !name.ends_with("b/s"));
         let Some((name, size)) = fits.max_by_key(|(_, size)| *size) else {
             return value.to_string();
         };

@@ -183,7 +183,10 @@ impl<P: Program> World<P> {
         if state.processor.command.is_some() {
             return;
         }
-        let host = state.nic.watch(Engine::HostDma).filter(|_| state.engines.state(Engine::HostDma).is_moving());
+        let host = state
+            .nic
+            .watch(Engine::HostDma)
+            .filter(|_| state.engines.state(Engine::HostDma).is_moving());
         let host = host.map(|far| state.engines.host.time_of(far as u64));
         let receive = state.nic.watch(Engine::NetReceive).and_then(|far| {
             let burst = self.burst_into(adapter)?;

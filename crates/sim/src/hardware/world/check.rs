@@ -5,8 +5,8 @@
 
 use super::World;
 use crate::hardware::world::program::Program;
-use nic::{Direction, Engine, Kind, Transfer};
 use crate::queue::Picos;
+use nic::{Direction, Engine, Kind, Transfer};
 
 /// What travels with a message beside its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,10 @@ impl<P: Program> World<P> {
         let has = state.filled.max(self.filling(adapter, buffer));
         if offset + transfer.bytes > has {
             let (from, to) = (offset, offset + transfer.bytes);
-            self.wrong(adapter, &format!("overrun: bytes {from} to {to} of buffer {buffer}, which has {has}"));
+            self.wrong(
+                adapter,
+                &format!("overrun: bytes {from} to {to} of buffer {buffer}, which has {has}"),
+            );
         }
         if transfer.engine == Engine::NetSend {
             self.check_sent(adapter, buffer, transfer);
@@ -87,7 +90,10 @@ impl<P: Program> World<P> {
         let meant = self.name(adapter, &state.contents.sent[transfer.slot], transfer.offset);
         let still_filling = has == 0;
         if has != meant && !still_filling {
-            self.wrong(adapter, &format!("stale payload: buffer {buffer} has page {has}, page {meant} is meant"));
+            self.wrong(
+                adapter,
+                &format!("stale payload: buffer {buffer} has page {has}, page {meant} is meant"),
+            );
         }
     }
 
@@ -108,14 +114,22 @@ impl<P: Program> World<P> {
                 self.check_sent(adapter, buffer, transfer);
             }
             (Engine::NetReceive, _) => {
-                let name = self.name(adapter, &self.adapters[index].contents.received[transfer.slot], transfer.offset);
+                let name = self.name(
+                    adapter,
+                    &self.adapters[index].contents.received[transfer.slot],
+                    transfer.offset,
+                );
                 self.fill(adapter, buffer, offset + transfer.bytes, name);
             }
             (Engine::HostDma, Direction::ToHost) => {
                 let contents = &mut self.adapters[index].contents;
                 contents.deposited[transfer.slot] += transfer.bytes;
                 let name = contents.buffers[usize::from(buffer)].name;
-                let late = self.name(adapter, &self.adapters[index].contents.received[transfer.slot], transfer.offset);
+                let late = self.name(
+                    adapter,
+                    &self.adapters[index].contents.received[transfer.slot],
+                    transfer.offset,
+                );
                 // cut through: the buffer is named when it is full
                 self.hosts[host].set_name(transfer.address, if name == 0 { late } else { name });
             }
@@ -131,7 +145,8 @@ impl<P: Program> World<P> {
     /// A transfer from the link has ended: its control message says what comes.
     pub(crate) fn check_received(&mut self, adapter: u16, sender: u16, transfer: &Transfer) {
         if transfer.kind == Kind::Control {
-            let outgoing = self.adapters[usize::from(sender)].engines.state(Engine::NetSend).transfer;
+            let outgoing =
+                self.adapters[usize::from(sender)].engines.state(Engine::NetSend).transfer;
             let slot = outgoing.expect("who sends has a transfer").slot;
             let header = self.adapters[usize::from(sender)].contents.sent[slot];
             let contents = &mut self.adapters[usize::from(adapter)].contents;
@@ -139,6 +154,7 @@ impl<P: Program> World<P> {
             if transfer.packet.offset == 0 {
                 contents.deposited[transfer.slot] = 0;
             }
+            self.adapters[usize::from(adapter)].senders[transfer.slot] = sender;
         }
     }
 
@@ -147,15 +163,22 @@ impl<P: Program> World<P> {
         let state = &self.adapters[usize::from(adapter)];
         let came = state.contents.deposited[slot];
         if came != landed {
-            self.wrong(adapter, &format!("lost payload: {landed} bytes delivered, {came} came to host memory"));
+            self.wrong(
+                adapter,
+                &format!("lost payload: {landed} bytes delivered, {came} came to host memory"),
+            );
         }
         let header = &state.contents.received[slot];
         let host = &self.hosts[usize::from(state.host)];
         let mut offset = 0;
         for piece in state.nic.landed(slot).iter().take_while(|_| landed > 0) {
-            let (has, meant) = (host.name_at(piece.frame.address), self.name(adapter, header, offset));
+            let (has, meant) =
+                (host.name_at(piece.frame.address), self.name(adapter, header, offset));
             if has != meant {
-                self.wrong(adapter, &format!("wrong payload: page {has} delivered, page {meant} was sent"));
+                self.wrong(
+                    adapter,
+                    &format!("wrong payload: page {has} delivered, page {meant} was sent"),
+                );
             }
             offset += piece.frame.bytes;
         }
@@ -163,5 +186,8 @@ impl<P: Program> World<P> {
 }
 
 fn is_source(transfer: &Transfer) -> bool {
-    matches!((transfer.engine, transfer.direction), (Engine::HostDma, Direction::ToNet) | (Engine::NetReceive, _))
+    matches!(
+        (transfer.engine, transfer.direction),
+        (Engine::HostDma, Direction::ToNet) | (Engine::NetReceive, _)
+    )
 }

@@ -29,8 +29,8 @@ use crate::fingerprint::Fingerprint;
 use crate::queue::{Picos, Queue};
 use check::Contents;
 use engines::{Bank, Processor};
-use hosts::HostState;
-use nic::{Engine, Nic};
+use hosts::{AtHand, HostState};
+use nic::{Engine, HostFrame, Landed, Nic};
 use program::{Program, Wake};
 use wire::Outgoing;
 
@@ -99,6 +99,8 @@ pub(crate) struct Adapter {
     pub nic: Nic,
     pub engines: Bank,
     pub processor: Processor,
+    /// When the firmware looks again at how far its engines are, and the stamp of that event.
+    pub look_time: Option<Picos>,
     pub look: u32,
     /// The packet on its way out, and the adapter whose packet is coming in.
     pub outgoing: Outgoing,
@@ -108,6 +110,10 @@ pub(crate) struct Adapter {
     /// Sends that programs asked for and that are not completed.
     pub claimed: usize,
     pub contents: Contents,
+    /// By entry of the receive ring: its frames, and who sent what is in it. By entry of the send ring: its posting.
+    pub armed: Vec<Vec<HostFrame>>,
+    pub senders: Vec<u16>,
+    pub postings: Vec<u32>,
 }
 
 /// The world.
@@ -124,6 +130,11 @@ pub struct World<P> {
     /// Adapters whose rates are to be worked out anew; kept to be used again.
     dirty: Vec<u16>,
     wakes: Vec<Wake>,
+    rooms: Vec<usize>,
+    /// The message that a program is being told of, and its pieces.
+    at_hand: Option<AtHand>,
+    landed: Vec<Landed>,
+    spare: Vec<Landed>,
 }
 
 /// Events of one adapter that can be in the queue at once, generously.
@@ -134,7 +145,12 @@ impl<P: Program> World<P> {
     /// host runs its program.
     ///
     /// The error says what cannot be built.
-    pub fn new(seed: u64, link: Link, hosts: &[HostSetup], programs: Vec<P>) -> Result<World<P>, String> {
+    pub fn new(
+        seed: u64,
+        link: Link,
+        hosts: &[HostSetup],
+        programs: Vec<P>,
+    ) -> Result<World<P>, String> {
         assert_eq!(hosts.len(), programs.len(), "a program for each host");
         let count: usize = hosts.iter().map(|host| host.adapters.len()).sum();
         let mut world = World {
@@ -148,6 +164,10 @@ impl<P: Program> World<P> {
             handled: 0,
             dirty: Vec::with_capacity(count),
             wakes: Vec::new(),
+            rooms: Vec::new(),
+            at_hand: None,
+            landed: Vec::new(),
+            spare: Vec::new(),
         };
         for (index, setup) in hosts.iter().enumerate() {
             for adapter in &setup.adapters {
@@ -157,6 +177,11 @@ impl<P: Program> World<P> {
         }
         world.begin();
         Ok(world)
+    }
+
+    /// What the run is a function of, beside its set-up.
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// Simulated time.
@@ -263,7 +288,9 @@ impl Adapter {
         let needed = (buffers * setup.nic.buffer_bytes) as u64;
         if needed > setup.board.memory {
             let has = setup.board.memory;
-            return Err(format!("{buffers} payload buffers take {needed} bytes; the board has {has}"));
+            return Err(format!(
+                "{buffers} payload buffers take {needed} bytes; the board has {has}"
+            ));
         }
         Ok(Adapter {
             host,
@@ -271,12 +298,16 @@ impl Adapter {
             pricing: setup.pricing,
             engines: Bank::default(),
             processor: Processor::default(),
+            look_time: None,
             look: 0,
             outgoing: Outgoing::default(),
             incoming: None,
             in_progress: 0,
             claimed: 0,
             contents: Contents::new(&setup.nic, buffers),
+            armed: vec![Vec::new(); setup.nic.receive_ring],
+            senders: vec![0; setup.nic.receive_ring],
+            postings: vec![0; setup.nic.send_ring],
             nic,
         })
     }

@@ -1,7 +1,7 @@
 //! What hosts do: programs over the adapter's rings. `crate::hardware::programs` has those of the papers.
 
-use crate::queue::Picos;
 pub use super::check::Header;
+use crate::queue::Picos;
 use nic::Landed;
 
 /// A program of one host. It is called when something happens, and asks for what it wants through [`Cx`].
@@ -82,7 +82,9 @@ impl Cx<'_> {
         let place = self.adapters.iter().position(|own| usize::from(*own) == adapter);
         let place = place.expect("an adapter of this host");
         let asked = |wake: &Wake| match *wake {
-            Wake::Send { adapter: via, .. } | Wake::Forward { via, .. } => usize::from(via) == adapter,
+            Wake::Send { adapter: via, .. } | Wake::Forward { via, .. } => {
+                usize::from(via) == adapter
+            }
             Wake::Timer { .. } => false,
         };
         self.room[place].saturating_sub(self.asked.iter().filter(|wake| asked(wake)).count())

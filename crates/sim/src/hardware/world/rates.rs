@@ -20,7 +20,12 @@ impl<P: Program> World<P> {
         for &sibling in &self.hosts[host].adapters {
             self.touched(sibling, &mut dirty);
         }
-        dirty.iter().for_each(|adapter| self.set_transfers(*adapter));
+        let mut next = 0;
+        while let Some(&adapter) = dirty.get(next) {
+            let changed = self.set_transfers(adapter);
+            changed.into_iter().for_each(|receiver| self.touched(receiver, &mut dirty));
+            next += 1;
+        }
         dirty.iter().for_each(|adapter| self.set_processor(*adapter));
         self.dirty = dirty;
     }
@@ -37,7 +42,12 @@ impl<P: Program> World<P> {
     /// receives from the latter.
     fn touched(&self, adapter: u16, dirty: &mut Vec<u16>) {
         let receiver = self.receiver(adapter);
-        let all = [Some(adapter), self.sender(adapter), receiver, receiver.and_then(|r| self.receiver(r))];
+        let all = [
+            Some(adapter),
+            self.sender(adapter),
+            receiver,
+            receiver.and_then(|r| self.receiver(r)),
+        ];
         for adapter in all.into_iter().flatten() {
             if !dirty.contains(&adapter) {
                 dirty.push(adapter);
@@ -60,7 +70,8 @@ impl<P: Program> World<P> {
         self.get(adapter).incoming.filter(|sender| self.get(*sender).engines.bursting)
     }
 
-    fn set_transfers(&mut self, adapter: u16) {
+    /// Who receives from it, if that changed.
+    fn set_transfers(&mut self, adapter: u16) -> Option<u16> {
         let now = self.now();
         let host_rate = self.host_rate(adapter);
         let burst_rate = self.receiver(adapter).map_or(Rate::ZERO, |_| self.burst_rate(adapter));
@@ -72,28 +83,35 @@ impl<P: Program> World<P> {
             self.at(end, event);
         }
         let engines = &mut self.adapters[usize::from(adapter)].engines;
-        if engines.bursting && engines.burst.set_rate(now, burst_rate) {
+        let changed = engines.bursting && engines.burst.set_rate(now, burst_rate);
+        let receiver = self.get(adapter).outgoing.to;
+        if changed {
+            let engines = &mut self.adapters[usize::from(adapter)].engines;
             engines.burst_stamp += 1;
             let event = Event::Burst { adapter, stamp: engines.burst_stamp };
             let end = engines.burst.end();
             self.at(end, event);
-            let receiver = self.get(adapter).outgoing.to;
             self.look_again(receiver);
         }
         self.look_again(adapter);
+        changed.then_some(receiver)
     }
 
     /// What the host's engine gets on the bus and in memory.
     fn host_rate(&self, adapter: u16) -> Rate {
         let adapter = self.get(adapter);
         let engine = adapter.engines.state(Engine::HostDma);
-        let Some(transfer) = engine.transfer.filter(|_| engine.is_moving()) else { return Rate::ZERO };
+        let Some(transfer) = engine.transfer.filter(|_| engine.is_moving()) else {
+            return Rate::ZERO;
+        };
         let host = &self.hosts[usize::from(adapter.host)];
         let direction = direction(transfer.direction);
         let share = host.users.share(&host.bus, direction, host.bus.rate(direction));
         match adapter.pricing {
             Pricing::Constants(_) => share,
-            Pricing::Contention => adapter.board.arbitrate(Wanted { host: share, ..Wanted::default() }).host,
+            Pricing::Contention => {
+                adapter.board.arbitrate(Wanted { host: share, ..Wanted::default() }).host
+            }
         }
     }
 
@@ -137,8 +155,10 @@ impl<P: Program> World<P> {
             return;
         }
         let now = self.now();
-        let receive = self.sender(adapter).map_or(Rate::ZERO, |sender| self.get(sender).engines.burst.rate());
-        let send = self.receiver(adapter).map_or(Rate::ZERO, |_| self.get(adapter).engines.burst.rate());
+        let receive =
+            self.sender(adapter).map_or(Rate::ZERO, |sender| self.get(sender).engines.burst.rate());
+        let send =
+            self.receiver(adapter).map_or(Rate::ZERO, |_| self.get(adapter).engines.burst.rate());
         let rate = self.granted(adapter, receive, send).instructions;
         let processor = &mut self.adapters[usize::from(adapter)].processor;
         if processor.flow.set_rate(now, rate) {

@@ -58,7 +58,8 @@ impl<P: Program> World<P> {
             held += 1;
         }
         let all = usize::from(held) == channels.len();
-        self.adapters[usize::from(adapter)].outgoing.way = if all { Way::Travelling } else { Way::Claiming(held) };
+        self.adapters[usize::from(adapter)].outgoing.way =
+            if all { Way::Travelling } else { Way::Claiming(held) };
         if all {
             let link = self.fabric.link();
             let time = self.fabric.head_time(&outgoing.path) + link.rate.time(link.framing);
@@ -70,7 +71,8 @@ impl<P: Program> World<P> {
     pub(crate) fn head_comes(&mut self, adapter: u16) -> Option<u64> {
         let sender = &mut self.adapters[usize::from(adapter)];
         sender.outgoing.way = Way::Open;
-        let packet = sender.engines.state(Engine::NetSend).transfer.expect("a transfer leaves").packet;
+        let packet =
+            sender.engines.state(Engine::NetSend).transfer.expect("a transfer leaves").packet;
         let to = sender.outgoing.to;
         let receiver = &mut self.adapters[usize::from(to)];
         assert_eq!(receiver.incoming, None, "one packet comes at a time");
@@ -143,7 +145,11 @@ impl<P: Program> World<P> {
         let Outgoing { to, path, .. } = self.adapters[usize::from(adapter)].outgoing;
         self.adapters[usize::from(adapter)].outgoing.way = Way::None;
         let receiver = &mut self.adapters[usize::from(to)];
-        assert_eq!(receiver.incoming.take(), Some(adapter), "the packet that came is the one that ends");
+        assert_eq!(
+            receiver.incoming.take(),
+            Some(adapter),
+            "the packet that came is the one that ends"
+        );
         let phase = receiver.engines.state(Engine::NetReceive).phase;
         if phase == Phase::Moving && receiver.engines.state(Engine::NetReceive).left() > 0 {
             self.wrong(to, "underrun: the packet ended before the transfer from the link");
