@@ -50,14 +50,20 @@ fn table_1_from_contention_for_the_adapters_memory() {
     assert!(compare(hoti_contention, [6.0, 6.0]));
 }
 
-/// When the pulses of an engine have become whole payloads for good: the end of the last smaller one, in us.
+/// When an engine's transfers have become whole payloads: the start of the first of ten such packets in a row, in us.
 fn reverts(records: &[Record], engine: Engine, direction: Direction) -> f64 {
     let of_engine = |record: &&Record| {
         let transfer = record.transfer;
         (transfer.engine, transfer.direction, transfer.kind) == (engine, direction, Kind::Payload)
     };
-    let small = records.iter().filter(of_engine).filter(|record| record.transfer.bytes < PAGE);
-    small.map(|record| record.end).max().unwrap_or(0) as f64 / 1e6
+    let pulses: Vec<&Record> = records.iter().filter(of_engine).collect();
+    let whole = |ten: &[&Record]| ten.iter().all(|record| record.transfer.bytes == PAGE);
+    let first = pulses.windows(10).position(whole).expect("the burst comes to whole payloads");
+    println!(
+        "pulses before: {:?}",
+        pulses[..first].iter().map(|record| record.transfer.bytes).collect::<Vec<_>>()
+    );
+    pulses[first].start as f64 / 1e6
 }
 
 /// Figure 3: both adapters are at whole payloads between 0.8 and 1.4 ms after the burst begins.
@@ -77,8 +83,13 @@ fn a_burst_reverts_to_whole_transfers() {
         .filter(|record| record.transfer.engine == Engine::HostDma)
         .last()
         .unwrap();
+    let constants = station.machine.constants.unwrap();
+    let overheads = [constants.alone, constants.busy].map(|time| time.0 as f64 / 1e6);
     let [first, later] = [first, later].map(|record| (record.end - record.start) as f64 / 1e6);
-    println!("host DMA of the first packet {first:.1} us, of the last {later:.1} us");
+    let [first, later] = [first - overheads[0], later - overheads[1]];
+    println!(
+        "bytes of the first packet's host DMA take {first:.1} us, of the last one's {later:.1} us"
+    );
     let control = |record: &&Record| record.transfer.kind == Kind::Control;
     assert!(
         records(0).iter().filter(control).all(|record| record.transfer.engine == Engine::NetSend)

@@ -73,10 +73,11 @@ fn latency_has_a_flat_minimum_over_the_pulse_size() {
     for size in [1_024, 1_152, 1_408, 1_536] {
         assert!(at(size) < least * 1.04, "{size}: {} against {least}", at(size));
     }
-    let (send_whole, receive_whole) =
-        (latency(pulses(PAGE, 1_280), PAGE), latency(pulses(1_280, PAGE), PAGE));
-    assert!(send_whole < at(PAGE) && receive_whole < at(PAGE));
-    assert!((send_whole - receive_whole).abs() > 1.0, "{send_whole} {receive_whole}");
+    let one_side_whole = [latency(pulses(PAGE, 1_280), PAGE), latency(pulses(1_280, PAGE), PAGE)];
+    assert!(
+        one_side_whole.iter().all(|us| at(1_280) * 1.2 < *us && *us < at(PAGE) * 0.9),
+        "{one_side_whole:?}"
+    );
 }
 
 /// Figure 7: cutting through helps from 1 KB on at the latest, and never hurts.

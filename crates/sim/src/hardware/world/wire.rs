@@ -118,8 +118,9 @@ impl<P: Program> World<P> {
         self.refresh(to);
         self.net_ended(to, Engine::NetReceive, adapter);
         self.net_ended(adapter, Engine::NetSend, to);
-        self.wake(to);
+        // the sender first: when its message has left, what the receiver starts is not in company any more
         self.wake(adapter);
+        self.wake(to);
         Some(2)
     }
 
