@@ -3,6 +3,7 @@
 use crate::stations::{end_host, forwarder, hoti};
 use nic::{Buffers, CacheConfig, Lag, Policy};
 use sim::hardware::catalogue;
+use sim::hardware::fabric::Link;
 use sim::hardware::measure::{forward, forward_of, sink};
 use sim::hardware::programs::{Forwarder, Role, Sink, Source};
 use sim::hardware::world::program::Copies;
@@ -107,11 +108,12 @@ fn modified_payloads_are_fetched_again() {
     assert_eq!((run.cache.hits, run.cache.refills), (0, 1_200));
 }
 
-/// One, two and four adapters in one forwarding host share its bus: 64 bits at 66 MHz feed two and do not feed four without
-/// the cache; with it they feed all (forwarding paper, section 5).
+/// One, two and four adapters in one forwarding host share its bus: 64 bits at 66 MHz feed two and do not feed
+/// four without the cache; with it they feed all (forwarding paper, section 5).
 #[test]
 fn several_adapters_share_a_bus() {
-    let link = catalogue::link("myrinet").unwrap();
+    // one crossbar for all twelve adapters: on smaller ones the streams would share a link between two
+    let link = Link { ports: 16, ..catalogue::link("myrinet").unwrap() };
     let total = |adapters: usize, cache: bool| {
         let (entries, copies) =
             if cache { (Some(384), Copies::Use) } else { (None, Copies::Ignore) };
@@ -152,7 +154,7 @@ fn bench_adapters() {
     let hosts = [end.host(), middle.host(), end.host()];
     let roles = vec![
         Source::stream(1, PAGE, count),
-        Forwarder::new(2, Copies::Use, middle.machine.host.service),
+        Forwarder::role(2, Copies::Use, middle.machine.host.service),
         Sink::after(0),
     ];
     let mut world = World::new(1, link, &hosts, roles).unwrap();
