@@ -468,10 +468,9 @@ impl<P: Program> World<P> {
         state.claimed -= 1;
         let (host, index) = (state.host, state.postings[slot]);
         let owner = &mut self.hosts[usize::from(host)];
-        for piece in 0..owner.postings[index as usize].pieces.len() {
-            let address = owner.postings[index as usize].pieces[piece].frame.address;
-            owner.give_page(address);
-        }
+        let pieces = std::mem::take(&mut owner.postings[index as usize].pieces);
+        pieces.iter().for_each(|piece| owner.give_page(piece.frame.address));
+        owner.postings[index as usize].pieces = pieces;
         owner.free_postings.push(index);
         self.call(host, |program, cx| program.sent(usize::from(adapter), cx));
     }
