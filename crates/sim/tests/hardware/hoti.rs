@@ -84,7 +84,7 @@ fn a_burst_reverts_to_whole_transfers() {
     let later = records(0)
         .iter()
         .filter(|record| record.transfer.engine == Engine::HostDma)
-        .last()
+        .next_back()
         .unwrap();
     let constants = station.machine.constants.unwrap();
     let overheads = [constants.alone, constants.busy].map(|time| time.0 as f64 / 1e6);
