@@ -81,11 +81,8 @@ fn a_burst_reverts_to_whole_transfers() {
     let receiver = reverts(records(1), Engine::HostDma, Direction::ToHost) - begin;
     println!("whole payloads from {sender:.0} us on the sender, {receiver:.0} us on the receiver");
     let first = records(0).iter().find(|record| record.transfer.engine == Engine::HostDma).unwrap();
-    let later = records(0)
-        .iter()
-        .filter(|record| record.transfer.engine == Engine::HostDma)
-        .next_back()
-        .unwrap();
+    let later =
+        records(0).iter().rfind(|record| record.transfer.engine == Engine::HostDma).unwrap();
     let constants = station.machine.constants.unwrap();
     let overheads = [constants.alone, constants.busy].map(|time| time.0 as f64 / 1e6);
     let [first, later] = [first, later].map(|record| (record.end - record.start) as f64 / 1e6);
