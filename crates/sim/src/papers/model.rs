@@ -1,7 +1,7 @@
 //! What an experiment may run: models, each with the axes that it knows, the constants that it needs, and its measures.
 //!
-//! A model is a row of a table ([`super::models::ALL`]), so that an experiment's mistakes can be told with all that would
-//! be allowed, before anything runs.
+//! A model is a row of a table ([`super::models::ALL`]), so that an experiment's mistakes can be told with all that
+//! would be allowed, before anything runs.
 
 use super::constants::{Constants, Wanted};
 use crate::report::{Drawing, Origin};

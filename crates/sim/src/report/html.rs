@@ -28,13 +28,15 @@ const STYLE: &str = "\
 :root{color-scheme:light dark}
 body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;background:#fff;color:#1d2329}
 h1{font-size:1.7rem;line-height:1.2}h2{font-size:1.25rem;margin-top:2.5rem;border-bottom:1px solid #d4d9de}
-h3{font-size:1.05rem;margin:1.5rem 0 .3rem}nav ul{columns:2;padding-left:1.2rem}nav li{break-inside:avoid}a{color:#0b62a4}
+h3{font-size:1.05rem;margin:1.5rem 0 .3rem}nav ul{columns:2;padding-left:1.2rem}nav li{break-inside:avoid}
+a{color:#0b62a4}
 figure{margin:1.2rem 0}figure svg{max-width:100%;height:auto;border:1px solid #d4d9de;border-radius:6px}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px}
 th,td{padding:.2rem .6rem;border-bottom:1px solid #e3e7ea;text-align:left;vertical-align:top}
 th{font-weight:600;white-space:nowrap}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 td.bad{color:#b3261e;font-weight:700}p.small{color:#57606a;font-size:13px}
-@media(prefers-color-scheme:dark){body{background:#14181c;color:#e2e6ea}a{color:#6cb2eb}h2,figure svg{border-color:#3a424a}
+@media(prefers-color-scheme:dark){body{background:#14181c;color:#e2e6ea}a{color:#6cb2eb}
+h2,figure svg{border-color:#3a424a}
 th,td{border-color:#2b3239}td.bad{color:#ff8a80}p.small{color:#a3acb5}}
 ";
 

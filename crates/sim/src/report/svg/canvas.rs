@@ -19,14 +19,17 @@ pub const SERIES_COLOURS: usize = COLOURS.len();
 
 const LIGHT: &str = "\
 .tz-bg{fill:#fff}.tz-text,.tz-title{fill:#1d2329}.tz-muted{fill:#57606a}.tz-on{fill:#fff}
-.tz-grid{stroke:#e3e7ea}.tz-axis{stroke:#57606a}.tz-mark{stroke:#57606a}.tz-head{fill:#57606a}.tz-over{fill:#1d2329;stroke:#fff}.tz-box{fill:#f3f6f8;stroke:#57606a}
+.tz-grid{stroke:#e3e7ea}.tz-axis{stroke:#57606a}.tz-mark{stroke:#57606a}
+.tz-head{fill:#57606a}.tz-over{fill:#1d2329;stroke:#fff}.tz-box{fill:#f3f6f8;stroke:#57606a}
 ";
 const DARK: &str = "\
 .tz-bg{fill:#14181c}.tz-text,.tz-title{fill:#e2e6ea}.tz-muted{fill:#a3acb5}.tz-on{fill:#14181c}
-.tz-grid{stroke:#2b3239}.tz-axis{stroke:#a3acb5}.tz-mark{stroke:#a3acb5}.tz-head{fill:#a3acb5}.tz-over{fill:#e2e6ea;stroke:#14181c}.tz-box{fill:#1e252b;stroke:#a3acb5}
+.tz-grid{stroke:#2b3239}.tz-axis{stroke:#a3acb5}.tz-mark{stroke:#a3acb5}
+.tz-head{fill:#a3acb5}.tz-over{fill:#e2e6ea;stroke:#14181c}.tz-box{fill:#1e252b;stroke:#a3acb5}
 ";
 const SHAPES: &str = "\
-.tz-text,.tz-title,.tz-muted,.tz-on{font-family:system-ui,'Segoe UI',Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:12px}
+.tz-text,.tz-title,.tz-muted,.tz-on{font-size:12px;
+font-family:system-ui,'Segoe UI',Helvetica,Arial,'DejaVu Sans',sans-serif}
 .tz-title{font-size:16px;font-weight:600}.tz-mark{stroke-dasharray:5 4}.tz-line{fill:none;stroke-width:2}
 ";
 

@@ -1,7 +1,7 @@
 //! Figures as SVG, by a writer of our own: every coordinate has one decimal, every run gives the same bytes.
 //!
-//! A figure is a title, a sentence that explains it, and one of four drawings: lines over an axis, bars, stripes (what an
-//! engine did when), boxes with arrows. Colours are classes with a light and a dark value each; a series also has a
+//! A figure is a title, a sentence that explains it, and one of four drawings: lines over an axis, bars, stripes (what
+//! an engine did when), boxes with arrows. Colours are classes with a light and a dark value each; a series also has a
 //! dash or a shape of its own, so that nobody needs to tell colours apart.
 
 mod axes;
