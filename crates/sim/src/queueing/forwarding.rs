@@ -147,7 +147,8 @@ impl Host {
         self.packet_bytes / us
     }
 
-    /// Bandwidth with the costs that the model leaves out, in MB/s: of the bus or of the adapter's own work, the slower.
+    /// Bandwidth with the costs that the model leaves out, in MB/s; the slower of the bus and the adapter's own work
+    /// decides.
     pub fn observed_mb_s(&self, board: &Board, cached: bool) -> f64 {
         let own = match board.contended {
             true => self.adapter_us(board, cached),
