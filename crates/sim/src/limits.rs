@@ -23,3 +23,9 @@ const _: () = assert!((FILE_KIB_MAX as usize * 3 / 16) << 10 < PAYLOAD_BYTES_MAX
 pub const SKEW_MS_MAX: u64 = 3_600_000;
 /// Faults and moves in a minute: ten a second, more would leave no time between them.
 pub const PER_MINUTE_MAX: u32 = 600;
+/// Points of a sweep, seeds included: at a microsecond for a formula they are done at once, and a figure shows no more.
+pub const POINTS_MAX: usize = 20_000;
+/// Seeds of an experiment of the papers.
+pub const SEEDS_MAX: usize = 64;
+/// Packets of a simulated point: at least one for each batch of a confidence interval; at most a minute's worth.
+pub const AMOUNT: (u64, u64) = (20, 100_000_000);

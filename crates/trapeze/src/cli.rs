@@ -51,6 +51,8 @@ pub enum Command {
     Quarantine(Quarantine),
     /// Run the cluster in the deterministic simulator, or replay a seed
     Sim(Sim),
+    /// The papers' tables and figures: the paper's values beside formulas and simulations
+    Papers(Papers),
     /// Measure, each beside its baseline in the same run
     #[command(subcommand)]
     Bench(Bench),
@@ -457,6 +459,34 @@ pub struct Sim {
     /// Write one line for each event here; - is the terminal
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "An experiment is a file of TOML: docs/src/papers.md says what is in one; those of the papers are in experiments/papers."
+)]
+pub struct Papers {
+    /// Experiments of the papers by their names, or files of your own; default: all of the papers
+    #[arg(value_name = "NAME|FILE.toml")]
+    pub experiments: Vec<String>,
+    /// Write everything here too: tables (txt, md, csv, json), figures (svg), traces for Perfetto, and report.html
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Fail when a value is outside its declared band
+    #[arg(long)]
+    pub check: bool,
+    /// List the names, and run nothing
+    #[arg(long)]
+    pub list: bool,
+    /// Print Markdown, as in docs/src/papers.md
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
+    /// Run so many points at a time [default: one on each processor]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<std::num::NonZeroUsize>,
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,

@@ -27,6 +27,7 @@ pub mod interrupted;
 pub mod local;
 pub mod machine;
 pub mod machine_stat;
+pub mod papers;
 pub mod progress;
 pub mod quarantine;
 pub mod rebalance;

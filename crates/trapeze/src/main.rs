@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use trapeze::children::follow_parent;
 use trapeze::cli::{Cli, Command};
 use trapeze::{
-    bench, cluster, copy, demo, interrupted, output, quarantine, rebalance, serve, simulate,
-    status, tools,
+    bench, cluster, copy, demo, interrupted, output, papers, quarantine, rebalance, serve,
+    simulate, status, tools,
 };
 
 fn main() -> ExitCode {
@@ -32,7 +32,7 @@ fn prepare(command: &Command) -> std::io::Result<()> {
         }
         Command::Serve(_) | Command::BenchPeer(_) => follow_parent(Signal::KILL),
         Command::Ls(_) | Command::Cat(_) | Command::Stat(_) | Command::Df(_) => end_with_pipes(),
-        Command::Status(_) | Command::Sim(_) => end_with_pipes(),
+        Command::Status(_) | Command::Sim(_) | Command::Papers(_) => end_with_pipes(),
         _ => Ok(()),
     }
 }
@@ -56,6 +56,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Rebalance(arguments) => rebalance::rebalance(&arguments)?,
         Command::Quarantine(arguments) => quarantine::quarantine(&arguments)?,
         Command::Sim(arguments) => simulate::sim(&arguments)?,
+        Command::Papers(arguments) => papers::papers(&arguments)?,
         Command::Bench(what) => bench::run(&what)?,
         Command::BenchPeer(arguments) => bench::peer::serve(&arguments)?,
         Command::PassThrough { source, path } => serve::pass_through(&source, &path)?,

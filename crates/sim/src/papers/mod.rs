@@ -1,0 +1,24 @@
+//! The papers' evaluation as files: an experiment names a model, sweeps its axes, and says what a paper has there.
+//!
+//! ```text
+//!   experiments/papers/NAME.toml ──► Experiment ──► points ──► Model::run ──► Outcome: table, figure, traces
+//!   experiments/papers/presets/…      (loader)    (any order, any threads)      (in the order of the points)
+//! ```
+//!
+//! The command runs points on all processors; nothing of an outcome depends on how. It is not a place for models of
+//! hardware: those are rows of [`models::ALL`] that call the modules which have them.
+
+pub mod builtin;
+pub mod constants;
+pub mod experiment;
+pub mod model;
+pub mod models;
+pub mod outcome;
+pub mod pages;
+pub mod raw;
+pub mod source;
+
+pub use experiment::{Catalogue, Experiment};
+pub use model::{Model, Point, Value};
+pub use outcome::Outcome;
+pub use source::{Fault, Source};

@@ -1,0 +1,166 @@
+//! What an experiment may run: models, each with the axes that it knows, the constants that it needs, and its measures.
+//!
+//! A model is a row of a table ([`super::models::ALL`]), so that an experiment's mistakes can be told with all that
+//! would be allowed, before anything runs.
+
+use super::constants::{Constants, Wanted};
+use crate::report::{Drawing, Origin};
+
+/// One model.
+#[derive(Clone, Copy, Debug)]
+pub struct Model {
+    /// As experiments name it.
+    pub name: &'static str,
+    /// The axes; an experiment has every one of them.
+    pub axes: &'static [AxisKind],
+    /// What comes out, in this order.
+    pub measures: &'static [Measure],
+    /// The constants that a preset must have.
+    pub constants: &'static [Wanted],
+    /// Drawings of its own, by name.
+    pub drawings: &'static [(&'static str, fn(&Constants) -> Drawing)],
+    /// One point.
+    pub run: fn(&Point, &Constants) -> Vec<Value>,
+}
+
+/// An axis that a model knows.
+#[derive(Clone, Copy, Debug)]
+pub struct AxisKind {
+    /// As experiments name it.
+    pub name: &'static str,
+    /// As figures show it.
+    pub label: &'static str,
+    /// Of its numbers; empty for names.
+    pub unit: &'static str,
+    /// What may be on it.
+    pub allowed: Allowed,
+}
+
+/// What may be on an axis.
+#[derive(Clone, Copy, Debug)]
+pub enum Allowed {
+    /// One of these.
+    Names(&'static [&'static str]),
+    /// A number from the first to the second.
+    Numbers(f64, f64),
+}
+
+/// Something that comes out of a model.
+#[derive(Clone, Copy, Debug)]
+pub struct Measure {
+    /// As experiments name it.
+    pub name: &'static str,
+    /// As tables and figures show it.
+    pub label: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Axes that it does not depend on; its rows do not name them.
+    pub ignores: &'static [&'static str],
+}
+
+impl Measure {
+    /// A measure that may depend on every axis.
+    pub const fn new(name: &'static str, label: &'static str, unit: &'static str) -> Measure {
+        Measure { name, label, unit, ignores: &[] }
+    }
+}
+
+/// A place on an axis.
+#[derive(Clone, Debug, PartialEq, serde::Deserialize)]
+#[serde(untagged, expecting = "a number or a name")]
+pub enum Level {
+    /// A number, in the axis' unit.
+    Number(f64),
+    /// A name.
+    Name(String),
+}
+
+impl std::fmt::Display for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Level::Number(number) => f.write_str(&crate::report::number::plain(*number)),
+            Level::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+/// One point of a sweep.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// Axis and level, in the order of the file.
+    pub at: Vec<(&'static str, Level)>,
+    /// Of this run.
+    pub seed: u64,
+    /// How much to simulate: packets, in most models; none for the formula only.
+    pub simulate: Option<u64>,
+}
+
+impl Point {
+    /// The level on an axis of the model.
+    pub fn level(&self, axis: &str) -> &Level {
+        let found = self.at.iter().find(|(name, _)| *name == axis);
+        &found.expect("an axis that the model declares").1
+    }
+
+    /// The number on an axis of numbers.
+    pub fn number(&self, axis: &str) -> f64 {
+        match self.level(axis) {
+            Level::Number(number) => *number,
+            Level::Name(_) => unreachable!("the loader let only numbers onto this axis"),
+        }
+    }
+
+    /// The name on an axis of names.
+    pub fn name(&self, axis: &str) -> &str {
+        match self.level(axis) {
+            Level::Name(name) => name,
+            Level::Number(_) => unreachable!("the loader let only names onto this axis"),
+        }
+    }
+}
+
+/// One measure at one point.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Value {
+    /// In closed form.
+    pub formula: Option<f64>,
+    /// As simulated.
+    pub simulated: Option<f64>,
+}
+
+impl Value {
+    /// In closed form only.
+    pub fn formula(value: f64) -> Value {
+        Value { formula: Some(value), simulated: None }
+    }
+
+    /// As simulated only.
+    pub fn simulated(value: f64) -> Value {
+        Value { formula: None, simulated: Some(value) }
+    }
+}
+
+impl AxisKind {
+    /// What is wrong with a level on this axis.
+    pub fn refuse(&self, level: &Level) -> Option<String> {
+        let allowed = match (self.allowed, level) {
+            (Allowed::Names(names), Level::Name(name)) if names.contains(&name.as_str()) => {
+                return None;
+            }
+            (Allowed::Numbers(least, most), Level::Number(number))
+                if (least..=most).contains(number) =>
+            {
+                return None;
+            }
+            (Allowed::Names(names), _) => names.join(", "),
+            (Allowed::Numbers(least, most), _) => {
+                format!("a number from {least} to {most} {}", self.unit).trim_end().to_string()
+            }
+        };
+        Some(format!("`{level}` cannot be on axis `{}`; allowed: {allowed}", self.name))
+    }
+}
+
+/// The two origins as experiments name them.
+pub const ORIGINS: [(&str, Origin); 2] =
+    [("fitted", Origin::Fitted), ("predicted", Origin::Predicted)];

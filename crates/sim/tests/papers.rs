@@ -1,0 +1,233 @@
+//! Every experiment of the papers, run as the command runs it.
+
+use sim::papers::builtin::{self, CATALOGUE};
+use sim::papers::{Experiment, Outcome, Source, Value, pages};
+
+fn outcome(experiment: &Experiment) -> Outcome {
+    let run = |point| (experiment.model.run)(point, &experiment.constants);
+    let results: Vec<Vec<Value>> = experiment.points().iter().map(run).collect();
+    experiment.outcome(&results)
+}
+
+/// No declared band is left, everything is the same twice, and what the tables say is what is kept beside the files.
+/// `UPDATE_EXPECT=1` keeps what they say now.
+#[test]
+fn every_experiment_is_within_its_bands_and_as_before() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/papers");
+    let mut ran = Vec::new();
+    for experiment in builtin::experiments().unwrap() {
+        let outcome = outcome(&experiment);
+        let table = outcome.table.as_ref().map(|table| table.text()).unwrap_or_default();
+        let figure = outcome.figure.as_ref().map(|figure| figure.svg()).unwrap_or_default();
+        println!("{table}");
+        let outside = outcome.table.iter().flat_map(|table| table.outside().cloned());
+        assert_eq!(outside.collect::<Vec<_>>(), [], "{}", experiment.name);
+        for (kind, text) in [("txt", table), ("svg", figure)] {
+            let path = format!("{folder}/{}.{kind}", experiment.name);
+            compare(&path, &text);
+        }
+        ran.push((experiment, outcome));
+    }
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let written = page.lines().take_while(|line| !line.starts_with("<!-- generated"));
+    let mark = page.lines().find(|line| line.starts_with("<!-- generated")).unwrap();
+    let written: String = written.chain([mark, ""]).map(|line| format!("{line}\n")).collect();
+    compare(PAGE, &(written + pages::markdown(&ran).trim_end() + "\n"));
+}
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/papers.md");
+
+/// The file that the documentation shows is one that runs.
+#[test]
+fn the_example_of_the_documentation_runs() {
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let text = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let experiment = Experiment::parse("mine", Source { file: "mine.toml", text }, CATALOGUE);
+    let outcome = outcome(&experiment.unwrap());
+    let table = outcome.table.unwrap();
+    assert_eq!(table.rows[0].is_within(), Some(true), "{}", table.text());
+}
+
+fn compare(path: &str, text: &str) {
+    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    if std::env::var_os("UPDATE_EXPECT").is_some() && text != kept {
+        std::fs::write(path, text).unwrap();
+    }
+    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(kept == text, "{path} differs from what runs now; UPDATE_EXPECT=1 keeps that");
+}
+
+#[test]
+fn the_order_of_points_decides_nothing() {
+    let mut experiments = builtin::experiments().unwrap();
+    let experiment =
+        experiments.iter_mut().find(|known| known.name == "forwarding-queues").unwrap();
+    experiment.simulate.as_mut().unwrap().amount = 1_000;
+    let points = experiment.points();
+    let run = |point| (experiment.model.run)(point, &experiment.constants);
+    let forward: Vec<Vec<Value>> = points.iter().map(run).collect();
+    let mut backward: Vec<Vec<Value>> = points.iter().rev().map(run).collect();
+    backward.reverse();
+    assert_eq!(forward, backward);
+}
+
+const GOOD: &str = r#"paper = "p"
+what = "Figure 1"
+title = "t"
+sentence = "s"
+model = "bound"
+preset = "hpdc"
+
+[[axis]]
+name = "ratio"
+values = [1, 2]
+
+[[axis]]
+name = "write"
+values = [1]
+
+[[expect]]
+measure = "speed-up"
+at = { ratio = 2 }
+paper = 2
+
+[figure.lines]
+x = "ratio"
+y = "speed-up"
+"#;
+
+fn fault(text: &str) -> String {
+    let source = Source { file: "mine.toml", text };
+    Experiment::parse("mine", source, CATALOGUE).map(|_| ()).unwrap_err().to_string()
+}
+
+#[test]
+fn a_file_of_ones_own() {
+    let source = Source { file: "mine.toml", text: GOOD };
+    let experiment = Experiment::parse("mine", source, CATALOGUE).unwrap();
+    assert_eq!(experiment.points().len(), 2);
+    let outcome = outcome(&experiment);
+    assert_eq!(outcome.table.unwrap().rows[0].formula, Some(2.0));
+    assert!(outcome.figure.unwrap().svg().starts_with("<svg"));
+}
+
+/// What is wrong is told with file, line and what is allowed.
+#[test]
+fn mistakes_are_told_with_their_line_and_what_is_allowed() {
+    let cases = [
+        ("preset = \"hpdc\"", "", "mine.toml:5: model `bound` needs a `preset`: hpdc"),
+        (
+            "preset = \"hpdc\"",
+            "preset = \"forwarding\"",
+            "mine.toml:6: preset `forwarding` does not fit model `bound`: experiments/papers/presets/forwarding.toml:",
+        ),
+        (
+            "model = \"bound\"",
+            "model = \"bond\"",
+            "mine.toml:5: unknown model `bond`; allowed: forwarding, dma, bound",
+        ),
+        ("\"hpdc\"", "\"hpcd\"", "mine.toml:6: unknown preset `hpcd`; allowed: hpdc"),
+        ("\"write\"", "\"wright\"", "mine.toml:13: unknown axis `wright`; allowed: ratio, write"),
+        (
+            "values = [1, 2]",
+            "values = [1, 200]",
+            "mine.toml:9: `200` cannot be on axis `ratio`; allowed: a number from 0.01 to 100",
+        ),
+        (
+            "values = [1, 2]",
+            "values = [1, \"two\"]",
+            "mine.toml:9: `two` cannot be on axis `ratio`; allowed: a number from 0.01 to 100",
+        ),
+        (
+            "values = [1, 2]",
+            "from = 1",
+            "mine.toml:9: axis `ratio` needs either `values`, or `from`, `to` and a positive `step`",
+        ),
+        (
+            "values = [1, 2]",
+            "values = [1, 2]\nunit = \"us\"",
+            "mine.toml:11: unknown unit of axis `ratio` `us`; allowed: ",
+        ),
+        (
+            "measure = \"speed-up\"",
+            "measure = \"speed\"",
+            "mine.toml:17: unknown measure `speed`; allowed: store-and-forward, cut-through, speed-up, bus",
+        ),
+        (
+            "at = { ratio = 2 }",
+            "at = { ratio = 3 }",
+            "mine.toml:18: unknown value of axis `ratio` `3`; allowed: 1, 2",
+        ),
+        (
+            "at = { ratio = 2 }",
+            "at = {}",
+            "mine.toml:17: the paper's value is for one point, `at` names 2",
+        ),
+        (
+            "paper = 2",
+            "paper = 2\nunit = \"ms\"",
+            "mine.toml:20: unknown unit of measure `speed-up` `ms`; allowed: ",
+        ),
+        (
+            "paper = 2",
+            "paper = 2\nband_percent = 101",
+            "mine.toml:20: `band_percent` = 101: a number from 0 to 100",
+        ),
+        (
+            "paper = 2",
+            "paper = 2\norigin = \"guessed\"",
+            "mine.toml:20: unknown origin `guessed`; allowed: fitted, predicted",
+        ),
+        ("paper = 2", "papers = 2", "mine.toml:19: unknown field `papers`, expected one of"),
+        (
+            "y = \"speed-up\"",
+            "y = \"ratio\"",
+            "mine.toml:23: unknown measure `ratio`; allowed: store-and-forward",
+        ),
+        (
+            "[figure.lines]",
+            "[figure.line]",
+            "mine.toml:21: unknown variant `line`, expected one of `lines`, `bars`, `drawing`",
+        ),
+        ("title = \"t\"", "title = t", "mine.toml:3: "),
+        (
+            "preset = \"hpdc\"",
+            "preset = \"hpdc\"\nseeds = []",
+            "mine.toml:7: 0 seeds; allowed: 1 to 64",
+        ),
+        (
+            "values = [1]",
+            "from = 0.01\nto = 100\nstep = 0.005",
+            "mine.toml:13: the sweep has 39998 points, 20000 is the most",
+        ),
+    ];
+    for (right, wrong, told) in cases {
+        assert!(GOOD.contains(right), "{right}");
+        let fault = fault(&GOOD.replacen(right, wrong, 1));
+        assert!(fault.starts_with(told), "{wrong}:\n{fault}\n{told}");
+    }
+}
+
+#[test]
+fn constants_need_a_unit_and_a_source() {
+    use sim::papers::constants::Constants;
+    let wanted = [("a.x", "us"), ("a.y", "MB/s")];
+    let told = |text: &str| {
+        let source = Source { file: "c.toml", text };
+        Constants::parse(source, &wanted).map(|_| ()).map_err(|fault| fault.to_string())
+    };
+    assert_eq!(told("[a]\nx = [\"1 us\", \"s\"]\ny = [\"2 MB/s\", \"s\"]"), Ok(()));
+    let cases = [
+        ("[a]\nx = [\"1 ms\", \"s\"]", "c.toml:2: unknown unit of `a.x` `ms`; allowed: us"),
+        (
+            "[a]\nx = [\"one us\", \"s\"]",
+            "c.toml:2: `a.x` = `one`: a number from 0 on is needed, in us",
+        ),
+        ("[a]\nx = [\"1 us\", \"\"]", "c.toml:2: `a.x` has no source"),
+        ("[a]\nz = [\"1 us\", \"s\"]", "c.toml:2: unknown constant `a.z`; allowed: a.x, a.y"),
+        ("[a]\nx = [\"1 us\", \"s\"]", "c.toml:1: `a.y` is missing; a number in MB/s"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(told(text), Err(expected.to_string()));
+    }
+}

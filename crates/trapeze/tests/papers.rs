@@ -1,0 +1,92 @@
+//! `trapeze papers` as a user runs it.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn papers(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trapeze"));
+    command.arg("papers").args(arguments).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn refused(arguments: &[&str]) -> String {
+    let output = papers(arguments);
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
+    let mut files: Vec<_> =
+        entries.map(|path| (name(&path), std::fs::read(&path).unwrap())).collect();
+    files.sort();
+    files
+}
+
+/// The same bytes in every file and on the terminal, on one processor and on two; no band is left.
+#[test]
+fn one_thread_or_two_write_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |jobs: &str| {
+        let out = folder.path().join(jobs);
+        let printed = text(&papers(&["--check", "--jobs", jobs, "--out", out.to_str().unwrap()]));
+        (printed.replace(out.to_str().unwrap(), "OUT"), files(&out))
+    };
+    let (one, two) = (run("1"), run("2"));
+    assert!(one == two, "the number of threads shows");
+    let (printed, files) = one;
+    assert!(printed.contains("demand of the adapter, LANai-4, cache off"), "{printed}");
+    assert!(printed.ends_with("written: OUT/report.html\n"));
+    let endings = ["txt", "md", "csv", "json", "svg", "html", "trace.json"];
+    for ending in endings {
+        assert!(files.iter().any(|(name, _)| name.ends_with(&format!(".{ending}"))), "{ending}");
+    }
+    assert!(files.iter().all(|(_, bytes)| !bytes.is_empty()));
+}
+
+#[test]
+fn names_choose_and_json_is_one_object_a_line() {
+    let printed = text(&papers(&["hpdc-figure-8", "hpdc-bounds", "--json"]));
+    let objects: Vec<Value> =
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<&str> = objects.iter().map(|object| object["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["hpdc-figure-8", "hpdc-bounds"]);
+    assert_eq!(objects[0]["rows"][0]["paper"], 3.0);
+    assert!(text(&papers(&["--list"])).contains("forwarding-table-2"));
+}
+
+#[test]
+fn what_cannot_be_run_is_named() {
+    assert!(refused(&["forwarding-figure-9"]).contains("trapeze papers --list"));
+    assert!(refused(&["/nowhere/mine.toml"]).contains("/nowhere/mine.toml"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mine.toml");
+    std::fs::write(&file, "paper = \"p\"\nmodel = 3\n").unwrap();
+    let told = refused(&[file.to_str().unwrap()]);
+    assert!(told.contains("mine.toml:2: invalid type"), "{told}");
+}
+
+/// A file of one's own runs, and `--check` fails with what is outside its band, and by how much.
+#[test]
+fn a_band_that_is_left_fails_the_check() {
+    let experiment = "paper = \"p\"\nwhat = \"w\"\ntitle = \"t\"\nsentence = \"s\"\nmodel = \"bound\"\n\
+                      preset = \"hpdc\"\n[[axis]]\nname = \"ratio\"\nvalues = [2]\n[[axis]]\nname = \"write\"\n\
+                      values = [1]\n[[expect]]\nmeasure = \"speed-up\"\npaper = 2.5\nband_percent = 3\n";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mine.toml");
+    std::fs::write(&file, experiment).unwrap();
+    let file = file.to_str().unwrap();
+    assert!(text(&papers(&[file])).contains("NO"));
+    let told = refused(&[file, "--check"]);
+    assert!(told.contains("1 value is outside"), "{told}");
+    assert!(
+        told.contains("mine: speed-up of cut-through delivery: -20.00 %, 3 % allowed"),
+        "{told}"
+    );
+}
