@@ -93,6 +93,8 @@ struct Piece<V> {
     earlier: Option<V>,
     /// Somebody else may have written since it was sent.
     shadowed: bool,
+    /// Somebody else may have cut it off.
+    cut: bool,
     /// The oldest write whose bytes its servers lack until this is sent.
     sent_for: Mark,
     /// The oldest write whose bytes are not stable until this is.
@@ -202,7 +204,7 @@ impl<V: Clone> Written<V> {
 
     /// Where the last piece ends that is surely part of the file; 0 when there is none.
     pub fn end(&self) -> u64 {
-        let mut pieces = self.pieces.iter().rev().filter(|(_, piece)| !piece.shadowed);
+        let mut pieces = self.pieces.iter().rev().filter(|(_, piece)| !piece.cut);
         pieces.next().map_or(0, |(start, piece)| start + piece.bytes)
     }
 
@@ -236,6 +238,7 @@ impl<V: Clone> Written<V> {
             state: State::Unsent,
             earlier: None,
             shadowed: false,
+            cut: false,
             sent_for: Mark(self.writes),
             kept_for: Mark(self.writes),
             since: now,
@@ -259,10 +262,13 @@ impl<V: Clone> Written<V> {
     }
 
     /// Another client may have written over what was sent, or cut it off: reads take it from the servers from now on.
-    /// The copies stay, to be sent again should a server forget them.
-    pub fn shadow_sent(&mut self) {
+    /// The copies stay, to be sent again should a server forget them. Until that is known to have been a cut, the file
+    /// is at least as long as they reach.
+    pub fn shadow_sent(&mut self, cut: bool) {
         for piece in self.pieces.values_mut() {
-            piece.shadowed |= piece.earlier.is_some() || piece.verifiers().is_some();
+            let sent = piece.earlier.is_some() || piece.verifiers().is_some();
+            piece.shadowed |= sent;
+            piece.cut |= sent && cut;
         }
     }
 
