@@ -214,7 +214,8 @@ impl State {
         self.said = entry.attr.size;
         entry.unsure |= self.unsure;
         if entry.truncations == self.entry.truncations {
-            // A power cut may have taken bytes before the manager asked the objects for the length: they are sent again.
+            // A power cut may have taken bytes before the manager asked the objects for the length: they are sent
+            // again.
             let known = if entry.is_hint() { self.entry.attr.size } else { 0 };
             entry.attr.size = entry.attr.size.max(known).max(self.written.end());
         }
