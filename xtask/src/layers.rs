@@ -8,6 +8,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("endpoint", &["wire"]),
     ("netrpc", &["wire", "endpoint"]),
+    ("nic", &["wire", "endpoint"]),
     ("node", &["wire", "endpoint", "netrpc"]),
     ("store", &["wire"]),
     ("members", &["wire", "endpoint", "netrpc", "node", "store"]),
@@ -16,17 +17,23 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("files", &["wire", "endpoint", "netrpc", "node", "store", "stripe", "names", "members"]),
     (
         "sim",
-        &["wire", "endpoint", "netrpc", "node", "store", "stripe", "names", "members", "files"],
+        &[
+            "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "names", "members",
+            "files",
+        ],
     ),
     (
         "live",
-        &["wire", "endpoint", "netrpc", "node", "store", "stripe", "names", "members", "files"],
+        &[
+            "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "names", "members",
+            "files",
+        ],
     ),
     (
         "trapeze",
         &[
-            "wire", "endpoint", "netrpc", "node", "store", "stripe", "names", "members", "files",
-            "sim", "live",
+            "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "names", "members",
+            "files", "sim", "live",
         ],
     ),
     ("rig", &["wire", "endpoint", "node"]),

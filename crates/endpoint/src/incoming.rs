@@ -7,6 +7,18 @@
 use crate::frames::FrameMut;
 use wire::Token;
 
+/// What an entry is a list of: a frame of the pool, or, for an adapter's firmware, its address and length.
+pub trait Room {
+    /// Bytes that fit.
+    fn room(&self) -> usize;
+}
+
+impl Room for FrameMut {
+    fn room(&self) -> usize {
+        self.len()
+    }
+}
+
 /// What [`IncomingTable::cancel`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
@@ -30,18 +42,24 @@ enum State {
 }
 
 /// The lists of frames are swapped in and out, so that after warm-up none is allocated.
-#[derive(Debug, Default)]
-struct Entry {
+#[derive(Debug)]
+struct Entry<F> {
     state: State,
     key: u64,
-    frames: Vec<FrameMut>,
+    frames: Vec<F>,
+}
+
+impl<F> Entry<F> {
+    fn free() -> Entry<F> {
+        Entry { state: State::Free, key: 0, frames: Vec::new() }
+    }
 }
 
 /// The table. A key is a number that goes up by one, mixed under two secrets: old ones never come again, and a peer
 /// that has seen some does not know what others are given. It is no cryptography: links authenticate.
 #[derive(Debug)]
-pub struct IncomingTable {
-    entries: Box<[Entry]>,
+pub struct IncomingTable<F = FrameMut> {
+    entries: Box<[Entry<F>]>,
     free: Vec<u16>,
     armed: u64,
     secrets: [u64; 2],
@@ -49,12 +67,12 @@ pub struct IncomingTable {
     pub(crate) keys_ignored: bool,
 }
 
-impl IncomingTable {
+impl<F: Room> IncomingTable<F> {
     /// A table of `entries` free entries whose keys follow from `seed`.
-    pub fn new(entries: usize, seed: u64) -> IncomingTable {
+    pub fn new(entries: usize, seed: u64) -> IncomingTable<F> {
         let count = u16::try_from(entries).expect("at most 65,535 entries");
         IncomingTable {
-            entries: (0..entries).map(|_| Entry::default()).collect(),
+            entries: (0..entries).map(|_| Entry::free()).collect(),
             free: (0..count).rev().collect(),
             armed: 0,
             secrets: [mix(seed), mix(mix(seed) ^ seed)],
@@ -63,7 +81,7 @@ impl IncomingTable {
     }
 
     /// Arms an entry with `frames`, leaving an empty list. `None`, and the frames as they were, when the table is full.
-    pub fn arm(&mut self, frames: &mut Vec<FrameMut>) -> Option<Token> {
+    pub fn arm(&mut self, frames: &mut Vec<F>) -> Option<Token> {
         let index = self.free.pop()?;
         let key = self.next_key();
         let entry = &mut self.entries[index as usize];
@@ -82,7 +100,7 @@ impl IncomingTable {
         }
     }
 
-    fn find(&mut self, token: Token) -> Option<&mut Entry> {
+    fn find(&mut self, token: Token) -> Option<&mut Entry<F>> {
         let entry = self.entries.get_mut(token.index as usize)?;
         let named = entry.key == token.key || self.keys_ignored;
         (token.is_some() && named).then_some(entry)
@@ -90,9 +108,9 @@ impl IncomingTable {
 
     /// Adapter: spends the token, if it is good for `bytes`, and moves the frames to be filled into the empty list
     /// `into`. Whether it was.
-    pub fn claim(&mut self, token: Token, bytes: usize, into: &mut Vec<FrameMut>) -> bool {
+    pub fn claim(&mut self, token: Token, bytes: usize, into: &mut Vec<F>) -> bool {
         let Some(entry) = self.find(token) else { return false };
-        let room: usize = entry.frames.iter().map(|f| f.len()).sum();
+        let room: usize = entry.frames.iter().map(|f| f.room()).sum();
         if entry.state != State::Armed || room < bytes {
             return false;
         }
@@ -112,7 +130,7 @@ impl IncomingTable {
     }
 
     /// Adapter: the transfer that claimed `token` broke off. The frames wait again, unless the host has cancelled.
-    pub fn unclaim(&mut self, token: Token, frames: &mut Vec<FrameMut>) {
+    pub fn unclaim(&mut self, token: Token, frames: &mut Vec<F>) {
         let entry = self.find(token).expect("unclaim names a claimed token");
         match std::mem::take(&mut entry.state) {
             State::Filling { wanted: true } => {
@@ -125,7 +143,7 @@ impl IncomingTable {
     }
 
     /// Host: no payload may use the token from now on. Frames that come back are moved into the empty list `into`.
-    pub fn cancel(&mut self, token: Token, into: &mut Vec<FrameMut>) -> Cancelled {
+    pub fn cancel(&mut self, token: Token, into: &mut Vec<F>) -> Cancelled {
         let Some(entry) = self.find(token) else { return Cancelled::Stale };
         match entry.state {
             State::Armed => {
@@ -193,7 +211,7 @@ mod tests {
     /// Who is given one token must not know the next one, which may be another peer's.
     #[test]
     fn i4_keys_do_not_tell_each_other() {
-        let mut table = IncomingTable::new(4, 77);
+        let mut table = IncomingTable::<FrameMut>::new(4, 77);
         let mut keys = Vec::new();
         for _ in 0..1000 {
             let token = table.arm(&mut Vec::new()).unwrap();

@@ -43,6 +43,16 @@ impl Pulse {
             _ => 0,
         }
     }
+
+    /// Fewest buffered bytes of a payload that is not complete for which an idle sink starts, with nothing queued;
+    /// `None` is that it waits for the end. Who polls a source's counter need not look before it gets there.
+    pub fn least(self) -> Option<usize> {
+        match self {
+            Pulse::Whole => None,
+            Pulse::Fixed(size) => Some(size.max(1)),
+            Pulse::Adaptive { minimum } => Some(minimum.max(1)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -64,6 +74,16 @@ mod tests {
     }
 
     proptest! {
+        /// A sink starts at `least` bytes, and before that waits.
+        #[test]
+        fn least_is_where_the_decision_changes(policy in prop_oneof![
+            Just(Pulse::Whole), (0usize..5000).prop_map(Pulse::Fixed), (0usize..5000).prop_map(|minimum| Pulse::Adaptive { minimum }),
+        ], buffered in 0usize..10_000) {
+            let backlog = Backlog { buffered, complete: false, idle: true, queued: 0 };
+            let starts = policy.least().is_some_and(|least| buffered >= least);
+            prop_assert_eq!(policy.decide(backlog) > 0, starts);
+        }
+
         /// Whatever the policy: a sink never overruns its source, and every payload ends.
         #[test]
         fn all_bytes_move_and_none_twice(policy in prop_oneof![

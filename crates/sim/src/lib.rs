@@ -10,6 +10,7 @@
 //!               │  ├──► meta      managers' logs and checkpoints
 //!               │  └──► workload  what applications do, checked by checker
 //!               └─ fingerprint, trace
+//!   hardware                    buses, adapters, links and disks of the papers' machines and of today's
 //! ```
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ pub mod disk;
 pub mod experiment;
 pub mod faults;
 pub mod fingerprint;
+pub mod hardware;
 pub mod limits;
 pub mod machine;
 pub mod meta;

@@ -1,0 +1,195 @@
+//! What an adapter and whoever drives its engines say to each other.
+
+use crate::cache::Reuse;
+use wire::{NodeId, Token};
+
+/// A time in the driver's own unit (picoseconds in the simulator, nanoseconds live). The firmware only copies it.
+pub type Ticks = u64;
+
+/// What moves bytes. The host's bus is half duplex, so both its directions share one engine (HPDC'97 section 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Engine {
+    /// Between host memory and adapter memory.
+    HostDma,
+    /// From adapter memory to the link.
+    NetSend,
+    /// From the link to adapter memory.
+    NetReceive,
+}
+
+impl Engine {
+    /// All of them, in the order in which the firmware asks.
+    pub const ALL: [Engine; 3] = [Engine::HostDma, Engine::NetSend, Engine::NetReceive];
+}
+
+/// Which way a payload goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// From the host to the link.
+    ToNet,
+    /// From the link to the host.
+    ToHost,
+}
+
+impl Direction {
+    /// The other one.
+    pub const fn other(self) -> Direction {
+        match self {
+            Direction::ToNet => Direction::ToHost,
+            Direction::ToHost => Direction::ToNet,
+        }
+    }
+}
+
+/// What a transfer carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// The control message.
+    Control,
+    /// Payload.
+    Payload,
+    /// Payload, or a whole packet, that is taken off the link and kept nowhere.
+    Discard,
+}
+
+/// A stretch of host memory: an address that the bus understands, and its length in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostFrame {
+    /// Bus address.
+    pub address: u64,
+    /// Length in bytes.
+    pub bytes: usize,
+}
+
+impl endpoint::incoming::Room for HostFrame {
+    fn room(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// A stretch of host memory to be sent, and what the host knows about a copy on the adapter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// Where the bytes are in host memory.
+    pub frame: HostFrame,
+    /// Whether the adapter's copy may serve instead. Only for pieces that lie in one buffer; others are fetched.
+    pub reuse: Reuse,
+}
+
+impl From<HostFrame> for Piece {
+    fn from(frame: HostFrame) -> Piece {
+        Piece { frame, reuse: Reuse::Fetch }
+    }
+}
+
+/// A packet's head: what the link carries with every packet. All but fragments carry a whole message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packet {
+    /// Who sent it.
+    pub source: NodeId,
+    /// Who is to receive it.
+    pub destination: NodeId,
+    /// The message's number at its source; 0, 1, 2 in the order of posting.
+    pub number: u64,
+    /// Where in the message's payload this packet's begins.
+    pub offset: usize,
+    /// Payload bytes of this packet.
+    pub payload: usize,
+    /// Payload bytes of the whole message.
+    pub total: usize,
+    /// The right to land in frames of the receiver's choice.
+    pub token: Token,
+}
+
+impl Packet {
+    /// Whether it ends its message.
+    pub const fn is_last(&self) -> bool {
+        self.offset + self.payload == self.total
+    }
+}
+
+/// A transfer that an engine is to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// Who makes it.
+    pub engine: Engine,
+    /// Which way.
+    pub direction: Direction,
+    /// What it carries.
+    pub kind: Kind,
+    /// The packet it belongs to.
+    pub packet: Packet,
+    /// The entry of the send ring, or of the receive ring; of a packet that is dropped, 0.
+    pub slot: usize,
+    /// The adapter's buffer that payload leaves or enters, and where in it.
+    pub buffer: Option<(u16, usize)>,
+    /// Host memory, of payload on the bus; else 0.
+    pub address: u64,
+    /// Where in the message's payload it begins.
+    pub offset: usize,
+    /// Bytes; at least 1.
+    pub bytes: usize,
+    /// Whether the packet ends with it on this engine.
+    pub last: bool,
+}
+
+/// Where a payload came to lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Landing {
+    /// Nowhere: no payload, no frame for it, a token that is not good (any more), or too long.
+    #[default]
+    Nowhere,
+    /// In the frames of the receive entry.
+    Entry,
+    /// In the frames of the incoming payload table's entry.
+    Incoming,
+}
+
+/// What happens now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The engine starts this transfer; [`crate::Nic::finished`] tells when it has ended.
+    Start(Transfer),
+    /// A message is the host's: its control message is in this entry of the receive ring, `landed` bytes of payload
+    /// in host memory ([`crate::Nic::landed`]). The entry is the host's until it is armed again.
+    Deliver {
+        /// Entry of the receive ring.
+        slot: usize,
+        /// Its last packet.
+        packet: Packet,
+        /// Where its payload is.
+        landing: Landing,
+        /// How much of it; all or nothing.
+        landed: usize,
+    },
+    /// The host is interrupted.
+    Interrupt,
+    /// A message has left: its entry of the send ring and its frames are the host's again.
+    Complete {
+        /// Entry of the send ring.
+        slot: usize,
+        /// The message's number.
+        number: u64,
+    },
+}
+
+/// An action, and what it costs the adapter's processor before it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// What to do.
+    pub action: Action,
+    /// Instructions.
+    pub instructions: u32,
+}
+
+/// The counter registers of the engines (HPDC'97 section 3.1): how far an active transfer is.
+pub trait Progress {
+    /// Bytes of the engine's active transfer that have crossed.
+    fn moved(&self, engine: Engine) -> usize;
+}
+
+impl<F: Fn(Engine) -> usize> Progress for F {
+    fn moved(&self, engine: Engine) -> usize {
+        self(engine)
+    }
+}

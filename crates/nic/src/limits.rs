@@ -1,0 +1,6 @@
+//! Limits of an adapter, with the arithmetic that chose them.
+
+/// Most payload of one message: the wire's.
+pub const PAYLOAD_BYTES_MAX: usize = wire::limits::PAYLOAD_BYTES_MAX;
+/// Pieces of host memory in one message: 1 MiB in 4 KiB pages. An endpoint's lists are shorter.
+pub const PIECES_MAX: usize = 256;

@@ -1,0 +1,524 @@
+//! The firmware: what the three engines do next.
+
+use crate::cache::PayloadCache;
+use crate::command::{
+    Action, Command, Direction, Engine, HostFrame, Kind, Packet, Piece, Progress, Ticks, Transfer,
+};
+use crate::config::{CONTROL, Config, ConfigError, Costs, Interrupts, Lag, Policy};
+use crate::functional::Turns;
+use crate::log::{Log, Record};
+use crate::receive::{Admit, ArmError, Landed, Receives, Receiving};
+use crate::send::{Leaving, PostError, Send, Sending};
+use endpoint::IncomingTable;
+use std::collections::VecDeque;
+
+/// What an adapter has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages that left.
+    pub sent: u64,
+    /// Messages that were delivered.
+    pub delivered: u64,
+    /// Of these, with a payload that was kept nowhere.
+    pub payloads_discarded: u64,
+    /// Packets dropped because the host had armed no entry ([`Lag::Drop`]).
+    pub dropped: u64,
+    /// Fragments dropped because their message's beginning was, and packets that no adapter sends.
+    pub dropped_fragments: u64,
+    /// Packets that had to wait on the link for an entry ([`Lag::Backpressure`]).
+    pub held: u64,
+    /// Interrupts raised.
+    pub interrupts: u64,
+    /// Deliveries that raised none.
+    pub interrupts_suppressed: u64,
+    /// Turns that passed from one loop to the other ([`Policy::Functional`]).
+    pub punts: u64,
+    /// Instructions of all commands so far.
+    pub instructions: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Active {
+    transfer: Transfer,
+    start: Ticks,
+}
+
+/// One adapter's firmware (HPDC'97 section 3, HotI'99 section 3).
+///
+/// The driver owns engines, bytes and time. It calls, in this order, whenever something happened:
+/// - events: [`Nic::finished`] for each engine whose transfer has ended, in the order of the ends;
+///   [`Nic::arriving`] when a packet's head has come to the adapter;
+/// - the host's calls: [`Nic::post`], [`Nic::arm`], [`Nic::drained`];
+/// - [`Nic::step`] until it returns nothing, carrying out each command;
+/// - [`Nic::watch`], to know how far an active transfer must get before another step can bring something.
+///
+/// Invariant: a sink never overruns its source. Nothing is allocated after the first turn of the rings.
+#[derive(Debug)]
+pub struct Nic {
+    pub(crate) config: Config,
+    pub(crate) sending: Sending,
+    pub(crate) receiving: Receiving,
+    cache: PayloadCache,
+    active: [Option<Active>; 3],
+    /// How far the active transfers are, in this step.
+    moved: [usize; 3],
+    /// Which way the host's engine is to look first.
+    turn: Direction,
+    pub(crate) turns: Turns,
+    notices: VecDeque<Action>,
+    /// Instructions done for nobody yet: the next command bears them.
+    owed: u32,
+    interrupts_off: bool,
+    holding: bool,
+    log: Log,
+    counters: Counters,
+}
+
+impl Nic {
+    /// An adapter with empty rings.
+    pub fn new(config: Config) -> Result<Nic, ConfigError> {
+        config.check()?;
+        Ok(Nic {
+            sending: Sending::new(config.send_ring, config.policy.packet_bytes_max()),
+            receiving: Receiving::new(&config),
+            cache: PayloadCache::new(config.buffers),
+            active: [None; 3],
+            moved: [0; 3],
+            turn: Direction::ToNet,
+            turns: Turns::default(),
+            notices: VecDeque::with_capacity(config.send_ring + 2 * config.receive_ring),
+            owed: 0,
+            interrupts_off: false,
+            holding: false,
+            log: Log::new(config.log),
+            counters: Counters::default(),
+            config,
+        })
+    }
+
+    /// What it was told when it started.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What it has seen.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Its payload buffers.
+    pub fn cache(&self) -> &PayloadCache {
+        &self.cache
+    }
+
+    /// The transfers so far, as many as the log keeps.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Free entries of the send ring.
+    pub fn send_room(&self) -> usize {
+        self.sending.room()
+    }
+
+    /// Entries of the receive ring that are armed and not taken.
+    pub fn armed(&self) -> usize {
+        self.receiving.armed()
+    }
+
+    /// The transfer that an engine is making.
+    pub fn active(&self, engine: Engine) -> Option<Transfer> {
+        self.active[engine as usize].map(|active| active.transfer)
+    }
+
+    /// Packets whose heads wait on the link.
+    pub fn waiting(&self) -> usize {
+        self.receiving.arrivals.len()
+    }
+
+    /// Where a delivered message's payload is; until the entry is armed again.
+    pub fn landed(&self, slot: usize) -> &[Landed] {
+        self.receiving.landed(slot)
+    }
+
+    /// Where a sent message's payload is on the adapter; until the entry is used again.
+    pub fn sent(&self, slot: usize) -> impl Iterator<Item = Landed> + '_ {
+        let units = self.sending.slot_at(slot).stream.units.iter();
+        units.map(|unit| Landed {
+            frame: unit.frame,
+            binding: unit.buffer.and_then(|buffer| self.cache.binding(buffer)),
+        })
+    }
+
+    /// The incoming payload table: the host arms and cancels tokens in it.
+    pub fn incoming(&mut self) -> &mut IncomingTable<HostFrame> {
+        &mut self.receiving.incoming
+    }
+
+    /// Host: sends a message whose payload is these pieces of host memory, in order; its number. They stay as they
+    /// are until [`Action::Complete`].
+    pub fn post(&mut self, send: Send, pieces: &[Piece]) -> Result<u64, PostError> {
+        let bytes = pieces.iter().map(|piece| piece.frame.bytes).sum();
+        if bytes > self.config.mtu {
+            return Err(PostError::TooLong { bytes, mtu: self.config.mtu });
+        }
+        self.sending.post(send, pieces, self.config.buffer_bytes)
+    }
+
+    /// Host: arms the next entry of the receive ring with frames for a payload, or none; which entry it is.
+    pub fn arm(&mut self, frames: &[HostFrame]) -> Result<usize, ArmError> {
+        self.receiving.arm(frames)
+    }
+
+    /// Host: has taken `messages` in all and found no more; it is to be interrupted again ([`Interrupts::Suppressed`]).
+    /// If one came meanwhile, at once.
+    pub fn drained(&mut self, messages: u64) {
+        if self.config.interrupts == Interrupts::Suppressed {
+            self.interrupts_off = false;
+            if self.counters.delivered > messages {
+                self.interrupt();
+            }
+        }
+    }
+
+    /// A packet's head has come to the adapter. Its bytes wait on the link until the net-receive engine takes them.
+    pub fn arriving(&mut self, packet: Packet) {
+        self.receiving.arrivals.push_back(packet);
+    }
+
+    /// The engine's transfer has ended.
+    pub fn finished(&mut self, now: Ticks, engine: Engine) {
+        let active = self.active[engine as usize].take().expect("the engine had a transfer");
+        let transfer = active.transfer;
+        self.log.add(Record { transfer, start: active.start, end: now });
+        match (engine, transfer.direction) {
+            (Engine::HostDma, Direction::ToNet) => self.fetched(&transfer),
+            (Engine::HostDma, Direction::ToHost) => self.deposited(&transfer),
+            (Engine::NetSend, _) => self.left(&transfer),
+            (Engine::NetReceive, _) => self.came(&transfer),
+        }
+        while let Some(ended) = self.receiving.settle(&self.cache) {
+            ended.into_iter().for_each(|action| self.deliver(action));
+        }
+    }
+
+    /// What to do next; `None` is to wait. `engines` are the counters of the active transfers.
+    pub fn step(&mut self, now: Ticks, engines: &impl Progress) -> Option<Command> {
+        if let Some(action) = self.notices.pop_front() {
+            return Some(self.tell(action));
+        }
+        for engine in Engine::ALL {
+            self.moved[engine as usize] = self.active(engine).map_or(0, |active| {
+                let moved = engines.moved(engine);
+                assert!(moved <= active.bytes, "a counter stays in its transfer");
+                moved
+            });
+        }
+        self.owed += self.sending.attach(&mut self.cache) * self.config.costs.cache;
+        let (transfer, instructions) = match self.config.policy {
+            Policy::Functional => self.functional()?,
+            _ => self.resources()?,
+        };
+        self.active[transfer.engine as usize] = Some(Active { transfer, start: now });
+        Some(self.command(Action::Start(transfer), instructions))
+    }
+
+    /// How many bytes of the engine's active transfer must have moved before a step can start something that it could
+    /// not when it last returned nothing; `None` is not before the transfer ends.
+    pub fn watch(&self, engine: Engine) -> Option<usize> {
+        let transfer = self.active(engine)?;
+        if transfer.kind != Kind::Payload {
+            return None;
+        }
+        match (engine, transfer.direction) {
+            (Engine::HostDma, Direction::ToNet) => self.watch_fetch(&transfer),
+            (Engine::NetReceive, _) => self.watch_coming(&transfer),
+            _ => None,
+        }
+    }
+
+    fn watch_fetch(&self, transfer: &Transfer) -> Option<usize> {
+        let leaving = transfer.packet.number == self.sending.leaving;
+        let idle = self.active(Engine::NetSend).is_none();
+        let stream = &self.sending.slot_at(transfer.slot).stream;
+        let pulse = self.config.policy.send_pulse();
+        if leaving && idle { stream.watch(pulse, transfer.bytes) } else { None }
+    }
+
+    fn watch_coming(&self, transfer: &Transfer) -> Option<usize> {
+        let idle = self.active(Engine::HostDma).is_none();
+        let stream = self.receiving.only_stream().filter(|_| idle)?;
+        stream.watch(self.config.policy.receive_pulse(), transfer.bytes)
+    }
+
+    /// The resource-centred loop: which engines are idle, and how can they be used (HPDC'97 Figure 3).
+    fn resources(&mut self) -> Option<(Transfer, u32)> {
+        let host = self.host();
+        let found = host.or_else(|| self.net_send());
+        found.or_else(|| self.net_receive())
+    }
+
+    fn is_idle(&self, engine: Engine) -> bool {
+        self.active[engine as usize].is_none()
+    }
+
+    /// The host's engine: one transfer this way, one that way, while there is work both ways.
+    fn host(&mut self) -> Option<(Transfer, u32)> {
+        let first = self.turn;
+        let found = self.host_towards(first).or_else(|| self.host_towards(first.other()))?;
+        self.turn = found.0.direction.other();
+        Some(found)
+    }
+
+    pub(crate) fn host_towards(&mut self, direction: Direction) -> Option<(Transfer, u32)> {
+        if !self.is_idle(Engine::HostDma) {
+            return None;
+        }
+        let transfer = match direction {
+            Direction::ToNet => self.fetch()?,
+            Direction::ToHost => self.deposit()?,
+        };
+        Some((transfer, self.config.costs.host))
+    }
+
+    fn fetch(&mut self) -> Option<Transfer> {
+        let number = self.sending.to_fetch()?;
+        let slot = self.sending.index(number);
+        let entry = self.sending.slot(number);
+        let (unit, offset, bytes) = entry.stream.start_source(self.config.policy.fetch_bytes_max());
+        let total = entry.packet().total;
+        Some(Transfer {
+            engine: Engine::HostDma,
+            direction: Direction::ToNet,
+            kind: Kind::Payload,
+            packet: Packet { offset: 0, payload: total, ..entry.packet() },
+            slot,
+            buffer: unit.place(offset),
+            address: unit.address(offset),
+            offset,
+            bytes,
+            last: offset + bytes == total,
+        })
+    }
+
+    fn deposit(&mut self) -> Option<Transfer> {
+        let pulse = self.config.policy.receive_pulse();
+        let moved = self.moved_of_going();
+        let (what, bytes) = self.receiving.to_go(pulse, moved)?;
+        let arrived = self.receiving.going()?;
+        let (packet, slot) = (arrived.packet, arrived.slot);
+        let control =
+            Transfer { direction: Direction::ToHost, ..control(Engine::HostDma, packet, slot) };
+        if what == Receives::Control {
+            let last = self.receiving.control_going();
+            return Some(Transfer { last, ..control });
+        }
+        let (unit, offset) = arrived.stream.start_sink(bytes, moved);
+        Some(Transfer {
+            kind: Kind::Payload,
+            buffer: unit.place(offset),
+            address: unit.address(offset),
+            offset,
+            bytes,
+            last: offset + bytes == packet.offset + packet.payload,
+            ..control
+        })
+    }
+
+    /// Bytes of the payload whose turn it is to go to the host that have come by the active transfer.
+    fn moved_of_going(&self) -> usize {
+        let payload = self.active(Engine::NetReceive).is_some_and(|t| t.kind == Kind::Payload);
+        let only = self.receiving.only_stream().is_some();
+        if payload && only { self.moved[Engine::NetReceive as usize] } else { 0 }
+    }
+
+    pub(crate) fn net_send(&mut self) -> Option<(Transfer, u32)> {
+        if !self.is_idle(Engine::NetSend) {
+            return None;
+        }
+        let number = self.sending.leaving;
+        let fetch = self.active(Engine::HostDma);
+        let own =
+            fetch.is_some_and(|t| t.direction == Direction::ToNet && t.packet.number == number);
+        let moved = if own { self.moved[Engine::HostDma as usize] } else { 0 };
+        let what = self.sending.to_leave(self.config.policy.send_pulse(), moved)?;
+        let (slot, costs) = (self.sending.index(number), self.config.costs);
+        let entry = self.sending.slot(number);
+        let packet = entry.packet();
+        let control = control(Engine::NetSend, packet, slot);
+        let Leaving::Payload { bytes } = what else {
+            return Some((control, costs.net_send + costs.send_packet));
+        };
+        let (unit, offset) = entry.stream.start_sink(bytes, moved);
+        let last = offset + bytes == packet.offset + packet.payload;
+        let kind = Kind::Payload;
+        let transfer =
+            Transfer { kind, buffer: unit.place(offset), offset, bytes, last, ..control };
+        Some((transfer, costs.net_send))
+    }
+
+    pub(crate) fn net_receive(&mut self) -> Option<(Transfer, u32)> {
+        if !self.is_idle(Engine::NetReceive) {
+            return None;
+        }
+        if self.receiving.coming().is_none() {
+            return self.admit();
+        }
+        let what = self.receiving.to_come(&mut self.cache)?;
+        let arrived = self.receiving.coming()?;
+        let (packet, slot) = (arrived.packet, arrived.slot);
+        let control = incoming(packet, slot);
+        let costs = self.config.costs;
+        let transfer = match what {
+            Receives::Control => return Some((control, costs.net_receive + costs.receive_packet)),
+            Receives::Discard(bytes) => {
+                Transfer { kind: Kind::Discard, bytes, last: true, ..control }
+            }
+            Receives::Payload => {
+                let (unit, offset, bytes) = arrived.stream.start_source(usize::MAX);
+                let last = offset + bytes == packet.offset + packet.payload;
+                let buffer = unit.place(offset);
+                self.owed += costs.cache;
+                Transfer { kind: Kind::Payload, buffer, offset, bytes, last, ..control }
+            }
+        };
+        Some((transfer, costs.net_receive))
+    }
+
+    /// Takes the packet whose head waits on the link, or drops it, or leaves it there.
+    fn admit(&mut self) -> Option<(Transfer, u32)> {
+        let packet = *self.receiving.arrivals.front()?;
+        let admitted = self.receiving.admit(&packet);
+        match admitted {
+            Admit::Slot(slot) => {
+                self.receiving.arrivals.pop_front();
+                self.receiving.take(packet, slot);
+                self.holding = false;
+                return self.net_receive();
+            }
+            Admit::NoEntry if self.config.lag == Lag::Backpressure => {
+                self.counters.held += u64::from(!self.holding);
+                self.holding = true;
+                return None;
+            }
+            Admit::Wait => return None,
+            Admit::NoEntry => self.counters.dropped += 1,
+            Admit::Unknown => self.counters.dropped_fragments += 1,
+        }
+        self.receiving.arrivals.pop_front();
+        let bytes = CONTROL + packet.payload;
+        let transfer = Transfer { kind: Kind::Discard, bytes, ..incoming(packet, 0) };
+        Some((Transfer { last: true, ..transfer }, self.config.costs.net_receive))
+    }
+
+    fn fetched(&mut self, transfer: &Transfer) {
+        let stream = &mut self.sending.slot(transfer.packet.number).stream;
+        if let Some(buffer) = stream.end_source(transfer.bytes) {
+            self.cache.source_done(buffer);
+        }
+    }
+
+    fn left(&mut self, transfer: &Transfer) {
+        let (gone, done) = match transfer.kind {
+            Kind::Control => (self.sending.control_left(), None),
+            _ => self.sending.payload_left(transfer.bytes),
+        };
+        done.into_iter().for_each(|buffer| self.cache.sink_done(buffer));
+        if gone {
+            self.counters.sent += 1;
+            let number = transfer.packet.number;
+            self.notices.push_back(Action::Complete { slot: transfer.slot, number });
+        }
+    }
+
+    fn came(&mut self, transfer: &Transfer) {
+        match transfer.kind {
+            Kind::Control => self.receiving.control_came(),
+            Kind::Discard if transfer.bytes > transfer.packet.payload => (), // a packet that was dropped
+            Kind::Discard => self.receiving.discarded(transfer.bytes),
+            Kind::Payload => {
+                let arrived = self.receiving.coming().expect("a packet comes");
+                if let Some(buffer) = arrived.stream.end_source(transfer.bytes) {
+                    self.cache.source_done(buffer);
+                }
+            }
+        }
+    }
+
+    fn deposited(&mut self, transfer: &Transfer) {
+        if transfer.kind == Kind::Control {
+            return self.receiving.control_gone();
+        }
+        let arrived = self.receiving.going().expect("a packet goes");
+        if let Some(buffer) = arrived.stream.end_sink(transfer.bytes) {
+            self.cache.sink_done(buffer);
+        }
+    }
+
+    fn deliver(&mut self, action: Action) {
+        let Action::Deliver { packet, landed, .. } = action else { return };
+        self.counters.delivered += 1;
+        self.counters.payloads_discarded += u64::from(packet.total > landed);
+        self.notices.push_back(action);
+        match self.config.interrupts {
+            Interrupts::Never => (),
+            Interrupts::Suppressed if self.interrupts_off => {
+                self.counters.interrupts_suppressed += 1
+            }
+            Interrupts::Suppressed | Interrupts::Each => self.interrupt(),
+        }
+    }
+
+    fn interrupt(&mut self) {
+        self.interrupts_off = true;
+        self.counters.interrupts += 1;
+        self.notices.push_back(Action::Interrupt);
+    }
+
+    fn tell(&mut self, action: Action) -> Command {
+        let cost = if action == Action::Interrupt { self.config.costs.interrupt } else { 0 };
+        if let Action::Deliver { slot, .. } = action {
+            self.receiving.told(slot);
+        }
+        self.command(action, cost)
+    }
+
+    fn command(&mut self, action: Action, instructions: u32) -> Command {
+        let instructions = instructions + std::mem::take(&mut self.owed);
+        self.counters.instructions += u64::from(instructions);
+        Command { action, instructions }
+    }
+
+    pub(crate) fn count_punts(&mut self, punts: u32) {
+        self.counters.punts += u64::from(punts);
+        self.owed += punts * self.config.costs.punt;
+    }
+}
+
+fn control(engine: Engine, packet: Packet, slot: usize) -> Transfer {
+    Transfer {
+        engine,
+        direction: Direction::ToNet,
+        kind: Kind::Control,
+        packet,
+        slot,
+        buffer: None,
+        address: 0,
+        offset: packet.offset,
+        bytes: CONTROL,
+        last: packet.payload == 0,
+    }
+}
+
+fn incoming(packet: Packet, slot: usize) -> Transfer {
+    Transfer { direction: Direction::ToHost, ..control(Engine::NetReceive, packet, slot) }
+}
+
+impl Costs {
+    /// Instructions to receive one packet of one unit and send it on from the cache, all transfers counted
+    /// (forwarding paper section 2.2: about 550).
+    pub fn forwarding(&self) -> u32 {
+        let receive = self.receive_packet + self.cache + 2 * self.net_receive + 2 * self.host;
+        receive + self.send_packet + self.cache + 2 * self.net_send
+    }
+}

@@ -1,0 +1,272 @@
+//! The presets that come with the simulator, and files of a user's own in the same form.
+
+use super::board::Board;
+use super::bus::Bus;
+use super::disk::Disk;
+use super::fabric::Link;
+use super::flow::Rate;
+use super::host::Host;
+use super::preset::{File, PresetError, Section, Stated};
+use crate::queue::Picos;
+
+macro_rules! presets {
+    ($($name:literal)*) => {
+        /// Name and text of every preset, in `presets/` of the project.
+        const BUILT_IN: &[(&str, &str)] = &[$((
+            $name,
+            include_str!(concat!("../../../../presets/", $name, ".toml")),
+        )),*];
+    };
+}
+
+presets! {
+    "as500" "piii450" "miata500" "pii300" "piii433" "piii733" "xp1000" "server-gen3" "server-gen4" "server-gen5"
+    "lanai4" "lanai4-256k" "lanai5" "lanai7" "lanai9" "lanai9-250" "dpu"
+    "mcp-constants" "mcp-hoti" "mcp-forward"
+    "myrinet" "myrinet-2000" "ethernet-25g" "ethernet-100g" "ethernet-200g"
+    "barracuda" "medalist" "deskstar-22gxp" "nvme"
+}
+
+/// A host and the bus its adapters are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// The processor's costs.
+    pub host: Host,
+    /// The bus.
+    pub bus: Bus,
+    /// Fitted constants that stand for the adapter's processor and memory, where a paper's numbers give them.
+    pub constants: Option<Constants>,
+}
+
+/// Costs of transfers in two regimes (papers.md D4): alone, and while another packet is queued or in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Constants {
+    /// A transfer of a lone message.
+    pub alone: Picos,
+    /// A transfer beside others.
+    pub busy: Picos,
+    /// Rate of the net engines.
+    pub wire: Rate,
+}
+
+/// Instructions of the adapter's processor for each action.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // as in nic::Costs
+pub struct Firmware {
+    pub host: u32,
+    pub net_send: u32,
+    pub net_receive: u32,
+    pub send_packet: u32,
+    pub receive_packet: u32,
+    pub cache: u32,
+    pub interrupt: u32,
+    pub punt: u32,
+}
+
+/// What a preset file describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preset {
+    /// A host and its bus.
+    Machine(Machine),
+    /// An adapter.
+    Board(Board),
+    /// What the adapter's processor executes.
+    Firmware(Firmware),
+    /// A network.
+    Link(Link),
+    /// A disk.
+    Disk(Disk),
+}
+
+const KINDS: [&str; 5] = ["machine", "board", "firmware", "link", "disk"];
+
+impl Preset {
+    /// Reads a file's text; `name` is for messages. Also every number with its source.
+    pub fn parse(name: &str, text: &str) -> Result<(Preset, Vec<Stated>), PresetError> {
+        let file = File::parse(name, text)?;
+        file.text("about")?;
+        let preset = match file.text("kind")? {
+            "machine" => Preset::Machine(Machine::read(&file)?),
+            "board" => Preset::Board(only(&file, "board", Board::read)?),
+            "firmware" => Preset::Firmware(only(&file, "firmware", Firmware::read)?),
+            "link" => Preset::Link(only(&file, "link", Link::read)?),
+            "disk" => Preset::Disk(only(&file, "disk", Disk::read)?),
+            other => {
+                let what = format!("unknown kind `{other}`; allowed: {}", KINDS.join(", "));
+                return Err(file.error_at("kind", what));
+            }
+        };
+        Ok((preset, file.stated()))
+    }
+
+    /// The kind's name in a file.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Preset::Machine(_) => KINDS[0],
+            Preset::Board(_) => KINDS[1],
+            Preset::Firmware(_) => KINDS[2],
+            Preset::Link(_) => KINDS[3],
+            Preset::Disk(_) => KINDS[4],
+        }
+    }
+}
+
+fn only<T>(
+    file: &File<'_>,
+    name: &'static str,
+    read: impl FnOnce(&Section<'_>) -> Result<T, PresetError>,
+) -> Result<T, PresetError> {
+    file.only(&["kind", "about", name])?;
+    let table = file.section(name)?;
+    let value = read(&table)?;
+    table.close()?;
+    Ok(value)
+}
+
+impl Machine {
+    fn read(file: &File<'_>) -> Result<Machine, PresetError> {
+        file.only(&["kind", "about", "host", "tcp", "bus", "constants"])?;
+        let [host, bus] = [file.section("host")?, file.section("bus")?];
+        let [tcp, constants] = [file.find("tcp")?, file.find("constants")?];
+        let machine = Machine {
+            host: Host::read(&host, tcp.as_ref())?,
+            bus: Bus::read(&bus)?,
+            constants: constants.as_ref().map(Constants::read).transpose()?,
+        };
+        host.close()?;
+        bus.close()?;
+        tcp.map_or(Ok(()), Section::close)?;
+        constants.map_or(Ok(()), Section::close)?;
+        Ok(machine)
+    }
+}
+
+impl Constants {
+    fn read(table: &Section<'_>) -> Result<Constants, PresetError> {
+        let constants = Constants {
+            alone: table.time("alone", Picos::millis(1))?,
+            busy: table.time("busy", Picos::millis(1))?,
+            wire: table.rate("wire", 1_000_000..=100_000_000_000)?,
+        };
+        if constants.busy < constants.alone {
+            return Err(table.impossible(
+                "busy",
+                "`busy` below `alone`: company makes no transfer cheaper".into(),
+            ));
+        }
+        Ok(constants)
+    }
+}
+
+impl Firmware {
+    fn read(table: &Section<'_>) -> Result<Firmware, PresetError> {
+        let count = |key| table.count(key, 0..=1_000_000).map(|count| count as u32);
+        Ok(Firmware {
+            host: count("host")?,
+            net_send: count("net_send")?,
+            net_receive: count("net_receive")?,
+            send_packet: count("send_packet")?,
+            receive_packet: count("receive_packet")?,
+            cache: count("cache")?,
+            interrupt: count("interrupt")?,
+            punt: count("punt")?,
+        })
+    }
+}
+
+/// Names of the presets of a kind; all, without one.
+pub fn names(kind: Option<&str>) -> Vec<&'static str> {
+    let is = |text: &str| kind.is_none_or(|kind| text.starts_with(&format!("kind = \"{kind}\"")));
+    BUILT_IN.iter().filter(|(_, text)| is(text)).map(|(name, _)| *name).collect()
+}
+
+/// A preset by name, with every number's source. The error names those that exist.
+pub fn find(name: &str) -> Result<(Preset, Vec<Stated>), String> {
+    let found = BUILT_IN.iter().find(|(known, _)| *known == name);
+    let unknown = || format!("unknown preset `{name}`; allowed: {}", names(None).join(", "));
+    let (name, text) = found.ok_or_else(unknown)?;
+    Preset::parse(&format!("presets/{name}.toml"), text).map_err(|error| error.to_string())
+}
+
+macro_rules! of_kind {
+    ($($find:ident $variant:ident $type:ident $doc:literal)*) => {$(
+        #[doc = $doc]
+        /// by its preset's name. The error names those that exist.
+        pub fn $find(name: &str) -> Result<$type, String> {
+            match find(name) {
+                Ok((Preset::$variant(value), _)) => Ok(value),
+                Ok((other, _)) => Err(format!(
+                    "preset `{name}` is a {}; a {} is needed: {}",
+                    other.kind(), stringify!($find), names(Some(stringify!($find))).join(", "),
+                )),
+                Err(_) => Err(format!(
+                    "unknown preset `{name}`; allowed: {}", names(Some(stringify!($find))).join(", "),
+                )),
+            }
+        }
+    )*};
+}
+
+of_kind! {
+    machine Machine Machine "A machine"
+    board Board Board "A board"
+    firmware Firmware Firmware "A firmware"
+    link Link Link "A link"
+    disk Disk Disk "A disk"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_is_good_and_every_number_has_a_source() {
+        for (name, _) in BUILT_IN {
+            let (_, stated) = find(name).unwrap();
+            assert!(stated.len() >= 5, "{name}");
+            assert!(stated.iter().all(|number| number.source.len() > 3), "{name}: {stated:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_or_wrong_preset_is_answered_with_those_that_exist() {
+        let error = machine("as5000").unwrap_err();
+        assert!(error.contains("`as5000`") && error.contains("as500, piii450"), "{error}");
+        assert!(!error.contains("lanai4"), "{error}");
+        assert!(board("nvme").unwrap_err().contains("is a disk"));
+        assert!(find("x").unwrap_err().contains("ethernet-200g"));
+    }
+
+    #[test]
+    fn impossible_machines_are_refused_with_their_line() {
+        let good = BUILT_IN[0].1;
+        let cases = [
+            (
+                good.replace(
+                    "107.5 MB/s\", \"papers.md H1, fitted (D2); nominal",
+                    "133 MB/s\", \"",
+                ),
+                "above the bus's peak of 132 MB/s",
+            ),
+            (good.replace("poll = [\"0.2 us\"", "poll = [\"2 us\""), "`poll_most` below `poll`"),
+            (good.replace("alone = [\"2.71", "alone = [\"3.71"), "`busy` below `alone`"),
+            (
+                good.replace("kind = \"machine\"", "kind = \"engine\""),
+                "allowed: machine, board, firmware, link, disk",
+            ),
+            (good.replace("about", "abuot"), "`about = \"...\"` is missing"),
+            (
+                good.replace("[constants]", "[constant]"),
+                "unknown key `constant`; allowed: kind, about, host",
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_ne!(text, good);
+            let error = Preset::parse("mine.toml", &text).unwrap_err();
+            assert!(error.what.contains(expected), "{error}");
+            let line = text.lines().nth(error.line - 1).unwrap();
+            let named = error.what.split('`').nth(1).unwrap_or_default();
+            assert!(line.contains(named) || error.line == 1, "{error}: {line}");
+        }
+    }
+}

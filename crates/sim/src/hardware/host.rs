@@ -1,0 +1,180 @@
+//! Hosts: what their processor spends on a message, and how it notices one.
+//!
+//! Control messages are written and read by programmed I/O, word by word over the bus (HPDC'97 section 2.3), so that they
+//! contend with DMA for it. How long a host takes to see a message depends on who waits how: a poll with back-off,
+//! or an interrupt.
+
+use super::flow::Rate;
+use super::preset::{PresetError, Section};
+use crate::queue::Picos;
+
+/// A host's costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Bytes of a control message that are touched on each side: the valid words.
+    pub control_touched: u64,
+    /// Rate of programmed stores to the adapter.
+    pub pio_write: Rate,
+    /// Rate of programmed loads from it.
+    pub pio_read: Rate,
+    /// Processor time to send a control message, without its programmed I/O.
+    pub send: Picos,
+    /// Processor time to take one, without its programmed I/O.
+    pub receive: Picos,
+    /// More, on each side, when a frame is attached.
+    pub attach: Picos,
+    /// Time between two looks at the receive ring, at first.
+    pub poll: Picos,
+    /// Time between two looks after long silence: the back-off doubles up to this.
+    pub poll_most: Picos,
+    /// An interrupt, to its handler's first instruction.
+    pub interrupt: Picos,
+    /// The work behind a message: a page request, or what a forwarder decides.
+    pub service: Picos,
+    /// Rate of a copy by the processor, when data is not in its cache.
+    pub copy: Rate,
+    /// TCP, where the papers give it.
+    pub tcp: Option<Tcp>,
+}
+
+/// Costs of a TCP stack over the adapter (HotI'99 section 4, papers.md F8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tcp {
+    /// Processor time of one segment, driver and stack.
+    pub segment: Picos,
+    /// Bytes of payload in a segment.
+    pub segment_bytes: u64,
+    /// Processor time to remap one page between socket and user.
+    pub remap: Picos,
+    /// Bytes of a page.
+    pub page: u64,
+}
+
+/// How a host learns of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It looks, with back-off.
+    Poll,
+    /// It is interrupted.
+    Interrupt,
+}
+
+impl Host {
+    /// When a host that has looked in vain since `since` notices what came at `came`. Looks are `poll` apart, then twice,
+    /// and so on up to `poll_most`.
+    pub fn noticed(&self, since: Picos, came: Picos) -> Picos {
+        let (mut look, mut gap) = (since, self.poll);
+        if gap == Picos::ZERO || came <= since {
+            return came.max(since);
+        }
+        while gap < self.poll_most {
+            if look >= came {
+                return look;
+            }
+            (look, gap) = (look + gap, Picos(gap.0 * 2).min(self.poll_most));
+        }
+        let missing = came.since(look).0;
+        look + Picos(missing.div_ceil(gap.0) * gap.0)
+    }
+
+    /// Processor time a segment takes: remapping its pages, or copying it.
+    pub fn segment_time(&self, tcp: &Tcp, remap: bool) -> Picos {
+        let pages = tcp.segment_bytes.div_ceil(tcp.page);
+        let data =
+            if remap { Picos(tcp.remap.0 * pages) } else { self.copy.time(tcp.segment_bytes) };
+        tcp.segment + data
+    }
+
+    /// Bytes a second of a TCP stream when `path` is what adapter, bus and link move.
+    pub fn tcp_rate(&self, path: Rate, remap: bool) -> Option<Rate> {
+        let tcp = self.tcp.as_ref()?;
+        let span = self.segment_time(tcp, remap);
+        let processor =
+            u128::from(tcp.segment_bytes) * 1_000_000_000_000 / u128::from(span.0.max(1));
+        Some(path.min(Rate(processor as u64)))
+    }
+
+    /// Reads the tables [host] and, where there is one, [tcp].
+    pub fn read(table: &Section<'_>, tcp: Option<&Section<'_>>) -> Result<Host, PresetError> {
+        let most = Picos::millis(10);
+        let rate = 1_000_000..=1_000_000_000_000;
+        let host = Host {
+            control_touched: table.size("control_touched", 8..=128)?,
+            pio_write: table.rate("pio_write", rate.clone())?,
+            pio_read: table.rate("pio_read", rate.clone())?,
+            send: table.time("send", most)?,
+            receive: table.time("receive", most)?,
+            attach: table.time("attach", most)?,
+            poll: table.time("poll", most)?,
+            poll_most: table.time("poll_most", most)?,
+            interrupt: table.time("interrupt", most)?,
+            service: table.time("service", most)?,
+            copy: table.rate("copy", rate)?,
+            tcp: tcp.map(Tcp::read).transpose()?,
+        };
+        if host.poll_most < host.poll {
+            return Err(table
+                .impossible("poll_most", "`poll_most` below `poll`: back-off only grows".into()));
+        }
+        Ok(host)
+    }
+}
+
+impl Tcp {
+    fn read(table: &Section<'_>) -> Result<Tcp, PresetError> {
+        Ok(Tcp {
+            segment: table.time("segment", Picos::millis(10))?,
+            segment_bytes: table.size("segment_bytes", 512..=1 << 20)?,
+            remap: table.time("remap", Picos::millis(1))?,
+            page: table.size("page", 512..=1 << 20)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: Host = Host {
+        control_touched: 32,
+        pio_write: Rate::mega(20),
+        pio_read: Rate::mega(5),
+        send: Picos::ZERO,
+        receive: Picos::ZERO,
+        attach: Picos::ZERO,
+        poll: Picos::micros(1),
+        poll_most: Picos::micros(8),
+        interrupt: Picos::micros(6),
+        service: Picos::ZERO,
+        copy: Rate::mega(100),
+        tcp: None,
+    };
+
+    #[test]
+    fn a_poll_backs_off_and_then_keeps_its_pace() {
+        let noticed = |came| HOST.noticed(Picos::ZERO, Picos::nanos(came));
+        // looks at 0, 1, 3, 7, 15, 23 us and so on
+        for (came, looked) in
+            [(1, 1), (1_000, 1), (1_001, 3), (3_100, 7), (7_001, 15), (15_001, 23), (80_000, 87)]
+        {
+            assert_eq!(noticed(came), Picos::micros(looked), "{came}");
+        }
+        assert_eq!(HOST.noticed(Picos::micros(9), Picos::micros(4)), Picos::micros(9));
+    }
+
+    #[test]
+    fn without_a_copy_a_stream_is_as_fast_as_its_path() {
+        let tcp = Tcp {
+            segment: Picos::micros(40),
+            segment_bytes: 32_768,
+            remap: Picos::micros(2),
+            page: 8_192,
+        };
+        let host = Host { tcp: Some(tcp), ..HOST };
+        let path = Rate::mega(120);
+        assert_eq!(host.tcp_rate(path, true), Some(path));
+        let copied = host.tcp_rate(path, false).unwrap();
+        assert!(copied < Rate::mega(100), "{copied}");
+        assert_eq!(HOST.tcp_rate(path, true), None);
+    }
+}

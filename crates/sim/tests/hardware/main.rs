@@ -1,0 +1,9 @@
+//! The adapter world against the papers' numbers (`cargo test -p sim --test hardware`).
+//!
+//! Bands are those of issue 3, declared before the first run; a number that does not fit is stated in
+//! docs/src/internals/hardware.md and not fitted further.
+
+mod forward;
+mod hoti;
+mod hpdc;
+mod stations;
