@@ -1,4 +1,4 @@
-//! Messages between two hosts of the adapter world: the firmware of `nic` on modelled hardware, constants from `presets/`.
+//! Messages between two hosts of the adapter world: the firmware of `nic` on modelled hardware (`presets/`).
 //!
 //! Everything is simulated at every point; there is no closed form, and nothing to say about how much to simulate.
 
@@ -143,7 +143,7 @@ fn station(point: &Point) -> Station {
     build(point.name("machine"), point.name("pricing"), policy)
 }
 
-/// The AlphaStation's host reads control messages in the adapter's memory; on the others they are transfers of their own.
+/// The AlphaStation's host reads control messages in the adapter's memory; on the others they are transfers.
 fn build(machine: &str, pricing: &str, policy: Policy) -> Station {
     let is_alpha = machine == "as500";
     let nic = Config { policy, control_to_host: !is_alpha, ..Config::new(PAGE) };
