@@ -4,6 +4,7 @@
 //! not know yet. All else is the manager's, as of the last answer.
 
 use crate::ahead::Chunks;
+use crate::limits::SEND_BYTES_MAX;
 use crate::written::Written;
 use names::{Entry, Final};
 use node::{Cx, Notify};
@@ -171,7 +172,7 @@ impl State {
         let cut = entry.truncations != self.entry.truncations;
         let foreign = entry.attr.change != self.entry.attr.change && !back;
         if cut || entry.writers || foreign {
-            self.written.shadow_sent();
+            self.written.shadow_sent(cut);
         }
         if entry.attr.change != self.entry.attr.change {
             self.chunks.clear();
@@ -212,10 +213,15 @@ impl State {
     fn take(&mut self, mut entry: Entry, now: Time) {
         self.said = entry.attr.size;
         entry.unsure |= self.unsure;
-        if entry.is_hint() && entry.truncations == self.entry.truncations {
-            entry.attr.size = entry.attr.size.max(self.entry.attr.size);
+        if entry.truncations == self.entry.truncations {
+            // A power cut may have taken bytes before the manager asked the objects for the length: they are sent again.
+            let known = if entry.is_hint() { self.entry.attr.size } else { 0 };
+            entry.attr.size = entry.attr.size.max(known).max(self.written.end());
         }
         self.fresh = (!entry.is_hint()).then_some(now);
+        if let Some(layout) = &entry.layout {
+            self.written.send_in(layout.even_bytes(SEND_BYTES_MAX));
+        }
         self.entry = entry;
     }
 
@@ -277,10 +283,24 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gather::Gather;
+    use endpoint::{Frames, HeapRegion};
 
     fn entry(change: u64, size: u64, truncations: u32) -> Entry {
         let attr = Attr { change, size, ..Attr::default() };
         Entry { attr, truncations, ..Entry::default() }
+    }
+
+    #[test]
+    fn a_file_is_as_long_as_what_is_held_of_it_until_it_is_cut() {
+        let (pool, mut state) = (Frames::new(HeapRegion::new(1 << 20)), State::default());
+        state.absorb(entry(1, 100, 3), Time(1), Time(2));
+        let held = Gather::new(vec![pool.alloc_exact(50).unwrap().freeze()]);
+        state.written.write(100, held, Time(3));
+        state.absorb(entry(2, 90, 3), Time(4), Time(5));
+        assert_eq!(state.size(), 150, "the objects have lost it, and will have it again");
+        state.absorb(entry(3, 90, 4), Time(6), Time(7));
+        assert_eq!(state.size(), 90);
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 /// Bytes of one send: the largest payload a call may carry. Sends end at multiples of it, so that the next starts
 /// aligned. A sequential run is sent when it reaches one: four servers then get 256 KiB each (a window of their cache,
-/// one disk write). Smaller first sends cost a stream a quarter more processor time, in messages and wake-ups; who
-/// waits for the bytes (close, fsync) has sent what there is.
+/// one disk write). Three get as much of 768 KiB: parts of another length than a power of two would lie across the
+/// windows of the cache and leave holes in the pool behind them. Smaller first sends cost a stream a quarter more
+/// processor time, in messages and wake-ups; who waits for the bytes (close, fsync) has sent what there is.
 pub const SEND_BYTES_MAX: u64 = wire::limits::PAYLOAD_BYTES_MAX as u64;
 /// Most frames of one send before they are joined into one: half of a scatter/gather list of 64, the other half is
 /// for cuts at stripe units.

@@ -93,6 +93,8 @@ struct Piece<V> {
     earlier: Option<V>,
     /// Somebody else may have written since it was sent.
     shadowed: bool,
+    /// Somebody else may have cut it off.
+    cut: bool,
     /// The oldest write whose bytes its servers lack until this is sent.
     sent_for: Mark,
     /// The oldest write whose bytes are not stable until this is.
@@ -120,6 +122,8 @@ pub struct Written<V> {
     commit: Option<u64>,
     paused: bool,
     run: Range<u64>,
+    /// Sends end at multiples of it.
+    send_bytes: u64,
     unsent_held: u64,
     held: u64,
 }
@@ -138,6 +142,7 @@ impl<V> Default for Written<V> {
             commit: None,
             paused: false,
             run: 0..0,
+            send_bytes: SEND_BYTES_MAX,
             unsent_held: 0,
             held: 0,
         }
@@ -145,6 +150,16 @@ impl<V> Default for Written<V> {
 }
 
 impl<V: Clone> Written<V> {
+    /// Sends are to end at multiples of `bytes`, at most [`SEND_BYTES_MAX`].
+    pub fn send_in(&mut self, bytes: u64) {
+        self.send_bytes = bytes.min(SEND_BYTES_MAX);
+    }
+
+    /// Where a send that starts at `start` ends at the latest.
+    fn send_end(&self, start: u64) -> u64 {
+        (start / self.send_bytes + 1) * self.send_bytes
+    }
+
     /// Whether nothing is left to do.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty() && self.flights.is_empty() && self.commit.is_none()
@@ -189,7 +204,7 @@ impl<V: Clone> Written<V> {
 
     /// Where the last piece ends that is surely part of the file; 0 when there is none.
     pub fn end(&self) -> u64 {
-        let mut pieces = self.pieces.iter().rev().filter(|(_, piece)| !piece.shadowed);
+        let mut pieces = self.pieces.iter().rev().filter(|(_, piece)| !piece.cut);
         pieces.next().map_or(0, |(start, piece)| start + piece.bytes)
     }
 
@@ -223,6 +238,7 @@ impl<V: Clone> Written<V> {
             state: State::Unsent,
             earlier: None,
             shadowed: false,
+            cut: false,
             sent_for: Mark(self.writes),
             kept_for: Mark(self.writes),
             since: now,
@@ -246,10 +262,13 @@ impl<V: Clone> Written<V> {
     }
 
     /// Another client may have written over what was sent, or cut it off: reads take it from the servers from now on.
-    /// The copies stay, to be sent again should a server forget them.
-    pub fn shadow_sent(&mut self) {
+    /// The copies stay, to be sent again should a server forget them. Until that is known to have been a cut, the file
+    /// is at least as long as they reach.
+    pub fn shadow_sent(&mut self, cut: bool) {
         for piece in self.pieces.values_mut() {
-            piece.shadowed |= piece.earlier.is_some() || piece.verifiers().is_some();
+            let sent = piece.earlier.is_some() || piece.verifiers().is_some();
+            piece.shadowed |= sent;
+            piece.cut |= sent && cut;
         }
     }
 
@@ -398,7 +417,7 @@ impl<V: Clone> Written<V> {
         let run = &self.run;
         let start = *self.unsent.range(self.first_touching(run.start)..run.end).next()?;
         let piece = &self.pieces[&start];
-        let long = run.end >= send_end(start);
+        let long = run.end >= self.send_end(start);
         (long && !self.is_in_flight(start..start + piece.bytes)).then_some(start)
     }
 
@@ -409,9 +428,10 @@ impl<V: Clone> Written<V> {
 
     /// Joins the unsent pieces from `start` on to one, as far as one send reaches, and marks it as under way.
     fn begin_send(&mut self, start: u64, pool: &Frames) -> Send<V> {
-        self.split_at(send_end(start));
+        let end = self.send_end(start);
+        self.split_at(end);
         let mut piece = self.remove(start);
-        while let Some(next) = self.joinable(start + piece.bytes, send_end(start)) {
+        while let Some(next) = self.joinable(start + piece.bytes, end) {
             if piece.earlier.is_some() {
                 break;
             }
@@ -529,11 +549,6 @@ impl<V> Piece<V> {
     }
 }
 
-/// Where a send that starts at `start` ends at the latest.
-fn send_end(start: u64) -> u64 {
-    (start / SEND_BYTES_MAX + 1) * SEND_BYTES_MAX
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -583,6 +598,19 @@ mod tests {
         }
         let spans: Vec<_> = sends.iter().map(|s| (s.offset / KIB, s.bytes / KIB)).collect();
         assert_eq!(spans, [(0, 1024), (1024, 1024), (2048, 1024), (3072, 1024)]);
+    }
+
+    #[test]
+    fn sends_end_where_the_layout_wants_it() {
+        let (pool, mut written) = (pool(), Written::<u64>::default());
+        written.send_in(768 * KIB);
+        let mut sends = Vec::new();
+        for offset in (0..2048 * KIB).step_by(64 << 10) {
+            written.write(offset, bytes(&pool, 64 << 10, 1), Time::ZERO);
+            sends.extend(written.poll_send(&pool));
+        }
+        let spans: Vec<_> = sends.iter().map(|s| (s.offset / KIB, s.bytes / KIB)).collect();
+        assert_eq!(spans, [(0, 768), (768, 768)]);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Waking a sleeper on another processor costs 30 us on a virtual machine and 2 to 5 us on bare metal; looking again
 //! costs nothing but the processor. So the adaptive policy looks for about as long as a wake costs, as long as what it
 //! waits for tends to come that soon; it yields instead when the peer runs on the same processor, where spinning only
-//! delays what is waited for. What is common is measured, not assumed.
+//! delays what is waited for. What is common is measured, not assumed. While nobody else wants the processor, what
+//! comes regularly is waited for even if it takes longer than a wake: looking then takes nothing from anybody.
 
 use std::time::Duration;
 use wire::Time;
@@ -52,9 +53,21 @@ const WAKE_COST_MAX_NS: u64 = 60_000;
 /// A gap counts as at most this many wakes, so that a long rest is forgotten within ten arrivals.
 const GAP_MAX_WAKES: u64 = 16;
 /// Gaps up to this many wakes are worth spinning for.
-const GAP_SPIN_WAKES: u64 = 2;
+const GAP_SPIN_WAKES: u32 = 2;
+/// Gaps up to this long are waited for awake on a processor that nobody else wants: 10,000 arrivals a second and more.
+const REST_WORTH: Duration = Duration::from_micros(110);
+/// A rest counts as at most this long, so that a long one is forgotten within ten.
+const REST_MAX_NS: u64 = 1_000_000;
+/// Between two looks at most this much time passes when nobody else ran on the processor meanwhile.
+const LOOK_SPAN: Duration = Duration::from_micros(3);
+/// For so long after somebody else ran, the processor counts as wanted; twice as long each time that it is seen again
+/// soon. A kernel thread's moment is forgotten at once, a loaded machine is tried again now and then.
+const WANTED_SPAN_MIN: Duration = Duration::from_millis(1);
+const WANTED_SPAN_MAX: Duration = Duration::from_millis(64);
+/// How soon is soon.
+const WANTED_AGAIN: Duration = Duration::from_millis(10);
 /// After this share of the budget has been spun, others on this processor get a chance between looks.
-const PURE_SPIN_SHARE: u64 = 4;
+const PURE_SPIN_SHARE: u32 = 4;
 
 /// Timers that are due within this are waited for awake.
 const DUE_SOON: Duration = Duration::from_micros(30);
@@ -66,13 +79,25 @@ pub struct Waiter {
     idle_since: Option<Time>,
     slept: bool,
     gap_ns: u64,
+    /// Of the gaps that are longer than is worth spinning for: a reply that comes at once says nothing of the next
+    /// request.
+    rest_ns: u64,
     wake_cost_ns: u64,
+    /// The last look without a sleep since.
+    looked_at: Option<Time>,
+    /// How often others have run on the processor of this thread while it wanted to; see [`Waiter::new`].
+    switches: fn() -> u64,
+    switched: u64,
+    /// Until when others are taken to want this processor.
+    wanted_until: Time,
+    wanted_span: Duration,
     counters: WaitCounters,
 }
 
 impl Waiter {
-    /// With nothing measured yet.
-    pub fn new(policy: WaitPolicy) -> Waiter {
+    /// With nothing measured yet. `switches` counts how often somebody else has run on this thread's processor although
+    /// the thread wanted it; it is asked only when a look came late.
+    pub fn new(policy: WaitPolicy, switches: fn() -> u64) -> Waiter {
         let wake_cost_ns = WAKE_COST_START_NS;
         let counters = WaitCounters::default();
         Waiter {
@@ -80,7 +105,13 @@ impl Waiter {
             idle_since: None,
             slept: false,
             gap_ns: wake_cost_ns,
+            rest_ns: REST_MAX_NS,
             wake_cost_ns,
+            looked_at: None,
+            switches,
+            switched: 0,
+            wanted_until: Time::ZERO,
+            wanted_span: WANTED_SPAN_MIN,
             counters,
         }
     }
@@ -90,29 +121,41 @@ impl Waiter {
         self.counters
     }
 
-    /// How long the adaptive policy now looks before it sleeps.
-    pub fn budget(&self) -> Duration {
-        let worth = self.gap_ns <= self.wake_cost_ns * GAP_SPIN_WAKES;
-        Duration::from_nanos(if worth {
-            self.wake_cost_ns * GAP_SPIN_WAKES
+    /// How long the adaptive policy now looks before it sleeps, where it has the processor to itself or not.
+    pub fn budget(&self, alone: bool) -> Duration {
+        let rest = Duration::from_nanos(self.rest_ns);
+        if alone && rest <= REST_WORTH {
+            2 * rest
+        } else if Duration::from_nanos(self.gap_ns) <= self.worth() {
+            self.worth()
         } else {
-            self.wake_cost_ns / 8
-        })
+            Duration::from_nanos(self.wake_cost_ns / 8)
+        }
+    }
+
+    /// What is worth spinning for, whoever else wants the processor.
+    fn worth(&self) -> Duration {
+        Duration::from_nanos(self.wake_cost_ns) * GAP_SPIN_WAKES
     }
 
     /// Something was done at `now`.
     pub fn busy(&mut self, now: Time) {
         let Some(since) = self.idle_since.take() else { return };
         let gap = now.since(since).as_nanos() as u64;
+        if gap > self.worth().as_nanos() as u64 {
+            self.rest_ns = (3 * self.rest_ns + gap.min(REST_MAX_NS)) / 4;
+        }
         self.gap_ns = (3 * self.gap_ns + gap.min(self.wake_cost_ns * GAP_MAX_WAKES)) / 4;
         self.counters.spin_hits += u64::from(!self.slept);
         self.slept = false;
+        self.looked_at = None;
     }
 
     /// Nothing was to be done at `now`; `same_processor` when a peer runs where this node does; `due` when something is
     /// to be done then.
     pub fn idle(&mut self, now: Time, same_processor: bool, due: Option<Time>) -> Pause {
         let since = *self.idle_since.get_or_insert(now);
+        self.note_look(now);
         let pause = match self.policy {
             WaitPolicy::Block => Pause::Sleep,
             WaitPolicy::Spin if same_processor => Pause::Yield,
@@ -120,7 +163,8 @@ impl Waiter {
             WaitPolicy::Adaptive => {
                 // Who sleeps until something that is due that soon comes late by a wake.
                 let soon = due.is_some_and(|due| due.since(now) <= DUE_SOON);
-                self.adapt(now.since(since), same_processor, soon)
+                let alone = !same_processor && now >= self.wanted_until;
+                self.adapt(now.since(since), self.budget(alone), same_processor, soon)
             }
         };
         match pause {
@@ -131,11 +175,29 @@ impl Waiter {
         pause
     }
 
-    fn adapt(&self, idle: Duration, same_processor: bool, soon: bool) -> Pause {
-        let budget = self.budget();
+    /// Looks follow each other closely, unless others run on this processor, or the processor itself was taken away.
+    fn note_look(&mut self, now: Time) {
+        let before = self.looked_at.replace(now);
+        if before.is_some_and(|before| now.since(before) > LOOK_SPAN) {
+            let before = std::mem::replace(&mut self.switched, (self.switches)());
+            if self.switched > before {
+                self.note_others(now);
+            }
+        }
+    }
+
+    fn note_others(&mut self, now: Time) {
+        let again = now < self.wanted_until + WANTED_AGAIN;
+        let span = if again { 2 * self.wanted_span } else { WANTED_SPAN_MIN };
+        self.wanted_span = span.min(WANTED_SPAN_MAX);
+        self.wanted_until = now + self.wanted_span;
+    }
+
+    fn adapt(&self, idle: Duration, budget: Duration, same_processor: bool, soon: bool) -> Pause {
+        let pure = budget.min(self.worth()) / PURE_SPIN_SHARE;
         if (self.slept || idle >= budget) && !soon {
             Pause::Sleep
-        } else if same_processor || idle >= budget / PURE_SPIN_SHARE as u32 {
+        } else if same_processor || idle >= pure {
             Pause::Yield
         } else {
             Pause::Spin
@@ -146,6 +208,7 @@ impl Waiter {
     /// is what a wake costs here.
     pub fn woken(&mut self, now: Time, due: Option<Time>) {
         self.slept = true;
+        self.looked_at = None;
         if let Some(due) = due {
             let cost = (now.since(due).as_nanos() as u64).clamp(WAKE_COST_MIN_NS, WAKE_COST_MAX_NS);
             self.wake_cost_ns = (7 * self.wake_cost_ns + cost) / 8;
@@ -156,6 +219,14 @@ impl Waiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    thread_local! {
+        static SWITCHES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
+    fn waiter(policy: WaitPolicy) -> Waiter {
+        Waiter::new(policy, || SWITCHES.get())
+    }
 
     fn micros(us: u64) -> Time {
         Time(us * 1000)
@@ -178,17 +249,48 @@ mod tests {
 
     #[test]
     fn what_comes_soon_is_waited_for_and_what_comes_late_is_slept_for() {
-        let mut waiter = Waiter::new(WaitPolicy::Adaptive);
+        let mut waiter = waiter(WaitPolicy::Adaptive);
         assert_eq!(sleeps(&mut waiter, 10, 100), 0);
         sleeps(&mut waiter, 5_000, 20);
-        assert!(waiter.budget() < Duration::from_micros(5), "rare arrivals are not worth spinning");
+        assert!(
+            waiter.budget(true) < Duration::from_micros(5),
+            "rare arrivals are not worth spinning"
+        );
         assert!(sleeps(&mut waiter, 10, 100) < 20, "and a burst is noticed");
         assert_eq!(sleeps(&mut waiter, 10, 100), 0);
     }
 
     #[test]
+    fn what_comes_regularly_is_waited_for_on_a_processor_that_nobody_else_wants() {
+        let mut waiter = waiter(WaitPolicy::Adaptive);
+        sleeps(&mut waiter, 100, 20);
+        assert_eq!(sleeps(&mut waiter, 100, 1_000), 0);
+        for n in 0..1_000 {
+            waiter.idle(micros(100 * n), false, None);
+            waiter.busy(micros(100 * n + 2));
+            waiter.idle(micros(100 * n + 3), false, None);
+            assert_ne!(waiter.idle(micros(100 * n + 99), false, None), Pause::Sleep);
+            waiter.busy(micros(100 * n + 100));
+        }
+        assert!(sleeps(&mut waiter, 300, 1_000) > 980, "what comes later is slept for");
+    }
+
+    #[test]
+    fn who_is_kept_from_looking_leaves_the_processor_to_others() {
+        let mut waiter = waiter(WaitPolicy::Adaptive);
+        sleeps(&mut waiter, 100, 20);
+        let start = 10_000;
+        SWITCHES.set(1);
+        waiter.idle(micros(start), false, None);
+        assert_eq!(waiter.idle(micros(start + 70), false, None), Pause::Sleep);
+        waiter.busy(micros(start + 100));
+        waiter.idle(micros(start + 200), false, None);
+        assert_eq!(waiter.idle(micros(start + 209), false, None), Pause::Sleep, "for a while");
+    }
+
+    #[test]
     fn on_one_processor_it_yields() {
-        let mut waiter = Waiter::new(WaitPolicy::Adaptive);
+        let mut waiter = waiter(WaitPolicy::Adaptive);
         assert_eq!(waiter.idle(micros(0), true, None), Pause::Yield);
         assert_eq!(waiter.idle(micros(0), false, None), Pause::Spin);
         assert_eq!(waiter.idle(micros(30), false, None), Pause::Yield);
@@ -197,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_wake_for_nothing_leads_straight_back_to_sleep() {
-        let mut waiter = Waiter::new(WaitPolicy::Adaptive);
+        let mut waiter = waiter(WaitPolicy::Adaptive);
         waiter.idle(micros(0), false, None);
         waiter.woken(micros(500), None);
         assert_eq!(waiter.idle(micros(500), false, None), Pause::Sleep);
@@ -205,7 +307,7 @@ mod tests {
 
     #[test]
     fn the_cost_of_a_wake_is_learnt_within_limits() {
-        let mut waiter = Waiter::new(WaitPolicy::Adaptive);
+        let mut waiter = waiter(WaitPolicy::Adaptive);
         (0..50).for_each(|_| waiter.woken(micros(104), Some(micros(100))));
         assert!(waiter.wake_cost_ns < 6_000);
         (0..50).for_each(|_| waiter.woken(micros(9_000), Some(micros(100))));
@@ -214,7 +316,7 @@ mod tests {
 
     #[test]
     fn the_fixed_policies_are_fixed() {
-        assert_eq!(Waiter::new(WaitPolicy::Spin).idle(micros(0), false, None), Pause::Spin);
-        assert_eq!(Waiter::new(WaitPolicy::Block).idle(micros(0), false, None), Pause::Sleep);
+        assert_eq!(waiter(WaitPolicy::Spin).idle(micros(0), false, None), Pause::Spin);
+        assert_eq!(waiter(WaitPolicy::Block).idle(micros(0), false, None), Pause::Sleep);
     }
 }

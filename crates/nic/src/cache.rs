@@ -304,3 +304,244 @@ fn pools(send: usize, receive: usize) -> CacheConfig {
     let entries = send + receive;
     CacheConfig { entries, send_segment: send, small_segment: 0, small_bytes: 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ADDRESSES: usize = 6;
+    const SHAPE: CacheConfig =
+        CacheConfig { entries: 10, send_segment: 2, small_segment: 1, small_bytes: 64 };
+
+    /// What a host may do next with one of its frames.
+    #[derive(Clone, Copy, Debug)]
+    enum Op {
+        Receive {
+            frame: usize,
+            bytes: usize,
+        },
+        Modify(usize),
+        /// Sends it, telling what it knows or nothing.
+        Send {
+            frame: usize,
+            told: bool,
+        },
+        /// The oldest transfer but so many ends.
+        End(usize),
+    }
+
+    fn ops() -> impl Strategy<Value = Vec<Op>> {
+        let frame = 0..ADDRESSES;
+        let op = prop_oneof![
+            2 => (frame.clone(), prop_oneof![Just(64), Just(4096)]).prop_map(|(frame, bytes)| Op::Receive { frame, bytes }),
+            1 => frame.clone().prop_map(Op::Modify),
+            3 => (frame, any::<bool>()).prop_map(|(frame, told)| Op::Send { frame, told }),
+            5 => (0usize..8).prop_map(Op::End),
+        ];
+        prop::collection::vec(op, 1..200)
+    }
+
+    /// A payload on its way: its frame, its buffer, the transfers it still needs, and what it carries.
+    #[derive(Clone, Copy, Debug)]
+    struct Moving {
+        frame: usize,
+        buffer: u16,
+        transfers: u8,
+        version: u32,
+        sends: bool,
+    }
+
+    /// A host that keeps to the rules: a frame is on one ring at a time, and modified frames are told.
+    #[derive(Default)]
+    struct Model {
+        versions: [u32; ADDRESSES],
+        bindings: [Option<Binding>; ADDRESSES],
+        modified: [bool; ADDRESSES],
+        moving: Vec<Moving>,
+        /// What is in each buffer.
+        contents: [u32; SHAPE.entries],
+        last: u32,
+    }
+
+    impl Model {
+        fn uses(&self, frame: usize, sends: bool) -> bool {
+            self.moving.iter().any(|m| m.frame == frame && m.sends == sends)
+        }
+
+        fn next_version(&mut self) -> u32 {
+            self.last += 1;
+            self.last
+        }
+
+        fn apply(&mut self, cache: &mut PayloadCache, op: Op) {
+            match op {
+                Op::Receive { frame, bytes }
+                    if !self.uses(frame, true) && !self.uses(frame, false) =>
+                {
+                    self.receive(cache, frame, bytes);
+                }
+                Op::Modify(frame) if !self.uses(frame, true) && !self.uses(frame, false) => {
+                    self.versions[frame] = self.next_version();
+                    self.modified[frame] = true;
+                }
+                Op::Send { frame, told } if !self.uses(frame, false) => {
+                    self.send(cache, frame, told)
+                }
+                Op::End(which) if which < self.moving.len() => self.end(cache, which),
+                _ => (),
+            }
+        }
+
+        fn receive(&mut self, cache: &mut PayloadCache, frame: usize, bytes: usize) {
+            let Ok(buffer) = cache.attach_receive(frame as u64, bytes) else { return };
+            let version = self.next_version();
+            self.moving.push(Moving { frame, buffer, transfers: 2, version, sends: false });
+        }
+
+        fn send(&mut self, cache: &mut PayloadCache, frame: usize, told: bool) {
+            let reuse = match self.bindings[frame].filter(|_| told) {
+                None => Reuse::Fetch,
+                Some(binding) if self.modified[frame] => Reuse::Invalidate(binding),
+                Some(binding) => Reuse::Use(binding),
+            };
+            let Ok(found) = cache.attach_send(frame as u64, reuse) else { return };
+            let version = self.versions[frame];
+            let Attached { buffer, hit } = found;
+            if hit {
+                assert_eq!(
+                    self.contents[usize::from(buffer)],
+                    version,
+                    "a hit has the host's bytes"
+                );
+            }
+            self.modified[frame] &= !matches!(reuse, Reuse::Invalidate(_));
+            let transfers = if hit { 1 } else { 2 };
+            self.moving.push(Moving { frame, buffer, transfers, version, sends: true });
+        }
+
+        fn end(&mut self, cache: &mut PayloadCache, which: usize) {
+            let moving = &mut self.moving[which];
+            moving.transfers -= 1;
+            let Moving { frame, buffer, transfers, version, sends } = *moving;
+            if transfers == 1 {
+                cache.source_done(buffer);
+                self.contents[usize::from(buffer)] = version;
+                return;
+            }
+            assert_eq!(self.contents[usize::from(buffer)], version, "it leaves as it came");
+            cache.sink_done(buffer);
+            self.moving.remove(which);
+            if !sends {
+                (self.versions[frame], self.modified[frame]) = (version, false);
+                self.bindings[frame] = cache.binding(buffer);
+            }
+        }
+
+        /// Table 3 against the transfers that are really to come.
+        fn check(&self, cache: &PayloadCache) {
+            for buffer in 0..cache.buffers() as u16 {
+                let here = self.moving.iter().filter(|m| m.buffer == buffer);
+                let pending: u8 = here.clone().map(|m| m.transfers).sum();
+                let filling = here.clone().any(|m| m.transfers == 2);
+                assert!(pending <= 2, "{pending} transfers to come");
+                assert_eq!(cache.pending(buffer), pending);
+                let states = match (pending, filling) {
+                    (0, _) => [State::Free, State::Valid],
+                    (_, true) => [State::Fill; 2],
+                    (_, false) => [State::Drain; 2],
+                };
+                assert!(states.contains(&cache.state(buffer)), "{:?}", cache.state(buffer));
+                assert!(cache.entries[usize::from(buffer)].valid != filling || pending == 0);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        /// G8: pending is 0, 1 or 2, what is being filled is not valid, and no stale byte leaves.
+        #[test]
+        fn table_3_holds_and_copies_are_true(ops in ops()) {
+            let mut cache = PayloadCache::new(Buffers::Cache(SHAPE));
+            let mut model = Model::default();
+            for op in ops {
+                model.apply(&mut cache, op);
+                model.check(&cache);
+            }
+        }
+    }
+
+    fn received(cache: &mut PayloadCache, address: u64) -> Binding {
+        let buffer = cache.attach_receive(address, 4096).unwrap();
+        cache.source_done(buffer);
+        cache.sink_done(buffer);
+        cache.binding(buffer).unwrap()
+    }
+
+    fn cache() -> PayloadCache {
+        PayloadCache::new(Buffers::Cache(SHAPE))
+    }
+
+    /// C11: with the right tag at once, also while it is on its way to the host; with a third transfer it waits.
+    #[test]
+    fn a_copy_is_sent_while_it_drains() {
+        let mut cache = cache();
+        let buffer = cache.attach_receive(7, 4096).unwrap();
+        let binding = cache.binding(buffer).unwrap();
+        assert_eq!(cache.attach_send(7, Reuse::Use(binding)), Err(Busy(buffer)), "still filling");
+        cache.source_done(buffer);
+        assert_eq!(cache.state(buffer), State::Drain);
+        assert_eq!(cache.attach_send(7, Reuse::Use(binding)), Ok(Attached { buffer, hit: true }));
+        assert_eq!(cache.pending(buffer), 2);
+        assert_eq!(cache.attach_send(7, Reuse::Use(binding)), Err(Busy(buffer)), "twice is enough");
+        assert_eq!(cache.attach_send(7, Reuse::Invalidate(binding)), Err(Busy(buffer)));
+        cache.sink_done(buffer);
+        cache.sink_done(buffer);
+        let again = cache.attach_send(7, Reuse::Invalidate(binding)).unwrap();
+        assert_eq!((again.hit, cache.state(buffer)), (false, State::Fill));
+        assert_eq!(cache.binding(buffer), Some(binding), "the same frame's new bytes");
+    }
+
+    /// C11: with another tag it waits until what is there is done with, then fetches.
+    #[test]
+    fn a_binding_that_outlived_its_buffer_never_matches() {
+        let mut cache = cache();
+        let old = received(&mut cache, 7);
+        for address in 100..106 {
+            received(&mut cache, address);
+        }
+        let other = cache.attach_receive(200, 4096).unwrap();
+        assert_eq!(other, old.buffer, "the circle has come round");
+        cache.source_done(other);
+        assert_eq!(
+            cache.attach_send(7, Reuse::Use(old)),
+            Err(Busy(other)),
+            "on its way to the host"
+        );
+        cache.sink_done(other);
+        assert!(!cache.attach_send(7, Reuse::Use(old)).unwrap().hit);
+        let counters = cache.counters();
+        assert_eq!((counters.misses, counters.evictions_by_sends), (1, 1));
+        assert_eq!(counters.evictions_unsent, 2, "frame 7's and frame 200's");
+    }
+
+    /// The same address with another content is another tag, too.
+    #[test]
+    fn generations_tell_contents_of_one_address_apart() {
+        let mut cache = cache();
+        let old = received(&mut cache, 7);
+        let bindings: Vec<_> = (0..7).map(|_| received(&mut cache, 7)).collect();
+        assert_eq!(bindings[6].buffer, old.buffer);
+        assert!(!cache.attach_send(7, Reuse::Use(old)).unwrap().hit);
+    }
+
+    #[test]
+    fn without_a_cache_buffers_forget() {
+        let mut cache = PayloadCache::new(Buffers::Pools { send: 2, receive: 2 });
+        let buffer = cache.attach_receive(7, 4096).unwrap();
+        cache.source_done(buffer);
+        cache.sink_done(buffer);
+        assert_eq!((cache.state(buffer), cache.binding(buffer)), (State::Free, None));
+    }
+}

@@ -16,6 +16,7 @@
 //! It is not the endpoint: rings here hold what the firmware sees of an entry.
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod cache;
 pub mod command;
 pub mod config;
@@ -27,6 +28,7 @@ mod receive;
 mod send;
 mod unit;
 
+pub use agent::{Agent, Balance};
 pub use cache::{Binding, CacheCounters, PayloadCache, Reuse, State};
 pub use command::{
     Action, Command, Direction, Engine, HostFrame, Kind, Landing, Packet, Piece, Progress, Ticks,

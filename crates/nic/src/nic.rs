@@ -203,7 +203,7 @@ impl Nic {
     }
 
     /// What to do next; `None` is to wait. `engines` are the counters of the active transfers.
-    pub fn step(&mut self, now: Ticks, engines: &impl Progress) -> Option<Command> {
+    pub fn step(&mut self, now: Ticks, engines: &(impl Progress + ?Sized)) -> Option<Command> {
         if let Some(action) = self.notices.pop_front() {
             return Some(self.tell(action));
         }
@@ -214,7 +214,8 @@ impl Nic {
                 moved
             });
         }
-        self.owed += self.sending.attach(&mut self.cache) * self.config.costs.cache;
+        let found = self.sending.attach(&mut self.cache) + self.receiving.attach(&mut self.cache);
+        self.owed += found * self.config.costs.cache;
         let (transfer, instructions) = match self.config.policy {
             Policy::Functional => self.functional()?,
             _ => self.resources()?,
@@ -282,7 +283,7 @@ impl Nic {
     }
 
     fn fetch(&mut self) -> Option<Transfer> {
-        let number = self.sending.to_fetch()?;
+        let number = self.sending.next_fetch()?;
         let slot = self.sending.index(number);
         let entry = self.sending.slot(number);
         let (unit, offset, bytes) = entry.stream.start_source(self.config.policy.fetch_bytes_max());
@@ -304,7 +305,7 @@ impl Nic {
     fn deposit(&mut self) -> Option<Transfer> {
         let pulse = self.config.policy.receive_pulse();
         let moved = self.moved_of_going();
-        let (what, bytes) = self.receiving.to_go(pulse, moved)?;
+        let (what, bytes) = self.receiving.next_going(pulse, moved)?;
         let arrived = self.receiving.going()?;
         let (packet, slot) = (arrived.packet, arrived.slot);
         let control =
@@ -341,7 +342,7 @@ impl Nic {
         let own =
             fetch.is_some_and(|t| t.direction == Direction::ToNet && t.packet.number == number);
         let moved = if own { self.moved[Engine::HostDma as usize] } else { 0 };
-        let what = self.sending.to_leave(self.config.policy.send_pulse(), moved)?;
+        let what = self.sending.next_leaving(self.config.policy.send_pulse(), moved)?;
         let (slot, costs) = (self.sending.index(number), self.config.costs);
         let entry = self.sending.slot(number);
         let packet = entry.packet();
@@ -364,7 +365,7 @@ impl Nic {
         if self.receiving.coming().is_none() {
             return self.admit();
         }
-        let what = self.receiving.to_come(&mut self.cache)?;
+        let what = self.receiving.next_coming()?;
         let arrived = self.receiving.coming()?;
         let (packet, slot) = (arrived.packet, arrived.slot);
         let control = incoming(packet, slot);
@@ -378,7 +379,6 @@ impl Nic {
                 let (unit, offset, bytes) = arrived.stream.start_source(usize::MAX);
                 let last = offset + bytes == packet.offset + packet.payload;
                 let buffer = unit.place(offset);
-                self.owed += costs.cache;
                 Transfer { kind: Kind::Payload, buffer, offset, bytes, last, ..control }
             }
         };

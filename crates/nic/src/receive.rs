@@ -1,6 +1,6 @@
 //! The receive ring: packets on their way from the link to the host.
 
-use crate::cache::{Binding, PayloadCache};
+use crate::cache::{Binding, PayloadCache, Reuse};
 use crate::command::{Action, HostFrame, Landing, Packet, Piece};
 use crate::limits::PIECES_MAX;
 use crate::unit::{Stream, Unit, cut};
@@ -26,6 +26,20 @@ pub struct Landed {
     pub frame: HostFrame,
     /// The copy, with a payload cache: what the host says when it sends the frame on.
     pub binding: Option<Binding>,
+}
+
+impl Landed {
+    /// To be sent as it came: from the adapter's copy if that is still there.
+    pub fn unmodified(&self) -> Piece {
+        let reuse = self.binding.map_or(Reuse::Fetch, Reuse::Use);
+        Piece { frame: self.frame, reuse }
+    }
+
+    /// To be sent as it is in host memory now.
+    pub fn modified(&self) -> Piece {
+        let reuse = self.binding.map_or(Reuse::Fetch, Reuse::Invalidate);
+        Piece { frame: self.frame, reuse }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -276,8 +290,21 @@ impl Receiving {
         if room >= packet.total { Landing::Entry } else { Landing::Nowhere }
     }
 
-    /// What the link's engine, which is idle, can do for the packet that is coming: `None` is nothing, or no buffer.
-    pub fn to_come(&mut self, cache: &mut PayloadCache) -> Option<Receives> {
+    /// Gives the payload that is coming the buffer of its next unit. How many buffers were found.
+    pub fn attach(&mut self, cache: &mut PayloadCache) -> u32 {
+        let Some(arrived) = self.coming() else { return 0 };
+        let (total, stream) = (arrived.packet.total, &mut arrived.stream);
+        let on_the_way = stream.source_started > stream.source_ended;
+        let Some(unit) = stream.source().filter(|unit| unit.buffer.is_none() && !on_the_way) else {
+            return 0;
+        };
+        let found = cache.attach_receive(unit.frame.address, total);
+        stream.attached(found, cache);
+        u32::from(found.is_ok())
+    }
+
+    /// What the link's engine, which is idle, can do for the packet that is coming; `None` is that no buffer is free.
+    pub fn next_coming(&mut self) -> Option<Receives> {
         let arrived = self.coming()?;
         if !arrived.control_in {
             return Some(Receives::Control);
@@ -285,18 +312,12 @@ impl Receiving {
         if arrived.landing == Landing::Nowhere {
             return Some(Receives::Discard(arrived.packet.payload));
         }
-        let total = arrived.packet.total;
-        let unit = *arrived.stream.source()?;
-        if unit.buffer.is_none() {
-            let found = cache.attach_receive(unit.frame.address, total);
-            arrived.stream.attached(found, cache);
-        }
         arrived.stream.source()?.buffer.map(|_| Receives::Payload)
     }
 
     /// What the host's engine, which is idle, can do for the packet whose turn it is, when `moved` bytes of the
     /// payload's active transfer from the link have come: its control message, or so many bytes of payload.
-    pub fn to_go(&mut self, pulse: Pulse, moved: usize) -> Option<(Receives, usize)> {
+    pub fn next_going(&mut self, pulse: Pulse, moved: usize) -> Option<(Receives, usize)> {
         let arrived = self.going()?;
         if !arrived.control_in {
             return None;

@@ -144,7 +144,7 @@ impl Sending {
     }
 
     /// The message whose next unit is ready for the bus.
-    pub fn to_fetch(&mut self) -> Option<u64> {
+    pub fn next_fetch(&mut self) -> Option<u64> {
         let number = self.fetching;
         let waits = number < self.posted;
         let ready = waits && self.slot(number).stream.source().is_some_and(|u| u.buffer.is_some());
@@ -152,7 +152,7 @@ impl Sending {
     }
 
     /// What the link's engine, which is idle, can do when `moved` bytes of the payload's active fetch have come.
-    pub fn to_leave(&mut self, pulse: endpoint::Pulse, moved: usize) -> Option<Leaving> {
+    pub fn next_leaving(&mut self, pulse: endpoint::Pulse, moved: usize) -> Option<Leaving> {
         if self.leaving == self.posted {
             return None;
         }

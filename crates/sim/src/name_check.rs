@@ -120,9 +120,13 @@ impl NameCheck {
         entries.take_while(move |((of, _), _)| *of == directory).map(|(_, entry)| entry)
     }
 
-    /// The manager's machine lost power.
-    pub fn power_cut(&mut self, now: Picos) {
+    /// A machine that keeps names or data lost power.
+    pub fn note_power_cut(&mut self, now: Picos) {
         self.cut = Some(now);
+    }
+
+    /// It was the manager's: changes that no sync had acknowledged may be gone.
+    pub fn manager_power_cut(&mut self, now: Picos) {
         for entry in self.entries.values_mut() {
             let known = entry.may.clone();
             for (until, value) in std::mem::take(&mut entry.before) {
@@ -245,7 +249,7 @@ mod tests {
             let mut check = NameCheck::default();
             check.succeeded(&change("a", Value::File(FileId(7))), Picos::seconds(10));
             sync(&mut check, HOME);
-            check.power_cut(Picos::seconds(seconds));
+            check.manager_power_cut(Picos::seconds(seconds));
             check.saw(HOME, &name("a"), None).is_ok()
         };
         assert!(lost(nothing, 11));
@@ -260,7 +264,7 @@ mod tests {
         for told in [false, true] {
             let mut check = NameCheck::default();
             check.succeeded(&change("a", Value::File(FileId(7))), Picos::seconds(10));
-            check.power_cut(Picos::seconds(11));
+            check.manager_power_cut(Picos::seconds(11));
             if told {
                 check.sync_failed(HOME);
             }

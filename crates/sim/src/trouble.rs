@@ -124,7 +124,10 @@ impl Trouble {
                 mounts.iter().zip(&alive).any(|(node, alive)| *node == mount && *alive)
             });
             if crash == Crash::Power {
-                model.names.power_cut(world.now());
+                model.names.note_power_cut(world.now());
+                if self.keepers.first() == Some(&node) {
+                    model.names.manager_power_cut(world.now());
+                }
                 model.data.power_cut();
             }
         }

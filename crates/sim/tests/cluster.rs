@@ -102,6 +102,20 @@ fn seed_1738426299_with_two_mounts_keeps_lengths() {
     passes(1_738_426_299, &Experiment { seconds: 22, ..Experiment::default() });
 }
 
+/// After a power cut of everything the manager asked the objects for the length before a mount sent its copy again.
+#[test]
+fn seed_2345178280_with_failing_disks_keeps_lengths() {
+    let text = include_str!("../../../experiments/failing-disks.toml");
+    passes(2_345_178_280, &Experiment::parse(text).unwrap());
+}
+
+/// The checker forgot that a power cut of the manager may take a name, because a server's came shortly before.
+#[test]
+fn seed_1816535758_with_power_cuts_may_lose_a_name() {
+    let text = include_str!("../../../experiments/power-cuts.toml");
+    passes(1_816_535_758, &Experiment::parse(text).unwrap());
+}
+
 #[test]
 fn fresh_seeds_lose_nothing() {
     let usual = Experiment { seconds: 20, ..Experiment::default() };

@@ -189,6 +189,14 @@ impl Layout {
         })
     }
 
+    /// By the formula, the longest stretch of the file of at most `most` bytes (a power of two) whose parts in all
+    /// columns are alike and a power of two long; `most` when not every column can have a part of it.
+    pub fn even_bytes(&self, most: u64) -> u64 {
+        let width = u64::from(self.formula_width);
+        let part = most / width.next_power_of_two();
+        if part < u64::from(self.unit_bytes) { most } else { part * width }
+    }
+
     /// By the formula, bytes that `column` holds of a file of `size` bytes: the length of its object when nothing is a
     /// hole.
     pub fn object_bytes(&self, column: u16, size: u64) -> u64 {
@@ -281,6 +289,19 @@ mod tests {
             let (sum, most) = objects.fold((0, 0), |(sum, most), (c, bytes)| (sum + bytes, most.max(layout.file_bytes(c, bytes))));
             prop_assert_eq!(sum, size);
             prop_assert_eq!(most, size);
+        }
+
+        #[test]
+        fn even_stretches_have_equal_parts(layout in layout(), row in 0u64..1000) {
+            let bytes = layout.even_bytes(1 << 20);
+            prop_assert!(bytes > 1 << 19 && bytes <= 1 << 20);
+            let mut parts = [0; WIDTH_MAX];
+            let parts = &mut parts[..layout.width().into()];
+            let extents = layout.extents(row * bytes, bytes);
+            extents.for_each(|extent| parts[usize::from(extent.column)] += extent.bytes);
+            let short = bytes == 1 << 20 && parts.contains(&0);
+            let alike = parts.iter().all(|part| *part == parts[0] && part.is_power_of_two());
+            prop_assert!(short || alike, "{parts:?} of {bytes}");
         }
 
         #[test]

@@ -93,26 +93,32 @@ pub struct Machine {
 }
 
 impl Machine {
-    fn copy(&mut self, now: u64, link: &mut BTreeMap<(u16, u64), Vec<u8>>) {
-        for engine in [Engine::NetSend, Engine::HostDma, Engine::NetReceive] {
+    fn copy(&mut self, now: u64, link: &mut BTreeMap<(u16, u64), Vec<u8>>, which: &[Engine]) {
+        for &engine in which {
             let Some(running) = &mut self.engines[engine as usize] else { continue };
             let (from, to) = (running.copied, running.moved(now));
             running.copied = to;
             let transfer = running.transfer;
-            let Some((buffer, at)) = transfer.buffer else { continue };
+            let Some((buffer, at)) = transfer.buffer.filter(|_| to > from) else { continue };
             let here = usize::from(buffer) * self.page + at;
             let key = (transfer.packet.source.0, transfer.packet.number);
             let there = transfer.offset;
-            let host = transfer.address as usize;
-            for byte in from..to {
-                match (engine, transfer.direction) {
-                    (Engine::HostDma, Direction::ToNet) => self.memory[here + byte] = self.host[host + byte],
-                    (Engine::HostDma, Direction::ToHost) => self.host[host + byte] = self.memory[here + byte],
-                    (Engine::NetSend, _) => {
-                        let wire = link.entry(key).or_insert_with(|| vec![0; transfer.packet.total]);
-                        wire[there + byte] = self.memory[here + byte];
-                    }
-                    (Engine::NetReceive, _) => self.memory[here + byte] = link[&key][there + byte],
+            let host = transfer.address as usize + from;
+            let (here, there, bytes) = (here + from, there + from, to - from);
+            let memory = &mut self.memory[here..here + bytes];
+            match (engine, transfer.direction) {
+                (Engine::HostDma, Direction::ToNet) => {
+                    memory.copy_from_slice(&self.host[host..host + bytes]);
+                }
+                (Engine::HostDma, Direction::ToHost) => {
+                    self.host[host..host + bytes].copy_from_slice(memory);
+                }
+                (Engine::NetSend, _) => {
+                    let wire = link.entry(key).or_insert_with(|| vec![0; transfer.packet.total]);
+                    wire[there..there + bytes].copy_from_slice(memory);
+                }
+                (Engine::NetReceive, _) => {
+                    memory.copy_from_slice(&link[&key][there..there + bytes]);
                 }
             }
         }
@@ -256,8 +262,13 @@ impl World {
         self.flow(from);
     }
 
+    /// Copies what has moved, the senders' part first.
     fn sync(&mut self, machine: usize) {
-        self.machines[machine].copy(self.now, &mut self.link);
+        for sender in &mut self.machines {
+            sender.copy(self.now, &mut self.link, &[Engine::NetSend]);
+        }
+        let rest = [Engine::HostDma, Engine::NetReceive];
+        self.machines[machine].copy(self.now, &mut self.link, &rest);
     }
 
     fn pump(&mut self, machine: usize, host: &mut Host) {
@@ -278,7 +289,8 @@ impl World {
     fn start(&mut self, machine: usize, transfer: Transfer) {
         let (overhead, per_byte) = self.rates.cost(&transfer);
         let begin = self.now + overhead;
-        let (flow, ready) = (if transfer.engine == Engine::HostDma { transfer.bytes } else { 0 }, false);
+        let (flow, ready) =
+            (if transfer.engine == Engine::HostDma { transfer.bytes } else { 0 }, false);
         let running = Running { transfer, begin, per_byte, done: 0, flow, ready, copied: 0 };
         let engine = &mut self.machines[machine].engines[transfer.engine as usize];
         assert!(engine.is_none(), "an engine does one thing at a time");

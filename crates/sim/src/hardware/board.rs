@@ -19,8 +19,8 @@ pub struct Board {
     pub width: u64,
     /// Memory for firmware, rings and payload buffers.
     pub memory: u64,
-    /// Memory cycles that DMA engines leave to the processor even when all are busy, in parts of a million: PCI bursts and
-    /// link symbols have gaps. 0 is the strict order.
+    /// Memory cycles that DMA engines leave to the processor even when all are busy, in parts of a million: PCI
+    /// bursts and link symbols have gaps. 0 is the strict order.
     pub processor_floor: u32,
     /// What the net engines and the link interface move at most.
     pub link: Rate,
@@ -136,7 +136,8 @@ mod tests {
     }
 
     proptest! {
-        /// Nobody gets more than it wants or than there is, and who comes first in the order never loses to who comes later.
+        /// Nobody gets more than it wants or than there is, and who comes first in the order never loses to who
+        /// comes later.
         #[test]
         fn the_order_holds(host in 0u64..400, receive in 0u64..400, send in 0u64..400, more in 0u64..400) {
             let mega = |rate| Rate::mega(rate);

@@ -1,9 +1,10 @@
 //! I/O buses between a host's memory and its adapters: conventional PCI and PCI Express.
 //!
-//! PCI moves one thing at a time, in either direction; who wants it at once shares it evenly, since arbitration goes round
-//! in bursts far shorter than a transfer. Programmed I/O of the processor is one more user: that is what makes
-//! the first transfer of a burst long (HotI'99 Figure 3). Reading host memory and writing it have rates of their
-//! own (HPDC'97 section 4: reads at 128 MB/s, writes at half). PCI Express moves both ways at once, in packets with headers.
+//! PCI moves one thing at a time, in either direction; who wants it at once shares it evenly, since arbitration
+//! goes round in bursts far shorter than a transfer. Programmed I/O of the processor is one more user: that is
+//! what makes the first transfer of a burst long (HotI'99 Figure 3). Reading host memory and writing it have
+//! rates of their own (HPDC'97 section 4: reads at 128 MB/s, writes at half). PCI Express moves both ways at
+//! once, in packets with headers.
 
 use super::flow::Rate;
 use super::preset::{PresetError, Section};

@@ -47,6 +47,8 @@ pub struct Constants {
     pub busy: Picos,
     /// Rate of the net engines.
     pub wire: Rate,
+    /// What else a message costs at each end, host and adapter together: half of what is left of T0.
+    pub message: Picos,
 }
 
 /// Instructions of the adapter's processor for each action.
@@ -147,6 +149,7 @@ impl Constants {
             alone: table.time("alone", Picos::millis(1))?,
             busy: table.time("busy", Picos::millis(1))?,
             wire: table.rate("wire", 1_000_000..=100_000_000_000)?,
+            message: table.time("message", Picos::millis(1))?,
         };
         if constants.busy < constants.alone {
             return Err(table.impossible(

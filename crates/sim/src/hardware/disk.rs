@@ -1,8 +1,8 @@
 //! Disks: arms over rotating zones behind a shared channel, and flash behind its own.
 //!
-//! A rotating disk has a place for its head and an angle that is a function of the time, so that a run needs no random
-//! number for it. A request that begins where the last one ended is read ahead: it costs no seek and no turn. Disks of one
-//! channel (IDE, SCSI) share its rate; each disk's buffer decouples it.
+//! A rotating disk has a place for its head and an angle that is a function of the time, so that a run needs no
+//! random number for it. A request that begins where the last one ended is read ahead: it costs no seek and no
+//! turn. Disks of one channel (IDE, SCSI) share its rate; each disk's buffer decouples it.
 
 use super::flow::Rate;
 use super::preset::{PresetError, Section};

@@ -1,9 +1,10 @@
 //! Links and crossbars of a wormhole network: a packet holds every channel of its path from its head to its tail.
 //!
-//! Nothing is stored on the way and nothing is dropped. When the receiver takes no more, the packet stands still where it is
-//! and holds its channels: that is back-pressure, and what waits behind it waits too (HPDC'97 section 2.3; forwarding paper,
-//! section 4). Channels are claimed in the order of the path, each first come, first served. Paths go up a tree of
-//! crossbars and down again, so that no circle of packets can wait for each other.
+//! Nothing is stored on the way and nothing is dropped. When the receiver takes no more, the packet stands
+//! still where it is and holds its channels: that is back-pressure, and what waits behind it waits too (HPDC'97
+//! section 2.3; forwarding paper, section 4). Channels are claimed in the order of the path, each first come,
+//! first served. Paths go up a tree of crossbars and down again, so that no circle of packets can wait for each
+//! other.
 
 use super::flow::Rate;
 use super::preset::{PresetError, Section};

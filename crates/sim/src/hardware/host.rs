@@ -1,8 +1,8 @@
 //! Hosts: what their processor spends on a message, and how it notices one.
 //!
-//! Control messages are written and read by programmed I/O, word by word over the bus (HPDC'97 section 2.3), so that they
-//! contend with DMA for it. How long a host takes to see a message depends on who waits how: a poll with back-off,
-//! or an interrupt.
+//! Control messages are written and read by programmed I/O, word by word over the bus (HPDC'97 section 2.3), so
+//! that they contend with DMA for it. How long a host takes to see a message depends on who waits how: a poll
+//! with back-off, or an interrupt.
 
 use super::flow::Rate;
 use super::preset::{PresetError, Section};
@@ -60,8 +60,8 @@ pub enum Notice {
 }
 
 impl Host {
-    /// When a host that has looked in vain since `since` notices what came at `came`. Looks are `poll` apart, then twice,
-    /// and so on up to `poll_most`.
+    /// When a host that has looked in vain since `since` notices what came at `came`. Looks are `poll` apart,
+    /// then twice, and so on up to `poll_most`.
     pub fn noticed(&self, since: Picos, came: Picos) -> Picos {
         let (mut look, mut gap) = (since, self.poll);
         if gap == Picos::ZERO || came <= since {

@@ -74,8 +74,8 @@ pub fn one_way(station: &Station, link: Link, bytes: usize) -> f64 {
     round_trip([station, station], link, bytes, bytes, Picos::ZERO) / 2.0
 }
 
-/// The mean of 50 round trips between two stations: a request of `asked` bytes, `service`, an answer of `answered` bytes;
-/// microseconds.
+/// The mean of 50 round trips between two stations: a request of `asked` bytes, `service`, an answer of
+/// `answered` bytes; microseconds.
 pub fn round_trip(
     stations: [&Station; 2],
     link: Link,
@@ -84,7 +84,7 @@ pub fn round_trip(
     service: Picos,
 ) -> f64 {
     let hosts = stations.map(Station::host);
-    let roles = vec![Ping::new(1, asked, 50), Role::Echo { bytes: answered, service }];
+    let roles = vec![Ping::role(1, asked, 50), Role::Echo { bytes: answered, service }];
     let mut world = World::new(1, link, &hosts, roles).expect("a pair of stations");
     finish(&mut world, |roles| matches!(&roles[0], Role::Ping(ping) if ping.made == ping.rounds));
     match world.program(0) {
@@ -152,7 +152,7 @@ pub fn forward_of(
     source: Role,
     copies: Copies,
 ) -> Forwarded {
-    let agent = Forwarder::new(2, copies, middle.machine.host.service);
+    let agent = Forwarder::role(2, copies, middle.machine.host.service);
     let roles = vec![source, agent, Sink::after(FILL)];
     let hosts = [end.host(), middle.host(), end.host()];
     let mut world = World::new(1, link, &hosts, roles).expect("three stations");

@@ -7,8 +7,8 @@
 //! rate = ["160 MB/s", "HPDC'97 section 4: 1.28 Gb/s"]
 //! ```
 //!
-//! What is wrong is an error with file, line and what is allowed: an unknown key, a missing one, a unit, a value out of
-//! its range, a number without a source.
+//! What is wrong is an error with file, line and what is allowed: an unknown key, a missing one, a unit, a
+//! value out of its range, a number without a source.
 
 use super::flow::Rate;
 use super::units::{self, Kind};
@@ -259,7 +259,7 @@ impl Section<'_> {
 /// Value and source of `["value", "source"]`; the value may be a number, the source is not empty.
 fn pair(value: &DeValue<'_>) -> Option<(String, String)> {
     let array = value.as_array()?;
-    let [value, source] = [array.get(0)?.get_ref(), array.get(1)?.get_ref()];
+    let [value, source] = [array.first()?.get_ref(), array.get(1)?.get_ref()];
     let text = match value {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) => number.as_str().to_string(),

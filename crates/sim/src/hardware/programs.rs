@@ -1,4 +1,5 @@
-//! The programs of the papers' measurements: ping-pong, fetch, stream, burst, sink, and the user-level forwarding agent.
+//! The programs of the papers' measurements: ping-pong, fetch, stream, burst, sink, and the user-level
+//! forwarding agent.
 
 use super::world::program::{Copies, Cx, Message, Program};
 use crate::queue::Picos;
@@ -10,7 +11,8 @@ pub enum Role {
     Sink(Sink),
     /// Sends a stream.
     Source(Source),
-    /// Sends one message and waits for its answer, again and again (HPDC'97 section 4: half the mean of 50 round trips).
+    /// Sends one message and waits for its answer, again and again (HPDC'97 section 4: half the mean of 50
+    /// round trips).
     Ping(Ping),
     /// Answers each message with one of so many bytes: with the same an echo, with a page a server of pages.
     Echo {
@@ -145,7 +147,7 @@ pub struct Ping {
 
 impl Ping {
     /// `rounds` messages of `bytes`, one after the other.
-    pub fn new(to: usize, bytes: usize, rounds: u64) -> Role {
+    pub fn role(to: usize, bytes: usize, rounds: u64) -> Role {
         Role::Ping(Ping { to, bytes, rounds, made: 0, begun: Picos::ZERO, ended: Picos::ZERO })
     }
 
@@ -183,7 +185,7 @@ pub struct Forwarder {
 
 impl Forwarder {
     /// Forwards all to one adapter.
-    pub fn new(to: usize, copies: Copies, service: Picos) -> Role {
+    pub fn role(to: usize, copies: Copies, service: Picos) -> Role {
         Role::Forwarder(Forwarder { to: vec![to], copies, service, forwarded: 0 })
     }
 }

@@ -2,9 +2,6 @@
 //!
 //! Decimal fractions are read digit by digit into integers; no floating point decides anything in a run.
 
-use super::flow::Rate;
-use crate::queue::Picos;
-
 /// A kind of quantity and the units it may be written in, each with its size in the base unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
@@ -107,16 +104,6 @@ fn scaled(number: &str, size: u64) -> Option<u64> {
     let places = 10u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
     let size = u128::from(size);
     u64::try_from(whole.checked_mul(size)? + parts.checked_mul(size)? / places).ok()
-}
-
-/// Base units as a rate.
-pub fn rate(value: u64) -> Rate {
-    Rate(value)
-}
-
-/// Base units as a time.
-pub fn time(value: u64) -> Picos {
-    Picos(value)
 }
 
 #[cfg(test)]

@@ -36,8 +36,8 @@ fn fetch(asks: Interrupts, serves: Interrupts) -> f64 {
     )
 }
 
-/// Figures 4, 6, 7 and the text of section 4, within 3 %. Requests are served in the interrupt handler; who asks has nothing
-/// to do but to wait for its page, and polls.
+/// Figures 4, 6, 7 and the text of section 4, within 3 %. Requests are served in the interrupt handler; who
+/// asks has nothing to do but to wait for its page, and polls.
 #[test]
 fn the_points_of_the_text_are_met() {
     let points = [
@@ -53,7 +53,8 @@ fn the_points_of_the_text_are_met() {
         ("fetch of a page, interrupts", 207.0, fetch(Interrupts::Never, Interrupts::Each)),
     ];
     let fits = points.map(|(what, paper, simulated)| within(what, paper, simulated, 3.0));
-    // With interrupts on both sides the paper's polling relief (its last paragraph) is missing: no band, see the page.
+    // With interrupts on both sides the paper's polling relief (its last paragraph) is missing: no band, see
+    // the page.
     within(
         "the same, interrupts on both sides",
         207.0,
@@ -63,8 +64,8 @@ fn the_points_of_the_text_are_met() {
     assert_eq!(fits, [true; 10]);
 }
 
-/// Figure 4: latency falls from whole pages to a flat minimum near 1280 bytes and rises again below 512; the two thresholds
-/// are not interchangeable.
+/// Figure 4: latency falls from whole pages to a flat minimum near 1280 bytes and rises again below 512; the
+/// two thresholds are not interchangeable.
 #[test]
 fn latency_has_a_flat_minimum_over_the_pulse_size() {
     let at = |size| latency(pulses(size, size), PAGE);
@@ -73,10 +74,11 @@ fn latency_has_a_flat_minimum_over_the_pulse_size() {
     for size in [1_024, 1_152, 1_408, 1_536] {
         assert!(at(size) < least * 1.04, "{size}: {} against {least}", at(size));
     }
-    let (send_whole, receive_whole) =
-        (latency(pulses(PAGE, 1_280), PAGE), latency(pulses(1_280, PAGE), PAGE));
-    assert!(send_whole < at(PAGE) && receive_whole < at(PAGE));
-    assert!((send_whole - receive_whole).abs() > 1.0, "{send_whole} {receive_whole}");
+    let one_side_whole = [latency(pulses(PAGE, 1_280), PAGE), latency(pulses(1_280, PAGE), PAGE)];
+    assert!(
+        one_side_whole.iter().all(|us| at(1_280) * 1.2 < *us && *us < at(PAGE) * 0.9),
+        "{one_side_whole:?}"
+    );
 }
 
 /// Figure 7: cutting through helps from 1 KB on at the latest, and never hurts.

@@ -7,3 +7,4 @@ mod forward;
 mod hoti;
 mod hpdc;
 mod stations;
+mod world;

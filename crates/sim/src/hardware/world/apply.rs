@@ -86,20 +86,37 @@ impl<P: Program> World<P> {
         }
     }
 
-    /// What passes before a transfer's first byte. Receiving follows the wire and has no cost of its own (papers.md D1).
+    /// What passes before a transfer's first byte. Receiving follows the wire and has no cost of its own
+    /// (papers.md D1).
     fn cost(&self, adapter: u16, transfer: &Transfer) -> Picos {
-        let adapter = &self.adapters[usize::from(adapter)];
-        let bus = &self.hosts[usize::from(adapter.host)].bus;
+        let state = &self.adapters[usize::from(adapter)];
+        let bus = &self.hosts[usize::from(state.host)].bus;
         let setup = match transfer.engine {
             Engine::HostDma => bus.setup(direction(transfer.direction)),
             _ => Picos::ZERO,
         };
-        match adapter.pricing {
+        match state.pricing {
             Pricing::Constants(_) if transfer.engine == Engine::NetReceive => Picos::ZERO,
-            Pricing::Constants(constants) if adapter.in_progress > 1 => setup + constants.busy,
-            Pricing::Constants(constants) => setup + constants.alone,
+            Pricing::Constants(constants) if self.in_a_stream(adapter, transfer) => constants.busy,
+            Pricing::Constants(constants) => constants.alone,
             Pricing::Contention => setup,
         }
+    }
+
+    /// Whether another packet is queued or in progress on this adapter, or behind this one on the adapter it
+    /// comes from: a receiver is in the stream that its sender sends, also when it is quick enough to have one
+    /// packet at a time.
+    fn in_a_stream(&self, adapter: u16, transfer: &Transfer) -> bool {
+        let source = transfer.packet.source.0;
+        let busy = |adapter: u16| self.adapters[usize::from(adapter)].in_progress > 1;
+        let behind = self.adapters[usize::from(source)].in_progress > 0;
+        busy(adapter)
+            || busy(source)
+            || source != adapter && behind && !self.comes_from(adapter, source)
+    }
+
+    fn comes_from(&self, adapter: u16, source: u16) -> bool {
+        self.adapters[usize::from(adapter)].incoming == Some(source)
     }
 
     /// An engine's first byte can move.

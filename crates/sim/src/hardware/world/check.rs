@@ -158,6 +158,12 @@ impl<P: Program> World<P> {
         }
     }
 
+    /// Damages what an adapter's buffers hold, for tests of the checks.
+    pub fn spoil(&mut self, adapter: usize) {
+        let buffers = self.adapters[adapter].contents.buffers.iter_mut();
+        buffers.filter(|buffer| buffer.name != 0).for_each(|buffer| buffer.name = u64::MAX);
+    }
+
     /// A message is delivered: all of its payload must be where the firmware says.
     pub(crate) fn check_delivery(&self, adapter: u16, slot: usize, landed: usize) {
         let state = &self.adapters[usize::from(adapter)];

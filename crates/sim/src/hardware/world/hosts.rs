@@ -36,6 +36,8 @@ struct Posting {
 #[derive(Debug)]
 pub(crate) struct HostState {
     host: Host,
+    /// What [constants] add to each message.
+    message: Picos,
     pub bus: Bus,
     pub page: usize,
     notice: Notice,
@@ -68,8 +70,14 @@ impl HostState {
             |adapter: &super::AdapterSetup| adapter.nic.interrupts != Interrupts::Never;
         let notice =
             if setup.adapters.iter().any(interrupts) { Notice::Interrupt } else { Notice::Poll };
+        let message = setup.adapters.iter().find_map(|adapter| match adapter.pricing {
+            super::Pricing::Constants(constants) => Some(constants.message),
+            super::Pricing::Contention => None,
+        });
+        let message = message.unwrap_or(Picos::ZERO);
         HostState {
             host: setup.machine.host,
+            message,
             bus: setup.machine.bus,
             page: setup.page,
             notice,
@@ -129,14 +137,15 @@ impl HostState {
 
     /// Time of a job before its programmed I/O.
     fn timed(&self, job: Job, landed: usize) -> Picos {
+        let message = self.message;
         let attach = |bytes: usize| if bytes > 0 { self.host.attach } else { Picos::ZERO };
         match job {
             Job::Send { posting } => {
                 let posting = &self.postings[posting as usize];
                 let bytes = posting.pieces.len();
-                posting.compute + self.host.send + attach(bytes)
+                message + posting.compute + self.host.send + attach(bytes)
             }
-            Job::Take { .. } => self.host.receive + attach(landed),
+            Job::Take { .. } => message + self.host.receive + attach(landed),
             Job::Interrupt => self.host.interrupt,
         }
     }
@@ -180,7 +189,7 @@ impl<P: Program> World<P> {
         let state = &self.hosts[usize::from(host)];
         let free = |adapter: &u16| {
             let adapter = &self.adapters[usize::from(*adapter)];
-            adapter.nic.config().send_ring - adapter.claimed
+            adapter.nic.config().send_ring.saturating_sub(adapter.claimed)
         };
         room.clear();
         room.extend(state.adapters.iter().map(free));
@@ -324,6 +333,14 @@ impl<P: Program> World<P> {
             return;
         }
         let looks = state.notice == Notice::Poll || state.draining;
+        // a full send ring stops the program, and with it what it would take: back-pressure
+        if let Some(Job::Send { posting }) = state.jobs.front() {
+            let adapter = state.postings[*posting as usize].adapter;
+            if self.adapters[usize::from(adapter)].nic.send_room() == 0 {
+                return;
+            }
+        }
+        let state = &mut self.hosts[usize::from(host)];
         let job = state.jobs.pop_front();
         let mut landed = 0;
         let next = job.or_else(|| {
@@ -451,10 +468,9 @@ impl<P: Program> World<P> {
         state.claimed -= 1;
         let (host, index) = (state.host, state.postings[slot]);
         let owner = &mut self.hosts[usize::from(host)];
-        for piece in 0..owner.postings[index as usize].pieces.len() {
-            let address = owner.postings[index as usize].pieces[piece].frame.address;
-            owner.give_page(address);
-        }
+        let pieces = std::mem::take(&mut owner.postings[index as usize].pieces);
+        pieces.iter().for_each(|piece| owner.give_page(piece.frame.address));
+        owner.postings[index as usize].pieces = pieces;
         owner.free_postings.push(index);
         self.call(host, |program, cx| program.sent(usize::from(adapter), cx));
     }

@@ -8,10 +8,10 @@
 //!                            adapter's processor: `Nic::step`, one command after the other
 //! ```
 //!
-//! A run is a function of its seed and its set-up. Transfers, programmed I/O and runs of instructions are flows; their rates are
-//! worked out anew only when one of them starts or ends (`rates`). Payload bytes are not stored but named: each page of
-//! host memory and each adapter buffer has the name of its content, and every transfer is checked against what its source
-//! has (`check`). A broken check ends the run with seed and time.
+//! A run is a function of its seed and its set-up. Transfers, programmed I/O and runs of instructions are
+//! flows; their rates are worked out anew only when one of them starts or ends (`rates`). Payload bytes are not
+//! stored but named: each page of host memory and each adapter buffer has the name of its content, and every
+//! transfer is checked against what its source has (`check`). A broken check ends the run with seed and time.
 
 mod apply;
 mod check;

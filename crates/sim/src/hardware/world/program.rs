@@ -8,7 +8,8 @@ use nic::Landed;
 pub trait Program {
     /// The run begins.
     fn begin(&mut self, cx: &mut Cx<'_>);
-    /// A message was taken from an adapter. Its pages are the adapter's again afterwards, unless the program forwards them.
+    /// A message was taken from an adapter. Its pages are the adapter's again afterwards, unless the program
+    /// forwards them.
     fn message(&mut self, message: &Message<'_>, cx: &mut Cx<'_>);
     /// A message that it sent has left its adapter: there is room for another.
     fn sent(&mut self, adapter: usize, cx: &mut Cx<'_>) {
@@ -90,7 +91,8 @@ impl Cx<'_> {
         self.room[place].saturating_sub(self.asked.iter().filter(|wake| asked(wake)).count())
     }
 
-    /// Sends `bytes` of new payload and a word from an adapter of this host, once the host has computed for `compute`.
+    /// Sends `bytes` of new payload and a word from an adapter of this host, once the host has computed for
+    /// `compute`.
     pub fn send(&mut self, adapter: usize, to: usize, bytes: usize, word: u64, compute: Picos) {
         assert!(self.room(adapter) > 0, "who sends asks for room first");
         let (adapter, to) = (adapter as u16, to as u16);

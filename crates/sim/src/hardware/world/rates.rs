@@ -1,8 +1,9 @@
 //! Who gets how much of the bus, the adapters' memory and the link: worked out anew at each start and end of a flow.
 //!
-//! A transfer over the link is bound by both adapters' memories. The receiver's share is what its host engine leaves it; the
-//! sender's what its host engine and its own receive engine leave it, where the latter is counted at what the link could
-//! bring: the first in the order is not asked whether its sender is slow. So one look at each side is enough.
+//! A transfer over the link is bound by both adapters' memories. The receiver's share is what its host engine
+//! leaves it; the sender's what its host engine and its own receive engine leave it, where the latter is
+//! counted at what the link could bring: the first in the order is not asked whether its sender is slow. So one
+//! look at each side is enough.
 
 use super::{Adapter, Event, Pricing, World};
 use crate::hardware::board::Wanted;

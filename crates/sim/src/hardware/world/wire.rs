@@ -1,7 +1,8 @@
-//! A packet on its way from one adapter to another: it claims its path, its head travels, then its bytes move in bursts.
+//! A packet on its way from one adapter to another: it claims its path, its head travels, then its bytes move
+//! in bursts.
 //!
-//! A burst lasts while the sender has a pulse under way and the receiver has told its engine where to put it. Between bursts
-//! the packet holds its path: back-pressure, or a sender that waits for its own bus.
+//! A burst lasts while the sender has a pulse under way and the receiver has told its engine where to put it.
+//! Between bursts the packet holds its path: back-pressure, or a sender that waits for its own bus.
 
 use super::engines::Phase;
 use super::{Event, World};
@@ -118,8 +119,9 @@ impl<P: Program> World<P> {
         self.refresh(to);
         self.net_ended(to, Engine::NetReceive, adapter);
         self.net_ended(adapter, Engine::NetSend, to);
-        self.wake(to);
+        // the sender first: when its message has left, what the receiver starts is not in company any more
         self.wake(adapter);
+        self.wake(to);
         Some(2)
     }
 
