@@ -135,9 +135,10 @@ fn on_all_processors(points: &[(&Experiment, &Point)], jobs: usize) -> Vec<Vec<V
 
 fn outside((experiment, outcome): &Ran) -> Vec<String> {
     let line = |row: &Row| {
-        let (error, band) = (row.error_percent(), row.band_percent);
-        let (error, band) = (error.unwrap_or_default(), band.unwrap_or_default());
-        format!("  {}: {}: {error:.2} %, {band} % allowed", experiment.name, row.what)
+        let error = row.error_percent().map(|error| format!("{error:.2} %"));
+        let error = error.unwrap_or_else(|| "no value".to_string());
+        let band = row.band_percent.unwrap_or_default();
+        format!("  {}: {}: {error}, {band} % allowed", experiment.name, row.what)
     };
     outcome.table.iter().flat_map(|table| table.outside()).map(line).collect()
 }

@@ -20,8 +20,15 @@ pub const PRESETS: &[(&str, Source<'static>)] =
 /// Experiments, in the order of the report.
 pub const EXPERIMENTS: &[(&str, Source<'static>)] = files!("":
     "hpdc-bounds"
+    "hpdc-figure-4"
+    "hpdc-figure-4-receive"
     "hpdc-figure-5"
+    "hpdc-figure-6"
+    "hpdc-figure-7"
     "hpdc-figure-8"
+    "hpdc-fetch"
+    "hoti-table-1"
+    "hoti-figure-3"
     "forwarding-figure-1"
     "forwarding-table-2"
     "forwarding-observed"

@@ -103,13 +103,13 @@ impl Experiment {
 
     fn drawing(&self, figure: &RawFigure, places: &[Place]) -> Drawing {
         match figure {
-            RawFigure::Lines { x, y, x_least, y_most, marks } => {
+            RawFigure::Lines { x, y, x_least, y_least, y_most, marks } => {
                 let (x, y) = (x.get_ref().as_str(), y.get_ref().as_str());
                 let marks =
                     marks.iter().map(|mark| Mark { at: mark.at, label: mark.label.clone() });
                 Drawing::Lines(LineChart {
                     x: Axis { least: *x_least, ..self.axis(x) },
-                    y: Axis { most: *y_most, ..self.axis(y) },
+                    y: Axis { least: *y_least, most: *y_most, ..self.axis(y) },
                     series: self.series(x, y, places),
                     marks: marks.collect(),
                 })
@@ -171,12 +171,15 @@ impl Experiment {
         }
         let mut series: Vec<Series> = Vec::new();
         for (colour, (name, group)) in groups.iter().enumerate() {
+            let has_formula = group.iter().any(|place| place.values[measure].formula.is_some());
             for (kind, value) in KINDS {
                 let point = |place: &&Place| {
                     Some((self.coordinate(x, place)?, value(place.values[measure])?))
                 };
                 let points: Vec<_> = group.iter().filter_map(point).collect();
-                let style = if kind.is_empty() { Style::Line } else { Style::Points };
+                let is_line = kind.is_empty() || !has_formula;
+                let style = if is_line { Style::Line } else { Style::Points };
+                let kind = if has_formula { kind } else { "" };
                 let name = joined(name, kind, y);
                 series.push(Series { name, points, style, colour });
             }

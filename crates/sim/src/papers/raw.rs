@@ -79,6 +79,9 @@ pub enum RawFigure {
         /// Where the horizontal axis begins.
         #[serde(default)]
         x_least: f64,
+        /// Where the vertical axis begins.
+        #[serde(default)]
+        y_least: f64,
         /// Where the vertical axis ends.
         y_most: Option<f64>,
         /// Horizontal lines.

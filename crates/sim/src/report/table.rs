@@ -90,9 +90,10 @@ impl Row {
             .reduce(|a, b| if b.abs() > a.abs() { b } else { a })
     }
 
-    /// Whether the error is within the band; none where one of them is missing.
+    /// Whether the error is within the band; a value that is missing is not. None where there is no band.
     pub fn is_within(&self) -> Option<bool> {
-        Some(self.error_percent()?.abs() <= self.band_percent?)
+        let band = self.band_percent?;
+        Some(self.error_percent().is_some_and(|error| error.abs() <= band))
     }
 
     fn cells(&self) -> [String; 10] {
@@ -285,7 +286,7 @@ mod tests {
     fn a_band_that_is_left_is_told() {
         assert_eq!(row(Some(100.0), Some(100.9), None).is_within(), Some(true));
         assert_eq!(row(Some(100.0), Some(101.1), None).is_within(), Some(false));
-        assert_eq!(row(Some(100.0), None, None).is_within(), None);
+        assert_eq!(row(Some(100.0), None, None).is_within(), Some(false), "no value");
         let free = Row { band_percent: None, ..row(Some(100.0), Some(200.0), None) };
         assert_eq!(free.is_within(), None);
     }

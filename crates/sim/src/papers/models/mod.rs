@@ -1,5 +1,6 @@
 //! The models that experiments may name. A model with hardware or firmware in it is one more row.
 
+pub mod adapter;
 pub mod bound;
 pub mod dma;
 mod drawings;
@@ -8,4 +9,12 @@ pub mod forwarding;
 use super::model::Model;
 
 /// All of them.
-pub const ALL: &[&Model] = &[&forwarding::MODEL, &dma::MODEL, &bound::MODEL];
+pub const ALL: &[&Model] = &[
+    &bound::MODEL,
+    &dma::MODEL,
+    &adapter::LATENCY,
+    &adapter::FETCH,
+    &adapter::STREAM,
+    &adapter::BURST,
+    &forwarding::MODEL,
+];

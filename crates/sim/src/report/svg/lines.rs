@@ -89,9 +89,10 @@ impl Series {
     fn draw(&self, canvas: &mut Canvas, area: &Area) {
         match self.style {
             Style::Line => {
-                let cut = cut_above(&self.points, area.y.1);
-                let places: Vec<_> = cut.into_iter().map(|point| area.place(point)).collect();
-                canvas.curve(self.colour, &places);
+                for piece in below(&self.points, area.y.1) {
+                    let places: Vec<_> = piece.into_iter().map(|point| area.place(point)).collect();
+                    canvas.curve(self.colour, &places);
+                }
             }
             Style::Points => {
                 let inside = self.points.iter().filter(|point| point.1 <= area.y.1);
@@ -108,15 +109,31 @@ impl Series {
     }
 }
 
-/// The curve until it rises above `most`, with the point where it does.
-fn cut_above(points: &[(f64, f64)], most: f64) -> Vec<(f64, f64)> {
-    let inside = points.iter().take_while(|point| point.1 <= most);
-    let mut cut: Vec<(f64, f64)> = inside.copied().collect();
-    if let (Some(last), Some(next)) = (cut.last().copied(), points.get(cut.len())) {
-        let part = (most - last.1) / (next.1 - last.1);
-        cut.push((last.0 + part * (next.0 - last.0), most));
+/// The pieces of a curve that lie at most at `most`, with the points where it crosses.
+fn below(points: &[(f64, f64)], most: f64) -> Vec<Vec<(f64, f64)>> {
+    let mut pieces: Vec<Vec<(f64, f64)>> = Vec::new();
+    let mut last: Option<(f64, f64)> = None;
+    for point in points.iter().copied() {
+        let is_inside = point.1 <= most;
+        let was_inside = last.map(|last| last.1 <= most);
+        let crossing = last.map(|last| {
+            let part = (most - last.1) / (point.1 - last.1);
+            (last.0 + part * (point.0 - last.0), most)
+        });
+        match (was_inside, crossing) {
+            (Some(true), Some(crossing)) if !is_inside => extend(&mut pieces, crossing),
+            (Some(false), Some(crossing)) if is_inside => pieces.push(vec![crossing, point]),
+            (None, _) if is_inside => pieces.push(vec![point]),
+            _ if is_inside => extend(&mut pieces, point),
+            _ => {}
+        }
+        last = Some(point);
     }
-    cut
+    pieces
+}
+
+fn extend(pieces: &mut [Vec<(f64, f64)>], point: (f64, f64)) {
+    pieces.last_mut().expect("the curve is inside").push(point);
 }
 
 impl Mark {
@@ -134,10 +151,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_curve_ends_where_it_leaves_the_plot() {
-        let points = [(0.0, 0.0), (1.0, 10.0), (2.0, 30.0), (3.0, 5.0)];
-        assert_eq!(cut_above(&points, 20.0), [(0.0, 0.0), (1.0, 10.0), (1.5, 20.0)]);
-        assert_eq!(cut_above(&points, 30.0), points);
-        assert_eq!(cut_above(&[], 1.0), []);
+    fn a_curve_ends_where_it_leaves_the_plot_and_goes_on_where_it_comes_back() {
+        let points = [(0.0, 0.0), (1.0, 10.0), (2.0, 30.0), (3.0, 30.0), (4.0, 10.0)];
+        let pieces = [vec![(0.0, 0.0), (1.0, 10.0), (1.5, 20.0)], vec![(3.5, 20.0), (4.0, 10.0)]];
+        assert_eq!(below(&points, 20.0), pieces);
+        assert_eq!(below(&points[2..], 20.0), pieces[1..]);
+        assert_eq!(below(&points, 30.0), [points.to_vec()]);
+        assert!(below(&[], 1.0).is_empty());
     }
 }
