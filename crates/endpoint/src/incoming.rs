@@ -5,7 +5,7 @@
 //! host may cancel at any time; frames that a transfer is just filling stay with the transfer until it ends.
 
 use crate::frames::FrameMut;
-use wire::Token;
+use wire::{Token, mix};
 
 /// What an entry is a list of: a frame of the pool, or, for an adapter's firmware, its address and length.
 pub trait Room {
@@ -170,14 +170,6 @@ impl<F: Room> IncomingTable<F> {
     pub fn in_use(&self) -> usize {
         self.entries.len() - self.free.len()
     }
-}
-
-/// Spreads a change of any bit over all bits, one to one (the finalizer of splitmix64).
-fn mix(mut value: u64) -> u64 {
-    value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 #[cfg(test)]

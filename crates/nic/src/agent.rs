@@ -7,7 +7,7 @@
 //! Invariant: a backend's connections are the flows of the table that are its.
 
 use crate::limits::FLOWS_MAX;
-use wire::NodeId;
+use wire::{NodeId, mix};
 
 /// How a new flow's backend is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,14 +189,6 @@ impl Agent {
         let entry = std::mem::take(&mut self.sets[set][way]);
         self.backends[usize::from(entry.backend) - 1].connections -= 1;
     }
-}
-
-/// Spreads a change of any bit over all bits, one to one (the finalizer of splitmix64).
-fn mix(mut value: u64) -> u64 {
-    value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 #[cfg(test)]

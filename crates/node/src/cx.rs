@@ -155,12 +155,9 @@ impl Cx {
 
     /// The next number of this node's random stream (splitmix64): the same in every run from the same seed.
     pub fn random(&self) -> u64 {
-        let state = self.0.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-        self.0.random.set(state);
-        let mut mixed = state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        let state = self.0.random.get();
+        self.0.random.set(state.wrapping_add(wire::mix::STEP));
+        wire::mix(state)
     }
 
     /// What happened to calls and requests so far.

@@ -10,11 +10,9 @@ pub struct Random([u64; 4]);
 pub const MILLION: u32 = 1_000_000;
 
 fn splitmix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    let mixed = wire::mix(*state);
+    *state = state.wrapping_add(wire::mix::STEP);
+    mixed
 }
 
 impl Random {

@@ -14,6 +14,7 @@ pub mod control;
 pub mod ids;
 pub mod layout;
 pub mod limits;
+pub mod mix;
 pub mod time;
 
 pub use attr::{Attr, Errno, FileKind, SetAttr, SetTime, Wall};
@@ -22,4 +23,5 @@ pub use codec::{Decoder, Encoder, Short};
 pub use control::{CallHeader, Channel, Control, ControlView, Flags, Header, Kind, Malformed};
 pub use ids::{FileId, NodeId, ObjectId, SessionEpoch, Token, VolumeId};
 pub use layout::{Extent, Home, Layout, Placement};
+pub use mix::mix;
 pub use time::Time;
