@@ -33,6 +33,7 @@ pub mod queueing;
 pub mod random;
 pub mod report;
 pub mod run;
+pub mod source;
 pub mod storage;
 pub mod tokens;
 pub mod trace;

@@ -1,4 +1,4 @@
-//! A file of an experiment or of its constants, and what is wrong in it.
+//! A file of an experiment, of its constants or of a preset, and what is wrong in it.
 
 use std::fmt;
 use std::ops::Range;

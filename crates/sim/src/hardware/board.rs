@@ -8,7 +8,8 @@
 //! cycle credits over a span, not cycles one by one.
 
 use super::flow::Rate;
-use super::preset::{PresetError, Section};
+use super::preset::Section;
+use crate::source::Fault;
 
 /// A board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +79,7 @@ impl Board {
     }
 
     /// Reads the table [board].
-    pub fn read(table: &Section<'_>) -> Result<Board, PresetError> {
+    pub fn read(table: &Section<'_>) -> Result<Board, Fault> {
         let processor = table.clock("processor")?;
         let board = Board {
             accesses: table.clock("memory_clock")?,

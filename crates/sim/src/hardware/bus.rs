@@ -7,8 +7,9 @@
 //! once, in packets with headers.
 
 use super::flow::Rate;
-use super::preset::{PresetError, Section};
+use super::preset::Section;
 use crate::queue::Picos;
+use crate::source::Fault;
 
 /// Which way a transfer goes, seen from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,7 +95,7 @@ impl Bus {
     }
 
     /// Reads the table [bus].
-    pub fn read(table: &Section<'_>) -> Result<Bus, PresetError> {
+    pub fn read(table: &Section<'_>) -> Result<Bus, Fault> {
         match table.word("type", &["pci", "pcie"])? {
             0 => Pci::read(table).map(Bus::Pci),
             _ => Pcie::read(table).map(Bus::Pcie),
@@ -105,7 +106,7 @@ impl Bus {
 const RATE: std::ops::RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
 
 impl Pci {
-    fn read(table: &Section<'_>) -> Result<Pci, PresetError> {
+    fn read(table: &Section<'_>) -> Result<Pci, Fault> {
         let bits = [32, 64][table.word("width", &["32", "64"])?];
         let clock = table.clock("clock")?;
         let pci = Pci {
@@ -147,7 +148,7 @@ impl Pcie {
         Rate((usable * u128::from(payload) / u128::from(payload + self.header)) as u64)
     }
 
-    fn read(table: &Section<'_>) -> Result<Pcie, PresetError> {
+    fn read(table: &Section<'_>) -> Result<Pcie, Fault> {
         // transfers a second and lane, times the coding of 128 bits in 130 (generations 3 to 5)
         let transfers = [8u64, 16, 32][table.word("generation", &["3", "4", "5"])?] * 1_000_000_000;
         let lanes = [1, 2, 4, 8, 16][table.word("lanes", &["1", "2", "4", "8", "16"])?];

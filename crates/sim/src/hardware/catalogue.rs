@@ -6,8 +6,10 @@ use super::disk::Disk;
 use super::fabric::Link;
 use super::flow::Rate;
 use super::host::Host;
-use super::preset::{File, PresetError, Section, Stated};
+use super::preset::{File, Section, Stated};
 use crate::queue::Picos;
+use crate::source::Fault;
+use nic::Costs;
 
 macro_rules! presets {
     ($($name:literal)*) => {
@@ -51,20 +53,6 @@ pub struct Constants {
     pub message: Picos,
 }
 
-/// Instructions of the adapter's processor for each action.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)] // as in nic::Costs
-pub struct Firmware {
-    pub host: u32,
-    pub net_send: u32,
-    pub net_receive: u32,
-    pub send_packet: u32,
-    pub receive_packet: u32,
-    pub cache: u32,
-    pub interrupt: u32,
-    pub punt: u32,
-}
-
 /// What a preset file describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
@@ -73,7 +61,7 @@ pub enum Preset {
     /// An adapter.
     Board(Board),
     /// What the adapter's processor executes.
-    Firmware(Firmware),
+    Firmware(Costs),
     /// A network.
     Link(Link),
     /// A disk.
@@ -84,13 +72,13 @@ const KINDS: [&str; 5] = ["machine", "board", "firmware", "link", "disk"];
 
 impl Preset {
     /// Reads a file's text; `name` is for messages. Also every number with its source.
-    pub fn parse(name: &str, text: &str) -> Result<(Preset, Vec<Stated>), PresetError> {
+    pub fn parse(name: &str, text: &str) -> Result<(Preset, Vec<Stated>), Fault> {
         let file = File::parse(name, text)?;
         file.text("about")?;
         let preset = match file.text("kind")? {
             "machine" => Preset::Machine(Machine::read(&file)?),
             "board" => Preset::Board(only(&file, "board", Board::read)?),
-            "firmware" => Preset::Firmware(only(&file, "firmware", Firmware::read)?),
+            "firmware" => Preset::Firmware(only(&file, "firmware", read_costs)?),
             "link" => Preset::Link(only(&file, "link", Link::read)?),
             "disk" => Preset::Disk(only(&file, "disk", Disk::read)?),
             other => {
@@ -116,8 +104,8 @@ impl Preset {
 fn only<T>(
     file: &File<'_>,
     name: &'static str,
-    read: impl FnOnce(&Section<'_>) -> Result<T, PresetError>,
-) -> Result<T, PresetError> {
+    read: impl FnOnce(&Section<'_>) -> Result<T, Fault>,
+) -> Result<T, Fault> {
     file.only(&["kind", "about", name])?;
     let table = file.section(name)?;
     let value = read(&table)?;
@@ -126,7 +114,7 @@ fn only<T>(
 }
 
 impl Machine {
-    fn read(file: &File<'_>) -> Result<Machine, PresetError> {
+    fn read(file: &File<'_>) -> Result<Machine, Fault> {
         file.only(&["kind", "about", "host", "tcp", "bus", "constants"])?;
         let [host, bus] = [file.section("host")?, file.section("bus")?];
         let [tcp, constants] = [file.find("tcp")?, file.find("constants")?];
@@ -144,7 +132,7 @@ impl Machine {
 }
 
 impl Constants {
-    fn read(table: &Section<'_>) -> Result<Constants, PresetError> {
+    fn read(table: &Section<'_>) -> Result<Constants, Fault> {
         let constants = Constants {
             alone: table.time("alone", Picos::millis(1))?,
             busy: table.time("busy", Picos::millis(1))?,
@@ -161,20 +149,18 @@ impl Constants {
     }
 }
 
-impl Firmware {
-    fn read(table: &Section<'_>) -> Result<Firmware, PresetError> {
-        let count = |key| table.count(key, 0..=1_000_000).map(|count| count as u32);
-        Ok(Firmware {
-            host: count("host")?,
-            net_send: count("net_send")?,
-            net_receive: count("net_receive")?,
-            send_packet: count("send_packet")?,
-            receive_packet: count("receive_packet")?,
-            cache: count("cache")?,
-            interrupt: count("interrupt")?,
-            punt: count("punt")?,
-        })
-    }
+fn read_costs(table: &Section<'_>) -> Result<Costs, Fault> {
+    let count = |key| table.count(key, 0..=1_000_000).map(|count| count as u32);
+    Ok(Costs {
+        host: count("host")?,
+        net_send: count("net_send")?,
+        net_receive: count("net_receive")?,
+        send_packet: count("send_packet")?,
+        receive_packet: count("receive_packet")?,
+        cache: count("cache")?,
+        interrupt: count("interrupt")?,
+        punt: count("punt")?,
+    })
 }
 
 /// Names of the presets of a kind; all, without one.
@@ -213,7 +199,7 @@ macro_rules! of_kind {
 of_kind! {
     machine Machine Machine "A machine"
     board Board Board "A board"
-    firmware Firmware Firmware "A firmware"
+    firmware Firmware Costs "A firmware"
     link Link Link "A link"
     disk Disk Disk "A disk"
 }

@@ -5,8 +5,9 @@
 //! turn. Disks of one channel (IDE, SCSI) share its rate; each disk's buffer decouples it.
 
 use super::flow::Rate;
-use super::preset::{PresetError, Section};
+use super::preset::Section;
 use crate::queue::Picos;
+use crate::source::Fault;
 
 /// A disk's constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +184,7 @@ impl Disk {
     }
 
     /// Reads the table [disk].
-    pub fn read(table: &Section<'_>) -> Result<Disk, PresetError> {
+    pub fn read(table: &Section<'_>) -> Result<Disk, Fault> {
         match table.word("type", &["rotating", "flash"])? {
             0 => Rotating::read(table).map(Disk::Rotating),
             _ => Flash::read(table).map(Disk::Flash),
@@ -242,7 +243,7 @@ impl Rotating {
         span
     }
 
-    fn read(table: &Section<'_>) -> Result<Rotating, PresetError> {
+    fn read(table: &Section<'_>) -> Result<Rotating, Fault> {
         let turns = table.count("turns_per_minute", 1_000..=30_000)?;
         let most = Picos::millis(100);
         let disk = Rotating {
@@ -269,7 +270,7 @@ impl Rotating {
 }
 
 impl Flash {
-    fn read(table: &Section<'_>) -> Result<Flash, PresetError> {
+    fn read(table: &Section<'_>) -> Result<Flash, Fault> {
         let most = Picos::millis(100);
         Ok(Flash {
             capacity: table.size("capacity", CAPACITY)?,

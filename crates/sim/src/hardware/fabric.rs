@@ -7,8 +7,9 @@
 //! other.
 
 use super::flow::Rate;
-use super::preset::{PresetError, Section};
+use super::preset::Section;
 use crate::queue::Picos;
+use crate::source::Fault;
 use std::collections::VecDeque;
 
 /// A kind of link and the crossbars it is plugged into.
@@ -28,7 +29,7 @@ pub struct Link {
 
 impl Link {
     /// Reads the table [link].
-    pub fn read(table: &Section<'_>) -> Result<Link, PresetError> {
+    pub fn read(table: &Section<'_>) -> Result<Link, Fault> {
         Ok(Link {
             rate: table.rate("rate", 1_000_000..=1_000_000_000_000)?,
             cable: table.time("cable", Picos::millis(1))?,

@@ -5,8 +5,9 @@
 //! with back-off, or an interrupt.
 
 use super::flow::Rate;
-use super::preset::{PresetError, Section};
+use super::preset::Section;
 use crate::queue::Picos;
+use crate::source::Fault;
 
 /// A host's costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +96,7 @@ impl Host {
     }
 
     /// Reads the tables [host] and, where there is one, [tcp].
-    pub fn read(table: &Section<'_>, tcp: Option<&Section<'_>>) -> Result<Host, PresetError> {
+    pub fn read(table: &Section<'_>, tcp: Option<&Section<'_>>) -> Result<Host, Fault> {
         let most = Picos::millis(10);
         let rate = 1_000_000..=1_000_000_000_000;
         let host = Host {
@@ -121,7 +122,7 @@ impl Host {
 }
 
 impl Tcp {
-    fn read(table: &Section<'_>) -> Result<Tcp, PresetError> {
+    fn read(table: &Section<'_>) -> Result<Tcp, Fault> {
         Ok(Tcp {
             segment: table.time("segment", Picos::millis(10))?,
             segment_bytes: table.size("segment_bytes", 512..=1 << 20)?,

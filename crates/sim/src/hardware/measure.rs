@@ -1,7 +1,7 @@
 //! The papers' measurements, as they describe them, on any set-up.
 
 use super::board::Board;
-use super::catalogue::{Firmware, Machine};
+use super::catalogue::Machine;
 use super::fabric::Link;
 use super::programs::{Forwarder, Ping, Role, Sink, Source};
 use super::world::program::Copies;
@@ -31,14 +31,13 @@ impl Station {
         Ok(Station { machine, board, pricing: Pricing::Constants(constants), nic })
     }
 
-    /// A machine whose adapter executes `firmware` on what memory its engines leave.
+    /// A machine whose adapter executes what `costs` says on what memory its engines leave.
     pub fn contention(
         machine: Machine,
         board: Board,
-        firmware: &Firmware,
+        costs: nic::Costs,
         nic: nic::Config,
     ) -> Station {
-        let costs = World::<Role>::costs(firmware);
         Station { machine, board, pricing: Pricing::Contention, nic: nic::Config { costs, ..nic } }
     }
 

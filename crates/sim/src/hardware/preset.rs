@@ -13,30 +13,11 @@
 use super::flow::Rate;
 use super::units::{self, Kind};
 use crate::queue::Picos;
+use crate::source::{Fault, Source};
 use std::cell::RefCell;
-use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-/// What is wrong with a preset, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PresetError {
-    /// The file, as it was named.
-    pub file: String,
-    /// The line, from 1.
-    pub line: usize,
-    /// What is wrong and what is allowed.
-    pub what: String,
-}
-
-impl fmt::Display for PresetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.file, self.line, self.what)
-    }
-}
-
-impl std::error::Error for PresetError {}
 
 /// One number of a preset, as `trapeze` shows it: section, key, value as written, source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,33 +33,26 @@ pub struct Stated {
 /// A file that was read as TOML.
 #[derive(Debug)]
 pub struct File<'t> {
-    name: &'t str,
-    text: &'t str,
+    source: Source<'t>,
     root: Spanned<DeTable<'t>>,
     stated: RefCell<Vec<Stated>>,
 }
 
 impl<'t> File<'t> {
     /// Reads `text`, which `name` says where it is from.
-    pub fn parse(name: &'t str, text: &'t str) -> Result<File<'t>, PresetError> {
-        let root = DeTable::parse(text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start);
-            PresetError {
-                file: name.to_string(),
-                line: line_of(text, at),
-                what: error.message().to_string(),
-            }
-        })?;
-        Ok(File { name, text, root, stated: RefCell::default() })
+    pub fn parse(name: &'t str, text: &'t str) -> Result<File<'t>, Fault> {
+        let source = Source { file: name, text };
+        let root = DeTable::parse(text).map_err(|error| source.of_toml(&error))?;
+        Ok(File { source, root, stated: RefCell::default() })
     }
 
     /// The table `name`, which must be there.
-    pub fn section(&self, name: &'static str) -> Result<Section<'_>, PresetError> {
+    pub fn section(&self, name: &'static str) -> Result<Section<'_>, Fault> {
         self.find(name)?.ok_or_else(|| self.error(0, format!("the table [{name}] is missing")))
     }
 
     /// The table `name`, if it is there.
-    pub fn find(&self, name: &'static str) -> Result<Option<Section<'_>>, PresetError> {
+    pub fn find(&self, name: &'static str) -> Result<Option<Section<'_>>, Fault> {
         let Some((key, value)) = self.root.get_ref().get_key_value(name) else { return Ok(None) };
         match value.get_ref() {
             DeValue::Table(table) => Ok(Some(Section {
@@ -93,7 +67,7 @@ impl<'t> File<'t> {
     }
 
     /// The text under `key` outside all tables.
-    pub fn text(&self, key: &str) -> Result<&str, PresetError> {
+    pub fn text(&self, key: &str) -> Result<&str, Fault> {
         let value = self.root.get_ref().get(key);
         let value = value.ok_or_else(|| self.error(0, format!("`{key} = \"...\"` is missing")))?;
         let not_text = || self.error(value.span().start, format!("`{key}` must be a text"));
@@ -101,7 +75,7 @@ impl<'t> File<'t> {
     }
 
     /// Refuses every key outside the tables, and every table, that is not in `allowed`.
-    pub fn only(&self, allowed: &[&str]) -> Result<(), PresetError> {
+    pub fn only(&self, allowed: &[&str]) -> Result<(), Fault> {
         let unknown =
             self.root.get_ref().keys().find(|key| !allowed.contains(&key.get_ref().as_ref()));
         unknown.map_or(Ok(()), |key| {
@@ -111,7 +85,7 @@ impl<'t> File<'t> {
     }
 
     /// An error at the key outside all tables named `key`.
-    pub fn error_at(&self, key: &str, what: String) -> PresetError {
+    pub fn error_at(&self, key: &str, what: String) -> Fault {
         let at = self.root.get_ref().get_key_value(key).map_or(0, |(key, _)| key.span().start);
         self.error(at, what)
     }
@@ -121,13 +95,9 @@ impl<'t> File<'t> {
         self.stated.borrow().clone()
     }
 
-    fn error(&self, at: usize, what: String) -> PresetError {
-        PresetError { file: self.name.to_string(), line: line_of(self.text, at), what }
+    fn error(&self, at: usize, what: String) -> Fault {
+        self.source.fault(at..at, what)
     }
-}
-
-fn line_of(text: &str, at: usize) -> usize {
-    text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1
 }
 
 /// One table of a file. What is read is remembered; `close` refuses the rest.
@@ -142,32 +112,32 @@ pub struct Section<'f> {
 
 impl Section<'_> {
     /// A rate, from `range` bytes a second.
-    pub fn rate(&self, key: &'static str, range: RangeInclusive<u64>) -> Result<Rate, PresetError> {
+    pub fn rate(&self, key: &'static str, range: RangeInclusive<u64>) -> Result<Rate, Fault> {
         self.quantity(key, units::RATE, range).map(Rate)
     }
 
     /// A span of time, up to `most`.
-    pub fn time(&self, key: &'static str, most: Picos) -> Result<Picos, PresetError> {
+    pub fn time(&self, key: &'static str, most: Picos) -> Result<Picos, Fault> {
         self.quantity(key, units::TIME, 0..=most.0).map(Picos)
     }
 
     /// A clock, in cycles a second.
-    pub fn clock(&self, key: &'static str) -> Result<Rate, PresetError> {
+    pub fn clock(&self, key: &'static str) -> Result<Rate, Fault> {
         self.quantity(key, units::CLOCK, 1_000_000..=10_000_000_000).map(Rate)
     }
 
     /// A size, in bytes.
-    pub fn size(&self, key: &'static str, range: RangeInclusive<u64>) -> Result<u64, PresetError> {
+    pub fn size(&self, key: &'static str, range: RangeInclusive<u64>) -> Result<u64, Fault> {
         self.quantity(key, units::SIZE, range)
     }
 
     /// A share, in parts of a million.
-    pub fn share(&self, key: &'static str) -> Result<u32, PresetError> {
+    pub fn share(&self, key: &'static str) -> Result<u32, Fault> {
         self.quantity(key, units::SHARE, 0..=1_000_000).map(|share| share as u32)
     }
 
     /// A number without a unit.
-    pub fn count(&self, key: &'static str, range: RangeInclusive<u64>) -> Result<u64, PresetError> {
+    pub fn count(&self, key: &'static str, range: RangeInclusive<u64>) -> Result<u64, Fault> {
         let (value, at) = self.stated(key)?;
         let number = value.replace('_', "").parse().ok();
         match number {
@@ -177,13 +147,13 @@ impl Section<'_> {
     }
 
     /// A yes or no.
-    pub fn flag(&self, key: &'static str) -> Result<bool, PresetError> {
+    pub fn flag(&self, key: &'static str) -> Result<bool, Fault> {
         let word = self.word(key, &["yes", "no"])?;
         Ok(word == 0)
     }
 
     /// One of `words`: its place among them.
-    pub fn word(&self, key: &'static str, words: &[&str]) -> Result<usize, PresetError> {
+    pub fn word(&self, key: &'static str, words: &[&str]) -> Result<usize, Fault> {
         let (value, at) = self.stated(key)?;
         let place = words.iter().position(|word| *word == value);
         place.ok_or_else(|| self.wrong(key, at, &value, words.join(", ")))
@@ -196,7 +166,7 @@ impl Section<'_> {
     }
 
     /// Refuses the keys that nobody asked for.
-    pub fn close(self) -> Result<(), PresetError> {
+    pub fn close(self) -> Result<(), Fault> {
         let mut asked = self.asked.borrow_mut();
         let unknown = self.table.keys().find(|key| !asked.contains(&key.get_ref().as_ref()));
         let Some(key) = unknown else { return Ok(()) };
@@ -208,7 +178,7 @@ impl Section<'_> {
     }
 
     /// An error at `key`: a value that no machine has beside its others.
-    pub fn impossible(&self, key: &'static str, what: String) -> PresetError {
+    pub fn impossible(&self, key: &'static str, what: String) -> Fault {
         let at = self.table.get_key_value(key).map_or(self.at.start, |(key, _)| key.span().start);
         self.file.error(at, what)
     }
@@ -218,7 +188,7 @@ impl Section<'_> {
         key: &'static str,
         kind: Kind,
         range: RangeInclusive<u64>,
-    ) -> Result<u64, PresetError> {
+    ) -> Result<u64, Fault> {
         let (text, at) = self.stated(key)?;
         let value = kind.read(&text);
         let value = value.map_err(|what| self.file.error(at, format!("`{key}`: {what}")))?;
@@ -229,12 +199,12 @@ impl Section<'_> {
         Err(self.wrong(key, at, &text, allowed))
     }
 
-    fn wrong(&self, key: &str, at: usize, value: &str, allowed: String) -> PresetError {
+    fn wrong(&self, key: &str, at: usize, value: &str, allowed: String) -> Fault {
         self.file.error(at, format!("`{key}` = {value}; allowed: {allowed}"))
     }
 
     /// Value and place of `key`, which must be a pair of value and source.
-    fn stated(&self, key: &'static str) -> Result<(String, usize), PresetError> {
+    fn stated(&self, key: &'static str) -> Result<(String, usize), Fault> {
         self.asked.borrow_mut().push(key);
         let value = self.table.get(key);
         let missing =
@@ -286,7 +256,7 @@ mod tests {
             link.close()?;
             Ok(rate)
         };
-        read().map_err(|error: PresetError| error.to_string())
+        read().map_err(|error: Fault| error.to_string())
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::experiment::{Catalogue, Experiment};
 use super::models;
-use super::source::{Fault, Source};
+use crate::source::{Fault, Source};
 
 macro_rules! files {
     ($folder:literal: $($name:literal)*) => {

@@ -5,7 +5,7 @@
 //! bus = ["33 MHz", "fast forwarding, Table 2"]
 //! ```
 
-use super::source::{Fault, Source};
+use crate::source::{Fault, Source};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::Spanned;

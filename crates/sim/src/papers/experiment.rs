@@ -36,9 +36,9 @@
 use super::constants::Constants;
 use super::model::{Level, Measure, Model, ORIGINS, Point};
 use super::raw::{RawAxis, RawExpect, RawExperiment, RawFigure};
-use super::source::{Fault, Source};
 use crate::limits::{POINTS_MAX, SEEDS_MAX};
 use crate::report::Origin;
+use crate::source::{Fault, Source};
 use toml::Spanned;
 
 /// A file that makes sense.

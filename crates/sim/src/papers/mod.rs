@@ -16,9 +16,8 @@ pub mod models;
 pub mod outcome;
 pub mod pages;
 pub mod raw;
-pub mod source;
 
+pub use crate::source::{Fault, Source};
 pub use experiment::{Catalogue, Experiment};
 pub use model::{Model, Point, Value};
 pub use outcome::Outcome;
-pub use source::{Fault, Source};

@@ -32,7 +32,7 @@ pub fn hoti_contention(machine: &str, policy: Policy) -> Station {
     let nic = Config { policy, ..Config::new(8_192) };
     let machine = catalogue::machine(machine).unwrap();
     let firmware = catalogue::firmware("mcp-hoti").unwrap();
-    Station::contention(machine, catalogue::board("lanai4").unwrap(), &firmware, nic)
+    Station::contention(machine, catalogue::board("lanai4").unwrap(), firmware, nic)
 }
 
 /// An end host of the forwarding paper: 733 MHz, LANai-7, 64-bit 66 MHz PCI.
@@ -62,5 +62,5 @@ fn forwarding(machine: &str, board: &str, buffers: Buffers, page: usize, mtu: us
     };
     let machine = catalogue::machine(machine).unwrap();
     let firmware = catalogue::firmware("mcp-forward").unwrap();
-    Station::contention(machine, catalogue::board(board).unwrap(), &firmware, nic)
+    Station::contention(machine, catalogue::board(board).unwrap(), firmware, nic)
 }

@@ -23,7 +23,7 @@ mod wire;
 
 use super::board::Board;
 use super::bus::Users;
-use super::catalogue::{Constants, Firmware, Machine};
+use super::catalogue::{Constants, Machine};
 use super::fabric::{Fabric, Link};
 use crate::fingerprint::Fingerprint;
 use crate::queue::{Picos, Queue};
@@ -264,20 +264,6 @@ impl<P: Program> World<P> {
     /// Ends the run: a model did what no hardware may.
     pub(crate) fn wrong(&self, adapter: u16, what: &str) -> ! {
         panic!("seed {}, {} s, adapter {adapter}: {what}", self.seed, self.queue.now())
-    }
-
-    /// What a cost of instructions is for the firmware.
-    pub fn costs(firmware: &Firmware) -> nic::Costs {
-        nic::Costs {
-            host: firmware.host,
-            net_send: firmware.net_send,
-            net_receive: firmware.net_receive,
-            send_packet: firmware.send_packet,
-            receive_packet: firmware.receive_packet,
-            cache: firmware.cache,
-            interrupt: firmware.interrupt,
-            punt: firmware.punt,
-        }
     }
 }
 

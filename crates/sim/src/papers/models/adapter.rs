@@ -156,7 +156,7 @@ fn build(machine: &str, pricing: &str, policy: Policy) -> Station {
         }
         _ => {
             let firmware = catalogue::firmware("mcp-hoti").expect("a preset that is built in");
-            Station::contention(machine, board, &firmware, nic)
+            Station::contention(machine, board, firmware, nic)
         }
     }
 }
