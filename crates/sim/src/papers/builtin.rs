@@ -27,6 +27,7 @@ pub const EXPERIMENTS: &[(&str, Source<'static>)] = files!("":
     "hpdc-figure-7"
     "hpdc-figure-8"
     "hpdc-fetch"
+    "hpdc-designs"
     "hoti-table-1"
     "hoti-figure-3"
     "forwarding-figure-1"

@@ -30,7 +30,15 @@ const POLICY: AxisKind = AxisKind {
     name: "policy",
     label: "policy",
     unit: "",
-    allowed: Allowed::Names(&["store and forward", "page pulses", "static", "eager", "fixed"]),
+    allowed: Allowed::Names(&[
+        "store and forward",
+        "page pulses",
+        "static",
+        "eager",
+        "fixed",
+        "fragments",
+        "functional",
+    ]),
 };
 const SEND: AxisKind =
     AxisKind { name: "send", label: "send threshold", unit: "B", allowed: BYTES };
@@ -138,6 +146,8 @@ fn station(point: &Point) -> Station {
         "page pulses" => Policy::Static { send: PAGE, receive: PAGE },
         "static" => Policy::Static { send, receive },
         "eager" => Policy::Adaptive { send, receive },
+        "fragments" => Policy::Fragment { size: send },
+        "functional" => Policy::Functional,
         _ => Policy::FixedAll { size: send },
     };
     build(point.name("machine"), point.name("pricing"), policy)
