@@ -19,6 +19,9 @@ pub const PRESETS: &[(&str, Source<'static>)] =
 
 /// Experiments, in the order of the report.
 pub const EXPERIMENTS: &[(&str, Source<'static>)] = files!("":
+    "hpdc-figure-1"
+    "hpdc-figure-2"
+    "hpdc-figure-3"
     "hpdc-bounds"
     "hpdc-figure-4"
     "hpdc-figure-4-receive"
@@ -28,6 +31,8 @@ pub const EXPERIMENTS: &[(&str, Source<'static>)] = files!("":
     "hpdc-figure-8"
     "hpdc-fetch"
     "hpdc-designs"
+    "hoti-figure-1"
+    "hoti-figure-2"
     "hoti-table-1"
     "hoti-figure-3"
     "forwarding-figure-1"
@@ -38,6 +43,15 @@ pub const EXPERIMENTS: &[(&str, Source<'static>)] = files!("":
     "forwarding-figure-3"
     "forwarding-figure-4"
     "forwarding-queues"
+    "forwarding-table-3"
+    "forwarding-figure-5"
+    "forwarding-figure-6"
+    "forwarding-figure-7"
+    "forwarding-gains"
+    "forwarding-load"
+    "forwarding-bursts"
+    "forwarding-mix"
+    "forwarding-adapters"
 );
 
 /// What experiments may name.

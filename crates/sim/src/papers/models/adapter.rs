@@ -2,6 +2,7 @@
 //!
 //! Everything is simulated at every point; there is no closed form, and nothing to say about how much to simulate.
 
+use super::{architecture, traces};
 use crate::hardware::catalogue;
 use crate::hardware::fabric::Link;
 use crate::hardware::measure::{Station, burst, one_way, round_trip, stream};
@@ -58,7 +59,11 @@ pub const LATENCY: Model = Model {
     axes: AXES,
     measures: &[Measure::new("latency", "one-way latency", "us")],
     constants: &[],
-    drawings: &[],
+    drawings: &[
+        ("four-dmas", traces::four_dmas),
+        ("cut-through", traces::cut_through),
+        ("turn", traces::turn),
+    ],
     run: latency,
 };
 
@@ -71,7 +76,7 @@ pub const STREAM: Model = Model {
         Measure::new("bandwidth", "bandwidth", "MB/s"),
     ],
     constants: &[],
-    drawings: &[],
+    drawings: &[("adaptive", traces::adaptive), ("architecture", architecture::architecture)],
     run: |point, constants| {
         let (station, bytes) = (station(point), point.number("bytes") as usize);
         let bandwidth = stream(&station, &station, link(), bytes) / 1e6;
@@ -128,7 +133,7 @@ pub const BURST: Model = Model {
     },
 };
 
-fn link() -> Link {
+pub(super) fn link() -> Link {
     catalogue::link("myrinet").expect("a preset that is built in")
 }
 
@@ -154,7 +159,7 @@ fn station(point: &Point) -> Station {
 }
 
 /// The AlphaStation's host reads control messages in the adapter's memory; on the others they are transfers.
-fn build(machine: &str, pricing: &str, policy: Policy) -> Station {
+pub(super) fn build(machine: &str, pricing: &str, policy: Policy) -> Station {
     let is_alpha = machine == "as500";
     let nic = Config { policy, control_to_host: !is_alpha, ..Config::new(PAGE) };
     let board = if is_alpha { "lanai4-256k" } else { "lanai4" };
@@ -203,15 +208,19 @@ fn first_packets() -> Vec<Activity> {
         records.into_iter().filter(shown).map(move |record| activity_of(machine, &record))
     });
     let mut log: Vec<Activity> = log.collect();
-    let place = |entry: &Activity| LANES.iter().position(|lane| *lane == entry.engine);
-    log.sort_by_key(|entry| (place(entry), entry.start));
+    log.sort_by_key(|entry| (place(&entry.engine), entry.start));
     log
 }
 
 /// The engines as HotI'99 calls them, in the order of a packet's way.
 const LANES: [&str; 4] = ["hostTx", "netTx", "netRcv", "hostRcv"];
 
-fn activity_of(machine: &str, record: &Record) -> Activity {
+/// Where an engine is on a packet's way.
+pub(super) fn place(engine: &str) -> Option<usize> {
+    LANES.iter().position(|lane| *lane == engine)
+}
+
+pub(super) fn activity_of(machine: &str, record: &Record) -> Activity {
     let transfer = record.transfer;
     let engine = match (transfer.engine, transfer.direction) {
         (Engine::HostDma, Direction::ToNet) => LANES[0],

@@ -1,10 +1,14 @@
 //! The models that experiments may name. A model with hardware or firmware in it is one more row.
 
 pub mod adapter;
+mod architecture;
 pub mod bound;
 pub mod dma;
 mod drawings;
+pub mod forwarder;
 pub mod forwarding;
+mod states;
+mod traces;
 
 use super::model::Model;
 
@@ -16,5 +20,11 @@ pub const ALL: &[&Model] = &[
     &adapter::FETCH,
     &adapter::STREAM,
     &adapter::BURST,
+    &forwarder::STREAMS,
+    &forwarder::GAINS,
+    &forwarder::LOAD,
+    &forwarder::BURSTS,
+    &forwarder::ADAPTERS,
+    &forwarder::MIX,
     &forwarding::MODEL,
 ];
