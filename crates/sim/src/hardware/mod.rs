@@ -19,6 +19,7 @@ pub mod bus;
 pub mod catalogue;
 pub mod disk;
 pub mod fabric;
+pub mod fetching;
 pub mod flow;
 pub mod host;
 pub mod measure;

@@ -2,6 +2,7 @@
 
 pub mod adapter;
 pub mod bound;
+pub mod cluster;
 pub mod dma;
 mod drawings;
 pub mod forwarding;
@@ -17,4 +18,5 @@ pub const ALL: &[&Model] = &[
     &adapter::STREAM,
     &adapter::BURST,
     &forwarding::MODEL,
+    &cluster::MODEL,
 ];
