@@ -20,6 +20,7 @@ pub mod bus;
 pub mod catalogue;
 pub mod disk;
 pub mod fabric;
+pub mod fetching;
 pub mod flow;
 pub mod forwarding;
 pub mod host;

@@ -29,14 +29,14 @@ impl Experiment {
             self.expected.iter().flat_map(|expected| self.rows(expected, &places)).collect();
         let table = (!rows.is_empty()).then(|| Table {
             name: self.name.clone(),
-            title: format!("{}: {}", self.what, self.title),
+            title: self.heading(),
             sentence: self.sentence.clone(),
             constants: self.fitted,
             rows,
         });
         let figure = self.figure.as_ref().map(|figure| Figure {
             name: self.name.clone(),
-            title: format!("{}: {}", self.what, self.title),
+            title: self.heading(),
             sentence: self.sentence.clone(),
             drawing: self.drawing(figure, &places),
         });

@@ -7,7 +7,7 @@ use crate::hardware::catalogue;
 use crate::hardware::fabric::Link;
 use crate::hardware::measure::{Station, burst, one_way, round_trip, stream};
 use crate::papers::constants::Constants;
-use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value};
+use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value, refuse_nothing};
 use crate::queue::Picos;
 use crate::report::{Activity, Drawing, activity};
 use nic::{Config, Direction, Engine, Interrupts, Kind, Policy, Record};
@@ -64,6 +64,7 @@ pub const LATENCY: Model = Model {
         ("cut-through", traces::cut_through),
         ("turn", traces::turn),
     ],
+    refuse: refuse_nothing,
     run: latency,
 };
 
@@ -77,6 +78,7 @@ pub const STREAM: Model = Model {
     ],
     constants: &[],
     drawings: &[("adaptive", traces::adaptive), ("architecture", architecture::architecture)],
+    refuse: refuse_nothing,
     run: |point, constants| {
         let (station, bytes) = (station(point), point.number("bytes") as usize);
         let bandwidth = stream(&station, &station, link(), bytes) / 1e6;
@@ -96,6 +98,7 @@ pub const FETCH: Model = Model {
     measures: &[Measure::new("fetch", "fetch of a page", "us")],
     constants: &[],
     drawings: &[],
+    refuse: refuse_nothing,
     run: |point, _| {
         let stations = ["client", "server"].map(|side| {
             let mut station = build("as500", "constants", Policy::adaptive(512));
@@ -123,6 +126,7 @@ pub const BURST: Model = Model {
     ],
     constants: &[],
     drawings: &[("burst", |_| Drawing::Stripes(activity::stripes(&first_packets())))],
+    refuse: refuse_nothing,
     run: |point, _| {
         let minimum = point.number("minimum") as usize;
         let [sender, receiver] = logs(point.name("machine"), minimum);

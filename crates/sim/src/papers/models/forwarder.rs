@@ -12,7 +12,7 @@ use crate::hardware::forwarding::{
 use crate::hardware::measure::{Station, stream};
 use crate::hardware::programs::Arrivals;
 use crate::hardware::world::program::Copies;
-use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value};
+use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value, refuse_nothing};
 use crate::queue::Picos;
 use crate::random::Random;
 use nic::{Buffers, CacheConfig, Lag};
@@ -67,6 +67,7 @@ pub const STREAMS: Model = Model {
     measures: &[BANDWIDTH, HITS],
     constants: &[],
     drawings: &[("steps", traces::forward_steps), ("states", states::states)],
+    refuse: refuse_nothing,
     run: |point, _| {
         let bytes = point.number("bytes") as usize;
         let Some((board, cached)) = point.name("path").split_once(", ") else {
@@ -91,6 +92,7 @@ pub const GAINS: Model = Model {
     ],
     constants: &[],
     drawings: &[],
+    refuse: refuse_nothing,
     run: |point, _| {
         let (bus, board) = (point.name("bus"), point.name("board"));
         let bytes = point.number("bytes") as usize;
@@ -125,6 +127,7 @@ pub const LOAD: Model = Model {
     measures: &[BANDWIDTH, MEAN, P99, HITS],
     constants: &[],
     drawings: &[],
+    refuse: refuse_nothing,
     run: |point, _| {
         let middle = middle(point.name("bus"), point.name("board"), cached(point), PAGE);
         let end = end_host(PAGE);
@@ -167,6 +170,7 @@ pub const BURSTS: Model = Model {
     measures: &[HITS, Measure::new("lost", "packets lost", "%"), MEAN, P99],
     constants: &[],
     drawings: &[],
+    refuse: refuse_nothing,
     run: |point, _| {
         let full = point.name("full");
         let mut middle = middle("32-bit 33 MHz", "LANai-7", true, PAGE);
@@ -212,6 +216,7 @@ pub const ADAPTERS: Model = Model {
     ],
     constants: &[],
     drawings: &[],
+    refuse: refuse_nothing,
     run: |point, _| {
         let bytes = point.number("bytes") as usize;
         let mut middle = middle("64-bit 66 MHz", point.name("board"), cached(point), bytes);
@@ -255,6 +260,7 @@ pub const MIX: Model = Model {
     ],
     constants: &[],
     drawings: &[],
+    refuse: refuse_nothing,
     run: |point, _| {
         let share = point.number("share") as usize;
         let mut middle = middle("32-bit 33 MHz", "LANai-7", true, PAGE);

@@ -3,6 +3,7 @@
 pub mod adapter;
 mod architecture;
 pub mod bound;
+pub mod cluster;
 pub mod dma;
 mod drawings;
 pub mod forwarder;
@@ -27,4 +28,5 @@ pub const ALL: &[&Model] = &[
     &forwarder::ADAPTERS,
     &forwarder::MIX,
     &forwarding::MODEL,
+    &cluster::MODEL,
 ];
