@@ -72,7 +72,7 @@ pub enum Command {
 /// How to reach a cluster.
 #[derive(Clone, Debug, Args)]
 pub struct Target {
-    /// A directory of `up` or `init`, or the manager's address: unix:PATH or tcp:HOST:PORT
+    /// A directory of `up` or `init`, or the manager's address: unix:PATH, adapter:PATH or tcp:HOST:PORT
     #[arg(long, short = 'c', env = "TRAPEZE_CLUSTER", value_name = "DIR|ADDRESS")]
     pub cluster: String,
     /// File with the cluster key, when the address is tcp
@@ -96,6 +96,9 @@ pub struct Demo {
     /// Bytes of the file for the speeds
     #[arg(long, default_value = "512M", value_parser = file_size)]
     pub size: Size,
+    /// How the processes are linked
+    #[arg(long, value_enum, default_value_t = LocalLink::Shm)]
+    pub link: LocalLink,
     /// Use the library client even where FUSE works
     #[arg(long)]
     pub no_mount: bool,
@@ -127,6 +130,9 @@ pub struct Up {
     /// Do not encrypt TCP, when the directory is made
     #[arg(long)]
     pub insecure: bool,
+    /// How processes of this machine are linked, when the directory is made
+    #[arg(long, value_enum, default_value_t = LocalLink::Shm)]
+    pub link: LocalLink,
 }
 
 #[derive(Debug, Args)]
@@ -184,7 +190,7 @@ pub struct Serve {
 
 #[derive(Debug, Args)]
 pub struct Mount {
-    /// A directory of `up` or `init`, or the manager's address: unix:PATH or tcp:HOST:PORT
+    /// A directory of `up` or `init`, or the manager's address: unix:PATH, adapter:PATH or tcp:HOST:PORT
     pub servers: String,
     /// Where to mount; an empty directory
     pub path: PathBuf,
@@ -547,11 +553,33 @@ pub enum Wait {
     Block,
 }
 
+/// How processes of one machine are linked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LocalLink {
+    /// Shared memory
+    #[default]
+    Shm,
+    /// Adapters over shared memory: payloads go through adapter memory on both sides
+    Adapter,
+}
+
+impl LocalLink {
+    /// What addresses over it begin with.
+    pub fn scheme(self) -> &'static str {
+        match self {
+            LocalLink::Shm => "unix:",
+            LocalLink::Adapter => "adapter:",
+        }
+    }
+}
+
 /// How two nodes are linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LinkKind {
     /// Shared memory
     Shm,
+    /// Adapters over shared memory: payloads go through adapter memory on both sides
+    Adapter,
     /// TCP over loopback
     Tcp,
 }
