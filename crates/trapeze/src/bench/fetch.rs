@@ -4,7 +4,7 @@
 //! Client and server are two processes, pinned; whoever is not measured is stopped meanwhile, because it may spin. The
 //! manager is a third one, asleep. A fetch ends when the block is verified in the caller's frame.
 
-use super::pass::histogram;
+use super::pass::{histogram, median};
 use super::peer::{self, Peer};
 use super::row::Row;
 use crate::children::Process;
@@ -520,11 +520,6 @@ fn print(arguments: &Exchange, results: &Results) {
             "a cache line to the other processor and back: {least:.0} to {most:.0} ns over the rounds"
         );
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
 fn range(values: &[f64]) -> Option<(f64, f64)> {

@@ -185,12 +185,17 @@ fn whole_after(records: &[Record], engine: (Engine, Direction), begun: u64) -> O
 }
 
 /// The first packets of the burst of the paper's figure, engine by engine.
-fn first_packets() -> Vec<Activity> {
-    let [sender, receiver] = logs("pii300", 512);
-    let both = [("sender", sender), ("receiver", receiver)];
+pub fn first_packets() -> Vec<Activity> {
+    first_packets_of(logs("pii300", 512), PAGE, Picos(1))
+}
+
+/// The same of a sender's and a receiver's log of a burst of payloads of `whole` bytes, in ticks of this length.
+pub fn first_packets_of(logs: [Vec<Record>; 2], whole: usize, tick: Picos) -> Vec<Activity> {
     let shown = |record: &Record| record.transfer.packet.number < SHOWN;
-    let log = both.into_iter().flat_map(|(machine, records)| {
-        records.into_iter().filter(shown).map(move |record| activity_of(machine, &record))
+    let both = ["sender", "receiver"].into_iter().zip(logs);
+    let log = both.flat_map(|(machine, records)| {
+        let records = records.into_iter().filter(shown);
+        records.map(move |record| activity_of(machine, &record, whole, tick))
     });
     let mut log: Vec<Activity> = log.collect();
     let place = |entry: &Activity| LANES.iter().position(|lane| *lane == entry.engine);
@@ -201,7 +206,7 @@ fn first_packets() -> Vec<Activity> {
 /// The engines as HotI'99 calls them, in the order of a packet's way.
 const LANES: [&str; 4] = ["hostTx", "netTx", "netRcv", "hostRcv"];
 
-fn activity_of(machine: &str, record: &Record) -> Activity {
+fn activity_of(machine: &str, record: &Record, whole: usize, tick: Picos) -> Activity {
     let transfer = record.transfer;
     let engine = match (transfer.engine, transfer.direction) {
         (Engine::HostDma, Direction::ToNet) => LANES[0],
@@ -211,7 +216,7 @@ fn activity_of(machine: &str, record: &Record) -> Activity {
     };
     let kind = match transfer.kind {
         Kind::Control => "control message",
-        Kind::Payload if transfer.bytes == PAGE => "whole payload",
+        Kind::Payload if transfer.bytes == whole => "whole payload",
         Kind::Payload => "part of a payload",
         Kind::Discard => "discarded",
     };
@@ -219,8 +224,8 @@ fn activity_of(machine: &str, record: &Record) -> Activity {
         machine: machine.to_string(),
         engine: engine.to_string(),
         kind: kind.to_string(),
-        start: Picos(record.start),
-        end: Picos(record.end),
+        start: Picos(record.start * tick.0),
+        end: Picos(record.end * tick.0),
         label: transfer.packet.number.to_string(),
         details: vec![("bytes", transfer.bytes.to_string())],
     }
