@@ -144,8 +144,8 @@ impl SharedMemory {
     /// Writes `from` at `offset`. Peers may read meanwhile. Panics outside.
     pub fn copy_in(&mut self, offset: usize, from: &[u8]) {
         let target = self.own(offset, from.len());
-        // SAFETY: the target is inside our own mapping, checked by `own`; `from` is a reference and those are never made
-        // to shared memory, so the two do not overlap. Peers read by raw copies only.
+        // SAFETY: the target is inside our own mapping, checked by `own`; `from` is a reference, and those are never
+        // made to this memory, so the two do not overlap. Peers read by raw copies only.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), target, from.len()) };
     }
 
@@ -167,8 +167,8 @@ impl SharedMemory {
     ) -> Result<(), OutOfBounds> {
         let source = peer.stretch(from, bytes)?;
         let target = self.own(offset, bytes);
-        // SAFETY: both are inside their mappings, checked by `stretch` and `own`. A peer's region is another mapping, so
-        // that the ranges do not overlap, even where the peer passed our own memory back: then the copy may be torn.
+        // SAFETY: both are inside their mappings, checked by `stretch` and `own`. A peer's region is another mapping,
+        // so that the ranges do not overlap; where the peer passed our own memory back, the copy may be torn.
         unsafe { std::ptr::copy(source, target, bytes) };
         Ok(())
     }

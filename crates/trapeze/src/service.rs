@@ -194,7 +194,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `unix:PATH` (shared memory), `adapter:PATH` (adapters over it) or `tcp:HOST:PORT` (port 0: any free one).
+    /// Listens at `unix:PATH` (shared memory), `adapter:PATH` (adapters over it) or `tcp:HOST:PORT` (port 0: any free
+    /// one).
     pub fn listen(address: &str, options: &Options) -> Result<Server> {
         let address: Address = address.parse()?;
         let mut parts = parts(&address, SERVER_NODE, options)?;

@@ -51,8 +51,8 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// Whether it is too long. `excused`: nothing waits for the peer, or it is not the peer's turn. Time in which nobody
-    /// asked does not count: this node stood still itself then, and perhaps the whole host.
+    /// Whether it is too long. `excused`: nothing waits for the peer, or it is not the peer's turn. Time in which
+    /// nobody asked does not count: this node stood still itself then, and perhaps the whole host.
     pub fn look(&mut self, oldest: u64, excused: bool, now: Time) -> bool {
         let unasked = now.since(self.looked_at) > LOOK_SPAN_MAX;
         self.looked_at = now;
