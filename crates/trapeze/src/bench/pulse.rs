@@ -31,7 +31,7 @@ const COUNTS: (usize, usize) = (24, 4000);
 /// A policy gains when it takes this much less than the whole payload at once.
 const GAIN: f64 = 0.95;
 /// The burst that is drawn: payloads of four of the usual pulses.
-const BURST: (u64, usize) = (32, 64 << 10);
+const BURST: (u64, usize) = (32, 256 << 10);
 const BURST_LOG: usize = 10_000;
 
 const fn sizes() -> [usize; 11] {
