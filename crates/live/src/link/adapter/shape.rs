@@ -9,7 +9,7 @@ use std::io;
 /// Bytes between two buffers' beginnings beyond their length: small payloads lie at the beginnings, and those of one
 /// power of two share their places in a processor's caches.
 const SKEW_BYTES: usize = 2 * PAGE_BYTES + 256;
-/// Fewest bytes of a pulse: a copy of them takes 3 us, and a pulse costs about 0.2 us on each side. With 16 KiB a payload
+/// Fewest bytes of a pulse: copying them takes 3 us, and a pulse costs about 0.2 us on each side. With 16 KiB a payload
 /// of 1 MiB took 1.17 times as long as with the best fixed pulses, of 64 and 128 KiB (`trapeze bench pulse`).
 const PULSE_BYTES_MIN: usize = 64 << 10;
 /// Entries of the adapter's rings: what is posted to it and has not left, and what has come and is not delivered.
