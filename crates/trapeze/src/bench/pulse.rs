@@ -180,7 +180,7 @@ fn one_way_us(shape: &AdapterShape, bytes: usize, cpu: usize) -> io::Result<f64>
         let (mut times, count) = (histogram(), count(bytes));
         for number in 0..count {
             let start = clock::now();
-            near.post(0);
+            near.post();
             while near.host.delivered <= number {
                 near.turn()?;
                 alive()?;
@@ -214,7 +214,7 @@ fn send(station: &mut Station, count: u64, alive: &dyn Fn() -> io::Result<()>) -
     while station.host.delivered - before < count {
         let answered = station.host.delivered - before;
         while posted < count && posted - answered < DEPTH && station.port.send_room() > 0 {
-            station.post(0);
+            station.post();
             posted += 1;
         }
         station.turn()?;
