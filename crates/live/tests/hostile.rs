@@ -160,7 +160,10 @@ proptest! {
         }
         drop(socket);
         let mut turns = 0;
-        while victim.links.directory().status()[&NodeId(1)].transport != "" && turns < 10_000 {
+        let connected = |victim: &Victim| {
+            !victim.links.directory().status()[&NodeId(1)].transport.is_empty()
+        };
+        while connected(&victim) && turns < 10_000 {
             victim.turns(1);
             turns += 1;
         }

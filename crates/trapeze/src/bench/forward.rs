@@ -2,8 +2,8 @@
 //! sender's adapter is also the receiver's: 8 KiB packets go to the forwarder and come back.
 //!
 //! With the payload cache a packet leaves from the copy that its arrival left on the forwarder's adapter; without, it
-//! is fetched from host memory again. The modes take turns in one run. The sender keeps nothing of what comes back, so
-//! that the forwarder is what limits.
+//! is fetched from host memory again. The modes take turns in one run. The sender sends from its
+//! adapter's copies and keeps nothing of what comes back, so that the forwarder is what limits.
 
 use super::adapters::{NODES, Station, control, side_by_side, step};
 use super::pass::median;
@@ -28,6 +28,9 @@ const WINDOW: u64 = 32;
 /// Buffers of the forwarder's adapter: twice a ring and the send segment, so that back-pressure keeps every hit.
 const CACHE: CacheConfig =
     CacheConfig { entries: 68, send_segment: 4, small_segment: 0, small_bytes: 0 };
+/// The sender's, with a copy for each entry of its ring.
+const SENDER: CacheConfig =
+    CacheConfig { entries: 96, send_segment: 32, small_segment: 0, small_bytes: 0 };
 /// Without the cache: the same memory.
 const POOLS: Buffers = Buffers::Pools { send: 32, receive: 36 };
 const BUFFER: usize = 16 << 10;
@@ -250,7 +253,9 @@ pub fn run(arguments: &cli::Forward) -> Result<(), Box<dyn std::error::Error>> {
 fn round(mode: CacheMode, balance: Balance, count: u64, cpu: usize) -> io::Result<Round> {
     let buffers = if mode == CacheMode::Off { POOLS } else { Buffers::Cache(CACHE) };
     let shape = AdapterShape { buffer_bytes: BUFFER, buffers, ..AdapterShape::default() };
-    let [near, far] = pair([&AdapterShape::default(), &shape])?;
+    let buffers = Buffers::Cache(SENDER);
+    let sending = AdapterShape { buffer_bytes: BUFFER, buffers, ..AdapterShape::default() };
+    let [near, far] = pair([&sending, &shape])?;
     let mut sender = Station::new(near, PACKET, false);
     let forwarder = Forwarder::new(far, mode, balance);
     let send = |alive: &dyn Fn() -> io::Result<()>| {
@@ -275,7 +280,7 @@ fn send_all(
             && posted - sender.host.delivered < WINDOW
             && sender.port.send_room() > 0
         {
-            sender.post((posted % FLOWS) as u32 + 1);
+            sender.post_known((posted % FLOWS) as u32 + 1);
             posted += 1;
         }
         sender.turn()?;
@@ -373,7 +378,7 @@ mod tests {
             let mut sender = Station::new(near, PACKET, true);
             let mut forwarder = Forwarder::new(far, mode, Balance::RoundRobin);
             let mut turns = 0;
-            sender.post(1);
+            sender.post_known(1);
             while sender.host.delivered == 0 {
                 sender.turn().unwrap();
                 forwarder.turn().unwrap();

@@ -31,7 +31,7 @@ const COUNTS: (usize, usize) = (24, 4000);
 /// A policy gains when it takes this much less than the whole payload at once.
 const GAIN: f64 = 0.95;
 /// The burst that is drawn: payloads of four of the usual pulses.
-const BURST: (u64, usize) = (32, 64 << 10);
+const BURST: (u64, usize) = (32, 256 << 10);
 const BURST_LOG: usize = 10_000;
 
 const fn sizes() -> [usize; 11] {
@@ -180,7 +180,7 @@ fn one_way_us(shape: &AdapterShape, bytes: usize, cpu: usize) -> io::Result<f64>
         let (mut times, count) = (histogram(), count(bytes));
         for number in 0..count {
             let start = clock::now();
-            near.post(0);
+            near.post();
             while near.host.delivered <= number {
                 near.turn()?;
                 alive()?;
@@ -214,7 +214,7 @@ fn send(station: &mut Station, count: u64, alive: &dyn Fn() -> io::Result<()>) -
     while station.host.delivered - before < count {
         let answered = station.host.delivered - before;
         while posted < count && posted - answered < DEPTH && station.port.send_room() > 0 {
-            station.post(0);
+            station.post();
             posted += 1;
         }
         station.turn()?;

@@ -156,7 +156,11 @@ impl Neighbour for AdapterLink {
                 break; // the rest has not come
             }
         }
-        if moved && self.port.must_wake_for_room() {
+        let wakes = match moved {
+            true => self.port.end().must_wake_for_room(),
+            false => self.port.must_wake_for_taken(),
+        };
+        if wakes {
             self.bell.ring(&mut self.tally)?;
         }
         Ok(moved)

@@ -207,11 +207,10 @@ impl Port {
         std::mem::take(&mut self.posted)
     }
 
-    /// To be asked after receiving: whether the peer sleeps and waits for slots or buffers.
-    pub fn must_wake_for_room(&mut self) -> bool {
-        let took = std::mem::take(&mut self.took);
-        let slots = self.end.must_wake_for_room();
-        slots || took && self.end.must_wake_for_taken()
+    /// To be asked when nothing has come, because it costs a fence, which waits for what was just written: whether the
+    /// peer sleeps and waits for buffers that have been taken since this was asked last.
+    pub fn must_wake_for_taken(&mut self) -> bool {
+        std::mem::take(&mut self.took) && self.end.must_wake_for_taken()
     }
 
     /// The processor that the peer runs on, if it is awake.
@@ -287,13 +286,14 @@ impl Port {
         self.end.prefetch_behind();
     }
 
-    /// Whether nothing new shows.
+    /// Whether nothing new shows, and the peer need not be told of what was taken.
     pub fn is_quiet(&self) -> bool {
         self.end.prefetch();
-        match self.coming.active {
-            true => !self.end.has_more(&self.coming.entry),
-            false => self.end.arrived() == Ok(0),
-        }
+        let news = match self.coming.active {
+            true => self.end.has_more(&self.coming.entry),
+            false => self.end.arrived() != Ok(0),
+        };
+        !news && !self.took
     }
 
     /// Announces sleep, also waiting for room; true: something is there, do not sleep.
