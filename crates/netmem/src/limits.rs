@@ -26,7 +26,7 @@ pub const OLD_END: usize = 8;
 pub const HOSTED_BOOST: u64 = 2;
 /// A node's own page makes room for another node's when it is at least so many tenths of its age.
 pub const OWN_TENTHS: u64 = 15;
-/// Frames that a digest looks at; of larger memories a sample. 65,536 take about 0.3 ms.
+/// Frames that a digest looks at, once in an epoch: 256 MiB of 4 KiB pages. Of larger memories it is a sample.
 pub const DIGEST_FRAMES: usize = 1 << 16;
 
 /// Longest epoch.

@@ -4,8 +4,12 @@
 mod cluster;
 
 use cluster::{Cluster, Counters, FRAMES, NODES, Setting};
-use netmem::{PageId, Policy, SpaceId};
+use netmem::{Hints, PageId, Policy, Run, SpaceId, Trend};
+use rig::Counting;
 use wire::NodeId;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 const WARM_UP_ROUNDS: u64 = 6_000;
 const ROUNDS: u64 = 6_000;
@@ -174,4 +178,38 @@ fn a_run_is_its_seed() {
     let run = |seed| run(&WORKLOADS[1], setting, seed);
     assert_eq!(run(7), run(7));
     assert_ne!(run(7), run(8));
+}
+
+/// All tables take their memory at the start; only a new epoch, once a second, has a list of its own.
+#[test]
+fn pages_come_and_go_without_an_allocation() {
+    let setting = Setting { policy: Some(Policy::BestOfTwo), counts_uses: true };
+    let mut cluster = Cluster::new(setting, SEED);
+    let mut allocations = 0;
+    for round in 0..ROUNDS {
+        let before = Counting::in_thread();
+        (0..NODES).for_each(|at| access(&mut cluster, at, round, (WORKLOADS[0].work)(at)));
+        allocations += Counting::in_thread() - before;
+        cluster.next_round();
+    }
+    assert!(cluster.counters.sent > 1_000, "{:?}", cluster.counters);
+    assert_eq!(allocations, 0);
+}
+
+#[test]
+fn prefetching_takes_no_allocation() {
+    let (mut trend, mut hints) = (Trend::default(), Hints::default());
+    let page = |index| PageId { space: SpaceId(1), index };
+    let before = Counting::in_thread();
+    let mut prefetched = 0;
+    for index in 0..10_000 {
+        prefetched += trend.handle_fault(index).map_or(0, |prefetch| prefetch.pages);
+        hints.push(Run { first: page(index * 2), pages: 2 }).unwrap();
+        assert!(
+            hints.poll_near(4).is_some() && hints.poll_far(4).is_none_or(|(_, ahead)| ahead < 4)
+        );
+        assert!(hints.handle_use(page(index * 2 + 1)));
+    }
+    assert!(prefetched > 10_000);
+    assert_eq!(Counting::in_thread() - before, 0);
 }
