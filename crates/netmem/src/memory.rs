@@ -304,14 +304,14 @@ impl Memory {
         true
     }
 
-    /// Gives a page up, if nothing is lost by that. A mirror is never given up so.
+    /// Gives a page up, if nothing is lost by that. A mirror is never given up so: it is dirty, and its own copy is not
+    /// for this node to count on.
     pub fn release(&mut self, frame: FrameNo) -> Result<Page, Kept> {
-        let role = self.role(frame);
         let page = *self.page_mut(frame);
         if page.busy {
             return Err(Kept::Busy);
         }
-        if role == Role::Mirror || !page.is_durable() {
+        if !page.is_durable() {
             return Err(Kept::NotDurable);
         }
         self.clear(frame.0);

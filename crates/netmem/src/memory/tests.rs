@@ -409,6 +409,22 @@ fn others_never_take_what_is_guaranteed() {
     assert_eq!((taken, memory.counts().own()), (15, LOCAL_MIN));
 }
 
+/// Mirrors cannot be taken back, so they leave the node its minimum even while nothing else is there.
+#[test]
+fn mirrors_leave_the_node_its_minimum() {
+    let mut memory = memory(true);
+    let now = Time(1 << 50);
+    let mirror = |index| Offer { mirror: true, ..offer(index, 5) };
+    let taken = (100..200).filter(|index| memory.accept(now, mirror(*index)).is_ok()).count();
+    assert_eq!((taken as u32, memory.counts().free), (FRAMES - LOCAL_MIN, LOCAL_MIN));
+    assert!(memory.accept(now, mirror(100)).is_ok(), "one that is there may come again");
+    assert_eq!(memory.release(memory.find(page(100)).unwrap()), Err(Kept::NotDurable));
+    assert_eq!(memory.poll_eviction(now), None);
+    let settled = memory.find(page(101)).unwrap();
+    assert!(memory.handle_written(settled, Version(1)));
+    assert_eq!(memory.poll_eviction(now), Some(Eviction::Durable(settled)));
+}
+
 /// While version 1 is on its way to a mirror its page is written again: what the mirror then says is about the old one.
 #[test]
 fn a_write_during_a_transfer_makes_a_new_version() {
