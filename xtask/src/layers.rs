@@ -13,6 +13,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("store", &["wire"]),
     ("members", &["wire", "endpoint", "netrpc", "node", "store"]),
     ("stripe", &["wire", "endpoint", "netrpc", "node"]),
+    ("netmem", &["wire", "endpoint", "netrpc", "node"]),
     ("names", &["wire", "endpoint", "netrpc", "node", "store", "stripe"]),
     ("files", &["wire", "endpoint", "netrpc", "node", "store", "stripe", "names", "members"]),
     (

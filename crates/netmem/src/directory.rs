@@ -1,0 +1,306 @@
+//! Who holds which page: the entries of the slots that a node keeps (SOSP'95: the global cache directory).
+//!
+//! Clean copies are soft state: an entry of them alone may be forgotten, and is made again when its holders register
+//! anew. Mirrors, the copies of a version that is nowhere else, are hard state: an entry with one is never forgotten,
+//! and when the last one goes down with its node, the entry stays and says that the version is lost.
+//!
+//! Invariants: an entry's version never goes back while the entry exists; a node is named once in an entry; what a node
+//! held in an earlier incarnation is not in it; no entry is empty.
+
+use crate::index::{BYTES_PER_ENTRY, Index};
+use crate::limits::{DIRECTORY_SHARE, FORGET_STEPS_MAX, HOLDERS_MAX};
+use crate::page::{PageId, Version};
+use arrayvec::ArrayVec;
+use wire::NodeId;
+
+/// What a holder has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A copy of what is on stable storage as well, or in mirrors.
+    Clean,
+    /// One of the copies that the version's survival depends on.
+    Mirror,
+}
+
+/// A node that holds a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The node.
+    pub node: NodeId,
+    /// Its life: a later one has nothing that it does not say itself.
+    pub incarnation: u64,
+    /// What it has.
+    pub role: Role,
+}
+
+/// What is known of a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The page.
+    pub id: PageId,
+    /// Its newest version that was registered.
+    pub version: Version,
+    /// Who holds that version.
+    pub holders: ArrayVec<Holder, HOLDERS_MAX>,
+    /// The version was in mirrors only, and all of them went down.
+    pub lost: bool,
+}
+
+impl Entry {
+    /// Whether somebody depends on the entry.
+    pub fn is_hard(&self) -> bool {
+        self.lost || self.mirrors() > 0
+    }
+
+    /// How many mirrors there are.
+    pub fn mirrors(&self) -> usize {
+        self.holders.iter().filter(|holder| holder.role == Role::Mirror).count()
+    }
+
+    fn new(id: PageId, version: Version) -> Entry {
+        Entry { id, version, holders: ArrayVec::new(), lost: false }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.holders.is_empty() && !self.lost
+    }
+
+    fn advance(&mut self, version: Version) -> ArrayVec<Holder, HOLDERS_MAX> {
+        (self.version, self.lost) = (version, false);
+        std::mem::take(&mut self.holders)
+    }
+
+    /// Names a holder of the present version. Answers with the clean one that had to go for a mirror, or refuses.
+    fn name(&mut self, holder: Holder) -> Result<Option<Holder>, Refusal> {
+        if let Some(known) = self.holders.iter_mut().find(|known| known.node == holder.node) {
+            if known.incarnation > holder.incarnation {
+                return Err(Refusal::Outlived);
+            }
+            *known = holder;
+            return Ok(None);
+        }
+        if !self.holders.is_full() {
+            self.holders.push(holder);
+            return Ok(None);
+        }
+        let clean = self.holders.iter().position(|known| known.role == Role::Clean);
+        let place = clean.filter(|_| holder.role == Role::Mirror).ok_or(Refusal::Enough)?;
+        Ok(Some(std::mem::replace(&mut self.holders[place], holder)))
+    }
+}
+
+/// What a registration pushed out. Who is named here must be told to drop its copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Holders of the same page: of an older version, or one copy too many.
+    pub dropped: ArrayVec<Holder, HOLDERS_MAX>,
+    /// Another page's entry, forgotten to make room.
+    pub forgotten: Option<Entry>,
+}
+
+/// Why a copy is not registered. Its holder drops it, or keeps what it must and asks again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A newer version is known: this one.
+    Stale(Version),
+    /// The node has registered in a later incarnation.
+    Outlived,
+    /// The page has holders enough.
+    Enough,
+    /// No entry can be forgotten.
+    Full,
+}
+
+/// What a look-up says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<'a> {
+    /// Who has the page in a version that will do.
+    Held(&'a Entry),
+    /// That version, or a newer one, existed in network memory only and is gone.
+    Lost(Version),
+    /// Nothing is known: stable storage has it, or nobody.
+    Unknown,
+}
+
+/// The entries that one node keeps.
+#[derive(Debug)]
+pub struct Directory {
+    slab: Box<[Entry]>,
+    vacant: Vec<u32>,
+    index: Index,
+    hand: usize,
+}
+
+impl Directory {
+    /// Entries that fit the directory's share of `memory_bytes` of memory.
+    pub const fn entries_in(memory_bytes: usize) -> usize {
+        memory_bytes / DIRECTORY_SHARE / Directory::ENTRY_BYTES
+    }
+
+    /// Most bytes of memory for each entry, everything included.
+    pub const ENTRY_BYTES: usize =
+        std::mem::size_of::<Entry>() + std::mem::size_of::<u32>() + BYTES_PER_ENTRY;
+
+    /// With room for `entries`; it takes its memory now and never more.
+    pub fn new(entries: usize) -> Directory {
+        let vacant = Entry::new(PageId::default(), Version::default());
+        Directory {
+            slab: vec![vacant; entries].into(),
+            vacant: (0..entries as u32).rev().collect(),
+            index: Index::new(entries),
+            hand: 0,
+        }
+    }
+
+    /// How many pages have entries.
+    pub fn len(&self) -> usize {
+        self.slab.len() - self.vacant.len()
+    }
+
+    /// Whether no page has one.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The entry of a page.
+    pub fn entry(&self, id: PageId) -> Option<&Entry> {
+        self.find(id).map(|at| &self.slab[at])
+    }
+
+    /// All entries, in no meaningful order.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.slab.iter().filter(|entry| !entry.is_empty())
+    }
+
+    /// Who has the page in version `at_least` or a newer one.
+    pub fn look_up(&self, id: PageId, at_least: Version) -> Found<'_> {
+        match self.entry(id) {
+            Some(entry) if entry.version < at_least => Found::Unknown,
+            Some(entry) if entry.holders.is_empty() => Found::Lost(entry.version),
+            Some(entry) => Found::Held(entry),
+            None => Found::Unknown,
+        }
+    }
+
+    /// A node says that it holds a page; said again, it changes nothing. A newer version replaces all that is known,
+    /// the same one ends a loss, an older one is refused.
+    pub fn register(
+        &mut self,
+        id: PageId,
+        version: Version,
+        holder: Holder,
+    ) -> Result<Outcome, Refusal> {
+        let mut outcome = Outcome::default();
+        let at = match self.find(id) {
+            Some(at) => at,
+            None => self.add(id, version, &mut outcome)?,
+        };
+        let entry = &mut self.slab[at];
+        if version < entry.version {
+            return Err(Refusal::Stale(entry.version));
+        }
+        if version > entry.version {
+            outcome.dropped = entry.advance(version);
+            outcome.dropped.retain(|old| old.node != holder.node);
+        }
+        outcome.dropped.extend(entry.name(holder)?);
+        entry.lost = false;
+        Ok(outcome)
+    }
+
+    /// A holder has given the page up. Counts only if it is known in just this version and life, so that a late message
+    /// cannot take away what came after it. Says whether it did.
+    pub fn unregister(
+        &mut self,
+        id: PageId,
+        version: Version,
+        node: NodeId,
+        incarnation: u64,
+    ) -> bool {
+        let Some(at) = self.find(id) else { return false };
+        let entry = &mut self.slab[at];
+        let is_it = |known: &Holder| known.node == node && known.incarnation == incarnation;
+        let Some(place) = entry.holders.iter().position(is_it) else { return false };
+        if entry.version != version {
+            return false;
+        }
+        entry.holders.remove(place);
+        self.remove_if_empty(at);
+        true
+    }
+
+    /// A node is down, or back in a later life: whatever it held in incarnations up to `last` is gone. `hurt` gets
+    /// every page that lost a mirror, as it is now: lost, or to be mirrored anew. Takes time for every entry.
+    pub fn drop_node(&mut self, node: NodeId, last: u64, mut hurt: impl FnMut(&Entry)) {
+        let gone = |holder: &Holder| holder.node == node && holder.incarnation <= last;
+        for at in 0..self.slab.len() {
+            let entry = &mut self.slab[at];
+            let Some(place) = entry.holders.iter().position(gone) else { continue };
+            if entry.holders.remove(place).role == Role::Mirror {
+                entry.lost = entry.holders.is_empty();
+                hurt(entry);
+            }
+            self.remove_if_empty(at);
+        }
+    }
+
+    /// Forgets every page that is not to be kept: its slot has moved, or its space is freed. `gone` gets each of them;
+    /// what is hard of them is the new home's to have first.
+    pub fn retain(&mut self, mut keeps: impl FnMut(&Entry) -> bool, mut gone: impl FnMut(&Entry)) {
+        for at in 0..self.slab.len() {
+            let entry = &self.slab[at];
+            if !entry.is_empty() && !keeps(entry) {
+                gone(entry);
+                self.remove(at);
+            }
+        }
+    }
+
+    fn find(&self, id: PageId) -> Option<usize> {
+        self.index.find(id, |at| self.slab[at as usize].id).map(|at| at as usize)
+    }
+
+    fn add(
+        &mut self,
+        id: PageId,
+        version: Version,
+        outcome: &mut Outcome,
+    ) -> Result<usize, Refusal> {
+        if self.vacant.is_empty() {
+            outcome.forgotten = Some(self.forget().ok_or(Refusal::Full)?);
+        }
+        let at = self.vacant.pop().ok_or(Refusal::Full)?;
+        self.slab[at as usize] = Entry::new(id, version);
+        self.index.insert(id, at, |other| self.slab[other as usize].id);
+        Ok(at as usize)
+    }
+
+    /// Forgets the next entry of clean copies, in a circle. Looks at some only.
+    fn forget(&mut self) -> Option<Entry> {
+        for _ in 0..FORGET_STEPS_MAX.min(self.slab.len()) {
+            let at = self.hand;
+            self.hand = (at + 1) % self.slab.len();
+            if !self.slab[at].is_hard() {
+                return Some(self.remove(at));
+            }
+        }
+        None
+    }
+
+    fn remove_if_empty(&mut self, at: usize) {
+        if self.slab[at].is_empty() {
+            self.remove(at);
+        }
+    }
+
+    fn remove(&mut self, at: usize) -> Entry {
+        let id = self.slab[at].id;
+        self.index.remove(id, |other| self.slab[other as usize].id);
+        self.vacant.push(at as u32);
+        let vacant = Entry::new(PageId::default(), Version::default());
+        std::mem::replace(&mut self.slab[at], vacant)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! Limits of network memory, with the arithmetic that chose them.
+
+use std::time::Duration;
+
+/// Directory slots of a cluster. With 100 nodes of equal weight each has 41 of them, give or take 6.
+pub const SLOTS: usize = 4096;
+/// Neighbouring pages of a space whose entries are in one slot: one message asks for so many (64 KiB of 4 KiB pages).
+pub const EXTENT_PAGES: u64 = 16;
+/// Holders that a directory entry can name.
+pub const HOLDERS_MAX: usize = 4;
+/// Entries that the directory looks at for one that may be forgotten.
+pub const FORGET_STEPS_MAX: usize = 256;
+/// The part of a node's memory that its directory may take, one in so many: 2 %.
+pub const DIRECTORY_SHARE: usize = 50;
+
+/// The part of a node's own pages that the staging queue may hold, one in so many (S3-FIFO, SOSP'23, section 4: a small
+/// queue of 10 %).
+pub const STAGING_SHARE: u32 = 10;
+/// Second chances given in a row before the next page goes whatever its count.
+pub const CHANCES_MAX: usize = 16;
+/// Frames at the old end of a list among which the oldest one is taken: some are busy, and pages of others come with
+/// ages of their own.
+pub const OLD_END: usize = 8;
+/// A hosted page counts as so many times its age beside the node's own (SOSP'95: the ages of global pages are boosted
+/// so that they are replaced first).
+pub const HOSTED_BOOST: u64 = 2;
+/// A node's own page makes room for another node's when it is at least so many tenths of its age.
+pub const OWN_TENTHS: u64 = 15;
+/// Frames that a digest looks at, once in an epoch: 256 MiB of 4 KiB pages. Of larger memories it is a sample.
+pub const DIGEST_FRAMES: usize = 1 << 16;
+
+/// Longest epoch.
+pub const EPOCH: Duration = Duration::from_secs(1);
+/// Epochs without news after which a node keeps to itself.
+pub const SILENT_EPOCHS: u32 = 3;
+/// The part of the frames that may be hosted which an epoch plans to replace, one in so many: 6 %.
+pub const EPOCH_SHARE: u64 = 16;
+/// Percent of an epoch's replacements that one node takes at most.
+pub const WEIGHT_PERCENT_MAX: u64 = 25;
+/// How long a new member takes until it has its full weight: else it, whose frames are all free, would get everything.
+pub const SLOW_START: Duration = Duration::from_secs(30);
+/// Percent of refused pages that end an epoch: its weights are wrong.
+pub const REFUSED_PERCENT_MAX: u32 = 10;
+/// Pages offered before that percentage means anything.
+pub const OFFERS_MIN: u32 = 32;
+/// Times that N-chance forwarding passes on a page that nobody used (Dahlin and others, OSDI'94: 2).
+pub const CHANCES: u8 = 2;
+
+/// Faults of which the trend is the majority (Leap, USENIX ATC'20, section 4.1: 32).
+pub const TREND_FAULTS: usize = 32;
+/// Fewest pages prefetched at once.
+pub const WINDOW_MIN: u32 = 2;
+/// Most pages prefetched at once: one message's.
+pub const WINDOW_MAX: u32 = 16;
+/// Percent of used pages below which the window is halved.
+pub const USED_PERCENT_MIN: u32 = 30;
+/// Runs of pages that hints may hold.
+pub const HINT_RUNS_MAX: usize = 256;
+/// Runs ahead of the program's position where a used page is looked for.
+pub const HINT_RUNS_SEARCHED: usize = 8;
+/// Pages of slack beyond just in time.
+pub const JUST_IN_TIME_SLACK: u64 = 2;

@@ -1,0 +1,154 @@
+//! Whether another node's page is taken in, and what makes room for it.
+
+use super::{Class, Durability, FrameNo, Memory, Page, Role};
+use crate::ages::Age;
+use crate::limits::OWN_TENTHS;
+use crate::page::{PageId, Version};
+use wire::Time;
+
+/// A page that another node would leave here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The page.
+    pub id: PageId,
+    /// Its content.
+    pub version: Version,
+    /// How old it is, effectively.
+    pub age: Age,
+    /// Times that it may still be passed on without a use.
+    pub chances: u8,
+    /// It is dirty, and this is to be a mirror of it.
+    pub mirror: bool,
+}
+
+/// Room was made, and the page is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// Where.
+    pub frame: FrameNo,
+    /// What had to go; its directory entry is to be told.
+    pub displaced: Option<Page>,
+}
+
+/// Why a page is not taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// No frame is free, none is old enough, or the rest is guaranteed to the node's own pages.
+    NoRoom,
+    /// The node has the page in its own use, or its bytes are just leaving.
+    InUse,
+    /// The node has a newer version.
+    Stale,
+}
+
+/// The page is not taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Why.
+    pub reason: Reason,
+    /// The oldest page that would have been.
+    pub oldest: Age,
+}
+
+impl Offer {
+    fn role(&self) -> Role {
+        if self.mirror { Role::Mirror } else { Role::Hosted }
+    }
+
+    /// A mirror is as urgent as a page can be.
+    fn rank(&self) -> Age {
+        if self.mirror { Age::NEWEST } else { self.age }
+    }
+
+    fn page(&self, now: Time) -> Page {
+        let durability = match self.mirror {
+            true => Durability::Dirty { copies: 0 },
+            false => Durability::Clean,
+        };
+        Page {
+            id: self.id,
+            version: self.version,
+            class: Class::default(),
+            durability,
+            chances: self.chances,
+            ..Page::new(self.age.used_at(now))
+        }
+    }
+}
+
+impl Memory {
+    /// Takes another node's page in if there is a free frame, an older page of another node, or one of the node's own
+    /// that is half as old again and above its guaranteed minimum. The caller has verified the bytes, and registers the
+    /// page before it says that it has it.
+    pub fn accept(&mut self, now: Time, offer: Offer) -> Result<Accepted, Refused> {
+        let refused = |reason| Refused { reason, oldest: self.oldest_taken(now) };
+        let present = self.find(offer.id);
+        if let Some(reason) = present.and_then(|frame| self.objection(frame, &offer)) {
+            return Err(refused(reason));
+        }
+        if !self.has_mirror_room(&offer, present) {
+            return Err(refused(Reason::NoRoom));
+        }
+        let room = present.or_else(|| self.room(now, &offer));
+        let frame = room.ok_or_else(|| refused(Reason::NoRoom))?;
+        let displaced = self.empty(frame).filter(|page| page.id != offer.id);
+        self.fill(frame.0, offer.role(), offer.page(now));
+        Ok(Accepted { frame, displaced })
+    }
+
+    /// The oldest page that [`accept`](Memory::accept) would take in now.
+    pub fn oldest_taken(&self, now: Time) -> Age {
+        if self.counts().free > 0 {
+            return Age::OLDEST;
+        }
+        let others = self.oldest_durable(Role::Hosted, now).map_or(Age::NEWEST, |(_, age)| age);
+        let own = self.own_to_give(now).map_or(Age::NEWEST, |(_, age)| age);
+        others.max(own)
+    }
+
+    /// Why a page that is here already does not make way for the offer of the same page.
+    fn objection(&self, frame: FrameNo, offer: &Offer) -> Option<Reason> {
+        let page = &self.pages[frame.0 as usize];
+        if matches!(self.role(frame), Role::Local | Role::Staged) || page.busy {
+            return Some(Reason::InUse);
+        }
+        (offer.version < page.version).then_some(Reason::Stale)
+    }
+
+    /// Mirrors are not given up for the node's own pages, so they stay out of what is guaranteed to these.
+    fn has_mirror_room(&self, offer: &Offer, present: Option<FrameNo>) -> bool {
+        let is_one = present.is_some_and(|frame| self.role(frame) == Role::Mirror);
+        let most = self.config.frames - self.config.local_min;
+        !offer.mirror || is_one || self.counts().mirror < most
+    }
+
+    fn room(&self, now: Time, offer: &Offer) -> Option<FrameNo> {
+        let free = self.lists.oldest(Role::Free);
+        let others = || self.oldest_durable(Role::Hosted, now);
+        let older = || others().filter(|(_, age)| *age >= offer.rank()).map(|(frame, _)| frame);
+        free.or_else(older).or_else(|| self.own_room(now, offer)).map(FrameNo)
+    }
+
+    fn own_room(&self, now: Time, offer: &Offer) -> Option<u32> {
+        let (frame, age) = self.own_to_give(now)?;
+        (age >= offer.rank()).then_some(frame)
+    }
+
+    /// The node's own page that would go first, above its guaranteed minimum, and the oldest page it would go for.
+    fn own_to_give(&self, now: Time) -> Option<(u32, Age)> {
+        if self.counts().own() <= self.config.local_min {
+            return None;
+        }
+        let staged = self.oldest_durable(Role::Staged, now);
+        let local = self.oldest_durable(Role::Local, now);
+        let (frame, age) = staged.into_iter().chain(local).max_by_key(|(_, age)| *age)?;
+        Some((frame, Age(age.0.saturating_mul(10) / OWN_TENTHS)))
+    }
+
+    /// Takes the page out of a frame, if there is one.
+    fn empty(&mut self, frame: FrameNo) -> Option<Page> {
+        let page = *self.page(frame)?;
+        self.clear(frame.0);
+        Some(page)
+    }
+}

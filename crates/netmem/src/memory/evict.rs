@@ -1,0 +1,84 @@
+//! Which page leaves when a frame is needed.
+//!
+//! The oldest of the node's own pages goes to the end of a short queue first, where a region has it no longer mapped:
+//! what is used there again goes back, and that use is the only one that a region ever sees (S3-FIFO's small queue).
+//! From its front pages leave. Other nodes' pages leave before the node's own of the same age.
+
+use super::{FrameNo, Memory, Role};
+use crate::ages::Age;
+use crate::limits::{CHANCES_MAX, OLD_END, STAGING_SHARE};
+use std::cmp::Reverse;
+use wire::Time;
+
+/// What is to be done next for a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eviction {
+    /// The page was moved to the staging queue: a region unmaps it. Ask again.
+    Staged(FrameNo),
+    /// The page may leave: send it elsewhere or not, and [`release`](Memory::release) it.
+    Durable(FrameNo),
+    /// The page must be made durable first.
+    Dirty(FrameNo),
+}
+
+impl Memory {
+    /// The next step towards a free frame; `None` when all that could leave is just leaving.
+    pub fn poll_eviction(&mut self, now: Time) -> Option<Eviction> {
+        if let Some(frame) = self.stage() {
+            return Some(Eviction::Staged(FrameNo(frame)));
+        }
+        let own = self.next_staged().map(|frame| (frame, self.pages[frame as usize].age(now)));
+        let others = self.oldest_durable(Role::Hosted, now);
+        match (own, others) {
+            (Some((_, own)), Some((frame, age))) if age.boosted() >= own => Some(durable(frame)),
+            (Some((frame, _)), _) if !self.pages[frame as usize].is_durable() => {
+                Some(Eviction::Dirty(FrameNo(frame)))
+            }
+            (own, others) => own.or(others).map(|(frame, _)| durable(frame)),
+        }
+    }
+
+    /// Moves the next page of the node's own to the staging queue, if there is room.
+    fn stage(&mut self) -> Option<u32> {
+        let most = (self.counts().own() / STAGING_SHARE).max(1);
+        if self.lists.len(Role::Staged) >= most {
+            return None;
+        }
+        let frame = self.without_chance()?;
+        self.lists.put(frame, Role::Staged);
+        Some(frame)
+    }
+
+    /// The oldest local page that has no second chance. One whose copy another node has gets none.
+    fn without_chance(&mut self) -> Option<u32> {
+        for _ in 0..CHANCES_MAX {
+            let frame = self.lists.oldest(Role::Local)?;
+            let page = &mut self.pages[frame as usize];
+            let stays = page.busy || (page.uses.spend() && !page.duplicate);
+            if !stays {
+                return Some(frame);
+            }
+            self.lists.put(frame, Role::Local);
+        }
+        self.lists
+            .old_end(Role::Local)
+            .take(OLD_END)
+            .find(|frame| !self.pages[*frame as usize].busy)
+    }
+
+    fn next_staged(&self) -> Option<u32> {
+        self.lists.old_end(Role::Staged).find(|frame| !self.pages[*frame as usize].busy)
+    }
+
+    /// Of the frames at the old end of a role's list that could be given up, the oldest, and its effective age.
+    pub(super) fn oldest_durable(&self, role: Role, now: Time) -> Option<(u32, Age)> {
+        let end = self.lists.old_end(role).take(OLD_END);
+        let pages = end.map(|frame| (frame, &self.pages[frame as usize]));
+        let durable = pages.filter(|(_, page)| !page.busy && page.is_durable());
+        durable.map(|(frame, page)| (frame, page.age(now))).min_by_key(|(_, age)| Reverse(*age))
+    }
+}
+
+fn durable(frame: u32) -> Eviction {
+    Eviction::Durable(FrameNo(frame))
+}

@@ -1,0 +1,168 @@
+//! Every frame is on one list, that of its role; so the roles' counts sum up to the frames by construction.
+
+/// What a frame is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Nothing.
+    Free,
+    /// A page of the node's own program.
+    Local,
+    /// Another node's clean page (SOSP'95: a global page).
+    Hosted,
+    /// Another node's dirty page, which must not be lost.
+    Mirror,
+    /// A page of the node's own on its way out.
+    Staged,
+}
+
+const ROLES: usize = 5;
+
+/// Frames by role.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Without a page.
+    pub free: u32,
+    /// With the node's own pages.
+    pub local: u32,
+    /// With other nodes' clean pages.
+    pub hosted: u32,
+    /// With other nodes' dirty pages.
+    pub mirror: u32,
+    /// With the node's own pages on their way out.
+    pub staged: u32,
+}
+
+impl Counts {
+    /// The node's own pages, staged ones included.
+    pub fn own(&self) -> u32 {
+        self.local + self.staged
+    }
+
+    /// All frames.
+    pub fn total(&self) -> u32 {
+        self.free + self.own() + self.hosted + self.mirror
+    }
+}
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    role: Role,
+    newer: u32,
+    older: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    newest: u32,
+    oldest: u32,
+    len: u32,
+}
+
+/// The lists, each from the frame that was put last to the one that was put first.
+#[derive(Debug)]
+pub struct Lists {
+    links: Box<[Link]>,
+    lists: [List; ROLES],
+}
+
+impl Lists {
+    /// With all frames free; frame 0 is used first.
+    pub fn new(frames: u32) -> Lists {
+        let link = Link { role: Role::Free, newer: NONE, older: NONE };
+        let list = List { newest: NONE, oldest: NONE, len: 0 };
+        let mut lists = Lists { links: vec![link; frames as usize].into(), lists: [list; ROLES] };
+        (0..frames).for_each(|frame| lists.push(frame, Role::Free));
+        lists
+    }
+
+    pub fn role(&self, frame: u32) -> Role {
+        self.links[frame as usize].role
+    }
+
+    pub fn len(&self, role: Role) -> u32 {
+        self.lists[role as usize].len
+    }
+
+    pub fn counts(&self) -> Counts {
+        Counts {
+            free: self.len(Role::Free),
+            local: self.len(Role::Local),
+            hosted: self.len(Role::Hosted),
+            mirror: self.len(Role::Mirror),
+            staged: self.len(Role::Staged),
+        }
+    }
+
+    /// Makes a frame the newest of a role.
+    pub fn put(&mut self, frame: u32, role: Role) {
+        self.unlink(frame);
+        self.push(frame, role);
+    }
+
+    /// The oldest frame of a role.
+    pub fn oldest(&self, role: Role) -> Option<u32> {
+        self.old_end(role).next()
+    }
+
+    /// The frames of a role, from the oldest on.
+    pub fn old_end(&self, role: Role) -> impl Iterator<Item = u32> + '_ {
+        let mut at = self.lists[role as usize].oldest;
+        std::iter::from_fn(move || {
+            let frame = (at != NONE).then_some(at)?;
+            at = self.links[frame as usize].newer;
+            Some(frame)
+        })
+    }
+
+    fn push(&mut self, frame: u32, role: Role) {
+        let list = &mut self.lists[role as usize];
+        let behind = std::mem::replace(&mut list.newest, frame);
+        list.len += 1;
+        match behind {
+            NONE => list.oldest = frame,
+            behind => self.links[behind as usize].newer = frame,
+        }
+        self.links[frame as usize] = Link { role, newer: NONE, older: behind };
+    }
+
+    fn unlink(&mut self, frame: u32) {
+        let Link { role, newer, older } = self.links[frame as usize];
+        let list = &mut self.lists[role as usize];
+        list.len -= 1;
+        match newer {
+            NONE => list.newest = older,
+            newer => self.links[newer as usize].older = older,
+        }
+        match older {
+            NONE => self.lists[role as usize].oldest = newer,
+            older => self.links[older as usize].newer = newer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn lists_are_queues(ops in prop::collection::vec((0u32..9, 0usize..5), 0..200)) {
+            const ALL: [Role; 5] = [Role::Free, Role::Local, Role::Hosted, Role::Mirror, Role::Staged];
+            let mut lists = Lists::new(9);
+            let mut model = vec![(0..9).collect::<Vec<u32>>(), vec![], vec![], vec![], vec![]];
+            for (frame, role) in ops {
+                model.iter_mut().for_each(|list| list.retain(|other| *other != frame));
+                model[role].push(frame);
+                lists.put(frame, ALL[role]);
+                for (role, list) in ALL.iter().zip(&model) {
+                    prop_assert_eq!(&lists.old_end(*role).collect::<Vec<u32>>(), list);
+                    prop_assert_eq!(lists.len(*role) as usize, list.len());
+                }
+                prop_assert_eq!(lists.counts().total(), 9);
+            }
+        }
+    }
+}
