@@ -47,6 +47,7 @@ pub const EXPERIMENTS: &[(&str, Source<'static>)] = files!("papers/":
     "forwarding-figure-6"
     "forwarding-figure-7"
     "forwarding-gains"
+    "forwarding-between"
     "forwarding-load"
     "forwarding-bursts"
     "forwarding-mix"

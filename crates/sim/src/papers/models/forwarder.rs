@@ -60,6 +60,8 @@ pub const STREAMS: Model = Model {
                 "LANai-9, no cache",
                 "LANai-9, cache",
                 "LANai-7 to LANai-7",
+                "LANai-4 to LANai-4",
+                "LANai-4 to LANai-7 to LANai-4",
             ]),
         },
         BYTES,
@@ -71,8 +73,8 @@ pub const STREAMS: Model = Model {
     run: |point, _| {
         let bytes = point.number("bytes") as usize;
         let Some((board, cached)) = point.name("path").split_once(", ") else {
-            let end = end_host(bytes.max(PAGE));
-            return [Some(stream(&end, &end, myrinet(), bytes) / 1e6), None].map(simulated).into();
+            let rate = between_ends(point.name("path"), point.name("bus"), bytes);
+            return [Some(rate / 1e6), None].map(simulated).into();
         };
         let run = forwarded(point.name("bus"), board, cached == "cache", bytes);
         let hits = (cached == "cache").then(|| run.hits());
@@ -274,11 +276,23 @@ pub const MIX: Model = Model {
     },
 };
 
+/// Bytes a second between two ends of a kind, or through a LANai-7 with a cache between two of them.
+fn between_ends(path: &str, bus: &str, bytes: usize) -> f64 {
+    let ends = if path.starts_with("LANai-7") { "lanai7" } else { "lanai4" };
+    let end = forwarder("piii733", ends, None, bytes.max(PAGE));
+    if path.matches(" to ").count() == 1 {
+        return stream(&end, &end, myrinet(), bytes);
+    }
+    through(&end, &middle(bus, "LANai-7", true, bytes), true, bytes).rate
+}
+
 /// A packet of pages or less through a forwarder, again and again.
 fn forwarded(bus: &str, board: &str, cached: bool, bytes: usize) -> Forwarded {
-    let end = end_host(bytes.max(PAGE));
-    let middle = middle(bus, board, cached, bytes);
-    let one = Forwarding::new(&end, &middle, copies(cached));
+    through(&end_host(bytes.max(PAGE)), &middle(bus, board, cached, bytes), cached, bytes)
+}
+
+fn through(end: &Station, middle: &Station, cached: bool, bytes: usize) -> Forwarded {
+    let one = Forwarding::new(end, middle, copies(cached));
     let pages = bytes.div_ceil(PAGE) as u64;
     let (fill, measured) = (one.fill / pages, one.measured / pages);
     Forwarding { fill, measured, ..one }.stream(bytes)
