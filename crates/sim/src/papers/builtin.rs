@@ -18,6 +18,9 @@ pub const EXAMPLES: &[(&str, Source<'static>)] = files!("": "cluster" "cluster-1
 
 /// Experiments of the papers, in the order of the report.
 pub const EXPERIMENTS: &[(&str, Source<'static>)] = files!("papers/":
+    "hpdc-figure-1"
+    "hpdc-figure-2"
+    "hpdc-figure-3"
     "hpdc-bounds"
     "hpdc-figure-4"
     "hpdc-figure-4-receive"
@@ -26,6 +29,9 @@ pub const EXPERIMENTS: &[(&str, Source<'static>)] = files!("papers/":
     "hpdc-figure-7"
     "hpdc-figure-8"
     "hpdc-fetch"
+    "hpdc-designs"
+    "hoti-figure-1"
+    "hoti-figure-2"
     "hoti-table-1"
     "hoti-figure-3"
     "forwarding-figure-1"
@@ -36,6 +42,15 @@ pub const EXPERIMENTS: &[(&str, Source<'static>)] = files!("papers/":
     "forwarding-figure-3"
     "forwarding-figure-4"
     "forwarding-queues"
+    "forwarding-table-3"
+    "forwarding-figure-5"
+    "forwarding-figure-6"
+    "forwarding-figure-7"
+    "forwarding-gains"
+    "forwarding-load"
+    "forwarding-bursts"
+    "forwarding-mix"
+    "forwarding-adapters"
 );
 
 /// What experiments may name that need no files beside them.

@@ -1,11 +1,15 @@
 //! The models that experiments may name. A model with hardware or firmware in it is one more row.
 
 pub mod adapter;
+mod architecture;
 pub mod bound;
 pub mod cluster;
 pub mod dma;
 mod drawings;
+pub mod forwarder;
 pub mod forwarding;
+mod states;
+mod traces;
 
 use super::model::Model;
 
@@ -17,6 +21,12 @@ pub const ALL: &[&Model] = &[
     &adapter::FETCH,
     &adapter::STREAM,
     &adapter::BURST,
+    &forwarder::STREAMS,
+    &forwarder::GAINS,
+    &forwarder::LOAD,
+    &forwarder::BURSTS,
+    &forwarder::ADAPTERS,
+    &forwarder::MIX,
     &forwarding::MODEL,
     &cluster::MODEL,
 ];
