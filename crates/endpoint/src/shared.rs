@@ -3,9 +3,9 @@
 //! Each side owns one stretch of memory and only reads the other's, so every shared byte has one writer:
 //!
 //! ```text
-//! owner's memory   tail | head | sleeping | processor | layout | slots ... | trailers ...
-//!                   |      |       |                             |
-//!                   |      |       |                             control 128, count, pieces
+//! owner's memory   tail | head | sleeping | processor | layout | taken | slots ... | trailers ...
+//!                   |      |       |                                     |
+//!                   |      |       |                                     control 128, count, pieces
 //!                   |      |       which sleep the owner is in; 0 is awake
 //!                   |      entries of the peer's ring that the owner is done with
 //!                   entries of this ring that the owner has written
@@ -40,6 +40,7 @@ const HEAD: usize = 8;
 const SLEEPING: usize = 16;
 const PROCESSOR: usize = 24;
 const LAYOUT: usize = 32;
+const TAKEN: usize = 40;
 /// Slots start on the second page.
 const SLOTS_AT: usize = 512;
 const CONTROL_WORDS: usize = CONTROL_BYTES / WORD_BYTES;
@@ -47,11 +48,13 @@ const COUNT_AT: usize = CONTROL_WORDS;
 const PIECES_AT: usize = CONTROL_WORDS + 1;
 /// 16 + 1 + 64 words, rounded up to whole cache lines.
 const SLOT_WORDS: usize = (PIECES_AT + GATHER_MAX).next_multiple_of(8);
+/// Pieces of one slot: what the cache lines that hold [`GATHER_MAX`] have room for.
+pub const PIECES_MAX: usize = SLOT_WORDS - PIECES_AT;
 const TRAILER_WORDS: usize = TRAILER_BYTES_MAX.div_ceil(WORD_BYTES).next_multiple_of(8);
 /// A piece is one word: 40 bits of offset, 24 of length.
 const PIECE_BYTES_BITS: u32 = 24;
 /// Names this layout; another one is refused at the handshake.
-const LAYOUT_VALUE: u64 = u64::from_le_bytes(*b"tpzring2");
+const LAYOUT_VALUE: u64 = u64::from_le_bytes(*b"tpzring3");
 /// The lowest bit of `sleeping`: the sleeper also waits for room in its ring.
 const WANTS_ROOM: u64 = 1;
 
@@ -133,13 +136,13 @@ impl std::error::Error for Broken {}
 pub struct Entry {
     /// The control message, not checked.
     pub control: Control,
-    pieces: [u64; GATHER_MAX],
+    pieces: [u64; PIECES_MAX],
     count: usize,
 }
 
 impl Default for Entry {
     fn default() -> Self {
-        Entry { control: Control::default(), pieces: [0; GATHER_MAX], count: 0 }
+        Entry { control: Control::default(), pieces: [0; PIECES_MAX], count: 0 }
     }
 }
 
@@ -163,6 +166,8 @@ pub struct End<O, P> {
     slots: u64,
     tail: u64,
     freed: u64,
+    /// The peer's `taken` as it was last seen.
+    taken: Cell<u64>,
     head: u64,
     /// The peer's tail as it was last seen: an honest one never goes back.
     seen: Cell<u64>,
@@ -179,7 +184,8 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
         assert!(slots.is_power_of_two());
         own.store(LAYOUT, LAYOUT_VALUE, Ordering::Release);
         let (slots, seen) = (slots as u64, Cell::new(0));
-        End { own, peer, slots, tail: 0, freed: 0, head: 0, seen, sleeps: 0, woken: 0, asked: 0 }
+        let (tail, freed, taken, head) = (0, 0, Cell::new(0), 0);
+        End { own, peer, slots, tail, freed, taken, head, seen, sleeps: 0, woken: 0, asked: 0 }
     }
 
     /// Whether the peer's memory is laid out as ours.
@@ -218,7 +224,7 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
     /// room, with too many pieces, or with a trailer that is too long.
     pub fn post(&mut self, control: &Control, pieces: &[Piece], trailer: &[u8]) -> u64 {
         assert!(self.room() > 0, "the caller looks for room first");
-        assert!(pieces.len() <= GATHER_MAX);
+        assert!(pieces.len() <= PIECES_MAX);
         let (entry, slot) = (self.tail, self.slot(self.tail));
         let mut words = [0; CONTROL_WORDS];
         for (word, bytes) in words.iter_mut().zip(control.0.chunks_exact(WORD_BYTES)) {
@@ -255,7 +261,7 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
         assert!(entry < self.tail);
         assert!(entry >= self.freed);
         let count = before + more.len();
-        assert!(count <= GATHER_MAX);
+        assert!(count <= PIECES_MAX);
         let slot = self.slot(entry);
         self.write_pieces(slot + PIECES_AT + before, more);
         self.own.store(slot + COUNT_AT, count as u64, Ordering::Release);
@@ -292,6 +298,11 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
             return false;
         }
         self.asked = self.head;
+        self.bell(WANTS_ROOM)
+    }
+
+    /// To be asked after [`set_taken`](End::set_taken): whether the peer sleeps and waits for room.
+    pub fn must_wake_for_taken(&mut self) -> bool {
         self.bell(WANTS_ROOM)
     }
 
@@ -341,7 +352,7 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
     /// Looks at the oldest entry, which `into` is a copy of, once more: there may be more pieces.
     pub fn read_more(&self, pool_bytes: usize, into: &mut Entry) -> Result<(), Broken> {
         let (before, count) = (into.count, self.count());
-        if count > GATHER_MAX || count < before {
+        if count > PIECES_MAX || count < before {
             return Err(Broken::Pieces);
         }
         let pieces = self.slot(self.head) + PIECES_AT;
@@ -401,6 +412,18 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
         self.own.store(HEAD, self.head, Ordering::Release);
     }
 
+    /// Says how much has been taken so far of the entries that are not released, in units of the link's own: a sender
+    /// whose memory is smaller than a payload goes on with that. It never goes back.
+    pub fn set_taken(&mut self, taken: u64) {
+        self.own.store(TAKEN, taken, Ordering::Release);
+    }
+
+    /// How much the peer has taken, if it is honest; any number.
+    pub fn taken(&self) -> u64 {
+        self.taken.set(self.peer.load(TAKEN, Ordering::Acquire));
+        self.taken.get()
+    }
+
     // Sleeping.
 
     /// Announces that this side goes to sleep, also waiting for room when `for_room`. True when something arrived (or
@@ -411,7 +434,8 @@ impl<O: OwnMemory, P: Memory> End<O, P> {
         let word = self.sleeps << 1 | u64::from(for_room);
         self.own.store(SLEEPING, word, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let room = for_room && self.peer.load(HEAD, Ordering::Acquire) != self.freed;
+        let taken = || self.peer.load(TAKEN, Ordering::Acquire) != self.taken.get();
+        let room = for_room && (self.peer.load(HEAD, Ordering::Acquire) != self.freed || taken());
         let news = half.map_or_else(|| self.arrived() != Ok(0), |entry| self.has_more(entry));
         news || room
     }

@@ -141,6 +141,45 @@ impl SharedMemory {
         Ok(())
     }
 
+    /// Writes `from` at `offset`. Peers may read meanwhile. Panics outside.
+    pub fn copy_in(&mut self, offset: usize, from: &[u8]) {
+        let target = self.own(offset, from.len());
+        // SAFETY: the target is inside our own mapping, checked by `own`; `from` is a reference, and those are never
+        // made to this memory, so the two do not overlap. Peers read by raw copies only.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), target, from.len()) };
+    }
+
+    /// Reads what [`copy_in`](SharedMemory::copy_in) has written. Panics outside.
+    pub fn copy_out(&self, offset: usize, into: &mut [u8]) {
+        let source = self.own(offset, into.len());
+        // SAFETY: as for `copy_in`; nobody else writes here.
+        unsafe { std::ptr::copy_nonoverlapping(source, into.as_mut_ptr(), into.len()) };
+    }
+
+    /// Copies `bytes` bytes at `from` of a peer's memory to `offset`. They may be torn if the peer writes meanwhile.
+    /// Panics outside of ours.
+    pub fn copy_across(
+        &mut self,
+        offset: usize,
+        peer: &PeerRegion,
+        from: usize,
+        bytes: usize,
+    ) -> Result<(), OutOfBounds> {
+        let source = peer.stretch(from, bytes)?;
+        let target = self.own(offset, bytes);
+        // SAFETY: both are inside their mappings, checked by `stretch` and `own`. A peer's region is another mapping,
+        // so that the ranges do not overlap; where the peer passed our own memory back, the copy may be torn.
+        unsafe { std::ptr::copy(source, target, bytes) };
+        Ok(())
+    }
+
+    fn own(&self, offset: usize, bytes: usize) -> *mut u8 {
+        let end = offset.checked_add(bytes).expect("a stretch has an end");
+        assert!(end <= self.mapping.bytes, "a stretch of our own memory");
+        // SAFETY: `offset` is at most the mapping's size, asserted above.
+        unsafe { self.mapping.base.as_ptr().add(offset) }
+    }
+
     /// The descriptor to pass to peers. Whoever has it can read all of the memory.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

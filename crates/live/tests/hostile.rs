@@ -59,10 +59,16 @@ impl Victim {
 }
 
 /// Connects as node 1 and passes these two descriptors.
-fn intrude(path: &Path, ring: BorrowedFd<'_>, pool: BorrowedFd<'_>, pool_bytes: u64) -> UnixStream {
+fn intrude(
+    path: &Path,
+    ring: BorrowedFd<'_>,
+    pool: BorrowedFd<'_>,
+    pool_bytes: u64,
+    adapter: bool,
+) -> UnixStream {
     let socket = UnixStream::connect(path).unwrap();
-    let hello =
-        Hello { node: NodeId(1), cluster: 7, slots: SLOTS as u32, pool_bytes, ..Hello::default() };
+    let (node, slots) = (NodeId(1), SLOTS as u32);
+    let hello = Hello { node, cluster: 7, slots, pool_bytes, adapter, ..Hello::default() };
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let descriptors = [ring, pool];
@@ -92,10 +98,10 @@ fn memory_that_can_shrink_is_not_mapped() {
     let ring = rustix::fs::memfd_create("ring", flags).unwrap();
     rustix::fs::ftruncate(&ring, ring_bytes() as u64).unwrap();
     let pool = SharedMemory::create("pool", 4096).unwrap();
-    let _socket = intrude(&victim.path, ring.as_fd(), pool.fd(), 4096);
+    let _socket = intrude(&victim.path, ring.as_fd(), pool.fd(), 4096, false);
     assert_eq!(victim.turns(100), []);
     let ring = SharedMemory::create("ring", 4096).unwrap();
-    let _socket = intrude(&victim.path, ring.fd(), pool.fd(), 4096);
+    let _socket = intrude(&victim.path, ring.fd(), pool.fd(), 4096, false);
     assert_eq!(victim.turns(100), [], "a ring of the wrong size");
 }
 
@@ -112,11 +118,13 @@ proptest! {
         tails in prop::collection::vec(prop_oneof![0u64..200, any::<u64>()], 1..4),
         words in prop::collection::vec((0usize..4096, any::<u64>()), 0..20),
         posts in 0usize..3,
+        post_bytes in prop_oneof![Just(0usize), Just(4096), Just(100_000)],
+        adapter: bool,
     ) {
         let mut victim = victim();
         let ring = SharedMemory::create("ring", ring_bytes()).unwrap();
         let pool = SharedMemory::create("pool", 8 * 4096).unwrap();
-        let socket = intrude(&victim.path, ring.fd(), pool.fd(), 8 * 4096);
+        let socket = intrude(&victim.path, ring.fd(), pool.fd(), 8 * 4096, adapter);
         prop_assert_eq!(victim.turns(200), [LinkEvent::Up(NodeId(1))]);
         let mut header = Header::new(Kind::Request, NodeId(1), NodeId(2));
         (header.payload_bytes, header.trailer_words) = (payload_bytes, trailer_words);
@@ -132,7 +140,12 @@ proptest! {
         }
         for _ in 0..posts {
             let message = victim.endpoint.get_sendmsg().unwrap();
-            let header = Header::new(Kind::Request, NodeId(2), NodeId(1));
+            let mut header = Header::new(Kind::Request, NodeId(2), NodeId(1));
+            header.payload_bytes = post_bytes as u32;
+            let frame = victim.frames.copy_of(&vec![5; post_bytes]).unwrap();
+            if post_bytes > 0 {
+                victim.endpoint.attach_sendmsg(&message, frame, None);
+            }
             victim.endpoint.outgoing(&message).control = Control::new(&header, &CallHeader::default());
             victim.endpoint.outgoing(&message).control.seal();
             victim.endpoint.release_sendmsg(message);
@@ -142,12 +155,12 @@ proptest! {
             victim.turns(20);
         }
         for (at, word) in words {
-            write(&ring, at * 8 % 320, &word.to_le_bytes());
+            write(&ring, at * 8 % 384, &word.to_le_bytes());
             victim.turns(1);
         }
         drop(socket);
         let mut turns = 0;
-        while victim.links.directory().status()[&NodeId(1)].transport == "shm" && turns < 10_000 {
+        while victim.links.directory().status()[&NodeId(1)].transport != "" && turns < 10_000 {
             victim.turns(1);
             turns += 1;
         }

@@ -4,7 +4,7 @@ mod sides;
 
 use live::clock;
 use live::link::limits::{SHARED_SLOTS, SILENCE_SPAN};
-use live::link::{Address, LinkEvent, Security};
+use live::link::{LinkEvent, Security};
 use sides::*;
 use std::time::Duration;
 use wire::{Kind, NodeId, Time, Token};
@@ -175,24 +175,26 @@ fn a_peer_that_dies_in_the_middle_of_a_payload_leaves_nothing_behind() {
 
 #[test]
 fn the_death_of_a_shared_memory_peer_shows_and_a_new_life_is_found() {
-    let (mut a, mut b, directory) = pair(Transport::Shm);
-    a.post_request(2, b"hello");
-    until(&mut a, &mut b, |_, b| b.take().is_some());
-    drop(b);
-    a.post_request(2, b"lost");
-    while !a.events.contains(&LinkEvent::Down(NodeId(2))) {
-        a.step();
+    for transport in NEIGHBOURS {
+        let (mut a, mut b, directory) = pair(transport);
+        a.post_request(2, b"hello");
+        until(&mut a, &mut b, |_, b| b.take().is_some());
+        drop(b);
+        a.post_request(2, b"lost");
+        while !a.events.contains(&LinkEvent::Down(NodeId(2))) {
+            a.step();
+        }
+        assert_eq!(a.frames.free_pages(), POOL_PAGES);
+        let mut b = Side::new(2, &Security::Insecure);
+        b.links.listen(&transport.address(directory.path(), 2)).unwrap();
+        a.post_request(2, b"again");
+        let mut got = None;
+        until(&mut a, &mut b, |_, b| {
+            got = b.take();
+            got.is_some()
+        });
+        assert_eq!(got.unwrap().0, b"again");
     }
-    assert_eq!(a.frames.free_pages(), POOL_PAGES);
-    let mut b = Side::new(2, &Security::Insecure);
-    b.links.listen(&Address::Unix(directory.path().join("2.sock"))).unwrap();
-    a.post_request(2, b"again");
-    let mut got = None;
-    until(&mut a, &mut b, |_, b| {
-        got = b.take();
-        got.is_some()
-    });
-    assert_eq!(got.unwrap().0, b"again");
 }
 
 #[test]
@@ -218,11 +220,7 @@ fn a_peer_that_stops_reading_costs_a_bounded_queue() {
 fn calls_from_both_sides_at_once_leave_one_connection() {
     for transport in TRANSPORTS {
         let (mut a, mut b, directory) = pair(transport);
-        let address = match transport {
-            Transport::Shm => Address::Unix(directory.path().join("1.sock")),
-            _ => "tcp:127.0.0.1:0".parse().unwrap(),
-        };
-        let address = a.links.listen(&address).unwrap();
+        let address = a.links.listen(&transport.address(directory.path(), 1)).unwrap();
         b.directory().set(NodeId(1), vec![address]);
         let (mut at_a, mut at_b) = (0, 0);
         a.post_request(2, b"a");
@@ -291,7 +289,11 @@ impl Alone {
 
 #[test]
 fn a_shared_memory_peer_that_stands_still_is_given_up_and_may_come_back() {
-    let (mut side, mut b, _directory) = pair(Transport::Shm);
+    NEIGHBOURS.into_iter().for_each(stands_still);
+}
+
+fn stands_still(transport: Transport) {
+    let (mut side, mut b, _directory) = pair(transport);
     side.post_request(2, b"first");
     until(&mut side, &mut b, |_, b| b.take().is_some());
     until(&mut side, &mut b, |a, _| a.frames.free_pages() == POOL_PAGES);
@@ -331,22 +333,24 @@ fn a_shared_memory_peer_that_stands_still_is_given_up_and_may_come_back() {
 
 #[test]
 fn a_shared_memory_peer_that_computes_is_not_given_up_while_it_keeps_no_frames() {
-    let (mut side, mut b, _directory) = pair(Transport::Shm);
-    side.post_request(2, b"first");
-    until(&mut side, &mut b, |_, b| b.take().is_some());
-    until(&mut side, &mut b, |a, _| a.frames.free_pages() == POOL_PAGES);
-    let look = Duration::from_millis(100);
-    let mut a = Alone { side, now: clock::now() };
-    a.side.post_request(2, &[]);
-    a.pass(300, look);
-    assert!(!a.is_down(), "it is asked again, and what asks keeps no memory");
-    (0..SHARED_SLOTS).for_each(|_| a.side.post_request(2, &[]));
-    a.side.post_request(2, b"data behind a full ring");
-    a.pass(98, look);
-    assert!(!a.is_down(), "no memory has waited for so long");
-    a.pass(4, look);
-    assert!(a.is_down(), "{:?}", a.side.log.borrow());
-    assert_eq!(a.side.frames.free_pages(), POOL_PAGES);
+    for transport in NEIGHBOURS {
+        let (mut side, mut b, _directory) = pair(transport);
+        side.post_request(2, b"first");
+        until(&mut side, &mut b, |_, b| b.take().is_some());
+        until(&mut side, &mut b, |a, _| a.frames.free_pages() == POOL_PAGES);
+        let look = Duration::from_millis(100);
+        let mut a = Alone { side, now: clock::now() };
+        a.side.post_request(2, &[]);
+        a.pass(300, look);
+        assert!(!a.is_down(), "it is asked again, and what asks keeps no memory");
+        (0..SHARED_SLOTS).for_each(|_| a.side.post_request(2, &[]));
+        a.side.post_request(2, b"data behind a full ring");
+        a.pass(98, look);
+        assert!(!a.is_down(), "no memory has waited for so long");
+        a.pass(6, look); // a link that waits for room is looked at every second time
+        assert!(a.is_down(), "{:?}", a.side.log.borrow());
+        assert_eq!(a.side.frames.free_pages(), POOL_PAGES);
+    }
 }
 
 #[test]

@@ -178,6 +178,9 @@ pub struct Config {
     /// Whether control messages go to the host as a transfer of their own (HotI'99); else the host reads them in the
     /// adapter's memory (HPDC'97).
     pub control_to_host: bool,
+    /// Whether a buffer whose payload has left stays busy until [`crate::Nic::released`]: the link reads adapter memory
+    /// later, as a peer does that maps it. Else the link has the bytes when their transfer ends.
+    pub link_keeps: bool,
     /// What actions cost the adapter's processor.
     pub costs: Costs,
     /// Transfers that the log keeps; 0 is no log.
@@ -220,6 +223,7 @@ impl Config {
             lag: Lag::Backpressure,
             interrupts: Interrupts::Never,
             control_to_host: true,
+            link_keeps: false,
             costs: Costs::default(),
             log: 0,
         }

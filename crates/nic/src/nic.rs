@@ -59,6 +59,8 @@ pub struct Nic {
     pub(crate) sending: Sending,
     pub(crate) receiving: Receiving,
     cache: PayloadCache,
+    /// Buffers whose payload has left, and that the link still reads.
+    with_link: VecDeque<u16>,
     active: [Option<Active>; 3],
     /// How far the active transfers are, in this step.
     moved: [usize; 3],
@@ -82,6 +84,7 @@ impl Nic {
             sending: Sending::new(config.send_ring, config.policy.packet_bytes_max()),
             receiving: Receiving::new(&config),
             cache: PayloadCache::new(config.buffers),
+            with_link: VecDeque::new(),
             active: [None; 3],
             moved: [0; 3],
             turn: Direction::ToNet,
@@ -200,6 +203,17 @@ impl Nic {
         while let Some(ended) = self.receiving.settle(&self.cache) {
             ended.into_iter().for_each(|action| self.deliver(action));
         }
+    }
+
+    /// Buffers whose payload has left and that the link still reads ([`Config::link_keeps`]).
+    pub fn with_link(&self) -> usize {
+        self.with_link.len()
+    }
+
+    /// The link is done with the buffer that left first of those that it keeps. Panics when it keeps none.
+    pub fn released(&mut self) {
+        let buffer = self.with_link.pop_front().expect("the link kept a buffer");
+        self.cache.sink_done(buffer);
     }
 
     /// What to do next; `None` is to wait. `engines` are the counters of the active transfers.
@@ -425,7 +439,11 @@ impl Nic {
             Kind::Control => (self.sending.control_left(), None),
             _ => self.sending.payload_left(transfer.bytes),
         };
-        done.into_iter().for_each(|buffer| self.cache.sink_done(buffer));
+        match done {
+            Some(buffer) if self.config.link_keeps => self.with_link.push_back(buffer),
+            Some(buffer) => self.cache.sink_done(buffer),
+            None => {}
+        }
         if gone {
             self.counters.sent += 1;
             let number = transfer.packet.number;

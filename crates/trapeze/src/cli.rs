@@ -1,6 +1,7 @@
 //! The command line: flags as data, from which `--help` is made.
 #![allow(missing_docs)] // the documentation of a flag is its help
 
+mod bench;
 mod simulations;
 
 use crate::size::Size;
@@ -8,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+pub use bench::*;
 pub use simulations::{Output, Papers, Results, Seeds, Sim, Simulator};
 
 /// Network storage at network speed: files striped over block servers, mounted, on one machine or several.
@@ -60,6 +62,8 @@ pub enum Command {
     /// Measure, each beside its baseline in the same run
     #[command(subcommand)]
     Bench(Bench),
+    /// Forward packets between two adapters on this machine, with and without the payload cache
+    Forward(Forward),
     /// The far end of a bare ring or socket: the baseline of the measurements
     #[command(hide = true)]
     BenchPeer(BenchPeer),
@@ -76,7 +80,7 @@ pub enum Command {
 /// How to reach a cluster.
 #[derive(Clone, Debug, Args)]
 pub struct Target {
-    /// A directory of `up` or `init`, or the manager's address: unix:PATH or tcp:HOST:PORT
+    /// A directory of `up` or `init`, or the manager's address: unix:PATH, adapter:PATH or tcp:HOST:PORT
     #[arg(long, short = 'c', env = "TRAPEZE_CLUSTER", value_name = "DIR|ADDRESS")]
     pub cluster: String,
     /// File with the cluster key, when the address is tcp
@@ -100,6 +104,9 @@ pub struct Demo {
     /// Bytes of the file for the speeds
     #[arg(long, default_value = "512M", value_parser = file_size)]
     pub size: Size,
+    /// How the processes are linked
+    #[arg(long, value_enum, default_value_t = LocalLink::Shm)]
+    pub link: LocalLink,
     /// Use the library client even where FUSE works
     #[arg(long)]
     pub no_mount: bool,
@@ -131,6 +138,9 @@ pub struct Up {
     /// Do not encrypt TCP, when the directory is made
     #[arg(long)]
     pub insecure: bool,
+    /// How processes of this machine are linked, when the directory is made
+    #[arg(long, value_enum, default_value_t = LocalLink::Shm)]
+    pub link: LocalLink,
 }
 
 #[derive(Debug, Args)]
@@ -188,7 +198,7 @@ pub struct Serve {
 
 #[derive(Debug, Args)]
 pub struct Mount {
-    /// A directory of `up` or `init`, or the manager's address: unix:PATH or tcp:HOST:PORT
+    /// A directory of `up` or `init`, or the manager's address: unix:PATH, adapter:PATH or tcp:HOST:PORT
     pub servers: String,
     /// Where to mount; an empty directory
     pub path: PathBuf,
@@ -315,65 +325,6 @@ pub struct Rm {
     pub paths: Vec<PathBuf>,
 }
 
-#[derive(Debug, Subcommand)]
-pub enum Bench {
-    /// Latency of one block read that hits an I/O server's memory
-    Fetch(Exchange),
-    /// Block reads per second
-    Rate(Exchange),
-    /// 64 KiB calls through the mount, read and write, with fsync
-    Stream(Stream),
-    /// Create, stat, list, read and delete small files through the mount
-    Files(Files),
-    /// Figure 4 of the 1999 paper, live: 1-6 I/O servers with 1-4 stores each, every store rate-limited
-    Scale(Scale),
-    /// Events a second of the simulator: its bare queue, the adapter models, a thousand servers
-    Simulator(Simulator),
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct Exchange {
-    /// How client and server are linked
-    #[arg(long, value_enum, default_value_t = LinkKind::Shm)]
-    pub link: LinkKind,
-    /// How both wait
-    #[arg(long, value_enum, default_value_t = Wait::Spin)]
-    pub wait: Wait,
-    /// Fetches under way at a time; default 1, of `rate` 16
-    #[arg(long)]
-    pub depth: Option<usize>,
-    /// Processors of client and server
-    #[arg(long, default_value = "0,1", value_delimiter = ',', num_args = 1)]
-    pub cpus: Vec<usize>,
-    /// Do not encrypt TCP
-    #[arg(long)]
-    pub insecure: bool,
-    /// Fetches to measure
-    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub count: u64,
-    /// Start fetches at this rate per second instead of as fast as they go
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
-    pub pace: Option<u64>,
-    /// One JSON object a line
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct BenchPeer {
-    /// How the client reaches it
-    #[arg(value_enum)]
-    pub link: LinkKind,
-    /// The file under a ring
-    pub path: PathBuf,
-    /// Run on this processor only
-    #[arg(long)]
-    pub cpu: usize,
-    /// Never sleep
-    #[arg(long)]
-    pub spin: bool,
-}
-
 #[derive(Clone, Debug, Args)]
 pub struct Stream {
     /// Bytes of the file
@@ -498,11 +449,33 @@ pub enum Wait {
     Block,
 }
 
+/// How processes of one machine are linked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LocalLink {
+    /// Shared memory
+    #[default]
+    Shm,
+    /// Adapters over shared memory: payloads go through adapter memory on both sides
+    Adapter,
+}
+
+impl LocalLink {
+    /// What addresses over it begin with.
+    pub fn scheme(self) -> &'static str {
+        match self {
+            LocalLink::Shm => "unix:",
+            LocalLink::Adapter => "adapter:",
+        }
+    }
+}
+
 /// How two nodes are linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LinkKind {
     /// Shared memory
     Shm,
+    /// Adapters over shared memory: payloads go through adapter memory on both sides
+    Adapter,
     /// TCP over loopback
     Tcp,
 }

@@ -80,7 +80,8 @@ pub fn demo(arguments: &cli::Demo) -> Result<()> {
     let mounts = !arguments.no_mount && Path::new("/dev/fuse").exists();
     let total = if mounts { 7 } else { 5 };
     let mut steps = Steps { number: 0, total, started: Instant::now(), quiet: arguments.json };
-    let mut cluster = Processes::start(scratch.path(), &Shape::of(arguments.servers), None)?;
+    let shape = Shape { link: arguments.link, ..Shape::of(arguments.servers) };
+    let mut cluster = Processes::start(scratch.path(), &shape, None)?;
     steps.done(&format!(
         "a manager and {} I/O servers run, each a process of its own, data in {}",
         arguments.servers,

@@ -13,6 +13,7 @@
 //! ```
 
 use crate::beginning;
+use crate::cli::LocalLink;
 use crate::config::{
     ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, check_socket, replace,
 };
@@ -92,13 +93,15 @@ pub struct Shape {
     pub listen: Option<String>,
     /// Without encryption.
     pub insecure: bool,
+    /// How its processes are linked.
+    pub link: LocalLink,
 }
 
 impl Shape {
     /// `servers` servers with a disk each.
     pub fn of(servers: u16) -> Shape {
-        let memory = Memory::default();
-        Shape { servers, stores: 1, limit: None, memory, listen: None, insecure: false }
+        let (memory, link) = (Memory::default(), LocalLink::Shm);
+        Shape { servers, stores: 1, limit: None, memory, listen: None, insecure: false, link }
     }
 
     /// The same to be measured: what the first use of memory costs is nobody's speed. Where memory is short, as usual.
@@ -258,7 +261,8 @@ pub fn random<const N: usize>() -> [u8; N] {
 }
 
 fn machines(dir: &Path, cluster: &str, shape: &Shape) -> Vec<Machine> {
-    let socket = |name: &str| format!("unix:{}", dir.join("run").join(name).display());
+    let scheme = shape.link.scheme();
+    let socket = |name: &str| format!("{scheme}{}", dir.join("run").join(name).display());
     let mut manager_addresses = vec![socket("manager.sock")];
     manager_addresses.extend(shape.listen.iter().map(|address| format!("tcp:{address}")));
     let common = |name: String, node: u16| Machine {

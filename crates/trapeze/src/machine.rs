@@ -426,7 +426,7 @@ pub fn join(setup: &Setup, identity: &Identity, incarnation: u64) -> Result<Node
 /// Why the manager did not answer, as far as the links know.
 fn unreached(setup: &Setup, directory: &Directory) -> MachineError {
     let places: Vec<String> = setup.manager.1.iter().map(Address::to_string).collect();
-    let is_local = setup.manager.1.iter().all(|address| matches!(address, Address::Unix(_)));
+    let is_local = setup.manager.1.iter().all(Address::is_local);
     let statuses = directory.status();
     let why = statuses.get(&setup.manager.0).map(|status| status.last_error.clone());
     let why = why.filter(|text| !text.is_empty()).unwrap_or("it does not answer".to_string());

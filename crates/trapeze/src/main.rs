@@ -58,6 +58,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Sim(arguments) => simulate::sim(&arguments)?,
         Command::Papers(arguments) => papers::papers(&arguments)?,
         Command::Bench(what) => bench::run(&what)?,
+        Command::Forward(arguments) => bench::forward::run(&arguments)?,
         Command::BenchPeer(arguments) => bench::peer::serve(&arguments)?,
         Command::PassThrough { source, path } => serve::pass_through(&source, &path)?,
     }

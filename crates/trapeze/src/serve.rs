@@ -198,10 +198,10 @@ const SERVERS: u16 = 4;
 
 /// `trapeze up`: every machine on a thread of this process.
 pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
-    let cli::Up { servers, disks, listen, insecure, .. } = arguments.clone();
+    let cli::Up { servers, disks, listen, insecure, link, .. } = arguments.clone();
     let usual = Shape::of(servers.unwrap_or(SERVERS));
     let stores = disks.unwrap_or(usual.stores);
-    let shape = Shape { listen: listen.clone(), insecure, stores, ..usual };
+    let shape = Shape { listen: listen.clone(), insecure, stores, link, ..usual };
     arguments.mount.iter().try_for_each(|path| check_mount(path, Some(&arguments.dir)))?;
     signals::install()?;
     let cluster = LocalCluster::open_or_create(&arguments.dir, &shape)?;

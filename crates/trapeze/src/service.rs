@@ -102,7 +102,7 @@ struct Parts {
 fn parts(address: &Address, node: NodeId, options: &Options) -> Result<Parts> {
     let security = match (&options.security, address) {
         (Some(security), _) => security.clone(),
-        (None, Address::Unix(_)) => Security::Insecure,
+        (None, Address::Unix(_) | Address::Adapter(_)) => Security::Insecure,
         (None, Address::Tcp(..)) => return Err(ServiceError::NoSecurity(address.clone())),
     };
     let pages = options.memory_bytes.div_ceil(endpoint::limits::PAGE_BYTES).max(64);
@@ -194,7 +194,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `unix:PATH` (shared memory) or `tcp:HOST:PORT` (port 0: any free one).
+    /// Listens at `unix:PATH` (shared memory), `adapter:PATH` (adapters over it) or `tcp:HOST:PORT` (port 0: any free
+    /// one).
     pub fn listen(address: &str, options: &Options) -> Result<Server> {
         let address: Address = address.parse()?;
         let mut parts = parts(&address, SERVER_NODE, options)?;

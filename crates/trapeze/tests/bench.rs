@@ -30,7 +30,7 @@ fn bench(arguments: &[&str]) -> (bool, String, String) {
 
 #[test]
 fn fetch_and_rate_print_one_row_each_over_every_link() {
-    for link in [&["shm"][..], &["tcp"], &["tcp", "--insecure"]] {
+    for link in [&["shm"][..], &["adapter"], &["tcp"], &["tcp", "--insecure"]] {
         for what in ["fetch", "rate"] {
             let common = ["--count", "70", "--json", "--wait", "block", "--cpus", "0,0"];
             let arguments = [&[what, "--link"][..], link, &common].concat();

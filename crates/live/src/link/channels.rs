@@ -3,8 +3,8 @@
 use super::address::Address;
 use super::dial::Lookup;
 use super::greeting::Greeting;
+use super::neighbour::Neighbour;
 use super::shared_greeting::SharedGreeting;
-use super::shm::SharedLink;
 use super::stream::{Closed, Stream, Tally};
 use crate::device::{Poller, Ready};
 use endpoint::{Endpoint, SendMessage};
@@ -26,8 +26,8 @@ pub enum Kind {
     SharedGreeting(Box<SharedGreeting>),
     /// A TCP connection.
     Stream(Box<Stream>),
-    /// A shared-memory connection.
-    Shared(Box<SharedLink>),
+    /// A connection within this host.
+    Shared(Box<dyn Neighbour>),
 }
 
 /// One entry.
@@ -150,7 +150,7 @@ impl Channel {
                 match readable {
                     // After what the peer sent before it died.
                     true if moved => self.readable = true,
-                    true => link.drain_socket()?,
+                    true => link.bell().drain()?,
                     false => {}
                 }
                 Ok(moved)
@@ -178,7 +178,7 @@ impl Channel {
             }
             Kind::Shared(link) => {
                 link.close(endpoint);
-                link.tally
+                link.tally()
             }
             _ => Tally::default(),
         }
@@ -188,7 +188,7 @@ impl Channel {
     pub fn tally(&self) -> Tally {
         match &self.kind {
             Kind::Stream(stream) => stream.tally,
-            Kind::Shared(link) => link.tally,
+            Kind::Shared(link) => link.tally(),
             _ => Tally::default(),
         }
     }
@@ -198,7 +198,7 @@ impl Channel {
         match &self.kind {
             Kind::Stream(stream) if stream.is_sealed() => "tcp+noise",
             Kind::Stream(_) => "tcp",
-            Kind::Shared(_) => "shm",
+            Kind::Shared(link) => link.transport(),
             _ => "",
         }
     }
@@ -312,7 +312,7 @@ impl Channels {
             let found = self.entries.get_mut(at).and_then(Option::as_mut);
             let Some(channel) = found.filter(|c| c.generation == generation) else { continue };
             channel.readable |= match &mut channel.kind {
-                Kind::Shared(link) => event.closed || link.count_bell(),
+                Kind::Shared(link) => event.closed || link.bell().count(),
                 _ => true,
             };
         }

@@ -28,7 +28,7 @@ const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 /// Starts to connect. Only a host name that is no IP address needs a thread: resolvers block.
 pub fn dial(address: &Address) -> io::Result<Dial> {
     match address {
-        Address::Unix(path) => {
+        Address::Unix(path) | Address::Adapter(path) => {
             let socket =
                 rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
             rustix::net::connect(&socket, &SocketAddrUnix::new(path.as_path())?)?;
@@ -93,7 +93,7 @@ pub fn tune(socket: impl AsFd) -> io::Result<()> {
 /// nobody listens on any more is taken over.
 pub fn listen(address: &Address) -> io::Result<(OwnedFd, Address)> {
     match address {
-        Address::Unix(path) => {
+        Address::Unix(path) | Address::Adapter(path) => {
             if std::os::unix::net::UnixStream::connect(path).is_err() && path.exists() {
                 std::fs::remove_file(path)?;
             }

@@ -20,6 +20,7 @@ pub const HELLO_BYTES: usize = 64;
 const MAGIC: &[u8; 8] = b"trapeze\n";
 const SECURE: u8 = 1;
 const BULK: u8 = 2;
+const ADAPTER: u8 = 4;
 
 /// What one side says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Hello {
     pub secure: bool,
     /// A second connection, for large payloads.
     pub bulk: bool,
+    /// Shared memory only: payloads go through adapters, and the memory passed is theirs.
+    pub adapter: bool,
     /// Why the acceptor does not want this connection.
     pub refusal: Option<Refusal>,
     /// The speaker; 0 has no id yet.
@@ -40,7 +43,7 @@ pub struct Hello {
     pub cluster: u64,
     /// Joins the two connections of one pair; chosen by the acceptor of the first.
     pub session: u64,
-    /// Shared memory only: bytes of the speaker's pool.
+    /// Shared memory only: bytes of the speaker's pool, or of its adapter's memory.
     pub pool_bytes: u64,
     /// Shared memory only: slots of its ring.
     pub slots: u32,
@@ -125,7 +128,9 @@ impl Hello {
     /// As it travels.
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
-        let flags = (u8::from(self.secure) * SECURE) | (u8::from(self.bulk) * BULK);
+        let flags = (u8::from(self.secure) * SECURE)
+            | (u8::from(self.bulk) * BULK)
+            | (u8::from(self.adapter) * ADAPTER);
         let mut out = Encoder::new(&mut bytes);
         out.raw(MAGIC).u16(LINK_VERSION).u8(VERSION).u8(flags);
         out.u8(self.refusal.map_or(0, |r| r as u8)).u8(0);
@@ -156,9 +161,11 @@ impl Hello {
             let (incarnation, cluster) = (from.u64()?, from.u64()?);
             let (session, pool_bytes, slots) = (from.u64()?, from.u64()?, from.u32()?);
             let (secure, bulk) = (flags & SECURE != 0, flags & BULK != 0);
+            let adapter = flags & ADAPTER != 0;
             Ok(Ok(Hello {
                 secure,
                 bulk,
+                adapter,
                 refusal: None,
                 node,
                 assigned,
@@ -182,6 +189,7 @@ mod tests {
     fn what_is_said_is_heard() {
         let hello = Hello {
             secure: true,
+            adapter: true,
             node: NodeId(3),
             assigned: NodeId(4),
             incarnation: 5,

@@ -110,10 +110,22 @@ impl Landing {
     pub fn put_trailer(&mut self, endpoint: &mut Endpoint, read: impl FnOnce(&mut [u8])) {
         let bytes = self.header.trailer_bytes();
         assert_eq!(self.missing(), bytes, "the trailer follows the data");
-        if self.wanted {
+        self.read_trailer(endpoint, read);
+        self.advance(bytes);
+    }
+
+    /// Has `read` fill the room for the trailer before all of the data is where it goes.
+    pub fn read_trailer(&self, endpoint: &mut Endpoint, read: impl FnOnce(&mut [u8])) {
+        let bytes = self.header.trailer_bytes();
+        if self.wanted && bytes > 0 {
             read(&mut endpoint.arrived(&self.message).trailer[..bytes]);
         }
-        self.advance(bytes);
+    }
+
+    /// The frames for the data, in order: where each lies in the pool and how long it is.
+    pub fn frames(&self, endpoint: &mut Endpoint) -> impl Iterator<Item = (usize, usize)> {
+        let landed = if self.wanted { &endpoint.arrived(&self.message).landed[..] } else { &[] };
+        landed.iter().map(|frame| (frame.offset(), frame.len()))
     }
 
     /// All has come: the host gets the message.

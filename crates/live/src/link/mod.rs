@@ -12,7 +12,9 @@
 //! ring is reported transmitted exactly once; a message is delivered only in the name of the peer that the connection
 //! belongs to; after warm-up no message allocates.
 
+pub mod adapter;
 pub mod address;
+mod bell;
 mod channels;
 mod device;
 mod dial;
@@ -21,6 +23,7 @@ pub mod greeting;
 pub mod hello;
 mod landing;
 pub mod limits;
+mod neighbour;
 mod noise;
 mod peers;
 mod plain;
@@ -31,6 +34,7 @@ mod shared_words;
 mod shm;
 mod stream;
 
+pub use adapter::{AdapterShape, ShapeError};
 pub use address::Address;
 pub use directory::{Directory, PeerStatus};
 pub use noise::Keys;
@@ -91,6 +95,7 @@ pub type Log = Box<dyn FnMut(&str)>;
 pub struct Links {
     config: LinkConfig,
     pool: Option<Rc<SharedPool>>,
+    adapter: Rc<AdapterShape>,
     directory: Directory,
     channels: Channels,
     peers: Peers,
@@ -120,6 +125,7 @@ impl Links {
             next_session: config.incarnation.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             config,
             pool: pool.map(Rc::new),
+            adapter: Rc::default(),
             directory: Directory::default(),
             channels: Channels::new()?,
             peers: Peers::default(),
@@ -142,6 +148,13 @@ impl Links {
         &self.directory
     }
 
+    /// How this node's adapters are made from now on, one for each connection over adapters.
+    pub fn set_adapter(&mut self, shape: AdapterShape) -> Result<(), ShapeError> {
+        shape.check()?;
+        self.adapter = Rc::new(shape);
+        Ok(())
+    }
+
     /// This node's id: the configured or the given one.
     pub fn node(&self) -> NodeId {
         self.config.node
@@ -149,7 +162,7 @@ impl Links {
 
     /// Accepts connections at `address`; the address it really got (port 0 becomes a free one).
     pub fn listen(&mut self, address: &Address) -> io::Result<Address> {
-        let unix = matches!(address, Address::Unix(_));
+        let unix = address.is_local();
         if unix && self.pool.is_none() {
             return Err(io::Error::other("shared memory needs a pool in a memfd"));
         }

@@ -4,6 +4,7 @@ use super::channels::{Channel, Kind};
 use super::dial::{self, Dial};
 use super::greeting::Greeted;
 use super::refusals::Cause;
+use super::shared_greeting::Passed;
 use super::stream::{Outgoing, Stream};
 use super::*;
 use std::collections::BTreeMap;
@@ -152,11 +153,13 @@ impl Links {
     ) -> Result<(), GreetingError> {
         let kind = match dial::dial(address)? {
             Dial::Lookup(lookup) => Kind::Lookup(lookup, now + HANDSHAKE_SPAN),
-            Dial::Socket(socket) if matches!(address, Address::Unix(_)) => {
+            Dial::Socket(socket) if address.is_local() => {
                 let none = || GreetingError::Memory("this node's pool is not shared".into());
                 let pool = self.pool.clone().ok_or_else(none)?;
-                let greeting =
-                    SharedGreeting::call(socket, self.introduce(peer, bulk), &pool, now)?;
+                let adapter = matches!(address, Address::Adapter(_));
+                let hello = Hello { adapter, ..self.introduce(peer, bulk) };
+                let passed = Passed { pool: &pool, shape: &self.adapter };
+                let greeting = SharedGreeting::call(socket, hello, passed, now)?;
                 Kind::SharedGreeting(Box::new(greeting))
             }
             Dial::Socket(socket) => self.call_over(socket, peer, bulk, now),
@@ -305,7 +308,9 @@ impl Links {
             Kind::Greeting(greeting) => greeting.advance(&mut |hello| self.decide(hello))?,
             Kind::SharedGreeting(greeting) => {
                 let pool = self.pool.clone().expect("shared memory is offered only with a pool");
-                greeting.advance(&pool, &mut |hello| self.decide(hello))?
+                let shape = self.adapter.clone();
+                let passed = Passed { pool: &pool, shape: &shape };
+                greeting.advance(passed, &mut |hello| self.decide(hello))?
             }
             _ => false,
         };
@@ -379,8 +384,8 @@ impl Links {
                 (Kind::Stream(Box::new(Stream::new(socket, cipher))), ours, theirs)
             }
             Kind::SharedGreeting(greeting) => {
-                let (link, ours, theirs) = greeting.finish()?;
-                (Kind::Shared(Box::new(link)), ours, theirs)
+                let (link, ours, theirs) = greeting.finish(&self.adapter);
+                (Kind::Shared(link), ours, theirs)
             }
             _ => return Ok(()),
         };

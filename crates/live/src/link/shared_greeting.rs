@@ -1,11 +1,14 @@
-//! The handshake over a UNIX socket: a hello each way, with the descriptors of the speaker's ring memory and pool.
+//! The handshake over a UNIX socket: a hello each way, with the descriptors of the speaker's ring memory and pool. A
+//! caller that wants adapters passes its adapter's memory instead of its pool, and the acceptor does as the caller.
 //!
 //! Both sides insist that the other process runs as the same user, or as root, and that the memory is sealed so that
 //! it can neither shrink nor be written by anyone but its owner.
 
+use super::adapter::{AdapterLink, AdapterShape, Port};
 use super::greeting::{Decide, GreetingError};
 use super::hello::{HELLO_BYTES, Hello, Refusal};
 use super::limits::{HANDSHAKE_SPAN, SHARED_SLOTS};
+use super::neighbour::Neighbour;
 use super::shared_words::{OwnWords, PeerWords, ring_bytes};
 use super::shm::SharedLink;
 use crate::memory::{PeerRegion, SharedMemory};
@@ -30,6 +33,15 @@ pub struct SharedPool {
     pub bytes: usize,
 }
 
+/// What a side may pass to the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Passed<'a> {
+    /// The node's pool.
+    pub pool: &'a SharedPool,
+    /// How its adapters are made.
+    pub shape: &'a AdapterShape,
+}
+
 /// A connection that is being made.
 #[derive(Debug)]
 pub struct SharedGreeting {
@@ -38,6 +50,8 @@ pub struct SharedGreeting {
     ours: Hello,
     theirs: Hello,
     ring: SharedMemory,
+    /// Of a connection over adapters.
+    memory: Option<SharedMemory>,
     peer: Option<(PeerRegion, PeerRegion)>,
     /// When it is given up.
     pub deadline: Time,
@@ -47,15 +61,14 @@ impl SharedGreeting {
     /// The caller's side: says hello at once, a fresh socket has room for it.
     pub fn call(
         socket: OwnedFd,
-        mut ours: Hello,
-        pool: &SharedPool,
+        ours: Hello,
+        Passed { pool, shape }: Passed<'_>,
         now: Time,
     ) -> Result<SharedGreeting, GreetingError> {
         let mut greeting = SharedGreeting::accept(socket, now)?;
         greeting.caller = true;
-        describe(&mut ours, pool);
         greeting.ours = ours;
-        greeting.speak(pool)?;
+        greeting.speak(Passed { pool, shape })?;
         Ok(greeting)
     }
 
@@ -69,6 +82,7 @@ impl SharedGreeting {
             ours: Hello::default(),
             theirs: Hello::default(),
             ring,
+            memory: None,
             peer: None,
             deadline: now + HANDSHAKE_SPAN,
         })
@@ -77,7 +91,7 @@ impl SharedGreeting {
     /// Goes on as far as it can; whether it is finished.
     pub fn advance(
         &mut self,
-        pool: &SharedPool,
+        passed: Passed<'_>,
         decide: Decide<'_>,
     ) -> Result<bool, GreetingError> {
         if !self.listen()? {
@@ -85,27 +99,43 @@ impl SharedGreeting {
         }
         if !self.caller {
             match decide(&self.theirs) {
-                Ok(ours) => self.ours = ours,
+                Ok(ours) => self.ours = Hello { adapter: self.theirs.adapter, ..ours },
                 Err(refusal) => return Err(self.refuse(refusal)),
             }
-            describe(&mut self.ours, pool);
-            self.speak(pool)?;
+            self.speak(passed)?;
+        }
+        if self.theirs.adapter != self.ours.adapter {
+            return Err(GreetingError::Refused(Refusal::Version));
         }
         Ok(true)
     }
 
     /// The connection and both hellos. Only after [`advance`](SharedGreeting::advance) said so.
-    pub fn finish(self) -> Result<(SharedLink, Hello, Hello), GreetingError> {
-        let (ring, pool) = self.peer.expect("the peer's memory came with its hello");
-        let link =
-            SharedLink::new(self.socket, OwnWords::new(self.ring), PeerWords::new(ring), pool);
-        Ok((link, self.ours, self.theirs))
+    pub fn finish(self, shape: &AdapterShape) -> (Box<dyn Neighbour>, Hello, Hello) {
+        let (ring, peer) = self.peer.expect("the peer's memory came with its hello");
+        let (own, words) = (OwnWords::new(self.ring), PeerWords::new(ring));
+        let link: Box<dyn Neighbour> = match self.memory {
+            None => Box::new(SharedLink::new(self.socket, own, words, peer)),
+            Some(memory) => {
+                let port = Port::new(shape.clone(), memory, own, words, peer);
+                Box::new(AdapterLink::new(self.socket, port))
+            }
+        };
+        (link, self.ours, self.theirs)
     }
 
-    fn speak(&self, pool: &SharedPool) -> Result<(), GreetingError> {
+    fn speak(&mut self, Passed { pool, shape }: Passed<'_>) -> Result<(), GreetingError> {
+        if self.ours.adapter {
+            self.memory = Some(shape.memory()?);
+        }
+        let (fd, bytes) = match &self.memory {
+            Some(memory) => (memory.fd(), memory.bytes()),
+            None => (pool.fd.as_fd(), pool.bytes),
+        };
+        (self.ours.pool_bytes, self.ours.slots) = (bytes as u64, SHARED_SLOTS as u32);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        let descriptors = [self.ring.fd(), pool.fd.as_fd()];
+        let descriptors = [self.ring.fd(), fd];
         assert!(
             control.push(SendAncillaryMessage::ScmRights(&descriptors)),
             "there is room for two"
@@ -168,11 +198,6 @@ impl SharedGreeting {
         let _ = rustix::net::send(&self.socket, &bytes, flags);
         GreetingError::Refused(refusal)
     }
-}
-
-fn describe(hello: &mut Hello, pool: &SharedPool) {
-    hello.pool_bytes = pool.bytes as u64;
-    hello.slots = SHARED_SLOTS as u32;
 }
 
 fn check_user(socket: impl AsFd) -> Result<(), GreetingError> {

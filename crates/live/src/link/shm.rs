@@ -6,8 +6,10 @@
 //! awake. A message that is still filling is posted with the pieces that are there and gets the others as they come,
 //! one such message at a time.
 
+use super::bell::Bell;
 use super::landing::{LANDING_PIECES_MAX, Landing};
 use super::limits::*;
+use super::neighbour::{Neighbour, Silence};
 use super::shared_words::{OwnWords, PeerWords};
 use super::stream::{Closed, Outgoing, Tally};
 use crate::memory::PeerRegion;
@@ -16,8 +18,6 @@ use endpoint::limits::GATHER_MAX;
 use endpoint::pulse::Backlog;
 use endpoint::shared::{Broken, End, Entry, Piece};
 use endpoint::{Endpoint, Frame, Frames, SendMessage};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wire::{ControlView, NodeId, Time};
@@ -35,19 +35,10 @@ struct Part {
     pieces: usize,
 }
 
-/// Since when the peer has released nothing, and frames of payload waited for it.
-#[derive(Debug, Default)]
-struct Silence {
-    /// The oldest entry under way when that began.
-    oldest: u64,
-    since: Time,
-    looked_at: Time,
-}
-
 /// One connection.
 #[derive(Debug)]
 pub struct SharedLink {
-    socket: OwnedFd,
+    bell: Bell,
     end: End<OwnWords, PeerWords>,
     pool: PeerRegion,
     waiting: Outgoing,
@@ -55,18 +46,15 @@ pub struct SharedLink {
     filling: Option<Part>,
     entry: Entry,
     landing: Option<Landing>,
-    /// Wake-up bytes that may be in the socket.
-    bells: usize,
     silence: Silence,
-    /// What went over it.
-    pub tally: Tally,
+    tally: Tally,
 }
 
 impl SharedLink {
     /// After the handshake, over both sides' ring memory and the peer's pool.
     pub fn new(socket: OwnedFd, own: OwnWords, peer: PeerWords, pool: PeerRegion) -> SharedLink {
         SharedLink {
-            socket,
+            bell: Bell::new(socket),
             end: End::new(own, peer, SHARED_SLOTS),
             pool,
             waiting: Outgoing::new(PULSE_BYTES_MIN),
@@ -74,35 +62,9 @@ impl SharedLink {
             filling: None,
             entry: Entry::default(),
             landing: None,
-            bells: 0,
             silence: Silence::default(),
             tally: Tally::default(),
         }
-    }
-
-    /// Queues a message.
-    pub fn push(&mut self, message: SendMessage, endpoint: &mut Endpoint) {
-        self.waiting.push(message, endpoint, &mut self.tally);
-    }
-
-    /// Whether the peer has not yet released everything that was sent.
-    pub fn is_under_way(&self) -> bool {
-        !self.under_way.is_empty() || !self.waiting.queue.is_empty()
-    }
-
-    /// Whether the peer has everything of the oldest message that is under way, and frames of payload have waited for
-    /// [`SILENCE_SPAN`] for it to release that: it stands still, and frames must not wait for it for ever. Messages
-    /// without payload keep nothing but their slots, and a peer that only computes for long is not to be lost for them.
-    /// Time in which nobody asked does not count: this node stood still itself then, and perhaps the whole host.
-    pub fn is_silent(&mut self, endpoint: &Endpoint, now: Time) -> bool {
-        let oldest = self.end.oldest();
-        let ours = self.filling.as_ref().is_some_and(|part| part.number == oldest);
-        let unasked = now.since(self.silence.looked_at) > LOOK_SPAN_MAX;
-        self.silence.looked_at = now;
-        if oldest != self.silence.oldest || ours || unasked || !self.keeps_frames(endpoint) {
-            (self.silence.oldest, self.silence.since) = (oldest, now);
-        }
-        now >= self.silence.since + SILENCE_SPAN
     }
 
     /// Whether frames wait for what the peer has to release.
@@ -112,49 +74,9 @@ impl SharedLink {
         self.under_way.iter().any(keeps) || !self.under_way.is_empty() && behind.any(keeps)
     }
 
-    /// Whether no message has arrived and none waits for room. What will be read first of one that arrives is on its
-    /// way to this processor already.
-    pub fn is_quiet(&self) -> bool {
-        self.end.prefetch();
-        let news = match self.half() {
-            Some(entry) => self.end.has_more(entry),
-            None => self.end.arrived() != Ok(0),
-        };
-        !news && self.waiting.queue.is_empty()
-    }
-
     /// The message that is half copied because the rest of it has not come.
     fn half(&self) -> Option<&Entry> {
         self.landing.is_some().then_some(&self.entry)
-    }
-
-    /// The processor that the peer runs on, if it is awake.
-    pub fn peer_processor(&self) -> Option<u32> {
-        if self.end.peer_sleeps() { None } else { self.end.peer_processor() }
-    }
-
-    /// Tells the peer where this node runs.
-    pub fn set_processor(&mut self, processor: u32) {
-        self.end.set_processor(processor);
-    }
-
-    /// Takes back what the peer has released and posts what there is room for; whether something moved.
-    pub fn send(&mut self, endpoint: &mut Endpoint) -> Result<bool, Closed> {
-        let mut moved = false;
-        if !self.under_way.is_empty() {
-            let released = self.end.reclaim()?;
-            self.under_way.drain(..released).for_each(|message| endpoint.transmitted(message));
-            moved = released > 0;
-        }
-        let mut posted = self.filling.is_some() && self.publish(endpoint);
-        while self.end.room() > 0 && self.waiting.choose(endpoint, self.filling.is_none()) {
-            let message = self.waiting.queue.pop_front().expect("one was chosen");
-            posted |= self.post(message, endpoint);
-        }
-        if posted && self.end.must_wake() {
-            self.wake()?;
-        }
-        Ok(moved || posted)
     }
 
     fn post(&mut self, message: SendMessage, endpoint: &mut Endpoint) -> bool {
@@ -201,34 +123,6 @@ impl SharedLink {
             self.filling = None;
         }
         true
-    }
-
-    /// One byte: more say no more, so a full socket is as good.
-    fn wake(&mut self) -> Result<(), Closed> {
-        self.tally.wakes += 1;
-        match rustix::net::send(&self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Ok(_) | Err(Errno::AGAIN) => Ok(()),
-            Err(Errno::PIPE | Errno::CONNRESET) => Err(Closed::Ended),
-            Err(error) => Err(Closed::Failed(error.into())),
-        }
-    }
-
-    /// Receives what has come, a bounded number of messages; whether something moved.
-    pub fn receive(&mut self, endpoint: &mut Endpoint, peer: NodeId) -> Result<bool, Closed> {
-        let mut moved = false;
-        for _ in 0..SHARED_TURN_MESSAGES {
-            if self.landing.is_none() && !self.begin(endpoint, peer)? {
-                break;
-            }
-            moved |= self.copy(endpoint)?;
-            if self.landing.is_some() {
-                break; // still filling
-            }
-        }
-        if moved && self.end.must_wake_for_room() {
-            self.wake()?;
-        }
-        Ok(moved)
     }
 
     /// Reads the next slot and finds a place for its message.
@@ -280,42 +174,94 @@ impl SharedLink {
         self.landing.take().expect("it was there").deliver(endpoint);
         Ok(true)
     }
+}
 
-    /// Announces sleep; true: something is there, do not sleep.
-    pub fn before_sleep(&mut self) -> bool {
+impl Neighbour for SharedLink {
+    fn transport(&self) -> &'static str {
+        "shm"
+    }
+
+    fn push(&mut self, message: SendMessage, endpoint: &mut Endpoint) {
+        self.waiting.push(message, endpoint, &mut self.tally);
+    }
+
+    fn is_under_way(&self) -> bool {
+        !self.under_way.is_empty() || !self.waiting.queue.is_empty()
+    }
+
+    /// Whether the peer has everything of the oldest message that is under way, and frames of payload have waited for
+    /// [`SILENCE_SPAN`] for it to release that: it stands still, and frames must not wait for it for ever. Messages
+    /// without payload keep nothing but their slots, and a peer that only computes for long is not to be lost for them.
+    /// Time in which nobody asked does not count: this node stood still itself then, and perhaps the whole host.
+    fn is_silent(&mut self, endpoint: &Endpoint, now: Time) -> bool {
+        let oldest = self.end.oldest();
+        let ours = self.filling.as_ref().is_some_and(|part| part.number == oldest);
+        let excused = ours || !self.keeps_frames(endpoint);
+        self.silence.look(oldest, excused, now)
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.end.prefetch();
+        let news = match self.half() {
+            Some(entry) => self.end.has_more(entry),
+            None => self.end.arrived() != Ok(0),
+        };
+        !news && self.waiting.queue.is_empty()
+    }
+
+    fn peer_processor(&self) -> Option<u32> {
+        if self.end.peer_sleeps() { None } else { self.end.peer_processor() }
+    }
+
+    fn set_processor(&mut self, processor: u32) {
+        self.end.set_processor(processor);
+    }
+
+    fn send(&mut self, endpoint: &mut Endpoint) -> Result<bool, Closed> {
+        let mut moved = false;
+        if !self.under_way.is_empty() {
+            let released = self.end.reclaim()?;
+            self.under_way.drain(..released).for_each(|message| endpoint.transmitted(message));
+            moved = released > 0;
+        }
+        let mut posted = self.filling.is_some() && self.publish(endpoint);
+        while self.end.room() > 0 && self.waiting.choose(endpoint, self.filling.is_none()) {
+            let message = self.waiting.queue.pop_front().expect("one was chosen");
+            posted |= self.post(message, endpoint);
+        }
+        if posted && self.end.must_wake() {
+            self.bell.ring(&mut self.tally)?;
+        }
+        Ok(moved || posted)
+    }
+
+    fn receive(&mut self, endpoint: &mut Endpoint, peer: NodeId) -> Result<bool, Closed> {
+        let mut moved = false;
+        for _ in 0..SHARED_TURN_MESSAGES {
+            if self.landing.is_none() && !self.begin(endpoint, peer)? {
+                break;
+            }
+            moved |= self.copy(endpoint)?;
+            if self.landing.is_some() {
+                break; // still filling
+            }
+        }
+        if moved && self.end.must_wake_for_room() {
+            self.bell.ring(&mut self.tally)?;
+        }
+        Ok(moved)
+    }
+
+    fn before_sleep(&mut self) -> bool {
         let half = self.landing.is_some().then_some(&self.entry);
         self.end.before_sleep(!self.waiting.queue.is_empty(), half)
     }
 
-    /// Ends what [`before_sleep`](SharedLink::before_sleep) announced.
-    pub fn after_sleep(&mut self) {
+    fn after_sleep(&mut self) {
         self.end.awake();
     }
 
-    /// A wake-up byte has come. It has done its work, so it stays where it is until there are many: whether they are to
-    /// be taken off.
-    pub fn count_bell(&mut self) -> bool {
-        self.bells += 1;
-        self.bells >= SHARED_BELLS_MAX
-    }
-
-    /// Takes wake-up bytes off the socket; an error when the peer is gone.
-    pub fn drain_socket(&mut self) -> Result<(), Closed> {
-        self.bells = 0;
-        let mut bytes = [0; 2 * SHARED_BELLS_MAX];
-        loop {
-            match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return Err(Closed::Ended),
-                Ok(_) => {} // until it is empty: a close is reported once and stands behind them
-                Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
-                Err(Errno::CONNRESET) => return Err(Closed::Ended),
-                Err(error) => return Err(Closed::Failed(error.into())),
-            }
-        }
-    }
-
-    /// Gives up what is under way in both directions.
-    pub fn close(&mut self, endpoint: &mut Endpoint) {
+    fn close(&mut self, endpoint: &mut Endpoint) {
         self.waiting.close(endpoint, &mut self.tally);
         self.tally.drops += self.under_way.len() as u64;
         self.under_way.drain(..).for_each(|message| endpoint.transmitted(message));
@@ -323,11 +269,19 @@ impl SharedLink {
             landing.abandon(endpoint);
         }
     }
+
+    fn bell(&mut self) -> &mut Bell {
+        &mut self.bell
+    }
+
+    fn tally(&self) -> Tally {
+        self.tally
+    }
 }
 
 impl AsFd for SharedLink {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.bell.as_fd()
     }
 }
 

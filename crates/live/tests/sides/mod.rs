@@ -159,11 +159,27 @@ pub fn encrypted(cluster: u8) -> Security {
 #[derive(Clone, Copy, Debug)]
 pub enum Transport {
     Shm,
+    Adapter,
     Tcp,
     Noise,
 }
 
-pub const TRANSPORTS: [Transport; 3] = [Transport::Shm, Transport::Tcp, Transport::Noise];
+impl Transport {
+    /// Where a node listens.
+    pub fn address(self, directory: &std::path::Path, node: u16) -> Address {
+        let socket = directory.join(format!("{node}.sock"));
+        match self {
+            Transport::Shm => Address::Unix(socket),
+            Transport::Adapter => Address::Adapter(socket),
+            Transport::Tcp | Transport::Noise => "tcp:127.0.0.1:0".parse().unwrap(),
+        }
+    }
+}
+
+pub const TRANSPORTS: [Transport; 4] =
+    [Transport::Shm, Transport::Adapter, Transport::Tcp, Transport::Noise];
+/// Those through memory that both sides map.
+pub const NEIGHBOURS: [Transport; 2] = [Transport::Shm, Transport::Adapter];
 
 /// Two sides; 1 knows where 2 is. The directory holds the socket.
 pub fn pair(transport: Transport) -> (Side, Side, tempfile::TempDir) {
@@ -173,11 +189,7 @@ pub fn pair(transport: Transport) -> (Side, Side, tempfile::TempDir) {
         _ => Security::Insecure,
     };
     let (a, mut b) = (Side::new(1, &security), Side::new(2, &security));
-    let address = match transport {
-        Transport::Shm => Address::Unix(directory.path().join("2.sock")),
-        _ => "tcp:127.0.0.1:0".parse().unwrap(),
-    };
-    let address = b.links.listen(&address).unwrap();
+    let address = b.links.listen(&transport.address(directory.path(), 2)).unwrap();
     a.directory().set(NodeId(2), vec![address]);
     (a, b, directory)
 }

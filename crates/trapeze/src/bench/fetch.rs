@@ -4,11 +4,11 @@
 //! Client and server are two processes, pinned; whoever is not measured is stopped meanwhile, because it may spin. The
 //! manager is a third one, asleep. A fetch ends when the block is verified in the caller's frame.
 
-use super::pass::histogram;
+use super::pass::{histogram, median};
 use super::peer::{self, Peer};
 use super::row::Row;
 use crate::children::Process;
-use crate::cli::{Exchange, LinkKind, Wait};
+use crate::cli::{Exchange, LinkKind, LocalLink, Wait};
 use crate::client::{Reach, ReachError};
 use crate::config::Memory;
 use crate::local::{LocalCluster, LocalError, Shape};
@@ -153,7 +153,11 @@ fn file() -> FileRef {
 impl Pair {
     /// Starts the cluster in the new directory `dir`, its memory filled, its server at rest.
     fn start(arguments: &Exchange, dir: &Path) -> Result<Pair, FetchError> {
-        let shape = Shape { insecure: arguments.insecure, memory: MEMORY, ..Shape::of(1) };
+        let link = match arguments.link {
+            LinkKind::Adapter => LocalLink::Adapter,
+            LinkKind::Shm | LinkKind::Tcp => LocalLink::Shm,
+        };
+        let shape = Shape { insecure: arguments.insecure, memory: MEMORY, link, ..Shape::of(1) };
         let mut cluster = LocalCluster::open_or_create(dir, &shape)?;
         if arguments.link == LinkKind::Tcp {
             cluster.machines[1].listen = vec![format!("tcp:127.0.0.1:{}", free_port()?)];
@@ -271,6 +275,35 @@ impl Work {
     }
 }
 
+/// What a link is compared with: the bare means of the machine, or for adapters the plain link below them.
+enum Baseline {
+    Bare(Peer),
+    Plain(Box<Pair>),
+}
+
+impl Baseline {
+    fn start(arguments: &Exchange, dir: &Path) -> Result<Baseline, FetchError> {
+        if arguments.link == LinkKind::Adapter {
+            let plain = Exchange { link: LinkKind::Shm, ..arguments.clone() };
+            return Ok(Baseline::Plain(Box::new(Pair::start(&plain, &dir.join("plain"))?)));
+        }
+        let spin = arguments.baseline_spins();
+        Ok(Baseline::Bare(Peer::start(arguments.link, spin, arguments.cpus[1], dir)?))
+    }
+
+    fn round(
+        &mut self,
+        count: u64,
+        spin: bool,
+        arguments: &Exchange,
+    ) -> Result<Figures, FetchError> {
+        match self {
+            Baseline::Bare(peer) => baseline_round(peer, count, spin, arguments),
+            Baseline::Plain(pair) => pair.round(count, arguments),
+        }
+    }
+}
+
 fn baseline_round(
     peer: &mut Peer,
     count: u64,
@@ -382,7 +415,7 @@ fn run_rounds(arguments: &Exchange) -> Result<Results, FetchError> {
         None => None,
     };
     let spin = arguments.baseline_spins();
-    let mut peer = Peer::start(arguments.link, spin, arguments.cpus[1], scratch.path())?;
+    let mut baseline = Baseline::start(arguments, scratch.path())?;
     let mut results = Results::default();
     let bar = crate::progress::steps("fetching", ROUNDS + 1);
     for round in 0..=ROUNDS {
@@ -392,7 +425,7 @@ fn run_rounds(arguments: &Exchange) -> Result<Results, FetchError> {
         }
         let count = (arguments.count / ROUNDS).max(1);
         results.ours.push(pair.round(count, arguments)?);
-        results.baseline.push(baseline_round(&mut peer, count, spin, arguments)?);
+        results.baseline.push(baseline.round(count, spin, arguments)?);
         if let (Some(partner), Some(fixed)) = (&mut partner, &fixed) {
             results.partner.push(partner.round(count, fixed)?);
         }
@@ -435,22 +468,24 @@ fn row(goal: Goal, arguments: &Exchange, results: &Results) -> Row {
 fn link_name(arguments: &Exchange) -> &'static str {
     match (arguments.link, arguments.insecure) {
         (LinkKind::Shm, _) => "shm",
+        (LinkKind::Adapter, _) => "adapter",
         (LinkKind::Tcp, true) => "tcp",
         (LinkKind::Tcp, false) => "tcp+noise",
     }
 }
 
 fn print(arguments: &Exchange, results: &Results) {
-    let bare = match arguments.link {
-        LinkKind::Shm => "bare ring",
-        LinkKind::Tcp => "bare socket",
-    };
     let way = if arguments.baseline_spins() { "spinning" } else { "blocking" };
+    let (bare, baseline) = match arguments.link {
+        LinkKind::Shm => ("bare ring", format!("bare ring, {way}")),
+        LinkKind::Adapter => ("plain link", "trapeze, shm".to_string()),
+        LinkKind::Tcp => ("bare socket", format!("bare socket, {way}")),
+    };
     let ours_name = format!("trapeze, {}", link_name(arguments));
     let rows = [
         (ours_name.clone(), &results.ours),
         (format!("{ours_name}, {way}"), &results.partner),
-        (format!("{bare}, {way}"), &results.baseline),
+        (baseline, &results.baseline),
     ];
     let mut table =
         Table::new(&["8 KiB fetches", "p50 us", "p99 us", "fetches/s", "MB/s", "CPU us/fetch"]);
@@ -485,11 +520,6 @@ fn print(arguments: &Exchange, results: &Results) {
             "a cache line to the other processor and back: {least:.0} to {most:.0} ns over the rounds"
         );
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
 fn range(values: &[f64]) -> Option<(f64, f64)> {

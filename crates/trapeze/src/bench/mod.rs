@@ -1,11 +1,14 @@
 //! Measurements, each beside its baseline in the same run.
 
+pub mod adapters;
 pub mod compare;
 pub mod fetch;
 pub mod files;
+pub mod forward;
 pub mod pass;
 pub mod peer;
 pub mod place;
+pub mod pulse;
 pub mod row;
 pub mod scale;
 pub mod simulator;
@@ -32,6 +35,7 @@ pub fn run(what: &Bench) -> Result<(), Box<dyn std::error::Error>> {
         Bench::Rate(arguments) => fetch::measure(Goal::Rate, arguments)?,
         Bench::Stream(arguments) => stream::measure(arguments)?,
         Bench::Files(arguments) => files::measure(arguments)?,
+        Bench::Pulse(arguments) => pulse::measure(arguments)?,
         Bench::Scale(arguments) => scale::measure(arguments)?,
         Bench::Simulator(arguments) => simulator::measure(arguments)?,
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub fn serve(arguments: &BenchPeer) -> io::Result<()> {
     crate::serve::pin(Some(arguments.cpu))?;
     match arguments.link {
-        LinkKind::Shm => {
+        LinkKind::Shm | LinkKind::Adapter => {
             let ring = Ring::open(&arguments.path)?;
             println!("{READY}");
             baseline::serve_ring(&ring, arguments.spin);
@@ -95,7 +95,7 @@ impl Peer {
     /// Starts the server on `cpu`. Its messages are kept in `dir`.
     pub fn start(link: LinkKind, spin: bool, cpu: usize, dir: &Path) -> io::Result<Peer> {
         let ring = match link {
-            LinkKind::Shm => Some(Ring::create()?),
+            LinkKind::Shm | LinkKind::Adapter => Some(Ring::create()?),
             LinkKind::Tcp => None,
         };
         let (kind, path) = match &ring {

@@ -204,12 +204,17 @@ fn whole_after(records: &[Record], engine: (Engine, Direction), begun: u64) -> O
 }
 
 /// The first packets of the burst of the paper's figure, engine by engine.
-fn first_packets() -> Vec<Activity> {
-    let [sender, receiver] = logs("pii300", 512);
-    let both = [("sender", sender), ("receiver", receiver)];
+pub fn first_packets() -> Vec<Activity> {
+    first_packets_of(logs("pii300", 512), Picos(1))
+}
+
+/// The same of a sender's and a receiver's log of a burst, in ticks of this length.
+pub fn first_packets_of(logs: [Vec<Record>; 2], tick: Picos) -> Vec<Activity> {
     let shown = |record: &Record| record.transfer.packet.number < SHOWN;
-    let log = both.into_iter().flat_map(|(machine, records)| {
-        records.into_iter().filter(shown).map(move |record| activity_of(machine, &record))
+    let both = ["sender", "receiver"].into_iter().zip(logs);
+    let log = both.flat_map(|(machine, records)| {
+        let records = records.into_iter().filter(shown);
+        records.map(move |record| activity_of(machine, &record, tick))
     });
     let mut log: Vec<Activity> = log.collect();
     log.sort_by_key(|entry| (place(&entry.engine), entry.start));
@@ -224,7 +229,8 @@ pub(super) fn place(engine: &str) -> Option<usize> {
     LANES.iter().position(|lane| *lane == engine)
 }
 
-pub(super) fn activity_of(machine: &str, record: &Record) -> Activity {
+/// A transfer of a log in ticks of this length.
+pub(super) fn activity_of(machine: &str, record: &Record, tick: Picos) -> Activity {
     let transfer = record.transfer;
     let engine = match (transfer.engine, transfer.direction) {
         (Engine::HostDma, Direction::ToNet) => LANES[0],
@@ -234,7 +240,7 @@ pub(super) fn activity_of(machine: &str, record: &Record) -> Activity {
     };
     let kind = match transfer.kind {
         Kind::Control => "control message",
-        Kind::Payload if transfer.bytes == PAGE => "whole payload",
+        Kind::Payload if transfer.bytes == transfer.packet.total => "whole payload",
         Kind::Payload => "part of a payload",
         Kind::Discard => "discarded",
     };
@@ -242,8 +248,8 @@ pub(super) fn activity_of(machine: &str, record: &Record) -> Activity {
         machine: machine.to_string(),
         engine: engine.to_string(),
         kind: kind.to_string(),
-        start: Picos(record.start),
-        end: Picos(record.end),
+        start: Picos(record.start * tick.0),
+        end: Picos(record.end * tick.0),
         label: transfer.packet.number.to_string(),
         details: vec![("bytes", transfer.bytes.to_string())],
     }

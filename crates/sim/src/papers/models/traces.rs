@@ -39,7 +39,7 @@ pub fn four_dmas(_: &Constants) -> Drawing {
         colour: None,
     };
     let mut order: Vec<&Record> = records;
-    order.sort_by_key(|record| super::adapter::place(&activity_of("", record).engine));
+    order.sort_by_key(|record| super::adapter::place(&activity_of("", record, Picos(1)).engine));
     let arrow = |index: usize| Arrow {
         from: index,
         to: index + 1,
@@ -91,7 +91,7 @@ pub fn adaptive(_: &Constants) -> Drawing {
 
 /// A transfer with its bytes as label.
 fn labelled(machine: &str, record: &Record) -> Activity {
-    Activity { label: record.transfer.bytes.to_string(), ..activity_of(machine, record) }
+    Activity { label: record.transfer.bytes.to_string(), ..activity_of(machine, record, Picos(1)) }
 }
 
 fn by_engine(mut log: Vec<Activity>) -> Vec<Activity> {
