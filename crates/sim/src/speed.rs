@@ -39,7 +39,7 @@ impl Hold {
     }
 }
 
-/// Eight hosts of the forwarding paper on one crossbar, each of which fetches 8 KiB from the others 3,000 times a second.
+/// Eight hosts of the forwarding paper on one crossbar, each of which fetches 8 KiB 3,000 times a second.
 ///
 /// The error is that a preset is not there.
 pub fn adapters(fetches: u64) -> Result<Plan, String> {

@@ -5,6 +5,8 @@ use sim::command::{replay, search, simulate};
 use sim::experiment::{Experiment, Faults};
 use sim::run::Outcome;
 use sim::trace::Trace;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 fn setting(name: &str) -> Option<String> {
@@ -31,6 +33,49 @@ fn a_seed_is_a_run() {
     assert!(first.succeeded > 500, "{first}");
     assert_eq!(first, outcome(1, &calm()));
     assert_ne!(first.fingerprint, outcome(2, &calm()).fingerprint);
+}
+
+/// What the only application of the first mount asks for in 29 seconds: operations, names, places and lengths, without
+/// the ids that the manager gives to all in turn.
+fn asked(experiment: &Experiment) -> Vec<String> {
+    let lines = Rc::new(RefCell::new(Vec::new()));
+    let copy = lines.clone();
+    let keep = move |line: &str| {
+        let word = |number| line.split_whitespace().nth(number).unwrap_or_default();
+        let is_early = word(0).parse::<f64>().is_ok_and(|seconds| seconds < 29.0);
+        if is_early && (word(1), word(2)) == ("5", "ask") {
+            copy.borrow_mut()
+                .extend(line.split_once(" worker 0 ").map(|(_, what)| what.to_string()));
+        }
+    };
+    simulate(1, experiment, Trace::to(Box::new(keep))).expect("a good experiment");
+    lines.take().iter().map(|line| without_ids(line)).collect()
+}
+
+fn without_ids(line: &str) -> String {
+    let ids = ["FileId(", "Handle(", "Frame("];
+    let cut = |line: String, id: &str| {
+        let pieces = line.split(id).enumerate().map(|(number, piece)| match number {
+            0 => piece,
+            _ => piece.split_once(')').map_or(piece, |(_, rest)| rest),
+        });
+        pieces.collect()
+    };
+    ids.into_iter().fold(line.to_string(), cut)
+}
+
+/// A mount that is added changes when the others get their answers, and none of their choices.
+#[test]
+fn a_mount_that_is_added_changes_nobody_elses_choices() {
+    let mut experiment = Experiment { seconds: 30, ..calm() };
+    (experiment.shape.mounts, experiment.shape.workers) = (1, 1);
+    let alone = asked(&experiment);
+    experiment.shape.mounts = 2;
+    let beside = asked(&experiment);
+    let both = alone.len().min(beside.len());
+    assert!(both > 1_000, "{both} operations");
+    let differs = (0..both).find(|number| alone[*number] != beside[*number]);
+    assert_eq!(differs.map(|number| (&alone[number], &beside[number])), None);
 }
 
 fn passes(seed: u64, experiment: &Experiment) {

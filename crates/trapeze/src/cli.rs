@@ -55,7 +55,7 @@ pub enum Command {
     Rebalance(Rebalance),
     /// Objects that no file claims: list them, put them back, remove them
     Quarantine(Quarantine),
-    /// Run the cluster in the deterministic simulator, or replay a seed; or an experiment with a model of your own cluster
+    /// Run the cluster in the deterministic simulator, or replay a seed; model a cluster of your own
     Sim(Sim),
     /// The papers' tables and figures: the paper's values beside formulas and simulations
     Papers(Papers),

@@ -1,4 +1,4 @@
-//! `trapeze sim`: the cluster in the deterministic simulator, and experiments with models as `trapeze papers` runs them.
+//! `trapeze sim`: the cluster in the deterministic simulator; experiments with models, as `trapeze papers` runs them.
 
 use crate::built_in;
 use crate::cli;

@@ -98,7 +98,7 @@ fn impossible_clusters_are_refused_with_their_line() {
     assert!(told.contains("gpu.toml: No such file"), "{told}");
     let told = cluster(|text| text.replace("[16]", "[16, 1000]"));
     assert!(
-        told.contains("1000 nodes on link `ethernet-25g`, whose crossbars join 992 at most"),
+        told.contains("1000 nodes on link `ethernet-25g`, whose crossbars join 512 at most"),
         "{told}"
     );
     let told = cluster(|text| text.replace("[\"dpu\"]", "[\"mine.toml\"]"));

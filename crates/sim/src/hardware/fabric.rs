@@ -1,4 +1,4 @@
-//! Links and crossbars of a wormhole network: a packet holds every channel of its path from its head to its tail.
+//! Links and crossbars of a wormhole network: while a packet's bytes pass or wait, it holds every channel of its path.
 //!
 //! Nothing is stored on the way and nothing is dropped. When the receiver takes no more, the packet stands
 //! still where it is and holds its channels: that is back-pressure, and what waits behind it waits too (HPDC'97
@@ -41,13 +41,13 @@ impl Link {
 }
 
 impl Link {
-    /// Most adapters on two levels of crossbars: a port of each leaf goes to the root, a port of the root to each leaf.
+    /// Most adapters on two levels of crossbars: half of a leaf's ports go down, and a root has a port for each leaf.
     pub fn adapters_max(&self) -> usize {
-        (self.ports * (self.ports - 1)) as usize
+        (self.ports / 2 * self.ports) as usize
     }
 }
 
-/// Most channels on a path: up to a leaf crossbar, to the root, to another leaf, down.
+/// Most channels on a path: up to a leaf crossbar, to a root, to another leaf, down.
 pub const PATH_MAX: usize = 4;
 
 /// The channels a packet goes over, in order.
@@ -84,24 +84,30 @@ pub struct Fabric {
     adapters: usize,
     /// Adapters on each leaf crossbar.
     per_leaf: usize,
+    /// Root crossbars, to each of which every leaf has a cable.
+    roots: usize,
     channels: Vec<Channel>,
 }
 
 impl Fabric {
-    /// `adapters` on crossbars of `link`'s size: on one if they fit, else on leaves that one root joins.
+    /// `adapters` on crossbars of `link`'s size: on one if they fit, else on leaves with as many cables up to roots as
+    /// down to adapters (a folded Clos network).
     ///
-    /// Panics if more leaves are needed than the root has ports.
+    /// Panics if more leaves are needed than a root has ports.
     pub fn new(link: Link, adapters: usize) -> Fabric {
         let ports = link.ports as usize;
-        let per_leaf = if adapters <= ports { adapters.max(1) } else { ports - 1 };
+        let (per_leaf, roots) = match adapters <= ports {
+            true => (adapters.max(1), 0),
+            false => (ports / 2, ports - ports / 2),
+        };
         let leaves = adapters.div_ceil(per_leaf);
         assert!(
             adapters <= link.adapters_max(),
             "{adapters} adapters are too many for two levels of {ports} ports"
         );
-        // each adapter has a channel up and one down, and so has each leaf
-        let channels = vec![Channel::default(); 2 * (adapters + leaves)];
-        Fabric { link, adapters, per_leaf, channels }
+        // each adapter has a channel up and one down, and so has each leaf, to each root
+        let channels = vec![Channel::default(); 2 * (adapters + leaves * roots)];
+        Fabric { link, adapters, per_leaf, roots, channels }
     }
 
     /// The kind of link.
@@ -109,14 +115,16 @@ impl Fabric {
         &self.link
     }
 
-    /// The way from one adapter to another.
+    /// The way from one adapter to another; its root is the destination's, so that ways to several adapters of a leaf
+    /// do not meet on their way down.
     pub fn path(&self, from: usize, to: usize) -> Path {
         assert!(from < self.adapters && to < self.adapters, "adapters of this fabric");
         let (leaf_from, leaf_to) = (from / self.per_leaf, to / self.per_leaf);
-        let leaf = |leaf: usize, down: usize| 2 * (self.adapters + leaf) + down;
         if leaf_from == leaf_to {
             return Path::of(&[2 * from, 2 * to + 1]);
         }
+        let root = to % self.roots;
+        let leaf = |leaf: usize, down: usize| 2 * (self.adapters + leaf * self.roots + root) + down;
         Path::of(&[2 * from, leaf(leaf_from, 0), leaf(leaf_to, 1), 2 * to + 1])
     }
 
@@ -164,7 +172,7 @@ mod tests {
     };
 
     #[test]
-    fn neighbours_share_a_crossbar_and_others_go_over_the_root() {
+    fn neighbours_share_a_crossbar_and_others_go_over_a_root() {
         let fabric = Fabric::new(LINK, 20);
         assert_eq!(fabric.path(0, 1).channels(), [0, 3]);
         let far = fabric.path(0, 19);
@@ -179,6 +187,17 @@ mod tests {
         let there = fabric.path(0, 19);
         let back = fabric.path(19, 0);
         assert!(there.channels().iter().all(|channel| !back.channels().contains(channel)));
+    }
+
+    /// 32 adapters on leaves of 4: a permutation between two leaves shares no channel.
+    #[test]
+    fn ways_to_several_adapters_of_a_leaf_do_not_meet() {
+        let fabric = Fabric::new(LINK, LINK.adapters_max());
+        let mut used: Vec<u16> =
+            (0..4).flat_map(|n| fabric.path(n, 31 - n).channels().to_vec()).collect();
+        used.sort_unstable();
+        used.dedup();
+        assert_eq!(used.len(), 16);
     }
 
     #[test]
@@ -197,6 +216,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "too many for two levels")]
     fn a_tree_has_two_levels() {
-        Fabric::new(LINK, 57);
+        Fabric::new(LINK, 33);
     }
 }

@@ -66,6 +66,7 @@ pub struct RawExpect {
     pub measure: Spanned<String>,
     #[serde(default, deserialize_with = "entries")]
     pub at: Entries,
+    #[serde(alias = "measured")]
     pub paper: Option<f64>,
     pub unit: Option<Spanned<String>>,
     pub band_percent: Option<Spanned<f64>>,

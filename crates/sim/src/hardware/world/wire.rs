@@ -1,5 +1,8 @@
-//! A packet on its way from one adapter to another: it claims its path, its head travels, then its bytes move
-//! in bursts.
+//! A packet on its way from one adapter to another: its head travels, claims its path, then its bytes move in
+//! bursts.
+//!
+//! The head's way through cables and crossbars takes time and holds nothing: bytes of the packet before are still
+//! on it. A channel is held for as long as bytes pass it, or wait.
 //!
 //! A burst lasts while the sender has a pulse under way and the receiver has told its engine where to put it.
 //! Between bursts the packet holds its path: back-pressure, or a sender that waits for its own bus.
@@ -17,10 +20,12 @@ pub(crate) enum Way {
     /// No packet.
     #[default]
     None,
+    /// The head is on its way.
+    Travelling,
     /// It has so many channels and waits for the next.
     Claiming(u8),
-    /// All of them; the head is on its way.
-    Travelling,
+    /// It has all of them, and the receiver is to know of it.
+    Through,
     /// The receiver knows of it.
     Open,
 }
@@ -41,16 +46,18 @@ impl<P: Program> World<P> {
             let transfer = self.adapters[index].engines.state(Engine::NetSend).transfer;
             let to = transfer.expect("a transfer leaves").packet.destination.0;
             let path = self.fabric.path(index, usize::from(to));
-            self.adapters[index].outgoing = Outgoing { to, path, way: Way::Claiming(0) };
-            self.claim(adapter);
+            self.adapters[index].outgoing = Outgoing { to, path, way: Way::Travelling };
+            let link = self.fabric.link();
+            let time = self.fabric.head_time(&path) + link.rate.time(link.framing);
+            self.at(self.now() + time, Event::Head { adapter });
         }
         self.burst(adapter);
     }
 
-    /// Takes the next channels of the packet's path, until one is another's.
-    fn claim(&mut self, adapter: u16) {
+    /// Takes the next channels of the packet's path, until one is another's; whether it has all.
+    fn claim(&mut self, adapter: u16) -> bool {
         let outgoing = self.adapters[usize::from(adapter)].outgoing;
-        let Way::Claiming(mut held) = outgoing.way else { return };
+        let mut held = if let Way::Claiming(held) = outgoing.way { held } else { 0 };
         let channels = outgoing.path.channels();
         while let Some(&channel) = channels.get(usize::from(held)) {
             if !self.fabric.claim(channel, u32::from(adapter)) {
@@ -59,17 +66,23 @@ impl<P: Program> World<P> {
             held += 1;
         }
         let all = usize::from(held) == channels.len();
-        self.adapters[usize::from(adapter)].outgoing.way =
-            if all { Way::Travelling } else { Way::Claiming(held) };
-        if all {
-            let link = self.fabric.link();
-            let time = self.fabric.head_time(&outgoing.path) + link.rate.time(link.framing);
-            self.at(self.now() + time, Event::Head { adapter });
-        }
+        let way = if all { Way::Through } else { Way::Claiming(held) };
+        self.adapters[usize::from(adapter)].outgoing.way = way;
+        all
     }
 
-    /// The head of the packet from `adapter` is at its receiver.
+    /// The head of the packet from `adapter` has travelled as far as its receiver, or has the last channel that it
+    /// waited for.
     pub(crate) fn head_comes(&mut self, adapter: u16) -> Option<u64> {
+        let is_through = self.adapters[usize::from(adapter)].outgoing.way == Way::Through;
+        if is_through || self.claim(adapter) {
+            self.open(adapter);
+        }
+        Some(1)
+    }
+
+    /// The receiver knows of the packet from `adapter`.
+    fn open(&mut self, adapter: u16) {
         let sender = &mut self.adapters[usize::from(adapter)];
         sender.outgoing.way = Way::Open;
         let packet =
@@ -81,7 +94,6 @@ impl<P: Program> World<P> {
         receiver.in_progress += 1;
         receiver.nic.arriving(packet);
         self.wake(to);
-        Some(1)
     }
 
     /// Starts a burst from `adapter` if both sides are ready for one.
@@ -165,6 +177,8 @@ impl<P: Program> World<P> {
 
     /// A packet that waited for a channel has it.
     fn go_on(&mut self, adapter: u16) {
-        self.claim(adapter);
+        if self.claim(adapter) {
+            self.at(self.now(), Event::Head { adapter });
+        }
     }
 }
