@@ -29,6 +29,7 @@ pub const EXPERIMENTS: &[(&str, Source<'static>)] = files!("":
     "hpdc-fetch"
     "hoti-table-1"
     "hoti-figure-3"
+    "hoti-tcp"
     "forwarding-figure-1"
     "forwarding-table-2"
     "forwarding-observed"

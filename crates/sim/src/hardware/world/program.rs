@@ -15,6 +15,10 @@ pub trait Program {
     fn sent(&mut self, adapter: usize, cx: &mut Cx<'_>) {
         let _ = (adapter, cx);
     }
+    /// The processor has worked for as long as it asked ([`Cx::work`]).
+    fn worked(&mut self, token: u32, cx: &mut Cx<'_>) {
+        let _ = (token, cx);
+    }
     /// A time that it asked for has come.
     fn timer(&mut self, token: u32, cx: &mut Cx<'_>) {
         let _ = (token, cx);
@@ -43,6 +47,8 @@ pub(crate) enum Wake {
     Send { adapter: u16, to: u16, bytes: usize, word: u64, compute: Picos },
     /// The message at hand goes on.
     Forward { to: u16, via: u16, reuse: Copies, compute: Picos },
+    /// Work for the processor.
+    Work { time: Picos, token: u32 },
     /// A timer.
     Timer { at: Picos, token: u32 },
 }
@@ -86,7 +92,7 @@ impl Cx<'_> {
             Wake::Send { adapter: via, .. } | Wake::Forward { via, .. } => {
                 usize::from(via) == adapter
             }
-            Wake::Timer { .. } => false,
+            Wake::Work { .. } | Wake::Timer { .. } => false,
         };
         self.room[place].saturating_sub(self.asked.iter().filter(|wake| asked(wake)).count())
     }
@@ -102,6 +108,12 @@ impl Cx<'_> {
     /// Sends the message at hand on, once the host has computed for `compute`.
     pub fn forward(&mut self, via: usize, to: usize, reuse: Copies, compute: Picos) {
         self.asked.push(Wake::Forward { to: to as u16, via: via as u16, reuse, compute });
+    }
+
+    /// Occupies the host's processor for `time`, behind what it has been told to do before, and then calls
+    /// [`Program::worked`].
+    pub fn work(&mut self, time: Picos, token: u32) {
+        self.asked.push(Wake::Work { time, token });
     }
 
     /// Calls [`Program::timer`] at `at`.

@@ -5,6 +5,7 @@ pub mod bound;
 pub mod dma;
 mod drawings;
 pub mod forwarding;
+pub mod tcp;
 
 use super::model::Model;
 
@@ -16,5 +17,6 @@ pub const ALL: &[&Model] = &[
     &adapter::FETCH,
     &adapter::STREAM,
     &adapter::BURST,
+    &tcp::MODEL,
     &forwarding::MODEL,
 ];
