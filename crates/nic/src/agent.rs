@@ -55,7 +55,7 @@ pub struct AgentCounters {
 }
 
 /// The backends of one service and the flows to them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Agent {
     balance: Balance,
     backends: Vec<Backend>,

@@ -118,6 +118,22 @@ pub struct CacheCounters {
     pub waits: u64,
 }
 
+impl std::ops::Add for CacheCounters {
+    type Output = CacheCounters;
+    fn add(self, more: CacheCounters) -> CacheCounters {
+        CacheCounters {
+            hits: self.hits + more.hits,
+            misses: self.misses + more.misses,
+            refills: self.refills + more.refills,
+            fetches: self.fetches + more.fetches,
+            evictions: self.evictions + more.evictions,
+            evictions_by_sends: self.evictions_by_sends + more.evictions_by_sends,
+            evictions_unsent: self.evictions_unsent + more.evictions_unsent,
+            waits: self.waits + more.waits,
+        }
+    }
+}
+
 /// A buffer that was found for a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attached {

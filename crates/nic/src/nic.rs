@@ -254,9 +254,11 @@ impl Nic {
 
     /// The resource-centred loop: which engines are idle, and how can they be used (HPDC'97 Figure 3).
     fn resources(&mut self) -> Option<(Transfer, u32)> {
-        let host = self.host();
-        let found = host.or_else(|| self.net_send());
-        found.or_else(|| self.net_receive())
+        Engine::ALL.into_iter().find_map(|engine| match engine {
+            Engine::HostDma => self.host(),
+            Engine::NetSend => self.net_send(),
+            Engine::NetReceive => self.net_receive(),
+        })
     }
 
     fn is_idle(&self, engine: Engine) -> bool {

@@ -1,5 +1,5 @@
-//! The numbers of the papers that follow from a cost of `o + n/B` for each transfer: the constants of HPDC'97 section 4 and of
-//! HotI'99 Table 1 are fitted.
+//! The numbers of the papers that follow from a cost of `o + n/B` for each transfer: the constants of HPDC'97 section 4
+//! and of HotI'99 Table 1 are fitted.
 
 mod world;
 

@@ -4,9 +4,51 @@
 use crate::cluster::roles;
 use crate::experiment::Experiment;
 use crate::run::{Outcome, run};
+use crate::source::{Fault, Source};
 use crate::trace::Trace;
 use node::bugs::Bug;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use toml::de::DeTable;
+
+/// What a file is an experiment with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A cluster under faults ([`crate::experiment`]).
+    Faults,
+    /// A model and what is expected of it ([`crate::papers::experiment`]).
+    Model,
+}
+
+/// The keys that a file may have outside its tables.
+const KEYS: [(Kind, &[&str]); 2] = [
+    (Kind::Faults, &["seconds", "shape", "faults", "bugs"]),
+    (
+        Kind::Model,
+        &[
+            "title", "model", "preset", "axis", "simulate", "seeds", "expect", "figure",
+            "sentence", "paper", "what", "fitted",
+        ],
+    ),
+];
+
+/// What a file is, by the first of its keys that only one of them has. One without a key is the usual cluster.
+pub fn kind(source: Source<'_>) -> Result<Kind, Fault> {
+    let table = DeTable::parse(source.text).map_err(|error| source.of_toml(&error))?;
+    let mut keys: Vec<_> = table.get_ref().keys().map(|key| (key.span(), key.get_ref())).collect();
+    keys.sort_by_key(|(span, _)| span.start);
+    let of = |key: &str| KEYS.iter().find(|(_, keys)| keys.contains(&key)).map(|(kind, _)| *kind);
+    let Some((at, first)) = keys.first() else { return Ok(Kind::Faults) };
+    if *first == "kind" {
+        let what = "a preset and no experiment: name it on an axis of one";
+        return Err(source.fault(at.clone(), what));
+    }
+    keys.iter().find_map(|(_, key)| of(key)).ok_or_else(|| {
+        let [faults, model] = KEYS.map(|(_, keys)| keys.join(", "));
+        let allowed = format!("with faults: {faults}; with a model: {model}");
+        source.fault(at.clone(), format!("unknown key `{first}`; an experiment has, {allowed}"))
+    })
+}
 
 /// The bits of the bugs that the experiment names. An error names the first that there is not.
 pub fn bugs(experiment: &Experiment) -> Result<u64, String> {
@@ -57,6 +99,25 @@ mod tests {
         let named = |name: &str| Experiment { bugs: vec![name.into()], ..Experiment::default() };
         assert_eq!(bugs(&named("SkippedFsync")), Ok(1));
         assert!(bugs(&named("Nonsense")).unwrap_err().contains("Nonsense"));
+    }
+
+    #[test]
+    fn a_file_is_told_by_its_keys() {
+        let kind = |text: &'static str| kind(text.into()).map_err(|fault| fault.to_string());
+        assert_eq!(kind(""), Ok(Kind::Faults));
+        assert_eq!(kind("# nothing\n[shape]\nmounts = 1\n"), Ok(Kind::Faults));
+        assert_eq!(kind("nonsense = 1\nmodel = \"cluster\"\n[[axis]]\n"), Ok(Kind::Model));
+        let preset = "text:1: a preset and no experiment: name it on an axis of one";
+        assert_eq!(kind("kind = \"machine\"\n"), Err(preset.to_string()));
+        let told = kind("\ncolour = \"red\"\n").unwrap_err();
+        assert!(
+            told.starts_with(
+                "text:2: unknown key `colour`; an experiment has, with faults: seconds"
+            ),
+            "{told}"
+        );
+        assert!(told.contains("with a model: title, model"), "{told}");
+        assert!(kind("seconds = 1\nx = \n").unwrap_err().starts_with("text:2: "));
     }
 
     #[test]

@@ -9,11 +9,12 @@
 //! kills_per_minute = 6
 //! ```
 
-use crate::faults::{Fault, Rule};
+use crate::faults::{Fault as Trouble, Rule};
 use crate::limits::{
     FILE_KIB_MAX, MACHINES_MAX, PER_MINUTE_MAX, SECONDS_MAX, SKEW_MS_MAX, WORKERS_MAX,
 };
 use crate::queue::Picos;
+use crate::source::{Fault, Source};
 use serde::Deserialize;
 
 /// All of it.
@@ -138,13 +139,13 @@ impl Faults {
     /// The rules for messages.
     pub fn rules(&self) -> Vec<Rule> {
         let all = [
-            (Fault::Drop, self.drop_per_million),
-            (Fault::Duplicate(Picos::millis(20)), self.duplicate_per_million),
-            (Fault::Reorder(Picos::millis(20)), self.reorder_per_million),
-            (Fault::Delay(Picos::millis(5)), self.delay_per_million),
-            (Fault::CorruptHeader, self.corrupt_per_million / 2),
-            (Fault::CorruptPayload, self.corrupt_per_million / 2),
-            (Fault::Cut, self.cut_per_million),
+            (Trouble::Drop, self.drop_per_million),
+            (Trouble::Duplicate(Picos::millis(20)), self.duplicate_per_million),
+            (Trouble::Reorder(Picos::millis(20)), self.reorder_per_million),
+            (Trouble::Delay(Picos::millis(5)), self.delay_per_million),
+            (Trouble::CorruptHeader, self.corrupt_per_million / 2),
+            (Trouble::CorruptPayload, self.corrupt_per_million / 2),
+            (Trouble::Cut, self.cut_per_million),
         ];
         let used = all.into_iter().filter(|(_, chance)| *chance > 0);
         used.map(|(fault, chance)| Rule::new(fault, chance)).collect()
@@ -152,14 +153,17 @@ impl Faults {
 }
 
 impl Experiment {
-    /// Reads a file's text. The error names the field.
-    pub fn parse(text: &str) -> Result<Experiment, String> {
-        let experiment: Experiment = toml::from_str(text).map_err(|error| error.to_string())?;
+    /// Reads a file. The error names the field.
+    pub fn parse<'s>(source: impl Into<Source<'s>>) -> Result<Experiment, Fault> {
+        let source = source.into();
+        let experiment: Experiment =
+            toml::from_str(source.text).map_err(|error| source.of_toml(&error))?;
         let fields = experiment.fields();
         let wrong = fields.iter().find(|(_, value, least, most)| !(least..=most).contains(&value));
         match wrong {
             Some((name, value, least, most)) => {
-                Err(format!("{name} = {value}: a number from {least} to {most} is needed"))
+                let what = format!("{name} = {value}: a number from {least} to {most} is needed");
+                Err(source.fault_at(name, what))
             }
             None => Ok(experiment),
         }
@@ -216,7 +220,7 @@ mod tests {
     #[test]
     fn an_unknown_field_is_named() {
         let error = Experiment::parse("[shape]\nserver = 7\n").unwrap_err();
-        assert!(error.contains("server"), "{error}");
+        assert!(error.what.contains("server") && error.line == 2, "{error}");
     }
 
     #[test]
@@ -234,7 +238,11 @@ mod tests {
         ] {
             let field = text.rsplit('\n').next().unwrap();
             let error = Experiment::parse(text).unwrap_err();
-            assert!(error.starts_with(field) && error.contains("a number from"), "{error}");
+            assert!(
+                error.what.starts_with(field) && error.what.contains("a number from"),
+                "{error}"
+            );
+            assert_eq!(error.line, text.lines().count(), "{error}");
         }
     }
 

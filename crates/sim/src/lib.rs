@@ -34,6 +34,7 @@ pub mod random;
 pub mod report;
 pub mod run;
 pub mod source;
+pub mod speed;
 pub mod storage;
 pub mod tokens;
 pub mod trace;

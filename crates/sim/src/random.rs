@@ -60,6 +60,29 @@ impl Random {
         self.below(len as u64) as usize
     }
 
+    /// An exponentially distributed number with this mean (von Neumann 1951): the length of a run of falling numbers
+    /// is odd with probability e^-x, where x is the first of them. It only compares, so that no library's logarithm
+    /// decides anything.
+    pub fn exponential(&mut self, mean: u64) -> u64 {
+        let mut whole = 0u64;
+        loop {
+            let first = self.next();
+            let (mut last, mut length) = (first, 1);
+            loop {
+                let next = self.next();
+                if next >= last {
+                    break;
+                }
+                (last, length) = (next, length + 1);
+            }
+            if length % 2 == 1 {
+                let times = u128::from(whole) << 32 | u128::from(first >> 32);
+                return (u128::from(mean) * times >> 32) as u64;
+            }
+            whole += 1;
+        }
+    }
+
     /// One of the alternatives.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.index(from.len())]
@@ -69,6 +92,19 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exponential_times_have_the_right_moments() {
+        let mut random = Random::new(1, "exponential");
+        let times: Vec<f64> =
+            (0..200_000).map(|_| random.exponential(1_000_000) as f64 / 1e6).collect();
+        let average = times.iter().sum::<f64>() / times.len() as f64;
+        let square = times.iter().map(|time| time * time).sum::<f64>() / times.len() as f64;
+        let above = times.iter().filter(|time| **time > 3.0).count() as f64 / times.len() as f64;
+        assert!((average - 1.0).abs() < 0.01, "{average}");
+        assert!((square - 2.0).abs() < 0.04, "{square}");
+        assert!((above - 0.049_787).abs() < 0.002, "{above}"); // e^-3
+    }
 
     /// Goldens: a change of these changes every recorded seed.
     #[test]

@@ -31,11 +31,25 @@ pub struct Source<'s> {
     pub text: &'s str,
 }
 
+impl<'s> From<&'s str> for Source<'s> {
+    /// A text that is in no file.
+    fn from(text: &'s str) -> Source<'s> {
+        Source { file: "text", text }
+    }
+}
+
 impl Source<'_> {
     /// A fault at these bytes of the text.
     pub fn fault(&self, at: Range<usize>, what: impl Into<String>) -> Fault {
         let before = self.text.as_bytes().iter().take(at.start);
         let line = before.filter(|byte| **byte == b'\n').count() + 1;
+        Fault { file: self.file.to_string(), line, what: what.into() }
+    }
+
+    /// A fault at the line of this key, in whatever table it is.
+    pub fn fault_at(&self, key: &str, what: impl Into<String>) -> Fault {
+        let written = |line: &str| line.split('=').next().is_some_and(|word| word.trim() == key);
+        let line = self.text.lines().position(written).map_or(1, |index| index + 1);
         Fault { file: self.file.to_string(), line, what: what.into() }
     }
 

@@ -120,7 +120,8 @@ fn seed_1816535758_with_power_cuts_may_lose_a_name() {
 fn fresh_seeds_lose_nothing() {
     let usual = Experiment { seconds: 20, ..Experiment::default() };
     let text = setting("SIM_EXPERIMENT");
-    let experiment = text.map_or(usual, |text| Experiment::parse(&text).expect("an experiment"));
+    let experiment =
+        text.map_or(usual, |text| Experiment::parse(text.as_str()).expect("an experiment"));
     let first = number("SIM_SEED", 1);
     if setting("SIM_TRACE").is_some() {
         println!("{}", outcome(first, &experiment));

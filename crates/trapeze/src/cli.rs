@@ -1,10 +1,14 @@
 //! The command line: flags as data, from which `--help` is made.
 #![allow(missing_docs)] // the documentation of a flag is its help
 
+mod simulations;
+
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+
+pub use simulations::{Output, Papers, Results, Seeds, Sim, Simulator};
 
 /// Network storage at network speed: files striped over block servers, mounted, on one machine or several.
 #[derive(Debug, Parser)]
@@ -49,7 +53,7 @@ pub enum Command {
     Rebalance(Rebalance),
     /// Objects that no file claims: list them, put them back, remove them
     Quarantine(Quarantine),
-    /// Run the cluster in the deterministic simulator, or replay a seed
+    /// Run the cluster in the deterministic simulator, or replay a seed; or an experiment with a model of your own cluster
     Sim(Sim),
     /// The papers' tables and figures: the paper's values beside formulas and simulations
     Papers(Papers),
@@ -323,6 +327,8 @@ pub enum Bench {
     Files(Files),
     /// Figure 4 of the 1999 paper, live: 1-6 I/O servers with 1-4 stores each, every store rate-limited
     Scale(Scale),
+    /// Events a second of the simulator: its bare queue, the adapter models, a thousand servers
+    Simulator(Simulator),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -432,61 +438,6 @@ pub struct Scale {
     /// Leave out the passes without a limit, which show what client and machine can do
     #[arg(long)]
     pub limited_only: bool,
-    /// One JSON object a line
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct Sim {
-    /// An experiment; without one, the usual cluster and faults
-    pub experiment: Option<PathBuf>,
-    /// Run this seed only
-    #[arg(long)]
-    pub seed: Option<u64>,
-    /// Run seed after seed for this many seconds
-    #[arg(long, default_value_t = 60)]
-    pub seconds: u64,
-    /// Begin with this seed; default: a fresh one
-    #[arg(long, value_name = "SEED")]
-    pub first: Option<u64>,
-    /// Run at most so many seeds
-    #[arg(long, value_name = "N")]
-    pub count: Option<u64>,
-    /// Run so many seeds at a time [default: one on each processor]
-    #[arg(long, value_name = "N")]
-    pub jobs: Option<std::num::NonZeroUsize>,
-    /// Write one line for each event here; - is the terminal
-    #[arg(long, value_name = "FILE")]
-    pub trace: Option<PathBuf>,
-    /// One JSON object a line
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(
-    after_help = "An experiment is a file of TOML: docs/src/papers.md says what is in one; those of the papers are in experiments/papers."
-)]
-pub struct Papers {
-    /// Experiments of the papers by their names, or files of your own; default: all of the papers
-    #[arg(value_name = "NAME|FILE.toml")]
-    pub experiments: Vec<String>,
-    /// Write everything here too: tables (txt, md, csv, json), figures (svg), traces for Perfetto, and report.html
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Fail when a value is outside its declared band
-    #[arg(long)]
-    pub check: bool,
-    /// List the names, and run nothing
-    #[arg(long)]
-    pub list: bool,
-    /// Print Markdown, as in docs/src/papers.md
-    #[arg(long, conflicts_with = "json")]
-    pub markdown: bool,
-    /// Run so many points at a time [default: one on each processor]
-    #[arg(long, value_name = "N")]
-    pub jobs: Option<std::num::NonZeroUsize>,
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,

@@ -14,6 +14,7 @@ pub mod output;
 
 mod beginning;
 pub mod bench;
+pub mod built_in;
 pub mod children;
 pub mod cli;
 pub mod client;

@@ -29,8 +29,17 @@ pub fn process_time_exact(id: u32) -> Option<Duration> {
 
 /// Bytes of memory that a process occupies.
 pub fn process_memory(id: u32) -> Option<u64> {
+    process_bytes(id, "VmRSS:")
+}
+
+/// The most bytes of memory that a process has occupied.
+pub fn process_memory_peak(id: u32) -> Option<u64> {
+    process_bytes(id, "VmHWM:")
+}
+
+fn process_bytes(id: u32, key: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
-    let line = text.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let line = text.lines().find(|line| line.starts_with(key))?;
     line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 

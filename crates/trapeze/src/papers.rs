@@ -7,12 +7,12 @@ use crate::progress;
 use crate::table::print_json;
 use serde_json::json;
 use sim::papers::builtin::{self, CATALOGUE};
-use sim::papers::{Experiment, Fault, Outcome, Point, Source, Value, pages};
+use sim::papers::{Catalogue, Experiment, Fault, Outcome, Point, Source, Value, pages};
 use sim::report::perfetto::Trace;
 use sim::report::{Drawing, Row};
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 /// Why nothing came out, or what is wrong with it.
 #[derive(Debug, thiserror::Error)]
@@ -41,16 +41,25 @@ type Ran = (Experiment, Outcome);
 pub fn papers(arguments: &cli::Papers) -> Result<(), PapersError> {
     let experiments = chosen(&arguments.experiments)?;
     if arguments.list {
-        experiments.iter().for_each(|experiment| list(experiment, arguments.json));
+        experiments.iter().for_each(|experiment| list(experiment, arguments.output.json));
         return Ok(());
     }
-    let ran = run(experiments, jobs(arguments));
-    if let Some(folder) = &arguments.out {
+    evaluate(experiments, &arguments.results, &arguments.output)
+}
+
+/// Runs experiments with models, prints and writes what they say.
+pub fn evaluate(
+    experiments: Vec<Experiment>,
+    results: &cli::Results,
+    output: &cli::Output,
+) -> Result<(), PapersError> {
+    let ran = run(experiments, output.jobs());
+    if let Some(folder) = &results.out {
         write(folder, &ran)?;
     }
-    print(&ran, arguments);
+    print(&ran, results, output.json);
     let outside: Vec<String> = ran.iter().flat_map(outside).collect();
-    if arguments.check && !outside.is_empty() {
+    if results.check && !outside.is_empty() {
         return Err(PapersError::Outside(outside));
     }
     Ok(())
@@ -74,9 +83,17 @@ fn chosen(names: &[String]) -> Result<Vec<Experiment>, PapersError> {
 fn read(path: &Path) -> Result<Experiment, PapersError> {
     let text = std::fs::read_to_string(path);
     let text = text.map_err(|error| PapersError::File(path.into(), error))?;
-    let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let file = path.display().to_string();
-    Ok(Experiment::parse(&name, Source { file: &file, text: &text }, CATALOGUE)?)
+    Ok(parse(path, Source { file: &file, text: &text })?)
+}
+
+/// An experiment with a model; the presets that it names by a path are beside it.
+pub fn parse(path: &Path, source: Source<'_>) -> Result<Experiment, Fault> {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let beside = |name: &str| path.parent().unwrap_or(Path::new("")).join(name);
+    let read =
+        |name: &str| std::fs::read_to_string(beside(name)).map_err(|error| error.to_string());
+    Experiment::parse(&name, source, Catalogue { read: &read, ..CATALOGUE })
 }
 
 fn list(experiment: &Experiment, json: bool) {
@@ -85,11 +102,6 @@ fn list(experiment: &Experiment, json: bool) {
         true => print_json(&json!({"name": name, "paper": paper, "what": what, "title": title})),
         false => println!("{name:<28} {what}: {title}"),
     }
-}
-
-fn jobs(arguments: &cli::Papers) -> usize {
-    let processors = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    arguments.jobs.map_or_else(processors, NonZeroUsize::get)
 }
 
 /// Runs all points of all experiments, so many at a time.
@@ -111,9 +123,13 @@ fn run(experiments: Vec<Experiment>, jobs: usize) -> Vec<Ran> {
     experiments.into_iter().zip(outcomes).collect()
 }
 
+/// How often the time beside the bar goes on: a large point takes long.
+const TICK: Duration = Duration::from_secs(1);
+
 /// What each point came to, in their order.
 fn on_all_processors(points: &[(&Experiment, &Point)], jobs: usize) -> Vec<Vec<Value>> {
-    let bar = progress::steps("the papers", points.len() as u64);
+    let bar = progress::steps("simulating", points.len() as u64);
+    bar.enable_steady_tick(TICK);
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
@@ -143,21 +159,21 @@ fn outside((experiment, outcome): &Ran) -> Vec<String> {
     outcome.table.iter().flat_map(|table| table.outside()).map(line).collect()
 }
 
-fn print(ran: &[Ran], arguments: &cli::Papers) {
-    if arguments.markdown {
+fn print(ran: &[Ran], results: &cli::Results, json: bool) {
+    if results.markdown {
         return print!("{}", pages::markdown(ran));
     }
     for (experiment, outcome) in ran {
-        match (&outcome.table, arguments.json) {
+        match (&outcome.table, json) {
             (Some(table), true) => print_json(&table.value()),
             (Some(table), false) => println!("{}", table.text()),
             (None, true) => {}
             (None, false) => {
-                println!("{}: {} (a figure only)\n", experiment.what, experiment.title);
+                println!("{} (a figure only: --out DIR writes it)\n", experiment.heading());
             }
         }
     }
-    if let (Some(folder), false) = (&arguments.out, arguments.json) {
+    if let (Some(folder), false) = (&results.out, json) {
         println!("written: {}", folder.join("report.html").display());
     }
 }

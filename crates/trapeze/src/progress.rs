@@ -23,6 +23,6 @@ pub fn bytes_of(what: &str, total: u64) -> ProgressBar {
 /// A bar of `total` steps.
 pub fn steps(what: &str, total: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-    bar.set_style(style("{msg:<24} {wide_bar} {pos}/{len}"));
+    bar.set_style(style("{msg:<24} {wide_bar} {pos}/{len} {elapsed}"));
     bar.with_message(what.to_string())
 }

@@ -1,16 +1,18 @@
-//! `trapeze sim`: the cluster in the deterministic simulator.
+//! `trapeze sim`: the cluster in the deterministic simulator, and experiments with models as `trapeze papers` runs them.
 
+use crate::built_in;
 use crate::cli;
+use crate::papers::{self, PapersError};
 use crate::progress;
 use crate::table::print_json;
 use serde_json::json;
-use sim::command::{replay, search, simulate};
+use sim::command::{Kind, kind, replay, search, simulate};
 use sim::experiment::Experiment;
+use sim::papers::{Fault, Source};
 use sim::run::Outcome;
 use sim::trace::Trace;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -25,6 +27,18 @@ pub enum SimError {
     /// The experiment.
     #[error("{0}: {1}")]
     Experiment(PathBuf, String),
+    /// A line of it.
+    #[error("{0}")]
+    Fault(#[from] Fault),
+    /// An experiment with a model.
+    #[error(transparent)]
+    Model(#[from] PapersError),
+    /// A flag for the other kind of experiments.
+    #[error("--{0} is for experiments with {1}; this one is with {2}")]
+    Flag(&'static str, &'static str, &'static str),
+    /// A name.
+    #[error("nothing built in is called {0:?}; `trapeze sim --list` shows what is")]
+    Unknown(String),
     /// A checker saw something that must not be.
     #[error("seed {seed} broke a promise: {first}\nreplay it with: {command}")]
     Broken {
@@ -37,11 +51,55 @@ pub enum SimError {
     },
 }
 
-/// Runs one seed, or fresh seeds for a while.
+/// Runs an experiment; or shows what one may be made of.
 pub fn sim(arguments: &cli::Sim) -> Result<(), SimError> {
-    let experiment = load(arguments.experiment.as_deref())?;
+    if arguments.list {
+        built_in::list(arguments.output.json);
+        return Ok(());
+    }
+    if let Some(name) = &arguments.print {
+        print!("{}", built_in::find(name).ok_or_else(|| SimError::Unknown(name.clone()))?);
+        return Ok(());
+    }
+    let Some(path) = &arguments.experiment else { return faults(Experiment::default(), arguments) };
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|error| SimError::File(path.clone(), error))?;
+    let source = Source { file: &path.display().to_string(), text: &text };
+    match kind(source)? {
+        Kind::Faults => faults(Experiment::parse(source)?, arguments),
+        Kind::Model => {
+            let seeds = &arguments.seeds;
+            let given = [
+                ("seed", seeds.seed.is_some()),
+                ("seconds", seeds.seconds.is_some()),
+                ("first", seeds.first.is_some()),
+                ("count", seeds.count.is_some()),
+                ("trace", seeds.trace.is_some()),
+            ];
+            refuse(&given, "faults", "a model")?;
+            let experiments = vec![papers::parse(path, source)?];
+            Ok(papers::evaluate(experiments, &arguments.results, &arguments.output)?)
+        }
+    }
+}
+
+/// An error for the first flag that is given.
+fn refuse(
+    flags: &[(&'static str, bool)],
+    meant: &'static str,
+    is: &'static str,
+) -> Result<(), SimError> {
+    let given = flags.iter().find(|(_, given)| *given);
+    given.map_or(Ok(()), |(flag, _)| Err(SimError::Flag(flag, meant, is)))
+}
+
+/// Runs one seed, or fresh seeds for a while.
+fn faults(experiment: Experiment, arguments: &cli::Sim) -> Result<(), SimError> {
+    let cli::Results { out, check, markdown } = &arguments.results;
+    let given = [("out", out.is_some()), ("check", *check), ("markdown", *markdown)];
+    refuse(&given, "a model", "faults")?;
     let file = arguments.experiment.as_ref().map(|path| path.display().to_string());
-    let failed = match arguments.seed {
+    let failed = match arguments.seeds.seed {
         Some(seed) => one(seed, &experiment, arguments)?,
         None => many(&experiment, arguments)?,
     };
@@ -50,21 +108,14 @@ pub fn sim(arguments: &cli::Sim) -> Result<(), SimError> {
     Err(SimError::Broken { seed, first, command: replay(seed, file.as_deref()) })
 }
 
-fn load(path: Option<&Path>) -> Result<Experiment, SimError> {
-    let Some(path) = path else { return Ok(Experiment::default()) };
-    let text = std::fs::read_to_string(path);
-    let text = text.map_err(|error| SimError::File(path.into(), error))?;
-    Experiment::parse(&text).map_err(|error| SimError::Experiment(path.into(), error.to_string()))
-}
-
 type Failed = Option<(u64, Outcome)>;
 
 fn one(seed: u64, experiment: &Experiment, arguments: &cli::Sim) -> Result<Failed, SimError> {
-    let trace = open_trace(arguments.trace.as_deref())?;
+    let trace = open_trace(arguments.seeds.trace.as_deref())?;
     let outcome = simulate(seed, experiment, trace).map_err(|error| {
         SimError::Experiment(arguments.experiment.clone().unwrap_or_default(), error)
     })?;
-    report(seed, &outcome, arguments.json);
+    report(seed, &outcome, arguments.output.json);
     Ok((!outcome.violations.is_empty()).then_some((seed, outcome)))
 }
 
@@ -105,41 +156,41 @@ struct Ran {
     events: u64,
 }
 
+/// How long seeds are run, if nothing is said.
+const SECONDS: u64 = 60;
+
 fn many(experiment: &Experiment, arguments: &cli::Sim) -> Result<Failed, SimError> {
     let fresh = || u64::from(u32::from_le_bytes(crate::local::random()));
-    let first = arguments.first.unwrap_or_else(fresh);
-    let (start, span) = (Instant::now(), Duration::from_secs(arguments.seconds));
+    let first = arguments.seeds.first.unwrap_or_else(fresh);
+    let seconds = arguments.seeds.seconds.unwrap_or(SECONDS);
+    let (start, span) = (Instant::now(), Duration::from_secs(seconds));
     let seeds = Seeds {
         next: AtomicU64::new(first),
-        end: arguments.count.map_or(u64::MAX, |count| first.saturating_add(count)),
+        end: arguments.seeds.count.map_or(u64::MAX, |count| first.saturating_add(count)),
         until: start + span,
         failed: AtomicBool::new(false),
     };
-    let bar = progress::steps("simulating", arguments.seconds);
+    let bar = progress::steps("simulating", seconds);
     let ran = Mutex::new(Ran::default());
     let each = |seed: u64, outcome: &Outcome| {
         let mut ran = ran.lock().expect("nothing panics with it");
         *ran = Ran { seeds: ran.seeds + 1, events: ran.events + outcome.events };
         bar.set_position(start.elapsed().as_secs());
-        if arguments.json {
+        if arguments.output.json {
             report(seed, outcome, true);
         }
     };
-    let failed = on_all_processors(&seeds, experiment, each, jobs(arguments)).map_err(|error| {
-        SimError::Experiment(arguments.experiment.clone().unwrap_or_default(), error)
-    })?;
+    let failed =
+        on_all_processors(&seeds, experiment, each, arguments.output.jobs()).map_err(|error| {
+            SimError::Experiment(arguments.experiment.clone().unwrap_or_default(), error)
+        })?;
     bar.finish_and_clear();
     let Ran { seeds, events } = ran.into_inner().expect("nothing panics with it");
-    if !arguments.json {
+    if !arguments.output.json {
         let seconds = start.elapsed().as_secs_f64();
         println!("{seeds} seeds from {first}, {events} events in {seconds:.0} s");
     }
     Ok(failed)
-}
-
-fn jobs(arguments: &cli::Sim) -> usize {
-    let processors = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    arguments.jobs.map_or_else(processors, NonZeroUsize::get)
 }
 
 /// A simulation is one thread's; several run beside each other. Of the seeds that fail the first is returned, the same

@@ -63,3 +63,23 @@ fn flags_that_do_not_go_together_are_refused_with_what_to_do() {
         assert!(!done && errors.contains(told), "{arguments:?}: {errors}");
     }
 }
+
+#[test]
+fn the_simulator_has_a_row_for_each_of_its_speeds() {
+    let few = ["--events", "2000", "--fetches", "80", "--nodes", "12", "--millis", "1"];
+    let (done, rows, errors) = bench(&[&["simulator", "--json"][..], &few].concat());
+    assert!(done, "{errors}");
+    let rows: Vec<serde_json::Value> =
+        rows.lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+    assert_eq!(rows.len(), 4);
+    assert!(rows.iter().all(|row| row["events_per_s"].as_f64().unwrap() > 0.0));
+    assert!(rows.iter().all(|row| row["memory_peak_bytes"].as_u64().unwrap() > 1 << 20));
+    assert_eq!(
+        (rows[0]["needed_events_per_s"].as_f64(), &rows[1]["needed_events_per_s"]),
+        (Some(1e7), &serde_json::Value::Null)
+    );
+    assert_eq!((rows[2]["fetches"].as_u64(), rows[3]["fetches"].as_u64()), (Some(80), Some(240)));
+    assert!(rows[3]["p99_us"].as_f64() >= rows[3]["p50_us"].as_f64());
+    let (done, table, _) = bench(&[&["simulator"][..], &few].concat());
+    assert!(done && table.contains("hold model, 65536 pending"), "{table}");
+}

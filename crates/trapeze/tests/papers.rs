@@ -48,6 +48,12 @@ fn one_thread_or_two_write_the_same_bytes() {
         assert!(files.iter().any(|(name, _)| name.ends_with(&format!(".{ending}"))), "{ending}");
     }
     assert!(files.iter().all(|(_, bytes)| !bytes.is_empty()));
+    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/papers");
+    let goldens = files.iter().filter(|(name, _)| name.ends_with(".txt") || name.ends_with(".svg"));
+    for (name, bytes) in goldens {
+        let golden = std::fs::read(Path::new(kept).join(name)).unwrap();
+        assert!(golden == *bytes, "{name} is not what is kept beside its experiment");
+    }
 }
 
 #[test]

@@ -8,25 +8,26 @@ use super::flow::Rate;
 use super::host::Host;
 use super::preset::{File, Section, Stated};
 use crate::queue::Picos;
-use crate::source::Fault;
+use crate::source::{Fault, Source};
 use nic::Costs;
 
 macro_rules! presets {
     ($($name:literal)*) => {
-        /// Name and text of every preset, in `presets/` of the project.
-        const BUILT_IN: &[(&str, &str)] = &[$((
-            $name,
-            include_str!(concat!("../../../../presets/", $name, ".toml")),
-        )),*];
+        /// Name, file and text of every preset, in `presets/` of the project.
+        pub const BUILT_IN: &[(&str, Source<'static>)] = &[$(($name, Source {
+            file: concat!("presets/", $name, ".toml"),
+            text: include_str!(concat!("../../../../presets/", $name, ".toml")),
+        })),*];
     };
 }
 
 presets! {
     "as500" "piii450" "miata500" "pii300" "piii433" "piii733" "xp1000" "server-gen3" "server-gen4" "server-gen5"
     "lanai4" "lanai4-256k" "lanai5" "lanai7" "lanai9" "lanai9-250" "dpu"
-    "mcp-constants" "mcp-hoti" "mcp-forward"
-    "myrinet" "myrinet-2000" "ethernet-25g" "ethernet-100g" "ethernet-200g"
+    "mcp-constants" "mcp-hoti" "mcp-forward" "mcp-modern"
+    "myrinet" "myrinet-2000" "ethernet-25g" "ethernet-100g" "ethernet-200g" "ethernet-200g-64"
     "barracuda" "medalist" "deskstar-22gxp" "nvme"
+    "hpdc" "forwarding" "forwarding-boards"
 }
 
 /// A host and the bus its adapters are on.
@@ -66,9 +67,11 @@ pub enum Preset {
     Link(Link),
     /// A disk.
     Disk(Disk),
+    /// Constants of a model without hardware, which knows what they are (`crate::papers::constants`).
+    Constants,
 }
 
-const KINDS: [&str; 5] = ["machine", "board", "firmware", "link", "disk"];
+const KINDS: [&str; 6] = ["machine", "board", "firmware", "link", "disk", "constants"];
 
 impl Preset {
     /// Reads a file's text; `name` is for messages. Also every number with its source.
@@ -81,6 +84,7 @@ impl Preset {
             "firmware" => Preset::Firmware(only(&file, "firmware", read_costs)?),
             "link" => Preset::Link(only(&file, "link", Link::read)?),
             "disk" => Preset::Disk(only(&file, "disk", Disk::read)?),
+            "constants" => Preset::Constants,
             other => {
                 let what = format!("unknown kind `{other}`; allowed: {}", KINDS.join(", "));
                 return Err(file.error_at("kind", what));
@@ -97,6 +101,7 @@ impl Preset {
             Preset::Firmware(_) => KINDS[2],
             Preset::Link(_) => KINDS[3],
             Preset::Disk(_) => KINDS[4],
+            Preset::Constants => KINDS[5],
         }
     }
 }
@@ -166,15 +171,15 @@ fn read_costs(table: &Section<'_>) -> Result<Costs, Fault> {
 /// Names of the presets of a kind; all, without one.
 pub fn names(kind: Option<&str>) -> Vec<&'static str> {
     let is = |text: &str| kind.is_none_or(|kind| text.starts_with(&format!("kind = \"{kind}\"")));
-    BUILT_IN.iter().filter(|(_, text)| is(text)).map(|(name, _)| *name).collect()
+    BUILT_IN.iter().filter(|(_, source)| is(source.text)).map(|(name, _)| *name).collect()
 }
 
 /// A preset by name, with every number's source. The error names those that exist.
 pub fn find(name: &str) -> Result<(Preset, Vec<Stated>), String> {
     let found = BUILT_IN.iter().find(|(known, _)| *known == name);
     let unknown = || format!("unknown preset `{name}`; allowed: {}", names(None).join(", "));
-    let (name, text) = found.ok_or_else(unknown)?;
-    Preset::parse(&format!("presets/{name}.toml"), text).map_err(|error| error.to_string())
+    let source = found.ok_or_else(unknown)?.1;
+    Preset::parse(source.file, source.text).map_err(|error| error.to_string())
 }
 
 macro_rules! of_kind {
@@ -210,7 +215,8 @@ mod tests {
 
     #[test]
     fn every_preset_is_good_and_every_number_has_a_source() {
-        for (name, _) in BUILT_IN {
+        for name in names(None).into_iter().filter(|name| !names(Some("constants")).contains(name))
+        {
             let (_, stated) = find(name).unwrap();
             assert!(stated.len() >= 5, "{name}");
             assert!(stated.iter().all(|number| number.source.len() > 3), "{name}: {stated:?}");
@@ -228,7 +234,7 @@ mod tests {
 
     #[test]
     fn impossible_machines_are_refused_with_their_line() {
-        let good = BUILT_IN[0].1;
+        let good = BUILT_IN[0].1.text;
         let cases = [
             (
                 good.replace(
@@ -241,7 +247,7 @@ mod tests {
             (good.replace("alone = [\"2.71", "alone = [\"3.71"), "`busy` below `alone`"),
             (
                 good.replace("kind = \"machine\"", "kind = \"engine\""),
-                "allowed: machine, board, firmware, link, disk",
+                "allowed: machine, board, firmware, link, disk, constants",
             ),
             (good.replace("about", "abuot"), "`about = \"...\"` is missing"),
             (

@@ -40,6 +40,13 @@ impl Link {
     }
 }
 
+impl Link {
+    /// Most adapters on two levels of crossbars: a port of each leaf goes to the root, a port of the root to each leaf.
+    pub fn adapters_max(&self) -> usize {
+        (self.ports * (self.ports - 1)) as usize
+    }
+}
+
 /// Most channels on a path: up to a leaf crossbar, to the root, to another leaf, down.
 pub const PATH_MAX: usize = 4;
 
@@ -89,7 +96,7 @@ impl Fabric {
         let per_leaf = if adapters <= ports { adapters.max(1) } else { ports - 1 };
         let leaves = adapters.div_ceil(per_leaf);
         assert!(
-            leaves <= ports,
+            adapters <= link.adapters_max(),
             "{adapters} adapters are too many for two levels of {ports} ports"
         );
         // each adapter has a channel up and one down, and so has each leaf

@@ -3,8 +3,7 @@
 use super::board::Board;
 use super::catalogue::Machine;
 use super::fabric::Link;
-use super::programs::{Forwarder, Ping, Role, Sink, Source};
-use super::world::program::Copies;
+use super::programs::{Ping, Role, Sink, Source};
 use super::world::{AdapterSetup, HostSetup, Pricing, World};
 use crate::queue::Picos;
 
@@ -82,19 +81,29 @@ pub fn round_trip(
     answered: usize,
     service: Picos,
 ) -> f64 {
-    let hosts = stations.map(Station::host);
-    let roles = vec![Ping::role(1, asked, 50), Role::Echo { bytes: answered, service }];
-    let mut world = World::new(1, link, &hosts, roles).expect("a pair of stations");
-    finish(&mut world, |roles| matches!(&roles[0], Role::Ping(ping) if ping.made == ping.rounds));
-    match world.program(0) {
+    let echo = Role::Echo { bytes: answered, service };
+    match played(stations, link, [Ping::role(1, asked, 50), echo]).program(0) {
         Role::Ping(ping) => ping.round_trip(),
         _ => unreachable!("host 0 plays ping"),
     }
 }
 
+/// `rounds` round trips of messages of `bytes` between two stations of a kind.
+pub fn ping_pong(station: &Station, link: Link, bytes: usize, rounds: u64) -> World<Role> {
+    let echo = Role::Echo { bytes, service: Picos::ZERO };
+    played([station, station], link, [Ping::role(1, bytes, rounds), echo])
+}
+
+fn played(stations: [&Station; 2], link: Link, roles: [Role; 2]) -> World<Role> {
+    let hosts = stations.map(Station::host);
+    let mut world = World::new(1, link, &hosts, roles.into()).expect("a pair of stations");
+    finish(&mut world, |roles| matches!(&roles[0], Role::Ping(ping) if ping.made == ping.rounds));
+    world
+}
+
 /// Messages that pass before a stream is measured, and that are measured.
-const FILL: u64 = 200;
-const MEASURED: u64 = 1_000;
+pub(super) const FILL: u64 = 200;
+pub(super) const MEASURED: u64 = 1_000;
 
 /// Payload bytes a second of a stream of messages of `bytes` from one station to another.
 pub fn stream(from: &Station, to: &Station, link: Link, bytes: usize) -> f64 {
@@ -112,59 +121,6 @@ pub fn burst(station: &Station, link: Link, bytes: usize, count: u64) -> World<R
     let mut world = World::new(1, link, &hosts, roles).expect("a pair of stations");
     finish(&mut world, |roles| matches!(&roles[1], Role::Sink(sink) if sink.messages == count));
     world
-}
-
-/// What a forwarding host did.
-#[derive(Clone, Debug)]
-pub struct Forwarded {
-    /// Payload bytes a second that arrived.
-    pub rate: f64,
-    /// Mean age of the messages on arrival, in microseconds.
-    pub age: f64,
-    /// The forwarder's cache.
-    pub cache: nic::CacheCounters,
-    /// Share of the forwarder's host processor that was at work.
-    pub host_busy: f64,
-    /// Events and fingerprint of the run.
-    pub handled: u64,
-    /// The hash of everything that happened.
-    pub fingerprint: u64,
-}
-
-/// A stream from an end host through a forwarder to another end host (forwarding paper section 4).
-pub fn forward(
-    end: &Station,
-    middle: &Station,
-    link: Link,
-    bytes: usize,
-    copies: Copies,
-) -> Forwarded {
-    let source = Source::stream(1, bytes, FILL + MEASURED);
-    forward_of(end, middle, link, source, copies)
-}
-
-/// The same with a stream of the caller's, of FILL + MEASURED messages.
-pub fn forward_of(
-    end: &Station,
-    middle: &Station,
-    link: Link,
-    source: Role,
-    copies: Copies,
-) -> Forwarded {
-    let agent = Forwarder::role(2, copies, middle.machine.host.service);
-    let roles = vec![source, agent, Sink::after(FILL)];
-    let hosts = [end.host(), middle.host(), end.host()];
-    let mut world = World::new(1, link, &hosts, roles).expect("three stations");
-    finish(&mut world, |roles| matches!(&roles[2], Role::Sink(sink) if sink.messages == MEASURED));
-    let sink = sink(&world, 2);
-    Forwarded {
-        rate: sink.rate(),
-        age: sink.mean_age(),
-        cache: world.nic(1).cache().counters(),
-        host_busy: world.host_busy(1).0 as f64 / world.now().0 as f64,
-        handled: world.handled(),
-        fingerprint: world.fingerprint(),
-    }
 }
 
 /// What a host that only takes has counted.

@@ -14,12 +14,15 @@
 //!
 //! It is not cycle-accurate: a burst on the bus, a flit on a link, an instruction have no events of their own.
 
+pub mod agent;
 pub mod board;
 pub mod bus;
 pub mod catalogue;
 pub mod disk;
 pub mod fabric;
+pub mod fetching;
 pub mod flow;
+pub mod forwarding;
 pub mod host;
 pub mod measure;
 pub mod preset;

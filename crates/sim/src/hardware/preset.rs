@@ -136,6 +136,18 @@ impl Section<'_> {
         self.quantity(key, units::SHARE, 0..=1_000_000).map(|share| share as u32)
     }
 
+    /// A number from 0 on in just this unit; without one, a number by itself.
+    pub fn number(&self, key: &'static str, unit: &str) -> Result<f64, Fault> {
+        let (text, at) = self.stated(key)?;
+        let (number, written) = text.split_once(' ').unwrap_or((&text, ""));
+        let number =
+            number.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
+        number.filter(|_| written == unit).ok_or_else(|| {
+            let unit = if unit.is_empty() { "without a unit".into() } else { format!("in {unit}") };
+            self.wrong(key, at, &text, format!("a number from 0 on, {unit}"))
+        })
+    }
+
     /// A number without a unit.
     pub fn count(&self, key: &'static str, range: RangeInclusive<u64>) -> Result<u64, Fault> {
         let (value, at) = self.stated(key)?;

@@ -1,8 +1,11 @@
-//! The programs of the papers' measurements: ping-pong, fetch, stream, burst, sink, and the user-level
-//! forwarding agent.
+//! The programs of the papers' measurements: ping-pong, fetch, stream, burst, sink. The forwarding agent is in
+//! [`super::agent`].
 
-use super::world::program::{Copies, Cx, Message, Program};
+use super::agent::Forwarder;
+use super::world::program::{Cx, Message, Program, take_each};
 use crate::queue::Picos;
+use crate::random::Random;
+use std::collections::VecDeque;
 
 /// What a host does.
 #[derive(Clone, Debug)]
@@ -40,6 +43,8 @@ pub struct Sink {
     pub age: Picos,
     /// The oldest.
     pub age_most: Picos,
+    /// All ages, if they are kept.
+    pub ages: Option<Vec<Picos>>,
     /// Messages to let pass before counting: the pipeline fills.
     pub skip: u64,
 }
@@ -48,6 +53,11 @@ impl Sink {
     /// Counts after `skip` messages.
     pub fn after(skip: u64) -> Role {
         Role::Sink(Sink { skip, ..Sink::default() })
+    }
+
+    /// The same, and keeps the ages.
+    pub fn timing(skip: u64) -> Role {
+        Role::Sink(Sink { skip, ages: Some(Vec::new()), ..Sink::default() })
     }
 
     /// Payload bytes a second between the first message counted and the last.
@@ -76,6 +86,29 @@ impl Sink {
         self.last = now;
         self.age = self.age + age;
         self.age_most = self.age_most.max(age);
+        self.ages.iter_mut().for_each(|ages| ages.push(age));
+    }
+}
+
+/// When messages are due.
+#[derive(Clone, Debug)]
+pub enum Arrivals {
+    /// All at once: as many as the ring takes, always.
+    Stream,
+    /// So many at once, and again after this time.
+    Bursts(u64, Picos),
+    /// One after the other, after exponentially distributed times with this mean (a Poisson process).
+    Poisson(Random, Picos),
+}
+
+impl Arrivals {
+    /// How many are due now, of `left`; and when more are.
+    fn next(&mut self, left: u64) -> (u64, Picos) {
+        match self {
+            Arrivals::Stream => (left, Picos::ZERO),
+            Arrivals::Bursts(burst, period) => ((*burst).min(left), *period),
+            Arrivals::Poisson(random, mean) => (1, Picos(random.exponential(mean.0))),
+        }
     }
 }
 
@@ -88,41 +121,57 @@ pub struct Source {
     pub sizes: Vec<usize>,
     /// Messages to send.
     pub count: u64,
-    /// Messages in a burst; 0 is as many as the ring takes, always.
-    pub burst: u64,
-    /// Time between the beginnings of two bursts.
-    pub period: Picos,
+    /// When.
+    pub arrivals: Arrivals,
+    /// Flows: message n is of flow `first_flow` + n modulo `flows`, which is its header's word.
+    pub flows: u64,
+    /// The first of them.
+    pub first_flow: u64,
     sent: u64,
-    due: u64,
+    begun: u64,
+    /// Since when those that are due and not sent are; none of a stream, whose messages are due when the ring has room.
+    due: VecDeque<Picos>,
 }
 
 impl Source {
+    /// `count` messages, each of a flow of its own.
+    pub fn new(to: usize, sizes: Vec<usize>, count: u64, arrivals: Arrivals) -> Source {
+        let (flows, first_flow) = (u64::MAX, 0);
+        let due = VecDeque::new();
+        Source { to, sizes, count, arrivals, flows, first_flow, sent: 0, begun: 0, due }
+    }
+
     /// `count` messages of `bytes`, as fast as the ring takes them.
     pub fn stream(to: usize, bytes: usize, count: u64) -> Role {
-        Source::paced(to, vec![bytes], count, 0, Picos::ZERO)
+        Role::Source(Source::new(to, vec![bytes], count, Arrivals::Stream))
     }
 
     /// `count` messages, `burst` of them each `period`.
     pub fn paced(to: usize, sizes: Vec<usize>, count: u64, burst: u64, period: Picos) -> Role {
-        Role::Source(Source { to, sizes, count, burst, period, sent: 0, due: 0 })
+        Role::Source(Source::new(to, sizes, count, Arrivals::Bursts(burst, period)))
     }
 
     fn go_on(&mut self, cx: &mut Cx<'_>) {
         let adapters: Vec<usize> = cx.adapters().collect();
         for adapter in adapters {
-            while self.sent < self.due && cx.room(adapter) > 0 {
+            while self.sent < self.begun && cx.room(adapter) > 0 {
                 let bytes = self.sizes[(self.sent % self.sizes.len() as u64) as usize];
-                cx.send(adapter, self.to, bytes, self.sent, Picos::ZERO);
+                let flow = self.first_flow + self.sent % self.flows;
+                let born = self.due.pop_front().unwrap_or(cx.now());
+                cx.send_born(adapter, self.to, bytes, flow, born);
                 self.sent += 1;
             }
         }
     }
 
     fn timer(&mut self, cx: &mut Cx<'_>) {
-        let more = if self.burst == 0 { self.count } else { self.burst };
-        self.due = (self.due + more).min(self.count);
-        if self.due < self.count {
-            cx.wake(cx.now() + self.period, 0);
+        let (more, period) = self.arrivals.next(self.count - self.begun);
+        self.begun += more;
+        if !matches!(self.arrivals, Arrivals::Stream) {
+            (0..more).for_each(|_| self.due.push_back(cx.now()));
+        }
+        if self.begun < self.count {
+            cx.wake(cx.now() + period, 0);
         }
         self.go_on(cx);
     }
@@ -170,26 +219,6 @@ impl Ping {
     }
 }
 
-/// The user-level forwarding agent: polls, decides, binds the payload's copy, sends.
-#[derive(Clone, Debug)]
-pub struct Forwarder {
-    /// Adapters to forward to, in turn.
-    pub to: Vec<usize>,
-    /// What it says about the adapter's copies.
-    pub copies: Copies,
-    /// What it computes for each message.
-    pub service: Picos,
-    /// Messages forwarded.
-    pub forwarded: u64,
-}
-
-impl Forwarder {
-    /// Forwards all to one adapter.
-    pub fn role(to: usize, copies: Copies, service: Picos) -> Role {
-        Role::Forwarder(Forwarder { to: vec![to], copies, service, forwarded: 0 })
-    }
-}
-
 impl Program for Role {
     fn begin(&mut self, cx: &mut Cx<'_>) {
         match self {
@@ -206,24 +235,30 @@ impl Program for Role {
             Role::Echo { bytes, service } => {
                 cx.send(message.adapter, message.from, *bytes, message.header.word, *service);
             }
-            Role::Forwarder(agent) => {
-                let to = agent.to[(agent.forwarded % agent.to.len() as u64) as usize];
-                agent.forwarded += 1;
-                cx.forward(message.adapter, to, agent.copies, agent.service);
-            }
-            Role::Source(_) => {}
+            Role::Source(_) | Role::Forwarder(_) => {}
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Role::Forwarder(agent) => agent.poll(cx),
+            _ => take_each(self, cx),
         }
     }
 
     fn sent(&mut self, _adapter: usize, cx: &mut Cx<'_>) {
-        if let Role::Source(source) = self {
-            source.go_on(cx);
+        match self {
+            Role::Source(source) => source.go_on(cx),
+            Role::Forwarder(agent) => agent.send_kept(cx),
+            _ => {}
         }
     }
 
     fn timer(&mut self, _token: u32, cx: &mut Cx<'_>) {
-        if let Role::Source(source) = self {
-            source.timer(cx);
+        match self {
+            Role::Source(source) => source.timer(cx),
+            Role::Forwarder(agent) => agent.send_kept(cx),
+            _ => {}
         }
     }
 }

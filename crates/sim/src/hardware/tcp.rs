@@ -1,5 +1,5 @@
-//! A TCP stream between two hosts of the adapter world: segments whose headers are in the control message and whose data
-//! are pages attached to it, one window, an acknowledgement for every second segment, interrupts that stop while the
+//! A TCP stream between two hosts of the adapter world: segments whose headers are in the control message and whose
+//! data are pages attached to it, one window, an acknowledgement for every second segment, interrupts that stop while the
 //! host drains its ring (HotI'99 section 4; Trapeze/IP, USENIX 1999).
 //!
 //! Nothing is lost under back-pressure, so that there are neither timers nor retransmissions nor slow start.
@@ -8,7 +8,7 @@ use super::fabric::Link;
 use super::host::Handling;
 use super::measure::Station;
 use super::world::World;
-use super::world::program::{Cx, Message, Program};
+use super::world::program::{Cx, Program, ReceiveMessage};
 use crate::queue::Picos;
 use nic::{Config, Interrupts};
 
@@ -59,7 +59,7 @@ impl Sender {
 }
 
 impl Receiver {
-    fn segment(&mut self, message: &Message<'_>, cx: &mut Cx<'_>) {
+    fn segment(&mut self, message: &ReceiveMessage, cx: &mut Cx<'_>) {
         self.came += 1;
         assert_eq!((message.bytes, message.header.word), (self.bytes, self.came), "in order");
         cx.work(self.segment, 0);
@@ -82,11 +82,13 @@ impl Program for End {
         }
     }
 
-    fn message(&mut self, message: &Message<'_>, cx: &mut Cx<'_>) {
+    fn poll(&mut self, cx: &mut Cx<'_>) {
+        let Some(message) = cx.get_rcvmsg() else { return };
         match self {
-            End::Receiver(receiver) => receiver.segment(message, cx),
+            End::Receiver(receiver) => receiver.segment(&message, cx),
             End::Sender(sender) => cx.work(sender.acknowledgement, message.header.word as u32),
         }
+        cx.release_rcvmsg(message);
     }
 
     fn worked(&mut self, token: u32, cx: &mut Cx<'_>) {

@@ -1,94 +1,95 @@
-//! Constants: TOML in which every number stands beside its unit and where it comes from, as in the hardware's presets.
+//! What an experiment's presets say: the constants that its model needs, and hardware of the user's own.
+//!
+//! A preset of kind `constants` has tables of numbers, each beside its unit and where it comes from, as all presets:
 //!
 //! ```toml
+//! kind = "constants"
+//! about = "..."
 //! [host]
 //! bus = ["33 MHz", "fast forwarding, Table 2"]
 //! ```
 
+use crate::hardware::board::Board;
+use crate::hardware::catalogue::{self, Machine, Preset};
+use crate::hardware::fabric::Link;
+use crate::hardware::preset::File;
 use crate::source::{Fault, Source};
-use serde::Deserialize;
-use std::collections::BTreeMap;
-use toml::Spanned;
+use nic::Costs;
 
-/// One constant.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Constant {
-    /// Table and key, with a dot.
-    pub key: String,
-    /// In its unit.
-    pub value: f64,
-    /// As the file has it.
-    pub unit: String,
-    /// Where it comes from.
-    pub source: String,
-}
-
-/// The constants of one file.
+/// All that the experiment's presets say.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Constants(Vec<Constant>);
+pub struct Constants {
+    /// Table and key with a dot, and the value in its unit.
+    values: Vec<(&'static str, f64)>,
+    /// Presets of the user's own, under the paths that the experiment has for them.
+    own: Vec<(String, Preset)>,
+}
 
 /// A key and the unit that it must have.
 pub type Wanted = (&'static str, &'static str);
 
-#[derive(Deserialize)]
-#[serde(transparent)]
-struct Raw(BTreeMap<String, BTreeMap<String, Spanned<(String, String)>>>);
-
 impl Constants {
-    /// Reads a file that has exactly these constants.
+    /// Reads a preset that has exactly these constants.
     pub fn parse(source: Source<'_>, wanted: &[Wanted]) -> Result<Constants, Fault> {
-        let raw: Raw = toml::from_str(source.text).map_err(|error| source.of_toml(&error))?;
-        let mut constants = Vec::new();
-        for (table, entries) in &raw.0 {
-            for (key, entry) in entries {
-                constants.push(constant(source, &format!("{table}.{key}"), entry, wanted)?);
-            }
+        let file = File::parse(source.file, source.text)?;
+        file.text("about")?;
+        let kind = file.text("kind")?;
+        if kind != "constants" {
+            let what = format!("`kind` = {kind}; constants are needed here");
+            return Err(file.error_at("kind", what));
         }
-        let missing = |key: &str| constants.iter().all(|constant| constant.key != key);
-        match wanted.iter().find(|(key, _)| missing(key)) {
-            Some((key, unit)) => {
-                Err(source.fault(0..0, format!("`{key}` is missing; a number in {unit}")))
-            }
-            None => Ok(Constants(constants)),
-        }
+        let mut tables: Vec<&'static str> = wanted.iter().map(|wanted| parts(wanted).0).collect();
+        tables.dedup();
+        file.only(&[&["kind", "about"], &tables[..]].concat())?;
+        let tables = tables.into_iter().map(|table| read(&file, table, wanted));
+        let values = tables.collect::<Result<Vec<_>, Fault>>()?.concat();
+        Ok(Constants { values, own: Vec::new() })
+    }
+
+    /// The same with hardware of the user's own.
+    pub fn with(self, own: Vec<(String, Preset)>) -> Constants {
+        Constants { own, ..self }
     }
 
     /// The value under a key that the model asked for.
     pub fn get(&self, key: &str) -> f64 {
-        let found = self.0.iter().find(|constant| constant.key == key);
-        found.expect("a constant that the model declares").value
+        let found = self.values.iter().find(|(known, _)| *known == key);
+        found.expect("a constant that the model declares").1
     }
 
-    /// All of them, by their keys.
-    pub fn all(&self) -> &[Constant] {
-        &self.0
+    fn own(&self, name: &str) -> Option<Preset> {
+        self.own.iter().find(|(path, _)| path == name).map(|(_, preset)| *preset)
     }
 }
 
-fn constant(
-    source: Source<'_>,
-    key: &str,
-    entry: &Spanned<(String, String)>,
+fn parts((key, _): &Wanted) -> (&'static str, &'static str) {
+    key.split_once('.').expect("a table and a key of it")
+}
+
+fn read(
+    file: &File<'_>,
+    table: &'static str,
     wanted: &[Wanted],
-) -> Result<Constant, Fault> {
-    let at = || entry.span();
-    let Some((_, unit)) = wanted.iter().find(|(wanted, _)| *wanted == key) else {
-        let keys: Vec<&str> = wanted.iter().map(|(key, _)| *key).collect();
-        return Err(source.unknown(at(), "constant", key, &keys));
-    };
-    let (text, from) = entry.get_ref();
-    let (number, written) = text.split_once(' ').unwrap_or((text, ""));
-    if written != *unit {
-        return Err(source.unknown(at(), &format!("unit of `{key}`"), written, &[*unit]));
-    }
-    let value = number.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0);
-    let value = value.ok_or_else(|| {
-        let what = format!("`{key}` = `{number}`: a number from 0 on is needed, in {unit}");
-        source.fault(at(), what)
-    })?;
-    if from.trim().is_empty() {
-        return Err(source.fault(at(), format!("`{key}` has no source")));
-    }
-    let (unit, from) = (unit.to_string(), from.clone());
-    Ok(Constant { key: key.to_string(), value, unit, source: from })
+) -> Result<Vec<(&'static str, f64)>, Fault> {
+    let section = file.section(table)?;
+    let here = wanted.iter().filter(|wanted| parts(wanted).0 == table);
+    let value = |wanted: &Wanted| Ok((wanted.0, section.number(parts(wanted).1, wanted.1)?));
+    let values = here.map(value).collect::<Result<Vec<_>, Fault>>()?;
+    section.close()?;
+    Ok(values)
 }
+
+macro_rules! of_kind {
+    ($($find:ident $variant:ident $type:ident)*) => { impl Constants { $(
+        /// The preset of this kind and name: the user's own, or one that is built in. The loader has seen that it is
+        /// there.
+        pub fn $find(&self, name: &str) -> $type {
+            match self.own(name) {
+                Some(Preset::$variant(value)) => value,
+                _ => catalogue::$find(name).expect("the loader allows only presets that are"),
+            }
+        }
+    )* } };
+}
+
+of_kind! { machine Machine Machine board Board Board firmware Firmware Costs link Link Link }

@@ -6,7 +6,7 @@
 //! title = "Payload cache and arrival rate"
 //! sentence = "..."
 //! model = "forwarding"            # one of models::ALL
-//! preset = "forwarding"           # its constants
+//! preset = "forwarding"           # its constants: a preset of `presets/`, or a file beside this one
 //! fitted = 0                      # constants that were chosen to fit the numbers below
 //!
 //! [[axis]]                        # every axis of the model; the sweep is all combinations
@@ -19,7 +19,7 @@
 //! amount = 100_000
 //! at = { load = [50, 80] }        # without it, everywhere
 //!
-//! [[expect]]                      # rows of the table, with their bands
+//! [[expect]]                      # rows of the table, with their bands; without any and without a figure, all
 //! measure = "cache"
 //! at = { load = [50], cache = ["on"] }
 //! paper = 64
@@ -34,8 +34,9 @@
 //! What is wrong is an error with file, line and what is allowed, before anything runs.
 
 use super::constants::Constants;
-use super::model::{Level, Measure, Model, ORIGINS, Point};
+use super::model::{Allowed, Level, Measure, Model, ORIGINS, Point, is_file};
 use super::raw::{RawAxis, RawExpect, RawExperiment, RawFigure};
+use crate::hardware::catalogue::{self, Preset};
 use crate::limits::{POINTS_MAX, SEEDS_MAX};
 use crate::report::Origin;
 use crate::source::{Fault, Source};
@@ -101,13 +102,21 @@ pub struct Expected {
     pub note: String,
 }
 
-/// Where an experiment's model and constants are looked up.
-#[derive(Clone, Copy, Debug)]
+impl Expected {
+    /// A measure at every point, which nobody knows beforehand.
+    fn everywhere(measure: usize) -> Expected {
+        let (paper, band_percent, origin) = (None, None, Origin::Predicted);
+        Expected { measure, at: Selection::new(), paper, band_percent, origin, note: String::new() }
+    }
+}
+
+/// Where an experiment's model and presets are looked up; those that are built in are in [`catalogue`].
+#[derive(Clone, Copy)]
 pub struct Catalogue<'c> {
     /// The models.
     pub models: &'static [&'static Model],
-    /// Name, file and text of each preset.
-    pub presets: &'c [(&'c str, Source<'c>)],
+    /// The text of a file, by its path from the experiment's folder; or why it cannot be read.
+    pub read: &'c dyn Fn(&str) -> Result<String, String>,
 }
 
 impl Experiment {
@@ -120,12 +129,16 @@ impl Experiment {
         let raw: RawExperiment =
             toml::from_str(source.text).map_err(|error| source.of_toml(&error))?;
         let model = find_model(source, &raw, catalogue)?;
-        let constants = find_constants(source, &raw, catalogue, model)?;
-        let reader = Reader { source, model };
+        let reader = Reader { source, model, read: catalogue.read };
+        let constants = reader.constants(&raw)?;
         let axes = reader.axes(&raw.axis)?;
+        let constants = constants.with(reader.presets(&raw.axis, &axes)?);
         let seeds = reader.seeds(&raw, &axes)?;
         let expect = raw.expect.iter().map(|expect| reader.expected(expect, &axes));
-        let expected = expect.collect::<Result<Vec<_>, _>>()?;
+        let mut expected = expect.collect::<Result<Vec<_>, _>>()?;
+        if expected.is_empty() && raw.figure.is_none() {
+            expected = (0..model.measures.len()).map(Expected::everywhere).collect();
+        }
         if let Some(figure) = &raw.figure {
             reader.figure(figure)?;
         }
@@ -142,7 +155,24 @@ impl Experiment {
         let experiment = Experiment {
             name, paper, what, title, sentence, model, constants, fitted, seeds, axes, simulate, expected, figure,
         };
+        experiment.refuse(source, &raw.axis)?;
         Ok(experiment)
+    }
+
+    /// An error at the axis of the first point that cannot be.
+    fn refuse(&self, source: Source<'_>, axes: &[RawAxis]) -> Result<(), Fault> {
+        let points = self.points();
+        let wrong = points.iter().find_map(|point| (self.model.refuse)(point, &self.constants));
+        wrong.map_or(Ok(()), |(name, what)| {
+            let axis = axes.iter().find(|axis| axis.name.get_ref() == name);
+            Err(source.fault(axis.map_or(0..0, |axis| axis.name.span()), what))
+        })
+    }
+
+    /// Figure or table and title, of its outputs.
+    pub fn heading(&self) -> String {
+        let (what, title) = (&self.what, &self.title);
+        if what.is_empty() { title.clone() } else { format!("{what}: {title}") }
     }
 
     /// Every point with every seed, in the order of the file: the last axis changes first, the seeds before it.
@@ -197,41 +227,85 @@ fn find_model(
     })
 }
 
-/// The constants of the preset; a model that needs none takes none.
-fn find_constants(
-    source: Source<'_>,
-    raw: &RawExperiment,
-    catalogue: Catalogue<'_>,
-    model: &Model,
-) -> Result<Constants, Fault> {
-    let fits = |preset: Source<'_>| Constants::parse(preset, model.constants);
-    let fitting = catalogue.presets.iter().filter(|(_, preset)| fits(*preset).is_ok());
-    let names: Vec<&str> = fitting.map(|(name, _)| *name).collect();
-    match (&raw.preset, model.constants.is_empty()) {
-        (None, true) => Ok(Constants::default()),
-        (None, false) => {
-            let what = format!("model `{}` needs a `preset`: {}", model.name, names.join(", "));
-            Err(source.fault(raw.model.span(), what))
-        }
-        (Some(preset), _) => {
-            let name = preset.get_ref().as_str();
-            let known = catalogue.presets.iter().find(|(known, _)| *known == name);
-            let unknown = || source.unknown(preset.span(), "preset", name, &names);
-            fits(known.ok_or_else(unknown)?.1).map_err(|fault| {
-                let what = format!("preset `{name}` does not fit model `{}`: {fault}", model.name);
-                source.fault(preset.span(), what)
-            })
-        }
-    }
-}
-
 /// Reads what depends on the model.
 struct Reader<'s> {
     source: Source<'s>,
     model: &'static Model,
+    read: &'s dyn Fn(&str) -> Result<String, String>,
 }
 
 impl Reader<'_> {
+    /// The text of a file of the user's own, which is named here.
+    fn file(&self, at: &Spanned<String>, path: &str) -> Result<String, Fault> {
+        (self.read)(path).map_err(|what| self.source.fault(at.span(), format!("{path}: {what}")))
+    }
+
+    /// The constants of the preset; a model that needs none takes none.
+    fn constants(&self, raw: &RawExperiment) -> Result<Constants, Fault> {
+        let wanted = self.model.constants;
+        match &raw.preset {
+            None if wanted.is_empty() => Ok(Constants::default()),
+            None => {
+                let (model, names) = (self.model.name, self.fitting().join(", "));
+                let what = format!("model `{model}` needs a `preset`: {names}");
+                Err(self.source.fault(raw.model.span(), what))
+            }
+            Some(preset) if is_file(preset.get_ref()) => {
+                let path = preset.get_ref();
+                Constants::parse(Source { file: path, text: &self.file(preset, path)? }, wanted)
+            }
+            Some(preset) => self.built_in(preset),
+        }
+    }
+
+    fn built_in(&self, preset: &Spanned<String>) -> Result<Constants, Fault> {
+        let (name, model) = (preset.get_ref().as_str(), self.model.name);
+        let known = catalogue::BUILT_IN.iter().find(|(known, _)| *known == name);
+        let unknown = || self.source.unknown(preset.span(), "preset", name, &self.fitting());
+        let source = known.ok_or_else(unknown)?.1;
+        Constants::parse(source, self.model.constants).map_err(|fault| {
+            let what = format!("preset `{name}` does not fit model `{model}`: {fault}");
+            self.source.fault(preset.span(), what)
+        })
+    }
+
+    /// Names of the presets that have the model's constants.
+    fn fitting(&self) -> Vec<&'static str> {
+        let fits = |source: Source<'_>| Constants::parse(source, self.model.constants).is_ok();
+        let fitting = catalogue::BUILT_IN.iter().filter(|(_, source)| fits(*source));
+        fitting.map(|(name, _)| *name).collect()
+    }
+
+    /// The files of the user's own that stand on axes of presets.
+    fn presets(
+        &self,
+        raw: &[RawAxis],
+        axes: &[(&'static str, Vec<Level>)],
+    ) -> Result<Vec<(String, Preset)>, Fault> {
+        let mut own = Vec::new();
+        for (raw, (name, levels)) in raw.iter().zip(axes) {
+            let kind = self.model.axes.iter().find(|kind| kind.name == *name);
+            let Some(Allowed::Presets(kind)) = kind.map(|kind| kind.allowed) else { continue };
+            for level in levels {
+                if let Level::Name(path) = level
+                    && is_file(path)
+                {
+                    own.push((path.clone(), self.preset(&raw.name, path, kind)?));
+                }
+            }
+        }
+        Ok(own)
+    }
+
+    fn preset(&self, at: &Spanned<String>, path: &str, kind: &str) -> Result<Preset, Fault> {
+        let (preset, _) = Preset::parse(path, &self.file(at, path)?)?;
+        if preset.kind() == kind {
+            return Ok(preset);
+        }
+        let what = format!("{path} is a preset of kind `{}`; a {kind} is needed", preset.kind());
+        Err(self.source.fault(at.span(), what))
+    }
+
     fn axes(&self, raw: &[RawAxis]) -> Result<Vec<(&'static str, Vec<Level>)>, Fault> {
         let axes = raw.iter().map(|axis| self.axis(axis)).collect::<Result<Vec<_>, Fault>>()?;
         let given = |name: &str| axes.iter().filter(|(axis, _)| *axis == name).count();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   experiments/papers/NAME.toml ──► Experiment ──► points ──► Model::run ──► Outcome: table, figure, traces
-//!   experiments/papers/presets/…      (loader)    (any order, any threads)      (in the order of the points)
+//!   presets/…                         (loader)    (any order, any threads)      (in the order of the points)
 //! ```
 //!
 //! The command runs points on all processors; nothing of an outcome depends on how. It is not a place for models of

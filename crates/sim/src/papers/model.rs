@@ -4,6 +4,7 @@
 //! would be allowed, before anything runs.
 
 use super::constants::{Constants, Wanted};
+use crate::hardware::catalogue;
 use crate::report::{Drawing, Origin};
 
 /// One model.
@@ -19,8 +20,15 @@ pub struct Model {
     pub constants: &'static [Wanted],
     /// Drawings of its own, by name.
     pub drawings: &'static [(&'static str, fn(&Constants) -> Drawing)],
+    /// What cannot be at a point whose levels each could: the axis, and what is wrong there.
+    pub refuse: fn(&Point, &Constants) -> Option<(&'static str, String)>,
     /// One point.
     pub run: fn(&Point, &Constants) -> Vec<Value>,
+}
+
+/// [`Model::refuse`] of models all of whose points can be.
+pub fn refuse_nothing(_: &Point, _: &Constants) -> Option<(&'static str, String)> {
+    None
 }
 
 /// An axis that a model knows.
@@ -43,6 +51,13 @@ pub enum Allowed {
     Names(&'static [&'static str]),
     /// A number from the first to the second.
     Numbers(f64, f64),
+    /// A preset of this kind: a name of those that are built in, or the path of a file from the experiment's folder.
+    Presets(&'static str),
+}
+
+/// Whether a preset's name is the path of a user's own file.
+pub fn is_file(name: &str) -> bool {
+    name.ends_with(".toml")
 }
 
 /// Something that comes out of a model.
@@ -143,21 +158,31 @@ impl Value {
 impl AxisKind {
     /// What is wrong with a level on this axis.
     pub fn refuse(&self, level: &Level) -> Option<String> {
-        let allowed = match (self.allowed, level) {
-            (Allowed::Names(names), Level::Name(name)) if names.contains(&name.as_str()) => {
-                return None;
+        let fits = match (self.allowed, level) {
+            (Allowed::Names(names), Level::Name(name)) => names.contains(&name.as_str()),
+            (Allowed::Numbers(least, most), Level::Number(number)) => {
+                (least..=most).contains(number)
             }
-            (Allowed::Numbers(least, most), Level::Number(number))
-                if (least..=most).contains(number) =>
-            {
-                return None;
+            (Allowed::Presets(kind), Level::Name(name)) => {
+                is_file(name) || catalogue::names(Some(kind)).contains(&name.as_str())
             }
-            (Allowed::Names(names), _) => names.join(", "),
-            (Allowed::Numbers(least, most), _) => {
+            _ => false,
+        };
+        let (name, allowed) = (self.name, self.allowed());
+        (!fits).then(|| format!("`{level}` cannot be on axis `{name}`; allowed: {allowed}"))
+    }
+
+    /// What may be on it, in words.
+    pub fn allowed(&self) -> String {
+        match self.allowed {
+            Allowed::Names(names) => names.join(", "),
+            Allowed::Numbers(least, most) => {
                 format!("a number from {least} to {most} {}", self.unit).trim_end().to_string()
             }
-        };
-        Some(format!("`{level}` cannot be on axis `{}`; allowed: {allowed}", self.name))
+            Allowed::Presets(kind) => {
+                format!("{}, or a file of your own", catalogue::names(Some(kind)).join(", "))
+            }
+        }
     }
 }
 

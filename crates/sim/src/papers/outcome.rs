@@ -29,14 +29,14 @@ impl Experiment {
             self.expected.iter().flat_map(|expected| self.rows(expected, &places)).collect();
         let table = (!rows.is_empty()).then(|| Table {
             name: self.name.clone(),
-            title: format!("{}: {}", self.what, self.title),
+            title: self.heading(),
             sentence: self.sentence.clone(),
             constants: self.fitted,
             rows,
         });
         let figure = self.figure.as_ref().map(|figure| Figure {
             name: self.name.clone(),
-            title: format!("{}: {}", self.what, self.title),
+            title: self.heading(),
             sentence: self.sentence.clone(),
             drawing: self.drawing(figure, &places),
         });
@@ -170,7 +170,9 @@ impl Experiment {
             }
         }
         let mut series: Vec<Series> = Vec::new();
-        for (colour, (name, group)) in groups.iter().enumerate() {
+        // the paper's grey is nobody else's
+        let colours = (0..).filter(|colour| *colour != crate::report::svg::GREY);
+        for (colour, (name, group)) in colours.zip(&groups) {
             let has_formula = group.iter().any(|place| place.values[measure].formula.is_some());
             for (kind, value) in KINDS {
                 let point = |place: &&Place| {

@@ -14,7 +14,7 @@ pub fn html(ran: &[(Experiment, Outcome)]) -> String {
     for (experiment, outcome) in ran {
         let item = Item {
             name: experiment.name.clone(),
-            title: format!("{}: {}", experiment.what, experiment.title),
+            title: experiment.heading(),
             figure: outcome.figure.clone(),
             table: outcome.table.clone(),
         };

@@ -11,9 +11,12 @@ use toml::Spanned;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawExperiment {
+    #[serde(default = "no_paper")]
     pub paper: String,
+    #[serde(default)]
     pub what: String,
     pub title: String,
+    #[serde(default)]
     pub sentence: String,
     pub model: Spanned<String>,
     pub preset: Option<Spanned<String>>,
@@ -27,6 +30,11 @@ pub struct RawExperiment {
     #[serde(default)]
     pub expect: Vec<RawExpect>,
     pub figure: Option<RawFigure>,
+}
+
+/// The heading of what is in no paper.
+fn no_paper() -> String {
+    "Experiments of one's own".to_string()
 }
 
 fn one_seed() -> Spanned<Vec<u64>> {

@@ -154,28 +154,6 @@ fn picos(us: f64) -> Picos {
     Picos((us * 1e6).round() as u64)
 }
 
-/// An exponentially distributed time with this mean (von Neumann 1951): the length of a run of falling numbers is odd
-/// with probability e^-x, where x is the first of them.
-fn exponential(random: &mut Random, mean: Picos) -> Picos {
-    let mut whole = 0u64;
-    loop {
-        let first = random.next();
-        let (mut last, mut length) = (first, 1);
-        loop {
-            let next = random.next();
-            if next >= last {
-                break;
-            }
-            (last, length) = (next, length + 1);
-        }
-        if length % 2 == 1 {
-            let times = u128::from(whole) << 32 | u128::from(first >> 32);
-            return Picos((u128::from(mean.0) * times >> 32) as u64);
-        }
-        whole += 1;
-    }
-}
-
 impl Run {
     fn new(network: &Network, plan: Plan) -> Run {
         let server = |centre: &super::Centre| Server {
@@ -228,7 +206,7 @@ impl Run {
         if let Some(mean) = self.between {
             let between = match self.plan.traffic {
                 Traffic::Dd1 => mean,
-                Traffic::Mm1 | Traffic::Md1 => exponential(&mut self.arrivals, mean),
+                Traffic::Mm1 | Traffic::Md1 => Picos(self.arrivals.exponential(mean.0)),
             };
             self.events.push(now + between, 1, Event::Arrival);
         }
@@ -252,7 +230,7 @@ impl Run {
         let server = &mut self.servers[centre];
         let Some(&packet) = server.waiting.front() else { return };
         let service = match self.plan.traffic {
-            Traffic::Mm1 => exponential(&mut server.random, server.service),
+            Traffic::Mm1 => Picos(server.random.exponential(server.service.0)),
             Traffic::Md1 | Traffic::Dd1 => server.service,
         };
         if self.departures >= self.plan.warm_up {
@@ -333,20 +311,6 @@ fn half_width(means: &[f64]) -> f64 {
 mod tests {
     use super::*;
     use crate::queueing::Centre;
-
-    #[test]
-    fn exponential_times_have_the_right_moments() {
-        let mut random = Random::new(1, "exponential");
-        let mean = Picos(1_000_000);
-        let times: Vec<f64> =
-            (0..200_000).map(|_| exponential(&mut random, mean).0 as f64 / 1e6).collect();
-        let average = times.iter().sum::<f64>() / times.len() as f64;
-        let square = times.iter().map(|time| time * time).sum::<f64>() / times.len() as f64;
-        let above = times.iter().filter(|time| **time > 3.0).count() as f64 / times.len() as f64;
-        assert!((average - 1.0).abs() < 0.01, "{average}");
-        assert!((square - 2.0).abs() < 0.04, "{square}");
-        assert!((above - 0.049_787).abs() < 0.002, "{above}"); // e^-3
-    }
 
     #[test]
     fn a_packet_visits_all_centres_and_then_again_those_that_it_visits_twice() {

@@ -30,7 +30,7 @@ pub fn stripes(log: &[Activity]) -> Stripes {
     for activity in log {
         let kind =
             position(&mut stripes.kinds, |kind| *kind == activity.kind, || activity.kind.clone());
-        let name = format!("{} {}", activity.machine, activity.engine);
+        let name = format!("{} {}", activity.machine, activity.engine).trim().to_string();
         let lane = position(
             &mut stripes.lanes,
             |lane| lane.name == name,

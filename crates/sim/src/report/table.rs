@@ -135,7 +135,9 @@ impl Table {
         let of_paper = || self.rows.iter().filter(|row| row.paper.is_some());
         let fitted = of_paper().filter(|row| row.origin == Origin::Fitted).count();
         let all = of_paper().count();
+        let has_formula = self.rows.iter().any(|row| row.formula.is_some());
         match (self.constants, all) {
+            (_, 0) if !has_formula => "Simulated; there is no number of a paper.".into(),
             (_, 0) => "No number of the paper: the simulation is compared with the formula.".into(),
             (0, all) => format!("No constant fitted; {all} numbers of the paper predicted."),
             (constants, all) => format!(
@@ -149,7 +151,12 @@ impl Table {
     /// The columns that have something in them: of all tables the first two.
     fn columns(&self) -> Vec<usize> {
         let cells: Vec<[String; 10]> = self.rows.iter().map(Row::cells).collect();
-        let used = |column: &usize| *column < 2 || cells.iter().any(|row| !row[*column].is_empty());
+        let is_compared = self.rows.iter().any(|row| row.paper.or(row.formula).is_some());
+        let used = |column: &usize| match HEADINGS[*column] {
+            "what" | "unit" => true,
+            "origin" => is_compared,
+            _ => cells.iter().any(|row| !row[*column].is_empty()),
+        };
         (0..HEADINGS.len()).filter(used).collect()
     }
 
@@ -167,7 +174,8 @@ impl Table {
         let lines = self.lines();
         let width = |index: usize| lines.iter().map(|line| line[index].1.chars().count()).max();
         let widths: Vec<usize> = (0..lines[0].len()).filter_map(width).collect();
-        let mut text = format!("{}\n{}\n{}\n\n", self.title, self.sentence, self.honesty());
+        let sentence = if self.sentence.is_empty() { "" } else { &format!("{}\n", self.sentence) };
+        let mut text = format!("{}\n{sentence}{}\n\n", self.title, self.honesty());
         for (number, line) in lines.iter().enumerate() {
             text.push_str(&text_line(line, &widths));
             if number == 0 {

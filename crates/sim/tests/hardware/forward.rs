@@ -1,33 +1,20 @@
 //! "Fast Forwarding on Myrinet": Table 2, Figures 6 and 7.
 
-use crate::stations::{end_host, forwarder, within};
-use sim::hardware::catalogue;
-use sim::hardware::measure::{Forwarded, Station, forward, stream};
+use crate::stations::within;
+use sim::hardware::forwarding::{
+    Forwarded, Forwarding, PAGE, end_host, entries, forwarder, myrinet,
+};
+use sim::hardware::measure::stream;
 use sim::hardware::world::program::Copies;
 
-const PAGE: usize = 4_096;
-
-fn run(middle: &Station, bytes: usize, copies: Copies) -> Forwarded {
-    forward(
-        &end_host(PAGE, middle.nic.mtu),
-        middle,
-        catalogue::link("myrinet").unwrap(),
-        bytes,
-        copies,
-    )
+fn off(machine: &str, board: &str) -> Forwarded {
+    let middle = forwarder(machine, board, None, PAGE);
+    Forwarding::new(&end_host(PAGE), &middle, Copies::Ignore).stream(PAGE)
 }
 
-/// Buffers of the paper's caches (section 3.2).
-fn entries(board: &str) -> usize {
-    if board == "lanai4" { 128 } else { 384 }
-}
-
-fn off(machine: &str, board: &str, mtu: usize, bytes: usize) -> Forwarded {
-    run(&forwarder(machine, board, None, mtu), bytes, Copies::Ignore)
-}
-
-fn on(machine: &str, board: &str, mtu: usize, bytes: usize) -> Forwarded {
-    run(&forwarder(machine, board, Some(entries(board)), mtu), bytes, Copies::Use)
+fn on(machine: &str, board: &str) -> Forwarded {
+    let middle = forwarder(machine, board, Some(entries(board)), PAGE);
+    Forwarding::new(&end_host(PAGE), &middle, Copies::Use).stream(PAGE)
 }
 
 /// Table 2, the observed rates: within 6 % from shared constants. The LANai-7 with the cache is not (docs,
@@ -36,10 +23,14 @@ fn on(machine: &str, board: &str, mtu: usize, bytes: usize) -> Forwarded {
 fn observed_rates_of_table_2() {
     let paper = [("lanai4", 49.89, 62.94), ("lanai7", 52.69, 89.10), ("lanai9", 54.23, 106.43)];
     let rows = paper.map(|(board, without, with)| {
-        let [off, on] = [off("piii433", board, PAGE, PAGE), on("piii433", board, PAGE, PAGE)];
+        let [off, on] = [off("piii433", board), on("piii433", board)];
         println!(
             "{board}: hits {:?}, host busy {:.2}, {:.2}; age {:.0}, {:.0} us",
-            on.cache, off.host_busy, on.host_busy, off.age, on.age
+            on.cache,
+            off.host_busy,
+            on.host_busy,
+            off.age(),
+            on.age()
         );
         let without =
             within(&format!("{board} without the cache, MB/s"), without, off.rate / 1e6, 6.0);
@@ -52,13 +43,10 @@ fn observed_rates_of_table_2() {
 /// Figure 7: on 64 bits at 66 MHz the cache gains nothing, and a forwarder is as fast as two ends.
 #[test]
 fn a_fast_bus_gains_nothing_from_the_cache() {
-    let end = end_host(PAGE, PAGE);
-    let direct = stream(&end, &end, catalogue::link("myrinet").unwrap(), PAGE) / 1e6;
+    let end = end_host(PAGE);
+    let direct = stream(&end, &end, myrinet(), PAGE) / 1e6;
     for board in ["lanai7", "lanai9"] {
-        let [off, on] = [
-            off("piii733", board, PAGE, PAGE).rate / 1e6,
-            on("piii733", board, PAGE, PAGE).rate / 1e6,
-        ];
+        let [off, on] = [off("piii733", board).rate / 1e6, on("piii733", board).rate / 1e6];
         println!(
             "{board} on 64/66: {off:.1} MB/s without, {on:.1} with the cache; two ends {direct:.1}"
         );

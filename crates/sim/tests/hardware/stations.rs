@@ -1,6 +1,6 @@
 //! The papers' machines.
 
-use nic::{Buffers, CacheConfig, Config, Policy};
+use nic::{Config, Policy};
 use sim::hardware::catalogue;
 use sim::hardware::measure::Station;
 
@@ -33,34 +33,4 @@ pub fn hoti_contention(machine: &str, policy: Policy) -> Station {
     let machine = catalogue::machine(machine).unwrap();
     let firmware = catalogue::firmware("mcp-hoti").unwrap();
     Station::contention(machine, catalogue::board("lanai4").unwrap(), firmware, nic)
-}
-
-/// An end host of the forwarding paper: 733 MHz, LANai-7, 64-bit 66 MHz PCI.
-pub fn end_host(page: usize, mtu: usize) -> Station {
-    forwarding("piii733", "lanai7", Buffers::Pools { send: 16, receive: 16 }, page, mtu)
-}
-
-/// A forwarder of the paper: with a cache of `entries` pages or without.
-pub fn forwarder(machine: &str, board: &str, entries: Option<usize>, mtu: usize) -> Station {
-    let cache = |entries| {
-        Buffers::Cache(CacheConfig { entries, send_segment: 4, small_segment: 0, small_bytes: 0 })
-    };
-    let buffers = entries.map_or(Buffers::Pools { send: 16, receive: 16 }, cache);
-    forwarding(machine, board, buffers, 4_096, mtu)
-}
-
-fn forwarding(machine: &str, board: &str, buffers: Buffers, page: usize, mtu: usize) -> Station {
-    let ring =
-        if matches!(buffers, Buffers::Cache(cache) if cache.entries < 256) { 32 } else { 64 };
-    let nic = Config {
-        policy: Policy::adaptive(512),
-        buffers,
-        send_ring: ring,
-        receive_ring: ring,
-        mtu,
-        ..Config::new(page)
-    };
-    let machine = catalogue::machine(machine).unwrap();
-    let firmware = catalogue::firmware("mcp-forward").unwrap();
-    Station::contention(machine, catalogue::board(board).unwrap(), firmware, nic)
 }

@@ -1,20 +1,19 @@
 //! The world itself: a run is its seed, nothing is lost under back-pressure or loss of entries, and how fast it is.
 
-use crate::stations::{end_host, forwarder, hoti};
-use nic::{Buffers, CacheConfig, Lag, Policy};
+use crate::stations::hoti;
+use nic::{Balance, Lag, Policy};
+use sim::hardware::agent::Forwarder;
 use sim::hardware::catalogue;
-use sim::hardware::fabric::Link;
-use sim::hardware::measure::{forward, forward_of, sink};
-use sim::hardware::programs::{Forwarder, Role, Sink, Source};
+use sim::hardware::forwarding::{Forwarding, PAGE, cache, end_host, forwarder, myrinet};
+use sim::hardware::measure::sink;
+use sim::hardware::programs::{Arrivals, Role, Sink, Source};
 use sim::hardware::world::program::Copies;
 use sim::hardware::world::{HostSetup, World};
 use sim::queue::Picos;
 
-const PAGE: usize = 4_096;
-
 fn forwarded() -> (u64, u64) {
-    let (end, middle) = (end_host(PAGE, PAGE), forwarder("piii433", "lanai4", Some(128), PAGE));
-    let run = forward(&end, &middle, catalogue::link("myrinet").unwrap(), PAGE, Copies::Use);
+    let middle = forwarder("piii433", "lanai4", Some(128), PAGE);
+    let run = Forwarding::new(&end_host(PAGE), &middle, Copies::Use).stream(PAGE);
     (run.fingerprint, run.handled)
 }
 
@@ -24,8 +23,8 @@ fn a_run_is_the_same_on_every_thread() {
     let there = std::thread::spawn(forwarded).join().unwrap();
     assert_eq!(here, there);
     assert_eq!(here, forwarded());
-    let (end, middle) = (end_host(PAGE, PAGE), forwarder("piii433", "lanai7", Some(384), PAGE));
-    let other = forward(&end, &middle, catalogue::link("myrinet").unwrap(), PAGE, Copies::Use);
+    let middle = forwarder("piii433", "lanai7", Some(384), PAGE);
+    let other = Forwarding::new(&end_host(PAGE), &middle, Copies::Use).stream(PAGE);
     assert_ne!(here.0, other.fingerprint);
 }
 
@@ -73,20 +72,13 @@ fn a_payload_that_changed_on_its_way_ends_the_run() {
 fn bursts(entries: usize, ring: usize) -> nic::CacheCounters {
     let mut middle = forwarder("piii433", "lanai7", Some(384), PAGE);
     (middle.nic.send_ring, middle.nic.receive_ring) = (ring, ring);
-    middle.nic.buffers =
-        Buffers::Cache(CacheConfig { entries, send_segment: 4, small_segment: 0, small_bytes: 0 });
-    let source = Source::paced(1, vec![PAGE], 1_200, 40, Picos::millis(4));
-    forward_of(
-        &end_host(PAGE, PAGE),
-        &middle,
-        catalogue::link("myrinet").unwrap(),
-        source,
-        Copies::Use,
-    )
-    .cache
+    middle.nic.buffers = cache(entries);
+    let arrivals = Arrivals::Bursts(40, Picos::millis(4));
+    Forwarding::new(&end_host(PAGE), &middle, Copies::Use).run(1, vec![PAGE], &arrivals).cache
 }
 
-/// With at least twice the ring, back-pressure keeps every payload that is not forwarded yet (forwarding paper section 3.2).
+/// With at least twice the ring, back-pressure keeps every payload that is not forwarded yet (forwarding paper
+/// section 3.2).
 #[test]
 fn bursts_hit_always_when_the_cache_is_twice_the_ring() {
     for (entries, ring) in [(384, 64), (132, 64), (36, 16)] {
@@ -99,12 +91,45 @@ fn bursts_hit_always_when_the_cache_is_twice_the_ring() {
     }
 }
 
+/// An agent that holds packets gives entries back at once and stops nobody: a burst that is longer than the cache
+/// misses, and what arrives is right all the same.
+#[test]
+fn an_agent_that_holds_packets_loses_hits_and_no_bytes() {
+    let end = end_host(PAGE);
+    let hits = [36, 384].map(|entries| {
+        let mut middle = forwarder("piii433", "lanai7", Some(384), PAGE);
+        (middle.nic.send_ring, middle.nic.receive_ring) = (16, 16);
+        middle.nic.buffers = cache(entries);
+        let one = Forwarding::new(&end, &middle, Copies::Use);
+        let holding = Forwarding { holds: Picos::millis(10), ..one };
+        let run = holding.run(1, vec![PAGE], &Arrivals::Bursts(200, Picos::millis(30)));
+        assert_eq!((&run.arrived[..], run.dropped), (&[1_200][..], 0));
+        run.hits()
+    });
+    assert!(hits[0] < 50.0 && hits[1] == 100.0, "{hits:?}");
+}
+
+/// The agent's policies in the world: a flow stays with its backend; taking turns and counting flows give each backend
+/// as many, hashes about as many.
+#[test]
+fn flows_go_to_the_backends_that_the_policy_chose() {
+    let (end, middle) = (end_host(PAGE), forwarder("piii733", "lanai7", Some(384), PAGE));
+    let one = Forwarding::new(&end, &middle, Copies::Use);
+    let arrived = [Balance::Hash, Balance::RoundRobin, Balance::LeastConnections].map(|balance| {
+        let two =
+            Forwarding { adapters: 2, balance, flows: 32, fill: 0, measured: 320, ..one.clone() };
+        two.stream(PAGE).arrived
+    });
+    assert_eq!(arrived[1..], [[320, 320], [320, 320]]);
+    let hashed = &arrived[0];
+    assert!(hashed.iter().all(|count| count % 10 == 0 && *count > 160), "{hashed:?}");
+}
+
 /// The host modifies each payload: every copy is fetched again, and what arrives is what the host wrote.
 #[test]
 fn modified_payloads_are_fetched_again() {
     let middle = forwarder("piii433", "lanai7", Some(384), PAGE);
-    let link = catalogue::link("myrinet").unwrap();
-    let run = forward(&end_host(PAGE, PAGE), &middle, link, PAGE, Copies::Invalidate);
+    let run = Forwarding::new(&end_host(PAGE), &middle, Copies::Invalidate).stream(PAGE);
     assert_eq!((run.cache.hits, run.cache.refills), (0, 1_200));
 }
 
@@ -112,31 +137,13 @@ fn modified_payloads_are_fetched_again() {
 /// four without the cache; with it they feed all (forwarding paper, section 5).
 #[test]
 fn several_adapters_share_a_bus() {
-    // one crossbar for all twelve adapters: on smaller ones the streams would share a link between two
-    let link = Link { ports: 16, ..catalogue::link("myrinet").unwrap() };
     let total = |adapters: usize, cache: bool| {
         let (entries, copies) =
             if cache { (Some(384), Copies::Use) } else { (None, Copies::Ignore) };
         let middle = forwarder("piii733", "lanai7", entries, PAGE);
-        let end = end_host(PAGE, PAGE);
-        let mut hosts = vec![middle.host_with(adapters)];
-        let mut roles = vec![Role::Forwarder(Forwarder {
-            to: (0..adapters).map(|n| 2 * adapters + n).collect(),
-            copies,
-            service: middle.machine.host.service,
-            forwarded: 0,
-        })];
-        for n in 0..adapters {
-            hosts.push(end.host());
-            roles.push(Source::stream(n, PAGE, 1_000));
-        }
-        for _ in 0..adapters {
-            hosts.push(end.host());
-            roles.push(Sink::after(100));
-        }
-        let mut world = World::new(3, link, &hosts, roles).unwrap();
-        world.run(Picos::seconds(5));
-        (adapters + 1..=2 * adapters).map(|host| sink(&world, host).rate()).sum::<f64>() / 1e6
+        let end = end_host(PAGE);
+        let one = Forwarding::new(&end, &middle, copies);
+        Forwarding { adapters, ..one }.stream(PAGE).rate / 1e6
     };
     let rates = [1, 2, 4].map(|adapters| (total(adapters, false), total(adapters, true)));
     println!("1, 2, 4 adapters, MB/s without and with the cache: {rates:.0?}");
@@ -148,7 +155,7 @@ fn several_adapters_share_a_bus() {
 #[test]
 fn bench_adapters() {
     let middle = forwarder("piii433", "lanai4", Some(128), PAGE);
-    let (end, link) = (end_host(PAGE, PAGE), catalogue::link("myrinet").unwrap());
+    let (end, link) = (end_host(PAGE), myrinet());
     let count =
         std::env::var("SIM_BENCH_PACKETS").ok().and_then(|text| text.parse().ok()).unwrap_or(2_000);
     let hosts = [end.host(), middle.host(), end.host()];

@@ -8,6 +8,7 @@ pub mod peer;
 pub mod place;
 pub mod row;
 pub mod scale;
+pub mod simulator;
 pub mod stream;
 
 use crate::cli::Bench;
@@ -32,6 +33,7 @@ pub fn run(what: &Bench) -> Result<(), Box<dyn std::error::Error>> {
         Bench::Stream(arguments) => stream::measure(arguments)?,
         Bench::Files(arguments) => files::measure(arguments)?,
         Bench::Scale(arguments) => scale::measure(arguments)?,
+        Bench::Simulator(arguments) => simulator::measure(arguments)?,
     }
     Ok(())
 }

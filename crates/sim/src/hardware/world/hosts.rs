@@ -5,9 +5,9 @@ use crate::hardware::bus::{Bus, Direction};
 use crate::hardware::flow::{Flow, Rate};
 use crate::hardware::host::{Host, Notice};
 use crate::hardware::world::check::Header;
-use crate::hardware::world::program::{Copies, Cx, Message, Program, Wake};
+use crate::hardware::world::program::{Cx, Program, ReceiveMessage, Wake};
 use crate::queue::Picos;
-use nic::{HostFrame, Interrupts, Piece, Reuse};
+use nic::{HostFrame, Interrupts, Landed, Piece, Reuse};
 use std::collections::VecDeque;
 use wire::{NodeId, Token};
 
@@ -53,6 +53,9 @@ pub(crate) struct HostState {
     /// Delivered and not taken.
     inbox: VecDeque<(u16, usize, usize)>,
     taken: u64,
+    /// The message that was read and that the program has not taken, and where its payload is.
+    at_hand: Option<ReceiveMessage>,
+    landed: Vec<Landed>,
     idle_since: Picos,
     noticing: bool,
     draining: bool,
@@ -92,6 +95,8 @@ impl HostState {
             pio_on: None,
             inbox: VecDeque::with_capacity(64),
             taken: 0,
+            at_hand: None,
+            landed: Vec::new(),
             idle_since: Picos::ZERO,
             noticing: false,
             draining: false,
@@ -108,6 +113,10 @@ impl HostState {
     /// Who writes or reads by programmed I/O now: towards whom, and how fast it would be alone.
     pub fn pio_rate(&self) -> Option<(Direction, Rate)> {
         self.pio_on
+    }
+
+    pub fn is_working(&self) -> bool {
+        self.current.is_some()
     }
 
     pub fn name_at(&self, address: u64) -> u64 {
@@ -188,36 +197,60 @@ impl<P: Program> World<P> {
     fn call(&mut self, host: u16, call: impl FnOnce(&mut P, &mut Cx<'_>)) {
         let now = self.now();
         let mut asked = std::mem::take(&mut self.wakes);
+        let mut pieces = std::mem::take(&mut self.pieces);
+        let room = self.rooms_of(host);
+        let HostState { adapters, at_hand, landed, .. } = &mut self.hosts[usize::from(host)];
+        let (owned, compute) = ([0; 2], Picos::ZERO);
+        let (asked_now, pieces_now) = (&mut asked, &mut pieces);
+        #[rustfmt::skip]
+        let mut cx = Cx {
+            now, room: &room, adapters, asked: asked_now, pieces: pieces_now, at_hand, landed, owned, compute,
+        };
+        call(&mut self.programs[usize::from(host)], &mut cx);
+        assert_eq!(cx.owned, [0; 2], "a program keeps no entry");
+        let mut released = None;
+        for wake in asked.drain(..) {
+            released = self.asked(host, wake, &pieces).or(released);
+        }
+        pieces.clear();
+        (self.wakes, self.rooms, self.pieces) = (asked, room, pieces);
+        self.next_job(host);
+        released.into_iter().for_each(|adapter| self.wake(adapter));
+    }
+
+    /// Room in the send rings of a host's adapters, in their order.
+    fn rooms_of(&mut self, host: u16) -> Vec<usize> {
         let mut room = std::mem::take(&mut self.rooms);
-        let state = &self.hosts[usize::from(host)];
         let free = |adapter: &u16| {
             let adapter = &self.adapters[usize::from(*adapter)];
             adapter.nic.config().send_ring.saturating_sub(adapter.claimed)
         };
         room.clear();
-        room.extend(state.adapters.iter().map(free));
-        let mut cx = Cx { now, room: &room, adapters: &state.adapters, asked: &mut asked };
-        call(&mut self.programs[usize::from(host)], &mut cx);
-        for wake in asked.drain(..) {
-            self.asked(host, wake);
-        }
-        (self.wakes, self.rooms) = (asked, room);
-        self.next_job(host);
+        room.extend(self.hosts[usize::from(host)].adapters.iter().map(free));
+        room
     }
 
-    fn asked(&mut self, host: u16, wake: Wake) {
+    /// Does what a program asked for; the adapter that got a receive entry back.
+    fn asked(&mut self, host: u16, wake: Wake, pieces: &[Piece]) -> Option<u16> {
         match wake {
             Wake::Timer { at, token } => self.at(at, Event::Timer { host, token }),
             Wake::Work { time, token } => {
                 self.hosts[usize::from(host)].jobs.push_back(Job::Work { time, token });
             }
-            Wake::Send { adapter, to, bytes, word, compute } => {
-                self.send(host, (adapter, to), bytes, word, compute)
+            Wake::Send { adapter, to, bytes, header, compute } => {
+                self.send(host, (adapter, to), bytes, header, compute)
             }
-            Wake::Forward { to, via, reuse, compute } => {
-                self.forward(host, (via, to), reuse, compute)
+            Wake::Post { adapter, to, header, first, count, compute } => {
+                let pieces = &pieces[first..first + count];
+                self.send_pieces(host, (adapter, to), pieces, header, compute)
+            }
+            Wake::Detach { adapter, slot } => self.detach(host, adapter, slot),
+            Wake::Release { adapter, slot } => {
+                self.arm(adapter, slot);
+                return Some(adapter);
             }
         }
+        None
     }
 
     /// A message with new content in pages of its own.
@@ -226,15 +259,13 @@ impl<P: Program> World<P> {
         host: u16,
         (adapter, to): (u16, u16),
         bytes: usize,
-        word: u64,
+        header: Header,
         compute: Picos,
     ) {
-        let now = self.now();
         let state = &mut self.hosts[usize::from(host)];
         let index = state.posting();
         let mut posting = std::mem::take(&mut state.postings[index as usize]);
-        let header =
-            Header { word, name: (u64::from(host) + 1) << 48 | state.next_name, born: now };
+        let header = Header { name: (u64::from(host) + 1) << 48 | state.next_name, ..header };
         posting.pieces.clear();
         let mut left = bytes;
         while left > 0 {
@@ -250,35 +281,37 @@ impl<P: Program> World<P> {
         self.enqueue(host, index, posting);
     }
 
-    /// The message at hand, in its pages; its receive entry gets others.
-    fn forward(&mut self, host: u16, (via, to): (u16, u16), reuse: Copies, compute: Picos) {
-        let at_hand =
-            self.at_hand.take().expect("a message is forwarded once, while it is at hand");
-        let same = at_hand.adapter == via;
-        let landed = std::mem::take(&mut self.landed);
+    /// A message whose payload lies in pages of the program's. Those that it modified have a new content.
+    fn send_pieces(
+        &mut self,
+        host: u16,
+        (adapter, to): (u16, u16),
+        pieces: &[Piece],
+        header: Header,
+        compute: Picos,
+    ) {
         let state = &mut self.hosts[usize::from(host)];
         let index = state.posting();
         let mut posting = std::mem::take(&mut state.postings[index as usize]);
         posting.pieces.clear();
-        let armed = &mut self.adapters[usize::from(at_hand.adapter)].armed[at_hand.slot];
-        for piece in &landed {
-            let entry = armed.iter_mut().find(|frame| frame.address == piece.frame.address);
-            entry.expect("payload landed in the entry's frames").address = state.take_page();
-            let reuse =
-                piece.binding.filter(|_| same).map_or(Reuse::Fetch, |binding| match reuse {
-                    Copies::Ignore => Reuse::Fetch,
-                    Copies::Use => Reuse::Use(binding),
-                    Copies::Invalidate => Reuse::Invalidate(binding),
-                });
-            posting.pieces.push(Piece { frame: piece.frame, reuse });
-        }
-        (posting.adapter, posting.to, posting.header) = (via, to, at_hand.header);
-        posting.compute = compute;
-        if reuse == Copies::Invalidate {
+        posting.pieces.extend_from_slice(pieces);
+        (posting.adapter, posting.to, posting.header, posting.compute) =
+            (adapter, to, header, compute);
+        if pieces.iter().any(|piece| matches!(piece.reuse, Reuse::Invalidate(_))) {
             posting.header.name = self.rename(host, &posting.pieces);
         }
-        self.landed = landed;
         self.enqueue(host, index, posting);
+    }
+
+    /// The pages that a message landed in are the program's; its entry gets others.
+    fn detach(&mut self, host: u16, adapter: u16, slot: usize) {
+        let state = &mut self.hosts[usize::from(host)];
+        let armed = &mut self.adapters[usize::from(adapter)].armed[slot];
+        for index in 0..state.landed.len() {
+            let address = state.landed[index].frame.address;
+            let entry = armed.iter_mut().find(|frame| frame.address == address);
+            entry.expect("payload landed in the entry's frames").address = state.take_page();
+        }
     }
 
     /// The host modifies the pages: they have new names.
@@ -349,13 +382,20 @@ impl<P: Program> World<P> {
         }
         let state = &mut self.hosts[usize::from(host)];
         let job = state.jobs.pop_front();
+        let looks = looks && state.at_hand.is_none();
         let mut landed = 0;
         let next = job.or_else(|| {
-            let (adapter, slot, bytes) = state.inbox.pop_front().filter(|_| looks)?;
+            let (adapter, slot, bytes) = state.inbox.front().filter(|_| looks).copied()?;
+            state.inbox.pop_front();
             landed = bytes;
             Some(Job::Take { adapter, slot })
         });
-        let Some(next) = next else { return self.rest(host) };
+        let Some(next) = next else {
+            if state.at_hand.is_none() {
+                self.rest(host);
+            }
+            return;
+        };
         state.current = Some(next);
         state.busy_since = now;
         let time = now + state.timed(next, landed);
@@ -468,24 +508,23 @@ impl<P: Program> World<P> {
         self.wake(adapter);
     }
 
+    /// The host has read a message: its program may have it.
     fn take(&mut self, host: u16, adapter: u16, slot: usize) {
-        self.hosts[usize::from(host)].taken += 1;
-        let state = &self.adapters[usize::from(adapter)];
-        let header = state.contents.received[slot];
-        let bytes = state.contents.deposited[slot];
-        let mut landed = std::mem::take(&mut self.spare);
-        landed.clear();
-        landed.extend_from_slice(if bytes > 0 { state.nic.landed(slot) } else { &[] });
-        let from = usize::from(state.senders[slot]);
-        self.landed.clear();
-        self.landed.extend_from_slice(&landed);
-        self.at_hand = Some(AtHand { adapter, slot, header });
-        let message =
-            Message { adapter: usize::from(adapter), from, header, bytes, pieces: &landed };
-        self.call(host, |program, cx| program.message(&message, cx));
-        (self.at_hand, self.spare) = (None, landed);
-        self.arm(adapter, slot);
-        self.wake(adapter);
+        let from = &self.adapters[usize::from(adapter)];
+        let bytes = from.contents.deposited[slot];
+        let message = ReceiveMessage {
+            adapter: usize::from(adapter),
+            from: usize::from(from.senders[slot]),
+            header: from.contents.received[slot],
+            bytes,
+            slot,
+        };
+        let state = &mut self.hosts[usize::from(host)];
+        state.taken += 1;
+        state.landed.clear();
+        state.landed.extend_from_slice(if bytes > 0 { from.nic.landed(slot) } else { &[] });
+        state.at_hand = Some(message);
+        self.call(host, P::poll);
     }
 
     /// A message has left the adapter: its pages are free.
@@ -499,13 +538,8 @@ impl<P: Program> World<P> {
         owner.postings[index as usize].pieces = pieces;
         owner.free_postings.push(index);
         self.call(host, |program, cx| program.sent(usize::from(adapter), cx));
+        if self.hosts[usize::from(host)].at_hand.is_some() {
+            self.call(host, P::poll);
+        }
     }
-}
-
-/// The message that a program is being told of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AtHand {
-    adapter: u16,
-    slot: usize,
-    header: Header,
 }

@@ -29,8 +29,8 @@ use crate::fingerprint::Fingerprint;
 use crate::queue::{Picos, Queue};
 use check::Contents;
 use engines::{Bank, Processor};
-use hosts::{AtHand, HostState};
-use nic::{Engine, HostFrame, Landed, Nic};
+use hosts::HostState;
+use nic::{Engine, HostFrame, Nic, Piece};
 use program::{Program, Wake};
 use wire::Outgoing;
 
@@ -39,7 +39,8 @@ use wire::Outgoing;
 pub enum Pricing {
     /// The machine's two fitted constants stand for the adapter's processor and memory.
     Constants(Constants),
-    /// The firmware's instructions, on a processor that gets what memory the engines leave (forwarding paper section 2.2).
+    /// The firmware's instructions, on a processor that gets what memory the engines leave (forwarding paper section
+    /// 2.2).
     Contention,
 }
 
@@ -135,10 +136,7 @@ pub struct World<P> {
     dirty: Vec<u16>,
     wakes: Vec<Wake>,
     rooms: Vec<usize>,
-    /// The message that a program is being told of, and its pieces.
-    at_hand: Option<AtHand>,
-    landed: Vec<Landed>,
-    spare: Vec<Landed>,
+    pieces: Vec<Piece>,
 }
 
 /// Events of one adapter that can be in the queue at once, generously.
@@ -169,9 +167,7 @@ impl<P: Program> World<P> {
             dirty: Vec::with_capacity(count),
             wakes: Vec::new(),
             rooms: Vec::new(),
-            at_hand: None,
-            landed: Vec::new(),
-            spare: Vec::new(),
+            pieces: Vec::new(),
         };
         for (index, setup) in hosts.iter().enumerate() {
             for adapter in &setup.adapters {
@@ -216,6 +212,11 @@ impl<P: Program> World<P> {
     /// Time that a host's processor worked.
     pub fn host_busy(&self, host: usize) -> Picos {
         self.hosts[host].busy
+    }
+
+    /// Whether a host's processor works now.
+    pub fn is_working(&self, host: usize) -> bool {
+        self.hosts[host].is_working()
     }
 
     /// Goes on until nothing is to come or `until` is reached. Whether anything is to come.

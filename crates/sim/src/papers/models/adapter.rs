@@ -2,11 +2,12 @@
 //!
 //! Everything is simulated at every point; there is no closed form, and nothing to say about how much to simulate.
 
+use super::{architecture, traces};
 use crate::hardware::catalogue;
 use crate::hardware::fabric::Link;
 use crate::hardware::measure::{Station, burst, one_way, round_trip, stream};
 use crate::papers::constants::Constants;
-use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value};
+use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value, refuse_nothing};
 use crate::queue::Picos;
 use crate::report::{Activity, Drawing, activity};
 use nic::{Config, Direction, Engine, Interrupts, Kind, Policy, Record};
@@ -30,7 +31,15 @@ const POLICY: AxisKind = AxisKind {
     name: "policy",
     label: "policy",
     unit: "",
-    allowed: Allowed::Names(&["store and forward", "page pulses", "static", "eager", "fixed"]),
+    allowed: Allowed::Names(&[
+        "store and forward",
+        "page pulses",
+        "static",
+        "eager",
+        "fixed",
+        "fragments",
+        "functional",
+    ]),
 };
 const SEND: AxisKind =
     AxisKind { name: "send", label: "send threshold", unit: "B", allowed: BYTES };
@@ -50,7 +59,12 @@ pub const LATENCY: Model = Model {
     axes: AXES,
     measures: &[Measure::new("latency", "one-way latency", "us")],
     constants: &[],
-    drawings: &[],
+    drawings: &[
+        ("four-dmas", traces::four_dmas),
+        ("cut-through", traces::cut_through),
+        ("turn", traces::turn),
+    ],
+    refuse: refuse_nothing,
     run: latency,
 };
 
@@ -63,7 +77,8 @@ pub const STREAM: Model = Model {
         Measure::new("bandwidth", "bandwidth", "MB/s"),
     ],
     constants: &[],
-    drawings: &[],
+    drawings: &[("adaptive", traces::adaptive), ("architecture", architecture::architecture)],
+    refuse: refuse_nothing,
     run: |point, constants| {
         let (station, bytes) = (station(point), point.number("bytes") as usize);
         let bandwidth = stream(&station, &station, link(), bytes) / 1e6;
@@ -83,6 +98,7 @@ pub const FETCH: Model = Model {
     measures: &[Measure::new("fetch", "fetch of a page", "us")],
     constants: &[],
     drawings: &[],
+    refuse: refuse_nothing,
     run: |point, _| {
         let stations = ["client", "server"].map(|side| {
             let mut station = build("as500", "constants", Policy::adaptive(512));
@@ -110,6 +126,7 @@ pub const BURST: Model = Model {
     ],
     constants: &[],
     drawings: &[("burst", |_| Drawing::Stripes(activity::stripes(&first_packets())))],
+    refuse: refuse_nothing,
     run: |point, _| {
         let minimum = point.number("minimum") as usize;
         let [sender, receiver] = logs(point.name("machine"), minimum);
@@ -120,7 +137,7 @@ pub const BURST: Model = Model {
     },
 };
 
-fn link() -> Link {
+pub(super) fn link() -> Link {
     catalogue::link("myrinet").expect("a preset that is built in")
 }
 
@@ -138,13 +155,15 @@ fn station(point: &Point) -> Station {
         "page pulses" => Policy::Static { send: PAGE, receive: PAGE },
         "static" => Policy::Static { send, receive },
         "eager" => Policy::Adaptive { send, receive },
+        "fragments" => Policy::Fragment { size: send },
+        "functional" => Policy::Functional,
         _ => Policy::FixedAll { size: send },
     };
     build(point.name("machine"), point.name("pricing"), policy)
 }
 
 /// The AlphaStation's host reads control messages in the adapter's memory; on the others they are transfers.
-fn build(machine: &str, pricing: &str, policy: Policy) -> Station {
+pub(super) fn build(machine: &str, pricing: &str, policy: Policy) -> Station {
     let is_alpha = machine == "as500";
     let nic = Config { policy, control_to_host: !is_alpha, ..Config::new(PAGE) };
     let board = if is_alpha { "lanai4-256k" } else { "lanai4" };
@@ -193,15 +212,19 @@ fn first_packets() -> Vec<Activity> {
         records.into_iter().filter(shown).map(move |record| activity_of(machine, &record))
     });
     let mut log: Vec<Activity> = log.collect();
-    let place = |entry: &Activity| LANES.iter().position(|lane| *lane == entry.engine);
-    log.sort_by_key(|entry| (place(entry), entry.start));
+    log.sort_by_key(|entry| (place(&entry.engine), entry.start));
     log
 }
 
 /// The engines as HotI'99 calls them, in the order of a packet's way.
 const LANES: [&str; 4] = ["hostTx", "netTx", "netRcv", "hostRcv"];
 
-fn activity_of(machine: &str, record: &Record) -> Activity {
+/// Where an engine is on a packet's way.
+pub(super) fn place(engine: &str) -> Option<usize> {
+    LANES.iter().position(|lane| *lane == engine)
+}
+
+pub(super) fn activity_of(machine: &str, record: &Record) -> Activity {
     let transfer = record.transfer;
     let engine = match (transfer.engine, transfer.direction) {
         (Engine::HostDma, Direction::ToNet) => LANES[0],

@@ -1,7 +1,7 @@
 //! What a page takes at least over two buses and a network, without any overhead (HPDC'97, section 4.4 and Figure 8).
 
 use crate::papers::constants::{Constants, Wanted};
-use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value};
+use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value, refuse_nothing};
 
 /// What presets of the HPDC paper have.
 pub const CONSTANTS: [Wanted; 5] = [
@@ -37,6 +37,7 @@ pub const MODEL: Model = Model {
     ],
     constants: &CONSTANTS,
     drawings: &[],
+    refuse: refuse_nothing,
     run,
 };
 

@@ -1,7 +1,7 @@
 //! Bandwidth of single transfers over the host's bus (HPDC'97, Figure 5): each costs a constant beside its bytes.
 
 use crate::papers::constants::Constants;
-use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value};
+use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value, refuse_nothing};
 
 /// The row of [`super::ALL`].
 pub const MODEL: Model = Model {
@@ -23,6 +23,7 @@ pub const MODEL: Model = Model {
     measures: &[Measure::new("bandwidth", "bandwidth", "MB/s")],
     constants: &super::bound::CONSTANTS,
     drawings: &[],
+    refuse: refuse_nothing,
     run,
 };
 

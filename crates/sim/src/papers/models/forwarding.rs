@@ -2,7 +2,7 @@
 
 use super::drawings;
 use crate::papers::constants::{Constants, Wanted};
-use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value};
+use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value, refuse_nothing};
 use crate::queueing::forwarding::{Board, Extra, Host};
 use crate::queueing::simulate::{Load, Measured, Plan, simulate};
 use crate::queueing::{Network, Traffic};
@@ -12,8 +12,8 @@ const CONSTANTS: [Wanted; 17] = [
     ("host.word", "B"),
     ("host.bus", "MHz"),
     ("host.link", "MB/s"),
-    ("host.instructions", "instructions"),
-    ("host.accesses", "accesses"),
+    ("host.instructions", ""),
+    ("host.accesses", ""),
     ("host.interrupt", "us"),
     ("host.processing", "us"),
     ("lanai4.access", "MHz"),
@@ -76,6 +76,7 @@ pub const MODEL: Model = Model {
         ("memory", drawings::memory),
         ("pipeline", drawings::pipeline),
     ],
+    refuse: refuse_nothing,
     run,
 };
 

@@ -1,11 +1,16 @@
 //! The models that experiments may name. A model with hardware or firmware in it is one more row.
 
 pub mod adapter;
+mod architecture;
 pub mod bound;
+pub mod cluster;
 pub mod dma;
 mod drawings;
+pub mod forwarder;
 pub mod forwarding;
+mod states;
 pub mod tcp;
+mod traces;
 
 use super::model::Model;
 
@@ -18,5 +23,12 @@ pub const ALL: &[&Model] = &[
     &adapter::STREAM,
     &adapter::BURST,
     &tcp::MODEL,
+    &forwarder::STREAMS,
+    &forwarder::GAINS,
+    &forwarder::LOAD,
+    &forwarder::BURSTS,
+    &forwarder::ADAPTERS,
+    &forwarder::MIX,
     &forwarding::MODEL,
+    &cluster::MODEL,
 ];
