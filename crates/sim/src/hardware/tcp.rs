@@ -1,6 +1,6 @@
 //! A TCP stream between two hosts of the adapter world: segments whose headers are in the control message and whose
-//! data are pages attached to it, one window, an acknowledgement for every second segment, interrupts that stop while the
-//! host drains its ring (HotI'99 section 4; Trapeze/IP, USENIX 1999).
+//! data are pages attached to it, one window, an acknowledgement for every second segment, interrupts that stop while
+//! the host drains its ring (HotI'99 section 4; Trapeze/IP, USENIX 1999).
 //!
 //! Nothing is lost under back-pressure, so that there are neither timers nor retransmissions nor slow start.
 
