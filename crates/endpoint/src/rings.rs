@@ -1,6 +1,6 @@
 //! The two message rings and the interface of HPDC'97 Table 1, under its own names.
 //!
-//! A message entry's life (papers' checklist I1):
+//! A message entry's life (HPDC'97 section 2):
 //!
 //! ```text
 //! send:    free -get_sendmsg-> owned -release_sendmsg-> posted -next_send-> with the adapter -transmitted-> free

@@ -1,6 +1,7 @@
 //! What an adapter is told when it starts. Numbers of real hardware are data of whoever drives it (presets), never
 //! constants here.
 
+use crate::command::Direction;
 use crate::limits::PAYLOAD_BYTES_MAX;
 use endpoint::Pulse;
 use wire::limits::CONTROL_BYTES;
@@ -47,21 +48,17 @@ impl Policy {
         Policy::Adaptive { send: minpulse, receive: minpulse }
     }
 
-    /// When payload moves from the adapter to the link.
-    pub const fn send_pulse(self) -> Pulse {
+    /// When a sink moves payload: to the link ([`Direction::ToNet`]), or to the host.
+    pub fn pulse(self, direction: Direction) -> Pulse {
+        let chosen = |send, receive| match direction {
+            Direction::ToNet => send,
+            Direction::ToHost => receive,
+        };
         match self {
-            Policy::Static { send, .. } => Pulse::Fixed(send),
-            Policy::Adaptive { send, .. } => Pulse::Adaptive { minimum: send },
-            Policy::FixedAll { size } => Pulse::Fixed(size),
-            Policy::StoreForward | Policy::Fragment { .. } | Policy::Functional => Pulse::Whole,
-        }
-    }
-
-    /// When payload moves from the adapter to the host.
-    pub const fn receive_pulse(self) -> Pulse {
-        match self {
-            Policy::Static { receive, .. } => Pulse::Fixed(receive),
-            Policy::Adaptive { receive, .. } => Pulse::Adaptive { minimum: receive },
+            Policy::Static { send, receive } => Pulse::Fixed(chosen(send, receive)),
+            Policy::Adaptive { send, receive } => {
+                Pulse::Adaptive { minimum: chosen(send, receive) }
+            }
             Policy::FixedAll { size } => Pulse::Fixed(size),
             Policy::StoreForward | Policy::Fragment { .. } | Policy::Functional => Pulse::Whole,
         }

@@ -256,14 +256,14 @@ impl Nic {
         let leaving = transfer.packet.number == self.sending.leaving;
         let idle = self.active(Engine::NetSend).is_none();
         let stream = &self.sending.slot_at(transfer.slot).stream;
-        let pulse = self.config.policy.send_pulse();
+        let pulse = self.config.policy.pulse(Direction::ToNet);
         if leaving && idle { stream.watch(pulse, transfer.bytes) } else { None }
     }
 
     fn watch_coming(&self, transfer: &Transfer) -> Option<usize> {
         let idle = self.active(Engine::HostDma).is_none();
         let stream = self.receiving.only_stream().filter(|_| idle)?;
-        stream.watch(self.config.policy.receive_pulse(), transfer.bytes)
+        stream.watch(self.config.policy.pulse(Direction::ToHost), transfer.bytes)
     }
 
     /// The resource-centred loop: which engines are idle, and how can they be used (HPDC'97 Figure 3).
@@ -319,7 +319,7 @@ impl Nic {
     }
 
     fn deposit(&mut self) -> Option<Transfer> {
-        let pulse = self.config.policy.receive_pulse();
+        let pulse = self.config.policy.pulse(Direction::ToHost);
         let moved = self.moved_of_going();
         let (what, bytes) = self.receiving.next_going(pulse, moved)?;
         let arrived = self.receiving.going()?;
@@ -358,7 +358,7 @@ impl Nic {
         let own =
             fetch.is_some_and(|t| t.direction == Direction::ToNet && t.packet.number == number);
         let moved = if own { self.moved[Engine::HostDma as usize] } else { 0 };
-        let what = self.sending.next_leaving(self.config.policy.send_pulse(), moved)?;
+        let what = self.sending.next_leaving(self.config.policy.pulse(Direction::ToNet), moved)?;
         let (slot, costs) = (self.sending.index(number), self.config.costs);
         let entry = self.sending.slot(number);
         let packet = entry.packet();

@@ -1,4 +1,4 @@
-//! The payload cache at work: a source, a forwarder with a cache, and where it sends to (papers.md C9-C14, G8, I22).
+//! The payload cache at work: a source, a forwarder with a cache, and where it sends to (forwarding paper section 3).
 
 mod world;
 

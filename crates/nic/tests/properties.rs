@@ -1,4 +1,4 @@
-//! What holds whatever the policy and the load: no byte is lost, moved twice or overtaken (papers.md I3, I4, I6, I7).
+//! What holds whatever the policy and the load: no byte is lost, moved twice or overtaken.
 
 mod world;
 

@@ -1,4 +1,5 @@
-//! The numbers of the papers that follow from a cost of `o + n/B` for each transfer (papers.md D2-D4, H1-H3, I5).
+//! The numbers of the papers that follow from a cost of `o + n/B` for each transfer: the constants of HPDC'97 section 4
+//! and of HotI'99 Table 1 are fitted.
 
 mod world;
 
@@ -112,7 +113,7 @@ fn the_papers_points_on_the_alphastation() {
     }
 }
 
-/// HotI'99 Table 1, Pentium III: model S of papers.md D4. Bandwidths in MB/s within 2 %.
+/// HotI'99 Table 1, Pentium III: a stream whose every transfer costs the same. Bandwidths in MB/s within 2 %.
 fn pentium(policy: Policy) -> (Rates, Config) {
     let config = Config { policy, log: 20_000, ..Config::new(8192) };
     (Rates::new(6.1, 132.0, 132.0, 132.0, true), config)
@@ -143,7 +144,7 @@ fn a_burst_reverts_to_whole_payloads() {
     };
     let (sender, receiver) = (counts(0, Engine::NetSend), counts(1, Engine::HostDma));
     println!("sender {:?}\nreceiver {:?}", &sender[..16], &receiver[..16]);
-    assert_eq!(sender[..5], [5, 2, 2, 2, 1], "as model S of papers.md D4");
+    assert_eq!(sender[..5], [5, 2, 2, 2, 1], "as the same arithmetic by hand");
     assert_eq!(receiver[..10], [7, 4, 3, 2, 2, 2, 2, 2, 2, 1]);
     let last = |counts: &[usize]| counts.iter().rposition(|count| *count > 1).unwrap() as u64;
     let whole = last(&sender).max(last(&receiver)) + 1;

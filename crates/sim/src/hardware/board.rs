@@ -1,8 +1,8 @@
 //! Adapter boards: a processor, memory that runs at twice its clock, three DMA engines, and who gets the memory.
 //!
 //! There are two accesses in each processor cycle. An engine takes at most one of them; an instruction needs two, for
-//! itself and its data. The order is host DMA, net receive, net send, processor (forwarding paper, section 2.2;
-//! papers.md C5, H5). So two engines at full speed leave a LANai-4's processor nothing.
+//! itself and its data. The order is host DMA, net receive, net send, processor (forwarding paper, section
+//! 2.2). So two engines at full speed leave a LANai-4's processor nothing.
 //!
 //! The arbiter is asked when something starts, ends or changes its rate, and answers with rates that hold until then:
 //! cycle credits over a span, not cycles one by one.
@@ -18,6 +18,8 @@ pub struct Board {
     pub accesses: Rate,
     /// Bytes of one access.
     pub width: u64,
+    /// Processor cycles of an instruction when memory does not slow it.
+    pub instruction_cycles: u64,
     /// Memory for firmware, rings and payload buffers.
     pub memory: u64,
     /// Memory cycles that DMA engines leave to the processor even when all are busy, in parts of a million: PCI
@@ -72,10 +74,11 @@ impl Board {
         Rate((accesses.0 * self.width).min(wanted.0))
     }
 
-    /// Instructions a second with `left` accesses: two for each, one in a cycle at most.
+    /// Instructions a second with `left` accesses: two for each, and none faster than the processor.
     fn instructions(&self, left: Rate) -> Rate {
         let floor = u128::from(self.accesses.0) * u128::from(self.processor_floor) / 1_000_000;
-        Rate(left.0.max(floor as u64) / 2)
+        let processor = self.accesses.0 / 2 / self.instruction_cycles;
+        Rate((left.0.max(floor as u64) / 2).min(processor))
     }
 
     /// Reads the table [board].
@@ -84,6 +87,7 @@ impl Board {
         let board = Board {
             accesses: table.clock("memory_clock")?,
             width: table.size("memory_width", 4..=64)?,
+            instruction_cycles: table.count("instruction_cycles", 1..=16)?,
             memory: table.size("memory", 64 << 10..=64 << 30)?,
             processor_floor: table.share("processor_floor")?,
             link: table.rate("link", 1_000_000..=100_000_000_000)?,
@@ -110,6 +114,7 @@ mod tests {
     const LANAI4: Board = Board {
         accesses: Rate::mega(66),
         width: 4,
+        instruction_cycles: 1,
         memory: 1 << 20,
         processor_floor: 0,
         link: Rate::mega(160),

@@ -41,7 +41,7 @@ pub struct Machine {
     pub constants: Option<Constants>,
 }
 
-/// Costs of transfers in two regimes (papers.md D4): alone, and while another packet is queued or in progress.
+/// Costs of transfers in two regimes: alone, and while another packet is queued or in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constants {
     /// A transfer of a lone message.
@@ -238,7 +238,7 @@ mod tests {
         let cases = [
             (
                 good.replace(
-                    "107.5 MB/s\", \"papers.md H1, fitted (D2); nominal",
+                    "107.5 MB/s\", \"fitted to the seven latencies of HPDC'97 section 4; nominal",
                     "133 MB/s\", \"",
                 ),
                 "above the bus's peak of 132 MB/s",

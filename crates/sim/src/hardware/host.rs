@@ -38,17 +38,30 @@ pub struct Host {
     pub tcp: Option<Tcp>,
 }
 
-/// Costs of a TCP stack over the adapter (HotI'99 section 4, papers.md F8).
+/// Costs of a TCP stack over the adapter (HotI'99 section 4; Trapeze/IP, USENIX 1999).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tcp {
-    /// Processor time of one segment, driver and stack.
+    /// Processor time of one segment, driver and stack, whatever its size.
     pub segment: Picos,
-    /// Bytes of payload in a segment.
-    pub segment_bytes: u64,
+    /// Processor time of one acknowledgement.
+    pub acknowledgement: Picos,
     /// Processor time to remap one page between socket and user.
     pub remap: Picos,
     /// Bytes of a page.
     pub page: u64,
+    /// Rate at which the processor sums data, where the adapter does not.
+    pub checksum: Rate,
+    /// Bytes that may be on their way unacknowledged.
+    pub window: u64,
+}
+
+/// What a host does with the data of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handling {
+    /// Pages change hands between socket and user; else their bytes are copied.
+    pub remaps: bool,
+    /// The host sums the data; else the adapter does while it moves them.
+    pub sums: bool,
 }
 
 /// How a host learns of a message.
@@ -78,21 +91,21 @@ impl Host {
         look + Picos(missing.div_ceil(gap.0) * gap.0)
     }
 
-    /// Processor time a segment takes: remapping its pages, or copying it.
-    pub fn segment_time(&self, tcp: &Tcp, remap: bool) -> Picos {
-        let pages = tcp.segment_bytes.div_ceil(tcp.page);
-        let data =
-            if remap { Picos(tcp.remap.0 * pages) } else { self.copy.time(tcp.segment_bytes) };
-        tcp.segment + data
+    /// Processor time that TCP takes for a segment of `bytes`, on either side.
+    pub fn segment_time(&self, tcp: &Tcp, bytes: u64, handling: Handling) -> Picos {
+        let remap = Picos(tcp.remap.0 * bytes.div_ceil(tcp.page));
+        let data = if handling.remaps { remap } else { self.copy.time(bytes) };
+        let sum = if handling.sums { tcp.checksum.time(bytes) } else { Picos::ZERO };
+        tcp.segment + data + sum
     }
 
-    /// Bytes a second of a TCP stream when `path` is what adapter, bus and link move.
-    pub fn tcp_rate(&self, path: Rate, remap: bool) -> Option<Rate> {
-        let tcp = self.tcp.as_ref()?;
-        let span = self.segment_time(tcp, remap);
-        let processor =
-            u128::from(tcp.segment_bytes) * 1_000_000_000_000 / u128::from(span.0.max(1));
-        Some(path.min(Rate(processor as u64)))
+    /// Time of a segment of a stream in which adapter, bus and link take `path` for each: what the slowest takes, they
+    /// or the receiving processor, which acknowledges every second segment.
+    pub fn tcp_time(&self, tcp: &Tcp, bytes: u64, handling: Handling, path: Picos) -> Picos {
+        let taken = self.receive + self.attach + self.segment_time(tcp, bytes, handling);
+        let acknowledges =
+            self.send + tcp.acknowledgement + self.pio_write.time(self.control_touched);
+        path.max(taken + Picos(acknowledges.0 / 2))
     }
 
     /// Reads the tables [host] and, where there is one, [tcp].
@@ -125,9 +138,11 @@ impl Tcp {
     fn read(table: &Section<'_>) -> Result<Tcp, Fault> {
         Ok(Tcp {
             segment: table.time("segment", Picos::millis(10))?,
-            segment_bytes: table.size("segment_bytes", 512..=1 << 20)?,
+            acknowledgement: table.time("acknowledgement", Picos::millis(10))?,
             remap: table.time("remap", Picos::millis(1))?,
             page: table.size("page", 512..=1 << 20)?,
+            checksum: table.rate("checksum", 1_000_000..=1_000_000_000_000)?,
+            window: table.size("window", 1_024..=1 << 30)?,
         })
     }
 }
@@ -167,15 +182,17 @@ mod tests {
     fn without_a_copy_a_stream_is_as_fast_as_its_path() {
         let tcp = Tcp {
             segment: Picos::micros(40),
-            segment_bytes: 32_768,
+            acknowledgement: Picos::ZERO,
             remap: Picos::micros(2),
             page: 8_192,
+            checksum: Rate::mega(400),
+            window: 1 << 19,
         };
-        let host = Host { tcp: Some(tcp), ..HOST };
-        let path = Rate::mega(120);
-        assert_eq!(host.tcp_rate(path, true), Some(path));
-        let copied = host.tcp_rate(path, false).unwrap();
-        assert!(copied < Rate::mega(100), "{copied}");
-        assert_eq!(HOST.tcp_rate(path, true), None);
+        let path = Picos::micros(300);
+        let time = |remaps, sums| HOST.tcp_time(&tcp, 32_768, Handling { remaps, sums }, path);
+        assert_eq!(time(true, false), path);
+        // 40 us, 327.68 us of copying, half of an acknowledgement's 1.6 us of stores; and 81.92 us of sums
+        assert_eq!(time(false, false), Picos::nanos(368_480));
+        assert_eq!(time(false, true), Picos::nanos(450_400));
     }
 }

@@ -27,5 +27,6 @@ pub mod host;
 pub mod measure;
 pub mod preset;
 pub mod programs;
+pub mod tcp;
 pub mod units;
 pub mod world;

@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     const TEXT: &str =
-        "kind = \"link\"\n\n[link]\nrate = [\"160 MB/s\", \"seen\"]\nports = [8, \"A19\"]\n";
+        "kind = \"link\"\n\n[link]\nrate = [\"160 MB/s\", \"seen\"]\nports = [8, \"counted\"]\n";
 
     fn rate_of(text: &str) -> Result<Rate, String> {
         let read = || {
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(link.count("ports", 1..=64), Ok(8));
         assert_eq!(link.close(), Ok(()));
         let stated = file.stated();
-        assert_eq!((stated[1].key.as_str(), stated[1].source.as_str()), ("link.ports", "A19"));
+        assert_eq!((stated[1].key.as_str(), stated[1].source.as_str()), ("link.ports", "counted"));
     }
 
     #[test]

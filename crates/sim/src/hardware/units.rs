@@ -11,7 +11,7 @@ pub struct Kind {
     pub units: &'static [(&'static str, u64)],
 }
 
-/// Bytes a second. MB is a million bytes, as the papers count (papers.md D4).
+/// Bytes a second. MB is a million bytes, as the papers count: with 2^20 HotI'99 Table 1 would be beyond its bus.
 pub const RATE: Kind = Kind {
     name: "rate",
     units: &[

@@ -34,6 +34,7 @@ pub const EXPERIMENTS: &[(&str, Source<'static>)] = files!("papers/":
     "hoti-figure-2"
     "hoti-table-1"
     "hoti-figure-3"
+    "hoti-tcp"
     "forwarding-figure-1"
     "forwarding-table-2"
     "forwarding-observed"

@@ -14,9 +14,9 @@ pub struct Board {
     /// Whether transfers and instructions compete for the memory (LANai-4); otherwise they overlap.
     pub contended: bool,
     /// Rate at which the two accesses of an instruction are counted, in MHz: the memory's on the LANai-4, the
-    /// processor's on the others (papers.md D5: the paper's own numbers need it so).
+    /// processor's on the others (the paper's own numbers in Table 2 need it so).
     pub access_mhz: f64,
-    /// What a packet takes of the bus for each crossing and of the firmware, beside the model (papers.md H4).
+    /// What a packet takes of the bus for each crossing and of the firmware, beside the model (fitted to Table 2).
     pub extra: Extra,
 }
 
@@ -116,7 +116,7 @@ impl Host {
     }
 
     /// Two stages as long as a crossing of the bus, in which three transfers leave a quarter of the accesses to
-    /// instructions; what is left of those runs at half the rate (Figures 2 and 3; papers.md D5 infers the formula).
+    /// instructions; what is left of those runs at half the rate (Figures 2 and 3; the formula is inferred from them).
     fn two_stages_us(&self, board: &Board) -> f64 {
         2.0 * self.crossing_us() + 2.0 * self.left_over(board) / board.access_mhz
     }

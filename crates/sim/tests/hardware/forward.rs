@@ -18,8 +18,7 @@ fn on(machine: &str, board: &str) -> Forwarded {
 }
 
 /// Table 2, the observed rates: within 6 % from shared constants. The LANai-7 with the cache is not (docs,
-/// hardware.md): its 89.10 MB/s contradict the paper's own text, by which a LANai-9 is about 10 % faster
-/// (papers.md E5).
+/// hardware.md): its 89.10 MB/s contradict the paper's own text, by which a LANai-9 is about 10 % faster.
 #[test]
 fn observed_rates_of_table_2() {
     let paper = [("lanai4", 49.89, 62.94), ("lanai7", 52.69, 89.10), ("lanai9", 54.23, 106.43)];

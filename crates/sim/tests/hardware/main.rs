@@ -8,4 +8,5 @@ mod forward;
 mod hoti;
 mod hpdc;
 mod stations;
+mod tcp;
 mod world;

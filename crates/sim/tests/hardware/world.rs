@@ -77,7 +77,8 @@ fn bursts(entries: usize, ring: usize) -> nic::CacheCounters {
     Forwarding::new(&end_host(PAGE), &middle, Copies::Use).run(1, vec![PAGE], &arrivals).cache
 }
 
-/// With at least twice the ring, back-pressure keeps every payload that is not forwarded yet (papers.md C13, C14).
+/// With at least twice the ring, back-pressure keeps every payload that is not forwarded yet (forwarding paper
+/// section 3.2).
 #[test]
 fn bursts_hit_always_when_the_cache_is_twice_the_ring() {
     for (entries, ring) in [(384, 64), (132, 64), (36, 16)] {

@@ -20,6 +20,8 @@ pub(crate) enum Job {
     Take { adapter: u16, slot: usize },
     /// Fields an interrupt.
     Interrupt,
+    /// Works for its program.
+    Work { time: Picos, token: u32 },
 }
 
 /// A message on its way through the send ring. Its list is used again.
@@ -152,10 +154,11 @@ impl HostState {
             Job::Send { posting } => {
                 let posting = &self.postings[posting as usize];
                 let bytes = posting.pieces.len();
-                message + posting.compute + self.host.send + attach(bytes)
+                posting.compute + self.host.send + attach(bytes)
             }
             Job::Take { .. } => message + self.host.receive + attach(landed),
             Job::Interrupt => self.host.interrupt,
+            Job::Work { time, .. } => time,
         }
     }
 }
@@ -231,6 +234,9 @@ impl<P: Program> World<P> {
     fn asked(&mut self, host: u16, wake: Wake, pieces: &[Piece]) -> Option<u16> {
         match wake {
             Wake::Timer { at, token } => self.at(at, Event::Timer { host, token }),
+            Wake::Work { time, token } => {
+                self.hosts[usize::from(host)].jobs.push_back(Job::Work { time, token });
+            }
             Wake::Send { adapter, to, bytes, header, compute } => {
                 self.send(host, (adapter, to), bytes, header, compute)
             }
@@ -369,7 +375,8 @@ impl<P: Program> World<P> {
         // a full send ring stops the program, and with it what it would take: back-pressure
         if let Some(Job::Send { posting }) = state.jobs.front() {
             let adapter = state.postings[*posting as usize].adapter;
-            if self.adapters[usize::from(adapter)].nic.send_room() == 0 {
+            let adapter = &self.adapters[usize::from(adapter)];
+            if adapter.nic.send_room() <= adapter.ringing {
                 return;
             }
         }
@@ -422,7 +429,7 @@ impl<P: Program> World<P> {
                 let in_place = !self.adapters[usize::from(adapter)].nic.config().control_to_host;
                 in_place.then_some((Direction::ToHost, state.host.pio_read))
             }
-            Job::Interrupt => None,
+            Job::Interrupt | Job::Work { .. } => None,
         };
         let Some((towards, rate)) = io else {
             self.job_done(host, job);
@@ -457,17 +464,36 @@ impl<P: Program> World<P> {
         state.current = None;
         state.busy = state.busy + now.since(state.busy_since);
         match job {
-            Job::Send { posting } => self.post(host, posting),
+            Job::Send { posting } => self.ring(host, posting),
             Job::Take { adapter, slot } => self.take(host, adapter, slot),
             Job::Interrupt => state.draining = true,
+            Job::Work { token, .. } => self.call(host, |program, cx| program.worked(token, cx)),
         }
         self.next_job(host);
+    }
+
+    /// The message is in the ring. What [constants] add to it passes before the adapter has seen it; the host goes
+    /// on meanwhile.
+    fn ring(&mut self, host: u16, posting: u32) {
+        let state = &self.hosts[usize::from(host)];
+        self.adapters[usize::from(state.postings[posting as usize].adapter)].ringing += 1;
+        match state.message {
+            Picos::ZERO => self.post(host, posting),
+            time => self.at(self.now() + time, Event::Rung { host, posting }),
+        }
+    }
+
+    /// The adapter sees it.
+    pub(crate) fn rung(&mut self, host: u16, index: u32) -> Option<u64> {
+        self.post(host, index);
+        Some(11)
     }
 
     fn post(&mut self, host: u16, index: u32) {
         let posting = &self.hosts[usize::from(host)].postings[index as usize];
         let adapter = posting.adapter;
         let state = &mut self.adapters[usize::from(adapter)];
+        state.ringing -= 1;
         let send = nic::Send {
             source: NodeId(adapter),
             destination: NodeId(posting.to),

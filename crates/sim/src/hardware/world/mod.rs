@@ -37,9 +37,10 @@ use wire::Outgoing;
 /// How transfers are priced on an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pricing {
-    /// The machine's two fitted constants stand for the adapter's processor and memory (papers.md D1, D4).
+    /// The machine's two fitted constants stand for the adapter's processor and memory.
     Constants(Constants),
-    /// The firmware's instructions, on a processor that gets what memory the engines leave (papers.md C5).
+    /// The firmware's instructions, on a processor that gets what memory the engines leave (forwarding paper section
+    /// 2.2).
     Contention,
 }
 
@@ -82,6 +83,8 @@ pub(crate) enum Event {
     Look { adapter: u16, stamp: u32 },
     /// The host's processor is done with the timed part of its job.
     Job { host: u16 },
+    /// The adapter sees a message in its send ring.
+    Rung { host: u16, posting: u32 },
     /// The host's programmed I/O ends.
     Pio { host: u16, stamp: u32 },
     /// The host sees what came.
@@ -109,6 +112,8 @@ pub(crate) struct Adapter {
     pub in_progress: u32,
     /// Sends that programs asked for and that are not completed.
     pub claimed: usize,
+    /// Messages in the send ring that the adapter has not seen yet.
+    pub ringing: usize,
     pub contents: Contents,
     /// By entry of the receive ring: its frames, and who sent what is in it. By entry of the send ring: its posting.
     pub armed: Vec<Vec<HostFrame>>,
@@ -246,6 +251,7 @@ impl<P: Program> World<P> {
             Event::Head { adapter } => self.head_comes(adapter),
             Event::Look { adapter, stamp } => self.look(adapter, stamp),
             Event::Job { host } => self.job_timed(host),
+            Event::Rung { host, posting } => self.rung(host, posting),
             Event::Pio { host, stamp } => self.pio_ends(host, stamp),
             Event::Notice { host } => self.notice(host),
             Event::Timer { host, token } => self.timer(host, token),
@@ -290,6 +296,7 @@ impl Adapter {
             incoming: None,
             in_progress: 0,
             claimed: 0,
+            ringing: 0,
             contents: Contents::new(&setup.nic, buffers),
             armed: vec![Vec::new(); setup.nic.receive_ring],
             senders: vec![0; setup.nic.receive_ring],

@@ -21,6 +21,10 @@ pub trait Program {
     fn sent(&mut self, adapter: usize, cx: &mut Cx<'_>) {
         let _ = (adapter, cx);
     }
+    /// The processor has worked for as long as it asked ([`Cx::work`]).
+    fn worked(&mut self, token: u32, cx: &mut Cx<'_>) {
+        let _ = (token, cx);
+    }
     /// A time that it asked for has come.
     fn timer(&mut self, token: u32, cx: &mut Cx<'_>) {
         let _ = (token, cx);
@@ -84,6 +88,8 @@ pub(crate) enum Wake {
     Detach { adapter: u16, slot: usize },
     /// A receive entry is the adapter's again.
     Release { adapter: u16, slot: usize },
+    /// Work for the processor.
+    Work { time: Picos, token: u32 },
     /// A timer.
     Timer { at: Picos, token: u32 },
 }
@@ -224,6 +230,12 @@ impl Cx<'_> {
     pub fn senderr(&mut self, message: SendMessage) {
         self.owned[1] -= 1;
         self.pieces.truncate(message.first);
+    }
+
+    /// Occupies the host's processor for `time`, behind what it has been told to do before, and then calls
+    /// [`Program::worked`].
+    pub fn work(&mut self, time: Picos, token: u32) {
+        self.asked.push(Wake::Work { time, token });
     }
 
     /// Calls [`Program::timer`] at `at`.

@@ -133,7 +133,7 @@ impl<P: Program> World<P> {
     fn net_peak(&self, adapter: u16) -> Rate {
         let adapter = self.get(adapter);
         match adapter.pricing {
-            Pricing::Constants(constants) => constants.wire,
+            Pricing::Constants(constants) => constants.wire.min(adapter.board.link),
             Pricing::Contention => adapter.board.link.min(adapter.board.engine_peak()),
         }
     }

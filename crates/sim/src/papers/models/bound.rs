@@ -41,7 +41,7 @@ pub const MODEL: Model = Model {
     run,
 };
 
-/// Store and forward adds the three ways up, cut-through delivery takes the slowest of them (papers.md D6).
+/// Store and forward adds the three ways up, cut-through delivery takes the slowest of them.
 fn run(point: &Point, constants: &Constants) -> Vec<Value> {
     let (page, network) = (constants.get("bound.page"), constants.get("bound.network"));
     let read = network * point.number("ratio");

@@ -27,7 +27,7 @@ pub const MODEL: Model = Model {
     run,
 };
 
-/// papers.md G11: n / (o + n / B).
+/// `n` bytes take `o + n / B`.
 fn run(point: &Point, constants: &Constants) -> Vec<Value> {
     let rate = match point.name("direction") {
         "read" => constants.get("dma.read"),

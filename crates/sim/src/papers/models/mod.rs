@@ -9,6 +9,7 @@ mod drawings;
 pub mod forwarder;
 pub mod forwarding;
 mod states;
+pub mod tcp;
 mod traces;
 
 use super::model::Model;
@@ -21,6 +22,7 @@ pub const ALL: &[&Model] = &[
     &adapter::FETCH,
     &adapter::STREAM,
     &adapter::BURST,
+    &tcp::MODEL,
     &forwarder::STREAMS,
     &forwarder::GAINS,
     &forwarder::LOAD,

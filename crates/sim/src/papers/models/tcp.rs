@@ -1,0 +1,84 @@
+//! A TCP stream over the adapter (HotI'99 section 4): netperf with pages remapped or copied.
+
+use crate::hardware::catalogue::{self, Constants as Priced, Machine};
+use crate::hardware::fabric::Link;
+use crate::hardware::host::Handling;
+use crate::hardware::measure::Station;
+use crate::hardware::tcp::stream;
+use crate::papers::constants::Constants;
+use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value};
+use crate::queue::Picos;
+use nic::{Buffers, Config, Policy};
+
+const WHO: Allowed = Allowed::Names(&["adapter", "host"]);
+const BOARDS: Allowed = Allowed::Names(&["lanai5", "lanai7"]);
+const DATA: Allowed = Allowed::Names(&["remapped", "copied"]);
+const PRICINGS: Allowed = Allowed::Names(&["constants", "contention"]);
+const SEGMENTS: Allowed = Allowed::Numbers(1_024.0, 131_072.0);
+
+/// Between two XP1000 workstations. The row of [`super::ALL`].
+pub const MODEL: Model = Model {
+    name: "tcp",
+    axes: &[
+        AxisKind { name: "board", label: "board", unit: "", allowed: BOARDS },
+        AxisKind { name: "pricing", label: "pricing", unit: "", allowed: PRICINGS },
+        AxisKind { name: "data", label: "data", unit: "", allowed: DATA },
+        AxisKind { name: "checksum", label: "checksum by", unit: "", allowed: WHO },
+        AxisKind { name: "segment", label: "segment", unit: "B", allowed: SEGMENTS },
+    ],
+    measures: &[
+        Measure::new("bandwidth", "bandwidth", "Mb/s"),
+        Measure::new("sender", "the sender's processor is busy", "%"),
+        Measure::new("receiver", "the receiver's processor is busy", "%"),
+    ],
+    constants: &[],
+    drawings: &[],
+    run,
+};
+
+fn run(point: &Point, _: &Constants) -> Vec<Value> {
+    let machine = catalogue::machine("xp1000").expect("a preset that is built in");
+    let station = station(machine, point.name("board"), point.name("pricing"));
+    let handling = Handling {
+        remaps: point.name("data") == "remapped",
+        sums: point.name("checksum") == "host",
+    };
+    let link = catalogue::link("myrinet").expect("a preset that is built in");
+    let bytes = point.number("segment") as usize;
+    let streamed = stream(&station, link, bytes, handling).expect("a machine with TCP");
+    let formula = formula(&station, link, bytes as u64, handling);
+    let simulated = Some(streamed.rate * 8.0 / 1e6);
+    let [sender, receiver] = streamed.busy.map(|share| Value::simulated(share * 100.0));
+    vec![Value { formula, simulated }, sender, receiver]
+}
+
+/// Pages of 8 KB and segments of several of them, 16 buffers each way.
+fn station(machine: Machine, board: &str, pricing: &str) -> Station {
+    let buffers = Buffers::Pools { send: 16, receive: 16 };
+    let nic = Config { policy: Policy::adaptive(512), buffers, ..Config::new(8_192) };
+    let board = catalogue::board(board).expect("a preset that is built in");
+    let firmware = catalogue::firmware("mcp-hoti").expect("a preset that is built in");
+    match pricing {
+        "constants" => Station::constants(machine, board, nic).expect("the machine has constants"),
+        _ => Station::contention(machine, board, firmware, nic),
+    }
+}
+
+/// Mb/s by the slower of the sending net engine, which moves a control message and pages, and the receiving processor.
+/// None where the adapter's processor is priced by its instructions.
+fn formula(station: &Station, link: Link, bytes: u64, handling: Handling) -> Option<f64> {
+    let host = &station.machine.host;
+    let (tcp, priced) = (host.tcp.as_ref()?, constants(station)?);
+    let wire = link.rate.min(priced.wire).min(station.board.link);
+    let transfers = 1 + bytes.div_ceil(station.nic.buffer_bytes as u64);
+    let path = wire.time(nic::CONTROL as u64 + bytes) + Picos(priced.busy.0 * transfers);
+    let time = host.tcp_time(tcp, bytes, handling, path);
+    Some((bytes * 8) as f64 / (time.0 as f64 / 1e6))
+}
+
+fn constants(station: &Station) -> Option<Priced> {
+    match station.pricing {
+        crate::hardware::world::Pricing::Constants(constants) => Some(constants),
+        crate::hardware::world::Pricing::Contention => None,
+    }
+}
