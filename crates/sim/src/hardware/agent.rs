@@ -107,7 +107,7 @@ impl Forwarder {
             cx.attach_sendmsg(&out, self.copies.piece(&landed));
         }
         self.spare.push(kept.landed);
-        cx.compute(self.service);
+        cx.charge(self.service);
         cx.release_sendmsg(out, usize::from(kept.to.0), kept.header);
         self.forwarded += 1;
     }

@@ -212,8 +212,8 @@ impl Cx<'_> {
         self.pieces.push(piece);
     }
 
-    /// The host computes for `span` before it writes the next message.
-    pub fn compute(&mut self, span: Picos) {
+    /// The host works for `span` before it writes the next message.
+    pub fn charge(&mut self, span: Picos) {
         self.compute = self.compute + span;
     }
 
