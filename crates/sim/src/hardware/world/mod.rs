@@ -20,6 +20,7 @@ mod hosts;
 pub mod program;
 mod rates;
 mod wire;
+mod work;
 
 use super::board::Board;
 use super::bus::Users;
@@ -84,6 +85,8 @@ pub(crate) enum Event {
     Job { host: u16 },
     /// The host's programmed I/O ends.
     Pio { host: u16, stamp: u32 },
+    /// A transfer of another device ends, if its stamp is still the host's.
+    Moved { host: u16, stamp: u32 },
     /// The host sees what came.
     Notice { host: u16 },
     /// A program wanted to be woken.
@@ -214,6 +217,16 @@ impl<P: Program> World<P> {
         self.hosts[host].busy
     }
 
+    /// Time that somebody was on a host's bus.
+    pub fn bus_busy(&self, host: usize) -> Picos {
+        self.hosts[host].bus_busy
+    }
+
+    /// When something happens next.
+    pub fn next_time(&self) -> Option<Picos> {
+        self.queue.next_time()
+    }
+
     /// Goes on until nothing is to come or `until` is reached. Whether anything is to come.
     pub fn run(&mut self, until: Picos) -> bool {
         while let Some(time) = self.queue.next_time() {
@@ -247,6 +260,7 @@ impl<P: Program> World<P> {
             Event::Look { adapter, stamp } => self.look(adapter, stamp),
             Event::Job { host } => self.job_timed(host),
             Event::Pio { host, stamp } => self.pio_ends(host, stamp),
+            Event::Moved { host, stamp } => self.moved(host, stamp),
             Event::Notice { host } => self.notice(host),
             Event::Timer { host, token } => self.timer(host, token),
         };

@@ -1,6 +1,9 @@
 //! What hosts do: programs over the adapter's rings. `crate::hardware::programs` has those of the papers.
 
 pub use super::check::Header;
+use super::work::Move;
+use crate::hardware::bus::Direction;
+use crate::hardware::flow::Rate;
 use crate::queue::Picos;
 use nic::Landed;
 
@@ -17,6 +20,10 @@ pub trait Program {
     }
     /// A time that it asked for has come.
     fn timer(&mut self, token: u32, cx: &mut Cx<'_>) {
+        let _ = (token, cx);
+    }
+    /// What it asked for under this number is done: a computation, or a transfer of another device.
+    fn done(&mut self, token: u32, cx: &mut Cx<'_>) {
         let _ = (token, cx);
     }
 }
@@ -45,6 +52,10 @@ pub(crate) enum Wake {
     Forward { to: u16, via: u16, reuse: Copies, compute: Picos },
     /// A timer.
     Timer { at: Picos, token: u32 },
+    /// A computation.
+    Compute { span: Picos, token: u32 },
+    /// A transfer of another device.
+    Move(Move),
 }
 
 /// What a forwarder says about the adapter's copies of a payload (forwarding paper, section 3.1).
@@ -86,7 +97,7 @@ impl Cx<'_> {
             Wake::Send { adapter: via, .. } | Wake::Forward { via, .. } => {
                 usize::from(via) == adapter
             }
-            Wake::Timer { .. } => false,
+            Wake::Timer { .. } | Wake::Compute { .. } | Wake::Move(_) => false,
         };
         self.room[place].saturating_sub(self.asked.iter().filter(|wake| asked(wake)).count())
     }
@@ -107,5 +118,16 @@ impl Cx<'_> {
     /// Calls [`Program::timer`] at `at`.
     pub fn wake(&mut self, at: Picos, token: u32) {
         self.asked.push(Wake::Timer { at, token });
+    }
+
+    /// Computes for `span`, in the time that messages leave, then calls [`Program::done`].
+    pub fn compute(&mut self, span: Picos, token: u32) {
+        self.asked.push(Wake::Compute { span, token });
+    }
+
+    /// Another device moves `bytes` over this host's bus, at `alone` if nobody else is on it, then calls
+    /// [`Program::done`].
+    pub fn transfer(&mut self, bytes: u64, towards: Direction, alone: Rate, token: u32) {
+        self.asked.push(Wake::Move(Move { bytes, towards, alone, token }));
     }
 }

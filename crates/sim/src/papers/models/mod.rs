@@ -5,6 +5,7 @@ pub mod bound;
 pub mod dma;
 mod drawings;
 pub mod forwarding;
+pub mod slice;
 
 use super::model::Model;
 
@@ -17,4 +18,8 @@ pub const ALL: &[&Model] = &[
     &adapter::STREAM,
     &adapter::BURST,
     &forwarding::MODEL,
+    &slice::READ,
+    &slice::WRITE,
+    &slice::WHOLE_FILE,
+    &slice::FAULT,
 ];
