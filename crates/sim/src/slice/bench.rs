@@ -21,8 +21,10 @@ const ALIKE: f64 = 0.03;
 const SKIPPED: usize = 1;
 /// Stretches after which a stream is taken as it is.
 const STRETCHES_MAX: usize = 4;
-/// Time for members to join, and for a restarted server's links.
+/// Time for members to join, and for a killed server's links.
 const SETTLE: Picos = Picos::seconds(3);
+/// Time for a restarted server to replay its logs: before that a disk does not serve.
+const REPLAYED: Picos = Picos::seconds(60);
 /// No call takes longer.
 const CALL_MAX: Picos = Picos::seconds(60);
 const NEW_FILE: u32 = 0o100 | 0o200 | 2;
@@ -152,14 +154,14 @@ impl Bench {
         self.call(FileOp::Fsync { file, handle, data_only: false });
     }
 
-    /// The servers start anew: nothing is in their memory.
+    /// The servers start anew: nothing is in their memory, and their disks serve.
     pub fn flush_caches(&mut self) {
         let servers = self.setup.servers();
         servers.for_each(|server| self.world.crash(server, Crash::Kill));
         settle(&mut self.world);
         let servers = self.setup.servers();
         servers.for_each(|server| self.world.start(server));
-        settle(&mut self.world);
+        self.pause(REPLAYED);
     }
 
     fn write(&mut self) {
