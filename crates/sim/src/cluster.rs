@@ -40,11 +40,11 @@ fn member(boot: &Boot<'_>, manager: NodeId, roles: members::Roles) -> Option<(No
 }
 
 /// One bit for each disk.
-fn all_disks(count: u16) -> u32 {
+pub(crate) fn all_disks(count: u16) -> u32 {
     (1 << count) - 1
 }
 
-fn manager(servers: Vec<IoServer>) -> Role {
+pub(crate) fn manager(servers: Vec<IoServer>) -> Role {
     Rc::new(move |boot| {
         let names = open(boot, StoreId::Names, names_store()).map_err(|error| error.to_string())?;
         let members = open(boot, StoreId::Members, members_store());
@@ -55,15 +55,15 @@ fn manager(servers: Vec<IoServer>) -> Role {
     })
 }
 
-fn server(manager: NodeId) -> Role {
+pub(crate) fn server(manager: NodeId, cache_bytes: usize) -> Role {
     Rc::new(move |boot| {
-        let io = Some(stripe::ServerConfig::new(VOLUME, boot.cx.id(), CACHE_BYTES));
+        let io = Some(stripe::ServerConfig::new(VOLUME, boot.cx.id(), cache_bytes));
         let member = member(boot, manager, members::Roles::IO);
         started(boot, NodeRoles { io, member, ..NodeRoles::default() })
     })
 }
 
-fn mount(manager: NodeId, moves_per_minute: u32) -> Role {
+pub(crate) fn mount(manager: NodeId, moves_per_minute: u32) -> Role {
     Rc::new(move |boot| {
         if let Some(pause) = Duration::from_secs(60).checked_div(moves_per_minute) {
             let (cx, names) = (&boot.cx, names::Client::new(&boot.cx, manager, VOLUME));
@@ -106,7 +106,7 @@ pub fn roles(experiment: &Experiment, bugs: u64) -> Roles {
     let servers = servers.into_iter().map(|id| IoServer { disks, ..IoServer::from(id) });
     Roles {
         manager: manager(servers.collect()),
-        server: server(at),
+        server: server(at, CACHE_BYTES),
         mount: mount(at, experiment.shape.moves_per_minute),
         bugs,
     }

@@ -130,11 +130,21 @@ impl Disk {
     /// Takes an operation. When it will be complete, and the number to ask for it by.
     pub fn submit(&mut self, now: Picos, request: DiskRequest) -> (Picos, u64) {
         let done = self.time(now, &request.op);
+        (done, self.accept(request))
+    }
+
+    /// Takes an operation that somebody else times. The number to ask for it by.
+    pub fn accept(&mut self, request: DiskRequest) -> u64 {
         self.posted += 1;
         let covers = self.volume.changes();
         let pending = Pending { ticket: request.ticket, op: request.op, covers };
         self.pending.insert(self.posted, pending);
-        (done, self.posted)
+        self.posted
+    }
+
+    /// An operation that is under way.
+    pub fn pending(&self, number: u64) -> Option<&DiskOp> {
+        self.pending.get(&number).map(|pending| &pending.op)
     }
 
     fn time(&mut self, now: Picos, op: &DiskOp) -> Picos {

@@ -10,6 +10,7 @@
 //!               │  ├──► meta      managers' logs and checkpoints
 //!               │  └──► workload  what applications do, checked by checker
 //!               └─ fingerprint, trace
+//!   underlay                    instead of plain links and disks: the nodes on what follows
 //!   hardware                    buses, adapters, links and disks of the papers' machines and of today's
 //! ```
 #![forbid(unsafe_code)]
@@ -33,12 +34,14 @@ pub mod queueing;
 pub mod random;
 pub mod report;
 pub mod run;
+pub mod slice;
 pub mod source;
 pub mod speed;
 pub mod storage;
 pub mod tokens;
 pub mod trace;
 pub mod trouble;
+pub mod underlay;
 pub mod volume;
 pub mod worker;
 pub mod workload;

@@ -54,6 +54,18 @@ impl LinkModel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PacketId(u32);
 
+impl PacketId {
+    /// As a number, for models of links that carry only numbers.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The packet of a number.
+    pub fn from_number(number: u32) -> PacketId {
+        PacketId(number)
+    }
+}
+
 /// An event that the network asks to be told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
@@ -347,6 +359,11 @@ impl Network {
     /// The node that a packet is for.
     pub fn destination(&self, packet: PacketId) -> NodeId {
         self.packets[packet.0 as usize].header.destination
+    }
+
+    /// Bytes of a packet's payload.
+    pub fn payload_bytes(&self, packet: PacketId) -> usize {
+        self.packets[packet.0 as usize].data.len()
     }
 
     /// The packet's control message has arrived. `None`: nobody is there.

@@ -15,6 +15,7 @@ use crate::queue::{Picos, Queue};
 use crate::random::Random;
 use crate::storage::Crash;
 use crate::trace::Trace;
+use crate::underlay::{Done, Underlay};
 use endpoint::Frames;
 use node::rings::{FileDone, FileRequest};
 use std::collections::{BTreeMap, VecDeque};
@@ -40,6 +41,7 @@ enum Event {
     LinkUp { node: NodeId, peer: NodeId },
     LinkDown { node: NodeId, peer: NodeId },
     Timer(u64),
+    Hardware(Done),
 }
 
 /// What whoever runs the world is told.
@@ -65,6 +67,16 @@ pub struct World {
     random: Random,
     seed: u64,
     events: u64,
+    hardware: Option<Hardware>,
+}
+
+/// What is under the nodes instead of plain models, and the file calls that are on their way through the system call
+/// layer, there and back.
+struct Hardware {
+    underlay: Underlay,
+    asked: BTreeMap<(NodeId, u64), FileRequest>,
+    answered: BTreeMap<(NodeId, u64), FileDone>,
+    leaving: Vec<PacketId>,
 }
 
 impl World {
@@ -81,14 +93,23 @@ impl World {
             random: Random::new(seed, STREAM),
             seed,
             events: 0,
+            hardware: None,
         }
+    }
+
+    /// The same on modelled hardware, which has a host for each machine that will be added.
+    pub fn on_hardware(seed: u64, underlay: Underlay, trace: Trace) -> World {
+        let (asked, answered) = (BTreeMap::new(), BTreeMap::new());
+        let hardware = Hardware { underlay, asked, answered, leaving: Vec::new() };
+        World { hardware: Some(hardware), ..World::new(seed, LinkModel::default(), trace) }
     }
 
     // Getters.
 
     /// The time.
     pub fn now(&self) -> Picos {
-        self.queue.now()
+        let hardware = self.hardware.as_ref().map(|hardware| hardware.underlay.now());
+        hardware.unwrap_or_default().max(self.queue.now())
     }
 
     /// Events that have happened.
@@ -99,6 +120,11 @@ impl World {
     /// The hash of all that has happened.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint.value()
+    }
+
+    /// The hardware below, if it is modelled.
+    pub fn underlay(&self) -> Option<&Underlay> {
+        self.hardware.as_ref().map(|hardware| &hardware.underlay)
     }
 
     /// The links, to read figures and change rules.
@@ -208,6 +234,17 @@ impl World {
 
     /// Asks the node for a file operation; gives it back when the node is down or has too many waiting.
     pub fn ask(&mut self, node: NodeId, request: FileRequest) -> Result<(), FileRequest> {
+        let (now, is_up) = (self.now(), self.is_up(node));
+        if let Some(hardware) = self.hardware.as_mut().filter(|_| is_up)
+            && hardware.underlay.ask(now, node, request.front, &request.op)
+        {
+            hardware.asked.insert((node, request.front), request);
+            return Ok(());
+        }
+        self.push_front(node, request)
+    }
+
+    fn push_front(&mut self, node: NodeId, request: FileRequest) -> Result<(), FileRequest> {
         match &self.machine(node).node {
             Some(running) => running.front_push(request)?,
             None => return Err(request),
@@ -223,7 +260,9 @@ impl World {
 
     /// The node has something new: it is stepped soon.
     pub fn wake(&mut self, node: NodeId) {
-        let soon = self.now() + STEP;
+        // what a step costs is the hardware's, where there is some
+        let step = if self.hardware.is_some() { Picos::ZERO } else { STEP };
+        let soon = self.now() + step;
         self.step_by(node, soon);
     }
 
@@ -242,6 +281,7 @@ impl World {
             if let Some(happening) = self.happenings.pop_front() {
                 return happening;
             }
+            self.run_hardware(until);
             if self.queue.next_time().is_none_or(|time| time > until) {
                 return Happening::Pause;
             }
@@ -249,6 +289,41 @@ impl World {
             self.events += 1;
             self.fingerprint.mix(now.0);
             self.handle(now, event);
+        }
+    }
+
+    /// The hardware goes on up to the cluster's next event; what it has done is one.
+    fn run_hardware(&mut self, until: Picos) {
+        let Some(Hardware { underlay, .. }) = &mut self.hardware else { return };
+        while let Some(time) = underlay.next_time().filter(|time| *time <= until) {
+            if self.queue.next_time().is_some_and(|next| next < time) {
+                return;
+            }
+            underlay.step();
+            while let Some(done) = underlay.take_done() {
+                self.queue.push(time, 0, Event::Hardware(done));
+            }
+        }
+    }
+
+    fn hardware_done(&mut self, now: Picos, done: Done) {
+        let hardware = self.hardware.as_mut().expect("hardware did something");
+        match done {
+            Done::Arrived(packet) => {
+                self.arrive(now, packet, false);
+                self.arrive(now, packet, true);
+            }
+            Done::Asked(node, front) => {
+                let request = hardware.asked.remove(&(node, front)).expect("a call under way");
+                let refused = self.push_front(node, request).is_err() && self.is_up(node);
+                assert!(!refused, "{node} has too many calls at once for a model of its processor");
+            }
+            Done::Answered(node, front) => {
+                let done = hardware.answered.remove(&(node, front)).expect("a call under way");
+                self.happenings.push_back(Happening::Done(node, done));
+            }
+            Done::Disk { node, disk, number } => self.disk_done(now, node, disk, number),
+            Done::Fetched { .. } => unreachable!("the underlay keeps it"),
         }
     }
 
@@ -262,6 +337,7 @@ impl World {
             Event::LinkUp { node, peer } | Event::LinkDown { node, peer } => {
                 self.link_changed(now, node, peer, matches!(event, Event::LinkUp { .. }));
             }
+            Event::Hardware(done) => self.hardware_done(now, done),
             Event::Timer(number) => {
                 self.fingerprint.mix(number);
                 self.happenings.push_back(Happening::Timer(number));
@@ -360,7 +436,14 @@ impl World {
         let queue = &mut self.queue;
         while let Some(request) = running.take_disk() {
             let disk = request.disk.0;
-            let (at, number) = machine.disks[usize::from(disk)].submit(now, request);
+            let model = &mut machine.disks[usize::from(disk)];
+            if let Some(Hardware { underlay, .. }) = &mut self.hardware {
+                let number = model.accept(request);
+                let op = model.pending(number).expect("just accepted");
+                underlay.disk(now, node, disk, number, op);
+                continue;
+            }
+            let (at, number) = model.submit(now, request);
             queue.push(at, 0, Event::Disk { node, disk, number });
         }
         while let Some(request) = running.take_meta() {
@@ -369,11 +452,21 @@ impl World {
         }
         while let Some(done) = running.take_front_done() {
             self.fingerprint.mix(done.front << 1 | u64::from(done.result.is_ok()));
+            if let Some(hardware) = &mut self.hardware
+                && hardware.underlay.answer(now, node, done.front, done.result.as_ref().ok())
+            {
+                hardware.answered.insert((node, done.front), done);
+                continue;
+            }
             self.happenings.push_back(Happening::Done(node, done));
         }
         let (network, trace) = (&mut self.network, &mut self.trace);
+        let mut leaving = self.hardware.as_mut().map(|hardware| &mut hardware.leaving);
         let arrived = running.with_endpoint(|endpoint| {
             network.collect(now, node, endpoint, trace, |Arrival { head, tail, packet }| {
+                if let Some(leaving) = &mut leaving {
+                    return leaving.push(packet);
+                }
                 queue.push(head, 0, Event::Head(packet));
                 queue.push(tail, 0, Event::Tail(packet));
             });
@@ -381,6 +474,12 @@ impl World {
             network.place_waiting(now, node, endpoint, trace);
             endpoint.waiting() > before
         });
+        if let Some(Hardware { underlay, leaving, .. }) = &mut self.hardware {
+            for packet in leaving.drain(..) {
+                let (to, bytes) = (network.destination(packet), network.payload_bytes(packet));
+                underlay.send(now, node, to, bytes, packet);
+            }
+        }
         self.fingerprint.mix(self.network.digest());
         if arrived {
             self.wake(node);

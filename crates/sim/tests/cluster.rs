@@ -180,3 +180,13 @@ fn fresh_seeds_lose_nothing() {
         panic!("{}\nreplay: {}", outcome.violations.join("\n"), replay(seed, None));
     }
 }
+
+/// What the papers' hardware needed of the world changed nothing for clusters on the plain models.
+#[test]
+fn seeds_on_the_plain_models_are_the_runs_they_were() {
+    let fingerprint = |seed, experiment: &Experiment| outcome(seed, experiment).fingerprint;
+    let troubled = Experiment { seconds: 20, ..Experiment::default() };
+    let now = [fingerprint(1, &calm()), fingerprint(2, &calm()), fingerprint(3, &troubled)];
+    let before = [0xc860_e325_affe_0f84, 0xa2ed_dc2b_f564_6852, 0xf03b_9c43_0d93_0d64];
+    assert_eq!(now, before, "{now:#018x?}");
+}

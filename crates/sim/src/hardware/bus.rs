@@ -200,6 +200,11 @@ impl Users {
         alone.shared(u64::from(users))
     }
 
+    /// Whether there is one.
+    pub fn any(&self) -> bool {
+        self.to_adapter + self.to_host > 0
+    }
+
     fn of(&mut self, direction: Direction) -> &mut u32 {
         match direction {
             Direction::ToAdapter => &mut self.to_adapter,

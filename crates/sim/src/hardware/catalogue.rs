@@ -5,7 +5,7 @@ use super::bus::Bus;
 use super::disk::Disk;
 use super::fabric::Link;
 use super::flow::Rate;
-use super::host::Host;
+use super::host::{FileCalls, Host};
 use super::preset::{File, Section, Stated};
 use crate::queue::Picos;
 use crate::source::{Fault, Source};
@@ -37,6 +37,8 @@ pub struct Machine {
     pub host: Host,
     /// The bus.
     pub bus: Bus,
+    /// What file calls cost, where a paper's numbers give it.
+    pub files: Option<FileCalls>,
     /// Fitted constants that stand for the adapter's processor and memory, where a paper's numbers give them.
     pub constants: Option<Constants>,
 }
@@ -120,17 +122,20 @@ fn only<T>(
 
 impl Machine {
     fn read(file: &File<'_>) -> Result<Machine, Fault> {
-        file.only(&["kind", "about", "host", "tcp", "bus", "constants"])?;
+        file.only(&["kind", "about", "host", "tcp", "files", "bus", "constants"])?;
         let [host, bus] = [file.section("host")?, file.section("bus")?];
-        let [tcp, constants] = [file.find("tcp")?, file.find("constants")?];
+        let [tcp, files, constants] =
+            [file.find("tcp")?, file.find("files")?, file.find("constants")?];
         let machine = Machine {
             host: Host::read(&host, tcp.as_ref())?,
             bus: Bus::read(&bus)?,
+            files: files.as_ref().map(FileCalls::read).transpose()?,
             constants: constants.as_ref().map(Constants::read).transpose()?,
         };
         host.close()?;
         bus.close()?;
         tcp.map_or(Ok(()), Section::close)?;
+        files.map_or(Ok(()), Section::close)?;
         constants.map_or(Ok(()), Section::close)?;
         Ok(machine)
     }

@@ -40,6 +40,8 @@ pub struct Rotating {
     pub zones: [Rate; ZONES],
     /// The channel that it shares with its neighbours.
     pub channel: Rate,
+    /// The rate at which its controller moves data over an idle I/O bus.
+    pub bus: Rate,
 }
 
 /// A flash disk.
@@ -119,6 +121,11 @@ impl Drive {
         }
     }
 
+    /// When all that was asked for so far is done.
+    pub fn settled(&self) -> Picos {
+        self.free
+    }
+
     /// When `request`, which comes at `now`, is done, over `channel`.
     ///
     /// Panics if it does not lie on the disk.
@@ -173,6 +180,14 @@ impl Disk {
         match self {
             Disk::Rotating(disk) => disk.capacity,
             Disk::Flash(disk) => disk.capacity,
+        }
+    }
+
+    /// The rate at which its controller moves data over an idle I/O bus; flash has lanes of its own.
+    pub fn bus(&self) -> Rate {
+        match self {
+            Disk::Rotating(disk) => disk.bus,
+            Disk::Flash(disk) => disk.channel,
         }
     }
 
@@ -260,6 +275,7 @@ impl Rotating {
                 table.rate("zone_4", RATE)?,
             ],
             channel: table.rate("channel", RATE)?,
+            bus: table.rate("bus", RATE)?,
         };
         if disk.seek_track > disk.seek_average || disk.seek_average > disk.seek_full {
             let what = "seeks must not get shorter with the distance: `seek_track` to `seek_average` to `seek_full`";
@@ -297,6 +313,7 @@ mod tests {
         command: Picos::micros(300),
         zones: [Rate::mega(14), Rate::mega(13), Rate::mega(11), Rate::mega(9)],
         channel: Rate::mega(40),
+        bus: Rate::mega(100),
     };
     const READ: Request = Request { offset: 0, bytes: 65_536, is_write: false };
 

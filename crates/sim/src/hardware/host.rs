@@ -64,6 +64,17 @@ pub struct Handling {
     pub sums: bool,
 }
 
+/// Costs of file calls at the system call layer (HotI'99 section 4), beside [`Host::copy`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileCalls {
+    /// Processor time of one call, without its data.
+    pub call: Picos,
+    /// Processor time to hand one page to the caller without a copy.
+    pub remap: Picos,
+    /// Bytes of a page.
+    pub page: u64,
+}
+
 /// How a host learns of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
@@ -131,6 +142,22 @@ impl Host {
                 .impossible("poll_most", "`poll_most` below `poll`: back-off only grows".into()));
         }
         Ok(host)
+    }
+}
+
+impl FileCalls {
+    /// Reads the table [files].
+    pub fn read(table: &Section<'_>) -> Result<FileCalls, Fault> {
+        Ok(FileCalls {
+            call: table.time("call", Picos::millis(10))?,
+            remap: table.time("remap", Picos::millis(1))?,
+            page: table.size("page", 512..=1 << 20)?,
+        })
+    }
+
+    /// Processor time to hand `bytes` to a caller.
+    pub fn remap_time(&self, bytes: u64) -> Picos {
+        Picos(self.remap.0 * bytes.div_ceil(self.page))
     }
 }
 

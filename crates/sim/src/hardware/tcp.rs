@@ -62,7 +62,7 @@ impl Receiver {
     fn segment(&mut self, message: &Message<'_>, cx: &mut Cx<'_>) {
         self.came += 1;
         assert_eq!((message.bytes, message.header.word), (self.bytes, self.came), "in order");
-        cx.work(self.segment, 0);
+        cx.compute(self.segment, 0);
     }
 
     /// The user has another segment.
@@ -85,11 +85,11 @@ impl Program for End {
     fn message(&mut self, message: &Message<'_>, cx: &mut Cx<'_>) {
         match self {
             End::Receiver(receiver) => receiver.segment(message, cx),
-            End::Sender(sender) => cx.work(sender.acknowledgement, message.header.word as u32),
+            End::Sender(sender) => cx.compute(sender.acknowledgement, message.header.word as u32),
         }
     }
 
-    fn worked(&mut self, token: u32, cx: &mut Cx<'_>) {
+    fn done(&mut self, token: u32, cx: &mut Cx<'_>) {
         match self {
             End::Receiver(receiver) => receiver.delivered(cx),
             End::Sender(sender) => {

@@ -430,7 +430,8 @@ impl Reader<'_> {
             false => Err(self.source.unknown(name.span(), what, name.get_ref(), &known)),
         };
         match figure {
-            RawFigure::Lines { x, y, .. } => {
+            RawFigure::Lines { x, y, along, .. } => {
+                along.iter().try_for_each(|along| refuse(along, "axis", axes().collect()))?;
                 refuse(x, "axis or measure", axes().chain(measures()).collect())?;
                 refuse(y, "measure", measures().collect())
             }

@@ -103,14 +103,15 @@ impl Experiment {
 
     fn drawing(&self, figure: &RawFigure, places: &[Place]) -> Drawing {
         match figure {
-            RawFigure::Lines { x, y, x_least, y_least, y_most, marks } => {
+            RawFigure::Lines { x, y, along, x_least, y_least, y_most, marks } => {
                 let (x, y) = (x.get_ref().as_str(), y.get_ref().as_str());
+                let along = along.as_ref().map(|along| along.get_ref().as_str());
                 let marks =
                     marks.iter().map(|mark| Mark { at: mark.at, label: mark.label.clone() });
                 Drawing::Lines(LineChart {
                     x: Axis { least: *x_least, ..self.axis(x) },
                     y: Axis { least: *y_least, most: *y_most, ..self.axis(y) },
-                    series: self.series(x, y, places),
+                    series: self.series(x, y, along.unwrap_or(x), places),
                     marks: marks.collect(),
                 })
             }
@@ -151,15 +152,15 @@ impl Experiment {
         }
     }
 
-    /// The axis along which a curve runs: the one that is drawn, or the one with most levels.
+    /// The axis along which a curve runs: this one, or the one with most levels.
     fn along(&self, x: &str) -> &'static str {
         let drawn = self.axes.iter().find(|(name, _)| *name == x);
         let longest = || self.axes.iter().max_by_key(|(_, levels)| levels.len());
         drawn.or_else(longest).map_or("", |(name, _)| *name)
     }
 
-    fn series(&self, x: &str, y: &str, places: &[Place]) -> Vec<Series> {
-        let along = self.along(x);
+    fn series(&self, x: &str, y: &str, along: &str, places: &[Place]) -> Vec<Series> {
+        let along = self.along(along);
         let measure = self.measure(y).expect("a measure that the loader found");
         let mut groups: Vec<(String, Vec<&Place>)> = Vec::new();
         for place in places {

@@ -85,6 +85,8 @@ pub enum RawFigure {
         x: Spanned<String>,
         /// A measure.
         y: Spanned<String>,
+        /// The axis along which a curve runs; without it `x`, or the longest axis where `x` is a measure.
+        along: Option<Spanned<String>>,
         /// Where the horizontal axis begins.
         #[serde(default)]
         x_least: f64,

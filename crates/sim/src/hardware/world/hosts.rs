@@ -6,6 +6,7 @@ use crate::hardware::flow::{Flow, Rate};
 use crate::hardware::host::{Host, Notice};
 use crate::hardware::world::check::Header;
 use crate::hardware::world::program::{Cx, Program, ReceiveMessage, Wake};
+use crate::hardware::world::work::Work;
 use crate::queue::Picos;
 use nic::{HostFrame, Interrupts, Landed, Piece, Reuse};
 use std::collections::VecDeque;
@@ -20,8 +21,8 @@ pub(crate) enum Job {
     Take { adapter: u16, slot: usize },
     /// Fields an interrupt.
     Interrupt,
-    /// Works for its program.
-    Work { time: Picos, token: u32 },
+    /// Computes for its program, for a slice of time.
+    Work,
 }
 
 /// A message on its way through the send ring. Its list is used again.
@@ -61,6 +62,12 @@ pub(crate) struct HostState {
     draining: bool,
     pub busy: Picos,
     busy_since: Picos,
+    /// Computations, and transfers of other devices.
+    pub work: Work,
+    /// Time that somebody was on the bus; whether somebody is, and since when that was looked at.
+    pub bus_busy: Picos,
+    bus_used: bool,
+    bus_since: Picos,
     /// Names of pages; free pages; the next name.
     names: Vec<u64>,
     free: Vec<u64>,
@@ -102,6 +109,10 @@ impl HostState {
             draining: false,
             busy: Picos::ZERO,
             busy_since: Picos::ZERO,
+            work: Work::default(),
+            bus_busy: Picos::ZERO,
+            bus_used: false,
+            bus_since: Picos::ZERO,
             names: vec![0],
             free: Vec::new(),
             next_name: 1,
@@ -158,8 +169,16 @@ impl HostState {
             }
             Job::Take { .. } => message + self.host.receive + attach(landed),
             Job::Interrupt => self.host.interrupt,
-            Job::Work { time, .. } => time,
+            Job::Work => self.work.slice().unwrap_or_default(),
         }
+    }
+
+    /// Somebody came to the bus or left it.
+    pub fn note_bus(&mut self, now: Picos) {
+        if self.bus_used {
+            self.bus_busy = self.bus_busy + now.since(self.bus_since);
+        }
+        (self.bus_used, self.bus_since) = (self.users.any(), now);
     }
 }
 
@@ -194,7 +213,7 @@ impl<P: Program> World<P> {
     }
 
     /// Calls a host's program, then does what it asked for.
-    fn call(&mut self, host: u16, call: impl FnOnce(&mut P, &mut Cx<'_>)) {
+    pub(crate) fn call(&mut self, host: u16, call: impl FnOnce(&mut P, &mut Cx<'_>)) {
         let now = self.now();
         let mut asked = std::mem::take(&mut self.wakes);
         let mut pieces = std::mem::take(&mut self.pieces);
@@ -234,9 +253,10 @@ impl<P: Program> World<P> {
     fn asked(&mut self, host: u16, wake: Wake, pieces: &[Piece]) -> Option<u16> {
         match wake {
             Wake::Timer { at, token } => self.at(at, Event::Timer { host, token }),
-            Wake::Work { time, token } => {
-                self.hosts[usize::from(host)].jobs.push_back(Job::Work { time, token });
+            Wake::Compute { span, token } => {
+                self.hosts[usize::from(host)].work.push(span, token);
             }
+            Wake::Move(what) => self.queue_move(host, what),
             Wake::Send { adapter, to, bytes, header, compute } => {
                 self.send(host, (adapter, to), bytes, header, compute)
             }
@@ -390,6 +410,7 @@ impl<P: Program> World<P> {
             landed = bytes;
             Some(Job::Take { adapter, slot })
         });
+        let next = next.or_else(|| state.work.slice().map(|_| Job::Work));
         let Some(next) = next else {
             if state.at_hand.is_none() {
                 self.rest(host);
@@ -429,7 +450,7 @@ impl<P: Program> World<P> {
                 let in_place = !self.adapters[usize::from(adapter)].nic.config().control_to_host;
                 in_place.then_some((Direction::ToHost, state.host.pio_read))
             }
-            Job::Interrupt | Job::Work { .. } => None,
+            Job::Interrupt | Job::Work => None,
         };
         let Some((towards, rate)) = io else {
             self.job_done(host, job);
@@ -467,7 +488,7 @@ impl<P: Program> World<P> {
             Job::Send { posting } => self.ring(host, posting),
             Job::Take { adapter, slot } => self.take(host, adapter, slot),
             Job::Interrupt => state.draining = true,
-            Job::Work { token, .. } => self.call(host, |program, cx| program.worked(token, cx)),
+            Job::Work => self.computed(host),
         }
         self.next_job(host);
     }

@@ -20,6 +20,7 @@ mod hosts;
 pub mod program;
 mod rates;
 mod wire;
+mod work;
 
 use super::board::Board;
 use super::bus::Users;
@@ -87,6 +88,8 @@ pub(crate) enum Event {
     Rung { host: u16, posting: u32 },
     /// The host's programmed I/O ends.
     Pio { host: u16, stamp: u32 },
+    /// A transfer of another device ends, if its stamp is still the host's.
+    Moved { host: u16, stamp: u32 },
     /// The host sees what came.
     Notice { host: u16 },
     /// A program wanted to be woken.
@@ -219,6 +222,16 @@ impl<P: Program> World<P> {
         self.hosts[host].is_working()
     }
 
+    /// Time that somebody was on a host's bus.
+    pub fn bus_busy(&self, host: usize) -> Picos {
+        self.hosts[host].bus_busy
+    }
+
+    /// When something happens next.
+    pub fn next_time(&self) -> Option<Picos> {
+        self.queue.next_time()
+    }
+
     /// Goes on until nothing is to come or `until` is reached. Whether anything is to come.
     pub fn run(&mut self, until: Picos) -> bool {
         while let Some(time) = self.queue.next_time() {
@@ -253,6 +266,7 @@ impl<P: Program> World<P> {
             Event::Job { host } => self.job_timed(host),
             Event::Rung { host, posting } => self.rung(host, posting),
             Event::Pio { host, stamp } => self.pio_ends(host, stamp),
+            Event::Moved { host, stamp } => self.moved(host, stamp),
             Event::Notice { host } => self.notice(host),
             Event::Timer { host, token } => self.timer(host, token),
         };

@@ -2,6 +2,9 @@
 //! `crate::hardware::programs` has those of the papers.
 
 pub use super::check::Header;
+use super::work::Move;
+use crate::hardware::bus::Direction;
+use crate::hardware::flow::Rate;
 use crate::queue::Picos;
 use nic::{Landed, Piece};
 
@@ -21,12 +24,12 @@ pub trait Program {
     fn sent(&mut self, adapter: usize, cx: &mut Cx<'_>) {
         let _ = (adapter, cx);
     }
-    /// The processor has worked for as long as it asked ([`Cx::work`]).
-    fn worked(&mut self, token: u32, cx: &mut Cx<'_>) {
-        let _ = (token, cx);
-    }
     /// A time that it asked for has come.
     fn timer(&mut self, token: u32, cx: &mut Cx<'_>) {
+        let _ = (token, cx);
+    }
+    /// What it asked for under this number is done: a computation, or a transfer of another device.
+    fn done(&mut self, token: u32, cx: &mut Cx<'_>) {
         let _ = (token, cx);
     }
 }
@@ -88,10 +91,12 @@ pub(crate) enum Wake {
     Detach { adapter: u16, slot: usize },
     /// A receive entry is the adapter's again.
     Release { adapter: u16, slot: usize },
-    /// Work for the processor.
-    Work { time: Picos, token: u32 },
     /// A timer.
     Timer { at: Picos, token: u32 },
+    /// A computation.
+    Compute { span: Picos, token: u32 },
+    /// A transfer of another device.
+    Move(Move),
 }
 
 /// What a forwarder says about the adapter's copies of a payload (forwarding paper, section 3.1).
@@ -232,14 +237,19 @@ impl Cx<'_> {
         self.pieces.truncate(message.first);
     }
 
-    /// Occupies the host's processor for `time`, behind what it has been told to do before, and then calls
-    /// [`Program::worked`].
-    pub fn work(&mut self, time: Picos, token: u32) {
-        self.asked.push(Wake::Work { time, token });
-    }
-
     /// Calls [`Program::timer`] at `at`.
     pub fn wake(&mut self, at: Picos, token: u32) {
         self.asked.push(Wake::Timer { at, token });
+    }
+
+    /// Computes for `span`, in the time that messages leave, then calls [`Program::done`].
+    pub fn compute(&mut self, span: Picos, token: u32) {
+        self.asked.push(Wake::Compute { span, token });
+    }
+
+    /// Another device moves `bytes` over this host's bus, at `alone` if nobody else is on it, then calls
+    /// [`Program::done`].
+    pub fn transfer(&mut self, bytes: u64, towards: Direction, alone: Rate, token: u32) {
+        self.asked.push(Wake::Move(Move { bytes, towards, alone, token }));
     }
 }

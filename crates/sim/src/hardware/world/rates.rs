@@ -37,6 +37,9 @@ impl<P: Program> World<P> {
             self.refresh(adapter);
         }
         self.set_pio(host);
+        self.set_move(host);
+        let now = self.now();
+        self.hosts[usize::from(host)].note_bus(now);
     }
 
     /// The adapters whose rates hang on this one's: itself, who sends to it, who receives from it, and in turn who

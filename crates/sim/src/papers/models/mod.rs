@@ -8,6 +8,7 @@ pub mod dma;
 mod drawings;
 pub mod forwarder;
 pub mod forwarding;
+pub mod slice;
 mod states;
 pub mod tcp;
 mod traces;
@@ -31,4 +32,8 @@ pub const ALL: &[&Model] = &[
     &forwarder::MIX,
     &forwarding::MODEL,
     &cluster::MODEL,
+    &slice::READ,
+    &slice::WRITE,
+    &slice::WHOLE_FILE,
+    &slice::FAULT,
 ];
