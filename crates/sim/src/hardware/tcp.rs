@@ -8,7 +8,7 @@ use super::fabric::Link;
 use super::host::Handling;
 use super::measure::Station;
 use super::world::World;
-use super::world::program::{Cx, Program, ReceiveMessage};
+use super::world::program::{Cx, Message, Program};
 use crate::queue::Picos;
 use nic::{Config, Interrupts};
 
@@ -59,7 +59,7 @@ impl Sender {
 }
 
 impl Receiver {
-    fn segment(&mut self, message: &ReceiveMessage, cx: &mut Cx<'_>) {
+    fn segment(&mut self, message: &Message<'_>, cx: &mut Cx<'_>) {
         self.came += 1;
         assert_eq!((message.bytes, message.header.word), (self.bytes, self.came), "in order");
         cx.work(self.segment, 0);
@@ -82,13 +82,11 @@ impl Program for End {
         }
     }
 
-    fn poll(&mut self, cx: &mut Cx<'_>) {
-        let Some(message) = cx.get_rcvmsg() else { return };
+    fn message(&mut self, message: &Message<'_>, cx: &mut Cx<'_>) {
         match self {
-            End::Receiver(receiver) => receiver.segment(&message, cx),
+            End::Receiver(receiver) => receiver.segment(message, cx),
             End::Sender(sender) => cx.work(sender.acknowledgement, message.header.word as u32),
         }
-        cx.release_rcvmsg(message);
     }
 
     fn worked(&mut self, token: u32, cx: &mut Cx<'_>) {

@@ -6,7 +6,7 @@ use crate::hardware::host::Handling;
 use crate::hardware::measure::Station;
 use crate::hardware::tcp::stream;
 use crate::papers::constants::Constants;
-use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value};
+use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value, refuse_nothing};
 use crate::queue::Picos;
 use nic::{Buffers, Config, Policy};
 
@@ -33,6 +33,7 @@ pub const MODEL: Model = Model {
     ],
     constants: &[],
     drawings: &[],
+    refuse: refuse_nothing,
     run,
 };
 
