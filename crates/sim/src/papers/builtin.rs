@@ -33,6 +33,7 @@ pub const EXPERIMENTS: &[(&str, Source<'static>)] = files!("papers/":
     "hoti-figure-1"
     "hoti-figure-2"
     "hoti-table-1"
+    "hoti-table-1-contention"
     "hoti-figure-3"
     "hoti-tcp"
     "hoti-figure-4-read"
