@@ -102,6 +102,8 @@ pub struct Worker {
     sizes: Sizes,
     random: Random,
     home: Option<FileId>,
+    /// The same when a power cut has taken it: its names are known by the mount that made them.
+    last_home: Option<FileId>,
     /// When it was made or found.
     home_since: Picos,
     shared: Vec<Option<FileId>>,
@@ -157,6 +159,7 @@ impl Worker {
             sizes: Sizes::of(shape),
             random: Random::new(seed, &format!("worker {number}")),
             home: None,
+            last_home: None,
             home_since: Picos::ZERO,
             shared: vec![None; shape.shared_files.into()],
             open: None,
@@ -211,7 +214,7 @@ impl Worker {
         if let Some((_, asked)) = self.asked.take() {
             self.outcome_unknown(asked, model, now);
         }
-        self.home.into_iter().for_each(|home| model.names.mount_died(home));
+        self.last_home.into_iter().for_each(|home| model.names.mount_died(home));
         self.open = None;
         self.follow = None;
         self.closing = false;
@@ -310,6 +313,7 @@ impl Worker {
 
     fn at_home(&mut self, home: FileId, since: Picos) {
         (self.home, self.home_since) = (Some(home), since);
+        self.last_home = Some(home);
     }
 
     fn parent_of(&self, name: &Name) -> FileId {

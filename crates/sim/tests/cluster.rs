@@ -161,6 +161,14 @@ fn seed_1816535758_with_power_cuts_may_lose_a_name() {
     passes(1_816_535_758, &Experiment::parse(text).unwrap());
 }
 
+/// The checker believed that a sync of a new mount tells what its directory lost before, because the worker had just
+/// lost sight of the directory when the mount before died.
+#[test]
+fn seed_1555386392_with_failing_disks_may_lose_a_name() {
+    let text = include_str!("../../../experiments/failing-disks.toml");
+    passes(1_555_386_392, &Experiment::parse(text).unwrap());
+}
+
 #[test]
 fn fresh_seeds_lose_nothing() {
     let usual = Experiment { seconds: 20, ..Experiment::default() };
