@@ -34,7 +34,7 @@
 //! What is wrong is an error with file, line and what is allowed, before anything runs.
 
 use super::constants::Constants;
-use super::model::{Allowed, Level, Measure, Model, ORIGINS, Point, is_file};
+use super::model::{Allowed, AxisKind, Level, Measure, Model, ORIGINS, Point, is_file};
 use super::raw::{RawAxis, RawExpect, RawExperiment, RawFigure};
 use crate::hardware::catalogue::{self, Preset};
 use crate::limits::{POINTS_MAX, SEEDS_MAX};
@@ -169,6 +169,12 @@ impl Experiment {
         })
     }
 
+    /// The levels on an axis of the model.
+    pub fn levels(&self, axis: &str) -> &[Level] {
+        let found = self.axes.iter().find(|(name, _)| *name == axis);
+        found.map_or(&[], |(_, levels)| levels)
+    }
+
     /// Figure or table and title, of its outputs.
     pub fn heading(&self) -> String {
         let (what, title) = (&self.what, &self.title);
@@ -284,8 +290,10 @@ impl Reader<'_> {
     ) -> Result<Vec<(String, Preset)>, Fault> {
         let mut own = Vec::new();
         for (raw, (name, levels)) in raw.iter().zip(axes) {
-            let kind = self.model.axes.iter().find(|kind| kind.name == *name);
-            let Some(Allowed::Presets(kind)) = kind.map(|kind| kind.allowed) else { continue };
+            let Some(Allowed::Presets(kind)) = self.model.axis(name).map(|kind| kind.allowed)
+            else {
+                continue;
+            };
             for level in levels {
                 if let Level::Name(path) = level
                     && is_file(path)
@@ -317,16 +325,15 @@ impl Reader<'_> {
         Ok(axes)
     }
 
-    fn axis_name(&self, name: &Spanned<String>) -> Result<usize, Fault> {
-        let found = self.model.axes.iter().position(|kind| kind.name == name.get_ref().as_str());
-        found.ok_or_else(|| {
+    fn axis_kind(&self, name: &Spanned<String>) -> Result<&'static AxisKind, Fault> {
+        self.model.axis(name.get_ref()).ok_or_else(|| {
             let names: Vec<&str> = self.model.axes.iter().map(|kind| kind.name).collect();
             self.source.unknown(name.span(), "axis", name.get_ref(), &names)
         })
     }
 
     fn axis(&self, raw: &RawAxis) -> Result<(&'static str, Vec<Level>), Fault> {
-        let kind = &self.model.axes[self.axis_name(&raw.name)?];
+        let kind = self.axis_kind(&raw.name)?;
         if let Some(unit) = raw.unit.as_ref().filter(|unit| unit.get_ref() != kind.unit) {
             let what = format!("unit of axis `{}`", kind.name);
             return Err(self.source.unknown(unit.span(), &what, unit.get_ref(), &[kind.unit]));
@@ -360,7 +367,7 @@ impl Reader<'_> {
     ) -> Result<Selection, Fault> {
         let mut selection = Selection::new();
         for (axis, levels) in raw {
-            let name = self.model.axes[self.axis_name(axis)?].name;
+            let name = self.axis_kind(axis)?.name;
             let on_axis = axes.iter().find(|(axis, _)| *axis == name).map(|(_, levels)| levels);
             let on_axis = on_axis.expect("every axis of the model is given");
             if let Some(level) = levels.iter().find(|level| !on_axis.contains(level)) {
@@ -375,8 +382,7 @@ impl Reader<'_> {
     }
 
     fn measure(&self, name: &Spanned<String>) -> Result<usize, Fault> {
-        let found = self.model.measures.iter().position(|known| known.name == name.get_ref());
-        found.ok_or_else(|| {
+        self.model.measure(name.get_ref()).ok_or_else(|| {
             let names: Vec<&str> = self.model.measures.iter().map(|known| known.name).collect();
             self.source.unknown(name.span(), "measure", name.get_ref(), &names)
         })
