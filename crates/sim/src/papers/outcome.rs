@@ -5,6 +5,7 @@ use super::model::{Level, Value};
 use super::raw::RawFigure;
 use crate::report::svg::{Axis, BarChart, LineChart, Mark, Series, Style};
 use crate::report::{Drawing, Figure, Row, Table};
+use toml::Spanned;
 
 /// All of it.
 #[derive(Clone, Debug)]
@@ -103,11 +104,14 @@ impl Experiment {
             RawFigure::Lines { x, y, along, x_least, y_least, y_most, marks } => {
                 let (x, y) = (x.get_ref().as_str(), y.get_ref().as_str());
                 let along = along.as_ref().map(|along| along.get_ref().as_str());
-                let marks =
-                    marks.iter().map(|mark| Mark { at: mark.at, label: mark.label.clone() });
+                let number = |given: &Option<Spanned<f64>>| given.as_ref().map(|n| *n.get_ref());
+                let least = |given| number(given).unwrap_or_default();
+                let marks = marks
+                    .iter()
+                    .map(|mark| Mark { at: *mark.at.get_ref(), label: mark.label.clone() });
                 Drawing::Lines(LineChart {
-                    x: Axis { least: *x_least, ..self.axis(x) },
-                    y: Axis { least: *y_least, most: *y_most, ..self.axis(y) },
+                    x: Axis { least: least(x_least), ..self.axis(x) },
+                    y: Axis { least: least(y_least), most: number(y_most), ..self.axis(y) },
                     series: self.series(x, y, along.unwrap_or(x), places),
                     marks: marks.collect(),
                 })
