@@ -171,8 +171,8 @@ pub fn echo(mut station: Station, stop: &AtomicBool) -> io::Result<Station> {
     Ok(station)
 }
 
-/// Sends `count` payloads by `post`, which gets the number of each, `window` under way at a time, until all have come to
-/// the other side and back. `alive` fails when that side has ended.
+/// Sends `count` payloads by `post`, which gets the number of each, `window` under way at a time, until all have come
+/// to the other side and back. `alive` fails when that side has ended.
 pub fn send(
     station: &mut Station,
     count: u64,
@@ -193,8 +193,8 @@ pub fn send(
     Ok(())
 }
 
-/// The processors of the two sides, as `--cpus` names them; this thread is on the first one from now on, and the second
-/// is the answer.
+/// The processors of the two sides, as `--cpus` names them; this thread is on the first one from now on, and the
+/// second is the answer.
 pub fn pin_near(cpus: &[usize]) -> Result<usize, Box<dyn std::error::Error>> {
     let &[near, far] = cpus else {
         return Err("--cpus: two processors are needed, as in --cpus 0,1".into());
