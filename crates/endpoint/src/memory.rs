@@ -54,7 +54,8 @@ impl Drop for HeapRegion {
     }
 }
 
-// SAFETY: the allocation lives until drop, `base` is page-aligned with `len` bytes of it behind, and nobody else knows its address.
+// SAFETY: the allocation lives until drop, `base` is page-aligned with `len` bytes of it behind, and nobody else knows
+// its address.
 unsafe impl Region for HeapRegion {
     fn base(&self) -> NonNull<u8> {
         self.base
