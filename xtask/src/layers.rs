@@ -26,15 +26,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "live",
         &[
-            "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "names", "members",
-            "files",
+            "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "netmem", "names",
+            "members", "files",
         ],
     ),
     (
         "trapeze",
         &[
             "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "names", "members",
-            "files", "sim", "live",
+            "netmem", "files", "sim", "live",
         ],
     ),
     ("rig", &["wire", "endpoint", "node"]),

@@ -11,5 +11,6 @@ pub mod limits;
 pub mod link;
 pub mod memory;
 pub mod meta;
+pub mod region;
 pub mod signals;
 pub mod wait;
