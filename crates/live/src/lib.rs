@@ -13,4 +13,5 @@ pub mod memory;
 pub mod meta;
 pub mod region;
 pub mod signals;
+pub mod sockets;
 pub mod wait;

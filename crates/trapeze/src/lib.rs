@@ -28,6 +28,7 @@ pub mod interrupted;
 pub mod local;
 pub mod machine;
 pub mod machine_stat;
+pub mod memory;
 pub mod papers;
 pub mod progress;
 pub mod quarantine;
