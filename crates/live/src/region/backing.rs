@@ -69,7 +69,7 @@ pub trait Backing: Send + Sync + 'static {
 ///
 /// All but [`sync`](Source::sync) may run in a signal handler, in the middle of any code of the program that touches the
 /// region: they must not panic, and not allocate or take a lock that a thread may hold while it does that. They may
-/// block. No two calls for one page run at the same time.
+/// block. They must not touch a region's memory. No two calls for one page run at the same time.
 pub trait Source: Send {
     /// Gets the version that was stored last. `version` is its number, 0 when none was stored. A backing that checks
     /// versions never returns an older one. `into` is memory for a page, to be used or not.
@@ -80,8 +80,8 @@ pub trait Source: Send {
         into: &'a mut [u8],
     ) -> Result<Fetched<'a>, FetchError>;
 
-    /// Keeps the bytes as that version, one more than the last. When it returns they are kept as safely as the backing
-    /// promises, and an error leaves the last version as it was.
+    /// Keeps the bytes as that version, which is higher than any before. When it returns they are kept as safely as the
+    /// backing promises. After an error the page is stored again, with a higher number, before it is fetched.
     fn store(&mut self, page: u64, version: u64, from: &[u8]) -> Result<(), StoreError>;
 
     /// The page's content is not needed any more.

@@ -491,9 +491,11 @@ impl Pager {
 
     fn store(&self, source: &mut dyn Source, page: usize, bytes: &[u8]) -> Result<(), StoreError> {
         let version = self.table.version(page) + 1;
+        // Also when it fails: it may have been kept somewhere, and other bytes must not get the same number. The page
+        // stays dirty then and is not fetched before a store has succeeded.
+        self.table.set_version(page, version);
         source.store(page as u64, version, bytes)?;
         self.tally.count(What::Stored);
-        self.table.set_version(page, version);
         self.table.set_checksum(page, crc32c(bytes));
         Ok(())
     }
