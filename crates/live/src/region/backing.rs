@@ -1,6 +1,6 @@
 //! Where the pages of a region are when they are not in its frames.
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::fs::File;
 use std::io;
@@ -176,6 +176,7 @@ impl Source for LocalMemory {
 pub struct FileBacking {
     file: Arc<File>,
     bytes: u64,
+    empty: bool,
 }
 
 impl FileBacking {
@@ -187,13 +188,21 @@ impl FileBacking {
         if len < bytes {
             file.set_len(bytes)?;
         }
-        Ok(FileBacking { file: Arc::new(file), bytes: bytes.max(len) })
+        Ok(FileBacking { file: Arc::new(file), bytes: bytes.max(len), empty: false })
+    }
+
+    /// A file without a name in `directory`, which goes with the region: it begins as zeros.
+    pub fn scratch(directory: &Path, bytes: u64) -> io::Result<FileBacking> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?);
+        file.set_len(bytes)?;
+        Ok(FileBacking { file: Arc::new(file), bytes, empty: true })
     }
 }
 
 impl Backing for FileBacking {
     fn starts_empty(&self) -> bool {
-        false
+        self.empty
     }
 
     fn bytes(&self) -> Option<u64> {
