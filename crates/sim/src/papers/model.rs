@@ -37,6 +37,16 @@ impl Model {
         refuse: |_, _| None,
         run: |_, _| Vec::new(),
     };
+
+    /// The axis with this name.
+    pub fn axis(&self, name: &str) -> Option<&'static AxisKind> {
+        self.axes.iter().find(|kind| kind.name == name)
+    }
+
+    /// The place of the measure with this name.
+    pub fn measure(&self, name: &str) -> Option<usize> {
+        self.measures.iter().position(|measure| measure.name == name)
+    }
 }
 
 /// An axis that a model knows.
