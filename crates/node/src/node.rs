@@ -4,6 +4,7 @@ use crate::bugs::Bugs;
 use crate::call::{Reply, Request, Trailer};
 use crate::cx::{Core, Cx, Task};
 use crate::limits::{MESSAGES_PER_STEP, POLLS_PER_STEP};
+use crate::messages::is_message;
 use crate::pieces::Pieces;
 use crate::rings::*;
 use crate::tickets::{Ended, Outcome};
@@ -150,6 +151,10 @@ impl Node {
         let Some(message) = message else { return false };
         let event = {
             let mut endpoint = self.core().endpoint.borrow_mut();
+            if is_message(&mut endpoint, &message) {
+                self.core().messages.borrow_mut().push(&mut endpoint, message);
+                return true;
+            }
             self.core().rpc.borrow_mut().handle_message(now, &mut endpoint, message)
         };
         event.into_iter().for_each(|event| self.take_event(event));
