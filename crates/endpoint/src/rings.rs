@@ -278,6 +278,11 @@ impl Endpoint {
         entry.completion = completion.or(entry.completion);
     }
 
+    /// As the completion of [`attach_sendmsg`](Endpoint::attach_sendmsg), for a message whatever is attached to it.
+    pub fn set_completion(&mut self, message: &SendMessage, completion: u64) {
+        self.send_entries[message.0 as usize].completion = Some(completion);
+    }
+
     /// Lets the entry take up to `pages` pages of the pool for a payload that comes without a token
     /// (tpz_attach_rcvmsg); with 0 such a payload is discarded. Holds until changed.
     pub fn attach_rcvmsg(&mut self, message: &ReceiveMessage, pages: usize) {

@@ -40,6 +40,8 @@ pub(crate) struct Core {
     pub links: RefCell<VecDeque<(NodeId, bool)>>,
     pub channels: RefCell<Vec<Mailbox<Request>>>,
     pub messages: RefCell<Messages>,
+    /// Continuations that were run and messages that came for the endpoint's reader: what a step did beside tasks.
+    pub told: Cell<u64>,
     pub front: RefCell<Mailbox<FileRequest>>,
     pub interrupts: RefCell<Mailbox<u64>>,
     pub front_done: RefCell<VecDeque<FileDone>>,
@@ -108,6 +110,7 @@ impl Cx {
             links: RefCell::default(),
             channels: RefCell::new(channels),
             messages: RefCell::default(),
+            told: Cell::default(),
             front: RefCell::new(Mailbox::new(FRONT_WAITING)),
             interrupts: RefCell::new(Mailbox::new(INTERRUPTS_WAITING)),
             front_done: RefCell::default(),
