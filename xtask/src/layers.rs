@@ -37,6 +37,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "files", "sim", "live",
         ],
     ),
+    ("capi", &["wire", "endpoint", "netrpc", "node", "live", "trapeze"]),
     ("rig", &["wire", "endpoint", "node"]),
     ("fuzz-bodies", &["wire", "endpoint", "netrpc", "node", "stripe", "members", "live"]),
     ("xtask", &[]),
