@@ -12,4 +12,5 @@ pub mod link;
 pub mod memory;
 pub mod meta;
 pub mod signals;
+pub mod sockets;
 pub mod wait;
