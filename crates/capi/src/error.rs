@@ -210,3 +210,36 @@ pub extern "C" fn tpz_version() -> *const c_char {
     const TEXT: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     TEXT.as_ptr().cast()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last() -> String {
+        // SAFETY: the text ends with a zero and stays until the next error.
+        unsafe { CStr::from_ptr(tpz_last_error()) }.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn a_panic_ends_at_the_border_and_its_endpoint_takes_no_more_work() {
+        let mark = Mark::here();
+        let result = run("tpz_example", Some(&mark), || -> Outcome<()> { panic!("of this test") });
+        assert_eq!((result, tpz_errno()), (Err(TPZ_EINTERNAL), TPZ_EINTERNAL));
+        assert!(last().starts_with("tpz_example: of this test"), "{}", last());
+        assert_eq!(mark.check().unwrap_err().code, TPZ_EINTERNAL);
+    }
+
+    #[test]
+    fn texts_with_zeros_are_told_all_the_same() {
+        let failed: Result<(), _> = run("tpz_example", None, || Err(invalid("a\0b")));
+        assert_eq!((failed, last().as_str()), (Err(TPZ_EINVAL), "tpz_example: a b"));
+    }
+
+    #[test]
+    fn the_codes_are_linuxs() {
+        for (code, _) in TEXTS.iter().filter(|(code, _)| (1..TPZ_EINTERNAL).contains(code)) {
+            let known = io::Error::from_raw_os_error(*code).to_string();
+            assert!(!known.contains("Unknown"), "{known}");
+        }
+    }
+}

@@ -100,7 +100,7 @@ impl tpz_frame_t {
 
     /// Out of C's hands, to be filled by a transfer. Fails where [`make_alone`](tpz_frame_t::make_alone) has not
     /// been asked.
-    pub fn into_mut(mut self: Box<tpz_frame_t>) -> Outcome<FrameMut> {
+    pub fn into_mut(mut self) -> Outcome<FrameMut> {
         self.make_alone()?;
         match self.held.take() {
             Some(Held::Alone(frame)) => Ok(frame),
@@ -137,9 +137,9 @@ pub unsafe fn borrow<'a>(frame: *mut tpz_frame_t) -> Outcome<&'a mut tpz_frame_t
 ///
 /// # Safety
 /// As for [`borrow`], which has succeeded; C does not use the pointer from now on.
-pub unsafe fn take(frame: *mut tpz_frame_t) -> Box<tpz_frame_t> {
+pub unsafe fn take(frame: *mut tpz_frame_t) -> tpz_frame_t {
     // SAFETY: every frame that C holds was made by `new`, from a box.
-    unsafe { Box::from_raw(frame) }
+    *unsafe { Box::from_raw(frame) }
 }
 
 /// A frame of `bytes` bytes, 1 to TPZ_PAYLOAD_BYTES, of the endpoint's payload memory, contents undefined. It takes

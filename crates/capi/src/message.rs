@@ -141,7 +141,7 @@ unsafe fn on_msg<T>(
     let msg = unsafe { msg.as_mut() };
     // SAFETY: the message keeps its endpoint alive, and `body` does not free it. Nothing is counted before the thread is
     // known.
-    let mark = msg.as_ref().map(|msg| unsafe { &*(&raw const msg.ep.mark) });
+    let mark = msg.as_ref().map(|msg| &raw const msg.ep.mark).map(|mark| unsafe { &*mark });
     run(function, mark, || {
         let msg = msg.ok_or(failure(TPZ_EINVAL, "the message is NULL"))?;
         msg.ep.mark.check()?;

@@ -149,7 +149,7 @@ unsafe fn on_request<T>(
     // SAFETY: the caller's promise; and C's thread is in here, so nobody else reaches the request.
     let request = unsafe { request.as_mut() };
     // SAFETY: the request keeps its endpoint alive, and `body` does not free it.
-    let mark = request.as_ref().map(|request| unsafe { &*(&raw const request.ep.mark) });
+    let mark = request.as_ref().map(|asked| &raw const asked.ep.mark).map(|mark| unsafe { &*mark });
     run(function, mark, || {
         let request = request.ok_or(failure(TPZ_EINVAL, "the request is NULL"))?;
         request.ep.mark.check()?;
