@@ -75,6 +75,9 @@ pub enum Command {
     /// The far end of a bare ring or socket: the baseline of the measurements
     #[command(hide = true)]
     BenchPeer(BenchPeer),
+    /// A node that keeps pages: the far end of the measurements of regions
+    #[command(hide = true)]
+    BenchHolder(BenchHolder),
     /// A plain directory through the FUSE device loop: the baseline of the measurements
     #[command(hide = true)]
     PassThrough {

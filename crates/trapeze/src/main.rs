@@ -30,9 +30,10 @@ fn prepare(command: &Command) -> std::io::Result<()> {
         Command::Mount(_) | Command::Up(_) | Command::PassThrough { .. } => {
             follow_parent(Signal::TERM)
         }
-        Command::Serve(_) | Command::Memory(_) | Command::BenchPeer(_) => {
-            follow_parent(Signal::KILL)
-        }
+        Command::Serve(_)
+        | Command::Memory(_)
+        | Command::BenchPeer(_)
+        | Command::BenchHolder(_) => follow_parent(Signal::KILL),
         Command::Ls(_) | Command::Cat(_) | Command::Stat(_) | Command::Df(_) => end_with_pipes(),
         Command::Status(_) | Command::Top(_) | Command::Sim(_) | Command::Papers(_) => {
             end_with_pipes()
@@ -66,6 +67,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Papers(arguments) => papers::papers(&arguments)?,
         Command::Bench(what) => bench::run(&what)?,
         Command::Forward(arguments) => bench::forward::run(&arguments)?,
+        Command::BenchHolder(arguments) => bench::regions::hold(&arguments)?,
         Command::BenchPeer(arguments) => bench::peer::serve(&arguments)?,
         Command::PassThrough { source, path } => serve::pass_through(&source, &path)?,
     }
