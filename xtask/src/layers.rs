@@ -39,6 +39,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("preload", &["live"]),
+    ("capi", &["wire", "endpoint", "netrpc", "node", "live", "trapeze"]),
     ("rig", &["wire", "endpoint", "node"]),
     ("fuzz-bodies", &["wire", "endpoint", "netrpc", "node", "stripe", "members", "kv", "live"]),
     ("xtask", &[]),

@@ -25,6 +25,7 @@ pub mod demo;
 pub mod embedded;
 mod incarnation;
 pub mod interrupted;
+pub mod join;
 pub mod local;
 pub mod machine;
 pub mod machine_stat;

@@ -35,7 +35,9 @@ fn prepare(command: &Command) -> std::io::Result<()> {
         | Command::BenchPeer(_)
         | Command::BenchHolder(_) => follow_parent(Signal::KILL),
         Command::Ls(_) | Command::Cat(_) | Command::Stat(_) | Command::Df(_) => end_with_pipes(),
-        Command::Status(_) | Command::Sim(_) | Command::Papers(_) => end_with_pipes(),
+        Command::Status(_) | Command::Top(_) | Command::Sim(_) | Command::Papers(_) => {
+            end_with_pipes()
+        }
         _ => Ok(()),
     }
 }
@@ -57,6 +59,8 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Stat(arguments) => tools::stat(&arguments)?,
         Command::Df(target) => tools::df(&target)?,
         Command::Status(arguments) => status::status(&arguments)?,
+        Command::Top(arguments) => status::top(&arguments)?,
+        Command::Metrics(arguments) => status::metrics(&arguments)?,
         Command::Rebalance(arguments) => rebalance::rebalance(&arguments)?,
         Command::Quarantine(arguments) => quarantine::quarantine(&arguments)?,
         Command::Sim(arguments) => simulate::sim(&arguments)?,
