@@ -8,6 +8,7 @@ pub mod forward;
 pub mod pass;
 pub mod peer;
 pub mod place;
+pub mod protocols;
 pub mod pulse;
 pub mod row;
 pub mod scale;
@@ -37,6 +38,7 @@ pub fn run(what: &Bench) -> Result<(), Box<dyn std::error::Error>> {
         Bench::Files(arguments) => files::measure(arguments)?,
         Bench::Pulse(arguments) => pulse::measure(arguments)?,
         Bench::Scale(arguments) => scale::measure(arguments)?,
+        Bench::Protocols(arguments) => protocols::measure(arguments)?,
         Bench::Simulator(arguments) => simulator::measure(arguments)?,
     }
     Ok(())
