@@ -27,17 +27,19 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "live",
         &[
-            "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "names", "members",
-            "files", "kv",
+            "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "netmem", "names",
+            "members", "files", "kv",
         ],
     ),
     (
         "trapeze",
         &[
             "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "names", "members",
-            "files", "kv", "sim", "live",
+            "netmem", "files", "kv", "sim", "live",
         ],
     ),
+    ("preload", &["live"]),
+    ("capi", &["wire", "endpoint", "netrpc", "node", "live", "trapeze"]),
     ("rig", &["wire", "endpoint", "node"]),
     ("fuzz-bodies", &["wire", "endpoint", "netrpc", "node", "stripe", "members", "kv", "live"]),
     ("xtask", &[]),
