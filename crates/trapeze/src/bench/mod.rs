@@ -39,8 +39,8 @@ pub fn run(what: &Bench) -> Result<(), Box<dyn std::error::Error>> {
         Bench::Files(arguments) => files::measure(arguments)?,
         Bench::Pulse(arguments) => pulse::measure(arguments)?,
         Bench::Scale(arguments) => scale::measure(arguments)?,
-        Bench::Protocols(arguments) => protocols::measure(arguments)?,
         Bench::Memory(arguments) => regions::measure(arguments)?,
+        Bench::Protocols(arguments) => protocols::measure(arguments)?,
         Bench::Simulator(arguments) => simulator::measure(arguments)?,
     }
     Ok(())
