@@ -305,7 +305,7 @@ impl Host {
 }
 
 /// How often this thread lost its processor to another that wanted it too. A yield that nobody takes does not count.
-fn switches() -> u64 {
+pub(crate) fn switches() -> u64 {
     // SAFETY: all of the structure is integers, for which zero is a value, and the kernel writes no more than it.
     let usage = unsafe {
         let mut usage = std::mem::zeroed::<libc::rusage>();

@@ -27,6 +27,7 @@ pub mod limits;
 mod memory;
 mod page;
 mod placement;
+pub mod protocol;
 mod slots;
 mod trend;
 

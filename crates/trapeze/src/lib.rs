@@ -29,6 +29,7 @@ pub mod join;
 pub mod local;
 pub mod machine;
 pub mod machine_stat;
+pub mod memory;
 pub mod papers;
 pub mod progress;
 pub mod quarantine;

@@ -318,6 +318,7 @@ fn baseline_round(
     peer.run(&mut Series {
         depth: arguments.depth(),
         count,
+        bytes: BLOCK_BYTES,
         spin,
         blocks: &mut blocks,
         pace: &mut || pace.wait(spin),
