@@ -1,7 +1,7 @@
 //! How long pages have not been used, and how many frames are how old.
 
 use crate::limits::HOSTED_BOOST;
-use wire::Time;
+use wire::{Decoder, Encoder, Short, Time};
 
 /// Time since the last known use, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,6 +78,25 @@ pub(crate) struct Boundary {
 }
 
 impl Histogram {
+    /// Bytes that [`encode`](Histogram::encode) writes.
+    pub const BYTES: usize = 4 * BUCKETS;
+
+    /// Appends the counts.
+    pub fn encode(&self, out: &mut Encoder<'_>) {
+        for count in self.0 {
+            out.u32(count);
+        }
+    }
+
+    /// Reads what [`encode`](Histogram::encode) wrote.
+    pub fn decode(input: &mut Decoder<'_>) -> Result<Histogram, Short> {
+        let mut histogram = Histogram::default();
+        for count in &mut histogram.0 {
+            *count = input.u32()?;
+        }
+        Ok(histogram)
+    }
+
     /// Counts `frames` of this age.
     pub fn add(&mut self, age: Age, frames: u32) {
         self.0[bucket(age)] += frames;

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use trapeze::children::follow_parent;
 use trapeze::cli::{Cli, Command};
 use trapeze::{
-    bench, cluster, copy, demo, interrupted, output, papers, quarantine, rebalance, serve,
-    simulate, status, tools,
+    bench, cluster, copy, demo, interrupted, memory, output, papers, preloaded, quarantine,
+    rebalance, serve, simulate, status, tools,
 };
 
 fn main() -> ExitCode {
@@ -30,7 +30,10 @@ fn prepare(command: &Command) -> std::io::Result<()> {
         Command::Mount(_) | Command::Up(_) | Command::PassThrough { .. } => {
             follow_parent(Signal::TERM)
         }
-        Command::Serve(_) | Command::BenchPeer(_) => follow_parent(Signal::KILL),
+        Command::Serve(_)
+        | Command::Memory(_)
+        | Command::BenchPeer(_)
+        | Command::BenchHolder(_) => follow_parent(Signal::KILL),
         Command::Ls(_) | Command::Cat(_) | Command::Stat(_) | Command::Df(_) => end_with_pipes(),
         Command::Status(_) | Command::Top(_) | Command::Sim(_) | Command::Papers(_) => {
             end_with_pipes()
@@ -48,6 +51,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Join(arguments) => cluster::join(&arguments)?,
         Command::Serve(arguments) => serve::serve(&arguments)?,
         Command::Mount(arguments) => serve::mount(&arguments)?,
+        Command::Memory(arguments) => memory::serve(&arguments)?,
         Command::Ls(arguments) => tools::ls(&arguments)?,
         Command::Cp(arguments) => copy::cp(&arguments)?,
         Command::Cat(arguments) => tools::cat(&arguments)?,
@@ -61,8 +65,10 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Quarantine(arguments) => quarantine::quarantine(&arguments)?,
         Command::Sim(arguments) => simulate::sim(&arguments)?,
         Command::Papers(arguments) => papers::papers(&arguments)?,
+        Command::Run(arguments) => preloaded::run(&arguments)?,
         Command::Bench(what) => bench::run(&what)?,
         Command::Forward(arguments) => bench::forward::run(&arguments)?,
+        Command::BenchHolder(arguments) => bench::regions::hold(&arguments)?,
         Command::BenchPeer(arguments) => bench::peer::serve(&arguments)?,
         Command::PassThrough { source, path } => serve::pass_through(&source, &path)?,
     }

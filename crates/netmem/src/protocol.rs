@@ -1,0 +1,574 @@
+//! Messages of network memory on [`Channel::MEMORY`](wire::Channel::MEMORY): operations, and what their bodies hold.
+//!
+//! ```text
+//!   requester ──GET──► directory ──GET (forwarded)──► holder          three messages
+//!       ▲                                               │
+//!       └───────────────────── DATA ────────────────────┘
+//! ```
+//!
+//! | operation | request: body, data | answer: body, data | once |
+//! | --- | --- | --- | --- |
+//! | [`op::GET`] | [`Get`] | [`GetReply`], the page | no |
+//! | [`op::TAKE`] | [`Get`], a page that is swapped in | [`GetReply`], the page | yes |
+//! | [`op::PUT`] | [`Put`], the page | [`PutReply`] | yes |
+//! | [`op::REGISTER`], [`op::UNREGISTER`], [`op::DROP`], [`op::WRITTEN`] | [`Batch`], [`Record`]s | [`Verdict`]s | yes |
+//! | [`op::FREE_SPACE`] | [`Spaces`] | nothing | yes |
+//! | [`op::DIGEST`] | [`Tick`] | nothing, [`Digest`](crate::Digest) | no |
+//! | [`op::EPOCH`] | nothing, [`Epoch`](crate::Epoch) | nothing | no |
+//! | [`op::HASTEN`] | [`Tick`] | nothing | no |
+//! | [`op::LOOK_UP`] | [`LookUp`] | [`Holding`]s in the trailer | no |
+//! | [`op::GET_MULTI`] | [`GetMulti`] | [`MultiReply`], the pages | no |
+//! | [`op::MIRROR_AGAIN`] | [`MirrorAgain`] | [`PutReply`] | yes |
+//! | [`op::LEASE`], [`op::REVOKE`] | [`Lease`] | [`LeaseReply`] | yes |
+//! | [`op::FETCH_AHEAD`] | [`Get`] | nothing | no |
+//!
+//! The status of an answer is 0 or an error number of who could not read the request; everything else, refusals and
+//! losses too, is in the body. A message with pages has their [`PageStamp`]s in its trailer, in order: the link then
+//! sums the trailer and leaves the pages to who checks the stamps.
+
+mod batch;
+mod epochs;
+
+pub use batch::{
+    Batch, HOLDING_BYTES, Holding, RECORD_BYTES, RECORDS_MAX, Record, Spaces, Verdict,
+};
+pub use epochs::{DIGEST_BYTES, Tick, decode_digest, decode_epoch, encode_digest, encode_epoch};
+
+use crate::ages::Age;
+use crate::limits::EXTENT_PAGES;
+use crate::page::{PageId, PageStamp, SpaceId, Version};
+use wire::limits::BODY_BYTES;
+use wire::{Decoder, Encoder, NodeId, Short};
+
+/// What a message asks for.
+pub mod op {
+    /// The bytes of a page, of whom the request is sent to or of whom that one forwards it to.
+    pub const GET: u16 = 1;
+    /// As [`GET`], of the holder itself, which gives up its copy if that is clean; a page may come in its place.
+    pub const TAKE: u16 = 2;
+    /// Take this page in, clean or as a mirror.
+    pub const PUT: u16 = 3;
+    /// These nodes hold these pages.
+    pub const REGISTER: u16 = 4;
+    /// They do not any more.
+    pub const UNREGISTER: u16 = 5;
+    /// Drop these pages, if they are of this version or an older one.
+    pub const DROP: u16 = 6;
+    /// Nothing of these spaces exists any more, whatever comes late.
+    pub const FREE_SPACE: u16 = 7;
+    /// Tell how old your frames are.
+    pub const DIGEST: u16 = 8;
+    /// The epoch that holds from now on.
+    pub const EPOCH: u16 = 9;
+    /// The epoch's ages are wrong: plan the next one.
+    pub const HASTEN: u16 = 10;
+    /// Who holds the pages of an extent.
+    pub const LOOK_UP: u16 = 11;
+    /// The bytes of several pages of an extent.
+    pub const GET_MULTI: u16 = 12;
+    /// Make one more mirror of a page that you have a mirror of.
+    pub const MIRROR_AGAIN: u16 = 13;
+    /// Let me be the only one who writes to this page.
+    pub const LEASE: u16 = 14;
+    /// Somebody else wants to write to this page: make it durable and forget it.
+    pub const REVOKE: u16 = 15;
+    /// Read this page from stable storage and keep it for me.
+    pub const FETCH_AHEAD: u16 = 16;
+    /// These versions are on stable storage: their mirrors are clean copies.
+    pub const WRITTEN: u16 = 17;
+}
+
+/// A body: 64 bytes of a message.
+pub type Body = [u8; BODY_BYTES];
+
+/// What a body holds.
+pub trait Message: Sized {
+    /// Appends it.
+    fn write(&self, out: &mut Encoder<'_>);
+    /// Reads what [`write`](Message::write) wrote.
+    fn read(input: &mut Decoder<'_>) -> Result<Self, Short>;
+
+    /// The body.
+    fn encode(&self) -> Body {
+        let mut body = [0; BODY_BYTES];
+        self.write(&mut Encoder::new(&mut body));
+        body
+    }
+
+    /// Reads a body. What is behind the message's last field is not looked at.
+    fn decode(body: &[u8]) -> Result<Self, Short> {
+        Self::read(&mut Decoder::new(body))
+    }
+}
+
+pub(crate) fn write_page(out: &mut Encoder<'_>, id: PageId) {
+    out.u64(id.space.0).u64(id.index);
+}
+
+pub(crate) fn read_page(input: &mut Decoder<'_>) -> Result<PageId, Short> {
+    Ok(PageId { space: SpaceId(input.u64()?), index: input.u64()? })
+}
+
+fn read_node(input: &mut Decoder<'_>) -> Result<NodeId, Short> {
+    input.u16().map(NodeId)
+}
+
+/// Node 0 is nobody.
+fn write_some_node(out: &mut Encoder<'_>, node: Option<NodeId>) {
+    out.u16(node.map_or(0, |node| node.0));
+}
+
+fn read_some_node(input: &mut Decoder<'_>) -> Result<Option<NodeId>, Short> {
+    Ok(Some(read_node(input)?).filter(|node| node.0 != 0))
+}
+
+fn read_flag(input: &mut Decoder<'_>) -> Result<bool, Short> {
+    match input.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Short),
+    }
+}
+
+/// A copy that was not where the directory says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stale {
+    /// Who does not have it.
+    pub node: NodeId,
+    /// In which life.
+    pub incarnation: u64,
+    /// Of which version.
+    pub version: Version,
+}
+
+impl Message for Stale {
+    fn write(&self, out: &mut Encoder<'_>) {
+        out.u16(self.node.0).u64(self.incarnation).u64(self.version.0);
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<Stale, Short> {
+        let (node, incarnation) = (read_node(input)?, input.u64()?);
+        Ok(Stale { node, incarnation, version: Version(input.u64()?) })
+    }
+}
+
+/// Asks for the bytes of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Get {
+    /// The page.
+    pub id: PageId,
+    /// The oldest content that will do.
+    pub at_least: Version,
+    /// Bytes of a page of that space: the answer's data has as many, or there is none.
+    pub bytes: u32,
+    /// Who waits for the answer, also when the request is forwarded.
+    pub requester: NodeId,
+    /// Times the request was forwarded or sent on.
+    pub hops: u8,
+    /// Who forwarded it here, taking this node for a holder.
+    pub forwarded: bool,
+    /// What the last one who was asked did not have.
+    pub stale: Option<Stale>,
+}
+
+impl Get {
+    /// Of a requester that asks for the first time.
+    pub fn new(id: PageId, at_least: Version, bytes: u32, requester: NodeId) -> Get {
+        Get { id, at_least, bytes, requester, hops: 0, forwarded: false, stale: None }
+    }
+}
+
+impl Message for Get {
+    fn write(&self, out: &mut Encoder<'_>) {
+        write_page(out, self.id);
+        out.u64(self.at_least.0).u32(self.bytes).u16(self.requester.0).u8(self.hops);
+        out.u8(u8::from(self.forwarded) | u8::from(self.stale.is_some()) << 1);
+        if let Some(stale) = &self.stale {
+            stale.write(out);
+        }
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<Get, Short> {
+        let (id, at_least) = (read_page(input)?, Version(input.u64()?));
+        let (bytes, requester, hops) = (input.u32()?, read_node(input)?, input.u8()?);
+        let flags = input.u8()?;
+        if flags > 3 {
+            return Err(Short);
+        }
+        let stale = if flags & 2 == 2 { Some(Stale::read(input)?) } else { None };
+        Ok(Get { id, at_least, bytes, requester, hops, forwarded: flags & 1 == 1, stale })
+    }
+}
+
+/// Bytes of a page, on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// What they are.
+    pub stamp: PageStamp,
+    /// Who sent them, in which life.
+    pub node: NodeId,
+    /// The sender keeps a copy.
+    pub kept: bool,
+    /// One node writes to this page: the receiver keeps no copy.
+    pub leased: bool,
+    /// The version is on stable storage.
+    pub clean: bool,
+    /// The page that came with the request was taken in.
+    pub swapped: bool,
+}
+
+/// The answer to [`op::GET`] and [`op::TAKE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GetReply {
+    /// The page follows as data.
+    Data(Data),
+    /// Who was asked does not have it.
+    NotHere {
+        /// Who was asked, and for which version.
+        stale: Stale,
+        /// Who may have it.
+        hint: Option<NodeId>,
+    },
+    /// Who was asked has an older content.
+    Older {
+        /// Who was asked, and what it has.
+        stale: Stale,
+        /// Who may have a newer one.
+        hint: Option<NodeId>,
+    },
+    /// The version existed in network memory only and is gone.
+    Lost(Version),
+    /// The directory knows of nobody who has it.
+    Unknown {
+        /// It has heard of everybody since the view changed: nobody has it.
+        settled: bool,
+    },
+    /// The space was freed.
+    Freed,
+    /// The node keeps no directory entry for the page in its view, which has this number.
+    NotHome(u64),
+}
+
+impl Message for GetReply {
+    fn write(&self, out: &mut Encoder<'_>) {
+        match *self {
+            GetReply::Data(ref data) => data.write(out.u8(1)),
+            GetReply::NotHere { ref stale, hint } => {
+                stale.write(out.u8(2));
+                write_some_node(out, hint);
+            }
+            GetReply::Older { ref stale, hint } => {
+                stale.write(out.u8(3));
+                write_some_node(out, hint);
+            }
+            GetReply::Lost(version) => {
+                out.u8(4).u64(version.0);
+            }
+            GetReply::Unknown { settled } => {
+                out.u8(5).u8(settled.into());
+            }
+            GetReply::Freed => {
+                out.u8(6);
+            }
+            GetReply::NotHome(view) => {
+                out.u8(7).u64(view);
+            }
+        }
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<GetReply, Short> {
+        Ok(match input.u8()? {
+            1 => GetReply::Data(Data::read(input)?),
+            2 => GetReply::NotHere { stale: Stale::read(input)?, hint: read_some_node(input)? },
+            3 => GetReply::Older { stale: Stale::read(input)?, hint: read_some_node(input)? },
+            4 => GetReply::Lost(Version(input.u64()?)),
+            5 => GetReply::Unknown { settled: read_flag(input)? },
+            6 => GetReply::Freed,
+            7 => GetReply::NotHome(input.u64()?),
+            _ => return Err(Short),
+        })
+    }
+}
+
+impl Message for Data {
+    fn write(&self, out: &mut Encoder<'_>) {
+        let flags = [self.kept, self.leased, self.clean, self.swapped];
+        let bits = flags.iter().rev().fold(0, |bits, flag| bits << 1 | u8::from(*flag));
+        out.u8(bits).u16(self.node.0);
+        self.stamp.encode(out);
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<Data, Short> {
+        let bits = input.u8()?;
+        if bits > 15 {
+            return Err(Short);
+        }
+        let [kept, leased, clean, swapped] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+        let (node, stamp) = (read_node(input)?, PageStamp::decode(input)?);
+        Ok(Data { stamp, node, kept, leased, clean, swapped })
+    }
+}
+
+/// Offers a page, whose bytes follow as data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// What they are.
+    pub stamp: PageStamp,
+    /// How old the page is, effectively.
+    pub age: Age,
+    /// Times that it may still be passed on without a use.
+    pub chances: u8,
+    /// Of a dirty page, the number of mirrors that there are to be; 0 of a clean one.
+    pub copies: u8,
+}
+
+impl Put {
+    /// Whether the page is dirty, and this is to be a mirror of it.
+    pub fn is_mirror(&self) -> bool {
+        self.copies > 0
+    }
+}
+
+impl Message for Put {
+    fn write(&self, out: &mut Encoder<'_>) {
+        self.stamp.encode(out);
+        out.u64(self.age.0).u8(self.chances).u8(self.copies);
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<Put, Short> {
+        let (stamp, age) = (PageStamp::decode(input)?, Age(input.u64()?));
+        Ok(Put { stamp, age, chances: input.u8()?, copies: input.u8()? })
+    }
+}
+
+/// Why a page was not taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum No {
+    /// No frame is free, none is old enough, or the rest is guaranteed to the node's own pages.
+    Room = 1,
+    /// The node has the page in its own use, or its bytes are just leaving.
+    InUse = 2,
+    /// A newer version is known.
+    Stale = 3,
+    /// The bytes are not those of the stamp.
+    Damaged = 4,
+    /// The space was freed.
+    Freed = 5,
+    /// The directory could not be told, or has too many holders.
+    Unregistered = 6,
+    /// The node is no member in its own view, and takes nothing that it must not lose.
+    Outside = 7,
+    /// The node does not have what it is to make a mirror of.
+    NotHere = 8,
+}
+
+impl No {
+    /// All of them.
+    pub const ALL: [No; 8] = [
+        No::Room,
+        No::InUse,
+        No::Stale,
+        No::Damaged,
+        No::Freed,
+        No::Unregistered,
+        No::Outside,
+        No::NotHere,
+    ];
+}
+
+/// The answer to [`op::PUT`] and [`op::MIRROR_AGAIN`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PutReply {
+    /// The node that has the page now, or why there is none.
+    pub stored: Result<NodeId, No>,
+    /// The oldest page that who was asked would take in now.
+    pub oldest: Age,
+}
+
+impl Message for PutReply {
+    fn write(&self, out: &mut Encoder<'_>) {
+        match self.stored {
+            Ok(node) => out.u8(0).u16(node.0),
+            Err(no) => out.u8(no as u8).u16(0),
+        };
+        out.u64(self.oldest.0);
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<PutReply, Short> {
+        let (reason, node) = (input.u8()?, read_node(input)?);
+        let stored = match reason {
+            0 => Ok(node),
+            reason => Err(No::ALL.into_iter().find(|no| *no as u8 == reason).ok_or(Short)?),
+        };
+        Ok(PutReply { stored, oldest: Age(input.u64()?) })
+    }
+}
+
+/// Asks who holds neighbouring pages of one extent. The answer's trailer has a [`Holding`] for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LookUp {
+    /// The first page.
+    pub first: PageId,
+    /// How many pages: at least 1, and none of the next extent.
+    pub pages: u8,
+}
+
+impl Message for LookUp {
+    fn write(&self, out: &mut Encoder<'_>) {
+        write_page(out, self.first);
+        out.u8(self.pages);
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<LookUp, Short> {
+        let (first, pages) = (read_page(input)?, input.u8()?);
+        let last = first.index % EXTENT_PAGES + u64::from(pages);
+        if pages == 0 || last > EXTENT_PAGES { Err(Short) } else { Ok(LookUp { first, pages }) }
+    }
+}
+
+/// Asks for some of the sixteen pages from the first one on. What is not there is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetMulti {
+    /// The first page.
+    pub first: PageId,
+    /// Bit n is the n-th page from the first on.
+    pub wanted: u16,
+    /// The oldest content of each that will do.
+    pub at_least: Version,
+    /// Bytes of a page of that space.
+    pub bytes: u32,
+    /// Nobody waits for them yet.
+    pub ahead: bool,
+}
+
+impl Message for GetMulti {
+    fn write(&self, out: &mut Encoder<'_>) {
+        write_page(out, self.first);
+        out.u16(self.wanted).u64(self.at_least.0).u32(self.bytes).u8(self.ahead.into());
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<GetMulti, Short> {
+        let (first, wanted) = (read_page(input)?, input.u16()?);
+        let (at_least, bytes) = (Version(input.u64()?), input.u32()?);
+        Ok(GetMulti { first, wanted, at_least, bytes, ahead: read_flag(input)? })
+    }
+}
+
+/// The answer to [`op::GET_MULTI`]: which pages follow as data, in ascending order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MultiReply {
+    /// As [`GetMulti::wanted`].
+    pub here: u16,
+}
+
+impl Message for MultiReply {
+    fn write(&self, out: &mut Encoder<'_>) {
+        out.u16(self.here);
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<MultiReply, Short> {
+        Ok(MultiReply { here: input.u16()? })
+    }
+}
+
+/// Most nodes that a new mirror may be told to avoid.
+pub const AVOID_MAX: usize = 4;
+
+/// Asks a mirror for one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MirrorAgain {
+    /// The page.
+    pub id: PageId,
+    /// Of which there is a mirror.
+    pub version: Version,
+    /// Mirrors that there are to be.
+    pub copies: u8,
+    /// Who has one already, or has just refused; 0 is nobody.
+    pub avoid: [NodeId; AVOID_MAX],
+}
+
+impl Message for MirrorAgain {
+    fn write(&self, out: &mut Encoder<'_>) {
+        write_page(out, self.id);
+        out.u64(self.version.0).u8(self.copies);
+        for node in self.avoid {
+            out.u16(node.0);
+        }
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<MirrorAgain, Short> {
+        let (id, version) = (read_page(input)?, Version(input.u64()?));
+        let (copies, mut avoid) = (input.u8()?, [NodeId::default(); AVOID_MAX]);
+        for node in &mut avoid {
+            *node = read_node(input)?;
+        }
+        Ok(MirrorAgain { id, version, copies, avoid })
+    }
+}
+
+/// Asks the directory for the right to write to a page, or its holder to give it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The page.
+    pub id: PageId,
+    /// Number of the sender's view.
+    pub view: u64,
+    /// Which life of the sender's node asks.
+    pub incarnation: u64,
+}
+
+impl Message for Lease {
+    fn write(&self, out: &mut Encoder<'_>) {
+        write_page(out, self.id);
+        out.u64(self.view).u64(self.incarnation);
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<Lease, Short> {
+        let (id, view) = (read_page(input)?, input.u64()?);
+        Ok(Lease { id, view, incarnation: input.u64()? })
+    }
+}
+
+/// The answer to [`op::LEASE`] and [`op::REVOKE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseReply {
+    /// The lease, or what was given back: the page's newest version.
+    Granted(Version),
+    /// Somebody holds it and cannot give it back now, or the view has just changed: ask again.
+    Busy,
+    /// The node keeps no directory entry for the page in its view, which has this number.
+    NotHome(u64),
+    /// The space was freed.
+    Freed,
+    /// Too many leases are held.
+    Full,
+}
+
+impl Message for LeaseReply {
+    fn write(&self, out: &mut Encoder<'_>) {
+        let (tag, value) = match *self {
+            LeaseReply::Granted(version) => (1, version.0),
+            LeaseReply::Busy => (2, 0),
+            LeaseReply::NotHome(view) => (3, view),
+            LeaseReply::Freed => (4, 0),
+            LeaseReply::Full => (5, 0),
+        };
+        out.u8(tag).u64(value);
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<LeaseReply, Short> {
+        let (tag, value) = (input.u8()?, input.u64()?);
+        Ok(match tag {
+            1 => LeaseReply::Granted(Version(value)),
+            2 => LeaseReply::Busy,
+            3 => LeaseReply::NotHome(value),
+            4 => LeaseReply::Freed,
+            5 => LeaseReply::Full,
+            _ => return Err(Short),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,292 @@
+//! What concerns many pages at once: who holds them, which spaces are gone.
+
+use super::{Message, read_flag, read_node, read_page, write_page};
+use crate::directory::{Found, Holder, Refusal, Role};
+use crate::page::{PageId, SpaceId, Version};
+use wire::limits::{BLOCK_BYTES, BODY_BYTES};
+use wire::{Decoder, Encoder, NodeId, Short};
+
+/// Bytes of a [`Record`].
+pub const RECORD_BYTES: usize = 36;
+/// Most records of one message: 16 pages of data are 1,820 of them.
+pub const RECORDS_MAX: usize = 16 * BLOCK_BYTES / RECORD_BYTES;
+/// Bytes of a [`Holding`]: words of a trailer.
+pub const HOLDING_BYTES: usize = 16;
+/// Spaces that a body has room for.
+const SPACES_MAX: usize = (BODY_BYTES - 2) / 8;
+
+/// One node's copy of one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The page.
+    pub id: PageId,
+    /// Of which version, or of an older one too when it is to be dropped.
+    pub version: Version,
+    /// Who has it.
+    pub holder: Holder,
+    /// Of a mirror, the number of mirrors that there are to be.
+    pub copies: u8,
+    /// Nobody has it any more, and it was nowhere else.
+    pub lost: bool,
+    /// It is not about a copy: the node has the page's lease.
+    pub writer: bool,
+}
+
+impl Message for Record {
+    fn write(&self, out: &mut Encoder<'_>) {
+        write_page(out, self.id);
+        out.u64(self.version.0).u16(self.holder.node.0).u64(self.holder.incarnation);
+        let role = u8::from(self.holder.role == Role::Mirror);
+        out.u8(self.copies).u8(role | u8::from(self.lost) << 1 | u8::from(self.writer) << 2);
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<Record, Short> {
+        let (id, version) = (read_page(input)?, Version(input.u64()?));
+        let (node, incarnation) = (read_node(input)?, input.u64()?);
+        let (copies, flags) = (input.u8()?, input.u8()?);
+        if flags > 7 {
+            return Err(Short);
+        }
+        let role = if flags & 1 == 1 { Role::Mirror } else { Role::Clean };
+        let holder = Holder { node, incarnation, role };
+        let (lost, writer) = (flags & 2 == 2, flags & 4 == 4);
+        Ok(Record { id, version, holder, copies, lost, writer })
+    }
+}
+
+/// The body of a message about records. A single record is in the body, several are the message's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Number of the sender's view.
+    pub view: u64,
+    /// Records that the message has.
+    pub count: u16,
+    /// The sender has told all that concerns the receiver since that view began.
+    pub last: bool,
+    /// The only one.
+    pub single: Option<Record>,
+}
+
+impl Batch {
+    /// The body for these records, and whether they go in the data.
+    pub fn of(view: u64, records: &[Record], last: bool) -> Batch {
+        let single = if let [record] = records { Some(*record) } else { None };
+        Batch { view, count: records.len() as u16, last, single }
+    }
+
+    /// Bytes that the message's data takes.
+    pub fn data_bytes(&self) -> usize {
+        if self.count < 2 { 0 } else { usize::from(self.count) * RECORD_BYTES }
+    }
+
+    /// Writes the data of a message with these records.
+    pub fn encode_data(records: &[Record], data: &mut [u8]) {
+        let mut out = Encoder::new(data);
+        records.iter().for_each(|record| record.write(&mut out));
+    }
+
+    /// The records, from the body or from the data.
+    pub fn records<'a>(
+        &self,
+        data: &'a [u8],
+    ) -> Result<impl Iterator<Item = Record> + use<'a>, Short> {
+        let many = data.get(..self.data_bytes()).ok_or(Short)?;
+        let (single, mut input) = (self.single, Decoder::new(many));
+        for _ in 0..many.len() / RECORD_BYTES {
+            Record::read(&mut input)?;
+        }
+        let mut input = Decoder::new(many);
+        Ok(single.into_iter().chain(std::iter::from_fn(move || Record::read(&mut input).ok())))
+    }
+}
+
+impl Message for Batch {
+    fn write(&self, out: &mut Encoder<'_>) {
+        out.u64(self.view).u16(self.count).u8(self.last.into());
+        if let Some(record) = &self.single {
+            record.write(out);
+        }
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<Batch, Short> {
+        let (view, count, last) = (input.u64()?, input.u16()?, read_flag(input)?);
+        let single = if count == 1 { Some(Record::read(input)?) } else { None };
+        if usize::from(count) > RECORDS_MAX {
+            return Err(Short);
+        }
+        Ok(Batch { view, count, last, single })
+    }
+}
+
+/// What became of one record of a [`Batch`]: of a single one in the answer's body, of several one byte each, in order,
+/// and then the versions of those that are stale, in the answer's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Registered, or what else was asked.
+    Done,
+    /// A newer version is known: this one.
+    Stale(Version),
+    /// Somebody knows of a later life of the holder, or it is not in the view.
+    Outlived,
+    /// The page has holders enough.
+    Enough,
+    /// No entry can be forgotten.
+    Full,
+    /// The space was freed.
+    Freed,
+    /// The node keeps no directory entry for the page in its view.
+    NotHome,
+}
+
+impl Message for Verdict {
+    fn write(&self, out: &mut Encoder<'_>) {
+        let (tag, value) = match *self {
+            Verdict::Done => (0, 0),
+            Verdict::Stale(version) => (1, version.0),
+            Verdict::Outlived => (2, 0),
+            Verdict::Enough => (3, 0),
+            Verdict::Full => (4, 0),
+            Verdict::Freed => (5, 0),
+            Verdict::NotHome => (6, 0),
+        };
+        out.u8(tag).u64(value);
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<Verdict, Short> {
+        let (tag, value) = (input.u8()?, input.u64()?);
+        Ok(match tag {
+            0 => Verdict::Done,
+            1 => Verdict::Stale(Version(value)),
+            2 => Verdict::Outlived,
+            3 => Verdict::Enough,
+            4 => Verdict::Full,
+            5 => Verdict::Freed,
+            6 => Verdict::NotHome,
+            _ => return Err(Short),
+        })
+    }
+}
+
+impl Verdict {
+    /// Bytes of one.
+    pub const BYTES: usize = 9;
+}
+
+impl From<Refusal> for Verdict {
+    fn from(refusal: Refusal) -> Verdict {
+        match refusal {
+            Refusal::Stale(version) => Verdict::Stale(version),
+            Refusal::Outlived => Verdict::Outlived,
+            Refusal::Enough => Verdict::Enough,
+            Refusal::Full => Verdict::Full,
+        }
+    }
+}
+
+/// Spaces that were freed: up to seven in the body, more in the data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spaces {
+    /// How many.
+    pub count: u16,
+    inline: [u64; SPACES_MAX],
+}
+
+impl Spaces {
+    /// The body for these spaces; they go in the data as well when there are more than seven.
+    pub fn of(spaces: &[SpaceId]) -> Spaces {
+        let mut inline = [0; SPACES_MAX];
+        inline.iter_mut().zip(spaces).for_each(|(to, space)| *to = space.0);
+        Spaces { count: spaces.len() as u16, inline }
+    }
+
+    /// Bytes that the message's data takes.
+    pub fn data_bytes(&self) -> usize {
+        if usize::from(self.count) <= SPACES_MAX { 0 } else { usize::from(self.count) * 8 }
+    }
+
+    /// Writes the data of a message with these spaces.
+    pub fn encode_data(spaces: &[SpaceId], data: &mut [u8]) {
+        let mut out = Encoder::new(data);
+        for space in spaces {
+            out.u64(space.0);
+        }
+    }
+
+    /// The spaces, from the body or from the data.
+    pub fn spaces<'a>(
+        &self,
+        data: &'a [u8],
+    ) -> Result<impl Iterator<Item = SpaceId> + use<'a>, Short> {
+        let bytes = self.data_bytes();
+        let many = data.get(..bytes).ok_or(Short)?;
+        let few = if bytes == 0 { usize::from(self.count) } else { 0 };
+        let inline = self.inline.into_iter().take(few).map(SpaceId);
+        let word = |word: &[u8]| SpaceId(u64::from_le_bytes(word.try_into().expect("8 bytes")));
+        Ok(inline.chain(many.chunks_exact(8).map(word)))
+    }
+}
+
+impl Message for Spaces {
+    fn write(&self, out: &mut Encoder<'_>) {
+        out.u16(self.count);
+        for space in self.inline {
+            out.u64(space);
+        }
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<Spaces, Short> {
+        let count = input.u16()?;
+        let mut inline = [0; SPACES_MAX];
+        for space in &mut inline {
+            *space = input.u64()?;
+        }
+        Ok(Spaces { count, inline })
+    }
+}
+
+/// What a directory says of one page: two words of a trailer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holding {
+    /// Nothing is known.
+    Unknown,
+    /// A node has this version.
+    Held(Version, NodeId),
+    /// This version existed in network memory only and is gone.
+    Lost(Version),
+}
+
+impl Holding {
+    /// As a look-up found it; of several holders the one `pick` says.
+    pub fn of(found: Found<'_>, pick: usize) -> Holding {
+        match found {
+            Found::Held(entry) => {
+                let holder = entry.holders[pick % entry.holders.len()];
+                Holding::Held(entry.version, holder.node)
+            }
+            Found::Lost(version) => Holding::Lost(version),
+            Found::Unknown => Holding::Unknown,
+        }
+    }
+}
+
+impl Message for Holding {
+    fn write(&self, out: &mut Encoder<'_>) {
+        let (tag, version, node) = match *self {
+            Holding::Unknown => (0, Version(0), NodeId(0)),
+            Holding::Held(version, node) => (1, version, node),
+            Holding::Lost(version) => (2, version, NodeId(0)),
+        };
+        out.u64(version.0).u16(node.0).u8(tag).raw(&[0; 5]);
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<Holding, Short> {
+        let (version, node, tag) = (Version(input.u64()?), read_node(input)?, input.u8()?);
+        input.raw(5)?;
+        Ok(match tag {
+            0 => Holding::Unknown,
+            1 => Holding::Held(version, node),
+            2 => Holding::Lost(version),
+            _ => return Err(Short),
+        })
+    }
+}
