@@ -38,6 +38,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "netmem", "files", "kv", "sim", "live",
         ],
     ),
+    ("preload", &["live"]),
     ("capi", &["wire", "endpoint", "netrpc", "node", "netmem", "live", "trapeze"]),
     ("rig", &["wire", "endpoint", "node"]),
     ("fuzz-bodies", &["wire", "endpoint", "netrpc", "node", "stripe", "members", "kv", "live"]),

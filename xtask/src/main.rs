@@ -1,6 +1,7 @@
 //! The project's one tool. `cargo xtask` without arguments says what it can do; continuous integration calls nothing
 //! else.
 
+mod bundle;
 mod header;
 mod layers;
 mod planted;
@@ -23,7 +24,8 @@ cargo xtask COMMAND
   header   crates/capi/include/trapeze.h from the sources, with an installed cbindgen
   install-c [--prefix PATH]
            libtrapeze.so, trapeze.h and trapeze.pc, in release, to /usr/local or PATH
-  bench    the micro-benchmarks in tests, with large inputs";
+  bench    the micro-benchmarks in tests, with large inputs
+  bundle   target/release/trapeze with the library of `trapeze run` in it";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Some("header") => header::header(),
         Some("install-c") => header::install(&arguments[1..]),
         Some("bench") => suites::bench(),
+        Some("bundle") => bundle::bundle(),
         Some("--help" | "-h" | "help") | None => {
             println!("{HELP}");
             Ok(())

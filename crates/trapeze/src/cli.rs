@@ -3,6 +3,7 @@
 
 mod bench;
 mod memory;
+mod program;
 mod simulations;
 
 use crate::size::Size;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 
 pub use bench::*;
 pub use memory::{Listen, Memory, Tenant};
+pub use program::RunProgram;
 pub use simulations::{Output, Papers, Results, Seeds, Sim, Simulator};
 
 /// Network storage at network speed: files striped over block servers, mounted, on one machine or several.
@@ -70,6 +72,8 @@ pub enum Command {
     /// Measure, each beside its baseline in the same run
     #[command(subcommand)]
     Bench(Bench),
+    /// Run a program whose large memory is a region: so much of it is in memory, the rest in a file
+    Run(RunProgram),
     /// Forward packets between two adapters on this machine, with and without the payload cache
     Forward(Forward),
     /// The far end of a bare ring or socket: the baseline of the measurements

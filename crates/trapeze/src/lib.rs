@@ -31,6 +31,7 @@ pub mod machine;
 pub mod machine_stat;
 pub mod memory;
 pub mod papers;
+pub mod preloaded;
 pub mod progress;
 pub mod quarantine;
 pub mod rebalance;

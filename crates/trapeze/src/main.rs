@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use trapeze::children::follow_parent;
 use trapeze::cli::{Cli, Command};
 use trapeze::{
-    bench, cluster, copy, demo, interrupted, memory, output, papers, quarantine, rebalance, serve,
-    simulate, status, tools,
+    bench, cluster, copy, demo, interrupted, memory, output, papers, preloaded, quarantine,
+    rebalance, serve, simulate, status, tools,
 };
 
 fn main() -> ExitCode {
@@ -65,6 +65,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Quarantine(arguments) => quarantine::quarantine(&arguments)?,
         Command::Sim(arguments) => simulate::sim(&arguments)?,
         Command::Papers(arguments) => papers::papers(&arguments)?,
+        Command::Run(arguments) => preloaded::run(&arguments)?,
         Command::Bench(what) => bench::run(&what)?,
         Command::Forward(arguments) => bench::forward::run(&arguments)?,
         Command::BenchHolder(arguments) => bench::regions::hold(&arguments)?,

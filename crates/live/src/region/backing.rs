@@ -1,6 +1,6 @@
 //! Where the pages of a region are when they are not in its frames.
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::fs::File;
 use std::io;
@@ -69,7 +69,7 @@ pub trait Backing: Send + Sync + 'static {
 ///
 /// All but [`sync`](Source::sync) may run in a signal handler, in the middle of any code of the program that touches the
 /// region: they must not panic, and not allocate or take a lock that a thread may hold while it does that. They may
-/// block. No two calls for one page run at the same time.
+/// block. They must not touch a region's memory. No two calls for one page run at the same time.
 pub trait Source: Send {
     /// Gets the version that was stored last. `version` is its number, 0 when none was stored. A backing that checks
     /// versions never returns an older one. `into` is memory for a page, to be used or not.
@@ -80,8 +80,8 @@ pub trait Source: Send {
         into: &'a mut [u8],
     ) -> Result<Fetched<'a>, FetchError>;
 
-    /// Keeps the bytes as that version, one more than the last. When it returns they are kept as safely as the backing
-    /// promises, and an error leaves the last version as it was.
+    /// Keeps the bytes as that version, which is higher than any before. When it returns they are kept as safely as the
+    /// backing promises. After an error the page is stored again, with a higher number, before it is fetched.
     fn store(&mut self, page: u64, version: u64, from: &[u8]) -> Result<(), StoreError>;
 
     /// The page's content is not needed any more.
@@ -176,6 +176,7 @@ impl Source for LocalMemory {
 pub struct FileBacking {
     file: Arc<File>,
     bytes: u64,
+    empty: bool,
 }
 
 impl FileBacking {
@@ -187,13 +188,21 @@ impl FileBacking {
         if len < bytes {
             file.set_len(bytes)?;
         }
-        Ok(FileBacking { file: Arc::new(file), bytes: bytes.max(len) })
+        Ok(FileBacking { file: Arc::new(file), bytes: bytes.max(len), empty: false })
+    }
+
+    /// A file without a name in `directory`, which goes with the region: it begins as zeros.
+    pub fn scratch(directory: &Path, bytes: u64) -> io::Result<FileBacking> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?);
+        file.set_len(bytes)?;
+        Ok(FileBacking { file: Arc::new(file), bytes, empty: true })
     }
 }
 
 impl Backing for FileBacking {
     fn starts_empty(&self) -> bool {
-        false
+        self.empty
     }
 
     fn bytes(&self) -> Option<u64> {

@@ -1,6 +1,7 @@
 //! Threads that serve the faults of others: slower by two switches, and by two wakes where they run on another
 //! processor, but system calls that touch missing pages work.
 
+use super::Quiet;
 use super::counters::What;
 use super::fault::say;
 use super::pager::{Access, FaultError, Pager};
@@ -42,6 +43,8 @@ impl Drop for Handlers {
 
 impl Pager {
     fn serve_messages(&self, stop: &OwnedFd) {
+        // A handler of the program that ran here and touched the region would wait for this very thread.
+        let _quiet = Quiet::new();
         loop {
             match self.uffd.next_fault() {
                 Ok(Some(fault)) => self.serve_message(fault),

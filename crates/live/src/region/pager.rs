@@ -17,6 +17,7 @@ use super::table::{Page, State, Table};
 use super::uffd::{Found, Is, PageMap, Stopped, Uffd, Why, errno};
 use crate::clock;
 use arrayvec::ArrayVec;
+use rustix::mm::{Advice as Madvice, madvise};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -491,9 +492,11 @@ impl Pager {
 
     fn store(&self, source: &mut dyn Source, page: usize, bytes: &[u8]) -> Result<(), StoreError> {
         let version = self.table.version(page) + 1;
+        // Also when it fails: it may have been kept somewhere, and other bytes must not get the same number. The page
+        // stays dirty then and is not fetched before a store has succeeded.
+        self.table.set_version(page, version);
         source.store(page as u64, version, bytes)?;
         self.tally.count(What::Stored);
-        self.table.set_version(page, version);
         self.table.set_checksum(page, crc32c(bytes));
         Ok(())
     }
@@ -503,7 +506,7 @@ impl Pager {
         for run in slots.chunk_by(|a, b| a + 1 == *b) {
             let (at, bytes) = (self.slot(run[0]), run.len() * self.page_bytes);
             // SAFETY: the slots are this thread's, and no page is in them.
-            while unsafe { libc::madvise(at as *mut _, bytes, libc::MADV_DONTNEED) } != 0 {
+            while unsafe { madvise(at as *mut _, bytes, Madvice::LinuxDontNeed) }.is_err() {
                 std::thread::yield_now(); // EAGAIN: the kernel is short of memory
             }
         }
@@ -600,11 +603,13 @@ impl Pager {
         if held.state == State::Resident {
             let at = self.address(page) as *mut _;
             // SAFETY: the page is held, and its owner has said that its bytes may go.
-            while unsafe { libc::madvise(at, self.page_bytes, libc::MADV_DONTNEED) } != 0 {
+            while unsafe { madvise(at, self.page_bytes, Madvice::LinuxDontNeed) }.is_err() {
                 std::thread::yield_now();
             }
         }
-        context.parts().0.forget(page as u64);
+        if held.stored {
+            context.parts().0.forget(page as u64);
+        }
         self.table.unlock(page, Page::default());
     }
 

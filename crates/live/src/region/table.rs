@@ -88,7 +88,7 @@ impl Page {
 }
 
 /// One page's; 16 bytes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Entry {
     word: AtomicU32,
     checksum: AtomicU32,
@@ -97,26 +97,30 @@ struct Entry {
 
 /// All pages of a region.
 #[derive(Debug)]
-pub struct Table(Box<[Entry]>);
+pub struct Table {
+    entries: Box<[Entry]>,
+    /// What words differ in from [`Page::word`], so that zeros are a page as it is at first.
+    flip: u32,
+}
 
 impl Table {
     /// `pages` absent pages, which the backing has or which are zeros.
     pub fn new(pages: usize, stored: bool) -> Table {
-        let first = Page { stored, ..Page::default() }.word();
-        let entry = || Entry { word: AtomicU32::new(first), ..Entry::default() };
-        Table(std::iter::repeat_with(entry).take(pages).collect())
+        // SAFETY: an entry is atomic integers, for which zero is a value. The memory is taken when it is touched.
+        let entries = unsafe { Box::<[Entry]>::new_zeroed_slice(pages).assume_init() };
+        Table { entries, flip: Page { stored, ..Page::default() }.word() }
     }
 
     /// What the page is just now; `None` when somebody holds it. It may be another at once.
     pub fn peek(&self, page: usize) -> Option<Page> {
-        Page::of(self.0[page].word.load(Ordering::Acquire))
+        Page::of(self.entries[page].word.load(Ordering::Acquire) ^ self.flip)
     }
 
     /// Takes the page, if nobody holds it and `fits`. Must be followed by [`Table::unlock`].
     pub fn try_lock(&self, page: usize, fits: impl Fn(Page) -> bool) -> Option<Page> {
-        let word = &self.0[page].word;
+        let word = &self.entries[page].word;
         let before = word.load(Ordering::Acquire);
-        let held = Page::of(before).filter(|held| fits(*held))?;
+        let held = Page::of(before ^ self.flip).filter(|held| fits(*held))?;
         let taken = word.compare_exchange(before, BUSY, Ordering::Acquire, Ordering::Relaxed);
         taken.ok().map(|_| held)
     }
@@ -133,8 +137,8 @@ impl Table {
 
     /// Gives the page back as `after`.
     pub fn unlock(&self, page: usize, after: Page) {
-        let word = &self.0[page].word;
-        let before = word.swap(after.word(), Ordering::Release);
+        let word = &self.entries[page].word;
+        let before = word.swap(after.word() ^ self.flip, Ordering::Release);
         debug_assert_eq!(before & STATE, BUSY, "who unlocks has locked");
         if before & WAITED != 0 {
             futex(word, libc::FUTEX_WAKE, i32::MAX as u32);
@@ -143,7 +147,7 @@ impl Table {
 
     /// Waits until the page looks free, for a moment or longer.
     fn wait(&self, page: usize) {
-        let word = &self.0[page].word;
+        let word = &self.entries[page].word;
         for _ in 0..LOOKS {
             if word.load(Ordering::Relaxed) & STATE != BUSY {
                 return;
@@ -157,24 +161,25 @@ impl Table {
         }
     }
 
-    /// The version that the backing has. For the page's holder.
+    /// The number of the last version that was given to the backing; of a clean page the one that it has. For the
+    /// page's holder.
     pub fn version(&self, page: usize) -> u64 {
-        self.0[page].version.load(Ordering::Relaxed)
+        self.entries[page].version.load(Ordering::Relaxed)
     }
 
     /// For the page's holder.
     pub fn set_version(&self, page: usize, version: u64) {
-        self.0[page].version.store(version, Ordering::Relaxed);
+        self.entries[page].version.store(version, Ordering::Relaxed);
     }
 
     /// CRC-32C of that version's bytes. For the page's holder.
     pub fn checksum(&self, page: usize) -> u32 {
-        self.0[page].checksum.load(Ordering::Relaxed)
+        self.entries[page].checksum.load(Ordering::Relaxed)
     }
 
     /// For the page's holder.
     pub fn set_checksum(&self, page: usize, checksum: u32) {
-        self.0[page].checksum.store(checksum, Ordering::Relaxed);
+        self.entries[page].checksum.store(checksum, Ordering::Relaxed);
     }
 }
 
@@ -201,6 +206,14 @@ mod tests {
         }
         assert_eq!(Page::of(BUSY), None);
         assert_eq!(Page::of(BUSY | WAITED), None);
+        for stored in [true, false] {
+            let table = Table::new(3, stored);
+            assert_eq!(table.peek(2), Some(Page { stored, ..Page::default() }));
+            let page = table.lock(1);
+            assert_eq!(table.peek(1), None);
+            table.unlock(1, Page { dirty: true, ..page });
+            assert_eq!(table.peek(1), Some(Page { dirty: true, ..page }));
+        }
     }
 
     #[test]
