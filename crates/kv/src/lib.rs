@@ -10,7 +10,8 @@
 //! | [`Draft`] | a long value that is arriving, in the frames where it stays |
 //!
 //! Invariants: the memory of all tenants together stays within the server's; a tenant within its most, and what is
-//! below a tenant's least is not taken for others; a value that is being sent does not change; a `get` allocates nothing.
+//! below a tenant's least is not taken for others; a value that is being sent does not change; a `get` allocates
+//! nothing.
 #![forbid(unsafe_code)]
 
 mod entries;
