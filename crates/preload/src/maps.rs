@@ -5,7 +5,6 @@ use crate::real;
 use crate::setup::{has, is_large, parts};
 use live::region::Advice;
 use std::ffi::{c_int, c_void};
-use std::ptr::null_mut;
 
 /// Flags that ask for more than private memory of zeros.
 const SPECIAL: c_int = libc::MAP_FIXED
@@ -107,7 +106,7 @@ unsafe extern "C" fn mremap(
 /// As of madvise(2).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) -> c_int {
-    if address == null_mut() || !has(address as usize) {
+    if !has(address as usize) {
         // SAFETY: as the caller says.
         return unsafe { real::madvise(address, bytes, advice) };
     }

@@ -607,7 +607,9 @@ impl Pager {
                 std::thread::yield_now();
             }
         }
-        context.parts().0.forget(page as u64);
+        if held.stored {
+            context.parts().0.forget(page as u64);
+        }
         self.table.unlock(page, Page::default());
     }
 

@@ -140,7 +140,7 @@ struct Pair {
 }
 
 /// A port that nobody listens at.
-fn free_port() -> io::Result<u16> {
+pub(super) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 

@@ -22,6 +22,8 @@ pub enum Bench {
     Scale(Scale),
     /// Page faults of a region: the page in this process, or in a peer over TCP and shared memory; pages that come and go
     Memory(RegionBench),
+    /// 8 KiB gets over the memcached and Redis protocols, beside memcached and redis-server
+    Protocols(Protocols),
     /// Events a second of the simulator: its bare queue, the adapter models, a thousand servers
     Simulator(Simulator),
 }
@@ -71,6 +73,36 @@ pub struct Pulse {
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct Protocols {
+    /// Gets of each cell and server, over all rounds
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: u64,
+    /// Rounds, ours and theirs in turns; medians are shown
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..))]
+    pub rounds: u64,
+    /// Where client and server run; may be repeated. Default: each
+    #[arg(long = "placement", value_enum)]
+    pub placements: Vec<Placement>,
+    /// How our server waits
+    #[arg(long, value_enum, default_value_t = Wait::Adaptive)]
+    pub wait: Wait,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where the two sides of a measurement run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Placement {
+    /// Where the system puts them
+    Free,
+    /// Both on processor 0
+    Same,
+    /// On processors 0 and 1
+    Apart,
 }
 
 #[derive(Clone, Debug, Args)]
