@@ -85,12 +85,13 @@ impl Service {
         data: Frame,
     ) -> Result<(), PutError> {
         self.check(id, &data)?;
-        if id.space.owner().is_none() {
-            self.lease(id, version).await?;
-        }
         let stamp = PageStamp::of(id, version, [&data[..]]);
         let until = self.cx().now() + self.0.config.patience;
         loop {
+            // at each turn: while this waits for room, another node may have asked for the lease
+            if id.space.owner().is_none() {
+                self.lease(id, version).await?;
+            }
             let eased = self.0.eased.wait();
             if let Some(written) = self.write_here(stamp, class, &data)? {
                 return Ok(written);
@@ -439,8 +440,10 @@ impl Service {
         let mut store = self.0.store.borrow_mut();
         let own =
             store.memory().find(id).filter(|f| store.memory().role(*f) != crate::Role::Mirror);
-        if let Some(frame) = own {
-            let _ = store.take(frame);
+        if own.is_some_and(|frame| store.take(frame).is_err()) {
+            // another task is still at it: the copy would be read here after the next writer's first word
+            self.0.writing.borrow_mut().0.extend(known.map(|known| (id, known)));
+            return LeaseReply::Busy;
         }
         LeaseReply::Granted(version)
     }
