@@ -17,6 +17,7 @@
 
 pub mod cluster;
 pub mod command;
+pub mod cooperative;
 pub mod data_check;
 pub mod disk;
 pub mod experiment;
