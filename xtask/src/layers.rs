@@ -14,6 +14,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("members", &["wire", "endpoint", "netrpc", "node", "store"]),
     ("stripe", &["wire", "endpoint", "netrpc", "node"]),
     ("netmem", &["wire", "endpoint", "netrpc", "node"]),
+    ("kv", &["wire", "endpoint"]),
     ("names", &["wire", "endpoint", "netrpc", "node", "store", "stripe"]),
     ("files", &["wire", "endpoint", "netrpc", "node", "store", "stripe", "names", "members"]),
     (
@@ -26,19 +27,21 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "live",
         &[
-            "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "names", "members",
-            "files",
+            "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "netmem", "names",
+            "members", "files", "kv",
         ],
     ),
     (
         "trapeze",
         &[
             "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "names", "members",
-            "files", "sim", "live",
+            "netmem", "files", "kv", "sim", "live",
         ],
     ),
+    ("preload", &["live"]),
+    ("capi", &["wire", "endpoint", "netrpc", "node", "live", "trapeze"]),
     ("rig", &["wire", "endpoint", "node"]),
-    ("fuzz-bodies", &["wire", "endpoint", "netrpc", "node", "stripe", "members", "live"]),
+    ("fuzz-bodies", &["wire", "endpoint", "netrpc", "node", "stripe", "members", "kv", "live"]),
     ("xtask", &[]),
 ];
 

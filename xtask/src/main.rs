@@ -1,6 +1,8 @@
 //! The project's one tool. `cargo xtask` without arguments says what it can do; continuous integration calls nothing
 //! else.
 
+mod bundle;
+mod header;
 mod layers;
 mod planted;
 mod run;
@@ -19,7 +21,11 @@ cargo xtask COMMAND
   soak     the long counts: simulated hours, crash rounds, planted bugs (an hour or two)
   planted  tests that must fail, each with the planted bug that it is there to notice
   fuzz     the parsers and the ring reader, with a nightly toolchain: cargo xtask fuzz [SECONDS]
-  bench    the micro-benchmarks in tests, with large inputs";
+  header   crates/capi/include/trapeze.h from the sources, with an installed cbindgen
+  install-c [--prefix PATH]
+           libtrapeze.so, trapeze.h and trapeze.pc, in release, to /usr/local or PATH
+  bench    the micro-benchmarks in tests, with large inputs
+  bundle   target/release/trapeze with the library of `trapeze run` in it";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -29,7 +35,10 @@ fn main() -> ExitCode {
         Some("soak") => suites::soak(),
         Some("planted") => planted::planted(),
         Some("fuzz") => suites::fuzz(arguments.get(1).map(String::as_str)),
+        Some("header") => header::header(),
+        Some("install-c") => header::install(&arguments[1..]),
         Some("bench") => suites::bench(),
+        Some("bundle") => bundle::bundle(),
         Some("--help" | "-h" | "help") | None => {
             println!("{HELP}");
             Ok(())

@@ -1,13 +1,13 @@
 //! What must hold of the source whatever it does.
 
 use crate::run::{command, run};
-use crate::{layers, source};
+use crate::{header, layers, source};
 
 /// Formatting, our limits and layers, then the compiler's lints.
 pub fn tidy() -> Result<(), String> {
     run("formatting", command("cargo fmt --all --check"))?;
     println!("\n== layers, licences, limits");
-    let problems = [layers::problems()?, source::problems()?].concat();
+    let problems = [layers::problems()?, source::problems()?, header::problems()?].concat();
     problems.iter().for_each(|problem| println!("{problem}"));
     if !problems.is_empty() {
         return Err(format!("{} problems, listed above", problems.len()));

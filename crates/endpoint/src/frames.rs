@@ -311,6 +311,11 @@ impl FrameMut {
         self.0.len = self.0.len.min(len);
     }
 
+    /// Whether the bytes lie in this pool.
+    pub fn is_of(&self, pool: &Frames) -> bool {
+        self.0.pool.same_pool(pool)
+    }
+
     /// From now on shared and read-only.
     pub fn freeze(self) -> Frame {
         Frame(self.0)

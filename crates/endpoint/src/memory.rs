@@ -24,35 +24,44 @@ pub unsafe trait Region {
 #[derive(Debug)]
 pub struct HeapRegion {
     base: NonNull<u8>,
+    len: usize,
+    /// The allocation.
+    start: NonNull<u8>,
     layout: Layout,
 }
 
 impl HeapRegion {
-    /// `pages` zeroed pages. Fails only when memory is exhausted, as any allocation.
+    /// `pages` zeroed pages, which the system gives when they are touched. Fails only when memory is exhausted, as any
+    /// allocation.
     pub fn new(pages: usize) -> HeapRegion {
         assert!(pages > 0, "a region has at least one page");
-        let layout = Layout::from_size_align(pages * PAGE_BYTES, PAGE_BYTES).expect("a sane size");
+        // With the alignment of a page the allocator would write every zero itself.
+        let layout = Layout::from_size_align((pages + 1) * PAGE_BYTES, 1).expect("a sane size");
         // SAFETY: the layout has a size above zero, asserted above.
-        let base = unsafe { alloc_zeroed(layout) };
-        let base = NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout));
-        HeapRegion { base, layout }
+        let start = unsafe { alloc_zeroed(layout) };
+        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
+        let skipped = start.align_offset(PAGE_BYTES);
+        // SAFETY: less than a page is skipped, and the allocation is one page longer than the region.
+        let base = unsafe { start.add(skipped) };
+        HeapRegion { base, len: pages * PAGE_BYTES, start, layout }
     }
 }
 
 impl Drop for HeapRegion {
     fn drop(&mut self) {
-        // SAFETY: `base` came from `alloc_zeroed` with this layout and is freed only here.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) }
+        // SAFETY: `start` came from `alloc_zeroed` with this layout and is freed only here.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
     }
 }
 
-// SAFETY: the allocation lives until drop, is page-aligned by its layout, and nobody else knows its address.
+// SAFETY: the allocation lives until drop, `base` is page-aligned with `len` bytes of it behind, and nobody else knows
+// its address.
 unsafe impl Region for HeapRegion {
     fn base(&self) -> NonNull<u8> {
         self.base
     }
 
     fn len(&self) -> usize {
-        self.layout.size()
+        self.len
     }
 }

@@ -278,6 +278,11 @@ impl Endpoint {
         entry.completion = completion.or(entry.completion);
     }
 
+    /// As the completion of [`attach_sendmsg`](Endpoint::attach_sendmsg), for a message whatever is attached to it.
+    pub fn set_completion(&mut self, message: &SendMessage, completion: u64) {
+        self.send_entries[message.0 as usize].completion = Some(completion);
+    }
+
     /// Lets the entry take up to `pages` pages of the pool for a payload that comes without a token
     /// (tpz_attach_rcvmsg); with 0 such a payload is discarded. Holds until changed.
     pub fn attach_rcvmsg(&mut self, message: &ReceiveMessage, pages: usize) {
@@ -395,7 +400,7 @@ impl Endpoint {
         if is_trailer_alone(header) {
             return true;
         }
-        if header.kind == wire::Kind::Reply {
+        if goes_by_token(header) {
             let good = self.incoming.claim(header.token, bytes, &mut entry.landed);
             entry.claimed = if good { header.token } else { Token::NONE };
             self.counters.discarded_token += u64::from(!good);
@@ -475,9 +480,19 @@ impl Endpoint {
     }
 }
 
+/// Whether the payload may land in the frames of the message's token only: that of every reply, and that of a message
+/// which is no call and has a token.
+fn goes_by_token(header: &Header) -> bool {
+    match header.kind {
+        wire::Kind::Reply => true,
+        wire::Kind::Message => header.token.is_some(),
+        _ => false,
+    }
+}
+
 /// A message that brings a trailer, no data, and goes by no token: the receive entry has room for that.
 fn is_trailer_alone(header: &Header) -> bool {
-    let by_token = header.kind == wire::Kind::Reply && header.token.is_some();
+    let by_token = goes_by_token(header) && header.token.is_some();
     !by_token && header.payload_bytes == 0 && header.trailer_words > 0
 }
 

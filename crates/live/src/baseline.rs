@@ -34,6 +34,21 @@ const SERVER: usize = 0;
 const CLIENT: usize = 1;
 /// Names no block: the server is to end.
 const STOP: u64 = u64::MAX;
+/// Where a request has the bytes that it wants, above the block's number.
+const BYTES_SHIFT: u32 = 32;
+
+/// A request for `bytes` bytes of a block.
+fn request(block: u64, bytes: usize) -> u64 {
+    assert!(bytes <= BLOCK_BYTES, "no more than a block");
+    block | (bytes as u64) << BYTES_SHIFT
+}
+
+/// What a request wants.
+fn wanted(blocks: &[u8], request: u64) -> &[u8] {
+    let bytes = (request >> BYTES_SHIFT) as usize;
+    let block = (request & u64::from(u32::MAX)) as usize % BLOCKS;
+    &blocks[block * BLOCK_BYTES..][..bytes.min(BLOCK_BYTES)]
+}
 
 /// Exchanges to make.
 pub struct Series<'a> {
@@ -41,6 +56,8 @@ pub struct Series<'a> {
     pub depth: usize,
     /// How many in all.
     pub count: u64,
+    /// Bytes of each block that are moved, at most [`BLOCK_BYTES`].
+    pub bytes: usize,
     /// Never sleep.
     pub spin: bool,
     /// Which blocks.
@@ -169,8 +186,8 @@ impl Ring {
     }
 
     /// Reads a word of each cache line.
-    fn touch(&self, slot: usize) -> u64 {
-        let words = (0..BLOCK_BYTES).step_by(LINE_BYTES);
+    fn touch(&self, slot: usize, bytes: usize) -> u64 {
+        let words = (0..bytes).step_by(LINE_BYTES);
         // SAFETY: the slot's answer was seen with acquire order, and the server writes there only after the next
         // request.
         words
@@ -207,11 +224,9 @@ pub fn serve_ring(ring: &Ring, spin: bool) {
                 return;
             }
             (*seen, idle) = (now, false);
-            let from = &blocks[block as usize * BLOCK_BYTES..][..BLOCK_BYTES];
+            let from = wanted(&blocks, block);
             // SAFETY: the client waits for the answer and does not touch the slot's payload meanwhile.
-            unsafe {
-                std::ptr::copy_nonoverlapping(from.as_ptr(), ring.payload(slot), BLOCK_BYTES)
-            };
+            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), ring.payload(slot), from.len()) };
             ring.answer(slot).store(now, Ordering::Release);
             if !spin {
                 ring.wake(CLIENT);
@@ -244,7 +259,7 @@ pub fn use_ring(ring: &Ring, series: &mut Series<'_>) {
                 if answered(slot) != asked.sequence {
                     continue;
                 }
-                sum = sum.wrapping_add(ring.touch(slot));
+                sum = sum.wrapping_add(ring.touch(slot, series.bytes));
                 (series.record)(start.elapsed().as_nanos() as u64);
                 (asked.start, ended) = (None, ended + 1);
             }
@@ -253,18 +268,18 @@ pub fn use_ring(ring: &Ring, series: &mut Series<'_>) {
                 (asked.start, asked.sequence, begun) =
                     (Some(Instant::now()), asked.sequence + 1, begun + 1);
                 let (sequence, block) = ring.request(slot);
-                block.store(series.blocks.pick(), Ordering::Relaxed);
+                block.store(request(series.blocks.pick(), series.bytes), Ordering::Relaxed);
                 sequence.store(asked.sequence, Ordering::Release);
                 if !series.spin {
                     ring.wake(SERVER);
                 }
             }
         }
-        let wanted = |(slot, asked): (usize, &Asked)| {
+        let answered_now = |(slot, asked): (usize, &Asked)| {
             asked.start.is_some() && answered(slot) == asked.sequence
         };
         match (ended == ended_before, series.spin) {
-            (true, false) => ring.sleep(CLIENT, || slots.iter().enumerate().any(wanted)),
+            (true, false) => ring.sleep(CLIENT, || slots.iter().enumerate().any(answered_now)),
             (true, true) => std::hint::spin_loop(),
             _ => {}
         }
@@ -319,8 +334,8 @@ pub fn serve_socket(listener: &TcpListener, spin: bool) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             other => other?,
         }
-        let block = u64::from_le_bytes(request[..8].try_into().expect("8 bytes")) as usize % BLOCKS;
-        send(&mut socket, &request, &blocks[block * BLOCK_BYTES..][..BLOCK_BYTES])?;
+        let what = u64::from_le_bytes(request[..8].try_into().expect("8 bytes"));
+        send(&mut socket, &request, wanted(&blocks, what))?;
     }
 }
 
@@ -328,13 +343,14 @@ pub fn serve_socket(listener: &TcpListener, spin: bool) -> io::Result<()> {
 pub fn use_socket(socket: &mut TcpStream, series: &mut Series<'_>) -> io::Result<()> {
     socket.set_nodelay(true)?;
     socket.set_nonblocking(series.spin)?;
-    let (mut header, mut data) = ([0; CONTROL_BYTES], vec![0; BLOCK_BYTES]);
+    let (mut header, mut data) = ([0; CONTROL_BYTES], vec![0; series.bytes]);
     let (mut begun, depth) = (0, series.depth as u64);
     let mut started = std::collections::VecDeque::with_capacity(series.depth);
     for ended in 0..series.count {
         while begun < series.count && begun < ended + depth {
             (series.pace)();
-            header[..8].copy_from_slice(&series.blocks.pick().to_le_bytes());
+            let what = request(series.blocks.pick(), series.bytes);
+            header[..8].copy_from_slice(&what.to_le_bytes());
             started.push_back(Instant::now());
             send(socket, &header, &[])?;
             begun += 1;
@@ -354,12 +370,12 @@ mod tests {
     use super::*;
 
     fn series<'a>(
-        (depth, spin): (usize, bool),
+        (depth, spin, bytes): (usize, bool, usize),
         blocks: &'a mut Blocks,
         pace: &'a mut dyn FnMut(),
         record: &'a mut dyn FnMut(u64),
     ) -> Series<'a> {
-        Series { depth, count: 50, spin, blocks, pace, record }
+        Series { depth, count: 50, bytes, spin, blocks, pace, record }
     }
 
     #[test]
@@ -371,7 +387,8 @@ mod tests {
             let server = std::thread::spawn(move || serve_ring(&Ring::open(&path).unwrap(), spin));
             for depth in [1, 4] {
                 let (mut pace, mut record) = (|| paced += 1, |_| exchanges += 1);
-                use_ring(&ring, &mut series((depth, spin), &mut blocks, &mut pace, &mut record));
+                let how = (depth, spin, BLOCK_BYTES);
+                use_ring(&ring, &mut series(how, &mut blocks, &mut pace, &mut record));
             }
             stop_ring(&ring);
             server.join().unwrap();
@@ -381,7 +398,7 @@ mod tests {
             let server = std::thread::spawn(move || serve_socket(&listener, spin).unwrap());
             let mut socket = TcpStream::connect(address).unwrap();
             let (mut pace, mut record) = (|| paced += 1, |_| exchanges += 1);
-            let mut series = series((3, spin), &mut blocks, &mut pace, &mut record);
+            let mut series = series((3, spin, 4096), &mut blocks, &mut pace, &mut record);
             use_socket(&mut socket, &mut series).unwrap();
             drop(socket);
             server.join().unwrap();

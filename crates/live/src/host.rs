@@ -152,6 +152,11 @@ impl Host {
 
     /// Polls every device, steps the node, and, when there was nothing to do, waits as the policy says.
     pub fn turn(&mut self) -> io::Result<()> {
+        self.turn_until(None)
+    }
+
+    /// As [`turn`](Host::turn), but waits no longer than until `late`; with a time that has passed not at all.
+    pub fn turn_until(&mut self, late: Option<Time>) -> io::Result<()> {
         // Time does not stand still while the devices are looked at, but at most a microsecond has passed.
         let now = if std::mem::take(&mut self.looked) { self.now } else { clock::now() };
         self.now = now;
@@ -172,8 +177,9 @@ impl Host {
             self.waiter.busy(now);
             return Ok(());
         }
+        let next = next.into_iter().chain(late).min();
         self.idle_turns = self.idle_turns.wrapping_add(1);
-        if self.idle_turns < IDLE_TURNS_MIN {
+        if late.is_some_and(|late| late <= now) || self.idle_turns < IDLE_TURNS_MIN {
             return Ok(());
         }
         if self.idle_turns % SHARES_TURNS == IDLE_TURNS_MIN {
@@ -299,7 +305,7 @@ impl Host {
 }
 
 /// How often this thread lost its processor to another that wanted it too. A yield that nobody takes does not count.
-fn switches() -> u64 {
+pub(crate) fn switches() -> u64 {
     // SAFETY: all of the structure is integers, for which zero is a value, and the kernel writes no more than it.
     let usage = unsafe {
         let mut usage = std::mem::zeroed::<libc::rusage>();

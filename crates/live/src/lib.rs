@@ -11,5 +11,7 @@ pub mod limits;
 pub mod link;
 pub mod memory;
 pub mod meta;
+pub mod region;
 pub mod signals;
+pub mod sockets;
 pub mod wait;

@@ -50,3 +50,14 @@ fn a_node_uses_its_disks_and_its_log() {
         assert_eq!(frames.free_pages(), frames.pages());
     }
 }
+
+/// Nothing ever comes: a turn that may wait would not return.
+#[test]
+fn a_turn_whose_time_has_passed_does_not_wait() {
+    let frames = Frames::new(MemfdRegion::create("frames", 64).unwrap());
+    let mut host =
+        Host::new(Node::new(NodeConfig::new(NodeId(1), 1, 1), frames), WaitPolicy::Block).unwrap();
+    for _ in 0..10 {
+        host.turn_until(Some(live::clock::now())).unwrap();
+    }
+}

@@ -42,8 +42,12 @@ pub struct Entry {
     pub version: Version,
     /// Who holds that version.
     pub holders: ArrayVec<Holder, HOLDERS_MAX>,
+    /// Mirrors of that version that there are to be; 0 when it is on stable storage, or nobody has said.
+    pub copies: u8,
     /// The version was in mirrors only, and all of them went down.
     pub lost: bool,
+    /// More nodes had copies of that version than can be named.
+    pub crowded: bool,
 }
 
 impl Entry {
@@ -57,16 +61,27 @@ impl Entry {
         self.holders.iter().filter(|holder| holder.role == Role::Mirror).count()
     }
 
+    /// Mirrors that there should be and are not, while there is one to make them from.
+    pub fn mirrors_missing(&self) -> usize {
+        let wanted = usize::from(self.copies);
+        if self.mirrors() == 0 { 0 } else { wanted.saturating_sub(self.mirrors()) }
+    }
+
     fn new(id: PageId, version: Version) -> Entry {
-        Entry { id, version, holders: ArrayVec::new(), lost: false }
+        Entry { id, version, holders: ArrayVec::new(), copies: 0, lost: false, crowded: false }
     }
 
     fn is_empty(&self) -> bool {
         self.holders.is_empty() && !self.lost
     }
 
+    /// Nobody has a version that is not on stable storage.
+    fn is_gone(&self) -> bool {
+        self.holders.is_empty() && self.copies > 0
+    }
+
     fn advance(&mut self, version: Version) -> ArrayVec<Holder, HOLDERS_MAX> {
-        (self.version, self.lost) = (version, false);
+        (self.version, self.copies, self.lost, self.crowded) = (version, 0, false, false);
         std::mem::take(&mut self.holders)
     }
 
@@ -84,6 +99,7 @@ impl Entry {
             return Ok(None);
         }
         let clean = self.holders.iter().position(|known| known.role == Role::Clean);
+        self.crowded = true;
         let place = clean.filter(|_| holder.role == Role::Mirror).ok_or(Refusal::Enough)?;
         Ok(Some(std::mem::replace(&mut self.holders[place], holder)))
     }
@@ -208,6 +224,45 @@ impl Directory {
         Ok(outcome)
     }
 
+    /// There are to be so many mirrors of a version, which is registered. Says whether it is the present one.
+    pub fn expect_mirrors(&mut self, id: PageId, version: Version, copies: u8) -> bool {
+        let Some(at) = self.find(id) else { return false };
+        let entry = &mut self.slab[at];
+        let present = entry.version == version;
+        if present {
+            entry.copies = entry.copies.max(copies);
+        }
+        present
+    }
+
+    /// A version is on stable storage: its mirrors are copies like others from now on, and a loss is none. Says whether
+    /// it is the present one.
+    pub fn handle_written(&mut self, id: PageId, version: Version) -> bool {
+        let Some(at) = self.find(id) else { return false };
+        let entry = &mut self.slab[at];
+        if entry.version != version {
+            return false;
+        }
+        (entry.copies, entry.lost) = (0, false);
+        entry.holders.iter_mut().for_each(|holder| holder.role = Role::Clean);
+        self.remove_if_empty(at);
+        true
+    }
+
+    /// Another directory knew that a version is lost. Changes nothing where a holder of it or a newer one is known.
+    pub fn handle_lost(&mut self, id: PageId, version: Version) -> Result<(), Refusal> {
+        let at = match self.find(id) {
+            Some(at) => at,
+            None => self.add(id, version, &mut Outcome::default())?,
+        };
+        let entry = &mut self.slab[at];
+        if entry.version < version {
+            entry.advance(version);
+        }
+        entry.lost = entry.version == version && entry.holders.is_empty();
+        Ok(())
+    }
+
     /// A holder has given the page up. Counts only if it is known in just this version and life, so that a late message
     /// cannot take away what came after it. Says whether it did.
     pub fn unregister(
@@ -225,6 +280,7 @@ impl Directory {
             return false;
         }
         entry.holders.remove(place);
+        entry.lost = entry.is_gone();
         self.remove_if_empty(at);
         true
     }
@@ -236,8 +292,9 @@ impl Directory {
         for at in 0..self.slab.len() {
             let entry = &mut self.slab[at];
             let Some(place) = entry.holders.iter().position(gone) else { continue };
-            if entry.holders.remove(place).role == Role::Mirror {
-                entry.lost = entry.holders.is_empty();
+            let mirror = entry.holders.remove(place).role == Role::Mirror;
+            entry.lost = entry.is_gone() || (mirror && entry.holders.is_empty());
+            if mirror || entry.lost {
                 hurt(entry);
             }
             self.remove_if_empty(at);

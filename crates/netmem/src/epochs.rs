@@ -35,13 +35,24 @@ pub struct Epochs {
     taken: u32,
     offered: u32,
     refused: u32,
+    /// Another node has found the ages wrong.
+    inaccurate: bool,
 }
 
 impl Epochs {
     /// Before the first epoch, from `now` on.
     pub fn new(me: NodeId, config: EpochConfig, now: Time) -> Epochs {
         let current = Epoch::default();
-        Epochs { me, config, current, since: now, taken: 0, offered: 0, refused: 0 }
+        Epochs {
+            me,
+            config,
+            current,
+            since: now,
+            taken: 0,
+            offered: 0,
+            refused: 0,
+            inaccurate: false,
+        }
     }
 
     /// The epoch that holds; number 0 before the first.
@@ -62,6 +73,7 @@ impl Epochs {
         }
         (self.current, self.since) = (epoch, now);
         (self.taken, self.offered, self.refused) = (0, 0, 0);
+        self.inaccurate = false;
         true
     }
 
@@ -77,13 +89,18 @@ impl Epochs {
         self.current.handle_advertised(from, oldest);
     }
 
+    /// Another node says that pages were refused that should have been taken.
+    pub fn handle_inaccurate(&mut self) {
+        self.inaccurate = true;
+    }
+
     /// Why a new epoch is due. Elapsed and spent ones concern the initiator; that one is inaccurate everybody tells it.
     pub fn ending(&self, now: Time) -> Option<Ending> {
         let refused = self.refused * 100 > self.offered * REFUSED_PERCENT_MAX;
         if now.since(self.since) >= self.config.period {
             return Some(Ending::Elapsed);
         }
-        if self.offered >= OFFERS_MIN && refused {
+        if self.inaccurate || (self.offered >= OFFERS_MIN && refused) {
             return Some(Ending::Inaccurate);
         }
         let weight = self.current.weight(self.me);

@@ -28,6 +28,7 @@ mod memory;
 mod page;
 mod placement;
 pub mod protocol;
+pub mod service;
 mod slots;
 mod trend;
 
@@ -42,5 +43,6 @@ pub use memory::{
 };
 pub use page::{Mismatch, Mismatches, PageId, PageStamp, SpaceId, Version, Wanted};
 pub use placement::{Leaving, Policy};
+pub use service::Service;
 pub use slots::{Homes, Member, Slots};
 pub use trend::{Prefetch, Trend};

@@ -64,3 +64,67 @@ pub const HINT_RUNS_MAX: usize = 256;
 pub const HINT_RUNS_SEARCHED: usize = 8;
 /// Pages of slack beyond just in time.
 pub const JUST_IN_TIME_SLACK: u64 = 2;
+
+/// Times that a request for a page is passed on, by a directory or by its requester, before stable storage is asked.
+pub const HOPS_MAX: u8 = 4;
+/// How long one holder or directory is waited for: NetRPC sends again after a quarter of it.
+pub const ATTEMPT: Duration = Duration::from_secs(1);
+/// How long a request for a page, or for the durability of one, goes on trying.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Pause before a directory is asked again that has not heard of everybody since the view changed; doubles up to
+/// [`PAUSE_MAX`].
+pub const PAUSE: Duration = Duration::from_millis(2);
+/// Longest such pause.
+pub const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// Stable storage is asked as well when a peer has not answered after so many times its 99th percentile (Dean and
+/// Barroso, The Tail at Scale, CACM 2013: hedged requests).
+pub const HEDGE_TIMES: u32 = 4;
+/// Not before this.
+pub const HEDGE_MIN: Duration = Duration::from_micros(200);
+/// And not later than this, which is also the time for a peer that is not known yet.
+pub const HEDGE_MAX: Duration = Duration::from_millis(20);
+/// Answers after which old ones count half in a peer's latencies.
+pub const LATENCY_SAMPLES: u32 = 1024;
+
+/// Tasks that serve requests of other nodes.
+pub const REQUEST_TASKS: usize = 32;
+/// Requests that wait for other nodes under way at once: others find a task always.
+pub const SLOW_REQUESTS_MAX: usize = 24;
+/// Faults of the node's own programs under way at once; half of the calls that a node may have open.
+pub const FAULTS_MAX: usize = 512;
+/// Tasks that carry evicted pages to other nodes.
+pub const LEAVING_TASKS: usize = 8;
+/// Pages that wait for them; more are dropped, since they are clean. 1 MiB of 4 KiB pages.
+pub const LEAVING_MAX: usize = 256;
+/// Tasks that make dirty pages durable before their frames are needed.
+pub const CLEANING_TASKS: usize = 4;
+/// Nodes that are asked to take a mirror before the writer has to wait.
+pub const MIRROR_TRIES: usize = 4;
+/// Pause of a cleaner that found no node for a mirror.
+pub const CLEANING_PAUSE: Duration = Duration::from_millis(20);
+/// Tasks that tell other nodes what they may learn late.
+pub const NOTICE_TASKS: usize = 4;
+/// Notices that wait for them: 64 bytes each. Lost ones cost a request that goes astray.
+pub const NOTICES_MAX: usize = 4096;
+/// Tasks that make mirrors anew after a node went down.
+pub const REPAIR_TASKS: usize = 2;
+/// Pause after a mirror could not be made.
+pub const REPAIR_PAUSE: Duration = Duration::from_millis(50);
+/// The part of the directory's share of memory that hints about holders have, one in so many.
+pub const HINT_SHARE: usize = 4;
+/// Spaces remembered as freed: 24 bytes each.
+pub const FREED_MAX: usize = 4096;
+/// How long a freed space is remembered at least: longer than any message is sent again.
+pub const FREED_SPAN: Duration = Duration::from_secs(60);
+/// How long a private space's pages outlive a node that went down without coming back: it may have been paused only.
+pub const ORPHAN_SPAN: Duration = Duration::from_secs(60);
+/// Writers' leases that one directory grants.
+pub const LEASES_MAX: usize = 4096;
+/// Longest page: one run of frames that a small pool has.
+pub const PAGE_BYTES_MAX: usize = 64 * 1024;
+/// How long digests are waited for, as a part of an epoch, one in so many.
+pub const DIGEST_WAIT_SHARE: u32 = 4;
+/// How often a node looks whether its epoch has ended.
+pub const EPOCH_TICK: Duration = Duration::from_millis(50);
+/// Nodes of a cluster, for tables that are sent whole.
+pub const MEMBERS_MAX: usize = 4096;

@@ -258,6 +258,26 @@ impl Memory {
         Some(page.version)
     }
 
+    /// The node's own program has put new content into a page, and says which version that is. Counts only when that is
+    /// newer than what is here, which no other node's program wrote; says whether it does. It is dirty then.
+    pub fn overwrite(&mut self, now: Time, frame: FrameNo, version: Version, class: Class) -> bool {
+        if self.role(frame) == Role::Mirror || version <= self.page_mut(frame).version {
+            return false;
+        }
+        self.handle_use(now, frame);
+        let page = self.page_mut(frame);
+        (page.version, page.class) = (version, class);
+        (page.seen, page.duplicate) = (false, false);
+        page.durability = Durability::Dirty { copies: 0 };
+        true
+    }
+
+    /// What is in every frame that is not free, in the order of the frames.
+    pub fn pages(&self) -> impl Iterator<Item = (FrameNo, Role, &Page)> {
+        let all = (0..self.config.frames).map(FrameNo);
+        all.filter_map(|frame| Some((frame, self.role(frame), self.page(frame)?)))
+    }
+
     /// A page's bytes begin to leave, as an answer or for a copy.
     pub fn handle_sending(&mut self, frame: FrameNo) {
         let page = self.page_mut(frame);

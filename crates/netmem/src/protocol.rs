@@ -11,7 +11,7 @@
 //! | [`op::GET`] | [`Get`] | [`GetReply`], the page | no |
 //! | [`op::TAKE`] | [`Get`], a page that is swapped in | [`GetReply`], the page | yes |
 //! | [`op::PUT`] | [`Put`], the page | [`PutReply`] | yes |
-//! | [`op::REGISTER`], [`op::UNREGISTER`], [`op::DROP`] | [`Batch`], [`Record`]s | [`Verdict`]s | yes |
+//! | [`op::REGISTER`], [`op::UNREGISTER`], [`op::DROP`], [`op::WRITTEN`] | [`Batch`], [`Record`]s | [`Verdict`]s | yes |
 //! | [`op::FREE_SPACE`] | [`Spaces`] | nothing | yes |
 //! | [`op::DIGEST`] | [`Tick`] | nothing, [`Digest`](crate::Digest) | no |
 //! | [`op::EPOCH`] | nothing, [`Epoch`](crate::Epoch) | nothing | no |
@@ -74,6 +74,8 @@ pub mod op {
     pub const REVOKE: u16 = 15;
     /// Read this page from stable storage and keep it for me.
     pub const FETCH_AHEAD: u16 = 16;
+    /// These versions are on stable storage: their mirrors are clean copies.
+    pub const WRITTEN: u16 = 17;
 }
 
 /// A body: 64 bytes of a message.

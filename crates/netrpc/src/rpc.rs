@@ -186,7 +186,7 @@ impl Rpc {
             Kind::Hello => self.handle_hello(now, endpoint, &header, view.body()),
             Kind::Welcome => self.handle_welcome(now, endpoint, &header, view.body()),
             Kind::Reset => self.handle_reset(now, endpoint, &header),
-            Kind::Credit => {}
+            Kind::Credit | Kind::Message => {}
         }
         endpoint.release_rcvmsg(message);
         None

@@ -148,8 +148,8 @@ pub enum Landing {
 /// What happens now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The engine starts this transfer; [`crate::Nic::finished`] tells when it has ended.
-    Start(Transfer),
+    /// The engine starts its transfer ([`crate::Nic::active`]); [`crate::Nic::finished`] tells when it has ended.
+    Start(Engine),
     /// A message is the host's: its control message is in this entry of the receive ring, `landed` bytes of payload
     /// in host memory ([`crate::Nic::landed`]). The entry is the host's until it is armed again.
     Deliver {

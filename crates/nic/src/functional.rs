@@ -1,8 +1,8 @@
 //! The functional baseline: a loop for sending and one for receiving, each of which asks whether its packet is ready
 //! for its next step and lets the other run when it is not (LANai Active Messages; HPDC'97 section 3).
 
-use crate::command::{Direction, Transfer};
-use crate::nic::Nic;
+use crate::command::{Direction, Engine, Transfer};
+use crate::nic::{Nic, Started};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Loop {
@@ -23,7 +23,7 @@ pub(crate) struct Turns {
 }
 
 impl Nic {
-    pub(crate) fn functional(&mut self) -> Option<(Transfer, u32)> {
+    pub(crate) fn functional(&mut self) -> Option<Started> {
         for punts in 0..2 {
             let found = match self.turns.turn {
                 Loop::Send => self.send_loop(),
@@ -43,7 +43,7 @@ impl Nic {
 
     /// Fetches the payload; once all of that has been started, waits to send it; then goes on to the next packet. A
     /// payload that is longer than the adapter's buffers leaves while it is fetched.
-    fn send_loop(&mut self) -> Option<(Transfer, u32)> {
+    fn send_loop(&mut self) -> Option<Started> {
         let number = self.turns.sends;
         if number == self.sending.posted {
             return None;
@@ -58,14 +58,14 @@ impl Nic {
         }
         let sent = self.net_send();
         let message_ends = |t: &Transfer| t.last && t.packet.is_last();
-        if sent.is_some_and(|(transfer, _)| message_ends(&transfer)) {
+        if sent.is_some_and(|sent| message_ends(self.started(sent))) {
             (self.turns.sends, self.turns.leaving) = (number + 1, false);
         }
         sent.or_else(|| if fetches { self.host_towards(Direction::ToNet) } else { None })
     }
 
     /// Takes the packet off the link; once all of that has been started, waits to pass it on; then goes on to the next.
-    fn receive_loop(&mut self) -> Option<(Transfer, u32)> {
+    fn receive_loop(&mut self) -> Option<Started> {
         let (came, went) = self.receiving.counts();
         self.turns.receives = self.turns.receives.max(went);
         self.turns.going &= came > self.turns.receives;
@@ -73,17 +73,20 @@ impl Nic {
         if !self.turns.going && !stuck {
             let found = self.net_receive()?;
             let kept = self.receiving.counts().0 > self.turns.receives;
-            self.turns.going = found.0.last && kept;
+            self.turns.going = self.started(found).last && kept;
             return Some(found);
         }
         let room = !self.turns.going; // a payload that is longer than the buffers comes while it goes
         let gone = self.host_towards(Direction::ToHost);
         let found = gone.or_else(|| if room { self.net_receive() } else { None })?;
-        let passed_on = found.0.direction == Direction::ToHost && found.0.last;
-        if passed_on && found.0.engine == crate::Engine::HostDma {
+        if found.engine == Engine::HostDma && self.started(found).last {
             self.turns.receives += 1;
             self.turns.going = false;
         }
         Some(found)
+    }
+
+    fn started(&self, started: Started) -> &Transfer {
+        self.active(started.engine).expect("it has just been started")
     }
 }

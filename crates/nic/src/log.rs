@@ -27,9 +27,9 @@ impl Log {
         Log { records: Vec::with_capacity(room), room, lost: 0 }
     }
 
-    pub(crate) fn add(&mut self, record: Record) {
+    pub(crate) fn add(&mut self, record: impl FnOnce() -> Record) {
         if self.records.len() < self.room {
-            self.records.push(record);
+            self.records.push(record());
         } else {
             self.lost += 1;
         }

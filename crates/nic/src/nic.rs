@@ -37,6 +37,13 @@ pub struct Counters {
     pub instructions: u64,
 }
 
+/// What a step has started, and the instructions that it took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Started {
+    pub engine: Engine,
+    pub instructions: u32,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Active {
     transfer: Transfer,
@@ -62,8 +69,9 @@ pub struct Nic {
     /// Buffers whose payload has left, and that the link still reads.
     with_link: VecDeque<u16>,
     active: [Option<Active>; 3],
-    /// How far the active transfers are, in this step.
+    /// How far the active transfers are, in this step, and when that is.
     moved: [usize; 3],
+    now: Ticks,
     /// Which way the host's engine is to look first.
     turn: Direction,
     pub(crate) turns: Turns,
@@ -87,6 +95,7 @@ impl Nic {
             with_link: VecDeque::new(),
             active: [None; 3],
             moved: [0; 3],
+            now: 0,
             turn: Direction::ToNet,
             turns: Turns::default(),
             notices: VecDeque::with_capacity(config.send_ring + 2 * config.receive_ring),
@@ -129,9 +138,10 @@ impl Nic {
         self.receiving.armed()
     }
 
-    /// The transfer that an engine is making.
-    pub fn active(&self, engine: Engine) -> Option<Transfer> {
-        self.active[engine as usize].map(|active| active.transfer)
+    /// The transfer that an engine is making. It stays where it is: copied from hand to hand it would cost more than
+    /// all else that a step does.
+    pub fn active(&self, engine: Engine) -> Option<&Transfer> {
+        self.active[engine as usize].as_ref().map(|active| &active.transfer)
     }
 
     /// Packets whose heads wait on the link.
@@ -191,14 +201,16 @@ impl Nic {
 
     /// The engine's transfer has ended.
     pub fn finished(&mut self, now: Ticks, engine: Engine) {
-        let active = self.active[engine as usize].take().expect("the engine had a transfer");
-        let transfer = active.transfer;
-        self.log.add(Record { transfer, start: active.start, end: now });
-        match (engine, transfer.direction) {
-            (Engine::HostDma, Direction::ToNet) => self.fetched(&transfer),
-            (Engine::HostDma, Direction::ToHost) => self.deposited(&transfer),
-            (Engine::NetSend, _) => self.left(&transfer),
-            (Engine::NetReceive, _) => self.came(&transfer),
+        let active = self.active[engine as usize].as_ref().expect("the engine had a transfer");
+        let &Transfer { direction, kind, bytes, slot, .. } = &active.transfer;
+        let Packet { number, payload, .. } = active.transfer.packet;
+        self.log.add(|| Record { transfer: active.transfer, start: active.start, end: now });
+        self.active[engine as usize] = None;
+        match (engine, direction) {
+            (Engine::HostDma, Direction::ToNet) => self.fetched(number, bytes),
+            (Engine::HostDma, Direction::ToHost) => self.deposited(kind, bytes),
+            (Engine::NetSend, _) => self.left(kind, bytes, Action::Complete { slot, number }),
+            (Engine::NetReceive, _) => self.came(kind, bytes, payload),
         }
         while let Some(ended) = self.receiving.settle(&self.cache) {
             ended.into_iter().for_each(|action| self.deliver(action));
@@ -221,6 +233,9 @@ impl Nic {
         if let Some(action) = self.notices.pop_front() {
             return Some(self.tell(action));
         }
+        if self.sending.is_empty() && self.receiving.is_empty() {
+            return None;
+        }
         for engine in Engine::ALL {
             self.moved[engine as usize] = self.active(engine).map_or(0, |active| {
                 let moved = engines.moved(engine);
@@ -230,12 +245,18 @@ impl Nic {
         }
         let found = self.sending.attach(&mut self.cache) + self.receiving.attach(&mut self.cache);
         self.owed += found * self.config.costs.cache;
-        let (transfer, instructions) = match self.config.policy {
+        self.now = now;
+        let started = match self.config.policy {
             Policy::Functional => self.functional()?,
             _ => self.resources()?,
         };
-        self.active[transfer.engine as usize] = Some(Active { transfer, start: now });
-        Some(self.command(Action::Start(transfer), instructions))
+        Some(self.command(Action::Start(started.engine), started.instructions))
+    }
+
+    fn start(&mut self, transfer: Transfer, instructions: u32) -> Started {
+        let engine = transfer.engine;
+        self.active[engine as usize] = Some(Active { transfer, start: self.now });
+        Started { engine, instructions }
     }
 
     /// How many bytes of the engine's active transfer must have moved before a step can start something that it could
@@ -246,8 +267,8 @@ impl Nic {
             return None;
         }
         match (engine, transfer.direction) {
-            (Engine::HostDma, Direction::ToNet) => self.watch_fetch(&transfer),
-            (Engine::NetReceive, _) => self.watch_coming(&transfer),
+            (Engine::HostDma, Direction::ToNet) => self.watch_fetch(transfer),
+            (Engine::NetReceive, _) => self.watch_coming(transfer),
             _ => None,
         }
     }
@@ -267,7 +288,7 @@ impl Nic {
     }
 
     /// The resource-centred loop: which engines are idle, and how can they be used (HPDC'97 Figure 3).
-    fn resources(&mut self) -> Option<(Transfer, u32)> {
+    fn resources(&mut self) -> Option<Started> {
         Engine::ALL.into_iter().find_map(|engine| match engine {
             Engine::HostDma => self.host(),
             Engine::NetSend => self.net_send(),
@@ -280,14 +301,12 @@ impl Nic {
     }
 
     /// The host's engine: one transfer this way, one that way, while there is work both ways.
-    fn host(&mut self) -> Option<(Transfer, u32)> {
+    fn host(&mut self) -> Option<Started> {
         let first = self.turn;
-        let found = self.host_towards(first).or_else(|| self.host_towards(first.other()))?;
-        self.turn = found.0.direction.other();
-        Some(found)
+        self.host_towards(first).or_else(|| self.host_towards(first.other()))
     }
 
-    pub(crate) fn host_towards(&mut self, direction: Direction) -> Option<(Transfer, u32)> {
+    pub(crate) fn host_towards(&mut self, direction: Direction) -> Option<Started> {
         if !self.is_idle(Engine::HostDma) {
             return None;
         }
@@ -295,7 +314,8 @@ impl Nic {
             Direction::ToNet => self.fetch()?,
             Direction::ToHost => self.deposit()?,
         };
-        Some((transfer, self.config.costs.host))
+        self.turn = direction.other();
+        Some(self.start(transfer, self.config.costs.host))
     }
 
     fn fetch(&mut self) -> Option<Transfer> {
@@ -349,7 +369,7 @@ impl Nic {
         if payload && only { self.moved[Engine::NetReceive as usize] } else { 0 }
     }
 
-    pub(crate) fn net_send(&mut self) -> Option<(Transfer, u32)> {
+    pub(crate) fn net_send(&mut self) -> Option<Started> {
         if !self.is_idle(Engine::NetSend) {
             return None;
         }
@@ -364,17 +384,17 @@ impl Nic {
         let packet = entry.packet();
         let control = control(Engine::NetSend, packet, slot);
         let Leaving::Payload { bytes } = what else {
-            return Some((control, costs.net_send + costs.send_packet));
+            return Some(self.start(control, costs.net_send + costs.send_packet));
         };
         let (unit, offset) = entry.stream.start_sink(bytes, moved);
         let last = offset + bytes == packet.offset + packet.payload;
         let kind = Kind::Payload;
         let transfer =
             Transfer { kind, buffer: unit.place(offset), offset, bytes, last, ..control };
-        Some((transfer, costs.net_send))
+        Some(self.start(transfer, costs.net_send))
     }
 
-    pub(crate) fn net_receive(&mut self) -> Option<(Transfer, u32)> {
+    pub(crate) fn net_receive(&mut self) -> Option<Started> {
         if !self.is_idle(Engine::NetReceive) {
             return None;
         }
@@ -387,7 +407,9 @@ impl Nic {
         let control = incoming(packet, slot);
         let costs = self.config.costs;
         let transfer = match what {
-            Receives::Control => return Some((control, costs.net_receive + costs.receive_packet)),
+            Receives::Control => {
+                return Some(self.start(control, costs.net_receive + costs.receive_packet));
+            }
             Receives::Discard(bytes) => {
                 Transfer { kind: Kind::Discard, bytes, last: true, ..control }
             }
@@ -398,11 +420,11 @@ impl Nic {
                 Transfer { kind: Kind::Payload, buffer, offset, bytes, last, ..control }
             }
         };
-        Some((transfer, costs.net_receive))
+        Some(self.start(transfer, costs.net_receive))
     }
 
     /// Takes the packet whose head waits on the link, or drops it, or leaves it there.
-    fn admit(&mut self) -> Option<(Transfer, u32)> {
+    fn admit(&mut self) -> Option<Started> {
         let packet = *self.receiving.arrivals.front()?;
         let admitted = self.receiving.admit(&packet);
         match admitted {
@@ -424,20 +446,20 @@ impl Nic {
         self.receiving.arrivals.pop_front();
         let bytes = CONTROL + packet.payload;
         let transfer = Transfer { kind: Kind::Discard, bytes, ..incoming(packet, 0) };
-        Some((Transfer { last: true, ..transfer }, self.config.costs.net_receive))
+        Some(self.start(Transfer { last: true, ..transfer }, self.config.costs.net_receive))
     }
 
-    fn fetched(&mut self, transfer: &Transfer) {
-        let stream = &mut self.sending.slot(transfer.packet.number).stream;
-        if let Some(buffer) = stream.end_source(transfer.bytes) {
+    fn fetched(&mut self, number: u64, bytes: usize) {
+        let stream = &mut self.sending.slot(number).stream;
+        if let Some(buffer) = stream.end_source(bytes) {
             self.cache.source_done(buffer);
         }
     }
 
-    fn left(&mut self, transfer: &Transfer) {
-        let (gone, done) = match transfer.kind {
+    fn left(&mut self, kind: Kind, bytes: usize, complete: Action) {
+        let (gone, done) = match kind {
             Kind::Control => (self.sending.control_left(), None),
-            _ => self.sending.payload_left(transfer.bytes),
+            _ => self.sending.payload_left(bytes),
         };
         match done {
             Some(buffer) if self.config.link_keeps => self.with_link.push_back(buffer),
@@ -446,31 +468,30 @@ impl Nic {
         }
         if gone {
             self.counters.sent += 1;
-            let number = transfer.packet.number;
-            self.notices.push_back(Action::Complete { slot: transfer.slot, number });
+            self.notices.push_back(complete);
         }
     }
 
-    fn came(&mut self, transfer: &Transfer) {
-        match transfer.kind {
+    fn came(&mut self, kind: Kind, bytes: usize, payload: usize) {
+        match kind {
             Kind::Control => self.receiving.control_came(),
-            Kind::Discard if transfer.bytes > transfer.packet.payload => (), // a packet that was dropped
-            Kind::Discard => self.receiving.discarded(transfer.bytes),
+            Kind::Discard if bytes > payload => (), // a packet that was dropped
+            Kind::Discard => self.receiving.discarded(bytes),
             Kind::Payload => {
                 let arrived = self.receiving.coming().expect("a packet comes");
-                if let Some(buffer) = arrived.stream.end_source(transfer.bytes) {
+                if let Some(buffer) = arrived.stream.end_source(bytes) {
                     self.cache.source_done(buffer);
                 }
             }
         }
     }
 
-    fn deposited(&mut self, transfer: &Transfer) {
-        if transfer.kind == Kind::Control {
+    fn deposited(&mut self, kind: Kind, bytes: usize) {
+        if kind == Kind::Control {
             return self.receiving.control_gone();
         }
         let arrived = self.receiving.going().expect("a packet goes");
-        if let Some(buffer) = arrived.stream.end_sink(transfer.bytes) {
+        if let Some(buffer) = arrived.stream.end_sink(bytes) {
             self.cache.sink_done(buffer);
         }
     }

@@ -3,7 +3,7 @@
 use crate::cache::{Binding, PayloadCache, Reuse};
 use crate::command::{Action, HostFrame, Landing, Packet, Piece};
 use crate::limits::PIECES_MAX;
-use crate::unit::{Stream, Unit, cut};
+use crate::unit::{Stream, Unit, cut, entry};
 use endpoint::IncomingTable;
 use endpoint::Pulse;
 use std::collections::VecDeque;
@@ -153,12 +153,12 @@ impl Receiving {
     }
 
     fn at(&mut self, number: u64) -> &mut Arrived {
-        let index = (number % self.queue.len() as u64) as usize;
+        let index = entry(number, self.queue.len());
         &mut self.queue[index]
     }
 
     pub fn arm(&mut self, frames: &[HostFrame]) -> Result<usize, ArmError> {
-        let slot = (self.armed % self.entries.len() as u64) as usize;
+        let slot = entry(self.armed, self.entries.len());
         let entry = &mut self.entries[slot];
         if entry.state != EntryState::Host {
             return Err(ArmError::Full);
@@ -186,6 +186,10 @@ impl Receiving {
         &self.entries[slot].landed
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.first == self.next && self.arrivals.is_empty()
+    }
+
     /// The packet that is coming off the link.
     pub fn coming(&mut self) -> Option<&mut Arrived> {
         let last = self.next.checked_sub(1).filter(|last| *last >= self.first)?;
@@ -199,7 +203,7 @@ impl Receiving {
 
     /// The way of the packet that is on the adapter, if it is the only one: then its sink may follow its source.
     pub fn only_stream(&self) -> Option<&Stream> {
-        let index = (self.first % self.queue.len() as u64) as usize;
+        let index = entry(self.first, self.queue.len());
         (self.next == self.first + 1).then(|| &self.queue[index].stream)
     }
 
@@ -223,7 +227,7 @@ impl Receiving {
         if self.armed == self.taken {
             return Admit::NoEntry;
         }
-        let slot = (self.taken % self.entries.len() as u64) as usize;
+        let slot = entry(self.taken, self.entries.len());
         self.taken += 1;
         let entry = &mut self.entries[slot];
         (entry.state, entry.packet, entry.landing) =
@@ -247,9 +251,10 @@ impl Receiving {
         let number = self.next;
         self.next += 1;
         let arrived = self.at(number);
-        let mut stream = std::mem::take(&mut arrived.stream);
-        stream.reset(packet.offset);
-        *arrived = Arrived { packet, slot, stream, ..Arrived::default() };
+        arrived.stream.reset(packet.offset);
+        (arrived.packet, arrived.slot) = (packet, slot);
+        (arrived.landing, arrived.discarded) = (Landing::Nowhere, 0);
+        (arrived.control_in, arrived.control_started, arrived.control_out) = (false, false, false);
     }
 
     /// The control message has come: where the payload lands is known now.
@@ -263,7 +268,7 @@ impl Receiving {
         let landing =
             if packet.payload == 0 { Landing::Nowhere } else { self.entries[slot].landing };
         let (queue, entries) = (&mut self.queue, &self.entries);
-        let arrived = &mut queue[(number % queue.len() as u64) as usize];
+        let arrived = &mut queue[entry(number, queue.len())];
         (arrived.control_in, arrived.control_out) = (true, read_in_place);
         (arrived.control_started, arrived.landing) = (read_in_place, landing);
         let frames = match landing {
@@ -355,7 +360,7 @@ impl Receiving {
         let (packet, slot) = (arrived.packet, arrived.slot);
         self.first += 1;
         let (queue, entries) = (&self.queue, &mut self.entries);
-        let units = &queue[(number % queue.len() as u64) as usize].stream.units;
+        let units = &queue[entry(number, queue.len())].stream.units;
         entries[slot].landed.extend(units.iter().map(|unit| landed(unit, cache)));
         Some(packet.is_last().then(|| self.deliver(packet, slot)))
     }

@@ -3,7 +3,7 @@
 use crate::cache::{Busy, PayloadCache};
 use crate::command::{Packet, Piece};
 use crate::limits::PIECES_MAX;
-use crate::unit::{Stream, cut};
+use crate::unit::{Stream, cut, entry};
 use wire::{NodeId, Token};
 
 /// What a message to be sent says beside its payload.
@@ -79,7 +79,7 @@ impl Sending {
     }
 
     pub fn index(&self, number: u64) -> usize {
-        (number % self.slots.len() as u64) as usize
+        entry(number, self.slots.len())
     }
 
     pub fn slot(&mut self, number: u64) -> &mut SendSlot {
@@ -93,6 +93,10 @@ impl Sending {
 
     pub fn room(&self) -> usize {
         self.slots.len() - (self.posted - self.leaving) as usize
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.leaving == self.posted
     }
 
     /// Adds a message; units of its payload are at most `unit` bytes.

@@ -32,6 +32,14 @@ impl Unit {
     }
 }
 
+/// Where the message `number` is in a ring of `len` entries. A step asks ten times: without a division where it can.
+pub(crate) fn entry(number: u64, len: usize) -> usize {
+    if len.is_power_of_two() {
+        return number as usize & (len - 1);
+    }
+    (number % len as u64) as usize
+}
+
 /// Appends the units of the pieces' payload from `offset` on, `bytes` long, none longer than `most`.
 pub(crate) fn cut(
     units: &mut Vec<Unit>,
@@ -76,8 +84,8 @@ impl Stream {
     /// An empty stream that begins at `offset`; memory is used again.
     pub fn reset(&mut self, offset: usize) {
         self.units.clear();
-        let units = std::mem::take(&mut self.units);
-        *self = Stream { units, ..Stream::default() };
+        (self.source_unit, self.sink_unit) = (0, 0);
+        (self.stuck, self.waited) = (false, false);
         (self.source_started, self.source_ended) = (offset, offset);
         (self.sink_started, self.sink_ended) = (offset, offset);
     }

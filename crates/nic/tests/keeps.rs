@@ -9,7 +9,7 @@ fn drive(nic: &mut Nic) -> usize {
     let mut left = 0;
     while let Some(command) = nic.step(0, &|_: Engine| 0) {
         match command.action {
-            Action::Start(transfer) => nic.finished(0, transfer.engine),
+            Action::Start(engine) => nic.finished(0, engine),
             Action::Complete { .. } => left += 1,
             _ => {}
         }

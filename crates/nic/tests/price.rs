@@ -36,14 +36,13 @@ fn run(nic: &mut Nic, count: usize) -> u64 {
         while let Some(command) = nic.step(now, &|_| 0) {
             commands += 1;
             match command.action {
-                Action::Start(transfer) => {
-                    let leaves =
-                        transfer.engine == Engine::NetSend && transfer.kind == Kind::Control;
-                    if leaves {
-                        nic.arriving(transfer.packet);
+                Action::Start(engine) => {
+                    let &Transfer { kind, packet, .. } = nic.active(engine).unwrap();
+                    if engine == Engine::NetSend && kind == Kind::Control {
+                        nic.arriving(packet);
                     }
                     now += 1;
-                    nic.finished(now, transfer.engine);
+                    nic.finished(now, engine);
                 }
                 Action::Deliver { slot, packet, landed, .. } => {
                     assert_eq!(landed, packet.total);

@@ -5,6 +5,7 @@ use crate::call::{Answer, Call, Reply, Request, SpareTrailers};
 use crate::filling::FillingReply;
 use crate::limits::{FRONT_WAITING, INTERRUPTS_WAITING, REQUESTS_WAITING};
 use crate::mailbox::Mailbox;
+use crate::messages::Messages;
 use crate::node::NodeConfig;
 use crate::pieces::{Pieces, Spare};
 use crate::rings::*;
@@ -38,6 +39,9 @@ pub(crate) struct Core {
     /// Links that came up or went down since the last step, in order.
     pub links: RefCell<VecDeque<(NodeId, bool)>>,
     pub channels: RefCell<Vec<Mailbox<Request>>>,
+    pub messages: RefCell<Messages>,
+    /// Continuations that were run and messages that came for the endpoint's reader: what a step did beside tasks.
+    pub told: Cell<u64>,
     pub front: RefCell<Mailbox<FileRequest>>,
     pub interrupts: RefCell<Mailbox<u64>>,
     pub front_done: RefCell<VecDeque<FileDone>>,
@@ -105,6 +109,8 @@ impl Cx {
             timers: RefCell::default(),
             links: RefCell::default(),
             channels: RefCell::new(channels),
+            messages: RefCell::default(),
+            told: Cell::default(),
             front: RefCell::new(Mailbox::new(FRONT_WAITING)),
             interrupts: RefCell::new(Mailbox::new(INTERRUPTS_WAITING)),
             front_done: RefCell::default(),

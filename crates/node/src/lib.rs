@@ -16,6 +16,7 @@ mod cx;
 mod filling;
 pub mod limits;
 mod mailbox;
+mod messages;
 mod node;
 mod pieces;
 pub mod rings;

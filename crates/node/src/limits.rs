@@ -15,3 +15,5 @@ pub const POLLS_PER_STEP: usize = 1024;
 pub const TIMERS_STALE_MIN: usize = 128;
 /// Lists kept for reuse; more are freed.
 pub const SPARE_LISTS: usize = 2048;
+/// Entries of the receive ring that messages which are no calls may hold: half, so that calls always find one.
+pub const MESSAGES_MAX: usize = endpoint::limits::RING_ENTRIES / 2;

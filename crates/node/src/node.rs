@@ -4,6 +4,7 @@ use crate::bugs::Bugs;
 use crate::call::{Reply, Request, Trailer};
 use crate::cx::{Core, Cx, Task};
 use crate::limits::{MESSAGES_PER_STEP, POLLS_PER_STEP};
+use crate::messages::is_message;
 use crate::pieces::Pieces;
 use crate::rings::*;
 use crate::tickets::{Ended, Outcome};
@@ -150,6 +151,11 @@ impl Node {
         let Some(message) = message else { return false };
         let event = {
             let mut endpoint = self.core().endpoint.borrow_mut();
+            if is_message(&mut endpoint, &message) {
+                self.core().messages.borrow_mut().push(&mut endpoint, message);
+                self.core().told.set(self.core().told.get() + 1);
+                return true;
+            }
             self.core().rpc.borrow_mut().handle_message(now, &mut endpoint, message)
         };
         event.into_iter().for_each(|event| self.take_event(event));
@@ -220,7 +226,10 @@ impl Node {
         let ended = self.core().tickets.borrow_mut().end(ticket, outcome);
         match ended {
             Ended::Wake(task) => self.cx.wake(task),
-            Ended::Run(continuation, result) => continuation(result),
+            Ended::Run(continuation, result) => {
+                self.core().told.set(self.core().told.get() + 1);
+                continuation(result);
+            }
             Ended::Nobody(_) => {}
         }
     }
@@ -251,9 +260,10 @@ impl Node {
         live.map(|(_, name)| *name)
     }
 
-    /// Times a task was run: it has grown when a step did something.
+    /// Times a task or a continuation was run, or a message came that is no call: it has grown when a step did
+    /// something that somebody may wait for.
     pub fn polls(&self) -> u64 {
-        self.polls
+        self.polls + self.core().told.get()
     }
 
     /// What happened so far.

@@ -27,5 +27,7 @@ pub const PER_MINUTE_MAX: u32 = 600;
 pub const POINTS_MAX: usize = 20_000;
 /// Seeds of an experiment of the papers.
 pub const SEEDS_MAX: usize = 64;
+/// Largest number of a figure, either way: an axis' labels have up to nine decimals, and one more than it is another.
+pub const FIGURE_MOST: f64 = 1e12;
 /// Packets of a simulated point: at least one for each batch of a confidence interval; at most a minute's worth.
 pub const AMOUNT: (u64, u64) = (20, 100_000_000);

@@ -61,8 +61,9 @@ pub fn adapters(fetches: u64) -> Result<Plan, String> {
 
 /// The cluster of `experiments/cluster-1000.toml`.
 pub fn cluster() -> Result<Plan, Fault> {
-    let (name, source) = EXAMPLES[1];
-    let experiment = Experiment::parse(name, source, CATALOGUE)?;
+    let found = EXAMPLES.iter().find(|(name, _)| *name == "cluster-1000");
+    let (name, source) = found.expect("an example that is built in");
+    let experiment = Experiment::parse(name, *source, CATALOGUE)?;
     Ok(cluster::plan(&experiment.points()[0], &experiment.constants))
 }
 

@@ -83,6 +83,14 @@ fn passes(seed: u64, experiment: &Experiment) {
     assert!(outcome.violations.is_empty(), "{}", outcome.violations.join("\n"));
 }
 
+/// The same in one of the experiments that are kept: its text.
+fn passes_in(seed: u64, text: &str) {
+    passes(seed, &Experiment::parse(text).unwrap());
+}
+
+const FAILING_DISKS: &str = include_str!("../../../experiments/failing-disks.toml");
+const POWER_CUTS: &str = include_str!("../../../experiments/power-cuts.toml");
+
 fn columns_move(mounts: u16) {
     for seed in 1..=3 {
         let mut experiment = Experiment::default();
@@ -150,23 +158,20 @@ fn seed_1738426299_with_two_mounts_keeps_lengths() {
 /// After a power cut of everything the manager asked the objects for the length before a mount sent its copy again.
 #[test]
 fn seed_2345178280_with_failing_disks_keeps_lengths() {
-    let text = include_str!("../../../experiments/failing-disks.toml");
-    passes(2_345_178_280, &Experiment::parse(text).unwrap());
+    passes_in(2_345_178_280, FAILING_DISKS);
 }
 
 /// The checker forgot that a power cut of the manager may take a name, because a server's came shortly before.
 #[test]
 fn seed_1816535758_with_power_cuts_may_lose_a_name() {
-    let text = include_str!("../../../experiments/power-cuts.toml");
-    passes(1_816_535_758, &Experiment::parse(text).unwrap());
+    passes_in(1_816_535_758, POWER_CUTS);
 }
 
 /// The checker believed that a sync of a new mount tells what its directory lost before, because the worker had just
 /// lost sight of the directory when the mount before died.
 #[test]
 fn seed_1555386392_with_failing_disks_may_lose_a_name() {
-    let text = include_str!("../../../experiments/failing-disks.toml");
-    passes(1_555_386_392, &Experiment::parse(text).unwrap());
+    passes_in(1_555_386_392, FAILING_DISKS);
 }
 
 #[test]

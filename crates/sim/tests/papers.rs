@@ -197,6 +197,18 @@ fn mistakes_are_told_with_their_line_and_what_is_allowed() {
             "paper = 2\norigin = \"guessed\"",
             "mine.toml:20: unknown origin `guessed`; allowed: fitted, predicted",
         ),
+        ("paper = 2", "paper = 0", "mine.toml:19: `paper` = 0: a number other than 0"),
+        ("paper = 2", "paper = nan", "mine.toml:19: `paper` = NaN: a number other than 0"),
+        (
+            "y = \"speed-up\"",
+            "y = \"speed-up\"\ny_most = inf",
+            "mine.toml:24: `y_most` = inf: a number from -1000000000000 to 1000000000000",
+        ),
+        (
+            "y = \"speed-up\"",
+            "y = \"speed-up\"\ny_least = 3\ny_most = 2",
+            "mine.toml:25: `y_most` = 2: more than 3, `y_least`",
+        ),
         ("paper = 2", "papers = 2", "mine.toml:19: unknown field `papers`, expected one of"),
         (
             "y = \"speed-up\"",

@@ -2,6 +2,8 @@
 #![allow(missing_docs)] // the documentation of a flag is its help
 
 mod bench;
+mod memory;
+mod program;
 mod simulations;
 
 use crate::size::Size;
@@ -10,6 +12,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 pub use bench::*;
+pub use memory::{Listen, Memory, Tenant};
+pub use program::RunProgram;
 pub use simulations::{Output, Papers, Results, Seeds, Sim, Simulator};
 
 /// Network storage at network speed: files striped over block servers, mounted, on one machine or several.
@@ -37,6 +41,8 @@ pub enum Command {
     Serve(Serve),
     /// Mount the file system; stop with Ctrl-C or by unmounting
     Mount(Mount),
+    /// Keep keys and values in memory for clients of memcached and Redis; stop with Ctrl-C
+    Memory(Memory),
     /// List a directory of the cluster (no mount needed)
     Ls(Paths),
     /// Copy files and trees: local paths as they are, the cluster's as :/path
@@ -51,6 +57,10 @@ pub enum Command {
     Df(Target),
     /// Show members, servers, links and their counters
     Status(Status),
+    /// Watch what the servers do now: rates of reads, writes, calls, messages, and how they wait
+    Top(Top),
+    /// Serve the servers' counters to Prometheus
+    Metrics(Metrics),
     /// Move columns until every disk holds about the same, or off servers that are to go; files stay in use
     Rebalance(Rebalance),
     /// Objects that no file claims: list them, put them back, remove them
@@ -62,11 +72,16 @@ pub enum Command {
     /// Measure, each beside its baseline in the same run
     #[command(subcommand)]
     Bench(Bench),
+    /// Run a program whose large memory is a region: so much of it is in memory, the rest in a file
+    Run(RunProgram),
     /// Forward packets between two adapters on this machine, with and without the payload cache
     Forward(Forward),
     /// The far end of a bare ring or socket: the baseline of the measurements
     #[command(hide = true)]
     BenchPeer(BenchPeer),
+    /// A node that keeps pages: the far end of the measurements of regions
+    #[command(hide = true)]
+    BenchHolder(BenchHolder),
     /// A plain directory through the FUSE device loop: the baseline of the measurements
     #[command(hide = true)]
     PassThrough {
@@ -244,6 +259,30 @@ pub struct Status {
     /// Show it again every so many seconds, until Ctrl-C
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub watch: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct Top {
+    #[command(flatten)]
+    pub target: Target,
+    /// Seconds between two pictures
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub every: u64,
+    /// Pictures until it ends by itself
+    #[arg(long)]
+    pub count: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Then in Prometheus:\n  scrape_configs: [{job_name: trapeze, static_configs: [{targets: ['127.0.0.1:9464']}]}]"
+)]
+pub struct Metrics {
+    #[command(flatten)]
+    pub target: Target,
+    /// Where it is asked over HTTP, at /metrics
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9464")]
+    pub listen: String,
 }
 
 #[derive(Debug, Args)]

@@ -27,6 +27,16 @@ pub fn process_time_exact(id: u32) -> Option<Duration> {
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
+/// The same of all threads of a process: [`process_time_exact`] is of its first one only.
+pub fn threads_time_exact(id: u32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    let of = |path: std::path::PathBuf| {
+        let text = fs::read_to_string(path.join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+    };
+    threads.filter_map(|thread| of(thread.path())).sum()
+}
+
 /// Bytes of memory that a process occupies.
 pub fn process_memory(id: u32) -> Option<u64> {
     process_bytes(id, "VmRSS:")

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use trapeze::children::follow_parent;
 use trapeze::cli::{Cli, Command};
 use trapeze::{
-    bench, cluster, copy, demo, interrupted, output, papers, quarantine, rebalance, serve,
-    simulate, status, tools,
+    bench, cluster, copy, demo, interrupted, memory, output, papers, preloaded, quarantine,
+    rebalance, serve, simulate, status, tools,
 };
 
 fn main() -> ExitCode {
@@ -30,9 +30,14 @@ fn prepare(command: &Command) -> std::io::Result<()> {
         Command::Mount(_) | Command::Up(_) | Command::PassThrough { .. } => {
             follow_parent(Signal::TERM)
         }
-        Command::Serve(_) | Command::BenchPeer(_) => follow_parent(Signal::KILL),
+        Command::Serve(_)
+        | Command::Memory(_)
+        | Command::BenchPeer(_)
+        | Command::BenchHolder(_) => follow_parent(Signal::KILL),
         Command::Ls(_) | Command::Cat(_) | Command::Stat(_) | Command::Df(_) => end_with_pipes(),
-        Command::Status(_) | Command::Sim(_) | Command::Papers(_) => end_with_pipes(),
+        Command::Status(_) | Command::Top(_) | Command::Sim(_) | Command::Papers(_) => {
+            end_with_pipes()
+        }
         _ => Ok(()),
     }
 }
@@ -46,6 +51,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Join(arguments) => cluster::join(&arguments)?,
         Command::Serve(arguments) => serve::serve(&arguments)?,
         Command::Mount(arguments) => serve::mount(&arguments)?,
+        Command::Memory(arguments) => memory::serve(&arguments)?,
         Command::Ls(arguments) => tools::ls(&arguments)?,
         Command::Cp(arguments) => copy::cp(&arguments)?,
         Command::Cat(arguments) => tools::cat(&arguments)?,
@@ -53,12 +59,16 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Stat(arguments) => tools::stat(&arguments)?,
         Command::Df(target) => tools::df(&target)?,
         Command::Status(arguments) => status::status(&arguments)?,
+        Command::Top(arguments) => status::top(&arguments)?,
+        Command::Metrics(arguments) => status::metrics(&arguments)?,
         Command::Rebalance(arguments) => rebalance::rebalance(&arguments)?,
         Command::Quarantine(arguments) => quarantine::quarantine(&arguments)?,
         Command::Sim(arguments) => simulate::sim(&arguments)?,
         Command::Papers(arguments) => papers::papers(&arguments)?,
+        Command::Run(arguments) => preloaded::run(&arguments)?,
         Command::Bench(what) => bench::run(&what)?,
         Command::Forward(arguments) => bench::forward::run(&arguments)?,
+        Command::BenchHolder(arguments) => bench::regions::hold(&arguments)?,
         Command::BenchPeer(arguments) => bench::peer::serve(&arguments)?,
         Command::PassThrough { source, path } => serve::pass_through(&source, &path)?,
     }

@@ -25,11 +25,10 @@
 //! It is not a general async runtime: a handler may wait for what [`Cx`] offers (calls, time, disks) and for nothing
 //! else.
 
+use crate::join::{Joined, Plan, join, system};
 use crate::stopper::Stopper;
 use live::host::Host;
-use live::link::{LinkConfig, Links, SharedPool};
-use live::memory::MemfdRegion;
-use node::{Answer, Node, NodeConfig};
+use node::Answer;
 use std::io;
 use std::rc::Rc;
 use std::sync::mpsc;
@@ -47,8 +46,6 @@ pub use wire::{Channel, Errno, NodeId};
 const SERVER_NODE: NodeId = NodeId(1);
 /// Requests of a channel that are handled at a time; others wait, and when too many wait they are refused.
 const HANDLERS: usize = 16;
-/// How long a server may take to greet a client.
-const CONNECT_SPAN: Duration = Duration::from_secs(10);
 /// How long a call may take unless it says otherwise.
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -78,6 +75,9 @@ pub enum ServiceError {
     /// TCP without a word about security.
     #[error("{0}: name a key in Options::security, or Security::Insecure")]
     NoSecurity(Address),
+    /// No id, and nobody who could give one.
+    #[error("a node that connects to nobody needs an id of its own, 1 or more")]
+    Nobody,
     /// The system says no.
     #[error("{0}: {1}")]
     System(String, io::Error),
@@ -87,41 +87,6 @@ pub enum ServiceError {
 }
 
 type Result<T> = std::result::Result<T, ServiceError>;
-
-fn system(what: impl ToString) -> impl FnOnce(io::Error) -> ServiceError {
-    move |error| ServiceError::System(what.to_string(), error)
-}
-
-/// Memory and links of a node that is about to be.
-struct Parts {
-    links: Links,
-    frames: Frames,
-    incarnation: u64,
-}
-
-fn parts(address: &Address, node: NodeId, options: &Options) -> Result<Parts> {
-    let security = match (&options.security, address) {
-        (Some(security), _) => security.clone(),
-        (None, Address::Unix(_) | Address::Adapter(_)) => Security::Insecure,
-        (None, Address::Tcp(..)) => return Err(ServiceError::NoSecurity(address.clone())),
-    };
-    let pages = options.memory_bytes.div_ceil(endpoint::limits::PAGE_BYTES).max(64);
-    let region = MemfdRegion::create("service", pages).map_err(system("payload memory"))?;
-    let fd = region.share().map_err(system("payload memory"))?;
-    let pool = SharedPool { fd, bytes: pages * endpoint::limits::PAGE_BYTES };
-    let incarnation = crate::incarnation::clock();
-    let config = LinkConfig { node, incarnation, cluster: 0, security };
-    let links = Links::new(config, Some(pool), Box::new(|_| {})).map_err(system("links"))?;
-    Ok(Parts { links, frames: Frames::new(region), incarnation })
-}
-
-fn host(parts: Parts, id: NodeId, wait: WaitPolicy) -> Result<Host> {
-    let seed = u64::from_le_bytes(crate::local::random());
-    let node = Node::new(NodeConfig::new(id, parts.incarnation, seed), parts.frames);
-    let mut host = Host::new(node, wait).map_err(system("the loop"))?;
-    host.add(parts.links).map_err(system("links"))?;
-    Ok(host)
-}
 
 /// What a handler answers.
 #[derive(Debug)]
@@ -197,10 +162,9 @@ impl Server {
     /// Listens at `unix:PATH` (shared memory), `adapter:PATH` (adapters over it) or `tcp:HOST:PORT` (port 0: any free
     /// one).
     pub fn listen(address: &str, options: &Options) -> Result<Server> {
-        let address: Address = address.parse()?;
-        let mut parts = parts(&address, SERVER_NODE, options)?;
-        let address = parts.links.listen(&address).map_err(system(&address))?;
-        let host = host(parts, SERVER_NODE, options.wait)?;
+        let plan = Plan { node: SERVER_NODE, listen: Some(address), ..Plan::default() };
+        let Joined { host, address, .. } = join(plan, options)?;
+        let address = address.expect("it listens");
         let stopper = Stopper::new().map_err(system("the loop"))?;
         stopper.watch(&host).map_err(system("the loop"))?;
         Ok(Server { host, address, stopper })
@@ -290,13 +254,9 @@ pub struct Client {
 impl Client {
     /// Connects. When the connection breaks later it is made again by the next call.
     pub fn connect(address: &str, options: &Options) -> Result<Client> {
-        let address: Address = address.parse()?;
-        let mut parts = parts(&address, NodeId(0), options)?;
-        // The links need somewhere to put messages while they greet; none comes before we are greeted.
-        let mut endpoint = endpoint::Endpoint::new(parts.frames.clone(), parts.incarnation);
-        let greeted = parts.links.bootstrap(&mut endpoint, &address, CONNECT_SPAN);
-        let (id, server) = greeted.map_err(system(format!("no server at {address}")))?;
-        Ok(Client { host: host(parts, id, options.wait)?, server })
+        let plan = Plan { connect: Some(address), ..Plan::default() };
+        let Joined { host, peer, .. } = join(plan, options)?;
+        Ok(Client { host, server: peer.expect("it has connected") })
     }
 
     /// Its node: frames for calls, time, and [`Cx::call`] for calls that do not block.

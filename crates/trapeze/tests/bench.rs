@@ -52,11 +52,33 @@ fn fetch_and_rate_print_one_row_each_over_every_link() {
 }
 
 #[test]
+fn memory_prints_a_row_for_each_link_and_each_way_to_come_and_go() {
+    let arguments = ["memory", "--count", "1000", "--seconds", "1", "--json", "--cpus", "0,0"];
+    let (done, rows, errors) = bench(&arguments);
+    if errors.contains("userfaultfd is not allowed") {
+        println!("skipped: {errors}");
+        return;
+    }
+    assert!(done, "{errors}");
+    let rows: Vec<serde_json::Value> =
+        rows.lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+    let of = |op: &str| rows.iter().filter(|row| row["op"] == op).collect::<Vec<_>>();
+    let faults = of("fault");
+    assert_eq!([&faults[0]["link"], &faults[1]["link"]], ["tcp", "shm"]);
+    assert!(faults.iter().all(|row| row["name"] == "region" && row["ratio"].as_f64() > Some(0.0)));
+    let churns = of("churn");
+    assert_eq!((churns.len(), rows.len()), (4, 6));
+    assert!(churns.iter().all(|row| row["pairs_per_s"].as_f64() > Some(0.0)));
+}
+
+#[test]
 fn flags_that_do_not_go_together_are_refused_with_what_to_do() {
     for (arguments, told) in [
         (&["fetch", "--cpus", "0"][..], "--cpus 0,1"),
         (&["fetch", "--cpus", "0,0", "--wait", "spin"], "--wait adaptive"),
         (&["rate", "--depth", "65"], "1 to 64"),
+        (&["memory", "--cpus", "0"], "--cpus 0,1"),
+        (&["memory", "--page", "16384"], "8192"),
         (&["rate", "--pace", "100"], "--depth 1"),
     ] {
         let (done, _, errors) = bench(arguments);

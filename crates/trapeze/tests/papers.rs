@@ -29,16 +29,43 @@ fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// The same bytes in every file and on the terminal, on one processor and on two; no band is left.
+/// Runs experiments on so many processors: what is printed, and the files. No band is left.
+fn checked(names: &[String], jobs: &str) -> (String, Vec<(String, Vec<u8>)>) {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let mut arguments: Vec<&str> = names.iter().map(String::as_str).collect();
+    arguments.extend(["--check", "--jobs", jobs, "--out", out]);
+    (text(&papers(&arguments)).replace(out, "OUT"), files(folder.path()))
+}
+
+/// Experiments by name: those that move files through whole clusters, and all others.
+fn names() -> (Vec<String>, Vec<String>) {
+    let listed = text(&papers(&["--list", "--json"]));
+    let object = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+    let name = |line: &str| object(line)["name"].as_str().unwrap().to_string();
+    let moves_files = |name: &String| {
+        let text = std::fs::read_to_string(format!("{KEPT}/{name}.toml")).unwrap();
+        text.contains("\nmodel = \"slice-")
+    };
+    listed.lines().map(name).partition(moves_files)
+}
+
+/// Where goldens are.
+const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/papers");
+
+fn assert_kept(files: &[(String, Vec<u8>)]) {
+    let goldens = files.iter().filter(|(name, _)| name.ends_with(".txt") || name.ends_with(".svg"));
+    for (name, bytes) in goldens {
+        let golden = std::fs::read(Path::new(KEPT).join(name)).unwrap();
+        assert!(golden == *bytes, "{name} is not what is kept beside its experiment");
+    }
+}
+
+/// The same bytes in every file and on the terminal, on one processor and on two.
 #[test]
 fn one_thread_or_two_write_the_same_bytes() {
-    let folder = tempfile::tempdir().unwrap();
-    let run = |jobs: &str| {
-        let out = folder.path().join(jobs);
-        let printed = text(&papers(&["--check", "--jobs", jobs, "--out", out.to_str().unwrap()]));
-        (printed.replace(out.to_str().unwrap(), "OUT"), files(&out))
-    };
-    let (one, two) = (run("1"), run("2"));
+    let (_, names) = names();
+    let (one, two) = (checked(&names, "1"), checked(&names, "2"));
     assert!(one == two, "the number of threads shows");
     let (printed, files) = one;
     assert!(printed.contains("demand of the adapter, LANai-4, cache off"), "{printed}");
@@ -48,12 +75,15 @@ fn one_thread_or_two_write_the_same_bytes() {
         assert!(files.iter().any(|(name, _)| name.ends_with(&format!(".{ending}"))), "{ending}");
     }
     assert!(files.iter().all(|(_, bytes)| !bytes.is_empty()));
-    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/papers");
-    let goldens = files.iter().filter(|(name, _)| name.ends_with(".txt") || name.ends_with(".svg"));
-    for (name, bytes) in goldens {
-        let golden = std::fs::read(Path::new(kept).join(name)).unwrap();
-        assert!(golden == *bytes, "{name} is not what is kept beside its experiment");
-    }
+    assert_kept(&files);
+}
+
+/// The longest experiments say on two processors what `crates/sim/tests/papers.rs` keeps of one.
+#[test]
+fn whole_clusters_on_two_threads_are_as_kept() {
+    let (names, others) = names();
+    assert!(names.len() >= 5 && !others.is_empty(), "{names:?}");
+    assert_kept(&checked(&names, "2").1);
 }
 
 #[test]

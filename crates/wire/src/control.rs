@@ -62,12 +62,16 @@ pub enum Kind {
     Reset = 6,
     /// Carries credits only, and shows that the sender lives.
     Credit = 7,
+    /// No call: a message for whoever reads the endpoint itself, best effort; its token, if any, names where its own
+    /// payload goes.
+    Message = 8,
 }
 
 impl Kind {
     fn parse(byte: u8) -> Option<Kind> {
         use Kind::*;
-        [Request, Reply, Done, Hello, Welcome, Reset, Credit].into_iter().find(|k| *k as u8 == byte)
+        let all = [Request, Reply, Done, Hello, Welcome, Reset, Credit, Message];
+        all.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -283,6 +287,16 @@ impl Control {
         (&mut self.0[HEADER_BYTES + CALL_HEADER_BYTES..]).try_into().expect("64 bytes")
     }
 
+    /// What a message that is no call holds: all behind the header, 80 bytes.
+    pub fn content(&self) -> &[u8; MESSAGE_BYTES] {
+        self.0[HEADER_BYTES..].try_into().expect("80 bytes")
+    }
+
+    /// The content, to be written before [`seal`](Control::seal).
+    pub fn content_mut(&mut self) -> &mut [u8; MESSAGE_BYTES] {
+        (&mut self.0[HEADER_BYTES..]).try_into().expect("80 bytes")
+    }
+
     /// Writes the header checksum over everything else; the last thing done before sending.
     pub fn seal(&mut self) {
         self.0[CHECKSUM_AT..CHECKSUM_AT + 4].fill(0);
@@ -384,7 +398,7 @@ mod tests {
 
     fn header() -> impl Strategy<Value = Header> {
         let kinds =
-            prop::sample::select(&[Kind::Request, Kind::Reply, Kind::Done, Kind::Hello][..]);
+            prop::sample::select(&[Kind::Request, Kind::Reply, Kind::Done, Kind::Message][..]);
         let first = (kinds, any::<(u8, u8, u16, u16)>(), 0..Channel::COUNT as u16);
         let second =
             (any::<(u16, u16, u16, u64)>(), any::<(u32, u32)>(), 0..=PAYLOAD_BYTES_MAX as u32);

@@ -8,6 +8,8 @@ pub const HEADER_BYTES: usize = 48;
 pub const CALL_HEADER_BYTES: usize = 16;
 /// Bytes an operation has for itself: 128 - 48 - 16.
 pub const BODY_BYTES: usize = CONTROL_BYTES - HEADER_BYTES - CALL_HEADER_BYTES;
+/// Bytes of content of a message that is no call: 128 - 48.
+pub const MESSAGE_BYTES: usize = CONTROL_BYTES - HEADER_BYTES;
 /// Bytes of a checksummed block, and of a page of payload memory.
 pub const BLOCK_BYTES: usize = 4096;
 /// Most bytes of data in one message.

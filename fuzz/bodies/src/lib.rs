@@ -3,9 +3,11 @@
 //! The targets themselves are one line each; `tests/corpus.rs` runs the same functions over every file of the corpus.
 //! Add a target here, in [`TARGETS`], in `fuzz/Cargo.toml` and as a file in `fuzz/fuzz_targets`.
 
+mod kv;
 mod ring;
 mod rpc;
 
+pub use kv::{memcached, resp};
 pub use ring::ring;
 pub use rpc::rpc;
 
@@ -29,6 +31,8 @@ pub const TARGETS: &[Target] = &[
     ("stripe", stripe),
     ("members", members),
     ("fuse", fuse),
+    ("memcached", memcached),
+    ("resp", resp),
 ];
 
 /// The control message in the first bytes, sealed here when the byte behind it is odd; zeros follow what is missing.

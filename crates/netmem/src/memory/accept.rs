@@ -85,18 +85,32 @@ impl Memory {
     /// page before it says that it has it.
     pub fn accept(&mut self, now: Time, offer: Offer) -> Result<Accepted, Refused> {
         let refused = |reason| Refused { reason, oldest: self.oldest_taken(now) };
-        let present = self.find(offer.id);
-        if let Some(reason) = present.and_then(|frame| self.objection(frame, &offer)) {
+        if let Some(reason) = self.refuses(&offer) {
             return Err(refused(reason));
         }
-        if !self.has_mirror_room(&offer, present) {
-            return Err(refused(Reason::NoRoom));
-        }
+        let present = self.find(offer.id);
         let room = present.or_else(|| self.room(now, &offer));
         let frame = room.ok_or_else(|| refused(Reason::NoRoom))?;
         let displaced = self.empty(frame).filter(|page| page.id != offer.id);
         self.fill(frame.0, offer.role(), offer.page(now));
         Ok(Accepted { frame, displaced })
+    }
+
+    /// Why an offer is refused whatever could make room for it.
+    pub fn refuses(&self, offer: &Offer) -> Option<Reason> {
+        let present = self.find(offer.id);
+        let objection = present.and_then(|frame| self.objection(frame, offer));
+        let no_room = || (!self.has_mirror_room(offer, present)).then_some(Reason::NoRoom);
+        objection.or_else(no_room)
+    }
+
+    /// Gives up the page that would make room for an offer if no frame were free: where pages are of several lengths, one
+    /// frame may not be room enough.
+    pub fn displace(&mut self, now: Time, offer: &Offer) -> Option<(FrameNo, Page)> {
+        let others = self.oldest_durable(Role::Hosted, now);
+        let older = others.filter(|(_, age)| *age >= offer.rank()).map(|(frame, _)| frame);
+        let frame = FrameNo(older.or_else(|| self.own_room(now, offer))?);
+        Some((frame, self.empty(frame)?))
     }
 
     /// The oldest page that [`accept`](Memory::accept) would take in now.

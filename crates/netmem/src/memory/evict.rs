@@ -38,6 +38,24 @@ impl Memory {
         }
     }
 
+    /// A page that may leave though younger ones wait in front of it to be made durable.
+    pub fn poll_durable(&self, now: Time) -> Option<FrameNo> {
+        let roles = [Role::Hosted, Role::Staged, Role::Local];
+        roles
+            .into_iter()
+            .find_map(|role| self.oldest_durable(role, now))
+            .map(|(frame, _)| FrameNo(frame))
+    }
+
+    /// The next page of the node's own to be made durable: of those that wait to leave, then of the oldest others.
+    pub fn poll_dirty(&self) -> Option<FrameNo> {
+        let staged = self.lists.old_end(Role::Staged);
+        let local = self.lists.old_end(Role::Local).take(CHANCES_MAX);
+        let mut pages = staged.chain(local).map(|frame| (frame, &self.pages[frame as usize]));
+        let (frame, _) = pages.find(|(_, page)| !page.busy && !page.is_durable())?;
+        Some(FrameNo(frame))
+    }
+
     /// Moves the next page of the node's own to the staging queue, if there is room.
     fn stage(&mut self) -> Option<u32> {
         let most = (self.counts().own() / STAGING_SHARE).max(1);

@@ -28,6 +28,8 @@ pub struct Record {
     pub copies: u8,
     /// Nobody has it any more, and it was nowhere else.
     pub lost: bool,
+    /// It is not about a copy: the node has the page's lease.
+    pub writer: bool,
 }
 
 impl Message for Record {
@@ -35,19 +37,20 @@ impl Message for Record {
         write_page(out, self.id);
         out.u64(self.version.0).u16(self.holder.node.0).u64(self.holder.incarnation);
         let role = u8::from(self.holder.role == Role::Mirror);
-        out.u8(self.copies).u8(role | u8::from(self.lost) << 1);
+        out.u8(self.copies).u8(role | u8::from(self.lost) << 1 | u8::from(self.writer) << 2);
     }
 
     fn read(input: &mut Decoder<'_>) -> Result<Record, Short> {
         let (id, version) = (read_page(input)?, Version(input.u64()?));
         let (node, incarnation) = (read_node(input)?, input.u64()?);
         let (copies, flags) = (input.u8()?, input.u8()?);
-        if flags > 3 {
+        if flags > 7 {
             return Err(Short);
         }
         let role = if flags & 1 == 1 { Role::Mirror } else { Role::Clean };
         let holder = Holder { node, incarnation, role };
-        Ok(Record { id, version, holder, copies, lost: flags & 2 == 2 })
+        let (lost, writer) = (flags & 2 == 2, flags & 4 == 4);
+        Ok(Record { id, version, holder, copies, lost, writer })
     }
 }
 

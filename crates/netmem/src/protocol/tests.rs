@@ -81,8 +81,15 @@ fn record() -> impl Strategy<Value = Record> {
         let role = if mirror { Role::Mirror } else { Role::Clean };
         Holder { node, incarnation, role }
     });
-    (page(), version(), holder, any::<u8>(), any::<bool>()).prop_map(
-        |(id, version, holder, copies, lost)| Record { id, version, holder, copies, lost },
+    (page(), version(), holder, any::<(u8, bool, bool)>()).prop_map(
+        |(id, version, holder, (copies, lost, writer))| Record {
+            id,
+            version,
+            holder,
+            copies,
+            lost,
+            writer,
+        },
     )
 }
 

@@ -279,7 +279,10 @@ impl World {
             let moved = |engine: Engine| engines[engine as usize].map_or(0, |r| r.moved(now));
             let Some(command) = nic.step(now, &moved) else { break };
             match command.action {
-                Action::Start(transfer) => self.start(machine, transfer),
+                Action::Start(engine) => {
+                    let transfer = *nic.active(engine).expect("it starts");
+                    self.start(machine, transfer)
+                }
                 action => host(self, machine, Told::Action(action)),
             }
         }

@@ -54,6 +54,8 @@ pub struct Constants {
     pub wire: Rate,
     /// What else a message costs at each end, host and adapter together: half of what is left of T0.
     pub message: Picos,
+    /// More, at each end, when a payload is attached, beside what the host spends on that.
+    pub attached: Picos,
 }
 
 /// What a preset file describes.
@@ -148,6 +150,7 @@ impl Constants {
             busy: table.time("busy", Picos::millis(1))?,
             wire: table.rate("wire", 1_000_000..=100_000_000_000)?,
             message: table.time("message", Picos::millis(1))?,
+            attached: table.time("attached", Picos::millis(1))?,
         };
         if constants.busy < constants.alone {
             return Err(table.impossible(

@@ -2,7 +2,7 @@
 //! [`super::agent`].
 
 use super::agent::Forwarder;
-use super::world::program::{Cx, Message, Program, take_each};
+use super::world::program::{Cx, Message, Program, take_one};
 use crate::queue::Picos;
 use crate::random::Random;
 use std::collections::VecDeque;
@@ -242,7 +242,7 @@ impl Program for Role {
     fn poll(&mut self, cx: &mut Cx<'_>) {
         match self {
             Role::Forwarder(agent) => agent.poll(cx),
-            _ => take_each(self, cx),
+            _ => take_one(self, cx),
         }
     }
 

@@ -34,10 +34,10 @@
 //! What is wrong is an error with file, line and what is allowed, before anything runs.
 
 use super::constants::Constants;
-use super::model::{Allowed, Level, Measure, Model, ORIGINS, Point, is_file};
+use super::model::{Allowed, AxisKind, Level, Measure, Model, ORIGINS, Point, is_file};
 use super::raw::{RawAxis, RawExpect, RawExperiment, RawFigure};
 use crate::hardware::catalogue::{self, Preset};
-use crate::limits::{POINTS_MAX, SEEDS_MAX};
+use crate::limits::{FIGURE_MOST, POINTS_MAX, SEEDS_MAX};
 use crate::report::Origin;
 use crate::source::{Fault, Source};
 use toml::Spanned;
@@ -169,6 +169,12 @@ impl Experiment {
         })
     }
 
+    /// The levels on an axis of the model.
+    pub fn levels(&self, axis: &str) -> &[Level] {
+        let found = self.axes.iter().find(|(name, _)| *name == axis);
+        found.map_or(&[], |(_, levels)| levels)
+    }
+
     /// Figure or table and title, of its outputs.
     pub fn heading(&self) -> String {
         let (what, title) = (&self.what, &self.title);
@@ -284,8 +290,10 @@ impl Reader<'_> {
     ) -> Result<Vec<(String, Preset)>, Fault> {
         let mut own = Vec::new();
         for (raw, (name, levels)) in raw.iter().zip(axes) {
-            let kind = self.model.axes.iter().find(|kind| kind.name == *name);
-            let Some(Allowed::Presets(kind)) = kind.map(|kind| kind.allowed) else { continue };
+            let Some(Allowed::Presets(kind)) = self.model.axis(name).map(|kind| kind.allowed)
+            else {
+                continue;
+            };
             for level in levels {
                 if let Level::Name(path) = level
                     && is_file(path)
@@ -317,16 +325,15 @@ impl Reader<'_> {
         Ok(axes)
     }
 
-    fn axis_name(&self, name: &Spanned<String>) -> Result<usize, Fault> {
-        let found = self.model.axes.iter().position(|kind| kind.name == name.get_ref().as_str());
-        found.ok_or_else(|| {
+    fn axis_kind(&self, name: &Spanned<String>) -> Result<&'static AxisKind, Fault> {
+        self.model.axis(name.get_ref()).ok_or_else(|| {
             let names: Vec<&str> = self.model.axes.iter().map(|kind| kind.name).collect();
             self.source.unknown(name.span(), "axis", name.get_ref(), &names)
         })
     }
 
     fn axis(&self, raw: &RawAxis) -> Result<(&'static str, Vec<Level>), Fault> {
-        let kind = &self.model.axes[self.axis_name(&raw.name)?];
+        let kind = self.axis_kind(&raw.name)?;
         if let Some(unit) = raw.unit.as_ref().filter(|unit| unit.get_ref() != kind.unit) {
             let what = format!("unit of axis `{}`", kind.name);
             return Err(self.source.unknown(unit.span(), &what, unit.get_ref(), &[kind.unit]));
@@ -360,7 +367,7 @@ impl Reader<'_> {
     ) -> Result<Selection, Fault> {
         let mut selection = Selection::new();
         for (axis, levels) in raw {
-            let name = self.model.axes[self.axis_name(axis)?].name;
+            let name = self.axis_kind(axis)?.name;
             let on_axis = axes.iter().find(|(axis, _)| *axis == name).map(|(_, levels)| levels);
             let on_axis = on_axis.expect("every axis of the model is given");
             if let Some(level) = levels.iter().find(|level| !on_axis.contains(level)) {
@@ -375,8 +382,7 @@ impl Reader<'_> {
     }
 
     fn measure(&self, name: &Spanned<String>) -> Result<usize, Fault> {
-        let found = self.model.measures.iter().position(|known| known.name == name.get_ref());
-        found.ok_or_else(|| {
+        self.model.measure(name.get_ref()).ok_or_else(|| {
             let names: Vec<&str> = self.model.measures.iter().map(|known| known.name).collect();
             self.source.unknown(name.span(), "measure", name.get_ref(), &names)
         })
@@ -399,6 +405,12 @@ impl Reader<'_> {
             let what = format!("the paper's value is for one point, `at` names {points}");
             return Err(self.source.fault(raw.measure.span(), what));
         }
+        let paper = raw.paper.as_ref();
+        if let Some(paper) = paper.filter(|n| !n.get_ref().is_finite() || *n.get_ref() == 0.0) {
+            let what = format!("`paper` = {}: a number other than 0", paper.get_ref());
+            return Err(self.source.fault(paper.span(), what));
+        }
+        let paper = paper.map(|paper| *paper.get_ref());
         let band = raw.band_percent.as_ref();
         if let Some(band) = band.filter(|band| !(0.0..=100.0).contains(band.get_ref())) {
             let what = format!("`band_percent` = {}: a number from 0 to 100", band.get_ref());
@@ -406,7 +418,7 @@ impl Reader<'_> {
         }
         let band_percent = band.map(|band| *band.get_ref());
         let (origin, note) = (self.origin(raw)?, raw.note.clone());
-        Ok(Expected { measure, at, paper: raw.paper, band_percent, origin, note })
+        Ok(Expected { measure, at, paper, band_percent, origin, note })
     }
 
     fn origin(&self, raw: &RawExpect) -> Result<Origin, Fault> {
@@ -430,7 +442,12 @@ impl Reader<'_> {
             false => Err(self.source.unknown(name.span(), what, name.get_ref(), &known)),
         };
         match figure {
-            RawFigure::Lines { x, y, along, .. } => {
+            RawFigure::Lines { x, y, along, x_least, y_least, y_most, marks } => {
+                let ends = [("x_least", x_least), ("y_least", y_least), ("y_most", y_most)];
+                let ends = ends.into_iter().filter_map(|(key, end)| Some((key, end.as_ref()?)));
+                let mut numbers = ends.chain(marks.iter().map(|mark| ("at", &mark.at)));
+                numbers.try_for_each(|(key, number)| self.on_figure(key, number))?;
+                self.has_length(y_least.as_ref(), y_most.as_ref())?;
                 along.iter().try_for_each(|along| refuse(along, "axis", axes().collect()))?;
                 refuse(x, "axis or measure", axes().chain(measures()).collect())?;
                 refuse(y, "measure", measures().collect())
@@ -441,6 +458,29 @@ impl Reader<'_> {
             }
             RawFigure::Drawing { name } => refuse(name, "drawing", drawings().collect()),
         }
+    }
+
+    /// A number of a figure that can be drawn.
+    fn on_figure(&self, key: &str, number: &Spanned<f64>) -> Result<(), Fault> {
+        if number.get_ref().abs() <= FIGURE_MOST {
+            return Ok(());
+        }
+        let allowed = format!("a number from -{FIGURE_MOST} to {FIGURE_MOST}");
+        let what = format!("`{key}` = {}: {allowed}", number.get_ref());
+        Err(self.source.fault(number.span(), what))
+    }
+
+    /// An axis ends above where it begins.
+    fn has_length(
+        &self,
+        least: Option<&Spanned<f64>>,
+        most: Option<&Spanned<f64>>,
+    ) -> Result<(), Fault> {
+        let least = least.map_or(0.0, |least| *least.get_ref());
+        most.filter(|most| *most.get_ref() <= least).map_or(Ok(()), |most| {
+            let what = format!("`y_most` = {}: more than {least}, `y_least`", most.get_ref());
+            Err(self.source.fault(most.span(), what))
+        })
     }
 
     fn amount(&self, amount: &Spanned<u64>) -> Result<u64, Fault> {

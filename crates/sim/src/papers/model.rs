@@ -26,9 +26,27 @@ pub struct Model {
     pub run: fn(&Point, &Constants) -> Vec<Value>,
 }
 
-/// [`Model::refuse`] of models all of whose points can be.
-pub fn refuse_nothing(_: &Point, _: &Constants) -> Option<(&'static str, String)> {
-    None
+impl Model {
+    /// What most models leave as it is: no constants, no drawings of their own, no point that cannot be.
+    pub const BARE: Model = Model {
+        name: "",
+        axes: &[],
+        measures: &[],
+        constants: &[],
+        drawings: &[],
+        refuse: |_, _| None,
+        run: |_, _| Vec::new(),
+    };
+
+    /// The axis with this name.
+    pub fn axis(&self, name: &str) -> Option<&'static AxisKind> {
+        self.axes.iter().find(|kind| kind.name == name)
+    }
+
+    /// The place of the measure with this name.
+    pub fn measure(&self, name: &str) -> Option<usize> {
+        self.measures.iter().position(|measure| measure.name == name)
+    }
 }
 
 /// An axis that a model knows.
@@ -156,6 +174,31 @@ impl Value {
 }
 
 impl AxisKind {
+    /// An axis of names.
+    pub const fn names(
+        name: &'static str,
+        label: &'static str,
+        names: &'static [&'static str],
+    ) -> AxisKind {
+        AxisKind { name, label, unit: "", allowed: Allowed::Names(names) }
+    }
+
+    /// An axis of numbers from `least` to `most`, in `unit`.
+    pub const fn numbers(
+        name: &'static str,
+        label: &'static str,
+        unit: &'static str,
+        least: f64,
+        most: f64,
+    ) -> AxisKind {
+        AxisKind { name, label, unit, allowed: Allowed::Numbers(least, most) }
+    }
+
+    /// An axis of presets of a kind, which it is named after.
+    pub const fn presets(kind: &'static str, label: &'static str) -> AxisKind {
+        AxisKind { name: kind, label, unit: "", allowed: Allowed::Presets(kind) }
+    }
+
     /// What is wrong with a level on this axis.
     pub fn refuse(&self, level: &Level) -> Option<String> {
         let fits = match (self.allowed, level) {

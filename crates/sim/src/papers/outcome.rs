@@ -5,6 +5,7 @@ use super::model::{Level, Value};
 use super::raw::RawFigure;
 use crate::report::svg::{Axis, BarChart, LineChart, Mark, Series, Style};
 use crate::report::{Drawing, Figure, Row, Table};
+use toml::Spanned;
 
 /// All of it.
 #[derive(Clone, Debug)]
@@ -81,10 +82,7 @@ impl Experiment {
 
     /// The levels of a place on the axes that have several, but for some axes.
     fn varying(&self, at: &[(&'static str, Level)], but: &[&str]) -> String {
-        let several = |axis: &str| {
-            let levels = self.axes.iter().find(|(name, _)| *name == axis).map(|(_, l)| l.len());
-            levels.is_some_and(|count| count > 1)
-        };
+        let several = |axis: &str| self.levels(axis).len() > 1;
         let shown = at.iter().filter(|(axis, _)| several(axis) && !but.contains(axis));
         let shown = shown.map(|(axis, level)| self.level_name(axis, level));
         shown.collect::<Vec<_>>().join(", ")
@@ -92,7 +90,7 @@ impl Experiment {
 
     /// A level as people read it: a number with its axis and unit, a name that says little with its axis.
     fn level_name(&self, axis: &str, level: &Level) -> String {
-        let kind = self.model.axes.iter().find(|kind| kind.name == axis);
+        let kind = self.model.axis(axis);
         let (label, unit) = kind.map_or(("", ""), |kind| (kind.label, kind.unit));
         match level {
             Level::Number(_) => format!("{label} {level} {unit}").trim_end().to_string(),
@@ -106,11 +104,14 @@ impl Experiment {
             RawFigure::Lines { x, y, along, x_least, y_least, y_most, marks } => {
                 let (x, y) = (x.get_ref().as_str(), y.get_ref().as_str());
                 let along = along.as_ref().map(|along| along.get_ref().as_str());
-                let marks =
-                    marks.iter().map(|mark| Mark { at: mark.at, label: mark.label.clone() });
+                let number = |given: &Option<Spanned<f64>>| given.as_ref().map(|n| *n.get_ref());
+                let least = |given| number(given).unwrap_or_default();
+                let marks = marks
+                    .iter()
+                    .map(|mark| Mark { at: *mark.at.get_ref(), label: mark.label.clone() });
                 Drawing::Lines(LineChart {
-                    x: Axis { least: *x_least, ..self.axis(x) },
-                    y: Axis { least: *y_least, most: *y_most, ..self.axis(y) },
+                    x: Axis { least: least(x_least), ..self.axis(x) },
+                    y: Axis { least: least(y_least), most: number(y_most), ..self.axis(y) },
                     series: self.series(x, y, along.unwrap_or(x), places),
                     marks: marks.collect(),
                 })
@@ -129,21 +130,18 @@ impl Experiment {
 
     /// Label and unit of an axis or a measure.
     fn axis(&self, name: &str) -> Axis {
-        let axis = self.model.axes.iter().find(|kind| kind.name == name);
-        let axis = axis.map(|kind| (kind.label, kind.unit));
-        let measure = || self.model.measures.iter().find(|measure| measure.name == name);
-        let measure = || measure().map(|measure| (measure.label, measure.unit));
+        let axis = self.model.axis(name).map(|kind| (kind.label, kind.unit));
+        let measure = || {
+            let measure = &self.model.measures[self.model.measure(name)?];
+            Some((measure.label, measure.unit))
+        };
         let (label, unit) = axis.or_else(measure).expect("a name that the loader found");
         Axis::new(label, unit)
     }
 
-    fn measure(&self, name: &str) -> Option<usize> {
-        self.model.measures.iter().position(|measure| measure.name == name)
-    }
-
     /// A place's value on an axis or of a measure.
     fn coordinate(&self, name: &str, place: &Place) -> Option<f64> {
-        if let Some(measure) = self.measure(name) {
+        if let Some(measure) = self.model.measure(name) {
             return place.values[measure].formula.or(place.values[measure].simulated);
         }
         match place.at.iter().find(|(axis, _)| *axis == name) {
@@ -161,7 +159,7 @@ impl Experiment {
 
     fn series(&self, x: &str, y: &str, along: &str, places: &[Place]) -> Vec<Series> {
         let along = self.along(along);
-        let measure = self.measure(y).expect("a measure that the loader found");
+        let measure = self.model.measure(y).expect("a measure that the loader found");
         let mut groups: Vec<(String, Vec<&Place>)> = Vec::new();
         for place in places {
             let name = self.varying(&place.at, &[along]);
@@ -205,9 +203,8 @@ impl Experiment {
     }
 
     fn bars(&self, x: &str, y: &str, places: &[Place]) -> BarChart {
-        let measure = self.measure(y).expect("a measure that the loader found");
-        let levels = self.axes.iter().find(|(name, _)| *name == x);
-        let levels = levels.map_or(&[][..], |(_, levels)| levels);
+        let measure = self.model.measure(y).expect("a measure that the loader found");
+        let levels = self.levels(x);
         let categories = levels.iter().map(|level| self.level_name(x, level)).collect();
         let (series, papers) = (Vec::new(), Vec::new());
         let mut chart = BarChart { y: self.axis(y), categories, series, papers };

@@ -67,7 +67,7 @@ pub struct RawExpect {
     #[serde(default, deserialize_with = "entries")]
     pub at: Entries,
     #[serde(alias = "measured")]
-    pub paper: Option<f64>,
+    pub paper: Option<Spanned<f64>>,
     pub unit: Option<Spanned<String>>,
     pub band_percent: Option<Spanned<f64>>,
     pub origin: Option<Spanned<String>>,
@@ -88,13 +88,11 @@ pub enum RawFigure {
         /// The axis along which a curve runs; without it `x`, or the longest axis where `x` is a measure.
         along: Option<Spanned<String>>,
         /// Where the horizontal axis begins.
-        #[serde(default)]
-        x_least: f64,
+        x_least: Option<Spanned<f64>>,
         /// Where the vertical axis begins.
-        #[serde(default)]
-        y_least: f64,
+        y_least: Option<Spanned<f64>>,
         /// Where the vertical axis ends.
-        y_most: Option<f64>,
+        y_most: Option<Spanned<f64>>,
         /// Horizontal lines.
         #[serde(default)]
         marks: Vec<RawMark>,
@@ -118,7 +116,7 @@ pub enum RawFigure {
 #[serde(deny_unknown_fields)]
 pub struct RawMark {
     /// Where.
-    pub at: f64,
+    pub at: Spanned<f64>,
     /// What it is.
     pub label: String,
 }

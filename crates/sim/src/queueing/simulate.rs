@@ -183,10 +183,11 @@ impl Run {
     }
 
     fn begin(&mut self) {
-        let (first, count) = match self.plan.load {
-            Load::Rate(rate_per_s) => (picos(1e6 / rate_per_s), 1),
-            Load::Window(count) => (Picos::ZERO, count),
+        let count = match self.plan.load {
+            Load::Rate(_) => 1,
+            Load::Window(count) => count,
         };
+        let first = self.between.unwrap_or_default();
         (0..count).for_each(|_| self.events.push(first, 1, Event::Arrival));
     }
 

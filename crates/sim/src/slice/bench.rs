@@ -105,7 +105,7 @@ impl Bench {
     /// The same, whose messages can be looked at.
     pub fn traced(setup: Setup, trace: Trace) -> Result<Bench, String> {
         let mut world = setup.world(trace)?;
-        settle(&mut world);
+        pause(&mut world, SETTLE);
         let data = pattern(&world, setup.client(), setup.seed);
         let (file, handle) = (FileId::ROOT, Handle::default());
         let mut bench = Bench { setup, world, file, handle, data, calls: 0, written: 0 };
@@ -158,10 +158,10 @@ impl Bench {
     pub fn flush_caches(&mut self) {
         let servers = self.setup.servers();
         servers.for_each(|server| self.world.crash(server, Crash::Kill));
-        settle(&mut self.world);
+        pause(&mut self.world, SETTLE);
         let servers = self.setup.servers();
         servers.for_each(|server| self.world.start(server));
-        self.pause(REPLAYED);
+        pause(&mut self.world, REPLAYED);
     }
 
     fn write(&mut self) {
@@ -211,26 +211,19 @@ impl Bench {
     /// Median time of reads of 8 KiB at places that no reader would be expected at, from the servers' memory.
     pub fn fault(&mut self, count: usize) -> Picos {
         const PAGE: u64 = 8 << 10;
-        settle(&mut self.world);
+        pause(&mut self.world, SETTLE);
         let mut random = Random::new(self.setup.seed, "faults");
         let mut one = || {
             let page = random.below(self.written / PAGE);
             let begun = self.world.now();
             self.read(page * PAGE, PAGE);
             let span = self.world.now().since(begun);
-            self.pause(Picos::millis(1));
+            pause(&mut self.world, Picos::millis(1));
             span
         };
         let mut spans: Vec<Picos> = (0..count).map(|_| one()).collect();
         spans.sort();
         spans[count / 2]
-    }
-
-    /// The client does nothing for a while.
-    fn pause(&mut self, span: Picos) {
-        let until = self.world.now() + span;
-        self.world.set_timer(until, 0);
-        while !matches!(self.world.advance(until), Happening::Timer(_) | Happening::Pause) {}
     }
 
     fn mark(&self, bytes: u64) -> Mark {
@@ -259,8 +252,9 @@ impl Bench {
     }
 }
 
-fn settle(world: &mut World) {
-    let until = world.now() + SETTLE;
+/// The client does nothing for a while.
+fn pause(world: &mut World, span: Picos) {
+    let until = world.now() + span;
     world.set_timer(until, 0);
     while !matches!(world.advance(until), Happening::Timer(_)) {}
 }

@@ -171,6 +171,38 @@ pub fn echo(mut station: Station, stop: &AtomicBool) -> io::Result<Station> {
     Ok(station)
 }
 
+/// Sends `count` payloads by `post`, which gets the number of each, `window` under way at a time, until all have come
+/// to the other side and back. `alive` fails when that side has ended.
+pub fn send(
+    station: &mut Station,
+    count: u64,
+    window: u64,
+    alive: &dyn Fn() -> io::Result<()>,
+    post: impl Fn(&mut Station, u64),
+) -> io::Result<()> {
+    let (mut posted, before) = (0, station.host.delivered);
+    while station.host.delivered - before < count {
+        let answered = station.host.delivered - before;
+        while posted < count && posted - answered < window && station.port.send_room() > 0 {
+            post(station, posted);
+            posted += 1;
+        }
+        station.turn()?;
+        alive()?;
+    }
+    Ok(())
+}
+
+/// The processors of the two sides, as `--cpus` names them; this thread is on the first one from now on, and the
+/// second is the answer.
+pub fn pin_near(cpus: &[usize]) -> Result<usize, Box<dyn std::error::Error>> {
+    let &[near, far] = cpus else {
+        return Err("--cpus: two processors are needed, as in --cpus 0,1".into());
+    };
+    crate::serve::pin(Some(near))?;
+    Ok(far)
+}
+
 /// Two stations over adapters of one shape: one that sends `bytes`, one that answers with `answer` bytes.
 pub fn stations(shape: &AdapterShape, bytes: usize, answer: usize) -> io::Result<[Station; 2]> {
     let [near, far] = pair([shape, shape])?;

@@ -140,7 +140,7 @@ struct Pair {
 }
 
 /// A port that nobody listens at.
-fn free_port() -> io::Result<u16> {
+pub(super) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
@@ -318,6 +318,7 @@ fn baseline_round(
     peer.run(&mut Series {
         depth: arguments.depth(),
         count,
+        bytes: BLOCK_BYTES,
         spin,
         blocks: &mut blocks,
         pace: &mut || pace.wait(spin),

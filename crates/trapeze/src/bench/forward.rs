@@ -5,7 +5,7 @@
 //! is fetched from host memory again. The modes take turns in one run. The sender sends from its
 //! adapter's copies and keeps nothing of what comes back, so that the forwarder is what limits.
 
-use super::adapters::{NODES, Station, control, side_by_side, step};
+use super::adapters::{NODES, Station, control, pin_near, send, side_by_side, step};
 use super::pass::median;
 use crate::cli::{self, Balancing, CacheMode};
 use crate::table::{Table, print_json};
@@ -224,14 +224,11 @@ struct Forwarded {
 
 /// `trapeze forward`.
 pub fn run(arguments: &cli::Forward) -> Result<(), Box<dyn std::error::Error>> {
-    let &[near, far] = &arguments.cpus[..] else {
-        return Err("--cpus: two processors are needed, as in --cpus 0,1".into());
-    };
+    let far = pin_near(&arguments.cpus)?;
     let modes = match &arguments.modes[..] {
         [] => vec![CacheMode::Off, CacheMode::On, CacheMode::Touch],
         asked => asked.to_vec(),
     };
-    crate::serve::pin(Some(near))?;
     let mut rounds = vec![Vec::new(); modes.len()];
     let bar = crate::progress::steps("forwarding", arguments.rounds);
     for _ in 0..arguments.rounds {
@@ -249,44 +246,32 @@ pub fn run(arguments: &cli::Forward) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+fn shape(buffers: Buffers) -> AdapterShape {
+    AdapterShape { buffer_bytes: BUFFER, buffers, ..AdapterShape::default() }
+}
+
+impl CacheMode {
+    /// The forwarder's adapter.
+    fn shape(self) -> AdapterShape {
+        shape(if self == CacheMode::Off { POOLS } else { Buffers::Cache(CACHE) })
+    }
+}
+
 /// Sends `count` packets through a forwarder on processor `cpu`.
 fn round(mode: CacheMode, balance: Balance, count: u64, cpu: usize) -> io::Result<Round> {
-    let buffers = if mode == CacheMode::Off { POOLS } else { Buffers::Cache(CACHE) };
-    let shape = AdapterShape { buffer_bytes: BUFFER, buffers, ..AdapterShape::default() };
-    let buffers = Buffers::Cache(SENDER);
-    let sending = AdapterShape { buffer_bytes: BUFFER, buffers, ..AdapterShape::default() };
-    let [near, far] = pair([&sending, &shape])?;
+    let [near, far] = pair([&shape(Buffers::Cache(SENDER)), &mode.shape()])?;
     let mut sender = Station::new(near, PACKET, false);
     let forwarder = Forwarder::new(far, mode, balance);
-    let send = |alive: &dyn Fn() -> io::Result<()>| {
+    let post = |sender: &mut Station, number| sender.post_known((number % FLOWS) as u32 + 1);
+    let all = |alive: &dyn Fn() -> io::Result<()>| {
         let start = clock::now();
-        send_all(&mut sender, count, alive)?;
+        send(&mut sender, count, WINDOW, alive, post)?;
         Ok(clock::now().since(start))
     };
-    let (elapsed, forwarder) = side_by_side(cpu, |stop| forwarder.run(stop), send)?;
+    let (elapsed, forwarder) = side_by_side(cpu, |stop| forwarder.run(stop), all)?;
     let cache = forwarder.port.nic().cache().counters();
     let (busy, copied) = (forwarder.busy, forwarder.port.copied());
     Ok(Round { packets: count, elapsed, busy, copied, cache })
-}
-
-fn send_all(
-    sender: &mut Station,
-    count: u64,
-    alive: &dyn Fn() -> io::Result<()>,
-) -> io::Result<()> {
-    let mut posted = 0;
-    while sender.host.delivered < count {
-        while posted < count
-            && posted - sender.host.delivered < WINDOW
-            && sender.port.send_room() > 0
-        {
-            sender.post_known((posted % FLOWS) as u32 + 1);
-            posted += 1;
-        }
-        sender.turn()?;
-        alive()?;
-    }
-    Ok(())
 }
 
 fn rows(modes: &[CacheMode], rounds: &[Vec<Round>]) -> Vec<Forwarded> {
@@ -372,9 +357,7 @@ mod tests {
     #[test]
     fn what_comes_back_is_what_was_sent() {
         for mode in [CacheMode::Off, CacheMode::On, CacheMode::Touch] {
-            let buffers = if mode == CacheMode::Off { POOLS } else { Buffers::Cache(CACHE) };
-            let shape = AdapterShape { buffer_bytes: BUFFER, buffers, ..AdapterShape::default() };
-            let [near, far] = pair([&AdapterShape::default(), &shape]).unwrap();
+            let [near, far] = pair([&AdapterShape::default(), &mode.shape()]).unwrap();
             let mut sender = Station::new(near, PACKET, true);
             let mut forwarder = Forwarder::new(far, mode, Balance::RoundRobin);
             let mut turns = 0;

@@ -8,7 +8,9 @@ pub mod forward;
 pub mod pass;
 pub mod peer;
 pub mod place;
+pub mod protocols;
 pub mod pulse;
+pub mod regions;
 pub mod row;
 pub mod scale;
 pub mod simulator;
@@ -37,6 +39,8 @@ pub fn run(what: &Bench) -> Result<(), Box<dyn std::error::Error>> {
         Bench::Files(arguments) => files::measure(arguments)?,
         Bench::Pulse(arguments) => pulse::measure(arguments)?,
         Bench::Scale(arguments) => scale::measure(arguments)?,
+        Bench::Memory(arguments) => regions::measure(arguments)?,
+        Bench::Protocols(arguments) => protocols::measure(arguments)?,
         Bench::Simulator(arguments) => simulator::measure(arguments)?,
     }
     Ok(())

@@ -3,7 +3,7 @@
 //!
 //! All policies take turns in one run, size by size; medians over the rounds are shown.
 
-use super::adapters::{self, Station, echo, side_by_side};
+use super::adapters::{self, Station, echo, pin_near, send, side_by_side};
 use super::pass::{histogram, median};
 use crate::cli;
 use crate::size::{BadSize, Size};
@@ -119,16 +119,13 @@ struct Target {
 
 /// `trapeze bench pulse`.
 pub fn measure(arguments: &cli::Pulse) -> Result<(), Box<dyn std::error::Error>> {
-    let &[near, far] = &arguments.cpus[..] else {
-        return Err("--cpus: two processors are needed, as in --cpus 0,1".into());
-    };
+    let far = pin_near(&arguments.cpus)?;
     let policies = match &arguments.policies[..] {
         [] => {
             USUAL.iter().map(|name| name.parse::<PulsePolicy>()).collect::<Result<Vec<_>, _>>()?
         }
         asked => asked.to_vec(),
     };
-    crate::serve::pin(Some(near))?;
     let measured = run(&policies, far, arguments.rounds)?;
     let targets: Vec<Target> = TARGETS.iter().filter_map(|size| target(&measured, *size)).collect();
     match arguments.json {
@@ -199,28 +196,14 @@ fn one_way_us(shape: &AdapterShape, bytes: usize, cpu: usize) -> io::Result<f64>
 fn stream_mb_per_s(shape: &AdapterShape, bytes: usize, cpu: usize) -> io::Result<f64> {
     let [mut near, far] = adapters::stations(shape, bytes, 0)?;
     let stream = |alive: &dyn Fn() -> io::Result<()>| {
-        send(&mut near, DEPTH * 2, alive)?;
-        let start = clock::now();
-        let count = send(&mut near, count(bytes), alive)?;
+        let mut send = |count| send(&mut near, count, DEPTH, alive, |station, _| station.post());
+        send(DEPTH * 2)?;
+        let (start, count) = (clock::now(), count(bytes));
+        send(count)?;
         let span = clock::now().since(start).as_secs_f64();
         Ok(count as f64 * bytes as f64 / 1e6 / span)
     };
     Ok(side_by_side(cpu, |stop| echo(far, stop).map(drop), stream)?.0)
-}
-
-/// Sends `count` payloads, [`DEPTH`] under way at a time, until all are answered.
-fn send(station: &mut Station, count: u64, alive: &dyn Fn() -> io::Result<()>) -> io::Result<u64> {
-    let (mut posted, before) = (0, station.host.delivered);
-    while station.host.delivered - before < count {
-        let answered = station.host.delivered - before;
-        while posted < count && posted - answered < DEPTH && station.port.send_room() > 0 {
-            station.post();
-            posted += 1;
-        }
-        station.turn()?;
-        alive()?;
-    }
-    Ok(count)
 }
 
 /// Adaptive pulses beside the best of the others; `None` when only one of the two was measured.
@@ -319,8 +302,9 @@ fn burst(cpu: usize) -> io::Result<Vec<Activity>> {
     let [mut near, far] = adapters::stations(&adaptive.shape(BURST_LOG), bytes, 0)?;
     // Once before: both sides run then, and their memory has been used.
     let all = |alive: &dyn Fn() -> io::Result<()>| {
-        send(&mut near, packets, alive)?;
-        send(&mut near, packets, alive)?;
+        let mut send = || send(&mut near, packets, DEPTH, alive, |station, _| station.post());
+        send()?;
+        send()?;
         Ok(near)
     };
     let (near, far) = side_by_side(cpu, |stop| echo(far, stop), all)?;

@@ -3,6 +3,7 @@
 use super::{Files, LinkKind, Scale, Simulator, Stream, Wait};
 use crate::bench::pulse::PulsePolicy;
 use clap::{Args, Subcommand, ValueEnum};
+use live::link::Address;
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
@@ -19,6 +20,10 @@ pub enum Bench {
     Pulse(Pulse),
     /// Figure 4 of the 1999 paper, live: 1-6 I/O servers with 1-4 stores each, every store rate-limited
     Scale(Scale),
+    /// Page faults of a region: the page in this process, or in a peer over TCP and shared memory; pages that come and go
+    Memory(RegionBench),
+    /// 8 KiB gets over the memcached and Redis protocols, beside memcached and redis-server
+    Protocols(Protocols),
     /// Events a second of the simulator: its bare queue, the adapter models, a thousand servers
     Simulator(Simulator),
 }
@@ -71,6 +76,36 @@ pub struct Pulse {
 }
 
 #[derive(Clone, Debug, Args)]
+pub struct Protocols {
+    /// Gets of each cell and server, over all rounds
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: u64,
+    /// Rounds, ours and theirs in turns; medians are shown
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..))]
+    pub rounds: u64,
+    /// Where client and server run; may be repeated. Default: each
+    #[arg(long = "placement", value_enum)]
+    pub placements: Vec<Placement>,
+    /// How our server waits
+    #[arg(long, value_enum, default_value_t = Wait::Adaptive)]
+    pub wait: Wait,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where the two sides of a measurement run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Placement {
+    /// Where the system puts them
+    Free,
+    /// Both on processor 0
+    Same,
+    /// On processors 0 and 1
+    Apart,
+}
+
+#[derive(Clone, Debug, Args)]
 pub struct Forward {
     /// Whether packets leave from the adapter's copy; `touch` also reads them in host memory. May be repeated; default:
     /// all three
@@ -113,6 +148,43 @@ pub enum Balancing {
     RoundRobin,
     /// The one with the fewest flows
     LeastConnections,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct RegionBench {
+    /// Processors of the program and of the node that keeps its pages
+    #[arg(long, default_value = "0,1", value_delimiter = ',', num_args = 1)]
+    pub cpus: Vec<usize>,
+    /// Faults to measure of each kind
+    #[arg(long, default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub count: u64,
+    /// Bytes of a page
+    #[arg(long, default_value_t = 4096)]
+    pub page: usize,
+    /// Seconds of each kind of coming and going
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
+    pub seconds: u64,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchHolder {
+    /// Where to listen
+    pub listen: Address,
+    /// Run on this processor only
+    #[arg(long)]
+    pub cpu: usize,
+    /// Pages to have room for
+    #[arg(long)]
+    pub pages: u32,
+    /// Bytes of a page
+    #[arg(long)]
+    pub page: usize,
+    /// Never sleep
+    #[arg(long)]
+    pub spin: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,15 +1,21 @@
-//! `trapeze status`: what every machine tells about itself, and how it is asked.
+//! `trapeze status`, `top` and `metrics`: what every machine tells about itself, and how it is asked.
 //!
 //! ```text
-//!  status ── VIEW ─────────────► manager's members: who there is
-//!         ── REPORT, offset ───► each server's status service: a page of a Report, as JSON
+//!  asker ── VIEW ─────────────► manager's members: who there is
+//!        ── REPORT, offset ───► each server's status service: a page of a Report, as JSON
 //! ```
 //!
-//! It is not monitoring: nothing is kept, a report shows counters since the machine's start. Mounts tell nothing, they
-//! listen nowhere; the manager tells that they are there and until when.
+//! Nothing is kept on the machines, a report shows counters since the machine's start; rates are the difference of two
+//! reports. Mounts tell nothing, they listen nowhere; the manager tells that they are there and until when.
 
+mod ask;
+mod metrics;
 pub mod report;
 pub mod service;
 mod show;
+mod top;
 
-pub use show::{StatusError, status};
+pub use ask::StatusError;
+pub use metrics::metrics;
+pub use show::status;
+pub use top::top;

@@ -1,145 +1,37 @@
-//! The asker's side: every server's report, as tables or JSON.
+//! Every server's report, as tables or JSON.
 
-use super::report::{Lease, Report};
-use super::service::{PART_BYTES, REPORT};
+use super::ask::{Asker, StatusError, Told};
+use super::report::Report;
 use crate::cli;
-use crate::client::{Reach, ReachError};
-use crate::machine::Running;
-use crate::serve::{self, ServeError};
 use crate::size::Size;
 use crate::table::{Table, print_json};
-use live::signals;
 use members::{Member, Roles};
-use node::{Call, Cx};
 use serde_json::json;
-use std::io;
 use std::time::Duration;
-use wire::codec::{Decoder, Encoder};
-use wire::{Channel, Errno, NodeId};
 
-/// How long a machine's answer is waited for.
-const ANSWER_SPAN: Duration = Duration::from_secs(2);
 /// What every listing says, so that nobody learns it from a lost disk.
 const ONE_COPY: &str = "every file has one copy: a lost disk loses its part of every file";
 
-/// Why there is no status.
-#[derive(Debug, thiserror::Error)]
-pub enum StatusError {
-    /// The cluster.
-    #[error(transparent)]
-    Reach(#[from] ReachError),
-    /// Saying good-bye.
-    #[error(transparent)]
-    Serve(#[from] ServeError),
-    /// The system.
-    #[error("{0}")]
-    System(#[from] io::Error),
-}
-
-/// A member and what it told.
-struct Told {
-    member: Member,
-    lease: Option<Lease>,
-    /// `None`: it was not asked, because it listens nowhere.
-    report: Option<Result<Report, Errno>>,
-}
-
 /// `trapeze status`.
 pub fn status(arguments: &cli::Status) -> Result<(), StatusError> {
-    let mut running = Reach::from(&arguments.target).client("status")?;
-    signals::install()?;
-    running.host.add(signals::Signals::default())?;
+    let mut asker = Asker::join(&arguments.target)?;
     loop {
-        let told = ask(&mut running)?;
+        let told = asker.ask()?;
         if arguments.target.json {
             print_all_json(&told)
         } else {
             print_tables(&told)
         }
         let Some(seconds) = arguments.watch else { break };
-        if crate::output::has_failed() || !wait(&mut running, seconds)? {
+        if crate::output::has_failed() || !asker.wait(Duration::from_secs(seconds))? {
             break;
         }
         println!();
     }
-    Ok(serve::stop(running)?)
+    asker.leave()
 }
 
-/// Waits; false when asked to stop.
-fn wait(running: &mut Running, seconds: u64) -> io::Result<bool> {
-    let cx = running.host.node().cx().clone();
-    let until = cx.now() + Duration::from_secs(seconds);
-    cx.spawn("watch", {
-        let cx = cx.clone();
-        async move { cx.sleep_until(until).await }
-    });
-    running.host.run(|| signals::asked() || cx.now() >= until)?;
-    Ok(!signals::asked())
-}
-
-fn ask(running: &mut Running) -> io::Result<Vec<Told>> {
-    let client = running.services.member.clone().expect("a client is a member");
-    let cx = running.host.node().cx().clone();
-    running.host.block_on(async move {
-        let _ = client.refresh().await; // the view that it has is good enough
-        let directory = client.directory();
-        let members: Vec<Member> =
-            directory.iter().filter(|member| member.id != cx.id()).cloned().collect();
-        let asks = members.iter().map(|member| report_of(&cx, member));
-        let reports = node::all(asks).await;
-        let leases = reports.iter().flatten().flatten().flat_map(|report| &report.leases);
-        let leases: Vec<Lease> = leases.copied().collect();
-        let tell = |(member, report): (Member, Option<Result<Report, Errno>>)| {
-            let lease = leases.iter().find(|lease| lease.node == member.id.0).copied();
-            let alive = lease.map_or(member.alive, |lease| lease.alive);
-            Told { member: Member { alive, ..member }, lease, report }
-        };
-        members.into_iter().zip(reports).map(tell).collect()
-    })
-}
-
-async fn report_of(cx: &Cx, member: &Member) -> Option<Result<Report, Errno>> {
-    if !member.roles.is_server() {
-        return None;
-    }
-    if !member.alive {
-        return Some(Err(Errno::EHOSTDOWN));
-    }
-    let asked = cx.with_deadline(ANSWER_SPAN, fetch(cx, member.id)).await;
-    Some(asked.unwrap_or(Err(Errno::ETIMEDOUT)))
-}
-
-async fn fetch(cx: &Cx, server: NodeId) -> Result<Report, Errno> {
-    let mut text = Vec::new();
-    loop {
-        let mut body = [0; 4];
-        Encoder::new(&mut body).u32(text.len() as u32);
-        let frame = cx.frames().alloc(PART_BYTES).ok_or(Errno::ENOMEM)?;
-        let call = Call {
-            to: server,
-            channel: Channel::STATUS,
-            op: REPORT,
-            once: false,
-            deadline: Some(ANSWER_SPAN),
-            body: &body,
-            data: cx.pieces(),
-            trailer: &[],
-            into: cx.piece(frame),
-        };
-        let reply = cx.call(call).await.map_err(Errno::from)?.ok()?;
-        let whole = Decoder::new(&reply.body).u32().map_err(|_| Errno::EPROTO)? as usize;
-        let part = reply.data.first().map_or(&[][..], |frame| &frame[..reply.bytes]);
-        text.extend_from_slice(part);
-        if text.len() >= whole {
-            return serde_json::from_slice(&text).map_err(|_| Errno::EPROTO);
-        }
-        if part.is_empty() {
-            return Err(Errno::EPROTO);
-        }
-    }
-}
-
-fn role_names(member: &Member) -> Vec<&'static str> {
+pub(super) fn role_names(member: &Member) -> Vec<&'static str> {
     let all = [
         (Roles::MANAGER, "manager"),
         (Roles::IO, "io"),
@@ -184,7 +76,7 @@ fn print_tables(told: &[Told]) {
 }
 
 /// `up`, `DOWN`, or alive and silent; and since or for how long.
-fn state(told: &Told) -> [String; 2] {
+pub(super) fn state(told: &Told) -> [String; 2] {
     let seconds = |ms: u64| format!("{:.1} s", ms as f64 / 1000.0);
     let lease = told.lease.map(|lease| seconds(lease.ms)).unwrap_or_default();
     match (&told.report, told.member.alive) {

@@ -14,7 +14,9 @@ use crate::link::stream::Closed;
 use crate::memory::{PeerRegion, SharedMemory};
 use arrayvec::ArrayVec;
 use endpoint::shared::{Broken, End, Entry, PIECES_MAX, Piece};
-use nic::{Action, Direction, Engine, HostFrame, Kind, Landed, Nic, Packet, Send, Transfer};
+use nic::{
+    Action, Command, Direction, Engine, HostFrame, Kind, Landed, Nic, Packet, Send, Transfer,
+};
 use std::collections::VecDeque;
 use wire::{Control, ControlView, Header, Token};
 
@@ -42,11 +44,13 @@ pub trait Host {
     fn delivered(&mut self, landed: &[Landed]);
 }
 
-/// A transfer that is being made.
-#[derive(Clone, Copy, Debug)]
-struct Running {
-    transfer: Transfer,
-    moved: usize,
+/// How far the engines' transfers are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moved {
+    host_dma: usize,
+    net_receive: usize,
+    /// The stream position behind what leaves.
+    leaves: u64,
 }
 
 /// Payload bytes that the engines of an adapter have copied.
@@ -99,9 +103,7 @@ pub struct Port {
     memory: SharedMemory,
     end: End<OwnWords, PeerWords>,
     peer: PeerRegion,
-    host_dma: Option<Running>,
-    net_send: Option<(Transfer, u64)>,
-    net_receive: Option<Running>,
+    moved: Moved,
     leaving: Leaving,
     under_way: VecDeque<UnderWay>,
     /// Stream positions at which buffers end that the link keeps.
@@ -131,9 +133,7 @@ impl Port {
             memory,
             end: End::new(own, words, SHARED_SLOTS),
             peer,
-            host_dma: None,
-            net_send: None,
-            net_receive: None,
+            moved: Moved::default(),
             leaving: Leaving::default(),
             under_way: VecDeque::with_capacity(SHARED_SLOTS),
             kept: VecDeque::with_capacity(SHARED_SLOTS),
@@ -311,8 +311,8 @@ impl Port {
     pub fn run(&mut self, host: &mut impl Host) -> Result<bool, Closed> {
         let mut moved = false;
         loop {
-            while let Some(action) = self.step() {
-                self.carry_out(action, host)?;
+            while let Some(command) = self.step() {
+                self.carry_out(&command.action, host);
                 moved = true;
             }
             if !self.advance(host)? {
@@ -322,15 +322,19 @@ impl Port {
         }
     }
 
-    fn step(&mut self) -> Option<Action> {
-        let now = self.now();
-        let (dma, receive) = (self.host_dma, self.net_receive);
+    fn step(&mut self) -> Option<Command> {
+        let (now, Moved { host_dma, net_receive, .. }) = (self.now(), self.moved);
         let moved = |engine: Engine| match engine {
-            Engine::HostDma => dma.map_or(0, |running| running.moved),
-            Engine::NetReceive => receive.map_or(0, |running| running.moved),
+            Engine::HostDma => host_dma,
+            Engine::NetReceive => net_receive,
             Engine::NetSend => 0,
         };
-        self.nic.step(now, &moved).map(|command| command.action)
+        self.nic.step(now, &moved)
+    }
+
+    /// The transfer that an engine makes.
+    fn transfer(&self, engine: Engine) -> &Transfer {
+        self.nic.active(engine).expect("a transfer is under way")
     }
 
     /// Nanoseconds, for the log; without one nobody needs them.
@@ -343,77 +347,79 @@ impl Port {
         self.nic.finished(now, engine);
     }
 
-    fn carry_out(&mut self, action: Action, host: &mut impl Host) -> Result<(), Closed> {
-        match action {
-            Action::Start(transfer) => return self.start(transfer, host),
+    fn carry_out(&mut self, action: &Action, host: &mut impl Host) {
+        match *action {
+            Action::Start(engine) => self.start(engine, host),
             Action::Complete { number, .. } => host.sent(number),
             Action::Deliver { slot, .. } => host.delivered(self.nic.landed(slot)),
             Action::Interrupt => {}
         }
-        Ok(())
     }
 
-    fn start(&mut self, transfer: Transfer, host: &mut impl Host) -> Result<(), Closed> {
-        let running = Some(Running { transfer, moved: 0 });
-        match (transfer.engine, transfer.kind) {
-            (Engine::HostDma, _) => self.host_dma = running,
-            (Engine::NetSend, Kind::Control) => self.begin_leaving(&transfer, host),
-            (Engine::NetSend, _) => self.leave(transfer, host),
-            (Engine::NetReceive, Kind::Payload) => self.net_receive = running,
+    fn start(&mut self, engine: Engine, host: &mut impl Host) {
+        let &Transfer { kind, last, .. } = self.transfer(engine);
+        match (engine, kind) {
+            (Engine::HostDma, _) => self.moved.host_dma = 0,
+            (Engine::NetSend, Kind::Control) => self.begin_leaving(host),
+            (Engine::NetSend, _) => self.leave(host),
+            (Engine::NetReceive, Kind::Payload) => self.moved.net_receive = 0,
             (Engine::NetReceive, _) => {
                 self.finished(Engine::NetReceive);
-                if transfer.last {
+                if last {
                     self.end_coming(host);
                 }
             }
         }
-        Ok(())
     }
 
     /// The control message leaves with the first bytes of its payload.
-    fn begin_leaving(&mut self, transfer: &Transfer, host: &mut impl Host) {
-        let units = self.nic.sent(transfer.slot).count();
+    fn begin_leaving(&mut self, host: &mut impl Host) {
+        let &Transfer { slot, packet: Packet { number, total, .. }, .. } =
+            self.transfer(Engine::NetSend);
+        let units = self.nic.sent(slot).count();
         let spare = PIECES_MAX.saturating_sub(units);
         self.leaving = Leaving { start: self.leaving.start, spare, ..Leaving::default() };
-        if transfer.packet.total == 0 {
-            self.announce(&transfer.packet, &[], host);
+        if total == 0 {
+            self.announce(number, 0, &[], host);
         }
         self.finished(Engine::NetSend);
     }
 
-    fn leave(&mut self, transfer: Transfer, host: &mut impl Host) {
-        let (buffer, at) = transfer.buffer.expect("payload leaves from a buffer");
-        let offset = self.shape.place(buffer, at);
+    fn leave(&mut self, host: &mut impl Host) {
+        let &Transfer { buffer, bytes, offset, slot, last, packet, .. } =
+            self.transfer(Engine::NetSend);
+        let (number, total, behind) = (packet.number, packet.total, offset + bytes);
+        let (buffer, at) = buffer.expect("payload leaves from a buffer");
+        let place = self.shape.place(buffer, at);
         let held_back = self.leaving.held_back.take();
         let before = held_back.map_or(0, |piece| piece.bytes);
-        let piece = Piece { offset: offset - before, bytes: before + transfer.bytes };
-        let position = self.leaving.start + (transfer.offset + transfer.bytes) as u64;
-        if self.ends_unit(&transfer) || self.leaving.spare > 0 {
-            self.leaving.spare -= usize::from(!self.ends_unit(&transfer));
-            self.announce(&transfer.packet, &[piece], host);
+        let piece = Piece { offset: place - before, bytes: before + bytes };
+        self.moved.leaves = self.leaving.start + behind as u64;
+        let ends_unit = self.ends_unit(slot, behind);
+        if ends_unit || self.leaving.spare > 0 {
+            self.leaving.spare -= usize::from(!ends_unit);
+            self.announce(number, total, &[piece], host);
         } else {
             self.leaving.held_back = Some(piece);
         }
-        if transfer.last {
-            self.leaving.start += transfer.packet.total as u64;
+        if last {
+            self.leaving.start += total as u64;
         }
-        self.net_send = Some((transfer, position));
-        if !self.is_fetching(&transfer.packet) {
+        if !self.is_fetching(number) {
             self.end_net_send();
         }
     }
 
-    fn ends_unit(&self, transfer: &Transfer) -> bool {
+    fn ends_unit(&self, slot: usize, behind: usize) -> bool {
         let mut end = 0;
-        let behind = transfer.offset + transfer.bytes;
-        self.nic.sent(transfer.slot).any(|unit| {
+        self.nic.sent(slot).any(|unit| {
             end += unit.frame.bytes;
             end == behind
         })
     }
 
     /// Posts the message's slot, or adds to it.
-    fn announce(&mut self, packet: &Packet, pieces: &[Piece], host: &impl Host) {
+    fn announce(&mut self, number: u64, total: usize, pieces: &[Piece], host: &impl Host) {
         self.posted = true;
         match self.leaving.slot {
             // A peer that does not want the payload releases the slot before all of it is there.
@@ -422,47 +428,50 @@ impl Port {
             }
             Some(_) => {}
             None => {
-                let (control, trailer) = host.head(packet.number);
+                let (control, trailer) = host.head(number);
                 self.leaving.slot = Some(self.end.post(control, pieces, trailer));
-                let end = self.leaving.start + packet.total as u64;
-                self.under_way.push_back(UnderWay { end, payload: packet.total > 0 });
+                let end = self.leaving.start + total as u64;
+                self.under_way.push_back(UnderWay { end, payload: total > 0 });
             }
         }
         self.leaving.pieces += pieces.len();
     }
 
-    /// Whether the host still brings bytes of the packet.
-    fn is_fetching(&self, packet: &Packet) -> bool {
-        self.host_dma.is_some_and(|running| {
-            let transfer = &running.transfer;
-            transfer.direction == Direction::ToNet && transfer.packet.number == packet.number
+    /// Whether the host still brings bytes of the message.
+    fn is_fetching(&self, number: u64) -> bool {
+        self.nic.active(Engine::HostDma).is_some_and(|transfer| {
+            transfer.direction == Direction::ToNet && transfer.packet.number == number
         })
     }
 
     fn end_net_send(&mut self) {
-        let (_, position) = self.net_send.take().expect("a transfer is under way");
         self.finished(Engine::NetSend);
         while self.kept.len() < self.nic.with_link() {
-            self.kept.push_back(position);
+            self.kept.push_back(self.moved.leaves);
         }
         self.let_go();
     }
 
+    /// The message that is leaving, while a transfer of it is on the link.
+    fn on_link(&self) -> Option<u64> {
+        self.nic.active(Engine::NetSend).map(|transfer| transfer.packet.number)
+    }
+
     /// Moves the transfers on that can move; false when none can.
     fn advance(&mut self, host: &mut impl Host) -> Result<bool, Closed> {
-        if let Some((transfer, position)) = self.net_send
-            && (!self.is_fetching(&transfer.packet) || self.has_taken(position))
+        if let Some(number) = self.on_link()
+            && (!self.is_fetching(number) || self.has_taken(self.moved.leaves))
         {
             self.end_net_send();
             return Ok(true);
         }
-        if let Some(running) = self.host_dma {
-            self.dma(running, host);
+        if self.nic.active(Engine::HostDma).is_some() {
+            self.dma(host);
             return Ok(true);
         }
-        match self.net_receive {
-            Some(running) => self.fetch_from_peer(running, host),
-            None => Ok(false),
+        match self.nic.active(Engine::NetReceive).is_some() {
+            true => self.fetch_from_peer(host),
+            false => Ok(false),
         }
     }
 
@@ -475,41 +484,38 @@ impl Port {
     }
 
     /// One slice of a copy between host and adapter memory.
-    fn dma(&mut self, running: Running, host: &mut impl Host) {
-        let Running { transfer, moved } = running;
-        let waits = self.net_send.is_some_and(|(sends, _)| self.is_fetching(&sends.packet));
+    fn dma(&mut self, host: &mut impl Host) {
+        let moved = self.moved.host_dma;
+        let waits = self.on_link().is_some_and(|number| self.is_fetching(number));
         let most = match self.nic.watch(Engine::HostDma) {
             Some(look) if look > moved => look - moved,
             _ if waits => SLICE_BYTES,
             _ => usize::MAX,
         };
-        let bytes = most.min(transfer.bytes - moved);
-        self.copy_slice(&transfer, moved, bytes, host);
-        match transfer.direction {
+        let &Transfer { direction, bytes: total, .. } = self.transfer(Engine::HostDma);
+        let bytes = most.min(total - moved);
+        match direction {
             Direction::ToNet => self.copied.to_net += bytes as u64,
             Direction::ToHost => self.copied.to_host += bytes as u64,
         }
-        self.host_dma = Some(Running { transfer, moved: moved + bytes });
-        if moved + bytes == transfer.bytes {
-            self.host_dma = None;
+        self.copy_slice(bytes, host);
+        self.moved.host_dma = moved + bytes;
+        if moved + bytes == total {
             self.finished(Engine::HostDma);
         }
     }
 
-    fn copy_slice(
-        &mut self,
-        transfer: &Transfer,
-        moved: usize,
-        bytes: usize,
-        host: &mut impl Host,
-    ) {
-        let (buffer, at) = transfer.buffer.expect("payload has a buffer");
+    fn copy_slice(&mut self, bytes: usize, host: &mut impl Host) {
+        let moved = self.moved.host_dma;
+        let &Transfer { direction, buffer, offset, packet: Packet { number, .. }, .. } =
+            self.transfer(Engine::HostDma);
+        let (buffer, at) = buffer.expect("payload has a buffer");
         let (place, mut done) = (self.shape.place(buffer, at + moved), 0);
         while done < bytes {
-            let offset = transfer.offset + moved + done;
-            done += match transfer.direction {
+            let offset = offset + moved + done;
+            done += match direction {
                 Direction::ToNet => {
-                    let source = host.source(transfer.packet.number, offset);
+                    let source = host.source(number, offset);
                     let part = &source[..source.len().min(bytes - done)];
                     self.memory.copy_in(place + done, part);
                     part.len()
@@ -526,23 +532,23 @@ impl Port {
     }
 
     /// One slice from the peer's adapter memory; false when it has not come.
-    fn fetch_from_peer(&mut self, running: Running, host: &mut impl Host) -> Result<bool, Closed> {
-        let Running { transfer, moved } = running;
-        let offset = transfer.offset + moved;
+    fn fetch_from_peer(&mut self, host: &mut impl Host) -> Result<bool, Closed> {
+        let moved = self.moved.net_receive;
+        let &Transfer { offset, buffer, bytes: all, last, .. } = self.transfer(Engine::NetReceive);
+        let offset = offset + moved;
         if self.come()? <= offset {
             return Ok(false);
         }
-        let (buffer, at) = transfer.buffer.expect("payload has a buffer");
-        let most = (transfer.bytes - moved).min(RECEIVE_SLICE_BYTES);
+        let (buffer, at) = buffer.expect("payload has a buffer");
+        let most = (all - moved).min(RECEIVE_SLICE_BYTES);
         let place = self.shape.place(buffer, at + moved);
         let bytes = self.copy_pieces(offset, most, place);
-        self.net_receive = Some(Running { transfer, moved: moved + bytes });
-        let ended = moved + bytes == transfer.bytes;
+        self.moved.net_receive = moved + bytes;
+        let ended = moved + bytes == all;
         if ended {
-            self.net_receive = None;
             self.finished(Engine::NetReceive);
         }
-        match ended && transfer.last {
+        match ended && last {
             true => self.end_coming(host),
             false => self.end.set_taken(self.coming.start + (offset + bytes) as u64),
         }

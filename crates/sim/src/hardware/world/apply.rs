@@ -56,7 +56,10 @@ impl<P: Program> World<P> {
     fn apply(&mut self, adapter: u16, action: Action) {
         let index = usize::from(adapter);
         match action {
-            Action::Start(transfer) => self.start(adapter, transfer),
+            Action::Start(engine) => {
+                let transfer = self.adapters[index].nic.active(engine).expect("it starts");
+                self.start(adapter, *transfer);
+            }
             Action::Deliver { slot, landed, .. } => {
                 self.adapters[index].in_progress -= 1;
                 self.check_delivery(adapter, slot, landed);

@@ -39,8 +39,9 @@ struct Posting {
 #[derive(Debug)]
 pub(crate) struct HostState {
     host: Host,
-    /// What [constants] add to each message.
+    /// What [constants] add to each message, and to each with a payload.
     message: Picos,
+    attached: Picos,
     pub bus: Bus,
     pub page: usize,
     notice: Notice,
@@ -82,14 +83,15 @@ impl HostState {
             |adapter: &super::AdapterSetup| adapter.nic.interrupts != Interrupts::Never;
         let notice =
             if setup.adapters.iter().any(interrupts) { Notice::Interrupt } else { Notice::Poll };
-        let message = setup.adapters.iter().find_map(|adapter| match adapter.pricing {
-            super::Pricing::Constants(constants) => Some(constants.message),
+        let added = setup.adapters.iter().find_map(|adapter| match adapter.pricing {
+            super::Pricing::Constants(constants) => Some((constants.message, constants.attached)),
             super::Pricing::Contention => None,
         });
-        let message = message.unwrap_or(Picos::ZERO);
+        let (message, attached) = added.unwrap_or_default();
         HostState {
             host: setup.machine.host,
             message,
+            attached,
             bus: setup.machine.bus,
             page: setup.page,
             notice,
@@ -159,7 +161,6 @@ impl HostState {
 
     /// Time of a job before its programmed I/O.
     fn timed(&self, job: Job, landed: usize) -> Picos {
-        let message = self.message;
         let attach = |bytes: usize| if bytes > 0 { self.host.attach } else { Picos::ZERO };
         match job {
             Job::Send { posting } => {
@@ -167,10 +168,15 @@ impl HostState {
                 let bytes = posting.pieces.len();
                 posting.compute + self.host.send + attach(bytes)
             }
-            Job::Take { .. } => message + self.host.receive + attach(landed),
+            Job::Take { .. } => self.added(landed) + self.host.receive + attach(landed),
             Job::Interrupt => self.host.interrupt,
             Job::Work => self.work.slice().unwrap_or_default(),
         }
+    }
+
+    /// What [constants] add to a message with so many bytes, or pieces, of payload.
+    fn added(&self, payload: usize) -> Picos {
+        if payload > 0 { self.message + self.attached } else { self.message }
     }
 
     /// Somebody came to the bus or left it.
@@ -497,8 +503,9 @@ impl<P: Program> World<P> {
     /// on meanwhile.
     fn ring(&mut self, host: u16, posting: u32) {
         let state = &self.hosts[usize::from(host)];
-        self.adapters[usize::from(state.postings[posting as usize].adapter)].ringing += 1;
-        match state.message {
+        let asked = &state.postings[posting as usize];
+        self.adapters[usize::from(asked.adapter)].ringing += 1;
+        match state.added(asked.pieces.len()) {
             Picos::ZERO => self.post(host, posting),
             time => self.at(self.now() + time, Event::Rung { host, posting }),
         }

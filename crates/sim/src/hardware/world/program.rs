@@ -18,7 +18,7 @@ pub trait Program {
     /// a message of its own has left; until then the host reads no other. By default each goes to
     /// [`Program::message`] at once.
     fn poll(&mut self, cx: &mut Cx<'_>) {
-        take_each(self, cx);
+        take_one(self, cx);
     }
     /// A message that it sent has left its adapter: there is room for another.
     fn sent(&mut self, adapter: usize, cx: &mut Cx<'_>) {
@@ -50,7 +50,7 @@ pub struct Message<'m> {
 }
 
 /// Takes the message that the host has read, shows it to [`Program::message`], and releases it.
-pub fn take_each<P: Program + ?Sized>(program: &mut P, cx: &mut Cx<'_>) {
+pub fn take_one<P: Program + ?Sized>(program: &mut P, cx: &mut Cx<'_>) {
     let Some(taken) = cx.get_rcvmsg() else { return };
     let ReceiveMessage { adapter, from, header, bytes, .. } = taken;
     let pieces = cx.landed;

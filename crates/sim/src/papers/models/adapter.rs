@@ -2,55 +2,32 @@
 //!
 //! Everything is simulated at every point; there is no closed form, and nothing to say about how much to simulate.
 
-use super::{architecture, traces};
+use super::{PRICING, architecture, traces};
 use crate::hardware::catalogue;
 use crate::hardware::fabric::Link;
 use crate::hardware::measure::{Station, burst, one_way, round_trip, stream};
 use crate::papers::constants::Constants;
-use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value, refuse_nothing};
+use crate::papers::model::{AxisKind, Measure, Model, Point, Value};
 use crate::queue::Picos;
 use crate::report::{Activity, Drawing, activity};
 use nic::{Config, Direction, Engine, Interrupts, Kind, Policy, Record};
 
 const PAGE: usize = 8_192;
-const BYTES: Allowed = Allowed::Numbers(1.0, 8_192.0);
 
-const MACHINE: AxisKind = AxisKind {
-    name: "machine",
-    label: "machine",
-    unit: "",
-    allowed: Allowed::Names(&["as500", "piii450", "miata500", "pii300"]),
-};
-const PRICING: AxisKind = AxisKind {
-    name: "pricing",
-    label: "pricing",
-    unit: "",
-    allowed: Allowed::Names(&["constants", "contention"]),
-};
-const POLICY: AxisKind = AxisKind {
-    name: "policy",
-    label: "policy",
-    unit: "",
-    allowed: Allowed::Names(&[
-        "store and forward",
-        "page pulses",
-        "static",
-        "eager",
-        "fixed",
-        "fragments",
-        "functional",
-    ]),
-};
-const SEND: AxisKind =
-    AxisKind { name: "send", label: "send threshold", unit: "B", allowed: BYTES };
-const RECEIVE: AxisKind =
-    AxisKind { name: "receive", label: "receive threshold", unit: "B", allowed: BYTES };
-const PAYLOAD: AxisKind = AxisKind {
-    name: "bytes",
-    label: "payload",
-    unit: "B",
-    allowed: Allowed::Numbers(0.0, 8_192.0),
-};
+const fn pulse(name: &'static str, label: &'static str) -> AxisKind {
+    AxisKind::numbers(name, label, "B", 1.0, 8_192.0)
+}
+
+const MACHINE: AxisKind =
+    AxisKind::names("machine", "machine", &["as500", "piii450", "miata500", "pii300"]);
+const POLICY: AxisKind = AxisKind::names(
+    "policy",
+    "policy",
+    &["store and forward", "page pulses", "static", "eager", "fixed", "fragments", "functional"],
+);
+const SEND: AxisKind = pulse("send", "send threshold");
+const RECEIVE: AxisKind = pulse("receive", "receive threshold");
+const PAYLOAD: AxisKind = AxisKind::numbers("bytes", "payload", "B", 0.0, 8_192.0);
 const AXES: &[AxisKind] = &[MACHINE, PRICING, POLICY, SEND, RECEIVE, PAYLOAD];
 
 /// Half the mean of 50 round trips (HPDC'97 section 4). The row of [`super::ALL`].
@@ -58,14 +35,13 @@ pub const LATENCY: Model = Model {
     name: "latency",
     axes: AXES,
     measures: &[Measure::new("latency", "one-way latency", "us")],
-    constants: &[],
     drawings: &[
         ("four-dmas", traces::four_dmas),
         ("cut-through", traces::cut_through),
         ("turn", traces::turn),
     ],
-    refuse: refuse_nothing,
     run: latency,
+    ..Model::BARE
 };
 
 /// A long stream of messages (HotI'99 Table 1). The row of [`super::ALL`].
@@ -76,29 +52,25 @@ pub const STREAM: Model = Model {
         Measure::new("latency", "one-way latency", "us"),
         Measure::new("bandwidth", "bandwidth", "MB/s"),
     ],
-    constants: &[],
     drawings: &[("adaptive", traces::adaptive), ("architecture", architecture::architecture)],
-    refuse: refuse_nothing,
     run: |point, constants| {
         let (station, bytes) = (station(point), point.number("bytes") as usize);
         let bandwidth = stream(&station, &station, link(), bytes) / 1e6;
         [latency(point, constants), vec![Value::simulated(bandwidth)]].concat()
     },
+    ..Model::BARE
 };
 
-const NOTICE: Allowed = Allowed::Names(&["polls", "is interrupted"]);
+const NOTICE: &[&str] = &["polls", "is interrupted"];
 
 /// A control message as request, a page as answer (HPDC'97 section 4.5). The row of [`super::ALL`].
 pub const FETCH: Model = Model {
     name: "fetch",
     axes: &[
-        AxisKind { name: "client", label: "client", unit: "", allowed: NOTICE },
-        AxisKind { name: "server", label: "server", unit: "", allowed: NOTICE },
+        AxisKind::names("client", "client", NOTICE),
+        AxisKind::names("server", "server", NOTICE),
     ],
     measures: &[Measure::new("fetch", "fetch of a page", "us")],
-    constants: &[],
-    drawings: &[],
-    refuse: refuse_nothing,
     run: |point, _| {
         let stations = ["client", "server"].map(|side| {
             let mut station = build("as500", "constants", Policy::adaptive(512));
@@ -111,22 +83,18 @@ pub const FETCH: Model = Model {
         let fetch = round_trip([client, server], link(), 0, PAGE, Picos::ZERO);
         vec![Value::simulated(fetch)]
     },
+    ..Model::BARE
 };
 
 /// A burst of pages and the adapters' logs of transfers (HotI'99 Figure 3). The row of [`super::ALL`].
 pub const BURST: Model = Model {
     name: "burst",
-    axes: &[
-        MACHINE,
-        AxisKind { name: "minimum", label: "smallest pulse", unit: "B", allowed: BYTES },
-    ],
+    axes: &[MACHINE, pulse("minimum", "smallest pulse")],
     measures: &[
         Measure::new("sender", "sender moves whole payloads after", "ms"),
         Measure::new("receiver", "receiver moves whole payloads after", "ms"),
     ],
-    constants: &[],
     drawings: &[("burst", |_| Drawing::Stripes(activity::stripes(&first_packets())))],
-    refuse: refuse_nothing,
     run: |point, _| {
         let minimum = point.number("minimum") as usize;
         let [sender, receiver] = logs(point.name("machine"), minimum);
@@ -135,6 +103,7 @@ pub const BURST: Model = Model {
         let receives = whole_after(&receiver, (Engine::HostDma, Direction::ToHost), begun);
         [sends, receives].map(|simulated| Value { formula: None, simulated }).to_vec()
     },
+    ..Model::BARE
 };
 
 pub(super) fn link() -> Link {

@@ -1,7 +1,7 @@
 //! What a page takes at least over two buses and a network, without any overhead (HPDC'97, section 4.4 and Figure 8).
 
 use crate::papers::constants::{Constants, Wanted};
-use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value, refuse_nothing};
+use crate::papers::model::{AxisKind, Measure, Model, Point, Value};
 
 /// What presets of the HPDC paper have.
 pub const CONSTANTS: [Wanted; 5] = [
@@ -16,18 +16,8 @@ pub const CONSTANTS: [Wanted; 5] = [
 pub const MODEL: Model = Model {
     name: "bound",
     axes: &[
-        AxisKind {
-            name: "ratio",
-            label: "bus / network bandwidth",
-            unit: "",
-            allowed: Allowed::Numbers(0.01, 100.0),
-        },
-        AxisKind {
-            name: "write",
-            label: "write / read bandwidth",
-            unit: "",
-            allowed: Allowed::Numbers(0.01, 100.0),
-        },
+        AxisKind::numbers("ratio", "bus / network bandwidth", "", 0.01, 100.0),
+        AxisKind::numbers("write", "write / read bandwidth", "", 0.01, 100.0),
     ],
     measures: &[
         Measure::new("store-and-forward", "store and forward", "us"),
@@ -36,9 +26,8 @@ pub const MODEL: Model = Model {
         Measure::new("bus", "share of the bus in store and forward", "%"),
     ],
     constants: &CONSTANTS,
-    drawings: &[],
-    refuse: refuse_nothing,
     run,
+    ..Model::BARE
 };
 
 /// Store and forward adds the three ways up, cut-through delivery takes the slowest of them.

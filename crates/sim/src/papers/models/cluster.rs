@@ -3,7 +3,7 @@
 use crate::hardware::fetching::Plan;
 use crate::hardware::measure::Station;
 use crate::papers::constants::Constants;
-use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value};
+use crate::papers::model::{AxisKind, Measure, Model, Point, Value};
 use crate::queue::Picos;
 use nic::{Buffers, Config, Policy};
 
@@ -14,34 +14,25 @@ const BUFFERS: usize = 8;
 /// Fetches of all hosts together, where the experiment does not say how many.
 const FETCHES: u64 = 10_000;
 
-const fn preset(name: &'static str, label: &'static str) -> AxisKind {
-    AxisKind { name, label, unit: "", allowed: Allowed::Presets(name) }
-}
-
 const fn number(
     name: &'static str,
     label: &'static str,
     unit: &'static str,
     most: f64,
 ) -> AxisKind {
-    AxisKind { name, label, unit, allowed: Allowed::Numbers(1.0, most) }
+    AxisKind::numbers(name, label, unit, 1.0, most)
 }
 
 /// The row of [`super::ALL`].
 pub const MODEL: Model = Model {
     name: "cluster",
     axes: &[
-        preset("machine", "machine"),
-        preset("board", "adapter"),
-        preset("firmware", "firmware"),
-        preset("link", "link"),
+        AxisKind::presets("machine", "machine"),
+        AxisKind::presets("board", "adapter"),
+        AxisKind::presets("firmware", "firmware"),
+        AxisKind::presets("link", "link"),
         number("pulse", "smallest pulse", "B", 8_192.0),
-        AxisKind {
-            name: "nodes",
-            label: "nodes",
-            unit: "",
-            allowed: Allowed::Numbers(2.0, 4_096.0),
-        },
+        AxisKind::numbers("nodes", "nodes", "", 2.0, 4_096.0),
         number("rate", "fetches/s of each node", "", 10_000_000.0),
         number("bytes", "block", "B", 8_192.0),
     ],
@@ -53,10 +44,9 @@ pub const MODEL: Model = Model {
         Measure::new("host", "hosts' processors at work", "%"),
         Measure::new("events", "events", ""),
     ],
-    constants: &[],
-    drawings: &[],
     refuse,
     run,
+    ..Model::BARE
 };
 
 /// More nodes than the crossbars have ports for.

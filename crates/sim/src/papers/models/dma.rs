@@ -1,30 +1,19 @@
 //! Bandwidth of single transfers over the host's bus (HPDC'97, Figure 5): each costs a constant beside its bytes.
 
 use crate::papers::constants::Constants;
-use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value, refuse_nothing};
+use crate::papers::model::{AxisKind, Measure, Model, Point, Value};
 
 /// The row of [`super::ALL`].
 pub const MODEL: Model = Model {
     name: "dma",
     axes: &[
-        AxisKind {
-            name: "direction",
-            label: "direction",
-            unit: "",
-            allowed: Allowed::Names(&["read", "write"]),
-        },
-        AxisKind {
-            name: "bytes",
-            label: "size of a transfer",
-            unit: "B",
-            allowed: Allowed::Numbers(1.0, 1_048_576.0),
-        },
+        AxisKind::names("direction", "direction", &["read", "write"]),
+        AxisKind::numbers("bytes", "size of a transfer", "B", 1.0, 1_048_576.0),
     ],
     measures: &[Measure::new("bandwidth", "bandwidth", "MB/s")],
     constants: &super::bound::CONSTANTS,
-    drawings: &[],
-    refuse: refuse_nothing,
     run,
+    ..Model::BARE
 };
 
 /// `n` bytes take `o + n / B`.

@@ -3,7 +3,7 @@
 //!
 //! Everything is simulated at every point.
 
-use super::{states, traces};
+use super::{CACHE, states, traces};
 use crate::hardware::catalogue;
 use crate::hardware::fabric::Link;
 use crate::hardware::forwarding::{
@@ -12,32 +12,16 @@ use crate::hardware::forwarding::{
 use crate::hardware::measure::{Station, stream};
 use crate::hardware::programs::Arrivals;
 use crate::hardware::world::program::Copies;
-use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value, refuse_nothing};
+use crate::papers::model::{AxisKind, Measure, Model, Point, Value};
 use crate::queue::Picos;
 use crate::random::Random;
 use nic::{Buffers, CacheConfig, Lag};
 
-const BUS: AxisKind = AxisKind {
-    name: "bus",
-    label: "bus",
-    unit: "",
-    allowed: Allowed::Names(&["32-bit 33 MHz", "64-bit 66 MHz"]),
-};
+const BUS: AxisKind = AxisKind::names("bus", "bus", &["32-bit 33 MHz", "64-bit 66 MHz"]);
 /// The last is a LANai-9 whose links have their own speed, 250 MB/s.
-const BOARD: AxisKind = AxisKind {
-    name: "board",
-    label: "adapter",
-    unit: "",
-    allowed: Allowed::Names(&["LANai-4", "LANai-7", "LANai-9", "LANai-9/250"]),
-};
-const CACHE: AxisKind =
-    AxisKind { name: "cache", label: "cache", unit: "", allowed: Allowed::Names(&["off", "on"]) };
-const BYTES: AxisKind = AxisKind {
-    name: "bytes",
-    label: "packet",
-    unit: "B",
-    allowed: Allowed::Numbers(64.0, 65_536.0),
-};
+const BOARD: AxisKind =
+    AxisKind::names("board", "adapter", &["LANai-4", "LANai-7", "LANai-9", "LANai-9/250"]);
+const BYTES: AxisKind = AxisKind::numbers("bytes", "packet", "B", 64.0, 65_536.0);
 const BANDWIDTH: Measure = Measure::new("bandwidth", "bandwidth", "MB/s");
 const HITS: Measure = Measure::new("hits", "payloads sent from the cache", "%");
 const MEAN: Measure = Measure::new("mean", "mean latency", "us");
@@ -48,11 +32,10 @@ pub const STREAMS: Model = Model {
     name: "forward",
     axes: &[
         BUS,
-        AxisKind {
-            name: "path",
-            label: "path",
-            unit: "",
-            allowed: Allowed::Names(&[
+        AxisKind::names(
+            "path",
+            "path",
+            &[
                 "LANai-4, no cache",
                 "LANai-4, cache",
                 "LANai-7, no cache",
@@ -62,14 +45,12 @@ pub const STREAMS: Model = Model {
                 "LANai-7 to LANai-7",
                 "LANai-4 to LANai-4",
                 "LANai-4 to LANai-7 to LANai-4",
-            ]),
-        },
+            ],
+        ),
         BYTES,
     ],
     measures: &[BANDWIDTH, HITS],
-    constants: &[],
     drawings: &[("steps", traces::forward_steps), ("states", states::states)],
-    refuse: refuse_nothing,
     run: |point, _| {
         let bytes = point.number("bytes") as usize;
         let Some((board, cached)) = point.name("path").split_once(", ") else {
@@ -80,6 +61,7 @@ pub const STREAMS: Model = Model {
         let hits = (cached == "cache").then(|| run.hits());
         [Some(run.rate / 1e6), hits].map(simulated).into()
     },
+    ..Model::BARE
 };
 
 /// What the cache gains, and a forwarder against others (section 4.1). The row of [`super::ALL`].
@@ -92,9 +74,6 @@ pub const GAINS: Model = Model {
         Measure::new("without", "bandwidth without the cache, two LANai-7 ends = 1", ""),
         Measure::new("with", "bandwidth with the cache, two LANai-7 ends = 1", ""),
     ],
-    constants: &[],
-    drawings: &[],
-    refuse: refuse_nothing,
     run: |point, _| {
         let (bus, board) = (point.name("bus"), point.name("board"));
         let bytes = point.number("bytes") as usize;
@@ -104,6 +83,7 @@ pub const GAINS: Model = Model {
         let ends = stream(&end, &end, myrinet(), bytes);
         [on / off, on / seven, off / ends, on / ends].map(Value::simulated).into()
     },
+    ..Model::BARE
 };
 
 /// Latency under a load that does not depend on what leaves. The row of [`super::ALL`].
@@ -113,23 +93,10 @@ pub const LOAD: Model = Model {
         BUS,
         BOARD,
         CACHE,
-        AxisKind {
-            name: "arrivals",
-            label: "arrivals",
-            unit: "",
-            allowed: Allowed::Names(&["paced", "Poisson"]),
-        },
-        AxisKind {
-            name: "load",
-            label: "offered load",
-            unit: "MB/s",
-            allowed: Allowed::Numbers(1.0, 500.0),
-        },
+        AxisKind::names("arrivals", "arrivals", &["paced", "Poisson"]),
+        AxisKind::numbers("load", "offered load", "MB/s", 1.0, 500.0),
     ],
     measures: &[BANDWIDTH, MEAN, P99, HITS],
-    constants: &[],
-    drawings: &[],
-    refuse: refuse_nothing,
     run: |point, _| {
         let middle = middle(point.name("bus"), point.name("board"), cached(point), PAGE);
         let end = end_host(PAGE);
@@ -144,35 +111,18 @@ pub const LOAD: Model = Model {
         let times = [Some(run.rate / 1e6), Some(run.age()), Some(run.age_at(99.0)), hits];
         times.map(simulated).into()
     },
+    ..Model::BARE
 };
 
 /// Bursts against the size of the cache, by what the agent and its adapter do with them. The row of [`super::ALL`].
 pub const BURSTS: Model = Model {
     name: "forward-bursts",
     axes: &[
-        AxisKind {
-            name: "full",
-            label: "in a burst",
-            unit: "",
-            allowed: Allowed::Names(&["sender stopped", "agent holds", "adapter drops"]),
-        },
-        AxisKind {
-            name: "burst",
-            label: "burst",
-            unit: "",
-            allowed: Allowed::Numbers(1.0, 1_000.0),
-        },
-        AxisKind {
-            name: "entries",
-            label: "cache",
-            unit: "pages",
-            allowed: Allowed::Numbers(36.0, 384.0),
-        },
+        AxisKind::names("full", "in a burst", &["sender stopped", "agent holds", "adapter drops"]),
+        AxisKind::numbers("burst", "burst", "", 1.0, 1_000.0),
+        AxisKind::numbers("entries", "cache", "pages", 36.0, 384.0),
     ],
     measures: &[HITS, Measure::new("lost", "packets lost", "%"), MEAN, P99],
-    constants: &[],
-    drawings: &[],
-    refuse: refuse_nothing,
     run: |point, _| {
         let full = point.name("full");
         let mut middle = middle("32-bit 33 MHz", "LANai-7", true, PAGE);
@@ -188,6 +138,7 @@ pub const BURSTS: Model = Model {
         let lost = run.dropped as f64 / BURST_PACKETS as f64 * 100.0;
         [run.hits(), lost, run.age(), run.age_at(99.0)].map(Value::simulated).into()
     },
+    ..Model::BARE
 };
 
 /// Several adapters in one host (section 4.2). The row of [`super::ALL`].
@@ -196,19 +147,9 @@ pub const ADAPTERS: Model = Model {
     axes: &[
         BOARD,
         CACHE,
-        AxisKind {
-            name: "host",
-            label: "host",
-            unit: "",
-            allowed: Allowed::Names(&["4 us", "20 us"]),
-        },
+        AxisKind::names("host", "host", &["4 us", "20 us"]),
         BYTES,
-        AxisKind {
-            name: "adapters",
-            label: "adapters",
-            unit: "",
-            allowed: Allowed::Numbers(1.0, 8.0),
-        },
+        AxisKind::numbers("adapters", "adapters", "", 1.0, 8.0),
     ],
     measures: &[
         BANDWIDTH,
@@ -216,9 +157,6 @@ pub const ADAPTERS: Model = Model {
         Measure::new("host", "host processor at work", "%"),
         HITS,
     ],
-    constants: &[],
-    drawings: &[],
-    refuse: refuse_nothing,
     run: |point, _| {
         let bytes = point.number("bytes") as usize;
         let mut middle = middle("64-bit 66 MHz", point.name("board"), cached(point), bytes);
@@ -233,6 +171,7 @@ pub const ADAPTERS: Model = Model {
         let rates = [run.rate / 1e6, run.rate / bytes as f64 / 1e3, run.host_busy * 100.0];
         [Some(rates[0]), Some(rates[1]), Some(rates[2]), hits].map(simulated).into()
     },
+    ..Model::BARE
 };
 
 const SMALL: usize = 64;
@@ -242,27 +181,18 @@ const SMALL: usize = 64;
 pub const MIX: Model = Model {
     name: "forward-mix",
     axes: &[
-        AxisKind {
-            name: "small",
-            label: "small packets",
-            unit: "",
-            allowed: Allowed::Names(&["in the same circle", "in buffers of their own"]),
-        },
-        AxisKind {
-            name: "share",
-            label: "small packets for each large one",
-            unit: "",
-            allowed: Allowed::Numbers(0.0, 15.0),
-        },
+        AxisKind::names(
+            "small",
+            "small packets",
+            &["in the same circle", "in buffers of their own"],
+        ),
+        AxisKind::numbers("share", "small packets for each large one", "", 0.0, 15.0),
     ],
     measures: &[
         Measure::new("large", "large payloads sent from the cache", "%"),
         Measure::new("small", "small payloads sent from the cache", "%"),
         Measure::new("saved", "payload that did not cross the bus again", "%"),
     ],
-    constants: &[],
-    drawings: &[],
-    refuse: refuse_nothing,
     run: |point, _| {
         let share = point.number("share") as usize;
         let mut middle = middle("32-bit 33 MHz", "LANai-7", true, PAGE);
@@ -274,6 +204,7 @@ pub const MIX: Model = Model {
         let run = bursts(&middle, HOLDS, MIX_BURST, sizes);
         mix_values(&run, share as u64)
     },
+    ..Model::BARE
 };
 
 /// Bytes a second between two ends of a kind, or through a LANai-7 with a cache between two of them.

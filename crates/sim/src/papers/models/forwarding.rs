@@ -1,8 +1,8 @@
 //! The forwarding paper's queueing network (section 2): formulas, and the simulation that checks them.
 
-use super::drawings;
+use super::{CACHE, drawings};
 use crate::papers::constants::{Constants, Wanted};
-use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value, refuse_nothing};
+use crate::papers::model::{AxisKind, Measure, Model, Point, Value};
 use crate::queueing::forwarding::{Board, Extra, Host};
 use crate::queueing::simulate::{Load, Measured, Plan, simulate};
 use crate::queueing::{Network, Traffic};
@@ -38,25 +38,10 @@ const KB: f64 = 1_024.0;
 pub const MODEL: Model = Model {
     name: "forwarding",
     axes: &[
-        AxisKind {
-            name: "board",
-            label: "adapter",
-            unit: "",
-            allowed: Allowed::Names(&["LANai-4", "LANai-7", "LANai-9"]),
-        },
-        AxisKind {
-            name: "cache",
-            label: "cache",
-            unit: "",
-            allowed: Allowed::Names(&["off", "on"]),
-        },
-        AxisKind {
-            name: "traffic",
-            label: "traffic",
-            unit: "",
-            allowed: Allowed::Names(&["M/M/1", "M/D/1", "D/D/1", FULL_RING]),
-        },
-        AxisKind { name: "load", label: "load", unit: "%", allowed: Allowed::Numbers(0.1, 100.0) },
+        AxisKind::names("board", "adapter", &["LANai-4", "LANai-7", "LANai-9"]),
+        CACHE,
+        AxisKind::names("traffic", "traffic", &["M/M/1", "M/D/1", "D/D/1", FULL_RING]),
+        AxisKind::numbers("load", "load", "%", 0.1, 100.0),
     ],
     measures: &[
         Measure::new("adapter", "demand of the adapter", "us"),
@@ -76,8 +61,8 @@ pub const MODEL: Model = Model {
         ("memory", drawings::memory),
         ("pipeline", drawings::pipeline),
     ],
-    refuse: refuse_nothing,
     run,
+    ..Model::BARE
 };
 
 /// What holds for all boards, from a preset.

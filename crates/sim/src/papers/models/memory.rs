@@ -3,7 +3,7 @@
 
 use crate::cooperative::{Counters, ROUNDS, Setting, Workload, sum};
 use crate::papers::constants::{Constants, Wanted};
-use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value, refuse_nothing};
+use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value};
 
 const WORKLOADS: [&str; 6] =
     ["2 busy of 8", "half busy", "all over-committed", "one hog", "read-shared", "2 move on"];
@@ -42,9 +42,8 @@ pub const MODEL: Model = Model {
         Measure::new("rest", "access of the other busy nodes", "us"),
     ],
     constants: &CONSTANTS,
-    drawings: &[],
-    refuse: refuse_nothing,
     run,
+    ..Model::BARE
 };
 
 fn percent(part: u64, of: u64) -> f64 {

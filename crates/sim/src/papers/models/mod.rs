@@ -14,7 +14,12 @@ mod states;
 pub mod tcp;
 mod traces;
 
-use super::model::Model;
+use super::model::{AxisKind, Model};
+
+/// Whether an adapter has a payload cache.
+const CACHE: AxisKind = AxisKind::names("cache", "cache", &["off", "on"]);
+/// How transfers are priced ([`Pricing`](crate::hardware::world::Pricing)).
+const PRICING: AxisKind = AxisKind::names("pricing", "pricing", &["constants", "contention"]);
 
 /// All of them.
 pub const ALL: &[&Model] = &[

@@ -4,7 +4,7 @@
 //! many megabytes as [simulate] says, from the beginning of a file to its end.
 
 use crate::papers::constants::Constants;
-use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value, refuse_nothing};
+use crate::papers::model::{AxisKind, Measure, Model, Point, Value};
 use crate::slice::{Bench, Machines, Measured, Setup, Until, Way};
 
 /// Machines and servers as the figure's legend names them, and the what-if.
@@ -20,14 +20,8 @@ const CLUSTERS: [&str; 9] = [
     "four servers of today",
 ];
 
-const SERVERS: AxisKind =
-    AxisKind { name: "servers", label: "servers", unit: "", allowed: Allowed::Names(&CLUSTERS) };
-const DISKS: AxisKind = AxisKind {
-    name: "disks",
-    label: "disks for each server",
-    unit: "",
-    allowed: Allowed::Numbers(1.0, 8.0),
-};
+const SERVERS: AxisKind = AxisKind::names("servers", "servers", &CLUSTERS);
+const DISKS: AxisKind = AxisKind::numbers("disks", "disks for each server", "", 1.0, 8.0);
 
 const MEASURES: &[Measure] = &[
     Measure::new("total", "total disks", ""),
@@ -43,10 +37,8 @@ pub const READ: Model = Model {
     name: "slice-read",
     axes: &[SERVERS, DISKS],
     measures: MEASURES,
-    constants: &[],
-    drawings: &[],
-    refuse: refuse_nothing,
     run: |point, _| stream(point, Way::Read),
+    ..Model::BARE
 };
 
 /// A large file written in sequence. The row of [`super::ALL`].
@@ -54,10 +46,8 @@ pub const WRITE: Model = Model {
     name: "slice-write",
     axes: &[SERVERS, DISKS],
     measures: MEASURES,
-    constants: &[],
-    drawings: &[],
-    refuse: refuse_nothing,
     run: |point, _| stream(point, Way::Write),
+    ..Model::BARE
 };
 
 /// A file written and read from beginning to end. The row of [`super::ALL`].
@@ -70,10 +60,8 @@ pub const WHOLE_FILE: Model = Model {
         Measure::new("read", "reading", "MB/s"),
         Measure::new("read-processor", "client's processor, reading", "%"),
     ],
-    constants: &[],
-    drawings: &[],
-    refuse: refuse_nothing,
     run: whole,
+    ..Model::BARE
 };
 
 /// A page that the client needs and that a server has in memory. The row of [`super::ALL`].
@@ -81,10 +69,8 @@ pub const FAULT: Model = Model {
     name: "fault",
     axes: &[SERVERS],
     measures: &[Measure::new("fault", "8 KB from a server's memory", "us")],
-    constants: &[],
-    drawings: &[],
-    refuse: refuse_nothing,
     run: fault,
+    ..Model::BARE
 };
 
 fn setup(point: &Point, disks: u16) -> Setup {

@@ -1,40 +1,37 @@
 //! A TCP stream over the adapter (HotI'99 section 4): netperf with pages remapped or copied.
 
+use super::PRICING;
 use crate::hardware::catalogue::{self, Constants as Priced, Machine};
 use crate::hardware::fabric::Link;
 use crate::hardware::host::Handling;
 use crate::hardware::measure::Station;
 use crate::hardware::tcp::stream;
 use crate::papers::constants::Constants;
-use crate::papers::model::{Allowed, AxisKind, Measure, Model, Point, Value, refuse_nothing};
+use crate::papers::model::{AxisKind, Measure, Model, Point, Value};
 use crate::queue::Picos;
 use nic::{Buffers, Config, Policy};
 
-const WHO: Allowed = Allowed::Names(&["adapter", "host"]);
-const BOARDS: Allowed = Allowed::Names(&["lanai5", "lanai7"]);
-const DATA: Allowed = Allowed::Names(&["remapped", "copied"]);
-const PRICINGS: Allowed = Allowed::Names(&["constants", "contention"]);
-const SEGMENTS: Allowed = Allowed::Numbers(1_024.0, 131_072.0);
+const WHO: &[&str] = &["adapter", "host"];
+const BOARDS: &[&str] = &["lanai5", "lanai7"];
+const DATA: &[&str] = &["remapped", "copied"];
 
 /// Between two XP1000 workstations. The row of [`super::ALL`].
 pub const MODEL: Model = Model {
     name: "tcp",
     axes: &[
-        AxisKind { name: "board", label: "board", unit: "", allowed: BOARDS },
-        AxisKind { name: "pricing", label: "pricing", unit: "", allowed: PRICINGS },
-        AxisKind { name: "data", label: "data", unit: "", allowed: DATA },
-        AxisKind { name: "checksum", label: "checksum by", unit: "", allowed: WHO },
-        AxisKind { name: "segment", label: "segment", unit: "B", allowed: SEGMENTS },
+        AxisKind::names("board", "board", BOARDS),
+        PRICING,
+        AxisKind::names("data", "data", DATA),
+        AxisKind::names("checksum", "checksum by", WHO),
+        AxisKind::numbers("segment", "segment", "B", 1_024.0, 131_072.0),
     ],
     measures: &[
         Measure::new("bandwidth", "bandwidth", "Mb/s"),
         Measure::new("sender", "the sender's processor is busy", "%"),
         Measure::new("receiver", "the receiver's processor is busy", "%"),
     ],
-    constants: &[],
-    drawings: &[],
-    refuse: refuse_nothing,
     run,
+    ..Model::BARE
 };
 
 fn run(point: &Point, _: &Constants) -> Vec<Value> {

@@ -1,0 +1,577 @@
+/*
+ * libtrapeze: messages with payloads that land where the receiver wants them, and calls, over shared memory and TCP.
+ * Made by `cargo xtask header` from crates/capi/src: change it there.
+ */
+
+#ifndef TRAPEZE_H
+#define TRAPEZE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Most bytes of a call's or an answer's body.
+#define TPZ_BODY_BYTES 64
+
+// The first channel for services of your own, and the last.
+#define TPZ_CHANNEL_FIRST 16
+
+// See TPZ_CHANNEL_FIRST.
+#define TPZ_CHANNEL_LAST 31
+
+// Of tpz_call_t: not to be executed twice, whatever the network does. For everything that changes something.
+#define TPZ_ONCE 1
+
+// Of tpz_options_t: TCP without encryption, open to anybody. Only for networks that nobody else is in.
+#define TPZ_INSECURE 1
+
+// How to wait: spin as long as that pays, then sleep.
+#define TPZ_WAIT_ADAPTIVE 0
+
+// Never sleep: the lowest latency, and a processor for it.
+#define TPZ_WAIT_SPIN 1
+
+// Sleep at once.
+#define TPZ_WAIT_BLOCK 2
+
+// Done. The other codes are the error numbers of Linux with these names, so that strerror(3) knows them too; an error
+// of the system has the number that the system gave.
+#define TPZ_OK 0
+
+// Another thread than the one that opened the endpoint.
+#define TPZ_EPERM 1
+
+// Nobody there has that number.
+#define TPZ_ENOENT 2
+
+// The system failed without saying how.
+#define TPZ_EIO 5
+
+// The endpoint is closed.
+#define TPZ_EBADF 9
+
+// Nothing is there, or no entry of the ring is free: poll and ask again.
+#define TPZ_EAGAIN 11
+
+// The payload memory is used up: free frames, or open the endpoint with more.
+#define TPZ_ENOMEM 12
+
+// In use: a frame with several holders is to be written, a channel is served already, or the endpoint is to be closed
+// from a callback.
+#define TPZ_EBUSY 16
+
+// An argument that cannot be; tpz_last_error() says which.
+#define TPZ_EINVAL 22
+
+// The peer broke the protocol, as by more data than was asked for.
+#define TPZ_EPROTO 71
+
+// Longer than a message may be.
+#define TPZ_EMSGSIZE 90
+
+// Too many calls are open.
+#define TPZ_ENOBUFS 105
+
+// The time is up. Of a call: it may have been executed.
+#define TPZ_ETIMEDOUT 110
+
+// Nobody serves the channel at the peer.
+#define TPZ_ECONNREFUSED 111
+
+// The peer restarted, or was away for 10 s. A call may have been executed.
+#define TPZ_EHOSTDOWN 112
+
+// The endpoint was closed before the call ended.
+#define TPZ_ECANCELED 125
+
+// A fault of the library itself. The endpoint takes no more calls but tpz_close().
+#define TPZ_EINTERNAL 1000
+
+// Most bytes of a frame, and of a payload: 1 MiB.
+#define TPZ_PAYLOAD_BYTES (1 << 20)
+
+// Bytes of content of a message: 80 of the control message's 128.
+#define TPZ_MESSAGE_BYTES 80
+
+// Statuses of answers lie below this; the rest is NetRPC's own.
+#define TPZ_STATUS_RESERVED 65280
+
+// An endpoint: a pair of message rings, payload memory, and links to peers. It belongs to the thread that opened it: a
+// call from another one fails (TPZ_EPERM), but for tpz_wake(). A process may have any number, one or more for each
+// thread. Nothing runs in the background: messages move while tpz_poll(), tpz_call_wait() or a tpz_spinwait_ function
+// runs. Do not use it in the child of a fork.
+typedef struct tpz_ep_t tpz_ep_t;
+
+// A payload frame: some bytes of an endpoint's payload memory, in one piece and aligned to a page. Peers of this
+// machine read it where it is; nothing is copied on the way out.
+//
+// A frame belongs to whoever was last given it: to the program after tpz_frame_alloc(), to the message after
+// tpz_attach_sendmsg(), to the call after tpz_call(), to the program again when a completion or a reply brings it.
+typedef struct tpz_frame_t tpz_frame_t;
+
+// A message entry that the program holds: of the send ring from tpz_get_sendmsg(), of the receive ring from
+// tpz_get_rcvmsg(), until it is released (`msg_t` of HPDC'97).
+typedef struct tpz_msg_t tpz_msg_t;
+
+// A request that the program is to answer with tpz_reply(), in the handler or later; until then it counts against the
+// 128 that each channel gives out.
+typedef struct tpz_request_t tpz_request_t;
+
+// A call: `tpz_call_t call = {.size = sizeof call, .channel = TPZ_CHANNEL_FIRST, .op = 1};`
+typedef struct {
+  // sizeof(tpz_call_t).
+  uint32_t size;
+  // Who is to serve it; 0 is the peer that `connect` named.
+  uint16_t to;
+  // The service, TPZ_CHANNEL_FIRST to TPZ_CHANNEL_LAST.
+  uint16_t channel;
+  // The operation, in the service's numbering.
+  uint16_t op;
+  // 0 or TPZ_ONCE.
+  uint16_t flags;
+  // Milliseconds to wait for the reply; 0 is 30 s.
+  uint32_t timeout_ms;
+  // Arguments, `body_bytes` bytes, at most TPZ_BODY_BYTES. Copied.
+  const void *body;
+  // See `body`.
+  uintptr_t body_bytes;
+  // Data to send, or NULL. The call's until its reply.
+  tpz_frame_t *data;
+  // Bytes of `data` to send; 0 is all of them.
+  uintptr_t data_bytes;
+  // Where the reply's data lands, or NULL: then a reply with data fails. The call's until its reply.
+  tpz_frame_t *into;
+} tpz_call_t;
+
+// What a call came to.
+typedef struct {
+  // TPZ_OK when there is a reply. Otherwise why there is none: TPZ_ETIMEDOUT, TPZ_EHOSTDOWN (both: it may have been
+  // executed), TPZ_ECONNREFUSED, TPZ_ENOBUFS (both: it was not), TPZ_EPROTO, TPZ_ECANCELED.
+  int code;
+  // The service's verdict, 0 for success, by convention an error number.
+  uint16_t status;
+  // Results.
+  uint8_t body[TPZ_BODY_BYTES];
+  // Bytes of data in `into`.
+  uintptr_t bytes;
+  // The call's `data`, the program's again.
+  tpz_frame_t *data;
+  // The call's `into`, the program's again. NULL when there is no reply: the memory went back to the endpoint.
+  tpz_frame_t *into;
+} tpz_reply_t;
+
+// Called once for every call that tpz_call() took; `reply` is there during the callback only, its frames stay.
+typedef void (*tpz_reply_fn_t)(const tpz_reply_t *reply, void *arg);
+
+// What an endpoint is opened with: `tpz_options_t options = {.size = sizeof options, .node = 1, .listen = "..."};`
+typedef struct {
+  // sizeof(tpz_options_t).
+  uint32_t size;
+  // The endpoint's number among its peers, 1 to 65535; 0 to be given one by the peer that `connect` names.
+  uint16_t node;
+  // 0 or TPZ_INSECURE.
+  uint16_t flags;
+  // Where to listen, or NULL: "unix:PATH" (shared memory), "adapter:PATH" (adapters over it), "tcp:HOST:PORT" (port
+  // 0: any free one).
+  const char *listen;
+  // Whom to connect to at once, or NULL.
+  const char *connect;
+  // Bytes of payload memory; 0 is 64 MiB. Only what is used costs memory.
+  uint64_t memory_bytes;
+  // For TCP: 32 secret bytes that both sides know, or NULL.
+  const uint8_t *key;
+  // TPZ_WAIT_ADAPTIVE, TPZ_WAIT_SPIN or TPZ_WAIT_BLOCK.
+  uint32_t wait;
+  // 0.
+  uint32_t reserved;
+} tpz_options_t;
+
+// What happened at an endpoint since it was opened.
+typedef struct {
+  // Messages handed to the link, those of calls included.
+  uint64_t sent;
+  // Messages that came, those of calls included.
+  uint64_t received;
+  // Messages that are no calls and that were dropped because tpz_get_rcvmsg() was not called in time.
+  uint64_t dropped;
+  // Payloads discarded: the token was stale or its frame too small, no memory was free, or the checksum did not fit.
+  uint64_t discarded;
+  // Pages of 4096 bytes of payload memory that are free.
+  uint64_t free_pages;
+  // Times the thread slept.
+  uint64_t sleeps;
+} tpz_counters_t;
+
+// The right to put one payload into a frame that its receiver chose (the payload token of USENIX'98 section 3.2). It
+// is plain data: send it in a message's content. It is good for one delivery. All zero is no token.
+typedef struct {
+  // The secret part.
+  uint64_t key;
+  // The table's entry.
+  uint64_t index;
+} tpz_token_t;
+
+// Called with a frame that has been sent, which is the program's again, and the `arg` of tpz_attach_sendmsg().
+typedef void (*tpz_io_completion_t)(tpz_frame_t *frame, void *arg);
+
+// Called for every request of a channel; the request is the handler's to answer.
+typedef void (*tpz_handler_fn_t)(tpz_request_t *request, void *arg);
+
+// What a request asks.
+typedef struct {
+  // Who asks.
+  uint16_t source;
+  // The service.
+  uint16_t channel;
+  // The operation.
+  uint16_t op;
+  // 0 or TPZ_ONCE.
+  uint16_t flags;
+  // Arguments; what the caller did not fill is zero.
+  uint8_t body[TPZ_BODY_BYTES];
+  // Bytes of data, for tpz_request_detach().
+  uintptr_t bytes;
+} tpz_request_info_t;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Starts a call and returns at once. `callback` is called with what it came to and `arg`, once, from tpz_poll() or
+// tpz_close(). When this fails nothing was started and the frames stay the program's.
+//
+// Needs:
+// `ep` is open; `call` points to a call whose body and frames are there; `callback` may be called with `arg` until
+// the endpoint is closed.
+int tpz_call(const tpz_ep_t *ep,
+             const tpz_call_t *call,
+             tpz_reply_fn_t callback,
+             void *arg);
+
+// Makes a call and waits for what it comes to, which is written to `*reply`. The endpoint moves meanwhile, but no
+// callback runs: what they are to be told waits for tpz_poll(). Returns TPZ_OK when there is a reply, whose `status`
+// is the service's, otherwise `reply->code`. When arguments are wrong, `*reply` is not written and the frames stay
+// the program's.
+//
+// Needs:
+// `ep` is open; `call` points to a call whose body and frames are there; `reply` can be written.
+int tpz_call_wait(const tpz_ep_t *ep,
+                  const tpz_call_t *call,
+                  tpz_reply_t *reply);
+
+// Opens an endpoint for this thread: connects, if `connect` is set, then listens, if `listen` is. The endpoint is
+// written to `*ep`.
+//
+// Needs:
+// `options` points to options whose texts end with a zero and whose key has 32 bytes; `ep` can be written.
+int tpz_open(const tpz_options_t *options,
+             tpz_ep_t **ep);
+
+// Closes an endpoint: what was posted leaves first, for 10 s at most, then every call that has not ended ends with
+// TPZ_ECANCELED. Frames, messages and requests stay to be freed. Not from a callback (TPZ_EBUSY). NULL is nothing.
+//
+// Needs:
+// `ep` is NULL or open, and is not used from now on.
+int tpz_close(tpz_ep_t *ep);
+
+// The endpoint's own number; 0 only for NULL.
+//
+// Needs:
+// `ep` is open.
+uint16_t tpz_self(const tpz_ep_t *ep);
+
+// The number of the peer that `connect` named; 0 when there is none.
+//
+// Needs:
+// `ep` is open.
+uint16_t tpz_peer(const tpz_ep_t *ep);
+
+// Where the endpoint listens, with the port that it really got; "" when it does not. Until tpz_close().
+//
+// Needs:
+// `ep` is open.
+const char *tpz_address(const tpz_ep_t *ep);
+
+// From now on the peer with this number is found at this address. A connection is made when something is sent to it.
+//
+// Needs:
+// `ep` is open, `address` ends with a zero.
+int tpz_add_peer(const tpz_ep_t *ep,
+                 uint16_t node,
+                 const char *address);
+
+// Moves messages, runs the callbacks of what has happened, and returns as soon as something has: a callback ran, a
+// message waits for tpz_get_rcvmsg(), or another thread called tpz_wake(). Otherwise waits for `timeout_ms`
+// milliseconds, then returns TPZ_ETIMEDOUT; 0 only looks, -1 waits for ever. What is posted leaves in here.
+//
+// Needs:
+// `ep` is open.
+int tpz_poll(const tpz_ep_t *ep,
+             int timeout_ms);
+
+// Has tpz_poll() return, now or the next time. From any thread, as long as the endpoint is open.
+//
+// Needs:
+// `ep` is NULL or open, and nobody closes it meanwhile.
+int tpz_wake(const tpz_ep_t *ep);
+
+// Writes the counters to `*counters`.
+//
+// Needs:
+// `ep` is open, `counters` can be written.
+int tpz_counters(const tpz_ep_t *ep, tpz_counters_t *counters);
+
+// What the number of an error means. Never NULL; the text is there for ever.
+const char *tpz_strerror(int code);
+
+// The number of this thread's last error: why a function that returns a pointer returned NULL. TPZ_OK when there was
+// none.
+int tpz_errno(void);
+
+// This thread's last error in words: in which function, what, and what to do. Never NULL; the text is there until the
+// thread's next error.
+const char *tpz_last_error(void);
+
+// The number of this library's release, as text. The text is there for ever.
+const char *tpz_version(void);
+
+// A frame of `bytes` bytes, 1 to TPZ_PAYLOAD_BYTES, of the endpoint's payload memory, contents undefined. It takes
+// whole pages of 4096. NULL when there is none (TPZ_ENOMEM).
+//
+// Needs:
+// `ep` is open.
+tpz_frame_t *tpz_frame_alloc(const tpz_ep_t *ep,
+                             uintptr_t bytes);
+
+// The frame's bytes, for reading, until the frame is given away or freed. NULL only for NULL.
+//
+// Needs:
+// `frame` is the caller's.
+const void *tpz_frame_data(tpz_frame_t *frame);
+
+// The frame's bytes, for writing, until the frame is given away, shared or freed. NULL when others hold the bytes too
+// (TPZ_EBUSY): a message that is still under way, or a handle of tpz_frame_dup().
+//
+// Needs:
+// `frame` is the caller's.
+void *tpz_frame_mut(tpz_frame_t *frame);
+
+// How many bytes the frame has; 0 only for NULL.
+//
+// Needs:
+// `frame` is the caller's.
+uintptr_t tpz_frame_bytes(tpz_frame_t *frame);
+
+// Another handle to the same bytes, which are read-only as long as there is more than one: to send what is kept. NULL
+// only for NULL.
+//
+// Needs:
+// `frame` is the caller's.
+tpz_frame_t *tpz_frame_dup(tpz_frame_t *frame);
+
+// Gives the handle back, and with the last one the memory. NULL is nothing. Also after tpz_close().
+//
+// Needs:
+// `frame` is NULL or the caller's, who does not use it from now on.
+int tpz_frame_free(tpz_frame_t *frame);
+
+// Takes an entry of the send ring for an outgoing message. NULL when none is free (TPZ_EAGAIN): poll, and ask again.
+// Never waits. Completions of messages that have left run first.
+//
+// Needs:
+// `ep` is open.
+tpz_msg_t *tpz_get_sendmsg(const tpz_ep_t *ep);
+
+// Takes the oldest message that has come. NULL when there is none (TPZ_EAGAIN). Never waits, and does not move
+// messages: tpz_poll() does. The program may hold and leave waiting 256 messages at most; what comes beyond that is
+// dropped (tpz_counters_t.dropped), as HPDC'97's adapter drops what its host does not keep up with.
+//
+// Needs:
+// `ep` is open.
+tpz_msg_t *tpz_get_rcvmsg(const tpz_ep_t *ep);
+
+// Polls until an entry of the send ring is free. NULL only for an error.
+//
+// Needs:
+// `ep` is open.
+tpz_msg_t *tpz_spinwait_get_sendmsg(const tpz_ep_t *ep);
+
+// Polls until a message has come. Callbacks do not run meanwhile. NULL only for an error.
+//
+// Needs:
+// `ep` is open.
+tpz_msg_t *tpz_spinwait_get_rcvmsg(const tpz_ep_t *ep);
+
+// The message's content, TPZ_MESSAGE_BYTES bytes, until it is released: to be written before it is sent (zero at
+// first), to be read after it came. Bytes travel as they are.
+//
+// Needs:
+// `msg` is the caller's.
+void *tpz_msg_data(tpz_msg_t *msg);
+
+// Whom the message goes to. Without it: the peer that `connect` named.
+//
+// Needs:
+// `msg` is the caller's.
+int tpz_set_destination(tpz_msg_t *msg, uint16_t node);
+
+// Who sent a received message; 0 only for an error.
+//
+// Needs:
+// `msg` is the caller's.
+uint16_t tpz_get_source(tpz_msg_t *msg);
+
+// Has the payload land in the frame that the destination armed this token with, or nowhere.
+//
+// Needs:
+// `msg` is the caller's.
+int tpz_set_token(tpz_msg_t *msg, tpz_token_t token);
+
+// Attaches a frame to an outgoing message as (the next part of) its payload; 1 MiB in all. The frame is the message's
+// now. When it has been sent, `completion` is called with the frame and `arg`, by tpz_poll(),
+// tpz_check_xmit_complete(), tpz_get_sendmsg() or tpz_close(); without a completion the frame is freed then.
+//
+// Needs:
+// `msg` and `frame` are the caller's; `completion` may be called with `arg` by then.
+int tpz_attach_sendmsg(tpz_msg_t *msg,
+                       tpz_frame_t *frame,
+                       tpz_io_completion_t completion,
+                       void *arg);
+
+// Takes the first frame off an outgoing message that has not been released; it is the program's again. NULL when there
+// is none (TPZ_EAGAIN).
+//
+// Needs:
+// `msg` is the caller's.
+tpz_frame_t *tpz_detach_sendmsg(tpz_msg_t *msg);
+
+// Sends only the first `bytes` bytes of what is attached.
+//
+// Needs:
+// `msg` is the caller's.
+int tpz_set_payload_len(tpz_msg_t *msg, int bytes);
+
+// Bytes of payload that came with a received message and are in its frame. 0 for a message without payload, for one
+// whose payload was discarded (tpz_get_announced_len() tells them apart), and for an error.
+//
+// Needs:
+// `msg` is the caller's.
+int tpz_get_payload_len(tpz_msg_t *msg);
+
+// Bytes of payload that the sender of a received message attached: more than tpz_get_payload_len() when they were
+// discarded, because the token was stale or its frame too small, no memory was free, or the checksum did not fit.
+//
+// Needs:
+// `msg` is the caller's.
+int tpz_get_announced_len(tpz_msg_t *msg);
+
+// Takes the frame with the payload off a received message; it is the program's now. It is the one that the token was
+// armed with, or one of the endpoint's memory. NULL when the message has none (TPZ_EAGAIN).
+//
+// Needs:
+// `msg` is the caller's.
+tpz_frame_t *tpz_detach_rcvmsg(tpz_msg_t *msg);
+
+// Gives the receive entry a frame for the payload of a message to come: the frame goes to the endpoint's payload
+// memory, and the entry may take as many pages from there. With NULL the entry's payloads are discarded, unless they
+// come by a token. At first every entry may take 1 MiB.
+//
+// Needs:
+// `msg` is the caller's, `frame` NULL or the caller's.
+int tpz_attach_rcvmsg(tpz_msg_t *msg,
+                      tpz_frame_t *frame);
+
+// Marks an outgoing message so that releasing it sends nothing.
+//
+// Needs:
+// `msg` is the caller's.
+int tpz_senderr(tpz_msg_t *msg);
+
+// Sends the message; the entry is the ring's again. It leaves with the next tpz_poll(). Delivery is best effort: what a
+// broken connection held is lost. When there is no destination (TPZ_EINVAL) the message stays the program's.
+//
+// Needs:
+// `msg` is the caller's, who does not use it from now on if this succeeds.
+int tpz_release_sendmsg(tpz_msg_t *msg);
+
+// Gives a received message's entry back to the ring, with its frame if that was not detached.
+//
+// Needs:
+// `msg` is the caller's, who does not use it from now on if this succeeds.
+int tpz_release_rcvmsg(tpz_msg_t *msg);
+
+// Releases a message of either ring, the name of HPDC'97's text.
+//
+// Needs:
+// `msg` is the caller's, who does not use it from now on if this succeeds.
+int tpz_release_msg(tpz_msg_t *msg);
+
+// Calls the completions of messages that have left (HPDC'97 Table 1). tpz_poll() does so too.
+//
+// Needs:
+// `ep` is open.
+int tpz_check_xmit_complete(const tpz_ep_t *ep);
+
+// Arms a token with a frame: one payload that comes with the token lands there. The frame is the table's until a message
+// brings it (tpz_detach_rcvmsg) or the token is released. TPZ_EAGAIN when all 1,024 entries are in use.
+//
+// Needs:
+// `ep` is open, `frame` the caller's, `token` can be written.
+int tpz_get_replytoken(const tpz_ep_t *ep,
+                       tpz_frame_t *frame,
+                       tpz_token_t *token);
+
+// Revokes a token: no payload lands by it any more. Writes the frame to `*frame`, or NULL where a payload was just
+// landing: the frame is freed when that has ended. TPZ_ENOENT when the token is spent or was never valid; a message
+// may wait that brings the frame.
+//
+// Needs:
+// `ep` is open, `frame` can be written.
+int tpz_release_replytoken(const tpz_ep_t *ep,
+                           tpz_token_t token,
+                           tpz_frame_t **frame);
+
+// From now on requests for `channel`, TPZ_CHANNEL_FIRST to TPZ_CHANNEL_LAST, are given to `handler` with `arg`, from
+// tpz_poll(). The handler may answer at once or keep the request and answer later. TPZ_EBUSY when the channel is served
+// already.
+//
+// Needs:
+// `ep` is open; `handler` may be called with `arg` until the endpoint is closed.
+int tpz_serve(const tpz_ep_t *ep,
+              uint16_t channel,
+              tpz_handler_fn_t handler,
+              void *arg);
+
+// Writes what the request asks to `*info`.
+//
+// Needs:
+// `request` is the caller's, `info` can be written.
+int tpz_request_info(tpz_request_t *request, tpz_request_info_t *info);
+
+// Takes the frame with the request's data; it is the program's now, and counts against the endpoint's payload memory as
+// long as it is kept. NULL when the request has none (TPZ_EAGAIN). Its length is the data's, rounded up at most to a
+// page.
+//
+// Needs:
+// `request` is the caller's.
+tpz_frame_t *tpz_request_detach(tpz_request_t *request);
+
+// Answers a request; it is gone then. `status` is 0 or, by convention, an error number, below TPZ_STATUS_RESERVED.
+// `body` are results, at most TPZ_BODY_BYTES bytes, copied. `data`, or NULL, is the answer's data, the first `data_bytes`
+// bytes of it or for 0 all; the frame is the answer's now (keep a handle of tpz_frame_dup()). It lands in the caller's
+// `into`. When this fails for an argument, request and frame stay the program's.
+//
+// Needs:
+// `request` is the caller's, who does not use it from now on if this succeeds; `body` has `body_bytes` bytes.
+int tpz_reply(tpz_request_t *request,
+              uint16_t status,
+              const void *body,
+              uintptr_t body_bytes,
+              tpz_frame_t *data,
+              uintptr_t data_bytes);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* TRAPEZE_H */

@@ -1,0 +1,582 @@
+//! Endpoints: opening, moving, closing.
+
+use crate::error::*;
+use crate::message::Attached;
+use crate::serve::Arrived;
+use crate::{call::Ended, limits::MEMORY_BYTES_MAX};
+use live::clock;
+use live::host::Host;
+use live::link::Directory;
+use node::Cx;
+use rustix::event::{EventfdFlags, eventfd};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::ptr::null;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use trapeze::join::{Joined, Plan, join};
+use trapeze::service::{Keys, Options, Security, WaitPolicy};
+use wire::{NodeId, Time};
+
+/// Of tpz_options_t: TCP without encryption, open to anybody. Only for networks that nobody else is in.
+pub const TPZ_INSECURE: u16 = 1;
+/// How to wait: spin as long as that pays, then sleep.
+pub const TPZ_WAIT_ADAPTIVE: u32 = 0;
+/// Never sleep: the lowest latency, and a processor for it.
+pub const TPZ_WAIT_SPIN: u32 = 1;
+/// Sleep at once.
+pub const TPZ_WAIT_BLOCK: u32 = 2;
+
+/// What an endpoint is opened with: `tpz_options_t options = {.size = sizeof options, .node = 1, .listen = "..."};`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct tpz_options_t {
+    /// sizeof(tpz_options_t).
+    pub size: u32,
+    /// The endpoint's number among its peers, 1 to 65535; 0 to be given one by the peer that `connect` names.
+    pub node: u16,
+    /// 0 or TPZ_INSECURE.
+    pub flags: u16,
+    /// Where to listen, or NULL: "unix:PATH" (shared memory), "adapter:PATH" (adapters over it), "tcp:HOST:PORT" (port
+    /// 0: any free one).
+    pub listen: *const c_char,
+    /// Whom to connect to at once, or NULL.
+    pub connect: *const c_char,
+    /// Bytes of payload memory; 0 is 64 MiB. Only what is used costs memory.
+    pub memory_bytes: u64,
+    /// For TCP: 32 secret bytes that both sides know, or NULL.
+    pub key: *const u8,
+    /// TPZ_WAIT_ADAPTIVE, TPZ_WAIT_SPIN or TPZ_WAIT_BLOCK.
+    pub wait: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// The thread that something belongs to, and whether a fault has been met there.
+#[derive(Debug)]
+pub struct Mark {
+    thread: usize,
+    broken: Cell<bool>,
+}
+
+/// A number that no other living thread has.
+fn this_thread() -> usize {
+    thread_local!(static HERE: u8 = const { 0 });
+    HERE.with(|here| std::ptr::from_ref(here) as usize)
+}
+
+impl Mark {
+    /// Of this thread.
+    pub fn here() -> Mark {
+        Mark { thread: this_thread(), broken: Cell::new(false) }
+    }
+
+    /// Fails on another thread, and after a fault.
+    pub fn check(&self) -> Outcome<()> {
+        if self.thread != this_thread() {
+            return Err(failure(
+                TPZ_EPERM,
+                "another thread than the one that opened the endpoint: open one for each thread",
+            ));
+        }
+        match self.broken.get() {
+            true => Err(failure(TPZ_EINTERNAL, "the endpoint met a fault before: close it")),
+            false => Ok(()),
+        }
+    }
+
+    /// From now on nothing of it works.
+    pub fn set_broken(&self) {
+        self.broken.set(true);
+    }
+}
+
+/// What a callback of the program is to be told.
+pub enum News {
+    /// A call has ended.
+    Ended(Ended),
+    /// A request has come.
+    Arrived(Arrived),
+}
+
+/// What an endpoint is made of.
+pub struct Ep {
+    /// Its thread.
+    pub mark: Mark,
+    /// Its node.
+    pub cx: Cx,
+    /// The peer that was connected to, or 0.
+    pub peer: NodeId,
+    /// Gone once closed; borrowed only while the node moves, never while a callback runs.
+    pub host: RefCell<Option<Host>>,
+    /// For callbacks, in order.
+    pub news: RefCell<VecDeque<News>>,
+    /// By number of a completion, the frames of a message that is under way.
+    pub sent: RefCell<BTreeMap<u64, Vec<Attached>>>,
+    /// The number of the next message that has frames.
+    pub next_sent: Cell<u64>,
+    /// Channels that are served, one bit each.
+    pub served: Cell<u64>,
+    /// Callbacks that are running.
+    depth: Cell<u32>,
+    directory: Directory,
+    address: CString,
+    wake: Wake,
+}
+
+/// The wish of another thread that tpz_poll returns.
+struct Wake {
+    asked: AtomicBool,
+    event: OwnedFd,
+}
+
+impl Wake {
+    fn new() -> io::Result<Wake> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Wake { asked: AtomicBool::new(false), event })
+    }
+
+    fn ask(&self) {
+        self.asked.store(true, Ordering::SeqCst);
+        // The counter is far from full, so the write takes place; an endpoint that is awake needs none.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    /// Whether somebody has asked since the last time.
+    fn take(&self) -> bool {
+        let asked = self.asked.load(Ordering::Relaxed) && self.asked.swap(false, Ordering::SeqCst);
+        if asked {
+            let _ = rustix::io::read(&self.event, &mut [0; 8]);
+        }
+        asked
+    }
+}
+
+/// An endpoint: a pair of message rings, payload memory, and links to peers. It belongs to the thread that opened it: a
+/// call from another one fails (TPZ_EPERM), but for tpz_wake(). A process may have any number, one or more for each
+/// thread. Nothing runs in the background: messages move while tpz_poll(), tpz_call_wait() or a tpz_spinwait_ function
+/// runs. Do not use it in the child of a fork.
+pub struct tpz_ep_t(pub(crate) Rc<Ep>);
+
+/// Runs `body` on an endpoint of C's.
+///
+/// # Safety
+/// `ep` is NULL or open.
+pub unsafe fn on_ep<T>(
+    function: &'static str,
+    ep: *const tpz_ep_t,
+    body: impl FnOnce(&tpz_ep_t) -> Outcome<T>,
+) -> Result<T, c_int> {
+    // SAFETY: the caller's promise; an endpoint is only ever borrowed for reading, and freed by tpz_close alone, which
+    // refuses while anything of it runs.
+    let ep = unsafe { ep.as_ref() };
+    run(function, ep.map(|ep| &ep.0.mark), || {
+        let ep = ep.ok_or(failure(TPZ_EINVAL, "the endpoint is NULL: open one with tpz_open()"))?;
+        ep.0.mark.check()?;
+        body(ep)
+    })
+}
+
+/// Text of C's.
+///
+/// # Safety
+/// `text` is NULL or ends with a zero, and stays during `'a`.
+unsafe fn text<'a>(name: &str, text: *const c_char) -> Outcome<Option<&'a str>> {
+    if text.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) }.to_str();
+    text.map(Some).map_err(|_| invalid(format!("{name} is not UTF-8")))
+}
+
+/// Options as this release knows them.
+///
+/// # Safety
+/// `options` is NULL or has as many bytes as its first field says.
+unsafe fn read_options(options: *const tpz_options_t) -> Outcome<tpz_options_t> {
+    if options.is_null() {
+        return Err(invalid("options is NULL"));
+    }
+    // SAFETY: the caller's promise: at least the first field is there.
+    let size = unsafe { (&raw const (*options).size).read() } as usize;
+    if size != size_of::<tpz_options_t>() {
+        let ours = size_of::<tpz_options_t>();
+        return Err(invalid(format!(
+            "options->size is {size}, this release has {ours}: set it to sizeof(tpz_options_t)"
+        )));
+    }
+    // SAFETY: all of the structure is there.
+    Ok(unsafe { options.read() })
+}
+
+/// # Safety
+/// `key` is NULL or has 32 bytes.
+unsafe fn security(flags: u16, key: *const u8) -> Outcome<Option<Security>> {
+    match (flags, key.is_null()) {
+        (0, true) => Ok(None),
+        (TPZ_INSECURE, true) => Ok(Some(Security::Insecure)),
+        (0, false) => {
+            // SAFETY: the caller's promise.
+            let key = unsafe { key.cast::<[u8; 32]>().read() };
+            Ok(Some(Security::Encrypted(Keys::generate(key))))
+        }
+        (TPZ_INSECURE, false) => Err(invalid("a key and TPZ_INSECURE: choose one")),
+        (other, _) => Err(invalid(format!("flags are {other}: 0 or TPZ_INSECURE"))),
+    }
+}
+
+fn node_options(options: &tpz_options_t, security: Option<Security>) -> Outcome<Options> {
+    let wait = match options.wait {
+        TPZ_WAIT_ADAPTIVE => WaitPolicy::Adaptive,
+        TPZ_WAIT_SPIN => WaitPolicy::Spin,
+        TPZ_WAIT_BLOCK => WaitPolicy::Block,
+        other => return Err(invalid(format!("wait is {other}: one of TPZ_WAIT_..."))),
+    };
+    let memory_bytes = match options.memory_bytes {
+        0 => Options::default().memory_bytes,
+        bytes if bytes > MEMORY_BYTES_MAX => {
+            return Err(invalid(format!(
+                "memory_bytes is {bytes}: {MEMORY_BYTES_MAX} is the most"
+            )));
+        }
+        bytes => bytes as usize,
+    };
+    Ok(Options { memory_bytes, wait, security })
+}
+
+fn open(plan: Plan<'_>, options: &Options) -> Outcome<Ep> {
+    let joined: Joined = join(plan, options)?;
+    let wake = Wake::new()?;
+    joined.host.poller().add(&wake.event, true, false)?;
+    let cx = joined.host.node().cx().clone();
+    cx.accept_messages();
+    let address = joined.address.map_or(String::new(), |address| address.to_string());
+    Ok(Ep {
+        mark: Mark::here(),
+        cx,
+        peer: joined.peer.unwrap_or_default(),
+        host: RefCell::new(Some(joined.host)),
+        news: RefCell::default(),
+        sent: RefCell::default(),
+        next_sent: Cell::new(0),
+        served: Cell::new(0),
+        depth: Cell::new(0),
+        directory: joined.directory,
+        address: CString::new(address).expect("an address has no zeros"),
+        wake,
+    })
+}
+
+/// Counts a callback of the program as running.
+struct Inside<'a>(&'a Cell<u32>);
+
+impl<'a> Inside<'a> {
+    fn new(depth: &'a Cell<u32>) -> Inside<'a> {
+        depth.set(depth.get() + 1);
+        Inside(depth)
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl Ep {
+    /// Who is meant: 0 is the peer that was connected to.
+    pub fn to(&self, node: u16) -> Outcome<NodeId> {
+        match NodeId(node) {
+            NodeId(0) if self.peer == NodeId(0) => Err(invalid(
+                "no destination: name a node; only an endpoint opened with connect has a peer of its own",
+            )),
+            NodeId(0) => Ok(self.peer),
+            node => Ok(node),
+        }
+    }
+
+    /// Moves the node once, waiting until `late` at most when there is nothing to do.
+    pub fn turn(&self, late: Option<Time>) -> Outcome<()> {
+        let mut host = self.host.borrow_mut();
+        let host = host.as_mut().ok_or(failure(TPZ_EBADF, "the endpoint is closed"))?;
+        Ok(host.turn_until(late)?)
+    }
+
+    /// Brings the node's time up to now, for what is started from outside of it.
+    pub fn catch_up(&self) -> Outcome<()> {
+        let mut host = self.host.borrow_mut();
+        host.as_mut().ok_or(failure(TPZ_EBADF, "the endpoint is closed"))?.catch_up();
+        Ok(())
+    }
+
+    /// Runs the completions of messages that have left; how many.
+    pub fn complete(&self) -> usize {
+        let mut count = 0;
+        while let Some(number) = self.cx.with_endpoint(|endpoint| endpoint.check_xmit_complete()) {
+            let frames = self.sent.borrow_mut().remove(&number);
+            let _inside = Inside::new(&self.depth);
+            frames.into_iter().flatten().for_each(Attached::complete);
+            count += 1;
+        }
+        count
+    }
+
+    /// Runs the callbacks of what has happened; how many.
+    fn tell(&self) -> usize {
+        let waiting = self.news.borrow().len();
+        for _ in 0..waiting {
+            // A callback may have polled, and told the rest.
+            let Some(news) = self.news.borrow_mut().pop_front() else { break };
+            let _inside = Inside::new(&self.depth);
+            match news {
+                News::Ended(ended) => ended.tell(),
+                News::Arrived(arrived) => arrived.tell(),
+            }
+        }
+        waiting
+    }
+
+    /// Moves the node until something has happened; false when it is `late`.
+    fn poll(&self, late: Option<Time>) -> Outcome<bool> {
+        loop {
+            let waits = self.news.borrow().is_empty() && self.cx.messages_waiting() == 0;
+            self.turn(if waits { late } else { Some(Time::ZERO) })?;
+            if self.complete() + self.tell() + self.cx.messages_waiting() > 0 {
+                return Ok(true);
+            }
+            let passed = late.is_some_and(|late| clock::now() >= late);
+            if self.wake.take() || passed {
+                return Ok(!passed);
+            }
+        }
+    }
+}
+
+/// Opens an endpoint for this thread: connects, if `connect` is set, then listens, if `listen` is. The endpoint is
+/// written to `*ep`.
+///
+/// # Safety
+/// `options` points to options whose texts end with a zero and whose key has 32 bytes; `ep` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpz_open(options: *const tpz_options_t, ep: *mut *mut tpz_ep_t) -> c_int {
+    code(run("tpz_open", None, || {
+        if ep.is_null() {
+            return Err(invalid("ep is NULL: where is the endpoint to be written?"));
+        }
+        // SAFETY: the caller's promise, for this and the texts and the key below.
+        let options = unsafe { read_options(options)? };
+        // SAFETY: as above.
+        let (listen, connect) =
+            unsafe { (text("listen", options.listen)?, text("connect", options.connect)?) };
+        // SAFETY: as above.
+        let security = unsafe { security(options.flags, options.key)? };
+        let plan = Plan { node: NodeId(options.node), listen, connect };
+        let opened = open(plan, &node_options(&options, security)?)?;
+        // SAFETY: it is not NULL, and the caller's promise.
+        unsafe { ep.write(Box::into_raw(Box::new(tpz_ep_t(Rc::new(opened))))) };
+        Ok(())
+    }))
+}
+
+/// Closes an endpoint: what was posted leaves first, for 10 s at most, then every call that has not ended ends with
+/// TPZ_ECANCELED. Frames, messages and requests stay to be freed. Not from a callback (TPZ_EBUSY). NULL is nothing.
+///
+/// # Safety
+/// `ep` is NULL or open, and is not used from now on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpz_close(ep: *mut tpz_ep_t) -> c_int {
+    if ep.is_null() {
+        return TPZ_OK;
+    }
+    code(run("tpz_close", None, || {
+        // SAFETY: the caller's promise; borrowed only to be checked.
+        unsafe { (*ep).0.check_closable()? };
+        // SAFETY: every endpoint was made from a box by tpz_open; the caller gives it back, and nothing of it runs.
+        let tpz_ep_t(ep) = *unsafe { Box::from_raw(ep) };
+        ep.close()
+    }))
+}
+
+impl Ep {
+    /// Whether tpz_close has been called.
+    pub fn is_closed(&self) -> bool {
+        self.host.borrow().is_none()
+    }
+
+    fn check_closable(&self) -> Outcome<()> {
+        match self.mark.check() {
+            Err(failure) if failure.code == TPZ_EPERM => return Err(failure),
+            _ if self.depth.get() > 0 => {}
+            _ => return Ok(()),
+        }
+        Err(failure(
+            TPZ_EBUSY,
+            "a callback of the endpoint is running: close it when tpz_poll has returned",
+        ))
+    }
+
+    fn close(&self) -> Outcome<()> {
+        let host = self.host.borrow_mut().take();
+        let stopped = host.map_or(Ok(true), |mut host| match self.mark.broken.get() {
+            true => Ok(true),
+            false => host.stop(),
+        });
+        // Requests are not answered any more.
+        self.news.borrow_mut().retain(|news| matches!(news, News::Ended(_)));
+        self.complete();
+        self.tell();
+        // What a broken link never took.
+        self.sent.take().into_values().flatten().for_each(Attached::complete);
+        stopped.map(drop).map_err(Failure::from)
+    }
+}
+
+/// The endpoint's own number; 0 only for NULL.
+///
+/// # Safety
+/// `ep` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpz_self(ep: *const tpz_ep_t) -> u16 {
+    // SAFETY: the caller's promise.
+    unsafe { on_ep("tpz_self", ep, |ep| Ok(ep.0.cx.id().0)) }.unwrap_or(0)
+}
+
+/// The number of the peer that `connect` named; 0 when there is none.
+///
+/// # Safety
+/// `ep` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpz_peer(ep: *const tpz_ep_t) -> u16 {
+    // SAFETY: the caller's promise.
+    unsafe { on_ep("tpz_peer", ep, |ep| Ok(ep.0.peer.0)) }.unwrap_or(0)
+}
+
+/// Where the endpoint listens, with the port that it really got; "" when it does not. Until tpz_close().
+///
+/// # Safety
+/// `ep` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpz_address(ep: *const tpz_ep_t) -> *const c_char {
+    // SAFETY: the caller's promise.
+    unsafe { on_ep("tpz_address", ep, |ep| Ok(ep.0.address.as_ptr())) }.unwrap_or(null())
+}
+
+/// From now on the peer with this number is found at this address. A connection is made when something is sent to it.
+///
+/// # Safety
+/// `ep` is open, `address` ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpz_add_peer(
+    ep: *const tpz_ep_t,
+    node: u16,
+    address: *const c_char,
+) -> c_int {
+    let body = |ep: &tpz_ep_t| {
+        // SAFETY: the caller's promise.
+        let address = unsafe { text("address", address)? }.ok_or(invalid("address is NULL"))?;
+        if node == 0 || NodeId(node) == ep.0.cx.id() {
+            return Err(invalid(format!("node {node}: another endpoint's number, 1 to 65535")));
+        }
+        let address = address.parse().map_err(trapeze::service::ServiceError::from)?;
+        ep.0.directory.set(NodeId(node), vec![address]);
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    code(unsafe { on_ep("tpz_add_peer", ep, body) })
+}
+
+/// Moves messages, runs the callbacks of what has happened, and returns as soon as something has: a callback ran, a
+/// message waits for tpz_get_rcvmsg(), or another thread called tpz_wake(). Otherwise waits for `timeout_ms`
+/// milliseconds, then returns TPZ_ETIMEDOUT; 0 only looks, -1 waits for ever. What is posted leaves in here.
+///
+/// # Safety
+/// `ep` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpz_poll(ep: *const tpz_ep_t, timeout_ms: c_int) -> c_int {
+    let body = |ep: &tpz_ep_t| {
+        let span = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+        match ep.0.poll(span.map(|span| clock::now() + span))? {
+            true => Ok(()),
+            false => Err(failure(TPZ_ETIMEDOUT, "nothing happened in time")),
+        }
+    };
+    // SAFETY: the caller's promise.
+    code(unsafe { on_ep("tpz_poll", ep, body) })
+}
+
+/// Has tpz_poll() return, now or the next time. From any thread, as long as the endpoint is open.
+///
+/// # Safety
+/// `ep` is NULL or open, and nobody closes it meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpz_wake(ep: *const tpz_ep_t) -> c_int {
+    code(run("tpz_wake", None, || {
+        if ep.is_null() {
+            return Err(failure(TPZ_EINVAL, "the endpoint is NULL"));
+        }
+        // SAFETY: the caller's promise. Of the endpoint only this field is reached, which never changes and whose parts
+        // are made for several threads; the pointer to it is made without a reference to the rest.
+        let wake = unsafe { &(*Rc::as_ptr(&(*ep).0)).wake };
+        wake.ask();
+        Ok(())
+    }))
+}
+
+/// What happened at an endpoint since it was opened.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct tpz_counters_t {
+    /// Messages handed to the link, those of calls included.
+    pub sent: u64,
+    /// Messages that came, those of calls included.
+    pub received: u64,
+    /// Messages that are no calls and that were dropped because tpz_get_rcvmsg() was not called in time.
+    pub dropped: u64,
+    /// Payloads discarded: the token was stale or its frame too small, no memory was free, or the checksum did not fit.
+    pub discarded: u64,
+    /// Pages of 4096 bytes of payload memory that are free.
+    pub free_pages: u64,
+    /// Times the thread slept.
+    pub sleeps: u64,
+}
+
+/// Writes the counters to `*counters`.
+///
+/// # Safety
+/// `ep` is open, `counters` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpz_counters(ep: *const tpz_ep_t, counters: *mut tpz_counters_t) -> c_int {
+    let body = |ep: &tpz_ep_t| {
+        if counters.is_null() {
+            return Err(invalid("counters is NULL"));
+        }
+        // SAFETY: it is not NULL, and the caller's promise.
+        unsafe { counters.write(ep.0.counters()) };
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    code(unsafe { on_ep("tpz_counters", ep, body) })
+}
+
+impl Ep {
+    fn counters(&self) -> tpz_counters_t {
+        let endpoint = self.cx.with_endpoint(|endpoint| endpoint.counters());
+        let host = self.host.borrow();
+        tpz_counters_t {
+            sent: endpoint.sent,
+            received: endpoint.received,
+            dropped: self.cx.messages_dropped(),
+            discarded: endpoint.discarded_token
+                + endpoint.discarded_frames
+                + endpoint.damaged
+                + endpoint.late,
+            free_pages: self.cx.frames().free_pages() as u64,
+            sleeps: host.as_ref().map_or(0, |host| host.wait_counters().sleeps),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What a program in C gets: the files where pkg-config says, the symbols of the header and no others, and functions
+//! that do what the header says.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+const HEADER: &str = include_str!("../include/trapeze.h");
+const EVERYTHING: &str = include_str!("c/everything.c");
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The standard output of a command that must succeed.
+fn output(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{error}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// An installation that all tests share.
+fn installed() -> &'static Path {
+    static PREFIX: OnceLock<TempDir> = OnceLock::new();
+    PREFIX
+        .get_or_init(|| {
+            let prefix = tempfile::tempdir().unwrap();
+            // Cargo puts the library beside the programs that test it.
+            let library = std::env::current_exe().unwrap().with_file_name("libcapi.so");
+            let script = here().join("install.sh");
+            output(Command::new("sh").arg(script).arg(library).arg(prefix.path()));
+            prefix
+        })
+        .path()
+}
+
+fn is_there(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok()
+}
+
+/// What pkg-config says, or without it what it would say.
+fn flags() -> Vec<String> {
+    if !is_there("pkg-config") {
+        println!("no pkg-config: apt-get install pkgconf");
+        let prefix = installed().display();
+        return vec![format!("-I{prefix}/include"), format!("-L{prefix}/lib"), "-ltrapeze".into()];
+    }
+    pkg_config(&["--cflags", "--libs"]).split_whitespace().map(str::to_string).collect()
+}
+
+fn pkg_config(arguments: &[&str]) -> String {
+    let path = installed().join("lib/pkgconfig");
+    output(Command::new("pkg-config").env("PKG_CONFIG_PATH", path).args(arguments).arg("trapeze"))
+}
+
+/// Compiles a program against the installation.
+fn compiled(source: &str, into: &Path) -> PathBuf {
+    let program = into.join("program");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
+    output(cc.arg(here().join(source)).args(flags()));
+    program
+}
+
+fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", installed().join("lib"));
+    command
+}
+
+/// Every function that the header declares.
+fn declared() -> BTreeSet<&'static str> {
+    let words = HEADER.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '(');
+    let called = words.filter_map(|word| word.split_once('(')).map(|(name, _)| name);
+    let code: BTreeSet<&str> = HEADER.lines().filter(|line| !line.starts_with("//")).collect();
+    let is_declared = |name: &&str| code.iter().any(|line| line.contains(&format!("{name}(")));
+    called.filter(|name| name.starts_with("tpz_")).filter(is_declared).collect()
+}
+
+#[test]
+fn the_library_has_the_headers_symbols_and_no_others() {
+    let library = installed().join("lib/libtrapeze.so.0");
+    let table = output(Command::new("nm").args(["-D", "--defined-only"]).arg(&library));
+    let exported: BTreeSet<&str> =
+        table.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    assert!(exported.len() > 40);
+    assert_eq!(exported, declared());
+    let dynamic = output(Command::new("readelf").arg("-d").arg(&library));
+    assert!(dynamic.contains("soname: [libtrapeze.so.0]"), "{dynamic}");
+}
+
+#[test]
+fn pkg_config_knows_the_version_and_the_paths() {
+    if !is_there("pkg-config") {
+        return println!("skipped: no pkg-config: apt-get install pkgconf");
+    }
+    assert_eq!(pkg_config(&["--modversion"]).trim(), env!("CARGO_PKG_VERSION"));
+    assert!(pkg_config(&["--cflags"]).contains(&format!("-I{}/include", installed().display())));
+    let wrong = Command::new("sh").arg(here().join("install.sh")).output().unwrap();
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("usage"));
+}
+
+#[test]
+fn every_function_does_what_it_should_and_refuses_what_it_must() {
+    for name in declared() {
+        assert!(EVERYTHING.contains(&format!("{name}(")), "everything.c does not call {name}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let said = output(&mut command(&compiled("tests/c/everything.c", folder.path())));
+    assert_eq!(said, "everything is as it should be\n");
+}
+
+#[test]
+fn the_header_is_good_for_cpp_and_old_c_too() {
+    for (language, standard) in [("c", "c99"), ("c++", "c++11")] {
+        let mut cc = Command::new("cc");
+        cc.args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-pedantic"]);
+        let header = here().join("include/trapeze.h");
+        cc.args(["-x", language, &format!("-std={standard}"), "-include"]).arg(header);
+        let output = cc.arg("/dev/null").output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        let unknown = language == "c++" && error.contains("cc1plus");
+        if unknown {
+            println!("no C++ compiler: apt-get install g++");
+        }
+        assert!(output.status.success() || unknown, "{language}: {error}");
+    }
+}
+
+/// The example, as its head says: two processes, pages by message and by call.
+fn pages(program: &Path, address: &str) {
+    let mut server =
+        command(program).args(["serve", address]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap());
+    let mut address = String::new();
+    lines.read_line(&mut address).unwrap();
+    let said = output(command(program).args(["fetch", address.trim()]));
+    assert_eq!(said.matches("in the frame that was chosen: yes").count(), 4, "{said}");
+    assert_eq!(said.matches("block 100 is right").count(), 1, "{said}");
+    assert!(server.wait().unwrap().success());
+    lines.read_to_string(&mut address).unwrap();
+}
+
+#[test]
+fn two_processes_exchange_pages_over_every_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled("examples/pages.c", folder.path());
+    pages(&program, &format!("unix:{}", folder.path().join("u").display()));
+    pages(&program, &format!("adapter:{}", folder.path().join("a").display()));
+    pages(&program, "tcp:127.0.0.1:0");
+}

@@ -1,0 +1,451 @@
+//! The table of items: bounded memory, several tenants, eviction by a clock with two-bit counts.
+//!
+//! A tenant's items are in a list from young to old. A read counts up to three; the oldest item leaves, or with a count
+//! is put at the young end with one less (the clock with reference counts of Smith 1978, as in CacheLib and S3-FIFO,
+//! SOSP'23). So a read writes two words and moves nothing.
+//!
+//! Memory is counted as an item's chunk, the pages of its value and its entry. Who needs room takes it from itself when
+//! it is at its most, and else from the tenant that has most above its least.
+
+mod room;
+
+use crate::entries::{ENTRY_BYTES, Entries, Entry, NONE};
+pub use crate::entries::{Item, ItemNo};
+use crate::limits::{BESIDE_BYTES_MAX, CHAIN_BYTES};
+use crate::moment::{Expiry, Moment};
+use crate::out::Out;
+use crate::slab::{Slab, chunk_bytes};
+use crate::tenants::{self, BadTenants, Counters, Tenant, TenantConfig, TenantNo};
+use crate::value::{Draft, Value};
+use endpoint::Frames;
+use wire::mix;
+
+/// What a server keeps items in.
+#[derive(Clone, Debug)]
+pub struct ItemsConfig {
+    /// Bytes of memory of all items.
+    pub memory_bytes: usize,
+    /// Bytes of the longest value.
+    pub value_bytes_max: usize,
+    /// Of the hash: nobody outside can find keys that collide.
+    pub seed: u64,
+    /// At least one.
+    pub tenants: Vec<TenantConfig>,
+}
+
+/// What the world tells about the server, for `stats` and `INFO`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts {
+    /// The process.
+    pub process: u32,
+    /// When it started.
+    pub started_ms: u64,
+    /// Where it listens, the port.
+    pub port: u16,
+    /// Connections open.
+    pub connections: u64,
+    /// Connections ever.
+    pub accepted: u64,
+    /// Connections refused, because there were too many.
+    pub refused: u64,
+}
+
+/// A value that is stored.
+#[derive(Debug)]
+pub enum Content<'a> {
+    /// All of it.
+    Bytes(&'a [u8]),
+    /// A draft, all of which has arrived.
+    Draft(Draft),
+}
+
+impl Content<'_> {
+    /// Bytes of the value.
+    pub fn len(&self) -> usize {
+        match self {
+            Content::Bytes(bytes) => bytes.len(),
+            Content::Draft(draft) => draft.len(),
+        }
+    }
+
+    /// Whether the value has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let (bytes, draft) = match self {
+            Content::Bytes(bytes) => (Some(*bytes), None),
+            Content::Draft(draft) => (None, Some(draft)),
+        };
+        bytes.into_iter().chain(draft.into_iter().flat_map(|draft| draft.pieces()))
+    }
+}
+
+/// What is stored with a value.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed {
+    /// The client's own.
+    pub flags: u32,
+    /// When it ends.
+    pub expiry: Expiry,
+    /// Its CAS unique, when the client chose it.
+    pub cas: Option<u64>,
+}
+
+/// There is no room, also after everything that may leave has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+/// The items of a server.
+#[derive(Debug)]
+pub struct Items {
+    frames: Frames,
+    slab: Slab,
+    entries: Entries,
+    chains: Box<[u32]>,
+    tenants: Vec<Tenant>,
+    bytes: usize,
+    memory_bytes: usize,
+    value_bytes_max: usize,
+    seed: u64,
+    cas: u64,
+    /// Items that will expire.
+    mortal: usize,
+    swept: u32,
+    /// Tenants to be emptied, and when.
+    flushes: Vec<(Expiry, TenantNo)>,
+    facts: Facts,
+}
+
+impl Items {
+    /// No items. Values are kept in frames of `frames`, which should have all of the memory.
+    pub fn new(config: ItemsConfig, frames: Frames) -> Result<Items, BadTenants> {
+        tenants::check(&config.tenants, config.memory_bytes)?;
+        let chains = (config.memory_bytes / CHAIN_BYTES).next_power_of_two();
+        Ok(Items {
+            frames,
+            slab: Slab::new(),
+            entries: Entries::new(),
+            chains: vec![NONE; chains].into(),
+            tenants: config.tenants.into_iter().map(Tenant::new).collect(),
+            bytes: 0,
+            memory_bytes: config.memory_bytes,
+            value_bytes_max: config.value_bytes_max,
+            seed: config.seed,
+            cas: 0,
+            mortal: 0,
+            swept: 0,
+            flushes: Vec::new(),
+            facts: Facts::default(),
+        })
+    }
+
+    fn hash(&self, tenant: TenantNo, key: &[u8]) -> u64 {
+        let words = key.chunks(8).map(|part| {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            u64::from_le_bytes(word)
+        });
+        let start = mix(self.seed ^ u64::from(tenant.0) << 32 ^ key.len() as u64);
+        words.fold(start, |hash, word| mix(hash ^ word))
+    }
+
+    fn chain(&self, hash: u64) -> usize {
+        hash as usize & (self.chains.len() - 1)
+    }
+
+    fn lookup(&self, tenant: TenantNo, key: &[u8], hash: u64) -> Option<ItemNo> {
+        let mut at = self.chains[self.chain(hash)];
+        while at != NONE {
+            let entry = self.entries.get(at);
+            if entry.hash == hash && entry.tenant == tenant && self.key(ItemNo(at)) == key {
+                return Some(ItemNo(at));
+            }
+            at = entry.next;
+        }
+        None
+    }
+
+    /// The item of a key; one whose time has passed is removed and not found.
+    pub fn find(&mut self, tenant: TenantNo, key: &[u8], moment: Moment) -> Option<ItemNo> {
+        let found = self.lookup(tenant, key, self.hash(tenant, key))?;
+        if self.entries.get(found.0).expiry.has_passed(moment) {
+            self.tenants[usize::from(tenant.0)].counters.expired += 1;
+            self.remove(found);
+            return None;
+        }
+        Some(found)
+    }
+
+    /// As [`find`](Items::find), for a read: it is counted, and the item is used.
+    pub fn read(&mut self, tenant: TenantNo, key: &[u8], moment: Moment) -> Option<ItemNo> {
+        let found = self.find(tenant, key, moment);
+        let counters = &mut self.tenants[usize::from(tenant.0)].counters;
+        match found {
+            Some(_) => counters.hits += 1,
+            None => counters.misses += 1,
+        }
+        found.inspect(|found| self.use_item(*found, moment))
+    }
+
+    /// Notes a use of the item.
+    pub fn use_item(&mut self, at: ItemNo, moment: Moment) {
+        let item = &mut self.entries.get_mut(at.0).item;
+        item.uses = (item.uses + 1).min(3);
+        item.used_s = (moment.now_ms / 1000) as u32;
+        item.fetched = true;
+    }
+
+    /// What is known of it.
+    pub fn item(&self, at: ItemNo) -> &Item {
+        &self.entries.get(at.0).item
+    }
+
+    /// The same, to be changed.
+    pub fn item_mut(&mut self, at: ItemNo) -> &mut Item {
+        &mut self.entries.get_mut(at.0).item
+    }
+
+    /// When it ends.
+    pub fn expiry(&self, at: ItemNo) -> Expiry {
+        self.entries.get(at.0).expiry
+    }
+
+    /// Changes when it ends.
+    pub fn set_expiry(&mut self, at: ItemNo, expiry: Expiry) {
+        let before = std::mem::replace(&mut self.entries.get_mut(at.0).expiry, expiry);
+        self.mortal += usize::from(expiry != Expiry::NEVER);
+        self.mortal -= usize::from(before != Expiry::NEVER);
+    }
+
+    /// Its key.
+    pub fn key(&self, at: ItemNo) -> &[u8] {
+        let entry = self.entries.get(at.0);
+        let chunk = entry.chunk.expect("an item has a chunk");
+        &self.slab.get(chunk)[..usize::from(entry.key_len)]
+    }
+
+    /// Bytes of its value.
+    pub fn value_len(&self, at: ItemNo) -> usize {
+        self.entries.get(at.0).len as usize
+    }
+
+    /// Bytes of memory that it is counted for.
+    pub fn cost(&self, at: ItemNo) -> usize {
+        self.entries.get(at.0).cost as usize
+    }
+
+    fn beside(&self, entry: &Entry) -> &[u8] {
+        let chunk = entry.chunk.expect("an item has a chunk");
+        &self.slab.get(chunk)[usize::from(entry.key_len)..][..entry.len as usize]
+    }
+
+    /// Its value, piece by piece.
+    pub fn value(&self, at: ItemNo) -> impl Iterator<Item = &[u8]> {
+        let entry = self.entries.get(at.0);
+        let beside = matches!(entry.value, Value::Beside).then(|| self.beside(entry));
+        beside.into_iter().chain(entry.value.extents().iter().map(|extent| &extent[..]))
+    }
+
+    /// Adds its value to what is to be written; long ones are not copied.
+    pub fn send_value(&self, at: ItemNo, out: &mut Out) {
+        let entry = self.entries.get(at.0);
+        match &entry.value {
+            Value::Beside => out.text(self.beside(entry)),
+            value => value.send(out),
+        }
+    }
+
+    /// The next CAS unique.
+    pub fn next_cas(&mut self) -> u64 {
+        self.cas += 1;
+        self.cas
+    }
+
+    /// Whether a value of `len` bytes can be stored at all.
+    pub fn takes(&self, len: usize) -> bool {
+        len <= self.value_bytes_max
+    }
+
+    /// The longest value, in bytes.
+    pub fn value_bytes_max(&self) -> usize {
+        self.value_bytes_max
+    }
+
+    /// Stores a value in place of what the key had; when there is no room the key has nothing.
+    pub fn store(
+        &mut self,
+        tenant: TenantNo,
+        key: &[u8],
+        content: Content<'_>,
+        placed: Placed,
+        moment: Moment,
+    ) -> Result<ItemNo, NoRoom> {
+        let hash = self.hash(tenant, key);
+        let before = self.lookup(tenant, key, hash);
+        let uses = before.map_or(0, |at| self.item(at).uses);
+        before.into_iter().for_each(|at| self.remove(at));
+        let stored = self.place(tenant, key, content);
+        let counters = &mut self.tenants[usize::from(tenant.0)].counters;
+        counters.stored += u64::from(stored.is_ok());
+        counters.no_room += u64::from(stored.is_err());
+        let mut entry = stored?;
+        let cas = placed.cas.unwrap_or_else(|| self.next_cas());
+        (entry.hash, entry.expiry) = (hash, placed.expiry);
+        let used_s = (moment.now_ms / 1000) as u32;
+        entry.item = Item { flags: placed.flags, cas, uses, used_s, ..entry.item };
+        Ok(self.add(entry))
+    }
+
+    /// Puts key and value where they stay.
+    fn place(
+        &mut self,
+        tenant: TenantNo,
+        key: &[u8],
+        content: Content<'_>,
+    ) -> Result<Entry, NoRoom> {
+        let beside = key.len() + content.len() <= BESIDE_BYTES_MAX;
+        match content {
+            Content::Bytes(bytes) if beside => self.place_beside(tenant, key, bytes),
+            Content::Bytes(bytes) => {
+                let draft = self.draft_of(tenant, bytes)?;
+                self.entry(tenant, key, 0, (draft.len(), draft.finish()))
+            }
+            Content::Draft(draft) if beside => {
+                let bytes: Vec<u8> = draft.pieces().flatten().copied().collect();
+                self.place_beside(tenant, key, &bytes)
+            }
+            Content::Draft(draft) => self.entry(tenant, key, 0, (draft.len(), draft.finish())),
+        }
+    }
+
+    fn place_beside(
+        &mut self,
+        tenant: TenantNo,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Entry, NoRoom> {
+        let entry = self.entry(tenant, key, value.len(), (value.len(), Value::Beside))?;
+        let chunk = entry.chunk.expect("just made");
+        self.slab.get_mut(chunk)[key.len()..][..value.len()].copy_from_slice(value);
+        Ok(entry)
+    }
+
+    /// An entry with its chunk, in which there are `beside` bytes behind the key.
+    fn entry(
+        &mut self,
+        tenant: TenantNo,
+        key: &[u8],
+        beside: usize,
+        (len, value): (usize, Value),
+    ) -> Result<Entry, NoRoom> {
+        let chunk_bytes = chunk_bytes(key.len() + beside).expect("keys are bounded");
+        let cost = chunk_bytes + value.pool_bytes() + ENTRY_BYTES;
+        self.make_room(tenant, cost)?;
+        let chunk = self.take_chunk(tenant, key.len() + beside)?;
+        self.slab.get_mut(chunk)[..key.len()].copy_from_slice(key);
+        Ok(Entry {
+            item: Item::default(),
+            hash: 0,
+            expiry: Expiry::NEVER,
+            next: NONE,
+            older: NONE,
+            newer: NONE,
+            chunk: Some(chunk),
+            key_len: key.len() as u16,
+            tenant,
+            len: len as u32,
+            cost: cost as u32,
+            value,
+        })
+    }
+
+    /// Puts an entry into its chain and its tenant's list.
+    fn add(&mut self, mut entry: Entry) -> ItemNo {
+        let (chain, chunk) = (self.chain(entry.hash), entry.chunk.expect("it has one"));
+        entry.next = self.chains[chain];
+        self.mortal += usize::from(entry.expiry != Expiry::NEVER);
+        let tenant = &mut self.tenants[usize::from(entry.tenant.0)];
+        tenant.bytes += entry.cost as usize;
+        tenant.items += 1;
+        self.bytes += entry.cost as usize;
+        let number = self.entries.add(entry);
+        self.slab.set_owner(chunk, number);
+        self.chains[chain] = number;
+        self.put_young(number);
+        ItemNo(number)
+    }
+
+    /// Removes an item.
+    pub fn remove(&mut self, at: ItemNo) {
+        self.unlink(at.0);
+        self.leave_chain(at.0);
+        let entry = self.entries.get(at.0);
+        let tenant = &mut self.tenants[usize::from(entry.tenant.0)];
+        tenant.bytes -= entry.cost as usize;
+        tenant.items -= 1;
+        self.bytes -= entry.cost as usize;
+        self.mortal -= usize::from(entry.expiry != Expiry::NEVER);
+        let (chunk, _value) = self.entries.take(at.0);
+        self.slab.free(chunk.expect("an item has a chunk"));
+    }
+
+    fn leave_chain(&mut self, number: u32) {
+        let entry = self.entries.get(number);
+        let (chain, after) = (self.chain(entry.hash), entry.next);
+        if self.chains[chain] == number {
+            self.chains[chain] = after;
+            return;
+        }
+        let mut at = self.chains[chain];
+        while self.entries.get(at).next != number {
+            at = self.entries.get(at).next;
+        }
+        self.entries.get_mut(at).next = after;
+    }
+
+    /// What the server is, as the world told.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The same, for the world.
+    pub fn facts_mut(&mut self) -> &mut Facts {
+        &mut self.facts
+    }
+
+    /// What a tenant's items have been through.
+    pub fn counters(&self, tenant: TenantNo) -> Counters {
+        self.tenants[usize::from(tenant.0)].counters
+    }
+
+    /// What a tenant gets.
+    pub fn tenant(&self, tenant: TenantNo) -> &TenantConfig {
+        &self.tenants[usize::from(tenant.0)].config
+    }
+
+    /// How many items a tenant has, also such whose time has passed, and their bytes of memory.
+    pub fn holds(&self, tenant: TenantNo) -> (usize, usize) {
+        let tenant = &self.tenants[usize::from(tenant.0)];
+        (tenant.items, tenant.bytes)
+    }
+
+    /// Bytes of memory of all items at the most.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// The items of a tenant from place `from` of the table on, at most `count` places; where to go on, or 0.
+    pub fn scan(
+        &self,
+        tenant: TenantNo,
+        from: u32,
+        count: u32,
+    ) -> (impl Iterator<Item = ItemNo> + '_, u32) {
+        let end = from.saturating_add(count).min(self.entries.len());
+        let used = (from..end).filter(|number| self.entries.is_used(*number));
+        let its = used.filter(move |number| self.entries.get(*number).tenant == tenant);
+        (its.map(ItemNo), if end < self.entries.len() { end } else { 0 })
+    }
+}

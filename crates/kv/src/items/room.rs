@@ -1,0 +1,219 @@
+//! How room is made: the clock, pages of chunks, drafts; what has expired, and what is flushed.
+
+use super::{ItemNo, Items, NoRoom};
+use crate::entries::NONE;
+use crate::limits::{CHANCES_MAX, EVICTIONS_MAX, SWEEP_ITEMS};
+use crate::moment::{Expiry, Moment};
+use crate::slab::Chunk;
+use crate::tenants::TenantNo;
+use crate::value::Draft;
+
+/// Pages of chunks that are emptied for one chunk: some hold items that may not leave.
+const PAGES_EMPTIED_MAX: usize = 16;
+
+impl Items {
+    /// Makes the tenant's bytes, and all, allow for `cost` more.
+    pub(super) fn make_room(&mut self, tenant: TenantNo, cost: usize) -> Result<(), NoRoom> {
+        self.keep_within(tenant, cost)?;
+        while self.bytes + cost > self.memory_bytes {
+            self.evict_for(tenant)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the tenant's bytes allow for `cost` more.
+    fn keep_within(&mut self, tenant: TenantNo, cost: usize) -> Result<(), NoRoom> {
+        let own = usize::from(tenant.0);
+        if cost > self.tenants[own].config.max_bytes {
+            return Err(NoRoom);
+        }
+        while self.tenants[own].bytes + cost > self.tenants[own].config.max_bytes {
+            self.evict_from(tenant)?;
+        }
+        Ok(())
+    }
+
+    /// Evicts one item so that `tenant` gets room: of the tenant that has most above its least, else its own.
+    fn evict_for(&mut self, tenant: TenantNo) -> Result<(), NoRoom> {
+        let most = self.tenants.iter().enumerate().max_by_key(|(_, tenant)| tenant.surplus());
+        let victim = most.filter(|(_, tenant)| tenant.surplus() > 0).map(|(at, _)| at as u16);
+        self.evict_from(victim.map_or(tenant, TenantNo))
+    }
+
+    /// Evicts the tenant's oldest item that has no chance left.
+    fn evict_from(&mut self, tenant: TenantNo) -> Result<(), NoRoom> {
+        let own = usize::from(tenant.0);
+        for _ in 0..CHANCES_MAX {
+            let oldest = self.tenants[own].oldest;
+            if oldest == NONE {
+                return Err(NoRoom);
+            }
+            let item = &mut self.entries.get_mut(oldest).item;
+            if item.uses == 0 {
+                break;
+            }
+            item.uses -= 1;
+            self.unlink(oldest);
+            self.put_young(oldest);
+        }
+        self.tenants[own].counters.evicted += 1;
+        self.remove(ItemNo(self.tenants[own].oldest));
+        Ok(())
+    }
+
+    /// A chunk for a key, or a key and its value.
+    pub(super) fn take_chunk(&mut self, tenant: TenantNo, bytes: usize) -> Result<Chunk, NoRoom> {
+        for _ in 0..EVICTIONS_MAX {
+            if let Some(chunk) = self.slab.alloc(bytes, &self.frames) {
+                return Ok(chunk);
+            }
+            self.evict_for(tenant)?;
+        }
+        for _ in 0..PAGES_EMPTIED_MAX {
+            self.empty_page(tenant);
+            if let Some(chunk) = self.slab.alloc(bytes, &self.frames) {
+                return Ok(chunk);
+            }
+        }
+        Err(NoRoom)
+    }
+
+    /// Evicts the items of one page of chunks, but for those of other tenants that have no more than their least.
+    fn empty_page(&mut self, tenant: TenantNo) {
+        for number in self.slab.page_owners() {
+            let owner = self.entries.get(number).tenant;
+            let its = &mut self.tenants[usize::from(owner.0)];
+            if owner == tenant || its.surplus() > 0 {
+                its.counters.evicted += 1;
+                self.remove(ItemNo(number));
+            }
+        }
+    }
+
+    /// Gives a draft its next extent, if it wants one.
+    pub fn extend(&mut self, draft: &mut Draft, tenant: TenantNo) -> Result<(), NoRoom> {
+        if !draft.wants_extent() {
+            return Ok(());
+        }
+        self.keep_within(tenant, draft.held_bytes() + draft.next_extent_bytes())?;
+        for _ in 0..EVICTIONS_MAX {
+            if draft.take_extent(&self.frames) {
+                return Ok(());
+            }
+            self.evict_for(tenant)?;
+        }
+        self.empty_page(tenant);
+        draft.take_extent(&self.frames).then_some(()).ok_or(NoRoom)
+    }
+
+    /// Copies bytes behind what has arrived of a draft.
+    pub fn append(
+        &mut self,
+        draft: &mut Draft,
+        mut bytes: &[u8],
+        tenant: TenantNo,
+    ) -> Result<(), NoRoom> {
+        while !bytes.is_empty() {
+            self.extend(draft, tenant)?;
+            bytes = &bytes[draft.copy(bytes)..];
+        }
+        Ok(())
+    }
+
+    /// A draft, all of which has arrived.
+    pub(super) fn draft_of(&mut self, tenant: TenantNo, bytes: &[u8]) -> Result<Draft, NoRoom> {
+        let mut draft = Draft::new(bytes.len());
+        self.append(&mut draft, bytes, tenant)?;
+        Ok(draft)
+    }
+
+    /// What an item's value is with more in front or behind. The item may be evicted meanwhile.
+    pub fn joined(
+        &mut self,
+        at: ItemNo,
+        more: &super::Content<'_>,
+        in_front: bool,
+        tenant: TenantNo,
+    ) -> Result<Draft, NoRoom> {
+        let before: Vec<u8> = self.value(at).flatten().copied().collect();
+        let mut draft = Draft::new(before.len() + more.len());
+        if !in_front {
+            self.append(&mut draft, &before, tenant)?;
+        }
+        for piece in more.pieces() {
+            self.append(&mut draft, piece, tenant)?;
+        }
+        if in_front {
+            self.append(&mut draft, &before, tenant)?;
+        }
+        Ok(draft)
+    }
+
+    /// Puts an item at the young end of its tenant's list, in which it is not.
+    pub(super) fn put_young(&mut self, number: u32) {
+        let tenant = &mut self.tenants[usize::from(self.entries.get(number).tenant.0)];
+        let before = std::mem::replace(&mut tenant.newest, number);
+        if before == NONE {
+            tenant.oldest = number;
+        } else {
+            self.entries.get_mut(before).newer = number;
+        }
+        let entry = self.entries.get_mut(number);
+        (entry.older, entry.newer) = (before, NONE);
+    }
+
+    /// Takes an item out of its tenant's list.
+    pub(super) fn unlink(&mut self, number: u32) {
+        let entry = self.entries.get(number);
+        let (older, newer) = (entry.older, entry.newer);
+        let tenant = &mut self.tenants[usize::from(entry.tenant.0)];
+        match older {
+            NONE => tenant.oldest = newer,
+            older => self.entries.get_mut(older).newer = newer,
+        }
+        match newer {
+            NONE => tenant.newest = older,
+            newer => self.entries.get_mut(newer).older = older,
+        }
+    }
+
+    /// Whether some items will expire, so that [`sweep`](Items::sweep) has something to do.
+    pub fn has_mortals(&self) -> bool {
+        self.mortal > 0
+    }
+
+    /// Looks at some items and removes those whose time has passed: nobody may ever ask for them.
+    pub fn sweep(&mut self, moment: Moment) {
+        let len = self.entries.len();
+        for _ in 0..SWEEP_ITEMS.min(len as usize) {
+            self.swept = if self.swept + 1 < len { self.swept + 1 } else { 0 };
+            let number = self.swept;
+            if self.entries.is_used(number) && self.entries.get(number).expiry.has_passed(moment) {
+                let tenant = self.entries.get(number).tenant;
+                self.tenants[usize::from(tenant.0)].counters.expired += 1;
+                self.remove(ItemNo(number));
+            }
+        }
+    }
+
+    /// Removes all items of a tenant. Takes about 100 ns for each.
+    pub fn flush(&mut self, tenant: TenantNo) {
+        while self.tenants[usize::from(tenant.0)].oldest != NONE {
+            self.remove(ItemNo(self.tenants[usize::from(tenant.0)].oldest));
+        }
+    }
+
+    /// Removes all that a tenant has at that time. An earlier wish of the same tenant is forgotten.
+    pub fn flush_at(&mut self, tenant: TenantNo, at: Expiry) {
+        self.flushes.retain(|(_, other)| *other != tenant);
+        self.flushes.push((at, tenant));
+    }
+
+    /// Does what was to be done by now.
+    pub fn tick(&mut self, moment: Moment) {
+        while let Some(due) = self.flushes.iter().position(|(at, _)| at.has_passed(moment)) {
+            let (_, tenant) = self.flushes.remove(due);
+            self.flush(tenant);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Keys and values in a node's frames, and the protocols that clients of memcached and Redis speak.
+//!
+//! Plain state machines without I/O, clock or threads: bytes go in, bytes and frames come out, the time is an argument.
+//!
+//! | piece | what it is |
+//! | --- | --- |
+//! | [`Items`] | the bounded table: key to value, flags, expiry, CAS unique, for several tenants |
+//! | [`Session`] | one connection: commands in any pieces in, replies out, at most as much output as is read |
+//! | [`Out`] | replies that wait: text, and the frames of values themselves |
+//! | [`Draft`] | a long value that is arriving, in the frames where it stays |
+//!
+//! Invariants: the memory of all tenants together stays within the server's; a tenant within its most, and what is below
+//! a tenant's least is not taken for others; a value that is being sent does not change; a `get` allocates nothing.
+#![forbid(unsafe_code)]
+
+mod entries;
+mod items;
+pub mod limits;
+mod memcached;
+mod moment;
+mod number;
+mod out;
+mod resp;
+mod session;
+mod slab;
+mod tenants;
+mod value;
+
+pub use entries::ItemNo;
+pub use items::{Content, Facts, Item, Items, ItemsConfig, NoRoom, Placed};
+pub use moment::{Expiry, Moment};
+pub use out::Out;
+pub use session::{Progress, Protocol, Session};
+pub use tenants::{BadTenants, Counters, TenantConfig, TenantNo};
+pub use value::Draft;

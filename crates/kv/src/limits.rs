@@ -1,0 +1,48 @@
+//! Limits of keys and values, with the arithmetic that chose them.
+
+use endpoint::limits::PAGE_BYTES;
+
+/// Longest key of the memcached protocols (protocol.txt, "Keys").
+pub const MEMCACHED_KEY_BYTES_MAX: usize = 250;
+/// Longest key of all: with it a small value still fits into half a page beside its key.
+pub const KEY_BYTES_MAX: usize = 1024;
+/// A value that together with its key takes no more than this lies beside the key; a longer one has pages of its own.
+/// Two such fit into a page; copying so little costs less than one more piece in a gathered write.
+pub const BESIDE_BYTES_MAX: usize = PAGE_BYTES / 2 - crate::slab::OWNER_BYTES;
+/// Longest piece of a value: eight pages of 8 KiB, the largest page of network memory. Where memory is in pieces, a
+/// value's are shorter, down to one page.
+pub const EXTENT_BYTES: usize = 64 << 10;
+/// Longest value that a server may be told to take: Redis's own limit.
+pub const VALUE_BYTES_MAX: usize = 512 << 20;
+/// Tenants of one server.
+pub const TENANTS_MAX: usize = 64;
+/// Least memory of a server.
+pub const MEMORY_BYTES_MIN: usize = 1 << 20;
+/// A hash chain for so many bytes of memory: 1.7 items of the least size in a chain at the most, on average, for 1 % of
+/// the memory.
+pub const CHAIN_BYTES: usize = 384;
+
+/// Items that are evicted to make room for one before a whole page of small ones goes.
+pub const EVICTIONS_MAX: usize = 256;
+/// Second chances in a row before the next item goes whatever its count (as `netmem::limits::CHANCES_MAX`).
+pub const CHANCES_MAX: usize = 16;
+/// Items looked at for having expired in one sweep.
+pub const SWEEP_ITEMS: usize = 512;
+
+/// Bytes of one look at a socket: seven 8 KiB values with their commands, and more commands than one write answers.
+pub const INPUT_BYTES: usize = 64 << 10;
+/// Longest line of a command, but for `get` and its kin, which may go on for ever (memcached: 2,048).
+pub const LINE_BYTES_MAX: usize = 2048;
+/// From this length on the keys of a `get` are looked up before its line has ended.
+pub const GET_PART_BYTES: usize = 32 << 10;
+/// Output that waits before no more commands of the connection are executed: 64 values of 8 KiB.
+pub const OUTPUT_BYTES_MAX: usize = 512 << 10;
+
+/// Arguments of one RESP command: keys and values of an MSET of 8,192.
+pub const ARGUMENTS_MAX: usize = 16 << 10;
+/// Bytes of the short arguments of one RESP command.
+pub const ARGUMENT_BYTES_MAX: usize = 1 << 20;
+/// Longest inline command, and longest line of a header (Redis: 64 KiB).
+pub const INLINE_BYTES_MAX: usize = 32 << 10;
+/// A RESP command that is longer than this and not all here is taken in argument by argument.
+pub const WHOLE_BYTES: usize = 16 << 10;

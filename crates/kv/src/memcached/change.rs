@@ -1,0 +1,135 @@
+//! Changes of an item, as the classic and the meta commands ask for them.
+
+use crate::items::{Content, ItemNo, Placed};
+use crate::moment::Expiry;
+use crate::number::{Decimal, unsigned};
+use crate::session::Turn;
+
+/// When a value is stored, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Set,
+    Add,
+    Replace,
+    Append,
+    Prepend,
+}
+
+/// A value that is to be stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    pub key: &'a [u8],
+    pub mode: Mode,
+    pub flags: u32,
+    pub expiry: Expiry,
+    /// Only over a value with this CAS unique.
+    pub compare: Option<u64>,
+    /// The new CAS unique.
+    pub cas: Option<u64>,
+    /// A value with an older CAS unique is stored, and marked stale.
+    pub invalidate: bool,
+    /// What is appended to nothing makes an item that ends then.
+    pub vivify: Option<Expiry>,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Stored(ItemNo),
+    NotStored,
+    Exists,
+    NotFound,
+    TooLarge,
+    NoRoom,
+}
+
+/// Stores a value as asked.
+pub fn store(change: &Change<'_>, content: Content<'_>, turn: &mut Turn<'_>) -> Outcome {
+    let found = turn.items.find(turn.tenant, change.key, turn.moment);
+    let mut stale = false;
+    match (change.compare, found) {
+        (Some(_), None) => return Outcome::NotFound,
+        (Some(cas), Some(found)) if cas != turn.items.item(found).cas => {
+            stale = change.invalidate && cas < turn.items.item(found).cas;
+            if !stale {
+                return Outcome::Exists;
+            }
+        }
+        _ => {}
+    }
+    let placed = Placed { flags: change.flags, expiry: change.expiry, cas: change.cas };
+    let outcome = match (change.mode, found, change.vivify) {
+        (Mode::Add, Some(found), _) => {
+            turn.items.use_item(found, turn.moment);
+            Outcome::NotStored
+        }
+        (Mode::Replace, None, _) => Outcome::NotStored,
+        (Mode::Append | Mode::Prepend, Some(found), _) => join(change, found, content, turn),
+        (Mode::Append | Mode::Prepend, None, None) => Outcome::NotStored,
+        (Mode::Append | Mode::Prepend, None, Some(expiry)) => {
+            put(change.key, content, Placed { expiry, ..placed }, turn)
+        }
+        _ => put(change.key, content, placed, turn),
+    };
+    if let (Outcome::Stored(at), true) = (outcome, stale) {
+        turn.items.item_mut(at).stale = true;
+    }
+    outcome
+}
+
+fn put(key: &[u8], content: Content<'_>, placed: Placed, turn: &mut Turn<'_>) -> Outcome {
+    match turn.items.store(turn.tenant, key, content, placed, turn.moment) {
+        Ok(at) => Outcome::Stored(at),
+        Err(_) => Outcome::NoRoom,
+    }
+}
+
+/// Appends or prepends; flags and expiry stay.
+fn join(change: &Change<'_>, at: ItemNo, more: Content<'_>, turn: &mut Turn<'_>) -> Outcome {
+    let items = &mut *turn.items;
+    if !items.takes(items.value_len(at) + more.len()) {
+        return Outcome::TooLarge;
+    }
+    let (flags, expiry) = (items.item(at).flags, items.expiry(at));
+    let placed = Placed { flags, expiry, cas: change.cas };
+    match items.joined(at, &more, change.mode == Mode::Prepend, turn.tenant) {
+        Ok(draft) => put(change.key, Content::Draft(draft), placed, turn),
+        Err(_) => Outcome::NoRoom,
+    }
+}
+
+/// A number that is to be changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    pub delta: u64,
+    /// Down, to no less than 0; up it begins at 0 again behind 2^64 - 1.
+    pub down: bool,
+    pub cas: Option<u64>,
+}
+
+/// Changes the number that an item's value is; the new one, or `None` when it is no number.
+pub fn count(
+    at: ItemNo,
+    step: Step,
+    key: &[u8],
+    turn: &mut Turn<'_>,
+) -> Option<Result<(u64, ItemNo), Outcome>> {
+    let items = &mut *turn.items;
+    if items.value_len(at) > crate::number::DIGITS_MAX {
+        return None;
+    }
+    let text: arrayvec::ArrayVec<u8, { crate::number::DIGITS_MAX }> =
+        items.value(at).flatten().copied().collect();
+    let before = unsigned(&text)?;
+    let after = match step.down {
+        true => before.saturating_sub(step.delta),
+        false => before.wrapping_add(step.delta),
+    };
+    let (flags, expiry) = (items.item(at).flags, items.expiry(at));
+    let placed = Placed { flags, expiry, cas: step.cas };
+    let outcome = put(key, Content::Bytes(Decimal::new(after).text()), placed, turn);
+    Some(match outcome {
+        Outcome::Stored(at) => Ok((after, at)),
+        other => Err(other),
+    })
+}

@@ -1,0 +1,254 @@
+//! memcached's text protocol, classic and meta (doc/protocol.txt of memcached 1.6).
+
+mod base64;
+mod change;
+mod meta;
+mod text;
+
+use crate::items::Content;
+use crate::limits::{BESIDE_BYTES_MAX, GET_PART_BYTES, LINE_BYTES_MAX, MEMCACHED_KEY_BYTES_MAX};
+use crate::session::{Step, Turn};
+use crate::value::Draft;
+use text::Reading;
+
+/// What libmemcached and others parse: major, minor and micro number. The major one must not be 0.
+pub const VERSION: &str = concat!("1.6.18-trapeze-", env!("CARGO_PKG_VERSION"));
+
+const ERROR: &[u8] = b"ERROR\r\n";
+const BAD_LINE: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
+const BAD_CHUNK: &[u8] = b"CLIENT_ERROR bad data chunk\r\n";
+const LONG_LINE: &[u8] = b"CLIENT_ERROR line too long\r\n";
+const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
+const NO_ROOM: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
+
+/// A connection's place in the protocol.
+#[derive(Debug, Default)]
+pub struct Memcached(State);
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Command,
+    /// The value of a line is arriving.
+    Storing(Box<Storing>),
+    /// So many bytes of a value that is not wanted are to come.
+    Discarding(usize),
+    /// In the middle of the keys of a long `get`.
+    Getting(Reading),
+}
+
+#[derive(Debug)]
+struct Storing {
+    line: Box<[u8]>,
+    draft: Draft,
+}
+
+/// A line that announces a value, as far as this matters before the value is here.
+struct Announced<'a> {
+    key: &'a [u8],
+    len: usize,
+    /// Errors are not told.
+    quiet: bool,
+}
+
+/// The words of a line.
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
+}
+
+/// A key as it may be: not empty, not too long, without control characters.
+fn is_key(key: &[u8]) -> bool {
+    (1..=MEMCACHED_KEY_BYTES_MAX).contains(&key.len())
+}
+
+impl Memcached {
+    /// Where the next bytes of a long value belong.
+    pub fn gap(&mut self) -> &mut [u8] {
+        match &mut self.0 {
+            State::Storing(storing) => storing.draft.gap(),
+            _ => &mut [],
+        }
+    }
+
+    /// So many bytes have been put there.
+    pub fn filled(&mut self, bytes: usize) {
+        if let State::Storing(storing) = &mut self.0 {
+            storing.draft.filled(bytes);
+        }
+    }
+
+    /// Does the first thing in `input`.
+    pub fn step(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Step {
+        match std::mem::take(&mut self.0) {
+            State::Command => self.line(input, turn),
+            State::Storing(storing) => self.storing(storing, input, turn),
+            State::Discarding(left) => self.discard(left, input),
+            State::Getting(reading) => self.get_on(reading, input, turn),
+        }
+    }
+
+    fn discard(&mut self, left: usize, input: &[u8]) -> Step {
+        let count = left.min(input.len());
+        if count < left {
+            self.0 = State::Discarding(left - count);
+        }
+        if count == 0 && left > 0 { Step::Wants } else { Step::Used(count) }
+    }
+
+    fn line(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Step {
+        let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
+            return self.half_line(input, turn);
+        };
+        let line = &input[..end];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let mut rest = words(line);
+        let verb = rest.next().unwrap_or_default();
+        if let Some(reading) = Reading::of(verb) {
+            return self.get(reading, &line[verb.len()..], end + 1, turn);
+        }
+        if line.len() > LINE_BYTES_MAX {
+            turn.say(LONG_LINE);
+            return Step::End;
+        }
+        match verb {
+            b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" | b"ms" => {
+                return self.announced(line, end + 1, input, turn);
+            }
+            b"mg" | b"md" | b"ma" | b"mn" | b"me" => meta::command(verb, line, turn),
+            b"quit" => return Step::End,
+            _ => text::command(verb, rest, turn),
+        }
+        Step::Used(end + 1)
+    }
+
+    /// A line without an end: one that gets keys is done as far as it is here.
+    fn half_line(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Step {
+        let verb = words(&input[..input.len().min(16)]).next().unwrap_or_default();
+        match Reading::of(verb) {
+            _ if input.len() <= LINE_BYTES_MAX => Step::Wants,
+            Some(_) if input.len() <= GET_PART_BYTES => Step::Wants,
+            Some(reading) => {
+                self.0 = State::Getting(reading);
+                Step::Used(verb.len())
+            }
+            None => {
+                turn.say(LONG_LINE);
+                Step::End
+            }
+        }
+    }
+
+    /// The keys of a whole line that reads.
+    fn get(&mut self, mut reading: Reading, keys: &[u8], used: usize, turn: &mut Turn<'_>) -> Step {
+        let done = words(keys).try_for_each(|word| reading.word(word, turn));
+        match done.and_then(|()| reading.end()) {
+            Ok(()) => turn.say(b"END\r\n"),
+            Err(text) => turn.say(text),
+        }
+        Step::Used(used)
+    }
+
+    /// The next key of a line that is longer than the input.
+    fn get_on(&mut self, mut reading: Reading, input: &[u8], turn: &mut Turn<'_>) -> Step {
+        let start = input.iter().take_while(|byte| **byte == b' ').count();
+        let word = &input[start..];
+        let Some(len) = word.iter().position(|byte| matches!(byte, b' ' | b'\n')) else {
+            if word.len() > MEMCACHED_KEY_BYTES_MAX + 1 {
+                turn.say(BAD_LINE);
+                return Step::End;
+            }
+            self.0 = State::Getting(reading);
+            return Step::Wants;
+        };
+        if word[len] == b'\n' {
+            let last = &word[..len];
+            let used = self.get(reading, last.strip_suffix(b"\r").unwrap_or(last), 0, turn);
+            debug_assert_eq!(used, Step::Used(0));
+            return Step::Used(start + len + 1);
+        }
+        if let Err(text) = reading.word(&word[..len], turn) {
+            turn.say(text);
+            return Step::End;
+        }
+        self.0 = State::Getting(reading);
+        Step::Used(start + len)
+    }
+
+    /// A line whose value follows.
+    fn announced(&mut self, line: &[u8], used: usize, input: &[u8], turn: &mut Turn<'_>) -> Step {
+        let announced = match announce(line) {
+            Ok(announced) => announced,
+            Err((text, len)) => {
+                turn.say(text);
+                // The value, if we know how long it is, must not be taken for commands.
+                self.0 = len.map_or(State::Command, |len| State::Discarding(len + 2));
+                return Step::Used(used);
+            }
+        };
+        let len = announced.len;
+        if !turn.items.takes(len) {
+            refuse(&announced, TOO_LARGE, turn);
+            self.0 = State::Discarding(len + 2);
+        } else if let Some(data) = input.get(used..used + len + 2) {
+            store(line, Content::Bytes(&data[..len]), &data[len..], turn);
+            return Step::Used(used + len + 2);
+        } else if len <= BESIDE_BYTES_MAX {
+            return Step::Wants;
+        } else {
+            self.0 =
+                State::Storing(Box::new(Storing { line: line.into(), draft: Draft::new(len) }));
+        }
+        Step::Used(used)
+    }
+
+    fn storing(&mut self, mut storing: Box<Storing>, input: &[u8], turn: &mut Turn<'_>) -> Step {
+        let left = storing.draft.left();
+        if left > 0 {
+            if turn.items.extend(&mut storing.draft, turn.tenant).is_err() {
+                if let Ok(announced) = announce(&storing.line) {
+                    refuse(&announced, NO_ROOM, turn);
+                }
+                self.0 = State::Discarding(left + 2);
+                return Step::Used(0);
+            }
+            let count = storing.draft.copy(input);
+            self.0 = State::Storing(storing);
+            return if count == 0 { Step::Wants } else { Step::Used(count) };
+        }
+        let Some(end) = input.get(..2) else {
+            self.0 = State::Storing(storing);
+            return Step::Wants;
+        };
+        store(&storing.line, Content::Draft(storing.draft), end, turn);
+        Step::Used(2)
+    }
+}
+
+/// What is announced; else what to answer, and the length if that is known.
+fn announce(line: &[u8]) -> Result<Announced<'_>, (&'static [u8], Option<usize>)> {
+    match line.starts_with(b"ms") {
+        true => meta::announce(line),
+        false => text::announce(line),
+    }
+}
+
+/// The value is not taken. What the key had is no longer what the client believes it has: it goes.
+fn refuse(announced: &Announced<'_>, text: &[u8], turn: &mut Turn<'_>) {
+    if let Some(found) = turn.items.find(turn.tenant, announced.key, turn.moment) {
+        turn.items.remove(found);
+    }
+    if !announced.quiet {
+        turn.say(text);
+    }
+}
+
+/// The value is here.
+fn store(line: &[u8], content: Content<'_>, end: &[u8], turn: &mut Turn<'_>) {
+    if end != b"\r\n" {
+        turn.say(BAD_CHUNK);
+    } else if line.starts_with(b"ms") {
+        meta::store(line, content, turn);
+    } else {
+        text::store(line, content, turn);
+    }
+}

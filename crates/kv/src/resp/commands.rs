@@ -1,0 +1,101 @@
+//! Which command it is, and whether it has the arguments it needs.
+
+use super::{Args, Client, connection, keys, strings};
+use crate::session::Turn;
+
+/// Longest name of a command.
+const NAME_BYTES_MAX: usize = 16;
+/// The version of Redis whose commands these are, as far as they are there.
+pub const REDIS_VERSION: &str = "7.0.15";
+const ANY: usize = usize::MAX;
+
+type Run = fn(Args<'_>, &mut Client, &mut Turn<'_>);
+
+/// Least and most arguments of a command, its name among them, and what it does.
+fn command(name: &[u8]) -> Option<(usize, usize, Run)> {
+    Some(match name {
+        b"GET" => (2, 2, strings::get),
+        b"SET" => (3, ANY, strings::set),
+        b"SETEX" => (4, 4, strings::set_with_seconds),
+        b"PSETEX" => (4, 4, strings::set_with_milliseconds),
+        b"SETNX" => (3, 3, strings::set_new),
+        b"GETSET" => (3, 3, strings::get_set),
+        b"GETDEL" => (2, 2, strings::get_and_delete),
+        b"GETEX" => (2, 4, strings::get_and_expire),
+        b"MGET" => (2, ANY, strings::get_several),
+        b"MSET" => (3, ANY, strings::set_several),
+        b"MSETNX" => (3, ANY, strings::set_several_new),
+        b"APPEND" => (3, 3, strings::append),
+        b"STRLEN" => (2, 2, strings::len),
+        b"GETRANGE" | b"SUBSTR" => (4, 4, strings::range),
+        b"INCR" => (2, 2, strings::increment),
+        b"DECR" => (2, 2, strings::decrement),
+        b"INCRBY" => (3, 3, strings::increment_by),
+        b"DECRBY" => (3, 3, strings::decrement_by),
+        b"DEL" | b"UNLINK" => (2, ANY, keys::delete),
+        b"EXISTS" | b"TOUCH" => (2, ANY, keys::exists),
+        b"TYPE" => (2, 2, keys::kind),
+        b"TTL" => (2, 2, keys::seconds_left),
+        b"PTTL" => (2, 2, keys::milliseconds_left),
+        b"EXPIRETIME" => (2, 2, keys::end_second),
+        b"PEXPIRETIME" => (2, 2, keys::end_millisecond),
+        b"EXPIRE" => (3, 4, keys::expire),
+        b"PEXPIRE" => (3, 4, keys::expire_milliseconds),
+        b"EXPIREAT" => (3, 4, keys::expire_at),
+        b"PEXPIREAT" => (3, 4, keys::expire_at_millisecond),
+        b"PERSIST" => (2, 2, keys::persist),
+        b"SCAN" => (2, 8, keys::scan),
+        b"KEYS" => (2, 2, keys::keys),
+        b"DBSIZE" => (1, 1, keys::count),
+        b"FLUSHALL" | b"FLUSHDB" => (1, 2, keys::flush),
+        b"PING" => (1, 2, connection::ping),
+        b"ECHO" => (2, 2, connection::echo),
+        b"SELECT" => (2, 2, connection::select),
+        b"AUTH" => (2, 3, connection::auth),
+        b"HELLO" => (1, ANY, connection::hello),
+        b"RESET" => (1, 1, connection::reset),
+        b"CLIENT" => (2, ANY, connection::client),
+        b"COMMAND" => (1, ANY, connection::command),
+        b"CONFIG" => (2, ANY, connection::config),
+        b"INFO" => (1, ANY, connection::info),
+        b"TIME" => (1, 1, connection::time),
+        _ => return None,
+    })
+}
+
+/// Executes one command. False when the connection is to be closed.
+pub fn execute(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) -> bool {
+    let mut space = [0; NAME_BYTES_MAX];
+    let given = args.text(0);
+    let fits = given.len() <= NAME_BYTES_MAX;
+    let len = if fits { given.len() } else { 0 };
+    space[..len].copy_from_slice(&given[..len]);
+    space.make_ascii_uppercase();
+    match command(&space[..len]) {
+        Some((least, most, run)) if (least..=most).contains(&args.len()) => run(args, client, turn),
+        Some(_) => wrong_count(given, turn),
+        None if &space[..len] == b"QUIT" => {
+            turn.ok();
+            return false;
+        }
+        None => unknown(&args, turn),
+    }
+    true
+}
+
+/// The number of arguments is wrong.
+pub fn wrong_count(name: &[u8], turn: &mut Turn<'_>) {
+    let name = String::from_utf8_lossy(name).to_lowercase();
+    turn.error(&format!("ERR wrong number of arguments for '{name}' command"));
+}
+
+/// Text of a client's for an error: its beginning.
+fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(128)]).into_owned()
+}
+
+fn unknown(args: &Args<'_>, turn: &mut Turn<'_>) {
+    let rest = (1..args.len().min(9)).map(|n| format!("'{}' ", shown(args.text(n))));
+    let (name, rest) = (shown(args.text(0)), rest.collect::<String>());
+    turn.error(&format!("ERR unknown command '{name}', with args beginning with: {rest}"));
+}

@@ -1,0 +1,357 @@
+//! Redis's protocol, versions 2 and 3 (redis.io, "Redis serialization protocol specification").
+
+mod commands;
+mod connection;
+mod glob;
+mod keys;
+mod reply;
+mod strings;
+
+use crate::items::Content;
+use crate::limits::{
+    ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, BESIDE_BYTES_MAX, INLINE_BYTES_MAX, VALUE_BYTES_MAX,
+    WHOLE_BYTES,
+};
+use crate::number::signed;
+use crate::session::{Step, Turn};
+use crate::value::Draft;
+use arrayvec::ArrayVec;
+
+/// Arguments of a command that is executed where it was read.
+const WHOLE_ARGUMENTS: usize = 16;
+/// Longest line that says how much follows.
+const HEADER_BYTES_MAX: usize = 32;
+
+const NO_ROOM: &[u8] = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+const TOO_LARGE: &[u8] = b"-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n";
+
+/// A connection's place in the protocol, and what the client said of itself.
+#[derive(Debug)]
+pub struct Resp {
+    gather: Option<Gather>,
+    client: Client,
+}
+
+/// What the client said of itself.
+#[derive(Debug)]
+pub struct Client {
+    /// 2 or 3.
+    pub version: u8,
+    pub name: Vec<u8>,
+    /// Of the connection.
+    pub number: u64,
+}
+
+/// A command that is taken in argument by argument.
+#[derive(Debug, Default)]
+struct Gather {
+    /// Arguments that are to come.
+    missing: usize,
+    args: Vec<Arg>,
+    bytes: Vec<u8>,
+    draft: Option<Draft>,
+    /// Bytes of an argument that is not wanted are to come.
+    discard: usize,
+    /// Why the command is not executed.
+    failed: Option<&'static [u8]>,
+}
+
+/// An argument.
+#[derive(Debug)]
+enum Arg {
+    /// Here in the bytes.
+    Span(usize, usize),
+    /// A long value.
+    Draft(Box<Draft>),
+    /// A value that was used.
+    Gone,
+}
+
+/// The arguments of a command, the first of which is its name.
+pub struct Args<'a> {
+    bytes: &'a [u8],
+    args: &'a mut [Arg],
+}
+
+impl<'a> Args<'a> {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.args.len()
+    }
+
+    /// A short argument; `None` when there is none, or it is long.
+    pub fn get(&self, number: usize) -> Option<&'a [u8]> {
+        match self.args.get(number)? {
+            Arg::Span(start, end) => Some(&self.bytes[*start..*end]),
+            _ => None,
+        }
+    }
+
+    /// A short argument; of a long one nothing.
+    pub fn text(&self, number: usize) -> &'a [u8] {
+        self.get(number).unwrap_or_default()
+    }
+
+    /// An argument that is stored, once.
+    pub fn take(&mut self, number: usize) -> Content<'a> {
+        match std::mem::replace(&mut self.args[number], Arg::Gone) {
+            Arg::Span(start, end) => Content::Bytes(&self.bytes[start..end]),
+            Arg::Draft(draft) => Content::Draft(*draft),
+            Arg::Gone => Content::Bytes(&[]),
+        }
+    }
+}
+
+/// What stands at the beginning of the input.
+enum Parsed {
+    /// A whole command of so many bytes.
+    Whole(ArrayVec<Arg, WHOLE_ARGUMENTS>, usize),
+    /// A part of a command.
+    Half,
+    /// A command that is to be gathered.
+    Long,
+    /// No command.
+    Wrong(&'static str),
+}
+
+/// The number on a header line such as `$12`, and where the next line begins; `None` when it has no end yet.
+fn header(input: &[u8], at: usize) -> Result<Option<(i64, usize)>, ()> {
+    let line = input.get(at + 1..).unwrap_or_default();
+    let head = &line[..line.len().min(HEADER_BYTES_MAX)];
+    let Some(end) = head.iter().position(|byte| *byte == b'\n') else {
+        return if head.len() < HEADER_BYTES_MAX { Ok(None) } else { Err(()) };
+    };
+    let text = line[..end].strip_suffix(b"\r").ok_or(())?;
+    Ok(Some((signed(text).ok_or(())?, at + 1 + end + 1)))
+}
+
+const BAD_COUNT: &str = "invalid multibulk length";
+const BAD_BULK: &str = "invalid bulk length";
+const NO_BULK: &str = "expected '$'";
+
+fn parse(input: &[u8]) -> Parsed {
+    let (count, mut at) = match header(input, 0) {
+        Ok(Some(found)) => found,
+        Ok(None) => return Parsed::Half,
+        Err(()) => return Parsed::Wrong(BAD_COUNT),
+    };
+    let mut args = ArrayVec::new();
+    match usize::try_from(count) {
+        Err(_) => return Parsed::Whole(args, at), // a null array is no command
+        Ok(count) if count > ARGUMENTS_MAX => return Parsed::Wrong(BAD_COUNT),
+        Ok(count) if count > WHOLE_ARGUMENTS => return Parsed::Long,
+        Ok(count) => {
+            for _ in 0..count {
+                match bulk(input, at) {
+                    Ok(Some((start, end))) => {
+                        args.push(Arg::Span(start, end));
+                        at = end + 2;
+                    }
+                    Ok(None) if input.len() > WHOLE_BYTES => return Parsed::Long,
+                    Ok(None) => return half(input, at),
+                    Err(why) => return Parsed::Wrong(why),
+                }
+            }
+        }
+    }
+    Parsed::Whole(args, at)
+}
+
+/// A command whose argument at `at` is not all here.
+fn half(input: &[u8], at: usize) -> Parsed {
+    match header(input, at) {
+        Ok(Some((len, _))) if len > BESIDE_BYTES_MAX as i64 => Parsed::Long,
+        _ => Parsed::Half,
+    }
+}
+
+/// Where the bytes of the bulk string at `at` are; `None` when it is not all here.
+fn bulk(input: &[u8], at: usize) -> Result<Option<(usize, usize)>, &'static str> {
+    let Some((len, start)) = bulk_header(input, at)? else { return Ok(None) };
+    let end = start + len;
+    match input.get(end..end + 2) {
+        Some(b"\r\n") => Ok(Some((start, end))),
+        Some(_) => Err(BAD_BULK),
+        None => Ok(None),
+    }
+}
+
+fn bulk_header(input: &[u8], at: usize) -> Result<Option<(usize, usize)>, &'static str> {
+    match input.get(at) {
+        None => return Ok(None),
+        Some(b'$') => {}
+        Some(_) => return Err(NO_BULK),
+    }
+    let Some((len, start)) = header(input, at).map_err(|()| BAD_BULK)? else { return Ok(None) };
+    let len = usize::try_from(len).ok().filter(|len| *len <= VALUE_BYTES_MAX);
+    Ok(Some((len.ok_or(BAD_BULK)?, start)))
+}
+
+impl Resp {
+    /// A new connection.
+    pub fn new(number: u64) -> Resp {
+        Resp { gather: None, client: Client { version: 2, name: Vec::new(), number } }
+    }
+
+    /// Where the next bytes of a long value belong.
+    pub fn gap(&mut self) -> &mut [u8] {
+        match self.gather.as_mut().and_then(|gather| gather.draft.as_mut()) {
+            Some(draft) => draft.gap(),
+            None => &mut [],
+        }
+    }
+
+    /// So many bytes have been put there.
+    pub fn filled(&mut self, bytes: usize) {
+        if let Some(draft) = self.gather.as_mut().and_then(|gather| gather.draft.as_mut()) {
+            draft.filled(bytes);
+        }
+    }
+
+    /// Does the first thing in `input`.
+    pub fn step(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Step {
+        if let Some(gather) = self.gather.take() {
+            return self.gather(gather, input, turn);
+        }
+        match input.first() {
+            None => Step::Wants,
+            Some(b'*') => self.array(input, turn),
+            Some(_) => self.inline(input, turn),
+        }
+    }
+
+    fn array(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Step {
+        match parse(input) {
+            Parsed::Whole(mut args, used) => {
+                let args = Args { bytes: input, args: &mut args };
+                self.execute(args, used, turn)
+            }
+            Parsed::Half => Step::Wants,
+            Parsed::Wrong(why) => wrong(why, turn),
+            Parsed::Long => {
+                let (count, used) = header(input, 0).ok().flatten().expect("it was parsed");
+                self.gather = Some(Gather { missing: count as usize, ..Gather::default() });
+                Step::Used(used)
+            }
+        }
+    }
+
+    fn execute(&mut self, args: Args<'_>, used: usize, turn: &mut Turn<'_>) -> Step {
+        if args.len() > 0 && !commands::execute(args, &mut self.client, turn) {
+            return Step::End;
+        }
+        Step::Used(used)
+    }
+
+    /// A command as a person types it: words on a line.
+    fn inline(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Step {
+        let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
+            let long = input.len() > INLINE_BYTES_MAX;
+            return if long { wrong("too big inline request", turn) } else { Step::Wants };
+        };
+        let mut args = Vec::new();
+        let mut at = 0;
+        for word in input[..end].split(|byte| byte.is_ascii_whitespace()) {
+            if !word.is_empty() && args.len() < ARGUMENTS_MAX {
+                args.push(Arg::Span(at, at + word.len()));
+            }
+            at += word.len() + 1;
+        }
+        self.execute(Args { bytes: input, args: &mut args }, end + 1, turn)
+    }
+
+    fn gather(&mut self, mut gather: Gather, input: &[u8], turn: &mut Turn<'_>) -> Step {
+        let step = match gather.missing {
+            0 => return self.gathered(gather, turn),
+            _ => gather.step(input, turn),
+        };
+        match step {
+            Ok(step) => {
+                self.gather = Some(gather);
+                step
+            }
+            Err(why) => wrong(why, turn),
+        }
+    }
+
+    fn gathered(&mut self, mut gather: Gather, turn: &mut Turn<'_>) -> Step {
+        if let Some(text) = gather.failed {
+            turn.say(text);
+            return Step::Used(0);
+        }
+        let args = Args { bytes: &gather.bytes, args: &mut gather.args };
+        self.execute(args, 0, turn)
+    }
+}
+
+fn wrong(why: &str, turn: &mut Turn<'_>) -> Step {
+    turn.out.text(format!("-ERR Protocol error: {why}\r\n").as_bytes());
+    Step::End
+}
+
+impl Gather {
+    /// Takes in something of the next argument.
+    fn step(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Result<Step, &'static str> {
+        if self.discard > 0 {
+            let count = self.discard.min(input.len());
+            self.discard -= count;
+            self.missing -= usize::from(self.discard == 0);
+            return Ok(if count == 0 { Step::Wants } else { Step::Used(count) });
+        }
+        match self.draft.take() {
+            Some(draft) => self.go_on(draft, input, turn),
+            None => self.begin(input, turn),
+        }
+    }
+
+    fn begin(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Result<Step, &'static str> {
+        let Some((len, start)) = bulk_header(input, 0)? else { return Ok(Step::Wants) };
+        if !turn.items.takes(len) {
+            (self.failed, self.discard) = (Some(TOO_LARGE), len + 2);
+            return Ok(Step::Used(start));
+        }
+        if len > BESIDE_BYTES_MAX {
+            self.draft = Some(Draft::new(len));
+            return Ok(Step::Used(start));
+        }
+        let Some((start, end)) = bulk(input, 0)? else { return Ok(Step::Wants) };
+        if self.bytes.len() + len > ARGUMENT_BYTES_MAX {
+            return Err("too many bytes of short arguments");
+        }
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(&input[start..end]);
+        self.args.push(Arg::Span(at, at + len));
+        self.missing -= 1;
+        Ok(Step::Used(end + 2))
+    }
+
+    fn go_on(
+        &mut self,
+        mut draft: Draft,
+        input: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<Step, &'static str> {
+        let left = draft.left();
+        if left > 0 {
+            if turn.items.extend(&mut draft, turn.tenant).is_err() {
+                (self.failed, self.discard) = (Some(NO_ROOM), left + 2);
+                return Ok(Step::Used(0));
+            }
+            let count = draft.copy(input);
+            self.draft = Some(draft);
+            return Ok(if count == 0 { Step::Wants } else { Step::Used(count) });
+        }
+        match input.get(..2) {
+            None => {
+                self.draft = Some(draft);
+                Ok(Step::Wants)
+            }
+            Some(b"\r\n") => {
+                self.args.push(Arg::Draft(Box::new(draft)));
+                self.missing -= 1;
+                Ok(Step::Used(2))
+            }
+            Some(_) => Err(BAD_BULK),
+        }
+    }
+}

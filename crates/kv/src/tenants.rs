@@ -1,0 +1,110 @@
+//! Tenants: key spaces that share a server, each with its part of the memory.
+
+use crate::entries::NONE;
+use crate::limits::{MEMORY_BYTES_MIN, TENANTS_MAX};
+
+/// A tenant's number, in the order in which they were configured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TenantNo(pub u16);
+
+/// What a tenant gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantConfig {
+    /// What it is called.
+    pub name: String,
+    /// Bytes that are not taken from it for others.
+    pub min_bytes: usize,
+    /// Bytes that it has at the most.
+    pub max_bytes: usize,
+}
+
+/// What a tenant's items have been through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Reads that found an item.
+    pub hits: u64,
+    /// Reads that did not.
+    pub misses: u64,
+    /// Values stored.
+    pub stored: u64,
+    /// Items that left to make room.
+    pub evicted: u64,
+    /// Items whose time had passed when somebody looked.
+    pub expired: u64,
+    /// Values that there was no room for.
+    pub no_room: u64,
+}
+
+/// Tenants that do not fit together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadTenants {
+    /// Of a server without.
+    #[error("a server has 1 to {TENANTS_MAX} tenants, not {0}")]
+    Count(usize),
+    /// A bound.
+    #[error("tenant {name}: its least, {min} bytes, is more than its most, {max} bytes")]
+    Bounds {
+        /// Whose.
+        name: String,
+        /// Its least.
+        min: usize,
+        /// Its most.
+        max: usize,
+    },
+    /// All bounds.
+    #[error(
+        "the tenants are promised {promised} bytes, but there are {memory}: give them less, or more memory"
+    )]
+    Promised {
+        /// The sum of what they get at least.
+        promised: usize,
+        /// What there is.
+        memory: usize,
+    },
+    /// Hardly any.
+    #[error("{0} bytes of memory are too few for items: give at least {MEMORY_BYTES_MIN}")]
+    Memory(usize),
+}
+
+#[derive(Debug)]
+pub struct Tenant {
+    pub config: TenantConfig,
+    pub bytes: usize,
+    pub items: usize,
+    pub oldest: u32,
+    pub newest: u32,
+    pub counters: Counters,
+}
+
+impl Tenant {
+    pub fn new(config: TenantConfig) -> Tenant {
+        let counters = Counters::default();
+        Tenant { config, bytes: 0, items: 0, oldest: NONE, newest: NONE, counters }
+    }
+
+    /// Bytes that may be taken from it for others.
+    pub fn surplus(&self) -> usize {
+        self.bytes.saturating_sub(self.config.min_bytes)
+    }
+}
+
+/// Checks that tenants fit together.
+pub fn check(tenants: &[TenantConfig], memory: usize) -> Result<(), BadTenants> {
+    if memory < MEMORY_BYTES_MIN {
+        return Err(BadTenants::Memory(memory));
+    }
+    if !(1..=TENANTS_MAX).contains(&tenants.len()) {
+        return Err(BadTenants::Count(tenants.len()));
+    }
+    for TenantConfig { name, min_bytes, max_bytes } in tenants {
+        if min_bytes > max_bytes {
+            let (name, min, max) = (name.clone(), *min_bytes, *max_bytes);
+            return Err(BadTenants::Bounds { name, min, max });
+        }
+    }
+    let promised = tenants.iter().map(|tenant| tenant.min_bytes).sum();
+    match promised > memory {
+        true => Err(BadTenants::Promised { promised, memory }),
+        false => Ok(()),
+    }
+}

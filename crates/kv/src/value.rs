@@ -1,0 +1,149 @@
+//! Values that have pages of their own, and drafts: such values while they arrive.
+
+use crate::limits::EXTENT_BYTES;
+use crate::out::Out;
+use endpoint::limits::PAGE_BYTES;
+use endpoint::{Frame, FrameMut, Frames};
+
+/// Where an item's value is.
+#[derive(Debug, Default)]
+pub enum Value {
+    /// Beside the key.
+    #[default]
+    Beside,
+    /// In one extent.
+    One(Frame),
+    /// In several.
+    Many(Box<[Frame]>),
+}
+
+impl Value {
+    /// The extents, in order.
+    pub fn extents(&self) -> &[Frame] {
+        match self {
+            Value::Beside => &[],
+            Value::One(frame) => std::slice::from_ref(frame),
+            Value::Many(frames) => frames,
+        }
+    }
+
+    /// Bytes of the pool that the value's pages take.
+    pub fn pool_bytes(&self) -> usize {
+        self.extents().iter().map(|extent| extent.len().next_multiple_of(PAGE_BYTES)).sum()
+    }
+
+    /// Adds the value to what is to be written.
+    pub fn send(&self, out: &mut Out) {
+        self.extents().iter().for_each(|extent| out.frame(extent));
+    }
+}
+
+/// A value that is arriving, in the extents where it stays.
+#[derive(Debug)]
+pub struct Draft {
+    done: Vec<Frame>,
+    /// The extent that is being filled.
+    current: Option<FrameMut>,
+    /// Bytes of it that are.
+    at: usize,
+    /// Bytes that have not arrived.
+    left: usize,
+    len: usize,
+}
+
+impl Draft {
+    /// Of a value of `len` bytes; it has no memory yet.
+    pub fn new(len: usize) -> Draft {
+        Draft { done: Vec::new(), current: None, at: 0, left: len, len }
+    }
+
+    /// Bytes that have not arrived.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Bytes of all of it.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the value has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes of the pool that it has.
+    pub fn held_bytes(&self) -> usize {
+        self.len - self.left + self.current.as_ref().map_or(0, |frame| frame.len() - self.at)
+    }
+
+    /// Whether the next byte has no place yet.
+    pub fn wants_extent(&self) -> bool {
+        self.left > 0 && self.current.is_none()
+    }
+
+    /// Bytes of the next extent, at the best.
+    pub fn next_extent_bytes(&self) -> usize {
+        self.left.min(EXTENT_BYTES)
+    }
+
+    /// Takes an extent from the pool, as long as there is one; whether there was any.
+    pub fn take_extent(&mut self, frames: &Frames) -> bool {
+        let mut bytes = self.next_extent_bytes();
+        loop {
+            if let Some(frame) = frames.alloc_exact(bytes) {
+                self.current = Some(frame);
+                return true;
+            }
+            if bytes <= PAGE_BYTES {
+                return false;
+            }
+            bytes = (bytes / 2).next_multiple_of(PAGE_BYTES);
+        }
+    }
+
+    /// Where the next bytes belong; empty when an extent has to be taken first, or nothing is missing.
+    pub fn gap(&mut self) -> &mut [u8] {
+        match &mut self.current {
+            Some(frame) => &mut frame[self.at..],
+            None => &mut [],
+        }
+    }
+
+    /// So many bytes have been put into the gap.
+    pub fn filled(&mut self, bytes: usize) {
+        self.at += bytes;
+        self.left -= bytes;
+        if self.current.as_ref().is_some_and(|frame| frame.len() == self.at) {
+            let frame = self.current.take().expect("it is there");
+            self.done.push(frame.freeze());
+            self.at = 0;
+        }
+    }
+
+    /// Copies the first of `bytes` into the gap; how many.
+    pub fn copy(&mut self, bytes: &[u8]) -> usize {
+        let gap = self.gap();
+        let count = gap.len().min(bytes.len());
+        gap[..count].copy_from_slice(&bytes[..count]);
+        if count > 0 {
+            self.filled(count);
+        }
+        count
+    }
+
+    /// The bytes that have arrived, piece by piece.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let current = self.current.as_ref().map(|frame| &frame[..self.at]);
+        self.done.iter().map(|frame| &frame[..]).chain(current)
+    }
+
+    /// The value, when all of it has arrived.
+    pub fn finish(mut self) -> Value {
+        debug_assert_eq!(self.left, 0, "all has arrived");
+        match self.done.len() {
+            1 => Value::One(self.done.pop().expect("one")),
+            _ => Value::Many(self.done.into()),
+        }
+    }
+}

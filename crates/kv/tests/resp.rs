@@ -1,0 +1,317 @@
+//! Redis's protocol and commands, as its documentation describes them.
+
+mod talk;
+
+use kv::Protocol::Resp;
+use talk::{Client, Server, WALL_MS, pattern};
+
+fn start() -> (Server, Client) {
+    let server = Server::usual();
+    let client = server.client(Resp);
+    (server, client)
+}
+
+/// A command as clients write it.
+fn command(words: &[&[u8]]) -> Vec<u8> {
+    let mut text = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        text.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        text.extend_from_slice(word);
+        text.extend_from_slice(b"\r\n");
+    }
+    text
+}
+
+fn ask(server: &mut Server, client: &mut Client, line: &str) -> String {
+    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+    let told = server.send(client, &command(&words), 1 << 20);
+    String::from_utf8(told).unwrap().replace("\r\n", "|")
+}
+
+/// Sends each command and compares the answer, in which `|` stands for a line's end.
+fn script(lines: &[(&str, &str)]) {
+    let (mut server, mut client) = start();
+    for (line, answer) in lines {
+        assert_eq!(ask(&mut server, &mut client, line), format!("{answer}|"), "{line}");
+    }
+}
+
+#[test]
+fn values_are_set_under_conditions() {
+    script(&[
+        ("GET a", "$-1"),
+        ("SET a 1", "+OK"),
+        ("get a", "$1|1"),
+        ("SET a 2 NX", "$-1"),
+        ("SET b 2 XX", "$-1"),
+        ("SET b 2 NX", "+OK"),
+        ("SET a 3 XX GET", "$1|1"),
+        ("SET c 3 GET", "$-1"),
+        ("SET c 4 NX GET", "$1|3"),
+        ("GET c", "$1|3"),
+        ("SETNX c 9", ":0"),
+        ("SETNX d 9", ":1"),
+        ("GETSET d 10", "$1|9"),
+        ("GETDEL d", "$2|10"),
+        ("GETDEL d", "$-1"),
+        ("MSET x 1 y 2", "+OK"),
+        ("MSETNX y 3 z 4", ":0"),
+        ("MSETNX z 4 w 5", ":1"),
+        ("MGET x y none z", "*4|$1|1|$1|2|$-1|$1|4"),
+        ("EXISTS x y x none", ":3"),
+        ("DEL x y none", ":2"),
+        ("UNLINK z", ":1"),
+        ("TYPE w", "+string"),
+        ("TYPE z", "+none"),
+        ("DBSIZE", ":4"),
+        ("FLUSHALL ASYNC", "+OK"),
+        ("DBSIZE", ":0"),
+    ]);
+}
+
+#[test]
+fn strings_and_numbers_change() {
+    script(&[
+        ("APPEND a hello", ":5"),
+        ("APPEND a !", ":6"),
+        ("STRLEN a", ":6"),
+        ("STRLEN none", ":0"),
+        ("GETRANGE a 1 -2", "$4|ello"),
+        ("GETRANGE a 9 20", "$0|"),
+        ("INCR n", ":1"),
+        ("INCRBY n 41", ":42"),
+        ("DECR n", ":41"),
+        ("DECRBY n 50", ":-9"),
+        ("INCR a", "-ERR value is not an integer or out of range"),
+        ("INCRBY n x", "-ERR value is not an integer or out of range"),
+        ("SET n 9223372036854775807", "+OK"),
+        ("INCR n", "-ERR increment or decrement would overflow"),
+        ("DECRBY n -9223372036854775808", "-ERR decrement would overflow"),
+    ]);
+}
+
+#[test]
+fn keys_end_when_they_are_told_to() {
+    let (mut server, mut client) = start();
+    let date = WALL_MS / 1000 + 50;
+    let mut told = |server: &mut Server, line: &str| ask(server, &mut client, line);
+    for line in ["SET a 1 EX 100", "SET b 1 PX 1500", "SETEX e 10 1", "PSETEX f 10 1", "SET g 1"] {
+        assert_eq!(told(&mut server, line), "+OK|", "{line}");
+    }
+    assert_eq!(told(&mut server, &format!("SET c 1 EXAT {date}")), "+OK|");
+    assert_eq!(told(&mut server, &format!("SET d 1 PXAT {}", WALL_MS + 10)), "+OK|");
+    for (line, answer) in [
+        ("TTL a", ":100|"),
+        ("PTTL b", ":1500|"),
+        ("TTL c", ":50|"),
+        ("EXPIRETIME c", &format!(":{date}|")),
+        ("TTL g", ":-1|"),
+        ("TTL none", ":-2|"),
+        ("SET a 2 KEEPTTL", "+OK|"),
+        ("TTL a", ":100|"),
+        ("PERSIST a", ":1|"),
+        ("PERSIST a", ":0|"),
+        ("TTL a", ":-1|"),
+        ("EXPIRE a 10 XX", ":0|"),
+        ("EXPIRE a 10 NX", ":1|"),
+        ("EXPIRE a 5 GT", ":0|"),
+        ("EXPIRE a 20 GT", ":1|"),
+        ("PEXPIRE a 5000 LT", ":1|"),
+        ("EXPIRE none 5", ":0|"),
+        ("EXPIRE a 5 QQ", "-ERR Unsupported option QQ|"),
+        ("GETEX a EX 7", "$1|2|"),
+        ("TTL a", ":7|"),
+        ("GETEX a PERSIST", "$1|2|"),
+        ("TTL a", ":-1|"),
+        ("SET h 1 EX 0", "-ERR invalid expire time in 'set' command|"),
+        ("SET h 1 EX x", "-ERR value is not an integer or out of range|"),
+        ("SET h 1 EX 5 PX 5", "-ERR syntax error|"),
+        ("SET h 1 NX XX", "-ERR syntax error|"),
+        ("SETEX h -1 1", "-ERR invalid expire time in 'setex' command|"),
+    ] {
+        assert_eq!(told(&mut server, line), answer, "{line}");
+    }
+    server.wait_ms(10);
+    assert_eq!(told(&mut server, "EXISTS a b c d e f g"), ":5|");
+    server.wait_ms(10_000);
+    assert_eq!(told(&mut server, "EXISTS a b c d e f g"), ":3|");
+    assert_eq!(told(&mut server, "EXPIRE g -1"), ":1|");
+    assert_eq!(told(&mut server, "GET g"), "$-1|");
+    assert_eq!(told(&mut server, "EXPIREAT a 1000"), ":1|");
+    assert_eq!(told(&mut server, "DBSIZE"), ":1|");
+}
+
+#[test]
+fn connections_introduce_themselves() {
+    script(&[
+        ("PING", "+PONG"),
+        ("PING hello", "$5|hello"),
+        ("ECHO x", "$1|x"),
+        ("SELECT 0", "+OK"),
+        ("SELECT 1", "-ERR DB index is out of range"),
+        ("CLIENT GETNAME", "$-1"),
+        ("CLIENT SETNAME me", "+OK"),
+        ("CLIENT GETNAME", "$2|me"),
+        ("CLIENT SETINFO LIB-NAME x", "+OK"),
+        ("CLIENT ID", ":1"),
+        ("COMMAND", "*0"),
+        ("COMMAND DOCS", "*0"),
+        ("CONFIG GET save", "*2|$4|save|$0|"),
+        ("CONFIG GET nothing", "*0"),
+        ("HELLO 4", "-NOPROTO unsupported protocol version"),
+        ("RESET", "+RESET"),
+        ("QUIT", "+OK"),
+    ]);
+    let (mut server, mut client) = start();
+    assert!(
+        ask(&mut server, &mut client, "AUTH secret").starts_with("-ERR AUTH <password> called")
+    );
+    assert!(ask(&mut server, &mut client, "INFO").contains("redis_version:7.0.15|"));
+    assert!(ask(&mut server, &mut client, "INFO memory").contains("maxmemory:16777216|"));
+    ask(&mut server, &mut client, "QUIT");
+    assert!(client.ended);
+}
+
+#[test]
+fn version_3_has_its_own_nulls_and_maps() {
+    let (mut server, mut client) = start();
+    let told = ask(&mut server, &mut client, "HELLO 3 SETNAME me");
+    assert!(told.starts_with("%7|$6|server|$5|redis|"), "{told}");
+    assert!(told.contains("$5|proto|:3|"), "{told}");
+    for (line, answer) in [
+        ("GET a", "_|"),
+        ("MGET a", "*1|_|"),
+        ("SET a 1 XX", "_|"),
+        ("CLIENT GETNAME", "$2|me|"),
+        ("CONFIG GET save", "%1|$4|save|$0||"),
+    ] {
+        assert_eq!(ask(&mut server, &mut client, line), answer, "{line}");
+    }
+    assert!(ask(&mut server, &mut client, "INFO server").starts_with('='));
+}
+
+#[test]
+fn errors_are_those_that_clients_know() {
+    let long = format!("GET {}", "k".repeat(1025));
+    script(&[
+        ("NONSENSE a b", "-ERR unknown command 'NONSENSE', with args beginning with: 'a' 'b' "),
+        ("GET", "-ERR wrong number of arguments for 'get' command"),
+        ("GET a b", "-ERR wrong number of arguments for 'get' command"),
+        ("MSET a", "-ERR wrong number of arguments for 'mset' command"),
+        ("MSET a 1 b", "-ERR wrong number of arguments for 'mset' command"),
+        ("SET a 1 QQ", "-ERR syntax error"),
+        ("SET a 1 EX", "-ERR syntax error"),
+        ("SCAN x", "-ERR invalid cursor"),
+        (&long, "-ERR a key has at most 1024 bytes here"),
+        (
+            "CONFIG SET maxmemory 1",
+            "-ERR CONFIG SET is not supported: settings are flags of trapeze memory",
+        ),
+    ]);
+    for (text, answer) in [
+        ("*x\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
+        ("*99999\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
+        ("*1\r\n:1\r\n", "-ERR Protocol error: expected '$'\r\n"),
+        ("*1\r\n$-1\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
+        ("*1\r\n$4\r\nPINGxx", "-ERR Protocol error: invalid bulk length\r\n"),
+        ("*1\r\n$99999999999\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
+        ("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$-5\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
+    ] {
+        let (mut server, mut client) = start();
+        assert_eq!(server.ask(&mut client, text), answer, "{text:?}");
+        assert!(client.ended, "{text:?}");
+    }
+    let (mut server, mut client) = start();
+    let told = server.ask(&mut client, &"x".repeat(100_000));
+    assert_eq!(told, "-ERR Protocol error: too big inline request\r\n");
+}
+
+#[test]
+fn a_person_can_type_commands() {
+    let (mut server, mut client) = start();
+    assert_eq!(
+        server.ask(&mut client, "PING\r\n\r\nset a 5\nGET  a\r\n"),
+        "+PONG\r\n+OK\r\n$1\r\n5\r\n"
+    );
+    assert_eq!(server.ask(&mut client, "*0\r\n*-1\r\nPING\r\n"), "+PONG\r\n");
+}
+
+#[test]
+fn values_of_every_length_come_back_in_any_pieces() {
+    for (len, step) in
+        [(0, 1), (1, 3), (2000, 7), (2043, 1 << 20), (2044, 100), (8192, 1), (8192, 1 << 20)]
+            .into_iter()
+            .chain([(65_536, 1000), (100_000, 1 << 20), (1 << 20, 4097), (4 << 20, 1 << 20)])
+    {
+        let (mut server, mut client) = start();
+        let value = pattern(len);
+        let text = [command(&[b"SET", b"key", &value]), command(&[b"PING"])].concat();
+        assert_eq!(server.send(&mut client, &text, step), b"+OK\r\n+PONG\r\n", "{len}");
+        let expected = [format!("${len}\r\n").as_bytes(), &value, b"\r\n"].concat();
+        assert!(
+            server.send(&mut client, &command(&[b"GET", b"key"]), 1 << 20) == expected,
+            "{len}"
+        );
+        ask(&mut server, &mut client, "DEL key");
+        assert_eq!(server.frames.free_pages(), server.frames.pages(), "nothing is left of {len}");
+    }
+}
+
+#[test]
+fn commands_of_many_arguments_come_in_pieces() {
+    let (mut server, mut client) = start();
+    let names: Vec<String> = (0..2000).map(|n| format!("key-{n}")).collect();
+    let long = pattern(5000);
+    let mut words: Vec<&[u8]> = vec![b"MSET"];
+    for (number, name) in names.iter().enumerate() {
+        let value: &[u8] = if number % 10 == 0 { &long } else { name.as_bytes() };
+        words.extend([name.as_bytes(), value]);
+    }
+    for step in [999, 1 << 20] {
+        assert_eq!(server.send(&mut client, &command(&words), step), b"+OK\r\n");
+        let mut keys: Vec<&[u8]> = vec![b"MGET"];
+        keys.extend(names.iter().map(String::as_bytes));
+        let told = server.send(&mut client, &command(&keys), step);
+        let mut expected = b"*2000\r\n".to_vec();
+        for pair in words[1..].chunks(2) {
+            expected.extend_from_slice(format!("${}\r\n", pair[1].len()).as_bytes());
+            expected.extend_from_slice(pair[1]);
+            expected.extend_from_slice(b"\r\n");
+        }
+        assert!(told == expected);
+    }
+}
+
+#[test]
+fn a_value_that_is_too_large_is_passed_over() {
+    let (mut server, mut client) = start();
+    let value = vec![b'*'; (4 << 20) + 1];
+    let text = [command(&[b"SET", b"a", &value]), command(&[b"PING"])].concat();
+    let told = server.send(&mut client, &text, 1 << 20);
+    let expected = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n+PONG\r\n";
+    assert_eq!(String::from_utf8(told).unwrap(), expected);
+}
+
+#[test]
+fn a_scan_finds_every_key_once() {
+    let (mut server, mut client) = start();
+    for number in 0..500 {
+        ask(&mut server, &mut client, &format!("SET key-{number} x"));
+    }
+    ask(&mut server, &mut client, "SET other x PX 5");
+    server.wait_ms(5);
+    let (mut cursor, mut found) = ("0".to_string(), Vec::new());
+    loop {
+        let told = ask(&mut server, &mut client, &format!("SCAN {cursor} MATCH key-* COUNT 33"));
+        let words: Vec<&str> = told.split('|').collect();
+        cursor = words[2].to_string();
+        found.extend(words[4..].iter().filter(|w| w.starts_with("key-")).map(|w| w.to_string()));
+        if cursor == "0" {
+            break;
+        }
+    }
+    found.sort();
+    found.dedup();
+    assert_eq!(found.len(), 500);
+    assert!(ask(&mut server, &mut client, "KEYS *-49?").starts_with("*10|"));
+}

@@ -1,0 +1,118 @@
+//! A server without sockets, and connections to it that are fed text.
+#![allow(dead_code)] // every test file uses a part of it
+
+use endpoint::Frames;
+use endpoint::memory::HeapRegion;
+use kv::{Items, ItemsConfig, Moment, Out, Progress, Protocol, Session, TenantConfig, TenantNo};
+
+/// The date when tests begin.
+pub const WALL_MS: u64 = 1_700_000_000_000;
+
+pub struct Server {
+    pub items: Items,
+    pub moment: Moment,
+    pub frames: Frames,
+    input: Vec<u8>,
+}
+
+pub struct Client {
+    pub session: Session,
+    pub out: Out,
+    pub ended: bool,
+}
+
+/// A tenant that may have everything.
+pub fn tenant(name: &str) -> TenantConfig {
+    TenantConfig { name: name.into(), min_bytes: 0, max_bytes: usize::MAX }
+}
+
+impl Server {
+    pub fn new(memory_bytes: usize, tenants: Vec<TenantConfig>) -> Server {
+        let frames = Frames::new(HeapRegion::new(memory_bytes / 4096));
+        let config =
+            ItemsConfig { memory_bytes, value_bytes_max: memory_bytes / 4, seed: 7, tenants };
+        let items = Items::new(config, frames.clone()).unwrap();
+        let moment = Moment { now_ms: 10_000, wall_ms: WALL_MS };
+        Server { items, moment, frames, input: vec![0; kv::limits::INPUT_BYTES] }
+    }
+
+    pub fn usual() -> Server {
+        Server::new(16 << 20, vec![tenant("default")])
+    }
+
+    pub fn client(&self, protocol: Protocol) -> Client {
+        self.client_of(protocol, TenantNo(0))
+    }
+
+    pub fn client_of(&self, protocol: Protocol, tenant: TenantNo) -> Client {
+        Client { session: Session::new(protocol, tenant, 1), out: Out::default(), ended: false }
+    }
+
+    pub fn wait_ms(&mut self, span: u64) {
+        self.moment.now_ms += span;
+        self.moment.wall_ms += span;
+    }
+
+    /// One read of the socket: at most what fits behind what the session kept, or into its gap; how many bytes.
+    pub fn read(&mut self, client: &mut Client, bytes: &[u8]) -> usize {
+        let gap = client.session.gap();
+        let (count, len) = if gap.is_empty() {
+            let kept = client.session.begin_input(&mut self.input);
+            let count = bytes.len().min(self.input.len() - kept);
+            self.input[kept..kept + count].copy_from_slice(&bytes[..count]);
+            (count, kept + count)
+        } else {
+            let count = bytes.len().min(gap.len());
+            gap[..count].copy_from_slice(&bytes[..count]);
+            client.session.filled(count);
+            (count, 0)
+        };
+        let input = &self.input[..len];
+        let progress = client.session.run(input, &mut self.items, self.moment, &mut client.out);
+        client.ended = progress == Progress::Ended;
+        count
+    }
+
+    /// Sends all of `bytes`, reading what is answered meanwhile; all that was answered.
+    pub fn send(&mut self, client: &mut Client, bytes: &[u8], step: usize) -> Vec<u8> {
+        let (mut answer, mut at) = (Vec::new(), 0);
+        while !client.ended && at < bytes.len() {
+            let end = bytes.len().min(at + step);
+            at += self.read(client, &bytes[at..end]);
+            answer.extend(client.take());
+        }
+        // What was kept because the output was full.
+        while !client.ended && client.session.kept_bytes() > 0 {
+            let before = client.session.kept_bytes();
+            self.read(client, &[]);
+            answer.extend(client.take());
+            if client.session.kept_bytes() == before {
+                break;
+            }
+        }
+        answer
+    }
+
+    pub fn ask(&mut self, client: &mut Client, text: &str) -> String {
+        String::from_utf8_lossy(&self.send(client, text.as_bytes(), usize::MAX >> 1)).into_owned()
+    }
+}
+
+impl Client {
+    /// What waits, as if it had been written in pieces of odd sizes.
+    pub fn take(&mut self) -> Vec<u8> {
+        let mut all = Vec::new();
+        while !self.out.is_empty() {
+            let piece = self.out.pieces().next().unwrap();
+            let count = piece.len().min(1_000_003);
+            all.extend_from_slice(&piece[..count]);
+            self.out.written(count);
+        }
+        all
+    }
+}
+
+/// Bytes that tell where they stand.
+pub fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
+}

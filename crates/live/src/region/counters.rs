@@ -1,0 +1,83 @@
+//! What happened in a region.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum What {
+    Faults,
+    Zeroed,
+    Fetched,
+    TakenBack,
+    Evicted,
+    Dropped,
+    Stored,
+    Spared,
+    Held,
+    Vanished,
+    Damaged,
+    Lost,
+    Refused,
+}
+
+const KINDS: usize = What::Refused as usize + 1;
+
+/// The counters while threads count.
+#[derive(Debug, Default)]
+pub(super) struct Tally([AtomicU64; KINDS]);
+
+impl Tally {
+    pub fn count(&self, what: What) {
+        self.0[what as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn read(&self) -> Counters {
+        let of = |what: What| self.0[what as usize].load(Ordering::Relaxed);
+        Counters {
+            faults: of(What::Faults),
+            zeroed: of(What::Zeroed),
+            fetched: of(What::Fetched),
+            taken_back: of(What::TakenBack),
+            evicted: of(What::Evicted),
+            dropped: of(What::Dropped),
+            stored: of(What::Stored),
+            spared: of(What::Spared),
+            held: of(What::Held),
+            vanished: of(What::Vanished),
+            damaged: of(What::Damaged),
+            lost: of(What::Lost),
+            refused: of(What::Refused),
+        }
+    }
+}
+
+/// What happened in a region since it was mapped, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Faults of the program.
+    pub faults: u64,
+    /// Pages that appeared as zeros.
+    pub zeroed: u64,
+    /// Fetched from the backing.
+    pub fetched: u64,
+    /// Taken back from the staging area.
+    pub taken_back: u64,
+    /// Moved to the staging area.
+    pub evicted: u64,
+    /// Dropped from there because the backing had them.
+    pub dropped: u64,
+    /// Given to the backing, by eviction or flush.
+    pub stored: u64,
+    /// Not evicted, because they had come back before.
+    pub spared: u64,
+    /// Not evicted, because the kernel holds them (EBUSY) or they are pinned.
+    pub held: u64,
+    /// Found missing although nobody here took them: the program has given them up itself.
+    pub vanished: u64,
+    /// Fetched, and not the bytes that were stored.
+    pub damaged: u64,
+    /// Of which no copy was left.
+    pub lost: u64,
+    /// Times the backing did not answer or took no page.
+    pub refused: u64,
+}

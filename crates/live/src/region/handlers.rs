@@ -1,0 +1,85 @@
+//! Threads that serve the faults of others: slower by two switches, and by two wakes where they run on another
+//! processor, but system calls that touch missing pages work.
+
+use super::Quiet;
+use super::counters::What;
+use super::fault::say;
+use super::pager::{Access, FaultError, Pager};
+use super::uffd::Fault;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// The threads of one region.
+pub(super) struct Handlers {
+    stop: Arc<OwnedFd>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Handlers {
+    /// `count` threads; without any nobody serves messages.
+    pub fn start(pager: &Arc<Pager>, count: usize) -> io::Result<Handlers> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let mut handlers = Handlers { stop, threads: Vec::new() };
+        for _ in 0..count {
+            let (pager, stop) = (pager.clone(), handlers.stop.clone());
+            let builder = std::thread::Builder::new().name("trapeze-region".into());
+            handlers.threads.push(builder.spawn(move || pager.serve_messages(&stop))?);
+        }
+        Ok(handlers)
+    }
+}
+
+impl Drop for Handlers {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Pager {
+    fn serve_messages(&self, stop: &OwnedFd) {
+        // A handler of the program that ran here and touched the region would wait for this very thread.
+        let _quiet = Quiet::new();
+        loop {
+            match self.uffd.next_fault() {
+                Ok(Some(fault)) => self.serve_message(fault),
+                Ok(None) => {
+                    let uffd = PollFd::new(&self.uffd, PollFlags::IN);
+                    let mut watched = [uffd, PollFd::new(stop, PollFlags::IN)];
+                    // Interrupted is as good as woken.
+                    let _ = rustix::event::poll(&mut watched, None);
+                    if !watched[1].revents().is_empty() {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    eprintln!("trapeze: the faults of a region cannot be read: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn serve_message(&self, fault: Fault) {
+        let page = (fault.address - self.base) / self.page_bytes;
+        let access = if fault.write { Access::Write } else { Access::Read };
+        self.tally.count(What::Faults);
+        let brought = self.contexts.with(|context| self.bring(context, page, access, true));
+        if let Err(error) = brought {
+            self.refuse(page, fault.address, error);
+        }
+        // Who asked while another brought the page has not been woken by that. An error means that the region goes.
+        let _ = self.uffd.wake(&self.range(page));
+    }
+
+    /// Whoever waits for the page gets a SIGBUS: it must not wait for ever.
+    fn refuse(&self, page: usize, address: usize, error: FaultError) {
+        say(address, page, error);
+        let _ = self.uffd.poison(&self.range(page));
+    }
+}

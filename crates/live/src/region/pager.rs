@@ -1,0 +1,669 @@
+//! How pages of a region come and leave. Every function here may run in a signal handler: system calls, atomics and the
+//! context's own memory, nothing else.
+//!
+//! Who brings a page takes a frame first, and so may have to wait for others to leave, and only then takes the page.
+//! Nobody waits for a page, a frame or a slot while it holds a page, but for the backing.
+//!
+//! A page that leaves is clean when the kernel has seen no write since it was protected. A write may still come between
+//! that look and the move; so a page is dropped only if its bytes in the staging area, where nobody can write them any
+//! more, have the checksum that was stored. A page that was written is stored whatever its checksum.
+
+use super::backing::{FetchError, Source, StoreError};
+use super::contexts::{Context, Contexts};
+use super::counters::{Tally, What};
+use super::limits::*;
+use super::queues::{Frame, Leaving, Resident, Staging};
+use super::table::{Page, State, Table};
+use super::uffd::{Found, Is, PageMap, Stopped, Uffd, Why, errno};
+use crate::clock;
+use arrayvec::ArrayVec;
+use rustix::mm::{Advice as Madvice, madvise};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use wire::checksum::crc32c;
+
+/// What a program wants of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// To look at it.
+    Read,
+    /// To change it.
+    Write,
+}
+
+/// Why a page is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FaultError {
+    /// No copy of it is left. It stays so.
+    #[error("no copy of the page is left")]
+    Lost,
+    /// The backing did not answer, or took no page to make room, for as long as the region is patient.
+    #[error("the backing of the region does not answer (error {0} of the system)")]
+    Unavailable(i32),
+    /// All frames are pinned or held by the kernel.
+    #[error("every frame of the region is pinned")]
+    Full,
+    /// The kernel does not do what it is asked.
+    #[error("userfaultfd: {0}")]
+    System(Why),
+}
+
+/// Whether a page has left.
+enum Leave {
+    /// It is in the slot.
+    Left,
+    /// It was not there; the slot is still empty.
+    Gone,
+    /// Somebody needs it.
+    Stays,
+}
+
+pub(super) struct Pager {
+    pub uffd: Uffd,
+    pub pagemap: PageMap,
+    pub table: Table,
+    pub resident: Resident,
+    pub staging: Staging,
+    pub contexts: Contexts,
+    pub tally: Tally,
+    /// Address of the first page.
+    pub base: usize,
+    /// Address of the first slot.
+    pub area: usize,
+    pub page_bytes: usize,
+    pub patience: Duration,
+    /// Slots that are emptied at once.
+    pub retire: usize,
+    pub frames: usize,
+    pub pins: AtomicUsize,
+    /// CRC-32C of a page of zeros.
+    pub zeros: u32,
+}
+
+impl Pager {
+    fn address(&self, page: usize) -> usize {
+        self.base + page * self.page_bytes
+    }
+
+    pub fn range(&self, page: usize) -> Range<usize> {
+        self.address(page)..self.address(page + 1)
+    }
+
+    fn slot(&self, slot: u32) -> usize {
+        self.area + slot as usize * self.page_bytes
+    }
+
+    /// Maps the page. `faulted`: a thread found it missing just now, whatever the table says.
+    pub fn bring(
+        &self,
+        context: &mut Context,
+        page: usize,
+        access: Access,
+        faulted: bool,
+    ) -> Result<(), FaultError> {
+        match self.table.peek(page).map(|held| held.state) {
+            Some(State::Lost) => return Err(FaultError::Lost),
+            Some(State::Resident) if !faulted || self.is_mapped(page) => return Ok(()),
+            _ => {}
+        }
+        self.take_frame(context)?;
+        let held = self.table.lock(page);
+        let brought = match held.state {
+            State::Resident => return self.stay(page, held),
+            State::Lost => Err(FaultError::Lost),
+            State::Staged => self.take_back(page, held, access),
+            State::Absent => self.fetch(context, page, held, access),
+        };
+        match brought {
+            Ok(now) => self.resident_now(page, now),
+            Err(error) => self.stay_away(page, held, error),
+        }
+    }
+
+    fn resident_now(&self, page: usize, now: Page) -> Result<(), FaultError> {
+        self.resident.put(page);
+        self.table.unlock(page, now);
+        Ok(())
+    }
+
+    /// Another thread was faster.
+    fn stay(&self, page: usize, held: Page) -> Result<(), FaultError> {
+        self.resident.give_back();
+        self.table.unlock(page, held);
+        Ok(())
+    }
+
+    fn stay_away(&self, page: usize, held: Page, error: FaultError) -> Result<(), FaultError> {
+        self.resident.give_back();
+        let lost = error == FaultError::Lost && held.state != State::Lost;
+        let state = if lost { State::Lost } else { held.state };
+        if lost {
+            self.tally.count(What::Lost);
+        }
+        self.table.unlock(page, Page { state, ..held });
+        Err(error)
+    }
+
+    /// Whether the page that the table calls resident is there. Where the program has given it up itself, it becomes
+    /// absent, and what was stored last comes again.
+    fn is_mapped(&self, page: usize) -> bool {
+        let held = self.table.lock(page);
+        let is_there = || self.pagemap.any(&self.range(page), Is::PRESENT, Is(0)).unwrap_or(true);
+        let mapped = held.state == State::Resident && is_there();
+        let vanished = held.state == State::Resident && !mapped;
+        let state = if vanished { State::Absent } else { held.state };
+        if vanished {
+            self.tally.count(What::Vanished);
+        }
+        self.table.unlock(page, Page { state, ..held });
+        mapped
+    }
+
+    fn take_back(&self, page: usize, held: Page, access: Access) -> Result<Page, FaultError> {
+        let (to, from) = (self.address(page), self.slot(held.number));
+        let uses = (held.uses + 1).min(3);
+        let now = Page { state: State::Resident, uses, number: 0, ..held };
+        self.tally.count(What::TakenBack);
+        if !held.dirty && access == Access::Read {
+            // A moved page is not protected, and would be stored again. The slot's page goes with the slot.
+            return self.install(to, from as *const u8, true).map(|()| now);
+        }
+        match self.shift(to, from) {
+            Ok(()) => Ok(now),
+            Err(Why::Busy) => {
+                self.install(to, from as *const u8, false).map(|()| Page { dirty: true, ..now })
+            }
+            Err(why) => Err(FaultError::System(why)),
+        }
+    }
+
+    fn fetch(
+        &self,
+        context: &mut Context,
+        page: usize,
+        held: Page,
+        access: Access,
+    ) -> Result<Page, FaultError> {
+        let now = Page { state: State::Resident, summed: true, number: 0, ..held };
+        let (source, buffer) = context.parts();
+        if held.stored {
+            let (bytes, checksum) = self.fetch_checked(source, page, held, buffer)?;
+            self.tally.count(What::Fetched);
+            self.table.set_checksum(page, checksum);
+            self.install(self.address(page), bytes, access == Access::Read)?;
+            return Ok(now);
+        }
+        self.tally.count(What::Zeroed);
+        self.table.set_checksum(page, self.zeros);
+        if access == Access::Read {
+            self.insist(|done| {
+                self.uffd.zero(&(self.address(page) + done..self.address(page + 1)))
+            })?;
+        } else {
+            buffer.fill(0);
+            self.install(self.address(page), buffer.as_ptr(), false)?;
+        }
+        Ok(now)
+    }
+
+    /// The page's bytes as they were stored, where they are until the source is used again, and their checksum.
+    fn fetch_checked(
+        &self,
+        source: &mut dyn Source,
+        page: usize,
+        held: Page,
+        buffer: &mut [u8],
+    ) -> Result<(*const u8, u32), FaultError> {
+        let version = self.table.version(page);
+        for _ in 0..FETCHES_MAX {
+            let mut got = (std::ptr::null(), 0);
+            self.patiently(|| match source.fetch(page as u64, version, buffer) {
+                Ok(fetched) => {
+                    assert_eq!(fetched.bytes.len(), self.page_bytes, "a source brings whole pages");
+                    got = (fetched.bytes.as_ptr(), fetched.checksum);
+                    Ok(())
+                }
+                Err(FetchError::Lost) => Err(FaultError::Lost),
+                Err(FetchError::Unavailable(errno)) => Err(FaultError::Unavailable(errno)),
+            })?;
+            if !held.summed || got.1 == self.table.checksum(page) {
+                return Ok(got);
+            }
+            self.tally.count(What::Damaged);
+        }
+        Err(FaultError::Lost)
+    }
+
+    /// Asks the backing again, after a pause, until the region's patience ends.
+    fn patiently(&self, mut ask: impl FnMut() -> Result<(), FaultError>) -> Result<(), FaultError> {
+        let mut late = None;
+        loop {
+            match ask() {
+                Err(FaultError::Unavailable(errno)) => {
+                    self.tally.count(What::Refused);
+                    let now = clock::now();
+                    if now >= *late.get_or_insert(now + self.patience) {
+                        return Err(FaultError::Unavailable(errno));
+                    }
+                    std::thread::sleep(PAUSE); // nanosleep(2), nothing else
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Makes the bytes at `source` appear at `target`.
+    fn install(&self, target: usize, source: *const u8, protected: bool) -> Result<(), FaultError> {
+        self.insist(|done| {
+            let left = self.page_bytes - done;
+            // SAFETY: the source is a page of this region's context or a slot whose page is held; what is at the target
+            // is a page of this region that is held and absent.
+            unsafe { self.uffd.copy(target + done, source.wrapping_add(done), left, protected) }
+        })
+    }
+
+    /// Goes on where an operation on a page stopped because the address space was changing.
+    fn insist(
+        &self,
+        mut operation: impl FnMut(usize) -> Result<(), Stopped>,
+    ) -> Result<(), FaultError> {
+        let mut done = 0;
+        loop {
+            match operation(done) {
+                Ok(()) | Err(Stopped { why: Why::Exists, .. }) => return Ok(()),
+                Err(Stopped { done: more, why: Why::Again }) => done += more,
+                Err(Stopped { why, .. }) => return Err(FaultError::System(why)),
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Moves a page, all of it or nothing.
+    fn shift(&self, target: usize, source: usize) -> Result<(), Why> {
+        let mut done = 0;
+        loop {
+            let left = self.page_bytes - done;
+            // SAFETY: both are pages of this region and its staging area, held by this thread.
+            match unsafe { self.uffd.take(target + done, source + done, left) } {
+                Ok(()) => return Ok(()),
+                Err(Stopped { done: more, why: Why::Again }) => done += more,
+                Err(Stopped { done: more, why }) => {
+                    self.shift_back(target, source, done + more);
+                    return Err(why);
+                }
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Undoes the first `bytes` of a move: nobody has seen those pages at `target`.
+    fn shift_back(&self, target: usize, source: usize, bytes: usize) {
+        let mut done = 0;
+        while done < bytes {
+            // SAFETY: as in `shift`, the other way.
+            match unsafe { self.uffd.take(source + done, target + done, bytes - done) } {
+                Ok(()) => return,
+                Err(stopped) => done += stopped.done,
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Takes a frame of the budget; a page leaves for it where none is free.
+    fn take_frame(&self, context: &mut Context) -> Result<(), FaultError> {
+        let (mut slot, mut late) = (None, None);
+        let result = loop {
+            match self.try_frame(context, &mut slot) {
+                Err(FaultError::Full) => {
+                    let now = clock::now();
+                    if now >= *late.get_or_insert(now + self.patience) {
+                        break Err(FaultError::Full);
+                    }
+                    std::thread::sleep(PAUSE); // nanosleep(2), nothing else
+                }
+                other => break other,
+            }
+        };
+        if let Some(slot) = slot {
+            self.staging.give_back(slot);
+        }
+        result
+    }
+
+    fn try_frame(&self, context: &mut Context, slot: &mut Option<u32>) -> Result<(), FaultError> {
+        let mut tries = 0;
+        while tries < CHANCES * self.frames {
+            let page = match self.resident.take() {
+                Some(Frame::Of(page)) => page,
+                Some(Frame::Free) => return Ok(()),
+                None => {
+                    std::thread::yield_now(); // all are in other threads' hands for a moment
+                    continue;
+                }
+            };
+            match self.leave(context, page, slot) {
+                Ok(Leave::Stays) => self.resident.put(page),
+                Ok(_) => return Ok(()),
+                Err(error) => {
+                    self.resident.put(page);
+                    return Err(error);
+                }
+            }
+            tries += 1;
+        }
+        Err(FaultError::Full)
+    }
+
+    /// Has the page leave, into a slot that is taken before the page is.
+    fn leave(
+        &self,
+        context: &mut Context,
+        page: usize,
+        slot: &mut Option<u32>,
+    ) -> Result<Leave, FaultError> {
+        if self.table.peek(page).is_some_and(|held| held.state != State::Resident) {
+            return Ok(Leave::Gone);
+        }
+        let target = match *slot {
+            Some(slot) => slot,
+            None => *slot.insert(self.take_slot(context)?),
+        };
+        let left = self.evict(page, target);
+        if matches!(left, Leave::Left) {
+            *slot = None;
+        }
+        Ok(left)
+    }
+
+    fn evict(&self, page: usize, slot: u32) -> Leave {
+        let Some(held) = self.table.try_lock(page, |held| held.state == State::Resident) else {
+            return match self.table.peek(page) {
+                Some(held) if held.state != State::Resident => Leave::Gone,
+                _ => Leave::Stays,
+            };
+        };
+        if held.number > 0 || held.uses > 0 {
+            let pinned = held.number > 0;
+            self.tally.count(if pinned { What::Held } else { What::Spared });
+            let uses = held.uses.saturating_sub(1);
+            self.table.unlock(page, Page { uses, ..held });
+            return Leave::Stays;
+        }
+        let dirty = held.dirty || self.is_written(page);
+        match self.shift(self.slot(slot), self.address(page)) {
+            Ok(()) => {
+                self.tally.count(What::Evicted);
+                self.staging.put(slot, page);
+                let staged = Page { state: State::Staged, dirty, number: slot, ..held };
+                self.table.unlock(page, staged);
+                Leave::Left
+            }
+            Err(Why::Missing) => {
+                self.tally.count(What::Vanished);
+                self.table.unlock(page, Page { state: State::Absent, dirty: false, ..held });
+                Leave::Gone
+            }
+            Err(_) => {
+                self.tally.count(What::Held);
+                self.table.unlock(page, held);
+                Leave::Stays
+            }
+        }
+    }
+
+    /// Whether the page was written since it was protected. Zeros that the kernel shares were not.
+    fn is_written(&self, page: usize) -> bool {
+        self.pagemap.any(&self.range(page), Is::WRITTEN, Is::ZERO).unwrap_or(true)
+    }
+
+    /// An empty slot; the oldest ones are emptied where none is.
+    fn take_slot(&self, context: &mut Context) -> Result<u32, FaultError> {
+        let mut slot = None;
+        self.patiently(|| {
+            loop {
+                match self.staging.take(self.retire) {
+                    Ok(empty) => {
+                        slot = Some(empty);
+                        return Ok(());
+                    }
+                    Err(leaving) if leaving.is_empty() => std::thread::yield_now(),
+                    Err(leaving) => self.retire(context.parts().0, &leaving)?,
+                }
+            }
+        })?;
+        Ok(slot.expect("it was taken"))
+    }
+
+    /// Empties slots; an error when none could be.
+    fn retire(&self, source: &mut dyn Source, leaving: &Leaving) -> Result<(), FaultError> {
+        let (mut empty, mut failed) = (ArrayVec::<u32, RETIRE_MAX>::new(), None);
+        for (slot, page) in leaving {
+            match self.settle(source, *slot, *page) {
+                Ok(()) => empty.push(*slot),
+                Err(StoreError(errno)) => {
+                    self.staging.put(*slot, *page);
+                    failed = Some(FaultError::Unavailable(errno));
+                }
+            }
+        }
+        self.discard(&empty);
+        empty.iter().for_each(|slot| self.staging.give_back(*slot));
+        match failed {
+            Some(error) if empty.is_empty() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The page in the slot, if it is still there, is kept by the backing and leaves the table.
+    fn settle(&self, source: &mut dyn Source, slot: u32, page: usize) -> Result<(), StoreError> {
+        let held = self.table.lock(page);
+        if held.state != State::Staged || held.number != slot {
+            self.table.unlock(page, held);
+            return Ok(());
+        }
+        let (result, held) = self.store_staged(source, page, held);
+        let gone = Page { state: State::Absent, uses: 0, number: 0, ..held };
+        if result == Ok(false) {
+            self.tally.count(What::Dropped);
+        }
+        self.table.unlock(page, if result.is_ok() { gone } else { held });
+        result.map(drop)
+    }
+
+    /// Stores what is in the page's slot, if the backing does not have it; whether that was necessary.
+    fn store_staged(
+        &self,
+        source: &mut dyn Source,
+        page: usize,
+        held: Page,
+    ) -> (Result<bool, StoreError>, Page) {
+        let at = self.slot(held.number) as *const u8;
+        // SAFETY: the slot has the page as long as it is held, and nobody writes there.
+        let bytes = unsafe { std::slice::from_raw_parts(at, self.page_bytes) };
+        let same = || held.summed && self.table.checksum(page) == crc32c(bytes);
+        if !held.dirty && same() {
+            return (Ok(false), held);
+        }
+        let stored = self.store(source, page, bytes);
+        let held = if stored.is_ok() { is_stored(held) } else { Page { dirty: true, ..held } };
+        (stored.map(|()| true), held)
+    }
+
+    fn store(&self, source: &mut dyn Source, page: usize, bytes: &[u8]) -> Result<(), StoreError> {
+        let version = self.table.version(page) + 1;
+        // Also when it fails: it may have been kept somewhere, and other bytes must not get the same number. The page
+        // stays dirty then and is not fetched before a store has succeeded.
+        self.table.set_version(page, version);
+        source.store(page as u64, version, bytes)?;
+        self.tally.count(What::Stored);
+        self.table.set_checksum(page, crc32c(bytes));
+        Ok(())
+    }
+
+    /// Gives the slots' memory back to the kernel.
+    fn discard(&self, slots: &[u32]) {
+        for run in slots.chunk_by(|a, b| a + 1 == *b) {
+            let (at, bytes) = (self.slot(run[0]), run.len() * self.page_bytes);
+            // SAFETY: the slots are this thread's, and no page is in them.
+            while unsafe { madvise(at as *mut _, bytes, Madvice::LinuxDontNeed) }.is_err() {
+                std::thread::yield_now(); // EAGAIN: the kernel is short of memory
+            }
+        }
+    }
+
+    /// Stores the page, if it differs from what the backing has.
+    pub fn flush_page(&self, context: &mut Context, page: usize) -> Result<(), FaultError> {
+        self.patiently(|| {
+            let held = self.table.lock(page);
+            let (source, buffer) = context.parts();
+            let (stored, held) = match held.state {
+                State::Staged => {
+                    let (stored, held) = self.store_staged(source, page, held);
+                    (stored.map(drop), held)
+                }
+                State::Resident if held.dirty || self.is_written(page) => {
+                    self.store_mapped(source, buffer, page, held)
+                }
+                _ => (Ok(()), held),
+            };
+            self.table.unlock(page, held);
+            stored.map_err(|StoreError(errno)| FaultError::Unavailable(errno))
+        })
+    }
+
+    /// Protects first: what is written while the bytes are copied is noted, and stored next time.
+    fn store_mapped(
+        &self,
+        source: &mut dyn Source,
+        buffer: &mut [u8],
+        page: usize,
+        held: Page,
+    ) -> (Result<(), StoreError>, Page) {
+        let range = self.range(page);
+        let copied = self
+            .uffd
+            .protect(&range, true)
+            .map_err(|_| StoreError(libc::EAGAIN))
+            .and_then(|()| read_own(range.start, buffer));
+        match copied.and_then(|()| self.store(source, page, buffer)) {
+            Ok(()) => (Ok(()), is_stored(held)),
+            Err(error) => (Err(error), Page { dirty: true, ..held }),
+        }
+    }
+
+    /// Stores all pages of `pages` that differ from what the backing has.
+    pub fn flush(&self, context: &mut Context, pages: Range<usize>) -> Result<(), FaultError> {
+        let (mut at, end) = (self.address(pages.start), self.address(pages.end));
+        while at < end {
+            let mut found = [Found::default(); 64];
+            let (count, next) = self
+                .pagemap
+                .scan(&(at..end), Is::WRITTEN, Is::ZERO, &mut found)
+                .map_err(|error| FaultError::Unavailable(error.raw_os_error().unwrap_or(0)))?;
+            for run in &found[..count] {
+                let first = (run.start as usize - self.base) / self.page_bytes;
+                let last = (run.end as usize - self.base).div_ceil(self.page_bytes);
+                (first..last).try_for_each(|page| self.flush_page(context, page))?;
+            }
+            at = next.max(at + 1);
+        }
+        let hidden = |page: Page| page.dirty || page.state == State::Staged;
+        let mut rest = pages.filter(|page| self.table.peek(*page).is_none_or(hidden));
+        rest.try_for_each(|page| self.flush_page(context, page))
+    }
+
+    /// Has the page leave soon, if it is there.
+    pub fn cool(&self, context: &mut Context, page: usize) -> Result<(), FaultError> {
+        let mut slot = None;
+        let left = self.leave(context, page, &mut slot);
+        slot.into_iter().for_each(|slot| self.staging.give_back(slot));
+        left.map(drop)
+    }
+
+    /// Has the page leave now, and be stored where that is necessary.
+    pub fn page_out(&self, context: &mut Context, page: usize) -> Result<(), FaultError> {
+        self.cool(context, page)?;
+        self.patiently(|| match self.table.peek(page) {
+            Some(Page { state: State::Staged, number, .. }) => {
+                // Its slot stays in the queue, empty.
+                let settled = self.settle(context.parts().0, number, page);
+                settled.map_err(|StoreError(errno)| FaultError::Unavailable(errno))
+            }
+            _ => Ok(()),
+        })
+    }
+
+    /// The page's content is not needed any more: it reads as zeros from now on. A pinned or a lost one stays as it is.
+    pub fn empty(&self, context: &mut Context, page: usize) {
+        let held = self.table.lock(page);
+        if held.state == State::Lost || held.state == State::Resident && held.number > 0 {
+            return self.table.unlock(page, held);
+        }
+        if held.state == State::Resident {
+            let at = self.address(page) as *mut _;
+            // SAFETY: the page is held, and its owner has said that its bytes may go.
+            while unsafe { madvise(at, self.page_bytes, Madvice::LinuxDontNeed) }.is_err() {
+                std::thread::yield_now();
+            }
+        }
+        if held.stored {
+            context.parts().0.forget(page as u64);
+        }
+        self.table.unlock(page, Page::default());
+    }
+
+    /// Maps the page and keeps it mapped.
+    pub fn pin(&self, context: &mut Context, page: usize) -> Result<(), FaultError> {
+        loop {
+            self.bring(context, page, Access::Write, false)?;
+            let resident = |held: Page| held.state == State::Resident;
+            let Some(held) = self.table.try_lock(page, resident) else { continue };
+            let first = held.number == 0;
+            let full = first && self.pins.fetch_add(1, Ordering::Relaxed) >= self.pins_max();
+            if full {
+                self.pins.fetch_sub(1, Ordering::Relaxed);
+            }
+            let number = held.number + u32::from(!full);
+            self.table.unlock(page, Page { number, ..held });
+            return if full { Err(FaultError::Full) } else { Ok(()) };
+        }
+    }
+
+    fn pins_max(&self) -> usize {
+        self.frames * PIN_QUARTERS / 4
+    }
+
+    /// Undoes one [`Pager::pin`].
+    pub fn unpin(&self, page: usize) {
+        let held = self.table.lock(page);
+        let pinned = held.state == State::Resident && held.number > 0;
+        if pinned && held.number == 1 {
+            self.pins.fetch_sub(1, Ordering::Relaxed);
+        }
+        let number = if pinned { held.number - 1 } else { held.number };
+        self.table.unlock(page, Page { number, ..held });
+    }
+}
+
+fn is_stored(held: Page) -> Page {
+    Page { dirty: false, stored: true, summed: true, ..held }
+}
+
+/// Copies mapped memory of this process by the kernel: a thread of the program may be writing it, and where the page
+/// has vanished that is an error, not a fault.
+fn read_own(address: usize, into: &mut [u8]) -> Result<(), StoreError> {
+    let (target, source) = (into.as_mut_ptr().cast(), address as *mut libc::c_void);
+    let local = libc::iovec { iov_base: target, iov_len: into.len() };
+    let remote = libc::iovec { iov_base: source, iov_len: into.len() };
+    // SAFETY: the kernel writes `into` alone, and checks the other address.
+    match unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) } {
+        got if got == into.len() as isize => Ok(()),
+        -1 if errno() != libc::EFAULT => {
+            // A filter forbids the call. SAFETY: the page is held and mapped; what is torn is noted as written.
+            unsafe { std::ptr::copy_nonoverlapping(source.cast(), into.as_mut_ptr(), into.len()) };
+            Ok(())
+        }
+        _ => Err(StoreError(libc::EAGAIN)),
+    }
+}

@@ -1,0 +1,233 @@
+//! Which page leaves next, and where it waits before it is dropped: two queues of fixed size.
+//!
+//! *Resident* is a FIFO with a second chance for pages that came back from the staging area (S3-FIFO, SOSP'23, without
+//! the hits that only an access bit could count). An entry is a frame of the budget: who takes one out has a frame,
+//! whether the page that it names is still there or not. *Staging* is a FIFO of slots.
+//!
+//! Both are guarded by a lock that is held for a few instructions, never during a system call, and by threads that take
+//! no signals meanwhile: so a signal handler may use them.
+
+use super::limits::RETIRE_MAX;
+use arrayvec::ArrayVec;
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Looks at a lock before the thread lets others run: whoever holds it may have lost its processor.
+const LOOKS: u32 = 100;
+
+/// A lock without the operating system.
+#[derive(Debug, Default)]
+struct Spin<T> {
+    held: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `held` lets one thread at a time to the value, which may move between threads.
+unsafe impl<T: Send> Sync for Spin<T> {}
+
+impl<T> Spin<T> {
+    fn new(value: T) -> Spin<T> {
+        Spin { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    fn lock(&self) -> Held<'_, T> {
+        let mut looks = 0;
+        while self.held.swap(true, Ordering::Acquire) {
+            looks += 1;
+            if looks > LOOKS {
+                std::thread::yield_now(); // sched_yield(2), nothing else
+            }
+            std::hint::spin_loop();
+        }
+        Held(self)
+    }
+}
+
+struct Held<'a, T>(&'a Spin<T>);
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: this handle exists once, see `lock`.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Held<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this handle exists once, see `lock`.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Held<'_, T> {
+    fn drop(&mut self) {
+        self.0.held.store(false, Ordering::Release);
+    }
+}
+
+/// A FIFO that never grows.
+#[derive(Debug)]
+struct Ring<T> {
+    entries: Box<[T]>,
+    first: usize,
+    len: usize,
+}
+
+impl<T: Copy + Default> Ring<T> {
+    fn new(entries: usize) -> Ring<T> {
+        Ring { entries: vec![T::default(); entries].into(), first: 0, len: 0 }
+    }
+
+    fn push(&mut self, value: T) {
+        assert!(self.len < self.entries.len(), "an entry for every frame");
+        let at = (self.first + self.len) % self.entries.len();
+        self.entries[at] = value;
+        self.len += 1;
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        let value = (self.len > 0).then(|| self.entries[self.first])?;
+        self.first = (self.first + 1) % self.entries.len();
+        self.len -= 1;
+        Some(value)
+    }
+}
+
+/// A frame, or whose frame it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// Nobody's.
+    Free,
+    /// This page was put into it once: it is free when the page has left.
+    Of(usize),
+}
+
+#[derive(Debug)]
+struct ResidentQueue {
+    free: usize,
+    queue: Ring<u32>,
+}
+
+/// The frames of the mapped pages.
+#[derive(Debug)]
+pub struct Resident(Spin<ResidentQueue>);
+
+impl Resident {
+    /// `frames` free frames.
+    pub fn new(frames: usize) -> Resident {
+        Resident(Spin::new(ResidentQueue { free: frames, queue: Ring::new(frames) }))
+    }
+
+    /// A frame, free ones first; `None` when all are in hands.
+    pub fn take(&self) -> Option<Frame> {
+        let mut queue = self.0.lock();
+        if queue.free > 0 {
+            queue.free -= 1;
+            return Some(Frame::Free);
+        }
+        queue.queue.pop().map(|page| Frame::Of(page as usize))
+    }
+
+    /// A frame that was taken is this page's, the last to leave.
+    pub fn put(&self, page: usize) {
+        self.0.lock().queue.push(page as u32);
+    }
+
+    /// A frame that was taken is nobody's.
+    pub fn give_back(&self) {
+        self.0.lock().free += 1;
+    }
+
+    /// Frames that are nobody's.
+    pub fn free(&self) -> usize {
+        self.0.lock().free
+    }
+}
+
+#[derive(Debug)]
+struct StagingQueue {
+    free: Ring<u32>,
+    /// Slots, and the page that was put there.
+    queue: Ring<(u32, u32)>,
+}
+
+/// The slots of the staging area.
+#[derive(Debug)]
+pub struct Staging(Spin<StagingQueue>);
+
+/// Slots that leave together, and whose pages were put there.
+pub type Leaving = ArrayVec<(u32, usize), RETIRE_MAX>;
+
+impl Staging {
+    /// `slots` empty slots.
+    pub fn new(slots: usize) -> Staging {
+        let mut free = Ring::new(slots);
+        (0..slots as u32).for_each(|slot| free.push(slot));
+        Staging(Spin::new(StagingQueue { free, queue: Ring::new(slots) }))
+    }
+
+    /// An empty slot; else the oldest slots, up to `most`, whose pages have to leave before.
+    pub fn take(&self, most: usize) -> Result<u32, Leaving> {
+        let mut staging = self.0.lock();
+        if let Some(slot) = staging.free.pop() {
+            return Ok(slot);
+        }
+        let most = most.clamp(1, RETIRE_MAX);
+        let oldest = std::iter::from_fn(|| staging.queue.pop()).take(most);
+        Err(oldest.map(|(slot, page)| (slot, page as usize)).collect())
+    }
+
+    /// The page is in the slot now, the last to leave.
+    pub fn put(&self, slot: u32, page: usize) {
+        self.0.lock().queue.push((slot, page as u32));
+    }
+
+    /// The slot is empty.
+    pub fn give_back(&self, slot: u32) {
+        self.0.lock().free.push(slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_taken_once_and_the_oldest_first() {
+        let resident = Resident::new(2);
+        assert_eq!((resident.take(), resident.take()), (Some(Frame::Free), Some(Frame::Free)));
+        assert_eq!(resident.take(), None);
+        resident.put(7);
+        resident.put(8);
+        assert_eq!(resident.take(), Some(Frame::Of(7)));
+        resident.give_back();
+        assert_eq!(resident.take(), Some(Frame::Free));
+        assert_eq!(resident.take(), Some(Frame::Of(8)));
+    }
+
+    #[test]
+    fn slots_go_round() {
+        let staging = Staging::new(3);
+        for page in 0..3 {
+            let slot = staging.take(8).unwrap();
+            staging.put(slot, page);
+        }
+        let oldest = staging.take(2).unwrap_err();
+        assert_eq!(&oldest[..], [(0, 0), (1, 1)]);
+        staging.give_back(1);
+        assert_eq!(staging.take(2), Ok(1));
+    }
+
+    #[test]
+    fn the_lock_keeps_threads_apart() {
+        let counter = Spin::new(0u64);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..10_000).for_each(|_| *counter.lock() += 1));
+            }
+        });
+        assert_eq!(*counter.lock(), 40_000);
+    }
+}

@@ -1,0 +1,29 @@
+//! Limits of the sockets, with the arithmetic that chose them.
+
+use std::time::Duration;
+
+/// Connections accepted in one turn.
+pub const ACCEPTS_PER_TURN: usize = 64;
+/// Connections that wait to be accepted (the system may allow fewer).
+pub const BACKLOG: i32 = 1024;
+/// Reads of one connection in one turn: half a MiB.
+pub const READS_PER_TURN: usize = 8;
+/// Full outputs of one connection in one turn: four MiB.
+pub const WRITES_PER_TURN: usize = 8;
+/// Pieces of one gathered write: 31 values with what stands between them.
+pub const PIECES_MAX: usize = 64;
+/// Bytes of half commands that all connections keep at the most: 24 KiB for each of 2,700 of them, 6 KiB for each of
+/// 10,000.
+pub const KEPT_BYTES_MAX: usize = 64 << 20;
+/// Looks at the connection that is alone busy before others are looked at as well.
+pub const HOT_LOOKS_MAX: u32 = 64;
+/// Of its looks that find nothing, one in so many asks the poller for others.
+pub const HOT_LOOKS_ALONE: u32 = 4;
+/// Pause after the system had no descriptor left.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often items are looked at for having expired.
+pub const SWEEP_SPAN: Duration = Duration::from_millis(100);
+/// How often connections are looked at for having stalled.
+pub const LOOK_SPAN: Duration = Duration::from_secs(1);
+/// How long a client may read nothing while output waits for it.
+pub const STALL_SPAN: Duration = Duration::from_secs(60);

@@ -1,0 +1,33 @@
+//! A fault allocates nothing: it may come in the middle of anything.
+
+mod region_rig;
+
+use live::region::{LocalMemory, RegionConfig};
+use region_rig::{Numbers, PAGE, map};
+use rig::Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn faults_and_evictions_allocate_nothing() {
+    let backing = LocalMemory::new(1024 * PAGE).unwrap();
+    let Some(region) = map(1024 * PAGE, RegionConfig::new(128), &backing) else { return };
+    // SAFETY: nobody else uses the region.
+    let all = unsafe { region.as_mut_slice() };
+    let mut numbers = Numbers(1);
+    let before = Counting::in_thread();
+    for _ in 0..20_000 {
+        let (page, write) = (numbers.below(1024), numbers.below(2) == 0);
+        let byte = &mut all[page * PAGE];
+        if write {
+            *byte = byte.wrapping_add(1)
+        } else {
+            std::hint::black_box(*byte);
+        }
+    }
+    let allocated = Counting::in_thread() - before;
+    let counters = region.counters();
+    assert!(counters.stored > 0 && counters.fetched > 0 && counters.taken_back > 0);
+    assert_eq!(allocated, 0);
+}

@@ -1,0 +1,344 @@
+//! The service: pages move between nodes (SOSP'95 section 3; PGMS, SIGMETRICS'98).
+//!
+//! Every node runs one. What outlives a request is in plain structs: [`Store`](store::Store) has the pages,
+//! [`Home`](home::Home) what the node knows as a directory, and a few smaller tables the rest. Requests are async
+//! functions over them; no borrow of a table lasts over a wait.
+//!
+//! ```text
+//!  get ──► own frames ──► guess or directory ──► holder         stable storage, when nobody has the page,
+//!             │ none free                                       or beside a peer that is slow
+//!             ▼
+//!  a page leaves: clean ──► Policy::target ──► PUT ──► registered, then PUT_OK
+//!                 dirty ──► mirrors, log or stable storage first
+//! ```
+//!
+//! What it promises: bytes without a fitting stamp are never data; a version that was known and is gone is
+//! [`GetError::Lost`], never zeros and never an older one; a dirty page leaves its frame only when its class says so; a
+//! mirror counts only when the directory knows of it; nothing of a freed space comes back.
+
+mod answer;
+mod counters;
+mod dirty;
+mod faults;
+mod freed;
+mod get;
+mod guesses;
+mod home;
+mod latency;
+mod leases;
+mod leave;
+mod many;
+mod notices;
+mod put;
+mod store;
+mod tell;
+mod ticks;
+mod view;
+mod write;
+
+pub use counters::{Counters, Misses, Refusals, Source};
+pub use freed::TooMany;
+pub use get::{GetError, Got};
+pub use latency::Latency;
+pub use put::Weak;
+pub use view::{Up, View};
+pub use write::{Hint, PutError};
+
+use crate::directory::Directory;
+use crate::epoch::EpochConfig;
+use crate::epochs::Epochs;
+use crate::limits::*;
+use crate::memory::{Counts, MemoryConfig};
+use crate::page::{PageId, SpaceId, Version};
+use crate::placement::Policy;
+use crate::protocol::{Body, Record};
+use endpoint::{Frame, FrameMut};
+use faults::Faults;
+use guesses::Guesses;
+use home::Home;
+use leave::Leaving;
+use node::{Call, CallError, Cx, Notify, Pieces, Reply, Semaphore};
+use notices::Notices;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+use store::Store;
+use wire::limits::BLOCK_BYTES;
+use wire::{Channel, Errno, NodeId, Time};
+
+/// What a [`Backing`] gives: something that comes later.
+pub type Later<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// Stable storage, as the user of the service knows it: files, a spill file, nothing.
+pub trait Backing {
+    /// Whether pages of this space can be on stable storage. When they can, a page that nobody has is asked for there,
+    /// and one that is slow to come as well.
+    fn has(&self, space: SpaceId) -> bool;
+    /// Reads a page of `bytes` bytes in this version or a newer one; `None` when there is none.
+    fn read(
+        &self,
+        id: PageId,
+        at_least: Version,
+        bytes: u32,
+    ) -> Later<Result<Option<(Version, Frame)>, Errno>>;
+    /// Writes a page; it is on stable storage when this ends well.
+    fn write(&self, id: PageId, version: Version, data: Frame) -> Later<Result<(), Errno>>;
+    /// Appends a page to the log of this node that [`Class::MirroredAndLogged`](crate::Class::MirroredAndLogged) asks
+    /// for; it is durable there when this ends well.
+    fn log(&self, id: PageId, version: Version, data: Frame) -> Later<Result<(), Errno>>;
+}
+
+/// How a node takes part.
+#[derive(Clone)]
+pub struct Config {
+    /// Memory for pages, the node's own and others', in bytes. They come from the node's frames.
+    pub bytes: usize,
+    /// Bytes of it that the node's own pages may have whatever others want.
+    pub local_min_bytes: usize,
+    /// Memory for directory entries, beside the pages: [`Directory::ENTRY_BYTES`] for each page of this node's own that
+    /// is in other nodes' memory, and for its part of the shared ones. Whoever puts more of its own pages into other nodes'
+    /// memory than these are needs more than the usual share.
+    pub directory_bytes: usize,
+    /// Whether uses are counted, for second chances and effective ages.
+    pub counts_uses: bool,
+    /// Where pages go that leave.
+    pub policy: Policy,
+    /// How epochs are planned.
+    pub epoch: EpochConfig,
+    /// Pages that the node's link may take in one epoch.
+    pub link_pages: u32,
+    /// Whether an evicted page travels with the request for the one that takes its place.
+    pub swaps: bool,
+    /// How long a request goes on trying.
+    pub patience: Duration,
+    /// Stable storage.
+    pub backing: Option<Rc<dyn Backing>>,
+}
+
+impl Config {
+    /// The usual limits for so many bytes of pages, a quarter of them the node's own, without stable storage.
+    pub fn new(bytes: usize) -> Config {
+        Config {
+            bytes,
+            local_min_bytes: bytes / 4,
+            directory_bytes: (bytes - bytes / HINT_SHARE) / DIRECTORY_SHARE,
+            counts_uses: true,
+            policy: Policy::default(),
+            epoch: EpochConfig::default(),
+            link_pages: u32::MAX,
+            swaps: true,
+            patience: PATIENCE,
+            backing: None,
+        }
+    }
+
+    fn memory(&self) -> MemoryConfig {
+        let frames = (self.bytes / BLOCK_BYTES).max(1);
+        let local_min = (self.local_min_bytes / BLOCK_BYTES).min(frames);
+        MemoryConfig {
+            frames: u32::try_from(frames).expect("fewer than 2^32 pages"),
+            local_min: local_min as u32,
+            counts_uses: self.counts_uses,
+        }
+    }
+}
+
+/// The service of one node, for others on it. Cloning it is cheap.
+#[derive(Clone)]
+pub struct Service(Rc<Inner>);
+
+struct Inner {
+    cx: Cx,
+    config: Config,
+    store: RefCell<Store>,
+    home: RefCell<Home>,
+    guesses: RefCell<Guesses>,
+    faults: RefCell<Faults<Result<Got, GetError>>>,
+    leaving: RefCell<Leaving>,
+    notices: RefCell<Notices>,
+    epochs: RefCell<Epochs>,
+    peers: RefCell<BTreeMap<NodeId, Latency>>,
+    counters: RefCell<Counters>,
+    /// What is to be told since the view changed.
+    telling: RefCell<tell::Telling>,
+    /// Pages that this node may write to, of shared spaces.
+    writing: RefCell<write::Writing>,
+    /// Nodes that are down and may have been paused only, and since when.
+    orphans: RefCell<BTreeMap<NodeId, Time>>,
+    /// Spaces that were freed while pages of them were in the middle of something.
+    unfinished: RefCell<Vec<SpaceId>>,
+    /// When this node became a member.
+    joined: Cell<Option<Time>>,
+    /// Requests of others that wait for other nodes.
+    slow: Semaphore,
+    fault_ended: Notify,
+    page_leaves: Notify,
+    noticed: Notify,
+    view_changed: Notify,
+    /// Frames are needed, and dirty pages are in the way.
+    pressure: Notify,
+    /// A page has become durable, or a frame free.
+    eased: Notify,
+    repairs: Notify,
+}
+
+impl Service {
+    /// Starts the service on this node. It keeps to itself until [`set_view`](Service::set_view) says who is there.
+    pub fn start(cx: &Cx, config: Config) -> Service {
+        let service = Service(Rc::new(Inner::new(cx, config)));
+        for _ in 0..REQUEST_TASKS {
+            cx.spawn("netmem request", service.clone().requests());
+        }
+        for _ in 0..LEAVING_TASKS {
+            cx.spawn("netmem leaving", service.clone().carry_away());
+        }
+        for _ in 0..CLEANING_TASKS {
+            cx.spawn("netmem cleaning", service.clone().clean());
+        }
+        for _ in 0..NOTICE_TASKS {
+            cx.spawn("netmem notices", service.clone().give_notice());
+        }
+        for _ in 0..REPAIR_TASKS {
+            cx.spawn("netmem repair", service.clone().repair());
+        }
+        cx.spawn("netmem view", service.clone().tell_all());
+        cx.spawn("netmem epochs", service.clone().tick());
+        service
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        let home = self.0.home.borrow();
+        Counters {
+            notices_lost: self.0.notices.borrow().lost(),
+            durable_deficit_pages: home.deficit() as u64,
+            ..*self.0.counters.borrow()
+        }
+    }
+
+    /// Frames by role, of [`BLOCK_BYTES`] each when all pages are as short as that.
+    pub fn counts(&self) -> Counts {
+        self.0.store.borrow().memory().counts()
+    }
+
+    /// Bytes that pages take, of the [`Config::bytes`] that they may.
+    pub fn used_bytes(&self) -> usize {
+        self.0.store.borrow().used_bytes()
+    }
+
+    /// How it was configured.
+    pub fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    /// The nodes that are up, as far as was said.
+    pub fn view(&self) -> View {
+        self.0.home.borrow().view().clone()
+    }
+
+    /// The epoch that holds: its number, and the age from which on pages are dropped rather than sent.
+    pub fn epoch(&self) -> crate::epoch::Epoch {
+        self.0.epochs.borrow().current().clone()
+    }
+
+    /// How long a peer takes to answer a request for a page, as this node sees it.
+    pub fn peer_latency(&self, node: NodeId) -> Option<Latency> {
+        self.0.peers.borrow().get(&node).copied()
+    }
+
+    /// The tables, for those who check them while nothing runs: tests and the simulator.
+    pub fn inspect<R>(&self, look: impl FnOnce(&crate::Memory, &Directory) -> R) -> R {
+        look(self.0.store.borrow().memory(), self.0.home.borrow().directory())
+    }
+
+    /// Whether the bytes beside the frame table fit it. For those who check it while nothing runs.
+    pub fn is_consistent(&self) -> bool {
+        self.0.store.borrow().is_consistent()
+    }
+
+    fn cx(&self) -> &Cx {
+        &self.0.cx
+    }
+
+    fn me(&self) -> NodeId {
+        self.cx().id()
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counters)) {
+        change(&mut self.0.counters.borrow_mut());
+    }
+
+    fn backing(&self, space: SpaceId) -> Option<Rc<dyn Backing>> {
+        self.0.config.backing.clone().filter(|backing| backing.has(space))
+    }
+
+    /// Tells a node something that nobody waits for.
+    fn notice(&self, to: NodeId, op: u16, record: Record) {
+        self.0.notices.borrow_mut().push(to, op, record);
+        self.0.noticed.notify_all();
+    }
+
+    /// A message to another node, or to this one.
+    fn send(
+        &self,
+        to: NodeId,
+        op: u16,
+        body: &Body,
+        with: Load<'_>,
+    ) -> impl Future<Output = Result<Reply, CallError>> + Unpin + use<> {
+        let Load { once, data, trailer, into, wait } = with;
+        let channel = Channel::MEMORY;
+        let deadline = Some(wait);
+        self.cx().call(Call { to, channel, op, once, deadline, body, data, trailer, into })
+    }
+
+    /// What a message carries beside its body.
+    fn load(&self) -> Load<'static> {
+        let (data, into) = (self.cx().pieces(), self.cx().pieces());
+        Load { once: false, data, trailer: &[], into, wait: ATTEMPT }
+    }
+}
+
+/// What a message carries beside its body.
+struct Load<'a> {
+    once: bool,
+    data: Pieces<Frame>,
+    trailer: &'a [u8],
+    into: Pieces<FrameMut>,
+    wait: Duration,
+}
+
+impl Inner {
+    fn new(cx: &Cx, config: Config) -> Inner {
+        let guesses = config.bytes / HINT_SHARE / DIRECTORY_SHARE / Guesses::ENTRY_BYTES;
+        let entries = (config.directory_bytes / Directory::ENTRY_BYTES).max(1);
+        Inner {
+            store: RefCell::new(Store::new(config.memory(), config.bytes)),
+            home: RefCell::new(Home::new(cx.id(), entries)),
+            guesses: RefCell::new(Guesses::new(guesses)),
+            faults: RefCell::new(Faults::new()),
+            leaving: RefCell::default(),
+            notices: RefCell::default(),
+            epochs: RefCell::new(Epochs::new(cx.id(), config.epoch, cx.now())),
+            peers: RefCell::default(),
+            counters: RefCell::default(),
+            telling: RefCell::default(),
+            writing: RefCell::default(),
+            orphans: RefCell::default(),
+            unfinished: RefCell::default(),
+            joined: Cell::new(None),
+            slow: Semaphore::new(cx, SLOW_REQUESTS_MAX),
+            fault_ended: Notify::new(cx),
+            page_leaves: Notify::new(cx),
+            noticed: Notify::new(cx),
+            view_changed: Notify::new(cx),
+            pressure: Notify::new(cx),
+            eased: Notify::new(cx),
+            repairs: Notify::new(cx),
+            cx: cx.clone(),
+            config,
+        }
+    }
+}

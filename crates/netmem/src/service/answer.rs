@@ -1,0 +1,319 @@
+//! Requests of other nodes.
+
+use super::home::Way;
+use super::store::Stored;
+use super::{Load, Service};
+use crate::limits::HOPS_MAX;
+use crate::memory::{Arrival, Durability, Role};
+use crate::page::{PageStamp, Version};
+use crate::protocol::{
+    Batch, Data, Get, GetReply, Message, RECORDS_MAX, Record, Spaces, Stale, Verdict, op,
+};
+use endpoint::Frame;
+use node::{Answer, Request};
+use wire::{Channel, Encoder, Errno};
+
+/// A page as it is sent to another node.
+struct Given {
+    stamp: PageStamp,
+    data: Frame,
+    clean: bool,
+    kept: bool,
+}
+
+impl Service {
+    /// One of the tasks that serve requests. What has to wait for other nodes may take all but a few of them.
+    pub(super) async fn requests(self) {
+        loop {
+            let request = self.cx().accept(Channel::MEMORY).await;
+            match request.op {
+                op::PUT | op::MIRROR_AGAIN | op::LEASE | op::REVOKE | op::FETCH_AHEAD => {
+                    self.handle_slow(request).await;
+                }
+                _ => self.handle_at_once(request),
+            }
+        }
+    }
+
+    async fn handle_slow(&self, request: Request) {
+        let Some(_permit) = self.0.slow.try_acquire(1) else {
+            return self.cx().reply(request, Answer::error(Errno::EAGAIN));
+        };
+        match request.op {
+            op::PUT => self.handle_put(request).await,
+            op::MIRROR_AGAIN => self.handle_mirror_again(request).await,
+            op::LEASE => self.handle_lease(request).await,
+            op::REVOKE => self.handle_revoke(request).await,
+            _ => self.handle_fetch_ahead(request).await,
+        }
+    }
+
+    fn handle_at_once(&self, request: Request) {
+        match request.op {
+            op::GET => self.handle_get(request),
+            op::TAKE => self.handle_take(request),
+            op::REGISTER | op::UNREGISTER | op::DROP | op::WRITTEN => self.handle_records(request),
+            op::FREE_SPACE => self.handle_free(request),
+            op::DIGEST => self.handle_digest(request),
+            op::EPOCH => self.handle_epoch(request),
+            op::HASTEN => self.handle_hasten(request),
+            op::LOOK_UP => self.handle_look_up(request),
+            op::GET_MULTI => self.handle_get_multi(request),
+            _ => self.cx().reply(request, Answer::error(Errno::ENOSYS)),
+        }
+    }
+
+    /// A page that is asked for: sent from here, by a holder in our stead, or not at all.
+    fn handle_get(&self, request: Request) {
+        let Ok(get) = Get::decode(&request.body) else {
+            return self.cx().reply(request, Answer::error(Errno::EPROTO));
+        };
+        if let Some(given) = self.give(&get, get.forwarded) {
+            return self.answer_data(request, &get, given, false);
+        }
+        if get.forwarded {
+            let reply = self.not_here(&get);
+            return self.answer_get(request, reply);
+        }
+        let way = self.0.home.borrow_mut().direct(&get, self.cx().random());
+        match way {
+            Way::To(stale, _) if stale.node == self.me() => match self.give(&get, true) {
+                Some(given) => self.answer_data(request, &get, given, false),
+                None => self.answer_get(request, GetReply::NotHere { stale, hint: None }),
+            },
+            // who asks has the only mirror himself
+            Way::To(stale, _) if stale.node == get.requester => {
+                let hint = Some(get.requester);
+                self.answer_get(request, GetReply::NotHere { stale, hint });
+            }
+            Way::To(stale, _) if get.hops < HOPS_MAX => self.delegate(request, &get, stale),
+            Way::To(stale, _) => self.answer_get(request, GetReply::NotHere { stale, hint: None }),
+            Way::Back(GetReply::NotHome(_)) => {
+                let reply = self.not_here(&get);
+                self.answer_get(request, reply);
+            }
+            Way::Back(reply) => self.answer_get(request, reply),
+        }
+    }
+
+    /// Has a holder answer the requester.
+    fn delegate(&self, request: Request, get: &Get, stale: Stale) {
+        self.count(|counters| counters.delegated += 1);
+        let hops = get.hops + 1;
+        let body = Get { hops, forwarded: true, stale: Some(stale), ..*get }.encode();
+        self.cx().forward(request, stale.node, &body);
+    }
+
+    /// A page of this node's, if it is new enough and of the right length. A mirror of a shared page may be older than
+    /// what its writer has: it counts only when the directory `trusts` it.
+    fn give(&self, get: &Get, trusts: bool) -> Option<Given> {
+        if self.0.home.borrow_mut().freed().has(get.id.space) {
+            return None;
+        }
+        let now = self.cx().now();
+        let mut store = self.0.store.borrow_mut();
+        let found = store.find(get.id).filter(|(_, page, _)| page.version >= get.at_least);
+        let Some((frame, page, stored)) = found else {
+            drop(store);
+            return self.give_leaving(get);
+        };
+        let clean = page.durability == Durability::Clean;
+        let (stamp, data) = (stored.stamp(page.id, page.version), stored.data.clone());
+        let doubtful = !trusts && store.is_shared_mirror(frame);
+        if stamp.bytes != get.bytes || doubtful {
+            return None;
+        }
+        store.memory_mut().handle_copied(now, frame);
+        Some(Given { stamp, data, clean, kept: true })
+    }
+
+    fn give_leaving(&self, get: &Get) -> Option<Given> {
+        let leaving = self.0.leaving.borrow();
+        let leaves = leaving.find(get.id, get.at_least)?;
+        let (stamp, data) = (leaves.stamp(), leaves.data.clone());
+        (stamp.bytes == get.bytes).then_some(Given { stamp, data, clean: true, kept: false })
+    }
+
+    /// What a requester is told by who does not have the page: a forwarder's belief, which it is to hear of.
+    fn not_here(&self, get: &Get) -> GetReply {
+        let hint = self.0.guesses.borrow().get(get.id).filter(|node| *node != self.me());
+        let version =
+            get.stale.filter(|_| get.forwarded).map_or(get.at_least, |stale| stale.version);
+        let (node, incarnation) = (self.me(), self.cx().incarnation());
+        let here = self.0.store.borrow().find(get.id).map(|(_, page, _)| page.version);
+        match here {
+            Some(older) if older < get.at_least => {
+                GetReply::Older { stale: Stale { node, incarnation, version: older }, hint }
+            }
+            _ => GetReply::NotHere { stale: Stale { node, incarnation, version }, hint },
+        }
+    }
+
+    fn answer_get(&self, request: Request, reply: GetReply) {
+        self.cx().reply(request, Answer::body(&reply.encode()));
+    }
+
+    fn answer_data(&self, request: Request, get: &Get, given: Given, swapped: bool) {
+        let Given { stamp, data, clean, kept } = given;
+        self.count(|counters| counters.served += 1);
+        let leased = get.id.space.owner().is_none() && self.0.writing.borrow().has(get.id);
+        let reply = Data { stamp, node: self.me(), kept, leased, clean, swapped };
+        let body = GetReply::Data(reply).encode();
+        let mut trailer = [0; PageStamp::BYTES];
+        stamp.encode(&mut Encoder::new(&mut trailer));
+        let answer = Answer { status: 0, body: &body, data: &[data], trailer: &trailer };
+        self.cx().reply(request, answer);
+    }
+
+    /// The owner of a page takes it from here: a clean one is given up, since the answer is sent until it arrives. The
+    /// page that came along may have its frame.
+    fn handle_take(&self, mut request: Request) {
+        let Ok(get) = Get::decode(&request.body) else {
+            return self.cx().reply(request, Answer::error(Errno::EPROTO));
+        };
+        let Some(mut given) = self.give(&get, true) else {
+            let reply = self.not_here(&get);
+            return self.answer_get(request, reply);
+        };
+        given.kept = !self.lets_go(&get, request.source);
+        let swapped = request.bytes > 0 && self.swap_in(&mut request);
+        self.answer_data(request, &get, given, swapped);
+    }
+
+    /// Gives up a clean page that its owner takes. A mirror stays what it is.
+    fn lets_go(&self, get: &Get, source: wire::NodeId) -> bool {
+        if get.id.space.owner() != Some(source) {
+            return false;
+        }
+        let mut store = self.0.store.borrow_mut();
+        let frame = store.memory().find(get.id);
+        let hosted = frame.filter(|frame| store.memory().role(*frame) == Role::Hosted);
+        let leaving = frame.is_none();
+        hosted.is_some_and(|frame| store.take(frame).is_ok()) || leaving
+    }
+
+    /// Records of who holds what. A sender whose view is newer is heard when this node has it too.
+    fn handle_records(&self, request: Request) {
+        let batch = Batch::decode(&request.body);
+        let Ok(batch) = batch else {
+            return self.cx().reply(request, Answer::error(Errno::EPROTO));
+        };
+        let registers = request.op == op::REGISTER;
+        if registers && batch.view > self.0.home.borrow().view().number {
+            return self.cx().reply(request, Answer::error(Errno::EAGAIN));
+        }
+        let data = request.data.first().map_or(&[][..], |frame| &frame[..]);
+        let Ok(records) = batch.records(data) else {
+            return self.cx().reply(request, Answer::error(Errno::EPROTO));
+        };
+        let verdicts: Vec<Verdict> =
+            records.map(|record| self.handle_record(request.op, &record)).collect();
+        if registers && batch.last {
+            self.0.home.borrow_mut().handle_told(request.source, batch.view);
+            self.0.repairs.notify_all();
+        }
+        self.answer_verdicts(request, &verdicts);
+    }
+
+    fn answer_verdicts(&self, request: Request, verdicts: &[Verdict]) {
+        if let [verdict] = verdicts {
+            return self.cx().reply(request, Answer::body(&verdict.encode()));
+        }
+        if verdicts.iter().all(|verdict| *verdict == Verdict::Done) || request.op != op::REGISTER {
+            return self.cx().reply(request, Answer::DONE);
+        }
+        match self.cx().frames().alloc_exact(verdicts.len() * Verdict::BYTES) {
+            Some(mut frame) => {
+                let mut out = Encoder::new(&mut frame);
+                verdicts.iter().for_each(|verdict| verdict.write(&mut out));
+                let data = [frame.freeze()];
+                self.cx().reply(request, Answer { data: &data, ..Answer::DONE });
+            }
+            None => self.cx().reply(request, Answer::error(Errno::ENOMEM)),
+        }
+    }
+
+    pub(super) fn handle_record(&self, what: u16, record: &Record) -> Verdict {
+        match what {
+            op::REGISTER => self.register_here(record),
+            op::UNREGISTER => self.unregister_here(record),
+            op::WRITTEN => {
+                self.mark_written(record.id, record.version);
+                Verdict::Done
+            }
+            _ => {
+                self.drop_page(record);
+                Verdict::Done
+            }
+        }
+    }
+
+    /// The directory says that a copy is worth nothing. What this node itself is to write there it keeps.
+    pub(super) fn drop_page(&self, record: &Record) {
+        self.0.guesses.borrow_mut().forget(record.id);
+        if self.0.writing.borrow().has(record.id) {
+            return;
+        }
+        let mut store = self.0.store.borrow_mut();
+        if let Some(frame) = store.memory().find(record.id) {
+            store.drop_older(frame, Version(record.version.0.saturating_add(1)));
+        }
+    }
+
+    fn handle_free(&self, request: Request) {
+        let spaces = Spaces::decode(&request.body);
+        let data = request.data.first().map_or(&[][..], |frame| &frame[..]);
+        let freed = spaces.and_then(|spaces| {
+            let mut all = spaces.spaces(data)?;
+            Ok(all.all(|space| self.free_here(space).is_ok()))
+        });
+        let answer = match freed {
+            Ok(true) => Answer::DONE,
+            Ok(false) => Answer::error(Errno::EAGAIN),
+            Err(_) => Answer::error(Errno::EPROTO),
+        };
+        self.cx().reply(request, answer);
+    }
+
+    /// Reads a page from stable storage into a frame that other nodes may have, so that its owner finds it here.
+    async fn handle_fetch_ahead(&self, request: Request) {
+        let get = Get::decode(&request.body).ok();
+        let backing = get.and_then(|get| self.backing(get.id.space).map(|backing| (get, backing)));
+        let fetched = match backing {
+            Some((get, backing)) => {
+                let read = backing.read(get.id, get.at_least, get.bytes).await;
+                read.ok().flatten().is_some_and(|(version, data)| self.host(&get, version, data))
+            }
+            None => false,
+        };
+        let answer = if fetched { Answer::DONE } else { Answer::error(Errno::ENOENT) };
+        self.cx().reply(request, answer);
+    }
+
+    /// Keeps a page for another node, in a frame that is free: nothing of the node's own goes for it.
+    fn host(&self, get: &Get, version: Version, data: Frame) -> bool {
+        let free = self.0.store.borrow().has_room(data.len());
+        if !free || data.len() != get.bytes as usize {
+            return false;
+        }
+        let stamp = PageStamp::of(get.id, version, [&data[..]]);
+        let arrival = Arrival { id: get.id, version, ..Arrival::default() };
+        let kept = self.keep(arrival, Stored::new(data, stamp.checksum));
+        if kept {
+            self.announce(get.id, version);
+        }
+        kept
+    }
+
+    /// A message with records, one or many.
+    pub(super) fn batch_load(&self, batch: &Batch, records: &[Record]) -> Option<Load<'static>> {
+        assert!(records.len() <= RECORDS_MAX);
+        let mut load = Load { once: true, ..self.load() };
+        if batch.data_bytes() > 0 {
+            let mut data = self.cx().frames().alloc_exact(batch.data_bytes())?;
+            Batch::encode_data(records, &mut data);
+            load.data.push(data.freeze());
+        }
+        Some(load)
+    }
+}

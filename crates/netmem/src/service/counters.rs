@@ -1,0 +1,130 @@
+//! What the service has done so far, for whoever looks.
+
+use super::latency::Latency;
+use crate::page::Mismatches;
+use crate::protocol::No;
+
+/// Where a page was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In the node's own memory.
+    Local,
+    /// In another node's.
+    Peer,
+    /// On stable storage.
+    Backing,
+}
+
+/// Why network memory did not have a page, so often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Misses {
+    /// A node that should have it did not: dropped meanwhile.
+    pub not_here: u64,
+    /// It had an older version.
+    pub older: u64,
+    /// A node did not answer.
+    pub unreachable: u64,
+    /// The directory knows of nobody.
+    pub unknown: u64,
+    /// The version is lost.
+    pub lost: u64,
+    /// The space was freed.
+    pub freed: u64,
+    /// Payloads that were not what was asked for.
+    pub mismatches: Mismatches,
+}
+
+/// Counts of refusals, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refusals([u64; No::ALL.len()]);
+
+impl Refusals {
+    /// One more.
+    pub fn count(&mut self, no: No) {
+        self.0[no as usize - 1] += 1;
+    }
+
+    /// So many for this reason.
+    pub fn get(&self, no: No) -> u64 {
+        self.0[no as usize - 1]
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+/// What happened since the service started, and how many pages lack a mirror now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Pages found in the node's own memory.
+    pub local_hits: u64,
+    /// Of these, pages that were just leaving it.
+    pub taken_back: u64,
+    /// Pages that came from other nodes.
+    pub peer_hits: u64,
+    /// Pages that came from stable storage.
+    pub backing_hits: u64,
+    /// Requests that waited for the fetch of another.
+    pub coalesced: u64,
+    /// Why network memory did not have them.
+    pub misses: Misses,
+    /// Requests of others that this node passed on to a holder.
+    pub delegated: u64,
+    /// Pages that this node sent to others.
+    pub served: u64,
+    /// Requests for which stable storage was asked beside a slow peer.
+    pub hedges: u64,
+    /// Of these, those that it answered first.
+    pub hedges_won: u64,
+    /// Pages that changed places with an evicted one.
+    pub swapped: u64,
+    /// Clean pages that were offered to others.
+    pub puts_sent: u64,
+    /// Of these, those that were taken.
+    pub puts_stored: u64,
+    /// Refusals by others, of clean pages and mirrors.
+    pub refused: Refusals,
+    /// Refusals by this node.
+    pub refusals: Refusals,
+    /// Pages of others that this node took in, mirrors included.
+    pub accepted: u64,
+    /// Clean pages that left network memory here.
+    pub dropped: u64,
+    /// Mirrors of this node's pages that were made.
+    pub mirrors_made: u64,
+    /// Mirrors made anew after a node went down.
+    pub mirrors_again: u64,
+    /// Dirty pages written to stable storage.
+    pub written_back: u64,
+    /// Pages whose versions this node's directory saw lost.
+    pub lost_pages: u64,
+    /// Notices that were dropped because too many waited.
+    pub notices_lost: u64,
+    /// Epochs that this node planned.
+    pub epochs_planned: u64,
+    /// Leases that this node granted.
+    pub leases_granted: u64,
+    /// Pages in this node's directory with fewer mirrors than there are to be, now.
+    pub durable_deficit_pages: u64,
+    /// How long requests took that the node's own memory answered.
+    pub local_latency: Latency,
+    /// Other nodes.
+    pub peer_latency: Latency,
+    /// Stable storage.
+    pub backing_latency: Latency,
+}
+
+impl Counters {
+    /// Counts a page that was found.
+    pub(super) fn hit(&mut self, source: Source, took: std::time::Duration) {
+        let (hits, latency) = match source {
+            Source::Local => (&mut self.local_hits, &mut self.local_latency),
+            Source::Peer => (&mut self.peer_hits, &mut self.peer_latency),
+            Source::Backing => (&mut self.backing_hits, &mut self.backing_latency),
+        };
+        *hits += 1;
+        latency.add(took);
+    }
+}

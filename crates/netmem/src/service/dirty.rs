@@ -1,0 +1,280 @@
+//! Dirty pages: made durable before their frames are needed, and again when a node goes down.
+
+use super::put::{Avoid, Weak};
+use super::{Load, Service};
+use crate::ages::Age;
+use crate::directory::{Entry, Holder, Role as HolderRole};
+use crate::limits::*;
+use crate::memory::{Class, Durability, FrameNo, Page, Role};
+use crate::page::{PageId, PageStamp, SpaceId, Version};
+use crate::protocol::{AVOID_MAX, Message, MirrorAgain, No, Put, PutReply, op};
+use endpoint::Frame;
+use node::all;
+use std::cell::RefCell;
+use wire::NodeId;
+
+/// A dirty page that is being made durable. Its frame keeps it until this is dropped.
+struct Busy<'a> {
+    service: &'a Service,
+    frame: FrameNo,
+    id: PageId,
+    version: Version,
+    class: Class,
+    have: u8,
+    stamp: PageStamp,
+    data: Frame,
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.service.0.store.borrow_mut().memory_mut().handle_sent(self.frame);
+        self.service.0.eased.notify_all();
+    }
+}
+
+fn copies(page: &Page) -> u8 {
+    match page.durability {
+        Durability::Clean => u8::MAX,
+        Durability::Dirty { copies } => copies,
+    }
+}
+
+impl Service {
+    /// Makes a page that this node has written as durable as its class says: on stable storage, in two mirrors, in one
+    /// and a log. What is acknowledged so survives what the class says. `Ok` too when the page is not here: then it
+    /// left, which it can only when it is durable. Waits up to [`Config::patience`](super::Config::patience) for nodes
+    /// that take mirrors.
+    pub async fn flush(&self, id: PageId) -> Result<(), Weak> {
+        let until = self.cx().now() + self.0.config.patience;
+        loop {
+            let eased = self.0.eased.wait();
+            match self.dirt(id) {
+                Dirt::None => return Ok(()),
+                // another task is at it, perhaps with an older version
+                Dirt::Busy => {
+                    let _ = self.cx().with_deadline(PAUSE_MAX, eased).await;
+                }
+                Dirt::Dirty(frame) => match self.secure(frame).await {
+                    Ok(()) => (),
+                    Err(weak) if self.cx().now() >= until => return Err(weak),
+                    Err(_) => self.cx().sleep(CLEANING_PAUSE).await,
+                },
+            }
+        }
+    }
+
+    /// As [`flush`](Service::flush), every page of a space that this node has written, eight at a time.
+    pub async fn flush_space(&self, space: SpaceId) -> Result<(), Weak> {
+        let ids: Vec<PageId> = {
+            let store = self.0.store.borrow();
+            let dirty = store.memory().pages().filter(|(_, role, page)| {
+                page.id.space == space && *role != Role::Mirror && !page.is_durable()
+            });
+            dirty.map(|(_, _, page)| page.id).collect()
+        };
+        for some in ids.chunks(8) {
+            let ended = all(some.iter().map(|id| self.flush(*id))).await;
+            ended.into_iter().collect::<Result<(), Weak>>()?;
+        }
+        Ok(())
+    }
+
+    fn dirt(&self, id: PageId) -> Dirt {
+        let store = self.0.store.borrow();
+        match store.find(id) {
+            Some((frame, page, _)) if store.memory().role(frame) != Role::Mirror => match page {
+                page if page.is_durable() => Dirt::None,
+                page if page.busy => Dirt::Busy,
+                _ => Dirt::Dirty(frame),
+            },
+            _ => Dirt::None,
+        }
+    }
+
+    /// One of the tasks that make dirty pages durable when their frames are needed.
+    pub(super) async fn clean(self) {
+        loop {
+            let pressure = self.0.pressure.wait();
+            let dirty = self.0.store.borrow().memory().poll_dirty();
+            let Some(frame) = dirty.filter(|_| !self.has_reserve()) else {
+                pressure.await;
+                continue;
+            };
+            if self.secure(frame).await.is_err() {
+                self.cx().sleep(CLEANING_PAUSE).await;
+            }
+        }
+    }
+
+    /// Whether frames that are free, or could be at once, are enough for a while.
+    fn has_reserve(&self) -> bool {
+        let store = self.0.store.borrow();
+        store.has_room(PAGE_BYTES_MAX) || store.memory().poll_durable(self.cx().now()).is_some()
+    }
+
+    /// Makes the page in a frame durable. Panics when it is not dirty, or busy.
+    async fn secure(&self, frame: FrameNo) -> Result<(), Weak> {
+        let busy = self.begin(frame);
+        match busy.class {
+            Class::WriteBack => self.write_back(&busy).await,
+            Class::Mirrored | Class::Volatile => self.make_mirrors(&busy).await,
+            Class::MirroredAndLogged => self.mirror_and_log(&busy).await,
+        }
+    }
+
+    fn begin(&self, frame: FrameNo) -> Busy<'_> {
+        let mut store = self.0.store.borrow_mut();
+        let page = *store.memory().page(frame).expect("a dirty page");
+        assert!(!page.busy && !page.is_durable());
+        store.memory_mut().handle_sending(frame);
+        let stored = store.stored(frame);
+        let stamp = stored.stamp(page.id, page.version);
+        let (id, version, class) = (page.id, page.version, page.class);
+        let (have, data) = (copies(&page), stored.data.clone());
+        Busy { service: self, frame, id, version, class, have, stamp, data }
+    }
+
+    async fn write_back(&self, busy: &Busy<'_>) -> Result<(), Weak> {
+        let weak = Weak { have: 0, needed: 0 };
+        let backing = self.backing(busy.id.space).ok_or(weak)?;
+        let written = backing.write(busy.id, busy.version, busy.data.clone()).await;
+        written.map_err(|_| weak)?;
+        self.count(|counters| counters.written_back += 1);
+        self.note_written(busy.id, busy.version);
+        Ok(())
+    }
+
+    async fn make_mirrors(&self, busy: &Busy<'_>) -> Result<(), Weak> {
+        let needed = busy.class.copies().expect("a class with mirrors");
+        let missing = usize::from(needed.saturating_sub(busy.have));
+        let avoid = self.mirrors_of(busy);
+        let made = all((0..missing).map(|_| self.make_mirror(busy, &avoid))).await;
+        made.into_iter().collect::<Result<(), No>>().map_err(|_| busy.weak(needed))
+    }
+
+    async fn mirror_and_log(&self, busy: &Busy<'_>) -> Result<(), Weak> {
+        let weak = busy.weak(2);
+        let mirrors = self.mirrors_of(busy);
+        if mirrors.borrow().is_empty() {
+            self.make_mirror(busy, &mirrors).await.map_err(|_| weak)?;
+        }
+        let backing = self.0.config.backing.clone().ok_or(weak)?;
+        backing.log(busy.id, busy.version, busy.data.clone()).await.map_err(|_| weak)?;
+        self.0.store.borrow_mut().memory_mut().handle_stored(busy.frame, busy.version);
+        Ok(())
+    }
+
+    /// Who has mirrors. Those that are made side by side add who they ask before they ask.
+    fn mirrors_of(&self, busy: &Busy<'_>) -> RefCell<Avoid> {
+        let store = self.0.store.borrow();
+        RefCell::new(store.stored(busy.frame).mirrors.iter().map(|(node, _)| *node).collect())
+    }
+
+    /// One mirror of a page, counted where it is still this version.
+    async fn make_mirror(&self, busy: &Busy<'_>, avoid: &RefCell<Avoid>) -> Result<(), No> {
+        let copies = if busy.class == Class::Mirrored { 2 } else { 1 };
+        let put = Put { stamp: busy.stamp, age: Age::NEWEST, chances: 0, copies, reused: true };
+        let node = self.mirror(&put, &busy.data, avoid).await?;
+        let life = self.0.home.borrow().view().incarnation(node).ok_or(No::Outside)?;
+        let mut store = self.0.store.borrow_mut();
+        let known = store.stored(busy.frame).mirrors.iter().any(|(other, _)| *other == node);
+        if !known && store.memory_mut().handle_stored(busy.frame, busy.version) {
+            let _ = store.stored_mut(busy.frame).mirrors.try_push((node, life));
+        }
+        Ok(())
+    }
+
+    /// Mirrors of this node's pages that went down with their nodes.
+    pub(super) fn lose_mirrors(&self, gone: &[(NodeId, u64)]) {
+        let mut store = self.0.store.borrow_mut();
+        let lost = |(node, life): &(NodeId, u64)| {
+            gone.iter().any(|(other, last)| other == node && life <= last)
+        };
+        let frames: Vec<FrameNo> = store.memory().pages().map(|(frame, ..)| frame).collect();
+        for frame in frames {
+            let mirrors = &mut store.stored_mut(frame).mirrors;
+            let before = mirrors.len();
+            mirrors.retain(|mirror| !lost(mirror));
+            let fewer = before - mirrors.len();
+            let version = store.memory().page(frame).expect("a page").version;
+            for _ in 0..fewer {
+                store.memory_mut().handle_mirror_lost(frame, version);
+            }
+        }
+    }
+
+    /// One of the tasks that make mirrors anew, of pages in this node's directory.
+    pub(super) async fn repair(self) {
+        loop {
+            let more = self.0.repairs.wait();
+            let next = self.0.home.borrow_mut().poll_repair();
+            let Some(entry) = next else {
+                let _ = self.cx().with_deadline(PAUSE_MAX, more).await;
+                continue;
+            };
+            let repaired = self.repair_page(&entry).await;
+            if let Some(node) = repaired {
+                self.count(|counters| counters.mirrors_again += 1);
+                self.note_mirror_of_own(&entry, node);
+            }
+            if repaired.is_none() || entry.mirrors_missing() > 1 {
+                self.0.home.borrow_mut().repair_later(entry.id);
+                self.cx().sleep(REPAIR_PAUSE).await;
+            }
+        }
+    }
+
+    /// Has a surviving mirror make another one.
+    async fn repair_page(&self, entry: &Entry) -> Option<NodeId> {
+        let mirrors = entry.holders.iter().filter(|holder| holder.role == HolderRole::Mirror);
+        let mut avoid = [NodeId::default(); AVOID_MAX];
+        avoid.iter_mut().zip(&entry.holders).for_each(|(to, holder)| *to = holder.node);
+        let Entry { id, version, copies, .. } = *entry;
+        let ask = MirrorAgain { id, version, copies, avoid };
+        for Holder { node, .. } in mirrors {
+            let made = match *node == self.me() {
+                true => self.mirror_again(&ask).await.ok(),
+                false => self.ask_for_mirror(*node, &ask).await,
+            };
+            if made.is_some() {
+                return made;
+            }
+        }
+        None
+    }
+
+    /// Where this node still has the page that it wrote, it counts the new mirror.
+    fn note_mirror_of_own(&self, entry: &Entry, node: NodeId) {
+        let life = self.0.home.borrow().view().incarnation(node);
+        let mut store = self.0.store.borrow_mut();
+        let frame = store.memory().find(entry.id);
+        let own = frame.filter(|frame| store.memory().role(*frame) != Role::Mirror);
+        let (Some(frame), Some(life)) = (own, life) else { return };
+        let full = store.stored(frame).mirrors.is_full();
+        if !full && store.memory_mut().handle_stored(frame, entry.version) {
+            store.stored_mut(frame).mirrors.push((node, life));
+        }
+    }
+
+    async fn ask_for_mirror(&self, node: NodeId, ask: &MirrorAgain) -> Option<NodeId> {
+        let load = Load { once: true, wait: ATTEMPT * 4, ..self.load() };
+        let reply = self.send(node, op::MIRROR_AGAIN, &ask.encode(), load).await;
+        let reply = reply.ok().filter(|reply| reply.status == 0);
+        let answer = reply.and_then(|reply| PutReply::decode(&reply.body).ok());
+        answer?.stored.ok()
+    }
+}
+
+enum Dirt {
+    None,
+    Busy,
+    Dirty(FrameNo),
+}
+
+impl Busy<'_> {
+    fn weak(&self, needed: u8) -> Weak {
+        let store = self.service.0.store.borrow();
+        let have = store.memory().page(self.frame).map_or(0, copies);
+        Weak { have, needed }
+    }
+}

@@ -1,0 +1,549 @@
+//! A program asks for a page.
+
+use super::counters::{Counters, Source};
+use super::faults::{Entered, FaultNo};
+use super::home::Way;
+use super::leave::Leaves;
+use super::store::Stored;
+use super::{Backing, Load, Service};
+use crate::directory::{Holder, Role};
+use crate::limits::*;
+use crate::memory::{Arrival, Class, Durability};
+use crate::page::{PageId, PageStamp, Version, Wanted};
+use crate::protocol::{Data, Get, GetReply, Message, Record, Stale, op};
+use endpoint::{Frame, FrameMut};
+use node::{CallError, Either, Reply, race};
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+use wire::{Errno, NodeId, Time};
+
+/// A page.
+#[derive(Clone, Debug)]
+pub struct Got {
+    /// Its content.
+    pub version: Version,
+    /// Its bytes.
+    pub data: Frame,
+    /// Where it was.
+    pub source: Source,
+}
+
+/// Why there is no page. None of them means that it reads as zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GetError {
+    /// Nobody has it and nobody knows of any version: it was never put anywhere.
+    #[error("nobody has the page, and no version of it is known")]
+    Unknown,
+    /// It existed in network memory only, in this version, and is gone with the nodes that had it.
+    #[error("version {} of the page is lost with the nodes that had it", .0.0)]
+    Lost(Version),
+    /// Who may have it did not answer in time: try later.
+    #[error("who may have the page does not answer; try again later")]
+    Unavailable,
+    /// Its space was freed.
+    #[error("the page's space was freed")]
+    Freed,
+    /// No frame is free for its bytes, or too many requests are under way: try later.
+    #[error("no memory is free for the page; try again later")]
+    NoMemory,
+    /// Stable storage failed.
+    #[error("stable storage failed with error {}", .0.0)]
+    Backing(Errno),
+}
+
+/// Why network memory does not have a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Miss {
+    /// Nobody does.
+    Unknown,
+    Lost(Version),
+    Unreachable,
+    Freed,
+    NoMemory,
+}
+
+/// How far a search has come.
+#[derive(Clone, Copy, Debug)]
+struct Trail {
+    hops: u8,
+    until: Time,
+    pause: Duration,
+    /// Who is asked next without the directory.
+    hint: Option<NodeId>,
+    stale: Option<Stale>,
+    /// The primary home does not answer: its backup is asked.
+    backup: bool,
+    /// The directory says that this node's own mirror is what there is.
+    own: bool,
+}
+
+/// What one step of a search came to.
+enum Step {
+    Got(Got),
+    Miss(Miss),
+    Again,
+}
+
+impl Service {
+    /// A page in version `wanted.at_least` or a newer one, of `wanted.bytes` bytes: from this node's memory, another
+    /// one's, or stable storage. Waits for at most [`Config::patience`](super::Config::patience) and what stable storage
+    /// takes.
+    pub async fn get(&self, wanted: Wanted) -> Result<Got, GetError> {
+        let start = self.cx().now();
+        loop {
+            if self.0.home.borrow_mut().freed().has(wanted.id.space) {
+                return Err(GetError::Freed);
+            }
+            if let Some(got) = self.find(wanted, false) {
+                self.count(|counters| counters.hit(Source::Local, Duration::ZERO));
+                return Ok(got);
+            }
+            let entered = self.0.faults.borrow_mut().enter(wanted);
+            match entered {
+                Entered::Full => return Err(GetError::NoMemory),
+                Entered::First(number) => return self.fetch_first(wanted, number, start).await,
+                Entered::Behind(number) => {
+                    self.count(|counters| counters.coalesced += 1);
+                    if let Some(outcome) = self.wait_for(number).await {
+                        return outcome;
+                    }
+                }
+            }
+        }
+    }
+
+    /// In the node's own frames, or just leaving them. A mirror of a shared page may be older than what its writer has: it
+    /// counts only when the directory `trusts` it.
+    fn find(&self, wanted: Wanted, trusts: bool) -> Option<Got> {
+        let now = self.cx().now();
+        let mut store = self.0.store.borrow_mut();
+        let found = store.find(wanted.id).filter(|(_, page, _)| page.version >= wanted.at_least);
+        if let Some((frame, page, stored)) = found {
+            let (version, data) = (page.version, stored.data.clone());
+            let doubtful = !trusts && store.is_shared_mirror(frame);
+            if data.len() != wanted.bytes as usize || doubtful {
+                return None;
+            }
+            store.memory_mut().handle_use(now, frame);
+            return Some(Got { version, data, source: Source::Local });
+        }
+        drop(store);
+        self.take_back(wanted)
+    }
+
+    /// A clean page on its way to another node comes back; that one may keep its copy.
+    fn take_back(&self, wanted: Wanted) -> Option<Got> {
+        let Leaves { version, data, checksum, .. } =
+            self.0.leaving.borrow_mut().take_back(&wanted)?;
+        self.count(|counters| counters.taken_back += 1);
+        let arrival =
+            Arrival { id: wanted.id, version, duplicate: true, reused: true, ..Arrival::default() };
+        let got = Got { version, data: data.clone(), source: Source::Local };
+        self.keep(arrival, Stored::new(data, checksum));
+        Some(got)
+    }
+
+    async fn wait_for(&self, number: FaultNo) -> Option<Result<Got, GetError>> {
+        let mut behind = Behind { service: self, number: Some(number) };
+        loop {
+            let ended = self.0.fault_ended.wait();
+            let outcome = self.0.faults.borrow_mut().poll(number);
+            if let Some(outcome) = outcome {
+                behind.number = None;
+                return outcome;
+            }
+            ended.await;
+        }
+    }
+
+    async fn fetch_first(
+        &self,
+        wanted: Wanted,
+        number: FaultNo,
+        start: Time,
+    ) -> Result<Got, GetError> {
+        let first = First { service: self, number: Some(number) };
+        let outcome = self.fetch(wanted).await;
+        first.end(outcome.clone());
+        if let Ok(got) = &outcome {
+            let took = self.cx().now().since(start);
+            self.count(|counters| counters.hit(got.source, took));
+        }
+        outcome
+    }
+
+    /// From another node; from stable storage when none has it, and beside one that is slow.
+    async fn fetch(&self, wanted: Wanted) -> Result<Got, GetError> {
+        let Some(backing) = self.backing(wanted.id.space) else {
+            return self.search(wanted).await.map_err(|miss| miss.without_backing(wanted));
+        };
+        let mut search = pin!(self.search(wanted));
+        match race(search.as_mut(), self.cx().sleep(self.patience_with(wanted.id))).await {
+            Either::Left(Ok(got)) => return Ok(got),
+            Either::Left(Err(Miss::Freed)) => return Err(GetError::Freed),
+            Either::Left(Err(miss)) => {
+                return self.read_backing(&backing, wanted, Some(miss)).await;
+            }
+            Either::Right(()) => self.count(|counters| counters.hedges += 1),
+        }
+        let mut read = pin!(self.read_backing(&backing, wanted, None));
+        match race(search.as_mut(), read.as_mut()).await {
+            Either::Left(Ok(got)) => Ok(got),
+            Either::Left(Err(_)) => read.await,
+            Either::Right(Ok(got)) => {
+                self.count(|counters| counters.hedges_won += 1);
+                Ok(got)
+            }
+            Either::Right(Err(_)) => search.await.map_err(|miss| miss.without_backing(wanted)),
+        }
+    }
+
+    /// How long a peer has before stable storage is asked as well.
+    fn patience_with(&self, id: PageId) -> Duration {
+        let guess = self.0.guesses.borrow().get(id);
+        let peers = self.0.peers.borrow();
+        let known = guess.and_then(|node| peers.get(&node)).and_then(|peer| peer.quantile(990));
+        known.map_or(HEDGE_MAX, |p99| (p99 * HEDGE_TIMES).clamp(HEDGE_MIN, HEDGE_MAX))
+    }
+
+    async fn read_backing(
+        &self,
+        backing: &Rc<dyn Backing>,
+        wanted: Wanted,
+        miss: Option<Miss>,
+    ) -> Result<Got, GetError> {
+        let Wanted { id, bytes, .. } = wanted;
+        // what is lost is not replaced by what was before it
+        let at_least = match miss {
+            Some(Miss::Lost(version)) => version.max(wanted.at_least),
+            _ => wanted.at_least,
+        };
+        let (version, data) = match backing.read(id, at_least, bytes).await {
+            Ok(Some((version, data))) if version >= at_least => (version, data),
+            Ok(_) => return Err(miss.unwrap_or(Miss::Unknown).without_backing(wanted)),
+            Err(errno) => return Err(GetError::Backing(errno)),
+        };
+        if data.len() != bytes as usize {
+            self.count(|counters| counters.misses.mismatches.length += 1);
+            return Err(GetError::Backing(Errno::EIO));
+        }
+        let stamp = PageStamp::of(id, version, [&data[..]]);
+        let arrival = Arrival { id, version, ..Arrival::default() };
+        let stored = Stored::new(data.clone(), stamp.checksum);
+        if self.keep(arrival, stored) {
+            self.announce(id, version);
+        }
+        Ok(Got { version, data, source: Source::Backing })
+    }
+
+    /// In other nodes' memory.
+    async fn search(&self, wanted: Wanted) -> Result<Got, Miss> {
+        let mut trail = Trail {
+            hops: 0,
+            until: self.cx().now() + self.0.config.patience,
+            pause: PAUSE,
+            hint: self.0.guesses.borrow().get(wanted.id),
+            stale: None,
+            backup: false,
+            own: false,
+        };
+        while trail.hops <= HOPS_MAX && self.cx().now() < trail.until {
+            match self.step(wanted, &mut trail).await {
+                Step::Got(got) => return Ok(got),
+                Step::Miss(miss) => return Err(self.counted(miss)),
+                Step::Again => (),
+            }
+        }
+        Err(self.counted(Miss::Unreachable))
+    }
+
+    fn counted(&self, miss: Miss) -> Miss {
+        self.count(|Counters { misses, .. }: &mut Counters| match miss {
+            Miss::Unknown => misses.unknown += 1,
+            Miss::Lost(_) => misses.lost += 1,
+            Miss::Unreachable => misses.unreachable += 1,
+            Miss::Freed => misses.freed += 1,
+            Miss::NoMemory => (),
+        });
+        miss
+    }
+
+    async fn step(&self, wanted: Wanted, trail: &mut Trail) -> Step {
+        if let Some(got) = Some(wanted).filter(|_| trail.own).and_then(|w| self.find(w, true)) {
+            return Step::Got(got);
+        }
+        if let Some(hint) = trail.hint.take() {
+            return self.ask(hint, wanted, trail, None).await;
+        }
+        let Some(homes) = self.0.home.borrow().homes(wanted.id) else {
+            return Step::Miss(Miss::Unknown);
+        };
+        let home = homes.backup.filter(|_| trail.backup).unwrap_or(homes.primary);
+        if home != self.me() {
+            return self.ask(home, wanted, trail, None).await;
+        }
+        let get = Get { stale: trail.stale.take(), ..self.question(wanted, trail) };
+        let way = self.0.home.borrow_mut().direct(&get, self.cx().random());
+        match way {
+            Way::To(stale, _) if stale.node == self.me() => {
+                self.handle_not_here(stale, Some(self.me()), trail)
+            }
+            Way::To(stale, role) => self.ask(stale.node, wanted, trail, Some((stale, role))).await,
+            Way::Back(reply) => self.handle_answer(reply, trail).await,
+        }
+    }
+
+    fn question(&self, wanted: Wanted, trail: &Trail) -> Get {
+        let get = Get::new(wanted.id, wanted.at_least, wanted.bytes, self.me());
+        Get { hops: trail.hops, stale: trail.stale, ..get }
+    }
+
+    /// Asks a node. `known` is what it holds, when this node's own directory says so.
+    async fn ask(
+        &self,
+        to: NodeId,
+        wanted: Wanted,
+        trail: &mut Trail,
+        known: Option<(Stale, Role)>,
+    ) -> Step {
+        let Some(into) = self.cx().frames().alloc_exact(wanted.bytes as usize) else {
+            return Step::Miss(Miss::NoMemory);
+        };
+        let start = self.cx().now();
+        let wait = ATTEMPT.min(trail.until.since(start));
+        let asked = self.question(wanted, trail);
+        let get = match known {
+            Some((stale, _)) => Get { forwarded: true, stale: Some(stale), ..asked },
+            None => asked,
+        };
+        trail.stale = None;
+        let takes = known.is_some_and(|(_, role)| role == Role::Clean)
+            && wanted.id.space.owner() == Some(self.me());
+        let answer = match takes {
+            true => self.take_over(to, &get, into, wait).await,
+            false => {
+                let load = Load { into: self.cx().piece(into), wait, ..self.load() };
+                self.send(to, op::GET, &get.encode(), load).await
+            }
+        };
+        match answer {
+            Ok(reply) => self.handle_reply(reply, wanted, trail, start).await,
+            Err(error) => self.handle_silence(to, error, wanted.id, trail).await,
+        }
+    }
+
+    /// Nobody answers: another home, or whatever else the directory knows.
+    async fn handle_silence(
+        &self,
+        to: NodeId,
+        error: CallError,
+        id: PageId,
+        trail: &mut Trail,
+    ) -> Step {
+        self.0.guesses.borrow_mut().forget(id);
+        let homes = self.0.home.borrow().homes(id);
+        if homes.is_some_and(|homes| homes.primary == to || homes.backup == Some(to)) {
+            trail.backup = !trail.backup;
+        }
+        if matches!(error, CallError::Overloaded | CallError::Refused | CallError::PeerLost) {
+            self.rest(trail).await;
+        }
+        Step::Again
+    }
+
+    async fn rest(&self, trail: &mut Trail) {
+        self.cx().sleep(trail.pause).await;
+        trail.pause = (trail.pause * 2).min(PAUSE_MAX);
+    }
+
+    async fn handle_reply(
+        &self,
+        mut reply: Reply,
+        wanted: Wanted,
+        trail: &mut Trail,
+        start: Time,
+    ) -> Step {
+        let answer = if reply.status == 0 { GetReply::decode(&reply.body).ok() } else { None };
+        match answer {
+            Some(GetReply::Data(data)) => {
+                let frame = reply.data.pop().filter(|_| reply.bytes == wanted.bytes as usize);
+                match frame.and_then(|frame| self.verified(wanted, &data, frame)) {
+                    Some(frame) => Step::Got(self.receive(wanted, &data, frame, start)),
+                    None => self.handle_damaged(&data, trail),
+                }
+            }
+            Some(answer) => self.handle_answer(answer, trail).await,
+            None => {
+                self.rest(trail).await;
+                Step::Again
+            }
+        }
+    }
+
+    fn verified(&self, wanted: Wanted, data: &Data, frame: FrameMut) -> Option<Frame> {
+        let mut counters = self.0.counters.borrow_mut();
+        let good = counters.misses.mismatches.verify(wanted, &data.stamp, [&frame[..]]).is_some();
+        good.then(|| frame.freeze())
+    }
+
+    /// What came is not what was asked for: as if it had not been there.
+    fn handle_damaged(&self, data: &Data, trail: &mut Trail) -> Step {
+        let incarnation = self.0.home.borrow().view().incarnation(data.node).unwrap_or(0);
+        let PageStamp { id, version, .. } = data.stamp;
+        trail.stale = Some(Stale { node: data.node, incarnation, version });
+        trail.hops += 1;
+        self.0.guesses.borrow_mut().forget(id);
+        Step::Again
+    }
+
+    async fn handle_answer(&self, answer: GetReply, trail: &mut Trail) -> Step {
+        match answer {
+            GetReply::NotHere { stale, hint } => {
+                self.count(|counters| counters.misses.not_here += 1);
+                self.handle_not_here(stale, hint, trail)
+            }
+            GetReply::Older { stale, hint } => {
+                self.count(|counters| counters.misses.older += 1);
+                self.handle_not_here(stale, hint, trail)
+            }
+            GetReply::Lost(version) => Step::Miss(Miss::Lost(version)),
+            GetReply::Freed => Step::Miss(Miss::Freed),
+            GetReply::Unknown { settled: true } => Step::Miss(Miss::Unknown),
+            GetReply::Unknown { settled: false } | GetReply::NotHome(_) => {
+                trail.backup = false;
+                self.rest(trail).await;
+                Step::Again
+            }
+            GetReply::Data(_) => unreachable!("data is verified where it arrives"),
+        }
+    }
+
+    fn handle_not_here(&self, stale: Stale, hint: Option<NodeId>, trail: &mut Trail) -> Step {
+        trail.hops += 1;
+        trail.own = hint == Some(self.me());
+        trail.hint = hint.filter(|node| *node != self.me() && *node != stale.node);
+        trail.stale = Some(stale).filter(|_| !trail.own);
+        Step::Again
+    }
+
+    /// A page that was verified: kept if there is room.
+    fn receive(&self, wanted: Wanted, data: &Data, frame: Frame, start: Time) -> Got {
+        let PageStamp { id, version, checksum, .. } = data.stamp;
+        let took = self.cx().now().since(start);
+        self.0.peers.borrow_mut().entry(data.node).or_default().add(took);
+        let own = id.space.owner() == Some(self.me());
+        if !data.leased && (own || wanted.id.space.owner().is_none()) {
+            self.keep_copy(data, own, Stored::new(frame.clone(), checksum));
+        }
+        if id.space.owner().is_none() && data.kept {
+            self.0.guesses.borrow_mut().put(id, data.node);
+        }
+        Got { version, data: frame, source: Source::Peer }
+    }
+
+    /// Of the node's own page that others have mirrors of, it knows which; everything else is a copy.
+    fn keep_copy(&self, data: &Data, own: bool, mut stored: Stored) {
+        let PageStamp { id, version, .. } = data.stamp;
+        let mut arrival =
+            Arrival { id, version, duplicate: data.kept, reused: true, ..Arrival::default() };
+        if own && !data.clean {
+            let home = self.0.home.borrow();
+            let entry = home.directory().entry(id).filter(|entry| entry.version == version);
+            let mirrors = entry.into_iter().flat_map(|entry| &entry.holders);
+            for Holder { node, incarnation, .. } in
+                mirrors.filter(|holder| holder.role == Role::Mirror)
+            {
+                let _ = stored.mirrors.try_push((*node, *incarnation));
+            }
+            let wanted = entry.map_or(1, |entry| entry.copies);
+            arrival.class = if wanted > 1 { Class::Mirrored } else { Class::Volatile };
+            arrival.durability = Durability::Dirty { copies: stored.mirrors.len() as u8 };
+        }
+        if self.keep(arrival, stored) && !own {
+            self.announce(id, version);
+        }
+    }
+
+    /// Puts a page into a frame of the node's own, if one can be freed without waiting. Says whether it could.
+    pub(super) fn keep(&self, arrival: Arrival, stored: Stored) -> bool {
+        let now = self.cx().now();
+        if self.0.home.borrow_mut().freed().has(arrival.id.space) {
+            return false;
+        }
+        if !self.make_room(stored.data.len()) {
+            return false;
+        }
+        let installed = self.0.store.borrow_mut().install(now, arrival, stored);
+        installed.is_ok()
+    }
+
+    /// Tells a shared page's directory that this node has a copy.
+    pub(super) fn announce(&self, id: PageId, version: Version) {
+        if id.space.owner().is_some() {
+            return;
+        }
+        let primary = self.0.home.borrow().homes(id).map(|homes| homes.primary);
+        if let Some(primary) = primary {
+            self.notice(primary, op::REGISTER, self.record(id, version, Role::Clean, 0));
+        }
+    }
+
+    /// This node's copy of a page.
+    pub(super) fn record(&self, id: PageId, version: Version, role: Role, copies: u8) -> Record {
+        let holder = Holder { node: self.me(), incarnation: self.cx().incarnation(), role };
+        Record { id, version, holder, copies, lost: false, writer: false }
+    }
+}
+
+impl Miss {
+    /// What that means where stable storage does not have the page either. A version that somebody has seen, and nobody
+    /// has any more, is lost.
+    fn without_backing(self, wanted: Wanted) -> GetError {
+        match self {
+            Miss::Unknown if wanted.at_least == Version(0) => GetError::Unknown,
+            Miss::Unknown => GetError::Lost(wanted.at_least),
+            Miss::Lost(version) => GetError::Lost(version),
+            Miss::Unreachable => GetError::Unavailable,
+            Miss::Freed => GetError::Freed,
+            Miss::NoMemory => GetError::NoMemory,
+        }
+    }
+}
+
+/// The first of several requests: however it ends, the others are told.
+struct First<'a> {
+    service: &'a Service,
+    number: Option<FaultNo>,
+}
+
+impl First<'_> {
+    fn end(mut self, outcome: Result<Got, GetError>) {
+        let number = self.number.take().expect("it ends once");
+        if self.service.0.faults.borrow_mut().end(number, outcome) {
+            self.service.0.fault_ended.notify_all();
+        }
+    }
+}
+
+impl Drop for First<'_> {
+    fn drop(&mut self) {
+        let Some(number) = self.number else { return };
+        if self.service.0.faults.borrow_mut().abandon(number) {
+            self.service.0.fault_ended.notify_all();
+        }
+    }
+}
+
+/// Who waits for the first.
+struct Behind<'a> {
+    service: &'a Service,
+    number: Option<FaultNo>,
+}
+
+impl Drop for Behind<'_> {
+    fn drop(&mut self) {
+        let number = self.number;
+        number.into_iter().for_each(|number| self.service.0.faults.borrow_mut().leave(number));
+    }
+}

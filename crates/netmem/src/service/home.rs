@@ -1,0 +1,411 @@
+//! What a node knows as the home of directory entries: the entries, who is there, who writes, what was freed.
+//!
+//! Invariants: an entry is here only while this node is one of its page's homes; a holder in it is up, in the life that
+//! the view says; nothing of a freed space is registered.
+
+use super::freed::Freed;
+use super::leases::{Leases, Writer};
+use super::notices::Notices;
+use super::view::{Up, View};
+use crate::directory::{Directory, Entry, Found, Holder, Refusal, Role};
+use crate::page::{PageId, SpaceId, Version};
+use crate::protocol::{Get, GetReply, Record, Stale, Verdict, op};
+use crate::slots::{Homes, Member, Slots};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use wire::NodeId;
+
+/// Where a request for a page goes from its directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To a holder, which should have this.
+    To(Stale, Role),
+    /// Back, with this answer.
+    Back(GetReply),
+}
+
+/// What another view means for others.
+#[derive(Debug, Default)]
+pub struct Change {
+    /// Nodes that are down or began a later life, with the last life that is over.
+    pub gone: Vec<(NodeId, u64)>,
+    /// Nodes that are new or began a later life.
+    pub came: Vec<NodeId>,
+    /// Hard entries for homes that do not know them.
+    pub handover: Vec<(NodeId, Record)>,
+    /// Versions that this node's directory saw lost.
+    pub lost: u64,
+}
+
+/// The directory and all that decides about it.
+#[derive(Debug)]
+pub struct Home {
+    me: NodeId,
+    view: View,
+    slots: Option<Slots>,
+    directory: Directory,
+    leases: Leases,
+    freed: Freed,
+    /// The view of which each node has told all that it holds.
+    told: BTreeMap<NodeId, u64>,
+    /// Pages that may lack mirrors, in the order in which that was noticed.
+    repair: VecDeque<PageId>,
+    /// The same, to be found.
+    lacking: BTreeSet<PageId>,
+}
+
+impl Home {
+    /// Without a view: no home of anything, and no page has one.
+    pub fn new(me: NodeId, entries: usize) -> Home {
+        Home {
+            me,
+            view: View::default(),
+            slots: None,
+            directory: Directory::new(entries),
+            leases: Leases::default(),
+            freed: Freed::default(),
+            told: BTreeMap::new(),
+            repair: VecDeque::new(),
+            lacking: BTreeSet::new(),
+        }
+    }
+
+    /// Who is there.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The entries.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Who writes.
+    pub fn leases(&mut self) -> &mut Leases {
+        &mut self.leases
+    }
+
+    /// What was freed.
+    pub fn freed(&mut self) -> &mut Freed {
+        &mut self.freed
+    }
+
+    /// The homes of a page's entry; `None` without a view.
+    pub fn homes(&self, id: PageId) -> Option<Homes> {
+        self.slots.as_ref().map(|slots| slots.homes(id))
+    }
+
+    /// The homes of a page, this node left out.
+    pub fn other_homes(&self, id: PageId) -> impl Iterator<Item = NodeId> + use<> {
+        let homes = self.homes(id);
+        let both = [homes.map(|homes| homes.primary), homes.and_then(|homes| homes.backup)];
+        let me = self.me;
+        both.into_iter().flatten().filter(move |node| *node != me)
+    }
+
+    /// Whether this node is the home that is asked.
+    pub fn is_primary(&self, id: PageId) -> bool {
+        self.homes(id).is_some_and(|homes| homes.primary == self.me)
+    }
+
+    /// Whether this node is one of the homes.
+    pub fn is_home(&self, id: PageId) -> bool {
+        self.homes(id)
+            .is_some_and(|homes| homes.primary == self.me || homes.backup == Some(self.me))
+    }
+
+    /// Whether all nodes have told what they hold since the view changed. What is not known then is nowhere.
+    pub fn is_settled(&self) -> bool {
+        let has_told = |node| self.told.get(&node).is_some_and(|view| *view >= self.view.number);
+        self.view.others(self.me).all(|up| has_told(up.node))
+    }
+
+    /// A node has told all that it holds.
+    pub fn handle_told(&mut self, node: NodeId, view: u64) {
+        let told = self.told.entry(node).or_default();
+        *told = view.max(*told);
+    }
+
+    /// Where a request goes. `random` chooses among several holders.
+    pub fn direct(&mut self, get: &Get, random: u64) -> Way {
+        if self.freed.has(get.id.space) {
+            return Way::Back(GetReply::Freed);
+        }
+        if !self.is_home(get.id) {
+            return Way::Back(GetReply::NotHome(self.view.number));
+        }
+        get.stale.iter().for_each(|stale| self.handle_stale(get.id, stale));
+        let avoid = [Some(get.requester), get.stale.map(|stale| stale.node)];
+        if let Some(writer) = self.leases.writer(get.id).filter(|w| !avoid.contains(&Some(w.node)))
+        {
+            let stale =
+                Stale { node: writer.node, incarnation: writer.incarnation, version: get.at_least };
+            return Way::To(stale, Role::Clean);
+        }
+        match self.directory.look_up(get.id, get.at_least) {
+            Found::Held(entry) => self.holder(entry, &avoid, random),
+            Found::Lost(version) => Way::Back(GetReply::Lost(version)),
+            Found::Unknown => Way::Back(self.unknown(get.id)),
+        }
+    }
+
+    fn holder(&self, entry: &Entry, avoid: &[Option<NodeId>], random: u64) -> Way {
+        let fits = |holder: &&Holder| !avoid.contains(&Some(holder.node));
+        let count = entry.holders.iter().filter(fits).count();
+        if count == 0 {
+            // whoever asks has the only mirror, or was told by one that it has it not: not to be believed
+            let own = entry.holders.iter().find(|holder| Some(holder.node) == avoid[0]);
+            let unknown = Way::Back(GetReply::Unknown { settled: false });
+            return own.map_or(unknown, |own| own.way(entry.version));
+        }
+        let mut holders = entry.holders.iter().filter(fits);
+        let holder = holders.nth((random % count as u64) as usize).expect("counted");
+        holder.way(entry.version)
+    }
+
+    /// Only the primary knows of clean copies, and a private space's owner of all that it has put anywhere.
+    fn unknown(&self, id: PageId) -> GetReply {
+        let own = id.space.owner() == Some(self.me);
+        GetReply::Unknown { settled: own || (self.is_primary(id) && self.is_settled()) }
+    }
+
+    /// A holder did not have what it should. A mirror's word is not taken for that: it may be a late one.
+    fn handle_stale(&mut self, id: PageId, stale: &Stale) {
+        let is_clean = |holder: &Holder| holder.node == stale.node && holder.role == Role::Clean;
+        if self.directory.entry(id).is_some_and(|entry| entry.holders.iter().any(is_clean)) {
+            self.directory.unregister(id, stale.version, stale.node, stale.incarnation);
+        }
+    }
+
+    /// A node says that it, or another one, holds a page. Who has to drop a copy for that is told.
+    pub fn register(&mut self, record: &Record, notices: &mut Notices) -> Verdict {
+        if self.freed.has(record.id.space) {
+            return Verdict::Freed;
+        }
+        if !self.is_home(record.id) {
+            return Verdict::NotHome;
+        }
+        if record.lost {
+            return done(self.directory.handle_lost(record.id, record.version));
+        }
+        match self.view.incarnation(record.holder.node) {
+            Some(life) if life == record.holder.incarnation && record.writer => {
+                let Holder { node, incarnation, .. } = record.holder;
+                self.leases.claim(record.id, Writer { node, incarnation });
+                Verdict::Done
+            }
+            Some(life) if life == record.holder.incarnation => self.enter(record, notices),
+            Some(life) if life > record.holder.incarnation => Verdict::Outlived,
+            _ => Verdict::NotHome,
+        }
+    }
+
+    fn enter(&mut self, record: &Record, notices: &mut Notices) -> Verdict {
+        let Record { id, version, holder, copies, .. } = *record;
+        if holder.role == Role::Clean && self.leases.excludes(id, holder.node) {
+            // a copy of before the lease was granted, of which is heard only now
+            return Verdict::Stale(version);
+        }
+        let before = self.directory.entry(id).map(|entry| entry.version);
+        let outcome = match self.directory.register(id, version, holder) {
+            Ok(outcome) => outcome,
+            Err(refusal) => return refusal.into(),
+        };
+        if holder.role == Role::Mirror {
+            self.directory.expect_mirrors(id, version, copies);
+            self.note_missing(id);
+        }
+        let old = before.filter(|before| *before < version).unwrap_or(version);
+        outcome.dropped.iter().for_each(|holder| tell_to_drop(notices, id, old, *holder));
+        if let Some(forgotten) = &outcome.forgotten {
+            let Entry { id, version, holders, .. } = forgotten;
+            holders.iter().for_each(|holder| tell_to_drop(notices, *id, *version, *holder));
+        }
+        Verdict::Done
+    }
+
+    /// While others still tell what they hold, a lack of mirrors may be one or not.
+    fn note_missing(&mut self, id: PageId) {
+        let missing = self.directory.entry(id).is_some_and(|entry| entry.mirrors_missing() > 0);
+        if missing && !self.is_settled() {
+            self.repair_later(id);
+        }
+    }
+
+    /// A holder has given a page up. Copies that could not be named are nobody's after the last that was.
+    pub fn unregister(&mut self, record: &Record, notices: &mut Notices) -> Verdict {
+        let (Holder { node, incarnation, .. }, id) = (record.holder, record.id);
+        let crowded = self.directory.entry(id).is_some_and(|entry| entry.crowded);
+        self.directory.unregister(id, record.version, node, incarnation);
+        if crowded && self.directory.entry(id).is_none() {
+            let others = self.view.others(self.me).map(clean_holder);
+            others.for_each(|holder| tell_to_drop(notices, id, record.version, holder));
+        }
+        Verdict::Done
+    }
+
+    /// A version is on stable storage.
+    pub fn handle_written(&mut self, id: PageId, version: Version) {
+        self.directory.handle_written(id, version);
+    }
+
+    /// Nothing of a space exists any more.
+    pub fn free_space(&mut self, space: SpaceId) {
+        self.directory.retain(|entry| entry.id.space != space, |_| ());
+        self.leases.free_space(space);
+        self.repair.retain(|id| id.space != space);
+        self.lacking.retain(|id| id.space != space);
+    }
+
+    /// The private spaces of a node that is gone for good.
+    pub fn free_owner(&mut self, owner: NodeId) {
+        self.directory.retain(|entry| entry.id.space.owner() != Some(owner), |_| ());
+        self.repair.retain(|id| id.space.owner() != Some(owner));
+        self.lacking.retain(|id| id.space.owner() != Some(owner));
+    }
+
+    /// The next page that lacks a mirror, with who has it; `None` while others still tell what they hold.
+    pub fn poll_repair(&mut self) -> Option<Entry> {
+        if !self.is_settled() {
+            return None;
+        }
+        while let Some(id) = self.repair.pop_front() {
+            self.lacking.remove(&id);
+            let entry = self.directory.entry(id).filter(|entry| entry.mirrors_missing() > 0);
+            if let Some(entry) = entry.cloned().filter(|_| self.is_primary(id)) {
+                return Some(entry);
+            }
+        }
+        None
+    }
+
+    /// A mirror could not be made, or another one is missing: later.
+    pub fn repair_later(&mut self, id: PageId) {
+        if self.lacking.insert(id) {
+            self.repair.push_back(id);
+        }
+    }
+
+    /// Pages that lack a mirror.
+    pub fn deficit(&self) -> usize {
+        let lacks = |id: &&PageId| {
+            self.directory.entry(**id).is_some_and(|entry| entry.mirrors_missing() > 0)
+        };
+        self.repair.iter().filter(lacks).count()
+    }
+
+    /// Another view. `None` when it is not newer. Holders that are gone are forgotten, and so are entries that are at
+    /// home elsewhere now; what is hard of these is to be handed over.
+    pub fn set_view(&mut self, view: View) -> Option<Change> {
+        if view.number <= self.view.number {
+            return None;
+        }
+        let members: Vec<Member> =
+            view.members.iter().map(|up| Member { node: up.node, weight: up.weight }).collect();
+        let before = std::mem::replace(&mut self.view, view);
+        let slots_before = std::mem::replace(&mut self.slots, Slots::new(&members));
+        let mut change =
+            Change { gone: self.gone(&before), came: self.came(&before), ..Change::default() };
+        change.lost = self.drop_gone(&change.gone);
+        change.handover = self.handover(&before, slots_before.as_ref());
+        let (slots, me) = (&self.slots, self.me);
+        let homes = |id| slots.as_ref().map(|slots| slots.homes(id));
+        let is_home = |homes: Homes| homes.primary == me || homes.backup == Some(me);
+        self.directory.retain(|entry| homes(entry.id).is_some_and(is_home), |_| ());
+        self.leases.retain(|id| homes(id).is_some_and(|homes| homes.primary == me));
+        self.collect_repairs();
+        Some(change)
+    }
+
+    fn gone(&self, before: &View) -> Vec<(NodeId, u64)> {
+        let ended = before.members.iter().filter(|up| !self.view.has(up.node, up.incarnation));
+        ended.map(|up| (up.node, up.incarnation)).collect()
+    }
+
+    fn came(&self, before: &View) -> Vec<NodeId> {
+        let new = self.view.others(self.me).filter(|up| !before.has(up.node, up.incarnation));
+        new.map(|up| up.node).collect()
+    }
+
+    fn drop_gone(&mut self, gone: &[(NodeId, u64)]) -> u64 {
+        let mut lost = 0;
+        for (node, last) in gone {
+            self.directory.drop_node(*node, *last, |entry| lost += u64::from(entry.lost));
+            self.leases.drop_node(*node, *last);
+        }
+        lost
+    }
+
+    /// The hard entries for every home that was none before, or has forgotten all.
+    fn handover(&self, before: &View, slots: Option<&Slots>) -> Vec<(NodeId, Record)> {
+        let mut records = Vec::new();
+        for entry in self.directory.entries().filter(|entry| entry.is_hard()) {
+            let knew = |node| {
+                let was = slots.map(|slots| slots.homes(entry.id));
+                let home = was.is_some_and(|was| was.primary == node || was.backup == Some(node));
+                home && self.view.incarnation(node) == before.incarnation(node)
+            };
+            for home in self.other_homes(entry.id).filter(|home| !knew(*home)) {
+                records.extend(records_of(entry).map(|record| (home, record)));
+            }
+        }
+        records
+    }
+
+    fn collect_repairs(&mut self) {
+        let missing = self.directory.entries().filter(|entry| entry.mirrors_missing() > 0);
+        let ids: Vec<PageId> = missing.map(|entry| entry.id).collect();
+        ids.into_iter().for_each(|id| self.repair_later(id));
+    }
+
+    /// Who has to drop a copy before a page's lease is granted: all but the writer, of more than can be named everybody.
+    /// Nobody where the copies are all that is left of a version that has no mirror any more.
+    pub fn copies_to_drop(&self, id: PageId, writer: NodeId) -> Vec<Holder> {
+        let Some(entry) = self.directory.entry(id) else { return Vec::new() };
+        if entry.copies > 0 && entry.mirrors() == 0 {
+            return Vec::new();
+        }
+        let others = |holder: &Holder| holder.node != writer && holder.role == Role::Clean;
+        if !entry.crowded {
+            return entry.holders.iter().copied().filter(others).collect();
+        }
+        let everybody = self.view.members.iter().map(clean_holder).filter(others);
+        let mirror = |node| entry.holders.iter().any(|h| h.node == node && h.role == Role::Mirror);
+        everybody.filter(|holder| !mirror(holder.node)).collect()
+    }
+
+    /// The newest version that was registered.
+    pub fn version(&self, id: PageId) -> Version {
+        self.directory.entry(id).map_or(Version::default(), |entry| entry.version)
+    }
+}
+
+impl Holder {
+    fn way(&self, version: Version) -> Way {
+        let Holder { node, incarnation, role } = *self;
+        Way::To(Stale { node, incarnation, version }, role)
+    }
+}
+
+fn clean_holder(up: &Up) -> Holder {
+    Holder { node: up.node, incarnation: up.incarnation, role: Role::Clean }
+}
+
+/// The records that make an entry what it is.
+fn records_of(entry: &Entry) -> impl Iterator<Item = Record> + '_ {
+    let nobody = Holder { node: NodeId(0), incarnation: 0, role: Role::Mirror };
+    let holders = entry.holders.iter().copied().chain(entry.lost.then_some(nobody));
+    let Entry { id, version, copies, lost, .. } = *entry;
+    holders.map(move |holder| Record { id, version, holder, copies, lost, writer: false })
+}
+
+fn done(result: Result<(), Refusal>) -> Verdict {
+    result.map_or_else(Verdict::from, |()| Verdict::Done)
+}
+
+fn tell_to_drop(notices: &mut Notices, id: PageId, version: Version, holder: Holder) {
+    notices.push(
+        holder.node,
+        op::DROP,
+        Record { id, version, holder, copies: 0, lost: false, writer: false },
+    );
+}

@@ -1,0 +1,437 @@
+//! Pages leave: room is made, and what is worth it goes to another node.
+
+use super::store::Held;
+use super::{Load, Service};
+use crate::ages::Age;
+use crate::directory::Role as HolderRole;
+use crate::epochs::Mode;
+use crate::limits::{ATTEMPT, LEAVING_MAX};
+use crate::memory::{Durability, Eviction, FrameNo, Page};
+use crate::page::{PageId, PageStamp, Version, Wanted};
+use crate::placement::Leaving as Candidate;
+use crate::protocol::{Get, GetReply, Message, No, Put, PutReply, op};
+use endpoint::{Frame, FrameMut};
+use node::{CallError, Reply};
+use std::collections::VecDeque;
+use std::time::Duration;
+use wire::{Encoder, NodeId};
+
+/// A clean page on its way to another node.
+#[derive(Clone, Debug)]
+pub(super) struct Leaves {
+    pub id: PageId,
+    pub version: Version,
+    pub data: Frame,
+    pub checksum: u32,
+    pub to: NodeId,
+    pub candidate: Candidate,
+    /// A task carries it.
+    under_way: bool,
+    /// It came back meanwhile.
+    back: bool,
+}
+
+impl Leaves {
+    pub fn stamp(&self) -> PageStamp {
+        let Leaves { id, version, checksum, .. } = *self;
+        PageStamp { id, version, bytes: self.data.len() as u32, checksum }
+    }
+
+    pub fn put(&self) -> Put {
+        let chances = self.candidate.chances.saturating_sub(1);
+        let Candidate { age, reused, .. } = self.candidate;
+        Put { stamp: self.stamp(), age, chances, copies: 0, reused }
+    }
+}
+
+/// Pages that have left the node's frames and not arrived elsewhere.
+#[derive(Debug, Default)]
+pub(super) struct Leaving(VecDeque<Leaves>);
+
+impl Leaving {
+    /// Adds a page. Says whether there was room.
+    pub fn push(&mut self, leaves: Leaves) -> bool {
+        let room = self.0.len() < LEAVING_MAX;
+        if room {
+            self.0.push_back(leaves);
+        }
+        room
+    }
+
+    /// The next page to carry away; it stays here until [`done`](Leaving::done).
+    pub fn next(&mut self) -> Option<Leaves> {
+        let next = self.0.iter_mut().find(|leaves| !leaves.under_way)?;
+        next.under_way = true;
+        Some(next.clone())
+    }
+
+    /// The page has arrived, or will not. Says whether it came back meanwhile, or was forgotten.
+    pub fn done(&mut self, id: PageId, version: Version) -> bool {
+        let is_it = |l: &Leaves| l.under_way && l.id == id && l.version == version;
+        let at = self.0.iter().position(is_it);
+        at.and_then(|at| self.0.remove(at)).is_none_or(|leaves| leaves.back)
+    }
+
+    /// A program asks for a page that is leaving.
+    pub fn take_back(&mut self, wanted: &Wanted) -> Option<Leaves> {
+        let fits = |l: &&mut Leaves| {
+            let same = l.id == wanted.id && l.data.len() == wanted.bytes as usize;
+            same && l.version >= wanted.at_least && !l.back
+        };
+        let found = self.0.iter_mut().find(fits)?;
+        found.back = true;
+        let back = found.clone();
+        self.0.retain(|leaves| leaves.under_way || !leaves.back);
+        Some(back)
+    }
+
+    /// The bytes of a page for another node.
+    pub fn find(&self, id: PageId, at_least: Version) -> Option<&Leaves> {
+        self.0.iter().find(|l| l.id == id && l.version >= at_least && !l.back)
+    }
+
+    /// Forgets all that `goes`. What a task carries it will find forgotten.
+    pub fn forget(&mut self, goes: impl Fn(PageId) -> bool) {
+        self.0.retain(|leaves| !goes(leaves.id));
+    }
+}
+
+impl Service {
+    /// Makes room for a page of so many bytes without waiting. Where only dirty pages could leave there is none, and
+    /// the cleaners are told.
+    pub(super) fn make_room(&self, bytes: usize) -> bool {
+        let now = self.cx().now();
+        loop {
+            let mut store = self.0.store.borrow_mut();
+            if store.has_room(bytes) {
+                return true;
+            }
+            let frame = match store.memory_mut().poll_eviction(now) {
+                Some(Eviction::Staged(_)) => continue,
+                Some(Eviction::Durable(frame)) => Some(frame),
+                Some(Eviction::Dirty(_)) => {
+                    self.0.pressure.notify_all();
+                    store.memory().poll_durable(now)
+                }
+                None => None,
+            };
+            let Some(held) = frame.and_then(|frame| evict(&mut store, frame)) else { return false };
+            drop(store);
+            self.leave(held);
+        }
+    }
+
+    /// A page has left its frame, and lost nothing by it: it goes to another node, or nowhere.
+    fn leave(&self, held: Evicted) {
+        let Evicted { held: Held { page, stored }, copy } = held;
+        self.withdraw(&page);
+        let candidate = self.candidate(&page, copy);
+        let target = self.target(None, candidate);
+        let leaves = target.map(|to| Leaves {
+            id: page.id,
+            version: page.version,
+            data: stored.data,
+            checksum: stored.checksum,
+            to,
+            candidate,
+            under_way: false,
+            back: false,
+        });
+        let goes = leaves.is_some_and(|leaves| self.0.leaving.borrow_mut().push(leaves));
+        if goes {
+            self.0.page_leaves.notify_all();
+        } else {
+            self.count(|counters| counters.dropped += 1);
+        }
+    }
+
+    fn candidate(&self, page: &Page, copy: bool) -> Candidate {
+        let (age, chances) = (page.age(self.cx().now()), page.chances);
+        Candidate { age, reused: page.reused, duplicate: page.duplicate || copy, chances }
+    }
+
+    /// The directory is told that this node has the page no more.
+    pub(super) fn withdraw(&self, page: &Page) {
+        let role = match page.durability {
+            Durability::Clean => HolderRole::Clean,
+            Durability::Dirty { .. } => return,
+        };
+        if page.id.space.owner() == Some(self.me()) {
+            return;
+        }
+        let primary = self.0.home.borrow().homes(page.id).map(|homes| homes.primary);
+        if let Some(primary) = primary {
+            self.notice(primary, op::UNREGISTER, self.record(page.id, page.version, role, 0));
+        }
+    }
+
+    /// Who is offered a page.
+    pub(super) fn target(&self, refused: Option<NodeId>, page: Candidate) -> Option<NodeId> {
+        let epochs = self.0.epochs.borrow();
+        if epochs.mode(self.cx().now()) == Mode::Local {
+            return None;
+        }
+        let draws = [self.cx().random(), self.cx().random()];
+        let target =
+            self.0.config.policy.target(epochs.current(), self.me(), refused, page, draws)?;
+        self.0.home.borrow().view().incarnation(target).map(|_| target)
+    }
+
+    /// One of the tasks that carry pages away.
+    pub(super) async fn carry_away(self) {
+        loop {
+            let more = self.0.page_leaves.wait();
+            let next = self.0.leaving.borrow_mut().next();
+            match next {
+                Some(leaves) => self.carry(leaves).await,
+                None => more.await,
+            }
+        }
+    }
+
+    /// Offers a page to its target, and to one more when that refuses; then it is dropped.
+    async fn carry(&self, leaves: Leaves) {
+        let mut taken = self.offer(leaves.to, &leaves).await;
+        if taken.is_none() {
+            let other = self.target(Some(leaves.to), leaves.candidate);
+            if let Some(other) = other {
+                taken = self.offer(other, &leaves).await;
+            }
+        }
+        let back = self.0.leaving.borrow_mut().done(leaves.id, leaves.version);
+        match taken {
+            Some(node) => self.handle_taken(node, leaves.id, leaves.version),
+            None if back => (),
+            None => self.count(|counters| counters.dropped += 1),
+        }
+    }
+
+    async fn offer(&self, to: NodeId, leaves: &Leaves) -> Option<NodeId> {
+        self.count(|counters| counters.puts_sent += 1);
+        let reply = self.put_to(to, &leaves.put(), leaves.data.clone()).await.ok()?;
+        let node = reply.stored.ok()?;
+        self.count(|counters| counters.puts_stored += 1);
+        Some(node)
+    }
+
+    /// Another node has a clean page that left this one. Where this node is its directory, it learns that from here.
+    fn handle_taken(&self, node: NodeId, id: PageId, version: Version) {
+        if id.space.owner().is_none() {
+            self.0.guesses.borrow_mut().put(id, node);
+        }
+        if !self.0.home.borrow().is_primary(id) {
+            return;
+        }
+        let life = self.0.home.borrow().view().incarnation(node);
+        let Some(incarnation) = life else { return };
+        let mut record = self.record(id, version, HolderRole::Clean, 0);
+        (record.holder.node, record.holder.incarnation) = (node, incarnation);
+        self.register_here(&record);
+    }
+
+    /// Asks the holder of a clean page of this node's own to give it up; a page that must leave travels along
+    /// (SOSP'95 section 3.1, cases 1 and 2).
+    pub(super) async fn take_over(
+        &self,
+        to: NodeId,
+        get: &Get,
+        into: FrameMut,
+        wait: Duration,
+    ) -> Result<Reply, CallError> {
+        let victim = self.victim(get);
+        let mut load = Load { once: true, into: self.cx().piece(into), wait, ..self.load() };
+        let mut trailer = [0; SWAP_BYTES];
+        if let Some(victim) = &victim {
+            victim.put().write(&mut Encoder::new(&mut trailer));
+            load.data.push(victim.data.clone());
+            load.trailer = &trailer;
+        }
+        let reply = self.send(to, op::TAKE, &get.encode(), load).await;
+        self.handle_took(to, get, &reply, victim);
+        reply
+    }
+
+    /// The page whose frame the one that is asked for will have, if it is the node's own, clean, and worth a place.
+    fn victim(&self, get: &Get) -> Option<Leaves> {
+        let now = self.cx().now();
+        if !self.0.config.swaps || self.0.epochs.borrow().mode(now) == Mode::Local {
+            return None;
+        }
+        let mut store = self.0.store.borrow_mut();
+        while !store.has_room(get.bytes as usize) {
+            let frame = match store.memory_mut().poll_eviction(now)? {
+                Eviction::Staged(_) => continue,
+                Eviction::Durable(frame) => frame,
+                Eviction::Dirty(_) => return None,
+            };
+            let page = *store.memory().page(frame)?;
+            let own = page.id.space.owner() == Some(self.me());
+            let age = page.age(now);
+            let worth = age < self.0.epochs.borrow().current().min_age && !page.duplicate;
+            if !own || !worth || store.is_copy(frame) {
+                return None;
+            }
+            let Page { chances, reused, .. } = page;
+            let candidate = Candidate { age, reused, duplicate: false, chances };
+            let Held { page, stored } = store.take(frame).ok()?;
+            return Some(Leaves {
+                id: page.id,
+                version: page.version,
+                data: stored.data,
+                checksum: stored.checksum,
+                to: NodeId(0),
+                candidate,
+                under_way: false,
+                back: false,
+            });
+        }
+        None
+    }
+
+    /// What the holder said is what this node's directory knows from now on.
+    fn handle_took(
+        &self,
+        to: NodeId,
+        get: &Get,
+        reply: &Result<Reply, CallError>,
+        victim: Option<Leaves>,
+    ) {
+        let data = reply.as_ref().ok().filter(|reply| reply.status == 0);
+        let data = data.and_then(|reply| match GetReply::decode(&reply.body) {
+            Ok(GetReply::Data(data)) => Some(data),
+            _ => None,
+        });
+        if let Some(data) = data.filter(|data| !data.kept) {
+            let mut record = self.record(get.id, data.stamp.version, HolderRole::Clean, 0);
+            let life = self.0.home.borrow().view().incarnation(to).unwrap_or(0);
+            (record.holder.node, record.holder.incarnation) = (to, life);
+            self.unregister_here(&record);
+        }
+        let Some(victim) = victim else { return };
+        if data.is_some_and(|data| data.swapped) {
+            self.count(|counters| counters.swapped += 1);
+            return self.handle_taken(to, victim.id, victim.version);
+        }
+        // it was not wanted there: elsewhere, as if it had left by itself
+        let to = self.target(Some(to), victim.candidate);
+        let goes = to.is_some_and(|to| self.0.leaving.borrow_mut().push(Leaves { to, ..victim }));
+        match goes {
+            true => self.0.page_leaves.notify_all(),
+            false => self.count(|counters| counters.dropped += 1),
+        }
+    }
+
+    /// Sends a page to a node that is to keep it.
+    pub(super) async fn put_to(
+        &self,
+        to: NodeId,
+        put: &Put,
+        data: Frame,
+    ) -> Result<PutReply, CallError> {
+        let mut trailer = [0; PageStamp::BYTES];
+        put.stamp.encode(&mut Encoder::new(&mut trailer));
+        let load = Load {
+            once: true,
+            data: self.cx().piece(data),
+            trailer: &trailer,
+            wait: ATTEMPT,
+            ..self.load()
+        };
+        let reply = self.send(to, op::PUT, &put.encode(), load).await?;
+        if reply.status != 0 {
+            return Err(CallError::Overloaded);
+        }
+        let answer = PutReply::decode(&reply.body).map_err(|_| CallError::Fatal)?;
+        self.note_answer(to, &answer);
+        Ok(answer)
+    }
+
+    /// The epoch learns how a node's pages are received.
+    fn note_answer(&self, to: NodeId, answer: &PutReply) {
+        let taken = answer.stored.is_ok();
+        if taken || answer.stored == Err(No::Room) {
+            self.0.epochs.borrow_mut().handle_answer(to, taken, answer.oldest);
+        }
+        if let Err(no) = answer.stored {
+            self.count(|counters| counters.refused.count(no));
+        }
+    }
+
+    /// The frame of the oldest page that this node would take in now.
+    pub(super) fn oldest(&self) -> Age {
+        self.0.store.borrow().memory().oldest_taken(self.cx().now())
+    }
+}
+
+/// Bytes of the trailer of a [`op::TAKE`] with a page: a [`Put`], in words.
+pub(super) const SWAP_BYTES: usize = 48;
+
+/// A page that was taken out, and whether others answer for it.
+struct Evicted {
+    held: Held,
+    copy: bool,
+}
+
+fn evict(store: &mut super::store::Store, frame: FrameNo) -> Option<Evicted> {
+    let copy = store.is_copy(frame);
+    Some(Evicted { held: store.take(frame).ok()?, copy })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::SpaceId;
+    use endpoint::{Frames, HeapRegion};
+
+    fn leaves(index: u64, version: u64) -> Leaves {
+        let data = Frames::new(HeapRegion::new(1)).copy_of(&[7; 100]).unwrap();
+        Leaves {
+            id: PageId { space: SpaceId(1), index },
+            version: Version(version),
+            data,
+            checksum: 0,
+            to: NodeId(2),
+            candidate: Candidate { age: Age(1), reused: true, duplicate: false, chances: 2 },
+            under_way: false,
+            back: false,
+        }
+    }
+
+    fn wanted(index: u64, at_least: u64) -> Wanted {
+        let id = PageId { space: SpaceId(1), index };
+        Wanted { id, at_least: Version(at_least), bytes: 100 }
+    }
+
+    #[test]
+    fn a_page_that_waits_comes_back_and_is_not_sent() {
+        let mut leaving = Leaving::default();
+        assert!(leaving.push(leaves(1, 5)) && leaving.push(leaves(2, 5)));
+        assert!(leaving.take_back(&wanted(1, 6)).is_none(), "it is too old");
+        assert!(leaving.take_back(&wanted(1, 5)).is_some());
+        assert!(leaving.take_back(&wanted(1, 5)).is_none(), "it came back once");
+        assert_eq!(leaving.next().unwrap().id.index, 2);
+        assert!(leaving.next().is_none());
+    }
+
+    #[test]
+    fn a_page_under_way_comes_back_and_may_arrive_as_well() {
+        let mut leaving = Leaving::default();
+        leaving.push(leaves(1, 5));
+        assert!(leaving.next().is_some());
+        assert!(leaving.find(wanted(1, 5).id, Version(5)).is_some());
+        assert!(leaving.take_back(&wanted(1, 5)).is_some());
+        assert!(leaving.find(wanted(1, 5).id, Version(5)).is_none());
+        assert!(leaving.done(wanted(1, 5).id, Version(5)), "it came back");
+        assert!(leaving.push(leaves(1, 5)) && leaving.next().is_some());
+        assert!(!leaving.done(wanted(1, 5).id, Version(5)));
+    }
+
+    #[test]
+    fn there_is_a_limit() {
+        let mut leaving = Leaving::default();
+        assert!((0..LEAVING_MAX as u64).all(|index| leaving.push(leaves(index, 1))));
+        assert!(!leaving.push(leaves(9999, 1)));
+        leaving.forget(|id| id.index < 3);
+        assert!(leaving.push(leaves(9999, 1)));
+    }
+}

@@ -1,0 +1,303 @@
+//! Another node's page is taken in; a page of this node's own is given to others to keep.
+
+use super::Service;
+use super::leave::SWAP_BYTES;
+use super::store::Stored;
+use crate::directory::Role as HolderRole;
+use crate::limits::{ATTEMPT, MIRROR_TRIES};
+use crate::memory::{FrameNo, Offer, Reason};
+use crate::page::{PageId, PageStamp, Version, Wanted};
+use crate::protocol::{Batch, Message, MirrorAgain, No, Put, PutReply, Record, Verdict, op};
+use arrayvec::ArrayVec;
+use endpoint::Frame;
+use node::{Answer, Request};
+use std::cell::RefCell;
+use wire::{Decoder, NodeId};
+
+/// A dirty page could not be made as durable as its class asks: too few nodes take mirrors, or stable storage failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a page of this class needs {needed} copies elsewhere and has {have}: add nodes or memory, or wait"
+)]
+pub struct Weak {
+    /// Copies that there are.
+    pub have: u8,
+    /// Copies that the class asks for; 0 is stable storage.
+    pub needed: u8,
+}
+
+/// Nodes that are not asked for a mirror: those that have one, and those that refused.
+pub(super) type Avoid = ArrayVec<NodeId, { MIRROR_TRIES + 4 }>;
+
+impl Service {
+    /// Answers [`op::PUT`].
+    pub(super) async fn handle_put(&self, mut request: Request) {
+        let stored = match Put::decode(&request.body) {
+            Ok(put) => {
+                let data = request.data.pop().filter(|_| request.bytes == put.stamp.bytes as usize);
+                let data = data.map(|frame| frame.freeze());
+                self.take_in(request.source, life(&request), &put, data).await
+            }
+            Err(_) => Err(No::Damaged),
+        };
+        self.answer_put(request, stored);
+    }
+
+    pub(super) fn answer_put(&self, request: Request, stored: Result<NodeId, No>) {
+        if let Err(no) = stored {
+            self.count(|counters| counters.refusals.count(no));
+        }
+        let reply = PutReply { stored, oldest: self.oldest() };
+        self.cx().reply(request, Answer::body(&reply.encode()));
+    }
+
+    /// Takes a page in, and registers it before it says so.
+    async fn take_in(
+        &self,
+        source: NodeId,
+        life: u64,
+        put: &Put,
+        data: Option<Frame>,
+    ) -> Result<NodeId, No> {
+        let data = data.ok_or(No::Damaged)?;
+        let frame = self.accept(source, life, put, data)?;
+        self.0.epochs.borrow_mut().handle_taken();
+        let PageStamp { id, version, .. } = put.stamp;
+        let role = if put.is_mirror() { HolderRole::Mirror } else { HolderRole::Clean };
+        let record = self.record(id, version, role, put.copies);
+        let registered = self.register(&record, Some(source)).await;
+        let store = self.0.store.borrow();
+        let page = store.memory().page(frame);
+        let here = page.is_some_and(|page| page.id == id && page.version == version);
+        drop(store);
+        match registered {
+            Ok(()) if here => Ok(self.me()),
+            Ok(()) => Err(No::Stale),
+            Err(no) => {
+                self.forget_copy(id, version);
+                Err(no)
+            }
+        }
+    }
+
+    /// Checks the bytes and the table; what has to go for the page is withdrawn.
+    pub(super) fn accept(
+        &self,
+        source: NodeId,
+        life: u64,
+        put: &Put,
+        data: Frame,
+    ) -> Result<FrameNo, No> {
+        self.admits(source, life, put.stamp.id)?;
+        let PageStamp { id, version, bytes, checksum } = put.stamp;
+        let wanted = Wanted { id, at_least: version, bytes };
+        let mut counters = self.0.counters.borrow_mut();
+        let mismatches = &mut counters.misses.mismatches;
+        mismatches.verify(wanted, &put.stamp, [&data[..]]).ok_or(No::Damaged)?;
+        drop(counters);
+        let offer = Offer {
+            id,
+            version,
+            age: put.age,
+            chances: put.chances,
+            reused: put.reused,
+            mirror: put.is_mirror(),
+        };
+        let stored = Stored { copies: put.copies, ..Stored::new(data, checksum) };
+        let accepted = self.0.store.borrow_mut().accept(self.cx().now(), offer, stored);
+        let (frame, gone) = accepted.map_err(|refused| no(refused.reason))?;
+        gone.iter().for_each(|page| self.withdraw(page));
+        self.count(|counters| {
+            counters.accepted += 1;
+            counters.dropped += gone.len() as u64;
+        });
+        Ok(frame)
+    }
+
+    /// Whether this node takes pages from that one, in the life that the view says.
+    fn admits(&self, source: NodeId, life: u64, id: PageId) -> Result<(), No> {
+        let mut home = self.0.home.borrow_mut();
+        if home.freed().has(id.space) {
+            return Err(No::Freed);
+        }
+        let member = home.view().has(self.me(), self.cx().incarnation());
+        let known = home.view().has(source, life);
+        if member && known { Ok(()) } else { Err(No::Outside) }
+    }
+
+    /// A copy that could not be registered, or is not wanted any more.
+    pub(super) fn forget_copy(&self, id: PageId, version: Version) {
+        let mut store = self.0.store.borrow_mut();
+        let frame = store.find(id).filter(|(_, page, _)| page.version == version);
+        if let Some((frame, ..)) = frame {
+            store.drop_older(frame, Version(version.0 + 1));
+        }
+    }
+
+    /// Tells both homes of a page who has it, and waits for them; who sent the page here knows already. A clean copy
+    /// concerns the primary only.
+    pub(super) async fn register(&self, record: &Record, knows: Option<NodeId>) -> Result<(), No> {
+        let homes = self.0.home.borrow().homes(record.id).ok_or(No::Unregistered)?;
+        let both = [
+            Some(homes.primary),
+            homes.backup.filter(|_| record.holder.role == HolderRole::Mirror),
+        ];
+        for home in both.into_iter().flatten().filter(|home| Some(*home) != knows) {
+            let verdict = match home == self.me() {
+                true => Some(self.register_here(record)),
+                false => self.register_at(home, record).await,
+            };
+            match verdict {
+                Some(Verdict::Done) => (),
+                Some(Verdict::Stale(_)) => return Err(No::Stale),
+                Some(Verdict::Freed) => return Err(No::Freed),
+                _ => return Err(No::Unregistered),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn register_here(&self, record: &Record) -> Verdict {
+        let mut notices = self.0.notices.borrow_mut();
+        let verdict = self.0.home.borrow_mut().register(record, &mut notices);
+        if notices.len() > 0 {
+            self.0.noticed.notify_all();
+        }
+        verdict
+    }
+
+    pub(super) fn unregister_here(&self, record: &Record) -> Verdict {
+        let mut notices = self.0.notices.borrow_mut();
+        let verdict = self.0.home.borrow_mut().unregister(record, &mut notices);
+        if notices.len() > 0 {
+            self.0.noticed.notify_all();
+        }
+        verdict
+    }
+
+    async fn register_at(&self, home: NodeId, record: &Record) -> Option<Verdict> {
+        let view = self.0.home.borrow().view().number;
+        let batch = Batch::of(view, std::slice::from_ref(record), false);
+        let load = super::Load { once: true, wait: ATTEMPT, ..self.load() };
+        let reply = self.send(home, op::REGISTER, &batch.encode(), load).await.ok()?;
+        Verdict::decode(&reply.body).ok().filter(|_| reply.status == 0)
+    }
+
+    /// Gives one more mirror of a page to a node that is not to be avoided: who has it then.
+    pub(super) async fn mirror(
+        &self,
+        put: &Put,
+        data: &Frame,
+        avoid: &RefCell<Avoid>,
+    ) -> Result<NodeId, No> {
+        let mut last = No::Room;
+        for _ in 0..MIRROR_TRIES {
+            let Some(to) = self.mirror_target(&avoid.borrow()) else { return Err(last) };
+            let _ = avoid.borrow_mut().try_push(to);
+            let was_home = self.0.home.borrow().is_home(put.stamp.id);
+            match self.put_to(to, put, data.clone()).await.map(|reply| reply.stored) {
+                Ok(Ok(node)) => return self.note_mirror(node, put, was_home).await.map(|()| node),
+                Ok(Err(no)) => last = no,
+                // it may have it, or not: nobody counts on it, and it is to forget it
+                Err(_) => self.take_back_mirror(to, put),
+            }
+            if last == No::Freed {
+                return Err(last);
+            }
+        }
+        Err(last)
+    }
+
+    fn take_back_mirror(&self, from: NodeId, put: &Put) {
+        let PageStamp { id, version, .. } = put.stamp;
+        let own = id.space.owner() == Some(self.me());
+        if own {
+            // it registers with this node only by the answer that did not come
+            self.notice(from, op::DROP, self.record(id, version, HolderRole::Mirror, 0));
+        }
+    }
+
+    /// Of the nodes that are up, the one with the older frame of two that are drawn (Mitzenmacher, The Power of Two
+    /// Choices, TPDS 2001). Nobody who is to be avoided.
+    fn mirror_target(&self, avoid: &Avoid) -> Option<NodeId> {
+        let (home, epochs) = (self.0.home.borrow(), self.0.epochs.borrow());
+        let others = || home.view().others(self.me()).filter(|up| !avoid.contains(&up.node));
+        let count = others().count() as u64;
+        let draw = || others().nth((self.cx().random() % count.max(1)) as usize).map(|up| up.node);
+        let oldest = |node| epochs.current().share(node).map(|share| share.oldest);
+        let (one, other) = (draw()?, draw()?);
+        Some(if oldest(other) > oldest(one) { other } else { one })
+    }
+
+    /// A node has a mirror, and told every home but the one that sent it the page: this one, if it was one then.
+    async fn note_mirror(&self, node: NodeId, put: &Put, was_home: bool) -> Result<(), No> {
+        self.count(|counters| counters.mirrors_made += 1);
+        if !was_home {
+            return Ok(());
+        }
+        let PageStamp { id, version, .. } = put.stamp;
+        let life = self.0.home.borrow().view().incarnation(node).ok_or(No::Outside)?;
+        let mut record = self.record(id, version, HolderRole::Mirror, put.copies);
+        (record.holder.node, record.holder.incarnation) = (node, life);
+        match self.register_here(&record) {
+            Verdict::Done => Ok(()),
+            Verdict::Stale(_) => Err(No::Stale),
+            Verdict::Freed => Err(No::Freed),
+            // the slot moved while the page was under way: who is its home now is told from here
+            Verdict::NotHome => self.register(&record, None).await,
+            _ => Err(No::Unregistered),
+        }
+    }
+
+    /// Answers [`op::MIRROR_AGAIN`]: one more mirror of a page that this node has one of.
+    pub(super) async fn handle_mirror_again(&self, request: Request) {
+        let stored = match MirrorAgain::decode(&request.body) {
+            Ok(ask) => self.mirror_again(&ask).await,
+            Err(_) => Err(No::NotHere),
+        };
+        self.answer_put(request, stored);
+    }
+
+    pub(super) async fn mirror_again(&self, ask: &MirrorAgain) -> Result<NodeId, No> {
+        let (put, data) = self.mirrored_here(ask).ok_or(No::NotHere)?;
+        let avoid: Avoid = ask.avoid.into_iter().filter(|node| node.0 != 0).collect();
+        self.mirror(&put, &data, &RefCell::new(avoid)).await
+    }
+
+    fn mirrored_here(&self, ask: &MirrorAgain) -> Option<(Put, Frame)> {
+        let store = self.0.store.borrow();
+        let (_, page, stored) = store.find(ask.id)?;
+        let stamp = stored.stamp(page.id, page.version);
+        let age = page.age(self.cx().now());
+        let put = Put { stamp, age, chances: 0, copies: ask.copies, reused: page.reused };
+        (page.version == ask.version).then(|| (put, stored.data.clone()))
+    }
+
+    /// The page that came with [`op::TAKE`], if this node has room for it. It belongs to who sent it, whose directory
+    /// learns of it by the answer.
+    pub(super) fn swap_in(&self, request: &mut Request) -> bool {
+        let put = Put::read(&mut Decoder::new(request.trailer()));
+        let trailer = request.trailer().len();
+        let (Ok(put), SWAP_BYTES) = (put, trailer) else { return false };
+        let Some(data) = request.data.pop() else { return false };
+        let own = put.stamp.id.space.owner() == Some(request.source) && !put.is_mirror();
+        if !own || request.bytes != put.stamp.bytes as usize {
+            return false;
+        }
+        let taken = self.accept(request.source, life(request), &put, data.freeze());
+        taken.map_err(|no| self.count(|counters| counters.refusals.count(no))).is_ok()
+    }
+}
+
+/// The life of the node that sent a request. NetRPC's name for a caller has the node's number in its upper bits.
+fn life(request: &Request) -> u64 {
+    request.client ^ u64::from(request.source.0) << 48
+}
+
+fn no(reason: Reason) -> No {
+    match reason {
+        Reason::NoRoom => No::Room,
+        Reason::InUse => No::InUse,
+        Reason::Stale => No::Stale,
+    }
+}

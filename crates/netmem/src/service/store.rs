@@ -1,0 +1,262 @@
+//! The pages of one node: its frame table, and the bytes beside it.
+//!
+//! Invariant: a frame of the table that is not free has bytes here, which fit the stamp that is made of the table's id
+//! and version and of the length and checksum here.
+
+use crate::limits::PAGE_BYTES_MAX;
+use crate::memory::{
+    Arrival, Class, Durability, FrameNo, Kept, Memory, MemoryConfig, Offer, Page, Reason, Refused,
+    Role,
+};
+use crate::page::{PageId, PageStamp, SpaceId, Version};
+use arrayvec::ArrayVec;
+use endpoint::Frame;
+use wire::limits::BLOCK_BYTES;
+use wire::{NodeId, Time};
+
+/// Mirrors of a page that its writer knows of.
+pub const MIRRORS_MAX: usize = 2;
+/// Pages that one may displace: the smallest ones by the largest, and the one whose frame it gets.
+pub const DISPLACED_MAX: usize = PAGE_BYTES_MAX / BLOCK_BYTES + 1;
+
+/// The bytes of a page, and what is known of them.
+#[derive(Debug)]
+pub struct Stored {
+    /// The bytes.
+    pub data: Frame,
+    /// Their CRC-32C.
+    pub checksum: u32,
+    /// Of a dirty page of the node's own, who has mirrors of this version, in which lives.
+    pub mirrors: ArrayVec<(NodeId, u64), MIRRORS_MAX>,
+    /// Of a mirror, the number of them that there are to be.
+    pub copies: u8,
+}
+
+impl Stored {
+    /// Bytes of a clean page, or of one that was just written.
+    pub fn new(data: Frame, checksum: u32) -> Stored {
+        Stored { data, checksum, mirrors: ArrayVec::new(), copies: 0 }
+    }
+
+    /// The stamp of these bytes as this page's.
+    pub fn stamp(&self, id: PageId, version: Version) -> PageStamp {
+        PageStamp { id, version, bytes: self.data.len() as u32, checksum: self.checksum }
+    }
+}
+
+/// A page with its bytes.
+#[derive(Debug)]
+pub struct Held {
+    /// What the table knew of it.
+    pub page: Page,
+    /// Its bytes.
+    pub stored: Stored,
+}
+
+/// Why room could not be made for a page of the node's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotKept {
+    /// There is none now.
+    NoRoom,
+    /// The page is here in this version or a newer one.
+    Newer,
+}
+
+/// The table and the bytes.
+#[derive(Debug)]
+pub struct Store {
+    memory: Memory,
+    places: Box<[Option<Stored>]>,
+    used: usize,
+    limit: usize,
+}
+
+fn cost(bytes: usize) -> usize {
+    bytes.next_multiple_of(BLOCK_BYTES)
+}
+
+impl Store {
+    /// With room for `limit` bytes of pages, of which each takes whole blocks, at most as many as the table has frames.
+    pub fn new(config: MemoryConfig, limit: usize) -> Store {
+        let places = (0..config.frames).map(|_| None).collect();
+        Store { memory: Memory::new(config), places, used: 0, limit }
+    }
+
+    /// The table.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The table, for what changes no frame's page.
+    pub fn memory_mut(&mut self) -> &mut Memory {
+        &mut self.memory
+    }
+
+    /// Bytes that pages take.
+    pub fn used_bytes(&self) -> usize {
+        self.used
+    }
+
+    /// A page, wherever it is.
+    pub fn find(&self, id: PageId) -> Option<(FrameNo, &Page, &Stored)> {
+        let frame = self.memory.find(id)?;
+        Some((frame, self.memory.page(frame)?, self.stored(frame)))
+    }
+
+    /// The bytes in a frame that is not free.
+    pub fn stored(&self, frame: FrameNo) -> &Stored {
+        self.places[frame.0 as usize].as_ref().expect("a page has bytes")
+    }
+
+    /// As [`stored`](Store::stored), to note who has mirrors.
+    pub fn stored_mut(&mut self, frame: FrameNo) -> &mut Stored {
+        self.places[frame.0 as usize].as_mut().expect("a page has bytes")
+    }
+
+    /// Whether a page of so many bytes finds room as it is.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.memory.counts().free > 0 && self.used + cost(bytes) <= self.limit
+    }
+
+    /// A page of the node's own has arrived. A version that is as new is left as it is.
+    pub fn install(
+        &mut self,
+        now: Time,
+        arrival: Arrival,
+        stored: Stored,
+    ) -> Result<FrameNo, NotKept> {
+        if let Some(frame) = self.memory.find(arrival.id) {
+            if !self.drop_older(frame, arrival.version) {
+                return Err(NotKept::Newer);
+            }
+        }
+        if !self.has_room(stored.data.len()) {
+            return Err(NotKept::NoRoom);
+        }
+        let frame = self.memory.install(now, arrival).map_err(|_| NotKept::NoRoom)?;
+        self.place(frame, stored);
+        Ok(frame)
+    }
+
+    /// The node's own program has written a page that is here. Says whether that is the newest version now.
+    pub fn overwrite(
+        &mut self,
+        now: Time,
+        frame: FrameNo,
+        version: Version,
+        class: Class,
+        stored: Stored,
+    ) -> bool {
+        let newer = self.memory.overwrite(now, frame, version, class);
+        if newer {
+            self.unplace(frame);
+            self.place(frame, stored);
+        }
+        newer
+    }
+
+    /// Takes another node's page in, and says what had to go for it.
+    pub fn accept(
+        &mut self,
+        now: Time,
+        offer: Offer,
+        stored: Stored,
+    ) -> Result<(FrameNo, ArrayVec<Page, DISPLACED_MAX>), Refused> {
+        let refused =
+            |memory: &Memory, reason| Refused { reason, oldest: memory.oldest_taken(now) };
+        if let Some(reason) = self.memory.refuses(&offer) {
+            return Err(refused(&self.memory, reason));
+        }
+        let mut gone = ArrayVec::new();
+        while self.used + cost(stored.data.len()) > self.limit
+            && self.memory.find(offer.id).is_none()
+        {
+            let displaced = self.memory.displace(now, &offer);
+            let (frame, page) = displaced.ok_or_else(|| refused(&self.memory, Reason::NoRoom))?;
+            self.unplace(frame);
+            gone.push(page);
+        }
+        let accepted = self.memory.accept(now, offer)?;
+        gone.extend(accepted.displaced);
+        self.unplace(accepted.frame);
+        self.place(accepted.frame, stored);
+        Ok((accepted.frame, gone))
+    }
+
+    /// Gives a page up, if nothing is lost by that.
+    pub fn take(&mut self, frame: FrameNo) -> Result<Held, Kept> {
+        let page = self.memory.release(frame)?;
+        let stored = self.unplace(frame).expect("a page has bytes");
+        Ok(Held { page, stored })
+    }
+
+    /// Gives a page up if there is a newer version than it, however it is needed.
+    pub fn drop_older(&mut self, frame: FrameNo, newer: Version) -> bool {
+        let gone = self.memory.handle_superseded(frame, newer);
+        if gone {
+            self.unplace(frame);
+        }
+        gone
+    }
+
+    /// Forgets every page of a space. Answers with the number of those that are in the middle of something.
+    pub fn free_space(&mut self, space: SpaceId) -> u32 {
+        let busy = self.memory.free_space(space);
+        self.sweep();
+        busy
+    }
+
+    /// Forgets the pages of the private spaces of a node that is gone for good.
+    pub fn free_owner(&mut self, owner: NodeId) {
+        while let Some(space) = self.space_of(owner) {
+            if self.free_space(space) > 0 {
+                return;
+            }
+        }
+    }
+
+    fn space_of(&self, owner: NodeId) -> Option<SpaceId> {
+        let mut spaces = self.memory.pages().map(|(_, _, page)| page.id.space);
+        spaces.find(|space| space.owner() == Some(owner))
+    }
+
+    /// Whether the page in a frame is a copy of what others answer for: mirrors elsewhere, or another node's program.
+    pub fn is_copy(&self, frame: FrameNo) -> bool {
+        let page = self.memory.page(frame).expect("a page");
+        matches!(page.durability, Durability::Dirty { .. }) && page.is_durable()
+    }
+
+    /// Whether a frame has a mirror that a writer elsewhere may be ahead of.
+    pub fn is_shared_mirror(&self, frame: FrameNo) -> bool {
+        let shared = self.memory.page(frame).is_some_and(|page| page.id.space.owner().is_none());
+        shared && self.memory.role(frame) == Role::Mirror
+    }
+
+    /// Whether every page has its bytes and no free frame has any. For tests.
+    pub fn is_consistent(&self) -> bool {
+        let used =
+            self.places.iter().flatten().map(|stored| cost(stored.data.len())).sum::<usize>();
+        let with_page = |at: usize| self.memory.page(FrameNo(at as u32)).is_some();
+        let fits = (0..self.places.len()).all(|at| self.places[at].is_some() == with_page(at));
+        fits && used == self.used && used <= self.limit
+    }
+
+    fn place(&mut self, frame: FrameNo, stored: Stored) {
+        self.used += cost(stored.data.len());
+        self.places[frame.0 as usize] = Some(stored);
+    }
+
+    fn unplace(&mut self, frame: FrameNo) -> Option<Stored> {
+        let stored = self.places[frame.0 as usize].take()?;
+        self.used -= cost(stored.data.len());
+        Some(stored)
+    }
+
+    fn sweep(&mut self) {
+        for at in 0..self.places.len() as u32 {
+            if self.memory.role(FrameNo(at)) == Role::Free {
+                self.unplace(FrameNo(at));
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Another view: what others must know of this node's pages is told anew, and what is late is told at leisure.
+
+use super::view::View;
+use super::{Load, Service};
+use crate::directory::Role as HolderRole;
+use crate::limits::*;
+use crate::memory::{FrameNo, Role};
+use crate::page::SpaceId;
+use crate::protocol::{Batch, Message, RECORDS_MAX, Record, Verdict, op};
+use crate::slots::Homes;
+use node::{Reply, all};
+use wire::{Decoder, NodeId};
+
+/// What the present view asks this node to tell.
+#[derive(Debug, Default)]
+pub(super) struct Telling {
+    /// By receiver.
+    records: Vec<(NodeId, Record)>,
+    /// Who must hear which spaces were freed.
+    newcomers: Vec<NodeId>,
+    /// All of it has been told.
+    done: bool,
+}
+
+impl Service {
+    /// Who is up now. Views come in ascending order; others are ignored. Pages and directory entries of nodes that are
+    /// gone are forgotten or mirrored anew, and all that concerns other homes now is told there.
+    pub fn set_view(&self, view: View) {
+        let now = self.cx().now();
+        let number = view.number;
+        let before = self.0.home.borrow().view().number;
+        let known: Vec<(FrameNo, Option<Homes>)> = self.known_homes();
+        let old = self.view();
+        let Some(change) = self.0.home.borrow_mut().set_view(view) else { return };
+        self.lose_mirrors(&change.gone);
+        self.forget_nodes(&change.gone);
+        // who missed a view may have been taken for dead: everything is told again
+        let all_again = number != before + 1 || !self.is_in(&old);
+        let mut telling = self.0.telling.borrow_mut();
+        telling.records = change.handover;
+        telling.newcomers = change.came;
+        telling.done = false;
+        self.collect(&known, &old, all_again, &mut telling.records);
+        self.claim_leases(&mut telling.records);
+        drop(telling);
+        self.count(|counters| counters.lost_pages += change.lost);
+        if self.is_in(&self.view()) && self.0.joined.get().is_none() {
+            self.0.joined.set(Some(now));
+        }
+        self.0.view_changed.notify_all();
+        self.0.repairs.notify_all();
+    }
+
+    /// Whether all that the present view asks this node to tell has been told, and all others have told it theirs.
+    pub fn is_settled(&self) -> bool {
+        self.0.telling.borrow().done && self.0.home.borrow().is_settled()
+    }
+
+    fn is_in(&self, view: &View) -> bool {
+        view.has(self.me(), self.cx().incarnation())
+    }
+
+    fn known_homes(&self) -> Vec<(FrameNo, Option<Homes>)> {
+        let (store, home) = (self.0.store.borrow(), self.0.home.borrow());
+        let pages = store.memory().pages();
+        pages.map(|(frame, _, page)| (frame, home.homes(page.id))).collect()
+    }
+
+    /// Guesses and latencies that nodes took with them, and pages of owners that began a new life.
+    fn forget_nodes(&self, gone: &[(NodeId, u64)]) {
+        let is_gone = |node| gone.iter().any(|(other, _)| *other == node);
+        self.0.guesses.borrow_mut().forget_if(|_, node| is_gone(node));
+        self.0.peers.borrow_mut().retain(|node, _| !is_gone(*node));
+        for (node, _) in gone {
+            let back = self.0.home.borrow().view().incarnation(*node).is_some();
+            match back {
+                true => self.free_owner(*node),
+                false => drop(self.0.orphans.borrow_mut().insert(*node, self.cx().now())),
+            }
+        }
+    }
+
+    /// Forgets the private spaces of a life that is over.
+    pub(super) fn free_owner(&self, owner: NodeId) {
+        self.0.orphans.borrow_mut().remove(&owner);
+        if owner != self.me() {
+            self.0.store.borrow_mut().free_owner(owner);
+            self.0.home.borrow_mut().free_owner(owner);
+        }
+    }
+
+    /// The records of this node's pages for every home that does not know them.
+    fn collect(
+        &self,
+        known: &[(FrameNo, Option<Homes>)],
+        old: &View,
+        all_again: bool,
+        records: &mut Vec<(NodeId, Record)>,
+    ) {
+        let (store, home) = (self.0.store.borrow(), self.0.home.borrow());
+        for (frame, before) in known {
+            let page = store.memory().page(*frame).expect("no page has gone");
+            let role = store.memory().role(*frame);
+            let own = page.id.space.owner() == Some(self.me());
+            let dirty = !matches!(page.durability, crate::Durability::Clean);
+            if own || (dirty && role != Role::Mirror) {
+                continue;
+            }
+            let copies = store.stored(*frame).copies;
+            let (as_role, primary_only) = match role {
+                Role::Mirror => (HolderRole::Mirror, false),
+                _ => (HolderRole::Clean, true),
+            };
+            let record = self.record(page.id, page.version, as_role, copies);
+            let primary = home.homes(page.id).map(|homes| homes.primary);
+            let concerned =
+                home.other_homes(page.id).filter(|node| !primary_only || Some(*node) == primary);
+            for node in concerned {
+                let knew = before.is_some_and(|homes| match primary_only {
+                    true => homes.primary == node,
+                    false => homes.primary == node || homes.backup == Some(node),
+                });
+                let same = old.incarnation(node) == home.view().incarnation(node);
+                if all_again || !knew || !same {
+                    records.push((node, record));
+                }
+            }
+        }
+        drop((store, home));
+        self.register_own(known);
+    }
+
+    /// Every directory of today hears which pages this node writes to. It grants no lease before it has heard everybody.
+    fn claim_leases(&self, records: &mut Vec<(NodeId, Record)>) {
+        for (id, version) in self.0.writing.borrow().iter() {
+            let record = Record { writer: true, ..self.record(id, version, HolderRole::Clean, 0) };
+            let primary = self.0.home.borrow().homes(id).map(|homes| homes.primary);
+            match primary {
+                Some(primary) if primary != self.me() => records.push((primary, record)),
+                Some(_) => drop(self.register_here(&record)),
+                None => (),
+            }
+        }
+    }
+
+    /// What this node holds of pages whose home it is itself.
+    fn register_own(&self, known: &[(FrameNo, Option<Homes>)]) {
+        for (frame, _) in known {
+            let store = self.0.store.borrow();
+            let Some(page) = store.memory().page(*frame).copied() else { continue };
+            let (role, copies) = (store.memory().role(*frame), store.stored(*frame).copies);
+            drop(store);
+            let own = page.id.space.owner() == Some(self.me());
+            let clean = page.durability == crate::Durability::Clean;
+            let as_role = if role == Role::Mirror { HolderRole::Mirror } else { HolderRole::Clean };
+            let home = self.0.home.borrow();
+            let concerns = match as_role {
+                HolderRole::Mirror => home.is_home(page.id),
+                HolderRole::Clean => home.is_primary(page.id) && clean,
+            };
+            drop(home);
+            if !own && concerns {
+                let record = self.record(page.id, page.version, as_role, copies);
+                self.heed(&record, self.register_here(&record));
+            }
+        }
+    }
+
+    /// What a directory said of this node's copy.
+    fn heed(&self, record: &Record, verdict: Verdict) {
+        let mine = record.holder.node == self.me();
+        let store = self.0.store.borrow();
+        let own = |frame| matches!(store.memory().role(frame), Role::Local | Role::Staged);
+        let in_use = store.memory().find(record.id).is_some_and(own);
+        drop(store);
+        // with holders enough a copy for own use is known as one of many
+        let useless = match verdict {
+            Verdict::Stale(_) | Verdict::Freed => true,
+            Verdict::Enough => !in_use,
+            _ => false,
+        };
+        if mine && useless && !record.writer {
+            self.drop_page(record);
+        }
+    }
+
+    /// The task that tells everybody, once for each view.
+    pub(super) async fn tell_all(self) {
+        loop {
+            let changed = self.0.view_changed.wait();
+            let view = self.view();
+            if view.number > 0 && self.is_in(&view) && !self.0.telling.borrow().done {
+                let told = all(view.others(self.me()).map(|up| self.tell(up.node, &view))).await;
+                if self.0.home.borrow().view().number != view.number {
+                    continue;
+                }
+                if told.into_iter().all(|told| told) {
+                    self.0.telling.borrow_mut().done = true;
+                    self.0.repairs.notify_all();
+                } else {
+                    self.cx().sleep(PAUSE_MAX).await;
+                    continue;
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Tells one node all that concerns it, and that this was all.
+    async fn tell(&self, to: NodeId, view: &View) -> bool {
+        let (records, newcomer) = {
+            let telling = self.0.telling.borrow();
+            let mine = telling.records.iter().filter(|(node, _)| *node == to);
+            let records: Vec<Record> = mine.map(|(_, record)| *record).collect();
+            (records, telling.newcomers.contains(&to))
+        };
+        if newcomer && !self.tell_all_freed(to).await {
+            return false;
+        }
+        let mut parts = records.chunks(RECORDS_MAX).peekable();
+        let mut last = parts.peek().is_none();
+        while !last {
+            let part = parts.next().unwrap_or(&[]);
+            last = parts.peek().is_none();
+            if !self.tell_part(to, view, part, last).await {
+                return false;
+            }
+        }
+        !records.is_empty() || self.tell_part(to, view, &[], true).await
+    }
+
+    async fn tell_all_freed(&self, to: NodeId) -> bool {
+        let spaces: Vec<SpaceId> = self.0.home.borrow_mut().freed().iter().collect();
+        spaces.is_empty() || self.tell_freed(to, &spaces).await
+    }
+
+    /// One message of records, until it is heard or the view is over.
+    async fn tell_part(&self, to: NodeId, view: &View, records: &[Record], last: bool) -> bool {
+        let batch = Batch::of(view.number, records, last);
+        while self.0.home.borrow().view().number == view.number {
+            if let Some(load) = self.batch_load(&batch, records) {
+                let into = self.verdict_room(records);
+                let load = Load { into, ..load };
+                let reply = self.send(to, op::REGISTER, &batch.encode(), load).await;
+                if let Some(reply) = reply.ok().filter(|reply| reply.status == 0) {
+                    self.heed_all(records, &reply);
+                    return true;
+                }
+            }
+            self.cx().sleep(CLEANING_PAUSE).await;
+        }
+        false
+    }
+
+    fn verdict_room(&self, records: &[Record]) -> node::Pieces<endpoint::FrameMut> {
+        let mut into = self.cx().pieces();
+        if records.len() > 1 {
+            into.extend(self.cx().frames().alloc(records.len() * Verdict::BYTES));
+        }
+        into
+    }
+
+    fn heed_all(&self, records: &[Record], reply: &Reply) {
+        if let [record] = records {
+            let verdict = Verdict::decode(&reply.body);
+            return verdict.into_iter().for_each(|verdict| self.heed(record, verdict));
+        }
+        let Some(data) = reply.data.first().filter(|_| reply.bytes > 0) else { return };
+        let mut input = Decoder::new(&data[..reply.bytes]);
+        for record in records {
+            let Ok(verdict) = Verdict::read(&mut input) else { return };
+            self.heed(record, verdict);
+        }
+    }
+
+    /// One of the tasks that tell what nobody waits for.
+    pub(super) async fn give_notice(self) {
+        let mut records = Vec::new();
+        loop {
+            let noticed = self.0.noticed.wait();
+            let next = self.0.notices.borrow_mut().pop(&mut records);
+            let Some((to, what)) = next else {
+                noticed.await;
+                continue;
+            };
+            if to == self.me() {
+                let verdicts =
+                    records.iter().map(|record| (record, self.handle_record(what, record)));
+                verdicts.for_each(|(record, verdict)| self.heed(record, verdict));
+            } else {
+                self.send_notice(to, what, &records).await;
+            }
+        }
+    }
+
+    async fn send_notice(&self, to: NodeId, what: u16, records: &[Record]) {
+        let view = self.0.home.borrow().view().number;
+        let batch = Batch::of(view, records, false);
+        let Some(load) = self.batch_load(&batch, records) else { return };
+        let load = Load { into: self.verdict_room(records), ..load };
+        let reply = self.send(to, what, &batch.encode(), load).await;
+        let reply = reply.ok().filter(|reply| reply.status == 0 && what == op::REGISTER);
+        reply.into_iter().for_each(|reply| self.heed_all(records, &reply));
+    }
+}

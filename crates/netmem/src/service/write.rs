@@ -1,0 +1,447 @@
+//! A program writes pages, frees spaces, and says what it will need.
+
+use super::freed::TooMany;
+use super::leases::{Begun, Writer};
+use super::put::Weak;
+use super::store::Stored;
+use super::{Load, Service};
+use crate::directory::{Holder, Role as HolderRole};
+use crate::limits::*;
+use crate::memory::{Arrival, Class, Durability};
+use crate::page::{PageId, PageStamp, SpaceId, Version};
+use crate::protocol::{Batch, Lease, LeaseReply, Message, Record, Spaces, op};
+use endpoint::Frame;
+use node::{Answer, Request, all};
+use std::collections::BTreeMap;
+use wire::{Errno, NodeId};
+
+/// Why a page was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PutError {
+    /// A version as new as this one is known: it is here, or this node's lease says so.
+    #[error("version {} of the page is known: write a newer one", .0.0)]
+    Stale(Version),
+    /// No frame is free, since what is in them could not be made durable: wait, or add nodes.
+    #[error("no frame is free: {0}")]
+    NoRoom(Weak),
+    /// Longer than [`PAGE_BYTES_MAX`], longer than all memory of the service, or empty.
+    #[error("a page has 1 to {PAGE_BYTES_MAX} bytes, this one {0}")]
+    Length(usize),
+    /// Its space was freed.
+    #[error("the page's space was freed")]
+    Freed,
+    /// Another node writes to the page and did not give it up in time, or the directory did not answer.
+    #[error("the right to write to the page was not granted in time; try again later")]
+    NoLease,
+    /// The space is another node's own.
+    #[error("the space belongs to {0}")]
+    NotOwner(NodeId),
+}
+
+/// What a program says about pages before it uses them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// They will be used soon: the pages that other nodes hold are fetched.
+    WillNeed,
+    /// They will not be used soon: clean copies leave first.
+    DontNeed,
+}
+
+/// Pages of shared spaces that this node may write to, with the newest version when it was granted that.
+#[derive(Debug, Default)]
+pub(super) struct Writing(BTreeMap<PageId, Version>);
+
+impl Writing {
+    fn get(&self, id: PageId) -> Option<Version> {
+        self.0.get(&id).copied()
+    }
+
+    /// Whether the node may write to a page.
+    pub fn has(&self, id: PageId) -> bool {
+        self.0.contains_key(&id)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (PageId, Version)> + '_ {
+        self.0.iter().map(|(id, version)| (*id, *version))
+    }
+
+    /// What is not to be kept is not granted any more.
+    pub fn retain(&mut self, keeps: impl Fn(PageId) -> bool) {
+        self.0.retain(|id, _| keeps(*id));
+    }
+}
+
+impl Service {
+    /// Writes a page: `data` is its content in `version`, which must be newer than any before. It is in this node's
+    /// memory when this ends, dirty; [`flush`](Service::flush) makes it durable at once, and until then it is lost with
+    /// this node. Of a shared space this waits for the page's lease: one node writes at a time. Waits for room up to
+    /// [`Config::patience`](super::Config::patience).
+    pub async fn put(
+        &self,
+        id: PageId,
+        version: Version,
+        class: Class,
+        data: Frame,
+    ) -> Result<(), PutError> {
+        self.check(id, &data)?;
+        if id.space.owner().is_none() {
+            self.lease(id, version).await?;
+        }
+        let stamp = PageStamp::of(id, version, [&data[..]]);
+        let until = self.cx().now() + self.0.config.patience;
+        loop {
+            let eased = self.0.eased.wait();
+            if let Some(written) = self.write_here(stamp, class, &data)? {
+                return Ok(written);
+            }
+            if self.cx().now() >= until {
+                return Err(PutError::NoRoom(self.weakness(class)));
+            }
+            self.0.pressure.notify_all();
+            let _ = self.cx().with_deadline(CLEANING_PAUSE, eased).await;
+        }
+    }
+
+    fn check(&self, id: PageId, data: &Frame) -> Result<(), PutError> {
+        if data.is_empty() || data.len() > PAGE_BYTES_MAX.min(self.0.config.bytes) {
+            return Err(PutError::Length(data.len()));
+        }
+        match id.space.owner() {
+            Some(owner) if owner != self.me() => Err(PutError::NotOwner(owner)),
+            _ => Ok(()),
+        }
+    }
+
+    /// `None` without room.
+    fn write_here(
+        &self,
+        stamp: PageStamp,
+        class: Class,
+        data: &Frame,
+    ) -> Result<Option<()>, PutError> {
+        let (now, PageStamp { id, version, checksum, .. }) = (self.cx().now(), stamp);
+        if self.0.home.borrow_mut().freed().has(id.space) {
+            return Err(PutError::Freed);
+        }
+        self.0.leaving.borrow_mut().forget(|other| other == id);
+        let known = self.version_here(id);
+        if known.is_some_and(|known| known >= version) {
+            return Err(PutError::Stale(known.unwrap_or_default()));
+        }
+        if !self.makes_way(id, version, data.len()) {
+            return Ok(None);
+        }
+        let stored = Stored::new(data.clone(), checksum);
+        let mut store = self.0.store.borrow_mut();
+        if let Some(frame) = store.memory().find(id) {
+            return Ok(store.overwrite(now, frame, version, class, stored).then_some(()));
+        }
+        let durability = Durability::Dirty { copies: 0 };
+        let arrival = Arrival { id, version, class, durability, ..Arrival::default() };
+        Ok(store.install(now, arrival, stored).ok().map(|_| ()))
+    }
+
+    fn version_here(&self, id: PageId) -> Option<Version> {
+        self.0.store.borrow().find(id).map(|(_, page, _)| page.version)
+    }
+
+    /// Room for a new content: in the frame of the old one when that is as long, else in another.
+    fn makes_way(&self, id: PageId, version: Version, bytes: usize) -> bool {
+        let mut store = self.0.store.borrow_mut();
+        let found =
+            store.find(id).map(|(frame, page, stored)| (frame, page.busy, stored.data.len()));
+        let Some((frame, busy, before)) = found else {
+            drop(store);
+            return self.make_room(bytes);
+        };
+        let mirror = store.memory().role(frame) == crate::Role::Mirror;
+        if before == bytes && !mirror {
+            return true;
+        }
+        // another length, or another writer's mirror: the old content is worth nothing any more
+        let gone = !busy && store.drop_older(frame, version);
+        drop(store);
+        gone && self.make_room(bytes)
+    }
+
+    fn weakness(&self, class: Class) -> Weak {
+        let others = self.0.home.borrow().view().others(self.me()).count();
+        let needed = class.copies().unwrap_or(0);
+        Weak { have: needed.min(u8::try_from(others).unwrap_or(u8::MAX)), needed }
+    }
+
+    /// A page that was read from stable storage by who asks: a clean copy, kept if there is room and no version as new
+    /// is here. Says whether it is. Other nodes find it here.
+    pub fn insert(&self, id: PageId, version: Version, data: Frame) -> bool {
+        if self.check(id, &data).is_err() {
+            return false;
+        }
+        let stamp = PageStamp::of(id, version, [&data[..]]);
+        let arrival = Arrival { id, version, ..Arrival::default() };
+        let kept = self.keep(arrival, Stored::new(data, stamp.checksum));
+        if kept {
+            self.announce(id, version);
+        }
+        kept
+    }
+
+    /// A version is on stable storage: wherever it is in network memory, it is a clean copy from now on.
+    pub fn written(&self, id: PageId, version: Version) {
+        self.note_written(id, version);
+        self.0.eased.notify_all();
+    }
+
+    pub(super) fn note_written(&self, id: PageId, version: Version) {
+        let mirrors = self.mark_written(id, version);
+        for holder in mirrors {
+            let record = Record { id, version, holder, copies: 0, lost: false, writer: false };
+            self.notice(holder.node, op::WRITTEN, record);
+        }
+        let homes: Vec<NodeId> = self.0.home.borrow().other_homes(id).collect();
+        for home in homes {
+            self.notice(home, op::WRITTEN, self.record(id, version, HolderRole::Clean, 0));
+        }
+    }
+
+    /// In this node's own tables. Answers with the mirrors that these know of.
+    pub(super) fn mark_written(&self, id: PageId, version: Version) -> Vec<Holder> {
+        let mut store = self.0.store.borrow_mut();
+        if let Some(frame) = store.memory().find(id) {
+            if store.memory_mut().handle_written(frame, version) {
+                store.stored_mut(frame).mirrors.clear();
+            }
+        }
+        let mut home = self.0.home.borrow_mut();
+        let entry = home.directory().entry(id).filter(|entry| entry.version == version);
+        let holders = entry.into_iter().flat_map(|entry| entry.holders.iter().copied());
+        let mirrors = holders.filter(|h| h.role == HolderRole::Mirror && h.node != self.me());
+        let mirrors: Vec<Holder> = mirrors.collect();
+        home.handle_written(id, version);
+        mirrors
+    }
+
+    /// Nothing of a space exists any more when this ends, on any node that is up, whatever is still under way; dirty
+    /// pages too are gone. The space's number is not used again. Waits for every node that is up.
+    pub async fn free(&self, space: SpaceId) -> Result<(), TooMany> {
+        self.free_here(space)?;
+        let spaces = [space];
+        loop {
+            let view = self.view();
+            let told =
+                all(view.others(self.me()).map(|up| self.tell_freed(up.node, &spaces))).await;
+            if told.into_iter().all(|told| told) {
+                return Ok(());
+            }
+            // who did not answer does so later, or another view says that it is down
+            self.cx().sleep(PAUSE_MAX).await;
+        }
+    }
+
+    /// In this node's own tables.
+    pub(super) fn free_here(&self, space: SpaceId) -> Result<(), TooMany> {
+        let mut home = self.0.home.borrow_mut();
+        home.freed().insert(self.cx().now(), space)?;
+        home.free_space(space);
+        drop(home);
+        self.0.guesses.borrow_mut().forget_if(|id, _| id.space == space);
+        self.0.leaving.borrow_mut().forget(|id| id.space == space);
+        self.0.writing.borrow_mut().retain(|id| id.space != space);
+        if self.0.store.borrow_mut().free_space(space) > 0 {
+            self.0.unfinished.borrow_mut().push(space);
+        }
+        self.0.eased.notify_all();
+        Ok(())
+    }
+
+    /// Tells a node which spaces were freed. Says whether it knows now.
+    pub(super) async fn tell_freed(&self, to: NodeId, spaces: &[SpaceId]) -> bool {
+        let body = Spaces::of(spaces);
+        let mut load = Load { once: true, ..self.load() };
+        if body.data_bytes() > 0 {
+            let Some(mut data) = self.cx().frames().alloc_exact(body.data_bytes()) else {
+                return false;
+            };
+            Spaces::encode_data(spaces, &mut data);
+            load.data.push(data.freeze());
+        }
+        let reply = self.send(to, op::FREE_SPACE, &body.encode(), load).await;
+        reply.is_ok_and(|reply| reply.status == 0)
+    }
+
+    /// What a program says about pages ahead of using them. Does nothing that could delay a request.
+    pub fn hint(&self, id: PageId, hint: Hint) {
+        match hint {
+            Hint::DontNeed => self.give_up(id),
+            Hint::WillNeed => (),
+        }
+    }
+
+    /// A clean copy of the node's own leaves now.
+    fn give_up(&self, id: PageId) {
+        let mut store = self.0.store.borrow_mut();
+        let Some(frame) = store.memory().find(id) else { return };
+        let own = matches!(store.memory().role(frame), crate::Role::Local | crate::Role::Staged);
+        let held = if own { store.take(frame).ok() } else { None };
+        drop(store);
+        held.into_iter().for_each(|held| self.withdraw(&held.page));
+    }
+
+    /// Waits until this node is the only one that writes to a shared page. Every other node's copy is gone then.
+    async fn lease(&self, id: PageId, version: Version) -> Result<(), PutError> {
+        let until = self.cx().now() + self.0.config.patience;
+        while self.cx().now() < until {
+            let granted = self.0.writing.borrow().get(id);
+            match granted {
+                Some(known) if known >= version => return Err(PutError::Stale(known)),
+                Some(_) => return Ok(()),
+                None => (),
+            }
+            match self.ask_for_lease(id).await {
+                Some(LeaseReply::Granted(known)) => {
+                    self.0.writing.borrow_mut().0.insert(id, known);
+                }
+                Some(LeaseReply::Freed) => return Err(PutError::Freed),
+                _ => self.cx().sleep(PAUSE).await,
+            }
+        }
+        Err(PutError::NoLease)
+    }
+
+    async fn ask_for_lease(&self, id: PageId) -> Option<LeaseReply> {
+        let (view, homes) = {
+            let home = self.0.home.borrow();
+            (home.view().number, home.homes(id))
+        };
+        let lease = Lease { id, view, incarnation: self.cx().incarnation() };
+        let primary = homes?.primary;
+        let reply = if primary == self.me() {
+            self.grant(self.me(), &lease).await
+        } else {
+            let load = Load { once: true, wait: ATTEMPT * 4, ..self.load() };
+            let reply = self.send(primary, op::LEASE, &lease.encode(), load).await.ok()?;
+            LeaseReply::decode(&reply.body).ok().filter(|_| reply.status == 0)?
+        };
+        // granted in a view that is over: the page may have another directory by now
+        let same = self.0.home.borrow().view().number == view;
+        Some(reply).filter(|_| same)
+    }
+
+    /// Answers [`op::LEASE`].
+    pub(super) async fn handle_lease(&self, request: Request) {
+        let Ok(lease) = Lease::decode(&request.body) else {
+            return self.cx().reply(request, Answer::error(Errno::EPROTO));
+        };
+        let reply = self.grant(request.source, &lease).await;
+        self.cx().reply(request, Answer::body(&reply.encode()));
+    }
+
+    /// Takes a page from whoever writes to it and from all who have copies, and then grants it.
+    async fn grant(&self, to: NodeId, lease: &Lease) -> LeaseReply {
+        let writer = Writer { node: to, incarnation: lease.incarnation };
+        let from = match self.begin_grant(writer, lease) {
+            Ok(from) => from,
+            Err(reply) => return reply,
+        };
+        let written = match from {
+            Some(from) => self.revoke(from, lease).await,
+            None => Some(Version(0)),
+        };
+        let taken = written.is_some() && self.drop_copies(lease.id, to).await;
+        let mut home = self.0.home.borrow_mut();
+        let valid = taken && home.view().number == lease.view && home.is_primary(lease.id);
+        let written = written.unwrap_or_default();
+        let newest = home.leases().end(lease.id, valid.then_some(writer), written);
+        if !valid {
+            return LeaseReply::Busy;
+        }
+        self.count(|counters| counters.leases_granted += 1);
+        LeaseReply::Granted(home.version(lease.id).max(newest))
+    }
+
+    fn begin_grant(&self, writer: Writer, lease: &Lease) -> Result<Option<Writer>, LeaseReply> {
+        let mut home = self.0.home.borrow_mut();
+        if home.freed().has(lease.id.space) {
+            return Err(LeaseReply::Freed);
+        }
+        if !home.is_primary(lease.id) {
+            return Err(LeaseReply::NotHome(home.view().number));
+        }
+        let up = home.view().has(writer.node, writer.incarnation);
+        // until all have told what they hold, an earlier directory's writer may not know that its lease is over
+        if !up || lease.view != home.view().number || !home.is_settled() {
+            return Err(LeaseReply::Busy);
+        }
+        let version = home.version(lease.id);
+        match home.leases().begin(lease.id, writer) {
+            Begun::Has => Err(LeaseReply::Granted(version)),
+            Begun::Take(from) => Ok(from),
+            Begun::Busy => Err(LeaseReply::Busy),
+            Begun::Full => Err(LeaseReply::Full),
+        }
+    }
+
+    /// The newest version of whoever had the lease; `None` when it could not be given back.
+    async fn revoke(&self, from: Writer, lease: &Lease) -> Option<Version> {
+        let reply = if from.node == self.me() {
+            self.give_back(lease.id).await
+        } else {
+            let load = Load { once: true, wait: ATTEMPT * 2, ..self.load() };
+            let reply = self.send(from.node, op::REVOKE, &lease.encode(), load).await;
+            let reply = reply.ok().filter(|reply| reply.status == 0);
+            reply.and_then(|reply| LeaseReply::decode(&reply.body).ok()).unwrap_or(LeaseReply::Busy)
+        };
+        if let LeaseReply::Granted(version) = reply { Some(version) } else { None }
+    }
+
+    /// Waits for all who have copies to drop them; mirrors stay.
+    async fn drop_copies(&self, id: PageId, writer: NodeId) -> bool {
+        let (holders, version) = {
+            let home = self.0.home.borrow();
+            (home.copies_to_drop(id, writer), home.version(id))
+        };
+        let dropped =
+            all(holders.into_iter().map(|holder| self.drop_copy(id, version, holder))).await;
+        dropped.into_iter().all(|dropped| dropped)
+    }
+
+    async fn drop_copy(&self, id: PageId, version: Version, holder: Holder) -> bool {
+        let record = Record { id, version, holder, copies: 0, lost: false, writer: false };
+        let view = self.0.home.borrow().view().number;
+        let batch = Batch::of(view, &[record], false);
+        let load = Load { once: true, ..self.load() };
+        let reply = self.send(holder.node, op::DROP, &batch.encode(), load).await;
+        let dropped = reply.is_ok_and(|reply| reply.status == 0);
+        if dropped {
+            self.unregister_here(&record);
+        }
+        dropped
+    }
+
+    /// Answers [`op::REVOKE`].
+    pub(super) async fn handle_revoke(&self, request: Request) {
+        let Ok(lease) = Lease::decode(&request.body) else {
+            return self.cx().reply(request, Answer::error(Errno::EPROTO));
+        };
+        let reply = self.give_back(lease.id).await;
+        self.cx().reply(request, Answer::body(&reply.encode()));
+    }
+
+    /// Stops writing to a page: what was written becomes durable, and this node's copy goes.
+    async fn give_back(&self, id: PageId) -> LeaseReply {
+        let known = self.0.writing.borrow_mut().0.remove(&id);
+        let version = self.version_here(id).or(known).unwrap_or_default();
+        if self.cx().with_deadline(ATTEMPT, self.flush(id)).await != Ok(Ok(())) {
+            // it stays the writer: what it wrote is nowhere else
+            self.0.writing.borrow_mut().0.extend(known.map(|known| (id, known)));
+            return LeaseReply::Busy;
+        }
+        let mut store = self.0.store.borrow_mut();
+        let own =
+            store.memory().find(id).filter(|f| store.memory().role(*f) != crate::Role::Mirror);
+        if let Some(frame) = own {
+            let _ = store.take(frame);
+        }
+        LeaseReply::Granted(version)
+    }
+}

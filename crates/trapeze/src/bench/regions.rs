@@ -1,0 +1,430 @@
+//! `trapeze bench memory`: a region's page fault served by the faulting thread, the page in memory of this process, or
+//! of another process over TCP and over shared memory, each beside a bare exchange of the same bytes in the same run;
+//! and pages that leave and come back through the staging area, every one of them checked.
+//!
+//! The program and the node that keeps the pages are two processes, pinned; whoever is not measured is stopped
+//! meanwhile, because it may spin. A fault's time is that of the access that takes it.
+
+use super::pass::{histogram, median};
+use super::peer::Peer;
+use super::row::Row;
+use crate::children::{Process, READY};
+use crate::cli::{BenchHolder, LinkKind, RegionBench};
+use crate::scratch::Scratch;
+use crate::table::{Table, print_json};
+use endpoint::Frames;
+use endpoint::limits::PAGE_BYTES;
+use hdrhistogram::Histogram;
+use live::baseline::{Blocks, Series};
+use live::clock;
+use live::host::Host;
+use live::link::{Address, LinkConfig, Links, Security, SharedPool};
+use live::memory::MemfdRegion;
+use live::region::peer::holder::Holder;
+use live::region::peer::{LineConfig, PeerConfig, Peers};
+use live::region::{Advice, Backing, FaultError, LocalMemory, Region, RegionConfig, RegionError};
+use live::wait::WaitPolicy;
+use node::{Node, NodeConfig};
+use rustix::time::{ClockId, clock_gettime};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use wire::{NodeId, mix};
+
+/// Rounds of each way, in turns; medians of them are shown, also of their ratios.
+const ROUNDS: usize = 15;
+const CLUSTER: u64 = 1;
+const HOLDER: NodeId = NodeId(2);
+/// Frames of the node that keeps the pages, besides them.
+const SPARE_PAGES: usize = 2048;
+/// Frames of the region whose pages come and go.
+const CHURN_FRAMES: usize = 4096;
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum RegionsError {
+    /// There is no region.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// A page did not come.
+    #[error("a page: {0}")]
+    Fault(#[from] FaultError),
+    /// The system.
+    #[error("{0}")]
+    System(#[from] io::Error),
+    /// A page came back with other content.
+    #[error("page {0} came back with other content: this is a bug")]
+    Wrong(usize),
+    /// Flags that do not go together.
+    #[error("{0}")]
+    Usage(&'static str),
+}
+
+/// The process that keeps pages: serves for ever.
+pub fn hold(arguments: &BenchHolder) -> io::Result<()> {
+    crate::serve::pin(Some(arguments.cpu))?;
+    let pages = arguments.pages as usize * arguments.page.div_ceil(PAGE_BYTES) + SPARE_PAGES;
+    let region = MemfdRegion::create("bench-holder", pages)?;
+    region.touch()?;
+    let pool = SharedPool { fd: region.share()?, bytes: pages * PAGE_BYTES };
+    let incarnation = clock::now().0;
+    let config =
+        LinkConfig { node: HOLDER, incarnation, cluster: CLUSTER, security: Security::Insecure };
+    let mut links = Links::new(config, Some(pool), Box::new(|line| eprintln!("{line}")))?;
+    let address = links.listen(&arguments.listen)?;
+    let node = Node::new(NodeConfig::new(HOLDER, incarnation, 1), Frames::new(region));
+    let cx = node.cx().clone();
+    let policy = if arguments.spin { WaitPolicy::Spin } else { WaitPolicy::Adaptive };
+    let mut host = Host::new(node, policy)?;
+    host.add(links)?;
+    host.node().cx().spawn("holder", Holder::new(arguments.pages).serve(cx));
+    println!("{READY} {address}");
+    host.run(|| false)
+}
+
+/// A region whose pages are all stored and none is here.
+struct Cold {
+    region: Region,
+    pages: usize,
+    /// The node that keeps them, where it is not this process.
+    holder: Option<Process>,
+}
+
+impl Cold {
+    fn new(backing: &dyn Backing, pages: usize, page_bytes: usize) -> Result<Cold, RegionsError> {
+        // Nothing leaves but what is told to.
+        let frames = pages + pages / 4 + 64;
+        let config = RegionConfig { page_bytes, contexts: 1, ..RegionConfig::new(frames) };
+        let region = Region::map(pages * page_bytes, config, backing)?;
+        for page in 0..pages {
+            region.write(page * page_bytes, &vec![mix(page as u64) as u8; page_bytes])?;
+        }
+        let cold = Cold { region, pages, holder: None };
+        cold.cool()?;
+        Ok(cold)
+    }
+
+    fn local(arguments: &RegionBench) -> Result<Cold, RegionsError> {
+        let memory = LocalMemory::new(arguments.pages() * arguments.page)?;
+        Cold::new(&memory, arguments.pages(), arguments.page)
+    }
+
+    fn remote(link: LinkKind, arguments: &RegionBench, dir: &Path) -> Result<Cold, RegionsError> {
+        let holder = start_holder(link, arguments, dir, arguments.pages())?;
+        let backing = peers(&holder, arguments)?;
+        let cold = Cold::new(&backing, arguments.pages(), arguments.page)?;
+        holder.pause();
+        Ok(Cold { holder: Some(holder), ..cold })
+    }
+
+    fn cool(&self) -> Result<(), FaultError> {
+        self.region.advise(0, self.region.len(), Advice::PageOut)
+    }
+
+    /// Touches every page once, in an order that nobody guesses.
+    fn round(&self) -> Result<Histogram<u64>, RegionsError> {
+        if let Some(holder) = &self.holder {
+            holder.resume();
+        }
+        self.cool()?;
+        let (before, mut times) = (self.region.counters().faults, histogram());
+        for n in 0..self.pages {
+            // An odd factor visits every page of a power of two.
+            let page = n.wrapping_mul(0x9e5) % self.pages;
+            let at = page * self.region.page_bytes();
+            let start = clock::now();
+            let byte = self.region.words()[at / 8].load(Ordering::Relaxed) as u8;
+            times.saturating_record(clock::now().since(start).as_nanos() as u64);
+            if byte != mix(page as u64) as u8 {
+                return Err(RegionsError::Wrong(page));
+            }
+        }
+        if let Some(holder) = &self.holder {
+            holder.pause();
+        }
+        let faults = self.region.counters().faults - before;
+        assert_eq!(faults, self.pages as u64, "every access was a fault");
+        Ok(times)
+    }
+}
+
+fn start_holder(
+    link: LinkKind,
+    arguments: &RegionBench,
+    dir: &Path,
+    pages: usize,
+) -> io::Result<Process> {
+    let name = format!("holder-{link:?}-{pages}").to_lowercase();
+    let address = match link {
+        LinkKind::Tcp => "tcp:127.0.0.1:0".to_string(),
+        _ => format!("unix:{}", dir.join(format!("{name}.sock")).display()),
+    };
+    let flags = ["bench-holder", &address, "--cpu", &arguments.cpus[1].to_string(), "--pages"];
+    let mut flags: Vec<String> = flags.map(String::from).to_vec();
+    flags.extend([pages.to_string(), "--page".into(), arguments.page.to_string()]);
+    flags.extend(arguments.spins().then(|| "--spin".to_string()));
+    Process::start(&name, &flags, &dir.join(format!("{name}.log")))
+}
+
+fn peers(holder: &Process, arguments: &RegionBench) -> io::Result<Peers> {
+    let address: Address = holder.said.parse().map_err(io::Error::other)?;
+    let wait = arguments.policy();
+    let (cluster, security) = (CLUSTER, Security::Insecure);
+    let line = LineConfig { cluster, security, wait, deadline: Duration::from_secs(5) };
+    let space = netmem::SpaceId::private(NodeId(1), u64::from(std::process::id()));
+    Peers::new(PeerConfig { holders: vec![address], copies: 1, space, line })
+}
+
+impl RegionBench {
+    fn pages(&self) -> usize {
+        (self.count / ROUNDS as u64).max(64).next_power_of_two() as usize
+    }
+
+    /// On one processor whoever waits has to let the other run.
+    fn spins(&self) -> bool {
+        self.cpus[0] != self.cpus[1]
+    }
+
+    fn policy(&self) -> WaitPolicy {
+        if self.spins() { WaitPolicy::Spin } else { WaitPolicy::Adaptive }
+    }
+
+    fn check(&self) -> Result<(), RegionsError> {
+        if self.cpus.len() != 2 {
+            let text = "--cpus: two processors are needed, as in --cpus 0,1";
+            return Err(RegionsError::Usage(text));
+        }
+        if self.page > live::baseline::BLOCK_BYTES {
+            return Err(RegionsError::Usage("--page: the baselines move at most 8192 bytes"));
+        }
+        Ok(())
+    }
+}
+
+/// Medians of rounds, in microseconds.
+#[derive(Default)]
+struct Times {
+    p50: Vec<f64>,
+    p99: Vec<f64>,
+}
+
+impl Times {
+    fn add(&mut self, times: &Histogram<u64>) {
+        self.p50.push(times.value_at_quantile(0.5) as f64 / 1e3);
+        self.p99.push(times.value_at_quantile(0.99) as f64 / 1e3);
+    }
+
+    fn median(&self) -> (f64, f64) {
+        (median(self.p50.clone()), median(self.p99.clone()))
+    }
+}
+
+/// One link's: faults, and bare exchanges of a page.
+struct Remote {
+    link: LinkKind,
+    cold: Cold,
+    bare: Peer,
+    faults: Times,
+    exchanges: Times,
+}
+
+impl Remote {
+    fn start(link: LinkKind, arguments: &RegionBench, dir: &Path) -> Result<Remote, RegionsError> {
+        let cold = Cold::remote(link, arguments, dir)?;
+        let bare = Peer::start(link, arguments.spins(), arguments.cpus[1], dir)?;
+        Ok(Remote { link, cold, bare, faults: Times::default(), exchanges: Times::default() })
+    }
+
+    fn round(&mut self, arguments: &RegionBench, keep: bool) -> Result<(), RegionsError> {
+        let faults = self.cold.round()?;
+        let mut exchanges = histogram();
+        self.bare.run(&mut Series {
+            depth: 1,
+            count: arguments.pages() as u64,
+            bytes: arguments.page,
+            spin: arguments.spins(),
+            blocks: &mut Blocks::new(),
+            pace: &mut || {},
+            record: &mut |ns| exchanges.saturating_record(ns),
+        })?;
+        if keep {
+            self.faults.add(&faults);
+            self.exchanges.add(&exchanges);
+        }
+        Ok(())
+    }
+
+    /// The median over the rounds of a fault to the bare exchange and a local fault.
+    fn ratio(&self, local: &Times) -> f64 {
+        let rounds = self.faults.p50.iter().zip(&self.exchanges.p50).zip(&local.p50);
+        median(rounds.map(|((fault, bare), local)| fault / (bare + local)).collect())
+    }
+
+    fn name(&self) -> &'static str {
+        if self.link == LinkKind::Tcp { "tcp" } else { "shm" }
+    }
+}
+
+/// Measures and prints.
+pub fn measure(arguments: &RegionBench) -> Result<(), RegionsError> {
+    arguments.check()?;
+    crate::serve::pin(Some(arguments.cpus[0]))?;
+    let scratch = Scratch::new(None, false)?.removed_at_interrupt()?;
+    let local = Cold::local(arguments)?;
+    let mut links = [LinkKind::Tcp, LinkKind::Shm]
+        .map(|link| Remote::start(link, arguments, scratch.path()))
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut locals = Times::default();
+    let bar = crate::progress::steps("faulting", ROUNDS as u64 + 1);
+    for round in 0..=ROUNDS {
+        // The first one warms up.
+        let times = local.round()?;
+        if round > 0 {
+            locals.add(&times);
+        }
+        links.iter_mut().try_for_each(|link| link.round(arguments, round > 0))?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    report(arguments, &locals, &links);
+    churns(arguments, scratch.path())
+}
+
+fn report(arguments: &RegionBench, local: &Times, links: &[Remote]) {
+    if arguments.json {
+        links.iter().for_each(|link| print_json(&row(arguments, local, link)));
+        return;
+    }
+    let head = format!("{} byte page", arguments.page);
+    let mut table = Table::new(&[&head, "p50 us", "p99 us", "to bare + local"]);
+    let mut line = |name: String, times: &Times, ratio: String| {
+        let (p50, p99) = times.median();
+        table.row(&[name, format!("{p50:.2}"), format!("{p99:.2}"), ratio]);
+    };
+    line("fault, page in this process".into(), local, String::new());
+    for link in links {
+        let name = link.name();
+        line(format!("bare exchange, {name}"), &link.exchanges, String::new());
+        line(format!("fault, {name}"), &link.faults, format!("{:.2}", link.ratio(local)));
+    }
+    print!("{}", table.render());
+    let waits = if arguments.spins() { "both sides spin" } else { "both sides on one processor" };
+    println!("processors {:?}, {waits}; plain TCP, loopback: no network is in it", arguments.cpus);
+}
+
+fn row(arguments: &RegionBench, local: &Times, link: &Remote) -> Row {
+    let ((p50_us, p99_us), (bare, _)) = (link.faults.median(), link.exchanges.median());
+    let baseline_p50_us = bare + local.median().0;
+    let rates = [p50_us, baseline_p50_us].map(|us| 1e6 / us);
+    let mb = |rate: f64| rate * arguments.page as f64 / 1e6;
+    Row {
+        name: "region",
+        op: "fault",
+        link: link.name(),
+        wait: if arguments.spins() { "spin" } else { "adaptive" }.into(),
+        depth: 1,
+        cpus: format!("{},{}", arguments.cpus[0], arguments.cpus[1]),
+        processes: 2,
+        bytes: arguments.page as u64,
+        p50_us,
+        p99_us,
+        ops_per_s: rates[0],
+        mb_per_s: mb(rates[0]),
+        baseline_p50_us,
+        baseline_ops_per_s: rates[1],
+        baseline_mb_per_s: mb(rates[1]),
+        ratio: link.ratio(local),
+    }
+}
+
+/// Pages that come and go.
+struct Churn {
+    pairs: f64,
+    elapsed: Duration,
+    cpu: Duration,
+}
+
+fn cpu_time() -> Duration {
+    let at = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(at.tv_sec as u64, at.tv_nsec as u32)
+}
+
+/// Goes round `pages` pages, more than there are frames for, and checks all of each page. Every page that is touched
+/// has to come in, and another one to leave.
+fn churn(
+    region: &Region,
+    pages: usize,
+    write: bool,
+    span: Duration,
+) -> Result<Churn, RegionsError> {
+    let words = region.page_bytes() / 8;
+    let mut rounds = vec![0u64; pages];
+    let word = |page: usize, round: u64| mix(page as u64) ^ round;
+    let content = |page: usize| &region.words()[page * words..(page + 1) * words];
+    let fill = |page: &[AtomicU64], with: u64| {
+        page.iter().for_each(|word| word.store(with, Ordering::Relaxed));
+    };
+    (0..pages).for_each(|page| fill(content(page), word(page, 0)));
+    region.flush(0, pages * region.page_bytes())?;
+    let (before, cpu, start) = (region.counters(), cpu_time(), clock::now());
+    let mut turn = 0;
+    while turn % 1024 != 0 || clock::now().since(start) < span {
+        let page = turn % pages;
+        let (here, wanted) = (content(page), word(page, rounds[page]));
+        if here.iter().any(|found| found.load(Ordering::Relaxed) != wanted) {
+            return Err(RegionsError::Wrong(page));
+        }
+        if write {
+            rounds[page] += 1;
+            fill(here, word(page, rounds[page]));
+        }
+        turn += 1;
+    }
+    let (elapsed, cpu) = (clock::now().since(start), cpu_time() - cpu);
+    let after = region.counters();
+    let came = after.taken_back + after.fetched - before.taken_back - before.fetched;
+    let left = after.evicted - before.evicted;
+    Ok(Churn { pairs: came.min(left) as f64, elapsed, cpu })
+}
+
+fn churns(arguments: &RegionBench, dir: &Path) -> Result<(), RegionsError> {
+    let page_bytes = arguments.page;
+    let config = RegionConfig { page_bytes, contexts: 1, ..RegionConfig::new(CHURN_FRAMES) };
+    // Half of the staging area's pages more than what is mapped: all that leave come back from there.
+    let (near, far) = (CHURN_FRAMES - CHURN_FRAMES / 20, 2 * CHURN_FRAMES);
+    let span = Duration::from_secs(arguments.seconds);
+    let mut rows = Vec::new();
+    for write in [false, true] {
+        let backing = LocalMemory::new(far * page_bytes)?;
+        let region = Region::map(far * page_bytes, config, &backing)?;
+        let how = if write { "written" } else { "read" };
+        rows.push((format!("staging, pages {how}"), churn(&region, near, write, span)?));
+    }
+    for link in [LinkKind::Tcp, LinkKind::Shm] {
+        let holder = start_holder(link, arguments, dir, far)?;
+        let region = Region::map(far * page_bytes, config, &peers(&holder, arguments)?)?;
+        let name = if link == LinkKind::Tcp { "tcp" } else { "shm" };
+        rows.push((format!("peer over {name}, pages written"), churn(&region, far, true, span)?));
+    }
+    print_churns(arguments, &rows);
+    Ok(())
+}
+
+fn print_churns(arguments: &RegionBench, rows: &[(String, Churn)]) {
+    let mut table = Table::new(&["leave and come back, one thread", "pairs/s", "per CPU second"]);
+    for (name, churn) in rows {
+        let rates =
+            [churn.elapsed, churn.cpu].map(|span| churn.pairs / span.as_secs_f64().max(1e-9));
+        if arguments.json {
+            print_json(&serde_json::json!({ "name": "region", "op": "churn", "where": name,
+                "pairs_per_s": rates[0], "pairs_per_cpu_s": rates[1] }));
+        }
+        table.row(&[name.clone(), format!("{:.0}", rates[0]), format!("{:.0}", rates[1])]);
+    }
+    if !arguments.json {
+        print!("{}", table.render());
+        println!("every page's content was checked each time");
+    }
+}

@@ -1,0 +1,33 @@
+//! Arguments of `trapeze run`.
+
+use crate::size::Size;
+use clap::Args;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub struct RunProgram {
+    /// How much of the program's large memory may be in memory at a time
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Size,
+    /// How much it may ask for in all; default 16 times --memory
+    #[arg(long, value_name = "SIZE")]
+    pub room: Option<Size>,
+    /// Directory of the file that has the rest; the file has no name and goes with the program
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    pub spill: PathBuf,
+    /// Pieces of memory from this size on are meant
+    #[arg(long, value_name = "SIZE", default_value = "1M")]
+    pub from: Size,
+    /// Say at the end which pages came and left
+    #[arg(long)]
+    pub report: bool,
+    /// Do not print what a program cannot do here
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// The program
+    pub program: PathBuf,
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<OsString>,
+}

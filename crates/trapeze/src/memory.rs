@@ -1,0 +1,177 @@
+//! `trapeze memory`: keys and values for clients of memcached and Redis.
+
+use crate::children::READY;
+use crate::cli::{self, Listen};
+use crate::serve::pin;
+use endpoint::Frames;
+use endpoint::limits::PAGE_BYTES;
+use kv::limits::{MEMORY_BYTES_MIN, VALUE_BYTES_MAX};
+use kv::{BadTenants, Items, ItemsConfig, Protocol, TenantConfig, TenantNo};
+use live::host::Host;
+use live::memory::MemfdRegion;
+use live::signals::{self, Signals};
+use live::sockets::{Address, ListenError, Sockets};
+use node::{Node, NodeConfig};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io;
+use wire::NodeId;
+
+/// Longest value when nobody says otherwise: a chunk of a language model's cache has up to 32 MiB.
+const VALUE_BYTES: u64 = 64 << 20;
+/// The part of the memory that one value may take, one in so many: others have to stay.
+const VALUE_SHARE: u64 = 4;
+/// Descriptors beside those of connections.
+const OTHER_DESCRIPTORS: u64 = 64;
+
+/// Why nothing is served.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The tenants.
+    #[error(transparent)]
+    Tenants(#[from] BadTenants),
+    /// The addresses.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The system.
+    #[error("{0}")]
+    System(#[from] io::Error),
+    /// Flags that do not go together.
+    #[error("{0}")]
+    Usage(String),
+}
+
+/// The addresses and their protocols; both usual ones when none is given.
+fn listens(arguments: &cli::Memory) -> Vec<(Protocol, Listen)> {
+    let usual = |text: &str| text.parse().expect("an address");
+    let memcached = arguments.memcached.iter().cloned().map(|at| (Protocol::Memcached, at));
+    let resp = arguments.resp.iter().cloned().map(|at| (Protocol::Resp, at));
+    let all: Vec<_> = memcached.chain(resp).collect();
+    match all.is_empty() {
+        true => vec![
+            (Protocol::Memcached, usual("127.0.0.1:11211")),
+            (Protocol::Resp, usual("127.0.0.1:6379")),
+        ],
+        false => all,
+    }
+}
+
+/// The tenants of the addresses, in the order in which they are named, with their bounds.
+fn tenants(
+    arguments: &cli::Memory,
+    listens: &[(Protocol, Listen)],
+) -> Result<Vec<TenantConfig>, MemoryError> {
+    let mut names: Vec<&str> = Vec::new();
+    for (_, listen) in listens {
+        if !names.contains(&listen.tenant.as_str()) {
+            names.push(&listen.tenant);
+        }
+    }
+    for (at, tenant) in arguments.tenants.iter().enumerate() {
+        let name = &tenant.name;
+        if !names.contains(&name.as_str()) {
+            let text = format!("--tenant {name}: no address is its own: write HOST:PORT/{name}");
+            return Err(MemoryError::Usage(text));
+        }
+        if arguments.tenants[..at].iter().any(|other| other.name == *name) {
+            return Err(MemoryError::Usage(format!("--tenant {name} is given twice")));
+        }
+    }
+    let config = |name: &&str| {
+        let given = arguments.tenants.iter().find(|tenant| tenant.name == **name);
+        TenantConfig {
+            name: name.to_string(),
+            min_bytes: given.map_or(0, |tenant| tenant.min.0 as usize),
+            max_bytes: given.and_then(|tenant| tenant.max).map_or(usize::MAX, |max| max.0 as usize),
+        }
+    };
+    Ok(names.iter().map(config).collect())
+}
+
+fn value_bytes_max(arguments: &cli::Memory) -> Result<usize, MemoryError> {
+    let most = (arguments.memory.0 / VALUE_SHARE).min(VALUE_BYTES_MAX as u64);
+    match arguments.value_max {
+        None => Ok(most.min(VALUE_BYTES) as usize),
+        Some(wanted) if wanted.0 <= most => Ok(wanted.0 as usize),
+        Some(wanted) => Err(MemoryError::Usage(format!(
+            "--value-max {wanted}: a value may take a quarter of --memory {}, and 512M at the most",
+            arguments.memory
+        ))),
+    }
+}
+
+/// Lets this process open so many descriptors more, as far as it may.
+fn allow_descriptors(connections: u64) -> Result<(), MemoryError> {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = connections + OTHER_DESCRIPTORS;
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    let raised = Rlimit { current: Some(wanted), maximum: limit.maximum };
+    setrlimit(Resource::Nofile, raised).map_err(|_| {
+        let most = limit.maximum.unwrap_or_default().saturating_sub(OTHER_DESCRIPTORS);
+        MemoryError::Usage(format!(
+            "--connections {connections}: this process may open fewer files; use --connections {most}, or raise the hard limit (ulimit -Hn)"
+        ))
+    })
+}
+
+/// The device, its memory in frames of a pool.
+fn sockets(arguments: &cli::Memory, frames: &Frames) -> Result<Sockets, MemoryError> {
+    let listens = listens(arguments);
+    let tenants = tenants(arguments, &listens)?;
+    let number = |name: &str| tenants.iter().position(|tenant| tenant.name == name);
+    let address = |(protocol, listen): &(Protocol, Listen)| {
+        let tenant = TenantNo(number(&listen.tenant).expect("every address has one") as u16);
+        Address { at: listen.at, protocol: *protocol, tenant }
+    };
+    let addresses: Vec<Address> = listens.iter().map(address).collect();
+    let config = ItemsConfig {
+        memory_bytes: frames.bytes(),
+        value_bytes_max: value_bytes_max(arguments)?,
+        seed: u64::from_le_bytes(crate::local::random()),
+        tenants,
+    };
+    let items = Items::new(config, frames.clone())?;
+    Ok(Sockets::listen(&addresses, items, arguments.connections as usize)?)
+}
+
+fn host(arguments: &cli::Memory) -> Result<(Host, String), MemoryError> {
+    let pages = arguments.memory.0 as usize / PAGE_BYTES;
+    if pages * PAGE_BYTES < MEMORY_BYTES_MIN {
+        return Err(BadTenants::Memory(arguments.memory.0 as usize).into());
+    }
+    let region = MemfdRegion::create("trapeze-memory", pages)?;
+    if arguments.prefault {
+        region.touch()?;
+    }
+    let frames = Frames::new(region);
+    let sockets = sockets(arguments, &frames)?;
+    let said: Vec<String> = listens(arguments)
+        .iter()
+        .zip(sockets.addresses())
+        .map(|((protocol, listen), at)| {
+            let name = if *protocol == Protocol::Memcached { "memcached" } else { "resp" };
+            format!("{name} at {at} ({})", listen.tenant)
+        })
+        .collect();
+    let seed = u64::from_le_bytes(crate::local::random());
+    let config = NodeConfig::new(NodeId(1), crate::incarnation::clock(), seed);
+    let mut host = Host::new(Node::new(config, frames), arguments.wait.into())?;
+    host.add(sockets)?;
+    Ok((host, said.join(", ")))
+}
+
+/// `trapeze memory`.
+pub fn serve(arguments: &cli::Memory) -> Result<(), MemoryError> {
+    pin(arguments.cpu)?;
+    allow_descriptors(arguments.connections.into())?;
+    signals::install()?;
+    let (mut host, said) = host(arguments)?;
+    if listens(arguments).iter().any(|(_, listen)| !listen.at.ip().is_loopback()) {
+        eprintln!("anybody who reaches these addresses can read and change every item");
+    }
+    println!("{READY} {said}; {} of memory; stop with Ctrl-C", arguments.memory);
+    host.add(Signals::default())?;
+    host.run(signals::asked)?;
+    Ok(())
+}

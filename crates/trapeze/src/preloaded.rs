@@ -1,0 +1,108 @@
+//! `trapeze run`: an unmodified program whose large anonymous memory is a region (crate `preload`).
+//!
+//! The library that goes before the program is part of this file: `cargo xtask bundle` puts it behind the executable's
+//! own bytes, with its length and a mark behind it. A build that has none takes the one beside it.
+
+use crate::cli::RunProgram;
+use live::region::uffd::{Features, Origin, Uffd};
+use rustix::fs::MemfdFlags;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The last bytes of an executable with a library behind it, after the library's length in 8 bytes, little-endian.
+pub const MARK: &[u8; 8] = b"TPZLIB01";
+const TAIL_BYTES: usize = 16;
+const LIBRARY: &str = "libpreload.so";
+
+/// What a program cannot do, printed before it starts.
+const LIMITS: &str = "\
+trapeze run: what malloc and mmap give from the size of --from on is in the region. Not for programs that are linked
+statically or run as another user, allocate without the C library (Go), close descriptors that they did not open, or
+use such memory in a child after fork without exec; memory that a device or io_uring holds stays in memory.";
+
+/// Runs the program in this process's place; comes back only with an error.
+pub fn run(arguments: &RunProgram) -> io::Result<()> {
+    // Here, where there is room for a text, rather than in the program.
+    Uffd::open(Origin::All, Features::default()).map_err(io::Error::other)?;
+    let library = library()?;
+    if !arguments.quiet {
+        eprintln!("{LIMITS}");
+    }
+    let mut command = Command::new(&arguments.program);
+    command.args(&arguments.arguments).env("LD_PRELOAD", library);
+    command.env("TRAPEZE_RUN_MEMORY", arguments.memory.0.to_string());
+    command.env("TRAPEZE_RUN_FROM", arguments.from.0.to_string());
+    command.env("TRAPEZE_RUN_SPILL", &arguments.spill);
+    if let Some(room) = arguments.room {
+        command.env("TRAPEZE_RUN_ROOM", room.0.to_string());
+    }
+    if arguments.report {
+        command.env("TRAPEZE_RUN_REPORT", "1");
+    }
+    let error = command.exec();
+    let text = format!("{} cannot be run: {error}", arguments.program.display());
+    Err(io::Error::new(error.kind(), text))
+}
+
+/// Where the program's loader finds the library: in memory of this process, which the program inherits, or beside us.
+fn library() -> io::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    if let Some(bytes) = behind(&own)? {
+        let mut memory = File::from(rustix::fs::memfd_create(LIBRARY, MemfdFlags::empty())?);
+        memory.write_all(&bytes)?;
+        let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+        let _stays_open = memory.into_raw_fd();
+        return Ok(path.into());
+    }
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    let found = [folder.join(LIBRARY), folder.join("deps").join(LIBRARY)];
+    found.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        let text = format!(
+            "this executable was built without {LIBRARY}, and there is none beside it: build with `cargo xtask bundle`"
+        );
+        io::Error::new(io::ErrorKind::NotFound, text)
+    })
+}
+
+/// The library behind an executable's own bytes.
+fn behind(executable: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut file = File::open(executable)?;
+    let end = file.seek(SeekFrom::End(-(TAIL_BYTES as i64)))?;
+    let mut tail = [0; TAIL_BYTES];
+    file.read_exact(&mut tail)?;
+    let bytes = u64::from_le_bytes(tail[..8].try_into().expect("8 bytes"));
+    if &tail[8..] != MARK || bytes > end {
+        return Ok(None);
+    }
+    file.seek(SeekFrom::Start(end - bytes))?;
+    let mut library = vec![0; bytes as usize];
+    file.read_exact(&mut library)?;
+    Ok(Some(library))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_behind_an_executable_is_found_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("program");
+        let mut bytes = b"the executable's own bytes".to_vec();
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(behind(&path).unwrap(), None);
+        bytes.extend_from_slice(b"library");
+        bytes.extend_from_slice(&7u64.to_le_bytes());
+        bytes.extend_from_slice(MARK);
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(behind(&path).unwrap().as_deref(), Some(&b"library"[..]));
+        let at = bytes.len() - TAIL_BYTES;
+        bytes[at + 5] = 9;
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(behind(&path).unwrap(), None, "a length beyond the file");
+    }
+}

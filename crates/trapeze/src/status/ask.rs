@@ -1,0 +1,155 @@
+//! The asker's side: every server's report.
+
+use super::report::{Lease, Report};
+use super::service::{PART_BYTES, REPORT};
+use crate::cli;
+use crate::client::{Reach, ReachError};
+use crate::machine::Running;
+use crate::serve::{self, ServeError};
+use live::signals;
+use members::Member;
+use node::{Call, Cx};
+use std::io;
+use std::time::Duration;
+use wire::codec::{Decoder, Encoder};
+use wire::{Channel, Errno, NodeId, Time};
+
+/// How long a machine's answer is waited for.
+const ANSWER_SPAN: Duration = Duration::from_secs(2);
+/// Why there is no status.
+#[derive(Debug, thiserror::Error)]
+pub enum StatusError {
+    /// The cluster.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    /// Saying good-bye.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The system.
+    #[error("{0}")]
+    System(#[from] io::Error),
+}
+
+/// A member and what it told.
+pub struct Told {
+    /// Who.
+    pub member: Member,
+    /// How long it still is a member, as the manager tells.
+    pub lease: Option<Lease>,
+    /// `None`: it was not asked, because it listens nowhere.
+    pub report: Option<Result<Report, Errno>>,
+}
+
+impl Told {
+    /// The report, if there is one.
+    pub fn report(&self) -> Option<&Report> {
+        self.report.as_ref()?.as_ref().ok()
+    }
+}
+
+/// A client of the cluster that asks.
+pub struct Asker(Running);
+
+impl Asker {
+    /// Joins the cluster. From now on signals only end its waits.
+    pub fn join(target: &cli::Target) -> Result<Asker, StatusError> {
+        let mut running = Reach::from(target).client("status")?;
+        signals::install()?;
+        running.host.add(signals::Signals::default())?;
+        Ok(Asker(running))
+    }
+
+    /// Says good-bye.
+    pub fn leave(self) -> Result<(), StatusError> {
+        Ok(serve::stop(self.0)?)
+    }
+
+    /// Now, on the clock of the rates.
+    pub fn now(&self) -> Time {
+        self.0.host.node().cx().now()
+    }
+
+    /// Waits; false when asked to stop.
+    pub fn wait(&mut self, span: Duration) -> io::Result<bool> {
+        let until = self.now() + span;
+        self.wait_for(until, || false)
+    }
+
+    /// Waits until something has come or it is time; false when asked to stop.
+    pub fn wait_for(&mut self, until: Time, has_come: impl Fn() -> bool) -> io::Result<bool> {
+        let cx = self.0.host.node().cx().clone();
+        cx.spawn("watch", {
+            let cx = cx.clone();
+            async move { cx.sleep_until(until).await }
+        });
+        self.0.host.run(|| signals::asked() || has_come() || cx.now() >= until)?;
+        Ok(!signals::asked())
+    }
+
+    /// What every member tells now.
+    pub fn ask(&mut self) -> io::Result<Vec<Told>> {
+        let client = self.0.services.member.clone().expect("a client is a member");
+        let cx = self.0.host.node().cx().clone();
+        self.0.host.block_on(async move {
+            let _ = client.refresh().await; // the view that it has is good enough
+            let directory = client.directory();
+            let members: Vec<Member> =
+                directory.iter().filter(|member| member.id != cx.id()).cloned().collect();
+            let asks = members.iter().map(|member| report_of(&cx, member));
+            let reports = node::all(asks).await;
+            with_leases(members, reports)
+        })
+    }
+}
+
+fn with_leases(members: Vec<Member>, reports: Vec<Option<Result<Report, Errno>>>) -> Vec<Told> {
+    let leases = reports.iter().flatten().flatten().flat_map(|report| &report.leases);
+    let leases: Vec<Lease> = leases.copied().collect();
+    let tell = |(member, report): (Member, Option<Result<Report, Errno>>)| {
+        let lease = leases.iter().find(|lease| lease.node == member.id.0).copied();
+        let alive = lease.map_or(member.alive, |lease| lease.alive);
+        Told { member: Member { alive, ..member }, lease, report }
+    };
+    members.into_iter().zip(reports).map(tell).collect()
+}
+
+async fn report_of(cx: &Cx, member: &Member) -> Option<Result<Report, Errno>> {
+    if !member.roles.is_server() {
+        return None;
+    }
+    if !member.alive {
+        return Some(Err(Errno::EHOSTDOWN));
+    }
+    let asked = cx.with_deadline(ANSWER_SPAN, fetch(cx, member.id)).await;
+    Some(asked.unwrap_or(Err(Errno::ETIMEDOUT)))
+}
+
+async fn fetch(cx: &Cx, server: NodeId) -> Result<Report, Errno> {
+    let mut text = Vec::new();
+    loop {
+        let mut body = [0; 4];
+        Encoder::new(&mut body).u32(text.len() as u32);
+        let frame = cx.frames().alloc(PART_BYTES).ok_or(Errno::ENOMEM)?;
+        let call = Call {
+            to: server,
+            channel: Channel::STATUS,
+            op: REPORT,
+            once: false,
+            deadline: Some(ANSWER_SPAN),
+            body: &body,
+            data: cx.pieces(),
+            trailer: &[],
+            into: cx.piece(frame),
+        };
+        let reply = cx.call(call).await.map_err(Errno::from)?.ok()?;
+        let whole = Decoder::new(&reply.body).u32().map_err(|_| Errno::EPROTO)? as usize;
+        let part = reply.data.first().map_or(&[][..], |frame| &frame[..reply.bytes]);
+        text.extend_from_slice(part);
+        if text.len() >= whole {
+            return serde_json::from_slice(&text).map_err(|_| Errno::EPROTO);
+        }
+        if part.is_empty() {
+            return Err(Errno::EPROTO);
+        }
+    }
+}

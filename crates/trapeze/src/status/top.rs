@@ -1,0 +1,314 @@
+//! `trapeze top`: what the servers do now, from the difference of two reports.
+
+use super::ask::{Asker, StatusError, Told};
+use super::report::Report;
+use super::show::{role_names, state};
+use crate::cli;
+use crate::size::Size;
+use crate::table::{Table, print_json};
+use serde::Serialize;
+use std::fmt::Write;
+use std::io::{IsTerminal, stdout};
+use std::time::Duration;
+
+/// From the top of the screen, which is cleared behind what is written.
+const HOME: &str = "\x1b[H";
+const CLEAR_LINE: &str = "\x1b[K";
+const CLEAR_BELOW: &str = "\x1b[J";
+
+/// What a machine does each second: a row of `--json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct Rates {
+    node: u16,
+    name: String,
+    roles: String,
+    state: String,
+    /// Processors that it keeps busy.
+    cpus: f64,
+    resident_bytes: u64,
+    pool_bytes: u64,
+    pool_free_bytes: u64,
+    cached_bytes: u64,
+    dirty_bytes: u64,
+    reads_per_s: f64,
+    read_bytes_per_s: f64,
+    /// Part of the reads that its memory answered; nothing without reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hit_ratio: Option<f64>,
+    writes_per_s: f64,
+    written_bytes_per_s: f64,
+    commits_per_s: f64,
+    calls_per_s: f64,
+    served_per_s: f64,
+    sent_again_per_s: f64,
+    sent_bytes_per_s: f64,
+    received_bytes_per_s: f64,
+    /// Part of its waits that ended before it slept; nothing without waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    awake_ratio: Option<f64>,
+    sleeps_per_s: f64,
+}
+
+/// Two reports of one machine and the time between them, in seconds.
+struct Change<'a> {
+    before: &'a Report,
+    now: &'a Report,
+    seconds: f64,
+}
+
+impl Change<'_> {
+    /// How much a counter grew. A machine that has restarted in between counts from zero.
+    fn of(&self, counter: impl Fn(&Report) -> u64) -> u64 {
+        let before =
+            if self.now.uptime_s < self.before.uptime_s { 0 } else { counter(self.before) };
+        counter(self.now).saturating_sub(before)
+    }
+
+    fn rate(&self, counter: impl Fn(&Report) -> u64) -> f64 {
+        self.of(counter) as f64 / self.seconds
+    }
+
+    fn ratio(&self, part: impl Fn(&Report) -> u64, all: impl Fn(&Report) -> u64) -> Option<f64> {
+        let all = self.of(all);
+        (all > 0).then(|| self.of(part) as f64 / all as f64)
+    }
+
+    fn rates(&self, told: &Told) -> Rates {
+        let io = self.now.io.unwrap_or_default();
+        let of_io = |of: fn(&super::report::Io) -> u64| {
+            move |report: &Report| report.io.as_ref().map_or(0, of)
+        };
+        let links = |of: fn(&super::report::Link) -> u64| {
+            move |report: &Report| report.links.iter().map(of).sum()
+        };
+        Rates {
+            cpus: self.rate(|report| report.cpu_ms) / 1e3,
+            resident_bytes: self.now.resident_bytes,
+            pool_bytes: self.now.pool.bytes,
+            pool_free_bytes: self.now.pool.free_bytes,
+            cached_bytes: io.cached_bytes,
+            dirty_bytes: io.dirty_bytes,
+            reads_per_s: self.rate(of_io(|io| io.reads)),
+            read_bytes_per_s: self.rate(of_io(|io| io.read_bytes)),
+            hit_ratio: self.ratio(of_io(|io| io.hits), of_io(|io| io.hits + io.misses)),
+            writes_per_s: self.rate(of_io(|io| io.writes)),
+            written_bytes_per_s: self.rate(of_io(|io| io.written_bytes)),
+            commits_per_s: self.rate(of_io(|io| io.commits)),
+            calls_per_s: self.rate(|report| report.rpc.calls),
+            served_per_s: self.rate(|report| report.rpc.executed),
+            sent_again_per_s: self.rate(|report| report.rpc.retries),
+            sent_bytes_per_s: self.rate(links(|link| link.sent_bytes)),
+            received_bytes_per_s: self.rate(links(|link| link.received_bytes)),
+            awake_ratio: self.ratio(
+                |report| report.wait.spin_hits,
+                |report| report.wait.spin_hits + report.wait.sleeps,
+            ),
+            sleeps_per_s: self.rate(|report| report.wait.sleeps),
+            ..Rates::of(told)
+        }
+    }
+}
+
+impl Rates {
+    fn of(told: &Told) -> Rates {
+        let (node, name) = (told.member.id.0, told.member.name.clone());
+        let [state, _] = state(told);
+        Rates { node, name, roles: role_names(&told.member).join(","), state, ..Rates::default() }
+    }
+
+    fn blocks(&self) -> [String; 13] {
+        let used = self.pool_bytes - self.pool_free_bytes.min(self.pool_bytes);
+        [
+            self.name.clone(),
+            self.state.clone(),
+            format!("{:.2}", self.cpus),
+            Size(self.resident_bytes).to_string(),
+            Size(used).to_string(),
+            Size(self.cached_bytes).to_string(),
+            Size(self.dirty_bytes).to_string(),
+            count(self.reads_per_s),
+            mega(self.read_bytes_per_s),
+            percent(self.hit_ratio),
+            count(self.writes_per_s),
+            mega(self.written_bytes_per_s),
+            count(self.commits_per_s),
+        ]
+    }
+
+    fn messages(&self) -> [String; 8] {
+        [
+            self.name.clone(),
+            count(self.calls_per_s),
+            count(self.served_per_s),
+            count(self.sent_again_per_s),
+            mega(self.sent_bytes_per_s),
+            mega(self.received_bytes_per_s),
+            percent(self.awake_ratio),
+            count(self.sleeps_per_s),
+        ]
+    }
+}
+
+fn percent(part: Option<f64>) -> String {
+    part.map_or("-".to_string(), |part| format!("{:.0}%", part * 100.0))
+}
+
+fn count(rate: f64) -> String {
+    format!("{rate:.0}")
+}
+
+fn mega(rate: f64) -> String {
+    format!("{:.1}", rate / 1e6)
+}
+
+const BLOCKS: [&str; 13] = [
+    "server",
+    "state",
+    "cpus",
+    "process",
+    "frames",
+    "cached",
+    "dirty",
+    "reads/s",
+    "MB/s",
+    "hits",
+    "writes/s",
+    "MB/s",
+    "commits/s",
+];
+const MESSAGES: [&str; 8] =
+    ["server", "calls/s", "served/s", "again/s", "MB/s out", "MB/s in", "awake", "sleeps/s"];
+
+/// The rows of the servers, of those that told twice in the same life or in two.
+fn rates(before: &[Told], now: &[Told], seconds: f64) -> Vec<Rates> {
+    let servers = now.iter().filter(|told| told.report.is_some());
+    let row = |told: &Told| {
+        let earlier = before.iter().find(|earlier| earlier.member.id == told.member.id);
+        match (earlier.and_then(Told::report), told.report()) {
+            (Some(before), Some(now)) => Change { before, now, seconds }.rates(told),
+            _ => Rates::of(told),
+        }
+    };
+    servers.map(row).collect()
+}
+
+fn render(rows: &[Rates], clients: usize) -> String {
+    let (mut blocks, mut messages) = (Table::new(&BLOCKS), Table::new(&MESSAGES));
+    for row in rows {
+        blocks.row(&row.blocks());
+        messages.row(&row.messages());
+    }
+    let total = |of: fn(&Rates) -> f64| rows.iter().map(of).sum::<f64>();
+    let mut text = format!("{}\n{}", blocks.render(), messages.render());
+    let _ = writeln!(
+        text,
+        "\nall: {:.0} reads/s, {:.1} MB/s; {:.0} writes/s, {:.1} MB/s; {clients} clients",
+        total(|row| row.reads_per_s),
+        total(|row| row.read_bytes_per_s) / 1e6,
+        total(|row| row.writes_per_s),
+        total(|row| row.written_bytes_per_s) / 1e6,
+    );
+    text
+}
+
+/// Draws over what was there before; a pipe gets one picture below the other.
+fn draw(text: &str, over: bool) {
+    if !over {
+        return println!("{text}");
+    }
+    let lines = text.replace('\n', &format!("{CLEAR_LINE}\n"));
+    print!("{HOME}{lines}{CLEAR_BELOW}");
+}
+
+/// `trapeze top`.
+pub fn top(arguments: &cli::Top) -> Result<(), StatusError> {
+    let mut asker = Asker::join(&arguments.target)?;
+    let over = stdout().is_terminal() && !arguments.target.json;
+    let (mut before, mut since) = (asker.ask()?, asker.now());
+    for _ in 0..arguments.count.unwrap_or(u64::MAX) {
+        if !asker.wait(Duration::from_secs(arguments.every))? || crate::output::has_failed() {
+            break;
+        }
+        let (told, at) = (asker.ask()?, asker.now());
+        show(&before, &told, at.since(since), arguments.target.json, over);
+        (before, since) = (told, at);
+    }
+    asker.leave()
+}
+
+fn show(before: &[Told], now: &[Told], span: Duration, json: bool, over: bool) {
+    let rows = rates(before, now, span.as_secs_f64());
+    if json {
+        return rows.iter().for_each(print_json);
+    }
+    let clients = now.iter().filter(|told| told.report.is_none() && told.member.alive).count();
+    draw(&render(&rows, clients), over);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::report::{Io, Link, Rpc, Wait};
+    use members::{Member, Roles};
+    use wire::{Errno, NodeId};
+
+    fn told(report: Option<Result<Report, Errno>>) -> Told {
+        let member = Member {
+            id: NodeId(3),
+            name: "io2".into(),
+            roles: Roles::IO,
+            alive: true,
+            incarnation: 1,
+            addresses: Vec::new(),
+            disks: 1,
+        };
+        Told { member, lease: None, report }
+    }
+
+    fn report(scale: u64) -> Report {
+        let io = Io {
+            reads: 10 * scale,
+            hits: 3 * scale,
+            misses: scale,
+            read_bytes: scale << 20,
+            ..Io::default()
+        };
+        let link = Link { sent_bytes: 1000 * scale, ..Link::default() };
+        Report {
+            uptime_s: scale,
+            cpu_ms: 500 * scale,
+            io: Some(io),
+            links: vec![link.clone(), link],
+            rpc: Rpc { executed: 7 * scale, ..Rpc::default() },
+            wait: Wait { spin_hits: scale, sleeps: 3 * scale, ..Wait::default() },
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn rates_are_what_came_since_the_last_report() {
+        let (before, now) = (vec![told(Some(Ok(report(2))))], vec![told(Some(Ok(report(6))))]);
+        let row = &rates(&before, &now, 2.0)[0];
+        assert_eq!((row.reads_per_s, row.cpus, row.served_per_s), (20.0, 1.0, 14.0));
+        assert_eq!((row.hit_ratio, row.awake_ratio), (Some(0.75), Some(0.25)));
+        assert_eq!(row.sent_bytes_per_s, 4000.0);
+        assert_eq!(row.read_bytes_per_s, 2.0 * 1048576.0);
+    }
+
+    #[test]
+    fn who_restarted_counts_from_zero_and_who_is_silent_has_no_rates() {
+        let (before, now) = (vec![told(Some(Ok(report(9))))], vec![told(Some(Ok(report(1))))]);
+        assert_eq!(rates(&before, &now, 1.0)[0].reads_per_s, 10.0);
+        let silent = vec![told(Some(Err(Errno::ETIMEDOUT)))];
+        let row = &rates(&now, &silent, 1.0)[0];
+        assert_eq!((row.reads_per_s, row.hit_ratio), (0.0, None));
+        assert!(row.state.starts_with("no answer"), "{}", row.state);
+        assert!(rates(&now, &[told(None)], 1.0).is_empty(), "clients tell nothing");
+    }
+
+    #[test]
+    fn every_heading_has_a_cell() {
+        let text = render(&[Rates::default()], 2);
+        assert!(text.contains("reads/s") && text.contains("2 clients"), "{text}");
+    }
+}

@@ -1,0 +1,215 @@
+//! `trapeze memory` as its users meet it: the clients of memcached and Redis that are installed here.
+
+mod common;
+
+use common::{lacks, program};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+use tempfile::TempDir;
+use trapeze::children::Process;
+
+struct Server {
+    process: Process,
+    memcached: SocketAddr,
+    resp: SocketAddr,
+    _dir: TempDir,
+}
+
+fn address(said: &str, protocol: &str) -> SocketAddr {
+    let rest = said.split_once(&format!("{protocol} at ")).expect("it says where").1;
+    rest.split(' ').next().unwrap().parse().unwrap()
+}
+
+impl Server {
+    fn start(flags: &[&str]) -> Server {
+        let dir = TempDir::new().unwrap();
+        let usual = ["memory", "--memcached", "127.0.0.1:0", "--resp", "127.0.0.1:0"];
+        let all: Vec<String> = usual.iter().chain(flags).map(|flag| flag.to_string()).collect();
+        let log = dir.path().join("log");
+        let process = Process::start_program(program(), "memory", &all, &log).unwrap();
+        let (memcached, resp) =
+            (address(&process.said, "memcached"), address(&process.said, "resp"));
+        Server { process, memcached, resp, _dir: dir }
+    }
+}
+
+fn ask(to: SocketAddr, text: &str) -> String {
+    let mut stream = TcpStream::connect(to).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut told = String::new();
+    stream.read_to_string(&mut told).unwrap();
+    told
+}
+
+/// Runs a client; its output, which must not tell of a failure.
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{command:?}: {}\n{text}\n{errors}", output.status);
+    text + &errors
+}
+
+#[test]
+fn memccapable_finds_nothing_wrong() {
+    if lacks("memccapable") {
+        return;
+    }
+    let server = Server::start(&[]);
+    let port = server.memcached.port().to_string();
+    // -a: the text protocol.
+    let told = run(Command::new("memccapable").args(["-a", "-h", "127.0.0.1", "-p", &port]));
+    assert!(told.contains("All tests passed"), "{told}");
+}
+
+#[test]
+fn memcslap_and_redis_benchmark_run() {
+    let server = Server::start(&[]);
+    if !lacks("memcslap") {
+        let to = format!("--servers={}", server.memcached);
+        for test in ["--test=set", "--test=get", "--test=mget"] {
+            let work = ["--concurrency=4", "--execute-number=500", "--initial-load=500"];
+            run(Command::new("memcslap").arg(&to).arg(test).args(work));
+        }
+    }
+    if !lacks("redis-benchmark") {
+        let port = server.resp.port().to_string();
+        let tests = ["-q", "-n", "2000", "-d", "8192", "-t", "ping,set,get,incr,mset"];
+        for more in [&["-c", "1"][..], &["-c", "50", "-P", "16"], &["-3"]] {
+            let told =
+                run(Command::new("redis-benchmark").args(["-p", &port]).args(tests).args(more));
+            assert!(told.contains("GET: ") && !told.contains("rror"), "{told}");
+        }
+    }
+}
+
+/// Runs a Python program if its library is installed.
+fn python(library: &str, program: &str) {
+    if lacks("python3") {
+        return;
+    }
+    let found =
+        Command::new("python3").args(["-c", &format!("import {library}")]).output().unwrap();
+    if !found.status.success() {
+        println!("skipped: Python's {library} is not installed");
+        return;
+    }
+    run(Command::new("python3").args(["-c", program]));
+}
+
+#[test]
+fn redis_py_gets_what_it_sets() {
+    let server = Server::start(&[]);
+    let program = r#"
+import redis
+for version in (2, 3):
+    r = redis.Redis(port=PORT, protocol=version, client_name='test')
+    r.flushall()
+    big = bytes(range(256)) * 12345
+    assert r.set('a', big, ex=10) and r.get('a') == big and 9 <= r.ttl('a') <= 10
+    assert r.set('a', 1, nx=True) is None and r.set('none', 1, xx=True) is None
+    assert r.mset({'b': 1, 'c': 2}) and r.mget('b', 'c', 'd') == [b'1', b'2', None]
+    assert r.exists('b', 'c', 'd') == 2 and r.incr('b') == 2 and r.append('b', '3') == 2
+    assert r.strlen('b') == 2 and r.dbsize() == 3 and r.get('d') is None
+    assert r.info()['redis_version'] and r.config_get('maxmemory') and r.client_getname()
+    assert r.set('c', 9, get=True) == b'2' and r.getdel('c') == b'9' and r.delete('a', 'b') == 2
+    p = r.pipeline(transaction=False)
+    for i in range(1000):
+        p.set(f'k{i}', i)
+    assert all(p.execute()) and len(list(r.scan_iter('k*'))) == 1000
+    assert r.pexpire('k1', 60000) and r.persist('k1') and r.ttl('k1') == -1
+    try:
+        r.execute_command('LPUSH', 'l', 1)
+        assert False
+    except redis.ResponseError as error:
+        assert 'unknown command' in str(error)
+"#;
+    python("redis", &program.replace("PORT", &server.resp.port().to_string()));
+}
+
+#[test]
+fn pymemcache_gets_what_it_sets() {
+    let server = Server::start(&[]);
+    let program = r#"
+from pymemcache.client.base import Client
+c = Client(('127.0.0.1', PORT))
+big = bytes(range(256)) * 12345
+assert c.set('a', big, expire=10, noreply=False) and c.get('a') == big
+many = {f'k{i}': str(i).encode() for i in range(3000)}
+assert c.set_many(many) == [] and c.get_many(list(many)) == many
+value, cas = c.gets('k1')
+assert c.cas('k1', b'new', cas) and c.cas('k1', b'newer', cas) is False
+assert c.add('k1', b'x', noreply=False) is False and c.replace('none', b'x', noreply=False) is False
+assert c.append('k1', b'er', noreply=False) and c.get('k1') == b'newer'
+assert c.incr('k2', 5) == 7 and c.decr('k2', 9) == 0
+assert c.touch('k3', 50, noreply=False) and c.delete('k3', noreply=False) and c.get('k3') is None
+assert c.gat('k4', 50) == b'4' and c.stats()[b'curr_items'] == 3000 and c.version()
+assert c.flush_all(noreply=False) and c.get('a') is None
+c.quit()
+"#;
+    python("pymemcache", &program.replace("PORT", &server.memcached.port().to_string()));
+}
+
+#[test]
+fn tenants_have_key_spaces_of_their_own() {
+    let flags = ["--memcached", "127.0.0.1:0/web", "--tenant", "web:min=8M,max=32M"];
+    let server = Server::start(&flags);
+    let web = server.process.said.split("memcached at ").nth(2).unwrap();
+    let web = web.split(' ').next().unwrap().parse().unwrap();
+    assert_eq!(ask(server.memcached, "set a 0 0 1\r\n1\r\n"), "STORED\r\n");
+    assert_eq!(ask(server.resp, "GET a\r\n"), "$1\r\n1\r\n");
+    assert_eq!(ask(web, "get a\r\n"), "END\r\n");
+    assert!(ask(web, "stats\r\n").contains("limit_maxbytes 33554432\r\n"));
+    server.process.stop().unwrap();
+}
+
+#[test]
+fn ten_thousand_clients_stay_connected() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let may = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) as usize;
+    let count = may.saturating_sub(1_000).min(10_000);
+    if count < 10_000 {
+        println!("only {count} connections: this process may open {may} files (ulimit -Hn)");
+    }
+    let server = Server::start(&["--connections", &(count + 10).to_string()]);
+    let before = trapeze::machine_stat::process_memory(server.process.id()).unwrap();
+    let idle: Vec<TcpStream> =
+        (0..count).map(|_| TcpStream::connect(server.resp).unwrap()).collect();
+    assert_eq!(ask(server.memcached, "set a 0 0 1\r\n1\r\n"), "STORED\r\n");
+    for mut one in idle.iter().step_by(7) {
+        one.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        one.write_all(b"GET a\r\n").unwrap();
+        let mut told = [0; 7];
+        one.read_exact(&mut told).unwrap();
+        assert_eq!(&told, b"$1\r\n1\r\n");
+    }
+    let after = trapeze::machine_stat::process_memory(server.process.id()).unwrap();
+    let each = after.saturating_sub(before) / count as u64;
+    assert!(each < 2048, "{each} bytes for each connection");
+    server.process.stop().unwrap();
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_a_reason() {
+    for (flags, reason) in [
+        (&["--memory", "4K"][..], "at least 1048576"),
+        (&["--memory", "8M", "--value-max", "4M"], "a quarter of --memory 8M"),
+        (&["--tenant", "web:min=1M"], "no address is its own"),
+        (&["--memory", "8M", "--tenant", "default:min=9M"], "promised 9437184 bytes"),
+        (&["--memory", "8M", "--tenant", "default:min=2M,max=1M"], "is more than its most"),
+        (&["--resp", "10.255.255.1:1"], "cannot listen at 10.255.255.1:1"),
+        (&["--connections", "4000000000"], "use --connections"),
+    ] {
+        let usual = ["memory", "--memcached", "127.0.0.1:0"];
+        let output = Command::new(program()).args(usual).args(flags).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{flags:?}: {errors}");
+        assert!(errors.contains(reason), "{flags:?}: {errors}");
+    }
+}
