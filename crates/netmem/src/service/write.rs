@@ -11,7 +11,7 @@ use crate::memory::{Arrival, Class, Durability};
 use crate::page::{PageId, PageStamp, SpaceId, Version};
 use crate::protocol::{Batch, Lease, LeaseReply, Message, Record, Spaces, op};
 use endpoint::Frame;
-use node::{Answer, Request, all};
+use node::{Answer, Bug, Request, all};
 use std::collections::BTreeMap;
 use wire::{Errno, NodeId};
 
@@ -228,6 +228,9 @@ impl Service {
         let spaces = [space];
         loop {
             let view = self.view();
+            if self.cx().has_bug(Bug::FreedNotTold) {
+                return Ok(());
+            }
             let told =
                 all(view.others(self.me()).map(|up| self.tell_freed(up.node, &spaces))).await;
             if told.into_iter().all(|told| told) {
@@ -343,6 +346,7 @@ impl Service {
             Ok(from) => from,
             Err(reply) => return reply,
         };
+        let from = from.filter(|_| !self.cx().has_bug(Bug::LeaseNotRevoked));
         let written = match from {
             Some(from) => self.revoke(from, lease).await,
             None => Some(Version(0)),
