@@ -39,7 +39,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("preload", &["live"]),
-    ("capi", &["wire", "endpoint", "netrpc", "node", "live", "trapeze"]),
+    ("capi", &["wire", "endpoint", "netrpc", "node", "netmem", "live", "trapeze"]),
     ("rig", &["wire", "endpoint", "node"]),
     ("fuzz-bodies", &["wire", "endpoint", "netrpc", "node", "stripe", "members", "kv", "live"]),
     ("xtask", &[]),

@@ -56,12 +56,21 @@
 // The payload memory is used up: free frames, or open the endpoint with more.
 #define TPZ_ENOMEM 12
 
+// The system does not let the program serve its own page faults.
+#define TPZ_EACCES 13
+
 // In use: a frame with several holders is to be written, a channel is served already, or the endpoint is to be closed
 // from a callback.
 #define TPZ_EBUSY 16
 
 // An argument that cannot be; tpz_last_error() says which.
 #define TPZ_EINVAL 22
+
+// The system has no such call, or one that lacks what is needed.
+#define TPZ_ENOSYS 38
+
+// No copy of the page is left.
+#define TPZ_ENODATA 61
 
 // The peer broke the protocol, as by more data than was asked for.
 #define TPZ_EPROTO 71
@@ -93,6 +102,21 @@
 // Bytes of content of a message: 80 of the control message's 128.
 #define TPZ_MESSAGE_BYTES 80
 
+// Of tpz_region_advise(): it will be used soon, fetch it now.
+#define TPZ_WILL_NEED 0
+
+// It will not be used soon: it leaves first when room is needed.
+#define TPZ_COLD 1
+
+// It leaves memory now.
+#define TPZ_PAGE_OUT 2
+
+// Its content is not needed any more: it reads as zeros from now on.
+#define TPZ_FREE 3
+
+// Holders that a region may have.
+#define TPZ_HOLDERS 16
+
 // Statuses of answers lie below this; the rest is NetRPC's own.
 #define TPZ_STATUS_RESERVED 65280
 
@@ -112,6 +136,9 @@ typedef struct tpz_frame_t tpz_frame_t;
 // A message entry that the program holds: of the send ring from tpz_get_sendmsg(), of the receive ring from
 // tpz_get_rcvmsg(), until it is released (`msg_t` of HPDC'97).
 typedef struct tpz_msg_t tpz_msg_t;
+
+// A region. All threads may use its memory and its functions, but tpz_region_unmap().
+typedef struct tpz_region_t tpz_region_t;
 
 // A request that the program is to answer with tpz_reply(), in the handler or later; until then it counts against the
 // 128 that each channel gives out.
@@ -213,6 +240,58 @@ typedef struct {
 
 // Called with a frame that has been sent, which is the program's again, and the `arg` of tpz_attach_sendmsg().
 typedef void (*tpz_io_completion_t)(tpz_frame_t *frame, void *arg);
+
+// How a region is made: `tpz_region_options_t options = {.size = sizeof options, .bytes = 1 << 30, .frames = 65536,
+// .file = "/var/tmp/region"};`
+typedef struct {
+  // sizeof(tpz_region_options_t).
+  uint32_t size;
+  // Bytes of a page, a power of two from 4096 to 65536; 0 is 4096.
+  uint32_t page_bytes;
+  // Bytes of the region, whole pages.
+  uint64_t bytes;
+  // Pages that it may have in memory, 64 or more; a tenth of them is on its way out.
+  uint64_t frames;
+  // The file that the other pages are in, made and grown where it is shorter; or NULL. Either this or holders.
+  const char *file;
+  // Addresses of endpoints that keep the other pages in their memory (tpz_hold_pages), `holders_count` of them.
+  const char *const *holders;
+  // See `holders`; at most TPZ_HOLDERS.
+  uint32_t holders_count;
+  // Holders that have a page before it leaves this memory; 0 is two, or one where there is one.
+  uint32_t copies;
+  // Threads that serve page faults: system calls on the region work then, and it needs root or a privilege. 0: the
+  // faulting thread itself, which every user may and is faster; use tpz_read() and its like for system calls.
+  uint32_t handlers;
+  // Threads that may fault at the same time; 0 is 8.
+  uint32_t contexts;
+  // Milliseconds that a fault waits for a file or holders that do not answer; 0 is 30 s.
+  uint32_t patience_ms;
+  // How a fault waits for a holder's answer: TPZ_WAIT_...
+  uint32_t wait;
+  // For holders at TCP addresses: 32 secret bytes, or NULL.
+  const uint8_t *key;
+  // 0 or TPZ_INSECURE.
+  uint16_t flags;
+  // 0.
+  uint16_t reserved[3];
+} tpz_region_options_t;
+
+// What happened in a region, in pages.
+typedef struct {
+  // Faults of the program.
+  uint64_t faults;
+  // Fetched from the file or the holders.
+  uint64_t fetched;
+  // Given to them.
+  uint64_t stored;
+  // Moved out of memory, or on its way.
+  uint64_t evicted;
+  // Fetched, and not the bytes that were stored.
+  uint64_t damaged;
+  // Of which no copy was left.
+  uint64_t lost;
+} tpz_region_counters_t;
 
 // Called for every request of a channel; the request is the handler's to answer.
 typedef void (*tpz_handler_fn_t)(tpz_request_t *request, void *arg);
@@ -530,6 +609,120 @@ int tpz_get_replytoken(const tpz_ep_t *ep,
 int tpz_release_replytoken(const tpz_ep_t *ep,
                            tpz_token_t token,
                            tpz_frame_t **frame);
+
+// Maps a region, which is written to `*region`. TPZ_EACCES or TPZ_ENOSYS where the system does not let programs serve
+// their page faults: tpz_last_error() says what to set.
+//
+// Needs:
+// `options` points to options whose texts end with a zero and whose key has 32 bytes; `region` can be written.
+int tpz_region_map(const tpz_region_options_t *options,
+                   tpz_region_t **region);
+
+// Unmaps a region. What its file has stays; call tpz_region_sync() before if the file is to have everything. What its
+// holders have is of no use any more. NULL is nothing.
+//
+// Needs:
+// `region` is NULL or mapped; no thread uses it or its memory from now on.
+int tpz_region_unmap(tpz_region_t *region);
+
+// The region's first byte. Its memory is read and written as any other; a page of which no copy is left is a SIGBUS.
+//
+// Needs:
+// `region` is mapped.
+void *tpz_region_data(const tpz_region_t *region);
+
+// How many bytes the region has; 0 only for NULL.
+//
+// Needs:
+// `region` is mapped.
+uintptr_t tpz_region_bytes(const tpz_region_t *region);
+
+// Has the stretch's pages in memory, to be written if `writes`, as far as the frames go. TPZ_ENODATA when no copy of a
+// page is left.
+//
+// Needs:
+// `region` is mapped.
+int tpz_region_touch(const tpz_region_t *region,
+                     uintptr_t offset,
+                     uintptr_t bytes,
+                     bool writes);
+
+// As tpz_region_touch(), and the pages stay until they are unpinned as often. At most three quarters of the frames can
+// be pinned (TPZ_ENOMEM).
+//
+// Needs:
+// `region` is mapped.
+int tpz_region_pin(const tpz_region_t *region,
+                   uintptr_t offset,
+                   uintptr_t bytes);
+
+// Undoes one tpz_region_pin() of the same stretch.
+//
+// Needs:
+// `region` is mapped, and the stretch was pinned.
+int tpz_region_unpin(const tpz_region_t *region, uintptr_t offset, uintptr_t bytes);
+
+// Says something about the stretch: TPZ_WILL_NEED, TPZ_COLD, TPZ_PAGE_OUT or TPZ_FREE, the last of whole pages only.
+//
+// Needs:
+// `region` is mapped.
+int tpz_region_advise(const tpz_region_t *region,
+                      uintptr_t offset,
+                      uintptr_t bytes,
+                      uint32_t advice);
+
+// Gives every page of the stretch that has changed to the file or the holders.
+//
+// Needs:
+// `region` is mapped.
+int tpz_region_flush(const tpz_region_t *region, uintptr_t offset, uintptr_t bytes);
+
+// As tpz_region_flush() of everything, and on stable storage, if it is in a file.
+//
+// Needs:
+// `region` is mapped.
+int tpz_region_sync(const tpz_region_t *region);
+
+// Writes the counters to `*counters`.
+//
+// Needs:
+// `region` is mapped, `counters` can be written.
+int tpz_region_counters(const tpz_region_t *region, tpz_region_counters_t *counters);
+
+// From now on the endpoint keeps up to `pages` pages for regions of others (their `holders`), in its payload memory, as
+// long as it is polled. What it keeps is gone with it. TPZ_EBUSY when it does so already.
+//
+// Needs:
+// `ep` is open.
+int tpz_hold_pages(const tpz_ep_t *ep,
+                   uint32_t pages);
+
+// read(2) into memory that may be a region's: its pages are brought first, as the kernel cannot. As read(2) it may read
+// less. -1 for an error, which is in tpz_errno().
+//
+// Needs:
+// `into` has `bytes` bytes.
+intptr_t tpz_read(int fd,
+                  void *into,
+                  uintptr_t bytes);
+
+// write(2) from memory that may be a region's; see tpz_read().
+//
+// Needs:
+// `from` has `bytes` bytes.
+intptr_t tpz_write(int fd, const void *from, uintptr_t bytes);
+
+// pread(2) into memory that may be a region's; see tpz_read().
+//
+// Needs:
+// `into` has `bytes` bytes.
+intptr_t tpz_pread(int fd, void *into, uintptr_t bytes, uint64_t offset);
+
+// pwrite(2) from memory that may be a region's; see tpz_read().
+//
+// Needs:
+// `from` has `bytes` bytes.
+intptr_t tpz_pwrite(int fd, const void *from, uintptr_t bytes, uint64_t offset);
 
 // From now on requests for `channel`, TPZ_CHANNEL_FIRST to TPZ_CHANNEL_LAST, are given to `handler` with `arg`, from
 // tpz_poll(). The handler may answer at once or keep the request and answer later. TPZ_EBUSY when the channel is served

@@ -147,12 +147,7 @@ unsafe fn read_call(call: *const tpz_call_t) -> Outcome<tpz_call_t> {
     }
     // SAFETY: the caller's promise: at least the first field is there.
     let size = unsafe { (&raw const (*call).size).read() } as usize;
-    if size != size_of::<tpz_call_t>() {
-        let ours = size_of::<tpz_call_t>();
-        return Err(invalid(format!(
-            "call->size is {size}, this release has {ours}: set it to sizeof(tpz_call_t)"
-        )));
-    }
+    check_size("tpz_call_t", size, size_of::<tpz_call_t>())?;
     // SAFETY: all of the structure is there.
     Ok(unsafe { call.read() })
 }

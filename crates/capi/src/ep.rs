@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use trapeze::join::{Joined, Plan, join};
 use trapeze::service::{Keys, Options, Security, WaitPolicy};
-use wire::{NodeId, Time};
+use wire::{Channel, NodeId, Time};
 
 /// Of tpz_options_t: TCP without encryption, open to anybody. Only for networks that nobody else is in.
 pub const TPZ_INSECURE: u16 = 1;
@@ -185,7 +185,7 @@ pub unsafe fn on_ep<T>(
 ///
 /// # Safety
 /// `text` is NULL or ends with a zero, and stays during `'a`.
-unsafe fn text<'a>(name: &str, text: *const c_char) -> Outcome<Option<&'a str>> {
+pub unsafe fn text<'a>(name: &str, text: *const c_char) -> Outcome<Option<&'a str>> {
     if text.is_null() {
         return Ok(None);
     }
@@ -204,19 +204,16 @@ unsafe fn read_options(options: *const tpz_options_t) -> Outcome<tpz_options_t> 
     }
     // SAFETY: the caller's promise: at least the first field is there.
     let size = unsafe { (&raw const (*options).size).read() } as usize;
-    if size != size_of::<tpz_options_t>() {
-        let ours = size_of::<tpz_options_t>();
-        return Err(invalid(format!(
-            "options->size is {size}, this release has {ours}: set it to sizeof(tpz_options_t)"
-        )));
-    }
+    check_size("tpz_options_t", size, size_of::<tpz_options_t>())?;
     // SAFETY: all of the structure is there.
     Ok(unsafe { options.read() })
 }
 
+/// What is said about TCP.
+///
 /// # Safety
 /// `key` is NULL or has 32 bytes.
-unsafe fn security(flags: u16, key: *const u8) -> Outcome<Option<Security>> {
+pub unsafe fn security(flags: u16, key: *const u8) -> Outcome<Option<Security>> {
     match (flags, key.is_null()) {
         (0, true) => Ok(None),
         (TPZ_INSECURE, true) => Ok(Some(Security::Insecure)),
@@ -230,13 +227,17 @@ unsafe fn security(flags: u16, key: *const u8) -> Outcome<Option<Security>> {
     }
 }
 
+/// One of TPZ_WAIT_....
+pub fn wait_policy(wait: u32) -> Outcome<WaitPolicy> {
+    match wait {
+        TPZ_WAIT_ADAPTIVE => Ok(WaitPolicy::Adaptive),
+        TPZ_WAIT_SPIN => Ok(WaitPolicy::Spin),
+        TPZ_WAIT_BLOCK => Ok(WaitPolicy::Block),
+        other => Err(invalid(format!("wait is {other}: one of TPZ_WAIT_..."))),
+    }
+}
+
 fn node_options(options: &tpz_options_t, security: Option<Security>) -> Outcome<Options> {
-    let wait = match options.wait {
-        TPZ_WAIT_ADAPTIVE => WaitPolicy::Adaptive,
-        TPZ_WAIT_SPIN => WaitPolicy::Spin,
-        TPZ_WAIT_BLOCK => WaitPolicy::Block,
-        other => return Err(invalid(format!("wait is {other}: one of TPZ_WAIT_..."))),
-    };
     let memory_bytes = match options.memory_bytes {
         0 => Options::default().memory_bytes,
         bytes if bytes > MEMORY_BYTES_MAX => {
@@ -246,7 +247,7 @@ fn node_options(options: &tpz_options_t, security: Option<Security>) -> Outcome<
         }
         bytes => bytes as usize,
     };
-    Ok(Options { memory_bytes, wait, security })
+    Ok(Options { memory_bytes, wait: wait_policy(options.wait)?, security })
 }
 
 fn open(plan: Plan<'_>, options: &Options) -> Outcome<Ep> {
@@ -298,6 +299,19 @@ impl Ep {
             NodeId(0) => Ok(self.peer),
             node => Ok(node),
         }
+    }
+
+    /// Notes that the channel is served from now on; fails when it is already.
+    pub fn serve_once(&self, channel: Channel) -> Outcome<()> {
+        let bit = 1 << channel.0;
+        if self.served.get() & bit != 0 {
+            return Err(failure(
+                TPZ_EBUSY,
+                "the channel is served already: choose another, or another endpoint",
+            ));
+        }
+        self.served.set(self.served.get() | bit);
+        Ok(())
     }
 
     /// Moves the node once, waiting until `late` at most when there is nothing to do.

@@ -24,11 +24,17 @@ pub const TPZ_EBADF: c_int = 9;
 pub const TPZ_EAGAIN: c_int = 11;
 /// The payload memory is used up: free frames, or open the endpoint with more.
 pub const TPZ_ENOMEM: c_int = 12;
+/// The system does not let the program serve its own page faults.
+pub const TPZ_EACCES: c_int = 13;
 /// In use: a frame with several holders is to be written, a channel is served already, or the endpoint is to be closed
 /// from a callback.
 pub const TPZ_EBUSY: c_int = 16;
 /// An argument that cannot be; tpz_last_error() says which.
 pub const TPZ_EINVAL: c_int = 22;
+/// The system has no such call, or one that lacks what is needed.
+pub const TPZ_ENOSYS: c_int = 38;
+/// No copy of the page is left.
+pub const TPZ_ENODATA: c_int = 61;
 /// The peer broke the protocol, as by more data than was asked for.
 pub const TPZ_EPROTO: c_int = 71;
 /// Longer than a message may be.
@@ -54,8 +60,11 @@ const TEXTS: &[(c_int, &CStr)] = &[
     (TPZ_EBADF, c"the endpoint is closed"),
     (TPZ_EAGAIN, c"nothing is there, or no entry is free: poll and ask again"),
     (TPZ_ENOMEM, c"the payload memory is used up: free frames, or open the endpoint with more"),
+    (TPZ_EACCES, c"the system does not let the program serve its own page faults"),
     (TPZ_EBUSY, c"in use by somebody else"),
     (TPZ_EINVAL, c"an argument that cannot be"),
+    (TPZ_ENOSYS, c"the system has no such call, or one that lacks what is needed"),
+    (TPZ_ENODATA, c"no copy of the page is left"),
     (TPZ_EPROTO, c"the peer broke the protocol"),
     (TPZ_EMSGSIZE, c"longer than a message may be"),
     (TPZ_ENOBUFS, c"too many calls are open"),
@@ -88,9 +97,19 @@ pub fn invalid(text: impl Into<Cow<'static, str>>) -> Failure {
     Failure { code: TPZ_EINVAL, text: text.into() }
 }
 
+/// Fails for a structure of another size than this release's.
+pub fn check_size(name: &str, theirs: usize, ours: usize) -> Outcome<()> {
+    if theirs == ours {
+        return Ok(());
+    }
+    Err(invalid(format!("size is {theirs}, this release has {ours}: set it to sizeof({name})")))
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
-        Failure { code: error.raw_os_error().unwrap_or(TPZ_EIO), text: error.to_string().into() }
+        let wrong = error.kind() == io::ErrorKind::InvalidInput;
+        let code = error.raw_os_error().unwrap_or(if wrong { TPZ_EINVAL } else { TPZ_EIO });
+        Failure { code, text: error.to_string().into() }
     }
 }
 

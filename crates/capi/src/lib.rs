@@ -20,4 +20,5 @@ pub mod error;
 pub mod frame;
 mod limits;
 pub mod message;
+pub mod region;
 pub mod serve;

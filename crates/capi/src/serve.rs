@@ -125,11 +125,8 @@ pub unsafe extern "C" fn tpz_serve(
 ) -> c_int {
     let body = |ep: &tpz_ep_t| {
         let handler = handler.ok_or(failure(TPZ_EINVAL, "handler is NULL"))?;
-        let (channel, bit) = (check_channel(channel)?, 1 << channel);
-        if ep.0.served.get() & bit != 0 {
-            return Err(failure(TPZ_EBUSY, "the channel is served already: choose another"));
-        }
-        ep.0.served.set(ep.0.served.get() | bit);
+        let channel = check_channel(channel)?;
+        ep.0.serve_once(channel)?;
         ep.0.cx.spawn("serve", accept(Rc::downgrade(&ep.0), channel, (handler, arg)));
         ep.0.catch_up() // the task runs, so that the next request finds a server
     };

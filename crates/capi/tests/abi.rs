@@ -9,7 +9,9 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 
 const HEADER: &str = include_str!("../include/trapeze.h");
-const EVERYTHING: &str = include_str!("c/everything.c");
+const EVERYTHING: &str = concat!(include_str!("c/everything.c"), include_str!("c/regions.c"));
+/// What the tests of regions end with where the system does not let programs serve their page faults.
+const NOT_HERE: i32 = 77;
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -107,7 +109,10 @@ fn pkg_config_knows_the_version_and_the_paths() {
 #[test]
 fn every_function_does_what_it_should_and_refuses_what_it_must() {
     for name in declared() {
-        assert!(EVERYTHING.contains(&format!("{name}(")), "everything.c does not call {name}");
+        assert!(
+            EVERYTHING.contains(&format!("{name}(")),
+            "neither program in tests/c calls {name}"
+        );
     }
     let folder = tempfile::tempdir().unwrap();
     let said = output(&mut command(&compiled("tests/c/everything.c", folder.path())));
@@ -152,4 +157,61 @@ fn two_processes_exchange_pages_over_every_link() {
     pages(&program, &format!("unix:{}", folder.path().join("u").display()));
     pages(&program, &format!("adapter:{}", folder.path().join("a").display()));
     pages(&program, "tcp:127.0.0.1:0");
+}
+
+/// Whether the program did its work; a line and false where the system does not let it.
+fn did(command: &mut Command) -> bool {
+    let output = command.output().unwrap();
+    let (said, error) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if output.status.code() == Some(NOT_HERE) {
+        println!("skipped: {said}");
+        return false;
+    }
+    assert!(output.status.success(), "{}\n{said}{error}", output.status);
+    print!("{said}");
+    true
+}
+
+#[test]
+fn regions_keep_their_pages_in_a_file_and_with_holders() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled("tests/c/regions.c", folder.path());
+    if !did(command(&program).arg("file").arg(folder.path().join("region"))) {
+        return;
+    }
+    let holder = |name: &str| {
+        let address = format!("unix:{}", folder.path().join(name).display());
+        let mut holder = command(&program);
+        let mut holder = holder.args(["hold", &address]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        (holder, line.trim().to_string())
+    };
+    let (mut first, one) = holder("one");
+    let (mut second, two) = holder("two");
+    let mapped = std::panic::catch_unwind(|| did(command(&program).args(["map", &one, &two])));
+    first.kill().and_then(|()| first.wait()).unwrap();
+    second.kill().and_then(|()| second.wait()).unwrap();
+    assert!(mapped.unwrap());
+}
+
+/// The program that has numpy, where there is one.
+fn python() -> Option<&'static str> {
+    let has_numpy = |python: &&str| {
+        let output = Command::new(python).args(["-c", "import numpy"]).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    ["python3", "/usr/bin/python3"].into_iter().find(has_numpy)
+}
+
+#[test]
+fn numpy_sorts_a_region_three_times_its_frames() {
+    let Some(python) = python() else {
+        return println!("skipped: no python3 with numpy: apt-get install python3-numpy");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let library = installed().join("lib/libtrapeze.so");
+    let script = here().join("tests/python/sort.py");
+    did(Command::new(python).arg(script).arg(library).arg(folder.path().join("region")));
 }

@@ -48,7 +48,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 /// Half of the pages are one node's own, half are shared.
 fn page(node: u16, number: u64) -> PageId {
-    if number % 2 == 0 { private(node, number) } else { shared(number) }
+    if number.is_multiple_of(2) { private(node, number) } else { shared(number) }
 }
 
 /// What is known of a page from outside.
@@ -58,8 +58,6 @@ struct Known {
     written: u64,
     /// Acknowledged as durable last.
     durable: u64,
-    /// Who wrote last.
-    writer: u16,
 }
 
 struct Run {
@@ -116,7 +114,6 @@ impl Run {
         if self.world.put(node, id, version, Class::Mirrored).is_err() {
             return;
         }
-        self.known.get_mut(&id).unwrap().writer = node;
         if flushed && self.world.flush(node, id).is_ok() {
             self.known.get_mut(&id).unwrap().durable = version;
         }
@@ -141,17 +138,21 @@ impl Run {
 
     /// One node dies at a time, and the mirrors are there again before the next one does.
     fn kill(&mut self, node: u16) {
-        self.world.seconds(3);
+        self.repaired();
         self.world.kill(node);
-        // a private space goes with its owner, and what was not durable of others with its writer
+        // a private space goes with its owner
         self.known.retain(|id, _| id.space.owner() != Some(wire::NodeId(node)));
         self.world.next_view();
-        self.world.seconds(3);
-        for service in
-            self.world.services.iter().filter(|service| service.view().number == self.world.view)
-        {
-            assert_eq!(service.counters().durable_deficit_pages, 0);
-        }
+        self.repaired();
+    }
+
+    fn repaired(&mut self) {
+        self.world.settle();
+        let up: Vec<Service> =
+            (1..=NODES).filter(|n| self.is_up(*n)).map(|n| self.world.service(n)).collect();
+        self.world
+            .net
+            .until(|| up.iter().all(|service| service.counters().durable_deficit_pages == 0));
     }
 
     fn revive(&mut self) {

@@ -43,9 +43,7 @@ fn a_page_from_another_node_allocates_nothing() {
                 return;
             }
             now = now + step;
-            for node in &mut nodes {
-                let _ = node.step(now);
-            }
+            nodes.iter_mut().for_each(|node| _ = node.step(now));
             carry(&nodes[0], &nodes[1]);
             carry(&nodes[1], &nodes[0]);
         }

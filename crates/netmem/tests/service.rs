@@ -245,7 +245,7 @@ fn a_put_that_comes_after_the_free_brings_nothing_back() {
     let mut random = 1u64;
     world.net.fate = Box::new(move |_| {
         random = wire::mix(random);
-        (1, if random % 5 == 0 { (random >> 8) as usize % 40 } else { 0 })
+        (1, if random.is_multiple_of(5) { (random >> 8) as usize % 40 } else { 0 })
     });
     for round in 0..30 {
         let id = PageId { space: SpaceId::private(wire::NodeId(1), 100 + round), index: 0 };

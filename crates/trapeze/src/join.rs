@@ -46,11 +46,14 @@ pub(crate) fn system(what: impl ToString) -> impl FnOnce(io::Error) -> ServiceEr
     move |error| ServiceError::System(what.to_string(), error)
 }
 
-/// What the links are told about TCP. Shared memory needs no word: it admits the same user only.
-fn security(addresses: [Option<&Address>; 2], options: &Options) -> Result<Security> {
-    let tcp = addresses.into_iter().flatten().find(|address| !address.is_local());
-    match (&options.security, tcp) {
-        (Some(security), _) => Ok(security.clone()),
+/// What links to these addresses are told about TCP. Shared memory needs no word: it admits the same user only.
+pub fn security<'a>(
+    addresses: impl IntoIterator<Item = &'a Address>,
+    said: Option<Security>,
+) -> Result<Security> {
+    let tcp = addresses.into_iter().find(|address| !address.is_local());
+    match (said, tcp) {
+        (Some(security), _) => Ok(security),
         (None, None) => Ok(Security::Insecure),
         (None, Some(address)) => Err(ServiceError::NoSecurity(address.clone())),
     }
@@ -72,7 +75,7 @@ pub fn join(plan: Plan<'_>, options: &Options) -> Result<Joined> {
     if plan.node == NodeId(0) && connect.is_none() {
         return Err(ServiceError::Nobody);
     }
-    let security = security([listen.as_ref(), connect.as_ref()], options)?;
+    let security = security(listen.iter().chain(&connect), options.security.clone())?;
     let incarnation = crate::incarnation::clock();
     let config = LinkConfig { node: plan.node, incarnation, cluster: 0, security };
     let (mut links, frames) = links(config, options)?;

@@ -248,7 +248,16 @@ impl Service {
             backup: false,
             own: false,
         };
-        while trail.hops <= HOPS_MAX && self.cx().now() < trail.until {
+        let backed = self.backing(wanted.id.space).is_some();
+        while self.cx().now() < trail.until {
+            if trail.hops > HOPS_MAX && backed {
+                break;
+            }
+            if trail.hops > HOPS_MAX {
+                // nobody else has it: the directory will have heard of more in a while
+                self.rest(&mut trail).await;
+                trail.hops = 0;
+            }
             match self.step(wanted, &mut trail).await {
                 Step::Got(got) => return Ok(got),
                 Step::Miss(miss) => return Err(self.counted(miss)),

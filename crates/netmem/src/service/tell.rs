@@ -34,6 +34,10 @@ impl Service {
         let Some(change) = self.0.home.borrow_mut().set_view(view) else { return };
         self.lose_mirrors(&change.gone);
         self.forget_nodes(&change.gone);
+        // who comes back begins anew: nothing of its earlier life is its own any more
+        let back = |node: &&NodeId| self.0.orphans.borrow().contains_key(*node);
+        let back: Vec<NodeId> = change.came.iter().filter(back).copied().collect();
+        back.into_iter().for_each(|node| self.free_owner(node));
         // who missed a view may have been taken for dead: everything is told again
         let all_again = number != before + 1 || !self.is_in(&old);
         let mut telling = self.0.telling.borrow_mut();
@@ -99,7 +103,7 @@ impl Service {
     ) {
         let (store, home) = (self.0.store.borrow(), self.0.home.borrow());
         for (frame, before) in known {
-            let page = store.memory().page(*frame).expect("no page has gone");
+            let Some(page) = store.memory().page(*frame) else { continue };
             let role = store.memory().role(*frame);
             let own = page.id.space.owner() == Some(self.me());
             let dirty = !matches!(page.durability, crate::Durability::Clean);
