@@ -97,7 +97,7 @@ pub struct MemoryShape {
 
 impl Default for MemoryShape {
     fn default() -> MemoryShape {
-        MemoryShape { nodes: 5, frames: 128, programs: 3, pages: 24, shared_spaces: 3 }
+        MemoryShape { nodes: 5, frames: 192, programs: 3, pages: 8, shared_spaces: 3 }
     }
 }
 

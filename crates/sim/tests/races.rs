@@ -35,26 +35,28 @@ fn mirrored(index: u64) -> PageId {
     page(space.expect("every other one is"), index)
 }
 
-/// Writes three times as many pages as there are frames.
+/// More pages than a node has frames; seven others have room for two mirrors of each.
+const MANY: u64 = FRAMES as u64 * 3 / 2;
+
 async fn write_many(actor: &Actor, id: fn(u64) -> PageId) {
-    for index in 0..u64::from(FRAMES) * 3 {
+    for index in 0..MANY {
         actor.write(id(index), 1).await;
     }
 }
 
 async fn read_many(actor: &Actor, id: fn(u64) -> PageId) {
-    for index in 0..u64::from(FRAMES) * 3 {
+    for index in 0..MANY {
         assert_eq!(actor.get(id(index), 1).await, Ok(1), "page {index}");
     }
 }
 
 #[test]
 fn r1_a_page_is_used_again_while_it_leaves() {
-    let mut scene = Scene::new(1, 4, FRAMES);
+    let mut scene = Scene::new(1, 8, FRAMES);
     let slow = Rule::new(Fault::Delay(Picos::millis(5)), 300_000);
     scene.world.network_mut().rules_mut().push(slow);
     scene.run(A, async |actor| {
-        for index in 0..u64::from(FRAMES) * 3 {
+        for index in 0..MANY {
             actor.write(own(index), 1).await;
             assert_eq!(actor.get(own(index.saturating_sub(u64::from(FRAMES))), 1).await, Ok(1));
         }
@@ -64,7 +66,7 @@ fn r1_a_page_is_used_again_while_it_leaves() {
 
 #[test]
 fn r2_what_was_stored_is_not_told() {
-    let mut scene = Scene::new(2, 4, FRAMES);
+    let mut scene = Scene::new(2, 8, FRAMES);
     let later = scene.begin(A, async |actor| write_many(&actor, own).await);
     for round in 0..20 {
         scene.silence(if round % 2 == 0 { B } else { C }, A, Picos::millis(20));
@@ -95,9 +97,9 @@ fn r3_two_nodes_fetch_a_page_while_its_holder_gives_it_up() {
 /// Evicted pages of A are at others; what these send is lost for a while.
 #[test]
 fn r4_a_page_that_moves_is_lost_on_the_way() {
-    let mut scene = Scene::new(4, 4, FRAMES);
+    let mut scene = Scene::new(4, 8, FRAMES);
     scene.run(A, async |actor| write_many(&actor, own).await);
-    for from in [B, C, NodeId(4)] {
+    for from in (2..=8).map(NodeId) {
         scene.silence(from, A, Picos::millis(200));
     }
     scene.run(A, async |actor| read_many(&actor, own).await);
@@ -106,10 +108,10 @@ fn r4_a_page_that_moves_is_lost_on_the_way() {
 
 #[test]
 fn r5_what_was_received_is_not_told() {
-    let mut scene = Scene::new(5, 4, FRAMES);
+    let mut scene = Scene::new(5, 8, FRAMES);
     scene.run(A, async |actor| write_many(&actor, own).await);
     let later = scene.begin(A, async |actor| read_many(&actor, own).await);
-    for to in [B, C, NodeId(4)] {
+    for to in (2..=8).map(NodeId) {
         scene.pass(Picos::micros(500));
         scene.silence(A, to, Picos::millis(200));
     }

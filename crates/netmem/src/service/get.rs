@@ -286,7 +286,9 @@ impl Service {
             return self.ask(hint, wanted, trail, None).await;
         }
         let Some(homes) = self.0.home.borrow().homes(wanted.id) else {
-            return Step::Miss(Miss::Unknown);
+            // without a view nobody is known, but for a space of its own somebody may have it
+            let own = wanted.id.space.owner() == Some(self.me());
+            return Step::Miss(if own { Miss::Unknown } else { Miss::Unreachable });
         };
         let home = homes.backup.filter(|_| trail.backup).unwrap_or(homes.primary);
         if home != self.me() {

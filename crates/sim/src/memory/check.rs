@@ -49,11 +49,14 @@ pub fn quiet(shared: &Shared, view: &View) -> Vec<String> {
         });
     }
     let mut wrong = Vec::new();
+    let has_room = has_room(services.values());
     for (node, service) in services.iter() {
         if service.view() != *view {
             wrong.push(format!("{node} is not in the view that holds"));
         }
-        service.inspect(|_, directory| check_entries(*node, directory, &slots, &held, &mut wrong));
+        service.inspect(|_, directory| {
+            check_entries(*node, directory, &slots, &held, has_room, &mut wrong)
+        });
     }
     for ((id, node), (version, role)) in &held {
         let home = slots.homes(*id).primary;
@@ -67,6 +70,16 @@ pub fn quiet(shared: &Shared, view: &View) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// Whether another mirror finds a place: a quarter of all that mirrors may have is theirs still.
+fn has_room<'s>(services: impl Iterator<Item = &'s Service>) -> bool {
+    let (used, all) = services.fold((0, 0), |(used, all), service| {
+        let config = service.config();
+        let most = (config.bytes - config.local_min_bytes) / PAGE_BYTES;
+        (used + service.counts().mirror as usize, all + most)
+    });
+    used * 4 < all * 3
 }
 
 fn names(home: &Service, id: PageId, node: NodeId, version: Version) -> bool {
@@ -83,6 +96,7 @@ fn check_entries(
     directory: &Directory,
     slots: &Slots,
     held: &Holders,
+    has_room: bool,
     wrong: &mut Vec<String>,
 ) {
     for entry in directory.entries().filter(|entry| slots.homes(entry.id).primary == node) {
@@ -99,7 +113,7 @@ fn check_entries(
         }
         let mirrors =
             entry.holders.iter().filter(|holder| holder.role == HolderRole::Mirror).count();
-        if entry.mirrors_missing() > 0 {
+        if entry.mirrors_missing() > 0 && has_room {
             wrong.push(format!("{node} knows of {mirrors} mirrors of {}, too few", entry.id));
         }
     }
