@@ -306,6 +306,8 @@ impl Home {
         let mut change =
             Change { gone: self.gone(&before), came: self.came(&before), ..Change::default() };
         change.lost = self.drop_gone(&change.gone);
+        // what is known of the private spaces of who comes is of an earlier life of his
+        change.came.iter().for_each(|node| self.free_owner(*node));
         change.handover = self.handover(&before, slots_before.as_ref());
         let (slots, me) = (&self.slots, self.me);
         let homes = |id| slots.as_ref().map(|slots| slots.homes(id));
