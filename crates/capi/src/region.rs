@@ -439,8 +439,8 @@ pub unsafe extern "C" fn tpz_region_counters(
     code(unsafe { on_region("tpz_region_counters", region, body) })
 }
 
-/// From now on the endpoint keeps up to `pages` pages for regions of others (their `holders`), in its payload memory, as
-/// long as it is polled. What it keeps is gone with it. TPZ_EBUSY when it does so already.
+/// From now on the endpoint keeps up to `pages` pages for regions of others (their `holders`), in its payload memory,
+/// as long as it is polled. What it keeps is gone with it. TPZ_EBUSY when it does so already.
 ///
 /// # Safety
 /// `ep` is open.
@@ -498,8 +498,8 @@ unsafe fn buffer<'a>(buffer: *const c_void, bytes: usize) -> &'a [u8] {
     if bytes == 0 { &[] } else { unsafe { std::slice::from_raw_parts(buffer.cast(), bytes) } }
 }
 
-/// read(2) into memory that may be a region's: its pages are brought first, as the kernel cannot. As read(2) it may read
-/// less. -1 for an error, which is in tpz_errno().
+/// read(2) into memory that may be a region's: its pages are brought first, as the kernel cannot. As read(2) it may
+/// read less. -1 for an error, which is in tpz_errno().
 ///
 /// # Safety
 /// `into` has `bytes` bytes.

@@ -135,7 +135,7 @@ impl Service {
         }
         let Some(data) = self.cx().frames().copy_of(page) else { return false };
         let PageStamp { id, version, checksum, .. } = *stamp;
-        let arrival = Arrival { id, version, duplicate: true, ..Arrival::default() };
+        let arrival = Arrival { id, version, duplicate: true, reused: true, ..Arrival::default() };
         let kept = self.keep(arrival, Stored::new(data, checksum));
         if kept {
             self.announce(id, version);

@@ -11,7 +11,7 @@ use crate::memory::{Arrival, Class, Durability};
 use crate::page::{PageId, PageStamp, SpaceId, Version};
 use crate::protocol::{Batch, Lease, LeaseReply, Message, Record, Spaces, op};
 use endpoint::Frame;
-use node::{Answer, Request, all};
+use node::{Answer, Bug, Request, all};
 use std::collections::BTreeMap;
 use wire::{Errno, NodeId};
 
@@ -139,7 +139,7 @@ impl Service {
             return Ok(store.overwrite(now, frame, version, class, stored).then_some(()));
         }
         let durability = Durability::Dirty { copies: 0 };
-        let arrival = Arrival { id, version, class, durability, duplicate: false };
+        let arrival = Arrival { id, version, class, durability, ..Arrival::default() };
         Ok(store.install(now, arrival, stored).ok().map(|_| ()))
     }
 
@@ -229,6 +229,9 @@ impl Service {
         let spaces = [space];
         loop {
             let view = self.view();
+            if self.cx().has_bug(Bug::FreedNotTold) {
+                return Ok(());
+            }
             let told =
                 all(view.others(self.me()).map(|up| self.tell_freed(up.node, &spaces))).await;
             if told.into_iter().all(|told| told) {
@@ -344,6 +347,7 @@ impl Service {
             Ok(from) => from,
             Err(reply) => return reply,
         };
+        let from = from.filter(|_| !self.cx().has_bug(Bug::LeaseNotRevoked));
         let written = match from {
             Some(from) => self.revoke(from, lease).await,
             None => Some(Version(0)),
