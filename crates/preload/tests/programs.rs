@@ -101,6 +101,16 @@ fn sqlite_answers_as_it_does() {
     println!("{said}");
 }
 
+/// Does not outlive a test that fails.
+struct Server(std::process::Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn redis_keeps_its_values() {
     if !is_there("redis-server") || !is_there("redis-cli") {
@@ -113,7 +123,7 @@ fn redis_keeps_its_values() {
     let output = directory.path().join("log");
     let log = std::fs::File::create(&output).unwrap();
     command.stdout(log.try_clone().unwrap()).stderr(log);
-    let mut server = command.spawn().unwrap();
+    let mut server = Server(command.spawn().unwrap());
     let ask = |text: &str| {
         let mut client = Command::new("redis-cli");
         client.arg("-s").arg(&socket).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -122,7 +132,7 @@ fn redis_keeps_its_values() {
         String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
     };
     for _ in 0..100 {
-        if server.try_wait().unwrap().is_some() || ask("PING\n").contains("PONG") {
+        if server.0.try_wait().unwrap().is_some() || ask("PING\n").contains("PONG") {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(50));
@@ -142,6 +152,6 @@ fn redis_keeps_its_values() {
     }
     assert_eq!(got.lines().count(), 1_000);
     ask("SHUTDOWN NOSAVE\n");
-    assert!(server.wait().unwrap().success(), "{}", said());
+    assert!(server.0.wait().unwrap().success(), "{}", said());
     println!("{}", said().lines().last().unwrap());
 }
