@@ -483,19 +483,21 @@ fn system_call(
 /// # Safety
 /// `buffer` has `bytes` bytes, which are the call's alone.
 unsafe fn buffer_mut<'a>(buffer: *mut c_void, bytes: usize) -> &'a mut [u8] {
-    // SAFETY: the caller's promise; of no bytes the address does not matter.
     if bytes == 0 {
-        &mut []
-    } else {
-        unsafe { std::slice::from_raw_parts_mut(buffer.cast(), bytes) }
+        return &mut []; // the address may be any then
     }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts_mut(buffer.cast(), bytes) }
 }
 
 /// # Safety
 /// `buffer` has `bytes` bytes, which nobody writes meanwhile.
 unsafe fn buffer<'a>(buffer: *const c_void, bytes: usize) -> &'a [u8] {
-    // SAFETY: as for `buffer_mut`.
-    if bytes == 0 { &[] } else { unsafe { std::slice::from_raw_parts(buffer.cast(), bytes) } }
+    if bytes == 0 {
+        return &[]; // the address may be any then
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(buffer.cast(), bytes) }
 }
 
 /// read(2) into memory that may be a region's: its pages are brought first, as the kernel cannot. As read(2) it may

@@ -104,8 +104,8 @@ impl Memory {
         objection.or_else(no_room)
     }
 
-    /// Gives up the page that would make room for an offer if no frame were free: where pages are of several lengths, one
-    /// frame may not be room enough.
+    /// Gives up the page that would make room for an offer if no frame were free: where pages are of several lengths,
+    /// one frame may not be room enough.
     pub fn displace(&mut self, now: Time, offer: &Offer) -> Option<(FrameNo, Page)> {
         let others = self.oldest_durable(Role::Hosted, now);
         let older = others.filter(|(_, age)| *age >= offer.rank()).map(|(frame, _)| frame);

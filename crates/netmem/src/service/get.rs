@@ -87,8 +87,8 @@ enum Step {
 
 impl Service {
     /// A page in version `wanted.at_least` or a newer one, of `wanted.bytes` bytes: from this node's memory, another
-    /// one's, or stable storage. Waits for at most [`Config::patience`](super::Config::patience) and what stable storage
-    /// takes.
+    /// one's, or stable storage. Waits for at most [`Config::patience`](super::Config::patience) and what stable
+    /// storage takes.
     pub async fn get(&self, wanted: Wanted) -> Result<Got, GetError> {
         let start = self.cx().now();
         loop {
@@ -113,8 +113,8 @@ impl Service {
         }
     }
 
-    /// In the node's own frames, or just leaving them. A mirror of a shared page may be older than what its writer has: it
-    /// counts only when the directory `trusts` it.
+    /// In the node's own frames, or just leaving them. A mirror of a shared page may be older than what its writer
+    /// has: it counts only when the directory `trusts` it.
     fn find(&self, wanted: Wanted, trusts: bool) -> Option<Got> {
         let now = self.cx().now();
         let mut store = self.0.store.borrow_mut();

@@ -359,8 +359,8 @@ impl Home {
         ids.into_iter().for_each(|id| self.repair_later(id));
     }
 
-    /// Who has to drop a copy before a page's lease is granted: all but the writer, of more than can be named everybody.
-    /// Nobody where the copies are all that is left of a version that has no mirror any more.
+    /// Who has to drop a copy before a page's lease is granted: all but the writer, of more than can be named
+    /// everybody. Nobody where the copies are all that is left of a version that has no mirror any more.
     pub fn copies_to_drop(&self, id: PageId, writer: NodeId) -> Vec<Holder> {
         let Some(entry) = self.directory.entry(id) else { return Vec::new() };
         if entry.copies > 0 && entry.mirrors() == 0 {

@@ -131,7 +131,8 @@ impl Service {
         self.register_own(known);
     }
 
-    /// Every directory of today hears which pages this node writes to. It grants no lease before it has heard everybody.
+    /// Every directory of today hears which pages this node writes to. It grants no lease before it has heard
+    /// everybody.
     fn claim_leases(&self, records: &mut Vec<(NodeId, Record)>) {
         for (id, version) in self.0.writing.borrow().iter() {
             let record = Record { writer: true, ..self.record(id, version, HolderRole::Clean, 0) };
