@@ -199,6 +199,18 @@ fn a_node_that_comes_back_begins_anew() {
     assert_eq!(run.world.mirrors(id).len(), 2);
 }
 
+/// A writer whose own mirror made way for its newer version: the other mirror's node dies, and that version becomes
+/// durable instead.
+#[test]
+fn a_mirror_that_made_way_is_replaced_by_a_newer_version() {
+    let mut run = Run::new(2_896_419_841_532_449_960, 0);
+    run.step(Op::Put { node: 2, page: 0, flushed: true });
+    run.step(Op::Put { node: 2, page: 5, flushed: false });
+    run.step(Op::Put { node: 1, page: 5, flushed: false });
+    run.step(Op::Kill(5));
+    run.step(Op::Get { node: 3, page: 5 });
+}
+
 /// Nodes that come and go while pages are written: a registration and its acknowledgement lie in different views.
 #[test]
 fn a_page_written_across_a_change_of_view_is_found_after_it() {

@@ -237,16 +237,25 @@ impl Service {
         avoid.iter_mut().zip(&entry.holders).for_each(|(to, holder)| *to = holder.node);
         let Entry { id, version, copies, .. } = *entry;
         let ask = MirrorAgain { id, version, copies, avoid };
-        for Holder { node, .. } in mirrors {
-            let made = match *node == self.me() {
-                true => self.mirror_again(&ask).await.ok(),
-                false => self.ask_for_mirror(*node, &ask).await,
+        for holder in mirrors {
+            let made = match holder.node == self.me() {
+                true => self.mirror_again(&ask).await,
+                false => self.ask_for_mirror(holder.node, &ask).await,
             };
-            if made.is_some() {
-                return made;
+            match made {
+                Ok(node) => return Some(node),
+                Err(No::NotHere) => self.forget_mirror(entry, holder),
+                Err(_) => (),
             }
         }
         None
+    }
+
+    /// Who was asked just now does not have what it had: it is no mirror.
+    fn forget_mirror(&self, entry: &Entry, holder: &Holder) {
+        let mut record = self.record(entry.id, entry.version, HolderRole::Mirror, 0);
+        record.holder = *holder;
+        self.unregister_here(&record);
     }
 
     /// Where this node still has the page that it wrote, it counts the new mirror.
@@ -262,12 +271,11 @@ impl Service {
         }
     }
 
-    async fn ask_for_mirror(&self, node: NodeId, ask: &MirrorAgain) -> Option<NodeId> {
+    async fn ask_for_mirror(&self, node: NodeId, ask: &MirrorAgain) -> Result<NodeId, No> {
         let load = Load { once: true, wait: ATTEMPT * 4, ..self.load() };
         let reply = self.send(node, op::MIRROR_AGAIN, &ask.encode(), load).await;
-        let reply = reply.ok().filter(|reply| reply.status == 0);
-        let answer = reply.and_then(|reply| PutReply::decode(&reply.body).ok());
-        answer?.stored.ok()
+        let reply = reply.ok().filter(|reply| reply.status == 0).ok_or(No::Unregistered)?;
+        PutReply::decode(&reply.body).map_err(|_| No::Unregistered)?.stored
     }
 }
 

@@ -256,15 +256,31 @@ impl Service {
     pub(super) async fn handle_mirror_again(&self, request: Request) {
         let stored = match MirrorAgain::decode(&request.body) {
             Ok(ask) => self.mirror_again(&ask).await,
-            Err(_) => Err(No::NotHere),
+            Err(_) => Err(No::Damaged),
         };
         self.answer_put(request, stored);
     }
 
     pub(super) async fn mirror_again(&self, ask: &MirrorAgain) -> Result<NodeId, No> {
-        let (put, data) = self.mirrored_here(ask).ok_or(No::NotHere)?;
+        let Some((put, data)) = self.mirrored_here(ask) else {
+            return Err(self.without_mirror(ask).await);
+        };
         let avoid: Avoid = ask.avoid.into_iter().filter(|node| node.0 != 0).collect();
         self.mirror(&put, &data, &RefCell::new(avoid)).await
+    }
+
+    /// Where this node has written a newer version in its mirror's place, that one is made durable instead; where it has
+    /// taken a newer mirror in, that one is about to be registered.
+    async fn without_mirror(&self, ask: &MirrorAgain) -> No {
+        let newer = {
+            let store = self.0.store.borrow();
+            store.find(ask.id).is_some_and(|(_, page, _)| page.version > ask.version)
+        };
+        if newer && self.0.writing.borrow().has(ask.id) {
+            // whether it succeeds in time or not, the directory asks again
+            let _ = self.cx().with_deadline(ATTEMPT * 2, self.flush(ask.id)).await;
+        }
+        if newer { No::Stale } else { No::NotHere }
     }
 
     fn mirrored_here(&self, ask: &MirrorAgain) -> Option<(Put, Frame)> {
