@@ -18,6 +18,8 @@ to=${DESTDIR:-}$prefix
 install -d "$to/include" "$to/lib/pkgconfig"
 install -m 644 "$here/include/trapeze.h" "$to/include/trapeze.h"
 install -m 755 "$library" "$to/lib/libtrapeze.so.$version"
+# What debuggers want is ten times the library.
+if command -v strip >/dev/null; then strip --strip-debug "$to/lib/libtrapeze.so.$version"; fi
 ln -sf "libtrapeze.so.$version" "$to/lib/libtrapeze.so.0"
 ln -sf libtrapeze.so.0 "$to/lib/libtrapeze.so"
 cat > "$to/lib/pkgconfig/trapeze.pc" <<END

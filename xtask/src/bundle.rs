@@ -1,4 +1,5 @@
-//! One executable that carries the library of `trapeze run`: behind its own bytes, then the library's length and a mark.
+//! One executable that carries the library of `trapeze run`: behind its own bytes, then the library's length and a
+//! mark.
 
 use crate::run::{command, root, run};
 use std::fs;

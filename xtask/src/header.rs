@@ -1,7 +1,8 @@
 //! `crates/capi/include/trapeze.h`, made from the C library's docstrings with the installed cbindgen; and where the
 //! library's files go.
 //!
-//! cbindgen is a tool, not a dependency: its licence is none that our dependencies may have, and what it writes is ours.
+//! cbindgen is a tool, not a dependency: its licence is none that our dependencies may have, and what it writes is
+//! ours.
 
 use crate::run::{command, root, run};
 use std::fs;

@@ -21,7 +21,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "sim",
         &[
             "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "names", "members",
-            "files",
+            "files", "netmem",
         ],
     ),
     (

@@ -56,15 +56,21 @@
 // The payload memory is used up: free frames, or open the endpoint with more.
 #define TPZ_ENOMEM 12
 
-// The system does not let the program serve its own page faults.
+// The system does not let the program serve its own page faults, or the space is another endpoint's.
 #define TPZ_EACCES 13
 
 // In use: a frame with several holders is to be written, a channel is served already, or the endpoint is to be closed
 // from a callback.
 #define TPZ_EBUSY 16
 
+// A version as new as this one is known: write a newer one.
+#define TPZ_EEXIST 17
+
 // An argument that cannot be; tpz_last_error() says which.
 #define TPZ_EINVAL 22
+
+// Too few others have room for the page.
+#define TPZ_ENOSPC 28
 
 // The system has no such call, or one that lacks what is needed.
 #define TPZ_ENOSYS 38
@@ -90,6 +96,9 @@
 // The peer restarted, or was away for 10 s. A call may have been executed.
 #define TPZ_EHOSTDOWN 112
 
+// The page's space was freed.
+#define TPZ_ESTALE 116
+
 // The endpoint was closed before the call ended.
 #define TPZ_ECANCELED 125
 
@@ -98,6 +107,18 @@
 
 // Most bytes of a frame, and of a payload: 1 MiB.
 #define TPZ_PAYLOAD_BYTES (1 << 20)
+
+// Of tpz_page_op_t: two other endpoints have the page before it may leave this one.
+#define TPZ_MIRRORED 0
+
+// One other endpoint has it.
+#define TPZ_VOLATILE 1
+
+// Of tpz_page_op_t: the page was in this endpoint's memory.
+#define TPZ_FROM_HERE 0
+
+// It was in another one's.
+#define TPZ_FROM_PEER 1
 
 // Bytes of content of a message: 80 of the control message's 128.
 #define TPZ_MESSAGE_BYTES 80
@@ -161,11 +182,11 @@ typedef struct {
   // Arguments, `body_bytes` bytes, at most TPZ_BODY_BYTES. Copied.
   const void *body;
   // See `body`.
-  uintptr_t body_bytes;
+  size_t body_bytes;
   // Data to send, or NULL. The call's until its reply.
   tpz_frame_t *data;
   // Bytes of `data` to send; 0 is all of them.
-  uintptr_t data_bytes;
+  size_t data_bytes;
   // Where the reply's data lands, or NULL: then a reply with data fails. The call's until its reply.
   tpz_frame_t *into;
 } tpz_call_t;
@@ -180,7 +201,7 @@ typedef struct {
   // Results.
   uint8_t body[TPZ_BODY_BYTES];
   // Bytes of data in `into`.
-  uintptr_t bytes;
+  size_t bytes;
   // The call's `data`, the program's again.
   tpz_frame_t *data;
   // The call's `into`, the program's again. NULL when there is no reply: the memory went back to the endpoint.
@@ -228,6 +249,45 @@ typedef struct {
   // Times the thread slept.
   uint64_t sleeps;
 } tpz_counters_t;
+
+// An endpoint that takes part in network memory.
+typedef struct {
+  // Its tpz_incarnation().
+  uint64_t incarnation;
+  // Its part of the directory relative to the others', say MiB of its memory; 0 is none.
+  uint32_t weight;
+  // Its tpz_self().
+  uint16_t node;
+  // 0.
+  uint16_t reserved;
+} tpz_member_t;
+
+// A page to get, put or flush, and what came of it.
+typedef struct {
+  // The page's space: tpz_own_space() or tpz_shared_space().
+  uint64_t space;
+  // Its number in the space.
+  uint64_t index;
+  // To get: the oldest version that will do, 0 for any; the version that came. To put: the new version, newer than
+  // any before.
+  uint64_t version;
+  // To get: the page's bytes, which are read-only; yours to free. To put: what the page is to be; it stays yours,
+  // to be freed when you like, but is not to be written any more.
+  tpz_frame_t *frame;
+  // To get: bytes of a page of that space. To put: bytes of `frame`, 0 is all of it. 65536 at most.
+  uint32_t bytes;
+  // To put: TPZ_MIRRORED or TPZ_VOLATILE.
+  uint32_t durability;
+  // Got: TPZ_FROM_HERE or TPZ_FROM_PEER.
+  uint32_t source;
+  // What came of it: TPZ_OK; TPZ_ENOENT (nobody knows the page), TPZ_ENODATA (the version is lost with those who had
+  // it), TPZ_ESTALE (its space was freed), TPZ_EEXIST (a version as new is known), TPZ_EACCES (the space is
+  // another's), TPZ_ENOSPC, TPZ_ENOMEM (no room), TPZ_EAGAIN (who knows does not answer), TPZ_ECANCELED.
+  int code;
+} tpz_page_op_t;
+
+// Called when a batch has ended, with TPZ_OK or the code of the first page in it that failed.
+typedef void (*tpz_done_fn_t)(int code, void *arg);
 
 // The right to put one payload into a frame that its receiver chose (the payload token of USENIX'98 section 3.2). It
 // is plain data: send it in a message's content. It is good for one delivery. All zero is no token.
@@ -309,7 +369,7 @@ typedef struct {
   // Arguments; what the caller did not fill is zero.
   uint8_t body[TPZ_BODY_BYTES];
   // Bytes of data, for tpz_request_detach().
-  uintptr_t bytes;
+  size_t bytes;
 } tpz_request_info_t;
 
 #ifdef __cplusplus
@@ -420,7 +480,7 @@ const char *tpz_version(void);
 // Needs:
 // `ep` is open.
 tpz_frame_t *tpz_frame_alloc(const tpz_ep_t *ep,
-                             uintptr_t bytes);
+                             size_t bytes);
 
 // The frame's bytes, for reading, until the frame is given away or freed. NULL only for NULL.
 //
@@ -439,7 +499,7 @@ void *tpz_frame_mut(tpz_frame_t *frame);
 //
 // Needs:
 // `frame` is the caller's.
-uintptr_t tpz_frame_bytes(tpz_frame_t *frame);
+size_t tpz_frame_bytes(tpz_frame_t *frame);
 
 // Another handle to the same bytes, which are read-only as long as there is more than one: to send what is kept. NULL
 // only for NULL.
@@ -453,6 +513,87 @@ tpz_frame_t *tpz_frame_dup(tpz_frame_t *frame);
 // Needs:
 // `frame` is NULL or the caller's, who does not use it from now on.
 int tpz_frame_free(tpz_frame_t *frame);
+
+// Has the endpoint take part in network memory with `bytes` bytes of its payload memory, at most half of it. It keeps
+// to itself until tpz_set_view(). Others find their pages here as long as it is polled. TPZ_EBUSY when it takes part
+// already.
+//
+// Needs:
+// `ep` is open.
+int tpz_memory_start(const tpz_ep_t *ep,
+                     uint64_t bytes);
+
+// Which life of its number the endpoint is in, for tpz_member_t; 0 only for NULL.
+//
+// Needs:
+// `ep` is open.
+uint64_t tpz_incarnation(const tpz_ep_t *ep);
+
+// Says who takes part, this endpoint included. `number` grows with every change, and all are told the same. Where the
+// others are is for tpz_add_peer(). Who of them is up is the program's to know: pages of a member that is not in the
+// view any more are mirrored again from where they still are.
+//
+// Needs:
+// `ep` is open, `members` has `count` members.
+int tpz_set_view(const tpz_ep_t *ep,
+                 uint64_t number,
+                 const tpz_member_t *members,
+                 size_t count);
+
+// The number of a space that this endpoint alone writes; of `serial` 47 bits count. A page of it is found without
+// asking a directory. 0 only for NULL.
+//
+// Needs:
+// `ep` is open.
+uint64_t tpz_own_space(const tpz_ep_t *ep,
+                       uint64_t serial);
+
+// The number of a space that all read and write, one writer of a page at a time; of `serial` 63 bits count.
+uint64_t tpz_shared_space(uint64_t serial);
+
+// Gets `count` pages, each in the version that is asked for or a newer one, from wherever they are. Without a
+// callback it waits, and no callback runs meanwhile; otherwise `ops` must stay until the callback. Each page's `code`
+// says what came of it; what is returned is the first that failed. Where an argument is wrong (TPZ_EINVAL), nothing
+// was started.
+//
+// Needs:
+// `ep` is open; `ops` has `count` pages, until the callback, which may be called with `arg`.
+int tpz_get(const tpz_ep_t *ep,
+            tpz_page_op_t *ops,
+            size_t count,
+            tpz_done_fn_t callback,
+            void *arg);
+
+// Writes `count` pages; as tpz_get(). They are in this endpoint's memory then, and others find them there;
+// tpz_flush() makes them as durable as they are to be, and until then they are lost with this endpoint.
+//
+// Needs:
+// `ep` is open; `ops` has `count` pages with frames of the caller's, until the callback, which may be called with
+// `arg`.
+int tpz_put(const tpz_ep_t *ep,
+            tpz_page_op_t *ops,
+            size_t count,
+            tpz_done_fn_t callback,
+            void *arg);
+
+// Makes `count` pages that were put as durable as was said; as tpz_get(). TPZ_ENOSPC when too few others take them.
+//
+// Needs:
+// `ep` is open; `ops` has `count` pages, until the callback, which may be called with `arg`.
+int tpz_flush(const tpz_ep_t *ep,
+              tpz_page_op_t *ops,
+              size_t count,
+              tpz_done_fn_t callback,
+              void *arg);
+
+// Forgets all pages of a space on every member, for ever: its number is not used again. Without a callback it waits.
+//
+// Needs:
+// `ep` is open; `callback` may be called with `arg`.
+int tpz_free_space(const tpz_ep_t *ep,
+                   uint64_t space,
+                   tpz_done_fn_t callback,
+                   void *arg);
 
 // Takes an entry of the send ring for an outgoing message. NULL when none is free (TPZ_EAGAIN): poll, and ask again.
 // Never waits. Completions of messages that have left run first.
@@ -566,8 +707,8 @@ int tpz_attach_rcvmsg(tpz_msg_t *msg,
 // `msg` is the caller's.
 int tpz_senderr(tpz_msg_t *msg);
 
-// Sends the message; the entry is the ring's again. It leaves with the next tpz_poll(). Delivery is best effort: what a
-// broken connection held is lost. When there is no destination (TPZ_EINVAL) the message stays the program's.
+// Sends the message; the entry is the ring's again. It leaves with the next tpz_poll(). Delivery is best effort: what
+// a broken connection held is lost. When there is no destination (TPZ_EINVAL) the message stays the program's.
 //
 // Needs:
 // `msg` is the caller's, who does not use it from now on if this succeeds.
@@ -590,25 +731,6 @@ int tpz_release_msg(tpz_msg_t *msg);
 // Needs:
 // `ep` is open.
 int tpz_check_xmit_complete(const tpz_ep_t *ep);
-
-// Arms a token with a frame: one payload that comes with the token lands there. The frame is the table's until a message
-// brings it (tpz_detach_rcvmsg) or the token is released. TPZ_EAGAIN when all 1,024 entries are in use.
-//
-// Needs:
-// `ep` is open, `frame` the caller's, `token` can be written.
-int tpz_get_replytoken(const tpz_ep_t *ep,
-                       tpz_frame_t *frame,
-                       tpz_token_t *token);
-
-// Revokes a token: no payload lands by it any more. Writes the frame to `*frame`, or NULL where a payload was just
-// landing: the frame is freed when that has ended. TPZ_ENOENT when the token is spent or was never valid; a message
-// may wait that brings the frame.
-//
-// Needs:
-// `ep` is open, `frame` can be written.
-int tpz_release_replytoken(const tpz_ep_t *ep,
-                           tpz_token_t token,
-                           tpz_frame_t **frame);
 
 // Maps a region, which is written to `*region`. TPZ_EACCES or TPZ_ENOSYS where the system does not let programs serve
 // their page faults: tpz_last_error() says what to set.
@@ -635,7 +757,7 @@ void *tpz_region_data(const tpz_region_t *region);
 //
 // Needs:
 // `region` is mapped.
-uintptr_t tpz_region_bytes(const tpz_region_t *region);
+size_t tpz_region_bytes(const tpz_region_t *region);
 
 // Has the stretch's pages in memory, to be written if `writes`, as far as the frames go. TPZ_ENODATA when no copy of a
 // page is left.
@@ -643,8 +765,8 @@ uintptr_t tpz_region_bytes(const tpz_region_t *region);
 // Needs:
 // `region` is mapped.
 int tpz_region_touch(const tpz_region_t *region,
-                     uintptr_t offset,
-                     uintptr_t bytes,
+                     size_t offset,
+                     size_t bytes,
                      bool writes);
 
 // As tpz_region_touch(), and the pages stay until they are unpinned as often. At most three quarters of the frames can
@@ -653,29 +775,29 @@ int tpz_region_touch(const tpz_region_t *region,
 // Needs:
 // `region` is mapped.
 int tpz_region_pin(const tpz_region_t *region,
-                   uintptr_t offset,
-                   uintptr_t bytes);
+                   size_t offset,
+                   size_t bytes);
 
 // Undoes one tpz_region_pin() of the same stretch.
 //
 // Needs:
 // `region` is mapped, and the stretch was pinned.
-int tpz_region_unpin(const tpz_region_t *region, uintptr_t offset, uintptr_t bytes);
+int tpz_region_unpin(const tpz_region_t *region, size_t offset, size_t bytes);
 
 // Says something about the stretch: TPZ_WILL_NEED, TPZ_COLD, TPZ_PAGE_OUT or TPZ_FREE, the last of whole pages only.
 //
 // Needs:
 // `region` is mapped.
 int tpz_region_advise(const tpz_region_t *region,
-                      uintptr_t offset,
-                      uintptr_t bytes,
+                      size_t offset,
+                      size_t bytes,
                       uint32_t advice);
 
 // Gives every page of the stretch that has changed to the file or the holders.
 //
 // Needs:
 // `region` is mapped.
-int tpz_region_flush(const tpz_region_t *region, uintptr_t offset, uintptr_t bytes);
+int tpz_region_flush(const tpz_region_t *region, size_t offset, size_t bytes);
 
 // As tpz_region_flush() of everything, and on stable storage, if it is in a file.
 //
@@ -689,44 +811,44 @@ int tpz_region_sync(const tpz_region_t *region);
 // `region` is mapped, `counters` can be written.
 int tpz_region_counters(const tpz_region_t *region, tpz_region_counters_t *counters);
 
-// From now on the endpoint keeps up to `pages` pages for regions of others (their `holders`), in its payload memory, as
-// long as it is polled. What it keeps is gone with it. TPZ_EBUSY when it does so already.
+// From now on the endpoint keeps up to `pages` pages for regions of others (their `holders`), in its payload memory,
+// as long as it is polled. What it keeps is gone with it. TPZ_EBUSY when it does so already.
 //
 // Needs:
 // `ep` is open.
 int tpz_hold_pages(const tpz_ep_t *ep,
                    uint32_t pages);
 
-// read(2) into memory that may be a region's: its pages are brought first, as the kernel cannot. As read(2) it may read
-// less. -1 for an error, which is in tpz_errno().
+// read(2) into memory that may be a region's: its pages are brought first, as the kernel cannot. As read(2) it may
+// read less. -1 for an error, which is in tpz_errno().
 //
 // Needs:
 // `into` has `bytes` bytes.
-intptr_t tpz_read(int fd,
-                  void *into,
-                  uintptr_t bytes);
+ptrdiff_t tpz_read(int fd,
+                   void *into,
+                   size_t bytes);
 
 // write(2) from memory that may be a region's; see tpz_read().
 //
 // Needs:
 // `from` has `bytes` bytes.
-intptr_t tpz_write(int fd, const void *from, uintptr_t bytes);
+ptrdiff_t tpz_write(int fd, const void *from, size_t bytes);
 
 // pread(2) into memory that may be a region's; see tpz_read().
 //
 // Needs:
 // `into` has `bytes` bytes.
-intptr_t tpz_pread(int fd, void *into, uintptr_t bytes, uint64_t offset);
+ptrdiff_t tpz_pread(int fd, void *into, size_t bytes, uint64_t offset);
 
 // pwrite(2) from memory that may be a region's; see tpz_read().
 //
 // Needs:
 // `from` has `bytes` bytes.
-intptr_t tpz_pwrite(int fd, const void *from, uintptr_t bytes, uint64_t offset);
+ptrdiff_t tpz_pwrite(int fd, const void *from, size_t bytes, uint64_t offset);
 
 // From now on requests for `channel`, TPZ_CHANNEL_FIRST to TPZ_CHANNEL_LAST, are given to `handler` with `arg`, from
-// tpz_poll(). The handler may answer at once or keep the request and answer later. TPZ_EBUSY when the channel is served
-// already.
+// tpz_poll(). The handler may answer at once or keep the request and answer later. TPZ_EBUSY when the channel is
+// served already.
 //
 // Needs:
 // `ep` is open; `handler` may be called with `arg` until the endpoint is closed.
@@ -741,27 +863,46 @@ int tpz_serve(const tpz_ep_t *ep,
 // `request` is the caller's, `info` can be written.
 int tpz_request_info(tpz_request_t *request, tpz_request_info_t *info);
 
-// Takes the frame with the request's data; it is the program's now, and counts against the endpoint's payload memory as
-// long as it is kept. NULL when the request has none (TPZ_EAGAIN). Its length is the data's, rounded up at most to a
-// page.
+// Takes the frame with the request's data; it is the program's now, and counts against the endpoint's payload memory
+// as long as it is kept. NULL when the request has none (TPZ_EAGAIN). Its length is the data's, rounded up at most to
+// a page.
 //
 // Needs:
 // `request` is the caller's.
 tpz_frame_t *tpz_request_detach(tpz_request_t *request);
 
 // Answers a request; it is gone then. `status` is 0 or, by convention, an error number, below TPZ_STATUS_RESERVED.
-// `body` are results, at most TPZ_BODY_BYTES bytes, copied. `data`, or NULL, is the answer's data, the first `data_bytes`
-// bytes of it or for 0 all; the frame is the answer's now (keep a handle of tpz_frame_dup()). It lands in the caller's
-// `into`. When this fails for an argument, request and frame stay the program's.
+// `body` are results, at most TPZ_BODY_BYTES bytes, copied. `data`, or NULL, is the answer's data, the first
+// `data_bytes` bytes of it or for 0 all; the frame is the answer's now (keep a handle of tpz_frame_dup()). It lands
+// in the caller's `into`. When this fails for an argument, request and frame stay the program's.
 //
 // Needs:
 // `request` is the caller's, who does not use it from now on if this succeeds; `body` has `body_bytes` bytes.
 int tpz_reply(tpz_request_t *request,
               uint16_t status,
               const void *body,
-              uintptr_t body_bytes,
+              size_t body_bytes,
               tpz_frame_t *data,
-              uintptr_t data_bytes);
+              size_t data_bytes);
+
+// Arms a token with a frame: one payload that comes with the token lands there. The frame is the table's until a
+// message brings it (tpz_detach_rcvmsg) or the token is released. TPZ_EAGAIN when all 1,024 entries are in use.
+//
+// Needs:
+// `ep` is open, `frame` the caller's, `token` can be written.
+int tpz_get_replytoken(const tpz_ep_t *ep,
+                       tpz_frame_t *frame,
+                       tpz_token_t *token);
+
+// Revokes a token: no payload lands by it any more. Writes the frame to `*frame`, or NULL where a payload was just
+// landing: the frame is freed when that has ended. TPZ_ENOENT when the token is spent or was never valid; a message
+// may wait that brings the frame.
+//
+// Needs:
+// `ep` is open, `frame` can be written.
+int tpz_release_replytoken(const tpz_ep_t *ep,
+                           tpz_token_t token,
+                           tpz_frame_t **frame);
 
 #ifdef __cplusplus
 }  // extern "C"

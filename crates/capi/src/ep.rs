@@ -1,22 +1,20 @@
 //! Endpoints: opening, moving, closing.
 
 use crate::error::*;
+use crate::memory::{Done, Memory};
 use crate::message::Attached;
 use crate::serve::Arrived;
+use crate::wake::Wake;
 use crate::{call::Ended, limits::MEMORY_BYTES_MAX};
 use live::clock;
 use live::host::Host;
 use live::link::Directory;
 use node::Cx;
-use rustix::event::{EventfdFlags, eventfd};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::io;
-use std::os::fd::OwnedFd;
 use std::ptr::null;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use trapeze::join::{Joined, Plan, join};
 use trapeze::service::{Keys, Options, Security, WaitPolicy};
@@ -101,6 +99,8 @@ pub enum News {
     Ended(Ended),
     /// A request has come.
     Arrived(Arrived),
+    /// Pages were got, put or flushed.
+    Done(Done),
 }
 
 /// What an endpoint is made of.
@@ -119,6 +119,8 @@ pub struct Ep {
     pub sent: RefCell<BTreeMap<u64, Vec<Attached>>>,
     /// The number of the next message that has frames.
     pub next_sent: Cell<u64>,
+    /// Its part in network memory, if it has one.
+    pub memory: RefCell<Option<Rc<Memory>>>,
     /// Channels that are served, one bit each.
     pub served: Cell<u64>,
     /// Callbacks that are running.
@@ -126,34 +128,6 @@ pub struct Ep {
     directory: Directory,
     address: CString,
     wake: Wake,
-}
-
-/// The wish of another thread that tpz_poll returns.
-struct Wake {
-    asked: AtomicBool,
-    event: OwnedFd,
-}
-
-impl Wake {
-    fn new() -> io::Result<Wake> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Wake { asked: AtomicBool::new(false), event })
-    }
-
-    fn ask(&self) {
-        self.asked.store(true, Ordering::SeqCst);
-        // The counter is far from full, so the write takes place; an endpoint that is awake needs none.
-        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
-    }
-
-    /// Whether somebody has asked since the last time.
-    fn take(&self) -> bool {
-        let asked = self.asked.load(Ordering::Relaxed) && self.asked.swap(false, Ordering::SeqCst);
-        if asked {
-            let _ = rustix::io::read(&self.event, &mut [0; 8]);
-        }
-        asked
-    }
 }
 
 /// An endpoint: a pair of message rings, payload memory, and links to peers. It belongs to the thread that opened it: a
@@ -253,7 +227,7 @@ fn node_options(options: &tpz_options_t, security: Option<Security>) -> Outcome<
 fn open(plan: Plan<'_>, options: &Options) -> Outcome<Ep> {
     let joined: Joined = join(plan, options)?;
     let wake = Wake::new()?;
-    joined.host.poller().add(&wake.event, true, false)?;
+    wake.watch(&joined.host)?;
     let cx = joined.host.node().cx().clone();
     cx.accept_messages();
     let address = joined.address.map_or(String::new(), |address| address.to_string());
@@ -265,6 +239,7 @@ fn open(plan: Plan<'_>, options: &Options) -> Outcome<Ep> {
         news: RefCell::default(),
         sent: RefCell::default(),
         next_sent: Cell::new(0),
+        memory: RefCell::default(),
         served: Cell::new(0),
         depth: Cell::new(0),
         directory: joined.directory,
@@ -350,6 +325,7 @@ impl Ep {
             match news {
                 News::Ended(ended) => ended.tell(),
                 News::Arrived(arrived) => arrived.tell(),
+                News::Done(done) => done.tell(),
             }
         }
         waiting
@@ -440,8 +416,9 @@ impl Ep {
             true => Ok(true),
             false => host.stop(),
         });
+        drop(self.memory.take());
         // Requests are not answered any more.
-        self.news.borrow_mut().retain(|news| matches!(news, News::Ended(_)));
+        self.news.borrow_mut().retain(|news| !matches!(news, News::Arrived(_)));
         self.complete();
         self.tell();
         // What a broken link never took.

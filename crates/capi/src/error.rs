@@ -24,13 +24,17 @@ pub const TPZ_EBADF: c_int = 9;
 pub const TPZ_EAGAIN: c_int = 11;
 /// The payload memory is used up: free frames, or open the endpoint with more.
 pub const TPZ_ENOMEM: c_int = 12;
-/// The system does not let the program serve its own page faults.
+/// The system does not let the program serve its own page faults, or the space is another endpoint's.
 pub const TPZ_EACCES: c_int = 13;
 /// In use: a frame with several holders is to be written, a channel is served already, or the endpoint is to be closed
 /// from a callback.
 pub const TPZ_EBUSY: c_int = 16;
+/// A version as new as this one is known: write a newer one.
+pub const TPZ_EEXIST: c_int = 17;
 /// An argument that cannot be; tpz_last_error() says which.
 pub const TPZ_EINVAL: c_int = 22;
+/// Too few others have room for the page.
+pub const TPZ_ENOSPC: c_int = 28;
 /// The system has no such call, or one that lacks what is needed.
 pub const TPZ_ENOSYS: c_int = 38;
 /// No copy of the page is left.
@@ -47,6 +51,8 @@ pub const TPZ_ETIMEDOUT: c_int = 110;
 pub const TPZ_ECONNREFUSED: c_int = 111;
 /// The peer restarted, or was away for 10 s. A call may have been executed.
 pub const TPZ_EHOSTDOWN: c_int = 112;
+/// The page's space was freed.
+pub const TPZ_ESTALE: c_int = 116;
 /// The endpoint was closed before the call ended.
 pub const TPZ_ECANCELED: c_int = 125;
 /// A fault of the library itself. The endpoint takes no more calls but tpz_close().
@@ -60,8 +66,11 @@ const TEXTS: &[(c_int, &CStr)] = &[
     (TPZ_EBADF, c"the endpoint is closed"),
     (TPZ_EAGAIN, c"nothing is there, or no entry is free: poll and ask again"),
     (TPZ_ENOMEM, c"the payload memory is used up: free frames, or open the endpoint with more"),
-    (TPZ_EACCES, c"the system does not let the program serve its own page faults"),
+    (TPZ_EACCES, c"not allowed: to serve page faults, or to write to another's space"),
     (TPZ_EBUSY, c"in use by somebody else"),
+    (TPZ_EEXIST, c"a version as new as this one is known: write a newer one"),
+    (TPZ_ENOSPC, c"too few others have room for the page"),
+    (TPZ_ESTALE, c"the page's space was freed"),
     (TPZ_EINVAL, c"an argument that cannot be"),
     (TPZ_ENOSYS, c"the system has no such call, or one that lacks what is needed"),
     (TPZ_ENODATA, c"no copy of the page is left"),

@@ -4,8 +4,9 @@ use crate::ep::{Ep, on_ep, tpz_ep_t};
 use crate::error::*;
 use crate::frame::{borrow, take, tpz_frame_t};
 use crate::limits::SEND_RESERVE;
+use crate::token::tpz_token_t;
 use endpoint::limits::PAGE_BYTES;
-use endpoint::{Cancelled, Frame, ReceiveMessage, SendMessage, payload_checksum};
+use endpoint::{Frame, ReceiveMessage, SendMessage, payload_checksum};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -16,31 +17,6 @@ use wire::{CallHeader, Channel, Control, ControlView, Header, Kind, NodeId, Toke
 /// Bytes of content of a message: 80 of the control message's 128.
 pub const TPZ_MESSAGE_BYTES: usize = 80;
 const _: () = assert!(TPZ_MESSAGE_BYTES == MESSAGE_BYTES);
-
-/// The right to put one payload into a frame that its receiver chose (the payload token of USENIX'98 section 3.2). It
-/// is plain data: send it in a message's content. It is good for one delivery. All zero is no token.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct tpz_token_t {
-    /// The secret part.
-    pub key: u64,
-    /// The table's entry.
-    pub index: u64,
-}
-
-impl From<Token> for tpz_token_t {
-    fn from(token: Token) -> tpz_token_t {
-        tpz_token_t { key: token.key, index: token.index.into() }
-    }
-}
-
-impl tpz_token_t {
-    fn token(self) -> Outcome<Token> {
-        let index = u16::try_from(self.index)
-            .map_err(|_| invalid("the token is none of tpz_get_replytoken's"))?;
-        Ok(Token { index, key: self.key })
-    }
-}
 
 /// Called with a frame that has been sent, which is the program's again, and the `arg` of tpz_attach_sendmsg().
 pub type tpz_io_completion_t =
@@ -139,8 +115,8 @@ unsafe fn on_msg<T>(
 ) -> Result<T, c_int> {
     // SAFETY: the caller's promise; and C's thread is in here, so nobody else reaches the message.
     let msg = unsafe { msg.as_mut() };
-    // SAFETY: the message keeps its endpoint alive, and `body` does not free it. Nothing is counted before the thread is
-    // known.
+    // SAFETY: the message keeps its endpoint alive, and `body` does not free it. Nothing is counted before the thread
+    // is known.
     let mark = msg.as_ref().map(|msg| &raw const msg.ep.mark).map(|mark| unsafe { &*mark });
     run(function, mark, || {
         let msg = msg.ok_or(failure(TPZ_EINVAL, "the message is NULL"))?;
@@ -451,8 +427,8 @@ pub unsafe extern "C" fn tpz_senderr(msg: *mut tpz_msg_t) -> c_int {
     code(unsafe { on_msg("tpz_senderr", msg, body) })
 }
 
-/// Sends the message; the entry is the ring's again. It leaves with the next tpz_poll(). Delivery is best effort: what a
-/// broken connection held is lost. When there is no destination (TPZ_EINVAL) the message stays the program's.
+/// Sends the message; the entry is the ring's again. It leaves with the next tpz_poll(). Delivery is best effort: what
+/// a broken connection held is lost. When there is no destination (TPZ_EINVAL) the message stays the program's.
 ///
 /// # Safety
 /// `msg` is the caller's, who does not use it from now on if this succeeds.
@@ -569,68 +545,4 @@ pub unsafe extern "C" fn tpz_check_xmit_complete(ep: *const tpz_ep_t) -> c_int {
     };
     // SAFETY: the caller's promise.
     code(unsafe { on_ep("tpz_check_xmit_complete", ep, body) })
-}
-
-/// Arms a token with a frame: one payload that comes with the token lands there. The frame is the table's until a message
-/// brings it (tpz_detach_rcvmsg) or the token is released. TPZ_EAGAIN when all 1,024 entries are in use.
-///
-/// # Safety
-/// `ep` is open, `frame` the caller's, `token` can be written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tpz_get_replytoken(
-    ep: *const tpz_ep_t,
-    frame: *mut tpz_frame_t,
-    token: *mut tpz_token_t,
-) -> c_int {
-    let body = |ep: &tpz_ep_t| {
-        if token.is_null() {
-            return Err(invalid("token is NULL"));
-        }
-        // SAFETY: the caller's promise.
-        let checked = unsafe { borrow(frame)? };
-        checked.check_pool(ep.0.cx.frames())?;
-        checked.make_alone()?;
-        let room = ep.0.cx.with_endpoint(|e| e.replytokens() < endpoint::limits::INCOMING_ENTRIES);
-        if !room {
-            return Err(failure(TPZ_EAGAIN, "all tokens are in use: release some"));
-        }
-        // SAFETY: as above; it is C's no more.
-        let mut frames = vec![unsafe { take(frame) }.into_mut()?];
-        let armed = ep.0.cx.with_endpoint(|endpoint| endpoint.get_replytoken(&mut frames));
-        // SAFETY: it is not NULL, and the caller's promise.
-        unsafe { token.write(armed.expect("there is room").into()) };
-        Ok(())
-    };
-    // SAFETY: the caller's promise.
-    code(unsafe { on_ep("tpz_get_replytoken", ep, body) })
-}
-
-/// Revokes a token: no payload lands by it any more. Writes the frame to `*frame`, or NULL where a payload was just
-/// landing: the frame is freed when that has ended. TPZ_ENOENT when the token is spent or was never valid; a message
-/// may wait that brings the frame.
-///
-/// # Safety
-/// `ep` is open, `frame` can be written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tpz_release_replytoken(
-    ep: *const tpz_ep_t,
-    token: tpz_token_t,
-    frame: *mut *mut tpz_frame_t,
-) -> c_int {
-    let body = |ep: &tpz_ep_t| {
-        if frame.is_null() {
-            return Err(invalid("frame is NULL: where is the frame to be written?"));
-        }
-        let (token, mut frames) = (token.token()?, Vec::new());
-        let cancelled =
-            ep.0.cx.with_endpoint(|endpoint| endpoint.release_replytoken(token, &mut frames));
-        if cancelled == Cancelled::Stale {
-            return Err(failure(TPZ_ENOENT, "the token is spent, or was never valid"));
-        }
-        // SAFETY: it is not NULL, and the caller's promise.
-        unsafe { frame.write(tpz_frame_t::maybe(frames.pop())) };
-        Ok(())
-    };
-    // SAFETY: the caller's promise.
-    code(unsafe { on_ep("tpz_release_replytoken", ep, body) })
 }

@@ -439,8 +439,8 @@ pub unsafe extern "C" fn tpz_region_counters(
     code(unsafe { on_region("tpz_region_counters", region, body) })
 }
 
-/// From now on the endpoint keeps up to `pages` pages for regions of others (their `holders`), in its payload memory, as
-/// long as it is polled. What it keeps is gone with it. TPZ_EBUSY when it does so already.
+/// From now on the endpoint keeps up to `pages` pages for regions of others (their `holders`), in its payload memory,
+/// as long as it is polled. What it keeps is gone with it. TPZ_EBUSY when it does so already.
 ///
 /// # Safety
 /// `ep` is open.
@@ -483,23 +483,25 @@ fn system_call(
 /// # Safety
 /// `buffer` has `bytes` bytes, which are the call's alone.
 unsafe fn buffer_mut<'a>(buffer: *mut c_void, bytes: usize) -> &'a mut [u8] {
-    // SAFETY: the caller's promise; of no bytes the address does not matter.
     if bytes == 0 {
-        &mut []
-    } else {
-        unsafe { std::slice::from_raw_parts_mut(buffer.cast(), bytes) }
+        return &mut []; // the address may be any then
     }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts_mut(buffer.cast(), bytes) }
 }
 
 /// # Safety
 /// `buffer` has `bytes` bytes, which nobody writes meanwhile.
 unsafe fn buffer<'a>(buffer: *const c_void, bytes: usize) -> &'a [u8] {
-    // SAFETY: as for `buffer_mut`.
-    if bytes == 0 { &[] } else { unsafe { std::slice::from_raw_parts(buffer.cast(), bytes) } }
+    if bytes == 0 {
+        return &[]; // the address may be any then
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(buffer.cast(), bytes) }
 }
 
-/// read(2) into memory that may be a region's: its pages are brought first, as the kernel cannot. As read(2) it may read
-/// less. -1 for an error, which is in tpz_errno().
+/// read(2) into memory that may be a region's: its pages are brought first, as the kernel cannot. As read(2) it may
+/// read less. -1 for an error, which is in tpz_errno().
 ///
 /// # Safety
 /// `into` has `bytes` bytes.

@@ -111,8 +111,8 @@ async fn accept(ep: Weak<Ep>, channel: Channel, handler: Handler) {
 }
 
 /// From now on requests for `channel`, TPZ_CHANNEL_FIRST to TPZ_CHANNEL_LAST, are given to `handler` with `arg`, from
-/// tpz_poll(). The handler may answer at once or keep the request and answer later. TPZ_EBUSY when the channel is served
-/// already.
+/// tpz_poll(). The handler may answer at once or keep the request and answer later. TPZ_EBUSY when the channel is
+/// served already.
 ///
 /// # Safety
 /// `ep` is open; `handler` may be called with `arg` until the endpoint is closed.
@@ -184,9 +184,9 @@ pub unsafe extern "C" fn tpz_request_info(
     code(unsafe { on_request("tpz_request_info", request, body) })
 }
 
-/// Takes the frame with the request's data; it is the program's now, and counts against the endpoint's payload memory as
-/// long as it is kept. NULL when the request has none (TPZ_EAGAIN). Its length is the data's, rounded up at most to a
-/// page.
+/// Takes the frame with the request's data; it is the program's now, and counts against the endpoint's payload memory
+/// as long as it is kept. NULL when the request has none (TPZ_EAGAIN). Its length is the data's, rounded up at most to
+/// a page.
 ///
 /// # Safety
 /// `request` is the caller's.
@@ -201,9 +201,9 @@ pub unsafe extern "C" fn tpz_request_detach(request: *mut tpz_request_t) -> *mut
 }
 
 /// Answers a request; it is gone then. `status` is 0 or, by convention, an error number, below TPZ_STATUS_RESERVED.
-/// `body` are results, at most TPZ_BODY_BYTES bytes, copied. `data`, or NULL, is the answer's data, the first `data_bytes`
-/// bytes of it or for 0 all; the frame is the answer's now (keep a handle of tpz_frame_dup()). It lands in the caller's
-/// `into`. When this fails for an argument, request and frame stay the program's.
+/// `body` are results, at most TPZ_BODY_BYTES bytes, copied. `data`, or NULL, is the answer's data, the first
+/// `data_bytes` bytes of it or for 0 all; the frame is the answer's now (keep a handle of tpz_frame_dup()). It lands
+/// in the caller's `into`. When this fails for an argument, request and frame stay the program's.
 ///
 /// # Safety
 /// `request` is the caller's, who does not use it from now on if this succeeds; `body` has `body_bytes` bytes.

@@ -9,7 +9,11 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 
 const HEADER: &str = include_str!("../include/trapeze.h");
-const EVERYTHING: &str = concat!(include_str!("c/everything.c"), include_str!("c/regions.c"));
+const EVERYTHING: &str = concat!(
+    include_str!("c/everything.c"),
+    include_str!("c/regions.c"),
+    include_str!("c/memory.c")
+);
 /// What the tests of regions end with where the system does not let programs serve their page faults.
 const NOT_HERE: i32 = 77;
 
@@ -109,10 +113,7 @@ fn pkg_config_knows_the_version_and_the_paths() {
 #[test]
 fn every_function_does_what_it_should_and_refuses_what_it_must() {
     for name in declared() {
-        assert!(
-            EVERYTHING.contains(&format!("{name}(")),
-            "neither program in tests/c calls {name}"
-        );
+        assert!(EVERYTHING.contains(&format!("{name}(")), "no program in tests/c calls {name}");
     }
     let folder = tempfile::tempdir().unwrap();
     let said = output(&mut command(&compiled("tests/c/everything.c", folder.path())));
@@ -194,6 +195,14 @@ fn regions_keep_their_pages_in_a_file_and_with_holders() {
     first.kill().and_then(|()| first.wait()).unwrap();
     second.kill().and_then(|()| second.wait()).unwrap();
     assert!(mapped.unwrap());
+}
+
+#[test]
+fn three_endpoints_share_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled("tests/c/memory.c", folder.path());
+    let said = output(command(&program).arg(folder.path()));
+    assert_eq!(said, "64 pages in the memory of 3 endpoints\n");
 }
 
 /// The program that has numpy, where there is one.

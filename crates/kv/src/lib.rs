@@ -9,8 +9,9 @@
 //! | [`Out`] | replies that wait: text, and the frames of values themselves |
 //! | [`Draft`] | a long value that is arriving, in the frames where it stays |
 //!
-//! Invariants: the memory of all tenants together stays within the server's; a tenant within its most, and what is below
-//! a tenant's least is not taken for others; a value that is being sent does not change; a `get` allocates nothing.
+//! Invariants: the memory of all tenants together stays within the server's; a tenant within its most, and what is
+//! below a tenant's least is not taken for others; a value that is being sent does not change; a `get` allocates
+//! nothing.
 #![forbid(unsafe_code)]
 
 mod entries;

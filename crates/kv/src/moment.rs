@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(left(SPAN_SECONDS_MAX), Some(2_592_000_000));
         assert_eq!(left(1_700_000_007), Some(7_000));
         assert!(Expiry::of_memcached(SPAN_SECONDS_MAX + 1, moment).has_passed(moment));
-        assert_eq!(left(i64::MAX).is_some(), true);
+        assert!(left(i64::MAX).is_some());
         assert!(!Expiry::of_memcached(i64::MAX, moment).has_passed(moment));
     }
 }

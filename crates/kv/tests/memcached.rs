@@ -100,6 +100,7 @@ fn errors_are_those_that_clients_know() {
         ("get", "ERROR"),
         ("verbosity", "ERROR"),
         ("verbosity 1", "OK"),
+        ("verbosity 1 2 3", "ERROR"),
         (&format!("get {long}"), "CLIENT_ERROR bad command line format"),
         (&format!("set {long} 0 0 4|quit|get x"), "CLIENT_ERROR bad command line format|END"),
         ("set a x 0 1|1|get x", "CLIENT_ERROR bad command line format|END"),

@@ -264,7 +264,7 @@ fn commands_of_many_arguments_come_in_pieces() {
     let long = pattern(5000);
     let mut words: Vec<&[u8]> = vec![b"MSET"];
     for (number, name) in names.iter().enumerate() {
-        let value: &[u8] = if number % 10 == 0 { &long } else { name.as_bytes() };
+        let value: &[u8] = if number.is_multiple_of(10) { &long } else { name.as_bytes() };
         words.extend([name.as_bytes(), value]);
     }
     for step in [999, 1 << 20] {

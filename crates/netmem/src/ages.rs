@@ -1,6 +1,6 @@
 //! How long pages have not been used, and how many frames are how old.
 
-use crate::limits::HOSTED_BOOST;
+use crate::limits::{HOSTED_BOOST, ONCE_BOOST};
 use wire::{Decoder, Encoder, Short, Time};
 
 /// Time since the last known use, in microseconds.
@@ -26,6 +26,11 @@ impl Age {
     /// The age that counts: divided by one more than the uses that are remembered.
     pub fn effective(self, uses: Uses) -> Age {
         Age(self.0 / (1 + u64::from(uses.0)))
+    }
+
+    /// The age that another page must have to go for a page of this one.
+    pub fn of_use(self, reused: bool) -> Age {
+        Age(self.0.saturating_mul(if reused { 1 } else { ONCE_BOOST }))
     }
 
     /// The age of a page of another node beside the node's own.

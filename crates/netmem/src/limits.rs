@@ -24,6 +24,10 @@ pub const OLD_END: usize = 8;
 /// A hosted page counts as so many times its age beside the node's own (SOSP'95: the ages of global pages are boosted
 /// so that they are replaced first).
 pub const HOSTED_BOOST: u64 = 2;
+/// A page that was used once takes the place only of pages that are so many times as old: else a loop longer than all
+/// memory throws out every page just before it is used again (Qureshi and others, ISCA'07: insertion that resists
+/// thrashing). More helps loops and makes working sets that move slower to settle.
+pub const ONCE_BOOST: u64 = 4;
 /// A node's own page makes room for another node's when it is at least so many tenths of its age.
 pub const OWN_TENTHS: u64 = 15;
 /// Frames that a digest looks at, once in an epoch: 256 MiB of 4 KiB pages. Of larger memories it is a sample.

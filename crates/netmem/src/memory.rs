@@ -94,6 +94,8 @@ pub struct Page {
     pub duplicate: bool,
     /// Times that it may still be passed on without a use.
     pub chances: u8,
+    /// It was used again since it was read from disk, here or from another node's memory.
+    pub reused: bool,
     /// Its bytes are on their way to somebody: it stays where it is.
     pub busy: bool,
     /// Somebody else may have this version: another write makes another one.
@@ -130,6 +132,8 @@ pub struct Arrival {
     pub durability: Durability,
     /// Who sent it has kept a copy.
     pub duplicate: bool,
+    /// It came from network memory: this is not its first use.
+    pub reused: bool,
 }
 
 /// Why a page was not installed.
@@ -209,8 +213,8 @@ impl Memory {
             return Err(NotInstalled::Present(frame));
         }
         let frame = self.lists.oldest(Role::Free).ok_or(NotInstalled::NoRoom)?;
-        let Arrival { id, version, class, durability, duplicate } = arrival;
-        let page = Page { id, version, class, durability, duplicate, ..Page::new(now) };
+        let Arrival { id, version, class, durability, duplicate, reused } = arrival;
+        let page = Page { id, version, class, durability, duplicate, reused, ..Page::new(now) };
         self.fill(frame, Role::Local, page);
         Ok(FrameNo(frame))
     }
@@ -397,7 +401,7 @@ impl Memory {
     fn touch(&mut self, now: Time, frame: FrameNo) {
         let counts = self.config.counts_uses;
         let page = self.page_mut(frame);
-        (page.used, page.chances) = (now, CHANCES);
+        (page.used, page.chances, page.reused) = (now, CHANCES, true);
         if counts {
             page.uses.hit();
         }

@@ -24,6 +24,8 @@ pub enum Policy {
 pub struct Leaving {
     /// Its effective age.
     pub age: Age,
+    /// It was used again since it was read from disk.
+    pub reused: bool,
     /// Another node has a copy, as far as is known.
     pub duplicate: bool,
     /// Times that it may still be passed on without a use.
@@ -65,8 +67,13 @@ impl<F: Fn(&&Share) -> bool + Copy> Ask<'_, F> {
     }
 
     /// Whether the page is worth a place elsewhere. A copy of what another node has is not.
+    ///
+    /// One that was used once displaces only what is much older; while a node has free frames it displaces nothing.
     fn is_worth_it(&self) -> bool {
-        self.page.age < self.epoch.min_age && !self.page.duplicate
+        let Leaving { age, reused, duplicate, .. } = self.page;
+        let displaces = !self.others().any(|share| share.oldest == Age::OLDEST);
+        let age = age.of_use(reused || !displaces);
+        age < self.epoch.min_age && !duplicate
     }
 
     fn gms(&self) -> Option<NodeId> {
@@ -82,7 +89,7 @@ impl<F: Fn(&&Share) -> bool + Copy> Ask<'_, F> {
         }
         let (one, other) = (self.lottery(self.draws[0])?, self.lottery(self.draws[1])?);
         let best = if other.oldest > one.oldest { other } else { one };
-        (best.oldest >= self.page.age).then_some(best.node)
+        (best.oldest >= self.page.age.of_use(self.page.reused)).then_some(best.node)
     }
 
     fn any(&self) -> Option<NodeId> {
@@ -130,7 +137,7 @@ mod tests {
     }
 
     fn page(age: u64) -> Leaving {
-        Leaving { age: Age(age), duplicate: false, chances: 2 }
+        Leaving { age: Age(age), reused: true, duplicate: false, chances: 2 }
     }
 
     fn draws(number: u64) -> [u64; 2] {

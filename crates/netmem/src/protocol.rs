@@ -320,6 +320,8 @@ pub struct Put {
     pub chances: u8,
     /// Of a dirty page, the number of mirrors that there are to be; 0 of a clean one.
     pub copies: u8,
+    /// It was used again since it was read from disk.
+    pub reused: bool,
 }
 
 impl Put {
@@ -332,12 +334,13 @@ impl Put {
 impl Message for Put {
     fn write(&self, out: &mut Encoder<'_>) {
         self.stamp.encode(out);
-        out.u64(self.age.0).u8(self.chances).u8(self.copies);
+        out.u64(self.age.0).u8(self.chances).u8(self.copies).u8(self.reused.into());
     }
 
     fn read(input: &mut Decoder<'_>) -> Result<Put, Short> {
         let (stamp, age) = (PageStamp::decode(input)?, Age(input.u64()?));
-        Ok(Put { stamp, age, chances: input.u8()?, copies: input.u8()? })
+        let (chances, copies) = (input.u8()?, input.u8()?);
+        Ok(Put { stamp, age, chances, copies, reused: read_flag(input)? })
     }
 }
 

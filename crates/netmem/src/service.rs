@@ -98,8 +98,8 @@ pub struct Config {
     /// Bytes of it that the node's own pages may have whatever others want.
     pub local_min_bytes: usize,
     /// Memory for directory entries, beside the pages: [`Directory::ENTRY_BYTES`] for each page of this node's own that
-    /// is in other nodes' memory, and for its part of the shared ones. Whoever puts more of its own pages into other nodes'
-    /// memory than these are needs more than the usual share.
+    /// is in other nodes' memory, and for its part of the shared ones. Whoever puts more of its own pages into other
+    /// nodes' memory than these are needs more than the usual share.
     pub directory_bytes: usize,
     /// Whether uses are counted, for second chances and effective ages.
     pub counts_uses: bool,

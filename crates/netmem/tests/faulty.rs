@@ -165,7 +165,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_acknowledged_is_lost_and_no_byte_is_wrong(
@@ -183,6 +183,20 @@ proptest! {
             }
         }
     }
+}
+
+/// What is left of an earlier life's private space is nobody's: the next life does not hear of it.
+#[test]
+fn a_node_that_comes_back_begins_anew() {
+    let mut run = Run::new(1, 0);
+    run.step(Op::Put { node: 4, page: 2, flushed: true });
+    run.step(Op::Kill(4));
+    run.step(Op::Revive);
+    let id = private(4, 2);
+    assert_eq!(run.world.get(4, wanted(id, 0)).unwrap_err(), GetError::Unknown);
+    assert!(run.world.where_is(id).is_empty());
+    run.step(Op::Put { node: 4, page: 2, flushed: true });
+    assert_eq!(run.world.mirrors(id).len(), 2);
 }
 
 /// Nodes that come and go while pages are written: a registration and its acknowledgement lie in different views.

@@ -77,6 +77,12 @@ bugs! {
     LossNotNoticed = 45, "names: a sync does not notice that a power cut took changes.";
     StableNotCommitted = 46, "stripe server: a WRITE that shall be stable is not committed.";
     TruncationNotAwaited = 47, "stripe server: a write that knows of a truncation goes before it.";
+    MirrorNotRegistered = 48, "netmem: a page that is taken in is not told to its directory.";
+    MirrorsNotMadeAgain = 49, "netmem: no mirror is made anew after a node went down.";
+    StampIgnored = 50, "netmem: a page that arrives is not checked against its stamp.";
+    FreedNotTold = 51, "netmem: other nodes are not told that a space was freed.";
+    OneMirrorForTwo = 52, "netmem: one mirror counts as two.";
+    LeaseNotRevoked = 53, "netmem: the right to write to a page is granted although another node has it.";
 }
 
 impl Bug {

@@ -22,7 +22,7 @@ pub enum Kind {
 
 /// The keys that a file may have outside its tables.
 const KEYS: [(Kind, &[&str]); 2] = [
-    (Kind::Faults, &["seconds", "shape", "faults", "bugs"]),
+    (Kind::Faults, &["seconds", "shape", "faults", "memory", "bugs"]),
     (
         Kind::Model,
         &[
@@ -60,8 +60,11 @@ pub fn bugs(experiment: &Experiment) -> Result<u64, String> {
 
 /// Runs the cluster once from this seed. A panic of any node is a violation; what it says is on standard error.
 pub fn simulate(seed: u64, experiment: &Experiment, trace: Trace) -> Result<Outcome, String> {
-    let roles = roles(experiment, bugs(experiment)?);
-    let outcome = catch_unwind(AssertUnwindSafe(|| run(seed, experiment, &roles, trace)));
+    let bugs = bugs(experiment)?;
+    let outcome = catch_unwind(AssertUnwindSafe(|| match experiment.memory {
+        Some(shape) => crate::memory::run(seed, experiment, shape, bugs, trace),
+        None => run(seed, experiment, &roles(experiment, bugs), trace),
+    }));
     Ok(outcome.unwrap_or_else(|_| Outcome {
         violations: vec!["a node panicked".into()],
         ..Outcome::default()

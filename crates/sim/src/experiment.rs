@@ -11,7 +11,8 @@
 
 use crate::faults::{Fault as Trouble, Rule};
 use crate::limits::{
-    FILE_KIB_MAX, MACHINES_MAX, PER_MINUTE_MAX, SECONDS_MAX, SKEW_MS_MAX, WORKERS_MAX,
+    FILE_KIB_MAX, MACHINES_MAX, MEMORY_FRAMES_MAX, MEMORY_NODES_MAX, PER_MINUTE_MAX, SECONDS_MAX,
+    SKEW_MS_MAX, WORKERS_MAX,
 };
 use crate::queue::Picos;
 use crate::source::{Fault, Source};
@@ -27,6 +28,8 @@ pub struct Experiment {
     pub shape: Shape,
     /// What is done to it.
     pub faults: Faults,
+    /// Instead of files: nodes with network memory.
+    pub memory: Option<MemoryShape>,
     /// Planted bugs to switch on, by name.
     pub bugs: Vec<String>,
 }
@@ -34,7 +37,7 @@ pub struct Experiment {
 impl Default for Experiment {
     fn default() -> Experiment {
         let (shape, faults) = (Shape::default(), Faults::default());
-        Experiment { seconds: 60, shape, faults, bugs: Vec::new() }
+        Experiment { seconds: 60, shape, faults, memory: None, bugs: Vec::new() }
     }
 }
 
@@ -73,6 +76,28 @@ impl Default for Shape {
             clock_skew_ms: 500,
             moves_per_minute: 0,
         }
+    }
+}
+
+/// How large a cluster with network memory is.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, default)]
+pub struct MemoryShape {
+    /// Nodes.
+    pub nodes: u16,
+    /// Pages of 4 KiB in the memory of each; in a later life as few as half of them.
+    pub frames: u32,
+    /// Programs on each.
+    pub programs: u16,
+    /// Pages of each space; every program has two spaces of its own.
+    pub pages: u32,
+    /// Spaces that all programs use: every other one is on stable storage, the others in mirrors only.
+    pub shared_spaces: u16,
+}
+
+impl Default for MemoryShape {
+    fn default() -> MemoryShape {
+        MemoryShape { nodes: 5, frames: 192, programs: 3, pages: 8, shared_spaces: 3 }
     }
 }
 
@@ -176,7 +201,13 @@ impl Experiment {
         let often = |name, count: u32| (name, count.into(), 0, PER_MINUTE_MAX.into());
         let chance = |name, count: u32| (name, count.into(), 0, 1_000_000);
         let faults = &self.faults;
+        let memory = self.memory.unwrap_or_default();
         vec![
+            ("nodes", memory.nodes.into(), 4, MEMORY_NODES_MAX.into()),
+            ("frames", memory.frames.into(), 64, MEMORY_FRAMES_MAX.into()),
+            ("programs", memory.programs.into(), 1, WORKERS_MAX.into()),
+            ("pages", memory.pages.into(), 1, MEMORY_FRAMES_MAX.into()),
+            ("shared_spaces", memory.shared_spaces.into(), 1, WORKERS_MAX.into()),
             ("seconds", self.seconds, 1, SECONDS_MAX),
             machines("servers", servers),
             machines("disks", disks),

@@ -10,6 +10,8 @@
 //!               │  ├──► meta      managers' logs and checkpoints
 //!               │  └──► workload  what applications do, checked by checker
 //!               └─ fingerprint, trace
+//!   memory                      clusters with network memory: programs, registry, checker
+//!   cooperative                 what placement policies of network memory are worth
 //!   underlay                    instead of plain links and disks: the nodes on what follows
 //!   hardware                    buses, adapters, links and disks of the papers' machines and of today's
 //! ```
@@ -17,6 +19,7 @@
 
 pub mod cluster;
 pub mod command;
+pub mod cooperative;
 pub mod data_check;
 pub mod disk;
 pub mod experiment;
@@ -25,6 +28,7 @@ pub mod fingerprint;
 pub mod hardware;
 pub mod limits;
 pub mod machine;
+pub mod memory;
 pub mod meta;
 pub mod name_check;
 pub mod network;

@@ -16,6 +16,10 @@ pub const SECONDS_MAX: u64 = 86_400;
 pub const MACHINES_MAX: u16 = wire::layout::WIDTH_MAX as u16 / 2;
 /// Applications on a mount, and files that they share: as many as a last phase reads in its time.
 pub const WORKERS_MAX: u16 = 64;
+/// Nodes with network memory: their programs and their tables take 1 MiB each.
+pub const MEMORY_NODES_MAX: u16 = 1_000;
+/// Pages of 4 KiB of each, 64 MiB: what a run of several nodes has room for.
+pub const MEMORY_FRAMES_MAX: u32 = 16_384;
 /// Longest files: the longest write is 3/16 of it, 960 KiB, and must fit one frame of 1 MiB.
 pub const FILE_KIB_MAX: u32 = 5 * 1024;
 const _: () = assert!((FILE_KIB_MAX as usize * 3 / 16) << 10 < PAYLOAD_BYTES_MAX);

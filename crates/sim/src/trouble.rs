@@ -79,7 +79,7 @@ impl Trouble {
     }
 
     fn strikes(&mut self, per_minute: u32) -> bool {
-        self.random.chance(per_minute.saturating_mul(MILLION / TICKS_PER_MINUTE))
+        strikes(&mut self.random, per_minute)
     }
 
     fn any_node(&mut self) -> NodeId {
@@ -230,6 +230,11 @@ impl Trouble {
         workload.model_mut().data.servers_back(world.now());
         workload.trouble(world.now());
     }
+}
+
+/// Whether what happens so often in a minute happens in this tick.
+pub(crate) fn strikes(random: &mut Random, per_minute: u32) -> bool {
+    random.chance(per_minute.saturating_mul(MILLION / TICKS_PER_MINUTE))
 }
 
 fn is_full(world: &mut World, node: NodeId) -> bool {

@@ -3,13 +3,13 @@
 //! The targets themselves are one line each; `tests/corpus.rs` runs the same functions over every file of the corpus.
 //! Add a target here, in [`TARGETS`], in `fuzz/Cargo.toml` and as a file in `fuzz/fuzz_targets`.
 
-mod kv;
 mod ring;
 mod rpc;
+mod sessions;
 
-pub use kv::{memcached, resp};
 pub use ring::ring;
 pub use rpc::rpc;
+pub use sessions::{memcached, resp};
 
 use live::fuse::request;
 use members::{Lease, Life, Member};

@@ -227,7 +227,7 @@ pub fn get_several(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
 
 /// Whether there is a value for each key, and all keys are short enough; else it is answered.
 fn are_pairs(args: &Args<'_>, turn: &mut Turn<'_>) -> bool {
-    if args.len() % 2 == 0 {
+    if args.len().is_multiple_of(2) {
         super::commands::wrong_count(args.text(0), turn);
         return false;
     }
@@ -346,9 +346,8 @@ pub fn decrement(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
 
 pub fn increment_by(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
     let Some(key) = key(&args, 1, turn) else { return };
-    match keys::integer(&args, 2, turn) {
-        Some(delta) => change(key, delta, turn),
-        None => {}
+    if let Some(delta) = keys::integer(&args, 2, turn) {
+        change(key, delta, turn);
     }
 }
 

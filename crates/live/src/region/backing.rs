@@ -67,9 +67,9 @@ pub trait Backing: Send + Sync + 'static {
 
 /// One fault's way to the backing.
 ///
-/// All but [`sync`](Source::sync) may run in a signal handler, in the middle of any code of the program that touches the
-/// region: they must not panic, and not allocate or take a lock that a thread may hold while it does that. They may
-/// block. They must not touch a region's memory. No two calls for one page run at the same time.
+/// All but [`sync`](Source::sync) may run in a signal handler, in the middle of any code of the program that touches
+/// the region: they must not panic, and not allocate or take a lock that a thread may hold while it does that. They
+/// may block. They must not touch a region's memory. No two calls for one page run at the same time.
 pub trait Source: Send {
     /// Gets the version that was stored last. `version` is its number, 0 when none was stored. A backing that checks
     /// versions never returns an older one. `into` is memory for a page, to be used or not.

@@ -1,10 +1,10 @@
 //! System calls on memory that may be a region's.
 //!
-//! Where a region's faults are served by the faulting thread, the kernel cannot have a page brought: a call whose buffer
-//! is not all in memory fails with EFAULT, or does only part of its work. These wrappers touch the buffer first, cut it
-//! to what the region can have in memory at a time, as any of these calls may do less than it was asked for, and try
-//! once more when a page left in between. On other memory they are the plain calls. A buffer must not begin outside of a
-//! region that it reaches into.
+//! Where a region's faults are served by the faulting thread, the kernel cannot have a page brought: a call whose
+//! buffer is not all in memory fails with EFAULT, or does only part of its work. These wrappers touch the buffer
+//! first, cut it to what the region can have in memory at a time, as any of these calls may do less than it was asked
+//! for, and try once more when a page left in between. On other memory they are the plain calls. A buffer must not
+//! begin outside of a region that it reaches into.
 
 use super::fault::with_pager;
 use super::limits::CALL_SHARE;

@@ -57,8 +57,8 @@ use wire::checksum::crc32c;
 /// Who serves a region's faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Faults {
-    /// The faulting thread itself, in a handler of SIGBUS: the fastest, and every user may. A system call that touches a
-    /// missing page fails with EFAULT: see [`calls`].
+    /// The faulting thread itself, in a handler of SIGBUS: the fastest, and every user may. A system call that
+    /// touches a missing page fails with EFAULT: see [`calls`].
     InThread,
     /// So many threads: system calls work too. Needs root or a privilege, see [`OpenError::Forbidden`].
     Handlers(usize),
@@ -286,24 +286,26 @@ impl Region {
     /// # Safety
     /// That a reference's bytes change only through it is what the caller vouches for, because it hangs on things that
     /// this type does not see: the backing returns what was stored (a page's CRC-32C is compared, but an enemy can
-    /// forge that); nobody else uses any other way to the range or [`Advice::Free`] meanwhile; and the program leaves the range and the SIGBUS handler alone. That a page may be lost is no breach:
-    /// the process ends then, as for a memory error.
+    /// forge that); nobody else uses any other way to the range or [`Advice::Free`] meanwhile; and the program leaves
+    /// the range and the SIGBUS handler alone. That a page may be lost is no breach: the process ends then, as for a
+    /// memory error.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn as_mut_slice(&self) -> &mut [u8] {
-        // SAFETY: the range is mapped as long as `self` lives, and every byte has a value, zero until it is written; the
-        // rest is the caller's.
+        // SAFETY: the range is mapped as long as `self` lives, and every byte has a value, zero until it is written;
+        // the rest is the caller's.
         unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.len()) }
     }
 
     /// The whole range as words, for any number of threads. A word of a lost page is a SIGBUS.
     pub fn words(&self) -> &[AtomicU64] {
         let (words, count) = (self.as_ptr().cast::<AtomicU64>(), self.len() / size_of::<u64>());
-        // SAFETY: the range is mapped as long as `self` lives and aligned to pages. Any bytes are a word, and a word may
-        // change under its reference; who changes it otherwise has promised something in `as_mut_slice`.
+        // SAFETY: the range is mapped as long as `self` lives and aligned to pages. Any bytes are a word, and a word
+        // may change under its reference; who changes it otherwise has promised something in `as_mut_slice`.
         unsafe { std::slice::from_raw_parts(words, count) }
     }
 
-    /// Copies `into.len()` bytes from `offset` out. Panics outside. Bytes that another thread writes meanwhile are torn.
+    /// Copies `into.len()` bytes from `offset` out. Panics outside. Bytes that another thread writes meanwhile are
+    /// torn.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), FaultError> {
         self.by_pages(offset, into.len(), Access::Read, |at, part| {
             let words = self.words();

@@ -206,7 +206,7 @@ impl Device for Sockets {
                 return Ok(true);
             }
             // Others are looked at too, but not each time.
-            if self.hot_looks % HOT_LOOKS_ALONE != 0 {
+            if !self.hot_looks.is_multiple_of(HOT_LOOKS_ALONE) {
                 return Ok(again);
             }
         }

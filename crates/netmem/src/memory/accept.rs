@@ -17,6 +17,8 @@ pub struct Offer {
     pub age: Age,
     /// Times that it may still be passed on without a use.
     pub chances: u8,
+    /// It was used again since it was read from disk.
+    pub reused: bool,
     /// It is dirty, and this is to be a mirror of it.
     pub mirror: bool,
 }
@@ -55,9 +57,9 @@ impl Offer {
         if self.mirror { Role::Mirror } else { Role::Hosted }
     }
 
-    /// A mirror is as urgent as a page can be.
+    /// The age that another page must have to go for this one. A mirror is as urgent as a page can be.
     fn rank(&self) -> Age {
-        if self.mirror { Age::NEWEST } else { self.age }
+        if self.mirror { Age::NEWEST } else { self.age.of_use(self.reused) }
     }
 
     fn page(&self, now: Time) -> Page {
@@ -71,6 +73,7 @@ impl Offer {
             class: Class::default(),
             durability,
             chances: self.chances,
+            reused: self.reused,
             ..Page::new(self.age.used_at(now))
         }
     }
@@ -101,8 +104,8 @@ impl Memory {
         objection.or_else(no_room)
     }
 
-    /// Gives up the page that would make room for an offer if no frame were free: where pages are of several lengths, one
-    /// frame may not be room enough.
+    /// Gives up the page that would make room for an offer if no frame were free: where pages are of several lengths,
+    /// one frame may not be room enough.
     pub fn displace(&mut self, now: Time, offer: &Offer) -> Option<(FrameNo, Page)> {
         let others = self.oldest_durable(Role::Hosted, now);
         let older = others.filter(|(_, age)| *age >= offer.rank()).map(|(frame, _)| frame);

@@ -109,6 +109,7 @@ impl World {
                     version: Version(version),
                     age: Age(age),
                     chances: 2,
+                    reused: age.is_multiple_of(2),
                     mirror,
                 };
                 self.accept(index, offer);
@@ -351,7 +352,8 @@ fn filled(pages: u64) -> Memory {
 }
 
 fn offer(index: u64, age: u64) -> Offer {
-    Offer { id: page(index), version: Version(1), age: Age(age), chances: 2, mirror: false }
+    let (id, version, age) = (page(index), Version(1), Age(age));
+    Offer { id, version, age, chances: 2, reused: true, mirror: false }
 }
 
 #[test]

@@ -138,11 +138,12 @@ proptest! {
         stamp in stamp(),
         age: u64,
         chances: u8,
+        reused: bool,
         copies: u8,
         id in node(),
         no in prop::sample::select(&No::ALL[..]),
     ) {
-        survives(&Put { stamp, age: Age(age), chances, copies });
+        survives(&Put { stamp, age: Age(age), chances, copies, reused });
         survives(&PutReply { stored: Ok(id), oldest: Age(age) });
         survives(&PutReply { stored: Err(no), oldest: Age(age) });
     }

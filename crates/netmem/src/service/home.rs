@@ -306,6 +306,8 @@ impl Home {
         let mut change =
             Change { gone: self.gone(&before), came: self.came(&before), ..Change::default() };
         change.lost = self.drop_gone(&change.gone);
+        // what is known of the private spaces of who comes is of an earlier life of his
+        change.came.iter().for_each(|node| self.free_owner(*node));
         change.handover = self.handover(&before, slots_before.as_ref());
         let (slots, me) = (&self.slots, self.me);
         let homes = |id| slots.as_ref().map(|slots| slots.homes(id));
@@ -357,8 +359,8 @@ impl Home {
         ids.into_iter().for_each(|id| self.repair_later(id));
     }
 
-    /// Who has to drop a copy before a page's lease is granted: all but the writer, of more than can be named everybody.
-    /// Nobody where the copies are all that is left of a version that has no mirror any more.
+    /// Who has to drop a copy before a page's lease is granted: all but the writer, of more than can be named
+    /// everybody. Nobody where the copies are all that is left of a version that has no mirror any more.
     pub fn copies_to_drop(&self, id: PageId, writer: NodeId) -> Vec<Holder> {
         let Some(entry) = self.directory.entry(id) else { return Vec::new() };
         if entry.copies > 0 && entry.mirrors() == 0 {

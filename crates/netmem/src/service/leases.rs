@@ -68,8 +68,8 @@ impl Leases {
         Begun::Take(held.writer)
     }
 
-    /// It has been taken from whoever had it and had written `version`, and goes to `writer`; `None` when it could not be
-    /// taken: all is as it was. Answers with the newest version that a writer is known to have had.
+    /// It has been taken from whoever had it and had written `version`, and goes to `writer`; `None` when it could
+    /// not be taken: all is as it was. Answers with the newest version that a writer is known to have had.
     pub fn end(&mut self, id: PageId, writer: Option<Writer>, version: Version) -> Version {
         let Some(held) = self.0.get_mut(&id) else { return version };
         held.changing = false;

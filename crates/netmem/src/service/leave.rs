@@ -39,7 +39,8 @@ impl Leaves {
 
     pub fn put(&self) -> Put {
         let chances = self.candidate.chances.saturating_sub(1);
-        Put { stamp: self.stamp(), age: self.candidate.age, chances, copies: 0 }
+        let Candidate { age, reused, .. } = self.candidate;
+        Put { stamp: self.stamp(), age, chances, copies: 0, reused }
     }
 }
 
@@ -146,7 +147,7 @@ impl Service {
 
     fn candidate(&self, page: &Page, copy: bool) -> Candidate {
         let (age, chances) = (page.age(self.cx().now()), page.chances);
-        Candidate { age, duplicate: page.duplicate || copy, chances }
+        Candidate { age, reused: page.reused, duplicate: page.duplicate || copy, chances }
     }
 
     /// The directory is told that this node has the page no more.
@@ -270,7 +271,8 @@ impl Service {
             if !own || !worth || store.is_copy(frame) {
                 return None;
             }
-            let candidate = Candidate { age, duplicate: false, chances: page.chances };
+            let Page { chances, reused, .. } = page;
+            let candidate = Candidate { age, reused, duplicate: false, chances };
             let Held { page, stored } = store.take(frame).ok()?;
             return Some(Leaves {
                 id: page.id,
@@ -389,7 +391,7 @@ mod tests {
             data,
             checksum: 0,
             to: NodeId(2),
-            candidate: Candidate { age: Age(1), duplicate: false, chances: 2 },
+            candidate: Candidate { age: Age(1), reused: true, duplicate: false, chances: 2 },
             under_way: false,
             back: false,
         }

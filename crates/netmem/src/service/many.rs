@@ -16,8 +16,8 @@ const PAGES: usize = EXTENT_PAGES as usize;
 
 impl Service {
     /// Fetches what other nodes have of the `pages` pages from `first` on, which are in one extent of
-    /// [`EXTENT_PAGES`], each of `bytes` bytes and of version `at_least` or newer. Nobody waits for them: a page is kept
-    /// only in a frame that is free, so that it displaces nothing. Answers with how many came.
+    /// [`EXTENT_PAGES`], each of `bytes` bytes and of version `at_least` or newer. Nobody waits for them: a page is
+    /// kept only in a frame that is free, so that it displaces nothing. Answers with how many came.
     pub async fn fetch_ahead(
         &self,
         first: PageId,
@@ -135,7 +135,7 @@ impl Service {
         }
         let Some(data) = self.cx().frames().copy_of(page) else { return false };
         let PageStamp { id, version, checksum, .. } = *stamp;
-        let arrival = Arrival { id, version, duplicate: true, ..Arrival::default() };
+        let arrival = Arrival { id, version, duplicate: true, reused: true, ..Arrival::default() };
         let kept = self.keep(arrival, Stored::new(data, checksum));
         if kept {
             self.announce(id, version);

@@ -34,10 +34,8 @@ impl Service {
         let Some(change) = self.0.home.borrow_mut().set_view(view) else { return };
         self.lose_mirrors(&change.gone);
         self.forget_nodes(&change.gone);
-        // who comes back begins anew: nothing of its earlier life is its own any more
-        let back = |node: &&NodeId| self.0.orphans.borrow().contains_key(*node);
-        let back: Vec<NodeId> = change.came.iter().filter(back).copied().collect();
-        back.into_iter().for_each(|node| self.free_owner(node));
+        // who comes begins anew: what is here of an earlier life's private spaces is nobody's
+        change.came.iter().for_each(|node| self.free_owner(*node));
         // who missed a view may have been taken for dead: everything is told again
         let all_again = number != before + 1 || !self.is_in(&old);
         let mut telling = self.0.telling.borrow_mut();
@@ -75,11 +73,10 @@ impl Service {
         let is_gone = |node| gone.iter().any(|(other, _)| *other == node);
         self.0.guesses.borrow_mut().forget_if(|_, node| is_gone(node));
         self.0.peers.borrow_mut().retain(|node, _| !is_gone(*node));
+        let is_up = |node| self.0.home.borrow().view().incarnation(node).is_some();
         for (node, _) in gone {
-            let back = self.0.home.borrow().view().incarnation(*node).is_some();
-            match back {
-                true => self.free_owner(*node),
-                false => drop(self.0.orphans.borrow_mut().insert(*node, self.cx().now())),
+            if !is_up(*node) {
+                self.0.orphans.borrow_mut().insert(*node, self.cx().now());
             }
         }
     }
@@ -134,7 +131,8 @@ impl Service {
         self.register_own(known);
     }
 
-    /// Every directory of today hears which pages this node writes to. It grants no lease before it has heard everybody.
+    /// Every directory of today hears which pages this node writes to. It grants no lease before it has heard
+    /// everybody.
     fn claim_leases(&self, records: &mut Vec<(NodeId, Record)>) {
         for (id, version) in self.0.writing.borrow().iter() {
             let record = Record { writer: true, ..self.record(id, version, HolderRole::Clean, 0) };

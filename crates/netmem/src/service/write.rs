@@ -11,7 +11,7 @@ use crate::memory::{Arrival, Class, Durability};
 use crate::page::{PageId, PageStamp, SpaceId, Version};
 use crate::protocol::{Batch, Lease, LeaseReply, Message, Record, Spaces, op};
 use endpoint::Frame;
-use node::{Answer, Request, all};
+use node::{Answer, Bug, Request, all};
 use std::collections::BTreeMap;
 use wire::{Errno, NodeId};
 
@@ -85,12 +85,13 @@ impl Service {
         data: Frame,
     ) -> Result<(), PutError> {
         self.check(id, &data)?;
-        if id.space.owner().is_none() {
-            self.lease(id, version).await?;
-        }
         let stamp = PageStamp::of(id, version, [&data[..]]);
         let until = self.cx().now() + self.0.config.patience;
         loop {
+            // at each turn: while this waits for room, another node may have asked for the lease
+            if id.space.owner().is_none() {
+                self.lease(id, version).await?;
+            }
             let eased = self.0.eased.wait();
             if let Some(written) = self.write_here(stamp, class, &data)? {
                 return Ok(written);
@@ -138,7 +139,7 @@ impl Service {
             return Ok(store.overwrite(now, frame, version, class, stored).then_some(()));
         }
         let durability = Durability::Dirty { copies: 0 };
-        let arrival = Arrival { id, version, class, durability, duplicate: false };
+        let arrival = Arrival { id, version, class, durability, ..Arrival::default() };
         Ok(store.install(now, arrival, stored).ok().map(|_| ()))
     }
 
@@ -228,6 +229,9 @@ impl Service {
         let spaces = [space];
         loop {
             let view = self.view();
+            if self.cx().has_bug(Bug::FreedNotTold) {
+                return Ok(());
+            }
             let told =
                 all(view.others(self.me()).map(|up| self.tell_freed(up.node, &spaces))).await;
             if told.into_iter().all(|told| told) {
@@ -343,6 +347,7 @@ impl Service {
             Ok(from) => from,
             Err(reply) => return reply,
         };
+        let from = from.filter(|_| !self.cx().has_bug(Bug::LeaseNotRevoked));
         let written = match from {
             Some(from) => self.revoke(from, lease).await,
             None => Some(Version(0)),
@@ -439,8 +444,10 @@ impl Service {
         let mut store = self.0.store.borrow_mut();
         let own =
             store.memory().find(id).filter(|f| store.memory().role(*f) != crate::Role::Mirror);
-        if let Some(frame) = own {
-            let _ = store.take(frame);
+        if own.is_some_and(|frame| store.take(frame).is_err()) {
+            // another task is still at it: the copy would be read here after the next writer's first word
+            self.0.writing.borrow_mut().0.extend(known.map(|known| (id, known)));
+            return LeaseReply::Busy;
         }
         LeaseReply::Granted(version)
     }

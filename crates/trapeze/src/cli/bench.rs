@@ -20,7 +20,8 @@ pub enum Bench {
     Pulse(Pulse),
     /// Figure 4 of the 1999 paper, live: 1-6 I/O servers with 1-4 stores each, every store rate-limited
     Scale(Scale),
-    /// Page faults of a region: the page in this process, or in a peer over TCP and shared memory; pages that come and go
+    /// Page faults of a region: the page in this process, or in a peer over TCP and shared memory; pages that come
+    /// and go
     Memory(RegionBench),
     /// 8 KiB gets over the memcached and Redis protocols, beside memcached and redis-server
     Protocols(Protocols),

@@ -79,8 +79,9 @@ impl Holder {
         if !request.data.is_empty() || stamp.check(wanted, [&data[..]]).is_err() {
             return Err(No::Damaged);
         }
-        let (mirror, chances) = (put.is_mirror(), put.chances);
-        let offer = Offer { id: stamp.id, version: stamp.version, age: put.age, chances, mirror };
+        let PageStamp { id, version, .. } = stamp;
+        let Put { age, chances, reused, .. } = *put;
+        let offer = Offer { id, version, age, chances, reused, mirror: put.is_mirror() };
         let accepted =
             self.memory.accept(cx.now(), offer).map_err(|refused| match refused.reason {
                 Reason::NoRoom => No::Room,

@@ -1,8 +1,8 @@
 //! A faulting thread's own way to one holder: an endpoint, calls and a link of its own, driven by that thread until the
 //! answer is there. No other thread has a part in it on this side, so that a fault costs no wake here.
 //!
-//! To the holder it is a node without an id, which is given one. A link that breaks is made again by the next call; that
-//! alone allocates.
+//! To the holder it is a node without an id, which is given one. A link that breaks is made again by the next call;
+//! that alone allocates.
 
 use super::super::limits::{LINE_ENTRIES, LOOKS_PER_TURN, SHARES_TURNS};
 use crate::clock;
@@ -91,9 +91,10 @@ pub struct Line {
     ready: Vec<Ready>,
 }
 
-// SAFETY: what cannot be sent in a line are the shared handles between its own parts: the pool's of endpoint and frames,
-// the directory's of its links. None of them leaves the line, but for frames that a caller has while it borrows the line
-// or hands to the next call. So all of them are used by one thread at a time, the one that has the line.
+// SAFETY: what cannot be sent in a line are the shared handles between its own parts: the pool's of endpoint and
+// frames, the directory's of its links. None of them leaves the line, but for frames that a caller has while it
+// borrows the line or hands to the next call. So all of them are used by one thread at a time, the one that has the
+// line.
 unsafe impl Send for Line {}
 
 impl Line {

@@ -8,6 +8,7 @@ pub mod dma;
 mod drawings;
 pub mod forwarder;
 pub mod forwarding;
+pub mod memory;
 pub mod slice;
 mod states;
 pub mod tcp;
@@ -37,6 +38,7 @@ pub const ALL: &[&Model] = &[
     &forwarder::MIX,
     &forwarding::MODEL,
     &cluster::MODEL,
+    &memory::MODEL,
     &slice::READ,
     &slice::WRITE,
     &slice::WHOLE_FILE,

@@ -1,8 +1,8 @@
 //! Both protocols of keys and values: any bytes, in pieces of any size, over a table that is soon full.
 
-use ::kv::{Items, ItemsConfig, Moment, Out, Progress, Protocol, Session, TenantConfig, TenantNo};
 use endpoint::Frames;
 use endpoint::memory::HeapRegion;
+use kv::{Items, ItemsConfig, Moment, Out, Progress, Protocol, Session, TenantConfig, TenantNo};
 
 const MEMORY_BYTES: usize = 1 << 20;
 
@@ -26,7 +26,7 @@ fn read(
     out: &mut Out,
     ms: u64,
 ) -> Option<usize> {
-    let mut input = vec![0; ::kv::limits::INPUT_BYTES];
+    let mut input = vec![0; kv::limits::INPUT_BYTES];
     let gap = session.gap();
     let (count, len) = if gap.is_empty() {
         let kept = session.begin_input(&mut input);
@@ -41,7 +41,7 @@ fn read(
     };
     let moment = Moment { now_ms: ms, wall_ms: 1_700_000_000_000 + ms };
     let progress = session.run(&input[..len], items, moment, out);
-    assert!(session.kept_bytes() < ::kv::limits::INPUT_BYTES || progress == Progress::Full);
+    assert!(session.kept_bytes() < kv::limits::INPUT_BYTES || progress == Progress::Full);
     (progress != Progress::Ended).then_some(count)
 }
 

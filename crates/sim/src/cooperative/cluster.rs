@@ -1,14 +1,15 @@
-//! Eight nodes of 1,000 frames without a network: a fetch costs what is stated, and takes no time. Everything that is
-//! decided is decided by the crate's own tables. In each round every busy node makes one access, and 10 µs pass.
+//! Eight nodes of 1,000 frames without a network: a fetch takes no time. Everything that is decided is decided by the
+//! tables of `netmem`. In each round every busy node makes one access, and 10 µs pass.
 
 use netmem::*;
+use std::ops::AddAssign;
 use std::time::Duration;
 use wire::{NodeId, Time, mix};
 
+/// Nodes.
 pub const NODES: usize = 8;
+/// Frames of each.
 pub const FRAMES: u64 = 1000;
-/// Microseconds of an access that finds its page in the node's own memory, in another's, on disk.
-pub const COSTS_US: [f64; 3] = [0.2, 10.0, 90.0];
 const ROUND: Duration = Duration::from_micros(10);
 /// Half a pass over a node's memory.
 const EPOCH: Duration = Duration::from_millis(5);
@@ -20,23 +21,47 @@ const LIFE: u64 = 1;
 pub struct Setting {
     /// `None`: without network memory.
     pub policy: Option<Policy>,
+    /// Whether uses are counted, for second chances and effective ages.
     pub counts_uses: bool,
 }
 
+/// What happened to the accesses and the pages of a node, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Accesses by source: own memory, another's, disk.
     pub accesses: [u64; 3],
+    /// Pages that left.
     pub evicted: u64,
+    /// Of these, pages that another node took.
     pub sent: u64,
+    /// Times that another node did not.
     pub refused: u64,
 }
 
 impl Counters {
-    pub fn mean_us(&self) -> f64 {
-        let all: u64 = self.accesses.iter().sum();
-        let sum: f64 = self.accesses.iter().zip(COSTS_US).map(|(n, cost)| *n as f64 * cost).sum();
-        sum / all as f64
+    /// The mean time of an access, each source with its own.
+    pub fn mean(&self, times: [f64; 3]) -> f64 {
+        let sum: f64 = self.accesses.iter().zip(times).map(|(n, time)| *n as f64 * time).sum();
+        sum / self.all()
+    }
+
+    /// Percent of the accesses by source.
+    pub fn percent(&self) -> [f64; 3] {
+        self.accesses.map(|count| count as f64 * 100.0 / self.all())
+    }
+
+    /// All accesses, at least one.
+    fn all(&self) -> f64 {
+        self.accesses.iter().sum::<u64>().max(1) as f64
+    }
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Counters) {
+        self.accesses.iter_mut().zip(other.accesses).for_each(|(mine, others)| *mine += others);
+        self.evicted += other.evicted;
+        self.sent += other.sent;
+        self.refused += other.refused;
     }
 }
 
@@ -44,15 +69,16 @@ struct Node {
     memory: Memory,
     directory: Directory,
     epochs: Epochs,
+    counters: Counters,
 }
 
+/// The cluster.
 pub struct Cluster {
     setting: Setting,
     nodes: Vec<Node>,
     slots: Slots,
     now: Time,
     random: u64,
-    pub counters: Counters,
 }
 
 fn id(at: usize) -> NodeId {
@@ -64,6 +90,7 @@ fn at(node: NodeId) -> usize {
 }
 
 impl Cluster {
+    /// All memories empty, the first epoch planned.
     pub fn new(setting: Setting, seed: u64) -> Cluster {
         // all have been members for long
         let now = Time::ZERO + Duration::from_secs(100);
@@ -75,20 +102,31 @@ impl Cluster {
             memory: Memory::new(config),
             directory: Directory::new(NODES * FRAMES as usize),
             epochs: Epochs::new(id(at), period, now),
+            counters: Counters::default(),
         };
         let members: Vec<Member> =
             (0..NODES).map(|at| Member { node: id(at), weight: frames }).collect();
         let slots = Slots::new(&members).unwrap();
         let nodes = (0..NODES).map(node).collect();
-        let mut cluster =
-            Cluster { setting, nodes, slots, now, random: seed, counters: Counters::default() };
+        let mut cluster = Cluster { setting, nodes, slots, now, random: seed };
         cluster.plan();
         cluster
     }
 
+    /// The next random number.
     pub fn draw(&mut self) -> u64 {
         self.random = self.random.wrapping_add(wire::mix::STEP);
         mix(self.random)
+    }
+
+    /// What happened at a node since the counters began.
+    pub fn counters(&self, at: usize) -> Counters {
+        self.nodes[at].counters
+    }
+
+    /// Begins to count.
+    pub fn restart_counters(&mut self) {
+        self.nodes.iter_mut().for_each(|node| node.counters = Counters::default());
     }
 
     /// Time passes; when an epoch is over the next one is planned.
@@ -108,14 +146,16 @@ impl Cluster {
             }
             None => self.fault(at, page, shared),
         };
-        self.counters.accesses[source] += 1;
+        self.nodes[at].counters.accesses[source] += 1;
     }
 
     fn fault(&mut self, at: usize, page: PageId, shared: bool) -> usize {
         let fetched = self.setting.policy.and_then(|_| self.fetch(page, shared));
         self.make_room(at);
         let duplicate = fetched == Some(true);
-        let arrival = Arrival { id: page, version: VERSION, duplicate, ..Arrival::default() };
+        let reused = fetched.is_some();
+        let arrival =
+            Arrival { id: page, version: VERSION, duplicate, reused, ..Arrival::default() };
         self.nodes[at].memory.install(self.now, arrival).unwrap();
         // with holders enough a copy for own use is nobody's business
         let _ = self.register(at, page);
@@ -149,20 +189,27 @@ impl Cluster {
 
     fn evict(&mut self, at: usize, frame: FrameNo) {
         let page = self.nodes[at].memory.release(frame).unwrap();
-        self.counters.evicted += 1;
+        self.nodes[at].counters.evicted += 1;
         let others = self.unregister(at, page.id);
         let age = page.age(self.now);
-        let leaving = Leaving { age, duplicate: others > 0, chances: page.chances };
+        let leaving =
+            Leaving { age, reused: page.reused, duplicate: others > 0, chances: page.chances };
+        let chances = page.chances.saturating_sub(1);
+        let offer = Offer {
+            id: page.id,
+            version: VERSION,
+            age,
+            chances,
+            reused: page.reused,
+            mirror: false,
+        };
         if let Some(policy) = self.setting.policy {
-            self.send(at, policy, page.id, leaving);
+            self.send(at, policy, offer, leaving);
         }
     }
 
     /// Offers a page to one node, and once more to another.
-    fn send(&mut self, from: usize, policy: Policy, page: PageId, leaving: Leaving) {
-        let Leaving { age, chances, .. } = leaving;
-        let chances = chances.saturating_sub(1);
-        let offer = Offer { id: page, version: VERSION, age, chances, mirror: false };
+    fn send(&mut self, from: usize, policy: Policy, offer: Offer, leaving: Leaving) {
         let mut refused = None;
         for _ in 0..2 {
             let draws = [self.draw(), self.draw()];
@@ -174,8 +221,10 @@ impl Cluster {
             let oldest = self.nodes[at(target)].memory.oldest_taken(self.now);
             self.nodes[from].epochs.handle_answer(target, taken, oldest);
             if taken {
+                self.nodes[from].counters.sent += 1;
                 return;
             }
+            self.nodes[from].counters.refused += 1;
             refused = Some(target);
         }
     }
@@ -183,7 +232,6 @@ impl Cluster {
     fn accept(&mut self, at: usize, offer: Offer) -> bool {
         let node = &mut self.nodes[at];
         let Ok(Accepted { displaced, frame }) = node.memory.accept(self.now, offer) else {
-            self.counters.refused += 1;
             return false;
         };
         node.epochs.handle_taken();
@@ -191,10 +239,8 @@ impl Cluster {
             self.unregister(at, displaced.id);
         }
         if self.register(at, offer.id).is_err() {
-            self.counters.refused += 1;
             return self.nodes[at].memory.release(frame).is_err();
         }
-        self.counters.sent += 1;
         true
     }
 
@@ -237,6 +283,8 @@ impl Cluster {
     }
 
     /// Frames sum up, and every frame that is held for others has its entry, every entry its frames.
+    ///
+    /// Panics when they do not: tables that lost track.
     pub fn check(&self) {
         for node in &self.nodes {
             assert_eq!(u64::from(node.memory.counts().total()), FRAMES);

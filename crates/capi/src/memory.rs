@@ -1,0 +1,534 @@
+//! Network memory: pages by number, in the memory of every endpoint that takes part. See [`netmem::service`].
+
+use crate::ep::{Ep, News, on_ep, tpz_ep_t};
+use crate::error::*;
+use crate::frame::{borrow, tpz_frame_t};
+use endpoint::Frame;
+use netmem::service::{Config, GetError, PutError, Service, Source, TooMany, Up, View, Weak};
+use netmem::{Class, PageId, SpaceId, Version, Wanted};
+use node::Notify;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::rc::{Rc, Weak as WeakRc};
+use wire::{Channel, NodeId};
+
+/// Of tpz_page_op_t: two other endpoints have the page before it may leave this one.
+pub const TPZ_MIRRORED: u32 = 0;
+/// One other endpoint has it.
+pub const TPZ_VOLATILE: u32 = 1;
+/// Of tpz_page_op_t: the page was in this endpoint's memory.
+pub const TPZ_FROM_HERE: u32 = 0;
+/// It was in another one's.
+pub const TPZ_FROM_PEER: u32 = 1;
+
+/// Pages that are got, put or flushed at the same time; more of a batch wait.
+const WORKERS: usize = 32;
+/// Most pages of one batch.
+const BATCH: usize = 1 << 20;
+
+/// An endpoint that takes part in network memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct tpz_member_t {
+    /// Its tpz_incarnation().
+    pub incarnation: u64,
+    /// Its part of the directory relative to the others', say MiB of its memory; 0 is none.
+    pub weight: u32,
+    /// Its tpz_self().
+    pub node: u16,
+    /// 0.
+    pub reserved: u16,
+}
+
+/// A page to get, put or flush, and what came of it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct tpz_page_op_t {
+    /// The page's space: tpz_own_space() or tpz_shared_space().
+    pub space: u64,
+    /// Its number in the space.
+    pub index: u64,
+    /// To get: the oldest version that will do, 0 for any; the version that came. To put: the new version, newer than
+    /// any before.
+    pub version: u64,
+    /// To get: the page's bytes, which are read-only; yours to free. To put: what the page is to be; it stays yours,
+    /// to be freed when you like, but is not to be written any more.
+    pub frame: *mut tpz_frame_t,
+    /// To get: bytes of a page of that space. To put: bytes of `frame`, 0 is all of it. 65536 at most.
+    pub bytes: u32,
+    /// To put: TPZ_MIRRORED or TPZ_VOLATILE.
+    pub durability: u32,
+    /// Got: TPZ_FROM_HERE or TPZ_FROM_PEER.
+    pub source: u32,
+    /// What came of it: TPZ_OK; TPZ_ENOENT (nobody knows the page), TPZ_ENODATA (the version is lost with those who had
+    /// it), TPZ_ESTALE (its space was freed), TPZ_EEXIST (a version as new is known), TPZ_EACCES (the space is
+    /// another's), TPZ_ENOSPC, TPZ_ENOMEM (no room), TPZ_EAGAIN (who knows does not answer), TPZ_ECANCELED.
+    pub code: c_int,
+}
+
+/// Called when a batch has ended, with TPZ_OK or the code of the first page in it that failed.
+pub type tpz_done_fn_t = Option<unsafe extern "C" fn(code: c_int, arg: *mut c_void)>;
+
+/// What one page is asked for.
+enum Ask {
+    Get(Wanted),
+    Put(PageId, Version, Class, Frame),
+    Flush(PageId),
+    Free(SpaceId),
+}
+
+/// What came of it.
+#[derive(Default)]
+struct Came {
+    code: c_int,
+    version: u64,
+    frame: Option<Frame>,
+    source: u32,
+}
+
+type Told = Box<dyn FnOnce(Vec<Came>)>;
+
+/// Some pages that were asked for together.
+struct Batch {
+    left: Cell<usize>,
+    came: RefCell<Vec<Came>>,
+    told: RefCell<Option<Told>>,
+}
+
+impl Batch {
+    fn end_one(&self, at: usize, came: Came) {
+        self.came.borrow_mut()[at] = came;
+        self.left.set(self.left.get() - 1);
+        if self.left.get() == 0 {
+            self.tell();
+        }
+    }
+
+    fn tell(&self) {
+        if let Some(told) = self.told.take() {
+            told(self.came.take());
+        }
+    }
+}
+
+/// Pages that were not asked for any more when the endpoint was closed are TPZ_ECANCELED.
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}
+
+struct Job {
+    ask: Ask,
+    at: usize,
+    batch: Rc<Batch>,
+}
+
+/// An endpoint's part in network memory.
+pub struct Memory {
+    service: Service,
+    jobs: RefCell<VecDeque<Job>>,
+    more: Notify,
+}
+
+impl Memory {
+    /// Does what is asked for, one page at a time.
+    async fn work(self: Rc<Memory>) {
+        loop {
+            let more = self.more.wait();
+            let job = self.jobs.borrow_mut().pop_front();
+            match job {
+                Some(Job { ask, at, batch }) => {
+                    let came = self.ask(ask).await;
+                    batch.end_one(at, came);
+                }
+                None => more.await,
+            }
+        }
+    }
+
+    async fn ask(&self, ask: Ask) -> Came {
+        let code = match ask {
+            Ask::Get(wanted) => match self.service.get(wanted).await {
+                Ok(got) => {
+                    let source = if matches!(got.source, Source::Local) {
+                        TPZ_FROM_HERE
+                    } else {
+                        TPZ_FROM_PEER
+                    };
+                    return Came {
+                        code: TPZ_OK,
+                        version: got.version.0,
+                        frame: Some(got.data),
+                        source,
+                    };
+                }
+                Err(error) => get_code(error),
+            },
+            Ask::Put(id, version, class, data) => {
+                self.service.put(id, version, class, data).await.map_or_else(put_code, |()| TPZ_OK)
+            }
+            Ask::Flush(id) => {
+                self.service.flush(id).await.map_or_else(|Weak { .. }| TPZ_ENOSPC, |()| TPZ_OK)
+            }
+            Ask::Free(space) => {
+                self.service.free(space).await.map_or_else(|TooMany| TPZ_EAGAIN, |()| TPZ_OK)
+            }
+        };
+        Came { code, ..Came::default() }
+    }
+
+    fn start(&self, asks: Vec<Ask>, told: Told) {
+        let nothing = || Came { code: TPZ_ECANCELED, ..Came::default() };
+        let batch = Rc::new(Batch {
+            left: Cell::new(asks.len()),
+            came: RefCell::new(asks.iter().map(|_| nothing()).collect()),
+            told: RefCell::new(Some(told)),
+        });
+        let jobs =
+            asks.into_iter().enumerate().map(|(at, ask)| Job { ask, at, batch: batch.clone() });
+        self.jobs.borrow_mut().extend(jobs);
+        self.more.notify_all();
+    }
+}
+
+fn get_code(error: GetError) -> c_int {
+    match error {
+        GetError::Unknown => TPZ_ENOENT,
+        GetError::Lost(_) => TPZ_ENODATA,
+        GetError::Unavailable => TPZ_EAGAIN,
+        GetError::Freed => TPZ_ESTALE,
+        GetError::NoMemory => TPZ_ENOMEM,
+        GetError::Backing(errno) => errno.0.into(),
+    }
+}
+
+fn put_code(error: PutError) -> c_int {
+    match error {
+        PutError::Stale(_) => TPZ_EEXIST,
+        PutError::NoRoom(_) => TPZ_ENOSPC,
+        PutError::Length(_) => TPZ_EMSGSIZE,
+        PutError::Freed => TPZ_ESTALE,
+        PutError::NoLease => TPZ_EAGAIN,
+        PutError::NotOwner(_) => TPZ_EACCES,
+    }
+}
+
+fn memory(ep: &Ep) -> Outcome<Rc<Memory>> {
+    let memory = ep.memory.borrow().clone();
+    memory.ok_or(failure(
+        TPZ_EINVAL,
+        "the endpoint takes no part in network memory: call tpz_memory_start first",
+    ))
+}
+
+/// Has the endpoint take part in network memory with `bytes` bytes of its payload memory, at most half of it. It keeps
+/// to itself until tpz_set_view(). Others find their pages here as long as it is polled. TPZ_EBUSY when it takes part
+/// already.
+///
+/// # Safety
+/// `ep` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpz_memory_start(ep: *const tpz_ep_t, bytes: u64) -> c_int {
+    let body = |ep: &tpz_ep_t| {
+        let most = (ep.0.cx.frames().bytes() / 2) as u64;
+        if bytes < 4096 || bytes > most {
+            return Err(invalid(format!("{bytes} bytes: 4096 to {most}, half of memory_bytes")));
+        }
+        ep.0.serve_once(Channel::MEMORY)?;
+        let (cx, service) = (&ep.0.cx, Service::start(&ep.0.cx, Config::new(bytes as usize)));
+        let memory = Rc::new(Memory { service, jobs: RefCell::default(), more: Notify::new(cx) });
+        (0..WORKERS).for_each(|_| cx.spawn("network memory", memory.clone().work()));
+        *ep.0.memory.borrow_mut() = Some(memory);
+        ep.0.catch_up()
+    };
+    // SAFETY: the caller's promise.
+    code(unsafe { on_ep("tpz_memory_start", ep, body) })
+}
+
+/// Which life of its number the endpoint is in, for tpz_member_t; 0 only for NULL.
+///
+/// # Safety
+/// `ep` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpz_incarnation(ep: *const tpz_ep_t) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { on_ep("tpz_incarnation", ep, |ep| Ok(ep.0.cx.incarnation())) }.unwrap_or(0)
+}
+
+/// Says who takes part, this endpoint included. `number` grows with every change, and all are told the same. Where the
+/// others are is for tpz_add_peer(). Who of them is up is the program's to know: pages of a member that is not in the
+/// view any more are mirrored again from where they still are.
+///
+/// # Safety
+/// `ep` is open, `members` has `count` members.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpz_set_view(
+    ep: *const tpz_ep_t,
+    number: u64,
+    members: *const tpz_member_t,
+    count: usize,
+) -> c_int {
+    let body = |ep: &tpz_ep_t| {
+        let memory = memory(&ep.0)?;
+        if members.is_null() || count == 0 || count > usize::from(u16::MAX) {
+            return Err(invalid(format!(
+                "{count} members: 1 to {}, and members not NULL",
+                u16::MAX
+            )));
+        }
+        // SAFETY: the caller's promise.
+        let members = unsafe { std::slice::from_raw_parts(members, count) };
+        if number <= memory.service.view().number {
+            return Err(invalid(format!("number {number}: it must grow from view to view")));
+        }
+        memory.service.set_view(view(number, members, &ep.0)?);
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    code(unsafe { on_ep("tpz_set_view", ep, body) })
+}
+
+fn view(number: u64, members: &[tpz_member_t], ep: &Ep) -> Outcome<View> {
+    let mut nodes: Vec<u16> = members.iter().map(|member| member.node).collect();
+    nodes.sort_unstable();
+    if nodes[0] == 0 || nodes.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(invalid("members: each has a number of its own, 1 to 65535"));
+    }
+    let up = |member: &tpz_member_t| Up {
+        node: NodeId(member.node),
+        incarnation: member.incarnation,
+        weight: member.weight,
+    };
+    let view = View::new(number, members.iter().map(up).collect());
+    match view.has(ep.cx.id(), ep.cx.incarnation()) {
+        true => Ok(view),
+        false => {
+            Err(invalid("members: this endpoint, with its tpz_incarnation, is not among them"))
+        }
+    }
+}
+
+/// The number of a space that this endpoint alone writes; of `serial` 47 bits count. A page of it is found without
+/// asking a directory. 0 only for NULL.
+///
+/// # Safety
+/// `ep` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpz_own_space(ep: *const tpz_ep_t, serial: u64) -> u64 {
+    // SAFETY: the caller's promise.
+    let space =
+        unsafe { on_ep("tpz_own_space", ep, |ep| Ok(SpaceId::private(ep.0.cx.id(), serial).0)) };
+    space.unwrap_or(0)
+}
+
+/// The number of a space that all read and write, one writer of a page at a time; of `serial` 63 bits count.
+#[unsafe(no_mangle)]
+pub extern "C" fn tpz_shared_space(serial: u64) -> u64 {
+    SpaceId::shared(serial).0
+}
+
+/// Checks a batch and makes of each page what `ask` makes of it; starts it; waits for it where there is no callback.
+///
+/// # Safety
+/// `ep` is open; `ops` has `count` pages, until the callback, which may be called with `arg`.
+unsafe fn batch(
+    function: &'static str,
+    ep: *const tpz_ep_t,
+    (ops, count): (*mut tpz_page_op_t, usize),
+    (callback, arg): (tpz_done_fn_t, *mut c_void),
+    ask: unsafe fn(&Ep, &tpz_page_op_t) -> Outcome<Ask>,
+) -> c_int {
+    let body = |ep: &tpz_ep_t| {
+        let memory = memory(&ep.0)?;
+        if ops.is_null() || count == 0 || count > BATCH {
+            return Err(invalid(format!("{count} pages: 1 to {BATCH}, and ops not NULL")));
+        }
+        // SAFETY: the caller's promise, for the slice and for what `ask` needs.
+        let asks = unsafe { std::slice::from_raw_parts(ops, count) };
+        // SAFETY: as above.
+        let asks =
+            asks.iter().map(|op| unsafe { ask(&ep.0, op) }).collect::<Outcome<Vec<Ask>>>()?;
+        ep.0.catch_up()?;
+        // SAFETY: the caller's promise.
+        unsafe { start(ep, &memory, asks, ops, (callback, arg)) }
+    };
+    // SAFETY: the caller's promise.
+    code(unsafe { on_ep(function, ep, body) })
+}
+
+/// # Safety
+/// As for [`batch`]; `ops` may be NULL for pages of which nothing is to be written.
+unsafe fn start(
+    ep: &tpz_ep_t,
+    memory: &Memory,
+    asks: Vec<Ask>,
+    ops: *mut tpz_page_op_t,
+    (callback, arg): (tpz_done_fn_t, *mut c_void),
+) -> Outcome<()> {
+    let Some(callback) = callback else {
+        let slot = Rc::new(RefCell::new(None));
+        let end = slot.clone();
+        memory.start(asks, Box::new(move |came| *end.borrow_mut() = Some(came)));
+        while slot.borrow().is_none() {
+            ep.0.turn(None)?;
+        }
+        // SAFETY: the caller's promise.
+        return match unsafe { write_down(ops, slot.take().expect("it has ended")) } {
+            TPZ_OK => Ok(()),
+            code => Err(Failure { code, text: "a page was not done: see the code of each".into() }),
+        };
+    };
+    let news = Rc::downgrade(&ep.0);
+    memory.start(asks, Box::new(move |came| note(&news, Done { came, ops, callback, arg })));
+    Ok(())
+}
+
+/// Writes down what came; the code of the first page that failed.
+///
+/// # Safety
+/// `ops` is NULL or has as many pages.
+unsafe fn write_down(ops: *mut tpz_page_op_t, came: Vec<Came>) -> c_int {
+    let mut first = TPZ_OK;
+    for (at, Came { code, version, frame, source }) in came.into_iter().enumerate() {
+        first = if first == TPZ_OK { code } else { first };
+        if ops.is_null() {
+            continue;
+        }
+        // SAFETY: the caller's promise.
+        let op = unsafe { &mut *ops.add(at) };
+        op.code = code;
+        if let Some(frame) = frame {
+            (op.version, op.source) = (version, source);
+            op.frame = tpz_frame_t::shared(frame);
+        }
+    }
+    first
+}
+
+/// A batch that has ended, for its callback.
+pub struct Done {
+    came: Vec<Came>,
+    ops: *mut tpz_page_op_t,
+    callback: unsafe extern "C" fn(c_int, *mut c_void),
+    arg: *mut c_void,
+}
+
+impl Done {
+    /// Calls it.
+    pub fn tell(self) {
+        // SAFETY: whoever started the batch has promised that the pages are there until now, and that the callback may
+        // be called with this.
+        unsafe { (self.callback)(write_down(self.ops, self.came), self.arg) }
+    }
+}
+
+fn note(ep: &WeakRc<Ep>, done: Done) {
+    if let Some(ep) = ep.upgrade() {
+        ep.news.borrow_mut().push_back(News::Done(done));
+    }
+}
+
+fn id(op: &tpz_page_op_t) -> PageId {
+    PageId { space: SpaceId(op.space), index: op.index }
+}
+
+/// Gets `count` pages, each in the version that is asked for or a newer one, from wherever they are. Without a
+/// callback it waits, and no callback runs meanwhile; otherwise `ops` must stay until the callback. Each page's `code`
+/// says what came of it; what is returned is the first that failed. Where an argument is wrong (TPZ_EINVAL), nothing
+/// was started.
+///
+/// # Safety
+/// `ep` is open; `ops` has `count` pages, until the callback, which may be called with `arg`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpz_get(
+    ep: *const tpz_ep_t,
+    ops: *mut tpz_page_op_t,
+    count: usize,
+    callback: tpz_done_fn_t,
+    arg: *mut c_void,
+) -> c_int {
+    unsafe fn ask(_: &Ep, op: &tpz_page_op_t) -> Outcome<Ask> {
+        if op.bytes == 0 {
+            return Err(invalid("bytes is 0: how long are pages of that space?"));
+        }
+        Ok(Ask::Get(Wanted { id: id(op), at_least: Version(op.version), bytes: op.bytes }))
+    }
+    // SAFETY: the caller's promise.
+    unsafe { batch("tpz_get", ep, (ops, count), (callback, arg), ask) }
+}
+
+/// Writes `count` pages; as tpz_get(). They are in this endpoint's memory then, and others find them there;
+/// tpz_flush() makes them as durable as they are to be, and until then they are lost with this endpoint.
+///
+/// # Safety
+/// `ep` is open; `ops` has `count` pages with frames of the caller's, until the callback, which may be called with
+/// `arg`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpz_put(
+    ep: *const tpz_ep_t,
+    ops: *mut tpz_page_op_t,
+    count: usize,
+    callback: tpz_done_fn_t,
+    arg: *mut c_void,
+) -> c_int {
+    unsafe fn ask(ep: &Ep, op: &tpz_page_op_t) -> Outcome<Ask> {
+        let class = match op.durability {
+            TPZ_MIRRORED => Class::Mirrored,
+            TPZ_VOLATILE => Class::Volatile,
+            other => {
+                return Err(invalid(format!("durability {other}: TPZ_MIRRORED or TPZ_VOLATILE")));
+            }
+        };
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { crate::call::check_data(ep, op.frame, op.bytes as usize)? };
+        // SAFETY: as above.
+        let data = unsafe { borrow(op.frame)? }.share().slice(0..bytes);
+        Ok(Ask::Put(id(op), Version(op.version), class, data))
+    }
+    // SAFETY: the caller's promise.
+    unsafe { batch("tpz_put", ep, (ops, count), (callback, arg), ask) }
+}
+
+/// Makes `count` pages that were put as durable as was said; as tpz_get(). TPZ_ENOSPC when too few others take them.
+///
+/// # Safety
+/// `ep` is open; `ops` has `count` pages, until the callback, which may be called with `arg`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpz_flush(
+    ep: *const tpz_ep_t,
+    ops: *mut tpz_page_op_t,
+    count: usize,
+    callback: tpz_done_fn_t,
+    arg: *mut c_void,
+) -> c_int {
+    unsafe fn ask(_: &Ep, op: &tpz_page_op_t) -> Outcome<Ask> {
+        Ok(Ask::Flush(id(op)))
+    }
+    // SAFETY: the caller's promise.
+    unsafe { batch("tpz_flush", ep, (ops, count), (callback, arg), ask) }
+}
+
+/// Forgets all pages of a space on every member, for ever: its number is not used again. Without a callback it waits.
+///
+/// # Safety
+/// `ep` is open; `callback` may be called with `arg`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tpz_free_space(
+    ep: *const tpz_ep_t,
+    space: u64,
+    callback: tpz_done_fn_t,
+    arg: *mut c_void,
+) -> c_int {
+    let body = |ep: &tpz_ep_t| {
+        let memory = memory(&ep.0)?;
+        ep.0.catch_up()?;
+        let asks = vec![Ask::Free(SpaceId(space))];
+        // SAFETY: the caller's promise.
+        unsafe { start(ep, &memory, asks, null_mut(), (callback, arg)) }
+    };
+    // SAFETY: the caller's promise.
+    code(unsafe { on_ep("tpz_free_space", ep, body) })
+}

@@ -1,0 +1,120 @@
+//! What must hold of the services' tables: at any time, and when nothing is under way.
+
+use super::shared::Shared;
+use endpoint::limits::PAGE_BYTES;
+use netmem::service::View;
+use netmem::{Directory, HolderRole, PageId, Role, Service, Slots, Version};
+use std::collections::BTreeMap;
+use wire::NodeId;
+
+/// Frames by role sum up; mirrors leave the node's own pages their part; directories stay in theirs.
+pub fn always(shared: &Shared) -> Vec<String> {
+    let services = shared.services.borrow();
+    services.iter().filter_map(|(node, service)| problem(*node, service)).collect()
+}
+
+fn problem(node: NodeId, service: &Service) -> Option<String> {
+    let (counts, config) = (service.counts(), service.config());
+    let frames = config.bytes / PAGE_BYTES;
+    let local_min = config.local_min_bytes / PAGE_BYTES;
+    let used = service.used_bytes();
+    let entries = service.inspect(|_, directory| directory.len());
+    let wrong = if counts.total() as usize != frames {
+        format!("{counts:?} are not {frames} frames")
+    } else if !service.is_consistent() || used > config.bytes {
+        format!("{used} bytes of pages do not fit {counts:?}")
+    } else if counts.mirror as usize > frames - local_min {
+        format!("{} mirrors leave less than {local_min} of {frames} frames", counts.mirror)
+    } else if entries > (config.directory_bytes / Directory::ENTRY_BYTES).max(1) {
+        format!("{entries} directory entries take more memory than they were given")
+    } else {
+        return None;
+    };
+    Some(format!("{node}: {wrong}"))
+}
+
+type Holders = BTreeMap<(PageId, NodeId), (Version, Role)>;
+
+/// Every mirror that a node keeps has its entry, every entry its mirrors, as many as there are to be. Clean copies are
+/// soft state: an entry of one that has gone costs a message.
+pub fn quiet(shared: &Shared, view: &View) -> Vec<String> {
+    let services = shared.services.borrow();
+    let members = view.members.iter().map(|up| netmem::Member { node: up.node, weight: up.weight });
+    let Some(slots) = Slots::new(&members.collect::<Vec<_>>()) else { return Vec::new() };
+    let mut held = Holders::new();
+    for (node, service) in services.iter() {
+        service.inspect(|memory, _| {
+            let pages = memory.pages();
+            held.extend(pages.map(|(_, role, page)| ((page.id, *node), (page.version, role))));
+        });
+    }
+    let mut wrong = Vec::new();
+    let has_room = has_room(services.values());
+    for (node, service) in services.iter() {
+        if service.view() != *view {
+            wrong.push(format!("{node} is not in the view that holds"));
+        }
+        service.inspect(|_, directory| {
+            check_entries(*node, directory, &slots, &held, has_room, &mut wrong)
+        });
+    }
+    for ((id, node), (version, role)) in &held {
+        let home = slots.homes(*id).primary;
+        let missing = *role == Role::Mirror
+            && services.get(&home).is_some_and(|home| !names(home, *id, *node, *version));
+        if missing {
+            wrong.push(format!(
+                "{home} does not know that {node} has {id} version {} ({role:?})",
+                version.0
+            ));
+        }
+    }
+    wrong
+}
+
+/// Whether another mirror finds a place: a quarter of all that mirrors may have is theirs still.
+fn has_room<'s>(services: impl Iterator<Item = &'s Service>) -> bool {
+    let (used, all) = services.fold((0, 0), |(used, all), service| {
+        let config = service.config();
+        let most = (config.bytes - config.local_min_bytes) / PAGE_BYTES;
+        (used + service.counts().mirror as usize, all + most)
+    });
+    used * 4 < all * 3
+}
+
+fn names(home: &Service, id: PageId, node: NodeId, version: Version) -> bool {
+    home.inspect(|_, directory| {
+        let entry = directory.entry(id);
+        entry.is_some_and(|entry| {
+            entry.version == version && entry.holders.iter().any(|holder| holder.node == node)
+        })
+    })
+}
+
+fn check_entries(
+    node: NodeId,
+    directory: &Directory,
+    slots: &Slots,
+    held: &Holders,
+    has_room: bool,
+    wrong: &mut Vec<String>,
+) {
+    for entry in directory.entries().filter(|entry| slots.homes(entry.id).primary == node) {
+        for holder in entry.holders.iter().filter(|holder| holder.role == HolderRole::Mirror) {
+            let has = held.get(&(entry.id, holder.node)).map(|(version, _)| *version);
+            // an owner's copy that is newer is nobody else's business
+            if has.is_none_or(|version| version < entry.version) {
+                let (id, version) = (entry.id, entry.version.0);
+                wrong.push(format!(
+                    "{node} believes that {} has {id} version {version}",
+                    holder.node
+                ));
+            }
+        }
+        let mirrors =
+            entry.holders.iter().filter(|holder| holder.role == HolderRole::Mirror).count();
+        if entry.mirrors_missing() > 0 && has_room {
+            wrong.push(format!("{node} knows of {mirrors} mirrors of {}, too few", entry.id));
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Clusters with network memory under faults: programs on every node read and write pages of their own and of shared
+//! spaces, evict them, free spaces; a checker knows what every version holds and what must be readable.
+//!
+//! ```text
+//!   program ──► netmem::Service ──► calls, links        as on real machines
+//!      │              │
+//!      │              └──► Backing: stable storage of all nodes, a log on each
+//!      └──► model: contents of every (page, version), what was acknowledged, what may be gone
+//!   registry: who is up ──► views      trouble: kills, power cuts, pauses, partitions, storage, messages
+//! ```
+//!
+//! What is checked: every payload is what was written as this version of this page; versions are as new as was asked
+//! for; nothing of a freed space is returned; what was acknowledged is readable while no more went down than its class
+//! stands; a request ends; frames sum up, directory and hints stay in their part of memory; at rest directories and
+//! frames agree.
+
+mod check;
+pub mod model;
+mod program;
+mod registry;
+mod run;
+pub mod scene;
+mod shared;
+pub mod spaces;
+mod storage;
+mod trouble;
+
+pub use run::run;

@@ -1,0 +1,331 @@
+//! What every version of every page holds, and which of them must be readable: the checker of network memory.
+//!
+//! It knows what programs wrote and what they were told, and nothing of how the service works. Bytes say themselves
+//! which page and version they are, and which of possibly several attempts to write it.
+
+use netmem::service::GetError;
+use netmem::{Class, PageId, SpaceId, Version};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use wire::{NodeId, mix};
+
+/// Versions below the acknowledged one whose contents are remembered.
+const CONTENTS_KEPT: u64 = 64;
+
+/// One attempt to write a version of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Content {
+    /// Which version.
+    pub version: Version,
+    /// Which attempt: unique in a run.
+    pub attempt: u64,
+}
+
+const HEAD_BYTES: usize = 32;
+
+fn word(id: PageId, content: Content, at: usize) -> u64 {
+    mix(mix(id.space.0 ^ content.attempt.rotate_left(32))
+        ^ id.index
+        ^ content.version.0 << 20
+        ^ at as u64)
+}
+
+/// The bytes of a content. `bytes` is a multiple of 8 and at least 32.
+pub fn fill(bytes: &mut [u8], id: PageId, content: Content) {
+    let head = [id.space.0, id.index, content.version.0, content.attempt];
+    let (front, rest) = bytes.split_at_mut(HEAD_BYTES);
+    front
+        .chunks_exact_mut(8)
+        .zip(head)
+        .for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
+    for (at, to) in rest.chunks_exact_mut(8).enumerate() {
+        to.copy_from_slice(&word(id, content, at).to_le_bytes());
+    }
+}
+
+/// Whose bytes these are; `None` when they are nobody's.
+pub fn parse(bytes: &[u8]) -> Option<(PageId, Content)> {
+    let (front, rest) = bytes.split_at_checked(HEAD_BYTES)?;
+    let mut words =
+        front.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+    let mut next = || words.next().expect("four words");
+    let id = PageId { space: SpaceId(next()), index: next() };
+    let content = Content { version: Version(next()), attempt: next() };
+    let fits = |(at, bytes): (usize, &[u8])| *bytes == word(id, content, at).to_le_bytes();
+    rest.chunks_exact(8).enumerate().all(fits).then_some((id, content))
+}
+
+/// What is known of a page.
+#[derive(Debug, Default)]
+struct Known {
+    class: Class,
+    /// All that bytes of it may be.
+    contents: BTreeSet<Content>,
+    /// The newest that a program was told is durable.
+    durable: Option<Content>,
+    /// More went down than its class stands.
+    at_risk: bool,
+}
+
+/// The checker.
+#[derive(Debug, Default)]
+pub struct Model {
+    pages: BTreeMap<PageId, Known>,
+    /// Spaces that somebody has begun to free, and whether that has ended.
+    freed: BTreeMap<SpaceId, bool>,
+    attempts: u64,
+    /// A node has gone down not long ago: an answer of its last moments may still be on its way.
+    pub unsettled: bool,
+    /// What was wrong so far.
+    pub violations: Vec<String>,
+}
+
+/// A request for a page, as its program remembers it.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// Who asked.
+    pub node: NodeId,
+    /// For what.
+    pub id: PageId,
+    /// The oldest version that would do.
+    pub at_least: Version,
+    /// The one that had to be readable when it was asked for; 0 is none.
+    pub durable: Version,
+    /// Whether the space had been freed before.
+    pub after_free: bool,
+    /// Nothing is wrong any more: an answer must come.
+    pub at_rest: bool,
+}
+
+impl Model {
+    fn violation(&mut self, text: fmt::Arguments<'_>) {
+        self.violations.push(text.to_string());
+    }
+
+    /// Somebody begins to write a version.
+    pub fn begin(&mut self, id: PageId, class: Class, version: Version) -> Content {
+        self.attempts += 1;
+        let content = Content { version, attempt: self.attempts };
+        let known = self.pages.entry(id).or_default();
+        known.class = class;
+        known.contents.insert(content);
+        content
+    }
+
+    /// It was refused: nobody can see it.
+    pub fn refused(&mut self, id: PageId, content: Content) {
+        if let Some(known) = self.pages.get_mut(&id) {
+            known.contents.remove(&content);
+        }
+    }
+
+    /// The writer was told that the version is durable.
+    pub fn acknowledged(&mut self, id: PageId, content: Content) {
+        if self.freed.contains_key(&id.space) {
+            return;
+        }
+        let Some(known) = self.pages.get_mut(&id) else { return };
+        let before = known.durable.filter(|before| before.version >= content.version);
+        if let Some(before) = before {
+            if before.version == content.version && before != content {
+                let text =
+                    format!("{id}: two contents of version {} are durable", content.version.0);
+                self.violations.push(text);
+            }
+            return;
+        }
+        let at_risk = self.unsettled && known.class == Class::Volatile;
+        (known.durable, known.at_risk) = (Some(content), at_risk);
+        let oldest = Version(content.version.0.saturating_sub(CONTENTS_KEPT));
+        known.contents.retain(|content| content.version >= oldest);
+    }
+
+    /// The newest version that must be readable; 0 where there is none.
+    pub fn durable(&self, id: PageId) -> Version {
+        let known = self.pages.get(&id).filter(|known| !known.at_risk);
+        known.and_then(|known| known.durable).map_or(Version(0), |content| content.version)
+    }
+
+    /// Pages that must be readable, of spaces that `concerns` names.
+    pub fn readable(&self, concerns: impl Fn(SpaceId) -> bool) -> Vec<PageId> {
+        let must = |(id, known): &(&PageId, &Known)| {
+            known.durable.is_some() && !known.at_risk && concerns(id.space)
+        };
+        self.pages.iter().filter(must).map(|(id, _)| *id).collect()
+    }
+
+    /// Somebody frees a space: from now on its pages may be gone.
+    pub fn begin_free(&mut self, space: SpaceId) {
+        self.freed.insert(space, false);
+    }
+
+    /// That has ended: from now on nothing of it may come back.
+    pub fn end_free(&mut self, space: SpaceId) {
+        self.freed.insert(space, true);
+    }
+
+    /// Whether that has ended.
+    pub fn is_freed(&self, space: SpaceId) -> bool {
+        self.freed.get(&space) == Some(&true)
+    }
+
+    /// A node went down, alone or while others were or while mirrors of an earlier one were missing. Its own spaces end
+    /// with it.
+    pub fn node_down(&mut self, node: NodeId, alone: bool) {
+        self.unsettled = true;
+        self.pages.retain(|id, _| id.space.owner() != Some(node));
+        for known in self.pages.values_mut() {
+            let stands = match known.class {
+                Class::WriteBack => true,
+                Class::Mirrored | Class::MirroredAndLogged => alone,
+                Class::Volatile => false,
+            };
+            known.at_risk |= !stands;
+        }
+    }
+
+    /// A request has brought a page.
+    pub fn delivered(&mut self, asked: Asked, version: Version, bytes: &[u8]) {
+        let Asked { node, id, at_least, after_free, .. } = asked;
+        let Some((found, content)) = parse(bytes) else {
+            let zeros =
+                if bytes.iter().all(|byte| *byte == 0) { "zeros" } else { "nobody's bytes" };
+            return self
+                .violation(format_args!("{node} got {zeros} for version {} of {id}", version.0));
+        };
+        if after_free {
+            self.violation(format_args!("{node} got {id} of a space that was freed before"));
+        }
+        if found != id || content.version != version {
+            let text = format_args!(
+                "{node} got {found} version {} for {id} version {}",
+                content.version.0, version.0
+            );
+            return self.violation(text);
+        }
+        if version < at_least {
+            self.violation(format_args!(
+                "{node} got version {} of {id}, asked for {}",
+                version.0, at_least.0
+            ));
+        }
+        self.check_content(node, id, content);
+    }
+
+    fn check_content(&mut self, node: NodeId, id: PageId, content: Content) {
+        let Some(known) = self.pages.get(&id) else { return };
+        let version = content.version.0;
+        if !known.contents.contains(&content) {
+            self.violation(format_args!(
+                "{node} got a content of {id} version {version} that was refused or is long over"
+            ));
+        } else if known
+            .durable
+            .is_some_and(|durable| durable.version == content.version && durable != content)
+        {
+            self.violation(format_args!(
+                "{node} got another content of {id} version {version} than the durable one"
+            ));
+        }
+    }
+
+    /// A request has failed.
+    pub fn failed(&mut self, asked: Asked, error: &GetError) {
+        let Asked { node, id, at_least, durable, at_rest, .. } = asked;
+        let freed = self.freed.contains_key(&id.space);
+        let still = !freed && self.pages.get(&id).is_some_and(|known| !known.at_risk);
+        let must = Some(durable).filter(|durable| still && durable.0 > 0 && *durable >= at_least);
+        let wrong = match error {
+            GetError::Freed => !freed,
+            GetError::Unknown => must.is_some(),
+            GetError::Lost(lost) => must.is_some_and(|durable| *lost <= durable || at_rest),
+            GetError::Unavailable | GetError::NoMemory | GetError::Backing(_) => {
+                at_rest && must.is_some()
+            }
+        };
+        if wrong {
+            let (least, durable) = (at_least.0, durable.0);
+            self.violation(format_args!(
+                "{node} asked for {id} from version {least} on, {durable} is durable: {error}"
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: PageId = PageId { space: SpaceId::shared(3), index: 7 };
+    const NODE: NodeId = NodeId(2);
+
+    fn asked(at_least: u64) -> Asked {
+        let (at_least, durable) = (Version(at_least), Version(5));
+        Asked { node: NODE, id: ID, at_least, durable, after_free: false, at_rest: false }
+    }
+
+    fn bytes(id: PageId, content: Content) -> Vec<u8> {
+        let mut bytes = vec![0; 4096];
+        fill(&mut bytes, id, content);
+        bytes
+    }
+
+    /// A model in which version 5 was acknowledged.
+    fn model() -> (Model, Content) {
+        let mut model = Model::default();
+        let content = model.begin(ID, Class::Mirrored, Version(5));
+        model.acknowledged(ID, content);
+        (model, content)
+    }
+
+    fn delivered(asked: Asked, version: u64, bytes: &[u8]) -> usize {
+        let (mut model, _) = model();
+        model.delivered(asked, Version(version), bytes);
+        model.violations.len()
+    }
+
+    #[test]
+    fn only_what_was_written_is_right() {
+        let (_, content) = model();
+        let good = bytes(ID, content);
+        assert_eq!(delivered(asked(5), 5, &good), 0);
+        assert_eq!(delivered(asked(6), 5, &good), 1);
+        assert_eq!(delivered(asked(5), 6, &good), 1);
+        assert_eq!(delivered(Asked { after_free: true, ..asked(5) }, 5, &good), 1);
+        assert_eq!(delivered(asked(5), 5, &[0; 4096]), 1);
+        let mut bent = good.clone();
+        bent[4000] ^= 1;
+        assert_eq!(delivered(asked(5), 5, &bent), 1);
+        let other = bytes(PageId { index: 8, ..ID }, content);
+        assert_eq!(delivered(asked(5), 5, &other), 1);
+        let unwritten = bytes(ID, Content { attempt: 99, ..content });
+        assert_eq!(delivered(asked(5), 5, &unwritten), 1);
+    }
+
+    #[test]
+    fn what_is_durable_must_be_there_unless_more_went_down_than_its_class_stands() {
+        let failed = |model: &mut Model, error| {
+            model.failed(asked(5), &error);
+            std::mem::take(&mut model.violations).len()
+        };
+        let (mut model, _) = model();
+        assert_eq!(failed(&mut model, GetError::Unknown), 1);
+        assert_eq!(failed(&mut model, GetError::Lost(Version(5))), 1);
+        assert_eq!(failed(&mut model, GetError::Freed), 1);
+        assert_eq!(failed(&mut model, GetError::Unavailable), 0);
+        model.failed(Asked { at_rest: true, ..asked(5) }, &GetError::Unavailable);
+        assert_eq!(std::mem::take(&mut model.violations).len(), 1);
+        model.node_down(NODE, true);
+        assert_eq!(failed(&mut model, GetError::Unknown), 1);
+        model.node_down(NODE, false);
+        assert_eq!(failed(&mut model, GetError::Unknown), 0);
+    }
+
+    #[test]
+    fn a_version_has_one_durable_content() {
+        let (mut model, _) = model();
+        let other = model.begin(ID, Class::Mirrored, Version(5));
+        model.acknowledged(ID, other);
+        assert_eq!(model.violations.len(), 1);
+    }
+}

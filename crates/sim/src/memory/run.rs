@@ -1,0 +1,198 @@
+//! One run of a cluster with network memory, from a seed to an outcome.
+
+use super::check;
+use super::program::Program;
+use super::shared::{Phase, Shared};
+use super::storage::Door;
+use super::trouble::Trouble;
+use crate::experiment::{Experiment, MemoryShape};
+use crate::machine::{Boot, MachineConfig, Role};
+use crate::network::LinkModel;
+use crate::queue::Picos;
+use crate::run::Outcome;
+use crate::trace::Trace;
+use crate::world::{Happening, World};
+use endpoint::limits::PAGE_BYTES;
+use netmem::service::{Backing, Config};
+use netmem::{Directory, Service};
+use std::any::Any;
+use std::rc::Rc;
+use wire::NodeId;
+
+/// How often the registry's news and the checks have their turn.
+const TICK: Picos = Picos::millis(5);
+/// Ticks between chances of harm, and between checks of all tables.
+const TROUBLE_TICKS: u64 = 20;
+/// Longest time that a request may take: what a service waits for others twice, and what storage takes when it is slow.
+const REQUEST_MAX: Picos = Picos::seconds(45);
+/// Time for views, mirrors and retries to settle after the last fault.
+const SETTLE: Picos = Picos::seconds(25);
+/// Time without any request before the tables are compared.
+const QUIET: Picos = Picos::seconds(5);
+/// Time for the last phase.
+const READING_MAX: Picos = Picos::seconds(120);
+/// Directory entries for each frame.
+const ENTRIES_PER_FRAME: usize = 6;
+/// Pages of the payload pool beside those of network memory: what is on its way.
+const POOL_PAGES: usize = 1024;
+
+struct Run {
+    world: World,
+    shared: Rc<Shared>,
+    trouble: Trouble,
+    violations: Vec<String>,
+    ticks: u64,
+    working_until: Picos,
+}
+
+/// Starts the service and the programs of a node. Every life has another share of memory.
+pub(super) fn role(shared: Rc<Shared>) -> Role {
+    Rc::new(move |boot: &mut Boot<'_>| {
+        let (cx, shape) = (&boot.cx, shared.shape);
+        let frames = u64::from(shape.frames);
+        let frames =
+            frames - (cx.random() % (frames / 2 + 1)) * u64::from(cx.incarnation() as u32 > 1);
+        let door = Door { cx: cx.clone(), shared: shared.clone() };
+        let bytes = frames as usize * PAGE_BYTES;
+        // small memories, of which most pages are kept for others: the usual share would have no room for their entries
+        let directory_bytes = frames as usize * ENTRIES_PER_FRAME * Directory::ENTRY_BYTES;
+        let backing = Some(Rc::new(door) as Rc<dyn Backing>);
+        let config = Config { directory_bytes, backing, ..Config::new(bytes) };
+        let service = Service::start(cx, config);
+        for number in 0..shape.programs {
+            cx.spawn("program", Program::new(cx, &service, &shared, number).run());
+        }
+        shared.services.borrow_mut().insert(cx.id(), service.clone());
+        shared.nodes.borrow_mut().insert(cx.id(), cx.clone());
+        Ok(Box::new(service) as Box<dyn Any>)
+    })
+}
+
+impl Run {
+    fn new(seed: u64, experiment: &Experiment, shape: MemoryShape, bugs: u64, trace: Trace) -> Run {
+        let shared = Rc::new(Shared::new(seed, shape, trace.is_on()));
+        let mut world = World::new(seed, LinkModel::default(), trace);
+        let frame_pages = shape.frames as usize * 2 + POOL_PAGES;
+        for node in (1..=shape.nodes).map(NodeId) {
+            let config = MachineConfig { frame_pages, bugs, ..MachineConfig::new(node) };
+            world.add(config, role(shared.clone()));
+        }
+        *world.network_mut().rules_mut() = experiment.faults.rules();
+        let mut trouble = Trouble::new(&shared, experiment.faults);
+        world.nodes().into_iter().for_each(|node| trouble.start(&mut world, node));
+        world.set_timer(TICK, 0);
+        let working_until = Picos::seconds(experiment.seconds);
+        Run { world, shared, trouble, violations: Vec::new(), ticks: 0, working_until }
+    }
+
+    fn finish(mut self) -> Outcome {
+        while self.violations.is_empty() && !self.is_over() {
+            match self.world.advance(Picos::NEVER) {
+                Happening::Timer(_) => self.tick(),
+                Happening::Done(..) => unreachable!("nobody asks for a file"),
+                Happening::Pause => unreachable!("a timer is always set"),
+            }
+        }
+        self.outcome()
+    }
+
+    fn is_over(&self) -> bool {
+        let done = self.shared.readers_done.borrow().len();
+        done == usize::from(self.shared.shape.nodes)
+    }
+
+    fn tick(&mut self) {
+        let now = self.world.now();
+        self.trouble.tick(&mut self.world);
+        let turn = self.ticks.is_multiple_of(TROUBLE_TICKS);
+        self.ticks += 1;
+        if turn && now < self.working_until {
+            self.trouble.strike(&mut self.world);
+        }
+        if turn {
+            self.shared.model.borrow_mut().unsettled = !self.trouble.is_whole();
+            self.check(now);
+        }
+        self.change_phase(now);
+        self.write_lines();
+        self.world.set_timer(now + TICK, 0);
+    }
+
+    fn change_phase(&mut self, now: Picos) {
+        let phase = self.shared.phase.get();
+        let rested = self.working_until + SETTLE;
+        let next = match phase {
+            Phase::Working if now >= self.working_until => Phase::Resting,
+            Phase::Resting if now >= rested => Phase::Quiet,
+            Phase::Quiet if now >= rested + QUIET => Phase::Reading,
+            _ => return self.check_end(now, rested + QUIET + READING_MAX),
+        };
+        self.shared.phase.set(next);
+        self.world.trace_mut().line(now, NodeId(0), "run", format_args!("{next:?}"));
+        match next {
+            Phase::Resting => self.trouble.end(&mut self.world),
+            Phase::Reading => {
+                let view = self.trouble.registry.view();
+                self.violations.append(&mut check::quiet(&self.shared, &view));
+            }
+            _ => (),
+        }
+    }
+
+    fn check_end(&mut self, now: Picos, last: Picos) {
+        if now > last {
+            self.violations.push("the last phase does not end".to_string());
+        }
+    }
+
+    fn check(&mut self, now: Picos) {
+        self.violations.append(&mut self.shared.model.borrow_mut().violations);
+        self.violations.append(&mut self.world.take_violations());
+        self.violations.append(&mut check::always(&self.shared));
+        if now > REQUEST_MAX
+            && let Some(open) = self.shared.overdue(now - REQUEST_MAX)
+        {
+            let text =
+                format!("{} of {} has not ended since {} s", open.what, open.node, open.since);
+            self.violations.push(text);
+        }
+    }
+
+    /// What programs did goes to the trace, a tick late at most.
+    fn write_lines(&mut self) {
+        for (at, node, text) in self.shared.lines.take() {
+            self.world.trace_mut().line(at, node, "ask", format_args!("{text}"));
+        }
+    }
+
+    fn outcome(mut self) -> Outcome {
+        self.check(self.world.now());
+        self.write_lines();
+        let now = self.world.now();
+        for violation in &self.violations {
+            self.world.trace_mut().line(now, NodeId(0), "check", format_args!("{violation}"));
+        }
+        self.shared.end_all();
+        let (succeeded, failed) = self.shared.tally.get();
+        Outcome {
+            fingerprint: self.world.fingerprint(),
+            events: self.world.events(),
+            time: now,
+            succeeded,
+            failed,
+            traffic: self.world.network_mut().traffic(),
+            violations: self.violations,
+        }
+    }
+}
+
+/// Runs one seed to its end, or to its first violation.
+pub fn run(
+    seed: u64,
+    experiment: &Experiment,
+    shape: MemoryShape,
+    bugs: u64,
+    trace: Trace,
+) -> Outcome {
+    Run::new(seed, experiment, shape, bugs, trace).finish()
+}

@@ -1,0 +1,148 @@
+//! What the programs of a simulated cluster, its stable storage and its checkers share. It is outside of the machines:
+//! nothing that a service decides depends on it, but for what its programs ask.
+
+use super::model::Model;
+use super::storage::Storage;
+use crate::experiment::MemoryShape;
+use crate::queue::Picos;
+use netmem::Service;
+use node::Cx;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use wire::NodeId;
+
+/// What programs do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// Read and write whatever they like.
+    #[default]
+    Working,
+    /// Make durable what they wrote; no fault any more.
+    Resting,
+    /// Nothing.
+    Quiet,
+    /// Read all that must be readable.
+    Reading,
+}
+
+/// A request under way.
+#[derive(Clone, Debug)]
+pub struct Open {
+    /// Who waits.
+    pub node: NodeId,
+    /// Since when.
+    pub since: Picos,
+    /// For what.
+    pub what: String,
+}
+
+/// All of it.
+pub struct Shared {
+    /// Of the run.
+    pub seed: u64,
+    /// How large the cluster is.
+    pub shape: MemoryShape,
+    /// The checker.
+    pub model: RefCell<Model>,
+    /// Stable storage.
+    pub storage: RefCell<Storage>,
+    /// The service of every node that runs.
+    pub services: RefCell<BTreeMap<NodeId, Service>>,
+    /// The handle of every node that runs.
+    pub nodes: RefCell<BTreeMap<NodeId, Cx>>,
+    /// What programs do now.
+    pub phase: Cell<Phase>,
+    /// Nodes that the registry has given up: what they are told counts for nothing.
+    pub fenced: RefCell<BTreeSet<NodeId>>,
+    /// Nodes that have read all that they must.
+    pub readers_done: RefCell<BTreeSet<NodeId>>,
+    /// Requests that succeeded and that failed.
+    pub tally: Cell<(u64, u64)>,
+    /// Lines for the trace: when, who, what.
+    pub lines: RefCell<Vec<(Picos, NodeId, String)>>,
+    /// Whether somebody reads them.
+    pub traced: bool,
+    serial: Cell<u64>,
+    open: RefCell<BTreeMap<u64, Open>>,
+}
+
+impl Shared {
+    /// Of a run that begins.
+    pub fn new(seed: u64, shape: MemoryShape, traced: bool) -> Shared {
+        Shared {
+            seed,
+            shape,
+            model: RefCell::default(),
+            storage: RefCell::new(Storage::new(seed)),
+            services: RefCell::default(),
+            nodes: RefCell::default(),
+            phase: Cell::default(),
+            fenced: RefCell::default(),
+            readers_done: RefCell::default(),
+            tally: Cell::default(),
+            lines: RefCell::default(),
+            traced,
+            serial: Cell::new(0),
+            open: RefCell::default(),
+        }
+    }
+
+    /// A number that nobody had before.
+    pub fn serial(&self) -> u64 {
+        self.serial.set(self.serial.get() + 1);
+        self.serial.get()
+    }
+
+    /// A request begins; its number is for [`end`](Shared::end).
+    pub fn begin(&self, now: Picos, node: NodeId, what: fmt::Arguments<'_>) -> u64 {
+        let number = self.serial();
+        self.open.borrow_mut().insert(number, Open { node, since: now, what: what.to_string() });
+        number
+    }
+
+    /// It has ended, well or not.
+    pub fn end(
+        &self,
+        now: Picos,
+        number: u64,
+        outcome: Result<fmt::Arguments<'_>, fmt::Arguments<'_>>,
+    ) {
+        let Some(open) = self.open.borrow_mut().remove(&number) else { return };
+        let (good, bad) = self.tally.get();
+        let ok = outcome.is_ok();
+        self.tally.set((good + u64::from(ok), bad + u64::from(!ok)));
+        if self.traced {
+            let (Ok(text) | Err(text)) = outcome;
+            let line = format!("{} (since {}): {text}", open.what, open.since);
+            self.lines.borrow_mut().push((now, open.node, line));
+        }
+    }
+
+    /// The requests of a node end with it.
+    pub fn node_down(&self, node: NodeId) {
+        self.open.borrow_mut().retain(|_, open| open.node != node);
+        self.services.borrow_mut().remove(&node);
+        self.nodes.borrow_mut().remove(&node);
+        self.storage.borrow_mut().node_down(node);
+    }
+
+    /// The run is over: services, whose storage knows this, are let go.
+    pub fn end_all(&self) {
+        self.services.borrow_mut().clear();
+        self.nodes.borrow_mut().clear();
+    }
+
+    /// A node did nothing for a while: its requests have that much more time.
+    pub fn excuse(&self, node: NodeId, span: Picos) {
+        let mut open = self.open.borrow_mut();
+        open.values_mut()
+            .filter(|open| open.node == node)
+            .for_each(|open| open.since = open.since + span);
+    }
+
+    /// A request that has been open since before `limit`.
+    pub fn overdue(&self, limit: Picos) -> Option<Open> {
+        self.open.borrow().values().find(|open| open.since < limit).cloned()
+    }
+}

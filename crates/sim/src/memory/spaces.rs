@@ -1,0 +1,50 @@
+//! Which spaces simulated programs use, and what is promised of each: its number says it.
+
+use netmem::{Class, SpaceId};
+use wire::NodeId;
+
+/// What a space is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Two mirrors, no stable storage.
+    Mirrored,
+    /// A mirror and the node's log.
+    Logged,
+    /// One copy elsewhere.
+    Volatile,
+    /// Stable storage, as files.
+    Stored,
+}
+
+impl Kind {
+    /// When what is written there may leave.
+    pub fn class(self) -> Class {
+        match self {
+            Kind::Mirrored => Class::Mirrored,
+            Kind::Logged => Class::MirroredAndLogged,
+            Kind::Volatile => Class::Volatile,
+            Kind::Stored => Class::WriteBack,
+        }
+    }
+}
+
+/// What a space is, by its number.
+pub fn kind(space: SpaceId) -> Kind {
+    match (space.owner(), space.0 % 4) {
+        (None, 0 | 2) => Kind::Stored,
+        (None, _) => Kind::Mirrored,
+        (Some(_), 2) => Kind::Logged,
+        (Some(_), 3) => Kind::Volatile,
+        (Some(_), _) => Kind::Mirrored,
+    }
+}
+
+/// The shared space of this number.
+pub fn shared(number: u64) -> SpaceId {
+    SpaceId::shared(number + 1)
+}
+
+/// A space of a node, of a number that is used once in a run.
+pub fn private(owner: NodeId, serial: u64) -> SpaceId {
+    SpaceId::private(owner, serial)
+}

@@ -1,0 +1,145 @@
+//! Stable storage of simulated clusters with network memory: one place for all nodes, which outlives them, and a log on
+//! each node, which ends with its spaces.
+
+use super::model::parse;
+use super::shared::Shared;
+use super::spaces::{Kind, kind};
+use crate::disk::{DiskFaults, DiskModel};
+use crate::queue::Picos;
+use crate::random::Random;
+use endpoint::Frame;
+use netmem::service::{Backing, Later};
+use netmem::{PageId, SpaceId, Version};
+use node::Cx;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use wire::{Errno, NodeId};
+
+type Pages = BTreeMap<PageId, (Version, Box<[u8]>)>;
+
+/// What is stored, how long an operation takes, and what is wrong.
+pub struct Storage {
+    model: DiskModel,
+    /// What is wrong with it, to be changed.
+    pub faults: DiskFaults,
+    random: Random,
+    busy_until: Picos,
+    pages: Pages,
+    logs: BTreeMap<NodeId, Pages>,
+}
+
+impl Storage {
+    /// Empty.
+    pub fn new(seed: u64) -> Storage {
+        Storage {
+            model: DiskModel::default(),
+            faults: DiskFaults::default(),
+            random: Random::new(seed, "storage"),
+            busy_until: Picos::ZERO,
+            pages: Pages::new(),
+            logs: BTreeMap::new(),
+        }
+    }
+
+    /// The node's own spaces ended with it.
+    pub fn node_down(&mut self, node: NodeId) {
+        self.logs.remove(&node);
+    }
+
+    /// When an operation that is asked for now is done. One after the other moves its bytes.
+    fn time(&mut self, now: Picos, bytes: usize, writes: bool) -> Picos {
+        let picos = bytes as u64 * (1_000_000_000_000 / self.model.bytes_per_second);
+        self.busy_until = now.max(self.busy_until) + Picos(picos * self.faults.slowness);
+        let latency =
+            self.model.latency + if writes { self.model.sync_latency } else { Picos::ZERO };
+        self.busy_until
+            + Picos(latency.0 * self.faults.slowness + self.random.below(self.model.latency.0))
+    }
+
+    fn fails(&mut self) -> bool {
+        self.random.chance(self.faults.error_chance)
+    }
+
+    fn pages(&self, node: NodeId, space: SpaceId) -> Option<&Pages> {
+        if kind(space) == Kind::Logged { self.logs.get(&node) } else { Some(&self.pages) }
+    }
+
+    /// A newer version than there is replaces it.
+    fn store(pages: &mut Pages, id: PageId, version: Version, data: &[u8]) {
+        let known = pages.get(&id).is_some_and(|(known, _)| *known > version);
+        if !known {
+            pages.insert(id, (version, data.into()));
+        }
+    }
+
+    fn load(&self, node: NodeId, id: PageId) -> Option<(Version, &[u8])> {
+        let (version, data) = self.pages(node, id.space)?.get(&id)?;
+        debug_assert!(parse(data).is_some_and(|(_, content)| content.version == *version));
+        Some((*version, &data[..]))
+    }
+}
+
+/// Stable storage as one node sees it.
+pub struct Door {
+    /// The node.
+    pub cx: Cx,
+    /// What all nodes share.
+    pub shared: Rc<Shared>,
+}
+
+impl Door {
+    /// Waits as long as an operation takes; whether it fails.
+    async fn wait(cx: &Cx, shared: &Shared, bytes: usize, writes: bool) -> Result<(), Errno> {
+        let at = shared.storage.borrow_mut().time(Picos::of_node_time(cx.now()), bytes, writes);
+        cx.sleep_until(at.node_time()).await;
+        if shared.storage.borrow_mut().fails() { Err(Errno::EIO) } else { Ok(()) }
+    }
+
+    fn save(
+        &self,
+        id: PageId,
+        version: Version,
+        data: Frame,
+        log: bool,
+    ) -> Later<Result<(), Errno>> {
+        let (cx, shared) = (self.cx.clone(), self.shared.clone());
+        Box::pin(async move {
+            Door::wait(&cx, &shared, data.len(), true).await?;
+            let storage = &mut *shared.storage.borrow_mut();
+            let logs = &mut storage.logs;
+            let pages = if log { logs.entry(cx.id()).or_default() } else { &mut storage.pages };
+            Storage::store(pages, id, version, &data);
+            Ok(())
+        })
+    }
+}
+
+impl Backing for Door {
+    fn has(&self, space: SpaceId) -> bool {
+        matches!(kind(space), Kind::Stored | Kind::Logged)
+    }
+
+    fn read(
+        &self,
+        id: PageId,
+        _: Version,
+        bytes: u32,
+    ) -> Later<Result<Option<(Version, Frame)>, Errno>> {
+        let (cx, shared) = (self.cx.clone(), self.shared.clone());
+        Box::pin(async move {
+            Door::wait(&cx, &shared, bytes as usize, false).await?;
+            let storage = shared.storage.borrow();
+            let Some((version, data)) = storage.load(cx.id(), id) else { return Ok(None) };
+            let data = cx.frames().copy_of(data).ok_or(Errno::ENOMEM)?;
+            Ok(Some((version, data)))
+        })
+    }
+
+    fn write(&self, id: PageId, version: Version, data: Frame) -> Later<Result<(), Errno>> {
+        self.save(id, version, data, false)
+    }
+
+    fn log(&self, id: PageId, version: Version, data: Frame) -> Later<Result<(), Errno>> {
+        self.save(id, version, data, true)
+    }
+}
