@@ -4,7 +4,7 @@ use crate::arena::{Arena, PAGE_BYTES};
 use live::region::{Faults, FileBacking, Region, RegionConfig};
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 /// Bytes that the program may have in memory.
 const MEMORY: &str = "TRAPEZE_RUN_MEMORY";
@@ -28,6 +28,8 @@ static STATE: OnceLock<State> = OnceLock::new();
 static START: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
 static LARGE: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Where the report goes: the standard error, which programs close before they end. -1 is nowhere.
+static REPORTS_TO: AtomicI32 = AtomicI32::new(-1);
 /// False before the beginning, and in children.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
@@ -70,6 +72,10 @@ fn begin() -> Result<(), String> {
     LARGE.store(number(FROM).unwrap_or(1 << 20), Ordering::Relaxed);
     // SAFETY: both are functions that may run at their time; they only set a flag and write a line.
     unsafe {
+        if number(REPORT).is_some() {
+            let output = libc::fcntl(libc::STDERR_FILENO, libc::F_DUPFD_CLOEXEC, 100);
+            REPORTS_TO.store(output, Ordering::Relaxed);
+        }
         libc::pthread_atfork(None, None, Some(in_child));
         libc::atexit(report);
     }
@@ -82,8 +88,11 @@ extern "C" fn in_child() {
 }
 
 extern "C" fn report() {
-    if let Some((region, _)) = parts().filter(|_| number(REPORT).is_some()) {
-        eprintln!("trapeze run: {:?}", region.counters());
+    let output = REPORTS_TO.load(Ordering::Relaxed);
+    if let Some((region, _)) = parts().filter(|_| output >= 0) {
+        let line = format!("trapeze run: {:?}\n", region.counters());
+        // SAFETY: the line lives through the call. Nobody is left to tell of a failure.
+        unsafe { libc::write(output, line.as_ptr().cast(), line.len()) };
     }
 }
 

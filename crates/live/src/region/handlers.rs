@@ -10,6 +10,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 /// The threads of one region.
@@ -19,14 +20,24 @@ pub(super) struct Handlers {
 }
 
 impl Handlers {
-    /// `count` threads; without any nobody serves messages.
+    /// `count` threads. They serve when this returns: what a thread allocates when it begins must not be in a region that
+    /// only it would serve.
     pub fn start(pager: &Arc<Pager>, count: usize) -> io::Result<Handlers> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mut handlers = Handlers { stop, threads: Vec::new() };
+        let serving = Arc::new(AtomicUsize::new(0));
         for _ in 0..count {
-            let (pager, stop) = (pager.clone(), handlers.stop.clone());
+            let (pager, stop, begun) = (pager.clone(), handlers.stop.clone(), serving.clone());
             let builder = std::thread::Builder::new().name("trapeze-region".into());
-            handlers.threads.push(builder.spawn(move || pager.serve_messages(&stop))?);
+            handlers.threads.push(builder.spawn(move || {
+                // A handler of the program that ran here and touched the region would wait for this very thread.
+                let _quiet = Quiet::new();
+                begun.fetch_add(1, Ordering::Release);
+                pager.serve_messages(&stop);
+            })?);
+        }
+        while serving.load(Ordering::Acquire) < count {
+            std::thread::yield_now();
         }
         Ok(handlers)
     }
@@ -43,8 +54,6 @@ impl Drop for Handlers {
 
 impl Pager {
     fn serve_messages(&self, stop: &OwnedFd) {
-        // A handler of the program that ran here and touched the region would wait for this very thread.
-        let _quiet = Quiet::new();
         loop {
             match self.uffd.next_fault() {
                 Ok(Some(fault)) => self.serve_message(fault),
