@@ -20,8 +20,8 @@ pub(super) struct Handlers {
 }
 
 impl Handlers {
-    /// `count` threads. They serve when this returns: what a thread allocates when it begins must not be in a region that
-    /// only it would serve.
+    /// `count` threads. They serve when this returns: what a thread allocates when it begins must not be in a region
+    /// that only it would serve.
     pub fn start(pager: &Arc<Pager>, count: usize) -> io::Result<Handlers> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mut handlers = Handlers { stop, threads: Vec::new() };

@@ -269,8 +269,8 @@ impl Service {
         self.mirror(&put, &data, &RefCell::new(avoid)).await
     }
 
-    /// Where this node has written a newer version in its mirror's place, that one is made durable instead; where it has
-    /// taken a newer mirror in, that one is about to be registered.
+    /// Where this node has written a newer version in its mirror's place, that one is made durable instead; where it
+    /// has taken a newer mirror in, that one is about to be registered.
     async fn without_mirror(&self, ask: &MirrorAgain) -> No {
         let newer = {
             let store = self.0.store.borrow();
