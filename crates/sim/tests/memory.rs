@@ -41,7 +41,6 @@ fn passes(seed: u64, experiment: &Experiment) -> Outcome {
 }
 
 #[test]
-#[ignore = "not seen to pass yet"]
 fn without_faults_nothing_fails_and_a_seed_is_a_run() {
     let first = passes(1, &calm(5));
     assert!(first.succeeded > 5_000, "{first}");
@@ -50,7 +49,7 @@ fn without_faults_nothing_fails_and_a_seed_is_a_run() {
 }
 
 #[test]
-#[ignore = "not seen to pass yet"]
+#[ignore = "seed 1 is still to be explained: a page got another content than its durable version"]
 fn fresh_seeds_lose_nothing() {
     let (experiment, first) = (usual(), number("SIM_SEED", 1));
     if setting("SIM_TRACE").is_some() {
@@ -82,7 +81,7 @@ const FOUND: [Bug; 6] = [
 const FEW: usize = 2;
 
 #[test]
-#[ignore = "not seen to pass yet"]
+#[ignore = "fresh seeds come first"]
 fn planted_bugs_are_found() {
     let all = setting("TRAPEZE_SOAK").is_some();
     let mut missed = Vec::new();
