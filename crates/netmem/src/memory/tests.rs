@@ -252,7 +252,10 @@ impl World {
         );
         if let Some(displaced) = accepted.displaced {
             assert!(before.free == 0 && present.is_none());
-            assert!(offer.mirror || offer.age <= limit, "{offer:?} for {limit:?}");
+            assert!(
+                offer.mirror || offer.age.of_use(offer.reused) <= limit,
+                "{offer:?} for {limit:?}"
+            );
             let was_own = self.model[&displaced.id.index].own;
             assert!(!was_own || before.own() > LOCAL_MIN, "below the guaranteed minimum");
             self.gone(displaced.id.index);
@@ -272,7 +275,8 @@ impl World {
                 assert!(counts.free == 0 || counts.mirror >= FRAMES - LOCAL_MIN);
             }
             Reason::NoRoom => {
-                assert!(self.memory.counts().free == 0 && offer.age >= refused.oldest)
+                let rank = offer.age.of_use(offer.reused);
+                assert!(self.memory.counts().free == 0 && rank >= refused.oldest)
             }
         }
     }

@@ -47,28 +47,90 @@ pub enum Hint {
     DontNeed,
 }
 
-/// Pages of shared spaces that this node may write to, with the newest version when it was granted that.
+/// Pages of shared spaces that this node may write to, and those that it asks for.
 #[derive(Debug, Default)]
-pub(super) struct Writing(BTreeMap<PageId, Version>);
+pub(super) struct Writing {
+    /// With the newest version when it was granted.
+    granted: BTreeMap<PageId, Version>,
+    /// Pages that are being asked for.
+    asked: BTreeMap<PageId, Asked>,
+}
+
+/// Requests for one lease.
+#[derive(Debug, Default)]
+struct Asked {
+    under_way: usize,
+    /// Times that the lease was taken back meanwhile.
+    revoked: u64,
+}
 
 impl Writing {
     fn get(&self, id: PageId) -> Option<Version> {
-        self.0.get(&id).copied()
+        self.granted.get(&id).copied()
     }
 
     /// Whether the node may write to a page.
     pub fn has(&self, id: PageId) -> bool {
-        self.0.contains_key(&id)
+        self.granted.contains_key(&id)
     }
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (PageId, Version)> + '_ {
-        self.0.iter().map(|(id, version)| (*id, *version))
+        self.granted.iter().map(|(id, version)| (*id, *version))
     }
 
     /// What is not to be kept is not granted any more.
     pub fn retain(&mut self, keeps: impl Fn(PageId) -> bool) {
-        self.0.retain(|id, _| keeps(*id));
+        self.granted.retain(|id, _| keeps(*id));
+    }
+
+    fn begin(&mut self, id: PageId) -> u64 {
+        let asked = self.asked.entry(id).or_default();
+        asked.under_way += 1;
+        asked.revoked
+    }
+
+    fn revoked(&self, id: PageId) -> u64 {
+        self.asked.get(&id).map_or(0, |asked| asked.revoked)
+    }
+
+    fn end(&mut self, id: PageId) {
+        let asked = self.asked.get_mut(&id).expect("it began");
+        asked.under_way -= 1;
+        if asked.under_way == 0 {
+            self.asked.remove(&id);
+        }
+    }
+
+    fn revoke(&mut self, id: PageId) -> Option<Version> {
+        if let Some(asked) = self.asked.get_mut(&id) {
+            asked.revoked += 1;
+        }
+        self.granted.remove(&id)
+    }
+}
+
+/// A request for a lease. What was granted before the lease was taken back may arrive after that, and is worth nothing.
+struct Ask<'a> {
+    service: &'a Service,
+    id: PageId,
+    revoked: u64,
+}
+
+impl<'a> Ask<'a> {
+    fn new(service: &'a Service, id: PageId) -> Ask<'a> {
+        let revoked = service.0.writing.borrow_mut().begin(id);
+        Ask { service, id, revoked }
+    }
+
+    fn is_current(&self) -> bool {
+        self.service.0.writing.borrow().revoked(self.id) == self.revoked
+    }
+}
+
+impl Drop for Ask<'_> {
+    fn drop(&mut self) {
+        self.service.0.writing.borrow_mut().end(self.id);
     }
 }
 
@@ -301,9 +363,10 @@ impl Service {
                 Some(_) => return Ok(()),
                 None => (),
             }
+            let ask = Ask::new(self, id);
             match self.ask_for_lease(id).await {
-                Some(LeaseReply::Granted(known)) => {
-                    self.0.writing.borrow_mut().0.insert(id, known);
+                Some(LeaseReply::Granted(known)) if ask.is_current() => {
+                    self.0.writing.borrow_mut().granted.insert(id, known);
                 }
                 Some(LeaseReply::Freed) => return Err(PutError::Freed),
                 _ => self.cx().sleep(PAUSE).await,
@@ -434,11 +497,11 @@ impl Service {
 
     /// Stops writing to a page: what was written becomes durable, and this node's copy goes.
     async fn give_back(&self, id: PageId) -> LeaseReply {
-        let known = self.0.writing.borrow_mut().0.remove(&id);
+        let known = self.0.writing.borrow_mut().revoke(id);
         let version = self.version_here(id).or(known).unwrap_or_default();
         if self.cx().with_deadline(ATTEMPT, self.flush(id)).await != Ok(Ok(())) {
             // it stays the writer: what it wrote is nowhere else
-            self.0.writing.borrow_mut().0.extend(known.map(|known| (id, known)));
+            self.0.writing.borrow_mut().granted.extend(known.map(|known| (id, known)));
             return LeaseReply::Busy;
         }
         let mut store = self.0.store.borrow_mut();
@@ -446,9 +509,28 @@ impl Service {
             store.memory().find(id).filter(|f| store.memory().role(*f) != crate::Role::Mirror);
         if own.is_some_and(|frame| store.take(frame).is_err()) {
             // another task is still at it: the copy would be read here after the next writer's first word
-            self.0.writing.borrow_mut().0.extend(known.map(|known| (id, known)));
+            self.0.writing.borrow_mut().granted.extend(known.map(|known| (id, known)));
             return LeaseReply::Busy;
         }
         LeaseReply::Granted(version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_granted_before_the_lease_was_taken_back_is_noticed() {
+        let id = PageId { space: SpaceId(4), index: 9 };
+        let mut writing = Writing::default();
+        let (early, late) = (writing.begin(id), writing.begin(id));
+        assert_eq!((early, writing.revoked(id)), (late, early));
+        assert_eq!(writing.revoke(id), None);
+        assert_ne!(writing.revoked(id), early);
+        let after = writing.begin(id);
+        assert_eq!(writing.revoked(id), after);
+        (0..3).for_each(|_| writing.end(id));
+        assert!(writing.asked.is_empty());
     }
 }
