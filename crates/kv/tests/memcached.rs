@@ -3,7 +3,7 @@
 mod talk;
 
 use kv::Protocol::Memcached;
-use talk::{Client, Server, WALL_MS, pattern};
+use talk::{Client, LENGTHS_AND_STEPS, Server, WALL_MS, pattern};
 
 fn start() -> (Server, Client) {
     let server = Server::usual();
@@ -280,11 +280,7 @@ fn one_client_makes_the_new_value() {
 
 #[test]
 fn values_of_every_length_come_back_in_any_pieces() {
-    for (len, step) in
-        [(0, 1), (1, 3), (2000, 7), (2043, 1 << 20), (2044, 100), (8192, 1), (8192, 1 << 20)]
-            .into_iter()
-            .chain([(65_536, 1000), (100_000, 1 << 20), (1 << 20, 4097), (4 << 20, 1 << 20)])
-    {
+    for (len, step) in LENGTHS_AND_STEPS {
         let (mut server, mut client) = start();
         let value = pattern(len);
         let mut line = format!("set key 1 0 {len}\r\n").into_bytes();

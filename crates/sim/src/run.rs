@@ -79,6 +79,29 @@ pub struct Outcome {
     pub violations: Vec<String>,
 }
 
+impl Outcome {
+    /// What `world` came to, after so many operations that succeeded and failed.
+    pub(crate) fn of(
+        mut world: World,
+        (succeeded, failed): (u64, u64),
+        violations: Vec<String>,
+    ) -> Outcome {
+        let now = world.now();
+        for violation in &violations {
+            world.trace_mut().line(now, NodeId(0), "check", format_args!("{violation}"));
+        }
+        Outcome {
+            fingerprint: world.fingerprint(),
+            events: world.events(),
+            time: now,
+            succeeded,
+            failed,
+            traffic: world.network_mut().traffic(),
+            violations,
+        }
+    }
+}
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Outcome { fingerprint, events, time, succeeded, failed, violations, .. } = self;
@@ -164,21 +187,9 @@ impl Run {
         self.world.set_timer(now + TICK, TICK_TIMER);
     }
 
-    fn outcome(mut self) -> Outcome {
-        let now = self.world.now();
-        for violation in &self.violations {
-            self.world.trace_mut().line(now, NodeId(0), "check", format_args!("{violation}"));
-        }
-        let (succeeded, failed) = self.workload.operations();
-        Outcome {
-            fingerprint: self.world.fingerprint(),
-            events: self.world.events(),
-            time: now,
-            succeeded,
-            failed,
-            traffic: self.world.network_mut().traffic(),
-            violations: self.violations,
-        }
+    fn outcome(self) -> Outcome {
+        let operations = self.workload.operations();
+        Outcome::of(self.world, operations, self.violations)
     }
 }
 

@@ -1,30 +1,16 @@
-//! The whole cluster under fresh seeds. Settings from the environment: SIM_SECONDS, how long to go on in wall time;
-//! SIM_SEED, the first seed; SIM_EXPERIMENT, the text of an experiment; SIM_TRACE, set to see the trace.
+//! The whole cluster under fresh seeds.
 
-use sim::command::{replay, search, simulate};
+mod seeds;
+
+use seeds::outcome;
+use sim::command::simulate;
 use sim::experiment::{Experiment, Faults};
-use sim::run::Outcome;
 use sim::trace::Trace;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
-
-fn setting(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
-fn number(name: &str, usual: u64) -> u64 {
-    setting(name).map_or(usual, |text| text.parse().expect("a number"))
-}
 
 fn calm() -> Experiment {
     Experiment { seconds: 5, faults: Faults::NONE, ..Experiment::default() }
-}
-
-fn outcome(seed: u64, experiment: &Experiment) -> Outcome {
-    let on = setting("SIM_TRACE").is_some();
-    let trace = if on { Trace::to(Box::new(|line| eprintln!("{line}"))) } else { Trace::default() };
-    simulate(seed, experiment, trace).expect("a good experiment")
 }
 
 #[test]
@@ -176,22 +162,7 @@ fn seed_1555386392_with_failing_disks_may_lose_a_name() {
 
 #[test]
 fn fresh_seeds_lose_nothing() {
-    let usual = Experiment { seconds: 20, ..Experiment::default() };
-    let text = setting("SIM_EXPERIMENT");
-    let experiment =
-        text.map_or(usual, |text| Experiment::parse(text.as_str()).expect("an experiment"));
-    let first = number("SIM_SEED", 1);
-    if setting("SIM_TRACE").is_some() {
-        println!("{}", outcome(first, &experiment));
-        return;
-    }
-    let end = Instant::now() + Duration::from_secs(number("SIM_SECONDS", 5));
-    let each = |seed, outcome: &Outcome| println!("seed {seed}: {outcome}");
-    let seeds = (first..).take_while(|_| Instant::now() < end);
-    let failed = search(seeds, &experiment, each).expect("no unknown bug");
-    if let Some((seed, outcome)) = failed {
-        panic!("{}\nreplay: {}", outcome.violations.join("\n"), replay(seed, None));
-    }
+    seeds::lose_nothing(Experiment { seconds: 20, ..Experiment::default() }, None);
 }
 
 /// What the papers' hardware needed of the world changed nothing for clusters on the plain models.

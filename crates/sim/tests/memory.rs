@@ -1,27 +1,17 @@
-//! Clusters with network memory under faults. Settings from the environment: SIM_SEED, the first seed; SIM_SECONDS, how
-//! long to go on in wall time; SIM_EXPERIMENT, the text of an experiment; SIM_TRACE, set to see the trace;
-//! SIM_UNFINISHED, see below.
+//! Clusters with network memory under faults; SIM_UNFINISHED, see below.
+
+mod seeds;
 
 use node::Bug;
-use sim::command::{replay, search, simulate};
+use seeds::{outcome, setting};
+use sim::command::search;
 use sim::experiment::{Experiment, Faults, MemoryShape};
 use sim::run::Outcome;
-use sim::trace::Trace;
-use std::time::{Duration, Instant};
 
 const USUAL: &str = include_str!("../../../experiments/network-memory.toml");
 
-fn setting(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
-fn number(name: &str, usual: u64) -> u64 {
-    setting(name).map_or(usual, |text| text.parse().expect("a number"))
-}
-
 fn usual() -> Experiment {
-    let text = setting("SIM_EXPERIMENT");
-    Experiment::parse(text.as_deref().unwrap_or(USUAL)).expect("an experiment")
+    seeds::experiment(Experiment::parse(USUAL).expect("an experiment"))
 }
 
 /// Two writers of a shared page can still make two contents of one version durable (seed 1). Until that is mended these
@@ -39,12 +29,6 @@ fn is_unfinished() -> bool {
 fn calm(nodes: u16) -> Experiment {
     let memory = Some(MemoryShape { nodes, ..MemoryShape::default() });
     Experiment { seconds: 5, faults: Faults::NONE, memory, ..Experiment::default() }
-}
-
-fn outcome(seed: u64, experiment: &Experiment) -> Outcome {
-    let on = setting("SIM_TRACE").is_some();
-    let trace = if on { Trace::to(Box::new(|line| eprintln!("{line}"))) } else { Trace::default() };
-    simulate(seed, experiment, trace).expect("a good experiment")
 }
 
 fn passes(seed: u64, experiment: &Experiment) -> Outcome {
@@ -67,19 +51,7 @@ fn fresh_seeds_lose_nothing() {
     if is_unfinished() {
         return;
     }
-    let (experiment, first) = (usual(), number("SIM_SEED", 1));
-    if setting("SIM_TRACE").is_some() {
-        println!("{}", outcome(first, &experiment));
-        return;
-    }
-    let end = Instant::now() + Duration::from_secs(number("SIM_SECONDS", 5));
-    let each = |seed, outcome: &Outcome| println!("seed {seed}: {outcome}");
-    let seeds = (first..).take_while(|_| Instant::now() < end);
-    let failed = search(seeds, &experiment, each).expect("no unknown bug");
-    if let Some((seed, outcome)) = failed {
-        let replay = replay(seed, Some("experiments/network-memory.toml"));
-        panic!("{}\nreplay: {replay}", outcome.violations.join("\n"));
-    }
+    seeds::lose_nothing(usual(), Some("experiments/network-memory.toml"));
 }
 
 /// Most seeds to look for one bug.

@@ -7,25 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <trapeze.h>
+#include "expect.h"
 
 #define NODES 3
 #define PAGES 64
 #define PAGE 8192
-
-#define EXPECT(condition)                                                                             \
-    do {                                                                                              \
-        if (!(condition)) {                                                                           \
-            fprintf(stderr, "line %d: %s (last error: %s)\n", __LINE__, #condition, tpz_last_error()); \
-            exit(1);                                                                                  \
-        }                                                                                             \
-    } while (0)
-
-#define REFUSED(call, error, words)                \
-    do {                                           \
-        EXPECT((call) == (error));                 \
-        EXPECT(strstr(tpz_last_error(), (words))); \
-    } while (0)
 
 static const char *directory;
 static tpz_member_t members[NODES];

@@ -6,26 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <trapeze.h>
+#include "expect.h"
 
 #define PAGE 4096
 #define PAGES 1024
 #define FRAMES 256
 #define BYTES ((size_t)PAGES * PAGE)
-
-#define EXPECT(condition)                                                                             \
-    do {                                                                                              \
-        if (!(condition)) {                                                                           \
-            fprintf(stderr, "line %d: %s (last error: %s)\n", __LINE__, #condition, tpz_last_error()); \
-            exit(1);                                                                                  \
-        }                                                                                             \
-    } while (0)
-
-#define REFUSED(call, error, words)                \
-    do {                                           \
-        EXPECT((call) == (error));                 \
-        EXPECT(strstr(tpz_last_error(), (words))); \
-    } while (0)
 
 static void wrong_options(void)
 {

@@ -8,6 +8,21 @@ use kv::{Items, ItemsConfig, Moment, Out, Progress, Protocol, Session, TenantCon
 /// The date when tests begin.
 pub const WALL_MS: u64 = 1_700_000_000_000;
 
+/// Lengths of values around every limit, and the bytes of a read that they come in.
+pub const LENGTHS_AND_STEPS: [(usize, usize); 11] = [
+    (0, 1),
+    (1, 3),
+    (2000, 7),
+    (2043, 1 << 20),
+    (2044, 100),
+    (8192, 1),
+    (8192, 1 << 20),
+    (65_536, 1000),
+    (100_000, 1 << 20),
+    (1 << 20, 4097),
+    (4 << 20, 1 << 20),
+];
+
 pub struct Server {
     pub items: Items,
     pub moment: Moment,

@@ -168,21 +168,8 @@ impl Run {
     fn outcome(mut self) -> Outcome {
         self.check(self.world.now());
         self.write_lines();
-        let now = self.world.now();
-        for violation in &self.violations {
-            self.world.trace_mut().line(now, NodeId(0), "check", format_args!("{violation}"));
-        }
         self.shared.end_all();
-        let (succeeded, failed) = self.shared.tally.get();
-        Outcome {
-            fingerprint: self.world.fingerprint(),
-            events: self.world.events(),
-            time: now,
-            succeeded,
-            failed,
-            traffic: self.world.network_mut().traffic(),
-            violations: self.violations,
-        }
+        Outcome::of(self.world, self.shared.tally.get(), self.violations)
     }
 }
 
