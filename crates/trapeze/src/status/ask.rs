@@ -72,17 +72,27 @@ impl Asker {
     /// Waits; false when asked to stop.
     pub fn wait(&mut self, span: Duration) -> io::Result<bool> {
         let until = self.now() + span;
-        self.wait_for(until, || false)
-    }
-
-    /// Waits until something has come or it is time; false when asked to stop.
-    pub fn wait_for(&mut self, until: Time, has_come: impl Fn() -> bool) -> io::Result<bool> {
         let cx = self.0.host.node().cx().clone();
         cx.spawn("watch", {
             let cx = cx.clone();
             async move { cx.sleep_until(until).await }
         });
-        self.0.host.run(|| signals::asked() || has_come() || cx.now() >= until)?;
+        self.run_until(|| cx.now() >= until)
+    }
+
+    /// From now on the node looks up at least that often, so that [`run_until`](Asker::run_until) sees what others do.
+    pub fn tick(&self, span: Duration) {
+        let cx = self.0.host.node().cx().clone();
+        cx.clone().spawn("tick", async move {
+            loop {
+                cx.sleep(span).await;
+            }
+        });
+    }
+
+    /// Runs the node until it is `done`; false when asked to stop.
+    pub fn run_until(&mut self, done: impl Fn() -> bool) -> io::Result<bool> {
+        self.0.host.run(|| signals::asked() || done())?;
         Ok(!signals::asked())
     }
 
@@ -151,5 +161,25 @@ async fn fetch(cx: &Cx, server: NodeId) -> Result<Report, Errno> {
         if part.is_empty() {
             return Err(Errno::EPROTO);
         }
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use members::Roles;
+
+    /// A server that told this.
+    pub fn told(id: u16, name: &str, report: Option<Result<Report, Errno>>) -> Told {
+        let member = Member {
+            id: NodeId(id),
+            name: name.into(),
+            roles: Roles::IO,
+            alive: true,
+            incarnation: 1,
+            addresses: Vec::new(),
+            disks: 1,
+        };
+        Told { member, lease: None, report }
     }
 }

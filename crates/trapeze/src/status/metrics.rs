@@ -7,12 +7,13 @@ use super::ask::{Asker, StatusError, Told};
 use super::report::{Disk, Io, Link, Report};
 use crate::children::READY;
 use crate::cli;
+use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -178,18 +179,20 @@ pub fn metrics(arguments: &cli::Metrics) -> Result<(), StatusError> {
     println!("{READY} http://{}/metrics", listener.local_addr()?);
     let (scrapes, asked) = channel();
     thread::Builder::new().name("metrics".into()).spawn(move || accept(&listener, &scrapes))?;
-    while asker.wait(TICK)? {
-        answer(&mut asker, &asked)?;
+    asker.tick(TICK);
+    let waiting = RefCell::new(Vec::new());
+    let has_come = || {
+        waiting.borrow_mut().extend(asked.try_iter());
+        !waiting.borrow().is_empty()
+    };
+    while asker.run_until(has_come)? {
+        answer(&mut asker, waiting.take())?;
     }
     asker.leave()
 }
 
 /// One asking of the cluster serves all who wait.
-fn answer(asker: &mut Asker, asked: &Receiver<Scrape>) -> io::Result<()> {
-    let waiting: Vec<Scrape> = asked.try_iter().collect();
-    if waiting.is_empty() {
-        return Ok(());
-    }
+fn answer(asker: &mut Asker, waiting: Vec<Scrape>) -> io::Result<()> {
     let text = render(&asker.ask()?);
     for scrape in waiting {
         let _ = scrape.try_send(text.clone()); // who has gone needs none
@@ -268,21 +271,12 @@ fn request(stream: &TcpStream) -> io::Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use members::{Member, Roles};
+    use crate::status::ask;
     use std::collections::BTreeSet;
-    use wire::{Errno, NodeId};
+    use wire::Errno;
 
     fn told(id: u16, report: Option<Result<Report, Errno>>) -> Told {
-        let member = Member {
-            id: NodeId(id),
-            name: format!("a\"{id}"),
-            roles: Roles::IO,
-            alive: true,
-            incarnation: 1,
-            addresses: Vec::new(),
-            disks: 1,
-        };
-        Told { member, lease: None, report }
+        ask::tests::told(id, &format!("a\"{id}"), report)
     }
 
     fn some() -> Vec<Told> {

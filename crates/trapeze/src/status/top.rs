@@ -248,21 +248,12 @@ fn show(before: &[Told], now: &[Told], span: Duration, json: bool, over: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::ask;
     use crate::status::report::{Io, Link, Rpc, Wait};
-    use members::{Member, Roles};
-    use wire::{Errno, NodeId};
+    use wire::Errno;
 
     fn told(report: Option<Result<Report, Errno>>) -> Told {
-        let member = Member {
-            id: NodeId(3),
-            name: "io2".into(),
-            roles: Roles::IO,
-            alive: true,
-            incarnation: 1,
-            addresses: Vec::new(),
-            disks: 1,
-        };
-        Told { member, lease: None, report }
+        ask::tests::told(3, "io2", report)
     }
 
     fn report(scale: u64) -> Report {
