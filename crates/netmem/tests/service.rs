@@ -98,9 +98,8 @@ fn mirrors_are_made_anew_one_after_the_other() {
     assert!(world.service(1).counters().mirrors_again > 0);
 }
 
-#[test]
-fn the_loss_of_both_mirrors_is_an_error_that_says_so() {
-    let mut world = World::new(4, |_| small(64));
+/// Page 0 of node 1 is in two mirrors only, and both of them die.
+fn lose_version_7(world: &mut World) {
     world.put(1, private(1, 0), 7, Class::Mirrored).unwrap();
     world.flush(1, private(1, 0)).unwrap();
     world.forget(1, private(1, 0));
@@ -108,6 +107,12 @@ fn the_loss_of_both_mirrors_is_an_error_that_says_so() {
         world.kill(node);
     }
     world.next_view();
+}
+
+#[test]
+fn the_loss_of_both_mirrors_is_an_error_that_says_so() {
+    let mut world = World::new(4, |_| small(64));
+    lose_version_7(&mut world);
     assert_eq!(world.get(1, wanted(private(1, 0), 7)).unwrap_err(), GetError::Lost(Version(7)));
     assert_eq!(world.get(1, wanted(private(1, 0), 0)).unwrap_err(), GetError::Lost(Version(7)));
     assert_eq!(world.service(1).counters().lost_pages, 1);
@@ -120,13 +125,7 @@ fn the_loss_of_both_mirrors_is_an_error_that_says_so() {
 fn a_lost_version_is_not_replaced_by_the_one_on_disk() {
     let (mut world, disk) = with_disk(4, 64);
     disk.pages.borrow_mut().insert(private(1, 0), 6);
-    world.put(1, private(1, 0), 7, Class::Mirrored).unwrap();
-    world.flush(1, private(1, 0)).unwrap();
-    world.forget(1, private(1, 0));
-    for (node, _) in world.mirrors(private(1, 0)) {
-        world.kill(node);
-    }
-    world.next_view();
+    lose_version_7(&mut world);
     assert_eq!(world.get(1, wanted(private(1, 0), 0)).unwrap_err(), GetError::Lost(Version(7)));
 }
 

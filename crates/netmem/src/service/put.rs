@@ -1,7 +1,9 @@
 //! Another node's page is taken in; a page of this node's own is given to others to keep.
 
 use super::Service;
+use super::home::Home;
 use super::leave::SWAP_BYTES;
+use super::notices::Notices;
 use super::store::Stored;
 use crate::directory::Role as HolderRole;
 use crate::limits::{ATTEMPT, MIRROR_TRIES};
@@ -161,17 +163,17 @@ impl Service {
     }
 
     pub(super) fn register_here(&self, record: &Record) -> Verdict {
-        let mut notices = self.0.notices.borrow_mut();
-        let verdict = self.0.home.borrow_mut().register(record, &mut notices);
-        if notices.len() > 0 {
-            self.0.noticed.notify_all();
-        }
-        verdict
+        self.at_home(|home, notices| home.register(record, notices))
     }
 
     pub(super) fn unregister_here(&self, record: &Record) -> Verdict {
+        self.at_home(|home, notices| home.unregister(record, notices))
+    }
+
+    /// Changes this node's directory; who is to be told of it is.
+    fn at_home(&self, change: impl FnOnce(&mut Home, &mut Notices) -> Verdict) -> Verdict {
         let mut notices = self.0.notices.borrow_mut();
-        let verdict = self.0.home.borrow_mut().unregister(record, &mut notices);
+        let verdict = change(&mut self.0.home.borrow_mut(), &mut notices);
         if notices.len() > 0 {
             self.0.noticed.notify_all();
         }
