@@ -35,6 +35,7 @@ mod tell;
 mod ticks;
 mod view;
 mod write;
+mod writing;
 
 pub use counters::{Counters, Misses, Refusals, Source};
 pub use freed::TooMany;
@@ -164,7 +165,7 @@ struct Inner {
     /// What is to be told since the view changed.
     telling: RefCell<tell::Telling>,
     /// Pages that this node may write to, of shared spaces.
-    writing: RefCell<write::Writing>,
+    writing: RefCell<writing::Writing>,
     /// Nodes that are down and may have been paused only, and since when.
     orphans: RefCell<BTreeMap<NodeId, Time>>,
     /// Spaces that were freed while pages of them were in the middle of something.

@@ -190,7 +190,7 @@ impl Home {
         match self.view.incarnation(record.holder.node) {
             Some(life) if life == record.holder.incarnation && record.writer => {
                 let Holder { node, incarnation, .. } = record.holder;
-                self.leases.claim(record.id, Writer { node, incarnation });
+                self.leases.claim(record.id, Writer { node, incarnation }, record.version);
                 Verdict::Done
             }
             Some(life) if life == record.holder.incarnation => self.enter(record, notices),

@@ -88,9 +88,8 @@ impl Leases {
         self.0.get(&id).is_some_and(excluded)
     }
 
-    /// A node says that another directory has granted it the lease. Counts where nobody else has it.
-    pub fn claim(&mut self, id: PageId, writer: Writer) {
-        let version = Version(0);
+    /// A node says that another directory has granted it the lease, `version` being the newest then.
+    pub fn claim(&mut self, id: PageId, writer: Writer, version: Version) {
         self.0.entry(id).or_insert(Held { writer: Some(writer), changing: false, version });
     }
 
