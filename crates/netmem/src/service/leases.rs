@@ -30,8 +30,8 @@ struct Held {
 /// What is to be done for a node that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
-    /// It has the lease already.
-    Has,
+    /// It has the lease already, and this version was the newest when it was granted.
+    Has(Version),
     /// The lease is changing hands: all copies must go, and then [`Leases::end`] grants it. First this one gives it
     /// back, if there is one.
     Take(Option<Writer>),
@@ -62,7 +62,7 @@ impl Leases {
             return Begun::Busy;
         }
         if held.writer == Some(writer) {
-            return Begun::Has;
+            return Begun::Has(held.version);
         }
         held.changing = true;
         Begun::Take(held.writer)
@@ -147,7 +147,7 @@ mod tests {
             for op in ops {
                 match op {
                     Op::Begin(node) => match leases.begin(PAGE, writer(node, 1)) {
-                        Begun::Has => prop_assert_eq!(holds, Some(node)),
+                        Begun::Has(_) => prop_assert_eq!(holds, Some(node)),
                         Begun::Take(from) => {
                             prop_assert_eq!(from.map(|writer| writer.node.0), holds);
                             prop_assert_eq!(asking.replace(node), None);
@@ -176,6 +176,7 @@ mod tests {
         let mut leases = Leases::default();
         assert_eq!(leases.begin(PAGE, writer(1, 1)), Begun::Take(None));
         assert_eq!(leases.end(PAGE, Some(writer(1, 1)), Version(4)), Version(4));
+        assert_eq!(leases.begin(PAGE, writer(1, 1)), Begun::Has(Version(4)));
         assert_eq!(leases.begin(PAGE, writer(1, 2)), Begun::Take(Some(writer(1, 1))));
         assert!(leases.excludes(PAGE, NodeId(1)));
         assert_eq!(leases.end(PAGE, None, Version(3)), Version(4));

@@ -358,7 +358,7 @@ impl Service {
         }
         let version = home.version(lease.id);
         match home.leases().begin(lease.id, writer) {
-            Begun::Has => Err(LeaseReply::Granted(version)),
+            Begun::Has(newest) => Err(LeaseReply::Granted(version.max(newest))),
             Begun::Take(from) => Ok(from),
             Begun::Busy => Err(LeaseReply::Busy),
             Begun::Full => Err(LeaseReply::Full),
