@@ -24,6 +24,7 @@ mod freed;
 mod get;
 mod guesses;
 mod home;
+mod late;
 mod latency;
 mod leases;
 mod leave;
@@ -159,6 +160,7 @@ struct Inner {
     faults: RefCell<Faults<Result<Got, GetError>>>,
     leaving: RefCell<Leaving>,
     notices: RefCell<Notices>,
+    late: RefCell<late::Late>,
     epochs: RefCell<Epochs>,
     peers: RefCell<BTreeMap<NodeId, Latency>>,
     counters: RefCell<Counters>,
@@ -177,6 +179,7 @@ struct Inner {
     fault_ended: Notify,
     page_leaves: Notify,
     noticed: Notify,
+    lags: Notify,
     view_changed: Notify,
     /// Frames are needed, and dirty pages are in the way.
     pressure: Notify,
@@ -204,6 +207,7 @@ impl Service {
         for _ in 0..REPAIR_TASKS {
             cx.spawn("netmem repair", service.clone().repair());
         }
+        cx.spawn("netmem late", service.clone().register_all_late());
         cx.spawn("netmem view", service.clone().tell_all());
         cx.spawn("netmem epochs", service.clone().tick());
         service
@@ -322,6 +326,7 @@ impl Inner {
             faults: RefCell::new(Faults::new()),
             leaving: RefCell::default(),
             notices: RefCell::default(),
+            late: RefCell::default(),
             epochs: RefCell::new(Epochs::new(cx.id(), config.epoch, cx.now())),
             peers: RefCell::default(),
             counters: RefCell::default(),
@@ -334,6 +339,7 @@ impl Inner {
             fault_ended: Notify::new(cx),
             page_leaves: Notify::new(cx),
             noticed: Notify::new(cx),
+            lags: Notify::new(cx),
             view_changed: Notify::new(cx),
             pressure: Notify::new(cx),
             eased: Notify::new(cx),

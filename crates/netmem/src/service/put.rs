@@ -78,6 +78,10 @@ impl Service {
         match registered {
             Ok(()) if here => Ok(self.me()),
             Ok(()) => Err(No::Stale),
+            Err(No::Unregistered) if here && put.is_mirror() => {
+                self.register_late(record);
+                Err(No::Unregistered)
+            }
             Err(no) => {
                 self.forget_copy(id, version);
                 Err(no)
