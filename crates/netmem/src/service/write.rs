@@ -69,6 +69,7 @@ impl Service {
             }
             let eased = self.0.eased.wait();
             if let Some(written) = self.write_here(stamp, class, &data)? {
+                self.0.writing.borrow_mut().wrote(id, version);
                 return Ok(written);
             }
             if self.cx().now() >= until {
@@ -333,10 +334,12 @@ impl Service {
         };
         let taken = written.is_some() && self.drop_copies(lease.id, to).await;
         let mut home = self.0.home.borrow_mut();
-        let valid = taken && home.view().number == lease.view && home.is_primary(lease.id);
+        if home.view().number != lease.view {
+            return LeaseReply::Busy;
+        }
         let written = written.unwrap_or_default();
-        let newest = home.leases().end(lease.id, valid.then_some(writer), written);
-        if !valid {
+        let newest = home.leases().end(lease.id, taken.then_some(writer), written);
+        if !taken {
             return LeaseReply::Busy;
         }
         self.count(|counters| counters.leases_granted += 1);
@@ -421,7 +424,7 @@ impl Service {
         let Ok(known) = self.0.writing.borrow_mut().begin_giving_back(lease.id) else {
             return LeaseReply::Busy;
         };
-        let version = self.version_here(lease.id).or(known).unwrap_or_default();
+        let version = self.version_here(lease.id).max(known).unwrap_or_default();
         let flushed = self.cx().with_deadline(ATTEMPT, self.flush(lease.id)).await == Ok(Ok(()));
         // else it stays the writer: what it wrote is nowhere else, or the next view's directory counts on it
         let given = flushed && same_view() && self.gives_copy_up(lease.id);

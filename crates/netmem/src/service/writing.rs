@@ -17,7 +17,7 @@ pub struct Writing {
 
 #[derive(Debug)]
 struct Granted {
-    /// The newest version when it was granted.
+    /// The newest: when it was granted, or written since.
     version: Version,
     /// The directory takes it back just now: nothing is written any more.
     gives_back: bool,
@@ -61,7 +61,13 @@ impl Writing {
         self.granted.contains_key(&id)
     }
 
-    /// All of them.
+    /// The node has written to a page, of a shared space or not.
+    pub fn wrote(&mut self, id: PageId, version: Version) {
+        let granted = self.granted.get_mut(&id);
+        granted.into_iter().for_each(|granted| granted.version = version);
+    }
+
+    /// All of them, with the newest version of each.
     pub fn iter(&self) -> impl Iterator<Item = (PageId, Version)> + '_ {
         self.granted.iter().map(|(id, granted)| (*id, granted.version))
     }
@@ -72,7 +78,7 @@ impl Writing {
     }
 
     /// The directory takes a lease back, of a page that this node may not have: nothing is written from now on, and
-    /// no grant counts that is still on its way. Answers with the version when it was granted.
+    /// no grant counts that is still on its way. Answers with the newest version.
     pub fn begin_giving_back(&mut self, id: PageId) -> Result<Option<Version>, UnderWay> {
         if let Some(asked) = self.asked.get_mut(&id) {
             asked.revoked += 1;
@@ -116,8 +122,10 @@ impl<'a> Ask<'a> {
 
     /// It was granted, `version` being the newest that the directory knows.
     pub fn grant(&self, version: Version) {
+        let mut table = self.writing.borrow_mut();
         let granted = Granted { version, gives_back: false };
-        self.writing.borrow_mut().granted.entry(self.id).or_insert(granted);
+        let known = table.granted.entry(self.id).or_insert(granted);
+        known.version = known.version.max(version);
     }
 }
 
@@ -158,12 +166,13 @@ mod tests {
         Ask::new(&writing, ID).grant(Version(7));
         let mut table = writing.borrow_mut();
         assert_eq!(table.right(ID), Right::Writes(Version(7)));
-        assert_eq!(table.begin_giving_back(ID), Ok(Some(Version(7))));
+        table.wrote(ID, Version(9));
+        assert_eq!(table.begin_giving_back(ID), Ok(Some(Version(9))));
         assert_eq!(table.begin_giving_back(ID), Err(UnderWay));
         assert_eq!(table.right(ID), Right::GivesBack);
-        assert_eq!(table.iter().collect::<Vec<_>>(), [(ID, Version(7))]);
+        assert_eq!(table.iter().collect::<Vec<_>>(), [(ID, Version(9))]);
         table.end_giving_back(ID, false);
-        assert_eq!(table.right(ID), Right::Writes(Version(7)));
+        assert_eq!(table.right(ID), Right::Writes(Version(9)));
         table.begin_giving_back(ID).unwrap();
         table.end_giving_back(ID, true);
         assert_eq!((table.right(ID), table.iter().count()), (Right::None, 0));
