@@ -36,10 +36,11 @@ impl Service {
         self.forget_nodes(&change.gone);
         // who comes begins anew: what is here of an earlier life's private spaces is nobody's
         change.came.iter().for_each(|node| self.free_owner(*node));
-        // who missed a view may have been taken for dead: everything is told again
-        let all_again = number != before + 1 || !self.is_in(&old);
         let mut telling = self.0.telling.borrow_mut();
-        telling.records = change.handover;
+        // who missed a view may have been taken for dead, and what the last one asked to tell may not have been told
+        let all_again = number != before + 1 || !self.is_in(&old) || !telling.done;
+        let untold = std::mem::replace(&mut telling.records, change.handover);
+        telling.records.extend(self.losses_of(untold));
         telling.newcomers = change.came;
         telling.done = false;
         self.collect(&known, &old, all_again, &mut telling.records);
@@ -56,6 +57,14 @@ impl Service {
     /// Whether all that the present view asks this node to tell has been told, and all others have told it theirs.
     pub fn is_settled(&self) -> bool {
         self.0.telling.borrow().done && self.0.home.borrow().is_settled()
+    }
+
+    /// What was to be handed over to earlier homes and nobody else knows: that versions are lost.
+    fn losses_of(&self, records: Vec<(NodeId, Record)>) -> Vec<(NodeId, Record)> {
+        let home = self.0.home.borrow();
+        let lost = records.into_iter().filter(|(_, record)| record.lost);
+        lost.flat_map(|(_, record)| home.other_homes(record.id).map(move |to| (to, record)))
+            .collect()
     }
 
     fn is_in(&self, view: &View) -> bool {
