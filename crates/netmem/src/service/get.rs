@@ -449,7 +449,9 @@ impl Service {
     fn handle_not_here(&self, stale: Stale, hint: Option<NodeId>, trail: &mut Trail) -> Step {
         trail.hops += 1;
         trail.own = hint == Some(self.me());
-        trail.hint = hint.filter(|node| *node != self.me() && *node != stale.node);
+        // one guess may lead to another; after that the directory knows better: guesses can go round in a circle
+        let first = trail.hops == 1;
+        trail.hint = hint.filter(|node| first && *node != self.me() && *node != stale.node);
         trail.stale = Some(stale).filter(|_| !trail.own);
         Step::Again
     }
