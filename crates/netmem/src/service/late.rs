@@ -65,7 +65,12 @@ impl Service {
             return true;
         }
         match self.register(record, None).await {
-            Ok(()) => true,
+            Ok(()) => {
+                let homes = self.0.home.borrow().homes(record.id);
+                let both = homes.into_iter().flat_map(|homes| [Some(homes.primary), homes.backup]);
+                both.flatten().for_each(|home| self.deny(home, record));
+                true
+            }
             Err(No::Stale | No::Freed) => {
                 self.forget_copy(record.id, record.version);
                 true
@@ -74,7 +79,8 @@ impl Service {
         }
     }
 
-    fn has_mirror(&self, record: &Record) -> bool {
+    /// Whether this node has the mirror that a record speaks of.
+    pub(super) fn has_mirror(&self, record: &Record) -> bool {
         let store = self.0.store.borrow();
         let found = store.find(record.id);
         found.is_some_and(|(frame, page, _)| {

@@ -220,9 +220,13 @@ impl Service {
     fn take_back_mirror(&self, from: NodeId, put: &Put) {
         let PageStamp { id, version, .. } = put.stamp;
         let own = id.space.owner() == Some(self.me());
+        let life = self.0.home.borrow().view().incarnation(from);
+        let mut record = self.record(id, version, HolderRole::Mirror, 0);
+        (record.holder.node, record.holder.incarnation) = (from, life.unwrap_or_default());
         if own {
-            // it registers with this node only by the answer that did not come
-            self.notice(from, op::DROP, self.record(id, version, HolderRole::Mirror, 0));
+            // it registers with this node only by the answer that did not come, or after another view
+            self.unregister_here(&record);
+            self.notice(from, op::DROP, record);
         }
     }
 

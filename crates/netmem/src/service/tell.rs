@@ -172,13 +172,13 @@ impl Service {
             drop(home);
             if !own && concerns {
                 let record = self.record(page.id, page.version, as_role, copies);
-                self.heed(&record, self.register_here(&record));
+                self.heed(self.me(), &record, self.register_here(&record));
             }
         }
     }
 
     /// What a directory said of this node's copy.
-    fn heed(&self, record: &Record, verdict: Verdict) {
+    fn heed(&self, home: NodeId, record: &Record, verdict: Verdict) {
         let mine = record.holder.node == self.me();
         let store = self.0.store.borrow();
         let own = |frame| matches!(store.memory().role(frame), Role::Local | Role::Staged);
@@ -192,6 +192,15 @@ impl Service {
         };
         if mine && useless && !record.writer {
             self.drop_page(record);
+        } else if mine && record.holder.role == HolderRole::Mirror {
+            self.deny(home, record);
+        }
+    }
+
+    /// A mirror that was registered while it was dropped is none.
+    pub(super) fn deny(&self, home: NodeId, record: &Record) {
+        if !self.has_mirror(record) {
+            self.notice(home, op::UNREGISTER, *record);
         }
     }
 
@@ -254,7 +263,7 @@ impl Service {
                 let load = Load { into, ..load };
                 let reply = self.send(to, op::REGISTER, &batch.encode(), load).await;
                 if let Some(reply) = reply.ok().filter(|reply| reply.status == 0) {
-                    self.heed_all(records, &reply);
+                    self.heed_all(to, records, &reply);
                     return true;
                 }
             }
@@ -271,16 +280,18 @@ impl Service {
         into
     }
 
-    fn heed_all(&self, records: &[Record], reply: &Reply) {
+    fn heed_all(&self, home: NodeId, records: &[Record], reply: &Reply) {
         if let [record] = records {
             let verdict = Verdict::decode(&reply.body);
-            return verdict.into_iter().for_each(|verdict| self.heed(record, verdict));
+            return verdict.into_iter().for_each(|verdict| self.heed(home, record, verdict));
         }
-        let Some(data) = reply.data.first().filter(|_| reply.bytes > 0) else { return };
+        let Some(data) = reply.data.first().filter(|_| reply.bytes > 0) else {
+            return records.iter().for_each(|record| self.heed(home, record, Verdict::Done));
+        };
         let mut input = Decoder::new(&data[..reply.bytes]);
         for record in records {
             let Ok(verdict) = Verdict::read(&mut input) else { return };
-            self.heed(record, verdict);
+            self.heed(home, record, verdict);
         }
     }
 
@@ -295,11 +306,18 @@ impl Service {
                 continue;
             };
             if to == self.me() {
-                let verdicts =
-                    records.iter().map(|record| (record, self.handle_record(what, record)));
-                verdicts.for_each(|(record, verdict)| self.heed(record, verdict));
+                self.note_here(what, &records);
             } else {
                 self.send_notice(to, what, &records).await;
+            }
+        }
+    }
+
+    fn note_here(&self, what: u16, records: &[Record]) {
+        for record in records {
+            let verdict = self.handle_record(what, record);
+            if what == op::REGISTER {
+                self.heed(self.me(), record, verdict);
             }
         }
     }
@@ -311,6 +329,6 @@ impl Service {
         let load = Load { into: self.verdict_room(records), ..load };
         let reply = self.send(to, what, &batch.encode(), load).await;
         let reply = reply.ok().filter(|reply| reply.status == 0 && what == op::REGISTER);
-        reply.into_iter().for_each(|reply| self.heed_all(records, &reply));
+        reply.into_iter().for_each(|reply| self.heed_all(to, records, &reply));
     }
 }
