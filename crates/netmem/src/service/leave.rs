@@ -40,7 +40,7 @@ impl Leaves {
     pub fn put(&self) -> Put {
         let chances = self.candidate.chances.saturating_sub(1);
         let Candidate { age, reused, .. } = self.candidate;
-        Put { stamp: self.stamp(), age, chances, copies: 0, reused }
+        Put { stamp: self.stamp(), age, chances, copies: 0, reused, view: 0 }
     }
 }
 

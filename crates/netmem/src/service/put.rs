@@ -97,7 +97,7 @@ impl Service {
         put: &Put,
         data: Frame,
     ) -> Result<FrameNo, No> {
-        self.admits(source, life, put.stamp.id)?;
+        self.admits(source, life, put)?;
         let PageStamp { id, version, bytes, checksum } = put.stamp;
         let wanted = Wanted { id, at_least: version, bytes };
         let mut counters = self.0.counters.borrow_mut();
@@ -124,10 +124,13 @@ impl Service {
     }
 
     /// Whether this node takes pages from that one, in the life that the view says.
-    fn admits(&self, source: NodeId, life: u64, id: PageId) -> Result<(), No> {
+    fn admits(&self, source: NodeId, life: u64, put: &Put) -> Result<(), No> {
         let mut home = self.0.home.borrow_mut();
-        if home.freed().has(id.space) {
+        if home.freed().has(put.stamp.id.space) {
             return Err(No::Freed);
+        }
+        if put.is_mirror() && put.view != home.view().number {
+            return Err(No::Outside);
         }
         let member = home.view().has(self.me(), self.cx().incarnation());
         let known = home.view().has(source, life);
@@ -203,7 +206,11 @@ impl Service {
         for _ in 0..MIRROR_TRIES {
             let Some(to) = self.mirror_target(&avoid.borrow()) else { return Err(last) };
             let _ = avoid.borrow_mut().try_push(to);
-            let was_home = self.0.home.borrow().is_home(put.stamp.id);
+            let (was_home, view) = {
+                let home = self.0.home.borrow();
+                (home.is_home(put.stamp.id), home.view().number)
+            };
+            let put = &Put { view, ..*put };
             match self.put_to(to, put, data.clone()).await.map(|reply| reply.stored) {
                 Ok(Ok(node)) => return self.note_mirror(node, put, was_home).await.map(|()| node),
                 Ok(Err(no)) => last = no,
@@ -298,7 +305,8 @@ impl Service {
         let (_, page, stored) = store.find(ask.id)?;
         let stamp = stored.stamp(page.id, page.version);
         let age = page.age(self.cx().now());
-        let put = Put { stamp, age, chances: 0, copies: ask.copies, reused: page.reused };
+        let (copies, reused) = (ask.copies, page.reused);
+        let put = Put { stamp, age, chances: 0, copies, reused, view: 0 };
         (page.version == ask.version).then(|| (put, stored.data.clone()))
     }
 
