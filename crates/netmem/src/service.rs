@@ -172,8 +172,8 @@ struct Inner {
     orphans: RefCell<BTreeMap<NodeId, Time>>,
     /// Spaces that were freed while pages of them were in the middle of something.
     unfinished: RefCell<Vec<SpaceId>>,
-    /// When this node became a member.
-    joined: Cell<Option<Time>>,
+    /// When this node became a member, and the view that said so.
+    joined: Cell<Option<(Time, u64)>>,
     /// Requests of others that wait for other nodes.
     slow: Semaphore,
     fault_ended: Notify,

@@ -192,7 +192,8 @@ impl Service {
         hosted.is_some_and(|frame| store.take(frame).is_ok()) || leaving
     }
 
-    /// Records of who holds what. A sender whose view is newer is heard when this node has it too.
+    /// Records of who holds what. A sender whose view is newer is heard when this node has it too; one whose view is
+    /// older than this node's life speaks of an earlier life of its private spaces.
     fn handle_records(&self, request: Request) {
         let batch = Batch::decode(&request.body);
         let Ok(batch) = batch else {
@@ -200,7 +201,8 @@ impl Service {
         };
         let registers = request.op == op::REGISTER;
         let view = self.0.home.borrow().view().number;
-        if registers && batch.view > view {
+        let joined = self.0.joined.get().map_or(view, |(_, view)| view);
+        if registers && !(joined..=view).contains(&batch.view) {
             return self.cx().reply(request, Answer::error(Errno::EAGAIN));
         }
         let data = request.data.first().map_or(&[][..], |frame| &frame[..]);

@@ -48,7 +48,7 @@ impl Service {
         drop(telling);
         self.count(|counters| counters.lost_pages += change.lost);
         if self.is_in(&self.view()) && self.0.joined.get().is_none() {
-            self.0.joined.set(Some(now));
+            self.0.joined.set(Some((now, number)));
         }
         self.0.view_changed.notify_all();
         self.0.repairs.notify_all();
