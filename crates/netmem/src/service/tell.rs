@@ -94,7 +94,8 @@ impl Service {
     pub(super) fn free_owner(&self, owner: NodeId) {
         self.0.orphans.borrow_mut().remove(&owner);
         if owner != self.me() {
-            self.0.store.borrow_mut().free_owner(owner);
+            let unfinished = self.0.store.borrow_mut().free_owner(owner);
+            self.0.unfinished.borrow_mut().extend(unfinished);
             self.0.home.borrow_mut().free_owner(owner);
         }
     }
