@@ -62,7 +62,7 @@ impl Service {
         data: Option<Frame>,
     ) -> Result<NodeId, No> {
         let data = data.ok_or(No::Damaged)?;
-        let frame = self.accept(source, life, put, data)?;
+        self.accept(source, life, put, data)?;
         self.0.epochs.borrow_mut().handle_taken();
         let PageStamp { id, version, .. } = put.stamp;
         let role = if put.is_mirror() { HolderRole::Mirror } else { HolderRole::Clean };
@@ -71,10 +71,9 @@ impl Service {
             true => Ok(()),
             false => self.register(&record, Some(source)).await,
         };
-        let store = self.0.store.borrow();
-        let page = store.memory().page(frame);
-        let here = page.is_some_and(|page| page.id == id && page.version == version);
-        drop(store);
+        // in whatever frame: it may have been dropped meanwhile, and have come again
+        let here =
+            self.0.store.borrow().find(id).is_some_and(|(_, page, _)| page.version == version);
         match registered {
             Ok(()) if here => Ok(self.me()),
             Ok(()) => Err(No::Stale),
