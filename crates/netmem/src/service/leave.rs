@@ -364,7 +364,7 @@ impl Service {
 }
 
 /// Bytes of the trailer of a [`op::TAKE`] with a page: a [`Put`], in words.
-pub(super) const SWAP_BYTES: usize = 48;
+pub(super) const SWAP_BYTES: usize = 56;
 
 /// A page that was taken out, and whether others answer for it.
 struct Evicted {
