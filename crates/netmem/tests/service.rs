@@ -149,7 +149,7 @@ fn without_nodes_for_its_mirrors_a_page_is_refused_in_the_end() {
 
 #[test]
 fn dirty_pages_leave_by_their_class() {
-    let (mut world, disk) = with_disk(4, 16);
+    let (mut world, disk) = with_disk(5, 16);
     let classes = [Class::WriteBack, Class::Mirrored, Class::MirroredAndLogged, Class::Volatile];
     for index in 0..64 {
         world.put(1, private(1, index), 1, classes[index as usize % 4]).unwrap();
