@@ -14,6 +14,9 @@ use wire::{NodeId, VolumeId};
 /// The roles of one node.
 #[derive(Default)]
 pub struct NodeRoles {
+    /// Lends memory to the cluster and keeps pages in that of others; comes with [`member`](NodeRoles::member), whose
+    /// views it goes by.
+    pub memory: Option<netmem::service::Config>,
     /// Keeps objects on the node's disks.
     pub io: Option<ServerConfig>,
     /// Keeps the name space.
@@ -50,6 +53,8 @@ pub struct ClientRole {
 /// What was started.
 #[derive(Default)]
 pub struct Services {
+    /// Network memory.
+    pub memory: Option<netmem::Service>,
     /// The I/O server.
     pub io: Option<Server>,
     /// The file manager.
@@ -85,14 +90,20 @@ pub fn names_store() -> store::Config {
 
 /// Starts the services of a node.
 pub fn start(cx: &Cx, roles: NodeRoles) -> Result<Services, StartError> {
-    let io = roles.io.map(|config| stripe::serve(cx, config));
+    let memory = roles.memory.map(|config| netmem::Service::start(cx, config));
+    let io = roles.io.map(|config| start_io(cx, config, &memory));
     let (manager, members) = match roles.manager {
         Some(role) => start_manager(cx, role)?,
         None => (None, None),
     };
     let member = roles.member.map(|(at, identity)| members::Client::start(cx, at, identity));
     let files = roles.client.map(|client| start_client(cx, client));
-    Ok(Services { io, manager, members, member, files })
+    Ok(Services { memory, io, manager, members, member, files })
+}
+
+fn start_io(cx: &Cx, config: ServerConfig, memory: &Option<netmem::Service>) -> Server {
+    let memory = memory.clone().or(config.memory);
+    stripe::serve(cx, ServerConfig { memory, ..config })
 }
 
 fn start_client(cx: &Cx, client: ClientRole) -> Files {

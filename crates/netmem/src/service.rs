@@ -184,6 +184,12 @@ struct Inner {
     repairs: Notify,
 }
 
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").field("node", &self.me()).field("counts", &self.counts()).finish()
+    }
+}
+
 impl Service {
     /// Starts the service on this node. It keeps to itself until [`set_view`](Service::set_view) says who is there.
     pub fn start(cx: &Cx, config: Config) -> Service {
