@@ -75,7 +75,7 @@ impl Service {
             let reply = self.not_here(&get);
             return self.answer_get(request, reply);
         }
-        let way = self.0.home.borrow_mut().direct(&get, self.cx().random());
+        let way = self.direct(&get);
         match way {
             Way::To(stale, _) if stale.node == self.me() => match self.give(&get, true) {
                 Some(given) => self.answer_data(request, &get, given, false),

@@ -311,7 +311,7 @@ impl Service {
             return self.ask(home, wanted, trail, None).await;
         }
         let get = Get { stale: trail.stale.take(), ..self.question(wanted, trail) };
-        let way = self.0.home.borrow_mut().direct(&get, self.cx().random());
+        let way = self.direct(&get);
         match way {
             Way::To(stale, _) if stale.node == self.me() => {
                 self.handle_not_here(stale, Some(self.me()), trail)

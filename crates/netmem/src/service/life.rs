@@ -7,10 +7,12 @@
 //! it believes no copy of a shared page.
 
 use super::Service;
+use super::home::Way;
 use super::view::View;
 use crate::limits::FAILED_MAX;
 use crate::memory::{FrameNo, Page, Role};
 use crate::page::{PageId, Version};
+use crate::protocol::{Get, GetReply};
 use std::collections::BTreeSet;
 use wire::{NodeId, Time};
 
@@ -83,6 +85,19 @@ impl Service {
         let remains = self.0.remains.borrow();
         let busy = || remains.busy.iter().any(|(other, _)| *other == id);
         id.space.owner().is_none() && (self.0.valid_until.get() <= self.cx().now() || busy())
+    }
+
+    /// Where a request goes, by this node's directory. What it does not know is nowhere only while nobody takes this
+    /// node for dead: else another directory may know better by now.
+    pub(super) fn direct(&self, get: &Get) -> Way {
+        let way = self.0.home.borrow_mut().direct(get, self.cx().random());
+        let over = self.0.valid_until.get() <= self.cx().now();
+        match way {
+            Way::Back(GetReply::Unknown { .. } | GetReply::Lost(_)) if over => {
+                Way::Back(GetReply::Unknown { settled: false })
+            }
+            way => way,
+        }
     }
 
     fn begin_again(&self, before: &View) {

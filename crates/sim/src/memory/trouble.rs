@@ -111,7 +111,18 @@ impl Trouble {
         for step in self.registry.take_due(now) {
             self.step(world, step);
         }
+        self.renew(world);
         world.network_mut().rules_mut().retain(|rule| rule.end > now);
+    }
+
+    /// Who is heard of is not taken for dead for a while.
+    fn renew(&self, world: &World) {
+        let until = (world.now() + EXPIRED).node_time();
+        for (node, service) in self.shared.services.borrow().iter() {
+            if !self.registry.cut_off.contains(node) {
+                service.set_lease(life(world, *node), until);
+            }
+        }
     }
 
     fn step(&mut self, world: &mut World, step: Step) {
