@@ -26,8 +26,8 @@ pub(super) struct Remains {
 }
 
 impl Remains {
-    /// Whether the newest version that this node wrote is gone and was not durable. When there were too many such pages,
-    /// it is said of all that are not here.
+    /// Whether the newest version that this node wrote is gone and was not durable. When there were too many such
+    /// pages, it is said of all that are not here.
     pub fn has_failed(&self, id: PageId) -> bool {
         self.failed.contains(&id) || (self.too_many && id.space.owner().is_none())
     }
