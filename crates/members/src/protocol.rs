@@ -8,8 +8,8 @@
 //! | VIEW | after 2 | | view 8, count 2, last page 1 | members |
 //! | LENDERS | after 2 | | lenders' view 8, count 2, last page 1 | lenders: id 2, life 8, MiB 4 |
 //!
-//! JOIN and LEAVE are executed once. A VIEW or list of LENDERS larger than a page is asked for in steps, each after the last id of the
-//! one before; when the view's number changes in between, the asker starts again.
+//! JOIN and LEAVE are executed once. A VIEW or list of LENDERS larger than a page is asked for in steps, each after the
+//! last id of the one before; when its number changes in between, the asker starts again.
 
 use crate::lenders::Lender;
 use crate::limits::{ADDRESS_BYTES_MAX, ADDRESSES_MAX, MEMBER_BYTES_MAX, NAME_BYTES_MAX};

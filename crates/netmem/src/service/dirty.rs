@@ -43,8 +43,8 @@ impl Service {
     /// Makes a page that this node has written as durable as its class says: on stable storage, in two mirrors, in one
     /// and a log. What is acknowledged so survives what the class says. `Ok` too when the page is not here: then it
     /// left, which it can only when it is durable, unless the node was given up by the others: a page of a shared space
-    /// that it had not made durable then is gone, and this an error until it is written again. Waits up to [`Config::patience`](super::Config::patience) for nodes
-    /// that take mirrors.
+    /// that it had not made durable then is gone, and this an error until it is written again. Waits up to
+    /// [`Config::patience`](super::Config::patience) for nodes that take mirrors.
     pub async fn flush(&self, id: PageId) -> Result<(), Weak> {
         let until = self.cx().now() + self.0.config.patience;
         loop {

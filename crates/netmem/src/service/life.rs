@@ -28,8 +28,8 @@ pub(super) struct Remains {
 }
 
 impl Remains {
-    /// Whether the newest version that this node wrote is gone and was not durable. When there were too many such pages,
-    /// it is said of all that are not here.
+    /// Whether the newest version that this node wrote is gone and was not durable. When there were too many such
+    /// pages, it is said of all that are not here.
     pub fn has_failed(&self, id: PageId) -> bool {
         self.failed.contains(&id) || (self.too_many && id.space.owner().is_none())
     }
@@ -107,6 +107,7 @@ impl Service {
         self.0.guesses.borrow_mut().forget_if(|_, _| true);
         self.0.leaving.borrow_mut().forget(|_| true);
         self.0.writing.borrow_mut().retain(|_| false);
+        self.0.telling.borrow_mut().forget();
         self.0.joined.set(None);
         self.lose_mirrors(&others);
         self.forget_pages();

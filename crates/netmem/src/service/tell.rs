@@ -22,6 +22,13 @@ pub(super) struct Telling {
     done: bool,
 }
 
+impl Telling {
+    /// What was to be told was of a life that is over.
+    pub fn forget(&mut self) {
+        self.records.clear();
+    }
+}
+
 impl Service {
     /// Who is up now. Views come in ascending order; others are ignored. Pages and directory entries of nodes that are
     /// gone are forgotten or mirrored anew, and all that concerns other homes now is told there.
