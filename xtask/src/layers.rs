@@ -14,7 +14,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("members", &["wire", "endpoint", "netrpc", "node", "store"]),
     ("stripe", &["wire", "endpoint", "netrpc", "node"]),
     ("netmem", &["wire", "endpoint", "netrpc", "node"]),
-    ("kv", &["wire", "endpoint"]),
+    ("kv", &["wire", "endpoint", "netrpc", "node", "netmem"]),
     ("names", &["wire", "endpoint", "netrpc", "node", "store", "stripe"]),
     ("files", &["wire", "endpoint", "netrpc", "node", "store", "stripe", "names", "members"]),
     (

@@ -22,6 +22,14 @@ pub const MEMORY_BYTES_MIN: usize = 1 << 20;
 /// the memory.
 pub const CHAIN_BYTES: usize = 384;
 
+/// The part of a tenant's memory that the keys and places of values that are away may take, one in so many.
+pub const AWAY_INDEX_SHARE: usize = 4;
+/// The part of a node's frames that values may take on their way to other memory, one in so many: what is evicted faster
+/// than that is dropped.
+pub const LEAVING_SHARE: usize = 8;
+/// Uses of a value since it went away, from which on it comes back to stay.
+pub const USES_TO_RETURN: u8 = 2;
+
 /// Items that are evicted to make room for one before a whole page of small ones goes.
 pub const EVICTIONS_MAX: usize = 256;
 /// Second chances in a row before the next item goes whatever its count (as `netmem::limits::CHANCES_MAX`).
@@ -46,3 +54,12 @@ pub const ARGUMENT_BYTES_MAX: usize = 1 << 20;
 pub const INLINE_BYTES_MAX: usize = 32 << 10;
 /// A RESP command that is longer than this and not all here is taken in argument by argument.
 pub const WHOLE_BYTES: usize = 16 << 10;
+
+/// Tasks that take values to network memory. They wait there while it is full; what then finds no frame is dropped.
+pub const STORE_TASKS: usize = 8;
+/// Tasks that bring values from there; an eighth of the requests that network memory takes at a time.
+pub const FETCH_TASKS: usize = 64;
+/// Pages of one value that are asked for at once.
+pub const FETCH_PAGES: usize = 4;
+/// How often a page is asked for that there was no memory for.
+pub const FETCH_TRIES: u32 = 100;

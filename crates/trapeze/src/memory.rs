@@ -82,6 +82,7 @@ fn tenants(
             name: name.to_string(),
             min_bytes: given.map_or(0, |tenant| tenant.min.0 as usize),
             max_bytes: given.and_then(|tenant| tenant.max).map_or(usize::MAX, |max| max.0 as usize),
+            away_max_bytes: usize::MAX,
         }
     };
     Ok(names.iter().map(config).collect())

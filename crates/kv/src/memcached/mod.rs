@@ -190,6 +190,9 @@ impl Memcached {
             refuse(&announced, TOO_LARGE, turn);
             self.0 = State::Discarding(len + 2);
         } else if let Some(data) = input.get(used..used + len + 2) {
+            if !is_ready(line, turn) {
+                return Step::Blocked;
+            }
             store(line, Content::Bytes(&data[..len]), &data[len..], turn);
             return Step::Used(used + len + 2);
         } else if len <= BESIDE_BYTES_MAX {
@@ -219,6 +222,10 @@ impl Memcached {
             self.0 = State::Storing(storing);
             return Step::Wants;
         };
+        if !is_ready(&storing.line, turn) {
+            self.0 = State::Storing(storing);
+            return Step::Blocked;
+        }
         store(&storing.line, Content::Draft(storing.draft), end, turn);
         Step::Used(2)
     }
@@ -230,6 +237,15 @@ fn announce(line: &[u8]) -> Result<Announced<'_>, (&'static [u8], Option<usize>)
         true => meta::announce(line),
         false => text::announce(line),
     }
+}
+
+/// Whether what the value is joined with is here; if not, it has been asked for.
+fn is_ready(line: &[u8], turn: &mut Turn<'_>) -> bool {
+    let joined = match line.starts_with(b"ms") {
+        true => meta::joins(line),
+        false => text::joins(line),
+    };
+    joined.is_none_or(|key| turn.has_value(&key))
 }
 
 /// The value is not taken. What the key had is no longer what the client believes it has: it goes.

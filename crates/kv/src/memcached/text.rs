@@ -1,8 +1,9 @@
 //! The classic commands.
 
+use super::base64::Key;
 use super::change::{self, Change, Mode, Outcome, Step};
 use super::{Announced, BAD_CHUNK, BAD_LINE, ERROR, NO_ROOM, TOO_LARGE, VERSION, is_key, words};
-use crate::items::{Content, ItemNo};
+use crate::items::{Content, ItemNo, Items};
 use crate::moment::Expiry;
 use crate::number::{Decimal, signed, unsigned};
 use crate::session::Turn;
@@ -60,9 +61,8 @@ impl Reading {
     }
 
     fn send(&self, key: &[u8], found: ItemNo, turn: &mut Turn<'_>) {
-        let items = &*turn.items;
-        let item = items.item(found);
-        turn.out.with(|text| {
+        let head = |items: &Items, text: &mut Vec<u8>| {
+            let item = items.item(found);
             text.extend_from_slice(b"VALUE ");
             text.extend_from_slice(key);
             text.push(b' ');
@@ -74,9 +74,8 @@ impl Reading {
                 text.extend_from_slice(Decimal::new(item.cas).text());
             }
             text.extend_from_slice(b"\r\n");
-        });
-        items.send_value(found, turn.out);
-        turn.out.text(b"\r\n");
+        };
+        turn.give(found, 0..turn.items.value_len(found), (head, b"\r\n", b""));
     }
 }
 
@@ -132,6 +131,13 @@ fn parse(line: &[u8]) -> Result<Line<'_>, Wrong> {
 pub fn announce(line: &[u8]) -> Result<Announced<'_>, Wrong> {
     let Line { change, len, noreply, .. } = parse(line)?;
     Ok(Announced { key: change.key, len, quiet: noreply })
+}
+
+/// The key whose value a line's value is joined with.
+pub fn joins(line: &[u8]) -> Option<Key> {
+    let change = parse(line).ok()?.change;
+    let joins = matches!(change.mode, Mode::Append | Mode::Prepend);
+    if joins { Key::try_from(change.key).ok() } else { None }
 }
 
 /// Stores the value of a line.

@@ -83,6 +83,11 @@ pub fn execute(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) -> bool
     true
 }
 
+/// Whether what the command works on is here; if not, it has been asked for.
+pub fn is_ready(args: &Args<'_>, turn: &mut Turn<'_>) -> bool {
+    !args.text(0).eq_ignore_ascii_case(b"APPEND") || turn.has_value(args.text(1))
+}
+
 /// The number of arguments is wrong.
 pub fn wrong_count(name: &[u8], turn: &mut Turn<'_>) {
     let name = String::from_utf8_lossy(name).to_lowercase();

@@ -237,6 +237,9 @@ impl Resp {
     }
 
     fn execute(&mut self, args: Args<'_>, used: usize, turn: &mut Turn<'_>) -> Step {
+        if !commands::is_ready(&args, turn) {
+            return Step::Blocked;
+        }
         if args.len() > 0 && !commands::execute(args, &mut self.client, turn) {
             return Step::End;
         }
@@ -280,7 +283,11 @@ impl Resp {
             return Step::Used(0);
         }
         let args = Args { bytes: &gather.bytes, args: &mut gather.args };
-        self.execute(args, 0, turn)
+        let step = self.execute(args, 0, turn);
+        if step == Step::Blocked {
+            self.gather = Some(gather);
+        }
+        step
     }
 }
 

@@ -1,5 +1,6 @@
 //! Commands on values.
 
+use super::reply::null;
 use super::{Args, Client, NO_ROOM, TOO_LARGE, keys};
 use crate::items::{Content, ItemNo, Placed};
 use crate::limits::KEY_BYTES_MAX;
@@ -47,7 +48,7 @@ fn put(key: &[u8], content: Content<'_>, expiry: Expiry, turn: &mut Turn<'_>) ->
 
 fn send(found: Option<ItemNo>, client: &Client, turn: &mut Turn<'_>) {
     match found {
-        Some(found) => turn.value(found),
+        Some(found) => turn.value(found, 0..turn.items.value_len(found), null(client)),
         None => turn.null(client),
     }
 }
@@ -303,14 +304,13 @@ pub fn range(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
     let Some(key) = key(&args, 1, turn) else { return };
     let ends = args.get(2).and_then(signed).zip(args.get(3).and_then(signed));
     let Some((start, end)) = ends else { return turn.error(NO_INTEGER) };
-    let bytes: Vec<u8> = match read(key, turn) {
+    match read(key, turn) {
         Some(found) => {
             let span = span(start, end, turn.items.value_len(found));
-            turn.items.value(found).flatten().copied().skip(span.start).take(span.len()).collect()
+            turn.value(found, span, b"$0\r\n\r\n");
         }
-        None => Vec::new(),
-    };
-    turn.bulk(&bytes);
+        None => turn.bulk(b""),
+    }
 }
 
 fn change(key: &[u8], delta: i64, turn: &mut Turn<'_>) {
