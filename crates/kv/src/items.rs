@@ -8,18 +8,22 @@
 //! it is at its most, and else from the tenant that has most above its least.
 
 mod away;
+mod cluster;
 mod room;
 
 use crate::away::Away;
+use crate::carry::Carry;
 use crate::entries::{ENTRY_BYTES, Entries, Entry, NONE};
 pub use crate::entries::{Item, ItemNo};
 use crate::limits::{BESIDE_BYTES_MAX, CHAIN_BYTES};
 use crate::moment::{Expiry, Moment};
 use crate::out::{Out, Ready};
+use crate::owners::Owners;
 use crate::slab::{Slab, chunk_bytes};
 use crate::tenants::{self, BadTenants, Counters, Tenant, TenantConfig, TenantNo};
 use crate::value::{Draft, Value};
 use endpoint::Frames;
+use std::collections::VecDeque;
 use std::ops::Range;
 use wire::mix;
 
@@ -76,7 +80,7 @@ impl Content<'_> {
         self.len() == 0
     }
 
-    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let (bytes, draft) = match self {
             Content::Bytes(bytes) => (Some(*bytes), None),
             Content::Draft(draft) => (None, Some(draft)),
@@ -122,6 +126,12 @@ pub struct Items {
     away: Option<Away>,
     /// Connections whose replies have come.
     ready: Ready,
+    /// Commands of other nodes whose replies have come.
+    carried_ready: Ready,
+    /// Who keeps which key, where several nodes are one key space.
+    owners: Option<Owners>,
+    /// Commands for other nodes.
+    carries: VecDeque<Carry>,
     facts: Facts,
 }
 
@@ -146,6 +156,9 @@ impl Items {
             flushes: Vec::new(),
             away: None,
             ready: Ready::default(),
+            carried_ready: Ready::default(),
+            owners: None,
+            carries: VecDeque::new(),
             facts: Facts::default(),
         })
     }
@@ -179,7 +192,12 @@ impl Items {
     /// The item of a key; one whose time has passed is removed and not found.
     pub fn find(&mut self, tenant: TenantNo, key: &[u8], moment: Moment) -> Option<ItemNo> {
         let found = self.lookup(tenant, key, self.hash(tenant, key))?;
-        if self.entries.get(found.0).expiry.has_passed(moment) {
+        let entry = self.entries.get(found.0);
+        if self.owners.as_ref().is_some_and(|owners| owners.is_stale(key, entry.generation)) {
+            self.remove(found);
+            return None;
+        }
+        if entry.expiry.has_passed(moment) {
             self.tenants[usize::from(tenant.0)].counters.expired += 1;
             self.remove(found);
             return None;
@@ -377,6 +395,7 @@ impl Items {
             chunk: Some(chunk),
             key_len: key.len() as u16,
             tenant,
+            generation: self.owners.as_ref().map_or(0, Owners::generation),
             len: len as u32,
             cost: cost as u32,
             value,

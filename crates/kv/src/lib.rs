@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod away;
+mod carry;
 mod entries;
 mod items;
 pub mod limits;
@@ -25,6 +26,7 @@ mod memcached;
 mod moment;
 mod number;
 mod out;
+mod owners;
 mod resp;
 pub mod service;
 mod session;
@@ -33,10 +35,12 @@ mod tenants;
 mod value;
 
 pub use away::{AwayConfig, AwayCounters, Fetch, Place, Store, Trip};
+pub use carry::{Carry, Dialect, Join, Target, Unanswered};
 pub use entries::ItemNo;
 pub use items::{Content, Facts, Item, Items, ItemsConfig, NoRoom, Placed};
 pub use moment::{Expiry, Moment};
 pub use out::Out;
+pub use owners::Owners;
 pub use session::{Progress, Protocol, Session};
 pub use tenants::{BadTenants, Counters, TenantConfig, TenantNo};
 pub use value::Draft;

@@ -15,6 +15,8 @@ pub struct Out {
     waiting: usize,
     /// Replies among the parts that have not come.
     laters: usize,
+    /// Among them may be one of a change that another node makes.
+    changes: bool,
 }
 
 /// Connections whose replies have come, by their seats.
@@ -77,6 +79,16 @@ impl Out {
     /// Whether some reply has not come.
     pub fn has_laters(&self) -> bool {
         self.laters > 0
+    }
+
+    /// Whether a change that another node makes is not answered.
+    pub(crate) fn waits_for_change(&self) -> bool {
+        self.changes && self.laters > 0
+    }
+
+    /// What was added last comes from another node.
+    pub(crate) fn note_carried(&mut self, changes: bool) {
+        self.changes = changes || self.waits_for_change();
     }
 
     /// Whether the next thing to be written has not come.

@@ -1,8 +1,12 @@
-//! Takes values to network memory and brings them back: tasks of the node beside the plain structs.
+//! What takes time: values go to network memory and come back, commands go to other nodes. Tasks of the node beside the
+//! plain structs.
+
+mod carry;
+mod views;
 
 use crate::away::{Fetch, Place, Store, Trip};
 use crate::items::Items;
-use crate::limits::{FETCH_PAGES, FETCH_TASKS, FETCH_TRIES, STORE_TASKS};
+use crate::limits::*;
 use endpoint::Frame;
 use netmem::service::{GetError, Hint};
 use netmem::{Class, PageId, Service, SpaceId, Version, Wanted};
@@ -28,6 +32,12 @@ struct Inner {
     space: SpaceId,
     stores: Workers,
     fetches: Workers,
+    carries: Workers,
+    /// One for each task that executes commands of other nodes: replies that it waits for have come.
+    replies: Vec<Notify>,
+    /// Where commands of other nodes are put together for a session.
+    input: RefCell<Box<[u8]>>,
+    views: views::Views,
 }
 
 /// Tasks that wait for work, each by itself.
@@ -66,6 +76,10 @@ impl Courier {
             space: SpaceId::private(cx.id(), wire::mix(cx.incarnation())),
             stores: Workers::new(cx, STORE_TASKS),
             fetches: Workers::new(cx, FETCH_TASKS),
+            carries: Workers::new(cx, CARRY_TASKS),
+            replies: (0..SERVE_TASKS).map(|_| Notify::new(cx)).collect(),
+            input: RefCell::new(vec![0; INPUT_BYTES].into()),
+            views: views::Views::new(cx),
             cx: cx.clone(),
             items,
             memory,
@@ -80,10 +94,35 @@ impl Courier {
         courier
     }
 
+    /// As [`start`](Courier::start), for one of several nodes that are one key space: it carries commands to where their
+    /// keys are kept and executes those that others bring. Nothing is answered before [`set_view`](Courier::set_view)
+    /// and [`set_lease`](Courier::set_lease).
+    pub fn start_shared(
+        cx: &Cx,
+        memory: Service,
+        class: Class,
+        items: Rc<RefCell<Items>>,
+    ) -> Courier {
+        items.borrow_mut().share(crate::Owners::new(cx.id()));
+        let courier = Courier::start(cx, memory, class, items);
+        for worker in 0..CARRY_TASKS {
+            cx.spawn("kv carry", courier.clone().carry(worker));
+        }
+        for worker in 0..SERVE_TASKS {
+            cx.spawn("kv serve", courier.clone().serve(worker as u32));
+        }
+        cx.spawn("kv view", courier.clone().follow_views());
+        courier
+    }
+
     /// Has it look what there is to do.
     pub fn ring(&self) {
         self.forget();
+        self.tell_replies();
         let (stores, fetches) = self.0.items.borrow().errands();
+        if self.0.items.borrow().carries() > 0 {
+            self.0.carries.ring();
+        }
         if stores > 0 {
             self.0.stores.ring();
         }

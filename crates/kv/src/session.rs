@@ -5,6 +5,7 @@
 //! `run` with nothing. As long as output waits it does not read.
 
 use crate::away::Wish;
+use crate::carry::{Carry, Dialect, Join, Target};
 use crate::items::{ItemNo, Items};
 use crate::memcached::Memcached;
 use crate::moment::Moment;
@@ -47,14 +48,33 @@ pub(crate) enum Step {
     End,
 }
 
+/// What a command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Changes nothing.
+    Reads,
+    /// Changes something, and answers shortly.
+    Changes,
+    /// Changes something, and may answer with a value.
+    ChangesAndGives,
+}
+
 /// What a command works on.
 pub(crate) struct Turn<'a> {
     pub items: &'a mut Items,
     pub tenant: TenantNo,
     pub moment: Moment,
     pub out: &'a mut Out,
-    /// Of the connection.
-    pub seat: u32,
+    pub seat: Seat,
+}
+
+/// Who waits for a reply that comes later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seat {
+    /// A connection, by the world's number.
+    Connection(u32),
+    /// A command of another node.
+    Carried(u32),
 }
 
 impl Turn<'_> {
@@ -86,6 +106,39 @@ impl Turn<'_> {
         out.text(tail);
     }
 
+    /// The slot of a key that another node keeps. A command that was carried here is executed here.
+    pub fn elsewhere(&self, key: &[u8]) -> Option<usize> {
+        match self.seat {
+            Seat::Connection(_) => self.items.slot_elsewhere(key, self.moment),
+            Seat::Carried(_) => None,
+        }
+    }
+
+    /// Whether a command concerns all nodes of the key space.
+    pub fn is_for_all(&self) -> bool {
+        matches!(self.seat, Seat::Connection(_)) && self.items.owners().is_some()
+    }
+
+    /// Whether the next command has to wait for those before it, which other nodes execute: one that changes something
+    /// there for all of them, any other for changes.
+    pub fn has_to_wait(&self, changes: bool) -> bool {
+        if changes { self.out.has_laters() } else { self.out.waits_for_change() }
+    }
+
+    /// Has other nodes execute commands.
+    pub fn carry(
+        &mut self,
+        dialect: Dialect,
+        parts: Vec<(Target, Vec<u8>)>,
+        (join, effect, miss): (Join, Effect, &[u8]),
+    ) {
+        let (later, tenant) = (self.items.later(self.seat), self.tenant);
+        let (changes, long) = (effect != Effect::Reads, effect == Effect::ChangesAndGives);
+        let miss = miss.to_vec();
+        let carry = Carry { tenant, dialect, parts, changes, long, join, miss, later };
+        self.items.carry(carry, self.out);
+    }
+
     /// Whether a command can work on the key's value. If not, it has been asked for.
     pub fn has_value(&mut self, key: &[u8]) -> bool {
         let found = self.items.find(self.tenant, key, self.moment);
@@ -106,7 +159,7 @@ enum Speaker {
 pub struct Session {
     speaker: Speaker,
     tenant: TenantNo,
-    seat: u32,
+    seat: Seat,
     /// The beginning of a command.
     kept: Vec<u8>,
 }
@@ -118,12 +171,21 @@ impl Session {
             Protocol::Memcached => Speaker::Memcached(Memcached::default()),
             Protocol::Resp => Speaker::Resp(Box::new(Resp::new(number))),
         };
-        Session { speaker, tenant, seat: 0, kept: Vec::new() }
+        Session { speaker, tenant, seat: Seat::Connection(0), kept: Vec::new() }
     }
 
     /// By which number the world knows the connection, when replies that came later are [ready](Items::take_ready).
     pub fn at_seat(self, seat: u32) -> Session {
-        Session { seat, ..self }
+        Session { seat: Seat::Connection(seat), ..self }
+    }
+
+    /// For commands that another node has carried here, the `seat`th of those that are under way.
+    pub(crate) fn carried(dialect: Dialect, tenant: TenantNo, seat: u32) -> Session {
+        let mut session = Session::new(dialect.protocol, tenant, 0);
+        if let Speaker::Resp(resp) = &mut session.speaker {
+            resp.set_version(dialect.version);
+        }
+        Session { seat: Seat::Carried(seat), ..session }
     }
 
     /// Bytes that it keeps until the rest of a command comes.

@@ -5,6 +5,7 @@ use crate::away::{Away, AwayConfig, AwayCounters, Fetch, Place, Store, Trip, Wis
 use crate::entries::NONE;
 use crate::limits::{AWAY_INDEX_SHARE, USES_TO_RETURN};
 use crate::out::{Later, Out};
+use crate::session::Seat;
 use crate::tenants::TenantNo;
 use crate::value::{Draft, Value};
 use endpoint::Frame;
@@ -62,8 +63,11 @@ impl Items {
     }
 
     /// A reply that comes later, to the connection at that seat.
-    pub(crate) fn later(&self, seat: u32) -> Later {
-        Later::new(seat, self.ready.clone())
+    pub(crate) fn later(&self, seat: Seat) -> Later {
+        match seat {
+            Seat::Connection(seat) => Later::new(seat, self.ready.clone()),
+            Seat::Carried(seat) => Later::new(seat, self.carried_ready.clone()),
+        }
     }
 
     /// Whether a value's pages have to be fetched.
@@ -189,7 +193,7 @@ impl Items {
     }
 
     /// Asks for a value that is away, so that a command can work on it. The output is blocked until it is here or gone.
-    pub(crate) fn bring(&mut self, at: ItemNo, seat: u32, out: &mut Out) {
+    pub(crate) fn bring(&mut self, at: ItemNo, seat: Seat, out: &mut Out) {
         let later = self.later(seat);
         let wish = Wish { later, head: Vec::new(), tail: b"", miss: Vec::new(), range: 0..0 };
         self.fetch(at, wish, true, out);

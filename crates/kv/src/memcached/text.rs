@@ -3,10 +3,11 @@
 use super::base64::Key;
 use super::change::{self, Change, Mode, Outcome, Step};
 use super::{Announced, BAD_CHUNK, BAD_LINE, ERROR, NO_ROOM, TOO_LARGE, VERSION, is_key, words};
+use crate::carry::{Dialect, Join, Target};
 use crate::items::{Content, ItemNo, Items};
 use crate::moment::Expiry;
 use crate::number::{Decimal, signed, unsigned};
-use crate::session::Turn;
+use crate::session::{Effect, Turn};
 
 const BAD_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta argument\r\n";
 const BAD_EXPIRY: &[u8] = b"CLIENT_ERROR invalid exptime argument\r\n";
@@ -36,6 +37,31 @@ impl Reading {
         Some(Reading { with_cas, touches, expiry: None, keys: 0 })
     }
 
+    /// Whether it changes the expiry.
+    pub fn changes(&self) -> bool {
+        self.touches
+    }
+
+    /// Has the node that keeps a key read it.
+    fn carry(&self, key: &[u8], slot: usize, turn: &mut Turn<'_>) {
+        let verb: &[u8] = match (self.touches, self.with_cas) {
+            (false, false) => b"get ",
+            (false, true) => b"gets ",
+            (true, false) => b"gat ",
+            (true, true) => b"gats ",
+        };
+        let mut text = verb.to_vec();
+        if let Some(seconds) = self.expiry {
+            text.extend_from_slice(Decimal::signed(seconds).text());
+            text.push(b' ');
+        }
+        text.extend_from_slice(key);
+        text.extend_from_slice(b"\r\n");
+        let effect = if self.touches { Effect::ChangesAndGives } else { Effect::Reads };
+        let parts = vec![(Target::Slot(slot), text)];
+        turn.carry(Dialect::MEMCACHED, parts, (Join::WithoutEnd, effect, b""));
+    }
+
     /// The next word; what to answer when it is wrong.
     pub fn word(&mut self, word: &[u8], turn: &mut Turn<'_>) -> Result<(), &'static [u8]> {
         if self.touches && self.expiry.is_none() {
@@ -46,7 +72,9 @@ impl Reading {
         if !is_key(word) {
             return Err(BAD_LINE);
         }
-        if let Some(found) = turn.items.read(turn.tenant, word, turn.moment) {
+        if let Some(slot) = turn.elsewhere(word) {
+            self.carry(word, slot, turn);
+        } else if let Some(found) = turn.items.read(turn.tenant, word, turn.moment) {
             if let Some(seconds) = self.expiry {
                 turn.items.set_expiry(found, Expiry::of_memcached(seconds, turn.moment));
             }

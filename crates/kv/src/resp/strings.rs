@@ -59,6 +59,17 @@ pub fn get(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
     send(found, client, turn);
 }
 
+/// The value of a key that this node keeps.
+pub(super) fn read_and_send(key: &[u8], client: &Client, turn: &mut Turn<'_>) {
+    let found = read(key, turn);
+    send(found, client, turn);
+}
+
+/// Stores a value of a key that this node keeps; false when there is no room, which is answered.
+pub(super) fn put_here(key: &[u8], content: Content<'_>, turn: &mut Turn<'_>) -> bool {
+    put(key, content, Expiry::NEVER, turn).is_some()
+}
+
 /// What SET is told behind key and value.
 #[derive(Clone, Copy, Default)]
 struct SetOptions {

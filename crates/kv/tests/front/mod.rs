@@ -13,7 +13,7 @@ use rig::Net;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
-use wire::NodeId;
+use wire::{NodeId, Time};
 
 pub const TENANT: TenantNo = TenantNo(0);
 /// Memory of a front end's items.
@@ -29,6 +29,8 @@ pub struct Plan {
     pub pages: usize,
     /// And each front end.
     pub own_pages: usize,
+    /// One key space of all front ends.
+    pub shared: bool,
     pub class: Class,
     pub away_max_bytes: usize,
 }
@@ -40,6 +42,7 @@ impl Default for Plan {
             fronts: 1,
             pages: 768,
             own_pages: 96,
+            shared: false,
             class: Class::Volatile,
             away_max_bytes: 4 << 20,
         }
@@ -107,16 +110,7 @@ impl World {
             plan,
             net,
         };
-        for node in 1..=plan.nodes {
-            let pages = if node <= plan.fronts { plan.own_pages } else { plan.pages };
-            let cx = world.net.nodes[usize::from(node) - 1].cx();
-            let service = Service::start(cx, lender(pages));
-            world.services.push(service);
-            if node <= plan.fronts {
-                let front = world.front(node);
-                world.fronts.push(front);
-            }
-        }
+        (1..=plan.nodes).for_each(|node| world.start(node));
         world.next_view();
         world
     }
@@ -128,7 +122,8 @@ impl World {
         items.lend(AwayConfig { frames: cx.frames().clone(), bytes_max: 4 << 20 });
         let items = Rc::new(RefCell::new(items));
         let memory = self.services[at].clone();
-        let courier = Courier::start(cx, memory, self.plan.class, items.clone());
+        let start = if self.plan.shared { Courier::start_shared } else { Courier::start };
+        let courier = start(cx, memory, self.plan.class, items.clone());
         Front { items, courier }
     }
 
@@ -150,7 +145,37 @@ impl World {
             .map(|node| self.services[usize::from(node) - 1].clone())
             .collect();
         live.iter().for_each(|service| service.set_view(view.clone()));
-        self.until(|_| live.iter().all(Service::is_settled));
+        let shared = (1..=self.plan.fronts).filter(|node| self.plan.shared && self.is_up(*node));
+        let couriers: Vec<Courier> =
+            shared.map(|node| self.fronts[usize::from(node) - 1].courier.clone()).collect();
+        for courier in &couriers {
+            courier.set_view(view.clone());
+            courier.set_lease(Time::NEVER);
+        }
+        self.until(|_| {
+            live.iter().all(Service::is_settled) && couriers.iter().all(Courier::is_settled)
+        });
+    }
+
+    /// A node comes back in its next life, with nothing; the others hear of it with the next view.
+    pub fn revive(&mut self, node: u16) {
+        let at = usize::from(node) - 1;
+        self.lives[at] += 1;
+        self.down.retain(|other| *other != node);
+        self.net.restart(node, self.lives[at]);
+        self.start(node);
+    }
+
+    fn start(&mut self, node: u16) {
+        let at = usize::from(node) - 1;
+        let front = node <= self.plan.fronts;
+        let pages = if front { self.plan.own_pages } else { self.plan.pages };
+        let service = Service::start(self.net.nodes[at].cx(), lender(pages));
+        put_at(&mut self.services, at, service);
+        if front {
+            let front = self.front(node);
+            put_at(&mut self.fronts, at, front);
+        }
     }
 
     /// A node is gone with all it knew; the others hear of it with the next view.
@@ -236,6 +261,13 @@ impl World {
         let value = answer[line + 1..].strip_suffix(b"\r\nEND\r\n").expect("an end").to_vec();
         assert_eq!(head, format!("VALUE {key} 5 {}", value.len()));
         Some(value)
+    }
+}
+
+fn put_at<T>(all: &mut Vec<T>, at: usize, one: T) {
+    match all.get_mut(at) {
+        Some(place) => *place = one,
+        None => all.push(one),
     }
 }
 
