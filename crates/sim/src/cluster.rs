@@ -36,7 +36,10 @@ fn member(boot: &Boot<'_>, manager: NodeId, roles: members::Roles) -> Option<(No
     let disks = all_disks(boot.cx.disks());
     let id = boot.cx.id();
     let name = format!("machine {}", id.0);
-    Some((manager, Identity { name, roles, disks, addresses: Vec::new(), wish: Some(id) }))
+    Some((
+        manager,
+        Identity { name, roles, disks, addresses: Vec::new(), wish: Some(id), lends_mib: 0 },
+    ))
 }
 
 /// One bit for each disk.

@@ -200,6 +200,7 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
         disks: 0, // it tells them when it starts
         addresses: vec![address.clone()],
         wish: None,
+        lends_mib: 0, // that too
     };
     // Its first start must count as later than this.
     let directories: Vec<PathBuf> = disks.iter().map(|disk| disk.path.clone()).collect();

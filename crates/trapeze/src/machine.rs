@@ -333,6 +333,7 @@ fn identity(machine: &Machine, lost: &[(u16, String)]) -> Identity {
         disks: disks.fold(0, |bits, disk| bits | 1 << disk),
         addresses: machine.listen.clone(),
         wish: Some(NodeId(machine.node)),
+        lends_mib: 0,
     }
 }
 
@@ -458,7 +459,8 @@ pub fn client(setup: &Setup, name: &str) -> Result<Running, MachineError> {
 fn client_with(setup: &Setup, name: &str, files: files::Config) -> Result<Running, MachineError> {
     let name = format!("{name}-{:08x}", u32::from_le_bytes(crate::local::random()));
     let (roles, addresses) = (Roles::CLIENT, Vec::new());
-    let identity = Identity { name: name.clone(), roles, disks: 0, addresses, wish: None };
+    let identity =
+        Identity { name: name.clone(), roles, disks: 0, addresses, wish: None, lends_mib: 0 };
     let joining = incarnation::clock();
     let id = join(setup, &identity, joining)?;
     // Also when the clock was set back in between.
