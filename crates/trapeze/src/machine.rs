@@ -459,19 +459,37 @@ pub fn client(setup: &Setup, name: &str) -> Result<Running, MachineError> {
 fn client_with(setup: &Setup, name: &str, files: files::Config) -> Result<Running, MachineError> {
     let name = format!("{name}-{:08x}", u32::from_le_bytes(crate::local::random()));
     let (roles, addresses) = (Roles::CLIENT, Vec::new());
-    let identity =
-        Identity { name: name.clone(), roles, disks: 0, addresses, wish: None, lends_mib: 0 };
+    let identity = Identity { name, roles, disks: 0, addresses, wish: None, lends_mib: 0 };
+    let client = ClientRole { manager: setup.manager.0, volume: setup.volume, files };
+    enter(setup, identity, NodeRoles { client: Some(client), ..NodeRoles::default() })
+}
+
+/// Joins with memory to lend, reachable for the other members at `listen`. Its host has to be driven until the views come.
+pub fn lender(
+    setup: &Setup,
+    name: &str,
+    listen: &Address,
+    lends: netmem::service::Config,
+) -> Result<Running, MachineError> {
+    let identity = Identity {
+        name: format!("{name}-{:08x}", u32::from_le_bytes(crate::local::random())),
+        roles: Roles::CLIENT | Roles::MEMORY,
+        disks: 0,
+        addresses: vec![listen.to_string()],
+        wish: None,
+        lends_mib: (lends.bytes >> 20).max(1) as u32,
+    };
+    enter(setup, identity, NodeRoles { memory: Some(lends), ..NodeRoles::default() })
+}
+
+/// Joins as a node without an id, and starts its services.
+fn enter(setup: &Setup, identity: Identity, roles: NodeRoles) -> Result<Running, MachineError> {
     let joining = incarnation::clock();
     let id = join(setup, &identity, joining)?;
     // Also when the clock was set back in between.
     let life = (id, incarnation::clock().max(joining + 1));
-    let mut bare = bare(setup, life, &name, &[], 0)?;
-    let manager = setup.manager.0;
-    let roles = NodeRoles {
-        member: Some((manager, identity)),
-        client: Some(ClientRole { manager, volume: setup.volume, files }),
-        ..NodeRoles::default()
-    };
+    let mut bare = bare(setup, life, &identity.name, &identity.addresses, 0)?;
+    let roles = NodeRoles { member: Some((setup.manager.0, identity)), ..roles };
     let services = start(bare.host.node().cx(), roles)?;
     follow_members(bare.host.node().cx(), &services, &bare.directory);
     let member = services.member.clone().expect("it was asked for");

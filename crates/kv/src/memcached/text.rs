@@ -320,6 +320,15 @@ fn general(turn: &mut Turn<'_>) {
     stat(turn, "total_items", counters.stored);
     stat(turn, "evictions", counters.evicted);
     stat(turn, "store_no_memory", counters.no_room);
+    if turn.items.can_be_away() {
+        let away = turn.items.away_counters(turn.tenant);
+        stat(turn, "away_bytes", turn.items.away_bytes(turn.tenant));
+        stat(turn, "away_sent", away.sent);
+        stat(turn, "away_asked", away.asked);
+        stat(turn, "away_lost", away.lost);
+        stat(turn, "away_returned", away.returned);
+        stat(turn, "away_dropped", away.dropped);
+    }
     stat(turn, "limit_maxbytes", most);
     stat(turn, "threads", 1);
 }

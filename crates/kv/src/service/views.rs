@@ -44,8 +44,16 @@ impl Courier {
         }
     }
 
-    /// Until then nobody takes this node for dead: the end of its lease. After it, it answers for no key.
-    pub fn set_lease(&self, until: Time) {
+    /// The life that the view says this node is in; 0 when it is in none.
+    pub fn life(&self) -> u64 {
+        self.0.views.view.borrow().incarnation(self.0.cx.id()).unwrap_or(0)
+    }
+
+    /// Until then nobody takes this node, in this life, for dead. After it, it answers for no key.
+    pub fn set_lease(&self, life: u64, until: Time) {
+        if life != self.life() {
+            return;
+        }
         let mut items = self.0.items.borrow_mut();
         items.owners_mut().expect("one of several nodes").set_lease(until.0 / 1_000_000);
     }

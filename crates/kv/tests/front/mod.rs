@@ -150,7 +150,7 @@ impl World {
             shared.map(|node| self.fronts[usize::from(node) - 1].courier.clone()).collect();
         for courier in &couriers {
             courier.set_view(view.clone());
-            courier.set_lease(Time::NEVER);
+            courier.set_lease(courier.life(), Time::NEVER);
         }
         self.until(|_| {
             live.iter().all(Service::is_settled) && couriers.iter().all(Courier::is_settled)
