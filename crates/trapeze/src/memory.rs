@@ -195,6 +195,11 @@ impl Serving {
 
 /// `trapeze memory`.
 pub fn serve(arguments: &cli::Memory) -> Result<(), MemoryError> {
+    let member = &arguments.member;
+    if member.cluster.is_none() && member.lending.lend.is_some() {
+        let text = "--lend: a member of a cluster lends; name the cluster with --cluster";
+        return Err(MemoryError::Usage(text.into()));
+    }
     pin(arguments.cpu)?;
     allow_descriptors(arguments.connections.into())?;
     signals::install()?;

@@ -1,6 +1,7 @@
 //! Arguments of `trapeze memory`.
 
 use super::Wait;
+use crate::lending::Lending;
 use crate::size::Size;
 use clap::Args;
 use std::net::SocketAddr;
@@ -52,7 +53,7 @@ pub struct Memory {
 pub struct Member {
     /// Be a member of this cluster: a directory of `up` or `init`, or the manager's address. All `trapeze memory` of a
     /// cluster are one key space, and what does not fit goes into the memory that the members lend
-    #[arg(long, short = 'c', value_name = "DIR|ADDRESS", requires = "listen")]
+    #[arg(long, short = 'c', value_name = "DIR|ADDRESS")]
     pub cluster: Option<String>,
     /// File with the cluster key, when the address is tcp
     #[arg(long, env = "TRAPEZE_KEY", value_name = "FILE")]
@@ -60,18 +61,18 @@ pub struct Member {
     /// Do not encrypt TCP; every machine of the cluster must agree
     #[arg(long, requires = "cluster")]
     pub insecure: bool,
-    /// Where the other members reach this one: unix:PATH, adapter:PATH or tcp:HOST:PORT
-    #[arg(long, value_name = "ADDRESS", requires = "cluster")]
+    /// Where other machines reach this one; not needed when all of the cluster is on this machine
+    #[arg(long, value_name = "HOST:PORT", requires = "cluster")]
     pub listen: Option<String>,
-    /// Memory for pages, this member's and others', beside that of the items
-    #[arg(long, default_value = "64M", requires = "cluster")]
-    pub lend: Size,
+    /// Of a member 64M when nothing is said
+    #[command(flatten)]
+    pub lending: Lending,
     /// Most bytes of values that are in the members' memory
-    #[arg(long, default_value = "1G", requires = "cluster")]
+    #[arg(long, default_value = "1G")]
     pub away: Size,
     /// Nodes that have each value which is in the members' memory: 1, so that it goes with its node, or 2, so that it
     /// survives any one
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2), requires = "cluster")]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     pub copies: u8,
 }
 

@@ -3,30 +3,31 @@
 use super::{MemoryError, Serving};
 use crate::cli;
 use crate::client::Reach;
-use crate::machine;
+use crate::lending::Lending;
+use crate::machine::{self, Setup};
+use crate::size::Size;
 use crate::stopping;
 use endpoint::limits::PAGE_BYTES;
 use files::cluster::lenders_view;
 use kv::AwayConfig;
 use kv::service::Courier;
-use live::link::Address;
 use live::sockets::Sockets;
 use netmem::{Class, Directory};
 use std::time::Duration;
 use wire::Time;
 
 /// Frames beside those that are lent: messages, and values on their way.
-const OTHER_BYTES: usize = 64 << 20;
-/// Least memory that a member lends: a few of the longest pages.
-const LEND_BYTES_MIN: u64 = 1 << 20;
+const POOL: Size = Size(64 << 20);
+/// What a member lends that does not say it.
+const LEND: Size = Size(64 << 20);
 /// How long a page waits for room at other members before its value is dropped: it is a cache.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long messages that are under way at the end are waited for.
 const LEAVE_SPAN: Duration = Duration::from_secs(2);
 
 /// Its part of network memory. The directory has room for all pages that may be away.
-fn lends(member: &cli::memory::Member) -> netmem::service::Config {
-    let mut config = netmem::service::Config::new(member.lend.0 as usize);
+fn memory(lending: Lending, member: &cli::memory::Member) -> netmem::service::Config {
+    let mut config = lending.network().expect("it lends");
     let pages = member.away.0 as usize / (2 * PAGE_BYTES);
     config.directory_bytes = config.directory_bytes.max(pages * Directory::ENTRY_BYTES);
     config.patience = PATIENCE;
@@ -40,19 +41,15 @@ pub fn join(
     mut sockets: Sockets,
 ) -> Result<Serving, MemoryError> {
     let member = &arguments.member;
-    if member.lend.0 < LEND_BYTES_MIN {
-        let text = format!("--lend {}: a member lends at least 1M", member.lend);
-        return Err(MemoryError::Usage(text));
+    let lending = Lending { lend: member.lending.lend.or(Some(LEND)), ..member.lending };
+    if let Some(problem) = lending.problem(POOL, 1) {
+        return Err(MemoryError::Usage(problem));
     }
-    let listen = member.listen.as_deref().expect("asked for with the cluster");
-    let listen: Address = listen
-        .parse()
-        .map_err(|error| MemoryError::Usage(format!("--listen {listen}: {error}")))?;
     let reach =
         Reach { cluster: cluster.to_string(), key: member.key.clone(), insecure: member.insecure };
-    let pool_bytes = member.lend.0 + (OTHER_BYTES as u64).max(member.lend.0 / 4);
-    let setup = reach.setup(pool_bytes, arguments.wait.into())?;
-    let mut running = machine::lender(&setup, "memory", &listen, lends(member))?;
+    let setup = Setup { lending, ..reach.setup(POOL.0, arguments.wait.into())? };
+    let memory = memory(lending, member);
+    let mut running = machine::lender(&setup, "memory", member.listen.as_deref(), memory)?;
     let cx = running.host.node().cx().clone();
     let items = sockets.items();
     let away = AwayConfig { frames: cx.frames().clone(), bytes_max: member.away.0 as usize };
