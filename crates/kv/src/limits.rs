@@ -78,8 +78,9 @@ pub const FETCH_TASKS: usize = 64;
 pub const FETCH_PAGES: usize = 4;
 /// How often a page is asked for that there was no memory for.
 pub const FETCH_TRIES: u32 = 100;
-/// How long a command waits for the node that keeps its key, and for a view in which it is settled which one that is.
-pub const CARRY_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a command waits for the node that keeps its key, and for a view in which it is settled which one that is:
+/// members hear of a new one within a second.
+pub const CARRY_PATIENCE: Duration = Duration::from_secs(3);
 /// Pause before a node is asked again that is not settled.
 pub const VIEW_PAUSE: Duration = Duration::from_millis(5);
 /// How long a node is waited for that is asked whether it knows a view.

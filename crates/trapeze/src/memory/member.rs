@@ -22,6 +22,8 @@ const POOL: Size = Size(64 << 20);
 const LEND: Size = Size(64 << 20);
 /// How long a page waits for room at other members before its value is dropped: it is a cache.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the other members may take to hear of this one before it says that it is ready.
+const SETTLE_SPAN: Duration = Duration::from_secs(20);
 /// How long messages that are under way at the end are waited for.
 const LEAVE_SPAN: Duration = Duration::from_secs(2);
 
@@ -60,7 +62,14 @@ pub fn join(
     sockets.carry(courier.clone());
     running.host.add(sockets)?;
     let client = running.services.member.clone().expect("it was asked for");
-    cx.spawn("memory: views", follow(courier, client));
+    cx.spawn("memory: views", follow(courier.clone(), client));
+    let late = live::clock::now() + SETTLE_SPAN;
+    running.host.run(|| courier.is_settled() || live::clock::now() >= late)?;
+    if !courier.is_settled() {
+        eprintln!(
+            "not all members of the cluster answer: keys are served when they do, or are given up"
+        );
+    }
     Ok(Serving::Member(Box::new(running)))
 }
 
