@@ -61,7 +61,8 @@ pub const WHOLE_BYTES: usize = 16 << 10;
 pub const CARRIED_BYTES_MAX: usize = (1 << 20) - 256;
 /// Bytes that are expected of an answer with a value; a longer one is asked for again.
 pub const ANSWER_BYTES: usize = 16 << 10;
-/// Bytes of an answer without a value.
+/// Bytes of an answer without a value; each one that is to come counts for so many in the output, so that a connection has
+/// 128 commands under way at other nodes.
 pub const SHORT_ANSWER_BYTES: usize = 4 << 10;
 /// Tasks that carry commands to other nodes.
 pub const CARRY_TASKS: usize = 64;

@@ -183,6 +183,56 @@ fn long_values_are_carried_up_to_a_message() {
     }
 }
 
+#[test]
+fn a_connection_has_a_bounded_number_of_commands_at_other_nodes() {
+    let mut world = world();
+    let client = world.client(1, Protocol::Memcached);
+    world.send(client, "get some-key other-key\r\n".repeat(2000).as_bytes());
+    assert!(world.fronts[0].items.borrow().carries() <= 130);
+    assert_eq!(world.ask(client, b""), "END\r\n".repeat(2000).as_bytes());
+}
+
+/// What a stranger may send on the channel is refused, and nothing is executed.
+#[test]
+fn messages_that_are_none_are_refused() {
+    let mut world = world();
+    let cx = world.net.nodes[3].cx().clone();
+    let (good, run) = (b"\x07defaultflush_all\r\n", 2);
+    let mut body = [0; 13];
+    body[0] = 1;
+    body[9] = 255;
+    let cases: [(u16, &[u8], &[u8], u16); 8] = [
+        (run, &body, good, 0),
+        (run, &body, b"\x07defaultnonsense\r\n", 0),
+        (run, &body, b"\x09nobody-isflush_all\r\n", 3),
+        (run, &body, b"\xff", 5),
+        (run, &body, b"", 5),
+        (run, &[1, 0, 0, 0, 0, 0, 0, 0, 9, 255], good, 5),
+        (run, &[7], good, 1),
+        (99, &body, good, 5),
+    ];
+    for (number, (op, body, data, status)) in cases.into_iter().enumerate() {
+        let (task, body, data) = (cx.clone(), body.to_vec(), data.to_vec());
+        let asked = world.start_task(4, async move {
+            let frame = (!data.is_empty()).then(|| task.frames().copy_of(&data).unwrap());
+            let call = node::Call {
+                to: wire::NodeId(1),
+                channel: wire::Channel::KEYS,
+                op,
+                once: true,
+                deadline: None,
+                body: &body,
+                data: frame.map_or_else(|| task.pieces(), |frame| task.piece(frame)),
+                trailer: &[],
+                into: task.piece(task.frames().alloc(4096).unwrap()),
+            };
+            task.call(call).await.unwrap().status
+        });
+        world.until(|_| asked.borrow().is_some());
+        assert_eq!(asked.take(), Some(status), "case {number}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10))]
 

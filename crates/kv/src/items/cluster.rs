@@ -2,6 +2,7 @@
 
 use super::Items;
 use crate::carry::Carry;
+use crate::limits::SHORT_ANSWER_BYTES;
 use crate::moment::Moment;
 use crate::out::Out;
 use crate::owners::{Owners, slot_of};
@@ -31,7 +32,7 @@ impl Items {
 
     /// A command for other nodes; its answer has its place in the output from now on.
     pub(crate) fn carry(&mut self, carry: Carry, out: &mut Out) {
-        out.later(&carry.later, 0);
+        out.later(&carry.later, SHORT_ANSWER_BYTES);
         out.note_carried(carry.changes);
         self.carries.push_back(carry);
     }

@@ -184,6 +184,21 @@ impl World {
         self.net.nodes[usize::from(node) - 1] = rig::node(1000 + node, 1);
     }
 
+    /// Starts a task on a node; its output when it has ended.
+    pub fn start_task<T: 'static>(
+        &self,
+        node: u16,
+        task: impl Future<Output = T> + 'static,
+    ) -> Rc<RefCell<Option<T>>> {
+        let output = Rc::new(RefCell::new(None));
+        let slot = output.clone();
+        self.net.nodes[usize::from(node) - 1].cx().spawn("test", async move {
+            let value = task.await;
+            *slot.borrow_mut() = Some(value);
+        });
+        output
+    }
+
     pub fn client(&mut self, front: u16, protocol: Protocol) -> usize {
         let seat = self.clients.len();
         let session = Session::new(protocol, TENANT, seat as u64).at_seat(seat as u32);
