@@ -2,8 +2,8 @@
 //! to do for them.
 //!
 //! A place is an index and a version: whoever uses an index again takes the next version, so the bytes of one value are
-//! never taken for another's. The world polls for what is to be stored, fetched and forgotten, and tells what came of it;
-//! nothing waits here.
+//! never taken for another's. The world polls for what is to be stored, fetched and forgotten, and tells what came of
+//! it; nothing waits here.
 
 use crate::entries::ItemNo;
 use crate::limits::LEAVING_SHARE;

@@ -25,8 +25,8 @@ pub const CHAIN_BYTES: usize = 384;
 
 /// The part of a tenant's memory that the keys and places of values that are away may take, one in so many.
 pub const AWAY_INDEX_SHARE: usize = 4;
-/// The part of a node's frames that values may take on their way to other memory, one in so many: what is evicted faster
-/// than that is dropped.
+/// The part of a node's frames that values may take on their way to other memory, one in so many: what is evicted
+/// faster than that is dropped.
 pub const LEAVING_SHARE: usize = 8;
 /// Uses of a value since it went away, from which on it comes back to stay.
 pub const USES_TO_RETURN: u8 = 2;
@@ -61,8 +61,8 @@ pub const WHOLE_BYTES: usize = 16 << 10;
 pub const CARRIED_BYTES_MAX: usize = (1 << 20) - 256;
 /// Bytes that are expected of an answer with a value; a longer one is asked for again.
 pub const ANSWER_BYTES: usize = 16 << 10;
-/// Bytes of an answer without a value; each one that is to come counts for so many in the output, so that a connection has
-/// 128 commands under way at other nodes.
+/// Bytes of an answer without a value; each one that is to come counts for so many in the output, so that a connection
+/// has 128 commands under way at other nodes.
 pub const SHORT_ANSWER_BYTES: usize = 4 << 10;
 /// Tasks that carry commands to other nodes.
 pub const CARRY_TASKS: usize = 64;

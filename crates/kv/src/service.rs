@@ -94,9 +94,9 @@ impl Courier {
         courier
     }
 
-    /// As [`start`](Courier::start), for one of several nodes that are one key space: it carries commands to where their
-    /// keys are kept and executes those that others bring. Nothing is answered before [`set_view`](Courier::set_view)
-    /// and [`set_lease`](Courier::set_lease).
+    /// As [`start`](Courier::start), for one of several nodes that are one key space: it carries commands to where
+    /// their keys are kept and executes those that others bring. Nothing is answered before
+    /// [`set_view`](Courier::set_view) and [`set_lease`](Courier::set_lease).
     pub fn start_shared(
         cx: &Cx,
         memory: Service,

@@ -171,6 +171,21 @@ fn an_owner_that_is_down_is_a_miss_and_a_clear_error() {
 }
 
 #[test]
+fn who_begins_to_serve_in_the_middle_of_a_view_waits_for_the_next() {
+    let mut world = world();
+    let client = world.client(1, Protocol::Memcached);
+    assert!((0..60).all(|key| world.set(client, &format!("k{key}"), b"value")));
+    world.begin_late();
+    (0..2000).for_each(|_| world.turn());
+    assert!(!world.fronts[3].courier.is_settled(), "the others have settled the view without it");
+    assert!((0..60).all(|key| world.get(client, &format!("k{key}")).is_some()));
+    world.next_view();
+    let late = world.client(4, Protocol::Memcached);
+    let there = (0..60).filter(|key| world.get(late, &format!("k{key}")).is_some()).count();
+    assert!((30..60).contains(&there), "{there}: its own part begins with nothing");
+}
+
+#[test]
 fn long_values_are_carried_up_to_a_message() {
     let mut world = world();
     let clients: Vec<usize> = (1..=3).map(|node| world.client(node, Protocol::Memcached)).collect();
@@ -236,8 +251,8 @@ fn messages_that_are_none_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10))]
 
-    /// A bad link; nodes die and come back, sometimes between the views; clients at all nodes, one command at a time: a key
-    /// has its last value or none, and with a living owner the last one.
+    /// A bad link; nodes die and come back, sometimes between the views; clients at all nodes, one command at a time: a
+    /// key has its last value or none, and with a living owner the last one.
     #[test]
     fn no_wrong_value_and_nothing_lost_of_a_living_owner(
         steps in prop::collection::vec((0u64..40, 0u8..9, 0u16..3, 1usize..9000), 100..250),

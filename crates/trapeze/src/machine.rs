@@ -537,20 +537,23 @@ fn client_with(
 ) -> Result<Running, MachineError> {
     let client = ClientRole { manager: setup.manager.0, volume: setup.volume, files };
     let (memory, client) = (setup.lending.network(), Some(client));
-    enter(setup, name, listen, NodeRoles { memory, client, ..NodeRoles::default() })
+    let roles = NodeRoles { memory, client, ..NodeRoles::default() };
+    enter(setup, name, listen, roles, |_, _| ())
 }
 
 /// Joins with nothing but a part in network memory, as `memory` says; other members reach it as those of a
-/// [mount](mount_client) do.
+/// [mount](mount_client) do. `begin` starts what is served beside it, before anybody knows of the node.
 pub fn lender(
     setup: &Setup,
     name: &str,
     listen: Option<&str>,
     memory: netmem::service::Config,
+    begin: impl FnOnce(&Cx, &Services),
 ) -> Result<Running, MachineError> {
     let name = client_name(name);
     let listen = listens(setup, &name, listen)?;
-    enter(setup, name, listen, NodeRoles { memory: Some(memory), ..NodeRoles::default() })
+    let roles = NodeRoles { memory: Some(memory), ..NodeRoles::default() };
+    enter(setup, name, listen, roles, begin)
 }
 
 /// Joins as a node that has no id, and starts its services.
@@ -559,6 +562,7 @@ fn enter(
     name: String,
     listen: Vec<String>,
     roles: NodeRoles,
+    begin: impl FnOnce(&Cx, &Services),
 ) -> Result<Running, MachineError> {
     let lends = roles.memory.as_ref().map_or(Roles::CLIENT, |_| Roles::CLIENT | Roles::MEMORY);
     let identity = Identity {
@@ -578,6 +582,7 @@ fn enter(
     let mut bare = bare(setup, life, &name, &listen, 0)?;
     let roles = NodeRoles { member: Some((setup.manager.0, identity)), ..roles };
     let services = start(bare.host.node().cx(), roles)?;
+    begin(bare.host.node().cx(), &services);
     follow_members(bare.host.node().cx(), &services, &bare.directory);
     let member = services.member.clone().expect("it was asked for");
     bare.host.block_on(async move { member.joined().await }).map_err(system("joining"))?;

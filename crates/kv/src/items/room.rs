@@ -40,7 +40,8 @@ impl Items {
         self.evict_from(victim.map_or(tenant, TenantNo))
     }
 
-    /// Evicts the tenant's oldest item that has no chance left: its value goes away if it can, else the item is dropped.
+    /// Evicts the tenant's oldest item that has no chance left: its value goes away if it can, else the item is
+    /// dropped.
     fn evict_from(&mut self, tenant: TenantNo) -> Result<(), NoRoom> {
         let own = usize::from(tenant.0);
         for _ in 0..CHANCES_MAX {

@@ -255,8 +255,8 @@ fn announce(line: &[u8]) -> Result<Announced<'_>, (&'static [u8], Option<usize>)
     }
 }
 
-/// Whether a value can be stored now: what it is joined with is here (if not, it has been asked for), and nothing before
-/// it is still being done where its key is kept.
+/// Whether a value can be stored now: what it is joined with is here (if not, it has been asked for), and nothing
+/// before it is still being done where its key is kept.
 fn is_ready(line: &[u8], turn: &mut Turn<'_>) -> bool {
     if owner::slot_of_line(line, turn).is_some() {
         return !turn.has_to_wait(true);

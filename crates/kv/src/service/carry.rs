@@ -21,7 +21,7 @@ use wire::{Channel, Decoder, Encoder, NodeId};
 
 /// Operations on the channel.
 pub(super) mod op {
-    /// Says whether a view is known, and that keys are served here.
+    /// Asks whether a view is known and keys are served, and says that both is so where it comes from.
     pub const VIEW: u16 = 1;
     /// Executes a command.
     pub const RUN: u16 = 2;
@@ -220,7 +220,7 @@ impl Courier {
 
     fn tell_view(&self, request: Request) {
         let asked = Decoder::new(&request.body).u64().expect("eight bytes");
-        match self.view() >= asked {
+        match self.admits(request.source, asked) {
             true => self.0.cx.reply(request, Answer::DONE),
             false => self.refuse(request, status::ELSEWHERE),
         }

@@ -7,17 +7,20 @@ use netmem::Member;
 use netmem::service::{Up, View};
 use node::{Call, CallError, Cx, Notify};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use wire::{Channel, NodeId, Time};
 
 /// The view that the node goes by, or is about to.
 pub(super) struct Views {
     view: RefCell<View>,
     changed: Notify,
+    /// Members that have asked here, in this view: they serve keys, whatever they answered before.
+    claims: RefCell<BTreeSet<NodeId>>,
 }
 
 impl Views {
     pub fn new(cx: &Cx) -> Views {
-        Views { view: RefCell::default(), changed: Notify::new(cx) }
+        Views { view: RefCell::default(), changed: Notify::new(cx), claims: RefCell::default() }
     }
 }
 
@@ -40,6 +43,7 @@ impl Courier {
         let owners = items.owners_mut().expect("one of several nodes");
         if owners.set_view(view.number, afresh) {
             *self.0.views.view.borrow_mut() = view;
+            self.0.views.claims.borrow_mut().clear();
             self.0.views.changed.notify_all();
         }
     }
@@ -78,27 +82,45 @@ impl Courier {
 
     /// Asks all members of a view until each has answered, or another view has come.
     async fn settle(&self, view: &View) {
-        let me = self.0.cx.id();
         let mut members: Vec<Member> = Vec::new();
         for up in &view.members {
-            let mine = up.node == me;
-            loop {
-                if self.0.views.view.borrow().number != view.number {
-                    return;
-                }
-                match if mine { Said::Serves } else { self.ask(up.node, view.number).await } {
-                    Said::Serves => members.push(member(up)),
-                    Said::ServesNot => {}
-                    Said::Later => {
-                        self.0.cx.sleep(VIEW_PAUSE).await;
-                        continue;
-                    }
-                }
-                break;
+            match self.serves_keys(up.node, view.number).await {
+                Some(true) => members.push(member(up)),
+                Some(false) => {}
+                None => return,
             }
         }
-        let mut items = self.0.items.borrow_mut();
-        items.owners_mut().expect("one of several nodes").settle(view.number, &members);
+        let claims = self.0.views.claims.borrow();
+        if claims.iter().all(|node| members.iter().any(|member| member.node == *node)) {
+            let mut items = self.0.items.borrow_mut();
+            items.owners_mut().expect("one of several nodes").settle(view.number, &members);
+        }
+    }
+
+    /// Whether a member serves keys; `None` when another view has come before it said so.
+    async fn serves_keys(&self, node: NodeId, view: u64) -> Option<bool> {
+        while self.0.views.view.borrow().number == view {
+            match if node == self.0.cx.id() { Said::Serves } else { self.ask(node, view).await } {
+                Said::Serves => return Some(true),
+                Said::ServesNot if !self.0.views.claims.borrow().contains(&node) => {
+                    return Some(false);
+                }
+                _ => self.0.cx.sleep(VIEW_PAUSE).await,
+            }
+        }
+        None
+    }
+
+    /// Whether a member that serves keys may go by a view as far as this node is concerned: it has come as far itself,
+    /// and has not settled it without that member.
+    pub(super) fn admits(&self, node: NodeId, view: u64) -> bool {
+        let items = self.0.items.borrow();
+        let Some(owners) = items.owners() else { return false };
+        let without = owners.members().is_some_and(|members| !members.contains(&node));
+        if owners.view() == view && !without {
+            self.0.views.claims.borrow_mut().insert(node);
+        }
+        owners.view() > view || (owners.view() == view && !without)
     }
 
     async fn ask(&self, node: NodeId, view: u64) -> Said {

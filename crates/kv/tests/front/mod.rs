@@ -134,12 +134,20 @@ impl World {
     /// Tells all nodes who is there, and waits until everybody has told everybody.
     pub fn next_view(&mut self) {
         self.view += 1;
+        let view = self.view();
+        self.tell(view);
+    }
+
+    fn view(&self) -> View {
         let ups = (1..=self.plan.nodes).filter(|node| self.is_up(*node)).map(|node| Up {
             node: NodeId(node),
             incarnation: self.lives[usize::from(node) - 1],
             weight: 100,
         });
-        let view = View::new(self.view, ups.collect());
+        View::new(self.view, ups.collect())
+    }
+
+    fn tell(&mut self, view: View) {
         let live: Vec<Service> = (1..=self.plan.nodes)
             .filter(|node| self.is_up(*node))
             .map(|node| self.services[usize::from(node) - 1].clone())
@@ -182,6 +190,15 @@ impl World {
     pub fn kill(&mut self, node: u16) {
         self.down.push(node);
         self.net.nodes[usize::from(node) - 1] = rig::node(1000 + node, 1);
+    }
+
+    /// One more node begins to serve keys, in the view that it has been in without.
+    pub fn begin_late(&mut self) {
+        self.plan.fronts += 1;
+        let front = self.front(self.plan.fronts);
+        front.courier.set_view(self.view());
+        front.courier.set_lease(front.courier.life(), Time::NEVER);
+        self.fronts.push(front);
     }
 
     /// Starts a task on a node; its output when it has ended.

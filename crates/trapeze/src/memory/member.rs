@@ -8,11 +8,14 @@ use crate::machine::{self, Setup};
 use crate::size::Size;
 use crate::stopping;
 use endpoint::limits::PAGE_BYTES;
-use files::cluster::lenders_view;
-use kv::AwayConfig;
+use files::cluster::{Services, lenders_view};
 use kv::service::Courier;
+use kv::{AwayConfig, Items};
 use live::sockets::Sockets;
 use netmem::{Class, Directory};
+use node::Cx;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 use wire::Time;
 
@@ -51,18 +54,15 @@ pub fn join(
         Reach { cluster: cluster.to_string(), key: member.key.clone(), insecure: member.insecure };
     let setup = Setup { lending, ..reach.setup(POOL.0, arguments.wait.into())? };
     let memory = memory(lending, member);
-    let mut running = machine::lender(&setup, "memory", member.listen.as_deref(), memory)?;
-    let cx = running.host.node().cx().clone();
     let items = sockets.items();
-    let away = AwayConfig { frames: cx.frames().clone(), bytes_max: member.away.0 as usize };
-    items.borrow_mut().lend(away);
-    let memory = running.services.memory.clone().expect("it was asked for");
-    let class = if member.copies == 2 { Class::Mirrored } else { Class::Volatile };
-    let courier = Courier::start_shared(&cx, memory, class, items);
+    let mut courier = None;
+    let begin =
+        |cx: &Cx, services: &Services| courier = Some(begin(arguments, cx, services, items));
+    let listen = member.listen.as_deref();
+    let mut running = machine::lender(&setup, "memory", listen, memory, begin)?;
+    let courier = courier.expect("it was begun");
     sockets.carry(courier.clone());
     running.host.add(sockets)?;
-    let client = running.services.member.clone().expect("it was asked for");
-    cx.spawn("memory: views", follow(courier.clone(), client));
     let late = live::clock::now() + SETTLE_SPAN;
     running.host.run(|| courier.is_settled() || live::clock::now() >= late)?;
     if !courier.is_settled() {
@@ -71,6 +71,24 @@ pub fn join(
         );
     }
     Ok(Serving::Member(Box::new(running)))
+}
+
+/// Starts what serves keys.
+fn begin(
+    arguments: &cli::Memory,
+    cx: &Cx,
+    services: &Services,
+    items: Rc<RefCell<Items>>,
+) -> Courier {
+    let member = &arguments.member;
+    let away = AwayConfig { frames: cx.frames().clone(), bytes_max: member.away.0 as usize };
+    items.borrow_mut().lend(away);
+    let memory = services.memory.clone().expect("it was asked for");
+    let class = if member.copies == 2 { Class::Mirrored } else { Class::Volatile };
+    let courier = Courier::start_shared(cx, memory, class, items);
+    let client = services.member.clone().expect("it was asked for");
+    cx.spawn("memory: views", follow(courier.clone(), client));
+    courier
 }
 
 /// Goes by the members' view of who lends, and answers for keys for as long as the membership lasts.
