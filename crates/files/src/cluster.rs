@@ -132,16 +132,20 @@ fn start_manager(cx: &Cx, role: ManagerRole) -> Result<Managing, StartError> {
     Ok((Some(manager), members))
 }
 
+/// The members' view of who lends memory, as network memory takes it.
+pub fn lenders_view(lenders: &members::Lenders) -> View {
+    let up = |lender: &members::Lender| {
+        let members::Lender { id, life, mib } = *lender;
+        Up { node: id, incarnation: life, weight: mib }
+    };
+    View::new(lenders.number, lenders.up.iter().map(up).collect())
+}
+
 /// Network memory goes by the members' view of who lends, and trusts it for as long as the membership lasts.
 async fn follow_lenders(memory: netmem::Service, member: members::Client) {
     loop {
         let changed = member.changed();
-        let lenders = member.lenders();
-        let up = |lender: &members::Lender| {
-            let members::Lender { id, life, mib } = *lender;
-            Up { node: id, incarnation: life, weight: mib }
-        };
-        memory.follow(View::new(lenders.number, lenders.up.iter().map(up).collect()));
+        memory.follow(lenders_view(&member.lenders()));
         if let Some((life, until)) = member.lends() {
             memory.set_lease(life, until);
         }

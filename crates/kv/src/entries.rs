@@ -46,6 +46,8 @@ pub struct Entry {
     pub chunk: Option<Chunk>,
     pub key_len: u16,
     pub tenant: TenantNo,
+    /// Of the owners' when it was stored.
+    pub generation: u32,
     pub len: u32,
     /// Bytes of memory that it is counted for.
     pub cost: u32,

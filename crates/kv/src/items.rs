@@ -7,17 +7,24 @@
 //! Memory is counted as an item's chunk, the pages of its value and its entry. Who needs room takes it from itself when
 //! it is at its most, and else from the tenant that has most above its least.
 
+mod away;
+mod cluster;
 mod room;
 
+use crate::away::Away;
+use crate::carry::Carry;
 use crate::entries::{ENTRY_BYTES, Entries, Entry, NONE};
 pub use crate::entries::{Item, ItemNo};
 use crate::limits::{BESIDE_BYTES_MAX, CHAIN_BYTES};
 use crate::moment::{Expiry, Moment};
-use crate::out::Out;
+use crate::out::{Out, Ready};
+use crate::owners::Owners;
 use crate::slab::{Slab, chunk_bytes};
 use crate::tenants::{self, BadTenants, Counters, Tenant, TenantConfig, TenantNo};
 use crate::value::{Draft, Value};
 use endpoint::Frames;
+use std::collections::VecDeque;
+use std::ops::Range;
 use wire::mix;
 
 /// What a server keeps items in.
@@ -73,7 +80,7 @@ impl Content<'_> {
         self.len() == 0
     }
 
-    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let (bytes, draft) = match self {
             Content::Bytes(bytes) => (Some(*bytes), None),
             Content::Draft(draft) => (None, Some(draft)),
@@ -115,6 +122,16 @@ pub struct Items {
     swept: u32,
     /// Tenants to be emptied, and when.
     flushes: Vec<(Expiry, TenantNo)>,
+    /// Memory elsewhere, if there is any.
+    away: Option<Away>,
+    /// Connections whose replies have come.
+    ready: Ready,
+    /// Commands of other nodes whose replies have come.
+    carried_ready: Ready,
+    /// Who keeps which key, where several nodes are one key space.
+    owners: Option<Owners>,
+    /// Commands for other nodes.
+    carries: VecDeque<Carry>,
     facts: Facts,
 }
 
@@ -137,6 +154,11 @@ impl Items {
             mortal: 0,
             swept: 0,
             flushes: Vec::new(),
+            away: None,
+            ready: Ready::default(),
+            carried_ready: Ready::default(),
+            owners: None,
+            carries: VecDeque::new(),
             facts: Facts::default(),
         })
     }
@@ -170,7 +192,12 @@ impl Items {
     /// The item of a key; one whose time has passed is removed and not found.
     pub fn find(&mut self, tenant: TenantNo, key: &[u8], moment: Moment) -> Option<ItemNo> {
         let found = self.lookup(tenant, key, self.hash(tenant, key))?;
-        if self.entries.get(found.0).expiry.has_passed(moment) {
+        let entry = self.entries.get(found.0);
+        if self.owners.as_ref().is_some_and(|owners| owners.is_stale(key, entry.generation)) {
+            self.remove(found);
+            return None;
+        }
+        if entry.expiry.has_passed(moment) {
             self.tenants[usize::from(tenant.0)].counters.expired += 1;
             self.remove(found);
             return None;
@@ -241,7 +268,7 @@ impl Items {
         &self.slab.get(chunk)[usize::from(entry.key_len)..][..entry.len as usize]
     }
 
-    /// Its value, piece by piece.
+    /// Its value, piece by piece. Of one that [is away](Items::is_away), or on its way, nothing.
     pub fn value(&self, at: ItemNo) -> impl Iterator<Item = &[u8]> {
         let entry = self.entries.get(at.0);
         let beside = matches!(entry.value, Value::Beside).then(|| self.beside(entry));
@@ -255,6 +282,19 @@ impl Items {
             Value::Beside => out.text(self.beside(entry)),
             value => value.send(out),
         }
+    }
+
+    /// All bytes of its value that are here.
+    pub(crate) fn bytes_of(&self, at: ItemNo) -> Vec<u8> {
+        match &self.entries.get(at.0).value {
+            Value::Away(trip) => trip.pages().iter().flat_map(|page| page.to_vec()).collect(),
+            _ => self.value(at).flatten().copied().collect(),
+        }
+    }
+
+    /// Adds a part of its value to what is to be written.
+    pub(crate) fn send_part(&self, at: ItemNo, range: Range<usize>, out: &mut Out) {
+        out.text(&self.bytes_of(at)[range]);
     }
 
     /// The next CAS unique.
@@ -355,6 +395,7 @@ impl Items {
             chunk: Some(chunk),
             key_len: key.len() as u16,
             tenant,
+            generation: self.owners.as_ref().map_or(0, Owners::generation),
             len: len as u32,
             cost: cost as u32,
             value,
@@ -366,11 +407,9 @@ impl Items {
         let (chain, chunk) = (self.chain(entry.hash), entry.chunk.expect("it has one"));
         entry.next = self.chains[chain];
         self.mortal += usize::from(entry.expiry != Expiry::NEVER);
-        let tenant = &mut self.tenants[usize::from(entry.tenant.0)];
-        tenant.bytes += entry.cost as usize;
-        tenant.items += 1;
-        self.bytes += entry.cost as usize;
+        self.tenants[usize::from(entry.tenant.0)].items += 1;
         let number = self.entries.add(entry);
+        self.count(number);
         self.slab.set_owner(chunk, number);
         self.chains[chain] = number;
         self.put_young(number);
@@ -381,11 +420,9 @@ impl Items {
     pub fn remove(&mut self, at: ItemNo) {
         self.unlink(at.0);
         self.leave_chain(at.0);
+        self.uncount(at.0);
         let entry = self.entries.get(at.0);
-        let tenant = &mut self.tenants[usize::from(entry.tenant.0)];
-        tenant.bytes -= entry.cost as usize;
-        tenant.items -= 1;
-        self.bytes -= entry.cost as usize;
+        self.tenants[usize::from(entry.tenant.0)].items -= 1;
         self.mortal -= usize::from(entry.expiry != Expiry::NEVER);
         let (chunk, _value) = self.entries.take(at.0);
         self.slab.free(chunk.expect("an item has a chunk"));

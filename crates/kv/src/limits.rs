@@ -1,6 +1,7 @@
 //! Limits of keys and values, with the arithmetic that chose them.
 
 use endpoint::limits::PAGE_BYTES;
+use std::time::Duration;
 
 /// Longest key of the memcached protocols (protocol.txt, "Keys").
 pub const MEMCACHED_KEY_BYTES_MAX: usize = 250;
@@ -21,6 +22,14 @@ pub const MEMORY_BYTES_MIN: usize = 1 << 20;
 /// A hash chain for so many bytes of memory: 1.7 items of the least size in a chain at the most, on average, for 1 % of
 /// the memory.
 pub const CHAIN_BYTES: usize = 384;
+
+/// The part of a tenant's memory that the keys and places of values that are away may take, one in so many.
+pub const AWAY_INDEX_SHARE: usize = 4;
+/// The part of a node's frames that values may take on their way to other memory, one in so many: what is evicted
+/// faster than that is dropped.
+pub const LEAVING_SHARE: usize = 8;
+/// Uses of a value since it went away, from which on it comes back to stay.
+pub const USES_TO_RETURN: u8 = 2;
 
 /// Items that are evicted to make room for one before a whole page of small ones goes.
 pub const EVICTIONS_MAX: usize = 256;
@@ -46,3 +55,34 @@ pub const ARGUMENT_BYTES_MAX: usize = 1 << 20;
 pub const INLINE_BYTES_MAX: usize = 32 << 10;
 /// A RESP command that is longer than this and not all here is taken in argument by argument.
 pub const WHOLE_BYTES: usize = 16 << 10;
+
+/// Bytes of a command, or of an answer, that is carried to another node: one message of NetRPC, but for what names the
+/// tenant.
+pub const CARRIED_BYTES_MAX: usize = (1 << 20) - 256;
+/// Bytes that are expected of an answer with a value; a longer one is asked for again.
+pub const ANSWER_BYTES: usize = 16 << 10;
+/// Bytes of an answer without a value; each one that is to come counts for so many in the output, so that a connection
+/// has 128 commands under way at other nodes.
+pub const SHORT_ANSWER_BYTES: usize = 4 << 10;
+/// Tasks that carry commands to other nodes.
+pub const CARRY_TASKS: usize = 64;
+/// Parts of one command that are under way at once.
+pub const CARRY_PARTS: usize = 16;
+/// Tasks that execute commands of other nodes.
+pub const SERVE_TASKS: usize = 32;
+
+/// Tasks that take values to network memory. They wait there while it is full; what then finds no frame is dropped.
+pub const STORE_TASKS: usize = 8;
+/// Tasks that bring values from there; an eighth of the requests that network memory takes at a time.
+pub const FETCH_TASKS: usize = 64;
+/// Pages of one value that are asked for at once.
+pub const FETCH_PAGES: usize = 4;
+/// How often a page is asked for that there was no memory for.
+pub const FETCH_TRIES: u32 = 100;
+/// How long a command waits for the node that keeps its key, and for a view in which it is settled which one that is:
+/// members hear of a new one within a second.
+pub const CARRY_PATIENCE: Duration = Duration::from_secs(3);
+/// Pause before a node is asked again that is not settled.
+pub const VIEW_PAUSE: Duration = Duration::from_millis(5);
+/// How long a node is waited for that is asked whether it knows a view.
+pub const VIEW_WAIT: Duration = Duration::from_millis(500);

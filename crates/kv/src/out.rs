@@ -3,7 +3,9 @@
 use crate::limits::OUTPUT_BYTES_MAX;
 use crate::number::Decimal;
 use endpoint::Frame;
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 /// What waits, in order.
 #[derive(Debug, Default)]
@@ -11,6 +13,44 @@ pub struct Out {
     text: Vec<u8>,
     parts: VecDeque<Part>,
     waiting: usize,
+    /// Replies among the parts that have not come.
+    laters: usize,
+    /// Among them may be one of a change that another node makes.
+    changes: bool,
+}
+
+/// Connections whose replies have come, by their seats.
+pub(crate) type Ready = Rc<RefCell<Vec<u32>>>;
+
+/// A part of a reply that came later.
+#[derive(Debug)]
+pub(crate) enum Chunk {
+    Text(Vec<u8>),
+    Frame(Frame),
+}
+
+/// A reply that comes later. What is behind it waits, so that answers stay in order.
+#[derive(Clone, Debug)]
+pub(crate) struct Later(Rc<Reply>);
+
+#[derive(Debug)]
+struct Reply {
+    answer: RefCell<Option<Vec<Chunk>>>,
+    seat: u32,
+    ready: Ready,
+}
+
+impl Later {
+    /// For the connection at a seat.
+    pub fn new(seat: u32, ready: Ready) -> Later {
+        Later(Rc::new(Reply { answer: RefCell::default(), seat, ready }))
+    }
+
+    /// Here it is.
+    pub fn answer(self, chunks: Vec<Chunk>) {
+        *self.0.answer.borrow_mut() = Some(chunks);
+        self.0.ready.borrow_mut().push(self.0.seat);
+    }
 }
 
 #[derive(Debug)]
@@ -19,6 +59,10 @@ enum Part {
     Text(usize, usize),
     /// Bytes of a value, from the given one on.
     Value(Frame, usize),
+    /// Text that came later, from the given byte on.
+    Told(Vec<u8>, usize),
+    /// What is to come, and the bytes that it is expected to have.
+    Later(Later, usize),
 }
 
 impl Out {
@@ -29,7 +73,64 @@ impl Out {
 
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.waiting == 0
+        self.parts.is_empty()
+    }
+
+    /// Whether some reply has not come.
+    pub fn has_laters(&self) -> bool {
+        self.laters > 0
+    }
+
+    /// Whether a change that another node makes is not answered.
+    pub(crate) fn waits_for_change(&self) -> bool {
+        self.changes && self.laters > 0
+    }
+
+    /// What was added last comes from another node.
+    pub(crate) fn note_carried(&mut self, changes: bool) {
+        self.changes = changes || self.waits_for_change();
+    }
+
+    /// Whether the next thing to be written has not come.
+    pub fn is_blocked(&self) -> bool {
+        matches!(self.parts.front(), Some(Part::Later(..)))
+    }
+
+    /// Adds a reply that comes later, of about so many bytes.
+    pub(crate) fn later(&mut self, later: &Later, bytes: usize) {
+        self.laters += 1;
+        self.waiting += bytes;
+        self.parts.push_back(Part::Later(later.clone(), bytes));
+    }
+
+    /// Puts replies that have come in their places.
+    pub fn settle(&mut self) {
+        if self.laters == 0 {
+            return;
+        }
+        for part in std::mem::take(&mut self.parts) {
+            match part {
+                Part::Later(later, bytes) => self.settle_one(later, bytes),
+                part => self.parts.push_back(part),
+            }
+        }
+    }
+
+    fn settle_one(&mut self, later: Later, bytes: usize) {
+        let answer = later.0.answer.borrow_mut().take();
+        let Some(chunks) = answer else { return self.parts.push_back(Part::Later(later, bytes)) };
+        self.laters -= 1;
+        self.waiting -= bytes;
+        for chunk in chunks {
+            match chunk {
+                Chunk::Text(text) if !text.is_empty() => {
+                    self.waiting += text.len();
+                    self.parts.push_back(Part::Told(text, 0));
+                }
+                Chunk::Text(_) => {}
+                Chunk::Frame(frame) => self.frame(&frame),
+            }
+        }
     }
 
     /// Whether so much waits that no more is to be made.
@@ -92,11 +193,13 @@ impl Out {
         }
     }
 
-    /// The first pieces that wait, for one gathered write.
+    /// The first pieces that wait, for one gathered write: as far as all has come.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        self.parts.iter().map(|part| match part {
-            Part::Text(start, end) => &self.text[*start..*end],
-            Part::Value(frame, from) => &frame[*from..],
+        self.parts.iter().map_while(|part| match part {
+            Part::Text(start, end) => Some(&self.text[*start..*end]),
+            Part::Value(frame, from) => Some(&frame[*from..]),
+            Part::Told(text, from) => Some(&text[*from..]),
+            Part::Later(..) => None,
         })
     }
 
@@ -115,12 +218,18 @@ impl Out {
                     (*from, bytes) = (*from + step, bytes - step);
                     frame.len() - *from
                 }
+                Part::Told(text, from) => {
+                    let step = bytes.min(text.len() - *from);
+                    (*from, bytes) = (*from + step, bytes - step);
+                    text.len() - *from
+                }
+                Part::Later(..) => unreachable!("it has not come, so it was not written"),
             };
             if left == 0 {
                 self.parts.pop_front();
             }
         }
-        if self.waiting == 0 {
+        if self.parts.is_empty() {
             self.clear();
         }
     }
@@ -129,7 +238,7 @@ impl Out {
     pub fn clear(&mut self) {
         self.text.clear();
         self.parts.clear();
-        self.waiting = 0;
+        (self.waiting, self.laters) = (0, 0);
         self.text.shrink_to(OUTPUT_BYTES_MAX);
     }
 }

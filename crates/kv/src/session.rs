@@ -4,12 +4,15 @@
 //! [`Session::run`]; or, while [`Session::gap`] has room, reads straight into it, calls [`Session::filled`] and then
 //! `run` with nothing. As long as output waits it does not read.
 
-use crate::items::Items;
+use crate::away::Wish;
+use crate::carry::{Carry, Dialect, Join, Target};
+use crate::items::{ItemNo, Items};
 use crate::memcached::Memcached;
 use crate::moment::Moment;
 use crate::out::Out;
 use crate::resp::Resp;
 use crate::tenants::TenantNo;
+use std::ops::Range;
 
 /// What a connection's client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +28,8 @@ pub enum Protocol {
 pub enum Progress {
     /// All that was complete is done.
     Waiting,
-    /// So much output waits that the rest was kept: to be run again when it is written.
+    /// So much output waits, or something in it is still to come, that the rest was kept: to be run again when it is
+    /// written.
     Full,
     /// Nothing more is read: the connection is closed when its output is written.
     Ended,
@@ -38,8 +42,21 @@ pub(crate) enum Step {
     Used(usize),
     /// Needs more than there is.
     Wants,
+    /// Took nothing: to be done when the output, in which something is to come, is written.
+    Blocked,
     /// The connection is at its end.
     End,
+}
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Changes nothing.
+    Reads,
+    /// Changes something, and answers shortly.
+    Changes,
+    /// Changes something, and may answer with a value.
+    ChangesAndGives,
 }
 
 /// What a command works on.
@@ -48,12 +65,86 @@ pub(crate) struct Turn<'a> {
     pub tenant: TenantNo,
     pub moment: Moment,
     pub out: &'a mut Out,
+    pub seat: Seat,
+}
+
+/// Who waits for a reply that comes later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seat {
+    /// A connection, by the world's number.
+    Connection(u32),
+    /// A command of another node.
+    Carried(u32),
 }
 
 impl Turn<'_> {
     /// Adds text to the output.
     pub fn say(&mut self, text: &[u8]) {
         self.out.text(text);
+    }
+
+    /// Adds a reply with a value, or the bytes of it that are in the range: what `head` writes, the bytes, `tail`. When
+    /// the value is away all of this comes later, or `miss` if it is lost.
+    pub fn give(
+        &mut self,
+        at: ItemNo,
+        range: Range<usize>,
+        (head, tail, miss): (impl FnOnce(&Items, &mut Vec<u8>), &'static [u8], &[u8]),
+    ) {
+        let (items, out) = (&mut *self.items, &mut *self.out);
+        if items.is_away(at) {
+            let (mut text, later) = (Vec::new(), items.later(self.seat));
+            head(items, &mut text);
+            let wish = Wish { later, head: text, tail, miss: miss.to_vec(), range };
+            return items.fetch(at, wish, false, out);
+        }
+        out.with(|text| head(items, text));
+        match range.len() == items.value_len(at) {
+            true => items.send_value(at, out),
+            false => items.send_part(at, range, out),
+        }
+        out.text(tail);
+    }
+
+    /// The slot of a key that another node keeps. A command that was carried here is executed here.
+    pub fn elsewhere(&self, key: &[u8]) -> Option<usize> {
+        match self.seat {
+            Seat::Connection(_) => self.items.slot_elsewhere(key, self.moment),
+            Seat::Carried(_) => None,
+        }
+    }
+
+    /// Whether a command concerns all nodes of the key space.
+    pub fn is_for_all(&self) -> bool {
+        matches!(self.seat, Seat::Connection(_)) && self.items.owners().is_some()
+    }
+
+    /// Whether the next command has to wait for those before it, which other nodes execute: one that changes something
+    /// there for all of them, any other for changes.
+    pub fn has_to_wait(&self, changes: bool) -> bool {
+        if changes { self.out.has_laters() } else { self.out.waits_for_change() }
+    }
+
+    /// Has other nodes execute commands.
+    pub fn carry(
+        &mut self,
+        dialect: Dialect,
+        parts: Vec<(Target, Vec<u8>)>,
+        (join, effect, miss): (Join, Effect, &[u8]),
+    ) {
+        let (later, tenant) = (self.items.later(self.seat), self.tenant);
+        let (changes, long) = (effect != Effect::Reads, effect == Effect::ChangesAndGives);
+        let miss = miss.to_vec();
+        let carry = Carry { tenant, dialect, parts, changes, long, join, miss, later };
+        self.items.carry(carry, self.out);
+    }
+
+    /// Whether a command can work on the key's value. If not, it has been asked for.
+    pub fn has_value(&mut self, key: &[u8]) -> bool {
+        let found = self.items.find(self.tenant, key, self.moment);
+        let Some(at) = found.filter(|at| self.items.is_away(*at)) else { return true };
+        self.items.bring(at, self.seat, self.out);
+        false
     }
 }
 
@@ -68,6 +159,7 @@ enum Speaker {
 pub struct Session {
     speaker: Speaker,
     tenant: TenantNo,
+    seat: Seat,
     /// The beginning of a command.
     kept: Vec<u8>,
 }
@@ -79,7 +171,21 @@ impl Session {
             Protocol::Memcached => Speaker::Memcached(Memcached::default()),
             Protocol::Resp => Speaker::Resp(Box::new(Resp::new(number))),
         };
-        Session { speaker, tenant, kept: Vec::new() }
+        Session { speaker, tenant, seat: Seat::Connection(0), kept: Vec::new() }
+    }
+
+    /// By which number the world knows the connection, when replies that came later are [ready](Items::take_ready).
+    pub fn at_seat(self, seat: u32) -> Session {
+        Session { seat: Seat::Connection(seat), ..self }
+    }
+
+    /// For commands that another node has carried here, the `seat`th of those that are under way.
+    pub(crate) fn carried(dialect: Dialect, tenant: TenantNo, seat: u32) -> Session {
+        let mut session = Session::new(dialect.protocol, tenant, 0);
+        if let Speaker::Resp(resp) = &mut session.speaker {
+            resp.set_version(dialect.version);
+        }
+        Session { seat: Seat::Carried(seat), ..session }
     }
 
     /// Bytes that it keeps until the rest of a command comes.
@@ -121,7 +227,7 @@ impl Session {
         out: &mut Out,
     ) -> Progress {
         items.tick(moment);
-        let mut turn = Turn { items, tenant: self.tenant, moment, out };
+        let mut turn = Turn { items, tenant: self.tenant, moment, out, seat: self.seat };
         let mut at = 0;
         let progress = loop {
             if turn.out.is_full() {
@@ -134,6 +240,7 @@ impl Session {
             match step {
                 Step::Used(bytes) => at += bytes,
                 Step::Wants => break Progress::Waiting,
+                Step::Blocked => break Progress::Full,
                 Step::End => return Progress::Ended,
             }
         };

@@ -1,5 +1,6 @@
 //! Tenants: key spaces that share a server, each with its part of the memory.
 
+use crate::away::AwayCounters;
 use crate::entries::NONE;
 use crate::limits::{MEMORY_BYTES_MIN, TENANTS_MAX};
 
@@ -16,6 +17,8 @@ pub struct TenantConfig {
     pub min_bytes: usize,
     /// Bytes that it has at the most.
     pub max_bytes: usize,
+    /// Bytes of its values that may be away in other nodes' memory.
+    pub away_max_bytes: usize,
 }
 
 /// What a tenant's items have been through.
@@ -66,20 +69,48 @@ pub enum BadTenants {
     Memory(usize),
 }
 
+/// Items from old to young.
+#[derive(Clone, Copy, Debug)]
+pub struct List {
+    pub oldest: u32,
+    pub newest: u32,
+}
+
+impl List {
+    const EMPTY: List = List { oldest: NONE, newest: NONE };
+}
+
 #[derive(Debug)]
 pub struct Tenant {
     pub config: TenantConfig,
+    /// Of memory here.
     pub bytes: usize,
     pub items: usize,
-    pub oldest: u32,
-    pub newest: u32,
+    /// Items whose values are here.
+    pub near: List,
+    /// Items whose values are away.
+    pub far: List,
+    /// Bytes of pages that are away.
+    pub away_bytes: usize,
+    /// Of `bytes`, those of items whose values are away.
+    pub away_cost: usize,
     pub counters: Counters,
+    pub away: AwayCounters,
 }
 
 impl Tenant {
     pub fn new(config: TenantConfig) -> Tenant {
-        let counters = Counters::default();
-        Tenant { config, bytes: 0, items: 0, oldest: NONE, newest: NONE, counters }
+        Tenant {
+            config,
+            bytes: 0,
+            items: 0,
+            near: List::EMPTY,
+            far: List::EMPTY,
+            away_bytes: 0,
+            away_cost: 0,
+            counters: Counters::default(),
+            away: AwayCounters::default(),
+        }
     }
 
     /// Bytes that may be taken from it for others.
@@ -96,7 +127,7 @@ pub fn check(tenants: &[TenantConfig], memory: usize) -> Result<(), BadTenants> 
     if !(1..=TENANTS_MAX).contains(&tenants.len()) {
         return Err(BadTenants::Count(tenants.len()));
     }
-    for TenantConfig { name, min_bytes, max_bytes } in tenants {
+    for TenantConfig { name, min_bytes, max_bytes, .. } in tenants {
         if min_bytes > max_bytes {
             let (name, min, max) = (name.clone(), *min_bytes, *max_bytes);
             return Err(BadTenants::Bounds { name, min, max });

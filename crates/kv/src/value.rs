@@ -1,9 +1,11 @@
 //! Values that have pages of their own, and drafts: such values while they arrive.
 
+use crate::away::Trip;
 use crate::limits::EXTENT_BYTES;
 use crate::out::Out;
 use endpoint::limits::PAGE_BYTES;
 use endpoint::{Frame, FrameMut, Frames};
+use std::rc::Rc;
 
 /// Where an item's value is.
 #[derive(Debug, Default)]
@@ -15,13 +17,15 @@ pub enum Value {
     One(Frame),
     /// In several.
     Many(Box<[Frame]>),
+    /// In other memory.
+    Away(Rc<Trip>),
 }
 
 impl Value {
-    /// The extents, in order.
+    /// The extents that are here to stay, in order.
     pub fn extents(&self) -> &[Frame] {
         match self {
-            Value::Beside => &[],
+            Value::Beside | Value::Away(_) => &[],
             Value::One(frame) => std::slice::from_ref(frame),
             Value::Many(frames) => frames,
         }
@@ -34,7 +38,10 @@ impl Value {
 
     /// Adds the value to what is to be written.
     pub fn send(&self, out: &mut Out) {
-        self.extents().iter().for_each(|extent| out.frame(extent));
+        match self {
+            Value::Away(trip) => trip.pages().iter().for_each(|page| out.frame(page)),
+            _ => self.extents().iter().for_each(|extent| out.frame(extent)),
+        }
     }
 }
 

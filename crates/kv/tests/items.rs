@@ -22,7 +22,7 @@ fn items(memory_bytes: usize, tenants: Vec<TenantConfig>) -> Result<Items, BadTe
 }
 
 fn bounds(name: &str, min_bytes: usize, max_bytes: usize) -> TenantConfig {
-    TenantConfig { name: name.into(), min_bytes, max_bytes }
+    TenantConfig { name: name.into(), min_bytes, max_bytes, away_max_bytes: usize::MAX }
 }
 
 fn put(items: &mut Items, tenant: TenantNo, key: &str, value: &[u8]) -> bool {

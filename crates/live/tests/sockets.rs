@@ -32,6 +32,7 @@ fn host(most: usize) -> (Host, Vec<SocketAddr>) {
         name: name.into(),
         min_bytes: 0,
         max_bytes: usize::MAX,
+        away_max_bytes: usize::MAX,
     });
     let config = ItemsConfig {
         memory_bytes: MEMORY_BYTES,
@@ -263,7 +264,12 @@ fn an_address_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = taken.local_addr().unwrap();
     let frames = Frames::new(MemfdRegion::create("test", 1024).unwrap());
-    let tenant = TenantConfig { name: "a".into(), min_bytes: 0, max_bytes: usize::MAX };
+    let tenant = TenantConfig {
+        name: "a".into(),
+        min_bytes: 0,
+        max_bytes: usize::MAX,
+        away_max_bytes: usize::MAX,
+    };
     let config = ItemsConfig {
         memory_bytes: 4 << 20,
         value_bytes_max: 1 << 20,

@@ -2,7 +2,7 @@
 #![allow(missing_docs)] // the documentation of a flag is its help
 
 mod bench;
-mod memory;
+pub mod memory;
 mod program;
 mod simulations;
 

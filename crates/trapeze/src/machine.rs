@@ -535,15 +535,43 @@ fn client_with(
     listen: Vec<String>,
     files: files::Config,
 ) -> Result<Running, MachineError> {
-    let lending = setup.lending;
-    let roles = lending.lend.map_or(Roles::CLIENT, |_| Roles::CLIENT | Roles::MEMORY);
+    let client = ClientRole { manager: setup.manager.0, volume: setup.volume, files };
+    let (memory, client) = (setup.lending.network(), Some(client));
+    let roles = NodeRoles { memory, client, ..NodeRoles::default() };
+    enter(setup, name, listen, roles, |_, _| ())
+}
+
+/// Joins with nothing but a part in network memory, as `memory` says; other members reach it as those of a
+/// [mount](mount_client) do. `begin` starts what is served beside it, before anybody knows of the node.
+pub fn lender(
+    setup: &Setup,
+    name: &str,
+    listen: Option<&str>,
+    memory: netmem::service::Config,
+    begin: impl FnOnce(&Cx, &Services),
+) -> Result<Running, MachineError> {
+    let name = client_name(name);
+    let listen = listens(setup, &name, listen)?;
+    let roles = NodeRoles { memory: Some(memory), ..NodeRoles::default() };
+    enter(setup, name, listen, roles, begin)
+}
+
+/// Joins as a node that has no id, and starts its services.
+fn enter(
+    setup: &Setup,
+    name: String,
+    listen: Vec<String>,
+    roles: NodeRoles,
+    begin: impl FnOnce(&Cx, &Services),
+) -> Result<Running, MachineError> {
+    let lends = roles.memory.as_ref().map_or(Roles::CLIENT, |_| Roles::CLIENT | Roles::MEMORY);
     let identity = Identity {
         name: name.clone(),
-        roles,
+        roles: lends,
         disks: 0,
         addresses: listen.clone(),
         wish: None,
-        lends_mib: lending.mib(),
+        lends_mib: setup.lending.mib(),
     };
     let joining = incarnation::clock();
     let id = join(setup, &identity, joining)?;
@@ -552,14 +580,9 @@ fn client_with(
     // What its links have to say is the machines' news.
     let setup = &Setup { quiet: true, ..setup.clone() };
     let mut bare = bare(setup, life, &name, &listen, 0)?;
-    let manager = setup.manager.0;
-    let roles = NodeRoles {
-        memory: lending.network(),
-        member: Some((manager, identity)),
-        client: Some(ClientRole { manager, volume: setup.volume, files }),
-        ..NodeRoles::default()
-    };
+    let roles = NodeRoles { member: Some((setup.manager.0, identity)), ..roles };
     let services = start(bare.host.node().cx(), roles)?;
+    begin(bare.host.node().cx(), &services);
     follow_members(bare.host.node().cx(), &services, &bare.directory);
     let member = services.member.clone().expect("it was asked for");
     bare.host.block_on(async move { member.joined().await }).map_err(system("joining"))?;

@@ -1,7 +1,11 @@
 //! `trapeze memory`: keys and values for clients of memcached and Redis.
 
+mod member;
+
 use crate::children::READY;
 use crate::cli::{self, Listen};
+use crate::client::ReachError;
+use crate::machine::{MachineError, Running};
 use crate::serve::pin;
 use endpoint::Frames;
 use endpoint::limits::PAGE_BYTES;
@@ -35,6 +39,12 @@ pub enum MemoryError {
     /// The system.
     #[error("{0}")]
     System(#[from] io::Error),
+    /// The cluster.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    /// What a node of it is made of.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
     /// Flags that do not go together.
     #[error("{0}")]
     Usage(String),
@@ -82,6 +92,9 @@ fn tenants(
             name: name.to_string(),
             min_bytes: given.map_or(0, |tenant| tenant.min.0 as usize),
             max_bytes: given.and_then(|tenant| tenant.max).map_or(usize::MAX, |max| max.0 as usize),
+            away_max_bytes: given
+                .and_then(|tenant| tenant.away)
+                .map_or(usize::MAX, |away| away.0 as usize),
         }
     };
     Ok(names.iter().map(config).collect())
@@ -135,7 +148,7 @@ fn sockets(arguments: &cli::Memory, frames: &Frames) -> Result<Sockets, MemoryEr
     Ok(Sockets::listen(&addresses, items, arguments.connections as usize)?)
 }
 
-fn host(arguments: &cli::Memory) -> Result<(Host, String), MemoryError> {
+fn host(arguments: &cli::Memory) -> Result<(Serving, String), MemoryError> {
     let pages = arguments.memory.0 as usize / PAGE_BYTES;
     if pages * PAGE_BYTES < MEMORY_BYTES_MIN {
         return Err(BadTenants::Memory(arguments.memory.0 as usize).into());
@@ -154,24 +167,48 @@ fn host(arguments: &cli::Memory) -> Result<(Host, String), MemoryError> {
             format!("{name} at {at} ({})", listen.tenant)
         })
         .collect();
+    let said = said.join(", ");
+    if let Some(cluster) = &arguments.member.cluster {
+        return Ok((member::join(arguments, cluster, sockets)?, said));
+    }
     let seed = u64::from_le_bytes(crate::local::random());
     let config = NodeConfig::new(NodeId(1), crate::incarnation::clock(), seed);
     let mut host = Host::new(Node::new(config, frames), arguments.wait.into())?;
     host.add(sockets)?;
-    Ok((host, said.join(", ")))
+    Ok((Serving::Alone(Box::new(host)), said))
+}
+
+/// What serves: a node by itself, or a member of a cluster.
+enum Serving {
+    Alone(Box<Host>),
+    Member(Box<Running>),
+}
+
+impl Serving {
+    fn host(&mut self) -> &mut Host {
+        match self {
+            Serving::Alone(host) => host,
+            Serving::Member(running) => &mut running.host,
+        }
+    }
 }
 
 /// `trapeze memory`.
 pub fn serve(arguments: &cli::Memory) -> Result<(), MemoryError> {
+    let member = &arguments.member;
+    if member.cluster.is_none() && member.lending.lend.is_some() {
+        let text = "--lend: a member of a cluster lends; name the cluster with --cluster";
+        return Err(MemoryError::Usage(text.into()));
+    }
     pin(arguments.cpu)?;
     allow_descriptors(arguments.connections.into())?;
     signals::install()?;
-    let (mut host, said) = host(arguments)?;
+    let (mut serving, said) = host(arguments)?;
     if listens(arguments).iter().any(|(_, listen)| !listen.at.ip().is_loopback()) {
         eprintln!("anybody who reaches these addresses can read and change every item");
     }
     println!("{READY} {said}; {} of memory; stop with Ctrl-C", arguments.memory);
-    host.add(Signals::default())?;
-    host.run(signals::asked)?;
-    Ok(())
+    serving.host().add(Signals::default())?;
+    serving.host().run(signals::asked)?;
+    member::leave(serving)
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{lacks, program};
+use common::{Cluster, lacks, program};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -168,6 +168,70 @@ fn tenants_have_key_spaces_of_their_own() {
     server.process.stop().unwrap();
 }
 
+/// A member of a cluster with 2 MiB of its own for items.
+fn member(cluster: &Cluster, flags: &[&str]) -> Server {
+    let target = cluster.processes.target();
+    let usual = ["--cluster", &target, "--memory", "2M", "--lend", "16M", "--away", "32M"];
+    Server::start(&[&usual[..], flags].concat())
+}
+
+fn value_of(key: usize) -> String {
+    format!("{key:06}").repeat(1500)
+}
+
+/// How many of the keys a server has; what it has is right.
+fn found(server: &Server, keys: usize) -> usize {
+    let there = (0..keys).filter(|key| {
+        let told = ask(server.memcached, &format!("get key-{key}\r\n"));
+        let value = format!("VALUE key-{key} 0 9000\r\n{}\r\nEND\r\n", value_of(*key));
+        assert!(told == value || told == "END\r\n", "key-{key}: {}", &told[..told.len().min(99)]);
+        told == value
+    });
+    there.count()
+}
+
+#[test]
+fn members_are_one_key_space_with_each_others_memory() {
+    let cluster = Cluster::bare(1);
+    let mut members: Vec<Server> = (0..3).map(|_| member(&cluster, &["--copies", "2"])).collect();
+    let keys = 1200; // 10 MiB of values in 6 MiB for items
+    for key in 0..keys {
+        let text = format!("set key-{key} 0 0 9000\r\n{}\r\n", value_of(key));
+        assert_eq!(ask(members[key % 3].memcached, &text), "STORED\r\n", "key-{key}");
+    }
+    assert!(members.iter().all(|member| found(member, keys) == keys), "everything from everywhere");
+    assert_eq!(
+        ask(members[0].resp, "DBSIZE\r\nMGET key-1 nothing\r\n")[..16],
+        *":1200\r\n*2\r\n$9000"
+    );
+    let sent = |member: &Server| {
+        let stats = ask(member.memcached, "stats\r\n");
+        let line = stats.lines().find_map(|line| line.strip_prefix("STAT away_sent ")).unwrap();
+        line.parse::<u64>().unwrap()
+    };
+    assert!(members.iter().map(sent).sum::<u64>() > 200);
+    // a node that says good-bye takes its keys along, and the others go on with theirs
+    members.pop().unwrap().process.stop().unwrap();
+    let left = found(&members[0], keys);
+    assert!((keys / 3..keys).contains(&left), "{left}");
+    // as does one that is killed, as soon as its lease is over
+    members.pop().unwrap().process.kill().unwrap();
+    let set = |key: usize| {
+        let text = format!("set key-{key} 0 0 9000\r\n{}\r\n", value_of(key));
+        let told = ask(members[0].memcached, &text);
+        let away = told.starts_with("SERVER_ERROR the node that keeps the key is away");
+        assert!(told == "STORED\r\n" || away, "{told}");
+        !away
+    };
+    let mut tries = 0;
+    while !(0..keys).step_by(97).all(set) {
+        tries += 1;
+        assert!(tries < 1000, "nobody takes its keys over");
+    }
+    assert!((0..keys).all(set));
+    assert!(found(&members[0], keys) > keys / 2);
+}
+
 #[test]
 fn ten_thousand_clients_stay_connected() {
     let limit = getrlimit(Resource::Nofile);
@@ -205,6 +269,12 @@ fn what_does_not_fit_is_refused_with_a_reason() {
         (&["--memory", "8M", "--tenant", "default:min=2M,max=1M"], "is more than its most"),
         (&["--resp", "10.255.255.1:1"], "cannot listen at 10.255.255.1:1"),
         (&["--connections", "4000000000"], "use --connections"),
+        (&["--lend", "64M"], "name the cluster with --cluster"),
+        (&["--cluster", "/nowhere"], "neither a cluster's directory nor an address"),
+        (&["--cluster", "unix:/nowhere/manager.sock", "--lend", "1M"], "lend 16M or more"),
+        (&["--cluster", "tcp:127.0.0.1:1"], "name the cluster key"),
+        (&["--cluster", "tcp:127.0.0.1:1", "--insecure"], "--listen"),
+        (&["--cluster", "unix:/nowhere/manager.sock"], "does the cluster run?"),
     ] {
         let usual = ["memory", "--memcached", "127.0.0.1:0"];
         let output = Command::new(program()).args(usual).args(flags).output().unwrap();

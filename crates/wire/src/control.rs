@@ -115,6 +115,8 @@ impl Channel {
     pub const MEMORY: Channel = Channel(4);
     /// What a node tells about itself to whoever runs the cluster.
     pub const STATUS: Channel = Channel(5);
+    /// Keys and values (`kv`).
+    pub const KEYS: Channel = Channel(6);
     /// The first channel that applications may use for services of their own.
     pub const USER: Channel = Channel(16);
     /// Channels are numbered below this.

@@ -8,7 +8,8 @@ const MEMORY_BYTES: usize = 1 << 20;
 
 fn items() -> (Items, Frames) {
     let frames = Frames::new(HeapRegion::new(MEMORY_BYTES / 4096));
-    let tenant = TenantConfig { name: "a".into(), min_bytes: 0, max_bytes: MEMORY_BYTES };
+    let tenant =
+        TenantConfig { name: "a".into(), min_bytes: 0, max_bytes: MEMORY_BYTES, away_max_bytes: 0 };
     let config = ItemsConfig {
         memory_bytes: MEMORY_BYTES,
         value_bytes_max: MEMORY_BYTES / 4,

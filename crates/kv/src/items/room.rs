@@ -1,12 +1,12 @@
 //! How room is made: the clock, pages of chunks, drafts; what has expired, and what is flushed.
 
 use super::{ItemNo, Items, NoRoom};
-use crate::entries::NONE;
+use crate::entries::{Entry, NONE};
 use crate::limits::{CHANCES_MAX, EVICTIONS_MAX, SWEEP_ITEMS};
 use crate::moment::{Expiry, Moment};
 use crate::slab::Chunk;
-use crate::tenants::TenantNo;
-use crate::value::Draft;
+use crate::tenants::{List, TenantNo};
+use crate::value::{Draft, Value};
 
 /// Pages of chunks that are emptied for one chunk: some hold items that may not leave.
 const PAGES_EMPTIED_MAX: usize = 16;
@@ -40,13 +40,14 @@ impl Items {
         self.evict_from(victim.map_or(tenant, TenantNo))
     }
 
-    /// Evicts the tenant's oldest item that has no chance left.
+    /// Evicts the tenant's oldest item that has no chance left: its value goes away if it can, else the item is
+    /// dropped.
     fn evict_from(&mut self, tenant: TenantNo) -> Result<(), NoRoom> {
         let own = usize::from(tenant.0);
         for _ in 0..CHANCES_MAX {
-            let oldest = self.tenants[own].oldest;
+            let oldest = self.tenants[own].near.oldest;
             if oldest == NONE {
-                return Err(NoRoom);
+                break;
             }
             let item = &mut self.entries.get_mut(oldest).item;
             if item.uses == 0 {
@@ -56,8 +57,13 @@ impl Items {
             self.unlink(oldest);
             self.put_young(oldest);
         }
-        self.tenants[own].counters.evicted += 1;
-        self.remove(ItemNo(self.tenants[own].oldest));
+        let tenant = &self.tenants[own];
+        let oldest = [tenant.near.oldest, tenant.far.oldest].into_iter().find(|at| *at != NONE);
+        let oldest = oldest.ok_or(NoRoom)?;
+        if !self.send_away(oldest) {
+            self.tenants[own].counters.evicted += 1;
+            self.remove(ItemNo(oldest));
+        }
         Ok(())
     }
 
@@ -135,7 +141,7 @@ impl Items {
         in_front: bool,
         tenant: TenantNo,
     ) -> Result<Draft, NoRoom> {
-        let before: Vec<u8> = self.value(at).flatten().copied().collect();
+        let before = self.bytes_of(at);
         let mut draft = Draft::new(before.len() + more.len());
         if !in_front {
             self.append(&mut draft, &before, tenant)?;
@@ -151,10 +157,10 @@ impl Items {
 
     /// Puts an item at the young end of its tenant's list, in which it is not.
     pub(super) fn put_young(&mut self, number: u32) {
-        let tenant = &mut self.tenants[usize::from(self.entries.get(number).tenant.0)];
-        let before = std::mem::replace(&mut tenant.newest, number);
+        let list = self.list(number);
+        let before = std::mem::replace(&mut list.newest, number);
         if before == NONE {
-            tenant.oldest = number;
+            list.oldest = number;
         } else {
             self.entries.get_mut(before).newer = number;
         }
@@ -166,15 +172,21 @@ impl Items {
     pub(super) fn unlink(&mut self, number: u32) {
         let entry = self.entries.get(number);
         let (older, newer) = (entry.older, entry.newer);
-        let tenant = &mut self.tenants[usize::from(entry.tenant.0)];
         match older {
-            NONE => tenant.oldest = newer,
+            NONE => self.list(number).oldest = newer,
             older => self.entries.get_mut(older).newer = newer,
         }
         match newer {
-            NONE => tenant.newest = older,
+            NONE => self.list(number).newest = older,
             newer => self.entries.get_mut(newer).older = older,
         }
+    }
+
+    /// The list that an item belongs to.
+    fn list(&mut self, number: u32) -> &mut List {
+        let Entry { tenant, value, .. } = self.entries.get(number);
+        let tenant = &mut self.tenants[usize::from(tenant.0)];
+        if matches!(value, Value::Away(_)) { &mut tenant.far } else { &mut tenant.near }
     }
 
     /// Whether some items will expire, so that [`sweep`](Items::sweep) has something to do.
@@ -198,8 +210,11 @@ impl Items {
 
     /// Removes all items of a tenant. Takes about 100 ns for each.
     pub fn flush(&mut self, tenant: TenantNo) {
-        while self.tenants[usize::from(tenant.0)].oldest != NONE {
-            self.remove(ItemNo(self.tenants[usize::from(tenant.0)].oldest));
+        let own = usize::from(tenant.0);
+        loop {
+            let (near, far) = (self.tenants[own].near.oldest, self.tenants[own].far.oldest);
+            let Some(oldest) = [near, far].into_iter().find(|at| *at != NONE) else { return };
+            self.remove(ItemNo(oldest));
         }
     }
 

@@ -3,8 +3,8 @@
 use super::base64::{self, Key};
 use super::change::{self, Change, Mode, Outcome, Step};
 use super::{Announced, BAD_CHUNK, BAD_LINE, ERROR, NO_ROOM, TOO_LARGE, is_key, words};
-use crate::items::{Content, Item, ItemNo, Placed};
-use crate::moment::Expiry;
+use crate::items::{Content, Item, ItemNo, Items, Placed};
+use crate::moment::{Expiry, Moment};
 use crate::number::{Decimal, signed, unsigned};
 use crate::session::Turn;
 
@@ -120,17 +120,19 @@ fn get(line: &[u8], turn: &mut Turn<'_>) -> Result<(), &'static [u8]> {
         }
     };
     let before = read(&key, found, made, &flags, turn)?;
-    if flags.has(b'v') {
-        turn.say(b"VA ");
-        turn.out.number(turn.items.value_len(found) as u64);
-    } else {
+    if !flags.has(b'v') {
         turn.say(b"HD");
+        reply(&key, found, before, &flags, turn);
+        return Ok(());
     }
-    reply(&key, found, before, &flags, turn);
-    if flags.has(b'v') {
-        turn.items.send_value(found, turn.out);
-        turn.say(b"\r\n");
-    }
+    let moment = turn.moment;
+    let head = |items: &Items, text: &mut Vec<u8>| {
+        text.extend_from_slice(b"VA ");
+        text.extend_from_slice(Decimal::new(items.value_len(found) as u64).text());
+        reply_text(&key, found, before, (&flags, moment), items, text);
+    };
+    let miss: &[u8] = if flags.has(b'q') { b"" } else { b"EN\r\n" };
+    turn.give(found, 0..turn.items.value_len(found), (head, b"\r\n", miss));
     Ok(())
 }
 
@@ -176,31 +178,40 @@ fn make(
 /// The flags of a reply, in the order in which they were asked for, and the end of its line.
 fn reply(key: &[u8], at: ItemNo, before: Before, flags: &Flags<'_>, turn: &mut Turn<'_>) {
     let (items, moment) = (&*turn.items, turn.moment);
+    turn.out.with(|text| reply_text(key, at, before, (flags, moment), items, text));
+}
+
+fn reply_text(
+    key: &[u8],
+    at: ItemNo,
+    before: Before,
+    (flags, moment): (&Flags<'_>, Moment),
+    items: &Items,
+    text: &mut Vec<u8>,
+) {
     let idle_s = (moment.now_ms / 1000).saturating_sub(u64::from(before.item.used_s));
-    turn.out.with(|text| {
-        for word in &flags.0 {
-            let value = match word[0] {
-                b'c' => Some(items.item(at).cas),
-                b'f' => Some(items.item(at).flags.into()),
-                b'h' => Some(before.item.fetched.into()),
-                b'l' => Some(idle_s),
-                b's' => Some(items.value_len(at) as u64),
-                b't' => items.expiry(at).left_ms(moment).map(|left| left.div_ceil(1000)),
-                _ => {
-                    echo(word, key, flags.has(b'b'), text);
-                    continue;
-                }
-            };
-            text.extend_from_slice(&[b' ', word[0]]);
-            match value {
-                Some(value) => text.extend_from_slice(Decimal::new(value).text()),
-                None => text.extend_from_slice(b"-1"),
+    for word in &flags.0 {
+        let value = match word[0] {
+            b'c' => Some(items.item(at).cas),
+            b'f' => Some(items.item(at).flags.into()),
+            b'h' => Some(before.item.fetched.into()),
+            b'l' => Some(idle_s),
+            b's' => Some(items.value_len(at) as u64),
+            b't' => items.expiry(at).left_ms(moment).map(|left| left.div_ceil(1000)),
+            _ => {
+                echo(word, key, flags.has(b'b'), text);
+                continue;
             }
+        };
+        text.extend_from_slice(&[b' ', word[0]]);
+        match value {
+            Some(value) => text.extend_from_slice(Decimal::new(value).text()),
+            None => text.extend_from_slice(b"-1"),
         }
-        let marks = [(before.won, b" W"), (before.item.stale, b" X"), (before.sent, b" Z")];
-        marks.iter().filter(|(on, _)| *on).for_each(|(_, mark)| text.extend_from_slice(*mark));
-        text.extend_from_slice(b"\r\n");
-    });
+    }
+    let marks = [(before.won, b" W"), (before.item.stale, b" X"), (before.sent, b" Z")];
+    marks.iter().filter(|(on, _)| *on).for_each(|(_, mark)| text.extend_from_slice(*mark));
+    text.extend_from_slice(b"\r\n");
 }
 
 /// What a reply repeats of the request: the opaque token, the key.
@@ -247,6 +258,13 @@ pub fn announce(line: &[u8]) -> Result<Announced<'_>, Wrong> {
     let (key, len, flags) = parse_store(line)?;
     flags.key(key).map_err(|text| (text, Some(len)))?;
     Ok(Announced { key, len, quiet: false })
+}
+
+/// The key whose value an `ms` line's value is joined with.
+pub fn joins(line: &[u8]) -> Option<Key> {
+    let (text, _, flags) = parse_store(line).ok()?;
+    let joins = matches!(mode(&flags), Ok(Mode::Append | Mode::Prepend));
+    if joins { flags.key(text).ok() } else { None }
 }
 
 /// Stores the value of an `ms` line.

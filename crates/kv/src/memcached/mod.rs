@@ -3,6 +3,7 @@
 mod base64;
 mod change;
 mod meta;
+mod owner;
 mod text;
 
 use crate::items::Content;
@@ -103,7 +104,13 @@ impl Memcached {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let mut rest = words(line);
         let verb = rest.next().unwrap_or_default();
+        if turn.has_to_wait(false) {
+            return Step::Blocked;
+        }
         if let Some(reading) = Reading::of(verb) {
+            if reading.changes() && turn.has_to_wait(true) {
+                return Step::Blocked;
+            }
             return self.get(reading, &line[verb.len()..], end + 1, turn);
         }
         if line.len() > LINE_BYTES_MAX {
@@ -113,6 +120,9 @@ impl Memcached {
         match verb {
             b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" | b"ms" => {
                 return self.announced(line, end + 1, input, turn);
+            }
+            _ if turn.is_for_all() && owner::takes(verb, line) => {
+                return owner::line(verb, line, end + 1, turn);
             }
             b"mg" | b"md" | b"ma" | b"mn" | b"me" => meta::command(verb, line, turn),
             b"quit" => return Step::End,
@@ -190,6 +200,12 @@ impl Memcached {
             refuse(&announced, TOO_LARGE, turn);
             self.0 = State::Discarding(len + 2);
         } else if let Some(data) = input.get(used..used + len + 2) {
+            if !is_ready(line, turn) {
+                return Step::Blocked;
+            }
+            if owner::store(line, &Content::Bytes(&data[..len]), turn) {
+                return Step::Used(used + len + 2);
+            }
             store(line, Content::Bytes(&data[..len]), &data[len..], turn);
             return Step::Used(used + len + 2);
         } else if len <= BESIDE_BYTES_MAX {
@@ -219,7 +235,14 @@ impl Memcached {
             self.0 = State::Storing(storing);
             return Step::Wants;
         };
-        store(&storing.line, Content::Draft(storing.draft), end, turn);
+        if !is_ready(&storing.line, turn) {
+            self.0 = State::Storing(storing);
+            return Step::Blocked;
+        }
+        let content = Content::Draft(storing.draft);
+        if end != b"\r\n" || !owner::store(&storing.line, &content, turn) {
+            store(&storing.line, content, end, turn);
+        }
         Step::Used(2)
     }
 }
@@ -230,6 +253,19 @@ fn announce(line: &[u8]) -> Result<Announced<'_>, (&'static [u8], Option<usize>)
         true => meta::announce(line),
         false => text::announce(line),
     }
+}
+
+/// Whether a value can be stored now: what it is joined with is here (if not, it has been asked for), and nothing
+/// before it is still being done where its key is kept.
+fn is_ready(line: &[u8], turn: &mut Turn<'_>) -> bool {
+    if owner::slot_of_line(line, turn).is_some() {
+        return !turn.has_to_wait(true);
+    }
+    let joined = match line.starts_with(b"ms") {
+        true => meta::joins(line),
+        false => text::joins(line),
+    };
+    joined.is_none_or(|key| turn.has_value(&key))
 }
 
 /// The value is not taken. What the key had is no longer what the client believes it has: it goes.

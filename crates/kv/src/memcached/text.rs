@@ -1,11 +1,13 @@
 //! The classic commands.
 
+use super::base64::Key;
 use super::change::{self, Change, Mode, Outcome, Step};
 use super::{Announced, BAD_CHUNK, BAD_LINE, ERROR, NO_ROOM, TOO_LARGE, VERSION, is_key, words};
-use crate::items::{Content, ItemNo};
+use crate::carry::{Dialect, Join, Target};
+use crate::items::{Content, ItemNo, Items};
 use crate::moment::Expiry;
 use crate::number::{Decimal, signed, unsigned};
-use crate::session::Turn;
+use crate::session::{Effect, Turn};
 
 const BAD_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta argument\r\n";
 const BAD_EXPIRY: &[u8] = b"CLIENT_ERROR invalid exptime argument\r\n";
@@ -35,6 +37,31 @@ impl Reading {
         Some(Reading { with_cas, touches, expiry: None, keys: 0 })
     }
 
+    /// Whether it changes the expiry.
+    pub fn changes(&self) -> bool {
+        self.touches
+    }
+
+    /// Has the node that keeps a key read it.
+    fn carry(&self, key: &[u8], slot: usize, turn: &mut Turn<'_>) {
+        let verb: &[u8] = match (self.touches, self.with_cas) {
+            (false, false) => b"get ",
+            (false, true) => b"gets ",
+            (true, false) => b"gat ",
+            (true, true) => b"gats ",
+        };
+        let mut text = verb.to_vec();
+        if let Some(seconds) = self.expiry {
+            text.extend_from_slice(Decimal::signed(seconds).text());
+            text.push(b' ');
+        }
+        text.extend_from_slice(key);
+        text.extend_from_slice(b"\r\n");
+        let effect = if self.touches { Effect::ChangesAndGives } else { Effect::Reads };
+        let parts = vec![(Target::Slot(slot), text)];
+        turn.carry(Dialect::MEMCACHED, parts, (Join::WithoutEnd, effect, b""));
+    }
+
     /// The next word; what to answer when it is wrong.
     pub fn word(&mut self, word: &[u8], turn: &mut Turn<'_>) -> Result<(), &'static [u8]> {
         if self.touches && self.expiry.is_none() {
@@ -45,7 +72,9 @@ impl Reading {
         if !is_key(word) {
             return Err(BAD_LINE);
         }
-        if let Some(found) = turn.items.read(turn.tenant, word, turn.moment) {
+        if let Some(slot) = turn.elsewhere(word) {
+            self.carry(word, slot, turn);
+        } else if let Some(found) = turn.items.read(turn.tenant, word, turn.moment) {
             if let Some(seconds) = self.expiry {
                 turn.items.set_expiry(found, Expiry::of_memcached(seconds, turn.moment));
             }
@@ -60,9 +89,8 @@ impl Reading {
     }
 
     fn send(&self, key: &[u8], found: ItemNo, turn: &mut Turn<'_>) {
-        let items = &*turn.items;
-        let item = items.item(found);
-        turn.out.with(|text| {
+        let head = |items: &Items, text: &mut Vec<u8>| {
+            let item = items.item(found);
             text.extend_from_slice(b"VALUE ");
             text.extend_from_slice(key);
             text.push(b' ');
@@ -74,9 +102,8 @@ impl Reading {
                 text.extend_from_slice(Decimal::new(item.cas).text());
             }
             text.extend_from_slice(b"\r\n");
-        });
-        items.send_value(found, turn.out);
-        turn.out.text(b"\r\n");
+        };
+        turn.give(found, 0..turn.items.value_len(found), (head, b"\r\n", b""));
     }
 }
 
@@ -132,6 +159,13 @@ fn parse(line: &[u8]) -> Result<Line<'_>, Wrong> {
 pub fn announce(line: &[u8]) -> Result<Announced<'_>, Wrong> {
     let Line { change, len, noreply, .. } = parse(line)?;
     Ok(Announced { key: change.key, len, quiet: noreply })
+}
+
+/// The key whose value a line's value is joined with.
+pub fn joins(line: &[u8]) -> Option<Key> {
+    let change = parse(line).ok()?.change;
+    let joins = matches!(change.mode, Mode::Append | Mode::Prepend);
+    if joins { Key::try_from(change.key).ok() } else { None }
 }
 
 /// Stores the value of a line.
@@ -286,6 +320,15 @@ fn general(turn: &mut Turn<'_>) {
     stat(turn, "total_items", counters.stored);
     stat(turn, "evictions", counters.evicted);
     stat(turn, "store_no_memory", counters.no_room);
+    if turn.items.can_be_away() {
+        let away = turn.items.away_counters(turn.tenant);
+        stat(turn, "away_bytes", turn.items.away_bytes(turn.tenant));
+        stat(turn, "away_sent", away.sent);
+        stat(turn, "away_asked", away.asked);
+        stat(turn, "away_lost", away.lost);
+        stat(turn, "away_returned", away.returned);
+        stat(turn, "away_dropped", away.dropped);
+    }
     stat(turn, "limit_maxbytes", most);
     stat(turn, "threads", 1);
 }

@@ -83,6 +83,13 @@ pub fn execute(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) -> bool
     true
 }
 
+/// Whether what the command works on is here; if not, it has been asked for.
+pub fn is_ready(args: &Args<'_>, turn: &mut Turn<'_>) -> bool {
+    let key = args.text(1);
+    let joins = args.text(0).eq_ignore_ascii_case(b"APPEND") && turn.elsewhere(key).is_none();
+    !joins || turn.has_value(key)
+}
+
 /// The number of arguments is wrong.
 pub fn wrong_count(name: &[u8], turn: &mut Turn<'_>) {
     let name = String::from_utf8_lossy(name).to_lowercase();

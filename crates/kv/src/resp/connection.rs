@@ -196,7 +196,8 @@ fn sections(turn: &Turn<'_>) -> [(&'static str, String); 5] {
         "used_memory:{bytes}\r\nmaxmemory:{most}\r\nmaxmemory_policy:allkeys-lfu\r\ntenant:{}\r\n",
         tenant.name
     );
-    let stats = format!(
+    let away = turn.items.away_counters(turn.tenant);
+    let mut stats = format!(
         "total_connections_received:{}\r\nrejected_connections:{}\r\nkeyspace_hits:{}\r\nkeyspace_misses:{}\r\nevicted_keys:{}\r\nexpired_keys:{}\r\n",
         facts.accepted,
         facts.refused,
@@ -205,6 +206,13 @@ fn sections(turn: &Turn<'_>) -> [(&'static str, String); 5] {
         counters.evicted,
         counters.expired
     );
+    if turn.items.can_be_away() {
+        let bytes = turn.items.away_bytes(turn.tenant);
+        stats += &format!(
+            "away_bytes:{bytes}\r\naway_sent:{}\r\naway_asked:{}\r\naway_lost:{}\r\naway_returned:{}\r\naway_dropped:{}\r\n",
+            away.sent, away.asked, away.lost, away.returned, away.dropped
+        );
+    }
     let keyspace = match items {
         0 => String::new(),
         _ => format!("db0:keys={items},expires=0,avg_ttl=0\r\n"),

@@ -19,22 +19,27 @@ pub(super) fn integer(args: &Args<'_>, number: usize, turn: &mut Turn<'_>) -> Op
     value
 }
 
+/// Deletes a key of this node's, or notes a use of it; whether it was there.
+pub(super) fn one(name: &[u8], key: &[u8], turn: &mut Turn<'_>) -> bool {
+    let found = find(key, turn);
+    match name {
+        b"DEL" | b"UNLINK" => found.into_iter().for_each(|found| turn.items.remove(found)),
+        _ => found.into_iter().for_each(|found| turn.items.use_item(found, turn.moment)),
+    }
+    found.is_some()
+}
+
 pub fn delete(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
     let mut count = 0;
     for number in 1..args.len() {
-        if let Some(found) = args.get(number).and_then(|key| find(key, turn)) {
-            turn.items.remove(found);
-            count += 1;
-        }
+        count += i64::from(args.get(number).is_some_and(|key| one(b"DEL", key, turn)));
     }
     turn.integer(count);
 }
 
 pub fn exists(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
-    let there = (1..args.len()).filter(|number| {
-        let found = args.get(*number).and_then(|key| find(key, turn));
-        found.inspect(|found| turn.items.use_item(*found, turn.moment)).is_some()
-    });
+    let there = (1..args.len())
+        .filter(|number| args.get(*number).is_some_and(|key| one(b"EXISTS", key, turn)));
     let count = there.count();
     turn.integer(count as i64);
 }

@@ -4,6 +4,7 @@ mod commands;
 mod connection;
 mod glob;
 mod keys;
+mod owner;
 mod reply;
 mod strings;
 
@@ -16,6 +17,7 @@ use crate::number::signed;
 use crate::session::{Step, Turn};
 use crate::value::Draft;
 use arrayvec::ArrayVec;
+use owner::Place;
 
 /// Arguments of a command that is executed where it was read.
 const WHOLE_ARGUMENTS: usize = 16;
@@ -84,6 +86,25 @@ impl<'a> Args<'a> {
         match self.args.get(number)? {
             Arg::Span(start, end) => Some(&self.bytes[*start..*end]),
             _ => None,
+        }
+    }
+
+    /// Bytes of all arguments.
+    pub fn bytes(&self) -> usize {
+        let len = |arg: &Arg| match arg {
+            Arg::Span(start, end) => end - start,
+            Arg::Draft(draft) => draft.len(),
+            Arg::Gone => 0,
+        };
+        self.args.iter().map(len).sum()
+    }
+
+    /// An argument, copied.
+    pub fn copy(&self, number: usize) -> Vec<u8> {
+        match &self.args[number] {
+            Arg::Span(start, end) => self.bytes[*start..*end].to_vec(),
+            Arg::Draft(draft) => draft.pieces().flatten().copied().collect(),
+            Arg::Gone => Vec::new(),
         }
     }
 
@@ -193,6 +214,11 @@ impl Resp {
         Resp { gather: None, client: Client { version: 2, name: Vec::new(), number } }
     }
 
+    /// As HELLO says it.
+    pub fn set_version(&mut self, version: u8) {
+        self.client.version = version;
+    }
+
     /// Where the next bytes of a long value belong.
     pub fn gap(&mut self) -> &mut [u8] {
         match self.gather.as_mut().and_then(|gather| gather.draft.as_mut()) {
@@ -237,6 +263,17 @@ impl Resp {
     }
 
     fn execute(&mut self, args: Args<'_>, used: usize, turn: &mut Turn<'_>) -> Step {
+        if turn.has_to_wait(false) || !commands::is_ready(&args, turn) {
+            return Step::Blocked;
+        }
+        match owner::place(&args, turn) {
+            Place::Here => {}
+            _ if turn.has_to_wait(true) && !owner::reads(&args) => return Step::Blocked,
+            place => {
+                owner::carry(args, place, &mut self.client, turn);
+                return Step::Used(used);
+            }
+        }
         if args.len() > 0 && !commands::execute(args, &mut self.client, turn) {
             return Step::End;
         }
@@ -280,7 +317,11 @@ impl Resp {
             return Step::Used(0);
         }
         let args = Args { bytes: &gather.bytes, args: &mut gather.args };
-        self.execute(args, 0, turn)
+        let step = self.execute(args, 0, turn);
+        if step == Step::Blocked {
+            self.gather = Some(gather);
+        }
+        step
     }
 }
 

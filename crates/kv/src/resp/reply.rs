@@ -1,17 +1,25 @@
 //! Replies, as versions 2 and 3 of the protocol write them.
 
 use super::Client;
-use crate::items::ItemNo;
+use crate::items::{ItemNo, Items};
 use crate::number::Decimal;
 use crate::session::Turn;
+use std::ops::Range;
+
+fn header(kind: u8, value: u64, text: &mut Vec<u8>) {
+    text.push(kind);
+    text.extend_from_slice(Decimal::new(value).text());
+    text.extend_from_slice(b"\r\n");
+}
+
+/// How nothing is written.
+pub fn null(client: &Client) -> &'static [u8] {
+    if client.version < 3 { b"$-1\r\n" } else { b"_\r\n" }
+}
 
 impl Turn<'_> {
     fn header(&mut self, kind: u8, value: u64) {
-        self.out.with(|text| {
-            text.push(kind);
-            text.extend_from_slice(Decimal::new(value).text());
-            text.extend_from_slice(b"\r\n");
-        });
+        self.out.with(|text| header(kind, value, text));
     }
 
     /// `OK`.
@@ -55,16 +63,19 @@ impl Turn<'_> {
         self.say(b"\r\n");
     }
 
-    /// An item's value.
-    pub fn value(&mut self, at: ItemNo) {
-        self.header(b'$', self.items.value_len(at) as u64);
-        self.items.send_value(at, self.out);
-        self.say(b"\r\n");
+    /// Some bytes of an item's value, or all of them; `miss` when they turn out to be lost.
+    pub fn value(&mut self, at: ItemNo, range: Range<usize>, miss: &[u8]) {
+        let len = range.len() as u64;
+        self.give(
+            at,
+            range,
+            (|_: &Items, text: &mut Vec<u8>| header(b'$', len, text), b"\r\n", miss),
+        );
     }
 
     /// Nothing.
     pub fn null(&mut self, client: &Client) {
-        self.say(if client.version < 3 { b"$-1\r\n" } else { b"_\r\n" });
+        self.say(null(client));
     }
 
     /// So many replies follow.

@@ -1,5 +1,6 @@
 //! Commands on values.
 
+use super::reply::null;
 use super::{Args, Client, NO_ROOM, TOO_LARGE, keys};
 use crate::items::{Content, ItemNo, Placed};
 use crate::limits::KEY_BYTES_MAX;
@@ -47,7 +48,7 @@ fn put(key: &[u8], content: Content<'_>, expiry: Expiry, turn: &mut Turn<'_>) ->
 
 fn send(found: Option<ItemNo>, client: &Client, turn: &mut Turn<'_>) {
     match found {
-        Some(found) => turn.value(found),
+        Some(found) => turn.value(found, 0..turn.items.value_len(found), null(client)),
         None => turn.null(client),
     }
 }
@@ -56,6 +57,17 @@ pub fn get(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
     let Some(key) = key(&args, 1, turn) else { return };
     let found = read(key, turn);
     send(found, client, turn);
+}
+
+/// The value of a key that this node keeps.
+pub(super) fn read_and_send(key: &[u8], client: &Client, turn: &mut Turn<'_>) {
+    let found = read(key, turn);
+    send(found, client, turn);
+}
+
+/// Stores a value of a key that this node keeps; false when there is no room, which is answered.
+pub(super) fn put_here(key: &[u8], content: Content<'_>, turn: &mut Turn<'_>) -> bool {
+    put(key, content, Expiry::NEVER, turn).is_some()
 }
 
 /// What SET is told behind key and value.
@@ -303,14 +315,13 @@ pub fn range(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
     let Some(key) = key(&args, 1, turn) else { return };
     let ends = args.get(2).and_then(signed).zip(args.get(3).and_then(signed));
     let Some((start, end)) = ends else { return turn.error(NO_INTEGER) };
-    let bytes: Vec<u8> = match read(key, turn) {
+    match read(key, turn) {
         Some(found) => {
             let span = span(start, end, turn.items.value_len(found));
-            turn.items.value(found).flatten().copied().skip(span.start).take(span.len()).collect()
+            turn.value(found, span, b"$0\r\n\r\n");
         }
-        None => Vec::new(),
-    };
-    turn.bulk(&bytes);
+        None => turn.bulk(b""),
+    }
 }
 
 fn change(key: &[u8], delta: i64, turn: &mut Turn<'_>) {

@@ -38,7 +38,12 @@ pub struct Client {
 
 /// A tenant that may have everything.
 pub fn tenant(name: &str) -> TenantConfig {
-    TenantConfig { name: name.into(), min_bytes: 0, max_bytes: usize::MAX }
+    TenantConfig {
+        name: name.into(),
+        min_bytes: 0,
+        max_bytes: usize::MAX,
+        away_max_bytes: usize::MAX,
+    }
 }
 
 impl Server {

@@ -91,7 +91,8 @@ impl Sockets {
 
     fn admit(&mut self, socket: TcpStream, listener: usize) -> io::Result<()> {
         let Address { at, protocol, tenant } = self.listeners[listener].address;
-        let facts = self.workplace.items.facts_mut();
+        let mut items = self.workplace.items.borrow_mut();
+        let facts = items.facts_mut();
         facts.accepted += 1;
         facts.port = at.port();
         if facts.connections >= self.most as u64 {
@@ -102,6 +103,7 @@ impl Sockets {
         }
         facts.connections += 1;
         let session = Session::new(protocol, tenant, facts.accepted);
+        drop(items);
         // Without it a reply of several writes would wait for the client's acknowledgement.
         let _ = socket.set_nodelay(true);
         let number = self.spare.pop().unwrap_or(self.connections.len() as u32);
@@ -109,6 +111,7 @@ impl Sockets {
             self.connections.push(None);
         }
         self.poller.add_named(&socket, true, false, self.name(number))?;
+        let session = session.at_seat(number);
         self.connections[number as usize] = Some(Connection::new(socket, session));
         Ok(())
     }

@@ -5,15 +5,17 @@ use arrayvec::ArrayVec;
 use kv::limits::INPUT_BYTES;
 use kv::{Items, Moment, Out, Progress, Session};
 use rustix::io::Errno;
+use std::cell::RefCell;
 use std::io::IoSlice;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// What all connections share.
 #[derive(Debug)]
 pub struct Workplace {
-    pub items: Items,
+    pub items: Rc<RefCell<Items>>,
     input: Box<[u8]>,
     /// Empty between two connections.
     out: Out,
@@ -24,7 +26,7 @@ pub struct Workplace {
 impl Workplace {
     pub fn new(items: Items) -> Workplace {
         let input = vec![0; INPUT_BYTES].into();
-        Workplace { items, input, out: Out::default(), kept_bytes: 0 }
+        Workplace { items: Rc::new(RefCell::new(items)), input, out: Out::default(), kept_bytes: 0 }
     }
 }
 
@@ -73,7 +75,11 @@ enum Wrote {
 /// Writes what waits, as long as the socket takes it.
 fn write(socket: &TcpStream, out: &mut Out) -> Wrote {
     let mut total = 0;
+    out.settle();
     while !out.is_empty() {
+        if out.is_blocked() {
+            return Wrote::Part(total);
+        }
         let written = {
             let pieces: ArrayVec<IoSlice<'_>, PIECES_MAX> =
                 out.pieces().take(PIECES_MAX).map(IoSlice::new).collect();
@@ -109,9 +115,15 @@ impl Connection {
         self.waiting.is_some()
     }
 
+    /// Whether what is to be written next is still to come.
+    pub fn is_blocked(&self) -> bool {
+        self.waiting.as_ref().is_some_and(|waiting| waiting.out.is_blocked())
+    }
+
     /// How long the client has not taken anything of what waits for it.
     pub fn stalls_since(&self, moment: Moment) -> Duration {
-        let since = self.waiting.as_ref().map_or(moment.now_ms, |waiting| waiting.since_ms);
+        let waiting = self.waiting.as_ref().filter(|waiting| !waiting.out.is_blocked());
+        let since = waiting.map_or(moment.now_ms, |waiting| waiting.since_ms);
         Duration::from_millis(moment.now_ms.saturating_sub(since))
     }
 
@@ -183,7 +195,8 @@ impl Connection {
         for _ in 0..WRITES_PER_TURN {
             let end = self.session.begin_input(&mut place.input) + std::mem::take(&mut fresh);
             let input = &place.input[..end];
-            let progress = self.session.run(input, &mut place.items, moment, &mut place.out);
+            let items = &mut place.items.borrow_mut();
+            let progress = self.session.run(input, items, moment, &mut place.out);
             match write(&self.socket, &mut place.out) {
                 Wrote::All => {}
                 Wrote::Part(_) => {

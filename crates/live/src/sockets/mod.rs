@@ -13,12 +13,15 @@ use crate::host::Device;
 use accept::Listener;
 pub use accept::{Address, ListenError};
 use connection::{Connection, Served, Workplace};
+use kv::service::Courier;
 use kv::{Items, Moment};
 use limits::*;
 use node::Node;
 use rustix::net::sockopt::socket_incoming_cpu;
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 use wire::Time;
 
@@ -44,13 +47,17 @@ pub struct Sockets {
     sweep_at: Time,
     /// When to accept again after the system had no descriptor left.
     accept_at: Option<Time>,
+    /// Who takes values away and brings them.
+    courier: Option<Courier>,
+    /// Connections whose replies have come.
+    awaited: Vec<u32>,
 }
 
 impl Sockets {
     /// Listens at the addresses, for at most `most` connections at a time.
     pub fn listen(
         addresses: &[Address],
-        items: Items,
+        mut items: Items,
         most: usize,
     ) -> Result<Sockets, ListenError> {
         let poller = Poller::new().map_err(ListenError::System)?;
@@ -59,9 +66,10 @@ impl Sockets {
         for (name, listener) in (0..).zip(&listeners) {
             poller.add_named(listener, true, false, name).map_err(ListenError::System)?;
         }
-        let mut workplace = Workplace::new(items);
-        workplace.items.facts_mut().process = std::process::id();
-        workplace.items.facts_mut().started_ms = crate::clock::now().0 / 1_000_000;
+        let facts = items.facts_mut();
+        facts.process = std::process::id();
+        facts.started_ms = crate::clock::now().0 / 1_000_000;
+        let workplace = Workplace::new(items);
         Ok(Sockets {
             poller,
             ready: Vec::new(),
@@ -77,6 +85,8 @@ impl Sockets {
             look_at: Time::ZERO,
             sweep_at: Time::ZERO,
             accept_at: None,
+            courier: None,
+            awaited: Vec::new(),
         })
     }
 
@@ -86,8 +96,13 @@ impl Sockets {
     }
 
     /// The items.
-    pub fn items(&self) -> &Items {
-        &self.workplace.items
+    pub fn items(&self) -> Rc<RefCell<Items>> {
+        self.workplace.items.clone()
+    }
+
+    /// From now on `courier` does what the [`items`](Sockets::items) ask of the rest of the node.
+    pub fn carry(&mut self, courier: Courier) {
+        self.courier = Some(courier);
     }
 
     /// The poller's name of a connection.
@@ -122,11 +137,12 @@ impl Sockets {
         let Some(Some(connection)) = self.connections.get_mut(at as usize) else {
             return Ok(false);
         };
-        let was_stalled = connection.is_stalled();
+        let (was_stalled, was_blocked) = (connection.is_stalled(), connection.is_blocked());
         let served = connection.serve(&mut self.workplace, moment);
-        let is_stalled = connection.is_stalled();
+        let (is_stalled, is_blocked) = (connection.is_stalled(), connection.is_blocked());
         match served {
-            Served::Nothing => return Ok(false),
+            Served::Nothing if was_blocked == is_blocked => return Ok(false),
+            Served::Nothing => {}
             Served::Again => self.again.push(at),
             Served::Done => {}
             Served::Closed => {
@@ -135,8 +151,9 @@ impl Sockets {
                 return Ok(true);
             }
         }
-        if was_stalled != is_stalled {
-            self.poller.modify_named(&*connection, !is_stalled, is_stalled, name)?;
+        if (was_stalled, was_blocked) != (is_stalled, is_blocked) {
+            let writes = is_stalled && !is_blocked;
+            self.poller.modify_named(&*connection, !is_stalled, writes, name)?;
             self.stalled = self.stalled + usize::from(is_stalled) - usize::from(was_stalled);
         }
         Ok(true)
@@ -146,7 +163,7 @@ impl Sockets {
         if let Some(connection) = self.connections[at as usize].take() {
             self.workplace.kept_bytes -= connection.kept_bytes();
             self.spare.push(at);
-            self.workplace.items.facts_mut().connections -= 1;
+            self.workplace.items.borrow_mut().facts_mut().connections -= 1;
         }
         self.hot = self.hot.filter(|hot| *hot != at);
     }
@@ -162,11 +179,21 @@ impl Sockets {
         Ok(true)
     }
 
+    /// Connections whose replies have come.
+    fn serve_awaited(&mut self, moment: Moment) -> io::Result<bool> {
+        self.workplace.items.borrow_mut().take_ready(&mut self.awaited);
+        let moved = !self.awaited.is_empty();
+        for at in std::mem::take(&mut self.awaited) {
+            self.serve(at, moment)?;
+        }
+        Ok(moved)
+    }
+
     /// What is to be done now and then.
     fn look_after(&mut self, now: Time, moment: Moment) -> io::Result<()> {
-        if now >= self.sweep_at && self.workplace.items.has_mortals() {
+        if now >= self.sweep_at && self.has_mortals() {
             self.sweep_at = now + SWEEP_SPAN;
-            self.workplace.items.sweep(moment);
+            self.workplace.items.borrow_mut().sweep(moment);
         }
         if now >= self.look_at && self.stalled > 0 {
             self.look_at = now + LOOK_SPAN;
@@ -177,6 +204,26 @@ impl Sockets {
             self.watch_listeners(true)?;
         }
         Ok(())
+    }
+
+    fn has_mortals(&self) -> bool {
+        self.workplace.items.borrow().has_mortals()
+    }
+
+    /// Serves whoever has something to be done.
+    fn serve_all(&mut self, moment: Moment) -> io::Result<bool> {
+        let again = self.serve_awaited(moment)? | self.serve_again(moment)?;
+        if let Some(hot) = self.hot.filter(|_| self.hot_looks < HOT_LOOKS_MAX) {
+            self.hot_looks += 1;
+            if self.serve(hot, moment)? {
+                return Ok(true);
+            }
+            // Others are looked at too, but not each time.
+            if !self.hot_looks.is_multiple_of(HOT_LOOKS_ALONE) {
+                return Ok(again);
+            }
+        }
+        Ok(self.serve_ready(moment)? || again)
     }
 
     /// Closes connections whose clients have not read anything for long: what waits for them is others' memory.
@@ -199,26 +246,17 @@ impl Device for Sockets {
     fn poll(&mut self, node: &mut Node, now: Time) -> io::Result<bool> {
         let moment = Moment::new(now, node.cx().wall());
         self.look_after(now, moment)?;
-        let again = self.serve_again(moment)?;
-        if let Some(hot) = self.hot.filter(|_| self.hot_looks < HOT_LOOKS_MAX) {
-            self.hot_looks += 1;
-            if self.serve(hot, moment)? {
-                return Ok(true);
-            }
-            // Others are looked at too, but not each time.
-            if !self.hot_looks.is_multiple_of(HOT_LOOKS_ALONE) {
-                return Ok(again);
-            }
-        }
-        Ok(self.serve_ready(moment)? || again)
+        let moved = self.serve_all(moment)?;
+        self.courier.iter().for_each(Courier::ring);
+        Ok(moved)
     }
 
     fn before_sleep(&mut self) -> bool {
-        !self.again.is_empty()
+        !self.again.is_empty() || self.workplace.items.borrow().has_ready()
     }
 
     fn deadline(&self) -> Option<Time> {
-        let sweep = self.workplace.items.has_mortals().then_some(self.sweep_at);
+        let sweep = self.has_mortals().then_some(self.sweep_at);
         let look = (self.stalled > 0).then_some(self.look_at);
         [sweep, look, self.accept_at].into_iter().flatten().min()
     }

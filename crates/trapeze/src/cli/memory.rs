@@ -1,9 +1,11 @@
 //! Arguments of `trapeze memory`.
 
 use super::Wait;
+use crate::lending::Lending;
 use crate::size::Size;
 use clap::Args;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// The tenant of an address that names none.
@@ -26,8 +28,9 @@ pub struct Memory {
     /// Longest value. Default: 64M, or a quarter of the memory if that is less
     #[arg(long, value_name = "SIZE")]
     pub value_max: Option<Size>,
-    /// What a tenant has at least and at most, as in web:min=64M,max=1G; may be repeated
-    #[arg(long = "tenant", value_name = "NAME[:min=SIZE][,max=SIZE]")]
+    /// What a tenant has at least and at most here, and at most in other members' memory, as in
+    /// web:min=64M,max=1G,away=4G; may be repeated
+    #[arg(long = "tenant", value_name = "NAME[:min=SIZE][,max=SIZE][,away=SIZE]")]
     pub tenants: Vec<Tenant>,
     /// Most clients connected at a time
     #[arg(long, default_value_t = 12_000, value_parser = clap::value_parser!(u32).range(1..))]
@@ -41,6 +44,36 @@ pub struct Memory {
     /// Take all of the memory from the system at the start
     #[arg(long)]
     pub prefault: bool,
+    #[command(flatten)]
+    pub member: Member,
+}
+
+/// Taking part in a cluster's network memory.
+#[derive(Clone, Debug, Args)]
+pub struct Member {
+    /// Be a member of this cluster: a directory of `up` or `init`, or the manager's address. All `trapeze memory` of a
+    /// cluster are one key space, and what does not fit goes into the memory that the members lend
+    #[arg(long, short = 'c', value_name = "DIR|ADDRESS")]
+    pub cluster: Option<String>,
+    /// File with the cluster key, when the address is tcp
+    #[arg(long, env = "TRAPEZE_KEY", value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Do not encrypt TCP; every machine of the cluster must agree
+    #[arg(long, requires = "cluster")]
+    pub insecure: bool,
+    /// Where other machines reach this one; not needed when all of the cluster is on this machine
+    #[arg(long, value_name = "HOST:PORT", requires = "cluster")]
+    pub listen: Option<String>,
+    /// Of a member 64M when nothing is said
+    #[command(flatten)]
+    pub lending: Lending,
+    /// Most bytes of values that are in the members' memory
+    #[arg(long, default_value = "1G")]
+    pub away: Size,
+    /// Nodes that have each value which is in the members' memory: 1, so that it goes with its node, or 2, so that it
+    /// survives any one
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub copies: u8,
 }
 
 /// An address and the tenant whose items are there.
@@ -69,6 +102,7 @@ pub struct Tenant {
     pub name: String,
     pub min: Size,
     pub max: Option<Size>,
+    pub away: Option<Size>,
 }
 
 fn name(text: &str) -> Result<String, String> {
@@ -84,13 +118,17 @@ impl FromStr for Tenant {
 
     fn from_str(text: &str) -> Result<Tenant, String> {
         let (tenant, bounds) = text.split_once(':').unwrap_or((text, ""));
-        let mut tenant = Tenant { name: name(tenant)?, min: Size(0), max: None };
+        let mut tenant = Tenant { name: name(tenant)?, min: Size(0), max: None, away: None };
         for bound in bounds.split(',').filter(|bound| !bound.is_empty()) {
             let size = |text: &str| text.parse::<Size>().map_err(|error| error.to_string());
             match bound.split_once('=') {
                 Some(("min", text)) => tenant.min = size(text)?,
                 Some(("max", text)) => tenant.max = Some(size(text)?),
-                _ => return Err(format!("{bound:?} is no bound: write min=SIZE or max=SIZE")),
+                Some(("away", text)) => tenant.away = Some(size(text)?),
+                _ => {
+                    let text = "is no bound: write min=SIZE, max=SIZE or away=SIZE";
+                    return Err(format!("{bound:?} {text}"));
+                }
             }
         }
         Ok(tenant)
@@ -113,8 +151,11 @@ mod tests {
         for text in ["11211", "127.0.0.1", "127.0.0.1:1/", "127.0.0.1:1/a b"] {
             assert!(text.parse::<Listen>().is_err(), "{text}");
         }
-        let tenant = Tenant { name: "a".into(), min: Size(1 << 20), max: Some(Size(2 << 20)) };
+        let tenant =
+            Tenant { name: "a".into(), min: Size(1 << 20), max: Some(Size(2 << 20)), away: None };
         assert_eq!("a:min=1M,max=2M".parse(), Ok(tenant));
+        let tenant: Tenant = "a:away=3M".parse().unwrap();
+        assert_eq!(tenant.away, Some(Size(3 << 20)));
         for text in ["", ":min=1M", "a:1M", "a:least=1M", "a:min=x"] {
             assert!(text.parse::<Tenant>().is_err(), "{text}");
         }

@@ -1,0 +1,92 @@
+//! Commands about keys that other nodes keep: the lines are carried there as they are.
+
+use super::{TOO_LARGE, base64, words};
+use crate::carry::{Dialect, Join, Target};
+use crate::items::Content;
+use crate::limits::{CARRIED_BYTES_MAX, MEMCACHED_KEY_BYTES_MAX};
+use crate::session::{Effect, Step, Turn};
+
+const END: &[u8] = b"\r\n";
+
+/// Whether a command that is one line has one key, or concerns all keys.
+pub fn takes(verb: &[u8], line: &[u8]) -> bool {
+    match verb {
+        b"mg" | b"md" | b"ma" | b"me" | b"delete" | b"incr" | b"decr" | b"touch" => {
+            words(line).nth(1).is_some()
+        }
+        b"flush_all" => true,
+        _ => false,
+    }
+}
+
+/// The slot of a line's key, when another node keeps it.
+pub fn slot_of_line(line: &[u8], turn: &Turn<'_>) -> Option<usize> {
+    if !turn.is_for_all() {
+        return None;
+    }
+    let mut words = words(line);
+    let (verb, key) = (words.next()?, words.next()?);
+    let meta = matches!(verb, b"mg" | b"md" | b"ma" | b"me" | b"ms");
+    let length = usize::from(verb == b"ms");
+    if meta && words.skip(length).any(|flag| flag == b"b") {
+        return turn.elsewhere(&base64::decode(key)?);
+    }
+    // what is no key is refused here
+    Some(key).filter(|key| key.len() <= MEMCACHED_KEY_BYTES_MAX).and_then(|key| turn.elsewhere(key))
+}
+
+/// A command that is one line.
+pub fn line(verb: &[u8], line: &[u8], used: usize, turn: &mut Turn<'_>) -> Step {
+    let target = match verb {
+        b"flush_all" => Some(Target::All),
+        _ => slot_of_line(line, turn).map(Target::Slot),
+    };
+    let Some(target) = target else {
+        match verb[0] == b'm' {
+            true => super::meta::command(verb, line, turn),
+            false => super::text::command(verb, words(line).skip(1), turn),
+        }
+        return Step::Used(used);
+    };
+    let effect = effect(verb, line);
+    if turn.has_to_wait(effect != Effect::Reads) {
+        return Step::Blocked;
+    }
+    let join = if target == Target::All { Join::Same } else { Join::One };
+    let parts = vec![(target, [line, END].concat())];
+    turn.carry(Dialect::MEMCACHED, parts, (join, effect, miss(line)));
+    Step::Used(used)
+}
+
+/// `mg` makes items and changes their expiry by some of its flags.
+fn effect(verb: &[u8], line: &[u8]) -> Effect {
+    let changes = |flag: &[u8]| matches!(flag[0], b'N' | b'T' | b'R');
+    match verb {
+        b"me" => Effect::Reads,
+        b"mg" if words(line).skip(2).any(changes) => Effect::ChangesAndGives,
+        b"mg" => Effect::Reads,
+        _ => Effect::Changes,
+    }
+}
+
+fn miss(line: &[u8]) -> &'static [u8] {
+    let quiet = words(line).skip(2).any(|flag| flag == b"q");
+    if quiet { b"" } else { b"EN\r\n" }
+}
+
+/// Has another node store a value, if that keeps the key; whether it does.
+pub fn store(line: &[u8], content: &Content<'_>, turn: &mut Turn<'_>) -> bool {
+    let Some(slot) = slot_of_line(line, turn) else { return false };
+    if line.len() + content.len() > CARRIED_BYTES_MAX {
+        turn.say(TOO_LARGE);
+        return true;
+    }
+    let mut text = Vec::with_capacity(line.len() + content.len() + 2 * END.len());
+    text.extend_from_slice(line);
+    text.extend_from_slice(END);
+    content.pieces().for_each(|piece| text.extend_from_slice(piece));
+    text.extend_from_slice(END);
+    let parts = vec![(Target::Slot(slot), text)];
+    turn.carry(Dialect::MEMCACHED, parts, (Join::One, Effect::Changes, b""));
+    true
+}

@@ -1,0 +1,183 @@
+//! Which node keeps a key, when several front ends are one key space.
+//!
+//! Keys fall into slots, and a slot's owner is the first node of netmem's weighted rendezvous hashing among the members
+//! that serve keys. A view is *settled* here when every other member has said that it knows it: from then on nobody
+//! serves by an earlier one. What a node has of a slot that it owned, lost and owns again is not the slot's content any
+//! more: an item counts only if it was stored since the node owns its slot.
+
+use crate::moment::Moment;
+use netmem::limits::SLOTS;
+use netmem::{Member, Slots};
+use wire::{NodeId, mix};
+
+/// The slot of a key, the same on every node.
+pub(crate) fn slot_of(key: &[u8]) -> usize {
+    let words = key.chunks(8).map(|part| {
+        let mut word = [0; 8];
+        word[..part.len()].copy_from_slice(part);
+        u64::from_le_bytes(word)
+    });
+    (words.fold(mix(key.len() as u64), |hash, word| mix(hash ^ word)) % SLOTS as u64) as usize
+}
+
+/// Who keeps which key.
+#[derive(Debug)]
+pub struct Owners {
+    me: NodeId,
+    view: u64,
+    slots: Option<Slots>,
+    members: Vec<NodeId>,
+    settled: bool,
+    /// Until when nobody takes this node for dead, in milliseconds.
+    until_ms: u64,
+    /// Grows with every view.
+    generation: u32,
+    /// Since which generation this node owns each slot.
+    since: Box<[u32]>,
+}
+
+impl Owners {
+    /// Of a node that knows of no view.
+    pub fn new(me: NodeId) -> Owners {
+        Owners {
+            me,
+            view: 0,
+            slots: None,
+            members: Vec::new(),
+            settled: false,
+            until_ms: 0,
+            generation: 1,
+            since: vec![1; SLOTS].into(),
+        }
+    }
+
+    /// The number of the view that it goes by.
+    pub fn view(&self) -> u64 {
+        self.view
+    }
+
+    /// The members that serve keys, when the view is settled.
+    pub fn members(&self) -> Option<&[NodeId]> {
+        self.settled.then_some(&self.members)
+    }
+
+    /// Another view: nothing is served until it is settled. `afresh` when this node was away meanwhile: what it has
+    /// counts for nothing then. Says whether the view is new.
+    pub fn set_view(&mut self, view: u64, afresh: bool) -> bool {
+        if view <= self.view {
+            return false;
+        }
+        self.generation += 1;
+        if afresh || !self.settled {
+            // somebody else may have owned anything in a view that never settled here
+            self.slots = None;
+        }
+        (self.view, self.settled) = (view, false);
+        true
+    }
+
+    /// All members of the view know it: these serve keys, with their weights.
+    pub fn settle(&mut self, view: u64, members: &[Member]) {
+        if view != self.view {
+            return;
+        }
+        let slots = Slots::new(members);
+        for slot in 0..SLOTS {
+            let owner = |slots: &Option<Slots>| slots.as_ref().map(|s| s.slot(slot).primary);
+            if owner(&slots) == Some(self.me) && owner(&self.slots) != Some(self.me) {
+                self.since[slot] = self.generation;
+            }
+        }
+        self.members = members.iter().map(|member| member.node).collect();
+        (self.slots, self.settled) = (slots, true);
+    }
+
+    /// Until then nobody takes this node for dead, so what it says of its keys is true.
+    pub fn set_lease(&mut self, until_ms: u64) {
+        self.until_ms = until_ms;
+    }
+
+    /// The owner of a slot; `None` while the view is not settled.
+    pub fn owner(&self, slot: usize) -> Option<NodeId> {
+        self.slots.as_ref().filter(|_| self.settled).map(|slots| slots.slot(slot).primary)
+    }
+
+    /// Whether this node may answer for a slot.
+    pub fn is_here(&self, slot: usize, moment: Moment) -> bool {
+        self.owner(slot) == Some(self.me) && moment.now_ms < self.until_ms
+    }
+
+    /// Whether this node may answer for its keys in that view.
+    pub fn serves(&self, view: u64, moment: Moment) -> bool {
+        self.settled && self.view == view && moment.now_ms < self.until_ms
+    }
+
+    /// What an item that is stored now is marked with.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Whether an item of a key was stored before this node owned the key.
+    pub(crate) fn is_stale(&self, key: &[u8], generation: u32) -> bool {
+        generation < self.since[slot_of(key)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Moment = Moment { now_ms: 10, wall_ms: 0 };
+
+    fn members(nodes: &[u16]) -> Vec<Member> {
+        nodes.iter().map(|node| Member { node: NodeId(*node), weight: 1 }).collect()
+    }
+
+    fn settled(owners: &mut Owners, view: u64, nodes: &[u16]) {
+        assert!(owners.set_view(view, false));
+        owners.settle(view, &members(nodes));
+    }
+
+    #[test]
+    fn a_slot_that_was_anothers_meanwhile_begins_empty() {
+        let mut owners = Owners::new(NodeId(1));
+        owners.set_lease(20);
+        settled(&mut owners, 1, &[1, 2]);
+        let key = (0u32..).map(|n| n.to_le_bytes()).find(|key| owners.is_here(slot_of(key), NOW));
+        let key = key.unwrap();
+        let stored = owners.generation();
+        settled(&mut owners, 2, &[1]);
+        assert!(!owners.is_stale(&key, stored), "it was its own all the time");
+        let mut nodes = vec![1, 2];
+        while owners.is_here(slot_of(&key), NOW) {
+            nodes.push(nodes.len() as u16 + 1);
+            let view = owners.view() + 1;
+            settled(&mut owners, view, &nodes);
+        }
+        let view = owners.view() + 1;
+        settled(&mut owners, view, &[1]);
+        assert!(owners.is_here(slot_of(&key), NOW) && owners.is_stale(&key, stored));
+        assert!(!owners.is_stale(&key, owners.generation()));
+    }
+
+    #[test]
+    fn a_view_that_never_settled_may_have_had_any_owner() {
+        let mut owners = Owners::new(NodeId(1));
+        settled(&mut owners, 1, &[1]);
+        let stored = owners.generation();
+        assert!(owners.set_view(2, false) && !owners.set_view(2, false));
+        assert_eq!(owners.owner(7), None);
+        settled(&mut owners, 3, &[1]);
+        assert!(owners.is_stale(b"key", stored));
+    }
+
+    #[test]
+    fn without_a_lease_nobody_answers() {
+        let mut owners = Owners::new(NodeId(1));
+        settled(&mut owners, 1, &[1]);
+        assert!(!owners.is_here(3, NOW) && !owners.serves(1, NOW));
+        owners.set_lease(11);
+        assert!(owners.is_here(3, NOW) && owners.serves(1, NOW) && !owners.serves(2, NOW));
+        assert!(!owners.is_here(3, Moment { now_ms: 11, ..NOW }));
+    }
+}

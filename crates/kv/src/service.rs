@@ -1,0 +1,218 @@
+//! What takes time: values go to network memory and come back, commands go to other nodes. Tasks of the node beside the
+//! plain structs.
+
+mod carry;
+mod views;
+
+use crate::away::{Fetch, Place, Store, Trip};
+use crate::items::Items;
+use crate::limits::*;
+use endpoint::Frame;
+use netmem::service::{GetError, Hint};
+use netmem::{Class, PageId, Service, SpaceId, Version, Wanted};
+use node::{Cx, Notify, all};
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Pause before a page is asked for again that there was no memory for.
+const FETCH_PAUSE: Duration = Duration::from_millis(2);
+
+/// Who does what [`Items`] ask for. Cloning it is cheap.
+#[derive(Clone)]
+pub struct Courier(Rc<Inner>);
+
+struct Inner {
+    cx: Cx,
+    items: Rc<RefCell<Items>>,
+    memory: Service,
+    /// How many nodes may go down before a value is lost.
+    class: Class,
+    space: SpaceId,
+    stores: Workers,
+    fetches: Workers,
+    carries: Workers,
+    /// One for each task that executes commands of other nodes: replies that it waits for have come.
+    replies: Vec<Notify>,
+    /// Where commands of other nodes are put together for a session.
+    input: RefCell<Box<[u8]>>,
+    views: views::Views,
+}
+
+/// Tasks that wait for work, each by itself.
+struct Workers {
+    bells: Vec<Notify>,
+    idle: RefCell<Vec<usize>>,
+}
+
+impl Workers {
+    fn new(cx: &Cx, count: usize) -> Workers {
+        Workers { bells: (0..count).map(|_| Notify::new(cx)).collect(), idle: RefCell::default() }
+    }
+
+    fn ring(&self) {
+        let idle = self.idle.borrow_mut().pop();
+        idle.into_iter().for_each(|worker| self.bells[worker].notify_all());
+    }
+
+    async fn rest(&self, worker: usize) {
+        let bell = self.bells[worker].wait();
+        self.idle.borrow_mut().push(worker);
+        bell.await;
+    }
+}
+
+impl fmt::Debug for Courier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Courier").field("class", &self.0.class).finish_non_exhaustive()
+    }
+}
+
+impl Courier {
+    /// Starts its tasks. Values are put into `memory` in a space of this node's own, a new one in each of its lives.
+    pub fn start(cx: &Cx, memory: Service, class: Class, items: Rc<RefCell<Items>>) -> Courier {
+        let courier = Courier(Rc::new(Inner {
+            space: SpaceId::private(cx.id(), wire::mix(cx.incarnation())),
+            stores: Workers::new(cx, STORE_TASKS),
+            fetches: Workers::new(cx, FETCH_TASKS),
+            carries: Workers::new(cx, CARRY_TASKS),
+            replies: (0..SERVE_TASKS).map(|_| Notify::new(cx)).collect(),
+            input: RefCell::new(vec![0; INPUT_BYTES].into()),
+            views: views::Views::new(cx),
+            cx: cx.clone(),
+            items,
+            memory,
+            class,
+        }));
+        for worker in 0..STORE_TASKS {
+            cx.spawn("kv store", courier.clone().take_away(worker));
+        }
+        for worker in 0..FETCH_TASKS {
+            cx.spawn("kv fetch", courier.clone().bring(worker));
+        }
+        courier
+    }
+
+    /// As [`start`](Courier::start), for one of several nodes that are one key space: it carries commands to where
+    /// their keys are kept and executes those that others bring. Nothing is answered before
+    /// [`set_view`](Courier::set_view) and [`set_lease`](Courier::set_lease).
+    pub fn start_shared(
+        cx: &Cx,
+        memory: Service,
+        class: Class,
+        items: Rc<RefCell<Items>>,
+    ) -> Courier {
+        items.borrow_mut().share(crate::Owners::new(cx.id()));
+        let courier = Courier::start(cx, memory, class, items);
+        for worker in 0..CARRY_TASKS {
+            cx.spawn("kv carry", courier.clone().carry(worker));
+        }
+        for worker in 0..SERVE_TASKS {
+            cx.spawn("kv serve", courier.clone().serve(worker as u32));
+        }
+        cx.spawn("kv view", courier.clone().follow_views());
+        courier
+    }
+
+    /// Has it look what there is to do.
+    pub fn ring(&self) {
+        self.forget();
+        self.tell_replies();
+        let (stores, fetches) = self.0.items.borrow().errands();
+        if self.0.items.borrow().carries() > 0 {
+            self.0.carries.ring();
+        }
+        if stores > 0 {
+            self.0.stores.ring();
+        }
+        if fetches > 0 {
+            self.0.fetches.ring();
+        }
+    }
+
+    /// The network memory that it uses.
+    pub fn memory(&self) -> &Service {
+        &self.0.memory
+    }
+
+    fn page(&self, place: &Place) -> (PageId, Version) {
+        (PageId { space: self.0.space, index: place.index }, Version(place.version))
+    }
+
+    /// Pages that nobody asks for any more make room for others, here and wherever they are.
+    fn forget(&self) {
+        loop {
+            let ended = self.0.items.borrow_mut().poll_ended();
+            let Some(place) = ended else { return };
+            let (id, version) = self.page(&place);
+            // what counts as written need not be kept by anybody
+            self.0.memory.written(id, version);
+            self.0.memory.hint(id, Hint::DontNeed);
+        }
+    }
+
+    async fn take_away(self, worker: usize) {
+        loop {
+            let next = self.0.items.borrow_mut().poll_store();
+            let Some(store) = next else {
+                self.0.stores.rest(worker).await;
+                continue;
+            };
+            self.ring(); // there may be work for another
+            let done = self.store(&store).await;
+            self.0.items.borrow_mut().stored(store, done);
+            self.ring();
+        }
+    }
+
+    async fn store(&self, store: &Store) -> bool {
+        for (number, place) in store.trip().places().iter().enumerate() {
+            let Some(page) = store.trip().page(number) else { return false };
+            let (id, version) = self.page(place);
+            if self.0.memory.put(id, version, self.0.class, page).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn bring(self, worker: usize) {
+        loop {
+            let next = self.0.items.borrow_mut().poll_fetch();
+            let Some(fetch) = next else {
+                self.0.fetches.rest(worker).await;
+                continue;
+            };
+            self.ring();
+            let pages = self.fetch(&fetch).await;
+            self.0.items.borrow_mut().fetched(fetch, pages.as_deref());
+            self.ring();
+        }
+    }
+
+    /// All pages of a value, or nothing.
+    async fn fetch(&self, fetch: &Fetch) -> Option<Vec<Frame>> {
+        let trip: &Trip = fetch.trip();
+        let mut pages = Vec::with_capacity(trip.places().len());
+        for some in trip.places().chunks(FETCH_PAGES) {
+            for page in all(some.iter().map(|place| self.fetch_page(place))).await {
+                pages.push(page?);
+            }
+        }
+        Some(pages)
+    }
+
+    async fn fetch_page(&self, place: &Place) -> Option<Frame> {
+        let (id, version) = self.page(place);
+        let wanted = Wanted { id, at_least: version, bytes: place.bytes };
+        for _ in 0..FETCH_TRIES {
+            match self.0.memory.get(wanted).await {
+                Ok(got) => return Some(got.data).filter(|_| got.version == version),
+                Err(GetError::NoMemory) => self.0.cx.sleep(FETCH_PAUSE).await,
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+}
