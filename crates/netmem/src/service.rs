@@ -30,6 +30,7 @@ mod leave;
 mod many;
 mod notices;
 mod put;
+mod spare;
 mod store;
 mod tell;
 mod ticks;

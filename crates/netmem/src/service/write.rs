@@ -237,11 +237,17 @@ impl Service {
     /// A page that was read from stable storage by who asks: a clean copy, kept if there is room and no version as new
     /// is here. Says whether it is. Other nodes find it here.
     pub fn insert(&self, id: PageId, version: Version, data: Frame) -> bool {
+        self.insert_used(id, version, data, false)
+    }
+
+    /// As [`insert`](Service::insert), of a page that was in somebody else's memory on this node until now. `reused`:
+    /// it was used more than once there; else it displaces only what is much older.
+    pub fn insert_used(&self, id: PageId, version: Version, data: Frame, reused: bool) -> bool {
         if self.check(id, &data).is_err() {
             return false;
         }
         let stamp = PageStamp::of(id, version, [&data[..]]);
-        let arrival = Arrival { id, version, ..Arrival::default() };
+        let arrival = Arrival { id, version, reused, ..Arrival::default() };
         let kept = self.keep(arrival, Stored::new(data, stamp.checksum));
         if kept {
             self.announce(id, version);

@@ -17,7 +17,7 @@ const _: () = assert!(STRETCH_BYTES == TRANSFER_BYTES_MAX, "a longest WRITE take
 impl Cache {
     /// Memory for `bytes` bytes; clean windows make room. `None` when nothing more can.
     pub fn alloc(&mut self, bytes: usize) -> Option<FrameMut> {
-        while self.used_bytes + bytes > self.limit_bytes && self.evict() {}
+        while self.used_bytes + bytes > self.limit_bytes && self.retire() {}
         loop {
             if let Some(frame) = self.frames.alloc(bytes) {
                 return Some(frame);
@@ -35,7 +35,7 @@ impl Cache {
         if self.unmet_at.is_some_and(|bytes| self.used_bytes.abs_diff(bytes) < slack) {
             return;
         }
-        while self.is_too_large() && self.evict() {}
+        while self.is_too_large() && self.make_smaller() {}
         self.unmet_at = self.is_too_large().then_some(self.used_bytes);
     }
 
@@ -43,6 +43,11 @@ impl Cache {
     pub(super) fn shrink_anew(&mut self) {
         self.unmet_at = None;
         self.shrink();
+    }
+
+    /// What goes because the pool is short must leave the node's memory; else it may stay there as the service's.
+    fn make_smaller(&mut self) -> bool {
+        if self.used_bytes > self.limit_bytes { self.retire() } else { self.evict() }
     }
 
     fn is_too_large(&self) -> bool {
@@ -83,6 +88,27 @@ impl Cache {
             *pages > 0 && pages + self.frames.free_pages_in(*stretch) == STRETCH_PAGES
         });
         clearable.min_by_key(|(_, pages)| *pages).map(|(stretch, _)| stretch)
+    }
+
+    /// Drops the clean pages of network memory in the stretch where least else is in use. Whether there were any. Takes
+    /// time for every page of it on this node.
+    pub fn clear_spare_stretch(&self) -> bool {
+        let Some(network) = self.network() else { return false };
+        let mut pages = vec![0; self.frames.stretches()];
+        network.visit_spare(|frame| pages[stretch_of(frame)] += frame.len() / BLOCK_BYTES);
+        let spare = pages.into_iter().enumerate().filter(|(_, pages)| *pages > 0);
+        let best = spare.max_by_key(|(at, pages)| pages + self.frames.free_pages_in(*at));
+        best.is_some_and(|(stretch, _)| {
+            network.drop_spare(|frame| stretch_of(frame) == stretch) > 0
+        })
+    }
+
+    /// As [`evict`](Cache::evict); the window leaves for network memory.
+    pub(super) fn retire(&mut self) -> bool {
+        let Some((owner, index)) = self.oldest() else { return false };
+        self.send_away(owner, index);
+        self.drop_window(owner, index);
+        true
     }
 
     /// Drops the clean window that was longest unused, roughly. Whether there was one.

@@ -243,6 +243,7 @@ impl Cache {
         window.referenced = true;
         let added = (window.dirty | window.committing).count_ones() - before;
         let index = window.index;
+        self.forget_blocks(key, index, blocks);
         let entry = self.entry(key);
         entry.dirty.insert(index);
         let disk = entry.disk;
