@@ -43,7 +43,7 @@ pub use get::{GetError, Got};
 pub use latency::Latency;
 pub use put::Weak;
 pub use view::{Up, View};
-pub use write::{Hint, PutError};
+pub use write::{Hint, PutError, Use};
 
 use crate::directory::Directory;
 use crate::epoch::EpochConfig;

@@ -26,6 +26,7 @@ use crate::protocol::set_sum;
 use endpoint::{Frame, FrameMut, Frames};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use wire::Time;
 use wire::limits::BLOCK_BYTES;
 
 pub use away::{Network, Recalled};
@@ -67,6 +68,8 @@ struct Window {
     seen: u64,
     /// Some of them more than once.
     reused: bool,
+    /// When last, with network memory.
+    used: Time,
     /// Holds what a change under way builds on.
     pinned: bool,
     live: bool,
@@ -86,6 +89,7 @@ impl Window {
             referenced: false,
             seen: 0,
             reused: false,
+            used: Time::ZERO,
             pinned: false,
             live: false,
         }
@@ -341,8 +345,9 @@ impl Cache {
                 out.truncate(before);
                 return false;
             };
+            let now = self.away.now();
             let window = &mut self.windows[slot as usize];
-            window.note_read(wanted);
+            window.note_read(wanted, now);
             for block in blocks.clone() {
                 set_sum(trailer, at, window.sums[block]);
                 at += 1;
@@ -407,8 +412,9 @@ impl Cache {
             self.windows.push(Window::unused());
             self.windows.len() as u32 - 1
         });
+        let used = self.away.now();
         let window = &mut self.windows[slot as usize];
-        (window.owner, window.index) = (key, index);
+        (window.owner, window.index, window.used) = (key, index, used);
         (window.live, window.referenced) = (true, true);
         self.used_bytes += WINDOW_COST_BYTES;
         self.entry(key).windows.insert(index, slot);
@@ -481,9 +487,9 @@ impl Cache {
 }
 
 impl Window {
-    fn note_read(&mut self, blocks: u64) {
-        self.referenced = true;
-        self.reused |= self.seen & blocks != 0;
+    fn note_read(&mut self, blocks: u64, now: Time) {
+        self.reused |= self.seen & blocks != 0 && now.since(self.used) > ONE_USE_SPAN;
+        (self.referenced, self.used) = (true, now);
         self.seen |= blocks;
     }
 

@@ -54,7 +54,6 @@ impl Inner {
         let data = data.slice((from - page.first) * BLOCK_BYTES..(to - page.first) * BLOCK_BYTES);
         let part = WindowPart { index: part.index, blocks: from..to };
         let bad = self.keep(object, &part, data);
-        self.cache.borrow_mut().note_reused(object.key, part.index);
         self.count(|c| c.network_wrong += u64::from(bad.as_ref().is_ok_and(|bad| !bad.is_empty())));
         bad.is_ok_and(|bad| bad.is_empty())
     }

@@ -18,6 +18,10 @@ fn counters(world: &World) -> ServerCounters {
     world.servers[0].server.as_ref().unwrap().counters()
 }
 
+fn disk_bytes(world: &World) -> usize {
+    world.servers[0].disks[0].read_bytes
+}
+
 fn disk_reads(world: &World) -> usize {
     world.servers[0].disks[0].reads
 }
@@ -88,6 +92,31 @@ fn what_was_cut_off_does_not_come_back() {
     let mut wanted = pattern(5, 10 * MIB);
     wanted[5000..].fill(0);
     check(&mut world, &file, &wanted);
+}
+
+/// One client goes through a large file once, while another one goes on to use what it uses: most of that stays, although
+/// it comes again only after more than the cache and all network memory hold, when plain LRU has none of it.
+#[test]
+fn a_scan_leaves_the_working_sets_of_others_in_network_memory() {
+    let mut world = World::lending(&[MIB, 3 * MIB, 3 * MIB]);
+    let (large, used) = (stable(&mut world, 6, 40 * MIB), stable(&mut world, 5, 4 * MIB));
+    let wanted = pattern(5, 4 * MIB);
+    (0..3).for_each(|_| check(&mut world, &used, &wanted));
+    let (mut of_scan, mut of_use) = (0, 0);
+    // 16 MiB pass between two uses, and there are 11 MiB of memory
+    for at in 0..13 {
+        let before = disk_bytes(&world);
+        for next in 3 * at..3 * at + 3 {
+            world.read(&large, (next * MIB) as u64, MIB).unwrap();
+        }
+        let (after, part) = (disk_bytes(&world), at % 4 * MIB);
+        let read = world.read(&used, part as u64, MIB).unwrap();
+        assert!(read == wanted[part..part + MIB], "MiB {at}");
+        world.turns(300);
+        (of_scan, of_use) = (of_scan + after - before, of_use + disk_bytes(&world) - after);
+    }
+    assert!(of_scan > 38 * MIB, "the scan is from the disk: {of_scan}");
+    assert!(of_use < 13 * MIB / 2, "of 13 MiB used the disk gave {of_use}");
 }
 
 /// Another life of the server asks for nothing of the one before.

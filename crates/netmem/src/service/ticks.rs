@@ -65,7 +65,7 @@ impl Service {
             node: self.me(),
             member_for: joined.map_or_else(Default::default, |joined| now.since(joined)),
             link_pages: self.0.config.link_pages,
-            ..store.memory().digest(now)
+            ..store.digest(now)
         }
     }
 

@@ -14,19 +14,29 @@ use crate::cache::{WindowPart, bit_runs, mask};
 use crate::limits::*;
 use crate::object::group_of;
 use endpoint::Frame;
+use netmem::service::{Hint, Use};
 use netmem::{PageId, Service, SpaceId, Version, Wanted};
 use node::{Bug, Cx};
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Range;
+use wire::Time;
 use wire::limits::BLOCK_BYTES;
 
 /// The node's network memory, as a cache of one of its servers sees it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Network {
+    cx: Cx,
     service: Service,
     space: SpaceId,
     /// Off with a planted bug.
     forgets: bool,
+}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Network").field("space", &self.space).finish_non_exhaustive()
+    }
 }
 
 /// What is known of a chunk that left.
@@ -44,6 +54,8 @@ pub(super) struct Away {
     version: u64,
     serial: u32,
     chunks_max: usize,
+    /// Who comes back before so many others have left was used again.
+    recent: u64,
     /// Chunks in the order in which they left; some have been forgotten since.
     order: VecDeque<(Key, u64, Version)>,
     sent: u64,
@@ -62,7 +74,14 @@ impl Network {
     /// Of a node in its present life.
     pub fn new(cx: &Cx, service: Service) -> Network {
         let space = SpaceId::private(cx.id(), cx.incarnation());
-        Network { service, space, forgets: !cx.has_bug(Bug::AwayPageTaken) }
+        Network { cx: cx.clone(), service, space, forgets: !cx.has_bug(Bug::AwayPageTaken) }
+    }
+}
+
+impl Away {
+    /// The time, when somebody wants to know it.
+    pub fn now(&self) -> Time {
+        self.network.as_ref().map_or(Time::ZERO, |network| network.cx.now())
     }
 }
 
@@ -73,6 +92,7 @@ impl Cache {
         let others = self.frames.bytes().saturating_sub(self.limit_bytes + lent_bytes);
         self.reserve_bytes = others / RESERVE_SHARE;
         self.away.chunks_max = self.limit_bytes / AWAY_SHARE / AWAY_COST_BYTES;
+        self.away.recent = ((self.limit_bytes + lent_bytes) / CHUNK_BYTES * RECENT_TIMES) as u64;
         self.away.network = Some(network);
         self
     }
@@ -87,7 +107,8 @@ impl Cache {
     }
 
     /// The chunks of a part that left for network memory, to be asked for now. They are remembered no more: what comes
-    /// is in the cache, what does not is nowhere.
+    /// is in the cache, what does not is nowhere. Either way their window is being used again, unless that is long ago
+    /// (Johnson and Shasha, 2Q, VLDB'94: A1out remembers pages that are gone).
     pub fn recall(&mut self, key: Key, part: &WindowPart) -> Vec<Recalled> {
         let Some(space) = self.away.network.as_ref().map(|network| network.space) else {
             return Vec::new();
@@ -104,14 +125,13 @@ impl Cache {
             let wanted = Wanted { id, at_least: sent.version, bytes };
             Some(Recalled { first: chunk * CHUNK_BLOCKS, wanted })
         });
-        recalled.collect()
-    }
-
-    /// A window came back: somebody used it again.
-    pub fn note_reused(&mut self, key: Key, index: u64) {
-        if let Some(slot) = self.slot(key, index) {
-            self.windows[slot as usize].reused = true;
-        }
+        let recalled: Vec<Recalled> = recalled.collect();
+        let recent = recalled
+            .iter()
+            .any(|page| page.wanted.at_least.0 + self.away.recent > self.away.version);
+        let slot = self.slot(key, part.index).filter(|_| recent);
+        slot.into_iter().for_each(|slot| self.windows[slot as usize].reused = true);
+        recalled
     }
 
     /// Puts the chunks of a clean window into network memory, as far as there is room.
@@ -122,14 +142,15 @@ impl Cache {
         for chunk in 0..WINDOW_CHUNKS {
             let window = &self.windows[slot];
             let Some((data, blocks)) = window.leaving(chunk) else { continue };
-            let (reused, number) = (window.reused, index * WINDOW_CHUNKS as u64 + chunk as u64);
+            let used = Use { last: window.used, again: window.reused };
+            let number = index * WINDOW_CHUNKS as u64 + chunk as u64;
             if number > u64::from(u32::MAX) {
                 return; // 128 TiB into one object
             }
             let version = Version(self.away.version + 1);
             self.away.version = version.0;
             let id = page_id(network.space, serial, number);
-            if network.service.insert_used(id, version, data, reused) {
+            if network.service.insert_used(id, version, data, used) {
                 self.remember(key, number, Sent { version, blocks });
             }
         }
@@ -188,7 +209,7 @@ impl Cache {
             let chunk = *chunk;
             entry.away.remove(&chunk);
             let id = page_id(network.space, entry.serial, chunk);
-            network.service.hint(id, netmem::service::Hint::DontNeed);
+            network.service.hint(id, Hint::DontNeed);
         }
     }
 }

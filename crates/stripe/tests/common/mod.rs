@@ -60,6 +60,7 @@ fn lending(bytes: usize) -> netmem::service::Config {
     config.directory_bytes = 4096 * netmem::Directory::ENTRY_BYTES;
     config.local_min_bytes = 0;
     config.epoch.slow_start = Duration::from_millis(1);
+    config.epoch.period = Duration::from_millis(50);
     config
 }
 
@@ -185,7 +186,7 @@ impl World {
             server.kill();
         }
         world.tell_view(1);
-        world.turns(11_000);
+        world.turns(1_500);
         world
     }
 
