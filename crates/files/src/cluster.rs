@@ -6,6 +6,7 @@
 use crate::{Config, Files, serve};
 use members::{Identity, Roles};
 use names::{IoServer, VolumeSettings};
+use netmem::service::{Up, View};
 use node::Cx;
 use store::{Store, StoreError};
 use stripe::{Server, ServerConfig};
@@ -97,6 +98,9 @@ pub fn start(cx: &Cx, roles: NodeRoles) -> Result<Services, StartError> {
         None => (None, None),
     };
     let member = roles.member.map(|(at, identity)| members::Client::start(cx, at, identity));
+    if let (Some(memory), Some(member)) = (&memory, &member) {
+        cx.spawn("cluster: memory", follow_lenders(memory.clone(), member.clone()));
+    }
     let files = roles.client.map(|client| start_client(cx, client));
     Ok(Services { memory, io, manager, members, member, files })
 }
@@ -126,6 +130,23 @@ fn start_manager(cx: &Cx, role: ManagerRole) -> Result<Managing, StartError> {
         cx.spawn("cluster: servers", follow(members.clone(), manager.clone()));
     }
     Ok((Some(manager), members))
+}
+
+/// Network memory goes by the members' view of who lends, and trusts it for as long as the membership lasts.
+async fn follow_lenders(memory: netmem::Service, member: members::Client) {
+    loop {
+        let changed = member.changed();
+        let lenders = member.lenders();
+        let up = |lender: &members::Lender| {
+            let members::Lender { id, life, mib } = *lender;
+            Up { node: id, incarnation: life, weight: mib }
+        };
+        memory.follow(View::new(lenders.number, lenders.up.iter().map(up).collect()));
+        if let Some((life, until)) = member.lends() {
+            memory.set_lease(life, until);
+        }
+        changed.await;
+    }
 }
 
 /// New files go to the I/O servers that are members and alive; with none alive, to those that were.

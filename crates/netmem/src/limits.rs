@@ -118,6 +118,8 @@ pub const FREED_MAX: usize = 4096;
 pub const FREED_SPAN: Duration = Duration::from_secs(60);
 /// How long a private space's pages outlive a node that went down without coming back: it may have been paused only.
 pub const ORPHAN_SPAN: Duration = Duration::from_secs(60);
+/// Pages remembered of which a version was not durable when this node's life ended: 24 bytes each.
+pub const FAILED_MAX: usize = 1 << 16;
 /// Writers' leases that one directory grants.
 pub const LEASES_MAX: usize = 4096;
 /// Longest page: one run of frames that a small pool has.

@@ -27,6 +27,7 @@ mod home;
 mod latency;
 mod leases;
 mod leave;
+mod life;
 mod many;
 mod notices;
 mod put;
@@ -170,8 +171,14 @@ struct Inner {
     orphans: RefCell<BTreeMap<NodeId, Time>>,
     /// Spaces that were freed while pages of them were in the middle of something.
     unfinished: RefCell<Vec<SpaceId>>,
+    /// What is left of a life in which this node was given up.
+    remains: RefCell<life::Remains>,
     /// When this node became a member.
     joined: Cell<Option<Time>>,
+    /// As the registry counts.
+    life: Cell<u64>,
+    /// Until when nobody takes this node for dead.
+    valid_until: Cell<Time>,
     /// Requests of others that wait for other nodes.
     slow: Semaphore,
     fault_ended: Notify,
@@ -335,7 +342,10 @@ impl Inner {
             writing: RefCell::default(),
             orphans: RefCell::default(),
             unfinished: RefCell::default(),
+            remains: RefCell::default(),
             joined: Cell::new(None),
+            life: Cell::new(cx.incarnation()),
+            valid_until: Cell::new(Time::NEVER),
             slow: Semaphore::new(cx, SLOW_REQUESTS_MAX),
             fault_ended: Notify::new(cx),
             page_leaves: Notify::new(cx),

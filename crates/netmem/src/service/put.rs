@@ -38,7 +38,7 @@ impl Service {
             Ok(put) => {
                 let data = request.data.pop().filter(|_| request.bytes == put.stamp.bytes as usize);
                 let data = data.map(|frame| frame.freeze());
-                self.take_in(request.source, life(&request), &put, data).await
+                self.take_in(request.source, &put, data).await
             }
             Err(_) => Err(No::Damaged),
         };
@@ -54,15 +54,9 @@ impl Service {
     }
 
     /// Takes a page in, and registers it before it says so.
-    async fn take_in(
-        &self,
-        source: NodeId,
-        life: u64,
-        put: &Put,
-        data: Option<Frame>,
-    ) -> Result<NodeId, No> {
+    async fn take_in(&self, source: NodeId, put: &Put, data: Option<Frame>) -> Result<NodeId, No> {
         let data = data.ok_or(No::Damaged)?;
-        let frame = self.accept(source, life, put, data)?;
+        let frame = self.accept(source, put, data)?;
         self.0.epochs.borrow_mut().handle_taken();
         let PageStamp { id, version, .. } = put.stamp;
         let role = if put.is_mirror() { HolderRole::Mirror } else { HolderRole::Clean };
@@ -86,14 +80,8 @@ impl Service {
     }
 
     /// Checks the bytes and the table; what has to go for the page is withdrawn.
-    pub(super) fn accept(
-        &self,
-        source: NodeId,
-        life: u64,
-        put: &Put,
-        data: Frame,
-    ) -> Result<FrameNo, No> {
-        self.admits(source, life, put.stamp.id)?;
+    pub(super) fn accept(&self, source: NodeId, put: &Put, data: Frame) -> Result<FrameNo, No> {
+        self.admits(source, put.life, put.stamp.id)?;
         let PageStamp { id, version, bytes, checksum } = put.stamp;
         let wanted = Wanted { id, at_least: version, bytes };
         let mut counters = self.0.counters.borrow_mut();
@@ -125,7 +113,7 @@ impl Service {
         if home.freed().has(id.space) {
             return Err(No::Freed);
         }
-        let member = home.view().has(self.me(), self.cx().incarnation());
+        let member = home.view().has(self.me(), self.life());
         let known = home.view().has(source, life);
         if member && known { Ok(()) } else { Err(No::Outside) }
     }
@@ -290,7 +278,8 @@ impl Service {
         let (_, page, stored) = store.find(ask.id)?;
         let stamp = stored.stamp(page.id, page.version);
         let age = page.age(self.cx().now());
-        let put = Put { stamp, age, chances: 0, copies: ask.copies, reused: page.reused };
+        let (life, reused) = (self.life(), page.reused);
+        let put = Put { stamp, life, age, chances: 0, copies: ask.copies, reused };
         (page.version == ask.version).then(|| (put, stored.data.clone()))
     }
 
@@ -305,14 +294,9 @@ impl Service {
         if !own || request.bytes != put.stamp.bytes as usize {
             return false;
         }
-        let taken = self.accept(request.source, life(request), &put, data.freeze());
+        let taken = self.accept(request.source, &put, data.freeze());
         taken.map_err(|no| self.count(|counters| counters.refusals.count(no))).is_ok()
     }
-}
-
-/// The life of the node that sent a request. NetRPC's name for a caller has the node's number in its upper bits.
-fn life(request: &Request) -> u64 {
-    request.client ^ u64::from(request.source.0) << 48
 }
 
 fn no(reason: Reason) -> No {

@@ -204,6 +204,7 @@ impl Service {
         if !self.makes_way(id, version, data.len()) {
             return Ok(None);
         }
+        self.0.remains.borrow_mut().handle_written(id);
         let stored = Stored::new(data.clone(), checksum);
         let mut store = self.0.store.borrow_mut();
         if let Some(frame) = store.memory().find(id) {
@@ -371,7 +372,7 @@ impl Service {
     async fn lease(&self, id: PageId, version: Version) -> Result<(), PutError> {
         let until = self.cx().now() + self.0.config.patience;
         while self.cx().now() < until {
-            let granted = self.0.writing.borrow().get(id);
+            let granted = self.0.writing.borrow().get(id).filter(|_| !self.doubts(id));
             match granted {
                 Some(known) if known >= version => return Err(PutError::Stale(known)),
                 Some(_) => return Ok(()),
@@ -394,7 +395,7 @@ impl Service {
             let home = self.0.home.borrow();
             (home.view().number, home.homes(id))
         };
-        let lease = Lease { id, view, incarnation: self.cx().incarnation() };
+        let lease = Lease { id, view, incarnation: self.life() };
         let primary = homes?.primary;
         let reply = if primary == self.me() {
             self.grant(self.me(), &lease).await
