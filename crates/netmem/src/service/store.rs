@@ -193,13 +193,12 @@ impl Store {
             return Err(refused(self, reason));
         }
         let mut gone = ArrayVec::new();
-        while self.used + cost(stored.data.len()) > self.limit
-            && self.memory.find(offer.id).is_none()
-        {
+        // what is here of the page makes way, and may be shorter
+        while self.used - self.cost_of(offer.id) + cost(stored.data.len()) > self.limit {
             let displaced = self.memory.displace(now, &offer);
             let (frame, page) = displaced.ok_or_else(|| refused(self, Reason::NoRoom))?;
             self.unplace(frame);
-            gone.push(page);
+            gone.extend(Some(page).filter(|page| page.id != offer.id));
         }
         let accepted = self.memory.accept(now, offer)?;
         gone.extend(accepted.displaced);
@@ -213,6 +212,13 @@ impl Store {
         let page = self.memory.release(frame)?;
         let stored = self.unplace(frame).expect("a page has bytes");
         Ok(Held { page, stored })
+    }
+
+    /// Puts a page's bytes into another frame of the pool; they are the same.
+    pub fn relocate(&mut self, frame: FrameNo, data: Frame) {
+        let stored = self.stored_mut(frame);
+        debug_assert_eq!(stored.data[..], data[..]);
+        stored.data = data;
     }
 
     /// Gives a page up if there is a newer version than it, however it is needed.
@@ -264,6 +270,11 @@ impl Store {
         let with_page = |at: usize| self.memory.page(FrameNo(at as u32)).is_some();
         let fits = (0..self.places.len()).all(|at| self.places[at].is_some() == with_page(at));
         fits && used == self.used && used <= self.limit
+    }
+
+    /// What a page takes; nothing when it is not here.
+    fn cost_of(&self, id: PageId) -> usize {
+        self.find(id).map_or(0, |(_, _, stored)| cost(stored.data.len()))
     }
 
     fn place(&mut self, frame: FrameNo, stored: Stored) {

@@ -24,6 +24,7 @@ impl Service {
                 _ => (),
             }
             self.end_late();
+            self.keep_room();
             self.cx().sleep(EPOCH_TICK.min(self.0.config.epoch.period)).await;
         }
     }

@@ -90,17 +90,9 @@ impl Cache {
         clearable.min_by_key(|(_, pages)| *pages).map(|(stretch, _)| stretch)
     }
 
-    /// Drops the clean pages of network memory in the stretch where least else is in use. Whether there were any. Takes
-    /// time for every page of it on this node.
-    pub fn clear_spare_stretch(&self) -> bool {
-        let Some(network) = self.network() else { return false };
-        let mut pages = vec![0; self.frames.stretches()];
-        network.visit_spare(|frame| pages[stretch_of(frame)] += frame.len() / BLOCK_BYTES);
-        let spare = pages.into_iter().enumerate().filter(|(_, pages)| *pages > 0);
-        let best = spare.max_by_key(|(at, pages)| pages + self.frames.free_pages_in(*at));
-        best.is_some_and(|(stretch, _)| {
-            network.drop_spare(|frame| stretch_of(frame) == stretch) > 0
-        })
+    /// Clears a stretch of what network memory has there. Whether there was one.
+    pub fn clear_lent_stretch(&self) -> bool {
+        self.network().is_some_and(|network| network.clear_stretch())
     }
 
     /// As [`evict`](Cache::evict); the window leaves for network memory.
