@@ -1,5 +1,5 @@
-//! Network memory in the file path: what leaves a server's cache comes back from other nodes' memory, and never what was
-//! changed since.
+//! Network memory in the file path: what leaves a server's cache comes back from other nodes' memory, and never what
+//! was changed since.
 
 mod common;
 
@@ -94,8 +94,8 @@ fn what_was_cut_off_does_not_come_back() {
     check(&mut world, &file, &wanted);
 }
 
-/// One client goes through a large file once, while another one goes on to use what it uses: most of that stays, although
-/// it comes again only after more than the cache and all network memory hold, when plain LRU has none of it.
+/// One client goes through a large file once, while another one goes on to use what it uses: most of that stays,
+/// although it comes again only after more than the cache and all network memory hold, when plain LRU has none of it.
 #[test]
 fn a_scan_leaves_the_working_sets_of_others_in_network_memory() {
     let mut world = World::lending(&[MIB, 3 * MIB, 3 * MIB]);

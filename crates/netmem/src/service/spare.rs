@@ -1,8 +1,8 @@
 //! Others on this node: a cache that takes pages back for good, and who needs memory of the pool in one piece.
 //!
-//! Pages lie where they arrived. The pool gives memory in runs of up to a stretch, and a payload of any length wants one
-//! run; so when few are left, the stretch that holds least beside pages is cleared of them: they move to other runs, dirty
-//! ones too, or are given up.
+//! Pages lie where they arrived. The pool gives memory in runs of up to a stretch, and a payload of any length wants
+//! one run; so when few are left, the stretch that holds least beside pages is cleared of them: they move to other
+//! runs, dirty ones too, or are given up.
 
 use super::Service;
 use super::get::{GetError, Got};

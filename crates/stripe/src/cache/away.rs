@@ -1,10 +1,10 @@
 //! Chunks that leave the cache for network memory, and which of them are worth asking for there.
 //!
 //! A clean chunk that the cache has no room for becomes a page of the node's service, with the frame that it has: not a
-//! byte is copied, and the node keeps it in one place only. From there it goes to idle nodes as any page does. The cache
-//! remembers in which version it left. What changes afterwards is forgotten here, and what is not remembered is never
-//! asked for; versions are not used again. So whatever copies are still in other nodes' memory, and whenever they
-//! arrive, no read sees them.
+//! byte is copied, and the node keeps it in one place only. From there it goes to idle nodes as any page does. The
+//! cache remembers in which version it left. What changes afterwards is forgotten here, and what is not remembered is
+//! never asked for; versions are not used again. So whatever copies are still in other nodes' memory, and whenever
+//! they arrive, no read sees them.
 //!
 //! A page is named by the object's number in the upper half of its index, given when its first chunk leaves and never
 //! again in this life of the node, and the chunk in the lower half. The space is one of this life.
