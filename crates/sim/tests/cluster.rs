@@ -77,24 +77,6 @@ fn passes_in(seed: u64, text: &str) {
 const FAILING_DISKS: &str = include_str!("../../../experiments/failing-disks.toml");
 const POWER_CUTS: &str = include_str!("../../../experiments/power-cuts.toml");
 
-/// Every machine lends memory, and a program on each keeps pages in that of the others.
-fn passes_with_network_memory(seeds: std::ops::Range<u64>, experiment: Experiment) {
-    let mut experiment = experiment;
-    experiment.shape.lend_mib = 2;
-    seeds.for_each(|seed| passes(seed, &experiment));
-}
-
-#[test]
-fn network_memory_beside_files_loses_nothing() {
-    passes_with_network_memory(1..4, Experiment { seconds: 40, ..Experiment::default() });
-}
-
-#[test]
-fn network_memory_beside_files_outlives_power_cuts() {
-    let experiment = Experiment::parse(POWER_CUTS).unwrap();
-    passes_with_network_memory(1..3, Experiment { seconds: 40, ..experiment });
-}
-
 fn columns_move(mounts: u16) {
     for seed in 1..=3 {
         let mut experiment = Experiment::default();

@@ -63,7 +63,7 @@ pub struct Disk {
 
 /// Memory that a process may use for blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Memory {
     /// All payload frames.
     pub pool: Size,

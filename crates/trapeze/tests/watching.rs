@@ -8,7 +8,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Stdio;
-use trapeze::config::Memory;
+use trapeze::children::Process;
+use trapeze::config::{Machine, Memory};
 use trapeze::local::Shape;
 
 fn scrape(address: &str) -> String {
@@ -177,4 +178,31 @@ fn what_cannot_be_lent_is_refused() {
     fs::write(&config, greedy).unwrap();
     let said = refusal(&["serve", "--config", text(&config)]);
     assert!(said.contains("io1.toml") && said.contains("lend less"), "{said}");
+}
+
+/// A machine that was started from a copy of another's configuration: the later one is the member, the other is told
+/// so, and there is one lender of that id.
+#[test]
+fn of_two_machines_with_one_id_the_later_one_lends() {
+    let mut cluster = lending(2);
+    let target = cluster.processes.target();
+    let seen = |rows: &[serde_json::Value]| rows.iter().filter_map(members).collect::<Vec<_>>();
+    until_top(&target, |rows| seen(rows) == [2, 2]);
+    let mut copy = Machine::load(&cluster.beside("cluster/io1.toml")).unwrap();
+    copy.listen = vec![format!("unix:{}", cluster.beside("copy.sock").display())];
+    copy.disks[0].path = cluster.beside("copy");
+    fs::create_dir(&copy.disks[0].path).unwrap();
+    let (config, log) = (cluster.beside("copy.toml"), cluster.beside("copy.log"));
+    copy.save(&config).unwrap();
+    let mut command = ended_by_signals(program());
+    command.args(["serve", "--config", text(&config)]);
+    let copy = Process::start_command("copy", command, &log).unwrap();
+    let told = || cluster.processes.server(1).unwrap().last_words().contains("the same id");
+    until_top(&target, |rows| seen(rows) == [2, 2] && told());
+    until_top(&target, |rows| seen(rows) == [2, 2]);
+    copy.stop().unwrap();
+    cluster.processes.take_server(1).unwrap().kill().unwrap();
+    cluster.processes.start_server(1).unwrap();
+    until_top(&target, |rows| seen(rows) == [2, 2]);
+    cluster.stop();
 }
