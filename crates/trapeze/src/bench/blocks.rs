@@ -33,6 +33,8 @@ const POOL: Size = Size(128 << 20);
 /// leaves after 30 s.
 const PASSES: usize = 6;
 const PASS_PAUSE: Duration = Duration::from_secs(10);
+/// Pause after each MiB: at the disk's rate more would leave the server than a busy machine carries to its neighbour.
+const PART_PAUSE: Duration = Duration::from_millis(10);
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +97,9 @@ fn bring_in(cluster: &mut Processes, path: &Path) -> io::Result<()> {
     for _ in 0..PASSES {
         remount(cluster)?;
         let (mut file, mut part) = (File::open(path)?, vec![0; 1 << 20]);
-        while file.read(&mut part)? > 0 {}
+        while file.read(&mut part)? > 0 {
+            std::thread::sleep(PART_PAUSE);
+        }
         bar.inc(1);
         std::thread::sleep(PASS_PAUSE);
     }
@@ -179,7 +183,7 @@ struct Counts {
 impl Counts {
     fn of(cluster: &Processes) -> Result<Counts, BlocksError> {
         let mut status = Command::new(std::env::current_exe()?);
-        let output = status.args(["status", &cluster.target(), "--json"]).output()?;
+        let output = status.args(["status", "--cluster", &cluster.target(), "--json"]).output()?;
         let mut counts = Counts { from_memory: 0, disk_reads: 0 };
         for value in serde_json::Deserializer::from_slice(&output.stdout).into_iter() {
             counts.add(&value?);
