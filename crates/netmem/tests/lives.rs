@@ -81,7 +81,10 @@ fn a_node_that_may_have_been_given_up_believes_no_copy_of_a_shared_page() {
     let mut world = World::new(4, |_| small(64));
     let id = far_from(&world, &[1, 3]);
     write(&mut world, 1, id, late(1), Class::Mirrored);
-    write(&mut world, 2, id, late(2), Class::Mirrored);
+    world.flush(1, id).unwrap();
+    let disowned = world.put(2, id, late(2), Class::Mirrored);
+    disowned.unwrap();
+    world.flush(2, id).unwrap();
     assert_eq!(world.read(3, id, 0).0, late(2));
     let (service, now) = (world.service(3), world.net.now);
     service.set_lease(99, now);

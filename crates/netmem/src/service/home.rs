@@ -323,6 +323,7 @@ impl Home {
     pub fn begin_again(&mut self, others: &[(NodeId, u64)]) -> u64 {
         let me = self.me;
         self.directory.retain(|entry| entry.id.space.owner() == Some(me), |_| ());
+        self.leases.begin_view(0);
         self.told.clear();
         self.drop_gone(others)
     }

@@ -286,11 +286,10 @@ impl Service {
     async fn lease(&self, id: PageId, version: Version) -> Result<(), PutError> {
         let until = self.cx().now() + self.0.config.patience;
         while self.cx().now() < until {
-            if self.doubts(id) {
-                self.cx().sleep(PAUSE).await;
-                continue;
-            }
-            let right = self.0.writing.borrow().right(id);
+            let right = match self.doubts(id) {
+                true => Right::None,
+                false => self.0.writing.borrow().right(id),
+            };
             match right {
                 Right::Writes(known) if known >= version => return Err(PutError::Stale(known)),
                 Right::Writes(_) => return Ok(()),
