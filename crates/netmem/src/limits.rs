@@ -132,6 +132,10 @@ pub const LEASE_SHIFT: u32 = 30;
 pub const PAGE_BYTES_MAX: usize = 64 * 1024;
 /// How long digests are waited for, as a part of an epoch, one in so many.
 pub const DIGEST_WAIT_SHARE: u32 = 4;
+/// Longest runs of the node's pool that pages must not stand in the way of: two reads of 1 MiB and what they wait for.
+pub const FREE_STRETCHES: usize = 4;
+/// Stretches of the pool cleared for that in one go: each takes a look at every page, and copies 1 MiB at most.
+pub const CLEARED_STRETCHES_MAX: usize = 4;
 /// How often a node looks whether its epoch has ended.
 pub const EPOCH_TICK: Duration = Duration::from_millis(50);
 /// Nodes of a cluster, for tables that are sent whole.

@@ -32,6 +32,7 @@ mod life;
 mod many;
 mod notices;
 mod put;
+mod spare;
 mod store;
 mod tell;
 mod ticks;
@@ -45,7 +46,7 @@ pub use get::{GetError, Got};
 pub use latency::Latency;
 pub use put::Weak;
 pub use view::{Up, View};
-pub use write::{Hint, PutError};
+pub use write::{Hint, PutError, Use};
 
 use crate::directory::Directory;
 use crate::epoch::EpochConfig;

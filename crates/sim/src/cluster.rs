@@ -20,6 +20,8 @@ use wire::{Errno, FileId, Layout, NodeId, VolumeId};
 const VOLUME: VolumeId = VolumeId(7);
 /// Bytes of an I/O server's cache: small, so that blocks are evicted and read again.
 const CACHE_BYTES: usize = 4 << 20;
+/// The same where memory is lent: so little that most blocks are in network memory or nowhere.
+const CACHE_BESIDE_MEMORY_BYTES: usize = 512 << 10;
 /// Directory entries for each frame that is lent.
 const ENTRIES_PER_FRAME: usize = 6;
 
@@ -138,11 +140,12 @@ async fn move_one(cx: &Cx, names: &names::Client) -> Result<(), Errno> {
 pub fn roles(experiment: &Experiment, bugs: u64) -> Roles {
     let Members { manager: at, servers, .. } = Members::of(experiment);
     let lends_mib = experiment.shape.lend_mib;
+    let cache_bytes = if lends_mib > 0 { CACHE_BESIDE_MEMORY_BYTES } else { CACHE_BYTES };
     let disks = all_disks(experiment.shape.disks);
     let servers = servers.into_iter().map(|id| IoServer { disks, ..IoServer::from(id) });
     Roles {
         manager: manager(servers.collect(), lends_mib),
-        server: server(at, CACHE_BYTES, lends_mib),
+        server: server(at, cache_bytes, lends_mib),
         mount: mount(at, experiment.shape.moves_per_minute, lends_mib),
         bugs,
     }

@@ -38,7 +38,8 @@ const FOUND: [Bug; 22] = [
 ];
 
 /// What needs another experiment, found by a few of its seeds.
-const FOUND_BY: [(Bug, &str); 5] = [
+const FOUND_BY: [(Bug, &str); 6] = [
+    (Bug::AwayPageTaken, LENDING),
     (Bug::PlacedNotSynced, LARGE_COMMITS),
     (Bug::StaleEpochAccepted, MOVES),
     (Bug::TokenKeyIgnored, BAD_LINKS),
@@ -56,6 +57,8 @@ const MOVES: &str = "
     reorder_per_million = 20_000
     duplicate_per_million = 20_000
     delay_per_million = 10_000";
+/// Every machine lends memory, where most of what leaves the I/O servers' small caches is.
+const LENDING: &str = "[shape]\n lend_mib = 2";
 /// Messages come late, twice or not at all, nodes pause; one server, small files.
 const BAD_LINKS: &str = "
     [shape]

@@ -13,6 +13,7 @@
 //! or that holds the edges of a write under way, is not evicted; a valid block's checksum is that of its bytes; bytes
 //! of a block behind the object's end are zero.
 
+mod away;
 mod commit;
 mod room;
 mod store;
@@ -25,9 +26,13 @@ use crate::protocol::set_sum;
 use endpoint::{Frame, FrameMut, Frames};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use wire::Time;
 use wire::limits::BLOCK_BYTES;
 
+pub use away::{Network, Recalled};
 pub use commit::Stretch;
+
+use away::{Away, Sent};
 
 /// Names an object in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,6 +64,12 @@ struct Window {
     loading: u64,
     sums: [u32; WINDOW_BLOCKS],
     referenced: bool,
+    /// Blocks that were read since it was made.
+    seen: u64,
+    /// Some of them more than once.
+    reused: bool,
+    /// When last, with network memory.
+    used: Time,
     /// Holds what a change under way builds on.
     pinned: bool,
     live: bool,
@@ -76,6 +87,9 @@ impl Window {
             loading: 0,
             sums: [0; WINDOW_BLOCKS],
             referenced: false,
+            seen: 0,
+            reused: false,
+            used: Time::ZERO,
             pinned: false,
             live: false,
         }
@@ -106,6 +120,10 @@ struct Entry {
     groups: BTreeMap<u64, Group>,
     /// Windows with dirty or committing blocks.
     dirty: BTreeSet<u64>,
+    /// Chunks that left for network memory and were not changed since.
+    away: BTreeMap<u64, Sent>,
+    /// Its number there; 0 until something left.
+    serial: u32,
 }
 
 /// The cache. See the module's text.
@@ -124,6 +142,7 @@ pub struct Cache {
     entries: Vec<Entry>,
     free_entries: Vec<u32>,
     dirty_blocks: Vec<usize>,
+    away: Away,
 }
 
 /// The bits of `blocks`, numbered within a window.
@@ -209,6 +228,7 @@ impl Cache {
             entries: Vec::new(),
             free_entries: Vec::new(),
             dirty_blocks: vec![0; disks],
+            away: Away::default(),
         }
     }
 
@@ -246,6 +266,7 @@ impl Cache {
 
     /// Forgets all blocks and checksums of an object that stays open.
     pub fn clear(&mut self, key: Key) {
+        self.forget_away(key, 0..u64::MAX);
         let entry = &mut self.entries[key.0 as usize];
         entry.dirty.clear();
         let (windows, groups) =
@@ -324,8 +345,9 @@ impl Cache {
                 out.truncate(before);
                 return false;
             };
+            let now = self.away.now();
             let window = &mut self.windows[slot as usize];
-            window.referenced = true;
+            window.note_read(wanted, now);
             for block in blocks.clone() {
                 set_sum(trailer, at, window.sums[block]);
                 at += 1;
@@ -353,15 +375,23 @@ impl Cache {
         let entry = self.entry(key);
         let Some(slot) = entry.windows.remove(&index) else { return };
         entry.dirty.remove(&index);
-        let group = group_of(block_at(index, 0));
+        self.drop_unused_group(key, group_of(block_at(index, 0)));
+        self.release_window(slot);
+    }
+
+    /// Drops a group's checksums when the disk has them too, and nothing of it is here or in network memory.
+    fn drop_unused_group(&mut self, key: Key, group: u64) {
+        let entry = self.entry(key);
         let per_group = GROUP_BLOCKS / WINDOW_BLOCKS as u64;
         let windows = group * per_group..(group + 1) * per_group;
-        let last = entry.windows.range(windows).next().is_none();
-        if last && entry.groups.get(&group).is_some_and(|group| !group.dirty) {
+        let chunks_per_group = GROUP_BLOCKS / CHUNK_BLOCKS as u64;
+        let chunks = group * chunks_per_group..(group + 1) * chunks_per_group;
+        let unused = entry.windows.range(windows).next().is_none()
+            && entry.away.range(chunks).next().is_none();
+        if unused && entry.groups.get(&group).is_some_and(|group| !group.dirty) {
             let sums = entry.groups.remove(&group).expect("just found").sums;
             self.used_bytes -= sums.len() * 4;
         }
-        self.release_window(slot);
     }
 
     fn release_window(&mut self, slot: u32) {
@@ -382,8 +412,9 @@ impl Cache {
             self.windows.push(Window::unused());
             self.windows.len() as u32 - 1
         });
+        let used = self.away.now();
         let window = &mut self.windows[slot as usize];
-        (window.owner, window.index) = (key, index);
+        (window.owner, window.index, window.used) = (key, index, used);
         (window.live, window.referenced) = (true, true);
         self.used_bytes += WINDOW_COST_BYTES;
         self.entry(key).windows.insert(index, slot);
@@ -422,6 +453,9 @@ impl Cache {
 
     /// Changes the committed checksum of a block of a known group.
     pub fn set_committed_sum(&mut self, key: Key, block: u64, sum: u32) {
+        if self.committed_sum(key, block) != Some(sum) {
+            self.forget_block(key, block);
+        }
         let group = self.entry(key).groups.get_mut(&group_of(block)).expect("a known group");
         let (at, before) = ((block % GROUP_BLOCKS) as usize, group.sums.len());
         if group.sums.len() <= at {
@@ -453,6 +487,12 @@ impl Cache {
 }
 
 impl Window {
+    fn note_read(&mut self, blocks: u64, now: Time) {
+        self.reused |= self.seen & blocks != 0 && now.since(self.used) > ONE_USE_SPAN;
+        (self.referenced, self.used) = (true, now);
+        self.seen |= blocks;
+    }
+
     /// Appends the blocks, at most `bytes` of them; joins what lies in a row with what is behind `before`. How many
     /// bytes it were.
     fn slices(

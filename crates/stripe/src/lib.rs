@@ -20,6 +20,7 @@ mod journal;
 pub mod limits;
 pub mod log;
 mod moves;
+mod network;
 pub mod object;
 mod objects;
 pub mod order;

@@ -32,6 +32,18 @@ pub const CLEARED_PAUSE: Duration = Duration::from_millis(4);
 pub const PRESSED_PAUSE: Duration = Duration::from_millis(500);
 /// Where no room can be made, it is tried again when the cache has changed by one part in so many: 6 MiB of 384.
 pub const UNMET_SHARE: usize = 64;
+/// Memory for what is known of a chunk that left for network memory: an entry of a tree and a place in a queue.
+pub const AWAY_COST_BYTES: usize = 64;
+/// The part of the cache's limit that these may take, one in so many: with 384 MiB of cache, of 24 GiB of chunks.
+pub const AWAY_SHARE: usize = 8;
+/// Reads of a block that follow each other sooner are one use (O'Neil and others, The LRU-K page replacement algorithm,
+/// SIGMOD'93, section 2.1.1: correlated reference period): a long READ looks for what it brings in several times.
+pub const ONE_USE_SPAN: Duration = Duration::from_millis(10);
+/// A chunk that comes back was used again when not more has left since than so many times what this node's memory
+/// holds: as much as netmem's pages that were used once are behind the others (`ONCE_BOOST`).
+pub const RECENT_TIMES: usize = 4;
+/// How long network memory has before the disk is asked: a peer answers within 0.1 ms, a magnetic disk takes 8.
+pub const NETWORK_PATIENCE: Duration = Duration::from_millis(2);
 /// How far ahead of a sequential reader the server reads: 1 MiB keeps a 2 GB/s disk busy for 0.5 ms.
 pub const READ_AHEAD_WINDOWS: u64 = 4;
 /// Read-ahead requests that may wait; more are forgotten: 4 windows of 32 columns.

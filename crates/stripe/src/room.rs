@@ -36,7 +36,7 @@ impl Inner {
         let mut cache = self.cache.borrow_mut();
         let cleared = (0..CLEARED_STRETCHES_MAX)
             .take_while(|_| !cache.has_free_stretches() && cache.clear_stretch());
-        cleared.count() > 0
+        cleared.count() > 0 || cache.clear_lent_stretch()
     }
 
     /// Something is in use in every stretch: what is not committed, or in the log and not yet in place. Both can be

@@ -8,7 +8,7 @@
 //! nothing is written in place that is not covered by a record of the log; a read returns blocks whose checksums were
 //! verified when they came into memory, with those checksums; one disk's failure stops no other.
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Network};
 use crate::disk::{Disk, Health, errno};
 use crate::limits::*;
 use crate::objects::{Object, Objects, Spot};
@@ -78,6 +78,16 @@ pub struct ServerCounters {
     pub disk_reads: u64,
     /// Bytes that they asked for.
     pub disk_read_bytes: u64,
+    /// Chunks that left the cache for network memory.
+    pub network_sent: u64,
+    /// Chunks that came back from there instead of from a disk.
+    pub network_hits: u64,
+    /// Chunks that were asked for there and did not come as they were.
+    pub network_misses: u64,
+    /// Those of them that did not fit their checksums.
+    pub network_wrong: u64,
+    /// Times a disk was asked since network memory was slow.
+    pub network_late: u64,
     /// Commits that made something durable.
     pub commits: u64,
     /// Commits that were too large for the log.
@@ -136,8 +146,7 @@ pub struct Server(pub(crate) Rc<Inner>);
 
 /// Starts the service. It accepts requests once every disk is ready or refused; see [`Server::ready`].
 pub fn serve(cx: &Cx, config: ServerConfig) -> Server {
-    let cache = Cache::new(cx.frames().clone(), config.cache_bytes, cx.disks().into());
-    let cache = Rc::new(RefCell::new(cache));
+    let cache = Rc::new(RefCell::new(cache(cx, &config)));
     let disks = (0..cx.disks()).map(|disk| Disk::new(cx, &cache, DiskId(disk))).collect();
     let inner = Rc::new(Inner {
         cx: cx.clone(),
@@ -160,6 +169,14 @@ pub fn serve(cx: &Cx, config: ServerConfig) -> Server {
     });
     cx.spawn("stripe start", start(inner.clone()));
     Server(inner)
+}
+
+fn cache(cx: &Cx, config: &ServerConfig) -> Cache {
+    let cache = Cache::new(cx.frames().clone(), config.cache_bytes, cx.disks().into());
+    match config.memory.clone() {
+        Some(service) => cache.with_network(Network::new(cx, service)),
+        None => cache,
+    }
 }
 
 /// Makes every disk ready, then starts the loops.
@@ -235,6 +252,7 @@ impl Server {
         let cache = self.0.cache.borrow();
         let disks = 0..self.0.disks.len();
         ServerCounters {
+            network_sent: cache.sent_away(),
             cached_bytes: cache.used_bytes() as u64,
             dirty_bytes: disks.map(|disk| cache.dirty_bytes(disk) as u64).sum(),
             logged_bytes: self.0.disks.iter().map(|disk| disk.journal.size().0).sum(),

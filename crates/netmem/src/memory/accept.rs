@@ -115,9 +115,11 @@ impl Memory {
 
     /// The oldest page that [`accept`](Memory::accept) would take in now.
     pub fn oldest_taken(&self, now: Time) -> Age {
-        if self.counts().free > 0 {
-            return Age::OLDEST;
-        }
+        if self.counts().free > 0 { Age::OLDEST } else { self.oldest_replaced(now) }
+    }
+
+    /// The oldest page that would take the place of another one now.
+    pub fn oldest_replaced(&self, now: Time) -> Age {
         let others = self.oldest_durable(Role::Hosted, now).map_or(Age::NEWEST, |(_, age)| age);
         let own = self.own_to_give(now).map_or(Age::NEWEST, |(_, age)| age);
         others.max(own)

@@ -496,14 +496,18 @@ impl Service {
 
     /// Puts a page into a frame of the node's own, if one can be freed without waiting. Says whether it could.
     pub(super) fn keep(&self, arrival: Arrival, stored: Stored) -> bool {
-        let now = self.cx().now();
+        self.keep_of(self.cx().now(), arrival, stored)
+    }
+
+    /// As [`keep`](Service::keep), of a page that was used last at `used`.
+    pub(super) fn keep_of(&self, used: Time, arrival: Arrival, stored: Stored) -> bool {
         if self.0.home.borrow_mut().freed().has(arrival.id.space) {
             return false;
         }
         if !self.make_room(stored.data.len()) {
             return false;
         }
-        let installed = self.0.store.borrow_mut().install(now, arrival, stored);
+        let installed = self.0.store.borrow_mut().install(used, arrival, stored);
         installed.is_ok()
     }
 

@@ -359,7 +359,7 @@ impl Service {
 
     /// The frame of the oldest page that this node would take in now.
     pub(super) fn oldest(&self) -> Age {
-        self.0.store.borrow().memory().oldest_taken(self.cx().now())
+        self.0.store.borrow().oldest_taken(self.cx().now())
     }
 }
 

@@ -3,10 +3,12 @@
 //! Invariant: a frame of the table that is not free has bytes here, which fit the stamp that is made of the table's id
 //! and version and of the length and checksum here.
 
+use crate::ages::Age;
+use crate::epoch::Digest;
 use crate::limits::PAGE_BYTES_MAX;
 use crate::memory::{
-    Arrival, Class, Durability, FrameNo, Kept, Memory, MemoryConfig, Offer, Page, Reason, Refused,
-    Role,
+    Arrival, Class, Counts, Durability, FrameNo, Kept, Memory, MemoryConfig, Offer, Page, Reason,
+    Refused, Role,
 };
 use crate::page::{PageId, PageStamp, SpaceId, Version};
 use arrayvec::ArrayVec;
@@ -118,6 +120,30 @@ impl Store {
         self.memory.counts().free > 0 && self.used + cost(bytes) <= self.limit
     }
 
+    /// Pages that would find room as it is, each as long as those that are here are on average.
+    fn free_pages(&self) -> u32 {
+        let Counts { free, .. } = self.memory.counts();
+        let pages = (self.places.len() - free as usize).max(1);
+        let each = self.used.div_ceil(pages).max(BLOCK_BYTES);
+        free.min(((self.limit - self.used) / each) as u32)
+    }
+
+    /// The oldest page that [`accept`](Store::accept) would take in now.
+    pub fn oldest_taken(&self, now: Time) -> Age {
+        if self.free_pages() > 0 { Age::OLDEST } else { self.memory.oldest_replaced(now) }
+    }
+
+    /// What the initiator is told: as the table has it, but frames that no page of the usual length has room in are
+    /// none.
+    pub fn digest(&self, now: Time) -> Digest {
+        let digest = self.memory.digest(now);
+        let free = self.free_pages();
+        let capacity = digest.capacity - (digest.free - free);
+        let local_min = u64::from(digest.local_min) * u64::from(capacity);
+        let local_min = (local_min / u64::from(digest.capacity)) as u32;
+        Digest { capacity, local_min, free, oldest: self.oldest_taken(now), ..digest }
+    }
+
     /// A page of the node's own has arrived. A version that is as new is left as it is.
     pub fn install(
         &mut self,
@@ -162,19 +188,17 @@ impl Store {
         offer: Offer,
         stored: Stored,
     ) -> Result<(FrameNo, ArrayVec<Page, DISPLACED_MAX>), Refused> {
-        let refused =
-            |memory: &Memory, reason| Refused { reason, oldest: memory.oldest_taken(now) };
+        let refused = |store: &Store, reason| Refused { reason, oldest: store.oldest_taken(now) };
         if let Some(reason) = self.memory.refuses(&offer) {
-            return Err(refused(&self.memory, reason));
+            return Err(refused(self, reason));
         }
         let mut gone = ArrayVec::new();
-        while self.used + cost(stored.data.len()) > self.limit
-            && self.memory.find(offer.id).is_none()
-        {
+        // what is here of the page makes way, and may be shorter
+        while self.used - self.cost_of(offer.id) + cost(stored.data.len()) > self.limit {
             let displaced = self.memory.displace(now, &offer);
-            let (frame, page) = displaced.ok_or_else(|| refused(&self.memory, Reason::NoRoom))?;
+            let (frame, page) = displaced.ok_or_else(|| refused(self, Reason::NoRoom))?;
             self.unplace(frame);
-            gone.push(page);
+            gone.extend(Some(page).filter(|page| page.id != offer.id));
         }
         let accepted = self.memory.accept(now, offer)?;
         gone.extend(accepted.displaced);
@@ -188,6 +212,13 @@ impl Store {
         let page = self.memory.release(frame)?;
         let stored = self.unplace(frame).expect("a page has bytes");
         Ok(Held { page, stored })
+    }
+
+    /// Puts a page's bytes into another frame of the pool; they are the same.
+    pub fn relocate(&mut self, frame: FrameNo, data: Frame) {
+        let stored = self.stored_mut(frame);
+        debug_assert_eq!(stored.data[..], data[..]);
+        stored.data = data;
     }
 
     /// Gives a page up if there is a newer version than it, however it is needed.
@@ -235,6 +266,11 @@ impl Store {
         let with_page = |at: usize| self.memory.page(FrameNo(at as u32)).is_some();
         let fits = (0..self.places.len()).all(|at| self.places[at].is_some() == with_page(at));
         fits && used == self.used && used <= self.limit
+    }
+
+    /// What a page takes; nothing when it is not here.
+    fn cost_of(&self, id: PageId) -> usize {
+        self.find(id).map_or(0, |(_, _, stored)| cost(stored.data.len()))
     }
 
     fn place(&mut self, frame: FrameNo, stored: Stored) {

@@ -24,6 +24,7 @@ impl Service {
                 _ => (),
             }
             self.end_late();
+            self.keep_room();
             self.cx().sleep(EPOCH_TICK.min(self.0.config.epoch.period)).await;
         }
     }
@@ -66,7 +67,7 @@ impl Service {
             node: self.me(),
             member_for: joined.map_or_else(Default::default, |(joined, _)| now.since(joined)),
             link_pages: self.0.config.link_pages,
-            ..store.memory().digest(now)
+            ..store.digest(now)
         }
     }
 

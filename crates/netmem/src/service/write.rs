@@ -13,7 +13,7 @@ use crate::page::{PageId, PageStamp, SpaceId, Version};
 use crate::protocol::{Batch, Lease, LeaseReply, Message, Record, Spaces, op};
 use endpoint::Frame;
 use node::{Answer, Bug, Request, all};
-use wire::{Errno, NodeId};
+use wire::{Errno, NodeId, Time};
 
 /// Why a page was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +45,15 @@ pub enum Hint {
     WillNeed,
     /// They will not be used soon: clean copies leave first.
     DontNeed,
+}
+
+/// How a page was used where it was before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// When last.
+    pub last: Time,
+    /// Not for the first time. A page that was used once displaces only what is much older.
+    pub again: bool,
 }
 
 impl Service {
@@ -152,12 +161,17 @@ impl Service {
     /// A page that was read from stable storage by who asks: a clean copy, kept if there is room and no version as new
     /// is here. Says whether it is. Other nodes find it here.
     pub fn insert(&self, id: PageId, version: Version, data: Frame) -> bool {
+        self.insert_used(id, version, data, Use { last: self.cx().now(), again: false })
+    }
+
+    /// As [`insert`](Service::insert), of a page that was in somebody else's memory on this node until now.
+    pub fn insert_used(&self, id: PageId, version: Version, data: Frame, used: Use) -> bool {
         if self.check(id, &data).is_err() {
             return false;
         }
         let stamp = PageStamp::of(id, version, [&data[..]]);
-        let arrival = Arrival { id, version, ..Arrival::default() };
-        let kept = self.keep(arrival, Stored::new(data, stamp.checksum));
+        let arrival = Arrival { id, version, reused: used.again, ..Arrival::default() };
+        let kept = self.keep_of(used.last, arrival, Stored::new(data, stamp.checksum));
         if kept {
             self.announce(id, version);
         }

@@ -66,6 +66,7 @@ impl Cache {
     /// of the object is under way.
     pub fn cut(&mut self, key: Key, kept: u64) {
         self.cut_groups(key, kept);
+        self.forget_away(key, kept / CHUNK_BLOCKS as u64..u64::MAX);
         let (first, _) = window_of(kept);
         let behind: Vec<u64> = self.entry(key).windows.range(first..).map(|(i, _)| *i).collect();
         for index in behind {

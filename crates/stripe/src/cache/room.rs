@@ -17,7 +17,7 @@ const _: () = assert!(STRETCH_BYTES == TRANSFER_BYTES_MAX, "a longest WRITE take
 impl Cache {
     /// Memory for `bytes` bytes; clean windows make room. `None` when nothing more can.
     pub fn alloc(&mut self, bytes: usize) -> Option<FrameMut> {
-        while self.used_bytes + bytes > self.limit_bytes && self.evict() {}
+        while self.used_bytes + bytes > self.limit_bytes && self.retire() {}
         loop {
             if let Some(frame) = self.frames.alloc(bytes) {
                 return Some(frame);
@@ -35,7 +35,7 @@ impl Cache {
         if self.unmet_at.is_some_and(|bytes| self.used_bytes.abs_diff(bytes) < slack) {
             return;
         }
-        while self.is_too_large() && self.evict() {}
+        while self.is_too_large() && self.make_smaller() {}
         self.unmet_at = self.is_too_large().then_some(self.used_bytes);
     }
 
@@ -43,6 +43,11 @@ impl Cache {
     pub(super) fn shrink_anew(&mut self) {
         self.unmet_at = None;
         self.shrink();
+    }
+
+    /// What goes because the pool is short must leave the node's memory; else it may stay there as the service's.
+    fn make_smaller(&mut self) -> bool {
+        if self.used_bytes > self.limit_bytes { self.retire() } else { self.evict() }
     }
 
     fn is_too_large(&self) -> bool {
@@ -83,6 +88,19 @@ impl Cache {
             *pages > 0 && pages + self.frames.free_pages_in(*stretch) == STRETCH_PAGES
         });
         clearable.min_by_key(|(_, pages)| *pages).map(|(stretch, _)| stretch)
+    }
+
+    /// Clears a stretch of what network memory has there. Whether there was one.
+    pub fn clear_lent_stretch(&self) -> bool {
+        self.network().is_some_and(|network| network.clear_stretch())
+    }
+
+    /// As [`evict`](Cache::evict); the window leaves for network memory.
+    pub(super) fn retire(&mut self) -> bool {
+        let Some((owner, index)) = self.oldest() else { return false };
+        self.send_away(owner, index);
+        self.drop_window(owner, index);
+        true
     }
 
     /// Drops the clean window that was longest unused, roughly. Whether there was one.

@@ -236,13 +236,15 @@ impl Cache {
     }
 
     pub(super) fn mark_dirty(&mut self, key: Key, slot: u32, blocks: u64) {
+        let now = self.away.now();
         let window = &mut self.windows[slot as usize];
         let before = (window.dirty | window.committing).count_ones();
         window.valid |= blocks;
         window.dirty |= blocks;
-        window.referenced = true;
+        (window.referenced, window.used) = (true, now);
         let added = (window.dirty | window.committing).count_ones() - before;
         let index = window.index;
+        self.forget_blocks(key, index, blocks);
         let entry = self.entry(key);
         entry.dirty.insert(index);
         let disk = entry.disk;

@@ -24,6 +24,8 @@ pub struct Machine {
     pub server: Option<Server>,
     pub disks: Vec<Disk>,
     config: ServerConfig,
+    /// Bytes that the node lends to all; 0 for a node without network memory.
+    lent: usize,
     incarnation: u64,
     under_way: VecDeque<(u64, DiskRequest)>,
     /// Where the arm is, when disks are swept.
@@ -52,6 +54,16 @@ fn node(id: NodeId, incarnation: u64, disks: u16) -> Node {
     Node::new(config, Frames::new(HeapRegion::new(4096)))
 }
 
+/// A node's part in network memory, which begins at once.
+fn lending(bytes: usize) -> netmem::service::Config {
+    let mut config = netmem::service::Config::new(bytes);
+    config.directory_bytes = 4096 * netmem::Directory::ENTRY_BYTES;
+    config.local_min_bytes = 0;
+    config.epoch.slow_start = Duration::from_millis(1);
+    config.epoch.period = Duration::from_millis(50);
+    config
+}
+
 /// Small limits, so that everything that depends on them happens.
 pub fn small(server: NodeId) -> ServerConfig {
     ServerConfig {
@@ -63,11 +75,18 @@ pub fn small(server: NodeId) -> ServerConfig {
 }
 
 impl Machine {
-    fn new(config: ServerConfig, disks: Vec<Disk>, incarnation: u64) -> Machine {
+    fn new(config: ServerConfig, disks: Vec<Disk>, incarnation: u64, lent: usize) -> Machine {
         let node = node(config.server, incarnation, disks.len() as u16);
+        let memory = (lent > 0).then(|| netmem::Service::start(node.cx(), lending(lent)));
+        let config = ServerConfig { memory, ..config };
         let server = Some(serve(node.cx(), config.clone()));
         let (under_way, arm) = (VecDeque::new(), (0, DiskFile::Label));
-        Machine { node, server, disks, config, incarnation, under_way, arm }
+        Machine { node, server, disks, config, lent, incarnation, under_way, arm }
+    }
+
+    /// The node's network memory.
+    pub fn memory(&self) -> netmem::Service {
+        self.config.memory.clone().expect("it lends memory")
     }
 
     fn serve_disks(&mut self, now: Time, turns: u64, stall: Option<(u64, Duration)>) {
@@ -116,7 +135,7 @@ impl Machine {
         }
         let mut disks = std::mem::take(&mut self.disks);
         disks.iter_mut().for_each(|disk| if power { disk.crash() } else { disk.sync_all() });
-        *self = Machine::new(self.config.clone(), disks, self.incarnation + 1);
+        *self = Machine::new(self.config.clone(), disks, self.incarnation + 1, self.lent);
     }
 }
 
@@ -142,7 +161,7 @@ impl World {
         let client_node = node(CLIENT, 1, 0);
         let machine = |id: u16| {
             let disks = (0..disks).map(|disk| Disk::new(seed * 977 + u64::from(id * 31 + disk)));
-            Machine::new(config(NodeId(id)), disks.collect(), 1)
+            Machine::new(config(NodeId(id)), disks.collect(), 1, 0)
         };
         let mut world = World {
             now: Time(1),
@@ -159,12 +178,44 @@ impl World {
         world
     }
 
+    /// One server with a disk, and others that only lend memory: so many bytes each. Epochs have begun.
+    pub fn lending(lent: &[usize]) -> World {
+        let mut world = World::with(lent.len() as u16, 1, 1, small);
+        for (server, lent) in world.servers.iter_mut().zip(lent) {
+            server.lent = *lent;
+            server.kill();
+        }
+        world.tell_view(1);
+        world.turns(1_500);
+        world
+    }
+
+    /// All nodes with network memory hear of each other in their present lives.
+    pub fn tell_view(&self, number: u64) {
+        let up = |server: &Machine| netmem::service::Up {
+            node: server.config.server,
+            incarnation: server.incarnation,
+            weight: 100,
+        };
+        let view = netmem::service::View::new(number, self.servers.iter().map(up).collect());
+        self.servers.iter().for_each(|server| server.memory().set_view(view.clone()));
+    }
+
     pub fn cx(&self) -> Cx {
         self.client_node.cx().clone()
     }
 
     pub fn file(&self, file: u64) -> FileRef {
         self.striped(file, 32 * 1024)
+    }
+
+    /// A file on the first server alone.
+    pub fn single(&self, file: u64) -> FileRef {
+        let home = Home { server: self.servers[0].config.server, disk: 0 };
+        FileRef {
+            layout: Layout::new(1, 32 * 1024, &[home]).unwrap(),
+            ..self.striped(file, 32 * 1024)
+        }
     }
 
     pub fn striped(&self, file: u64, unit: u32) -> FileRef {

@@ -1,6 +1,7 @@
 //! Measurements, each beside its baseline in the same run.
 
 pub mod adapters;
+pub mod blocks;
 pub mod compare;
 pub mod fetch;
 pub mod files;
@@ -40,6 +41,7 @@ pub fn run(what: &Bench) -> Result<(), Box<dyn std::error::Error>> {
         Bench::Pulse(arguments) => pulse::measure(arguments)?,
         Bench::Scale(arguments) => scale::measure(arguments)?,
         Bench::Memory(arguments) => regions::measure(arguments)?,
+        Bench::Blocks(arguments) => blocks::measure(arguments)?,
         Bench::Protocols(arguments) => protocols::measure(arguments)?,
         Bench::Simulator(arguments) => simulator::measure(arguments)?,
     }

@@ -266,6 +266,19 @@ impl Remote {
     }
 }
 
+/// Median and 99th percentile of faults in microseconds, the page in another process over shared memory.
+pub(super) fn faults_from_peer(
+    arguments: &RegionBench,
+    dir: &Path,
+) -> Result<(f64, f64), RegionsError> {
+    crate::serve::pin(Some(arguments.cpus[0]))?;
+    let mut remote = Remote::start(LinkKind::Shm, arguments, dir)?;
+    for round in 0..=ROUNDS {
+        remote.round(arguments, round > 0)?; // the first one warms up
+    }
+    Ok(remote.faults.median())
+}
+
 /// Measures and prints.
 pub fn measure(arguments: &RegionBench) -> Result<(), RegionsError> {
     arguments.check()?;

@@ -2,6 +2,7 @@
 
 use super::{Files, LinkKind, Scale, Simulator, Stream, Wait};
 use crate::bench::pulse::PulsePolicy;
+use crate::size::Size;
 use clap::{Args, Subcommand, ValueEnum};
 use live::link::Address;
 use std::path::PathBuf;
@@ -23,6 +24,8 @@ pub enum Bench {
     /// Page faults of a region: the page in this process, or in a peer over TCP and shared memory; pages that come
     /// and go
     Memory(RegionBench),
+    /// 8 KiB of a file in another node's memory, through a mount and as a page fault, beside reads of the disk
+    Blocks(BlocksBench),
     /// 8 KiB gets over the memcached and Redis protocols, beside memcached and redis-server
     Protocols(Protocols),
     /// Events a second of the simulator: its bare queue, the adapter models, a thousand servers
@@ -168,6 +171,30 @@ pub struct RegionBench {
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct BlocksBench {
+    /// Where the cluster's data is kept meanwhile: a directory of the disk to compare with
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// Bytes of the file; the other node lends a quarter more
+    #[arg(long, default_value = "256M")]
+    pub size: Size,
+    /// Blocks to read
+    #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u64).range(8..=1_000_000))]
+    pub count: u64,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl BlocksBench {
+    /// The pages of a peer that it measures beside the blocks.
+    pub fn region(&self) -> RegionBench {
+        let cpus = vec![0, 1];
+        RegionBench { cpus, count: self.count, page: 4096, seconds: 1, json: self.json }
+    }
 }
 
 #[derive(Debug, Args)]

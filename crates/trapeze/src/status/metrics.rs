@@ -91,6 +91,24 @@ const OF_IO: &[Metric<Io>] = &[
     counter("read_bytes_total", "Bytes of them.", |io| io.read_bytes as f64),
     counter("cache_hits_total", "Blocks read that were in memory.", |io| io.hits as f64),
     counter("cache_misses_total", "Blocks read that were not.", |io| io.misses as f64),
+    counter("disk_reads_total", "Reads of disks.", |io| io.disk_reads as f64),
+    counter("network_memory_sent_total", "Chunks that left the cache for network memory.", |io| {
+        io.network_sent as f64
+    }),
+    counter("network_memory_hits_total", "Chunks that came back from there.", |io| {
+        io.network_hits as f64
+    }),
+    counter(
+        "network_memory_misses_total",
+        "Chunks that were asked for there and came not.",
+        |io| io.network_misses as f64,
+    ),
+    counter("network_memory_wrong_total", "Of these, with a wrong checksum.", |io| {
+        io.network_wrong as f64
+    }),
+    counter("network_memory_late_total", "Times a disk was asked since it was slow.", |io| {
+        io.network_late as f64
+    }),
     counter("writes_total", "Writes served.", |io| io.writes as f64),
     counter("written_bytes_total", "Bytes of them.", |io| io.written_bytes as f64),
     counter("commits_total", "Commits served.", |io| io.commits as f64),

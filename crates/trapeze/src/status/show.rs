@@ -136,6 +136,7 @@ fn blocks_table(reports: &[(&Member, &Report)]) -> Table {
         "dirty",
         "read",
         "hits",
+        "by network memory",
         "written",
     ];
     let mut table = Table::new(&headings);
@@ -155,6 +156,10 @@ fn blocks_table(reports: &[(&Member, &Report)]) -> Table {
         row.push(match io.hits + io.misses {
             0 => "-".to_string(),
             all => format!("{}%", io.hits * 100 / all),
+        });
+        row.push(match io.network_hits + io.network_misses {
+            0 => "-".to_string(),
+            asked => format!("{} of {asked}", io.network_hits),
         });
         row.push(Size(io.written_bytes).to_string());
         table.row(&row);

@@ -1,0 +1,102 @@
+//! Others on this node: a cache that takes pages back for good, and who needs memory of the pool in one piece.
+//!
+//! Pages lie where they arrived. The pool gives memory in runs of up to a stretch, and a payload of any length wants
+//! one run; so when few are left, the stretch that holds least beside pages is cleared of them: they move to other
+//! runs, dirty ones too, or are given up.
+
+use super::Service;
+use super::get::{GetError, Got};
+use super::write::Hint;
+use crate::limits::{CLEARED_STRETCHES_MAX, FREE_STRETCHES};
+use crate::memory::FrameNo;
+use crate::page::Wanted;
+use endpoint::limits::{PAGE_BYTES, STRETCH_BYTES};
+use endpoint::{Frame, FrameMut};
+
+impl Service {
+    /// As [`get`](Service::get), for who keeps the page himself: no copy stays in this node's frames of the service.
+    pub async fn take_out(&self, wanted: Wanted) -> Result<Got, GetError> {
+        let got = self.get(wanted).await;
+        self.hint(wanted.id, Hint::DontNeed);
+        got
+    }
+
+    /// Keeps some longest runs of the pool free of pages.
+    pub(super) fn keep_room(&self) {
+        let frames = self.cx().frames();
+        let wanted = FREE_STRETCHES.min(frames.stretches() / 2) * STRETCH_BYTES;
+        let cleared = (0..CLEARED_STRETCHES_MAX)
+            .take_while(|_| frames.free_largest_bytes() < wanted && self.clear_stretch());
+        cleared.count();
+    }
+
+    /// Clears the stretch of the pool where least but pages is in use. Says whether any of them went. Takes time for
+    /// every page of this node.
+    pub fn clear_stretch(&self) -> bool {
+        let Some(stretch) = self.cheapest_stretch() else { return false };
+        let here: Vec<FrameNo> = {
+            let store = self.0.store.borrow();
+            let pages = store.memory().pages().map(|(frame, ..)| frame);
+            pages.filter(|frame| stretch_of(&store.stored(*frame).data) == stretch).collect()
+        };
+        // runs of the stretch itself, held so that they are not given again
+        let mut unfit = Vec::new();
+        let gone = here.into_iter().filter(|frame| self.clear(*frame, stretch, &mut unfit));
+        gone.count() > 0
+    }
+
+    /// The stretch with the fewest pages of those in which nothing else is in use.
+    fn cheapest_stretch(&self) -> Option<usize> {
+        let frames = self.cx().frames();
+        let mut pages = vec![0; frames.stretches()];
+        let store = self.0.store.borrow();
+        for (frame, ..) in store.memory().pages() {
+            let data = &store.stored(frame).data;
+            pages[stretch_of(data)] += data.len().div_ceil(PAGE_BYTES);
+        }
+        let held = pages.into_iter().enumerate().filter(|(_, pages)| *pages > 0);
+        let alone = held.filter(|(stretch, pages)| {
+            pages + frames.free_pages_in(*stretch) == STRETCH_BYTES / PAGE_BYTES
+        });
+        alone.min_by_key(|(_, pages)| *pages).map(|(stretch, _)| stretch)
+    }
+
+    /// Moves a page out of a stretch, or gives it up. Says whether it is there no more.
+    fn clear(&self, frame: FrameNo, stretch: usize, unfit: &mut Vec<FrameMut>) -> bool {
+        let data = self.0.store.borrow().stored(frame).data.clone();
+        if let Some(mut copy) = self.alloc_outside(data.len(), stretch, unfit) {
+            copy.copy_from_slice(&data);
+            self.0.store.borrow_mut().relocate(frame, copy.freeze());
+            return true;
+        }
+        let held = self.0.store.borrow_mut().take(frame).ok();
+        held.iter().for_each(|held| self.withdraw(&held.page));
+        self.count(|counters| counters.dropped += u64::from(held.is_some()));
+        held.is_some()
+    }
+
+    /// Memory in another stretch that is in use already, so that none is opened for it.
+    fn alloc_outside(
+        &self,
+        bytes: usize,
+        stretch: usize,
+        unfit: &mut Vec<FrameMut>,
+    ) -> Option<FrameMut> {
+        let frames = self.cx().frames();
+        loop {
+            let longest = frames.free_largest_bytes();
+            let run = frames.alloc_exact(bytes)?;
+            if frames.free_largest_bytes() < longest {
+                return None;
+            }
+            if run.offset() / STRETCH_BYTES != stretch {
+                return Some(run);
+            }
+            unfit.push(run);
+        }
+    }
+}
+
+fn stretch_of(data: &Frame) -> usize {
+    data.offset() / STRETCH_BYTES
+}

@@ -1,0 +1,225 @@
+//! Network memory in the file path: what leaves a server's cache comes back from other nodes' memory, and never what
+//! was changed since.
+
+mod common;
+
+use common::*;
+use proptest::prelude::*;
+use stripe::{FileRef, ServerCounters};
+
+const MIB: usize = 1 << 20;
+
+/// A server with a cache of 4 MiB and 1 MiB of network memory, and two nodes with 7 MiB each.
+fn world() -> World {
+    World::lending(&[MIB, 7 * MIB, 7 * MIB])
+}
+
+fn counters(world: &World) -> ServerCounters {
+    world.servers[0].server.as_ref().unwrap().counters()
+}
+
+fn disk_bytes(world: &World) -> usize {
+    world.servers[0].disks[0].read_bytes
+}
+
+fn disk_reads(world: &World) -> usize {
+    world.servers[0].disks[0].reads
+}
+
+/// A file of the first server that is on stable storage and, but for what memory has, nowhere else.
+fn stable(world: &mut World, file: u64, bytes: usize) -> FileRef {
+    let file_ref = world.single(file);
+    for (at, part) in pattern(file, bytes).chunks(MIB).enumerate() {
+        world.write(&file_ref, (at * MIB) as u64, part).unwrap();
+    }
+    world.commit(&file_ref).unwrap();
+    world.flush(0);
+    file_ref
+}
+
+fn check(world: &mut World, file: &FileRef, wanted: &[u8]) {
+    for (at, part) in wanted.chunks(MIB).enumerate() {
+        let read = world.read(file, (at * MIB) as u64, part.len()).unwrap();
+        assert!(read == part, "MiB {at}: {:?}", read.iter().zip(part).position(|(a, b)| a != b));
+    }
+}
+
+#[test]
+fn what_left_the_cache_is_read_from_memory_and_not_from_the_disk() {
+    let mut world = world();
+    let file = stable(&mut world, 5, 10 * MIB);
+    let wanted = pattern(5, 10 * MIB);
+    check(&mut world, &file, &wanted);
+    let before = (disk_reads(&world), counters(&world));
+    for _ in 0..3 {
+        // the checksums too are still known
+        check(&mut world, &file, &wanted);
+    }
+    let after = counters(&world);
+    assert_eq!(disk_reads(&world), before.0, "{after:?}");
+    assert!(after.network_hits - before.1.network_hits > 3 * 100, "{after:?}");
+    assert_eq!((after.network_wrong, after.corrupt_blocks), (0, 0));
+    let hosted = world.servers[1..].iter().map(|server| server.memory().counts().hosted);
+    assert!(hosted.sum::<u32>() > 100, "most of it is in other nodes' memory");
+}
+
+/// What one client's reads brought is there for another one.
+#[test]
+fn another_client_is_served_from_memory_too() {
+    let mut world = world();
+    let file = stable(&mut world, 5, 10 * MIB);
+    check(&mut world, &file, &pattern(5, 10 * MIB));
+    let before = disk_reads(&world);
+    let client = stripe::Client::new(world.servers[2].node.cx(), VOLUME);
+    for at in 0..10 {
+        let into = world.servers[2].node.cx().frames().alloc_exact(MIB).unwrap();
+        let (client, at) = (client.clone(), (at * MIB) as u64);
+        world.run_on(2, async move { client.read(&file, at, into).await }).unwrap();
+    }
+    assert_eq!(disk_reads(&world), before);
+}
+
+/// The cut makes zeros of blocks that were never in the cache since: only what is remembered can be asked for.
+#[test]
+fn what_was_cut_off_does_not_come_back() {
+    let mut world = world();
+    let file = stable(&mut world, 5, 10 * MIB);
+    check(&mut world, &file, &pattern(5, 10 * MIB));
+    let file = FileRef { truncations: 1, ..file };
+    world.truncate(&file, 5000).unwrap();
+    let end = (10 * MIB) as u64;
+    world.write(&file, end, &[1]).unwrap();
+    let mut wanted = pattern(5, 10 * MIB);
+    wanted[5000..].fill(0);
+    check(&mut world, &file, &wanted);
+}
+
+/// One client goes through a large file once, while another one goes on to use what it uses: most of that stays,
+/// although it comes again only after more than the cache and all network memory hold, when plain LRU has none of it.
+#[test]
+fn a_scan_leaves_the_working_sets_of_others_in_network_memory() {
+    let mut world = World::lending(&[MIB, 3 * MIB, 3 * MIB]);
+    let (large, used) = (stable(&mut world, 6, 40 * MIB), stable(&mut world, 5, 4 * MIB));
+    let wanted = pattern(5, 4 * MIB);
+    (0..3).for_each(|_| check(&mut world, &used, &wanted));
+    let (mut of_scan, mut of_use) = (0, 0);
+    // 16 MiB pass between two uses, and there are 11 MiB of memory
+    for at in 0..13 {
+        let before = disk_bytes(&world);
+        for next in 3 * at..3 * at + 3 {
+            world.read(&large, (next * MIB) as u64, MIB).unwrap();
+        }
+        let (after, part) = (disk_bytes(&world), at % 4 * MIB);
+        let read = world.read(&used, part as u64, MIB).unwrap();
+        assert!(read == wanted[part..part + MIB], "MiB {at}");
+        world.turns(300);
+        (of_scan, of_use) = (of_scan + after - before, of_use + disk_bytes(&world) - after);
+    }
+    assert!(of_scan > 38 * MIB, "the scan is from the disk: {of_scan}");
+    assert!(of_use < 13 * MIB / 2, "of 13 MiB used the disk gave {of_use}");
+}
+
+/// Another life of the server asks for nothing of the one before.
+#[test]
+fn a_restart_forgets_what_was_in_network_memory() {
+    let mut world = world();
+    let file = stable(&mut world, 5, 10 * MIB);
+    check(&mut world, &file, &pattern(5, 10 * MIB));
+    let parts: Vec<usize> = (0..10).collect();
+    for at in &parts {
+        world.write(&file, (at * MIB) as u64, &pattern(90, 100_000)).unwrap();
+    }
+    world.commit(&file).unwrap();
+    world.servers[0].crash();
+    world.tell_view(2);
+    world.turns(100);
+    let mut wanted = pattern(5, 10 * MIB);
+    parts
+        .iter()
+        .for_each(|at| wanted[at * MIB..][..100_000].copy_from_slice(&pattern(90, 100_000)));
+    check(&mut world, &file, &wanted);
+    assert_eq!(counters(&world).network_wrong, 0);
+}
+
+/// Without a neighbour that answers, the disk does as ever.
+#[test]
+fn nodes_that_are_gone_are_no_error_of_a_read() {
+    let mut world = world();
+    let file = stable(&mut world, 5, 10 * MIB);
+    let wanted = pattern(5, 10 * MIB);
+    check(&mut world, &file, &wanted);
+    world.servers[1].kill();
+    world.servers[2].kill();
+    let before = disk_reads(&world);
+    check(&mut world, &file, &wanted);
+    assert!(disk_reads(&world) > before);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Read { block: usize, count: usize },
+    Write { at: usize, bytes: usize },
+    Cut { at: usize },
+    Commit,
+    Scan,
+    Crash,
+}
+
+const SIZE: usize = 2 * MIB;
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..SIZE / 4096, 1usize..40).prop_map(|(block, count)| Step::Read { block, count }),
+        4 => (0..SIZE, 1usize..60_000).prop_map(|(at, bytes)| Step::Write { at, bytes }),
+        1 => (0..SIZE).prop_map(|at| Step::Cut { at }),
+        3 => Just(Step::Commit),
+        4 => Just(Step::Scan),
+        1 => Just(Step::Crash),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(12) })]
+
+    /// Whatever is written, cut and committed while another file pushes everything out of the cache: reads see it.
+    #[test]
+    fn a_stale_block_is_never_read(steps in prop::collection::vec(step(), 1..40), seed: u64) {
+        let mut world = world();
+        let (mut file, other) = (stable(&mut world, 5, SIZE), stable(&mut world, 6, 5 * MIB));
+        let mut model = pattern(5, SIZE);
+        let mut view = 1;
+        for (at, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Read { block, count } => {
+                    let end = (block * 4096 + count * 4096).min(model.len());
+                    if block * 4096 < end {
+                        let read = world.read(&file, block as u64 * 4096, end - block * 4096).unwrap();
+                        prop_assert!(read == model[block * 4096..end], "step {}", at);
+                    }
+                }
+                Step::Write { at: offset, bytes } => {
+                    let bytes = pattern(seed ^ at as u64, bytes);
+                    world.write(&file, offset as u64, &bytes).unwrap();
+                    model.resize(model.len().max(offset + bytes.len()), 0);
+                    model[offset..offset + bytes.len()].copy_from_slice(&bytes);
+                }
+                Step::Cut { at } => {
+                    file.truncations += 1;
+                    world.truncate(&file, at as u64).unwrap();
+                    model.resize(at, 0);
+                }
+                Step::Commit => drop(world.commit(&file).unwrap()),
+                Step::Scan => check(&mut world, &other, &pattern(6, 5 * MIB)),
+                Step::Crash => {
+                    world.commit(&file).unwrap();
+                    world.servers[0].crash();
+                    view += 1;
+                    world.tell_view(view);
+                    world.turns(20);
+                }
+            }
+        }
+        check(&mut world, &file, &model);
+        prop_assert_eq!(counters(&world).network_wrong, 0);
+    }
+}
