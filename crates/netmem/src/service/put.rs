@@ -61,7 +61,8 @@ impl Service {
         let PageStamp { id, version, .. } = put.stamp;
         let role = if put.is_mirror() { HolderRole::Mirror } else { HolderRole::Clean };
         let record = self.record(id, version, role, put.copies);
-        let registered = match self.cx().has_bug(Bug::MirrorNotRegistered) {
+        let unknown = id.space.is_guest() || self.cx().has_bug(Bug::MirrorNotRegistered);
+        let registered = match unknown {
             true => Ok(()),
             false => self.register(&record, Some(source)).await,
         };
@@ -99,6 +100,9 @@ impl Service {
         let stored = Stored { copies: put.copies, ..Stored::new(data, checksum) };
         let accepted = self.0.store.borrow_mut().accept(self.cx().now(), offer, stored);
         let (frame, gone) = accepted.map_err(|refused| no(refused.reason))?;
+        if id.space.is_guest() {
+            self.0.guests.borrow_mut().handle_stored(self.cx().now(), id.space);
+        }
         gone.iter().for_each(|page| self.withdraw(page));
         self.count(|counters| {
             counters.accepted += 1;
@@ -114,7 +118,7 @@ impl Service {
             return Err(No::Freed);
         }
         let member = home.view().has(self.me(), self.life());
-        let known = home.view().has(source, life);
+        let known = id.space.is_guest() || home.view().has(source, life);
         if member && known { Ok(()) } else { Err(No::Outside) }
     }
 
