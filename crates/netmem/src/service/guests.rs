@@ -1,12 +1,12 @@
-//! Pages of processes that are no nodes: regions of a program beside the cluster. Such a process is the directory of its
-//! pages (SOSP'95, non-shared pages: no hop), so nothing of them is registered here; it chooses who has them, and makes
-//! mirrors again. What a node does for it is to keep them as long as it hears of the process.
+//! Pages of processes that are no nodes: regions of a program beside the cluster. Such a process is the directory of
+//! its pages (SOSP'95, non-shared pages: no hop), so nothing of them is registered here; it chooses who has them, and
+//! makes mirrors again. What a node does for it is to keep them as long as it hears of the process.
 
-use super::Service;
+use super::{Config, Service, Up, View};
 use crate::limits::GUEST_SPAN;
 use crate::page::SpaceId;
 use crate::protocol::{Message, Spaces, Stayed};
-use node::{Answer, Request};
+use node::{Answer, Cx, Request};
 use std::collections::BTreeMap;
 use wire::{Errno, Time};
 
@@ -41,6 +41,15 @@ impl Guests {
 }
 
 impl Service {
+    /// Starts the service on a node that only lends `bytes` bytes, to processes that are no nodes: it knows of no other
+    /// node.
+    pub fn lend(cx: &Cx, bytes: usize) -> Service {
+        let service = Service::start(cx, Config { local_min_bytes: 0, ..Config::new(bytes) });
+        let me = Up { node: cx.id(), incarnation: cx.incarnation(), weight: 1 };
+        service.set_view(View::new(1, vec![me]));
+        service
+    }
+
     pub(super) fn handle_stay(&self, request: Request) {
         let spaces = Spaces::decode(&request.body);
         let data = request.data.first().map_or(&[][..], |frame| &frame[..]);
