@@ -107,8 +107,8 @@ impl Peers {
 }
 
 impl Peers {
-    /// Pages that are kept by fewer nodes than there are to be, as far as is known: with two copies, 0 says that any one
-    /// node may go. Looks at all pages.
+    /// Pages that are kept by fewer nodes than there are to be, as far as is known: with two copies, 0 says that any
+    /// one node may go. Looks at all pages.
     pub fn weak_pages(&self) -> usize {
         let (now, copies) = (clock::now(), usize::from(self.0.config.copies));
         let has = |held: &&Held| self.0.has(held, now);
