@@ -64,7 +64,7 @@ pub fn fuzz(seconds: Option<&str>) -> Result<(), String> {
 }
 
 /// Run with fresh seeds: the first four 45 seconds each among the tests, all of them 400 seconds each in a soak.
-const EXPERIMENTS: [&str; 7] = [
+const EXPERIMENTS: [&str; 8] = [
     "one-mount",
     "two-mounts",
     "long-files",
@@ -72,6 +72,7 @@ const EXPERIMENTS: [&str; 7] = [
     "full-disks",
     "failing-disks",
     "moving-columns",
+    "lending",
 ];
 
 /// Runs seeds of an experiment in the simulator; a failing one is printed as the command that replays it.
