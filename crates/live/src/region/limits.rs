@@ -46,6 +46,8 @@ pub const BELL_SHARE: usize = 8;
 pub const HOLDERS_MAX: usize = 32;
 /// Most copies of a version.
 pub const COPIES_MAX: usize = 2;
+/// How long a holder is waited for, unless it is said otherwise; then it counts as away. As long as between nodes.
+pub const CALL_DEADLINE: Duration = netmem::limits::ATTEMPT;
 /// How often a holder is told that the region is there, and asked whether it is still the same.
 pub const VISIT_SPAN: Duration = Duration::from_millis(500);
 /// The same of one that does not answer.

@@ -27,9 +27,10 @@ pub use line::{Answer, Line, LineConfig, LineError, Question};
 
 use super::backing::{Backing, Source, Upkeep};
 use super::keeper::Bell;
-use super::limits::{COPIES_MAX, DROPS_MAX, HOLDERS_MAX};
+use super::limits::{CALL_DEADLINE, COPIES_MAX, DROPS_MAX, HOLDERS_MAX};
 use crate::clock;
-use crate::link::Address;
+use crate::link::{Address, Security};
+use crate::wait::WaitPolicy;
 use netmem::SpaceId;
 use places::{Held, HeldBy, Places};
 use source::PeerSource;
@@ -53,6 +54,22 @@ pub struct PeerConfig {
     pub space: SpaceId,
     /// Of the links.
     pub line: LineConfig,
+}
+
+impl PeerConfig {
+    /// Two copies, in a space of the region's own, with the usual times; in whichever cluster the holders are.
+    pub fn new(holders: Vec<Address>, security: Security) -> io::Result<PeerConfig> {
+        let mut serial = [0; 8];
+        rustix::rand::getrandom(&mut serial, rustix::rand::GetRandomFlags::empty())?;
+        let line = LineConfig {
+            cluster: 0,
+            security,
+            wait: WaitPolicy::Adaptive,
+            deadline: CALL_DEADLINE,
+        };
+        let space = SpaceId::guest(u64::from_ne_bytes(serial));
+        Ok(PeerConfig { holders, copies: 2, space, line })
+    }
 }
 
 /// The backing, of one region.
