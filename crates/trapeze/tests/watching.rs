@@ -154,13 +154,13 @@ fn a_programs_pages_are_in_the_clusters_memory() {
     let mut cluster = lending(3);
     let target = cluster.processes.target();
     until_top(&target, |rows| rows.iter().filter_map(members).collect::<Vec<_>>() == [3, 3, 3]);
-    let lines: String = (0..180_000u64).map(|n| format!("{:016x}\n", wire::mix(n))).collect();
+    let lines: String = (0..60_000u64).map(|n| format!("{:016x}\n", wire::mix(n))).collect();
     let (input, plain) = (cluster.beside("input"), cluster.beside("plain"));
     fs::write(&input, &lines).unwrap();
-    let sort = ["sort", "--parallel=2", "-S", "16M", text(&input)];
+    let sort = ["sort", "--parallel=2", "-S", "6M", text(&input)];
     let sorted = Command::new("sort").args(&sort[1..]).env("LC_ALL", "C").output().unwrap().stdout;
     fs::write(&plain, &sorted).unwrap();
-    let run = ["run", "--memory", "1M", "--from", "256K", "--room", "48M", "--report", "-q", "-c"];
+    let run = ["run", "--memory", "1M", "--from", "256K", "--room", "24M", "--report", "-q", "-c"];
     let mut command = Command::new(program());
     let done = command.args(run).arg(&target).arg("--").args(sort).env("LC_ALL", "C").output();
     let done = done.unwrap();
