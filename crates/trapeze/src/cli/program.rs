@@ -16,8 +16,8 @@ pub struct RunProgram {
     /// Directory of the file that has the rest; the file has no name and goes with the program
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     pub spill: PathBuf,
-    /// Keep the rest in the memory of this cluster's nodes, each page with two of them, instead of in a file: a directory
-    /// of `up` or `init`, or the manager's address
+    /// Keep the rest in the memory of this cluster's nodes, each page with two of them, instead of in a file: a
+    /// directory of `up` or `init`, or the manager's address
     #[arg(long, short = 'c', value_name = "DIR|ADDRESS", conflicts_with = "spill")]
     pub cluster: Option<String>,
     /// File with the cluster key, when the address is tcp
