@@ -25,6 +25,7 @@ mod get;
 mod guesses;
 mod guests;
 mod home;
+mod late;
 mod latency;
 mod leases;
 mod leave;
@@ -37,6 +38,7 @@ mod tell;
 mod ticks;
 mod view;
 mod write;
+mod writing;
 
 pub use counters::{Counters, Misses, Refusals, Source};
 pub use freed::TooMany;
@@ -161,13 +163,14 @@ struct Inner {
     faults: RefCell<Faults<Result<Got, GetError>>>,
     leaving: RefCell<Leaving>,
     notices: RefCell<Notices>,
+    late: RefCell<late::Late>,
     epochs: RefCell<Epochs>,
     peers: RefCell<BTreeMap<NodeId, Latency>>,
     counters: RefCell<Counters>,
     /// What is to be told since the view changed.
     telling: RefCell<tell::Telling>,
     /// Pages that this node may write to, of shared spaces.
-    writing: RefCell<write::Writing>,
+    writing: RefCell<writing::Writing>,
     /// Nodes that are down and may have been paused only, and since when.
     orphans: RefCell<BTreeMap<NodeId, Time>>,
     /// Spaces that were freed while pages of them were in the middle of something.
@@ -176,8 +179,8 @@ struct Inner {
     guests: RefCell<Guests>,
     /// What is left of a life in which this node was given up.
     remains: RefCell<life::Remains>,
-    /// When this node became a member.
-    joined: Cell<Option<Time>>,
+    /// When this node became a member, and the view that said so.
+    joined: Cell<Option<(Time, u64)>>,
     /// As the registry counts.
     life: Cell<u64>,
     /// Until when nobody takes this node for dead.
@@ -187,6 +190,7 @@ struct Inner {
     fault_ended: Notify,
     page_leaves: Notify,
     noticed: Notify,
+    lags: Notify,
     view_changed: Notify,
     /// Frames are needed, and dirty pages are in the way.
     pressure: Notify,
@@ -220,6 +224,7 @@ impl Service {
         for _ in 0..REPAIR_TASKS {
             cx.spawn("netmem repair", service.clone().repair());
         }
+        cx.spawn("netmem late", service.clone().register_all_late());
         cx.spawn("netmem view", service.clone().tell_all());
         cx.spawn("netmem epochs", service.clone().tick());
         service
@@ -338,6 +343,7 @@ impl Inner {
             faults: RefCell::new(Faults::new()),
             leaving: RefCell::default(),
             notices: RefCell::default(),
+            late: RefCell::default(),
             epochs: RefCell::new(Epochs::new(cx.id(), config.epoch, cx.now())),
             peers: RefCell::default(),
             counters: RefCell::default(),
@@ -354,6 +360,7 @@ impl Inner {
             fault_ended: Notify::new(cx),
             page_leaves: Notify::new(cx),
             noticed: Notify::new(cx),
+            lags: Notify::new(cx),
             view_changed: Notify::new(cx),
             pressure: Notify::new(cx),
             eased: Notify::new(cx),

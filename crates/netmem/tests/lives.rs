@@ -80,45 +80,42 @@ fn mirrors_that_it_had_for_others_are_made_elsewhere_and_not_twice() {
 fn a_node_that_may_have_been_given_up_believes_no_copy_of_a_shared_page() {
     let mut world = World::new(4, |_| small(64));
     let id = far_from(&world, &[1, 3]);
-    write(&mut world, 1, id, 1, Class::Mirrored);
-    world.flush(1, id).unwrap();
-    let disowned = world.put(2, id, 2, Class::Mirrored);
-    disowned.unwrap();
-    world.flush(2, id).unwrap();
-    assert_eq!(world.read(3, id, 0).0, 2);
+    write(&mut world, 1, id, late(1), Class::Mirrored);
+    write(&mut world, 2, id, late(2), Class::Mirrored);
+    assert_eq!(world.read(3, id, 0).0, late(2));
     let (service, now) = (world.service(3), world.net.now);
     service.set_lease(99, now);
-    assert_eq!(world.read(3, id, 0).0, 2, "another life's lease says nothing of this one's");
+    assert_eq!(world.read(3, id, 0).0, late(2), "another life's lease says nothing of this one's");
     service.set_lease(1, now);
     world.give_up(3);
-    write(&mut world, 1, id, 3, Class::Mirrored);
+    write(&mut world, 1, id, late(3), Class::Mirrored);
     match world.get(3, wanted(id, 0)) {
-        Ok(got) => assert_eq!(got.version, Version(3)),
+        Ok(got) => assert_eq!(got.version, Version(late(3))),
         Err(error) => assert_eq!(error, GetError::Unavailable),
     }
     world.come_back(3);
-    assert_eq!(world.read(3, id, 0).0, 3);
-    assert!(world.where_is(id).iter().all(|(.., version)| *version == 3));
+    assert_eq!(world.read(3, id, 0).0, late(3));
+    assert!(world.where_is(id).iter().all(|(.., version)| *version == late(3)));
 }
 
 #[test]
 fn a_writer_that_was_given_up_may_not_go_on_writing() {
     let mut world = World::new(4, |_| small(64));
     let id = far_from(&world, &[1, 3]);
-    write(&mut world, 3, id, 1, Class::Mirrored);
-    world.put(3, id, 2, Class::Mirrored).unwrap();
+    write(&mut world, 3, id, late(1), Class::Mirrored);
+    world.put(3, id, late(2), Class::Mirrored).unwrap();
     world.service(3).set_lease(1, world.net.now);
     world.give_up(3);
-    assert_eq!(world.put(3, id, 3, Class::Mirrored), Err(PutError::NoLease));
-    assert_eq!(world.read(1, id, 0).0, 1, "what was durable is there without it");
-    write(&mut world, 1, id, 2, Class::Mirrored);
+    assert_eq!(world.put(3, id, late(3), Class::Mirrored), Err(PutError::NoLease));
+    assert_eq!(world.read(1, id, 0).0, late(1), "what was durable is there without it");
+    write(&mut world, 1, id, late(2), Class::Mirrored);
     world.come_back(3);
     assert_eq!(world.flush(3, id), Err(Weak { have: 0, needed: 1 }), "its version 2 is gone");
-    assert_eq!(world.read(3, id, 0).0, 2, "and this is the other one");
+    assert_eq!(world.read(3, id, 0).0, late(2), "and this is the other one");
     world.service(3).set_lease(2, Time::NEVER);
-    world.put(3, id, 3, Class::Mirrored).unwrap();
+    world.put(3, id, late(3), Class::Mirrored).unwrap();
     world.flush(3, id).unwrap();
-    assert_eq!(world.read(1, id, 3).0, 3);
+    assert_eq!(world.read(1, id, late(3)).0, late(3));
 }
 
 #[test]

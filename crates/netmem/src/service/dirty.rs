@@ -182,8 +182,8 @@ impl Service {
     /// One mirror of a page, counted where it is still this version.
     async fn make_mirror(&self, busy: &Busy<'_>, avoid: &RefCell<Avoid>) -> Result<(), No> {
         let copies = if busy.class == Class::Mirrored { 2 } else { 1 };
-        let (stamp, life) = (busy.stamp, self.life());
-        let put = Put { stamp, life, age: Age::NEWEST, chances: 0, copies, reused: true };
+        let (stamp, life, age) = (busy.stamp, self.life(), Age::NEWEST);
+        let put = Put { stamp, life, age, chances: 0, copies, reused: true, view: 0 };
         let node = self.mirror(&put, &busy.data, avoid).await?;
         if self.life() != life {
             return Err(No::Outside); // who took it in has freed it again, as a page of an earlier life

@@ -190,7 +190,7 @@ impl Home {
         match self.view.incarnation(record.holder.node) {
             Some(life) if life == record.holder.incarnation && record.writer => {
                 let Holder { node, incarnation, .. } = record.holder;
-                self.leases.claim(record.id, Writer { node, incarnation });
+                self.leases.claim(record.id, Writer { node, incarnation }, record.version);
                 Verdict::Done
             }
             Some(life) if life == record.holder.incarnation => self.enter(record, notices),
@@ -313,7 +313,7 @@ impl Home {
         let homes = |id| slots.as_ref().map(|slots| slots.homes(id));
         let is_home = |homes: Homes| homes.primary == me || homes.backup == Some(me);
         self.directory.retain(|entry| homes(entry.id).is_some_and(is_home), |_| ());
-        self.leases.retain(|id| homes(id).is_some_and(|homes| homes.primary == me));
+        self.leases.begin_view(self.view.number);
         self.collect_repairs();
         Some(change)
     }
@@ -323,7 +323,6 @@ impl Home {
     pub fn begin_again(&mut self, others: &[(NodeId, u64)]) -> u64 {
         let me = self.me;
         self.directory.retain(|entry| entry.id.space.owner() == Some(me), |_| ());
-        self.leases.retain(|_| false);
         self.told.clear();
         self.drop_gone(others)
     }
@@ -342,7 +341,6 @@ impl Home {
         let mut lost = 0;
         for (node, last) in gone {
             self.directory.drop_node(*node, *last, |entry| lost += u64::from(entry.lost));
-            self.leases.drop_node(*node, *last);
         }
         lost
     }

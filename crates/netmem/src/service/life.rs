@@ -92,6 +92,7 @@ impl Service {
         self.0.guesses.borrow_mut().forget_if(|_, _| true);
         self.0.leaving.borrow_mut().forget(|_| true);
         self.0.writing.borrow_mut().retain(|_| false);
+        self.0.telling.borrow_mut().forget();
         self.0.joined.set(None);
         self.lose_mirrors(&others);
         self.forget_pages();

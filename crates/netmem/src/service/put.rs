@@ -12,7 +12,7 @@ use crate::page::{PageId, PageStamp, Version, Wanted};
 use crate::protocol::{Batch, Message, MirrorAgain, No, Put, PutReply, Record, Verdict, op};
 use arrayvec::ArrayVec;
 use endpoint::Frame;
-use node::{Answer, Bug, Request};
+use node::{Answer, Bug, Request, all};
 use std::cell::RefCell;
 use wire::{Decoder, NodeId};
 
@@ -56,7 +56,7 @@ impl Service {
     /// Takes a page in, and registers it before it says so.
     async fn take_in(&self, source: NodeId, put: &Put, data: Option<Frame>) -> Result<NodeId, No> {
         let data = data.ok_or(No::Damaged)?;
-        let frame = self.accept(source, put, data)?;
+        self.accept(source, put, data)?;
         self.0.epochs.borrow_mut().handle_taken();
         let PageStamp { id, version, .. } = put.stamp;
         let role = if put.is_mirror() { HolderRole::Mirror } else { HolderRole::Clean };
@@ -64,17 +64,21 @@ impl Service {
         let unknown = id.space.is_guest() || self.cx().has_bug(Bug::MirrorNotRegistered);
         let registered = match unknown {
             true => Ok(()),
-            false => self.register(&record, Some(source)).await,
+            false => self.register(&record, Some(source).filter(|_| !put.is_mirror())).await,
         };
-        let store = self.0.store.borrow();
-        let page = store.memory().page(frame);
-        let here = page.is_some_and(|page| page.id == id && page.version == version);
-        drop(store);
+        // in whatever frame: it may have been dropped meanwhile, and have come again
+        let here =
+            self.0.store.borrow().find(id).is_some_and(|(_, page, _)| page.version == version);
         match registered {
             Ok(()) if here => Ok(self.me()),
             Ok(()) => Err(No::Stale),
+            Err(No::Unregistered) if here && put.is_mirror() => {
+                self.register_late(record);
+                Err(No::Unregistered)
+            }
             Err(no) => {
                 self.forget_copy(id, version);
+                self.deny_all(&record);
                 Err(no)
             }
         }
@@ -82,7 +86,7 @@ impl Service {
 
     /// Checks the bytes and the table; what has to go for the page is withdrawn.
     pub(super) fn accept(&self, source: NodeId, put: &Put, data: Frame) -> Result<FrameNo, No> {
-        self.admits(source, put.life, put.stamp.id)?;
+        self.admits(source, put)?;
         let PageStamp { id, version, bytes, checksum } = put.stamp;
         let wanted = Wanted { id, at_least: version, bytes };
         let mut counters = self.0.counters.borrow_mut();
@@ -112,13 +116,17 @@ impl Service {
     }
 
     /// Whether this node takes pages from that one, in the life that the view says.
-    fn admits(&self, source: NodeId, life: u64, id: PageId) -> Result<(), No> {
+    fn admits(&self, source: NodeId, put: &Put) -> Result<(), No> {
         let mut home = self.0.home.borrow_mut();
-        if home.freed().has(id.space) {
+        if home.freed().has(put.stamp.id.space) {
             return Err(No::Freed);
         }
+        let guest = put.stamp.id.space.is_guest();
+        if put.is_mirror() && !guest && put.view != home.view().number {
+            return Err(No::Outside);
+        }
         let member = home.view().has(self.me(), self.life());
-        let known = id.space.is_guest() || home.view().has(source, life);
+        let known = guest || home.view().has(source, put.life);
         if member && known { Ok(()) } else { Err(No::Outside) }
     }
 
@@ -131,27 +139,21 @@ impl Service {
         }
     }
 
-    /// Tells both homes of a page who has it, and waits for them; who sent the page here knows already. A clean copy
-    /// concerns the primary only.
+    /// Tells both homes of a page who has it, and waits for them. A clean copy concerns the primary only, which `knows`
+    /// if it sent the page here.
     pub(super) async fn register(&self, record: &Record, knows: Option<NodeId>) -> Result<(), No> {
         let homes = self.0.home.borrow().homes(record.id).ok_or(No::Unregistered)?;
-        let both = [
-            Some(homes.primary),
-            homes.backup.filter(|_| record.holder.role == HolderRole::Mirror),
-        ];
-        for home in both.into_iter().flatten().filter(|home| Some(*home) != knows) {
-            let verdict = match home == self.me() {
-                true => Some(self.register_here(record)),
-                false => self.register_at(home, record).await,
-            };
-            match verdict {
-                Some(Verdict::Done) => (),
-                Some(Verdict::Stale(_)) => return Err(No::Stale),
-                Some(Verdict::Freed) => return Err(No::Freed),
-                _ => return Err(No::Unregistered),
-            }
-        }
-        Ok(())
+        let backup = homes.backup.filter(|_| record.holder.role == HolderRole::Mirror);
+        let both = [Some(homes.primary), backup].into_iter().flatten();
+        let told = both.filter(|home| Some(*home) != knows);
+        let verdicts = all(told.map(|home| self.register_at(home, record))).await;
+        verdicts.into_iter().try_for_each(|verdict| match verdict {
+            Some(Verdict::Done) => Ok(()),
+            Some(Verdict::Stale(_)) => Err(No::Stale),
+            Some(Verdict::Freed) => Err(No::Freed),
+            Some(Verdict::Enough | Verdict::Full) => Err(No::Room),
+            Some(Verdict::NotHome | Verdict::Outlived) | None => Err(No::Unregistered),
+        })
     }
 
     pub(super) fn register_here(&self, record: &Record) -> Verdict {
@@ -173,6 +175,9 @@ impl Service {
     }
 
     async fn register_at(&self, home: NodeId, record: &Record) -> Option<Verdict> {
+        if home == self.me() {
+            return Some(self.register_here(record));
+        }
         let view = self.0.home.borrow().view().number;
         let batch = Batch::of(view, std::slice::from_ref(record), false);
         let load = super::Load { once: true, wait: ATTEMPT, ..self.load() };
@@ -191,27 +196,21 @@ impl Service {
         for _ in 0..MIRROR_TRIES {
             let Some(to) = self.mirror_target(&avoid.borrow()) else { return Err(last) };
             let _ = avoid.borrow_mut().try_push(to);
-            let was_home = self.0.home.borrow().is_home(put.stamp.id);
-            match self.put_to(to, put, data.clone()).await.map(|reply| reply.stored) {
-                Ok(Ok(node)) => return self.note_mirror(node, put, was_home).await.map(|()| node),
-                Ok(Err(no)) => last = no,
-                // it may have it, or not: nobody counts on it, and it is to forget it
-                Err(_) => self.take_back_mirror(to, put),
+            let view = self.0.home.borrow().view().number;
+            match self.put_to(to, &Put { view, ..*put }, data.clone()).await {
+                Ok(PutReply { stored: Ok(node), .. }) => {
+                    self.count(|counters| counters.mirrors_made += 1);
+                    return Ok(node);
+                }
+                Ok(PutReply { stored: Err(no), .. }) => last = no,
+                // it may have it, or not: nobody counts on it, and if it has, the directories hear of it
+                Err(_) => (),
             }
             if last == No::Freed {
                 return Err(last);
             }
         }
         Err(last)
-    }
-
-    fn take_back_mirror(&self, from: NodeId, put: &Put) {
-        let PageStamp { id, version, .. } = put.stamp;
-        let own = id.space.owner() == Some(self.me());
-        if own {
-            // it registers with this node only by the answer that did not come
-            self.notice(from, op::DROP, self.record(id, version, HolderRole::Mirror, 0));
-        }
     }
 
     /// Of the nodes that are up, the one with the older frame of two that are drawn (Mitzenmacher, The Power of Two
@@ -224,26 +223,6 @@ impl Service {
         let oldest = |node| epochs.current().share(node).map(|share| share.oldest);
         let (one, other) = (draw()?, draw()?);
         Some(if oldest(other) > oldest(one) { other } else { one })
-    }
-
-    /// A node has a mirror, and told every home but the one that sent it the page: this one, if it was one then.
-    async fn note_mirror(&self, node: NodeId, put: &Put, was_home: bool) -> Result<(), No> {
-        self.count(|counters| counters.mirrors_made += 1);
-        if !was_home {
-            return Ok(());
-        }
-        let PageStamp { id, version, .. } = put.stamp;
-        let life = self.0.home.borrow().view().incarnation(node).ok_or(No::Outside)?;
-        let mut record = self.record(id, version, HolderRole::Mirror, put.copies);
-        (record.holder.node, record.holder.incarnation) = (node, life);
-        match self.register_here(&record) {
-            Verdict::Done => Ok(()),
-            Verdict::Stale(_) => Err(No::Stale),
-            Verdict::Freed => Err(No::Freed),
-            // the slot moved while the page was under way: who is its home now is told from here
-            Verdict::NotHome => self.register(&record, None).await,
-            _ => Err(No::Unregistered),
-        }
     }
 
     /// Answers [`op::MIRROR_AGAIN`]: one more mirror of a page that this node has one of.
@@ -282,8 +261,8 @@ impl Service {
         let (_, page, stored) = store.find(ask.id)?;
         let stamp = stored.stamp(page.id, page.version);
         let age = page.age(self.cx().now());
-        let (life, reused) = (self.life(), page.reused);
-        let put = Put { stamp, life, age, chances: 0, copies: ask.copies, reused };
+        let (life, copies, reused) = (self.life(), ask.copies, page.reused);
+        let put = Put { stamp, life, age, chances: 0, copies, reused, view: 0 };
         (page.version == ask.version).then(|| (put, stored.data.clone()))
     }
 

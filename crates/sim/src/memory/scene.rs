@@ -45,10 +45,19 @@ pub struct Actor {
     shared: Rc<Shared>,
 }
 
+/// A version that scripts count from 1. Those of shared pages are newer than any lease begins with.
+fn numbered(id: PageId, version: u64) -> Version {
+    Version(if version == 0 { 0 } else { version + base(id) })
+}
+
+fn base(id: PageId) -> u64 {
+    if id.space.owner().is_none() { 1 << 62 } else { 0 }
+}
+
 impl Actor {
     /// Writes a version of a page into this node's memory.
     pub async fn put(&self, id: PageId, version: u64) -> Result<(), PutError> {
-        let (version, class) = (Version(version), kind(id.space).class());
+        let (version, class) = (numbered(id, version), kind(id.space).class());
         let content = self.shared.model.borrow_mut().begin(id, class, version);
         let mut data = self.cx.frames().alloc_exact(PAGE_BYTES).expect("a pool with room");
         fill(&mut data, id, content);
@@ -66,11 +75,11 @@ impl Actor {
 
     /// Both, and the checker knows that it must be readable.
     pub async fn write(&self, id: PageId, version: u64) {
-        let class = kind(id.space).class();
-        let content = self.shared.model.borrow_mut().begin(id, class, Version(version));
+        let (class, newest) = (kind(id.space).class(), numbered(id, version));
+        let content = self.shared.model.borrow_mut().begin(id, class, newest);
         let mut data = self.cx.frames().alloc_exact(PAGE_BYTES).expect("a pool with room");
         fill(&mut data, id, content);
-        let put = self.service.put(id, Version(version), class, data.freeze()).await;
+        let put = self.service.put(id, newest, class, data.freeze()).await;
         put.unwrap_or_else(|error| panic!("{id} version {version}: {error}"));
         let flushed = self.service.flush(id).await;
         flushed.unwrap_or_else(|error| panic!("{id} version {version}: {error}"));
@@ -79,7 +88,7 @@ impl Actor {
 
     /// The version of a page that comes; its bytes are checked.
     pub async fn get(&self, id: PageId, at_least: u64) -> Result<u64, GetError> {
-        let at_least = Version(at_least);
+        let at_least = numbered(id, at_least);
         let (durable, after_free) = {
             let model = self.shared.model.borrow();
             (model.durable(id), model.is_freed(id.space))
@@ -90,7 +99,7 @@ impl Actor {
         match self.service.get(wanted).await {
             Ok(got) => {
                 self.shared.model.borrow_mut().delivered(asked, got.version, &got.data);
-                Ok(got.version.0)
+                Ok(got.version.0 - base(id))
             }
             Err(error) => {
                 self.shared.model.borrow_mut().failed(asked, &error);

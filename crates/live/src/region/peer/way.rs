@@ -121,7 +121,8 @@ impl Way {
         let data = self.line.frames().copy_of(from).ok_or(Refused::Other(libc::ENOMEM))?;
         let mut trailer = [0; PageStamp::BYTES];
         stamp.encode(&mut Encoder::new(&mut trailer));
-        let put = Put { stamp, life: 0, age: Age::NEWEST, chances: 0, copies, reused: true };
+        let (life, view) = (0, 0); // a guest has none
+        let put = Put { stamp, life, age: Age::NEWEST, chances: 0, copies, reused: true, view };
         let (body, data) = (put.encode(), Some(data));
         let question =
             Question { op: op::PUT, once: true, body: &body, data, trailer: &trailer, into: None };
