@@ -2,21 +2,21 @@
 
 use crate::ep::{on_ep, security, text, tpz_ep_t, wait_policy};
 use crate::error::*;
-use live::region::peer::holder::Holder;
+use endpoint::limits::PAGE_BYTES;
 use live::region::peer::{LineConfig, PeerConfig, Peers};
 use live::region::uffd::OpenError;
 use live::region::{
     Access, Advice, Backing, FaultError, Faults, FileBacking, Region, RegionConfig, RegionError,
     calls,
 };
-use netmem::SpaceId;
+use netmem::{Service, SpaceId};
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::ptr::null_mut;
 use std::time::Duration;
 use trapeze::service::{Address, ServiceError};
-use wire::{Channel, NodeId};
+use wire::Channel;
 
 /// Of tpz_region_advise(): it will be used soon, fetch it now.
 pub const TPZ_WILL_NEED: u32 = 0;
@@ -157,9 +157,7 @@ fn peers(
     let copies = if options.copies == 0 { usual } else { options.copies };
     let copies = u8::try_from(copies)
         .map_err(|_| invalid(format!("copies is {copies}: at most the holders")))?;
-    let owner = u16::from_le_bytes(trapeze::local::random());
-    let serial = u64::from_le_bytes(trapeze::local::random());
-    let space = SpaceId::private(NodeId(owner.max(1)), serial >> 17);
+    let space = SpaceId::guest(u64::from_le_bytes(trapeze::local::random()));
     Ok(Peers::new(PeerConfig { holders, copies, space, line })?)
 }
 
@@ -439,8 +437,9 @@ pub unsafe extern "C" fn tpz_region_counters(
     code(unsafe { on_region("tpz_region_counters", region, body) })
 }
 
-/// From now on the endpoint keeps up to `pages` pages for regions of others (their `holders`), in its payload memory,
-/// as long as it is polled. What it keeps is gone with it. TPZ_EBUSY when it does so already.
+/// From now on the endpoint keeps pages for regions of others (their `holders`), as much as fits into `pages` pages of
+/// 4096 bytes of its payload memory, as long as it is polled. What it keeps is gone with it. TPZ_EBUSY when it does so
+/// already.
 ///
 /// # Safety
 /// `ep` is open.
@@ -452,7 +451,7 @@ pub unsafe extern "C" fn tpz_hold_pages(ep: *const tpz_ep_t, pages: u32) -> c_in
             return Err(invalid(format!("{pages} pages: 1 to {room}, what memory_bytes has")));
         }
         ep.0.serve_once(Channel::MEMORY)?;
-        ep.0.cx.spawn("holder", Holder::new(pages).serve(ep.0.cx.clone()));
+        Service::lend(&ep.0.cx, pages as usize * PAGE_BYTES);
         ep.0.catch_up()
     };
     // SAFETY: the caller's promise.

@@ -90,6 +90,33 @@ fn config(faults: Faults, page_bytes: usize) -> RegionConfig {
     RegionConfig { faults, page_bytes, ..RegionConfig::new(128) }
 }
 
+/// One thread goes round pages of which some more are than are mapped: all that leave come back from the staging area.
+#[test]
+fn no_page_is_ever_wrong_that_comes_back_from_the_staging_area() {
+    const FRAMES: usize = 4096;
+    let pages = FRAMES - FRAMES / 20;
+    let backing = LocalMemory::new(pages * 4096).unwrap();
+    let Some(region) = map(pages * 4096, RegionConfig::new(FRAMES), &backing) else { return };
+    let (mut round, start) = (0, std::time::Instant::now());
+    while start.elapsed() < span() {
+        for page in 0..pages {
+            // SAFETY: the page is in the region, aligned, and nobody else uses it.
+            let content = unsafe {
+                let at = region.as_ptr().add(page * 4096).cast::<u64>();
+                std::slice::from_raw_parts_mut(at, 512)
+            };
+            check(content, page, round);
+            fill(content, page, round + 1);
+        }
+        round += 1;
+    }
+    let (counters, seconds) = (region.counters(), start.elapsed().as_secs_f64());
+    let pairs = counters.evicted.min(counters.taken_back + counters.fetched) as f64;
+    println!("{:.0} pairs/s for {seconds:.0} s; {counters:?}", pairs / seconds);
+    assert!(counters.taken_back > 0);
+    assert_eq!((counters.damaged, counters.lost, counters.vanished), (0, 0, 0));
+}
+
 #[test]
 fn no_page_is_ever_wrong_in_the_faulting_thread() {
     let backing = LocalMemory::new(PAGES * 4096).unwrap();

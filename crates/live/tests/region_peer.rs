@@ -1,90 +1,46 @@
-//! Regions whose pages are in the memory of other nodes, over TCP and over shared memory.
+//! Regions whose pages are in memory that nodes lend, over TCP and over shared memory.
 
+mod lenders;
 mod region_rig;
 
-use endpoint::Frames;
-use live::host::Host;
-use live::link::{Address, LinkConfig, Links, Security, SharedPool};
-use live::memory::MemfdRegion;
-use live::region::peer::holder::Holder;
-use live::region::peer::{LineConfig, PeerConfig, Peers};
-use live::region::{FaultError, RegionConfig};
-use live::wait::WaitPolicy;
-use netmem::SpaceId;
-use node::{Node, NodeConfig};
+use lenders::{Lender, peers, wait_until};
+use live::region::peer::Peers;
+use live::region::{FaultError, Region, RegionConfig};
 use region_rig::{Numbers, PAGE, map};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
-use wire::NodeId;
 
-const POOL_PAGES: usize = 4096;
 const PAGES: usize = 512;
 
-/// A node that keeps pages, on a thread of its own.
-struct Keeper {
-    address: Address,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Keeper {
-    fn start(id: u16, address: &str, pages: u32) -> Keeper {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (told, ready) = std::sync::mpsc::channel();
-        let (flag, address) = (stop.clone(), address.parse::<Address>().unwrap());
-        let thread = std::thread::spawn(move || {
-            let region = MemfdRegion::create("keeper", POOL_PAGES).unwrap();
-            let pool = SharedPool { fd: region.share().unwrap(), bytes: POOL_PAGES * PAGE };
-            let node = NodeId(id);
-            let (security, incarnation) = (Security::Insecure, live::clock::now().0);
-            let config = LinkConfig { node, incarnation, cluster: 1, security };
-            let mut links = Links::new(config, Some(pool), Box::new(|_| {})).unwrap();
-            told.send(links.listen(&address).unwrap()).unwrap();
-            let node = Node::new(NodeConfig::new(node, incarnation, 1), Frames::new(region));
-            let cx = node.cx().clone();
-            let mut host = Host::new(node, WaitPolicy::Adaptive).unwrap();
-            host.add(links).unwrap();
-            host.node().cx().spawn("holder", Holder::new(pages).serve(cx.clone()));
-            // Wakes it, so that it sees the flag.
-            host.node().cx().spawn("tick", async move {
-                loop {
-                    cx.sleep(Duration::from_millis(50)).await;
-                }
-            });
-            host.run(|| flag.load(Ordering::Relaxed)).unwrap();
-        });
-        Keeper { address: ready.recv().unwrap(), stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        assert!(self.thread.take().unwrap().join().is_ok() || std::thread::panicking());
-    }
-}
-
-fn peers(keepers: &[&Keeper], copies: u8) -> Peers {
-    let line = LineConfig {
-        cluster: 1,
-        security: Security::Insecure,
-        wait: WaitPolicy::Adaptive,
-        deadline: Duration::from_millis(300),
-    };
-    let holders = keepers.iter().map(|keeper| keeper.address.clone()).collect();
-    let space = SpaceId::private(NodeId(1), 7);
-    Peers::new(PeerConfig { holders, copies, space, line }).unwrap()
-}
-
 fn config() -> RegionConfig {
-    let patience = Duration::from_millis(700);
+    let patience = Duration::from_millis(1500);
     RegionConfig { contexts: 2, patience, ..RegionConfig::new(64) }
 }
 
+fn over_tcp<const N: usize>(pages: usize) -> [Lender; N] {
+    std::array::from_fn(|n| Lender::start(n as u16 + 2, "tcp:127.0.0.1:0", pages))
+}
+
+fn backing(lenders: &[Lender], copies: u8) -> Peers {
+    peers(lenders.iter().map(|lender| &lender.address), copies)
+}
+
+fn write_all(region: &Region, pages: usize, with: u64) {
+    for page in 0..pages {
+        region.write(page * PAGE, &(page as u64 ^ with).to_le_bytes()).unwrap();
+    }
+    region.flush(0, pages * PAGE).unwrap();
+}
+
+fn check_all(region: &Region, pages: usize, with: u64) {
+    for page in 0..pages {
+        let mut word = [0; 8];
+        region.read(page * PAGE, &mut word).unwrap();
+        assert_eq!(u64::from_le_bytes(word), page as u64 ^ with, "page {page}");
+    }
+}
+
 /// Two threads write and check numbers in words of their own.
-fn use_it(region: &live::region::Region, seed: u64) {
+fn use_it(region: &Region, seed: u64) {
     let mut models = [vec![0u64; PAGES], vec![0; PAGES]];
     std::thread::scope(|scope| {
         for (mine, model) in models.iter_mut().enumerate() {
@@ -117,8 +73,8 @@ fn use_it(region: &live::region::Region, seed: u64) {
 
 #[test]
 fn pages_come_from_a_peer_over_tcp() {
-    let keeper = Keeper::start(2, "tcp:127.0.0.1:0", PAGES as u32);
-    let Some(region) = map(PAGES * PAGE, config(), &peers(&[&keeper], 1)) else { return };
+    let lenders = over_tcp::<1>(PAGES);
+    let Some(region) = map(PAGES * PAGE, config(), &backing(&lenders, 1)) else { return };
     use_it(&region, 1);
     let counters = region.counters();
     assert!(counters.fetched > 500 && counters.stored > 500, "{counters:?}");
@@ -129,8 +85,8 @@ fn pages_come_from_a_peer_over_tcp() {
 fn pages_come_from_a_peer_over_shared_memory() {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}", directory.path().join("2.sock").display());
-    let keeper = Keeper::start(2, &address, PAGES as u32);
-    let Some(region) = map(PAGES * PAGE, config(), &peers(&[&keeper], 1)) else { return };
+    let lender = Lender::start(2, &address, PAGES);
+    let Some(region) = map(PAGES * PAGE, config(), &peers([&lender.address], 1)) else { return };
     use_it(&region, 2);
     let counters = region.counters();
     assert!(counters.fetched > 500 && counters.stored > 500, "{counters:?}");
@@ -138,13 +94,10 @@ fn pages_come_from_a_peer_over_shared_memory() {
 
 #[test]
 fn with_two_copies_one_holder_may_go() {
-    let keepers = [2, 3].map(|id| Keeper::start(id, "tcp:127.0.0.1:0", PAGES as u32));
-    let [first, second] = keepers;
-    let Some(region) = map(PAGES * PAGE, config(), &peers(&[&first, &second], 2)) else { return };
-    for page in 0..PAGES {
-        region.write(page * PAGE, &(page as u64).to_le_bytes()).unwrap();
-    }
-    region.flush(0, PAGES * PAGE).unwrap();
+    let [first, second] = over_tcp(PAGES);
+    let both = peers([&first.address, &second.address], 2);
+    let Some(region) = map(PAGES * PAGE, config(), &both) else { return };
+    write_all(&region, PAGES, 0);
     drop(first);
     for page in (0..PAGES).rev().step_by(37) {
         let mut word = [0; 8];
@@ -164,34 +117,72 @@ fn with_two_copies_one_holder_may_go() {
 }
 
 #[test]
-fn a_holder_that_restarts_has_nothing_and_that_is_said() {
-    let directory = tempfile::tempdir().unwrap();
-    let address = format!("unix:{}", directory.path().join("2.sock").display());
-    let keeper = Keeper::start(2, &address, PAGES as u32);
-    let Some(region) = map(PAGES * PAGE, config(), &peers(&[&keeper], 1)) else { return };
-    for page in 0..PAGES {
-        region.write(page * PAGE, &[1]).unwrap();
+fn one_holder_after_the_other_may_go_when_others_have_taken_its_part() {
+    let [first, second, third, fourth] = over_tcp(PAGES);
+    let all = peers([&first, &second, &third, &fourth].map(|lender| &lender.address), 2);
+    let Some(region) = map(PAGES * PAGE, config(), &all) else { return };
+    write_all(&region, PAGES, 7);
+    assert_eq!(all.weak_pages(), 0);
+    for (gone, holder) in [first, second].into_iter().enumerate() {
+        drop(holder);
+        wait_until("copies elsewhere of all that the holder had", || {
+            region.counters().mended > 100 * (gone as u64 + 1) && all.weak_pages() == 0
+        });
+        check_all(&region, PAGES, 7);
     }
-    drop(keeper);
-    let _keeper = Keeper::start(2, &address, PAGES as u32);
-    let mut byte = [0];
-    let mut result = region.read(0, &mut byte);
-    for _ in 0..5 {
-        if result == Err(FaultError::Lost) {
-            break;
-        }
-        assert!(matches!(result, Err(FaultError::Unavailable(_))), "{result:?} {byte:?}");
-        result = region.read(0, &mut byte);
-    }
-    assert_eq!(result, Err(FaultError::Lost), "never zeros");
+    let counters = region.counters();
+    assert_eq!((counters.lost, counters.damaged), (0, 0), "{counters:?}");
 }
 
 #[test]
-fn a_full_holder_refuses() {
-    let keeper = Keeper::start(2, "tcp:127.0.0.1:0", 16);
-    let Some(region) = map(PAGES * PAGE, config(), &peers(&[&keeper], 1)) else { return };
+fn a_page_whose_holders_are_both_gone_is_lost_and_never_zeros() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = |n: u16| format!("unix:{}", directory.path().join(n.to_string()).display());
+    let lenders = [2, 3].map(|id| Lender::start(id, &address(id), PAGES));
+    let both = backing(&lenders, 2);
+    let Some(region) = map(PAGES * PAGE, config(), &both) else { return };
+    write_all(&region, PAGES, 1);
+    drop(lenders);
+    let mut byte = [0];
+    let away = region.read(0, &mut byte);
+    assert!(matches!(away, Err(FaultError::Unavailable(_))), "nobody knows yet: {away:?}");
+    let _lenders = [2, 3].map(|id| Lender::start(id, &address(id), PAGES));
+    let mut result = away;
+    wait_until("they say that they have nothing", || {
+        result = region.read(0, &mut byte);
+        assert!(result.is_err(), "{byte:?}");
+        result == Err(FaultError::Lost)
+    });
+    assert_eq!(region.write(0, &[5; PAGE]), Err(FaultError::Lost), "it stays so");
+    // What was here when they went is here still.
+    let last = PAGES - 1;
+    region.read(last * PAGE, &mut byte).unwrap();
+    assert_eq!(byte, [last as u8 ^ 1]);
+}
+
+#[test]
+fn a_full_holder_refuses_and_another_one_takes() {
+    let lenders = [
+        Lender::start(2, "tcp:127.0.0.1:0", 16),
+        Lender::start(3, "tcp:127.0.0.1:0", PAGES),
+        Lender::start(4, "tcp:127.0.0.1:0", PAGES),
+    ];
+    let all = backing(&lenders, 2);
+    let Some(region) = map(PAGES * PAGE, config(), &all) else { return };
+    write_all(&region, PAGES, 3);
+    check_all(&region, PAGES, 3);
+    assert_eq!(all.weak_pages(), 0);
+}
+
+#[test]
+fn where_no_holder_has_room_the_writer_is_held_up_and_then_told() {
+    let lenders = over_tcp::<1>(16);
+    let hasty = RegionConfig { patience: Duration::from_millis(100), ..config() };
+    let Some(region) = map(PAGES * PAGE, hasty, &backing(&lenders, 1)) else { return };
     let written = (0..PAGES).take_while(|page| region.write(page * PAGE, &[1]).is_ok()).count();
     assert!((16..=80).contains(&written), "{written} pages in 64 frames here and 16 there");
+    let full = region.write(written * PAGE, &[1]);
+    assert_eq!(full, Err(FaultError::Unavailable(libc::ENOSPC)));
     // What is here is read; for what is there something would have to leave.
     let mut byte = [0];
     let read = (0..written).filter(|page| {
@@ -199,5 +190,30 @@ fn a_full_holder_refuses() {
         assert!(!is_read || byte == [1], "page {page}: {byte:?}");
         is_read
     });
-    assert!(read.count() >= 50);
+    assert!(read.count() >= 16);
+}
+
+#[test]
+fn pages_that_are_given_up_make_room_at_their_holders() {
+    let lenders = over_tcp::<2>(PAGES / 2);
+    let Some(region) = map(PAGES * PAGE, config(), &backing(&lenders, 2)) else { return };
+    let half = PAGES / 2 * PAGE;
+    for round in 0..3 {
+        for page in 0..PAGES / 2 {
+            region.write((round % 2) * half + page * PAGE, &[round as u8 + 1; 8]).unwrap();
+        }
+        region.flush(0, region.len()).unwrap();
+        region.advise((round % 2) * half, half, live::region::Advice::Free).unwrap();
+    }
+}
+
+#[test]
+fn two_addresses_of_one_node_are_not_two_nodes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = format!("unix:{}", directory.path().join("2").display());
+    let lender = Lender::start(2, &path, PAGES);
+    let twice = peers([&lender.address, &lender.address], 2);
+    let Some(region) = map(PAGES * PAGE, config(), &twice) else { return };
+    let written = (0..PAGES).take_while(|page| region.write(page * PAGE, &[1]).is_ok()).count();
+    assert!(written <= 64, "{written} pages are said to have two copies");
 }

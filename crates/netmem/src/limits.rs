@@ -120,6 +120,9 @@ pub const FREED_SPAN: Duration = Duration::from_secs(60);
 pub const ORPHAN_SPAN: Duration = Duration::from_secs(60);
 /// Pages remembered of which a version was not durable when this node's life ended: 24 bytes each.
 pub const FAILED_MAX: usize = 1 << 16;
+/// How long pages of a process that is no node outlive its last word: it may be stopped (Ctrl-Z), or its machine cut
+/// off.
+pub const GUEST_SPAN: Duration = Duration::from_secs(300);
 /// Writers' leases that one directory grants.
 pub const LEASES_MAX: usize = 4096;
 /// Versions of a shared page: each view begins its leases with the view's number in the bits from here on. Enough for

@@ -23,7 +23,18 @@ impl SpaceId {
         SpaceId(Self::PRIVATE | (owner.0 as u64) << Self::OWNER_SHIFT | serial)
     }
 
-    /// The node that owns the space; `None` of a shared one.
+    /// A space of a process that is no node and keeps its directory itself: it asks holders it knows of, and nobody
+    /// else knows who they are. Of `serial` 47 bits count; two processes must not take the same.
+    pub const fn guest(serial: u64) -> SpaceId {
+        SpaceId::private(NodeId(0), serial)
+    }
+
+    /// Whether no node is the directory of its pages.
+    pub const fn is_guest(self) -> bool {
+        matches!(self.owner(), Some(NodeId(0)))
+    }
+
+    /// The node that owns the space, 0 for a process that is none; `None` of a shared one.
     pub const fn owner(self) -> Option<NodeId> {
         if self.0 & Self::PRIVATE == 0 {
             return None;
@@ -246,6 +257,8 @@ mod tests {
         assert_eq!(SpaceId::private(NodeId(65535), u64::MAX).owner(), Some(NodeId(65535)));
         assert_eq!(SpaceId::private(NodeId(3), 9).owner(), Some(NodeId(3)));
         assert_eq!(SpaceId::shared(u64::MAX).owner(), None);
+        let spaces = [SpaceId::guest(9), SpaceId::private(NodeId(3), 9), SpaceId::shared(9)];
+        assert_eq!(spaces.map(SpaceId::is_guest), [true, false, false]);
     }
 
     /// A page of one block has the checksum that block storage keeps for it.

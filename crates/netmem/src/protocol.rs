@@ -21,6 +21,7 @@
 //! | [`op::MIRROR_AGAIN`] | [`MirrorAgain`] | [`PutReply`] | yes |
 //! | [`op::LEASE`], [`op::REVOKE`] | [`Lease`] | [`LeaseReply`] | yes |
 //! | [`op::FETCH_AHEAD`] | [`Get`] | nothing | no |
+//! | [`op::STAY`] | [`Spaces`] | [`Stayed`] | no |
 //!
 //! The status of an answer is 0 or an error number of who could not read the request; everything else, refusals and
 //! losses too, is in the body. A message with pages has their [`PageStamp`]s in its trailer, in order: the link then
@@ -28,11 +29,13 @@
 
 mod batch;
 mod epochs;
+mod guests;
 
 pub use batch::{
     Batch, HOLDING_BYTES, Holding, RECORD_BYTES, RECORDS_MAX, Record, Spaces, Verdict,
 };
 pub use epochs::{DIGEST_BYTES, Tick, decode_digest, decode_epoch, encode_digest, encode_epoch};
+pub use guests::Stayed;
 
 use crate::ages::Age;
 use crate::limits::EXTENT_PAGES;
@@ -76,6 +79,8 @@ pub mod op {
     pub const FETCH_AHEAD: u16 = 16;
     /// These versions are on stable storage: their mirrors are clean copies.
     pub const WRITTEN: u16 = 17;
+    /// The process that these spaces belong to, which is no node, is still there.
+    pub const STAY: u16 = 18;
 }
 
 /// A body: 64 bytes of a message.

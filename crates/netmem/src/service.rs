@@ -23,6 +23,7 @@ mod faults;
 mod freed;
 mod get;
 mod guesses;
+mod guests;
 mod home;
 mod late;
 mod latency;
@@ -59,6 +60,7 @@ use crate::protocol::{Body, Record};
 use endpoint::{Frame, FrameMut};
 use faults::Faults;
 use guesses::Guesses;
+use guests::Guests;
 use home::Home;
 use leave::Leaving;
 use node::{Call, CallError, Cx, Notify, Pieces, Reply, Semaphore};
@@ -174,6 +176,8 @@ struct Inner {
     orphans: RefCell<BTreeMap<NodeId, Time>>,
     /// Spaces that were freed while pages of them were in the middle of something.
     unfinished: RefCell<Vec<SpaceId>>,
+    /// Spaces of processes that are no nodes.
+    guests: RefCell<Guests>,
     /// What is left of a life in which this node was given up.
     remains: RefCell<life::Remains>,
     /// When this node became a member, and the view that said so.
@@ -348,6 +352,7 @@ impl Inner {
             writing: RefCell::default(),
             orphans: RefCell::default(),
             unfinished: RefCell::default(),
+            guests: RefCell::default(),
             remains: RefCell::default(),
             joined: Cell::new(None),
             life: Cell::new(cx.incarnation()),

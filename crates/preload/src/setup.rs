@@ -1,7 +1,10 @@
 //! The region of this process, and its beginning and end.
 
 use crate::arena::{Arena, PAGE_BYTES};
-use live::region::{Faults, FileBacking, Region, RegionConfig};
+use live::link::{Address, Keys, Security};
+use live::region::peer::{PeerConfig, Peers};
+use live::region::{Backing, Faults, FileBacking, Region, RegionConfig};
+use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
@@ -10,8 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 const MEMORY: &str = "TRAPEZE_RUN_MEMORY";
 /// Bytes that it may have in all.
 const ROOM: &str = "TRAPEZE_RUN_ROOM";
-/// Directory of the file that has the rest.
+/// Directory of the file that has the rest, if no nodes have it.
 const SPILL: &str = "TRAPEZE_RUN_SPILL";
+/// Addresses of nodes that have the rest instead, with blanks between them.
+const HOLDERS: &str = "TRAPEZE_RUN_HOLDERS";
+/// File with the 32 bytes of their cluster's key, if links to them are encrypted.
+const KEY: &str = "TRAPEZE_RUN_KEY";
 /// Bytes from which on memory is the region's.
 const FROM: &str = "TRAPEZE_RUN_FROM";
 /// Say at the end what happened.
@@ -53,15 +60,37 @@ fn number(name: &str) -> Option<usize> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// With nodes that lend memory, where there are some; else in a file.
+fn backing(room: usize) -> Result<Box<dyn Backing>, String> {
+    if let Ok(holders) = std::env::var(HOLDERS) {
+        let peers = peers(&holders).map_err(|error| format!("{holders}: {error}"))?;
+        return Ok(Box::new(peers));
+    }
+    let spill = std::env::var(SPILL).unwrap_or("/var/tmp".into());
+    let file = FileBacking::scratch(Path::new(&spill), room as u64);
+    Ok(Box::new(file.map_err(|error| format!("a file in {spill}: {error}"))?))
+}
+
+fn peers(holders: &str) -> io::Result<Peers> {
+    let parsed = holders.split(' ').map(str::parse).collect::<Result<Vec<Address>, _>>();
+    let security = match std::env::var(KEY) {
+        Ok(path) => {
+            let key = std::fs::read(path)?;
+            let key = key.try_into().map_err(|_| io::Error::other("a key has 32 bytes"))?;
+            Security::Encrypted(Keys::generate(key))
+        }
+        Err(_) => Security::Insecure,
+    };
+    Peers::new(PeerConfig::new(parsed.map_err(io::Error::other)?, security)?)
+}
+
 fn begin() -> Result<(), String> {
     let Some(memory) = number(MEMORY) else { return Ok(()) };
     let room = number(ROOM).unwrap_or(memory.saturating_mul(16)).next_multiple_of(PAGE_BYTES);
-    let spill = std::env::var(SPILL).unwrap_or("/var/tmp".into());
-    let backing = FileBacking::scratch(Path::new(&spill), room as u64)
-        .map_err(|error| format!("a file in {spill}: {error}"))?;
+    let backing = backing(room)?;
     let faults = Faults::Handlers(HANDLERS);
     let config = RegionConfig { faults, ..RegionConfig::new(memory / PAGE_BYTES) };
-    let region = Region::map(room, config, &backing).map_err(|error| error.to_string())?;
+    let region = Region::map(room, config, &*backing).map_err(|error| error.to_string())?;
     let start = region.as_ptr() as usize;
     let arena = Arena::new(start, room);
     if STATE.set(State { region, arena }).is_err() {

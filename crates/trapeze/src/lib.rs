@@ -26,6 +26,7 @@ pub mod embedded;
 mod incarnation;
 pub mod interrupted;
 pub mod join;
+pub mod lenders;
 mod lending;
 pub mod local;
 pub mod machine;

@@ -4,6 +4,9 @@
 //! own bytes, with its length and a mark behind it. A build that has none takes the one beside it.
 
 use crate::cli::RunProgram;
+use crate::client::Reach;
+use crate::lenders::{self, LendersError};
+use live::link::{Address, Security};
 use live::region::uffd::{Features, Origin, Uffd};
 use rustix::fs::MemfdFlags;
 use std::fs::File;
@@ -24,8 +27,19 @@ trapeze run: what malloc and mmap give from the size of --from on is in the regi
 statically or run as another user, allocate without the C library (Go), close descriptors that they did not open, or
 use such memory in a child after fork without exec; memory that a device or io_uring holds stays in memory.";
 
+/// Why the program does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The cluster that is to keep its pages.
+    #[error(transparent)]
+    Lenders(#[from] LendersError),
+    /// The system.
+    #[error("{0}")]
+    System(#[from] io::Error),
+}
+
 /// Runs the program in this process's place; comes back only with an error.
-pub fn run(arguments: &RunProgram) -> io::Result<()> {
+pub fn run(arguments: &RunProgram) -> Result<(), RunError> {
     // Here, where there is room for a text, rather than in the program.
     Uffd::open(Origin::All, Features::default()).map_err(io::Error::other)?;
     let library = library()?;
@@ -43,20 +57,44 @@ pub fn run(arguments: &RunProgram) -> io::Result<()> {
     if arguments.report {
         command.env("TRAPEZE_RUN_REPORT", "1");
     }
+    if let Some(cluster) = &arguments.cluster {
+        keep_with(cluster, arguments, &mut command)?;
+    }
     let error = command.exec();
     let text = format!("{} cannot be run: {error}", arguments.program.display());
-    Err(io::Error::new(error.kind(), text))
+    Err(io::Error::new(error.kind(), text).into())
+}
+
+/// Has the program's region keep its pages with the cluster's lenders. The key is passed in memory, not by name.
+fn keep_with(
+    cluster: &str,
+    arguments: &RunProgram,
+    command: &mut Command,
+) -> Result<(), LendersError> {
+    let (key, insecure) = (arguments.key.clone(), arguments.insecure);
+    let lenders = lenders::find(&Reach { cluster: cluster.to_string(), key, insecure })?;
+    let holders: Vec<String> = lenders.holders.iter().map(Address::to_string).collect();
+    command.env("TRAPEZE_RUN_HOLDERS", holders.join(" "));
+    if let Security::Encrypted(keys) = &lenders.security {
+        command.env("TRAPEZE_RUN_KEY", passed("cluster key", &keys.cluster)?);
+    }
+    Ok(())
+}
+
+/// Bytes in memory of this process that the program inherits: the path to read them from.
+fn passed(name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+    let mut memory = File::from(rustix::fs::memfd_create(name, MemfdFlags::empty())?);
+    memory.write_all(bytes)?;
+    let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+    let _stays_open = memory.into_raw_fd();
+    Ok(path.into())
 }
 
 /// Where the program's loader finds the library: in memory of this process, which the program inherits, or beside us.
 fn library() -> io::Result<PathBuf> {
     let own = std::env::current_exe()?;
     if let Some(bytes) = behind(&own)? {
-        let mut memory = File::from(rustix::fs::memfd_create(LIBRARY, MemfdFlags::empty())?);
-        memory.write_all(&bytes)?;
-        let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
-        let _stays_open = memory.into_raw_fd();
-        return Ok(path.into());
+        return passed(LIBRARY, &bytes);
     }
     let folder = own.parent().unwrap_or(Path::new("/"));
     let found = [folder.join(LIBRARY), folder.join("deps").join(LIBRARY)];

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use trapeze::children::Process;
 use trapeze::config::{Machine, Memory};
 use trapeze::local::Shape;
@@ -146,6 +146,37 @@ fn a_mount_lends_memory_while_it_is_there() {
     assert!(mount.wait().unwrap().success());
     assert_eq!(sockets(), 2);
     until_top(&target, |rows| rows.iter().filter_map(members).collect::<Vec<_>>() == [1]);
+    cluster.stop();
+}
+
+#[test]
+fn a_programs_pages_are_in_the_clusters_memory() {
+    let mut cluster = lending(3);
+    let target = cluster.processes.target();
+    until_top(&target, |rows| rows.iter().filter_map(members).collect::<Vec<_>>() == [3, 3, 3]);
+    let lines: String = (0..60_000u64).map(|n| format!("{:016x}\n", wire::mix(n))).collect();
+    let (input, plain) = (cluster.beside("input"), cluster.beside("plain"));
+    fs::write(&input, &lines).unwrap();
+    let sort = ["sort", "--parallel=2", "-S", "6M", text(&input)];
+    let sorted = Command::new("sort").args(&sort[1..]).env("LC_ALL", "C").output().unwrap().stdout;
+    fs::write(&plain, &sorted).unwrap();
+    let run = ["run", "--memory", "1M", "--from", "256K", "--room", "24M", "--report", "-q", "-c"];
+    let mut command = Command::new(program());
+    let done = command.args(run).arg(&target).arg("--").args(sort).env("LC_ALL", "C").output();
+    let done = done.unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    if said.contains("userfaultfd is not allowed") || said.contains("built without") {
+        println!("skipped: {said}");
+        return cluster.stop();
+    }
+    assert!(done.status.success(), "{said}");
+    assert!(done.stdout == sorted, "{said}");
+    assert!(!said.contains("fetched: 0,"), "{said}");
+    cluster.processes.kill_server(1).unwrap();
+    cluster.processes.kill_server(2).unwrap();
+    until_top(&target, |rows| rows.iter().filter_map(members).collect::<Vec<_>>() == [1]);
+    let said = refusal(&["run", "--memory", "1M", "-q", "-c", &target, "true"]);
+    assert!(said.contains("1 of the cluster's nodes lend memory"), "{said}");
     cluster.stop();
 }
 

@@ -11,6 +11,7 @@ use endpoint::{Endpoint, SendMessage};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 use wire::{NodeId, Time};
 
 /// What a channel is.
@@ -305,8 +306,14 @@ impl Channels {
 
     /// Asks the kernel which channels have something, and marks them.
     pub fn scan(&mut self) -> io::Result<()> {
+        self.wait(Some(Duration::ZERO)).map(drop)
+    }
+
+    /// As [`scan`](Channels::scan), after waiting until there is something, for `span` at most (`None`: for ever);
+    /// whether there was. What the kernel reports once is not reported again, so nobody else may wait in this set.
+    pub fn wait(&mut self, span: Option<Duration>) -> io::Result<bool> {
         let mut ready = std::mem::take(&mut self.ready);
-        self.poller.wait(Some(std::time::Duration::ZERO), &mut ready)?;
+        self.poller.wait(span, &mut ready)?;
         for event in &ready {
             let (at, generation) = (event.name as u32 as usize, (event.name >> 32) as u32);
             let found = self.entries.get_mut(at).and_then(Option::as_mut);
@@ -316,8 +323,9 @@ impl Channels {
                 _ => true,
             };
         }
+        let any = !ready.is_empty();
         self.ready = ready;
-        Ok(())
+        Ok(any)
     }
 }
 

@@ -322,6 +322,13 @@ impl Links {
         busy
     }
 
+    /// Waits until something has come, for `span` at most (`None`: for ever), between
+    /// [`before_sleep`](Links::before_sleep) and [`after_sleep`](Links::after_sleep), for who has nothing else to wait
+    /// for; whether something has.
+    pub fn wait(&mut self, span: Option<Duration>) -> io::Result<bool> {
+        self.channels.wait(span)
+    }
+
     /// The node is awake again.
     pub fn after_sleep(&mut self) {
         self.must_scan = true;

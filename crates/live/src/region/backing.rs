@@ -1,5 +1,6 @@
 //! Where the pages of a region are when they are not in its frames.
 
+use super::keeper::Bell;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::fs::File;
@@ -8,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 use wire::checksum::crc32c;
 
 /// Why a page did not come.
@@ -61,8 +63,36 @@ pub trait Backing: Send + Sync + 'static {
         None
     }
 
+    /// A region of so many pages begins. Whoever has something to be done for it rings the bell.
+    fn begin(&self, pages: usize, bell: &Arc<Bell>) -> io::Result<()> {
+        let _ = (pages, bell);
+        Ok(())
+    }
+
     /// What one fault at a time uses, made beforehand: connections, buffers.
     fn source(&self, page_bytes: usize) -> io::Result<Box<dyn Source>>;
+
+    /// What has to be done in the background, if anything, by a thread of the region.
+    fn upkeep(&self, page_bytes: usize) -> Option<Box<dyn Upkeep>> {
+        let _ = page_bytes;
+        None
+    }
+}
+
+/// What a backing does in the background. It must not touch a region's memory.
+pub trait Upkeep: Send {
+    /// Does what is due; says how long that can wait the next time, unless the bell is rung.
+    fn turn(&mut self) -> Duration;
+
+    /// Pages that are kept less safely than the backing promises, those that were stored longest ago first: each is to
+    /// be [mended](Source::mend). A bounded number, and none when nothing has changed.
+    fn weak(&mut self) -> Vec<u64>;
+
+    /// One of them could not be mended now.
+    fn handle_unmended(&mut self);
+
+    /// Nobody needs any page any more.
+    fn end(&mut self);
 }
 
 /// One fault's way to the backing.
@@ -84,9 +114,16 @@ pub trait Source: Send {
     /// backing promises. After an error the page is stored again, with a higher number, before it is fetched.
     fn store(&mut self, page: u64, version: u64, from: &[u8]) -> Result<(), StoreError>;
 
-    /// The page's content is not needed any more.
-    fn forget(&mut self, page: u64) {
-        let _ = page;
+    /// The page's content is not needed any more; `version` is the last that was offered.
+    fn forget(&mut self, page: u64, version: u64) {
+        let _ = (page, version);
+    }
+
+    /// Keeps this version, which was stored last, as safely again as the backing promises; whether there was something
+    /// to do for that. `buffer` is memory for a page.
+    fn mend(&mut self, page: u64, version: u64, buffer: &mut [u8]) -> Result<bool, FetchError> {
+        let _ = (page, version, buffer);
+        Ok(false)
     }
 
     /// What was stored outlives the process from now on, if the backing does.
@@ -240,7 +277,7 @@ impl Source for FileSource {
         self.file.write_all_at(from, at).map_err(|error| StoreError::of(&error))
     }
 
-    fn forget(&mut self, page: u64) {
+    fn forget(&mut self, page: u64, _version: u64) {
         let (at, bytes) = (page * self.page_bytes as u64, self.page_bytes as u64);
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // Where the file system has no holes, the old bytes stay in the file, and this region does not ask for them.

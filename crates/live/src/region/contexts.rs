@@ -71,7 +71,8 @@ pub struct Context {
 }
 
 impl Context {
-    fn new(backing: &dyn Backing, page_bytes: usize) -> io::Result<Context> {
+    /// With memory of its own.
+    pub fn new(backing: &dyn Backing, page_bytes: usize) -> io::Result<Context> {
         let (stack, page) = (Block::new(STACK_BYTES)?, Block::new(page_bytes)?);
         Ok(Context { stack, page, page_bytes, source: backing.source(page_bytes)? })
     }

@@ -18,9 +18,12 @@ pub(super) enum What {
     Damaged,
     Lost,
     Refused,
+    Pressed,
+    Cleaned,
+    Mended,
 }
 
-const KINDS: usize = What::Refused as usize + 1;
+const KINDS: usize = What::Mended as usize + 1;
 
 /// The counters while threads count.
 #[derive(Debug, Default)]
@@ -47,6 +50,9 @@ impl Tally {
             damaged: of(What::Damaged),
             lost: of(What::Lost),
             refused: of(What::Refused),
+            pressed: of(What::Pressed),
+            cleaned: of(What::Cleaned),
+            mended: of(What::Mended),
         }
     }
 }
@@ -80,4 +86,10 @@ pub struct Counters {
     pub lost: u64,
     /// Times the backing did not answer or took no page.
     pub refused: u64,
+    /// Given to the backing while a fault waited for their room.
+    pub pressed: u64,
+    /// Given to the backing by the cleaner, before that.
+    pub cleaned: u64,
+    /// Kept as safely again as the backing promises, after it had lost a copy.
+    pub mended: u64,
 }

@@ -8,6 +8,7 @@
 //! | `queues` | which page leaves next: frames of the mapped pages, slots of the staging area |
 //! | `pager` | how a page comes and leaves |
 //! | `fault`, `handlers` | who serves a fault: the faulting thread itself, or a thread that waits for it |
+//! | `keeper` | a thread for what is done in the background: cleaning, and what the backing has to do |
 //! | [`backing`], [`peer`] | where the other pages are: a file, memory of other nodes |
 //! | [`calls`] | system calls on memory of regions |
 //!
@@ -19,11 +20,13 @@
 //! with their CRC-32C. It cannot make memory of anything else appear.
 
 pub mod backing;
+pub mod bare;
 pub mod calls;
 mod contexts;
 mod counters;
 mod fault;
 mod handlers;
+mod keeper;
 pub mod limits;
 mod pager;
 pub mod peer;
@@ -31,15 +34,19 @@ mod queues;
 mod table;
 pub mod uffd;
 
-pub use backing::{Backing, FetchError, Fetched, FileBacking, LocalMemory, Source, StoreError};
+pub use backing::{
+    Backing, FetchError, Fetched, FileBacking, LocalMemory, Source, StoreError, Upkeep,
+};
 pub use counters::Counters;
+pub use keeper::Bell;
 pub use pager::{Access, FaultError};
 
-use contexts::Contexts;
+use contexts::{Context, Contexts};
 use counters::Tally;
 use endpoint::limits::PAGE_BYTES;
 use fault::Registered;
 use handlers::Handlers;
+use keeper::{Keeper, Work};
 use limits::*;
 use pager::Pager;
 use queues::{Resident, Staging};
@@ -77,6 +84,8 @@ pub struct RegionConfig {
     pub contexts: usize,
     /// How long a fault waits for a backing that does not answer.
     pub patience: Duration,
+    /// Whether a thread stores written pages before a fault waits for their room.
+    pub cleans: bool,
 }
 
 impl RegionConfig {
@@ -88,6 +97,7 @@ impl RegionConfig {
             faults: Faults::InThread,
             contexts: 8,
             patience: PATIENCE,
+            cleans: true,
         }
     }
 
@@ -161,6 +171,7 @@ pub enum Advice {
 /// After fork(2) the child does not have the range (`MADV_DONTFORK`).
 pub struct Region {
     /// Before the pager, which they use.
+    keeper: Option<Keeper>,
     handlers: Option<Handlers>,
     registered: Option<Registered>,
     pager: Arc<Pager>,
@@ -250,7 +261,7 @@ impl Region {
         let uffd = open_uffd(config.faults)?;
         uffd.register(&mapping.whole())?;
         let pager = Arc::new(make_pager(uffd, &mapping, slots, config, backing)?);
-        let mut region = Region { handlers: None, registered: None, pager, mapping };
+        let mut region = Region { keeper: None, handlers: None, registered: None, pager, mapping };
         let range = region.range();
         match config.faults {
             Faults::InThread => {
@@ -262,6 +273,7 @@ impl Region {
                 region.handlers = Some(Handlers::start(&region.pager, count)?);
             }
         }
+        region.keeper = start_keeper(&region.pager, config, backing)?;
         Ok(region)
     }
 
@@ -467,7 +479,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // Nobody serves a fault any more when the range goes.
+        // Nobody serves a fault any more when the range goes, and nobody is left to touch it.
+        self.keeper = None;
         self.handlers = None;
         self.registered = None;
     }
@@ -509,6 +522,20 @@ fn open_uffd(faults: Faults) -> Result<Uffd, OpenError> {
     }
 }
 
+fn start_keeper(
+    pager: &Arc<Pager>,
+    config: RegionConfig,
+    backing: &dyn Backing,
+) -> io::Result<Option<Keeper>> {
+    let RegionConfig { page_bytes, cleans, .. } = config;
+    let upkeep = backing.upkeep(page_bytes);
+    if !cleans && upkeep.is_none() {
+        return Ok(None);
+    }
+    let context = Context::new(backing, page_bytes)?;
+    Keeper::start(Work { pager: pager.clone(), context, upkeep, cleans }).map(Some)
+}
+
 fn make_pager(
     uffd: Uffd,
     mapping: &Mapped,
@@ -519,10 +546,12 @@ fn make_pager(
     let base = mapping.base.as_ptr() as usize;
     let page_bytes = config.page_bytes;
     let frames = config.frames - slots;
+    let (pages, bell) = (mapping.bytes / page_bytes, Arc::new(Bell::default()));
+    backing.begin(pages, &bell)?;
     Ok(Pager {
         uffd,
         pagemap: PageMap::open()?,
-        table: Table::new(mapping.bytes / page_bytes, !backing.starts_empty()),
+        table: Table::new(pages, !backing.starts_empty()),
         resident: Resident::new(frames),
         staging: Staging::new(slots),
         contexts: Contexts::new(config.contexts, backing, page_bytes)?,
@@ -533,6 +562,9 @@ fn make_pager(
         patience: config.patience,
         retire: (slots / 4).clamp(1, RETIRE_MAX),
         frames,
+        slots,
+        written: AtomicUsize::new(0),
+        bell,
         pins: AtomicUsize::new(0),
         // Also has the checksum choose its instructions now, not in a handler.
         zeros: crc32c(&vec![0; page_bytes]),

@@ -9,10 +9,12 @@
 //! more, have the checksum that was stored. A page that was written is stored whatever its checksum.
 
 mod asked;
+mod kept;
 
 use super::backing::{FetchError, Source, StoreError};
 use super::contexts::{Context, Contexts};
 use super::counters::{Tally, What};
+use super::keeper::Bell;
 use super::limits::*;
 use super::queues::{Frame, Leaving, Resident, Staging};
 use super::table::{Page, State, Table};
@@ -21,6 +23,7 @@ use crate::clock;
 use arrayvec::ArrayVec;
 use rustix::mm::{Advice as Madvice, madvise};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use wire::checksum::crc32c;
@@ -78,9 +81,15 @@ pub(super) struct Pager {
     /// Slots that are emptied at once.
     pub retire: usize,
     pub frames: usize,
+    /// Of the staging area.
+    pub slots: usize,
+    /// Written pages that have come there.
+    pub written: AtomicUsize,
     pub pins: AtomicUsize,
     /// CRC-32C of a page of zeros.
     pub zeros: u32,
+    /// Wakes the keeper.
+    pub bell: Arc<Bell>,
 }
 
 impl Pager {
@@ -399,6 +408,9 @@ impl Pager {
                 self.staging.put(slot, page);
                 let staged = Page { state: State::Staged, dirty, number: slot, ..held };
                 self.table.unlock(page, staged);
+                if dirty {
+                    self.note_written();
+                }
                 Leave::Left
             }
             Err(Why::Missing) => {
@@ -442,7 +454,12 @@ impl Pager {
         let (mut empty, mut failed) = (ArrayVec::<u32, RETIRE_MAX>::new(), None);
         for (slot, page) in leaving {
             match self.settle(source, *slot, *page) {
-                Ok(()) => empty.push(*slot),
+                Ok(stored) => {
+                    empty.push(*slot);
+                    if stored {
+                        self.tally.count(What::Pressed);
+                    }
+                }
                 Err(StoreError(errno)) => {
                     self.staging.put(*slot, *page);
                     failed = Some(FaultError::Unavailable(errno));
@@ -457,12 +474,13 @@ impl Pager {
         }
     }
 
-    /// The page in the slot, if it is still there, is kept by the backing and leaves the table.
-    fn settle(&self, source: &mut dyn Source, slot: u32, page: usize) -> Result<(), StoreError> {
+    /// The page in the slot, if it is still there, is kept by the backing and leaves the table. Says whether it had to
+    /// be stored for that.
+    fn settle(&self, source: &mut dyn Source, slot: u32, page: usize) -> Result<bool, StoreError> {
         let held = self.table.lock(page);
         if held.state != State::Staged || held.number != slot {
             self.table.unlock(page, held);
-            return Ok(());
+            return Ok(false);
         }
         let (result, held) = self.store_staged(source, page, held);
         let gone = Page { state: State::Absent, uses: 0, number: 0, ..held };
@@ -470,7 +488,7 @@ impl Pager {
             self.tally.count(What::Dropped);
         }
         self.table.unlock(page, if result.is_ok() { gone } else { held });
-        result.map(drop)
+        result
     }
 
     /// Stores what is in the page's slot, if the backing does not have it; whether that was necessary.

@@ -13,6 +13,12 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Entries looked at under the lock.
+const AHEAD_MAX: usize = 16;
+
+/// Slots that leave soon, and whose pages were put there.
+pub type Ahead = ArrayVec<(u32, usize), AHEAD_MAX>;
+
 /// Looks at a lock before the thread lets others run: whoever holds it may have lost its processor.
 const LOOKS: u32 = 100;
 
@@ -73,11 +79,13 @@ struct Ring<T> {
     entries: Box<[T]>,
     first: usize,
     len: usize,
+    /// Entries that were ever taken out.
+    taken: u64,
 }
 
 impl<T: Copy + Default> Ring<T> {
     fn new(entries: usize) -> Ring<T> {
-        Ring { entries: vec![T::default(); entries].into(), first: 0, len: 0 }
+        Ring { entries: vec![T::default(); entries].into(), first: 0, len: 0, taken: 0 }
     }
 
     fn push(&mut self, value: T) {
@@ -91,7 +99,18 @@ impl<T: Copy + Default> Ring<T> {
         let value = (self.len > 0).then(|| self.entries[self.first])?;
         self.first = (self.first + 1) % self.entries.len();
         self.len -= 1;
+        self.taken += 1;
         Some(value)
+    }
+
+    /// The next entries that `cursor` has not seen, but for the youngest ones; the cursor counts entries since the ring
+    /// was made.
+    fn look(&self, cursor: &mut u64, youngest: usize) -> impl Iterator<Item = T> {
+        *cursor = self.taken.max(*cursor);
+        let (from, end) = ((*cursor - self.taken) as usize, self.len.saturating_sub(youngest));
+        let seen = from..end.clamp(from, from + AHEAD_MAX);
+        *cursor += seen.len() as u64;
+        seen.map(|n| self.entries[(self.first + n) % self.entries.len()])
     }
 }
 
@@ -184,6 +203,12 @@ impl Staging {
         self.0.lock().queue.push((slot, page as u32));
     }
 
+    /// Slots with pages, the oldest first, which `cursor` has not seen yet; the `youngest` do not count.
+    pub fn look(&self, cursor: &mut u64, youngest: usize) -> Ahead {
+        let staging = self.0.lock();
+        staging.queue.look(cursor, youngest).map(|(slot, page)| (slot, page as usize)).collect()
+    }
+
     /// The slot is empty.
     pub fn give_back(&self, slot: u32) {
         self.0.lock().free.push(slot);
@@ -218,6 +243,23 @@ mod tests {
         assert_eq!(&oldest[..], [(0, 0), (1, 1)]);
         staging.give_back(1);
         assert_eq!(staging.take(2), Ok(1));
+    }
+
+    #[test]
+    fn who_looks_ahead_sees_each_entry_once_and_none_that_has_left() {
+        let (staging, mut cursor) = (Staging::new(40), 0);
+        (0..40).for_each(|page| staging.put(staging.take(1).unwrap(), page));
+        let mut look = |youngest| -> Vec<usize> {
+            staging.look(&mut cursor, youngest).into_iter().map(|(_, page)| page).collect()
+        };
+        assert_eq!(look(30), (0..10).collect::<Vec<_>>());
+        assert_eq!(look(30), []);
+        assert_eq!(look(0), (10..26).collect::<Vec<_>>());
+        assert_eq!(staging.take(16).unwrap_err().len(), 16);
+        assert_eq!(staging.take(16).unwrap_err().len(), 16);
+        assert_eq!(look(0), (32..40).collect::<Vec<_>>());
+        staging.put(7, 100);
+        assert_eq!(look(0), [100]);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! While one thread takes a page from one state to the next, the word says busy, and others wait.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Where a page is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -141,7 +142,7 @@ impl Table {
         let before = word.swap(after.word() ^ self.flip, Ordering::Release);
         debug_assert_eq!(before & STATE, BUSY, "who unlocks has locked");
         if before & WAITED != 0 {
-            futex(word, libc::FUTEX_WAKE, i32::MAX as u32);
+            futex(word, libc::FUTEX_WAKE, i32::MAX as u32, None);
         }
     }
 
@@ -157,7 +158,7 @@ impl Table {
         let waited = BUSY | WAITED;
         let marked = word.compare_exchange(BUSY, waited, Ordering::Relaxed, Ordering::Relaxed);
         if marked == Ok(BUSY) || marked == Err(waited) {
-            futex(word, libc::FUTEX_WAIT, waited);
+            futex(word, libc::FUTEX_WAIT, waited, None);
         }
     }
 
@@ -183,12 +184,17 @@ impl Table {
     }
 }
 
-/// FUTEX_WAIT while the word is `value`, or FUTEX_WAKE of `value` waiters.
-fn futex(word: &AtomicU32, operation: libc::c_int, value: u32) {
-    let none = std::ptr::null::<libc::timespec>();
+/// FUTEX_WAIT while the word is `value`, for `span` at most, or FUTEX_WAKE of `value` waiters.
+pub(super) fn futex(word: &AtomicU32, operation: libc::c_int, value: u32, span: Option<Duration>) {
+    let time = |span: Duration| libc::timespec {
+        tv_sec: span.as_secs() as libc::time_t,
+        tv_nsec: span.subsec_nanos().into(),
+    };
+    let span = span.map(time);
+    let span = span.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let operation = operation | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the word lives through the call. Whatever it returns, the caller looks again.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, none) };
+    // SAFETY: the word and the span live through the call. Whatever it returns, the caller looks again.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, span) };
 }
 
 #[cfg(test)]

@@ -202,6 +202,11 @@ proptest! {
     }
 
     #[test]
+    fn who_was_asked_survives_the_wire(node: u16, incarnation: u64) {
+        survives(&Stayed { node: NodeId(node), incarnation });
+    }
+
+    #[test]
     fn freed_spaces_survive_the_wire(numbers in prop::collection::vec(any::<u64>(), 0..30)) {
         let spaces: Vec<SpaceId> = numbers.into_iter().map(SpaceId).collect();
         let message = Spaces::decode(&Spaces::of(&spaces).encode()).unwrap();

@@ -59,6 +59,7 @@ impl Service {
             op::HASTEN => self.handle_hasten(request),
             op::LOOK_UP => self.handle_look_up(request),
             op::GET_MULTI => self.handle_get_multi(request),
+            op::STAY => self.handle_stay(request),
             _ => self.cx().reply(request, Answer::error(Errno::ENOSYS)),
         }
     }

@@ -89,9 +89,9 @@ impl Home {
         &mut self.freed
     }
 
-    /// The homes of a page's entry; `None` without a view.
+    /// The homes of a page's entry; `None` without a view, and of guests' pages.
     pub fn homes(&self, id: PageId) -> Option<Homes> {
-        self.slots.as_ref().map(|slots| slots.homes(id))
+        self.slots.as_ref().filter(|_| !id.space.is_guest()).map(|slots| slots.homes(id))
     }
 
     /// The homes of a page, this node left out.

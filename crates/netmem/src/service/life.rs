@@ -3,8 +3,8 @@
 //! A node that others gave up, whether its process ended or was only paused, is nobody's holder any more: others have
 //! freed what they had of its spaces and mirrored anew what it had of theirs, and they may have written to pages whose
 //! copies it has. So it begins another life. Of the one before it keeps what only it can have written and has still:
-//! the pages of its private spaces in its own frames, without mirrors. Between the end of its lease and the next view
-//! it believes no copy of a shared page.
+//! the pages of its private spaces in its own frames, without mirrors, and guests' pages, whose processes alone say
+//! what is worth something. Between the end of its lease and the next view it believes no copy of a shared page.
 
 use super::Service;
 use super::home::Way;
@@ -126,7 +126,8 @@ impl Service {
         };
         for (frame, role, page) in pages {
             let own = matches!(role, Role::Local | Role::Staged);
-            if own && page.id.space.owner() == Some(me) {
+            let space = page.id.space;
+            if own && space.owner() == Some(me) || space.is_guest() {
                 continue;
             }
             let mut remains = self.0.remains.borrow_mut();

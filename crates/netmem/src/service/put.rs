@@ -61,7 +61,8 @@ impl Service {
         let PageStamp { id, version, .. } = put.stamp;
         let role = if put.is_mirror() { HolderRole::Mirror } else { HolderRole::Clean };
         let record = self.record(id, version, role, put.copies);
-        let registered = match self.cx().has_bug(Bug::MirrorNotRegistered) {
+        let unknown = id.space.is_guest() || self.cx().has_bug(Bug::MirrorNotRegistered);
+        let registered = match unknown {
             true => Ok(()),
             false => self.register(&record, Some(source).filter(|_| !put.is_mirror())).await,
         };
@@ -103,6 +104,9 @@ impl Service {
         let stored = Stored { copies: put.copies, ..Stored::new(data, checksum) };
         let accepted = self.0.store.borrow_mut().accept(self.cx().now(), offer, stored);
         let (frame, gone) = accepted.map_err(|refused| no(refused.reason))?;
+        if id.space.is_guest() {
+            self.0.guests.borrow_mut().handle_stored(self.cx().now(), id.space);
+        }
         gone.iter().for_each(|page| self.withdraw(page));
         self.count(|counters| {
             counters.accepted += 1;
@@ -117,11 +121,12 @@ impl Service {
         if home.freed().has(put.stamp.id.space) {
             return Err(No::Freed);
         }
-        if put.is_mirror() && put.view != home.view().number {
+        let guest = put.stamp.id.space.is_guest();
+        if put.is_mirror() && !guest && put.view != home.view().number {
             return Err(No::Outside);
         }
         let member = home.view().has(self.me(), self.life());
-        let known = home.view().has(source, put.life);
+        let known = guest || home.view().has(source, put.life);
         if member && known { Ok(()) } else { Err(No::Outside) }
     }
 

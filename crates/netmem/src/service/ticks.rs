@@ -36,6 +36,8 @@ impl Service {
         let left = |space: &SpaceId| self.0.store.borrow_mut().free_space(*space) > 0;
         self.0.unfinished.borrow_mut().extend(unfinished.into_iter().filter(left));
         let now = self.cx().now();
+        let silent = self.0.guests.borrow_mut().take_silent(now);
+        self.0.unfinished.borrow_mut().extend(silent.into_iter().filter(left));
         let orphans = self.0.orphans.borrow().clone();
         for (node, since) in orphans {
             if now.since(since) >= ORPHAN_SPAN {

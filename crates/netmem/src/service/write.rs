@@ -239,6 +239,7 @@ impl Service {
         home.freed().insert(self.cx().now(), space)?;
         home.free_space(space);
         drop(home);
+        self.0.guests.borrow_mut().remove(space);
         self.0.guesses.borrow_mut().forget_if(|id, _| id.space == space);
         self.0.leaving.borrow_mut().forget(|id| id.space == space);
         self.0.writing.borrow_mut().retain(|id| id.space != space);

@@ -20,10 +20,11 @@ use live::clock;
 use live::host::Host;
 use live::link::{Address, LinkConfig, Links, Security, SharedPool};
 use live::memory::MemfdRegion;
-use live::region::peer::holder::Holder;
+use live::region::bare::BareCopies;
 use live::region::peer::{LineConfig, PeerConfig, Peers};
 use live::region::{Advice, Backing, FaultError, LocalMemory, Region, RegionConfig, RegionError};
 use live::wait::WaitPolicy;
+use netmem::{Service, SpaceId};
 use node::{Node, NodeConfig};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
@@ -74,11 +75,10 @@ pub fn hold(arguments: &BenchHolder) -> io::Result<()> {
     let mut links = Links::new(config, Some(pool), Box::new(|line| eprintln!("{line}")))?;
     let address = links.listen(&arguments.listen)?;
     let node = Node::new(NodeConfig::new(HOLDER, incarnation, 1), Frames::new(region));
-    let cx = node.cx().clone();
     let policy = if arguments.spin { WaitPolicy::Spin } else { WaitPolicy::Adaptive };
     let mut host = Host::new(node, policy)?;
     host.add(links)?;
-    host.node().cx().spawn("holder", Holder::new(arguments.pages).serve(cx));
+    Service::lend(host.node().cx(), arguments.pages as usize * arguments.page);
     println!("{READY} {address}");
     host.run(|| false)
 }
@@ -172,7 +172,7 @@ fn peers(holder: &Process, arguments: &RegionBench) -> io::Result<Peers> {
     let wait = arguments.policy();
     let (cluster, security) = (CLUSTER, Security::Insecure);
     let line = LineConfig { cluster, security, wait, deadline: Duration::from_secs(5) };
-    let space = netmem::SpaceId::private(NodeId(1), u64::from(std::process::id()));
+    let space = SpaceId::guest(u64::from_le_bytes(crate::local::random()));
     Peers::new(PeerConfig { holders: vec![address], copies: 1, space, line })
 }
 
@@ -255,7 +255,7 @@ impl Remote {
         Ok(())
     }
 
-    /// The median over the rounds of a fault to the bare exchange and a local fault.
+    /// The median over the rounds of a fault to the bare exchange and what else there is to do here.
     fn ratio(&self, local: &Times) -> f64 {
         let rounds = self.faults.p50.iter().zip(&self.exchanges.p50).zip(&local.p50);
         median(rounds.map(|((fault, bare), local)| fault / (bare + local)).collect())
@@ -279,48 +279,61 @@ pub(super) fn faults_from_peer(
     Ok(remote.faults.median())
 }
 
+/// What there is to do in this process: a bare UFFDIO_COPY, and a whole fault with its page here.
+#[derive(Default)]
+struct Here {
+    copies: Times,
+    faults: Times,
+}
+
 /// Measures and prints.
 pub fn measure(arguments: &RegionBench) -> Result<(), RegionsError> {
     arguments.check()?;
     crate::serve::pin(Some(arguments.cpus[0]))?;
     let scratch = Scratch::new(None, false)?.removed_at_interrupt()?;
     let local = Cold::local(arguments)?;
+    let mut copies = BareCopies::new(arguments.pages(), arguments.page)?;
     let mut links = [LinkKind::Tcp, LinkKind::Shm]
         .map(|link| Remote::start(link, arguments, scratch.path()))
         .into_iter()
         .collect::<Result<Vec<_>, _>>()?;
-    let mut locals = Times::default();
+    let mut here = Here::default();
     let bar = crate::progress::steps("faulting", ROUNDS as u64 + 1);
     for round in 0..=ROUNDS {
         // The first one warms up.
-        let times = local.round()?;
+        let (times, mut copied) = (local.round()?, histogram());
+        copies.round(|ns| copied.saturating_record(ns))?;
         if round > 0 {
-            locals.add(&times);
+            here.faults.add(&times);
+            here.copies.add(&copied);
         }
         links.iter_mut().try_for_each(|link| link.round(arguments, round > 0))?;
         bar.inc(1);
     }
     bar.finish_and_clear();
-    report(arguments, &locals, &links);
+    report(arguments, &here, &links);
     churns(arguments, scratch.path())
 }
 
-fn report(arguments: &RegionBench, local: &Times, links: &[Remote]) {
+fn report(arguments: &RegionBench, here: &Here, links: &[Remote]) {
     if arguments.json {
-        links.iter().for_each(|link| print_json(&row(arguments, local, link)));
+        links.iter().for_each(|link| print_json(&row(arguments, &here.copies, link)));
         return;
     }
     let head = format!("{} byte page", arguments.page);
-    let mut table = Table::new(&[&head, "p50 us", "p99 us", "to bare + local"]);
-    let mut line = |name: String, times: &Times, ratio: String| {
-        let (p50, p99) = times.median();
-        table.row(&[name, format!("{p50:.2}"), format!("{p99:.2}"), ratio]);
+    let mut table =
+        Table::new(&[&head, "p50 us", "p99 us", "to exchange + copy", "to exchange + local fault"]);
+    let mut line = |name: String, times: &Times, ratios: [String; 2]| {
+        let ((p50, p99), [copy, local]) = (times.median(), ratios);
+        table.row(&[name, format!("{p50:.2}"), format!("{p99:.2}"), copy, local]);
     };
-    line("fault, page in this process".into(), local, String::new());
+    line("bare UFFDIO_COPY".into(), &here.copies, Default::default());
+    line("fault, page in this process".into(), &here.faults, Default::default());
     for link in links {
         let name = link.name();
-        line(format!("bare exchange, {name}"), &link.exchanges, String::new());
-        line(format!("fault, {name}"), &link.faults, format!("{:.2}", link.ratio(local)));
+        line(format!("bare exchange, {name}"), &link.exchanges, Default::default());
+        let ratios = [&here.copies, &here.faults].map(|times| format!("{:.2}", link.ratio(times)));
+        line(format!("fault, {name}"), &link.faults, ratios);
     }
     print!("{}", table.render());
     let waits = if arguments.spins() { "both sides spin" } else { "both sides on one processor" };
@@ -355,6 +368,8 @@ fn row(arguments: &RegionBench, local: &Times, link: &Remote) -> Row {
 /// Pages that come and go.
 struct Churn {
     pairs: f64,
+    /// Pages that a fault had to store before it had room.
+    pressed: f64,
     elapsed: Duration,
     cpu: Duration,
 }
@@ -399,7 +414,8 @@ fn churn(
     let after = region.counters();
     let came = after.taken_back + after.fetched - before.taken_back - before.fetched;
     let left = after.evicted - before.evicted;
-    Ok(Churn { pairs: came.min(left) as f64, elapsed, cpu })
+    let pressed = (after.pressed - before.pressed) as f64;
+    Ok(Churn { pairs: came.min(left) as f64, pressed, elapsed, cpu })
 }
 
 fn churns(arguments: &RegionBench, dir: &Path) -> Result<(), RegionsError> {
@@ -415,26 +431,33 @@ fn churns(arguments: &RegionBench, dir: &Path) -> Result<(), RegionsError> {
         let how = if write { "written" } else { "read" };
         rows.push((format!("staging, pages {how}"), churn(&region, near, write, span)?));
     }
-    for link in [LinkKind::Tcp, LinkKind::Shm] {
+    let links = [LinkKind::Tcp, LinkKind::Shm];
+    for (link, cleans) in links.into_iter().flat_map(|link| [(link, false), (link, true)]) {
         let holder = start_holder(link, arguments, dir, far)?;
+        let config = RegionConfig { cleans, ..config };
         let region = Region::map(far * page_bytes, config, &peers(&holder, arguments)?)?;
         let name = if link == LinkKind::Tcp { "tcp" } else { "shm" };
-        rows.push((format!("peer over {name}, pages written"), churn(&region, far, true, span)?));
+        let how = if cleans { "" } else { ", without a cleaner" };
+        let churned = churn(&region, far, true, span)?;
+        rows.push((format!("peer over {name}, pages written{how}"), churned));
     }
     print_churns(arguments, &rows);
     Ok(())
 }
 
 fn print_churns(arguments: &RegionBench, rows: &[(String, Churn)]) {
-    let mut table = Table::new(&["leave and come back, one thread", "pairs/s", "per CPU second"]);
+    let head = ["leave and come back, one thread", "pairs/s", "per CPU second", "stored by faults"];
+    let mut table = Table::new(&head);
     for (name, churn) in rows {
         let rates =
             [churn.elapsed, churn.cpu].map(|span| churn.pairs / span.as_secs_f64().max(1e-9));
         if arguments.json {
             print_json(&serde_json::json!({ "name": "region", "op": "churn", "where": name,
-                "pairs_per_s": rates[0], "pairs_per_cpu_s": rates[1] }));
+                "pairs_per_s": rates[0], "pairs_per_cpu_s": rates[1],
+                "stored_by_faults": churn.pressed / churn.pairs.max(1.0) }));
         }
-        table.row(&[name.clone(), format!("{:.0}", rates[0]), format!("{:.0}", rates[1])]);
+        let pressed = format!("{:.1} %", 100.0 * churn.pressed / churn.pairs.max(1.0));
+        table.row(&[name.clone(), format!("{:.0}", rates[0]), format!("{:.0}", rates[1]), pressed]);
     }
     if !arguments.json {
         print!("{}", table.render());

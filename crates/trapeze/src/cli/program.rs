@@ -16,6 +16,16 @@ pub struct RunProgram {
     /// Directory of the file that has the rest; the file has no name and goes with the program
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     pub spill: PathBuf,
+    /// Keep the rest in the memory of this cluster's nodes, each page with two of them, instead of in a file: a
+    /// directory of `up` or `init`, or the manager's address
+    #[arg(long, short = 'c', value_name = "DIR|ADDRESS", conflicts_with = "spill")]
+    pub cluster: Option<String>,
+    /// File with the cluster key, when the address is tcp
+    #[arg(long, env = "TRAPEZE_KEY", value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Do not encrypt TCP; every machine of the cluster must agree
+    #[arg(long)]
+    pub insecure: bool,
     /// Pieces of memory from this size on are meant
     #[arg(long, value_name = "SIZE", default_value = "1M")]
     pub from: Size,

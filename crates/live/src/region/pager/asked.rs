@@ -24,7 +24,7 @@ impl Pager {
     }
 
     /// Protects first: what is written while the bytes are copied is noted, and stored next time.
-    fn store_mapped(
+    pub(super) fn store_mapped(
         &self,
         source: &mut dyn Source,
         buffer: &mut [u8],
@@ -79,7 +79,7 @@ impl Pager {
             Some(Page { state: State::Staged, number, .. }) => {
                 // Its slot stays in the queue, empty.
                 let settled = self.settle(context.parts().0, number, page);
-                settled.map_err(|StoreError(errno)| FaultError::Unavailable(errno))
+                settled.map(drop).map_err(|StoreError(errno)| FaultError::Unavailable(errno))
             }
             _ => Ok(()),
         })
@@ -99,7 +99,7 @@ impl Pager {
             }
         }
         if held.stored {
-            context.parts().0.forget(page as u64);
+            context.parts().0.forget(page as u64, self.table.version(page));
         }
         self.table.unlock(page, Page::default());
     }

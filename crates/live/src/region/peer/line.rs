@@ -1,12 +1,11 @@
 //! A faulting thread's own way to one holder: an endpoint, calls and a link of its own, driven by that thread until the
 //! answer is there. No other thread has a part in it on this side, so that a fault costs no wake here.
 //!
-//! To the holder it is a node without an id, which is given one. A link that breaks is made again by the next call;
-//! that alone allocates.
+//! To the holder it is a node without an id, which is given one. A line whose link broke is of no use any more: another
+//! one is made by somebody who may allocate.
 
 use super::super::limits::{LINE_ENTRIES, LOOKS_PER_TURN, SHARES_TURNS};
 use crate::clock;
-use crate::device::Ready;
 use crate::host::switches;
 use crate::link::{Address, LinkConfig, LinkEvent, Links, Security, SharedPool};
 use crate::memory::MemfdRegion;
@@ -64,6 +63,9 @@ pub enum LineError {
     /// The call ended without one.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// The link broke: make another line.
+    #[error("the link broke")]
+    Broken,
     /// The service could not read it, or failed.
     #[error("the holder answers with status {0}")]
     Status(u16),
@@ -86,9 +88,9 @@ pub struct Line {
     idle_turns: u32,
     /// Whether the peer runs on this thread's processor.
     shares: bool,
+    broken: bool,
     data: Vec<Frame>,
     into: Vec<FrameMut>,
-    ready: Vec<Ready>,
 }
 
 // SAFETY: what cannot be sent in a line are the shared handles between its own parts: the pool's of endpoint and
@@ -121,17 +123,27 @@ impl Line {
             waiter: Waiter::new(config.wait, switches),
             idle_turns: 0,
             shares: false,
+            broken: false,
             config,
             ticket: 0,
             data: Vec::with_capacity(1),
             into: Vec::with_capacity(1),
-            ready: Vec::with_capacity(64),
         })
     }
 
     /// What the other end calls this one.
     pub fn node(&self) -> NodeId {
         self.links.node()
+    }
+
+    /// Whether the link broke.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// How long a call may take from now on.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.config.deadline = deadline;
     }
 
     /// Frames for questions and answers.
@@ -141,6 +153,9 @@ impl Line {
 
     /// Asks, and waits for the answer.
     pub fn ask(&mut self, question: Question<'_>) -> Result<Answer, LineError> {
+        if self.broken {
+            return Err(LineError::Broken);
+        }
         let now = clock::now();
         let late = now + self.config.deadline;
         self.ticket += 1;
@@ -176,6 +191,7 @@ impl Line {
             }
             match ended {
                 Some(result) => return result,
+                None if self.broken => return Err(LineError::Broken),
                 None if moved => {}
                 None => self.pause(now)?,
             }
@@ -203,7 +219,10 @@ impl Line {
         while let Some(event) = self.links.take_event() {
             match event {
                 LinkEvent::Up(peer) => self.rpc.link_up(now, &mut self.endpoint, peer),
-                LinkEvent::Down(peer) => self.rpc.link_down(now, peer),
+                LinkEvent::Down(peer) => {
+                    self.broken = true;
+                    self.rpc.link_down(now, peer);
+                }
             }
         }
         let mut ended = None;
@@ -260,8 +279,8 @@ impl Line {
     fn sleep(&mut self, due: Option<Time>) -> io::Result<()> {
         if !self.links.before_sleep() {
             let span = due.map(|at| at.since(clock::now()));
-            self.links.poller().wait(span, &mut self.ready)?;
-            let due = due.filter(|_| self.ready.is_empty() && span > Some(Duration::ZERO));
+            let woken = self.links.wait(span)?;
+            let due = due.filter(|_| !woken && span > Some(Duration::ZERO));
             self.waiter.woken(clock::now(), due);
         }
         self.links.after_sleep();

@@ -1,182 +1,189 @@
-//! Pages in the memory of other nodes: GET and PUT of `netmem::protocol`, asked by the faulting thread itself.
+//! Pages in the memory that other nodes lend (`netmem::Service`), asked for by the faulting thread itself.
+//!
+//! A region's space is its process's own. So the process is its directory (SOSP'95, non-shared pages: no hop): it knows
+//! which holders have a page, asks them by the service's own messages, and makes copies again when one is gone. Nothing
+//! of it stands in the directories of the nodes.
+//!
+//! | part | what it does |
+//! | --- | --- |
+//! | `line` | one thread's link to one holder |
+//! | `way` | what is asked over it |
+//! | `places` | which holders have a page |
+//! | `standing` | what is known of each holder |
+//! | `source` | a fault's ways to all holders: fetch, store, mend |
+//! | `upkeep` | in the background: visits to holders, links made anew, what holders are to forget |
+//!
+//! Invariants: a version counts as stored when as many different nodes as asked for have said that they have it; a page
+//! whose holders are all in another life than when they took it is lost, and one whose holders do not answer is not.
 
-pub mod holder;
 mod line;
+mod places;
+mod source;
+mod standing;
+mod upkeep;
+mod way;
 
 pub use line::{Answer, Line, LineConfig, LineError, Question};
 
-use super::backing::{Backing, FetchError, Fetched, Source, StoreError};
-use super::limits::LINE_PAGES;
-use crate::link::Address;
-use endpoint::FrameMut;
-use endpoint::limits::PAGE_BYTES;
-use netmem::protocol::{Get, GetReply, Message, Put, PutReply, op};
-use netmem::{Age, PageId, PageStamp, SpaceId, Version, Wanted};
+use super::backing::{Backing, Source, Upkeep};
+use super::keeper::Bell;
+use super::limits::{CALL_DEADLINE, COPIES_MAX, DROPS_MAX, HOLDERS_MAX};
+use crate::clock;
+use crate::link::{Address, Security};
+use crate::wait::WaitPolicy;
+use netmem::SpaceId;
+use places::{Held, HeldBy, Places};
+use source::PeerSource;
+use standing::Standing;
+use std::collections::VecDeque;
 use std::io;
-use wire::{Encoder, NodeId, mix};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use upkeep::PeerUpkeep;
+use way::Mailbox;
+use wire::Time;
 
 /// How a region's pages are kept by others.
 #[derive(Clone, Debug)]
 pub struct PeerConfig {
     /// Nodes that keep pages. Each fault context has a link to each of them.
     pub holders: Vec<Address>,
-    /// Holders that each version is kept by before it may leave this memory; what fewer have taken counts as refused.
+    /// Nodes that have each version before it may leave this memory, 1 or 2; what fewer have taken counts as refused.
     pub copies: u8,
-    /// The space that the pages belong to, this region's alone.
+    /// The space that the pages belong to, this region's alone: [`SpaceId::guest`].
     pub space: SpaceId,
     /// Of the links.
     pub line: LineConfig,
 }
 
-/// The backing.
+impl PeerConfig {
+    /// Two copies, in a space of the region's own, with the usual times; in whichever cluster the holders are.
+    pub fn new(holders: Vec<Address>, security: Security) -> io::Result<PeerConfig> {
+        let mut serial = [0; 8];
+        rustix::rand::getrandom(&mut serial, rustix::rand::GetRandomFlags::empty())?;
+        let line = LineConfig {
+            cluster: 0,
+            security,
+            wait: WaitPolicy::Adaptive,
+            deadline: CALL_DEADLINE,
+        };
+        let space = SpaceId::guest(u64::from_ne_bytes(serial));
+        Ok(PeerConfig { holders, copies: 2, space, line })
+    }
+}
+
+/// The backing, of one region.
 #[derive(Clone, Debug)]
-pub struct Peers(PeerConfig);
+pub struct Peers(Arc<Shared>);
+
+/// A page that a holder is to forget, up to a version.
+#[derive(Clone, Copy, Debug)]
+struct Obsolete {
+    holder: usize,
+    page: u64,
+    version: u64,
+}
+
+/// What the sources of a region and its keeper share.
+#[derive(Debug)]
+struct Shared {
+    config: PeerConfig,
+    holders: Box<[Standing]>,
+    places: OnceLock<Places>,
+    bell: OnceLock<Arc<Bell>>,
+    boxes: Mutex<Vec<Weak<[Mailbox]>>>,
+    obsolete: Mutex<VecDeque<Obsolete>>,
+    /// Copies may be missing.
+    alarm: AtomicBool,
+    begun: Time,
+}
 
 impl Peers {
     /// Connects to nobody yet.
     pub fn new(config: PeerConfig) -> io::Result<Peers> {
         let (holders, copies) = (config.holders.len(), usize::from(config.copies));
-        if copies == 0 || copies > holders {
-            let what = format!("{copies} copies with {holders} holders: take 1 to {holders}");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        let wrong = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        if holders > HOLDERS_MAX {
+            return wrong(format!("{holders} holders: take {HOLDERS_MAX} at most"));
         }
-        Ok(Peers(config))
+        let most = holders.min(COPIES_MAX);
+        if copies == 0 || copies > most {
+            return wrong(format!("{copies} copies with {holders} holders: take 1 to {most}"));
+        }
+        Ok(Peers(Arc::new(Shared {
+            holders: config.holders.iter().map(|_| Standing::default()).collect(),
+            config,
+            places: OnceLock::new(),
+            bell: OnceLock::new(),
+            boxes: Mutex::default(),
+            obsolete: Mutex::new(VecDeque::with_capacity(DROPS_MAX)),
+            alarm: AtomicBool::new(false),
+            begun: clock::now(),
+        })))
+    }
+}
+
+impl Peers {
+    /// Pages that are kept by fewer nodes than there are to be, as far as is known: with two copies, 0 says that any
+    /// one node may go. Looks at all pages.
+    pub fn weak_pages(&self) -> usize {
+        let (now, copies) = (clock::now(), usize::from(self.0.config.copies));
+        let has = |held: &&Held| self.0.has(held, now);
+        let weak = |held: &HeldBy| held.iter().filter(has).count() < copies;
+        self.0.places.get().map_or(0, |places| places.count(weak))
+    }
+}
+
+impl Shared {
+    fn places(&self) -> &Places {
+        self.places.get().expect("a region has begun")
+    }
+
+    fn ring(&self) {
+        if let Some(bell) = self.bell.get() {
+            bell.ring();
+        }
+    }
+
+    /// Copies may be missing: the keeper is to look.
+    fn raise_alarm(&self) {
+        self.alarm.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// Has a holder forget a page, soon; false when it cannot be noted now.
+    fn drop_at(&self, obsolete: Obsolete) -> bool {
+        let Ok(mut list) = self.obsolete.try_lock() else { return false };
+        let room = list.len() < DROPS_MAX; // it never grows
+        if room {
+            list.push_back(obsolete);
+        }
+        room
+    }
+
+    fn boxes(&self) -> Vec<Arc<[Mailbox]>> {
+        let mut boxes = self.boxes.lock().unwrap_or_else(PoisonError::into_inner);
+        boxes.retain(|mail| mail.strong_count() > 0);
+        boxes.iter().filter_map(Weak::upgrade).collect()
     }
 }
 
 impl Backing for Peers {
+    fn begin(&self, pages: usize, bell: &Arc<Bell>) -> io::Result<()> {
+        let once = self.0.bell.set(bell.clone()).is_ok();
+        if !once || self.0.places.set(Places::new(pages)).is_err() {
+            let what =
+                "these holders keep the pages of another region already: make a backing for each";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        Ok(())
+    }
+
     fn source(&self, page_bytes: usize) -> io::Result<Box<dyn Source>> {
-        let pages = LINE_PAGES + 4 * page_bytes / PAGE_BYTES;
-        let connect = |address: &Address| -> io::Result<Holder> {
-            let line = Line::connect(address, self.0.line.clone(), pages)?;
-            let frame = line.frames().alloc_exact(page_bytes);
-            Ok(Holder { line, frame })
-        };
-        let holders = self.0.holders.iter().map(connect).collect::<io::Result<Vec<_>>>()?;
-        Ok(Box::new(PeerSource { holders, copies: self.0.copies, space: self.0.space }))
-    }
-}
-
-struct Holder {
-    line: Line,
-    /// Where pages land; `None` after a call that has not given it back.
-    frame: Option<FrameMut>,
-}
-
-struct PeerSource {
-    holders: Vec<Holder>,
-    copies: u8,
-    space: SpaceId,
-}
-
-// SAFETY: a holder's frame belongs to the pool of the line beside it, and both are used by the thread that has the
-// source, see `Line`.
-unsafe impl Send for PeerSource {}
-
-/// What one holder says of a page.
-enum Found {
-    /// It is in the holder's frame, with this checksum.
-    Here(u32),
-    /// It does not have this version.
-    Not,
-    /// It does not say.
-    Silent(i32),
-}
-
-impl PeerSource {
-    fn id(&self, page: u64) -> PageId {
-        PageId { space: self.space, index: page }
+        Ok(Box::new(PeerSource::new(self.0.clone(), page_bytes)?))
     }
 
-    /// The order in which holders are asked and offered a page: different pages begin with different ones.
-    fn order(&self, page: u64) -> impl Iterator<Item = usize> + use<> {
-        let (count, first) = (self.holders.len(), mix(page) as usize);
-        (0..count).map(move |n| first.wrapping_add(n) % count)
-    }
-}
-
-impl Holder {
-    fn get(&mut self, id: PageId, version: Version, page_bytes: usize) -> Found {
-        let bytes = page_bytes as u32;
-        let wanted = Wanted { id, at_least: version, bytes };
-        let body = Get::new(id, version, bytes, self.line.node()).encode();
-        let into = self.frame.take().or_else(|| self.line.frames().alloc_exact(page_bytes));
-        let question =
-            Question { op: op::GET, once: false, body: &body, data: None, trailer: &[], into };
-        let answer = match self.line.ask(question) {
-            Ok(answer) => answer,
-            Err(error) => return Found::Silent(errno_of(&error)),
-        };
-        self.frame = answer.data;
-        let landed = self.frame.as_deref().map_or(&[][..], |frame| &frame[..answer.bytes]);
-        match GetReply::decode(&answer.body) {
-            Ok(GetReply::Data(data)) if data.stamp.check(wanted, [landed]).is_ok() => {
-                Found::Here(data.stamp.checksum)
-            }
-            Ok(GetReply::Data(_)) | Err(_) => Found::Silent(libc::EBADMSG),
-            Ok(GetReply::Unknown { settled: false } | GetReply::NotHome(_)) => {
-                Found::Silent(libc::EAGAIN)
-            }
-            Ok(_) => Found::Not,
-        }
-    }
-
-    fn put(&mut self, stamp: PageStamp, copies: u8, from: &[u8]) -> Result<NodeId, i32> {
-        let data = Some(self.line.frames().copy_of(from).ok_or(libc::ENOMEM)?);
-        let mut trailer = [0; PageStamp::BYTES];
-        stamp.encode(&mut Encoder::new(&mut trailer));
-        let (life, view, age) = (0, 0, Age::NEWEST);
-        let put = Put { stamp, life, age, chances: 0, copies, reused: true, view };
-        let body = put.encode();
-        let question =
-            Question { op: op::PUT, once: true, body: &body, data, trailer: &trailer, into: None };
-        let answer = self.line.ask(question).map_err(|error| errno_of(&error))?;
-        let reply = PutReply::decode(&answer.body).map_err(|_| libc::EBADMSG)?;
-        reply.stored.map_err(|_| libc::ENOSPC)
-    }
-}
-
-fn errno_of(error: &LineError) -> i32 {
-    match error {
-        LineError::Call(error) => i32::from(wire::Errno::from(*error).0),
-        LineError::Status(status) => i32::from(*status),
-        LineError::Link(error) => error.raw_os_error().unwrap_or(libc::EIO),
-    }
-}
-
-impl Source for PeerSource {
-    fn fetch<'a>(
-        &'a mut self,
-        page: u64,
-        version: u64,
-        into: &'a mut [u8],
-    ) -> Result<Fetched<'a>, FetchError> {
-        let (id, mut silent) = (self.id(page), None);
-        for at in self.order(page) {
-            match self.holders[at].get(id, Version(version), into.len()) {
-                Found::Here(checksum) => {
-                    let frame = self.holders[at].frame.as_deref().expect("it has landed there");
-                    return Ok(Fetched { bytes: &frame[..into.len()], checksum });
-                }
-                Found::Not => {}
-                Found::Silent(errno) => silent = Some(errno),
-            }
-        }
-        Err(silent.map_or(FetchError::Lost, FetchError::Unavailable))
-    }
-
-    fn store(&mut self, page: u64, version: u64, from: &[u8]) -> Result<(), StoreError> {
-        let stamp = PageStamp::of(self.id(page), Version(version), [from]);
-        let (mut left, mut refused) = (self.copies, libc::ENOSPC);
-        for at in self.order(page) {
-            match self.holders[at].put(stamp, self.copies, from) {
-                Ok(_) => left -= 1,
-                Err(errno) => refused = errno,
-            }
-            if left == 0 {
-                return Ok(());
-            }
-        }
-        Err(StoreError(refused))
+    fn upkeep(&self, page_bytes: usize) -> Option<Box<dyn Upkeep>> {
+        Some(Box::new(PeerUpkeep::new(self.0.clone(), page_bytes)))
     }
 }

@@ -1,0 +1,129 @@
+//! A thread of a region for what is done in the background: written pages are stored before somebody waits for their
+//! room, what the backing has to do is done, and pages of which copies were lost are mended.
+
+use super::Quiet;
+use super::backing::{FetchError, Upkeep};
+use super::contexts::Context;
+use super::limits::{KEEPER_PAUSE, KEEPER_SPAN};
+use super::pager::Pager;
+use super::table::futex;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const QUIET: u32 = 0;
+const ASLEEP: u32 = 1;
+const RUNG: u32 = 2;
+
+/// Wakes a region's keeper, from anywhere: a signal handler too.
+#[derive(Debug, Default)]
+pub struct Bell(AtomicU32);
+
+impl Bell {
+    /// The keeper is to look soon.
+    pub fn ring(&self) {
+        if self.0.load(Ordering::Relaxed) == RUNG {
+            return;
+        }
+        if self.0.swap(RUNG, Ordering::Release) == ASLEEP {
+            futex(&self.0, libc::FUTEX_WAKE, 1, None);
+        }
+    }
+
+    /// Waits until it is rung, or was since the last time, for `span` at most.
+    fn wait(&self, span: Duration) {
+        let (rests, order) = (Ordering::Acquire, Ordering::Acquire);
+        if self.0.compare_exchange(QUIET, ASLEEP, rests, order).is_ok() {
+            futex(&self.0, libc::FUTEX_WAIT, ASLEEP, Some(span));
+        }
+        self.0.store(QUIET, Ordering::Release);
+    }
+}
+
+/// The thread.
+pub(super) struct Keeper {
+    stop: Arc<AtomicBool>,
+    bell: Arc<Bell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What it works with.
+pub(super) struct Work {
+    pub pager: Arc<Pager>,
+    pub context: Context,
+    pub upkeep: Option<Box<dyn Upkeep>>,
+    /// Whether it stores written pages.
+    pub cleans: bool,
+}
+
+impl Keeper {
+    /// Starts it. It is at work when this returns: what a thread allocates when it begins must not be in a region that
+    /// is not served yet.
+    pub fn start(work: Work) -> io::Result<Keeper> {
+        let (stop, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let bell = work.pager.bell.clone();
+        let (stops, begins) = (stop.clone(), begun.clone());
+        let builder = std::thread::Builder::new().name("trapeze-keeper".into());
+        let thread = builder.spawn(move || {
+            // A handler of the program that ran here and touched the region could wait for this very thread.
+            let _quiet = Quiet::new();
+            begins.store(true, Ordering::Release);
+            work.keep(&stops);
+        })?;
+        while !begun.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        Ok(Keeper { stop, bell, thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.bell.ring();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Work {
+    fn keep(mut self, stop: &AtomicBool) {
+        let mut cursor = 0;
+        while !stop.load(Ordering::Acquire) {
+            let due = self.upkeep.as_mut().map_or(KEEPER_SPAN, |upkeep| upkeep.turn());
+            self.mend(stop);
+            let pause = match self.cleans {
+                true => self.pager.clean(&mut self.context, &mut cursor).map_or(KEEPER_PAUSE, rest),
+                false => KEEPER_SPAN,
+            };
+            if !pause.is_zero() {
+                self.pager.bell.wait(pause.min(due));
+            }
+        }
+        if let Some(upkeep) = &mut self.upkeep {
+            upkeep.end();
+        }
+    }
+
+    /// The oldest first; what could not be mended comes again.
+    fn mend(&mut self, stop: &AtomicBool) {
+        let Some(upkeep) = &mut self.upkeep else { return };
+        for page in upkeep.weak() {
+            if stop.load(Ordering::Acquire) {
+                return;
+            }
+            match self.pager.mend(&mut self.context, page as usize) {
+                Ok(()) | Err(FetchError::Lost) => {}
+                Err(FetchError::Unavailable(_)) => return upkeep.handle_unmended(),
+            }
+        }
+    }
+}
+
+/// How long to rest after so many pages were stored: where there were some there may be more.
+fn rest(cleaned: usize) -> Duration {
+    if cleaned > 0 { Duration::ZERO } else { KEEPER_SPAN }
+}

@@ -1,0 +1,81 @@
+//! What the region's keeper does in the background: pages that were written are stored before somebody waits for their
+//! room, and pages of which the backing has lost copies are mended.
+
+use super::*;
+
+impl Pager {
+    /// Stores written pages of the older half of the staging area, some of them; how many. There nobody can write them
+    /// any more, and few come back; a page that is stored while it is mapped would often be written and stored again.
+    /// `cursor` is how far the keeper has looked.
+    pub fn clean(&self, context: &mut Context, cursor: &mut u64) -> Result<usize, StoreError> {
+        let mut cleaned = 0;
+        loop {
+            let slots = self.staging.look(cursor, self.slots / 2);
+            for (slot, page) in &slots {
+                cleaned += usize::from(self.clean_slot(context, *slot, *page)?);
+            }
+            if slots.is_empty() || cleaned >= CLEANED_MAX {
+                return Ok(cleaned);
+            }
+        }
+    }
+
+    /// Stores the page in the slot if it was written and nobody else has it in hand.
+    fn clean_slot(
+        &self,
+        context: &mut Context,
+        slot: u32,
+        page: usize,
+    ) -> Result<bool, StoreError> {
+        let waits = |held: Page| held.state == State::Staged && held.number == slot && held.dirty;
+        let Some(held) = self.table.try_lock(page, waits) else { return Ok(false) };
+        let (stored, held) = self.store_staged(context.parts().0, page, held);
+        self.table.unlock(page, held);
+        stored.inspect(|_| self.tally.count(What::Cleaned))
+    }
+
+    /// A written page has come into the staging area: the keeper is called now and then.
+    pub fn note_written(&self) {
+        let before = self.written.fetch_add(1, Ordering::Relaxed);
+        if before.is_multiple_of((self.slots / BELL_SHARE).max(1)) {
+            self.bell.ring();
+        }
+    }
+
+    /// Has the backing keep the page as safely as it promises. What it has of a written one is worth nothing any more:
+    /// that is stored anew.
+    pub fn mend(&self, context: &mut Context, page: usize) -> Result<(), FetchError> {
+        let held = self.table.lock(page);
+        let (source, buffer) = context.parts();
+        let (mended, held) = match held.state {
+            State::Staged if held.dirty => self.store_staged(source, page, held),
+            State::Resident if held.dirty => {
+                let (stored, held) = self.store_mapped(source, buffer, page, held);
+                (stored.map(|()| true), held)
+            }
+            _ => {
+                let mended = self.mend_stored(source, buffer, page, held);
+                self.table.unlock(page, held);
+                return mended;
+            }
+        };
+        self.table.unlock(page, held);
+        mended.map(drop).map_err(|StoreError(errno)| FetchError::Unavailable(errno))
+    }
+
+    fn mend_stored(
+        &self,
+        source: &mut dyn Source,
+        buffer: &mut [u8],
+        page: usize,
+        held: Page,
+    ) -> Result<(), FetchError> {
+        if !held.stored || held.state == State::Lost {
+            return Ok(());
+        }
+        if source.mend(page as u64, self.table.version(page), buffer)? {
+            self.tally.count(What::Mended);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,234 @@
+//! What is asked over a line, and how a thread that must not make a line gets another one.
+
+use super::super::limits::{LINE_PAGES, VISIT_DEADLINE};
+use super::{Line, LineConfig, LineError, PeerConfig, Question};
+use endpoint::FrameMut;
+use endpoint::limits::PAGE_BYTES;
+use netmem::protocol::{
+    Batch, Body, Get, GetReply, Message, No, Put, PutReply, Record, Spaces, Stayed, op,
+};
+use netmem::{Age, PageId, PageStamp, SpaceId, Version, Wanted};
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use wire::{Encoder, NodeId};
+
+/// A line to a holder.
+pub struct Way {
+    line: Line,
+    /// Where pages land; `None` after a call that has not given it back.
+    frame: Option<FrameMut>,
+    /// Who is there.
+    pub there: Stayed,
+    /// The holder's life, as the region counts.
+    pub life: u16,
+}
+
+// SAFETY: the frame belongs to the pool of the line beside it, and both are used by the thread that has the way, see
+// `Line`.
+unsafe impl Send for Way {}
+
+impl std::fmt::Debug for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Way").field("there", &self.there).finish_non_exhaustive()
+    }
+}
+
+/// What a holder says of a page.
+pub enum Found {
+    /// It has landed, with this checksum.
+    Here(u32),
+    /// It does not have this version.
+    Not,
+    /// It does not say.
+    Silent(i32),
+}
+
+/// Why a page was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no room.
+    Room,
+    /// The holder did not say so in time, or the link broke.
+    Silent(i32),
+    /// For another reason.
+    Other(i32),
+}
+
+impl Way {
+    /// Connects to a holder and asks who it is.
+    pub fn reach(config: &PeerConfig, at: usize, page_bytes: usize) -> io::Result<Way> {
+        let pages = LINE_PAGES + 4 * page_bytes / PAGE_BYTES;
+        let deadline = config.line.deadline;
+        let hasty = LineConfig { deadline: deadline.min(VISIT_DEADLINE), ..config.line.clone() };
+        let line = Line::connect(&config.holders[at], hasty, pages)?;
+        let frame = line.frames().alloc_exact(page_bytes);
+        let there = Stayed { node: NodeId(0), incarnation: 0 };
+        let mut way = Way { line, frame, there, life: 0 };
+        way.there = way.stay(config.space).map_err(io::Error::other)?;
+        way.line.set_deadline(deadline);
+        Ok(way)
+    }
+
+    /// To a holder in this life.
+    pub fn of_life(self, life: u16) -> Way {
+        Way { life, ..self }
+    }
+
+    /// Of no use any more.
+    pub fn is_broken(&self) -> bool {
+        self.line.is_broken()
+    }
+
+    /// Of the keeper, whose other work waits while it waits.
+    pub fn set_hasty(&mut self) {
+        self.line.set_deadline(VISIT_DEADLINE);
+    }
+
+    /// What the last [`get`](Way::get) has found.
+    pub fn landed(&self, bytes: usize) -> &[u8] {
+        &self.frame.as_deref().expect("a page has landed there")[..bytes]
+    }
+
+    /// Asks for a page in this version or a newer one.
+    pub fn get(&mut self, id: PageId, version: Version, page_bytes: usize) -> Found {
+        let bytes = page_bytes as u32;
+        let wanted = Wanted { id, at_least: version, bytes };
+        let body = Get::new(id, version, bytes, self.line.node()).encode();
+        let into = self.frame.take().or_else(|| self.line.frames().alloc_exact(page_bytes));
+        let question =
+            Question { op: op::GET, once: false, body: &body, data: None, trailer: &[], into };
+        let answer = match self.line.ask(question) {
+            Ok(answer) => answer,
+            Err(error) => return Found::Silent(errno_of(&error)),
+        };
+        self.frame = answer.data;
+        let landed = self.frame.as_deref().map_or(&[][..], |frame| &frame[..answer.bytes]);
+        match GetReply::decode(&answer.body) {
+            Ok(GetReply::Data(data)) if data.stamp.check(wanted, [landed]).is_ok() => {
+                Found::Here(data.stamp.checksum)
+            }
+            Ok(GetReply::Data(_)) | Err(_) => Found::Silent(libc::EBADMSG),
+            Ok(GetReply::Unknown { settled: false } | GetReply::NotHome(_)) => {
+                Found::Silent(libc::EAGAIN)
+            }
+            Ok(_) => Found::Not,
+        }
+    }
+
+    /// Has the holder keep a page.
+    pub fn put(&mut self, stamp: PageStamp, copies: u8, from: &[u8]) -> Result<(), Refused> {
+        let data = self.line.frames().copy_of(from).ok_or(Refused::Other(libc::ENOMEM))?;
+        let mut trailer = [0; PageStamp::BYTES];
+        stamp.encode(&mut Encoder::new(&mut trailer));
+        let (life, view) = (0, 0); // a guest has none
+        let put = Put { stamp, life, age: Age::NEWEST, chances: 0, copies, reused: true, view };
+        let (body, data) = (put.encode(), Some(data));
+        let question =
+            Question { op: op::PUT, once: true, body: &body, data, trailer: &trailer, into: None };
+        let answer = self.line.ask(question).map_err(|error| refused(&error))?;
+        let reply = PutReply::decode(&answer.body).map_err(|_| Refused::Other(libc::EBADMSG))?;
+        match reply.stored {
+            Ok(_) => Ok(()),
+            Err(No::Room) => Err(Refused::Room),
+            Err(_) => Err(Refused::Other(libc::EAGAIN)),
+        }
+    }
+
+    /// Says that the region is there; who is at the other end.
+    pub fn stay(&mut self, space: SpaceId) -> Result<Stayed, LineError> {
+        let body = Spaces::of(&[space]).encode();
+        let answer = self.plain(op::STAY, false, &body, None)?;
+        Stayed::decode(&answer).map_err(|_| LineError::Status(wire::Errno::EPROTO.0))
+    }
+
+    /// Has the holder forget pages of these versions or older ones.
+    pub fn forget(&mut self, records: &[Record]) -> Result<(), LineError> {
+        let batch = Batch::of(0, records, false);
+        let mut data = None;
+        if batch.data_bytes() > 0 {
+            let Some(mut frame) = self.line.frames().alloc_exact(batch.data_bytes()) else {
+                return Err(LineError::Status(wire::Errno::ENOMEM.0));
+            };
+            Batch::encode_data(records, &mut frame);
+            data = Some(frame.freeze());
+        }
+        self.plain(op::DROP, true, &batch.encode(), data).map(drop)
+    }
+
+    /// Has the holder forget all of the region.
+    pub fn free(&mut self, space: SpaceId) -> Result<(), LineError> {
+        self.plain(op::FREE_SPACE, true, &Spaces::of(&[space]).encode(), None).map(drop)
+    }
+
+    fn plain(
+        &mut self,
+        op: u16,
+        once: bool,
+        body: &Body,
+        data: Option<endpoint::Frame>,
+    ) -> Result<Body, LineError> {
+        let question = Question { op, once, body, data, trailer: &[], into: None };
+        self.line.ask(question).map(|answer| answer.body)
+    }
+}
+
+fn errno_of(error: &LineError) -> i32 {
+    match error {
+        LineError::Call(error) => i32::from(wire::Errno::from(*error).0),
+        LineError::Status(status) => i32::from(*status),
+        LineError::Broken => libc::EHOSTDOWN,
+        LineError::Link(error) => error.raw_os_error().unwrap_or(libc::EIO),
+    }
+}
+
+/// A service that answers with a status is there, and just cannot.
+fn refused(error: &LineError) -> Refused {
+    match error {
+        LineError::Status(status) => Refused::Other(i32::from(*status)),
+        error => Refused::Silent(errno_of(error)),
+    }
+}
+
+/// Where a source gets another way to a holder from the keeper, which alone makes them: that allocates.
+#[derive(Debug, Default)]
+pub struct Mailbox {
+    wanted: AtomicBool,
+    mail: Mutex<Mail>,
+}
+
+#[derive(Debug, Default)]
+struct Mail {
+    fresh: Option<Way>,
+    /// What the fresh one has replaced, to be taken apart by the keeper.
+    used: Option<Way>,
+}
+
+impl Mailbox {
+    /// Puts a fresh way in the place of `way`; false when there is none yet.
+    pub fn exchange(&self, way: &mut Option<Way>) -> bool {
+        let Ok(mut mail) = self.mail.try_lock() else { return false };
+        match mail.fresh.take() {
+            Some(fresh) => {
+                mail.used = way.replace(fresh);
+                true
+            }
+            None => {
+                self.wanted.store(true, Ordering::Release);
+                false
+            }
+        }
+    }
+
+    /// Whether the source waits for a way.
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Acquire)
+    }
+
+    /// The keeper's part: a fresh way.
+    pub fn deliver(&self, way: Way) {
+        let Ok(mut mail) = self.mail.lock() else { return };
+        *mail = Mail { fresh: Some(way), used: None };
+        self.wanted.store(false, Ordering::Release);
+    }
+}
