@@ -16,6 +16,7 @@
 //! [`GetError::Lost`], never zeros and never an older one; a dirty page leaves its frame only when its class says so; a
 //! mirror counts only when the directory knows of it; nothing of a freed space comes back.
 
+mod ahead;
 mod answer;
 mod counters;
 mod dirty;
@@ -29,20 +30,23 @@ mod leases;
 mod leave;
 mod many;
 mod notices;
+mod prefetch;
 mod put;
 mod store;
 mod tell;
 mod ticks;
 mod view;
+mod waiting;
 mod write;
 
 pub use counters::{Counters, Misses, Refusals, Source};
 pub use freed::TooMany;
 pub use get::{GetError, Got};
 pub use latency::Latency;
+pub use prefetch::{Hint, Plan, TooManyPlans};
 pub use put::Weak;
 pub use view::{Up, View};
-pub use write::{Hint, PutError};
+pub use write::PutError;
 
 use crate::directory::Directory;
 use crate::epoch::EpochConfig;
@@ -52,6 +56,7 @@ use crate::memory::{Counts, MemoryConfig};
 use crate::page::{PageId, SpaceId, Version};
 use crate::placement::Policy;
 use crate::protocol::{Body, Record};
+use ahead::Ahead;
 use endpoint::{Frame, FrameMut};
 use faults::Faults;
 use guesses::Guesses;
@@ -161,6 +166,8 @@ struct Inner {
     epochs: RefCell<Epochs>,
     peers: RefCell<BTreeMap<NodeId, Latency>>,
     counters: RefCell<Counters>,
+    /// What is to be prefetched.
+    ahead: RefCell<Ahead>,
     /// What is to be told since the view changed.
     telling: RefCell<tell::Telling>,
     /// Pages that this node may write to, of shared spaces.
@@ -174,6 +181,12 @@ struct Inner {
     /// Requests of others that wait for other nodes.
     slow: Semaphore,
     fault_ended: Notify,
+    /// Something may be due to be prefetched.
+    ahead_due: Notify,
+    /// Reads of stable storage for what nobody waits for.
+    early_reads: Semaphore,
+    /// Requests of others for such reads.
+    early_served: Semaphore,
     page_leaves: Notify,
     noticed: Notify,
     view_changed: Notify,
@@ -203,6 +216,9 @@ impl Service {
         for _ in 0..REPAIR_TASKS {
             cx.spawn("netmem repair", service.clone().repair());
         }
+        for _ in 0..AHEAD_TASKS {
+            cx.spawn("netmem prefetch", service.clone().prefetch());
+        }
         cx.spawn("netmem view", service.clone().tell_all());
         cx.spawn("netmem epochs", service.clone().tick());
         service
@@ -211,7 +227,10 @@ impl Service {
     /// What happened so far.
     pub fn counters(&self) -> Counters {
         let home = self.0.home.borrow();
+        let ahead = self.0.store.borrow().memory().ahead();
         Counters {
+            prefetched_used: ahead.used,
+            prefetched_wasted: ahead.wasted,
             notices_lost: self.0.notices.borrow().lost(),
             durable_deficit_pages: home.deficit() as u64,
             ..*self.0.counters.borrow()
@@ -331,6 +350,10 @@ impl Inner {
             joined: Cell::new(None),
             slow: Semaphore::new(cx, SLOW_REQUESTS_MAX),
             fault_ended: Notify::new(cx),
+            ahead: RefCell::new(Ahead::new()),
+            ahead_due: Notify::new(cx),
+            early_reads: Semaphore::new(cx, EARLY_READS),
+            early_served: Semaphore::new(cx, EARLY_MAX),
             page_leaves: Notify::new(cx),
             noticed: Notify::new(cx),
             view_changed: Notify::new(cx),

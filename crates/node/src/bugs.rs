@@ -83,6 +83,7 @@ bugs! {
     FreedNotTold = 51, "netmem: other nodes are not told that a space was freed.";
     OneMirrorForTwo = 52, "netmem: one mirror counts as two.";
     LeaseNotRevoked = 53, "netmem: the right to write to a page is granted although another node has it.";
+    AheadUnbounded = 54, "netmem: pages that nobody has asked for may take every frame.";
 }
 
 impl Bug {

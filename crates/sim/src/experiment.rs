@@ -207,7 +207,7 @@ impl Experiment {
             ("frames", memory.frames.into(), 64, MEMORY_FRAMES_MAX.into()),
             ("programs", memory.programs.into(), 1, WORKERS_MAX.into()),
             ("pages", memory.pages.into(), 1, MEMORY_FRAMES_MAX.into()),
-            ("shared_spaces", memory.shared_spaces.into(), 1, WORKERS_MAX.into()),
+            ("shared_spaces", memory.shared_spaces.into(), 0, WORKERS_MAX.into()),
             ("seconds", self.seconds, 1, SECONDS_MAX),
             machines("servers", servers),
             machines("disks", disks),

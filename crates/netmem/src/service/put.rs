@@ -311,7 +311,7 @@ impl Service {
 }
 
 /// The life of the node that sent a request. NetRPC's name for a caller has the node's number in its upper bits.
-fn life(request: &Request) -> u64 {
+pub(super) fn life(request: &Request) -> u64 {
     request.client ^ u64::from(request.source.0) << 48
 }
 
