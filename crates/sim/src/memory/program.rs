@@ -18,6 +18,8 @@ use std::time::Duration;
 const PAUSE_US_MAX: u64 = 3_000;
 /// Pause of one that waits.
 const WAIT: Duration = Duration::from_millis(20);
+/// Most pages of a run.
+const RUN_MAX: u64 = 32;
 /// Times that a page is asked for at the end, where it may be slow to come.
 const TRIES: usize = 4;
 
@@ -135,7 +137,7 @@ impl Program {
 
     /// Pages at equal distances.
     fn any_run(&mut self) -> Run {
-        let (first, pages) = (self.any_page(), 1 + self.random.below(12) as u32);
+        let (first, pages) = (self.any_page(), 1 + self.random.below(RUN_MAX) as u32);
         let strides = [1, 1, 1, 2, 3, -1, 17];
         Run { stride: *self.random.pick(&strides), ..Run::new(first, pages) }
     }
