@@ -385,10 +385,15 @@ impl Memory {
     /// Its owner has freed a space: every page of it goes, dirty ones too. Answers with the number of pages whose bytes
     /// are just leaving, for which it must be called again. Takes time for every frame.
     pub fn free_space(&mut self, space: SpaceId) -> u32 {
+        self.free_pages(|id| id.space == space)
+    }
+
+    /// As [`free_space`](Memory::free_space), of the pages that are named.
+    pub fn free_pages(&mut self, is_freed: impl Fn(PageId) -> bool) -> u32 {
         let mut busy = 0;
         for frame in 0..self.config.frames {
             let page = self.pages[frame as usize];
-            match self.lists.role(frame) != Role::Free && page.id.space == space {
+            match self.lists.role(frame) != Role::Free && is_freed(page.id) {
                 true if page.busy => busy += 1,
                 true => self.clear(frame),
                 false => (),

@@ -322,6 +322,8 @@ pub struct Put {
     pub copies: u8,
     /// It was used again since it was read from disk.
     pub reused: bool,
+    /// Number of the sender's view. A mirror is taken in by who has the same: both must mean the same lives of nodes.
+    pub view: u64,
 }
 
 impl Put {
@@ -335,12 +337,13 @@ impl Message for Put {
     fn write(&self, out: &mut Encoder<'_>) {
         self.stamp.encode(out);
         out.u64(self.age.0).u8(self.chances).u8(self.copies).u8(self.reused.into());
+        out.u64(self.view);
     }
 
     fn read(input: &mut Decoder<'_>) -> Result<Put, Short> {
         let (stamp, age) = (PageStamp::decode(input)?, Age(input.u64()?));
-        let (chances, copies) = (input.u8()?, input.u8()?);
-        Ok(Put { stamp, age, chances, copies, reused: read_flag(input)? })
+        let (chances, copies, reused) = (input.u8()?, input.u8()?, read_flag(input)?);
+        Ok(Put { stamp, age, chances, copies, reused, view: input.u64()? })
     }
 }
 

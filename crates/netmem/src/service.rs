@@ -25,6 +25,7 @@ mod freed;
 mod get;
 mod guesses;
 mod home;
+mod late;
 mod latency;
 mod leases;
 mod leave;
@@ -38,6 +39,7 @@ mod ticks;
 mod view;
 mod waiting;
 mod write;
+mod writing;
 
 pub use counters::{Counters, Misses, Refusals, Source};
 pub use freed::TooMany;
@@ -163,6 +165,7 @@ struct Inner {
     faults: RefCell<Faults<Result<Got, GetError>>>,
     leaving: RefCell<Leaving>,
     notices: RefCell<Notices>,
+    late: RefCell<late::Late>,
     epochs: RefCell<Epochs>,
     peers: RefCell<BTreeMap<NodeId, Latency>>,
     counters: RefCell<Counters>,
@@ -171,13 +174,13 @@ struct Inner {
     /// What is to be told since the view changed.
     telling: RefCell<tell::Telling>,
     /// Pages that this node may write to, of shared spaces.
-    writing: RefCell<write::Writing>,
+    writing: RefCell<writing::Writing>,
     /// Nodes that are down and may have been paused only, and since when.
     orphans: RefCell<BTreeMap<NodeId, Time>>,
     /// Spaces that were freed while pages of them were in the middle of something.
     unfinished: RefCell<Vec<SpaceId>>,
-    /// When this node became a member.
-    joined: Cell<Option<Time>>,
+    /// When this node became a member, and the view that said so.
+    joined: Cell<Option<(Time, u64)>>,
     /// Requests of others that wait for other nodes.
     slow: Semaphore,
     fault_ended: Notify,
@@ -189,6 +192,7 @@ struct Inner {
     early_served: Semaphore,
     page_leaves: Notify,
     noticed: Notify,
+    lags: Notify,
     view_changed: Notify,
     /// Frames are needed, and dirty pages are in the way.
     pressure: Notify,
@@ -219,6 +223,7 @@ impl Service {
         for _ in 0..AHEAD_TASKS {
             cx.spawn("netmem prefetch", service.clone().prefetch());
         }
+        cx.spawn("netmem late", service.clone().register_all_late());
         cx.spawn("netmem view", service.clone().tell_all());
         cx.spawn("netmem epochs", service.clone().tick());
         service
@@ -340,6 +345,7 @@ impl Inner {
             faults: RefCell::new(Faults::new()),
             leaving: RefCell::default(),
             notices: RefCell::default(),
+            late: RefCell::default(),
             epochs: RefCell::new(Epochs::new(cx.id(), config.epoch, cx.now())),
             peers: RefCell::default(),
             counters: RefCell::default(),
@@ -356,6 +362,7 @@ impl Inner {
             early_served: Semaphore::new(cx, EARLY_MAX),
             page_leaves: Notify::new(cx),
             noticed: Notify::new(cx),
+            lags: Notify::new(cx),
             view_changed: Notify::new(cx),
             pressure: Notify::new(cx),
             eased: Notify::new(cx),

@@ -143,7 +143,7 @@ proptest! {
         id in node(),
         no in prop::sample::select(&No::ALL[..]),
     ) {
-        survives(&Put { stamp, age: Age(age), chances, copies, reused });
+        survives(&Put { stamp, age: Age(age), chances, copies, reused, view: age });
         survives(&PutReply { stored: Ok(id), oldest: Age(age) });
         survives(&PutReply { stored: Err(no), oldest: Age(age) });
     }

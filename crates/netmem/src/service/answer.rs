@@ -191,22 +191,30 @@ impl Service {
         hosted.is_some_and(|frame| store.take(frame).is_ok()) || leaving
     }
 
-    /// Records of who holds what. A sender whose view is newer is heard when this node has it too.
+    /// Records of who holds what. A sender whose view is newer is heard when this node has it too; one whose view is
+    /// older than this node's life speaks of an earlier life of its private spaces.
     fn handle_records(&self, request: Request) {
         let batch = Batch::decode(&request.body);
         let Ok(batch) = batch else {
             return self.cx().reply(request, Answer::error(Errno::EPROTO));
         };
         let registers = request.op == op::REGISTER;
-        if registers && batch.view > self.0.home.borrow().view().number {
+        let view = self.0.home.borrow().view().number;
+        let joined = self.0.joined.get().map_or(view, |(_, view)| view);
+        if registers && !(joined..=view).contains(&batch.view) {
             return self.cx().reply(request, Answer::error(Errno::EAGAIN));
         }
         let data = request.data.first().map_or(&[][..], |frame| &frame[..]);
         let Ok(records) = batch.records(data) else {
             return self.cx().reply(request, Answer::error(Errno::EPROTO));
         };
-        let verdicts: Vec<Verdict> =
-            records.map(|record| self.handle_record(request.op, &record)).collect();
+        // who wrote to a page in a view that is over need not be who does now
+        let outdated = |record: &Record| record.writer && batch.view < view;
+        let verdict = |record: Record| match outdated(&record) {
+            true => Verdict::NotHome,
+            false => self.handle_record(request.op, &record),
+        };
+        let verdicts: Vec<Verdict> = records.map(verdict).collect();
         if registers && batch.last {
             self.0.home.borrow_mut().handle_told(request.source, batch.view);
             self.0.repairs.notify_all();

@@ -178,7 +178,8 @@ impl Service {
     /// One mirror of a page, counted where it is still this version.
     async fn make_mirror(&self, busy: &Busy<'_>, avoid: &RefCell<Avoid>) -> Result<(), No> {
         let copies = if busy.class == Class::Mirrored { 2 } else { 1 };
-        let put = Put { stamp: busy.stamp, age: Age::NEWEST, chances: 0, copies, reused: true };
+        let (stamp, age) = (busy.stamp, Age::NEWEST);
+        let put = Put { stamp, age, chances: 0, copies, reused: true, view: 0 };
         let node = self.mirror(&put, &busy.data, avoid).await?;
         let life = self.0.home.borrow().view().incarnation(node).ok_or(No::Outside)?;
         let mut store = self.0.store.borrow_mut();

@@ -211,21 +211,37 @@ impl Service {
         let mut search = pin!(self.search(wanted));
         match race(search.as_mut(), self.cx().sleep(self.patience_with(wanted.id))).await {
             Either::Left(Ok(got)) => return Ok(got),
-            Either::Left(Err(Miss::Freed)) => return Err(GetError::Freed),
-            Either::Left(Err(miss)) => {
-                return self.read_backing(&backing, wanted, Some(miss)).await;
-            }
+            Either::Left(Err(miss)) => return self.read_after(&backing, wanted, miss).await,
             Either::Right(()) => self.count(|counters| counters.hedges += 1),
         }
         let mut read = pin!(self.read_backing(&backing, wanted, None));
         match race(search.as_mut(), read.as_mut()).await {
             Either::Left(Ok(got)) => Ok(got),
-            Either::Left(Err(_)) => read.await,
             Either::Right(Ok(got)) => {
                 self.count(|counters| counters.hedges_won += 1);
                 Ok(got)
             }
-            Either::Right(Err(_)) => search.await.map_err(|miss| miss.without_backing(wanted)),
+            Either::Left(Err(miss)) => match read.await {
+                Ok(got) if miss.allows(got.version) => Ok(got),
+                _ => self.read_after(&backing, wanted, miss).await,
+            },
+            Either::Right(Err(_)) => match search.await {
+                Ok(got) => Ok(got),
+                Err(miss) => self.read_after(&backing, wanted, miss).await,
+            },
+        }
+    }
+
+    /// From stable storage, which has the last word: no other node has it.
+    async fn read_after(
+        &self,
+        backing: &Rc<dyn Backing>,
+        wanted: Wanted,
+        miss: Miss,
+    ) -> Result<Got, GetError> {
+        match miss {
+            Miss::Freed => Err(GetError::Freed),
+            miss => self.read_backing(backing, wanted, Some(miss)).await,
         }
     }
 
@@ -244,11 +260,11 @@ impl Service {
         miss: Option<Miss>,
     ) -> Result<Got, GetError> {
         let Wanted { id, bytes, .. } = wanted;
-        // what is lost is not replaced by what was before it
-        let at_least = match miss {
-            Some(Miss::Lost(version)) => version.max(wanted.at_least),
-            _ => wanted.at_least,
+        let newest = match miss {
+            Some(Miss::Lost(version)) => version,
+            _ => Version(0),
         };
+        let at_least = newest.max(wanted.at_least);
         let (version, data) = match backing.read(id, at_least, bytes).await {
             Ok(Some((version, data))) if version >= at_least => (version, data),
             Ok(_) => return Err(miss.unwrap_or(Miss::Unknown).without_backing(wanted)),
@@ -463,7 +479,9 @@ impl Service {
     fn handle_not_here(&self, stale: Stale, hint: Option<NodeId>, trail: &mut Trail) -> Step {
         trail.hops += 1;
         trail.own = hint == Some(self.me());
-        trail.hint = hint.filter(|node| *node != self.me() && *node != stale.node);
+        // one guess may lead to another; after that the directory knows better: guesses can go round in a circle
+        let first = trail.hops == 1;
+        trail.hint = hint.filter(|node| first && *node != self.me() && *node != stale.node);
         trail.stale = Some(stale).filter(|_| !trail.own);
         Step::Again
     }
@@ -544,6 +562,15 @@ impl Service {
 }
 
 impl Miss {
+    /// Whether a version may be had all the same: what is lost is not replaced by what was before it.
+    fn allows(self, version: Version) -> bool {
+        match self {
+            Miss::Lost(newest) => version >= newest,
+            Miss::Freed => false,
+            _ => true,
+        }
+    }
+
     /// What that means where stable storage does not have the page either. A version that somebody has seen, and nobody
     /// has any more, is lost.
     fn without_backing(self, wanted: Wanted) -> GetError {

@@ -195,7 +195,7 @@ impl Home {
         match self.view.incarnation(record.holder.node) {
             Some(life) if life == record.holder.incarnation && record.writer => {
                 let Holder { node, incarnation, .. } = record.holder;
-                self.leases.claim(record.id, Writer { node, incarnation });
+                self.leases.claim(record.id, Writer { node, incarnation }, record.version);
                 Verdict::Done
             }
             Some(life) if life == record.holder.incarnation => self.enter(record, notices),
@@ -318,7 +318,7 @@ impl Home {
         let homes = |id| slots.as_ref().map(|slots| slots.homes(id));
         let is_home = |homes: Homes| homes.primary == me || homes.backup == Some(me);
         self.directory.retain(|entry| homes(entry.id).is_some_and(is_home), |_| ());
-        self.leases.retain(|id| homes(id).is_some_and(|homes| homes.primary == me));
+        self.leases.begin_view(self.view.number);
         self.collect_repairs();
         Some(change)
     }
@@ -337,7 +337,6 @@ impl Home {
         let mut lost = 0;
         for (node, last) in gone {
             self.directory.drop_node(*node, *last, |entry| lost += u64::from(entry.lost));
-            self.leases.drop_node(*node, *last);
         }
         lost
     }

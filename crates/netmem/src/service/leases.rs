@@ -1,9 +1,10 @@
 //! Who may write to a page of a shared space: one node at a time.
 //!
-//! Invariant: a page has one writer; another one is granted the lease only after the first has given it back, or is
-//! known to be down.
+//! Invariants: a page has one writer; another one is granted the lease only after the first has given it back, or is
+//! known to be down. No two leases of a page have a version in common, whatever a writer that died or fell silent has
+//! written: each view begins with versions of its own, and so does a lease after one whose end is not known.
 
-use crate::limits::LEASES_MAX;
+use crate::limits::{LEASE_SHIFT, LEASES_MAX, VIEW_SHIFT};
 use crate::page::{PageId, SpaceId, Version};
 use std::collections::BTreeMap;
 use wire::NodeId;
@@ -23,15 +24,17 @@ struct Held {
     writer: Option<Writer>,
     /// Somebody is taking it away.
     changing: bool,
-    /// The newest version that a writer had when it gave the lease back.
+    /// The newest version that is known of: when the lease was granted, or given back.
     version: Version,
+    /// The writer may have given it back without a word of what it wrote.
+    doubtful: bool,
 }
 
 /// What is to be done for a node that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
-    /// It has the lease already.
-    Has,
+    /// It has the lease already, and this version was the newest when it was granted.
+    Has(Version),
     /// The lease is changing hands: all copies must go, and then [`Leases::end`] grants it. First this one gives it
     /// back, if there is one.
     Take(Option<Writer>),
@@ -43,41 +46,78 @@ pub enum Begun {
 
 /// The leases that one directory has granted.
 #[derive(Debug, Default)]
-pub struct Leases(BTreeMap<PageId, Held>);
+pub struct Leases {
+    held: BTreeMap<PageId, Held>,
+    view: u64,
+}
+
+/// The version that a view's first lease of a page begins with.
+fn first(view: u64) -> Version {
+    Version(view << VIEW_SHIFT)
+}
+
+/// Later than any version of a lease that began with this one.
+fn after(version: Version) -> Version {
+    Version(((version.0 >> LEASE_SHIFT) + 1) << LEASE_SHIFT)
+}
+
+impl Held {
+    fn new(writer: Option<Writer>, version: Version) -> Held {
+        Held { writer, changing: false, version, doubtful: false }
+    }
+
+    /// What a lease that is granted now begins with.
+    fn settle(&mut self) -> Version {
+        if std::mem::take(&mut self.doubtful) {
+            self.version = after(self.version);
+        }
+        self.version
+    }
+}
 
 impl Leases {
+    /// Another view: its writers say who they are, and nothing is granted until all have.
+    pub fn begin_view(&mut self, view: u64) {
+        self.held.clear();
+        self.view = view;
+    }
+
     /// Who may write to a page.
     pub fn writer(&self, id: PageId) -> Option<Writer> {
-        self.0.get(&id)?.writer
+        self.held.get(&id)?.writer
     }
 
     /// A node asks for the lease of a page.
     pub fn begin(&mut self, id: PageId, writer: Writer) -> Begun {
-        if self.0.len() >= LEASES_MAX && !self.0.contains_key(&id) {
+        let (full, first) = (self.held.len() >= LEASES_MAX, first(self.view));
+        if full && !self.held.contains_key(&id) {
             return Begun::Full;
         }
-        let held =
-            self.0.entry(id).or_insert(Held { writer: None, changing: false, version: Version(0) });
+        let held = self.held.entry(id).or_insert(Held::new(None, first));
         if held.changing {
             return Begun::Busy;
         }
         if held.writer == Some(writer) {
-            return Begun::Has;
+            return Begun::Has(held.settle());
         }
         held.changing = true;
         Begun::Take(held.writer)
     }
 
     /// It has been taken from whoever had it and had written `version`, and goes to `writer`; `None` when it could
-    /// not be taken: all is as it was. Answers with the newest version that a writer is known to have had.
+    /// not be taken, or nobody knows. Answers with the version that the new lease begins with.
     pub fn end(&mut self, id: PageId, writer: Option<Writer>, version: Version) -> Version {
-        let Some(held) = self.0.get_mut(&id) else { return version };
+        let Some(held) = self.held.get_mut(&id) else { return version };
         held.changing = false;
-        held.writer = writer.or(held.writer);
         held.version = held.version.max(version);
+        if writer.is_some() {
+            held.writer = writer;
+            return held.settle();
+        }
+        held.doubtful = true;
         let newest = held.version;
         if held.writer.is_none() {
-            self.0.remove(&id);
+            self.held.remove(&id);
         }
         newest
     }
@@ -85,32 +125,17 @@ impl Leases {
     /// Whether a node may not have a copy: another one writes, or is about to.
     pub fn excludes(&self, id: PageId, node: NodeId) -> bool {
         let excluded = |held: &Held| held.changing || held.writer.is_some_and(|w| w.node != node);
-        self.0.get(&id).is_some_and(excluded)
+        self.held.get(&id).is_some_and(excluded)
     }
 
-    /// A node says that another directory has granted it the lease. Counts where nobody else has it.
-    pub fn claim(&mut self, id: PageId, writer: Writer) {
-        let version = Version(0);
-        self.0.entry(id).or_insert(Held { writer: Some(writer), changing: false, version });
-    }
-
-    /// A node is down, or back in a later life.
-    pub fn drop_node(&mut self, node: NodeId, last: u64) {
-        for held in self.0.values_mut() {
-            let gone = |writer: &Writer| writer.node == node && writer.incarnation <= last;
-            held.writer = held.writer.filter(|writer| !gone(writer));
-        }
-        self.0.retain(|_, held| held.writer.is_some() || held.changing);
-    }
-
-    /// Forgets every page that is not to be kept: its slot has moved.
-    pub fn retain(&mut self, keeps: impl Fn(PageId) -> bool) {
-        self.0.retain(|id, _| keeps(*id));
+    /// A node says that another directory has granted it the lease, and what it has written since.
+    pub fn claim(&mut self, id: PageId, writer: Writer, version: Version) {
+        self.held.entry(id).or_insert(Held::new(Some(writer), version));
     }
 
     /// A space was freed.
     pub fn free_space(&mut self, space: SpaceId) {
-        self.retain(|id| id.space != space);
+        self.held.retain(|id, _| id.space != space);
     }
 }
 
@@ -145,10 +170,10 @@ mod tests {
         #[test]
         fn a_page_has_one_writer(ops in prop::collection::vec(op(), 1..200)) {
             let (mut leases, mut holds, mut asking) = (Leases::default(), None, None);
-            for op in ops {
+            for (view, op) in ops.into_iter().enumerate() {
                 match op {
                     Op::Begin(node) => match leases.begin(PAGE, writer(node, 1)) {
-                        Begun::Has => prop_assert_eq!(holds, Some(node)),
+                        Begun::Has(_) => prop_assert_eq!(holds, Some(node)),
                         Begun::Take(from) => {
                             prop_assert_eq!(from.map(|writer| writer.node.0), holds);
                             prop_assert_eq!(asking.replace(node), None);
@@ -163,8 +188,11 @@ mod tests {
                         }
                     }
                     Op::Down(node) => {
-                        leases.drop_node(NodeId(node), 1);
-                        holds = holds.filter(|held| *held != node);
+                        leases.begin_view(view as u64);
+                        (holds, asking) = (holds.filter(|held| *held != node), None);
+                        if let Some(held) = holds {
+                            leases.claim(PAGE, writer(held, 1), Version(1));
+                        }
                     }
                 }
                 prop_assert_eq!(leases.writer(PAGE).map(|writer| writer.node.0), holds);
@@ -177,13 +205,42 @@ mod tests {
         let mut leases = Leases::default();
         assert_eq!(leases.begin(PAGE, writer(1, 1)), Begun::Take(None));
         assert_eq!(leases.end(PAGE, Some(writer(1, 1)), Version(4)), Version(4));
+        assert_eq!(leases.begin(PAGE, writer(1, 1)), Begun::Has(Version(4)));
         assert_eq!(leases.begin(PAGE, writer(1, 2)), Begun::Take(Some(writer(1, 1))));
         assert!(leases.excludes(PAGE, NodeId(1)));
         assert_eq!(leases.end(PAGE, None, Version(3)), Version(4));
         assert!(leases.excludes(PAGE, NodeId(2)) && !leases.excludes(PAGE, NodeId(1)));
         assert_eq!(leases.writer(PAGE), Some(writer(1, 1)));
-        leases.drop_node(NodeId(1), 1);
+        leases.begin_view(2);
         assert_eq!(leases.writer(PAGE), None);
+    }
+
+    /// Whatever is not known of the lease before: what it may have written, the next one does not write.
+    #[test]
+    fn every_lease_has_versions_of_its_own() {
+        let (one, other) = (writer(1, 1), writer(2, 1));
+        let mut leases = Leases::default();
+        leases.begin_view(5);
+        leases.begin(PAGE, one);
+        let first = leases.end(PAGE, Some(one), Version(0));
+        assert!(first > Version(4 << VIEW_SHIFT | 1 << LEASE_SHIFT));
+        // known to the last word
+        leases.begin(PAGE, other);
+        assert_eq!(leases.end(PAGE, Some(other), Version(first.0 + 7)), Version(first.0 + 7));
+        // given back, and nobody heard of it: to the same one, and to another one
+        for to in [other, one] {
+            leases.begin(PAGE, one);
+            leases.end(PAGE, None, Version(0));
+            let before = leases.held[&PAGE].version;
+            let next = match leases.begin(PAGE, to) {
+                Begun::Has(next) => next,
+                _ => leases.end(PAGE, Some(to), Version(0)),
+            };
+            assert!(next.0 - before.0 > 1 << (LEASE_SHIFT - 1), "{next:?} after {before:?}");
+        }
+        leases.begin_view(6);
+        leases.begin(PAGE, other);
+        assert_eq!(leases.end(PAGE, Some(other), Version(0)), Version(6 << VIEW_SHIFT));
     }
 
     #[test]

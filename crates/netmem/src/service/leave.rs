@@ -40,7 +40,7 @@ impl Leaves {
     pub fn put(&self) -> Put {
         let chances = self.candidate.chances.saturating_sub(1);
         let Candidate { age, reused, .. } = self.candidate;
-        Put { stamp: self.stamp(), age, chances, copies: 0, reused }
+        Put { stamp: self.stamp(), age, chances, copies: 0, reused, view: 0 }
     }
 }
 
@@ -365,7 +365,7 @@ impl Service {
 }
 
 /// Bytes of the trailer of a [`op::TAKE`] with a page: a [`Put`], in words.
-pub(super) const SWAP_BYTES: usize = 48;
+pub(super) const SWAP_BYTES: usize = 56;
 
 /// A page that was taken out, and whether others answer for it.
 pub(super) struct Evicted {

@@ -538,7 +538,7 @@ impl Service {
         let stamp = PageStamp::of(id, version, [&data[..]]);
         // older than this, not as old: of two that are used at the same time the one that is there stays
         let age = Age(early.time_to_use.0.saturating_add(1));
-        let put = Put { stamp, age, chances: CHANCES, copies: 0, reused: true };
+        let put = Put { stamp, age, chances: CHANCES, copies: 0, reused: true, view: 0 };
         self.accept(source, life, &put, data).ok()?;
         if id.space.owner().is_none() {
             let record = self.record(id, version, HolderRole::Clean, 0);

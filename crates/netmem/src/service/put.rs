@@ -62,7 +62,7 @@ impl Service {
         data: Option<Frame>,
     ) -> Result<NodeId, No> {
         let data = data.ok_or(No::Damaged)?;
-        let frame = self.accept(source, life, put, data)?;
+        self.accept(source, life, put, data)?;
         self.0.epochs.borrow_mut().handle_taken();
         let PageStamp { id, version, .. } = put.stamp;
         let role = if put.is_mirror() { HolderRole::Mirror } else { HolderRole::Clean };
@@ -71,13 +71,16 @@ impl Service {
             true => Ok(()),
             false => self.register(&record, Some(source)).await,
         };
-        let store = self.0.store.borrow();
-        let page = store.memory().page(frame);
-        let here = page.is_some_and(|page| page.id == id && page.version == version);
-        drop(store);
+        // in whatever frame: it may have been dropped meanwhile, and have come again
+        let here =
+            self.0.store.borrow().find(id).is_some_and(|(_, page, _)| page.version == version);
         match registered {
             Ok(()) if here => Ok(self.me()),
             Ok(()) => Err(No::Stale),
+            Err(No::Unregistered) if here && put.is_mirror() => {
+                self.register_late(record);
+                Err(No::Unregistered)
+            }
             Err(no) => {
                 self.forget_copy(id, version);
                 Err(no)
@@ -93,7 +96,7 @@ impl Service {
         put: &Put,
         data: Frame,
     ) -> Result<FrameNo, No> {
-        self.admits(source, life, put.stamp.id)?;
+        self.admits(source, life, put)?;
         let PageStamp { id, version, bytes, checksum } = put.stamp;
         let wanted = Wanted { id, at_least: version, bytes };
         let mut counters = self.0.counters.borrow_mut();
@@ -120,10 +123,13 @@ impl Service {
     }
 
     /// Whether this node takes pages from that one, in the life that the view says.
-    fn admits(&self, source: NodeId, life: u64, id: PageId) -> Result<(), No> {
+    fn admits(&self, source: NodeId, life: u64, put: &Put) -> Result<(), No> {
         let mut home = self.0.home.borrow_mut();
-        if home.freed().has(id.space) {
+        if home.freed().has(put.stamp.id.space) {
             return Err(No::Freed);
+        }
+        if put.is_mirror() && put.view != home.view().number {
+            return Err(No::Outside);
         }
         let member = home.view().has(self.me(), self.cx().incarnation());
         let known = home.view().has(source, life);
@@ -199,7 +205,11 @@ impl Service {
         for _ in 0..MIRROR_TRIES {
             let Some(to) = self.mirror_target(&avoid.borrow()) else { return Err(last) };
             let _ = avoid.borrow_mut().try_push(to);
-            let was_home = self.0.home.borrow().is_home(put.stamp.id);
+            let (was_home, view) = {
+                let home = self.0.home.borrow();
+                (home.is_home(put.stamp.id), home.view().number)
+            };
+            let put = &Put { view, ..*put };
             match self.put_to(to, put, data.clone()).await.map(|reply| reply.stored) {
                 Ok(Ok(node)) => return self.note_mirror(node, put, was_home).await.map(|()| node),
                 Ok(Err(no)) => last = no,
@@ -216,9 +226,13 @@ impl Service {
     fn take_back_mirror(&self, from: NodeId, put: &Put) {
         let PageStamp { id, version, .. } = put.stamp;
         let own = id.space.owner() == Some(self.me());
+        let life = self.0.home.borrow().view().incarnation(from);
+        let mut record = self.record(id, version, HolderRole::Mirror, 0);
+        (record.holder.node, record.holder.incarnation) = (from, life.unwrap_or_default());
         if own {
-            // it registers with this node only by the answer that did not come
-            self.notice(from, op::DROP, self.record(id, version, HolderRole::Mirror, 0));
+            // it registers with this node only by the answer that did not come, or after another view
+            self.unregister_here(&record);
+            self.notice(from, op::DROP, record);
         }
     }
 
@@ -290,7 +304,8 @@ impl Service {
         let (_, page, stored) = store.find(ask.id)?;
         let stamp = stored.stamp(page.id, page.version);
         let age = page.age(self.cx().now());
-        let put = Put { stamp, age, chances: 0, copies: ask.copies, reused: page.reused };
+        let (copies, reused) = (ask.copies, page.reused);
+        let put = Put { stamp, age, chances: 0, copies, reused, view: 0 };
         (page.version == ask.version).then(|| (put, stored.data.clone()))
     }
 

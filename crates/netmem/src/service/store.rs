@@ -206,18 +206,14 @@ impl Store {
         busy
     }
 
-    /// Forgets the pages of the private spaces of a node that is gone for good.
-    pub fn free_owner(&mut self, owner: NodeId) {
-        while let Some(space) = self.space_of(owner) {
-            if self.free_space(space) > 0 {
-                return;
-            }
-        }
-    }
-
-    fn space_of(&self, owner: NodeId) -> Option<SpaceId> {
-        let mut spaces = self.memory.pages().map(|(_, _, page)| page.id.space);
-        spaces.find(|space| space.owner() == Some(owner))
+    /// Forgets the pages of the private spaces of a node that is gone for good. Answers with the spaces of those that
+    /// are in the middle of something.
+    pub fn free_owner(&mut self, owner: NodeId) -> Vec<SpaceId> {
+        let owned = |space: SpaceId| space.owner() == Some(owner);
+        self.memory.free_pages(|id| owned(id.space));
+        self.sweep();
+        let left = self.memory.pages().map(|(_, _, page)| page.id.space);
+        left.filter(|space| owned(*space)).collect()
     }
 
     /// Whether the page in a frame is a copy of what others answer for: mirrors elsewhere, or another node's program.

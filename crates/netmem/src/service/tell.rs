@@ -36,10 +36,11 @@ impl Service {
         self.forget_nodes(&change.gone);
         // who comes begins anew: what is here of an earlier life's private spaces is nobody's
         change.came.iter().for_each(|node| self.free_owner(*node));
-        // who missed a view may have been taken for dead: everything is told again
-        let all_again = number != before + 1 || !self.is_in(&old);
         let mut telling = self.0.telling.borrow_mut();
-        telling.records = change.handover;
+        // who missed a view may have been taken for dead, and what the last one asked to tell may not have been told
+        let all_again = number != before + 1 || !self.is_in(&old) || !telling.done;
+        let untold = std::mem::replace(&mut telling.records, change.handover);
+        telling.records.extend(self.losses_of(untold));
         telling.newcomers = change.came;
         telling.done = false;
         self.collect(&known, &old, all_again, &mut telling.records);
@@ -47,7 +48,7 @@ impl Service {
         drop(telling);
         self.count(|counters| counters.lost_pages += change.lost);
         if self.is_in(&self.view()) && self.0.joined.get().is_none() {
-            self.0.joined.set(Some(now));
+            self.0.joined.set(Some((now, number)));
         }
         self.0.view_changed.notify_all();
         self.0.repairs.notify_all();
@@ -56,6 +57,14 @@ impl Service {
     /// Whether all that the present view asks this node to tell has been told, and all others have told it theirs.
     pub fn is_settled(&self) -> bool {
         self.0.telling.borrow().done && self.0.home.borrow().is_settled()
+    }
+
+    /// What was to be handed over to earlier homes and nobody else knows: that versions are lost.
+    fn losses_of(&self, records: Vec<(NodeId, Record)>) -> Vec<(NodeId, Record)> {
+        let home = self.0.home.borrow();
+        let lost = records.into_iter().filter(|(_, record)| record.lost);
+        lost.flat_map(|(_, record)| home.other_homes(record.id).map(move |to| (to, record)))
+            .collect()
     }
 
     fn is_in(&self, view: &View) -> bool {
@@ -85,7 +94,8 @@ impl Service {
     pub(super) fn free_owner(&self, owner: NodeId) {
         self.0.orphans.borrow_mut().remove(&owner);
         if owner != self.me() {
-            self.0.store.borrow_mut().free_owner(owner);
+            let unfinished = self.0.store.borrow_mut().free_owner(owner);
+            self.0.unfinished.borrow_mut().extend(unfinished);
             self.0.home.borrow_mut().free_owner(owner);
         }
     }
@@ -163,13 +173,13 @@ impl Service {
             drop(home);
             if !own && concerns {
                 let record = self.record(page.id, page.version, as_role, copies);
-                self.heed(&record, self.register_here(&record));
+                self.heed(self.me(), &record, self.register_here(&record));
             }
         }
     }
 
     /// What a directory said of this node's copy.
-    fn heed(&self, record: &Record, verdict: Verdict) {
+    fn heed(&self, home: NodeId, record: &Record, verdict: Verdict) {
         let mine = record.holder.node == self.me();
         let store = self.0.store.borrow();
         let own = |frame| store.memory().role(frame).is_own();
@@ -183,6 +193,15 @@ impl Service {
         };
         if mine && useless && !record.writer {
             self.drop_page(record);
+        } else if mine && record.holder.role == HolderRole::Mirror {
+            self.deny(home, record);
+        }
+    }
+
+    /// A mirror that was registered while it was dropped is none.
+    pub(super) fn deny(&self, home: NodeId, record: &Record) {
+        if !self.has_mirror(record) {
+            self.notice(home, op::UNREGISTER, *record);
         }
     }
 
@@ -245,7 +264,7 @@ impl Service {
                 let load = Load { into, ..load };
                 let reply = self.send(to, op::REGISTER, &batch.encode(), load).await;
                 if let Some(reply) = reply.ok().filter(|reply| reply.status == 0) {
-                    self.heed_all(records, &reply);
+                    self.heed_all(to, records, &reply);
                     return true;
                 }
             }
@@ -262,16 +281,18 @@ impl Service {
         into
     }
 
-    fn heed_all(&self, records: &[Record], reply: &Reply) {
+    fn heed_all(&self, home: NodeId, records: &[Record], reply: &Reply) {
         if let [record] = records {
             let verdict = Verdict::decode(&reply.body);
-            return verdict.into_iter().for_each(|verdict| self.heed(record, verdict));
+            return verdict.into_iter().for_each(|verdict| self.heed(home, record, verdict));
         }
-        let Some(data) = reply.data.first().filter(|_| reply.bytes > 0) else { return };
+        let Some(data) = reply.data.first().filter(|_| reply.bytes > 0) else {
+            return records.iter().for_each(|record| self.heed(home, record, Verdict::Done));
+        };
         let mut input = Decoder::new(&data[..reply.bytes]);
         for record in records {
             let Ok(verdict) = Verdict::read(&mut input) else { return };
-            self.heed(record, verdict);
+            self.heed(home, record, verdict);
         }
     }
 
@@ -286,11 +307,18 @@ impl Service {
                 continue;
             };
             if to == self.me() {
-                let verdicts =
-                    records.iter().map(|record| (record, self.handle_record(what, record)));
-                verdicts.for_each(|(record, verdict)| self.heed(record, verdict));
+                self.note_here(what, &records);
             } else {
                 self.send_notice(to, what, &records).await;
+            }
+        }
+    }
+
+    fn note_here(&self, what: u16, records: &[Record]) {
+        for record in records {
+            let verdict = self.handle_record(what, record);
+            if what == op::REGISTER {
+                self.heed(self.me(), record, verdict);
             }
         }
     }
@@ -302,6 +330,6 @@ impl Service {
         let load = Load { into: self.verdict_room(records), ..load };
         let reply = self.send(to, what, &batch.encode(), load).await;
         let reply = reply.ok().filter(|reply| reply.status == 0 && what == op::REGISTER);
-        reply.into_iter().for_each(|reply| self.heed_all(records, &reply));
+        reply.into_iter().for_each(|reply| self.heed_all(to, records, &reply));
     }
 }

@@ -63,7 +63,7 @@ impl Service {
         let joined = self.0.joined.get();
         Digest {
             node: self.me(),
-            member_for: joined.map_or_else(Default::default, |joined| now.since(joined)),
+            member_for: joined.map_or_else(Default::default, |(joined, _)| now.since(joined)),
             link_pages: self.0.config.link_pages,
             ..store.memory().digest(now)
         }

@@ -4,6 +4,7 @@ use super::freed::TooMany;
 use super::leases::{Begun, Writer};
 use super::put::Weak;
 use super::store::Stored;
+use super::writing::{Ask, Right};
 use super::{Load, Service};
 use crate::directory::{Holder, Role as HolderRole};
 use crate::limits::*;
@@ -12,7 +13,6 @@ use crate::page::{PageId, PageStamp, SpaceId, Version};
 use crate::protocol::{Batch, Lease, LeaseReply, Message, Record, Spaces, op};
 use endpoint::Frame;
 use node::{Answer, Bug, Request, all};
-use std::collections::BTreeMap;
 use wire::{Errno, NodeId};
 
 /// Why a page was not written.
@@ -38,93 +38,6 @@ pub enum PutError {
     NotOwner(NodeId),
 }
 
-/// Pages of shared spaces that this node may write to, and those that it asks for.
-#[derive(Debug, Default)]
-pub(super) struct Writing {
-    /// With the newest version when it was granted.
-    granted: BTreeMap<PageId, Version>,
-    /// Pages that are being asked for.
-    asked: BTreeMap<PageId, Asked>,
-}
-
-/// Requests for one lease.
-#[derive(Debug, Default)]
-struct Asked {
-    under_way: usize,
-    /// Times that the lease was taken back meanwhile.
-    revoked: u64,
-}
-
-impl Writing {
-    fn get(&self, id: PageId) -> Option<Version> {
-        self.granted.get(&id).copied()
-    }
-
-    /// Whether the node may write to a page.
-    pub fn has(&self, id: PageId) -> bool {
-        self.granted.contains_key(&id)
-    }
-
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = (PageId, Version)> + '_ {
-        self.granted.iter().map(|(id, version)| (*id, *version))
-    }
-
-    /// What is not to be kept is not granted any more.
-    pub fn retain(&mut self, keeps: impl Fn(PageId) -> bool) {
-        self.granted.retain(|id, _| keeps(*id));
-    }
-
-    fn begin(&mut self, id: PageId) -> u64 {
-        let asked = self.asked.entry(id).or_default();
-        asked.under_way += 1;
-        asked.revoked
-    }
-
-    fn revoked(&self, id: PageId) -> u64 {
-        self.asked.get(&id).map_or(0, |asked| asked.revoked)
-    }
-
-    fn end(&mut self, id: PageId) {
-        let asked = self.asked.get_mut(&id).expect("it began");
-        asked.under_way -= 1;
-        if asked.under_way == 0 {
-            self.asked.remove(&id);
-        }
-    }
-
-    fn revoke(&mut self, id: PageId) -> Option<Version> {
-        if let Some(asked) = self.asked.get_mut(&id) {
-            asked.revoked += 1;
-        }
-        self.granted.remove(&id)
-    }
-}
-
-/// A request for a lease. What was granted before the lease was taken back may arrive after that, and is worth nothing.
-struct Ask<'a> {
-    service: &'a Service,
-    id: PageId,
-    revoked: u64,
-}
-
-impl<'a> Ask<'a> {
-    fn new(service: &'a Service, id: PageId) -> Ask<'a> {
-        let revoked = service.0.writing.borrow_mut().begin(id);
-        Ask { service, id, revoked }
-    }
-
-    fn is_current(&self) -> bool {
-        self.service.0.writing.borrow().revoked(self.id) == self.revoked
-    }
-}
-
-impl Drop for Ask<'_> {
-    fn drop(&mut self) {
-        self.service.0.writing.borrow_mut().end(self.id);
-    }
-}
-
 impl Service {
     /// Writes a page: `data` is its content in `version`, which must be newer than any before. It is in this node's
     /// memory when this ends, dirty; [`flush`](Service::flush) makes it durable at once, and until then it is lost with
@@ -147,6 +60,7 @@ impl Service {
             }
             let eased = self.0.eased.wait();
             if let Some(written) = self.write_here(stamp, class, &data)? {
+                self.0.writing.borrow_mut().wrote(id, version);
                 self.note_change(|other| other == id);
                 self.outdate_copies(id);
                 return Ok(written);
@@ -333,22 +247,25 @@ impl Service {
     async fn lease(&self, id: PageId, version: Version) -> Result<(), PutError> {
         let until = self.cx().now() + self.0.config.patience;
         while self.cx().now() < until {
-            let granted = self.0.writing.borrow().get(id);
-            match granted {
-                Some(known) if known >= version => return Err(PutError::Stale(known)),
-                Some(_) => return Ok(()),
-                None => (),
-            }
-            let ask = Ask::new(self, id);
-            match self.ask_for_lease(id).await {
-                Some(LeaseReply::Granted(known)) if ask.is_current() => {
-                    self.0.writing.borrow_mut().granted.insert(id, known);
-                }
-                Some(LeaseReply::Freed) => return Err(PutError::Freed),
-                _ => self.cx().sleep(PAUSE).await,
+            let right = self.0.writing.borrow().right(id);
+            match right {
+                Right::Writes(known) if known >= version => return Err(PutError::Stale(known)),
+                Right::Writes(_) => return Ok(()),
+                Right::GivesBack => self.cx().sleep(PAUSE).await,
+                Right::None => self.try_lease(id).await?,
             }
         }
         Err(PutError::NoLease)
+    }
+
+    async fn try_lease(&self, id: PageId) -> Result<(), PutError> {
+        let ask = Ask::new(&self.0.writing, id);
+        match self.ask_for_lease(id).await {
+            Some(LeaseReply::Granted(known)) if ask.is_current() => ask.grant(known),
+            Some(LeaseReply::Freed) => return Err(PutError::Freed),
+            _ => self.cx().sleep(PAUSE).await,
+        }
+        Ok(())
     }
 
     async fn ask_for_lease(&self, id: PageId) -> Option<LeaseReply> {
@@ -393,10 +310,12 @@ impl Service {
         };
         let taken = written.is_some() && self.drop_copies(lease.id, to).await;
         let mut home = self.0.home.borrow_mut();
-        let valid = taken && home.view().number == lease.view && home.is_primary(lease.id);
+        if home.view().number != lease.view {
+            return LeaseReply::Busy;
+        }
         let written = written.unwrap_or_default();
-        let newest = home.leases().end(lease.id, valid.then_some(writer), written);
-        if !valid {
+        let newest = home.leases().end(lease.id, taken.then_some(writer), written);
+        if !taken {
             return LeaseReply::Busy;
         }
         self.count(|counters| counters.leases_granted += 1);
@@ -418,7 +337,7 @@ impl Service {
         }
         let version = home.version(lease.id);
         match home.leases().begin(lease.id, writer) {
-            Begun::Has => Err(LeaseReply::Granted(version)),
+            Begun::Has(newest) => Err(LeaseReply::Granted(version.max(newest))),
             Begun::Take(from) => Ok(from),
             Begun::Busy => Err(LeaseReply::Busy),
             Begun::Full => Err(LeaseReply::Full),
@@ -428,7 +347,7 @@ impl Service {
     /// The newest version of whoever had the lease; `None` when it could not be given back.
     async fn revoke(&self, from: Writer, lease: &Lease) -> Option<Version> {
         let reply = if from.node == self.me() {
-            self.give_back(lease.id).await
+            self.give_back(lease).await
         } else {
             let load = Load { once: true, wait: ATTEMPT * 2, ..self.load() };
             let reply = self.send(from.node, op::REVOKE, &lease.encode(), load).await;
@@ -467,46 +386,34 @@ impl Service {
         let Ok(lease) = Lease::decode(&request.body) else {
             return self.cx().reply(request, Answer::error(Errno::EPROTO));
         };
-        let reply = self.give_back(lease.id).await;
+        let reply = self.give_back(&lease).await;
         self.cx().reply(request, Answer::body(&reply.encode()));
     }
 
-    /// Stops writing to a page: what was written becomes durable, and this node's copy goes.
-    async fn give_back(&self, id: PageId) -> LeaseReply {
-        let known = self.0.writing.borrow_mut().revoke(id);
-        let version = self.version_here(id).or(known).unwrap_or_default();
-        if self.cx().with_deadline(ATTEMPT, self.flush(id)).await != Ok(Ok(())) {
-            // it stays the writer: what it wrote is nowhere else
-            self.0.writing.borrow_mut().granted.extend(known.map(|known| (id, known)));
+    /// Stops writing to a page: what was written becomes durable, and this node's copy goes. Only for a directory of
+    /// this node's own view: another one has been told, or will be, that this node writes.
+    async fn give_back(&self, lease: &Lease) -> LeaseReply {
+        let same_view = || self.0.home.borrow().view().number == lease.view;
+        if !same_view() {
             return LeaseReply::Busy;
         }
-        let mut store = self.0.store.borrow_mut();
-        let own =
-            store.memory().find(id).filter(|f| store.memory().role(*f) != crate::Role::Mirror);
-        if own.is_some_and(|frame| store.take(frame).is_err()) {
-            // another task is still at it: the copy would be read here after the next writer's first word
-            self.0.writing.borrow_mut().granted.extend(known.map(|known| (id, known)));
+        let Ok(known) = self.0.writing.borrow_mut().begin_giving_back(lease.id) else {
             return LeaseReply::Busy;
-        }
-        LeaseReply::Granted(version)
+        };
+        let version = self.version_here(lease.id).max(known).unwrap_or_default();
+        let flushed = self.cx().with_deadline(ATTEMPT, self.flush(lease.id)).await == Ok(Ok(()));
+        // else it stays the writer: what it wrote is nowhere else, or the next view's directory counts on it
+        let given = flushed && same_view() && self.gives_copy_up(lease.id);
+        self.0.writing.borrow_mut().end_giving_back(lease.id, given);
+        if given { LeaseReply::Granted(version) } else { LeaseReply::Busy }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_granted_before_the_lease_was_taken_back_is_noticed() {
-        let id = PageId { space: SpaceId(4), index: 9 };
-        let mut writing = Writing::default();
-        let (early, late) = (writing.begin(id), writing.begin(id));
-        assert_eq!((early, writing.revoked(id)), (late, early));
-        assert_eq!(writing.revoke(id), None);
-        assert_ne!(writing.revoked(id), early);
-        let after = writing.begin(id);
-        assert_eq!(writing.revoked(id), after);
-        (0..3).for_each(|_| writing.end(id));
-        assert!(writing.asked.is_empty());
+    /// Drops this node's own copy. Not while another task is at it: it would be read here after the next writer's
+    /// first word.
+    fn gives_copy_up(&self, id: PageId) -> bool {
+        let mut store = self.0.store.borrow_mut();
+        let found = store.memory().find(id);
+        let own = found.filter(|frame| store.memory().role(*frame) != crate::Role::Mirror);
+        own.is_none_or(|frame| store.take(frame).is_ok())
     }
 }

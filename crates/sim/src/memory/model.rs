@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use wire::{NodeId, mix};
 
-/// Versions below the acknowledged one whose contents are remembered.
-const CONTENTS_KEPT: u64 = 64;
+/// Contents of a page that are remembered.
+const CONTENTS_KEPT: usize = 64;
 
 /// One attempt to write a version of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,8 +136,10 @@ impl Model {
         }
         let at_risk = self.unsettled && known.class == Class::Volatile;
         (known.durable, known.at_risk) = (Some(content), at_risk);
-        let oldest = Version(content.version.0.saturating_sub(CONTENTS_KEPT));
-        known.contents.retain(|content| content.version >= oldest);
+        // not by number: between two leases of a shared page there are many versions that nobody writes
+        while known.contents.len() > CONTENTS_KEPT {
+            known.contents.pop_first();
+        }
     }
 
     /// The newest version that must be readable; 0 where there is none.

@@ -77,7 +77,7 @@ impl Program {
 
     fn new_space(&mut self) -> SpaceId {
         // where nothing is shared most is on stable storage: programs with more pages than there is memory
-        let stored = self.shared.shape.shared_spaces == 0 && self.random.chance(750_000);
+        let stored = self.shared.shape.shared_spaces == 0 && self.random.chance(875_000);
         let kind = if stored { 1 } else { self.random.below(4) };
         private(self.cx.id(), self.shared.serial() * 4 + kind)
     }

@@ -60,6 +60,15 @@ impl Registry {
         self.due.push((at, step));
     }
 
+    /// A node is heard of again in time: it is not given up for its silence.
+    pub fn spare(&mut self, node: NodeId, life: u64) {
+        for (_, step) in &mut self.due {
+            if let Step::GiveUp(nodes) = step {
+                nodes.retain(|gone| *gone != (node, life));
+            }
+        }
+    }
+
     /// What is due, in the order of its time.
     pub fn take_due(&mut self, now: Picos) -> Vec<Step> {
         let (mut due, later): (Vec<_>, Vec<_>) = self.due.drain(..).partition(|(at, _)| *at <= now);

@@ -158,6 +158,7 @@ impl Trouble {
             self.registry.later(now, Step::Tell(node, life, self.registry.without(node)));
             self.registry.later(now + LAST_BREATH, Step::End(node, life));
         } else if world.is_up(node) {
+            self.registry.spare(node, life);
             self.registry.later(now, Step::Tell(node, life, self.registry.view()));
         }
     }
@@ -270,13 +271,14 @@ impl Trouble {
         self.cures.push((end, Cure::Heal(few)));
     }
 
-    /// Ends all faults now, and does no more harm.
+    /// Ends all faults now, and does no more harm. Who sleeps sleeps on.
     pub fn end(&mut self, world: &mut World) {
         self.faults = Faults::NONE;
         self.shared.storage.borrow_mut().faults = Default::default();
         world.network_mut().rules_mut().clear();
-        for (_, cure) in std::mem::take(&mut self.cures) {
-            self.cure(world, cure);
-        }
+        let sleeps = |(_, cure): &(Picos, Cure)| matches!(cure, Cure::Woken(_));
+        let (asleep, others): (Vec<_>, Vec<_>) = self.cures.drain(..).partition(sleeps);
+        self.cures = asleep;
+        others.into_iter().for_each(|(_, cure)| self.cure(world, cure));
     }
 }

@@ -1,0 +1,90 @@
+//! Mirrors that this node has and of which a directory has not heard: it is told until it has.
+//!
+//! Who sent the page was told that it does not count. It stays here all the same: another directory may know of it
+//! already, and has told the holders of the version before to drop theirs.
+
+use super::Service;
+use crate::limits::CLEANING_PAUSE;
+use crate::page::{PageId, Version};
+use crate::protocol::{No, Record};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// At most one for each mirror here.
+#[derive(Debug, Default)]
+pub struct Late {
+    records: BTreeMap<PageId, Record>,
+    last: PageId,
+}
+
+impl Late {
+    /// The next one in a circle.
+    fn next(&mut self) -> Option<Record> {
+        let after = (Bound::Excluded(self.last), Bound::Unbounded);
+        let next = self.records.range(after).next().or_else(|| self.records.iter().next());
+        let record = next.map(|(_, record)| *record);
+        self.last = record.map_or(self.last, |record| record.id);
+        record
+    }
+
+    /// The directories know, or the page is gone.
+    fn done(&mut self, id: PageId, version: Version) {
+        if self.records.get(&id).is_some_and(|record| record.version == version) {
+            self.records.remove(&id);
+        }
+    }
+}
+
+impl Service {
+    /// A mirror is here; of its two directories at least one was not reached.
+    pub(super) fn register_late(&self, record: Record) {
+        self.0.late.borrow_mut().records.insert(record.id, record);
+        self.0.lags.notify_all();
+    }
+
+    /// The task that tells them.
+    pub(super) async fn register_all_late(self) {
+        loop {
+            let lags = self.0.lags.wait();
+            let next = self.0.late.borrow_mut().next();
+            let Some(record) = next else {
+                lags.await;
+                continue;
+            };
+            if self.is_told(&record).await {
+                self.0.late.borrow_mut().done(record.id, record.version);
+            } else {
+                self.cx().sleep(CLEANING_PAUSE).await;
+            }
+        }
+    }
+
+    /// Tells the directories of today. Says whether that is over, well or not.
+    async fn is_told(&self, record: &Record) -> bool {
+        if !self.has_mirror(record) {
+            return true;
+        }
+        match self.register(record, None).await {
+            Ok(()) => {
+                let homes = self.0.home.borrow().homes(record.id);
+                let both = homes.into_iter().flat_map(|homes| [Some(homes.primary), homes.backup]);
+                both.flatten().for_each(|home| self.deny(home, record));
+                true
+            }
+            Err(No::Stale | No::Freed) => {
+                self.forget_copy(record.id, record.version);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Whether this node has the mirror that a record speaks of.
+    pub(super) fn has_mirror(&self, record: &Record) -> bool {
+        let store = self.0.store.borrow();
+        let found = store.find(record.id);
+        found.is_some_and(|(frame, page, _)| {
+            page.version == record.version && store.memory().role(frame) == crate::Role::Mirror
+        })
+    }
+}
