@@ -12,7 +12,7 @@ use crate::page::{PageId, PageStamp, Version, Wanted};
 use crate::protocol::{Batch, Message, MirrorAgain, No, Put, PutReply, Record, Verdict, op};
 use arrayvec::ArrayVec;
 use endpoint::Frame;
-use node::{Answer, Bug, Request};
+use node::{Answer, Bug, Request, all};
 use std::cell::RefCell;
 use wire::{Decoder, NodeId};
 
@@ -69,7 +69,7 @@ impl Service {
         let record = self.record(id, version, role, put.copies);
         let registered = match self.cx().has_bug(Bug::MirrorNotRegistered) {
             true => Ok(()),
-            false => self.register(&record, Some(source)).await,
+            false => self.register(&record, Some(source).filter(|_| !put.is_mirror())).await,
         };
         // in whatever frame: it may have been dropped meanwhile, and have come again
         let here =
@@ -145,27 +145,20 @@ impl Service {
         }
     }
 
-    /// Tells both homes of a page who has it, and waits for them; who sent the page here knows already. A clean copy
-    /// concerns the primary only.
+    /// Tells both homes of a page who has it, and waits for them. A clean copy concerns the primary only, which `knows`
+    /// if it sent the page here.
     pub(super) async fn register(&self, record: &Record, knows: Option<NodeId>) -> Result<(), No> {
         let homes = self.0.home.borrow().homes(record.id).ok_or(No::Unregistered)?;
-        let both = [
-            Some(homes.primary),
-            homes.backup.filter(|_| record.holder.role == HolderRole::Mirror),
-        ];
-        for home in both.into_iter().flatten().filter(|home| Some(*home) != knows) {
-            let verdict = match home == self.me() {
-                true => Some(self.register_here(record)),
-                false => self.register_at(home, record).await,
-            };
-            match verdict {
-                Some(Verdict::Done) => (),
-                Some(Verdict::Stale(_)) => return Err(No::Stale),
-                Some(Verdict::Freed) => return Err(No::Freed),
-                _ => return Err(No::Unregistered),
-            }
-        }
-        Ok(())
+        let backup = homes.backup.filter(|_| record.holder.role == HolderRole::Mirror);
+        let both = [Some(homes.primary), backup].into_iter().flatten();
+        let told = both.filter(|home| Some(*home) != knows);
+        let verdicts = all(told.map(|home| self.register_at(home, record))).await;
+        verdicts.into_iter().try_for_each(|verdict| match verdict {
+            Some(Verdict::Done) => Ok(()),
+            Some(Verdict::Stale(_)) => Err(No::Stale),
+            Some(Verdict::Freed) => Err(No::Freed),
+            _ => Err(No::Unregistered),
+        })
     }
 
     pub(super) fn register_here(&self, record: &Record) -> Verdict {
@@ -187,6 +180,9 @@ impl Service {
     }
 
     async fn register_at(&self, home: NodeId, record: &Record) -> Option<Verdict> {
+        if home == self.me() {
+            return Some(self.register_here(record));
+        }
         let view = self.0.home.borrow().view().number;
         let batch = Batch::of(view, std::slice::from_ref(record), false);
         let load = super::Load { once: true, wait: ATTEMPT, ..self.load() };
@@ -205,35 +201,21 @@ impl Service {
         for _ in 0..MIRROR_TRIES {
             let Some(to) = self.mirror_target(&avoid.borrow()) else { return Err(last) };
             let _ = avoid.borrow_mut().try_push(to);
-            let (was_home, view) = {
-                let home = self.0.home.borrow();
-                (home.is_home(put.stamp.id), home.view().number)
-            };
-            let put = &Put { view, ..*put };
-            match self.put_to(to, put, data.clone()).await.map(|reply| reply.stored) {
-                Ok(Ok(node)) => return self.note_mirror(node, put, was_home).await.map(|()| node),
-                Ok(Err(no)) => last = no,
-                // it may have it, or not: nobody counts on it, and it is to forget it
-                Err(_) => self.take_back_mirror(to, put),
+            let view = self.0.home.borrow().view().number;
+            match self.put_to(to, &Put { view, ..*put }, data.clone()).await {
+                Ok(PutReply { stored: Ok(node), .. }) => {
+                    self.count(|counters| counters.mirrors_made += 1);
+                    return Ok(node);
+                }
+                Ok(PutReply { stored: Err(no), .. }) => last = no,
+                // it may have it, or not: nobody counts on it, and if it has, the directories hear of it
+                Err(_) => (),
             }
             if last == No::Freed {
                 return Err(last);
             }
         }
         Err(last)
-    }
-
-    fn take_back_mirror(&self, from: NodeId, put: &Put) {
-        let PageStamp { id, version, .. } = put.stamp;
-        let own = id.space.owner() == Some(self.me());
-        let life = self.0.home.borrow().view().incarnation(from);
-        let mut record = self.record(id, version, HolderRole::Mirror, 0);
-        (record.holder.node, record.holder.incarnation) = (from, life.unwrap_or_default());
-        if own {
-            // it registers with this node only by the answer that did not come, or after another view
-            self.unregister_here(&record);
-            self.notice(from, op::DROP, record);
-        }
     }
 
     /// Of the nodes that are up, the one with the older frame of two that are drawn (Mitzenmacher, The Power of Two
@@ -246,26 +228,6 @@ impl Service {
         let oldest = |node| epochs.current().share(node).map(|share| share.oldest);
         let (one, other) = (draw()?, draw()?);
         Some(if oldest(other) > oldest(one) { other } else { one })
-    }
-
-    /// A node has a mirror, and told every home but the one that sent it the page: this one, if it was one then.
-    async fn note_mirror(&self, node: NodeId, put: &Put, was_home: bool) -> Result<(), No> {
-        self.count(|counters| counters.mirrors_made += 1);
-        if !was_home {
-            return Ok(());
-        }
-        let PageStamp { id, version, .. } = put.stamp;
-        let life = self.0.home.borrow().view().incarnation(node).ok_or(No::Outside)?;
-        let mut record = self.record(id, version, HolderRole::Mirror, put.copies);
-        (record.holder.node, record.holder.incarnation) = (node, life);
-        match self.register_here(&record) {
-            Verdict::Done => Ok(()),
-            Verdict::Stale(_) => Err(No::Stale),
-            Verdict::Freed => Err(No::Freed),
-            // the slot moved while the page was under way: who is its home now is told from here
-            Verdict::NotHome => self.register(&record, None).await,
-            _ => Err(No::Unregistered),
-        }
     }
 
     /// Answers [`op::MIRROR_AGAIN`]: one more mirror of a page that this node has one of.
