@@ -279,8 +279,9 @@ impl Directory {
         if entry.version != version {
             return false;
         }
-        entry.holders.remove(place);
-        entry.lost = entry.is_gone();
+        let holder = entry.holders.remove(place);
+        // a mirror is given up for a newer version only, of which is heard yet
+        entry.lost = entry.is_gone() && holder.role == Role::Clean;
         self.remove_if_empty(at);
         true
     }

@@ -266,6 +266,12 @@ impl Memory {
         self.page_mut(frame).duplicate = true;
     }
 
+    /// A page that was taken in will be used before long: until it is as old as it was said to be when it was offered,
+    /// it counts as younger than what is offered after it.
+    pub fn handle_awaited(&mut self, now: Time, frame: FrameNo) {
+        self.page_mut(frame).used = now;
+    }
+
     /// The directory knows of no other copy any more.
     pub fn handle_single(&mut self, frame: FrameNo) {
         self.page_mut(frame).duplicate = false;

@@ -118,6 +118,8 @@ pub struct Config {
     pub link_pages: u32,
     /// Whether an evicted page travels with the request for the one that takes its place.
     pub swaps: bool,
+    /// Whether pages are prefetched for which faults show a trend; what programs say is followed in any case.
+    pub trends: bool,
     /// How long a request goes on trying.
     pub patience: Duration,
     /// Stable storage.
@@ -136,6 +138,7 @@ impl Config {
             epoch: EpochConfig::default(),
             link_pages: u32::MAX,
             swaps: true,
+            trends: true,
             patience: PATIENCE,
             backing: None,
         }
@@ -356,7 +359,7 @@ impl Inner {
             joined: Cell::new(None),
             slow: Semaphore::new(cx, SLOW_REQUESTS_MAX),
             fault_ended: Notify::new(cx),
-            ahead: RefCell::new(Ahead::new()),
+            ahead: RefCell::new(Ahead::new(config.trends)),
             ahead_due: Notify::new(cx),
             early_reads: Semaphore::new(cx, EARLY_READS),
             early_served: Semaphore::new(cx, EARLY_MAX),

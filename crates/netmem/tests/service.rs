@@ -13,10 +13,11 @@ fn a_page_is_found_at_another_node_by_three_messages() {
     let homes: Vec<u16> = (0..640).map(|index| world.primary(shared(index))).collect();
     // neither writer nor reader is the directory: the holder answers in its stead
     let index = homes.iter().position(|home| ![1, 2].contains(home)).unwrap() as u64;
-    world.put(1, shared(index), 5, Class::Mirrored).unwrap();
+    world.put_shared(1, shared(index), 5, Class::Mirrored).unwrap();
     world.flush(1, shared(index)).unwrap();
-    assert_eq!(world.read(2, shared(index), 5), (5, Source::Peer));
-    assert_eq!(world.read(2, shared(index), 0), (5, Source::Peer), "who writes has it alone");
+    let here = (late(5), Source::Peer);
+    assert_eq!(world.read(2, shared(index), late(5)), here);
+    assert_eq!(world.read(2, shared(index), 0), here, "who writes has it alone");
     let delegated: u64 = (1..=4).map(|node| world.service(node).counters().delegated).sum();
     assert_eq!(delegated, 1, "the second request goes by the guess");
 }
@@ -135,7 +136,7 @@ fn without_nodes_for_its_mirrors_a_page_is_refused_in_the_end() {
 
 #[test]
 fn dirty_pages_leave_by_their_class() {
-    let (mut world, disk) = with_disk(4, 16);
+    let (mut world, disk) = with_disk(5, 16);
     let classes = [Class::WriteBack, Class::Mirrored, Class::MirroredAndLogged, Class::Volatile];
     for index in 0..64 {
         world.put(1, private(1, index), 1, classes[index as usize % 4]).unwrap();
@@ -204,7 +205,7 @@ fn a_page_that_its_owner_takes_is_nowhere_else() {
 fn freed_spaces_stay_freed() {
     let mut world = World::new(4, |_| small(64));
     let id = shared(0);
-    world.put(1, id, 1, Class::Mirrored).unwrap();
+    world.put_shared(1, id, 1, Class::Mirrored).unwrap();
     world.flush(1, id).unwrap();
     let (service, other) = (world.service(1), world.service(2));
     world.run(2, async move { other.free(id.space).await }).unwrap();
@@ -212,10 +213,9 @@ fn freed_spaces_stay_freed() {
     for node in 1..=4 {
         assert_eq!(world.get(node, wanted(id, 0)).unwrap_err(), GetError::Freed);
     }
-    let data = frame(&world.cx(1), id, 2);
-    let late =
-        world.run(1, async move { service.put(id, Version(2), Class::Volatile, data).await });
-    assert_eq!(late, Err(PutError::Freed));
+    let (version, data) = (Version(late(2)), frame(&world.cx(1), id, 2));
+    let put = world.run(1, async move { service.put(id, version, Class::Volatile, data).await });
+    assert_eq!(put, Err(PutError::Freed));
     // a node that comes later hears of it as well
     world.kill(3);
     world.next_view();
@@ -256,15 +256,15 @@ fn one_node_writes_at_a_time() {
     let id = shared(3);
     for version in 1..=12 {
         let node = 1 + version as u16 % 4;
-        world.put(node, id, version, Class::Mirrored).unwrap();
+        world.put_shared(node, id, version, Class::Mirrored).unwrap();
         let reader = 1 + (version as u16 + 1) % 4;
-        assert_eq!(world.read(reader, id, 0).0, version, "what is written last is read");
+        assert_eq!(world.read(reader, id, 0).0, late(version), "what is written last is read");
         assert_eq!(
-            world.put(node, id, version, Class::Mirrored),
-            Err(PutError::Stale(Version(version)))
+            world.put_shared(node, id, version, Class::Mirrored),
+            Err(PutError::Stale(Version(late(version))))
         );
     }
-    let older = world.put(2, id, 4, Class::Mirrored);
+    let older = world.put_shared(2, id, 4, Class::Mirrored);
     assert!(matches!(older, Err(PutError::Stale(_))), "{older:?}");
 }
 
@@ -273,13 +273,13 @@ fn a_lease_survives_another_directory() {
     let mut world = World::new(5, |_| small(64));
     let homes: Vec<u16> = (0..640).map(|index| world.primary(shared(index))).collect();
     let index = homes.iter().position(|home| *home == 5).unwrap() as u64;
-    world.put(1, shared(index), 1, Class::Mirrored).unwrap();
+    world.put_shared(1, shared(index), 1, Class::Mirrored).unwrap();
     world.kill(5);
     world.next_view();
     // the new directory knows who writes: what is not durable yet is not overwritten unseen
-    assert_eq!(world.read(2, shared(index), 0).0, 1);
-    world.put(2, shared(index), 2, Class::Mirrored).unwrap();
-    assert_eq!(world.read(1, shared(index), 0).0, 2);
+    assert_eq!(world.read(2, shared(index), 0).0, late(1));
+    world.put_shared(2, shared(index), 2, Class::Mirrored).unwrap();
+    assert_eq!(world.read(1, shared(index), 0).0, late(2));
 }
 
 #[test]
@@ -287,13 +287,13 @@ fn a_writer_that_dies_frees_its_lease() {
     let mut world = World::new(4, |_| small(64));
     let homes: Vec<u16> = (0..640).map(|index| world.primary(shared(index))).collect();
     let id = shared(homes.iter().position(|home| ![1, 2].contains(home)).unwrap() as u64);
-    world.put(1, id, 3, Class::Mirrored).unwrap();
+    world.put_shared(1, id, 3, Class::Mirrored).unwrap();
     world.flush(1, id).unwrap();
     world.kill(1);
     world.next_view();
-    assert_eq!(world.read(2, id, 3).0, 3);
-    world.put(2, id, 4, Class::Mirrored).unwrap();
-    assert_eq!(world.read(3, id, 4).0, 4);
+    assert_eq!(world.read(2, id, late(3)).0, late(3));
+    world.put_shared(2, id, 4, Class::Mirrored).unwrap();
+    assert_eq!(world.read(3, id, late(4)).0, late(4));
 }
 
 #[test]

@@ -93,11 +93,14 @@ pub struct MemoryShape {
     pub pages: u32,
     /// Spaces that all programs use: every other one is on stable storage, the others in mirrors only.
     pub shared_spaces: u16,
+    /// Whether pages are prefetched for which faults show a trend.
+    pub trends: bool,
 }
 
 impl Default for MemoryShape {
     fn default() -> MemoryShape {
-        MemoryShape { nodes: 5, frames: 192, programs: 3, pages: 8, shared_spaces: 3 }
+        let (programs, pages, shared_spaces) = (3, 8, 3);
+        MemoryShape { nodes: 5, frames: 192, programs, pages, shared_spaces, trends: true }
     }
 }
 

@@ -122,6 +122,7 @@ struct Watched {
 /// The table.
 #[derive(Debug)]
 pub struct Ahead {
+    trends: bool,
     plans: Vec<Option<Planned>>,
     /// The plan whose turn it is.
     turn: usize,
@@ -136,9 +137,10 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Nothing is to be done. Takes its memory now.
-    pub fn new() -> Ahead {
+    /// Nothing is to be done. Takes its memory now. `trends`: whether faults lead to anything.
+    pub fn new(trends: bool) -> Ahead {
         Ahead {
+            trends,
             plans: Vec::with_capacity(PLANS_MAX),
             turn: 0,
             watched: Vec::with_capacity(TRENDS_MAX),
@@ -210,7 +212,7 @@ impl Ahead {
         for plan in self.plans.iter_mut().flatten() {
             hinted |= plan.handle_use(now, id);
         }
-        if hinted || seen == Seen::Here {
+        if hinted || seen == Seen::Here || !self.trends {
             return hinted;
         }
         let watched = self.watch(id.space);
@@ -423,7 +425,7 @@ mod tests {
 
     #[test]
     fn what_is_soon_comes_here_and_what_is_later_elsewhere() {
-        let mut ahead = Ahead::new();
+        let mut ahead = Ahead::new(true);
         let plan = ahead.open(Version(0), 4096).unwrap();
         ahead.add(plan, Run::new(page(100), 1000)).unwrap();
         let (near, far) = drain(&mut ahead, 64, Some(Place::Node(NodeId(2))));
@@ -441,7 +443,7 @@ mod tests {
 
     #[test]
     fn where_nobody_is_idle_it_is_asked_again_later() {
-        let mut ahead = Ahead::new();
+        let mut ahead = Ahead::new(true);
         let plan = ahead.open(Version(0), 4096).unwrap();
         ahead.add(plan, Run::new(page(0), 1000)).unwrap();
         assert!(drain(&mut ahead, 64, None).1.is_empty());
@@ -454,7 +456,7 @@ mod tests {
     #[test]
     fn a_fast_program_is_further_ahead() {
         let far = |fetch: Duration| {
-            let mut ahead = Ahead::new();
+            let mut ahead = Ahead::new(true);
             let plan = ahead.open(Version(0), 4096).unwrap();
             ahead.add(plan, Run::new(page(0), 1000)).unwrap();
             ahead.handle_fetched(fetch);
@@ -465,7 +467,7 @@ mod tests {
 
     #[test]
     fn pages_that_change_are_not_what_was_read_elsewhere() {
-        let mut ahead = Ahead::new();
+        let mut ahead = Ahead::new(true);
         let batch = Batch { wanted: 0b1011, ..Batch::of(page(32), Version(0), 4096, Age(0)) };
         ahead.begin_early(&batch);
         ahead.cancel(|id| id == page(33));
@@ -474,7 +476,7 @@ mod tests {
 
     #[test]
     fn there_are_limits() {
-        let mut ahead = Ahead::new();
+        let mut ahead = Ahead::new(true);
         let plans: Vec<_> = (0..PLANS_MAX).map(|_| ahead.open(Version(0), 1).unwrap()).collect();
         assert_eq!(ahead.open(Version(0), 1), None);
         ahead.close(plans[3]);
@@ -497,7 +499,7 @@ mod tests {
             uses in prop::collection::vec(0usize..400, 0..40),
             room in 1u32..70,
         ) {
-            let mut ahead = Ahead::new();
+            let mut ahead = Ahead::new(true);
             let plan = ahead.open(Version(3), 4096).unwrap();
             let mut said = Vec::new();
             for (first, pages, stride) in runs {

@@ -65,18 +65,19 @@ impl Service {
             return true;
         }
         match self.register(record, None).await {
-            Ok(()) => {
-                let homes = self.0.home.borrow().homes(record.id);
-                let both = homes.into_iter().flat_map(|homes| [Some(homes.primary), homes.backup]);
-                both.flatten().for_each(|home| self.deny(home, record));
-                true
-            }
-            Err(No::Stale | No::Freed) => {
-                self.forget_copy(record.id, record.version);
-                true
-            }
-            Err(_) => false,
+            Err(No::Unregistered) => return false,
+            Ok(()) => (),
+            Err(_) => self.forget_copy(record.id, record.version),
         }
+        self.deny_all(record);
+        true
+    }
+
+    /// A mirror that both directories were told of, and that was dropped meanwhile, is none.
+    pub(super) fn deny_all(&self, record: &Record) {
+        let homes = self.0.home.borrow().homes(record.id);
+        let both = homes.into_iter().flat_map(|homes| [Some(homes.primary), homes.backup]);
+        both.flatten().for_each(|home| self.deny(home, record));
     }
 
     /// Whether this node has the mirror that a record speaks of.

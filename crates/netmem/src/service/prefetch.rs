@@ -522,7 +522,8 @@ impl Service {
         self.cx().reply(request, Answer { body: &body, trailer: &trailer[..len], ..Answer::DONE });
     }
 
-    /// Keeps a page for another node, as if it had been used as long ago as it will be used ahead.
+    /// Keeps a page for another node: where there is a place for one that was used as long ago as this one will be used
+    /// ahead. Among pages that are awaited the first one said stays.
     async fn host(
         &self,
         backing: &Rc<dyn Backing>,
@@ -531,6 +532,9 @@ impl Service {
         at: usize,
     ) -> Option<(usize, PageStamp)> {
         let id = PageId { index: early.first.index.checked_add(at as u64)?, ..early.first };
+        if self.oldest() <= early.time_to_use {
+            return None;
+        }
         let read = backing.read(id, early.at_least, early.bytes).await.ok().flatten();
         let (version, data) = read.filter(|(version, data)| {
             *version >= early.at_least && data.len() == early.bytes as usize
@@ -539,7 +543,8 @@ impl Service {
         // older than this, not as old: of two that are used at the same time the one that is there stays
         let age = Age(early.time_to_use.0.saturating_add(1));
         let put = Put { stamp, age, chances: CHANCES, copies: 0, reused: true, view: 0 };
-        self.accept(source, life, &put, data).ok()?;
+        let frame = self.accept(source, life, &put, data).ok()?;
+        self.0.store.borrow_mut().memory_mut().handle_awaited(self.cx().now(), frame);
         if id.space.owner().is_none() {
             let record = self.record(id, version, HolderRole::Clean, 0);
             if self.register(&record, None).await.is_err() {

@@ -83,6 +83,7 @@ impl Service {
             }
             Err(no) => {
                 self.forget_copy(id, version);
+                self.deny_all(&record);
                 Err(no)
             }
         }
@@ -157,7 +158,8 @@ impl Service {
             Some(Verdict::Done) => Ok(()),
             Some(Verdict::Stale(_)) => Err(No::Stale),
             Some(Verdict::Freed) => Err(No::Freed),
-            _ => Err(No::Unregistered),
+            Some(Verdict::Enough | Verdict::Full) => Err(No::Room),
+            Some(Verdict::NotHome | Verdict::Outlived) | None => Err(No::Unregistered),
         })
     }
 

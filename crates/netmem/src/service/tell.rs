@@ -114,7 +114,8 @@ impl Service {
             let role = store.memory().role(*frame);
             let own = page.id.space.owner() == Some(self.me());
             let dirty = !matches!(page.durability, crate::Durability::Clean);
-            if own || (dirty && role != Role::Mirror) {
+            // of its own pages a node tells the mirrors that others have made here
+            if role != Role::Mirror && (own || dirty) {
                 continue;
             }
             let copies = store.stored(*frame).copies;
@@ -171,7 +172,7 @@ impl Service {
                 HolderRole::Clean => home.is_primary(page.id) && clean,
             };
             drop(home);
-            if !own && concerns {
+            if (!own || as_role == HolderRole::Mirror) && concerns {
                 let record = self.record(page.id, page.version, as_role, copies);
                 self.heed(self.me(), &record, self.register_here(&record));
             }

@@ -182,6 +182,17 @@ impl World {
         (got.version.0, got.source)
     }
 
+    /// As [`put`](World::put) of a version that is newer than any lease begins with.
+    pub fn put_shared(
+        &mut self,
+        node: u16,
+        id: PageId,
+        number: u64,
+        class: Class,
+    ) -> Result<(), service::PutError> {
+        self.put(node, id, late(number), class)
+    }
+
     pub fn put(
         &mut self,
         node: u16,
@@ -240,6 +251,11 @@ pub fn with_disk(count: u16, frames: usize) -> (World, Disk) {
         config
     });
     (world, disk)
+}
+
+/// A version of a shared page, of a number that tests count with.
+pub fn late(number: u64) -> u64 {
+    (1 << 62) + number
 }
 
 type Pages = Rc<RefCell<BTreeMap<PageId, u64>>>;

@@ -45,10 +45,19 @@ pub struct Actor {
     shared: Rc<Shared>,
 }
 
+/// A version that scripts count from 1. Those of shared pages are newer than any lease begins with.
+fn numbered(id: PageId, version: u64) -> Version {
+    Version(if version == 0 { 0 } else { version + base(id) })
+}
+
+fn base(id: PageId) -> u64 {
+    if id.space.owner().is_none() { 1 << 62 } else { 0 }
+}
+
 impl Actor {
     /// Writes a version of a page into this node's memory.
     pub async fn put(&self, id: PageId, version: u64) -> Result<(), PutError> {
-        let (version, class) = (Version(version), kind(id.space).class());
+        let (version, class) = (numbered(id, version), kind(id.space).class());
         let content = self.shared.model.borrow_mut().begin(id, class, version);
         let mut data = self.cx.frames().alloc_exact(PAGE_BYTES).expect("a pool with room");
         fill(&mut data, id, content);
@@ -66,11 +75,11 @@ impl Actor {
 
     /// Both, and the checker knows that it must be readable.
     pub async fn write(&self, id: PageId, version: u64) {
-        let class = kind(id.space).class();
-        let content = self.shared.model.borrow_mut().begin(id, class, Version(version));
+        let (class, newest) = (kind(id.space).class(), numbered(id, version));
+        let content = self.shared.model.borrow_mut().begin(id, class, newest);
         let mut data = self.cx.frames().alloc_exact(PAGE_BYTES).expect("a pool with room");
         fill(&mut data, id, content);
-        let put = self.service.put(id, Version(version), class, data.freeze()).await;
+        let put = self.service.put(id, newest, class, data.freeze()).await;
         put.unwrap_or_else(|error| panic!("{id} version {version}: {error}"));
         let flushed = self.service.flush(id).await;
         flushed.unwrap_or_else(|error| panic!("{id} version {version}: {error}"));
@@ -79,7 +88,7 @@ impl Actor {
 
     /// The version of a page that comes; its bytes are checked.
     pub async fn get(&self, id: PageId, at_least: u64) -> Result<u64, GetError> {
-        let at_least = Version(at_least);
+        let at_least = numbered(id, at_least);
         let (durable, after_free) = {
             let model = self.shared.model.borrow();
             (model.durable(id), model.is_freed(id.space))
@@ -90,7 +99,7 @@ impl Actor {
         match self.service.get(wanted).await {
             Ok(got) => {
                 self.shared.model.borrow_mut().delivered(asked, got.version, &got.data);
-                Ok(got.version.0)
+                Ok(got.version.0 - base(id))
             }
             Err(error) => {
                 self.shared.model.borrow_mut().failed(asked, &error);
@@ -110,7 +119,13 @@ impl Actor {
 impl Scene {
     /// So many nodes with so many frames each, all up and members.
     pub fn new(seed: u64, nodes: u16, frames: u32) -> Scene {
-        let shape = MemoryShape { nodes, frames, programs: 0, ..MemoryShape::default() };
+        Scene::of(seed, MemoryShape { nodes, frames, ..MemoryShape::default() })
+    }
+
+    /// As [`new`](Scene::new), of a cluster of this shape, whose programs do nothing.
+    pub fn of(seed: u64, shape: MemoryShape) -> Scene {
+        let shape = MemoryShape { programs: 0, ..shape };
+        let MemoryShape { nodes, frames, .. } = shape;
         let shared = Rc::new(Shared::new(seed, shape, false));
         let mut world = World::new(seed, LinkModel::default(), Trace::default());
         for node in (1..=nodes).map(NodeId) {
@@ -214,6 +229,14 @@ impl Scene {
         self.shared.model.borrow_mut().node_down(node, true);
         self.world.crash(node, Crash::Kill);
         self.shared.node_down(node);
+    }
+
+    /// Stable storage has version 1 of this page.
+    pub fn store(&mut self, id: PageId) {
+        let content = self.shared.model.borrow_mut().begin(id, kind(id.space).class(), Version(1));
+        let mut data = vec![0; PAGE_BYTES];
+        fill(&mut data, id, content);
+        self.shared.storage.borrow_mut().fill(id, Version(1), &data);
     }
 
     /// Stable storage takes so many times as long.
