@@ -12,11 +12,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("node", &["wire", "endpoint", "netrpc"]),
     ("store", &["wire"]),
     ("members", &["wire", "endpoint", "netrpc", "node", "store"]),
-    ("stripe", &["wire", "endpoint", "netrpc", "node"]),
     ("netmem", &["wire", "endpoint", "netrpc", "node"]),
+    ("stripe", &["wire", "endpoint", "netrpc", "node", "netmem"]),
     ("kv", &["wire", "endpoint"]),
     ("names", &["wire", "endpoint", "netrpc", "node", "store", "stripe"]),
-    ("files", &["wire", "endpoint", "netrpc", "node", "store", "stripe", "names", "members"]),
+    (
+        "files",
+        &["wire", "endpoint", "netrpc", "node", "store", "netmem", "stripe", "names", "members"],
+    ),
     (
         "sim",
         &[

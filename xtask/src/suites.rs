@@ -16,8 +16,8 @@ pub fn test() -> Result<(), String> {
     let all = command("cargo test --workspace --locked --no-fail-fast");
     suites.tests("tests of all crates", SUITE, all);
     suites.tests("ring order, model-checked", SUITE, loom());
-    for experiment in &EXPERIMENTS[..4] {
-        suites.note("fresh seeds", seeds("", experiment, "--seconds 45"));
+    for experiment in &EXPERIMENTS[..5] {
+        suites.note("fresh seeds", seeds("", experiment, "--seconds 36"));
     }
     suites.finish()
 }
@@ -63,15 +63,17 @@ pub fn fuzz(seconds: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// Run with fresh seeds: the first four 45 seconds each among the tests, all of them 400 seconds each in a soak.
-const EXPERIMENTS: [&str; 7] = [
+/// Run with fresh seeds: the first five 36 seconds each among the tests, all of them 400 seconds each in a soak.
+const EXPERIMENTS: [&str; 9] = [
     "one-mount",
     "two-mounts",
     "long-files",
     "power-cuts",
+    "network-memory",
     "full-disks",
     "failing-disks",
     "moving-columns",
+    "lending",
 ];
 
 /// Runs seeds of an experiment in the simulator; a failing one is printed as the command that replays it.

@@ -6,6 +6,7 @@
 use crate::{Config, Files, serve};
 use members::{Identity, Roles};
 use names::{IoServer, VolumeSettings};
+use netmem::service::{Up, View};
 use node::Cx;
 use store::{Store, StoreError};
 use stripe::{Server, ServerConfig};
@@ -14,6 +15,9 @@ use wire::{NodeId, VolumeId};
 /// The roles of one node.
 #[derive(Default)]
 pub struct NodeRoles {
+    /// Lends memory to the cluster and keeps pages in that of others; comes with [`member`](NodeRoles::member), whose
+    /// views it goes by.
+    pub memory: Option<netmem::service::Config>,
     /// Keeps objects on the node's disks.
     pub io: Option<ServerConfig>,
     /// Keeps the name space.
@@ -50,6 +54,8 @@ pub struct ClientRole {
 /// What was started.
 #[derive(Default)]
 pub struct Services {
+    /// Network memory.
+    pub memory: Option<netmem::Service>,
     /// The I/O server.
     pub io: Option<Server>,
     /// The file manager.
@@ -85,14 +91,23 @@ pub fn names_store() -> store::Config {
 
 /// Starts the services of a node.
 pub fn start(cx: &Cx, roles: NodeRoles) -> Result<Services, StartError> {
-    let io = roles.io.map(|config| stripe::serve(cx, config));
+    let memory = roles.memory.map(|config| netmem::Service::start(cx, config));
+    let io = roles.io.map(|config| start_io(cx, config, &memory));
     let (manager, members) = match roles.manager {
         Some(role) => start_manager(cx, role)?,
         None => (None, None),
     };
     let member = roles.member.map(|(at, identity)| members::Client::start(cx, at, identity));
+    if let (Some(memory), Some(member)) = (&memory, &member) {
+        cx.spawn("cluster: memory", follow_lenders(memory.clone(), member.clone()));
+    }
     let files = roles.client.map(|client| start_client(cx, client));
-    Ok(Services { io, manager, members, member, files })
+    Ok(Services { memory, io, manager, members, member, files })
+}
+
+fn start_io(cx: &Cx, config: ServerConfig, memory: &Option<netmem::Service>) -> Server {
+    let memory = memory.clone().or(config.memory);
+    stripe::serve(cx, ServerConfig { memory, ..config })
 }
 
 fn start_client(cx: &Cx, client: ClientRole) -> Files {
@@ -115,6 +130,23 @@ fn start_manager(cx: &Cx, role: ManagerRole) -> Result<Managing, StartError> {
         cx.spawn("cluster: servers", follow(members.clone(), manager.clone()));
     }
     Ok((Some(manager), members))
+}
+
+/// Network memory goes by the members' view of who lends, and trusts it for as long as the membership lasts.
+async fn follow_lenders(memory: netmem::Service, member: members::Client) {
+    loop {
+        let changed = member.changed();
+        let lenders = member.lenders();
+        let up = |lender: &members::Lender| {
+            let members::Lender { id, life, mib } = *lender;
+            Up { node: id, incarnation: life, weight: mib }
+        };
+        memory.follow(View::new(lenders.number, lenders.up.iter().map(up).collect()));
+        if let Some((life, until)) = member.lends() {
+            memory.set_lease(life, until);
+        }
+        changed.await;
+    }
 }
 
 /// New files go to the I/O servers that are members and alive; with none alive, to those that were.

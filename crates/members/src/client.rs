@@ -1,12 +1,17 @@
 //! The members' client: joins, stays a member, and knows who the others are.
 
-use crate::limits::{CALL_DEADLINE, PAGE_BYTES, RETRY_PAUSE};
-use crate::protocol::{Identity, JOIN, Join, LEAVE, Lease, Life, Member, Page, RENEW, Roles, VIEW};
+use crate::lenders::Lenders;
+use crate::limits::{CALL_DEADLINE, LENDER_PERIOD, PAGE_BYTES, RETRY_PAUSE};
+use crate::protocol::{
+    Identity, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Life, Member, Page, RENEW, Roles,
+    VIEW,
+};
 use endpoint::{Frame, FrameMut};
 use node::{Call, Cx, Notify, Pieces, Reply};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 use wire::codec::{Encoder, Short};
 use wire::{Channel, Errno, NodeId, Time};
 
@@ -61,6 +66,9 @@ struct Shared {
     refused: Cell<Option<Errno>>,
     later_life: Cell<Option<u64>>,
     directory: RefCell<Rc<Directory>>,
+    lenders: RefCell<Rc<Lenders>>,
+    /// The life among the lenders that the last lease was for.
+    lends_as: Cell<u64>,
     changed: Notify,
 }
 
@@ -86,6 +94,8 @@ impl Client {
             refused: Cell::new(None),
             later_life: Cell::new(None),
             directory: RefCell::default(),
+            lenders: RefCell::default(),
+            lends_as: Cell::new(0),
             changed: Notify::new(cx),
         }));
         cx.spawn("member", client.clone().keep());
@@ -115,7 +125,22 @@ impl Client {
         self.0.directory.borrow().clone()
     }
 
-    /// Waits for another standing or another view.
+    /// Who takes part in network memory, as was last seen; known to members with [`Roles::MEMORY`] only.
+    pub fn lenders(&self) -> Rc<Lenders> {
+        self.0.lenders.borrow().clone()
+    }
+
+    /// The life in which this node takes part in network memory, and until when nobody takes it for over.
+    pub fn lends(&self) -> Option<(u64, Time)> {
+        match self.0.standing.get() {
+            Standing::Member(until) if self.0.lends_as.get() > 0 => {
+                Some((self.0.lends_as.get(), until))
+            }
+            _ => None,
+        }
+    }
+
+    /// Waits for another standing, which is also a lease that lasts longer, another view or other lenders.
     pub fn changed(&self) -> impl Future<Output = ()> + '_ {
         self.0.changed.wait()
     }
@@ -173,12 +198,59 @@ impl Client {
         if self.0.standing.get() == Standing::Left {
             return;
         }
+        self.0.lends_as.set(lease.life);
         self.stand(Standing::Member(asked + lease.span));
         if lease.view != self.0.directory.borrow().view {
             // The next renewal tells the number of the view again.
             let _ = self.refresh().await;
         }
-        self.0.cx.sleep_until(asked + lease.span / 3).await;
+        if lease.life > 0 && lease.lenders != self.0.lenders.borrow().number {
+            let _ = self.refresh_lenders().await;
+        }
+        self.0.cx.sleep_until(asked + self.period(lease.span)).await;
+    }
+
+    fn period(&self, span: Duration) -> Duration {
+        let lends = self.0.identity.roles.contains(Roles::MEMORY);
+        if lends { LENDER_PERIOD.min(span / 3) } else { span / 3 }
+    }
+
+    async fn refresh_lenders(&self) -> Result<(), Errno> {
+        loop {
+            if let Some(lenders) = self.fetch_lenders().await? {
+                if lenders.number > self.0.lenders.borrow().number {
+                    self.0.lenders.replace(Rc::new(lenders));
+                    self.0.changed.notify_all();
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    /// All of them; `None` when they changed between two pages.
+    async fn fetch_lenders(&self) -> Result<Option<Lenders>, Errno> {
+        let mut lenders = Lenders::default();
+        loop {
+            let after = lenders.up.last().map_or(NodeId(0), |lender| lender.id);
+            let LendersPage { number, lenders: more, last } = self.lenders_page(after).await?;
+            if lenders.number != 0 && lenders.number != number {
+                return Ok(None);
+            }
+            lenders.number = number;
+            lenders.up.extend(more);
+            if last {
+                return Ok(Some(lenders));
+            }
+        }
+    }
+
+    async fn lenders_page(&self, after: NodeId) -> Result<LendersPage, Errno> {
+        let (reply, data) = self.ask_page(LENDERS, after).await?;
+        let page = LendersPage::decode(&reply.body, &data).map_err(|Short| Errno::EPROTO)?;
+        let ids: Vec<NodeId> = page.lenders.iter().map(|lender| lender.id).collect();
+        let ascends = ids.first().is_none_or(|id| *id > after) && ids.is_sorted_by(|a, b| a < b);
+        // A page that goes back or says nothing would keep us asking for ever.
+        if ascends && (page.last || !ids.is_empty()) { Ok(page) } else { Err(Errno::EPROTO) }
     }
 
     async fn failed(&self, errno: Errno) {
@@ -231,15 +303,21 @@ impl Client {
     }
 
     async fn page(&self, after: NodeId) -> Result<Page, Errno> {
-        let mut body = [0; 2];
-        Encoder::new(&mut body).u16(after.0);
-        let frame = self.0.cx.frames().alloc(PAGE_BYTES).ok_or(Errno::ENOMEM)?;
-        let reply = self.ask(VIEW, &body, self.0.cx.piece(frame)).await?;
-        let data = reply.data.first().map_or(&[][..], |frame| &frame[..reply.bytes]);
-        let page = Page::decode(&reply.body, data).map_err(|Short| Errno::EPROTO)?;
+        let (reply, data) = self.ask_page(VIEW, after).await?;
+        let page = Page::decode(&reply.body, &data).map_err(|Short| Errno::EPROTO)?;
         // A page that goes back or says nothing would keep us asking for ever.
         let goes_on = page.members.first().is_some_and(|member| member.id > after);
         if goes_on || page.last { Ok(page) } else { Err(Errno::EPROTO) }
+    }
+
+    /// What follows `after` in a list, and its data.
+    async fn ask_page(&self, op: u16, after: NodeId) -> Result<(Reply, Vec<u8>), Errno> {
+        let mut body = [0; 2];
+        Encoder::new(&mut body).u16(after.0);
+        let frame = self.0.cx.frames().alloc(PAGE_BYTES).ok_or(Errno::ENOMEM)?;
+        let reply = self.ask(op, &body, self.0.cx.piece(frame)).await?;
+        let data = reply.data.first().map_or(&[][..], |frame| &frame[..reply.bytes]).to_vec();
+        Ok((reply, data))
     }
 
     async fn ask(&self, op: u16, body: &[u8], into: Pieces<FrameMut>) -> Result<Reply, Errno> {

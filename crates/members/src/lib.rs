@@ -14,12 +14,14 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod lenders;
 pub mod limits;
 pub mod protocol;
 mod registry;
 mod service;
 
 pub use client::{Client, Directory, Standing, is_silence, join};
+pub use lenders::{Lender, Lenders};
 pub use protocol::{Identity, Lease, Life, Member, Roles};
 pub use registry::{Registry, STORE_KIND, STORE_VERSION};
 pub use service::{Config, Service, Subscription, serve};

@@ -36,3 +36,6 @@ pub const SYNC_PERIOD: Duration = Duration::from_secs(1);
 pub const CALL_DEADLINE: Duration = Duration::from_secs(3);
 /// How long a client waits before it tries again what failed.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// How often a member that lends memory renews: what it learns late, its programs wait for. 100 of them are 100 requests
+/// a second.
+pub const LENDER_PERIOD: Duration = Duration::from_secs(1);

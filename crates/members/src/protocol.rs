@@ -2,14 +2,16 @@
 //!
 //! | op | body | data | answer's body | answer's data |
 //! | --- | --- | --- | --- | --- |
-//! | JOIN | incarnation 8, wish 2, roles 1, disks 4 | name, count 1, addresses | id 2, lease ms 4, view 8 | |
-//! | RENEW | id 2, incarnation 8 | | id 2, lease ms 4, view 8 | |
+//! | JOIN | incarnation 8, wish 2, roles 1, disks 4, lends MiB 4 | name, count 1, addresses | as of RENEW | |
+//! | RENEW | id 2, incarnation 8 | | id 2, lease ms 4, view 8, lenders' view 8, life 8 | |
 //! | LEAVE | id 2, incarnation 8 | | | |
 //! | VIEW | after 2 | | view 8, count 2, last page 1 | members |
+//! | LENDERS | after 2 | | lenders' view 8, count 2, last page 1 | lenders: id 2, life 8, MiB 4 |
 //!
-//! JOIN and LEAVE are executed once. A VIEW larger than a page is asked for in steps, each after the last id of the
+//! JOIN and LEAVE are executed once. A VIEW or list of LENDERS larger than a page is asked for in steps, each after the last id of the
 //! one before; when the view's number changes in between, the asker starts again.
 
+use crate::lenders::Lender;
 use crate::limits::{ADDRESS_BYTES_MAX, ADDRESSES_MAX, MEMBER_BYTES_MAX, NAME_BYTES_MAX};
 use std::ops::BitOr;
 use std::time::Duration;
@@ -25,6 +27,8 @@ pub const RENEW: u16 = 2;
 pub const LEAVE: u16 = 3;
 /// Asks who the members are.
 pub const VIEW: u16 = 4;
+/// Asks who takes part in network memory.
+pub const LENDERS: u16 = 5;
 
 /// What a node does for the cluster: a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -126,6 +130,8 @@ pub struct Identity {
     pub addresses: Vec<String>,
     /// The id it must have; `None` when any will do.
     pub wish: Option<NodeId>,
+    /// Of a member with [`Roles::MEMORY`], what it lends, in MiB.
+    pub lends_mib: u32,
 }
 
 impl Identity {
@@ -153,10 +159,11 @@ pub struct Join {
 impl Join {
     /// The body and the data. The identity must keep the limits.
     pub fn encode(&self) -> ([u8; BODY_BYTES], Vec<u8>) {
-        let Identity { name, roles, disks, addresses, wish } = &self.identity;
+        let Identity { name, roles, disks, addresses, wish, lends_mib } = &self.identity;
         let mut body = [0; BODY_BYTES];
         let mut out = Encoder::new(&mut body);
         out.u64(self.incarnation).u16(wish.map_or(0, |id| id.0)).u8(roles.0).u32(*disks);
+        out.u32(*lends_mib);
         (body, encoded(MEMBER_BYTES_MAX, |out| encode_names(out, name, addresses)))
     }
 
@@ -166,9 +173,10 @@ impl Join {
         let incarnation = input.u64()?;
         let wish = Some(NodeId(input.u16()?)).filter(|id| id.0 != 0);
         let roles = Roles::parse(input.u8()?).ok_or(Short)?;
-        let disks = input.u32()?;
+        let (disks, lends_mib) = (input.u32()?, input.u32()?);
         let (name, addresses) = decode_names(&mut Decoder::new(data))?;
-        Ok(Join { identity: Identity { name, roles, disks, addresses, wish }, incarnation })
+        let identity = Identity { name, roles, disks, addresses, wish, lends_mib };
+        Ok(Join { identity, incarnation })
     }
 }
 
@@ -205,6 +213,10 @@ pub struct Lease {
     pub span: Duration,
     /// Number of the present view: grows with every change of it.
     pub view: u64,
+    /// Number of the view of those who lend memory.
+    pub lenders: u64,
+    /// Of a member with [`Roles::MEMORY`], the life in which it takes part for as long as the lease lasts; else 0.
+    pub life: u64,
 }
 
 impl Lease {
@@ -212,7 +224,12 @@ impl Lease {
     pub fn encode(&self) -> [u8; BODY_BYTES] {
         let mut body = [0; BODY_BYTES];
         let millis = u32::try_from(self.span.as_millis()).unwrap_or(u32::MAX);
-        Encoder::new(&mut body).u16(self.id.0).u32(millis).u64(self.view);
+        Encoder::new(&mut body)
+            .u16(self.id.0)
+            .u32(millis)
+            .u64(self.view)
+            .u64(self.lenders)
+            .u64(self.life);
         body
     }
 
@@ -221,7 +238,8 @@ impl Lease {
         let mut input = Decoder::new(body);
         let id = NodeId(input.u16()?);
         let span = Duration::from_millis(input.u32()?.into());
-        Ok(Lease { id, span, view: input.u64()? })
+        let (view, lenders, life) = (input.u64()?, input.u64()?, input.u64()?);
+        Ok(Lease { id, span, view, lenders, life })
     }
 }
 
@@ -251,6 +269,36 @@ impl Page {
         let (view, count, last) = (input.u64()?, input.u16()?, input.u8()? == 1);
         let members = (0..count).map(|_| Member::decode(&mut members)).collect::<Result<_, _>>()?;
         Ok(Page { view, members, last })
+    }
+}
+
+/// One page of the lenders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LendersPage {
+    /// Number of their view.
+    pub number: u64,
+    /// In ascending order of their ids.
+    pub lenders: Vec<Lender>,
+    /// Whether none follows.
+    pub last: bool,
+}
+
+impl LendersPage {
+    /// The body and the data.
+    pub fn encode(&self) -> ([u8; BODY_BYTES], Vec<u8>) {
+        let mut body = [0; BODY_BYTES];
+        let mut out = Encoder::new(&mut body);
+        out.u64(self.number).u16(self.lenders.len() as u16).u8(self.last.into());
+        let bytes = self.lenders.len() * Lender::BYTES;
+        (body, encoded(bytes, |out| self.lenders.iter().for_each(|lender| lender.encode(out))))
+    }
+
+    /// Reads what [`encode`](LendersPage::encode) wrote.
+    pub fn decode(body: &[u8], data: &[u8]) -> Result<LendersPage, Short> {
+        let (mut input, mut lenders) = (Decoder::new(body), Decoder::new(data));
+        let (number, count, last) = (input.u64()?, input.u16()?, input.u8()? == 1);
+        let lenders = (0..count).map(|_| Lender::decode(&mut lenders)).collect::<Result<_, _>>()?;
+        Ok(LendersPage { number, lenders, last })
     }
 }
 
@@ -310,17 +358,24 @@ mod tests {
     #[test]
     fn messages_survive_the_wire() {
         let Member { name, addresses, roles, disks, .. } = member(2);
-        let identity = Identity { name, roles, disks, addresses, wish: Some(NodeId(7)) };
+        let identity =
+            Identity { name, roles, disks, addresses, wish: Some(NodeId(7)), lends_mib: 4096 };
         let join = Join { identity, incarnation: 3 };
         let (body, data) = join.encode();
         assert_eq!(Join::decode(&body, &data), Ok(join));
-        let lease = Lease { id: NodeId(9), span: Duration::from_secs(10), view: 77 };
+        let lease =
+            Lease { id: NodeId(9), span: Duration::from_secs(10), view: 77, lenders: 5, life: 3 };
         assert_eq!(Lease::decode(&lease.encode()), Ok(lease));
         let life = Life { id: NodeId(9), incarnation: 5 };
         assert_eq!(Life::decode(&life.encode()), Ok(life));
         let page = Page { view: 4, members: vec![member(1), member(2)], last: true };
         let (body, data) = page.encode();
         assert_eq!(Page::decode(&body, &data), Ok(page));
+        let lenders = vec![Lender { id: NodeId(3), life: u64::MAX, mib: 7 }; 290];
+        let page = LendersPage { number: 1 << 40, lenders, last: false };
+        let (body, data) = page.encode();
+        assert_eq!(LendersPage::decode(&body, &data), Ok(page));
+        assert!(LendersPage::decode(&body, &data[1..]).is_err());
     }
 
     #[test]

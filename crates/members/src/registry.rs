@@ -7,8 +7,9 @@
 //! Invariants: a server's name keeps its id for ever, and no other name gets it; the view's number grows with every
 //! change that a view shows; what a lease's end sets off is told only after its record was appended.
 
+use crate::lenders::{Lender, LenderTable, Lenders};
 use crate::limits::{CLIENT_IDS, ENDED_AT_ONCE, MEMBERS_MAX, PAGE_BYTES, SERVER_IDS};
-use crate::protocol::{Join, Lease, Life, Member, Page};
+use crate::protocol::{Identity, Join, Lease, LendersPage, Life, Member, Page, Roles};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -29,11 +30,11 @@ const MEMBER_KEY: u8 = b'm';
 /// The members and their leases.
 ///
 /// Getters: [`view`](Registry::view), [`member`](Registry::member), [`members`](Registry::members),
-/// [`page`](Registry::page), [`poll_timeout`](Registry::poll_timeout).
+/// [`page`](Registry::page), [`lenders`](Registry::lenders), [`poll_timeout`](Registry::poll_timeout).
 /// Handlers: [`handle_start`](Registry::handle_start), [`handle_reserve`](Registry::handle_reserve),
 /// [`handle_join`](Registry::handle_join), [`handle_renew`](Registry::handle_renew),
 /// [`handle_leave`](Registry::handle_leave),
-/// [`handle_timeout`](Registry::handle_timeout).
+/// [`handle_timeout`](Registry::handle_timeout), [`handle_synced`](Registry::handle_synced).
 /// [`poll_ended`](Registry::poll_ended).
 #[derive(Debug)]
 pub struct Registry {
@@ -41,6 +42,7 @@ pub struct Registry {
     span: Duration,
     members: BTreeMap<NodeId, Entry>,
     view: u64,
+    lenders: LenderTable,
     /// Where the search for the next client's id begins.
     next_client: u16,
     /// Lives that ended, by the change that ended them.
@@ -65,7 +67,27 @@ impl Registry {
         let number = |key| store.get(key).map(|value| number_of(value.as_deref()));
         let (view, client) = (number(VIEW_KEY)?, number(CLIENT_KEY)?);
         let next_client = u16::try_from(client).unwrap_or(0).max(*CLIENT_IDS.start());
-        Ok(Registry { store, span, members, view, next_client, ended: VecDeque::new() })
+        let (lenders, ended) = (LenderTable::open(&store)?, VecDeque::new());
+        let mut registry = Registry { store, span, members, view, lenders, next_client, ended };
+        registry.handle_synced();
+        Ok(registry)
+    }
+
+    /// The members that take part in network memory, as others are shown them.
+    pub fn lenders(&self) -> &Lenders {
+        self.lenders.shown()
+    }
+
+    /// Whether others are not shown all of them, because that has to be on stable storage first.
+    pub fn hides_lenders(&self) -> bool {
+        self.lenders.is_ahead()
+    }
+
+    /// More of the store is on stable storage. Says whether others are shown other lenders from now on.
+    pub fn handle_synced(&mut self) -> bool {
+        let Registry { members, lenders, store, .. } = self;
+        let is_alive = |id| members.get(&id).is_some_and(|entry| entry.member.alive);
+        lenders.handle_synced(store.synced_sequence(), is_alive)
     }
 
     /// Number of the present view.
@@ -96,6 +118,14 @@ impl Registry {
             page.members.push(entry.member.clone());
         }
         page
+    }
+
+    /// The members after this id that take part in network memory, as many as fit in a page.
+    pub fn lenders_page(&self, after: NodeId) -> LendersPage {
+        let Lenders { number, up } = self.lenders();
+        let mut rest = up.iter().filter(|lender| lender.id > after).copied();
+        let lenders = rest.by_ref().take(PAGE_BYTES / Lender::BYTES).collect();
+        LendersPage { number: *number, lenders, last: rest.next().is_none() }
     }
 
     /// When this member's lease ends, or ended when it is down. After a restart nobody knows since when a member
@@ -133,7 +163,7 @@ impl Registry {
         let Join { identity, incarnation } = join;
         identity.check()?;
         self.store.admit()?;
-        let lease = |id, view| Lease { id, span: Duration::ZERO, view };
+        let lease = |id, view| Lease { id, span: Duration::ZERO, view, lenders: 0, life: 0 };
         if let Some(id) = self.find(join) {
             let again = self.members[&id].member.incarnation == *incarnation;
             return if again { Ok((lease(id, self.view), None)) } else { Err(Errno::EEXIST) };
@@ -148,7 +178,7 @@ impl Registry {
             name: identity.name.clone(),
             addresses: identity.addresses.clone(),
         };
-        let append = self.write_member(now, member)?;
+        let append = self.write_member(now, member, identity.lends_mib)?;
         self.members.get_mut(&id).expect("just written").until = now;
         Ok((lease(id, self.view), Some(append)))
     }
@@ -183,8 +213,8 @@ impl Registry {
             return Err(Errno::ESTALE);
         }
         let append = match old {
-            Some(old) if *old == member => None,
-            _ => Some(self.write_member(now, member)?),
+            Some(old) if *old == member && self.lends_same(id, identity) => None,
+            _ => Some(self.write_member(now, member, identity.lends_mib)?),
         };
         Ok((self.renew(now, id), append))
     }
@@ -198,7 +228,10 @@ impl Registry {
         let member = self.living(life).ok_or(Errno::ESTALE)?.clone();
         let append = match member.alive {
             true => None,
-            false => Some(self.write_member(now, Member { alive: true, ..member })?),
+            false => {
+                let mib = self.lenders.mib(life.id);
+                Some(self.write_member(now, Member { alive: true, ..member }, mib)?)
+            }
         };
         Ok((self.renew(now, life.id), append))
     }
@@ -236,6 +269,11 @@ impl Registry {
         self.members().find(same).map(|member| member.id)
     }
 
+    fn lends_same(&self, id: NodeId, identity: &Identity) -> bool {
+        let lends = identity.roles.contains(Roles::MEMORY);
+        !lends || (self.lenders.life(id) > 0 && self.lenders.mib(id) == identity.lends_mib)
+    }
+
     fn living(&self, life: Life) -> Option<&Member> {
         self.member(life.id).filter(|member| member.incarnation == life.incarnation)
     }
@@ -264,14 +302,17 @@ impl Registry {
     fn renew(&mut self, now: Time, id: NodeId) -> Lease {
         let entry = self.members.get_mut(&id).expect("a member");
         entry.until = now + self.span;
-        Lease { id, span: self.span, view: self.view }
+        let (lenders, life) = (self.lenders().number, self.lenders.life(id));
+        Lease { id, span: self.span, view: self.view, lenders, life }
     }
 
     /// Writes `member` down in place of what was known of it.
-    fn write_member(&mut self, now: Time, member: Member) -> Result<Append, Errno> {
+    fn write_member(&mut self, now: Time, member: Member, mib: u32) -> Result<Append, Errno> {
         self.store.admit()?;
         let mut batch = Batch::new();
         batch.put(&member_key(member.id), &member.to_bytes());
+        let old = self.members.get(&member.id).map(|entry| &entry.member);
+        let lenders = self.lenders.note(&mut batch, old, Some((&member, mib)));
         if !member.roles.is_server() && !self.members.contains_key(&member.id) {
             self.next_client = member.id.0.checked_add(1).unwrap_or(0);
             if !CLIENT_IDS.contains(&self.next_client) {
@@ -279,7 +320,7 @@ impl Registry {
             }
             put_number(&mut batch, CLIENT_KEY, self.next_client.into());
         }
-        let append = self.change(batch);
+        let append = self.change(batch, lenders);
         let (id, incarnation) = (member.id, member.incarnation);
         let entry = Entry { member, until: now + self.span };
         let old = self.members.insert(id, entry).map(|entry| entry.member);
@@ -291,16 +332,19 @@ impl Registry {
     /// Takes the members' leases: clients are forgotten, servers are down.
     fn end(&mut self, ids: &[NodeId]) -> Result<Append, Errno> {
         self.store.admit()?;
-        let mut batch = Batch::new();
+        let (mut batch, mut lenders) = (Batch::new(), false);
         for id in ids {
             let member = &self.members[id].member;
-            match member.roles.is_server() {
-                true => batch
-                    .put(&member_key(*id), &Member { alive: false, ..member.clone() }.to_bytes()),
+            let down = Member { alive: false, ..member.clone() };
+            let server = member.roles.is_server();
+            match server {
+                true => batch.put(&member_key(*id), &down.to_bytes()),
                 false => batch.delete(&member_key(*id)),
             };
+            let stays = server.then_some((&down, self.lenders.mib(*id)));
+            lenders |= self.lenders.note(&mut batch, Some(member), stays);
         }
-        let append = self.change(batch);
+        let append = self.change(batch, lenders);
         for id in ids {
             let entry = self.members.get_mut(id).expect("a member");
             entry.member.alive = false;
@@ -314,10 +358,14 @@ impl Registry {
     }
 
     /// Applies `batch` as the next view.
-    fn change(&mut self, mut batch: Batch) -> Append {
+    fn change(&mut self, mut batch: Batch, lenders: bool) -> Append {
         self.view += 1;
         put_number(&mut batch, VIEW_KEY, self.view);
-        self.store.apply(batch)
+        let append = self.store.apply(batch);
+        if lenders {
+            self.lenders.changed_by(append.sequence);
+        }
+        append
     }
 }
 

@@ -1,7 +1,11 @@
 //! The service's tasks: requests, leases that end, and the store's log and checkpoints.
 
-use crate::limits::{JOINING_IDS, LEASE_DEFAULT, MEMBER_BYTES_MAX, REQUEST_TASKS, SYNC_PERIOD};
-use crate::protocol::{JOIN, Join, LEAVE, Lease, Life, Member, Page, RENEW, VIEW};
+use crate::limits::{
+    JOINING_IDS, LEASE_DEFAULT, MEMBER_BYTES_MAX, REQUEST_TASKS, RETRY_PAUSE, SYNC_PERIOD,
+};
+use crate::protocol::{
+    JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Life, Member, Page, RENEW, VIEW,
+};
 use crate::registry::Registry;
 use node::rings::{MetaError, MetaOp, MetaWork, StoreId};
 use node::{Answer, Cx, Notify, Request, Semaphore};
@@ -42,6 +46,8 @@ struct Shared {
     changed: Notify,
     /// The store has something to sync.
     dirty: Notify,
+    /// Lenders have to be on stable storage before they are shown.
+    hidden: Notify,
     subscribers: RefCell<Vec<Weak<Queue>>>,
 }
 
@@ -76,6 +82,7 @@ pub fn serve(cx: &Cx, store: Store, config: Config) -> Result<Service, StoreErro
         turn: Semaphore::new(cx, 1),
         changed: Notify::new(cx),
         dirty: Notify::new(cx),
+        hidden: Notify::new(cx),
         subscribers: RefCell::default(),
     }));
     for _ in 0..REQUEST_TASKS {
@@ -83,6 +90,7 @@ pub fn serve(cx: &Cx, store: Store, config: Config) -> Result<Service, StoreErro
     }
     cx.spawn("members leases", service.clone().leases());
     cx.spawn("members store", service.clone().upkeep());
+    cx.spawn("members lenders", service.clone().show_lenders());
     Ok(service)
 }
 
@@ -144,6 +152,7 @@ impl Service {
                 Ok(([0; BODY_BYTES], Vec::new()))
             }
             VIEW => Ok(self.page(&request.body).map_err(malformed)?.encode()),
+            LENDERS => Ok(self.lenders_page(&request.body).map_err(malformed)?.encode()),
             _ => Err(Errno::ENOSYS),
         }
     }
@@ -196,6 +205,11 @@ impl Service {
         Ok(self.0.registry.borrow().page(after))
     }
 
+    fn lenders_page(&self, body: &[u8]) -> Result<LendersPage, Short> {
+        let after = NodeId(Decoder::new(body).u16()?);
+        Ok(self.0.registry.borrow().lenders_page(after))
+    }
+
     /// Appends the record of a change, then tells everybody of it.
     async fn appended(&self, append: Option<Append>) -> Result<(), Errno> {
         let Some(Append { log, bytes, sequence }) = append else { return Ok(()) };
@@ -206,6 +220,9 @@ impl Service {
             return Err(Errno::EIO);
         }
         self.tell(sequence);
+        if self.0.registry.borrow().hides_lenders() {
+            self.0.hidden.notify_all();
+        }
         Ok(())
     }
 
@@ -250,6 +267,27 @@ impl Service {
         }
     }
 
+    /// Syncs at once where others wait to be shown who lends memory.
+    async fn show_lenders(self) {
+        loop {
+            let hidden = self.0.hidden.wait();
+            if !self.0.registry.borrow().hides_lenders() {
+                hidden.await;
+            }
+            self.sync().await;
+            if self.0.registry.borrow().hides_lenders() {
+                // The log cannot be synced, or more has changed meanwhile.
+                self.0.cx.sleep(RETRY_PAUSE).await;
+            }
+        }
+    }
+
+    fn synced(&self) {
+        if self.0.registry.borrow_mut().handle_synced() {
+            self.0.changed.notify_all();
+        }
+    }
+
     async fn sync(&self) {
         let point = self.0.registry.borrow_mut().store_mut().sync_point();
         for log in &point.logs {
@@ -258,6 +296,7 @@ impl Service {
             }
         }
         self.0.registry.borrow_mut().store_mut().synced(&point);
+        self.synced();
     }
 
     async fn checkpoint(&self) {
@@ -272,6 +311,7 @@ impl Service {
         let synced = self.0.registry.borrow_mut().store_mut().synced_sequence();
         // Also what could not be appended is done now.
         self.tell(synced);
+        self.synced();
     }
 
     async fn drop_logs(&self) {

@@ -1,7 +1,7 @@
 //! The table of members, without a node: ids, lives, leases, views, restarts.
 
-use members::protocol::{Join, Page};
-use members::{Identity, Life, Member, Registry, Roles, STORE_KIND, STORE_VERSION};
+use members::protocol::{Join, LendersPage, Page};
+use members::{Identity, Lenders, Life, Member, Registry, Roles, STORE_KIND, STORE_VERSION};
 use std::time::Duration;
 use store::{Append, Config, MemoryBackend, MemoryLogs, Store};
 use wire::{Errno, NodeId, Time};
@@ -85,6 +85,7 @@ fn request(name: &str, roles: Roles, incarnation: u64, wish: Option<u16>) -> Joi
         disks: 1,
         addresses: vec![format!("{name}:7000")],
         wish: wish.map(NodeId),
+        lends_mib: 0,
     };
     Join { identity, incarnation }
 }
@@ -266,4 +267,122 @@ fn all_leases_may_end_together() {
         world.append(Some(append));
     }
     assert_eq!(world.alive(), [0u16; 0]);
+}
+
+impl World {
+    fn join_lending(&mut self, name: &str, roles: Roles, incarnation: u64, mib: u32) -> u16 {
+        let mut join = request(name, roles | Roles::MEMORY, incarnation, None);
+        join.identity.lends_mib = mib;
+        self.join_as(&join).unwrap()
+    }
+
+    fn sync(&mut self) {
+        let point = self.registry.store_mut().sync_point();
+        point.logs.iter().for_each(|log| self.logs.sync(*log));
+        self.registry.store_mut().synced(&point);
+        self.registry.handle_synced();
+    }
+
+    /// The number, and of each lender its id, its life and what it lends.
+    fn lenders(&mut self) -> (u64, Vec<(u16, u64, u32)>) {
+        self.sync();
+        let Lenders { number, up } = self.registry.lenders();
+        (*number, up.iter().map(|lender| (lender.id.0, lender.life, lender.mib)).collect())
+    }
+
+    fn cut_power(&mut self) {
+        let mut nothing = || 0;
+        self.backend = self.backend.crash(&mut nothing);
+        self.logs.crash(&mut nothing);
+        self.registry = open(&self.backend, &self.logs, self.now);
+    }
+}
+
+#[test]
+fn lenders_have_a_view_of_their_own() {
+    let mut world = World::new();
+    let server = world.join_lending("alpha", Roles::IO, 5, 100);
+    let mount = world.join_lending("mount", Roles::CLIENT, 5, 0);
+    assert_eq!(world.lenders(), (2, vec![(server, 1, 100), (mount, 2, 0)]));
+    world.join("other", Roles::CLIENT, 1).unwrap();
+    let mut moved = request("alpha", Roles::IO | Roles::MEMORY, 5, None);
+    moved.identity.lends_mib = 100;
+    moved.identity.addresses = vec!["elsewhere:1".into()];
+    world.join_as(&moved).unwrap();
+    assert_eq!(world.lenders().0, 2, "nothing of this concerns them");
+    world.join_lending("alpha", Roles::IO, 5, 300);
+    assert_eq!(world.lenders(), (3, vec![(server, 1, 300), (mount, 2, 0)]), "the same life");
+    world.join("alpha", Roles::IO, 5).unwrap();
+    assert_eq!(world.lenders(), (4, vec![(mount, 2, 0)]));
+}
+
+/// Also one whose process only paused, and renews as if nothing had been.
+#[test]
+fn a_lender_that_was_down_comes_back_in_a_later_life() {
+    let mut world = World::new();
+    let server = world.join_lending("alpha", Roles::IO, 5, 8);
+    let mount = world.join_lending("mount", Roles::CLIENT, 5, 8);
+    world.pass(10);
+    let (number, up) = world.lenders();
+    assert!(up.is_empty());
+    assert!(world.renew(server, 5).is_ok());
+    let life = Life { id: NodeId(server), incarnation: 5 };
+    let (lease, _) = world.registry.handle_renew(world.now, life).unwrap();
+    assert_eq!(world.lenders(), (number + 1, vec![(server, number + 1, 8)]));
+    assert_eq!(lease.life, number + 1, "the lease says for which life it is");
+    assert_eq!(world.renew(mount, 5), Err(Errno::ESTALE));
+    world.join_lending("mount", Roles::CLIENT, 5, 8);
+    assert_eq!(world.lenders().1[1].1, number + 2);
+    world.join_lending("alpha", Roles::IO, 6, 8);
+    assert_eq!(world.lenders().1[0], (server, number + 3, 8), "and at once after a restart");
+}
+
+#[test]
+fn lives_and_numbers_of_lenders_outlive_the_manager() {
+    let mut world = World::new();
+    let server = world.join_lending("alpha", Roles::IO, 5, 8);
+    let before = world.lenders();
+    world.restart();
+    assert_eq!(world.lenders(), before);
+    world.cut_power();
+    assert_eq!(world.lenders(), before);
+    assert!(world.renew(server, 5).is_ok());
+    assert_eq!(world.lenders(), before, "the restart ended no life");
+}
+
+#[test]
+fn lenders_are_shown_when_a_power_cut_cannot_take_them_back() {
+    let mut world = World::new();
+    world.join_lending("alpha", Roles::IO, 5, 8);
+    assert!(world.registry.hides_lenders());
+    assert_eq!(world.registry.lenders().number, 0);
+    world.cut_power();
+    assert_eq!(world.lenders(), (0, vec![]), "nobody was shown view 1, so it may be another");
+    let beta = world.join_lending("beta", Roles::IO, 5, 8);
+    assert_eq!(world.lenders(), (1, vec![(beta, 1, 8)]));
+    world.join_lending("gamma", Roles::IO, 5, 8);
+    world.restart();
+    assert_eq!(world.lenders().0, 2, "what was only killed has lost nothing");
+}
+
+#[test]
+fn lenders_come_in_pages() {
+    let mut world = World::new();
+    for number in 0..700 {
+        world.join_lending(&format!("server {number}"), Roles::IO, 1, number);
+    }
+    world.sync();
+    let (mut after, mut all, mut pages) = (NodeId(0), Vec::new(), 0);
+    loop {
+        let (body, data) = world.registry.lenders_page(after).encode();
+        assert!(data.len() <= 4096);
+        let page = LendersPage::decode(&body, &data).unwrap();
+        after = page.lenders.last().unwrap().id;
+        all.extend(page.lenders);
+        pages += 1;
+        if page.last {
+            break;
+        }
+    }
+    assert_eq!((&all, pages), (&world.registry.lenders().up, 3));
 }

@@ -48,7 +48,15 @@ impl World {
 
     fn start(&self, id: u16, name: &str, roles: Roles) -> Client {
         let addresses = vec![format!("{name}:7000")];
-        let identity = Identity { name: name.into(), roles, disks: 1, addresses, wish: None };
+        let identity =
+            Identity { name: name.into(), roles, disks: 1, addresses, wish: None, lends_mib: 0 };
+        Client::start(self.net.nodes[usize::from(id) - 1].cx(), MANAGER, identity)
+    }
+
+    fn start_lending(&self, id: u16, name: &str, lends_mib: u32) -> Client {
+        let (roles, addresses) = (Roles::IO | Roles::MEMORY, Vec::new());
+        let identity =
+            Identity { name: name.into(), roles, disks: 1, addresses, wish: None, lends_mib };
         Client::start(self.net.nodes[usize::from(id) - 1].cx(), MANAGER, identity)
     }
 
@@ -242,8 +250,14 @@ fn a_node_without_an_id_is_given_one() {
     world.net.nodes[2] = rig::node(0xf001, 1);
     let answers = Rc::new(RefCell::new(Vec::new()));
     for (name, roles) in [("alpha", Roles::IO), ("mount", Roles::CLIENT)] {
-        let identity =
-            Identity { name: name.into(), roles, disks: 1, addresses: Vec::new(), wish: None };
+        let identity = Identity {
+            name: name.into(),
+            roles,
+            disks: 1,
+            addresses: Vec::new(),
+            wish: None,
+            lends_mib: 0,
+        };
         let (cx, list) = (world.net.nodes[2].cx().clone(), answers.clone());
         world.net.nodes[2].cx().spawn("test", async move {
             let lease = join(&cx, MANAGER, &identity).await.unwrap();
@@ -254,4 +268,33 @@ fn a_node_without_an_id_is_given_one() {
     answers.borrow_mut().sort();
     let wanted = [("alpha".to_string(), NodeId(1)), ("mount".to_string(), NodeId(0x4000))];
     assert_eq!(*answers.borrow(), wanted);
+}
+
+fn lenders(client: &Client) -> Vec<(NodeId, u64, u32)> {
+    client.lenders().up.iter().map(|lender| (lender.id, lender.life, lender.mib)).collect()
+}
+
+#[test]
+fn lenders_see_each_other_and_one_that_was_silent_has_a_later_life() {
+    let mut world = World::new();
+    let alpha = world.start_lending(2, "alpha", 100);
+    let beta = world.start_lending(3, "beta", 200);
+    let both = [(NodeId(2), 1, 100), (NodeId(3), 2, 200)];
+    world.until(|_| lenders(&alpha) == both && lenders(&beta) == both);
+    assert_eq!(alpha.lends().map(|(life, _)| life), Some(1));
+    world.restart_manager();
+    world.seconds(25);
+    assert_eq!((lenders(&alpha), lenders(&beta)), (both.to_vec(), both.to_vec()));
+
+    world.net.fate = Box::new(|_| (0, 0));
+    world.seconds(12);
+    assert_eq!(beta.lends(), None, "it knows that it may be taken for dead");
+    world.net.fate = Box::new(|_| (1, 0));
+    let lives = |client: &Client| {
+        let known = lenders(client);
+        known.iter().map(|(_, life, _)| *life).collect::<Vec<_>>()
+    };
+    let later = |client: &Client| lives(client).len() == 2 && lives(client).iter().all(|l| *l > 2);
+    world.until(|_| later(&alpha) && lenders(&alpha) == lenders(&beta));
+    assert_eq!(beta.lends().map(|(life, _)| life), Some(lives(&alpha)[1]));
 }

@@ -147,14 +147,16 @@ pub const FREED_MAX: usize = 4096;
 pub const FREED_SPAN: Duration = Duration::from_secs(60);
 /// How long a private space's pages outlive a node that went down without coming back: it may have been paused only.
 pub const ORPHAN_SPAN: Duration = Duration::from_secs(60);
+/// Pages remembered of which a version was not durable when this node's life ended: 24 bytes each.
+pub const FAILED_MAX: usize = 1 << 16;
 /// Writers' leases that one directory grants.
 pub const LEASES_MAX: usize = 4096;
-/// Versions of a shared page: each view begins its leases with the view's number in the bits from here on. Enough for a
-/// million views.
-pub const VIEW_SHIFT: u32 = 44;
-/// And a lease after one whose end is not known with the next number in the bits from here on: 4,096 of these in a view,
-/// and four thousand million versions in a lease.
-pub const LEASE_SHIFT: u32 = 32;
+/// Versions of a shared page: each view begins its leases with the view's number in the bits from here on. Enough for
+/// 67 million views; after them nobody can write a newer version.
+pub const VIEW_SHIFT: u32 = 38;
+/// And a lease after one whose end is not known with the next number in the bits from here on: 256 of these in a view,
+/// and a thousand million versions in a lease.
+pub const LEASE_SHIFT: u32 = 30;
 /// Longest page: one run of frames that a small pool has.
 pub const PAGE_BYTES_MAX: usize = 64 * 1024;
 /// How long digests are waited for, as a part of an epoch, one in so many.

@@ -314,6 +314,8 @@ impl Message for Data {
 pub struct Put {
     /// What they are.
     pub stamp: PageStamp,
+    /// The life of the node that sends it.
+    pub life: u64,
     /// How old the page is, effectively.
     pub age: Age,
     /// Times that it may still be passed on without a use.
@@ -336,14 +338,15 @@ impl Put {
 impl Message for Put {
     fn write(&self, out: &mut Encoder<'_>) {
         self.stamp.encode(out);
-        out.u64(self.age.0).u8(self.chances).u8(self.copies).u8(self.reused.into());
+        out.u64(self.life).u64(self.age.0).u8(self.chances).u8(self.copies).u8(self.reused.into());
         out.u64(self.view);
     }
 
     fn read(input: &mut Decoder<'_>) -> Result<Put, Short> {
-        let (stamp, age) = (PageStamp::decode(input)?, Age(input.u64()?));
+        let stamp = PageStamp::decode(input)?;
+        let (life, age) = (input.u64()?, Age(input.u64()?));
         let (chances, copies, reused) = (input.u8()?, input.u8()?, read_flag(input)?);
-        Ok(Put { stamp, age, chances, copies, reused, view: input.u64()? })
+        Ok(Put { stamp, life, age, chances, copies, reused, view: input.u64()? })
     }
 }
 

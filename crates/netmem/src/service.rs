@@ -29,6 +29,7 @@ mod late;
 mod latency;
 mod leases;
 mod leave;
+mod life;
 mod many;
 mod notices;
 mod prefetch;
@@ -182,8 +183,14 @@ struct Inner {
     orphans: RefCell<BTreeMap<NodeId, Time>>,
     /// Spaces that were freed while pages of them were in the middle of something.
     unfinished: RefCell<Vec<SpaceId>>,
+    /// What is left of a life in which this node was given up.
+    remains: RefCell<life::Remains>,
     /// When this node became a member, and the view that said so.
     joined: Cell<Option<(Time, u64)>>,
+    /// As the registry counts.
+    life: Cell<u64>,
+    /// Until when nobody takes this node for dead.
+    valid_until: Cell<Time>,
     /// Requests of others that wait for other nodes.
     slow: Semaphore,
     fault_ended: Notify,
@@ -202,6 +209,12 @@ struct Inner {
     /// A page has become durable, or a frame free.
     eased: Notify,
     repairs: Notify,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").field("node", &self.me()).field("counts", &self.counts()).finish()
+    }
 }
 
 impl Service {
@@ -356,7 +369,10 @@ impl Inner {
             writing: RefCell::default(),
             orphans: RefCell::default(),
             unfinished: RefCell::default(),
+            remains: RefCell::default(),
             joined: Cell::new(None),
+            life: Cell::new(cx.incarnation()),
+            valid_until: Cell::new(Time::NEVER),
             slow: Semaphore::new(cx, SLOW_REQUESTS_MAX),
             fault_ended: Notify::new(cx),
             ahead: RefCell::new(Ahead::new(config.trends)),

@@ -1,6 +1,7 @@
 //! The services of a cluster on simulated machines: the same assembly as in the real world, over files that a crash
 //! can harm.
 
+use crate::borrower::Borrower;
 use crate::experiment::Experiment;
 use crate::machine::{Boot, Role};
 use crate::run::{Members, Roles};
@@ -19,6 +20,8 @@ use wire::{Errno, FileId, Layout, NodeId, VolumeId};
 const VOLUME: VolumeId = VolumeId(7);
 /// Bytes of an I/O server's cache: small, so that blocks are evicted and read again.
 const CACHE_BYTES: usize = 4 << 20;
+/// Directory entries for each frame that is lent.
+const ENTRIES_PER_FRAME: usize = 6;
 
 fn open(boot: &mut Boot<'_>, id: StoreId, config: store::Config) -> Result<Store, StoreError> {
     let (backend, logs) = boot.open(id);
@@ -27,16 +30,42 @@ fn open(boot: &mut Boot<'_>, id: StoreId, config: store::Config) -> Result<Store
 
 fn started(boot: &Boot<'_>, roles: NodeRoles) -> Result<Box<dyn Any>, String> {
     match start(&boot.cx, roles) {
-        Ok(services) => Ok(Box::new(services)),
+        Ok(services) => {
+            if let Some(memory) = &services.memory {
+                boot.cx.spawn("borrower", Borrower::new(&boot.cx, memory).run());
+            }
+            Ok(Box::new(services))
+        }
         Err(error) => Err(error.to_string()),
     }
 }
 
-fn member(boot: &Boot<'_>, manager: NodeId, roles: members::Roles) -> Option<(NodeId, Identity)> {
+/// A node's part in network memory; `None` at 0 MiB.
+fn lends(mib: u32) -> Option<netmem::service::Config> {
+    let bytes = (mib as usize) << 20;
+    // Small memories, of which most pages are kept for others: the usual share would have no room for their entries.
+    let entries = bytes / PAGE_BYTES * ENTRIES_PER_FRAME;
+    let directory_bytes = entries * netmem::Directory::ENTRY_BYTES;
+    let config =
+        || netmem::service::Config { directory_bytes, ..netmem::service::Config::new(bytes) };
+    (mib > 0).then(config)
+}
+
+fn member(
+    boot: &Boot<'_>,
+    manager: NodeId,
+    roles: Option<members::Roles>,
+    lends_mib: u32,
+) -> Option<(NodeId, Identity)> {
+    let lends = (lends_mib > 0).then_some(members::Roles::MEMORY);
+    let roles = roles.into_iter().chain(lends).reduce(|a, b| a | b)?;
     let disks = all_disks(boot.cx.disks());
     let id = boot.cx.id();
     let name = format!("machine {}", id.0);
-    Some((manager, Identity { name, roles, disks, addresses: Vec::new(), wish: Some(id) }))
+    Some((
+        manager,
+        Identity { name, roles, disks, addresses: Vec::new(), wish: Some(id), lends_mib },
+    ))
 }
 
 /// One bit for each disk.
@@ -44,34 +73,40 @@ pub(crate) fn all_disks(count: u16) -> u32 {
     (1 << count) - 1
 }
 
-pub(crate) fn manager(servers: Vec<IoServer>) -> Role {
+pub(crate) fn manager(servers: Vec<IoServer>, lends_mib: u32) -> Role {
     Rc::new(move |boot| {
         let names = open(boot, StoreId::Names, names_store()).map_err(|error| error.to_string())?;
         let members = open(boot, StoreId::Members, members_store());
         let members = Some(members.map_err(|error| error.to_string())?);
         let volume = names::VolumeSettings::new(VOLUME);
         let role = ManagerRole { names, members, volume, servers: servers.clone() };
-        started(boot, NodeRoles { manager: Some(role), ..NodeRoles::default() })
+        let own = members::Roles::MANAGER;
+        let member = member(boot, boot.cx.id(), (lends_mib > 0).then_some(own), lends_mib);
+        let memory = lends(lends_mib);
+        started(boot, NodeRoles { manager: Some(role), memory, member, ..NodeRoles::default() })
     })
 }
 
-pub(crate) fn server(manager: NodeId, cache_bytes: usize) -> Role {
+pub(crate) fn server(manager: NodeId, cache_bytes: usize, lends_mib: u32) -> Role {
     Rc::new(move |boot| {
         let io = Some(stripe::ServerConfig::new(VOLUME, boot.cx.id(), cache_bytes));
-        let member = member(boot, manager, members::Roles::IO);
-        started(boot, NodeRoles { io, member, ..NodeRoles::default() })
+        let member = member(boot, manager, Some(members::Roles::IO), lends_mib);
+        started(boot, NodeRoles { io, member, memory: lends(lends_mib), ..NodeRoles::default() })
     })
 }
 
-pub(crate) fn mount(manager: NodeId, moves_per_minute: u32) -> Role {
+pub(crate) fn mount(manager: NodeId, moves_per_minute: u32, lends_mib: u32) -> Role {
     Rc::new(move |boot| {
         if let Some(pause) = Duration::from_secs(60).checked_div(moves_per_minute) {
             let (cx, names) = (&boot.cx, names::Client::new(&boot.cx, manager, VOLUME));
             cx.spawn("mover", mover(cx.clone(), names, pause));
         }
-        let files = files::Config::for_pool(boot.cx.frames().pages() * PAGE_BYTES);
+        let lent = (lends_mib as usize) << 20;
+        let files = files::Config::for_pool(boot.cx.frames().pages() * PAGE_BYTES - lent);
+        let member = member(boot, manager, None, lends_mib);
+        let memory = lends(lends_mib);
         let client = Some(ClientRole { manager, volume: VOLUME, files });
-        started(boot, NodeRoles { client, ..NodeRoles::default() })
+        started(boot, NodeRoles { client, member, memory, ..NodeRoles::default() })
     })
 }
 
@@ -102,12 +137,13 @@ async fn move_one(cx: &Cx, names: &names::Client) -> Result<(), Errno> {
 /// The roles of a cluster for [`crate::run::run`], with these planted bugs.
 pub fn roles(experiment: &Experiment, bugs: u64) -> Roles {
     let Members { manager: at, servers, .. } = Members::of(experiment);
+    let lends_mib = experiment.shape.lend_mib;
     let disks = all_disks(experiment.shape.disks);
     let servers = servers.into_iter().map(|id| IoServer { disks, ..IoServer::from(id) });
     Roles {
-        manager: manager(servers.collect()),
-        server: server(at, CACHE_BYTES),
-        mount: mount(at, experiment.shape.moves_per_minute),
+        manager: manager(servers.collect(), lends_mib),
+        server: server(at, CACHE_BYTES, lends_mib),
+        mount: mount(at, experiment.shape.moves_per_minute, lends_mib),
         bugs,
     }
 }

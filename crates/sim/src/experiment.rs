@@ -11,8 +11,8 @@
 
 use crate::faults::{Fault as Trouble, Rule};
 use crate::limits::{
-    FILE_KIB_MAX, MACHINES_MAX, MEMORY_FRAMES_MAX, MEMORY_NODES_MAX, PER_MINUTE_MAX, SECONDS_MAX,
-    SKEW_MS_MAX, WORKERS_MAX,
+    FILE_KIB_MAX, LEND_MIB_MAX, MACHINES_MAX, MEMORY_FRAMES_MAX, MEMORY_NODES_MAX, PER_MINUTE_MAX,
+    SECONDS_MAX, SKEW_MS_MAX, WORKERS_MAX,
 };
 use crate::queue::Picos;
 use crate::source::{Fault, Source};
@@ -61,6 +61,8 @@ pub struct Shape {
     pub clock_skew_ms: u64,
     /// How often in a minute each mount has a column of some file moved to some disk.
     pub moves_per_minute: u32,
+    /// What every machine lends to network memory, in MiB; at 0 there is none. A program on each keeps pages there.
+    pub lend_mib: u32,
 }
 
 impl Default for Shape {
@@ -75,6 +77,7 @@ impl Default for Shape {
             file_kib: 256,
             clock_skew_ms: 500,
             moves_per_minute: 0,
+            lend_mib: 0,
         }
     }
 }
@@ -220,6 +223,7 @@ impl Experiment {
             ("file_kib", self.shape.file_kib.into(), 1, FILE_KIB_MAX.into()),
             ("clock_skew_ms", self.shape.clock_skew_ms, 0, SKEW_MS_MAX),
             often("moves_per_minute", self.shape.moves_per_minute),
+            ("lend_mib", self.shape.lend_mib.into(), 0, LEND_MIB_MAX.into()),
             chance("drop_per_million", faults.drop_per_million),
             chance("duplicate_per_million", faults.duplicate_per_million),
             chance("reorder_per_million", faults.reorder_per_million),
@@ -268,6 +272,7 @@ mod tests {
             "[shape]\nfile_kib = 0",
             "[shape]\nfile_kib = 5121",
             "[shape]\nclock_skew_ms = 99999999999999",
+            "[shape]\nlend_mib = 65",
             "[faults]\ndrop_per_million = 1000001",
             "[faults]\nkills_per_minute = 4000000000",
         ] {

@@ -17,6 +17,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod borrower;
 pub mod cluster;
 pub mod command;
 pub mod cooperative;

@@ -20,6 +20,8 @@ pub const WORKERS_MAX: u16 = 64;
 pub const MEMORY_NODES_MAX: u16 = 1_000;
 /// Pages of 4 KiB of each, 64 MiB: what a run of several nodes has room for.
 pub const MEMORY_FRAMES_MAX: u32 = 16_384;
+/// What a machine of a cluster lends to network memory: 64 MiB, as much as [`MEMORY_FRAMES_MAX`].
+pub const LEND_MIB_MAX: u32 = 64;
 /// Longest files: the longest write is 3/16 of it, 960 KiB, and must fit one frame of 1 MiB.
 pub const FILE_KIB_MAX: u32 = 5 * 1024;
 const _: () = assert!((FILE_KIB_MAX as usize * 3 / 16) << 10 < PAYLOAD_BYTES_MAX);

@@ -97,6 +97,11 @@ impl Machine {
         }
     }
 
+    /// What its role has started, while it runs and if it is of this kind.
+    pub fn services<T: Any>(&self) -> Option<&T> {
+        self.services.as_ref()?.downcast_ref()
+    }
+
     /// What is wrong with its disks, to be changed: each disk's, then that of the stores' disk.
     pub fn faults(&mut self) -> impl Iterator<Item = &mut DiskFaults> {
         self.disks.iter_mut().map(Disk::faults_mut).chain(std::iter::once(self.meta.faults_mut()))

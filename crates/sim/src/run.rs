@@ -10,6 +10,7 @@ use crate::trace::Trace;
 use crate::trouble::{TICK, Trouble};
 use crate::workload::Workload;
 use crate::world::{Happening, World};
+use endpoint::limits::PAGE_BYTES;
 use std::fmt;
 use wire::NodeId;
 
@@ -211,6 +212,8 @@ fn add(
         bugs: roles.bugs,
         ..MachineConfig::new(id)
     };
+    let lent = (experiment.shape.lend_mib << 20) as usize / PAGE_BYTES;
+    let config = MachineConfig { frame_pages: config.frame_pages + lent, ..config };
     world.add(config, role.clone());
 }
 

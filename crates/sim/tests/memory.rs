@@ -1,4 +1,4 @@
-//! Clusters with network memory under faults; SIM_UNFINISHED, see below.
+//! Clusters with network memory under faults.
 
 mod seeds;
 
@@ -12,18 +12,6 @@ const USUAL: &str = include_str!("../../../experiments/network-memory.toml");
 
 fn usual() -> Experiment {
     seeds::experiment(Experiment::parse(USUAL).expect("an experiment"))
-}
-
-/// Two writers of a shared page can still make two contents of one version durable (seed 1). Until that is mended these
-/// tests run only when they are asked for: SIM_UNFINISHED=1.
-fn is_unfinished() -> bool {
-    let unasked = setting("SIM_UNFINISHED").is_none() && setting("SIM_TRACE").is_none();
-    if unasked {
-        println!(
-            "skipped: network memory under faults is not clean yet; SIM_UNFINISHED=1 shows how"
-        );
-    }
-    unasked
 }
 
 fn calm(nodes: u16) -> Experiment {
@@ -46,11 +34,7 @@ fn without_faults_nothing_fails_and_a_seed_is_a_run() {
 }
 
 #[test]
-#[ignore = "a soak's"]
 fn fresh_seeds_lose_nothing() {
-    if is_unfinished() {
-        return;
-    }
     seeds::lose_nothing(usual(), Some("experiments/network-memory.toml"));
 }
 
@@ -89,11 +73,7 @@ const FOUND: [Bug; 6] = [
 const FEW: usize = 2;
 
 #[test]
-#[ignore = "a soak's"]
 fn planted_bugs_are_found() {
-    if is_unfinished() {
-        return;
-    }
     let all = setting("TRAPEZE_SOAK").is_some();
     let mut missed = Vec::new();
     for bug in FOUND.into_iter().take(if all { FOUND.len() } else { FEW }) {

@@ -38,6 +38,8 @@ pub struct ServerConfig {
     pub slots: usize,
     /// Bytes in a disk's log that start a checkpoint.
     pub checkpoint_bytes: u64,
+    /// The node's network memory, when it takes part.
+    pub memory: Option<netmem::Service>,
 }
 
 impl ServerConfig {
@@ -50,6 +52,7 @@ impl ServerConfig {
             dirty_bytes_max: (cache_bytes / 8).max(2 << 20),
             slots: 64,
             checkpoint_bytes: CHECKPOINT_BYTES,
+            memory: None,
         }
     }
 }

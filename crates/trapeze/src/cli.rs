@@ -6,6 +6,7 @@ mod memory;
 mod program;
 mod simulations;
 
+use crate::lending::Lending;
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -156,6 +157,9 @@ pub struct Up {
     /// How processes of this machine are linked, when the directory is made
     #[arg(long, value_enum, default_value_t = LocalLink::Shm)]
     pub link: LocalLink,
+    /// Of each I/O server and of the mount
+    #[command(flatten)]
+    pub lending: Lending,
 }
 
 #[derive(Debug, Args)]
@@ -175,6 +179,9 @@ pub struct Init {
     /// Do not encrypt TCP
     #[arg(long)]
     pub insecure: bool,
+    /// Written to its configuration
+    #[command(flatten)]
+    pub lending: Lending,
 }
 
 #[derive(Debug, Args)]
@@ -193,6 +200,9 @@ pub struct Join {
     /// Name of this machine, unique in the cluster. Default: the host's name
     #[arg(long)]
     pub name: Option<String>,
+    /// Written to its configuration
+    #[command(flatten)]
+    pub lending: Lending,
 }
 
 #[derive(Debug, Args)]
@@ -200,6 +210,9 @@ pub struct Serve {
     /// The machine's configuration file
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
+    /// In place of what the configuration says
+    #[command(flatten)]
+    pub lending: Lending,
     /// Wait for a line of input before anything else
     #[arg(long, hide = true)]
     pub on_line: bool,
@@ -226,6 +239,12 @@ pub struct Mount {
     /// Memory for payload frames
     #[arg(long, default_value = "256M")]
     pub pool: Size,
+    /// Of this mount
+    #[command(flatten)]
+    pub lending: Lending,
+    /// Where other machines reach what this mount lends; not needed when all of the cluster is on this machine
+    #[arg(long, value_name = "HOST:PORT", requires = "lend")]
+    pub listen: Option<String>,
     /// How to wait for messages
     #[arg(long, value_enum, default_value_t = Wait::Adaptive)]
     pub wait: Wait,

@@ -1,6 +1,7 @@
 //! Reaching a cluster as a client: by its directory on this machine, or by its manager's address.
 
 use crate::config::{ClusterKey, Machine};
+use crate::lending::Lending;
 use crate::local::MANAGER_NODE;
 use crate::machine::{self, MachineError, Running, Setup};
 use crate::volume::Volume;
@@ -50,7 +51,8 @@ impl Reach {
         if let Some(file) = manager.iter().find(|file| file.is_file()) {
             let machine = Machine::load(file).map_err(MachineError::from)?;
             let setup = Setup::of(&machine, wait).map_err(MachineError::from)?;
-            return Ok(Setup { pool_bytes, prefault: false, ..setup });
+            let lending = Lending::default();
+            return Ok(Setup { pool_bytes, prefault: false, lending, ..setup });
         }
         let unknown = |_| ReachError::Unknown(self.cluster.clone());
         let address: Address = self.cluster.parse().map_err(unknown)?;
@@ -58,7 +60,8 @@ impl Reach {
         let security = self.security(&address)?;
         // Cluster 0 asks for whatever cluster answers; the key proves that it is the right one.
         let (cluster, volume, prefault, quiet) = (0, VolumeId(1), false, true);
-        Ok(Setup { cluster, volume, security, manager, pool_bytes, prefault, wait, quiet })
+        let lending = Lending::default();
+        Ok(Setup { cluster, volume, security, manager, pool_bytes, prefault, lending, wait, quiet })
     }
 
     fn security(&self, address: &Address) -> Result<Security, ReachError> {
@@ -78,8 +81,9 @@ impl Reach {
     }
 
     /// As [`client`](Reach::client), for a mount.
-    pub(crate) fn mount_client(&self) -> Result<Running, ReachError> {
-        Ok(machine::mount_client(&self.setup(POOL_BYTES, WaitPolicy::Adaptive)?)?)
+    pub(crate) fn mount_client(&self, lending: Lending) -> Result<Running, ReachError> {
+        let setup = self.setup(POOL_BYTES, WaitPolicy::Adaptive)?;
+        Ok(machine::mount_client(&Setup { lending, ..setup }, None)?)
     }
 
     /// Joins the cluster and opens its volume for this process's user.

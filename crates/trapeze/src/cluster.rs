@@ -5,6 +5,7 @@ use crate::cli;
 use crate::config::{
     ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, check_socket, sync_name,
 };
+use crate::lending::Lending;
 use crate::local::{MANAGER_NODE, random};
 use crate::machine::{self, MachineError, Setup};
 use live::link::{Address, Keys, Security};
@@ -105,6 +106,13 @@ fn make_dir(dir: &Path) -> Result<PathBuf> {
     Ok(dir)
 }
 
+/// The usual memory, and what is lent beside it.
+fn memory_with(lending: Lending) -> Result<Memory> {
+    let memory = Memory { lend: lending.lend, keep: lending.keep, ..Memory::default() };
+    let problem = lending.problem(memory.pool, 1);
+    problem.map_or(Ok(memory), |text| Err(MachineError::Lending(text).into()))
+}
+
 fn check_listen(listen: &str) -> Result<String> {
     let address = format!("tcp:{listen}");
     let parsed =
@@ -149,6 +157,7 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
     let dir = make_dir(&arguments.dir)?;
     let socket = dir.join("manager.sock");
     check_socket(&socket)?;
+    let memory = memory_with(arguments.lending)?;
     let disks = make_disks(&arguments.disks)?;
     let key = (!arguments.insecure).then(|| own_key(&dir)).transpose()?;
     let cluster = format!("{:016x}", u64::from_le_bytes(random()));
@@ -167,7 +176,7 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
         insecure: arguments.insecure,
         store: Some(dir.join("store")),
         disks,
-        memory: Memory::default(),
+        memory,
     };
     let store = dir.join("store");
     beginning::allow(&store).map_err(|error| ClusterError::System(store, error))?;
@@ -186,6 +195,7 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
     let token = Token::parse(&arguments.token)?;
     let address = check_listen(&arguments.listen)?;
     let dir = make_dir(&arguments.dir)?;
+    let memory = memory_with(arguments.lending)?;
     // Whatever can fail on this machine comes before the manager gives the name away.
     let disks = match &arguments.disks[..] {
         [] => make_disks(&[dir.join("disk0")])?,
@@ -200,6 +210,7 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
         disks: 0, // it tells them when it starts
         addresses: vec![address.clone()],
         wish: None,
+        lends_mib: 0, // that too
     };
     // Its first start must count as later than this.
     let directories: Vec<PathBuf> = disks.iter().map(|disk| disk.path.clone()).collect();
@@ -217,7 +228,7 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
         insecure: token.key.is_none(),
         store: None,
         disks,
-        memory: Memory::default(),
+        memory,
     };
     let path = dir.join("machine.toml");
     machine.save(&path)?;
@@ -238,6 +249,7 @@ fn joining_setup(token: &Token, manager: &str) -> Setup {
         manager: (NodeId(MANAGER_NODE), manager.parse().into_iter().collect()),
         pool_bytes: 0,
         prefault: false,
+        lending: Lending::default(),
         wait: WaitPolicy::Block,
         quiet: true,
     }

@@ -17,8 +17,11 @@
 //! pool = "512M"                       # all payload frames
 //! cache = "256M"                      # of it, an I/O server's cache
 //! prefault = true                     # optional: the pool is taken from the system at the start, not when it is used
+//! lend = "4G"                         # optional, beside the pool: what network memory has on this machine
+//! keep = "1G"                         # optional: of `lend`, what this machine's own pages can always have; a quarter
 //! ```
 
+use crate::lending::Lending;
 use crate::size::Size;
 use live::link::Address;
 use serde::{Deserialize, Serialize};
@@ -60,7 +63,7 @@ pub struct Disk {
 
 /// Memory that a process may use for blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Memory {
     /// All payload frames.
     pub pool: Size,
@@ -70,11 +73,30 @@ pub struct Memory {
     /// that is not there is missed at the start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prefault: bool,
+    /// Beside the pool, what network memory has on this machine; nothing when it takes no part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lend: Option<Size>,
+    /// Of `lend`, what this machine's own pages can always have; else a quarter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Size>,
+}
+
+impl Memory {
+    /// The machine's part in network memory.
+    pub fn lending(&self) -> Lending {
+        Lending { lend: self.lend, keep: self.keep }
+    }
 }
 
 impl Default for Memory {
     fn default() -> Memory {
-        Memory { pool: Size(512 << 20), cache: Size(384 << 20), prefault: false }
+        Memory {
+            pool: Size(512 << 20),
+            cache: Size(384 << 20),
+            prefault: false,
+            lend: None,
+            keep: None,
+        }
     }
 }
 
@@ -206,6 +228,9 @@ impl Machine {
                 self.memory.pool, self.memory.cache
             ));
         }
+        if let Some(problem) = self.memory.lending().problem(self.memory.pool, 1) {
+            return Some(format!("memory: {problem}"));
+        }
         let addresses = self.listen.iter().chain(&self.manager.addresses);
         addresses.filter_map(|text| text.parse::<Address>().err()).map(|e| e.to_string()).next()
     }
@@ -317,6 +342,8 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
+        let memory = |text: &str| format!("{GOOD}\n[memory]\n{text}");
+        let with = |text: &str| memory(&format!("pool = \"64M\"\ncache = \"8M\"\n{text}"));
         let cases = [
             (GOOD.replace("volume", "volumes"), "unknown field `volumes`"),
             (GOOD.replace("node = 2", "node = 0"), "numbers from 1"),
@@ -327,7 +354,13 @@ mod tests {
             (GOOD.replace("unix:", "udp:"), "is no address"),
             (GOOD.replace("\"io\"]", "\"manager\"]"), "needs a directory"),
             (GOOD.replace("00ab", "zz"), "16 hexadecimal digits"),
-            (format!("{GOOD}\n[memory]\npool = \"1M\"\ncache = \"1M\""), "32M larger"),
+            (memory("pool = \"1M\"\ncache = \"1M\""), "32M larger"),
+            (with("lend = \"0\""), "`lend` is 0: lend 16M or more"),
+            (with("lend = \"much\""), "\"much\" is no size"),
+            (with("lend = \"900T\""), "more than this machine's memory"),
+            (with("lend = \"99999999T\""), "is no size"),
+            (with("keep = \"1M\""), "say `lend` as well"),
+            (with("lend = \"20M\"\nkeep = \"21M\""), "`keep` (21M) is more than `lend` (20M)"),
         ];
         for (text, expected) in cases {
             let error = load(&text).unwrap_err();

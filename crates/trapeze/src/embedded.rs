@@ -4,6 +4,7 @@
 //! process; machines that are to survive each other are started with `trapeze serve`.
 
 use crate::client::{Reach, ReachError};
+use crate::lending::Lending;
 use crate::local::{LocalCluster, Shape};
 use crate::machine::{MachineError, Setup};
 use crate::serve::{self, ServeError};
@@ -102,9 +103,19 @@ impl Embedded {
 
     /// Mounts it at an empty directory. Use the mount from other threads or processes than its own.
     pub fn mount(&self, path: &Path) -> Result<Mounted> {
+        self.mount_lending(path, Lending::default())
+    }
+
+    /// As [`mount`](Embedded::mount), with a part in network memory unless the cluster has
+    /// machines elsewhere.
+    pub(crate) fn mount_lending(&self, path: &Path, lending: Lending) -> Result<Mounted> {
         let (reach, path) = (self.reach(), path.to_path_buf());
+        // Machines elsewhere could not reach what it lends.
+        let manager = &self.cluster.machines[0];
+        let local = manager.listen.iter().all(|address| !address.starts_with("tcp:"));
+        let lending = if local { lending } else { Lending::default() };
         let work = move |stopper: &Stopper, ready: &dyn Fn()| {
-            let mut running = reach.mount_client()?;
+            let mut running = reach.mount_client(lending)?;
             let watch = serve::add_mount(&mut running, &path)?;
             stopper.watch(&running.host)?;
             ready();

@@ -26,6 +26,7 @@ pub mod embedded;
 mod incarnation;
 pub mod interrupted;
 pub mod join;
+mod lending;
 pub mod local;
 pub mod machine;
 pub mod machine_stat;

@@ -17,6 +17,7 @@ use crate::cli::LocalLink;
 use crate::config::{
     ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, check_socket, replace,
 };
+use crate::lending::Lending;
 use crate::machine_stat::available_memory;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -177,6 +178,15 @@ impl LocalCluster {
         Err(LocalError::Made { path: self.dir.clone(), made, flag })
     }
 
+    /// With I/O servers that lend this, where it says anything, whatever their configurations say.
+    pub(crate) fn lending(mut self, lending: Lending) -> LocalCluster {
+        for machine in self.machines.iter_mut().filter(|machine| machine.is(Role::Io)) {
+            let Lending { lend, keep } = lending.or(machine.memory.lending());
+            machine.memory = Memory { lend, keep, ..machine.memory };
+        }
+        self
+    }
+
     /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -281,7 +291,7 @@ fn machines(dir: &Path, cluster: &str, shape: &Shape) -> Vec<Machine> {
     };
     let manager = common("manager".to_string(), MANAGER_NODE);
     let (pool, cache) = (crate::size::Size(96 << 20), crate::size::Size(0));
-    let small = Memory { pool, cache, prefault: false };
+    let small = Memory { pool, cache, ..Memory::default() };
     let manager = Machine {
         roles: vec![Role::Manager],
         store: Some(dir.join("manager")),

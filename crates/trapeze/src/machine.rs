@@ -3,6 +3,7 @@
 use crate::beginning;
 use crate::config::{ClusterKey, ConfigError, Machine, Role};
 use crate::incarnation::{self, Start};
+use crate::lending::Lending;
 use crate::machine_stat::available_memory;
 use crate::status::service::Source;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, StartError};
@@ -17,6 +18,7 @@ use members::{Identity, Roles};
 use names::VolumeSettings;
 use node::rings::StoreId;
 use node::{Cx, Node, NodeConfig};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -89,6 +91,15 @@ pub enum MachineError {
         /// What to look at.
         next: &'static str,
     },
+    /// Nobody could reach the memory that it lends.
+    #[error("what this mount lends, other machines must reach: say where with --listen HOST:PORT")]
+    LendsNowhere,
+    /// An address of a mount.
+    #[error("--listen: {0} is no address: write HOST:PORT")]
+    BadListen(String),
+    /// What it is to lend.
+    #[error("--lend: {0}")]
+    Lending(String),
     /// Another machine has the name.
     #[error(
         "the cluster has a machine named {0} already: choose another --name; to start that machine again, use its own machine.toml"
@@ -118,6 +129,8 @@ pub struct Setup {
     pub pool_bytes: u64,
     /// Whether they are backed by memory from the start on.
     pub prefault: bool,
+    /// The node's part in network memory, whose frames are beside those.
+    pub lending: Lending,
     /// How to wait.
     pub wait: WaitPolicy,
     /// Whether to keep news of its links to itself; `TRAPEZE_LOG` in the environment overrules it.
@@ -140,6 +153,7 @@ impl Setup {
             manager: (NodeId(machine.manager.node), addresses),
             pool_bytes: machine.memory.pool.0,
             prefault: machine.memory.prefault,
+            lending: machine.memory.lending(),
             wait,
             quiet: false,
         })
@@ -150,9 +164,14 @@ impl Setup {
         files::Config::for_pool(self.pool_bytes as usize)
     }
 
-    /// Pages of the pool.
+    /// Bytes of all payload frames.
+    fn frame_bytes(&self) -> u64 {
+        self.pool_bytes.saturating_add(self.lending.bytes())
+    }
+
+    /// Pages of them.
     fn pages(&self) -> usize {
-        (self.pool_bytes as usize / endpoint::limits::PAGE_BYTES).max(64)
+        (self.frame_bytes() as usize / endpoint::limits::PAGE_BYTES).max(64)
     }
 }
 
@@ -168,8 +187,8 @@ fn payload_memory(name: &str, setup: &Setup) -> Result<MemfdRegion, MachineError
         return Ok(region);
     }
     let available = available_memory() as u64;
-    if setup.pool_bytes > available {
-        let (available, wanted) = (available >> 20, setup.pool_bytes >> 20);
+    if setup.frame_bytes() > available {
+        let (available, wanted) = (available >> 20, setup.frame_bytes() >> 20);
         return Err(MachineError::Prefault { available, wanted });
     }
     region.touch().map_err(system("payload memory, all at the start"))?;
@@ -223,6 +242,26 @@ pub struct Running {
     pub directory: Directory,
     /// Disks of its configuration that it serves without, by number, and why.
     pub lost: Vec<(u16, String)>,
+    _sockets: Sockets,
+}
+
+/// Sockets that nobody will listen at again: they have the name of a client.
+struct Sockets(Vec<PathBuf>);
+
+impl Sockets {
+    fn of(listen: &[String]) -> Sockets {
+        let local = listen.iter().filter(|text| !text.starts_with("tcp:"));
+        let paths = local.filter_map(|text| Some(text.split_once(':')?.1));
+        Sockets(paths.map(PathBuf::from).collect())
+    }
+}
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = std::fs::remove_file(path); // one more file in the cluster's directory
+        }
+    }
 }
 
 impl Running {
@@ -239,16 +278,17 @@ impl Running {
     }
 
     /// What its reports are made of.
-    fn source(&self, machine: &Machine) -> Source {
+    fn source(&self, disks: Vec<PathBuf>, cache_bytes: u64) -> Source {
         Source {
             cx: self.host.node().cx().clone(),
             io: self.services.io.clone(),
             names: self.services.manager.clone(),
             members: self.services.members.clone(),
+            memory: self.services.memory.clone(),
             directory: self.directory.clone(),
             waits: self.host.waits(),
-            disks: machine.disks.iter().map(|disk| disk.path.clone()).collect(),
-            cache_bytes: machine.memory.cache.0,
+            disks,
+            cache_bytes,
         }
     }
 }
@@ -285,7 +325,8 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     if let Some(disks) = disks {
         bare.host.add(disks).map_err(system("disks"))?;
     }
-    let mut roles = NodeRoles::default();
+    let memory = setup.lending.network();
+    let mut roles = NodeRoles { memory, ..NodeRoles::default() };
     if machine.is(Role::Io) {
         let cache = machine.memory.cache.0 as usize;
         roles.io = Some(ServerConfig::new(setup.volume, id, cache));
@@ -294,11 +335,13 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
         bare.host.add(stores).map_err(system("stores"))?;
         roles.manager = Some(role);
     }
-    roles.member = Some((setup.manager.0, identity(machine, &lost)));
+    roles.member = Some((setup.manager.0, identity(machine, &setup.lending, &lost)));
     let services = start(bare.host.node().cx(), roles)?;
     follow_members(bare.host.node().cx(), &services, &bare.directory);
-    let running = Running { host: bare.host, services, directory: bare.directory, lost };
-    crate::status::service::serve(running.source(machine));
+    let (host, directory, _sockets) = (bare.host, bare.directory, Sockets::of(&[]));
+    let running = Running { host, services, directory, lost, _sockets };
+    let paths = machine.disks.iter().map(|disk| disk.path.clone()).collect();
+    crate::status::service::serve(running.source(paths, machine.memory.cache.0));
     Ok(running)
 }
 
@@ -320,19 +363,21 @@ pub fn begin(directories: &[PathBuf]) -> Result<u64, MachineError> {
     Ok(incarnation)
 }
 
-fn identity(machine: &Machine, lost: &[(u16, String)]) -> Identity {
+fn identity(machine: &Machine, lending: &Lending, lost: &[(u16, String)]) -> Identity {
     let disks =
         (0..machine.disks.len() as u16).filter(|disk| lost.iter().all(|(of, _)| of != disk));
     let roles = machine.roles.iter().map(|role| match role {
         Role::Manager => Roles::MANAGER,
         Role::Io => Roles::IO,
     });
+    let roles = roles.chain(lending.lend.map(|_| Roles::MEMORY));
     Identity {
         name: machine.name.clone(),
         roles: roles.reduce(|a, b| a | b).expect("a machine has a role"),
         disks: disks.fold(0, |bits, disk| bits | 1 << disk),
         addresses: machine.listen.clone(),
         wish: Some(NodeId(machine.node)),
+        lends_mib: lending.mib(),
     }
 }
 
@@ -372,8 +417,12 @@ fn open_store(dir: &Path, id: StoreId, config: store::Config) -> Result<Store, M
 fn follow_members(cx: &Cx, services: &Services, directory: &Directory) {
     let (service, client, directory) =
         (services.members.clone(), services.member.clone(), directory.clone());
-    let own = cx.id();
-    let set = move |members: Vec<members::Member>| {
+    let (own, mut known) = (cx.id(), BTreeSet::new());
+    let mut set = move |members: Vec<members::Member>| {
+        // A client that lends memory and has left does not come back under its number.
+        let there: BTreeSet<NodeId> = members.iter().map(|member| member.id).collect();
+        known.difference(&there).for_each(|gone| directory.remove(*gone));
+        known = there;
         for member in members.into_iter().filter(|m| m.id != own && !m.addresses.is_empty()) {
             let addresses = member.addresses.iter().filter_map(|text| text.parse().ok());
             directory.set(member.id, addresses.collect());
@@ -400,7 +449,8 @@ fn follow_members(cx: &Cx, services: &Services, directory: &Directory) {
 
 /// Asks the manager for an id, as a node that has none, in this life.
 pub fn join(setup: &Setup, identity: &Identity, incarnation: u64) -> Result<NodeId, MachineError> {
-    let setup = Setup { pool_bytes: JOINING_POOL_BYTES, wait: WaitPolicy::Block, ..setup.clone() };
+    let (pool_bytes, lending) = (JOINING_POOL_BYTES, Lending::default());
+    let setup = Setup { pool_bytes, lending, wait: WaitPolicy::Block, ..setup.clone() };
     // Ids from here up are for nodes that have not joined; two that choose the same one try again.
     let id = NodeId(0xf000 + u16::from_le_bytes(crate::local::random()) % 0xffe);
     let mut bare = bare(&setup, (id, incarnation), "joining", &[], 0)?;
@@ -443,29 +493,68 @@ fn unreached(setup: &Setup, directory: &Directory) -> MachineError {
     MachineError::Unreached { places, why, next }
 }
 
-/// As [`client`], for a mount: as patient with the manager as with the I/O servers.
-pub fn mount_client(setup: &Setup) -> Result<Running, MachineError> {
+/// As [`client`], for a mount: as patient with the manager as with the I/O servers. What it lends, other machines reach
+/// at `listen`, those of this machine's own cluster beside their manager.
+pub fn mount_client(setup: &Setup, listen: Option<&str>) -> Result<Running, MachineError> {
     let manager_patience = files::limits::PATIENCE;
-    client_with(setup, "mount", files::Config { manager_patience, ..setup.files() })
+    let name = client_name("mount");
+    let listen = match setup.lending.lend {
+        Some(_) => listens(setup, &name, listen)?,
+        None => Vec::new(),
+    };
+    client_with(setup, name, listen, files::Config { manager_patience, ..setup.files() })
 }
 
 /// Joins as a client and starts the client's services. Its host has to be driven until
 /// [`members::Client::joined`].
 pub fn client(setup: &Setup, name: &str) -> Result<Running, MachineError> {
-    client_with(setup, name, setup.files())
+    client_with(setup, client_name(name), Vec::new(), setup.files())
 }
 
-fn client_with(setup: &Setup, name: &str, files: files::Config) -> Result<Running, MachineError> {
-    let name = format!("{name}-{:08x}", u32::from_le_bytes(crate::local::random()));
-    let (roles, addresses) = (Roles::CLIENT, Vec::new());
-    let identity = Identity { name: name.clone(), roles, disks: 0, addresses, wish: None };
+fn client_name(kind: &str) -> String {
+    format!("{kind}-{:08x}", u32::from_le_bytes(crate::local::random()))
+}
+
+/// Where a client that lends memory listens: beside the manager's socket where that is on this machine.
+fn listens(setup: &Setup, name: &str, listen: Option<&str>) -> Result<Vec<String>, MachineError> {
+    let manager: Vec<String> = setup.manager.1.iter().map(Address::to_string).collect();
+    let sockets = manager.iter().filter_map(|text| text.strip_suffix("/manager.sock"));
+    let mut all: Vec<String> = sockets.map(|folder| format!("{folder}/{name}.sock")).collect();
+    all.extend(listen.map(|listen| format!("tcp:{listen}")));
+    let elsewhere = manager.iter().any(|text| text.starts_with("tcp:")) || all.is_empty();
+    match all.iter().find(|text| text.parse::<Address>().is_err()) {
+        Some(bad) => Err(MachineError::BadListen(bad.clone())),
+        None if elsewhere && listen.is_none() => Err(MachineError::LendsNowhere),
+        None => Ok(all),
+    }
+}
+
+fn client_with(
+    setup: &Setup,
+    name: String,
+    listen: Vec<String>,
+    files: files::Config,
+) -> Result<Running, MachineError> {
+    let lending = setup.lending;
+    let roles = lending.lend.map_or(Roles::CLIENT, |_| Roles::CLIENT | Roles::MEMORY);
+    let identity = Identity {
+        name: name.clone(),
+        roles,
+        disks: 0,
+        addresses: listen.clone(),
+        wish: None,
+        lends_mib: lending.mib(),
+    };
     let joining = incarnation::clock();
     let id = join(setup, &identity, joining)?;
     // Also when the clock was set back in between.
     let life = (id, incarnation::clock().max(joining + 1));
-    let mut bare = bare(setup, life, &name, &[], 0)?;
+    // What its links have to say is the machines' news.
+    let setup = &Setup { quiet: true, ..setup.clone() };
+    let mut bare = bare(setup, life, &name, &listen, 0)?;
     let manager = setup.manager.0;
     let roles = NodeRoles {
+        memory: lending.network(),
         member: Some((manager, identity)),
         client: Some(ClientRole { manager, volume: setup.volume, files }),
         ..NodeRoles::default()
@@ -474,6 +563,10 @@ fn client_with(setup: &Setup, name: &str, files: files::Config) -> Result<Runnin
     follow_members(bare.host.node().cx(), &services, &bare.directory);
     let member = services.member.clone().expect("it was asked for");
     bare.host.block_on(async move { member.joined().await }).map_err(system("joining"))?;
-    let lost = Vec::new();
-    Ok(Running { host: bare.host, services, directory: bare.directory, lost })
+    let (lost, _sockets) = (Vec::new(), Sockets::of(&listen));
+    let running = Running { host: bare.host, services, directory: bare.directory, lost, _sockets };
+    if !listen.is_empty() {
+        crate::status::service::serve(running.source(Vec::new(), 0));
+    }
+    Ok(running)
 }

@@ -53,12 +53,24 @@ fn process_bytes(id: u32, key: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
+/// Bytes of memory of the machine, or of the container we are in; when that cannot be told, all.
+pub fn total_memory() -> u64 {
+    let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let limit = limit.and_then(|text| text.trim().parse::<u64>().ok()); // "max": no limit
+    meminfo("MemTotal:").map_or(u64::MAX, |bytes| bytes as u64).min(limit.unwrap_or(u64::MAX))
+}
+
+/// A line of /proc/meminfo, in bytes.
+fn meminfo(key: &str) -> Option<usize> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with(key))?;
+    line.split_whitespace().nth(1)?.parse::<usize>().ok().map(|kib| kib * 1024)
+}
+
 /// Bytes that this program could still get; when that cannot be told, all.
 pub fn available_memory() -> usize {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find(|line| line.starts_with("MemAvailable:"));
-    let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<usize>().ok());
-    kib.map_or(usize::MAX, |kib| kib * 1024).min(container_memory().unwrap_or(usize::MAX))
+    let available = meminfo("MemAvailable:").unwrap_or(usize::MAX);
+    available.min(container_memory().unwrap_or(usize::MAX))
 }
 
 /// Bytes that the container we are in has left, if it is limited.

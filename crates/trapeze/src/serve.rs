@@ -5,8 +5,10 @@ use crate::cli;
 use crate::client::{Reach, ReachError};
 use crate::config::Machine;
 use crate::embedded::{Embedded, Mounted};
+use crate::lending::Lending;
 use crate::local::{Asked, LocalCluster, LocalError, Shape};
 use crate::machine::{self, MachineError, Running, Setup};
+use crate::size::Size;
 use crate::stopping;
 use live::fuse::{
     Belief, Fuse, MountError, MountOptions, MountWatch, Stage, check_mount_point, detach_below,
@@ -14,7 +16,7 @@ use live::fuse::{
 use live::signals::{self, Signals};
 use live::wait::WaitPolicy;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stripe::Health;
 
@@ -78,7 +80,10 @@ pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
     pin(arguments.cpu)?;
     let machine = Machine::load(&arguments.config).map_err(MachineError::from)?;
     signals::install()?;
-    let mut running = start(&machine, arguments.wait.into())?;
+    let setup = Setup::of(&machine, arguments.wait.into()).map_err(MachineError::from)?;
+    let lending = arguments.lending.or(setup.lending);
+    check_lending(&lending, machine.memory.pool, 1)?;
+    let mut running = start_as(&machine, &Setup { lending, ..setup })?;
     println!("{READY} {} listens at {}", machine.name, machine.listen.join(", "));
     running.host.add(Signals::default())?;
     drive(running, signals::asked)
@@ -94,13 +99,11 @@ pub(crate) fn drive(mut running: Running, done: impl Fn() -> bool) -> Result<(),
     refusal.map_or(stopped, |text| Err(ServeError::Refused(text)))
 }
 
-/// Starts a machine and drives it until its services accept requests.
-fn start(machine: &Machine, wait: WaitPolicy) -> Result<Running, ServeError> {
-    let setup = Setup::of(machine, wait).map_err(MachineError::from)?;
-    start_as(machine, &setup)
+fn check_lending(lending: &Lending, pool: Size, nodes: u64) -> Result<(), MachineError> {
+    lending.problem(pool, nodes).map_or(Ok(()), |text| Err(MachineError::Lending(text)))
 }
 
-/// As [`start`], with a setup of the caller's.
+/// Starts a machine and drives it until its services accept requests.
 pub(crate) fn start_as(machine: &Machine, setup: &Setup) -> Result<Running, ServeError> {
     let mut running = machine::run_as(machine, setup)?;
     let Some(io) = running.services.io.clone() else { return Ok(running) };
@@ -139,9 +142,11 @@ pub fn mount(arguments: &cli::Mount) -> Result<(), ServeError> {
         (arguments.servers.clone(), arguments.key.clone(), arguments.insecure);
     check_mount(&arguments.path, Some(Path::new(&cluster)).filter(|path| path.is_dir()))?;
     let reach = Reach { cluster, key, insecure };
+    check_lending(&arguments.lending, arguments.pool, 1)?;
     let setup = reach.setup(arguments.pool.0, arguments.wait.into())?;
+    let setup = Setup { lending: arguments.lending, ..setup };
     signals::install()?;
-    let mut running = machine::mount_client(&setup)?;
+    let mut running = machine::mount_client(&setup, arguments.listen.as_deref())?;
     let watch = add_mount(&mut running, &arguments.path)?;
     println!("{READY} mounted at {}", arguments.path.display());
     running.host.add(Signals::default())?;
@@ -206,11 +211,15 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
     signals::install()?;
     let cluster = LocalCluster::open_or_create(&arguments.dir, &shape)?;
     cluster.check(&Asked { servers, disks, listen, insecure })?;
-    let cluster = Embedded::of_cluster(cluster)?;
+    let lending = arguments.lending;
+    let lenders = cluster.machines.len() - 1 + usize::from(arguments.mount.is_some());
+    check_lending(&lending, usual.memory.pool, lenders as u64)?;
+    let cluster = Embedded::of_cluster(cluster.lending(lending))?;
     let (dir, servers) = (cluster.cluster().dir().display(), cluster.cluster().machines.len() - 1);
     println!("cluster of a manager and {servers} I/O servers, data in {dir}");
     println!("every file has one copy: a lost disk loses its part of every file");
-    let mounted = arguments.mount.as_ref().map(|path| cluster.mount(path)).transpose()?;
+    let mount = |path: &PathBuf| cluster.mount_lending(path, lending);
+    let mounted = arguments.mount.as_ref().map(mount).transpose()?;
     match &arguments.mount {
         Some(path) => println!("{READY} mounted at {}; stop with Ctrl-C", path.display()),
         None => println!("{READY} mount it with: trapeze mount {dir} PATH"),

@@ -63,7 +63,7 @@ pub enum Refusal {
     Busy = 4,
     /// There is a connection between the two already.
     Duplicate = 5,
-    /// Both say to be the same node.
+    /// Both say to be the same node, or one that runs and was started later says so.
     Identity = 6,
     /// Another release.
     Version = 7,

@@ -344,6 +344,10 @@ impl Links {
                 known.is_some_and(|peer| peer.main.is_some() && peer.session == theirs.session);
             return if pair { Ok(ours) } else { Err(Refusal::Duplicate) };
         }
+        // Two that run at once would take each other's place for ever.
+        if known.is_some_and(|peer| peer.main.is_some() && peer.incarnation > theirs.incarnation) {
+            return Err(Refusal::Identity);
+        }
         let better = known.is_some_and(|peer| {
             peer.main.is_some()
                 && peer.incarnation == theirs.incarnation

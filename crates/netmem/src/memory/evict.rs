@@ -90,7 +90,10 @@ impl Memory {
     pub fn poll_dirty(&self) -> Option<FrameNo> {
         let staged = self.lists.old_end(Role::Staged);
         let local = self.lists.old_end(Role::Local).take(CHANCES_MAX);
-        let mut pages = staged.chain(local).map(|frame| (frame, &self.pages[frame as usize]));
+        // a page whose mirrors went down before its first use
+        let ahead = self.lists.old_end(Role::Ahead);
+        let mut pages =
+            staged.chain(local).chain(ahead).map(|frame| (frame, &self.pages[frame as usize]));
         let (frame, _) = pages.find(|(_, page)| !page.busy && !page.is_durable())?;
         Some(FrameNo(frame))
     }

@@ -310,17 +310,24 @@ pub struct Early {
     pub bytes: u32,
     /// When they are expected to be used, from now.
     pub time_to_use: Age,
+    /// The sender's life.
+    pub life: u64,
 }
 
 impl Message for Early {
     fn write(&self, out: &mut Encoder<'_>) {
         write_page(out, self.first);
-        out.u16(self.wanted).u64(self.at_least.0).u32(self.bytes).u64(self.time_to_use.0);
+        out.u16(self.wanted)
+            .u64(self.at_least.0)
+            .u32(self.bytes)
+            .u64(self.time_to_use.0)
+            .u64(self.life);
     }
 
     fn read(input: &mut Decoder<'_>) -> Result<Early, Short> {
         let (first, wanted) = (read_page(input)?, input.u16()?);
         let (at_least, bytes) = (Version(input.u64()?), input.u32()?);
-        Ok(Early { first, wanted, at_least, bytes, time_to_use: Age(input.u64()?) })
+        let (time_to_use, life) = (Age(input.u64()?), input.u64()?);
+        Ok(Early { first, wanted, at_least, bytes, time_to_use, life })
     }
 }

@@ -118,7 +118,7 @@ impl Service {
         };
         let clean = page.durability == Durability::Clean;
         let (stamp, data) = (stored.stamp(page.id, page.version), stored.data.clone());
-        let doubtful = !trusts && store.is_shared_mirror(frame);
+        let doubtful = self.doubts(get.id) || (!trusts && store.is_shared_mirror(frame));
         if stamp.bytes != get.bytes || doubtful {
             return None;
         }
@@ -138,7 +138,7 @@ impl Service {
         let hint = self.0.guesses.borrow().get(get.id).filter(|node| *node != self.me());
         let version =
             get.stale.filter(|_| get.forwarded).map_or(get.at_least, |stale| stale.version);
-        let (node, incarnation) = (self.me(), self.cx().incarnation());
+        let (node, incarnation) = (self.me(), self.life());
         let here = self.0.store.borrow().find(get.id).map(|(_, page, _)| page.version);
         match here {
             Some(older) if older < get.at_least => {

@@ -42,13 +42,17 @@ fn copies(page: &Page) -> u8 {
 impl Service {
     /// Makes a page that this node has written as durable as its class says: on stable storage, in two mirrors, in one
     /// and a log. What is acknowledged so survives what the class says. `Ok` too when the page is not here: then it
-    /// left, which it can only when it is durable. Waits up to [`Config::patience`](super::Config::patience) for nodes
+    /// left, which it can only when it is durable, unless the node was given up by the others: a page of a shared space
+    /// that it had not made durable then is gone, and this an error until it is written again. Waits up to [`Config::patience`](super::Config::patience) for nodes
     /// that take mirrors.
     pub async fn flush(&self, id: PageId) -> Result<(), Weak> {
         let until = self.cx().now() + self.0.config.patience;
         loop {
             let eased = self.0.eased.wait();
             match self.dirt(id) {
+                Dirt::None if self.0.remains.borrow().has_failed(id) => {
+                    return Err(Weak { have: 0, needed: 1 });
+                }
                 Dirt::None => return Ok(()),
                 // another task is at it, perhaps with an older version
                 Dirt::Busy => {
@@ -178,9 +182,12 @@ impl Service {
     /// One mirror of a page, counted where it is still this version.
     async fn make_mirror(&self, busy: &Busy<'_>, avoid: &RefCell<Avoid>) -> Result<(), No> {
         let copies = if busy.class == Class::Mirrored { 2 } else { 1 };
-        let (stamp, age) = (busy.stamp, Age::NEWEST);
-        let put = Put { stamp, age, chances: 0, copies, reused: true, view: 0 };
+        let (stamp, life, age) = (busy.stamp, self.life(), Age::NEWEST);
+        let put = Put { stamp, life, age, chances: 0, copies, reused: true, view: 0 };
         let node = self.mirror(&put, &busy.data, avoid).await?;
+        if self.life() != life {
+            return Err(No::Outside); // who took it in has freed it again, as a page of an earlier life
+        }
         let life = self.0.home.borrow().view().incarnation(node).ok_or(No::Outside)?;
         let mut store = self.0.store.borrow_mut();
         let known = store.stored(busy.frame).mirrors.iter().any(|(other, _)| *other == node);

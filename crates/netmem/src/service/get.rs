@@ -129,7 +129,7 @@ impl Service {
         let found = store.find(wanted.id).filter(|(_, page, _)| page.version >= wanted.at_least);
         if let Some((frame, page, stored)) = found {
             let (version, data) = (page.version, stored.data.clone());
-            let doubtful = !trusts && store.is_shared_mirror(frame);
+            let doubtful = self.doubts(wanted.id) || (!trusts && store.is_shared_mirror(frame));
             if data.len() != wanted.bytes as usize || doubtful {
                 return None;
             }
@@ -556,7 +556,7 @@ impl Service {
 
     /// This node's copy of a page.
     pub(super) fn record(&self, id: PageId, version: Version, role: Role, copies: u8) -> Record {
-        let holder = Holder { node: self.me(), incarnation: self.cx().incarnation(), role };
+        let holder = Holder { node: self.me(), incarnation: self.life(), role };
         Record { id, version, holder, copies, lost: false, writer: false }
     }
 }

@@ -323,6 +323,16 @@ impl Home {
         Some(change)
     }
 
+    /// This node's life is over: it is nobody's home, and what `others` had of its private spaces is gone. Answers with
+    /// the number of pages that are lost by that.
+    pub fn begin_again(&mut self, others: &[(NodeId, u64)]) -> u64 {
+        let me = self.me;
+        self.directory.retain(|entry| entry.id.space.owner() == Some(me), |_| ());
+        self.leases.begin_view(0);
+        self.told.clear();
+        self.drop_gone(others)
+    }
+
     fn gone(&self, before: &View) -> Vec<(NodeId, u64)> {
         let ended = before.members.iter().filter(|up| !self.view.has(up.node, up.incarnation));
         ended.map(|up| (up.node, up.incarnation)).collect()

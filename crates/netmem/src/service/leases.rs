@@ -53,7 +53,7 @@ pub struct Leases {
 
 /// The version that a view's first lease of a page begins with.
 fn first(view: u64) -> Version {
-    Version(view << VIEW_SHIFT)
+    Version(view.saturating_mul(1 << VIEW_SHIFT))
 }
 
 /// Later than any version of a lease that began with this one.

@@ -37,10 +37,10 @@ impl Leaves {
         PageStamp { id, version, bytes: self.data.len() as u32, checksum }
     }
 
-    pub fn put(&self) -> Put {
+    pub fn put(&self, life: u64) -> Put {
         let chances = self.candidate.chances.saturating_sub(1);
         let Candidate { age, reused, .. } = self.candidate;
-        Put { stamp: self.stamp(), age, chances, copies: 0, reused, view: 0 }
+        Put { stamp: self.stamp(), life, age, chances, copies: 0, reused, view: 0 }
     }
 }
 
@@ -209,7 +209,7 @@ impl Service {
 
     async fn offer(&self, to: NodeId, leaves: &Leaves) -> Option<NodeId> {
         self.count(|counters| counters.puts_sent += 1);
-        let reply = self.put_to(to, &leaves.put(), leaves.data.clone()).await.ok()?;
+        let reply = self.put_to(to, &leaves.put(self.life()), leaves.data.clone()).await.ok()?;
         let node = reply.stored.ok()?;
         self.count(|counters| counters.puts_stored += 1);
         Some(node)
@@ -243,7 +243,7 @@ impl Service {
         let mut load = Load { once: true, into: self.cx().piece(into), wait, ..self.load() };
         let mut trailer = [0; SWAP_BYTES];
         if let Some(victim) = &victim {
-            victim.put().write(&mut Encoder::new(&mut trailer));
+            victim.put(self.life()).write(&mut Encoder::new(&mut trailer));
             load.data.push(victim.data.clone());
             load.trailer = &trailer;
         }
@@ -365,7 +365,7 @@ impl Service {
 }
 
 /// Bytes of the trailer of a [`op::TAKE`] with a page: a [`Put`], in words.
-pub(super) const SWAP_BYTES: usize = 56;
+pub(super) const SWAP_BYTES: usize = 64;
 
 /// A page that was taken out, and whether others answer for it.
 pub(super) struct Evicted {

@@ -88,7 +88,7 @@ impl Service {
     /// What travels ahead is on stable storage, so that a copy of it is nobody's business, and nobody writes to it; or
     /// it is a mirror that goes to its owner.
     fn copy_ahead(&self, id: PageId, ask: &GetMulti, source: NodeId) -> Option<(PageStamp, Frame)> {
-        if self.0.writing.borrow().has(id) {
+        if self.0.writing.borrow().has(id) || self.doubts(id) {
             return None;
         }
         let mut store = self.0.store.borrow_mut();

@@ -490,7 +490,8 @@ impl Service {
 
     async fn ask_early(&self, node: NodeId, batch: &Batch) -> Option<ArrayVec<PageStamp, PAGES>> {
         let Batch { first, wanted, at_least, bytes, time_to_use } = *batch;
-        let early = Early { first, wanted, at_least, bytes, time_to_use };
+        let life = self.life();
+        let early = Early { first, wanted, at_least, bytes, time_to_use, life };
         let load = Load { wait: ATTEMPT, ..self.load() };
         let reply = self.send(node, op::FETCH_AHEAD, &early.encode(), load).await.ok()?;
         let here = MultiReply::decode(&reply.body).ok().filter(|_| reply.status == 0)?.here;
@@ -507,7 +508,7 @@ impl Service {
         let (Some(_permit), Some(backing)) = (permit, self.backing(early.first.space)) else {
             return self.cx().reply(request, Answer::error(Errno::EAGAIN));
         };
-        let source = (request.source, super::put::life(&request));
+        let source = request.source;
         let bits = (0..PAGES).filter(|at| early.wanted & 1 << at != 0);
         let hosted = all(bits.map(|at| self.host(&backing, source, &early, at))).await;
         let mut trailer = [0; PAGES * PageStamp::BYTES];
@@ -527,7 +528,7 @@ impl Service {
     async fn host(
         &self,
         backing: &Rc<dyn Backing>,
-        (source, life): (NodeId, u64),
+        source: NodeId,
         early: &Early,
         at: usize,
     ) -> Option<(usize, PageStamp)> {
@@ -542,8 +543,9 @@ impl Service {
         let stamp = PageStamp::of(id, version, [&data[..]]);
         // older than this, not as old: of two that are used at the same time the one that is there stays
         let age = Age(early.time_to_use.0.saturating_add(1));
-        let put = Put { stamp, age, chances: CHANCES, copies: 0, reused: true, view: 0 };
-        let frame = self.accept(source, life, &put, data).ok()?;
+        let (life, chances) = (early.life, CHANCES);
+        let put = Put { stamp, life, age, chances, copies: 0, reused: true, view: 0 };
+        let frame = self.accept(source, &put, data).ok()?;
         self.0.store.borrow_mut().memory_mut().handle_awaited(self.cx().now(), frame);
         if id.space.owner().is_none() {
             let record = self.record(id, version, HolderRole::Clean, 0);

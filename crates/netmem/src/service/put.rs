@@ -38,7 +38,7 @@ impl Service {
             Ok(put) => {
                 let data = request.data.pop().filter(|_| request.bytes == put.stamp.bytes as usize);
                 let data = data.map(|frame| frame.freeze());
-                self.take_in(request.source, life(&request), &put, data).await
+                self.take_in(request.source, &put, data).await
             }
             Err(_) => Err(No::Damaged),
         };
@@ -54,15 +54,9 @@ impl Service {
     }
 
     /// Takes a page in, and registers it before it says so.
-    async fn take_in(
-        &self,
-        source: NodeId,
-        life: u64,
-        put: &Put,
-        data: Option<Frame>,
-    ) -> Result<NodeId, No> {
+    async fn take_in(&self, source: NodeId, put: &Put, data: Option<Frame>) -> Result<NodeId, No> {
         let data = data.ok_or(No::Damaged)?;
-        self.accept(source, life, put, data)?;
+        self.accept(source, put, data)?;
         self.0.epochs.borrow_mut().handle_taken();
         let PageStamp { id, version, .. } = put.stamp;
         let role = if put.is_mirror() { HolderRole::Mirror } else { HolderRole::Clean };
@@ -90,14 +84,8 @@ impl Service {
     }
 
     /// Checks the bytes and the table; what has to go for the page is withdrawn.
-    pub(super) fn accept(
-        &self,
-        source: NodeId,
-        life: u64,
-        put: &Put,
-        data: Frame,
-    ) -> Result<FrameNo, No> {
-        self.admits(source, life, put)?;
+    pub(super) fn accept(&self, source: NodeId, put: &Put, data: Frame) -> Result<FrameNo, No> {
+        self.admits(source, put)?;
         let PageStamp { id, version, bytes, checksum } = put.stamp;
         let wanted = Wanted { id, at_least: version, bytes };
         let mut counters = self.0.counters.borrow_mut();
@@ -124,7 +112,7 @@ impl Service {
     }
 
     /// Whether this node takes pages from that one, in the life that the view says.
-    fn admits(&self, source: NodeId, life: u64, put: &Put) -> Result<(), No> {
+    fn admits(&self, source: NodeId, put: &Put) -> Result<(), No> {
         let mut home = self.0.home.borrow_mut();
         if home.freed().has(put.stamp.id.space) {
             return Err(No::Freed);
@@ -132,8 +120,8 @@ impl Service {
         if put.is_mirror() && put.view != home.view().number {
             return Err(No::Outside);
         }
-        let member = home.view().has(self.me(), self.cx().incarnation());
-        let known = home.view().has(source, life);
+        let member = home.view().has(self.me(), self.life());
+        let known = home.view().has(source, put.life);
         if member && known { Ok(()) } else { Err(No::Outside) }
     }
 
@@ -268,8 +256,8 @@ impl Service {
         let (_, page, stored) = store.find(ask.id)?;
         let stamp = stored.stamp(page.id, page.version);
         let age = page.age(self.cx().now());
-        let (copies, reused) = (ask.copies, page.reused);
-        let put = Put { stamp, age, chances: 0, copies, reused, view: 0 };
+        let (life, copies, reused) = (self.life(), ask.copies, page.reused);
+        let put = Put { stamp, life, age, chances: 0, copies, reused, view: 0 };
         (page.version == ask.version).then(|| (put, stored.data.clone()))
     }
 
@@ -284,14 +272,9 @@ impl Service {
         if !own || request.bytes != put.stamp.bytes as usize {
             return false;
         }
-        let taken = self.accept(request.source, life(request), &put, data.freeze());
+        let taken = self.accept(request.source, &put, data.freeze());
         taken.map_err(|no| self.count(|counters| counters.refusals.count(no))).is_ok()
     }
-}
-
-/// The life of the node that sent a request. NetRPC's name for a caller has the node's number in its upper bits.
-pub(super) fn life(request: &Request) -> u64 {
-    request.client ^ u64::from(request.source.0) << 48
 }
 
 fn no(reason: Reason) -> No {

@@ -68,7 +68,7 @@ impl Service {
     }
 
     fn is_in(&self, view: &View) -> bool {
-        view.has(self.me(), self.cx().incarnation())
+        view.has(self.me(), self.life())
     }
 
     fn known_homes(&self) -> Vec<(FrameNo, Option<Homes>)> {

@@ -30,6 +30,7 @@ impl Service {
 
     /// Frees what was in the middle of something when its space was freed, and the spaces of owners that stay away.
     fn end_late(&self) {
+        self.forget_remains();
         let unfinished = std::mem::take(&mut *self.0.unfinished.borrow_mut());
         let left = |space: &SpaceId| self.0.store.borrow_mut().free_space(*space) > 0;
         self.0.unfinished.borrow_mut().extend(unfinished.into_iter().filter(left));

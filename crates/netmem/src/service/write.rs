@@ -102,6 +102,7 @@ impl Service {
         if !self.makes_way(id, version, data.len()) {
             return Ok(None);
         }
+        self.0.remains.borrow_mut().handle_written(id);
         let stored = Stored::new(data.clone(), checksum);
         let mut store = self.0.store.borrow_mut();
         if let Some(frame) = store.memory().find(id) {
@@ -247,7 +248,10 @@ impl Service {
     async fn lease(&self, id: PageId, version: Version) -> Result<(), PutError> {
         let until = self.cx().now() + self.0.config.patience;
         while self.cx().now() < until {
-            let right = self.0.writing.borrow().right(id);
+            let right = match self.doubts(id) {
+                true => Right::None,
+                false => self.0.writing.borrow().right(id),
+            };
             match right {
                 Right::Writes(known) if known >= version => return Err(PutError::Stale(known)),
                 Right::Writes(_) => return Ok(()),
@@ -273,7 +277,7 @@ impl Service {
             let home = self.0.home.borrow();
             (home.view().number, home.homes(id))
         };
-        let lease = Lease { id, view, incarnation: self.cx().incarnation() };
+        let lease = Lease { id, view, incarnation: self.life() };
         let primary = homes?.primary;
         let reply = if primary == self.me() {
             self.grant(self.me(), &lease).await

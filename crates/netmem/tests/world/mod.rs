@@ -1,5 +1,5 @@
 //! Nodes with the service on a link that does what the test says.
-
+#![allow(dead_code)] // each test file uses its part
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use endpoint::Frame;
@@ -89,7 +89,7 @@ impl World {
     pub fn next_view(&mut self) {
         self.view += 1;
         let view = self.up();
-        self.live().for_each(|service| service.set_view(view.clone()));
+        self.live().for_each(|service| service.follow(view.clone()));
     }
 
     fn live(&self) -> impl Iterator<Item = &Service> {
@@ -116,6 +116,21 @@ impl World {
         let at = usize::from(node) - 1;
         self.down.push(node);
         self.net.nodes[at] = rig::node(1000 + node, 1);
+    }
+
+    /// A node runs on and hears nothing; the others go on without it.
+    pub fn give_up(&mut self, node: u16) {
+        self.down.push(node);
+        self.next_view();
+        self.settle();
+    }
+
+    /// A node that was given up hears of everybody again, in the next life that the registry gives it.
+    pub fn come_back(&mut self, node: u16) {
+        self.lives[usize::from(node) - 1] += 1;
+        self.down.retain(|other| *other != node);
+        self.next_view();
+        self.settle();
     }
 
     /// It is there again, in its next life; the others hear of it with the next view.

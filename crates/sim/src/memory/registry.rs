@@ -60,8 +60,11 @@ impl Registry {
         self.due.push((at, step));
     }
 
-    /// A node is heard of again in time: it is not given up for its silence.
+    /// A node is heard of again in time: it is not given up for its silence, and does not give itself up.
     pub fn spare(&mut self, node: NodeId, life: u64) {
+        let newest = self.number;
+        let alone = |step: &Step| matches!(step, Step::Tell(to, _, view) if *to == node && view.number > newest);
+        self.due.retain(|(_, step)| !alone(step));
         for (_, step) in &mut self.due {
             if let Step::GiveUp(nodes) = step {
                 nodes.retain(|gone| *gone != (node, life));

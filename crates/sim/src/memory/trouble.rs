@@ -41,6 +41,8 @@ pub struct Trouble {
     lost: BTreeSet<NodeId>,
     /// Nodes that do nothing.
     asleep: BTreeSet<NodeId>,
+    /// Who has heard nothing for so long that it believes to be given up.
+    alone: BTreeSet<NodeId>,
 }
 
 fn life(world: &World, node: NodeId) -> u64 {
@@ -58,6 +60,7 @@ impl Trouble {
             registry: Registry::new(shared.seed),
             lost: BTreeSet::new(),
             asleep: BTreeSet::new(),
+            alone: BTreeSet::new(),
         }
     }
 
@@ -66,6 +69,7 @@ impl Trouble {
         world.start(node);
         self.lost.remove(&node);
         self.asleep.remove(&node);
+        self.alone.remove(&node);
         self.shared.fenced.borrow_mut().remove(&node);
         let weight = self.shared.shape.frames;
         let up = Up { node, incarnation: life(world, node), weight };
@@ -126,6 +130,9 @@ impl Trouble {
                 world.trace_mut().line(now, NodeId(0), "view", line);
             }
             Step::Tell(node, incarnation, view) if life(world, node) == incarnation => {
+                if view.incarnation(node).is_none() {
+                    self.alone.insert(node);
+                }
                 let service = self.shared.services.borrow().get(&node).cloned();
                 let number = view.number;
                 service.into_iter().for_each(|service| service.set_view(view.clone()));
@@ -154,6 +161,10 @@ impl Trouble {
         self.registry.cut_off.remove(&node);
         self.asleep.remove(&node);
         let (now, life) = (world.now(), life(world, node));
+        if self.alone.remove(&node) {
+            // it has given itself up, and the registry does too
+            self.step(world, Step::GiveUp(vec![(node, life)]));
+        }
         if self.lost.contains(&node) {
             self.registry.later(now, Step::Tell(node, life, self.registry.without(node)));
             self.registry.later(now + LAST_BREATH, Step::End(node, life));

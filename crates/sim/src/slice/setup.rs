@@ -112,12 +112,12 @@ impl Setup {
         let disks = cluster::all_disks(self.disks);
         let homes: Vec<_> =
             self.servers().map(|id| IoServer { disks, ..IoServer::from(id) }).collect();
-        add(&mut world, MANAGER, (1, CLIENT_BYTES), cluster::manager(homes));
+        add(&mut world, MANAGER, (1, CLIENT_BYTES), cluster::manager(homes, 0));
         for server in self.servers() {
-            let role = cluster::server(MANAGER, CACHE_BYTES);
+            let role = cluster::server(MANAGER, CACHE_BYTES, 0);
             add(&mut world, server, (self.disks, SERVER_BYTES), role);
         }
-        add(&mut world, self.client(), (0, CLIENT_BYTES), cluster::mount(MANAGER, 0));
+        add(&mut world, self.client(), (0, CLIENT_BYTES), cluster::mount(MANAGER, 0, 0));
         world.nodes().into_iter().for_each(|node| world.start(node));
         Ok(world)
     }

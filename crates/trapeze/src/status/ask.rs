@@ -124,7 +124,7 @@ fn with_leases(members: Vec<Member>, reports: Vec<Option<Result<Report, Errno>>>
 }
 
 async fn report_of(cx: &Cx, member: &Member) -> Option<Result<Report, Errno>> {
-    if !member.roles.is_server() {
+    if !member.roles.is_server() && member.addresses.is_empty() {
         return None;
     }
     if !member.alive {

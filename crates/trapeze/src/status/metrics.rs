@@ -4,6 +4,7 @@
 //! runs the node and wait for its text. Machines that serve data never talk HTTP.
 
 use super::ask::{Asker, StatusError, Told};
+use super::memory::{Memory, Source};
 use super::report::{Disk, Io, Link, Report};
 use crate::children::READY;
 use crate::cli;
@@ -100,6 +101,83 @@ const OF_IO: &[Metric<Io>] = &[
     }),
 ];
 
+const OF_MEMORY: &[Metric<Memory>] = &[
+    gauge("memory_lent_bytes", "Network memory on the machine.", |m| m.lent_bytes as f64),
+    gauge("memory_kept_bytes", "Of it, what its own pages can always have.", |m| {
+        m.kept_bytes as f64
+    }),
+    gauge("memory_view", "Number of the view that it goes by.", |m| m.view as f64),
+    gauge("memory_members", "Nodes in that view.", |m| m.members as f64),
+    gauge("memory_settled", "Whether all have told what they hold in it.", |m| {
+        f64::from(m.settled)
+    }),
+    gauge("memory_epoch", "Number of the epoch.", |m| f64::from(m.epoch)),
+    gauge("memory_min_age_seconds", "Age from which pages are dropped.", |m| {
+        m.min_age_ms.unwrap_or(0) as f64 / 1e3
+    }),
+    gauge("memory_mirrors_missing", "Pages with too few mirrors.", |m| m.mirrors_missing as f64),
+    counter("memory_missed_total", "Pages that were not found.", |m| m.missed as f64),
+    counter("memory_damaged_total", "Payloads that were not what was asked for.", |m| {
+        m.damaged as f64
+    }),
+    counter("memory_hedges_total", "Pages asked of storage beside a slow peer.", |m| {
+        m.hedges as f64
+    }),
+    counter("memory_served_total", "Pages sent to who asked.", |m| m.served as f64),
+    counter("memory_delegated_total", "Requests passed on to who has the page.", |m| {
+        m.delegated as f64
+    }),
+    counter("memory_given_total", "Clean pages that others took.", |m| m.puts_stored as f64),
+    counter("memory_refused_total", "Pages that others refused.", |m| m.refused as f64),
+    counter("memory_refusals_total", "Pages of others that it refused.", |m| m.refusals as f64),
+    counter("memory_accepted_total", "Pages of others that it took.", |m| m.accepted as f64),
+    counter("memory_dropped_total", "Clean pages that left network memory.", |m| m.dropped as f64),
+    counter("memory_mirrors_made_total", "Mirrors of its pages.", |m| m.mirrors_made as f64),
+    counter("memory_mirrors_again_total", "Mirrors made anew.", |m| m.mirrors_again as f64),
+    counter("memory_written_back_total", "Dirty pages written to storage.", |m| {
+        m.written_back as f64
+    }),
+    counter("memory_lost_pages_total", "Pages whose versions were lost.", |m| m.lost_pages as f64),
+    counter("memory_lives_lost_total", "Times that it was given up while it ran.", |m| {
+        m.lives_lost as f64
+    }),
+    counter("memory_epochs_planned_total", "Epochs that it planned.", |m| m.epochs_planned as f64),
+];
+
+/// Bytes of network memory, by what is in them.
+const OF_PLACES: &[Metric<u64>] =
+    &[gauge("memory_bytes", "Network memory by what is in it.", |bytes| *bytes as f64)];
+
+const OF_SOURCES: &[Metric<Source>] = &[
+    counter("memory_pages_total", "Pages by where they were found.", |s| s.pages as f64),
+    gauge("memory_latency_p50_seconds", "Median of the latest.", |s| seconds(s.p50_ns)),
+    gauge("memory_latency_p99_seconds", "99th percentile of the latest.", |s| seconds(s.p99_ns)),
+];
+
+/// NaN, which the format knows, for what was not measured.
+fn seconds(ns: Option<u64>) -> f64 {
+    ns.map_or(f64::NAN, |ns| ns as f64 / 1e9)
+}
+
+fn write_memory<'a>(text: &mut String, rows: impl Iterator<Item = (String, &'a Memory)> + Clone) {
+    write(text, OF_MEMORY, rows.clone());
+    let mut parts: Vec<(String, u64)> = Vec::new();
+    let mut sources: Vec<(String, Source)> = Vec::new();
+    for (labels, m) in rows {
+        let places = [
+            ("local", m.local_bytes),
+            ("hosted", m.hosted_bytes),
+            ("mirror", m.mirror_bytes),
+            ("free", m.free_bytes),
+        ];
+        parts.extend(places.map(|(role, bytes)| (format!("{labels},role=\"{role}\""), bytes)));
+        let from = [("local", m.local), ("peer", m.peer), ("storage", m.storage)];
+        sources.extend(from.map(|(name, one)| (format!("{labels},source=\"{name}\""), one)));
+    }
+    write(text, OF_PLACES, parts.iter().map(|(labels, bytes)| (labels.clone(), bytes)));
+    write(text, OF_SOURCES, sources.iter().map(|(labels, source)| (labels.clone(), source)));
+}
+
 const OF_DISKS: &[Metric<Disk>] = &[
     gauge("disk_serving", "Whether the disk serves.", |disk| f64::from(disk.state == "serving")),
     gauge("disk_bytes", "Size of the disk.", |disk| disk.total_bytes as f64),
@@ -156,6 +234,9 @@ fn render(told: &[Told]) -> String {
     write(&mut text, OF_SERVERS, reports.clone());
     let ios = reports.clone().filter_map(|(labels, report)| Some((labels, report.io.as_ref()?)));
     write(&mut text, OF_IO, ios);
+    let memories =
+        reports.clone().filter_map(|(labels, report)| Some((labels, report.memory.as_ref()?)));
+    write_memory(&mut text, memories);
     let disks = reports.clone().flat_map(|(labels, report)| {
         let label = move |disk: &Disk| format!("{labels},disk=\"{}\"", escaped(&disk.path));
         report.disks.iter().map(move |disk| (label(disk), disk))
@@ -282,8 +363,15 @@ mod tests {
     fn some() -> Vec<Told> {
         let disk = Disk { path: "/d\\1".into(), state: "serving".into(), ..Disk::default() };
         let io = Some(Io { reads: 7, ..Io::default() });
-        let report =
-            Report { io, disks: vec![disk], links: vec![Link::default()], ..Report::default() };
+        let peer = Source { pages: 5, p50_ns: Some(7500), p99_ns: None };
+        let memory = Some(Memory { hosted_bytes: 8192, peer, ..Memory::default() });
+        let report = Report {
+            io,
+            disks: vec![disk],
+            links: vec![Link::default()],
+            memory,
+            ..Report::default()
+        };
         vec![told(2, Some(Ok(report))), told(3, Some(Err(Errno::ETIMEDOUT))), told(4, None)]
     }
 
@@ -304,6 +392,15 @@ mod tests {
     fn labels_are_escaped_and_who_is_silent_is_down() {
         let text = render(&some());
         assert!(text.contains("trapeze_reads_total{node=\"2\",name=\"a\\\"2\"} 7\n"), "{text}");
+        let of = "{node=\"2\",name=\"a\\\"2\",";
+        for line in [
+            format!("trapeze_memory_bytes{of}role=\"hosted\"}} 8192\n"),
+            format!("trapeze_memory_pages_total{of}source=\"peer\"}} 5\n"),
+            format!("trapeze_memory_latency_p50_seconds{of}source=\"peer\"}} 0.0000075\n"),
+            format!("trapeze_memory_latency_p99_seconds{of}source=\"peer\"}} NaN\n"),
+        ] {
+            assert!(text.contains(&line), "{line}{text}");
+        }
         assert!(text.contains("disk=\"/d\\\\1\"} 1\n"), "{text}");
         for (node, up) in [(2, 1), (3, 0), (4, 1)] {
             assert!(

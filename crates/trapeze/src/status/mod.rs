@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Nothing is kept on the machines, a report shows counters since the machine's start; rates are the difference of two
-//! reports. Mounts tell nothing, they listen nowhere; the manager tells that they are there and until when.
+//! reports. Mounts that lend no memory tell nothing, they listen nowhere; the manager tells that they are there and until when.
 
 mod ask;
+pub mod memory;
 mod metrics;
 pub mod report;
 pub mod service;

@@ -1,6 +1,7 @@
 //! What a machine tells about itself. Counters are since its start, sizes in bytes.
 #![allow(missing_docs)] // the fields are named for people: they are the JSON of `trapeze status`
 
+use super::memory::Memory;
 use serde::{Deserialize, Serialize};
 
 /// Everything. Unknown fields are passed over and missing ones are empty: machines of two releases understand each
@@ -16,6 +17,9 @@ pub struct Report {
     /// Of an I/O server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io: Option<Io>,
+    /// Of who lends memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Memory>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<Disk>,
     pub links: Vec<Link>,

@@ -7,6 +7,7 @@
 //! A report longer than a page is asked for in steps; the step at 0 makes it, the others read what that made. Two
 //! askers at once may mix their reports up: then the JSON is broken, and asking again is the cure.
 
+use super::memory::Memory;
 use super::report::{Disk, Io, Lease, Link, Pool, Report, Wait};
 use crate::machine_stat;
 use endpoint::limits::PAGE_BYTES;
@@ -40,6 +41,8 @@ pub struct Source {
     pub names: Option<names::Handle>,
     /// Its members' service.
     pub members: Option<members::Service>,
+    /// Its network memory.
+    pub memory: Option<netmem::Service>,
     /// Its links.
     pub directory: Directory,
     /// Its waiting.
@@ -95,6 +98,7 @@ impl Source {
             cpu_ms: machine_stat::process_time(own).map_or(0, |time| time.as_millis() as u64),
             pool: self.pool(),
             io: io.map(|io| self.io(io.counters())),
+            memory: self.memory.as_ref().map(Memory::of),
             disks: self.disk_reports().await,
             links: self.links(),
             wait: wait(self.waits.get()),

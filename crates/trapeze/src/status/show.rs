@@ -1,6 +1,7 @@
 //! Every server's report, as tables or JSON.
 
 use super::ask::{Asker, StatusError, Told};
+use super::memory;
 use super::report::Report;
 use crate::cli;
 use crate::size::Size;
@@ -65,7 +66,10 @@ fn print_tables(told: &[Told]) {
         .iter()
         .filter_map(|told| Some((&told.member, told.report.as_ref()?.as_ref().ok()?)))
         .collect();
-    for table in [disks_table(&reports), blocks_table(&reports), links_table(&reports)] {
+    let lends = reports.iter().any(|(_, report)| report.memory.is_some());
+    let memory = lends.then(|| memory::table(&reports));
+    let tables = [disks_table(&reports), blocks_table(&reports)].into_iter().chain(memory);
+    for table in tables.chain([links_table(&reports)]) {
         print!("\n{}", table.render());
     }
     print!("\n{}", calls_table(&reports).render());

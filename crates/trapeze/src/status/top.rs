@@ -1,6 +1,7 @@
 //! `trapeze top`: what the servers do now, from the difference of two reports.
 
 use super::ask::{Asker, StatusError, Told};
+use super::memory::{self, Memory, PLACES};
 use super::report::Report;
 use super::show::{role_names, state};
 use crate::cli;
@@ -47,6 +48,30 @@ struct Rates {
     #[serde(skip_serializing_if = "Option::is_none")]
     awake_ratio: Option<f64>,
     sleeps_per_s: f64,
+    /// Of who lends memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<MemoryRates>,
+}
+
+/// What network memory does each second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+struct MemoryRates {
+    /// What is where now, with counters since the start.
+    #[serde(flatten)]
+    now: Memory,
+    gets_per_s: f64,
+    /// Parts of the pages that were asked for; nothing without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    local_ratio: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer_ratio: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    storage_ratio: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    miss_ratio: Option<f64>,
+    served_per_s: f64,
+    given_per_s: f64,
+    taken_per_s: f64,
 }
 
 /// Two reports of one machine and the time between them, in seconds.
@@ -104,7 +129,26 @@ impl Change<'_> {
                 |report| report.wait.spin_hits + report.wait.sleeps,
             ),
             sleeps_per_s: self.rate(|report| report.wait.sleeps),
+            memory: self.now.memory.map(|now| self.memory(now)),
             ..Rates::of(told)
+        }
+    }
+
+    fn memory(&self, now: Memory) -> MemoryRates {
+        let of =
+            |of: fn(&Memory) -> u64| move |report: &Report| report.memory.as_ref().map_or(0, of);
+        let found = |m: &Memory| m.local.pages + m.peer.pages + m.storage.pages;
+        let asked = move |report: &Report| report.memory.map_or(0, |m| found(&m) + m.missed);
+        MemoryRates {
+            now,
+            gets_per_s: self.rate(asked),
+            local_ratio: self.ratio(of(|m| m.local.pages), asked),
+            peer_ratio: self.ratio(of(|m| m.peer.pages), asked),
+            storage_ratio: self.ratio(of(|m| m.storage.pages), asked),
+            miss_ratio: self.ratio(of(|m| m.missed), asked),
+            served_per_s: self.rate(of(|m| m.served)),
+            given_per_s: self.rate(of(|m| m.puts_stored + m.mirrors_made)),
+            taken_per_s: self.rate(of(|m| m.accepted)),
         }
     }
 }
@@ -149,6 +193,21 @@ impl Rates {
     }
 }
 
+impl MemoryRates {
+    fn cells(&self, name: &str) -> Vec<String> {
+        let ratios = [self.local_ratio, self.peer_ratio, self.storage_ratio, self.miss_ratio];
+        let rates = [self.served_per_s, self.given_per_s, self.taken_per_s];
+        let latencies = [memory::latency(&self.now.peer), memory::latency(&self.now.storage)];
+        let mut cells = vec![name.to_string()];
+        cells.extend(self.now.places());
+        cells.push(count(self.gets_per_s));
+        cells.extend(ratios.map(percent));
+        cells.extend(latencies);
+        cells.extend(rates.map(count));
+        cells
+    }
+}
+
 fn percent(part: Option<f64>) -> String {
     part.map_or("-".to_string(), |part| format!("{:.0}%", part * 100.0))
 }
@@ -179,6 +238,29 @@ const BLOCKS: [&str; 13] = [
 const MESSAGES: [&str; 8] =
     ["server", "calls/s", "served/s", "again/s", "MB/s out", "MB/s in", "awake", "sleeps/s"];
 
+const MEMORY: [&str; 10] = [
+    "gets/s",
+    "local",
+    "peer",
+    "storage",
+    "missed",
+    "peer us",
+    "storage us",
+    "served/s",
+    "given/s",
+    "taken/s",
+];
+
+/// Network memory, if anybody lends any.
+fn memory_table(rows: &[Rates]) -> Option<Table> {
+    let headings: Vec<&str> = ["lent by"].into_iter().chain(PLACES).chain(MEMORY).collect();
+    let mut table = Table::new(&headings);
+    let lenders = rows.iter().filter_map(|row| Some((row, row.memory.as_ref()?)));
+    let cells: Vec<Vec<String>> = lenders.map(|(row, memory)| memory.cells(&row.name)).collect();
+    cells.iter().for_each(|cells| table.row(cells));
+    (!cells.is_empty()).then_some(table)
+}
+
 /// The rows of the servers, of those that told twice in the same life or in two.
 fn rates(before: &[Told], now: &[Told], seconds: f64) -> Vec<Rates> {
     let servers = now.iter().filter(|told| told.report.is_some());
@@ -199,7 +281,9 @@ fn render(rows: &[Rates], clients: usize) -> String {
         messages.row(&row.messages());
     }
     let total = |of: fn(&Rates) -> f64| rows.iter().map(of).sum::<f64>();
-    let mut text = format!("{}\n{}", blocks.render(), messages.render());
+    let memory = memory_table(rows).map(|table| format!("\n{}", table.render()));
+    let memory = memory.unwrap_or_default();
+    let mut text = format!("{}{memory}\n{}", blocks.render(), messages.render());
     let _ = writeln!(
         text,
         "\nall: {:.0} reads/s, {:.1} MB/s; {:.0} writes/s, {:.1} MB/s; {clients} clients",
@@ -241,7 +325,8 @@ fn show(before: &[Told], now: &[Told], span: Duration, json: bool, over: bool) {
     if json {
         return rows.iter().for_each(print_json);
     }
-    let clients = now.iter().filter(|told| told.report.is_none() && told.member.alive).count();
+    let clients = now.iter().filter(|told| !told.member.roles.is_server() && told.member.alive);
+    let clients = clients.count();
     draw(&render(&rows, clients), over);
 }
 
@@ -287,6 +372,26 @@ mod tests {
     }
 
     #[test]
+    fn pages_by_source_are_parts_of_those_that_were_asked_for() {
+        let with = |scale: u64| {
+            let source = |pages| memory::Source { pages, ..memory::Source::default() };
+            let memory = Memory {
+                local: source(6 * scale),
+                peer: source(2 * scale),
+                storage: source(scale),
+                missed: scale,
+                ..Memory::default()
+            };
+            Report { memory: Some(memory), ..report(scale) }
+        };
+        let (before, now) = (vec![told(Some(Ok(with(2))))], vec![told(Some(Ok(with(4))))]);
+        let memory = rates(&before, &now, 2.0)[0].memory.unwrap();
+        assert_eq!((memory.gets_per_s, memory.local_ratio), (10.0, Some(0.6)));
+        assert_eq!((memory.peer_ratio, memory.storage_ratio), (Some(0.2), Some(0.1)));
+        assert_eq!(memory.miss_ratio, Some(0.1));
+    }
+
+    #[test]
     fn who_restarted_counts_from_zero_and_who_is_silent_has_no_rates() {
         let (before, now) = (vec![told(Some(Ok(report(9))))], vec![told(Some(Ok(report(1))))]);
         assert_eq!(rates(&before, &now, 1.0)[0].reads_per_s, 10.0);
@@ -299,7 +404,11 @@ mod tests {
 
     #[test]
     fn every_heading_has_a_cell() {
-        let text = render(&[Rates::default()], 2);
+        let mut row = Rates::default();
+        let text = render(&[row.clone()], 2);
         assert!(text.contains("reads/s") && text.contains("2 clients"), "{text}");
+        assert!(!text.contains("lent by"), "{text}");
+        row.memory = Some(MemoryRates::default());
+        assert!(render(&[row], 2).contains("lent by"));
     }
 }

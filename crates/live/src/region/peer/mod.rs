@@ -125,8 +125,9 @@ impl Holder {
         let data = Some(self.line.frames().copy_of(from).ok_or(libc::ENOMEM)?);
         let mut trailer = [0; PageStamp::BYTES];
         stamp.encode(&mut Encoder::new(&mut trailer));
-        let (age, view) = (Age::NEWEST, 0);
-        let body = Put { stamp, age, chances: 0, copies, reused: true, view }.encode();
+        let (life, view, age) = (0, 0, Age::NEWEST);
+        let put = Put { stamp, life, age, chances: 0, copies, reused: true, view };
+        let body = put.encode();
         let question =
             Question { op: op::PUT, once: true, body: &body, data, trailer: &trailer, into: None };
         let answer = self.line.ask(question).map_err(|error| errno_of(&error))?;

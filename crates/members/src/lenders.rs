@@ -1,0 +1,165 @@
+//! Which members lend memory or use that of others, in which lives: the view that network memory goes by.
+//!
+//! Invariants: the view's number grows by one with each change of what it shows; a member that was down, or began
+//! another life, comes back in a later life here, even when its process went on running and knows of nothing; what is
+//! shown to others is on stable storage, so that after a power cut no number is given to another view.
+
+use crate::protocol::{Member, Roles};
+use std::collections::BTreeMap;
+use store::{Batch, Store, StoreError};
+use wire::NodeId;
+use wire::codec::{Decoder, Encoder, Short};
+
+const NUMBER_KEY: &[u8] = b"lenders";
+/// Then the id, highest byte first.
+const LENDER_KEY: u8 = b'n';
+
+/// A member that is up and takes part in network memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lender {
+    /// The member.
+    pub id: NodeId,
+    /// Its life: later than those in which it was known before. Not its incarnation, which stays the same when it was
+    /// only silent for too long.
+    pub life: u64,
+    /// What it lends, in MiB.
+    pub mib: u32,
+}
+
+impl Lender {
+    /// Bytes on the wire.
+    pub const BYTES: usize = 14;
+
+    /// Appends it.
+    pub fn encode(&self, out: &mut Encoder<'_>) {
+        out.u16(self.id.0).u64(self.life).u32(self.mib);
+    }
+
+    /// Reads what [`encode`](Lender::encode) wrote.
+    pub fn decode(input: &mut Decoder<'_>) -> Result<Lender, Short> {
+        Ok(Lender { id: NodeId(input.u16()?), life: input.u64()?, mib: input.u32()? })
+    }
+}
+
+/// The lenders of one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lenders {
+    /// Grows with every change; 0 is before the first.
+    pub number: u64,
+    /// In ascending order of their ids.
+    pub up: Vec<Lender>,
+}
+
+/// What the registry knows of them.
+#[derive(Debug, Default)]
+pub struct LenderTable {
+    /// Also of members that are down.
+    known: BTreeMap<NodeId, Lender>,
+    number: u64,
+    /// The change of the store that made the present view.
+    changed: u64,
+    shown: Lenders,
+}
+
+impl LenderTable {
+    /// Those that `store` knows, whose content is on stable storage.
+    pub fn open(store: &Store) -> Result<LenderTable, StoreError> {
+        let mut table = LenderTable::default();
+        let number = store.get(NUMBER_KEY)?.unwrap_or_default();
+        table.number = Decoder::new(&number).u64().unwrap_or(0);
+        for (_, value) in store.range(&[LENDER_KEY][..]..&[LENDER_KEY + 1][..], usize::MAX)? {
+            // A record that cannot be read is of no life that anybody is in.
+            if let Ok(lender) = Lender::decode(&mut Decoder::new(&value)) {
+                table.known.insert(lender.id, lender);
+            }
+        }
+        Ok(table)
+    }
+
+    /// What others are shown.
+    pub fn shown(&self) -> &Lenders {
+        &self.shown
+    }
+
+    /// Whether there is something that they are not shown yet.
+    pub fn is_ahead(&self) -> bool {
+        self.number != self.shown.number
+    }
+
+    /// What this member lends, as far as it said.
+    pub fn mib(&self, id: NodeId) -> u32 {
+        self.known.get(&id).map_or(0, |lender| lender.mib)
+    }
+
+    /// The life of a member that lends; 0 of one that does not.
+    pub fn life(&self, id: NodeId) -> u64 {
+        self.known.get(&id).map_or(0, |lender| lender.life)
+    }
+
+    /// A member is about to be `member` in place of `old`; `None` for the end of what is known of it. Says whether the
+    /// view is another now, for [`changed_by`](LenderTable::changed_by).
+    pub fn note(
+        &mut self,
+        batch: &mut Batch,
+        old: Option<&Member>,
+        member: Option<(&Member, u32)>,
+    ) -> bool {
+        let lends = |member: &Member| member.roles.contains(Roles::MEMORY);
+        let new = member.filter(|(member, _)| lends(member));
+        let Some(id) = new.map(|(member, _)| member.id).or(old.map(|old| old.id)) else {
+            return false;
+        };
+        let known = self.known.get(&id).copied();
+        let lived = |member: &Member| {
+            old.is_some_and(|old| old.alive && old.incarnation == member.incarnation)
+        };
+        let next = new.map(|(member, mib)| {
+            let same = known.filter(|_| lived(member) || !member.alive);
+            Lender { id, life: same.map_or(self.number + 1, |known| known.life), mib }
+        });
+        let was_up = known.is_some() && old.is_some_and(|old| old.alive);
+        let is_up = new.is_some_and(|(member, _)| member.alive);
+        if next == known && was_up == is_up {
+            return false;
+        }
+        self.write(batch, id, next);
+        true
+    }
+
+    fn write(&mut self, batch: &mut Batch, id: NodeId, lender: Option<Lender>) {
+        let [high, low] = id.0.to_be_bytes();
+        let key = [LENDER_KEY, high, low];
+        let mut bytes = [0; Lender::BYTES];
+        match lender {
+            Some(lender) => {
+                lender.encode(&mut Encoder::new(&mut bytes));
+                batch.put(&key, &bytes);
+                self.known.insert(id, lender);
+            }
+            None => {
+                batch.delete(&key);
+                self.known.remove(&id);
+            }
+        }
+        self.number += 1;
+        let mut bytes = [0; 8];
+        Encoder::new(&mut bytes).u64(self.number);
+        batch.put(NUMBER_KEY, &bytes);
+    }
+
+    /// The change of the store with which the view became another.
+    pub fn changed_by(&mut self, sequence: u64) {
+        self.changed = sequence;
+    }
+
+    /// Changes up to `synced` are on stable storage: from now on others are shown the present view, unless it is newer
+    /// than that. Says whether it is another than before.
+    pub fn handle_synced(&mut self, synced: u64, is_alive: impl Fn(NodeId) -> bool) -> bool {
+        if !self.is_ahead() || self.changed > synced {
+            return false;
+        }
+        let up = self.known.values().filter(|lender| is_alive(lender.id)).copied().collect();
+        self.shown = Lenders { number: self.number, up };
+        true
+    }
+}

@@ -1,0 +1,139 @@
+//! Which life this node takes part in, as the members' registry counts them, and what it may believe meanwhile.
+//!
+//! A node that others gave up, whether its process ended or was only paused, is nobody's holder any more: others have
+//! freed what they had of its spaces and mirrored anew what it had of theirs, and they may have written to pages whose
+//! copies it has. So it begins another life. Of the one before it keeps what only it can have written and has still:
+//! the pages of its private spaces in its own frames, without mirrors. Between the end of its lease and the next view
+//! it believes no copy of a shared page.
+
+use super::Service;
+use super::view::View;
+use crate::limits::FAILED_MAX;
+use crate::memory::{FrameNo, Page, Role};
+use crate::page::{PageId, Version};
+use std::collections::BTreeSet;
+use wire::{NodeId, Time};
+
+/// What is left of a life that is over.
+#[derive(Debug, Default)]
+pub(super) struct Remains {
+    /// Pages that are not to be had here any more, and were in the middle of something.
+    busy: BTreeSet<(PageId, Version)>,
+    /// Pages whose last version was durable nowhere: whoever flushes them is told.
+    failed: BTreeSet<PageId>,
+    /// More than can be remembered one by one.
+    too_many: bool,
+}
+
+impl Remains {
+    /// Whether the newest version that this node wrote is gone and was not durable. When there were too many such pages,
+    /// it is said of all that are not here.
+    pub fn has_failed(&self, id: PageId) -> bool {
+        self.failed.contains(&id) || (self.too_many && id.space.owner().is_none())
+    }
+
+    fn fail(&mut self, id: PageId) {
+        match self.failed.len() < FAILED_MAX {
+            true => drop(self.failed.insert(id)),
+            false => self.too_many = true,
+        }
+    }
+
+    /// A newer version was written.
+    pub fn handle_written(&mut self, id: PageId) {
+        self.failed.remove(&id);
+    }
+}
+
+impl Service {
+    /// As [`set_view`](Service::set_view), for views whose lives are the registry's: the life that the view gives this
+    /// node is its own from now on. If it was in an earlier one, or is left out now, that one is over: pages that only
+    /// other nodes had for it are lost, and of pages in shared spaces it has none. Before its first view it may have
+    /// written pages, and keeps them.
+    pub fn follow(&self, view: View) {
+        let before = self.view();
+        if view.number <= before.number {
+            return;
+        }
+        let (life, next) = (self.life(), view.incarnation(self.me()));
+        if next != Some(life) {
+            if before.has(self.me(), life) {
+                self.begin_again(&before);
+            }
+            self.0.life.set(next.unwrap_or(0));
+        }
+        self.set_view(view);
+    }
+
+    /// Until when nobody takes this node, in this life, for dead. Without a word it is so for ever.
+    pub fn set_lease(&self, life: u64, until: Time) {
+        if life == self.life() {
+            self.0.valid_until.set(until);
+        }
+    }
+
+    /// The life that this node is in: its incarnation, unless the registry [says](Service::follow) otherwise.
+    pub fn life(&self) -> u64 {
+        self.0.life.get()
+    }
+
+    /// Whether what is here of a page may be older than what another node has written meanwhile, because this node was
+    /// given up or may have been.
+    pub(super) fn doubts(&self, id: PageId) -> bool {
+        let remains = self.0.remains.borrow();
+        let busy = || remains.busy.iter().any(|(other, _)| *other == id);
+        id.space.owner().is_none() && (self.0.valid_until.get() <= self.cx().now() || busy())
+    }
+
+    fn begin_again(&self, before: &View) {
+        let others: Vec<(NodeId, u64)> =
+            before.others(self.me()).map(|up| (up.node, up.incarnation)).collect();
+        let lost = self.0.home.borrow_mut().begin_again(&others);
+        self.0.guesses.borrow_mut().forget_if(|_, _| true);
+        self.0.leaving.borrow_mut().forget(|_| true);
+        self.note_change(|_| true);
+        self.0.writing.borrow_mut().retain(|_| false);
+        self.0.joined.set(None);
+        self.lose_mirrors(&others);
+        self.forget_pages();
+        self.count(|counters| {
+            counters.lives_lost += 1;
+            counters.lost_pages += lost;
+        });
+        self.0.eased.notify_all();
+    }
+
+    fn forget_pages(&self) {
+        let me = self.me();
+        let pages: Vec<(FrameNo, Role, Page)> = {
+            let store = self.0.store.borrow();
+            store.memory().pages().map(|(frame, role, page)| (frame, role, *page)).collect()
+        };
+        for (frame, role, page) in pages {
+            let own = role.is_own();
+            if own && page.id.space.owner() == Some(me) {
+                continue;
+            }
+            let mut remains = self.0.remains.borrow_mut();
+            if own && !page.is_durable() {
+                remains.fail(page.id);
+            }
+            let newer = Version(page.version.0 + 1);
+            if !self.0.store.borrow_mut().drop_older(frame, newer) {
+                remains.busy.insert((page.id, page.version));
+            }
+        }
+    }
+
+    /// Forgets pages of an earlier life that were in the middle of something.
+    pub(super) fn forget_remains(&self) {
+        let busy = std::mem::take(&mut self.0.remains.borrow_mut().busy);
+        let left = busy.into_iter().filter(|(id, version)| {
+            self.forget_copy(*id, *version);
+            let store = self.0.store.borrow();
+            store.find(*id).is_some_and(|(_, page, _)| page.version == *version)
+        });
+        let left = left.collect();
+        self.0.remains.borrow_mut().busy = left;
+    }
+}

@@ -1,0 +1,135 @@
+//! Nodes that were given up by the others while they ran: what they still have, and what they must not believe.
+
+mod world;
+
+use netmem::service::{GetError, PutError, Weak};
+use netmem::*;
+use wire::Time;
+use world::*;
+
+/// A shared page of which none of these nodes is the directory.
+fn far_from(world: &World, nodes: &[u16]) -> PageId {
+    let mut pages = (0..).map(shared);
+    pages.find(|id| !nodes.contains(&world.primary(*id))).unwrap()
+}
+
+fn write(world: &mut World, node: u16, id: PageId, version: u64, class: Class) {
+    world.put(node, id, version, class).unwrap();
+    world.flush(node, id).unwrap();
+}
+
+#[test]
+fn what_only_the_node_can_have_written_and_has_still_outlives_its_life() {
+    let mut world = World::new(4, |_| small(64));
+    let (here, away) = (private(1, 0), private(1, 1));
+    write(&mut world, 1, here, 5, Class::Mirrored);
+    write(&mut world, 1, away, 6, Class::Mirrored);
+    world.put(1, private(1, 2), 7, Class::Mirrored).unwrap();
+    world.forget(1, away);
+    world.give_up(1);
+    assert_eq!(world.read(1, away, 6).0, 6, "others keep its pages for a while");
+    world.come_back(1);
+    assert_eq!(world.read(1, here, 5).0, 5);
+    assert_eq!(world.read(1, private(1, 2), 7).0, 7);
+    assert_eq!(world.mirrors(here), [], "those of the life before are nobody's");
+    world.flush(1, here).unwrap();
+    world.flush(1, private(1, 2)).unwrap();
+    assert_eq!((world.mirrors(here).len(), world.mirrors(private(1, 2)).len()), (2, 2));
+    world.kill(2);
+    world.next_view();
+    world.flush(1, here).unwrap();
+    world.forget(1, here);
+    assert_eq!(world.read(1, here, 5).0, 5);
+    let counters = world.service(1).counters();
+    assert_eq!((counters.lives_lost, world.service(1).life()), (1, 2));
+}
+
+#[test]
+fn what_only_others_had_for_it_is_lost_and_said_to_be() {
+    let mut world = World::new(4, |_| small(64));
+    let away = private(1, 1);
+    write(&mut world, 1, away, 6, Class::Mirrored);
+    world.forget(1, away);
+    world.give_up(1);
+    world.come_back(1);
+    assert_eq!(world.get(1, wanted(away, 0)).unwrap_err(), GetError::Lost(Version(6)));
+    assert_eq!(world.service(1).counters().lost_pages, 1);
+    write(&mut world, 1, away, 7, Class::Mirrored);
+    assert_eq!(world.read(1, away, 0).0, 7);
+}
+
+#[test]
+fn mirrors_that_it_had_for_others_are_made_elsewhere_and_not_twice() {
+    let mut world = World::new(5, |_| small(64));
+    for index in 0..8 {
+        write(&mut world, 1, private(1, index), 3, Class::Mirrored);
+    }
+    world.give_up(2);
+    world.seconds(3);
+    world.come_back(2);
+    world.seconds(1);
+    for index in 0..8 {
+        let mirrors = world.mirrors(private(1, index));
+        assert_eq!(mirrors.len(), 2, "{mirrors:?}");
+    }
+    assert!(world.services.iter().all(Service::is_consistent));
+}
+
+/// The lease of the node's membership is over, and it does not know the next view.
+#[test]
+fn a_node_that_may_have_been_given_up_believes_no_copy_of_a_shared_page() {
+    let mut world = World::new(4, |_| small(64));
+    let id = far_from(&world, &[1, 3]);
+    write(&mut world, 1, id, late(1), Class::Mirrored);
+    world.flush(1, id).unwrap();
+    let disowned = world.put(2, id, late(2), Class::Mirrored);
+    disowned.unwrap();
+    world.flush(2, id).unwrap();
+    assert_eq!(world.read(3, id, 0).0, late(2));
+    let (service, now) = (world.service(3), world.net.now);
+    service.set_lease(99, now);
+    assert_eq!(world.read(3, id, 0).0, late(2), "another life's lease says nothing of this one's");
+    service.set_lease(1, now);
+    world.give_up(3);
+    write(&mut world, 1, id, late(3), Class::Mirrored);
+    match world.get(3, wanted(id, 0)) {
+        Ok(got) => assert_eq!(got.version, Version(late(3))),
+        Err(error) => assert_eq!(error, GetError::Unavailable),
+    }
+    world.come_back(3);
+    assert_eq!(world.read(3, id, 0).0, late(3));
+    assert!(world.where_is(id).iter().all(|(.., version)| *version == late(3)));
+}
+
+#[test]
+fn a_writer_that_was_given_up_may_not_go_on_writing() {
+    let mut world = World::new(4, |_| small(64));
+    let id = far_from(&world, &[1, 3]);
+    write(&mut world, 3, id, late(1), Class::Mirrored);
+    world.put(3, id, late(2), Class::Mirrored).unwrap();
+    world.service(3).set_lease(1, world.net.now);
+    world.give_up(3);
+    assert_eq!(world.put(3, id, late(3), Class::Mirrored), Err(PutError::NoLease));
+    assert_eq!(world.read(1, id, 0).0, late(1), "what was durable is there without it");
+    write(&mut world, 1, id, late(2), Class::Mirrored);
+    world.come_back(3);
+    assert_eq!(world.flush(3, id), Err(Weak { have: 0, needed: 1 }), "its version 2 is gone");
+    assert_eq!(world.read(3, id, 0).0, late(2), "and this is the other one");
+    world.service(3).set_lease(2, Time::NEVER);
+    world.put(3, id, late(3), Class::Mirrored).unwrap();
+    world.flush(3, id).unwrap();
+    assert_eq!(world.read(1, id, late(3)).0, late(3));
+}
+
+#[test]
+fn pages_written_before_the_first_view_are_kept() {
+    let mut world = World::new(3, |_| small(64));
+    world.revive(1);
+    world.put(1, private(1, 0), 4, Class::Mirrored).unwrap();
+    world.lives[0] = 77;
+    world.next_view();
+    world.settle();
+    assert_eq!((world.read(1, private(1, 0), 4).0, world.service(1).life()), (4, 77));
+    world.flush(1, private(1, 0)).unwrap();
+    assert_eq!(world.mirrors(private(1, 0)).len(), 2);
+}

@@ -1,0 +1,110 @@
+//! What a node gives to network memory, as configurations and command lines say it.
+
+use crate::machine_stat::total_memory;
+use crate::size::Size;
+use netmem::service::Config;
+
+/// Least that a node lends: less than this is not worth its messages.
+const LEND_MIN: Size = Size(16 << 20);
+
+/// A node's part in network memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
+pub struct Lending {
+    /// Memory of this machine for the cluster's network memory, beside all other; without it none
+    #[arg(long, value_name = "SIZE")]
+    pub lend: Option<Size>,
+    /// Of what is lent, what this machine's own pages can always have; default a quarter
+    #[arg(long, value_name = "SIZE", requires = "lend")]
+    pub keep: Option<Size>,
+}
+
+impl Lending {
+    /// This where it says anything, else the other.
+    pub fn or(self, other: Lending) -> Lending {
+        if self.lend.is_some() { self } else { other }
+    }
+
+    /// The service's limits; `None` for a node that takes no part.
+    pub fn network(&self) -> Option<Config> {
+        let usual = Config::new(self.lend?.0 as usize);
+        let local_min_bytes = self.keep.map_or(usual.local_min_bytes, |keep| keep.0 as usize);
+        Some(Config { local_min_bytes, ..usual })
+    }
+
+    /// What it lends, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.lend.map_or(0, |lend| lend.0)
+    }
+
+    /// The same in MiB: its weight among the others.
+    pub fn mib(&self) -> u32 {
+        u32::try_from(self.bytes() >> 20).unwrap_or(u32::MAX)
+    }
+
+    /// What is wrong with it, for `nodes` such nodes on this machine with a pool of `pool` bytes each. The text begins
+    /// with the name of what is wrong.
+    pub fn problem(&self, pool: Size, nodes: u64) -> Option<String> {
+        self.problem_of(pool, nodes, total_memory())
+    }
+
+    fn problem_of(&self, pool: Size, nodes: u64, machine: u64) -> Option<String> {
+        let Some(lend) = self.lend else {
+            return self.keep.map(|_| "`keep` is a part of `lend`: say `lend` as well".into());
+        };
+        if lend < LEND_MIN {
+            return Some(format!(
+                "`lend` is {lend}: lend {LEND_MIN} or more, or leave it out to lend nothing"
+            ));
+        }
+        if let Some(keep) = self.keep.filter(|keep| *keep > lend) {
+            return Some(format!(
+                "`keep` ({keep}) is more than `lend` ({lend}), of which it is a part"
+            ));
+        }
+        let all = pool.0.saturating_add(lend.0).saturating_mul(nodes);
+        let times = if nodes == 1 { String::new() } else { format!(", of each of {nodes} nodes,") };
+        (all > machine).then(|| {
+            format!(
+                "`lend` ({lend}) and the pool ({pool}){times} are more than this machine's memory ({}): lend less",
+                Size(machine)
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lending(lend: &str, keep: &str) -> Lending {
+        Lending { lend: lend.parse().ok(), keep: keep.parse().ok() }
+    }
+
+    #[test]
+    fn what_cannot_be_lent_is_said() {
+        let problem = |lend, keep, nodes| {
+            let problem = lending(lend, keep).problem_of(Size(1 << 30), nodes, 4 << 30);
+            problem.unwrap_or_default()
+        };
+        assert_eq!(problem("", "", 100), "");
+        assert_eq!(problem("3G", "3G", 1), "");
+        assert_eq!(problem("1G", "0", 2), "");
+        assert!(problem("0", "", 1).contains("`lend` is 0: lend 16M or more"));
+        assert!(problem("8M", "", 1).contains("lend 16M or more"));
+        assert!(problem("", "1M", 1).contains("say `lend` as well"));
+        assert!(problem("20M", "21M", 1).contains("`keep` (21M) is more than `lend` (20M)"));
+        assert!(problem("4G", "", 1).contains("more than this machine's memory (4G)"));
+        assert!(problem("2G", "", 2).contains("(1G), of each of 2 nodes, are more"));
+        assert!(problem("9999999T", "", 3).contains("more than this machine's memory"));
+    }
+
+    #[test]
+    fn a_quarter_is_kept_unless_more_or_less_is_asked_for() {
+        let kept = |keep| lending("64M", keep).network().unwrap().local_min_bytes;
+        assert_eq!((kept(""), kept("0"), kept("64M")), (16 << 20, 0, 64 << 20));
+        assert_eq!((lending("64M", "").mib(), lending("", "").mib()), (64, 0));
+        assert!(lending("", "").network().is_none());
+        assert_eq!(lending("", "").or(lending("1G", "")), lending("1G", ""));
+        assert_eq!(lending("2G", "").or(lending("1G", "1M")), lending("2G", ""));
+    }
+}

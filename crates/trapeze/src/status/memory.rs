@@ -1,0 +1,235 @@
+//! A machine's network memory, as it tells of it and as it is shown.
+
+use super::report::Report;
+use crate::size::Size;
+use crate::table::Table;
+use members::Member;
+use netmem::service::{Counters, Latency};
+use netmem::{Age, Service};
+use serde::{Deserialize, Serialize};
+use wire::limits::BLOCK_BYTES;
+
+/// Network memory. Bytes by what is in them are of 4 KiB frames, each counted as full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)] // the fields are named for people: they are the JSON of `trapeze status`
+pub struct Memory {
+    /// What the machine lends; of it, what its own pages can always have.
+    pub lent_bytes: u64,
+    pub kept_bytes: u64,
+    /// The machine's own pages, others' clean ones, others' dirty ones.
+    pub local_bytes: u64,
+    pub hosted_bytes: u64,
+    pub mirror_bytes: u64,
+    pub free_bytes: u64,
+    /// Of the view that it goes by: the number, the members, and the life in which it is one itself; 0 for none.
+    pub view: u64,
+    pub members: u64,
+    pub life: u64,
+    /// Whether everybody has told what it holds since the view changed.
+    pub settled: bool,
+    /// Epochs, and from what age on pages are dropped instead of sent; nothing when none is.
+    pub epoch: u32,
+    pub epochs_planned: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_age_ms: Option<u64>,
+    /// How old the oldest page is that it would give up; nothing with free frames.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest_ms: Option<u64>,
+    /// Pages by where they were found, and that were not.
+    pub local: Source,
+    pub peer: Source,
+    pub storage: Source,
+    pub missed: u64,
+    pub damaged: u64,
+    pub hedges: u64,
+    pub hedges_won: u64,
+    /// Pages that it sent to who asked, and passed on to who has them.
+    pub served: u64,
+    pub delegated: u64,
+    /// Clean pages that it gave to others, offered and taken; refusals by others and by itself.
+    pub puts_sent: u64,
+    pub puts_stored: u64,
+    pub refused: u64,
+    pub refusals: u64,
+    pub accepted: u64,
+    pub dropped: u64,
+    pub mirrors_made: u64,
+    pub mirrors_again: u64,
+    pub mirrors_missing: u64,
+    pub written_back: u64,
+    pub lost_pages: u64,
+    pub lives_lost: u64,
+    pub notices_lost: u64,
+}
+
+/// Pages from one source, and how long they took, in nanoseconds; of those from its own memory that is not measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct Source {
+    pub pages: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p50_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_ns: Option<u64>,
+}
+
+impl Source {
+    fn measured(pages: u64, latency: &Latency) -> Source {
+        let quantile = |per_mille| latency.quantile(per_mille).map(|took| took.as_nanos() as u64);
+        Source { pages, p50_ns: quantile(500), p99_ns: quantile(990) }
+    }
+}
+
+fn millis(age: Age) -> Option<u64> {
+    (age != Age::OLDEST).then_some(age.0 / 1000)
+}
+
+impl Memory {
+    /// As the service tells now.
+    pub fn of(service: &Service) -> Memory {
+        let (counts, view, epoch) = (service.counts(), service.view(), service.epoch());
+        let bytes = |frames: u32| u64::from(frames) * BLOCK_BYTES as u64;
+        let config = service.config();
+        Memory {
+            lent_bytes: config.bytes as u64,
+            kept_bytes: config.local_min_bytes as u64,
+            local_bytes: bytes(counts.own()),
+            hosted_bytes: bytes(counts.hosted),
+            mirror_bytes: bytes(counts.mirror),
+            free_bytes: bytes(counts.free),
+            view: view.number,
+            members: view.members.len() as u64,
+            life: service.life(),
+            settled: service.is_settled(),
+            epoch: epoch.number,
+            min_age_ms: (epoch.min_age > Age::NEWEST).then(|| millis(epoch.min_age)).flatten(),
+            oldest_ms: millis(service.digest().oldest),
+            ..Memory::counted(&service.counters())
+        }
+    }
+
+    fn counted(counters: &Counters) -> Memory {
+        let misses = &counters.misses;
+        let missed = misses.not_here + misses.older + misses.unreachable + misses.unknown;
+        Memory {
+            epochs_planned: counters.epochs_planned,
+            local: Source { pages: counters.local_hits, ..Source::default() },
+            peer: Source::measured(counters.peer_hits, &counters.peer_latency),
+            storage: Source::measured(counters.backing_hits, &counters.backing_latency),
+            missed: missed + misses.lost + misses.freed,
+            damaged: misses.mismatches.total(),
+            hedges: counters.hedges,
+            hedges_won: counters.hedges_won,
+            served: counters.served,
+            delegated: counters.delegated,
+            puts_sent: counters.puts_sent,
+            puts_stored: counters.puts_stored,
+            refused: counters.refused.total(),
+            refusals: counters.refusals.total(),
+            accepted: counters.accepted,
+            dropped: counters.dropped,
+            mirrors_made: counters.mirrors_made,
+            mirrors_again: counters.mirrors_again,
+            mirrors_missing: counters.durable_deficit_pages,
+            written_back: counters.written_back,
+            lost_pages: counters.lost_pages,
+            lives_lost: counters.lives_lost,
+            notices_lost: counters.notices_lost,
+            ..Memory::default()
+        }
+    }
+
+    /// The first cells of a row: what is where, and by which view and epoch.
+    pub(super) fn places(&self) -> [String; 8] {
+        let size = |bytes| Size(bytes).to_string();
+        let view = match self.life {
+            0 => format!("{} (out)", self.view),
+            _ if !self.settled => format!("{} (new)", self.view),
+            _ => self.view.to_string(),
+        };
+        [
+            size(self.lent_bytes),
+            size(self.local_bytes),
+            size(self.hosted_bytes),
+            size(self.mirror_bytes),
+            size(self.free_bytes),
+            format!("{view}/{}", self.members),
+            self.epoch.to_string(),
+            age(self.oldest_ms),
+        ]
+    }
+}
+
+/// Headings of [`Memory::places`].
+pub(super) const PLACES: [&str; 8] =
+    ["lent", "own", "hosted", "mirrors", "free", "view/nodes", "epoch", "oldest"];
+
+/// An age for people; `-` where frames are free.
+fn age(ms: Option<u64>) -> String {
+    ms.map_or("-".to_string(), |ms| format!("{:.1} s", ms as f64 / 1e3))
+}
+
+/// Median and 99th percentile of a source, in microseconds.
+pub(super) fn latency(source: &Source) -> String {
+    match (source.p50_ns, source.p99_ns) {
+        (Some(p50), Some(p99)) => format!("{:.0}/{:.0}", p50 as f64 / 1e3, p99 as f64 / 1e3),
+        _ => "-".to_string(),
+    }
+}
+
+/// Network memory of those that have it.
+pub(super) fn table(reports: &[(&Member, &Report)]) -> Table {
+    let counts = ["local", "peer", "storage", "missed", "peer us", "lost", "lacking"];
+    let headings: Vec<&str> = ["lent by"].into_iter().chain(PLACES).chain(counts).collect();
+    let mut table = Table::new(&headings);
+    for (member, report) in reports {
+        let Some(memory) = &report.memory else { continue };
+        let numbers = [memory.local.pages, memory.peer.pages, memory.storage.pages, memory.missed];
+        let mut row = vec![member.name.clone()];
+        row.extend(memory.places());
+        row.extend(numbers.map(|number| number.to_string()));
+        row.push(latency(&memory.peer));
+        row.extend([memory.lost_pages, memory.mirrors_missing].map(|number| number.to_string()));
+        table.row(&row);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_and_latencies_are_shown_where_they_are_known() {
+        assert_eq!((age(None), age(Some(1500))), ("-".to_string(), "1.5 s".to_string()));
+        let source = Source { pages: 3, p50_ns: Some(7_400), p99_ns: Some(30_600) };
+        assert_eq!((latency(&source), latency(&Source::default())), ("7/31".into(), "-".into()));
+        assert_eq!((millis(Age::OLDEST), millis(Age(2_500_000))), (None, Some(2500)));
+    }
+
+    #[test]
+    fn a_node_without_a_life_is_out_of_the_view() {
+        let memory = Memory { view: 4, members: 2, settled: true, ..Memory::default() };
+        assert_eq!(memory.places()[5], "4 (out)/2");
+        assert_eq!(Memory { life: 3, ..memory }.places()[5], "4/2");
+        assert_eq!(Memory { life: 3, settled: false, ..memory }.places()[5], "4 (new)/2");
+    }
+
+    #[test]
+    fn reports_survive_json_and_other_releases() {
+        let memory = Memory {
+            peer: Source { pages: 1, p50_ns: Some(9), p99_ns: None },
+            ..Memory::default()
+        };
+        let report = Report { memory: Some(memory), ..Report::default() };
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+        assert_eq!(
+            serde_json::from_str::<Report>("{\"memory\":{\"new\":1}}").unwrap().memory,
+            Some(Memory::default())
+        );
+        assert!(!serde_json::to_string(&Report::default()).unwrap().contains("memory\""));
+    }
+}
