@@ -1,6 +1,7 @@
 //! How long pages have not been used, and how many frames are how old.
 
 use crate::limits::{HOSTED_BOOST, ONCE_BOOST};
+use std::time::Duration;
 use wire::{Decoder, Encoder, Short, Time};
 
 /// Time since the last known use, in microseconds.
@@ -16,6 +17,11 @@ impl Age {
     /// The age at `now` of what was last used at `used`.
     pub fn since(used: Time, now: Time) -> Age {
         Age(now.0.saturating_sub(used.0) / 1000)
+    }
+
+    /// As a span of time.
+    pub fn as_duration(self) -> Duration {
+        Duration::from_micros(self.0)
     }
 
     /// When what is so old at `now` was last used.

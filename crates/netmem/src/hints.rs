@@ -14,13 +14,69 @@ use crate::page::PageId;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Neighbouring pages.
+/// Pages of one space at equal distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The first.
     pub first: PageId,
     /// How many.
     pub pages: u32,
+    /// From the index of each to the next one's: 1 for neighbours, below 0 backwards.
+    pub stride: i64,
+}
+
+impl Run {
+    /// Neighbours.
+    pub fn new(first: PageId, pages: u32) -> Run {
+        Run { first, pages, stride: 1 }
+    }
+
+    /// One page.
+    pub fn one(page: PageId) -> Run {
+        Run::new(page, 1)
+    }
+
+    /// From one page to another one of the same space, both included, in steps of `stride`; none when it leads away.
+    pub fn between(first: PageId, last: u64, stride: i64) -> Run {
+        let way = i128::from(last) - i128::from(first.index);
+        let steps = way.checked_div(i128::from(stride)).filter(|steps| *steps >= 0);
+        let pages = steps.map_or(0, |steps| u32::try_from(steps + 1).unwrap_or(u32::MAX));
+        Run { first, pages, stride }
+    }
+
+    /// The pages in order.
+    pub fn iter(&self) -> impl Iterator<Item = PageId> + '_ {
+        (0..u64::from(self.pages)).map(|at| self.page(at))
+    }
+
+    /// Whether a page is one of them.
+    pub fn has(&self, id: PageId) -> bool {
+        self.position(id).is_some()
+    }
+
+    /// The page at a position, counted from 0.
+    fn page(&self, at: u64) -> PageId {
+        let step = (at as i64).wrapping_mul(self.stride);
+        PageId { index: self.first.index.wrapping_add_signed(step), ..self.first }
+    }
+
+    /// Where a page is in the run.
+    fn position(&self, id: PageId) -> Option<u64> {
+        let way = i128::from(id.index) - i128::from(self.first.index);
+        // a single page has no stride to speak of
+        let stride = i128::from(if self.stride == 0 { 1 } else { self.stride });
+        let at = way.checked_div(stride).filter(|at| at * stride == way)?;
+        let at = u64::try_from(at).ok().filter(|at| *at < u64::from(self.pages))?;
+        (id.space == self.first.space).then_some(at)
+    }
+
+    /// Whether there are pages, and an index for each.
+    fn is_sound(&self) -> bool {
+        let last = i64::from(self.pages).checked_sub(1).filter(|last| *last >= 0);
+        let way = last.and_then(|last| last.checked_mul(self.stride));
+        let end = way.and_then(|way| self.first.index.checked_add_signed(way));
+        end.is_some() && (self.stride != 0 || self.pages == 1)
+    }
 }
 
 /// The queue is full: say it again when some pages were used.
@@ -40,14 +96,11 @@ impl Placed {
     }
 
     fn page(&self, position: u64) -> PageId {
-        let first = self.run.first;
-        PageId { index: first.index + (position - self.start), ..first }
+        self.run.page(position - self.start)
     }
 
     fn position(&self, id: PageId) -> Option<u64> {
-        let within = id.index.checked_sub(self.run.first.index)?;
-        let is_here = id.space == self.run.first.space && within < u64::from(self.run.pages);
-        is_here.then_some(self.start + within)
+        self.run.position(id).map(|at| self.start + at)
     }
 }
 
@@ -79,13 +132,22 @@ impl Hints {
         self.len() == 0
     }
 
-    /// Adds pages behind all that were hinted at.
+    /// Pages that were used, or passed over.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Pages ahead of the program that were asked for to be in local memory.
+    pub fn near(&self) -> u64 {
+        self.near - self.used
+    }
+
+    /// Adds pages behind all that were hinted at. A run that has no pages, or more than there are indices for, is none.
     pub fn push(&mut self, run: Run) -> Result<(), Full> {
         if self.runs.len() == HINT_RUNS_MAX {
             return Err(Full);
         }
-        let last = u64::from(run.pages).checked_sub(1);
-        if last.is_some_and(|last| run.first.index.checked_add(last).is_some()) {
+        if run.is_sound() {
             self.runs.push_back(Placed { start: self.end, run });
             self.end += u64::from(run.pages);
         }
@@ -101,20 +163,30 @@ impl Hints {
         true
     }
 
+    /// What [`poll_near`](Hints::poll_near) would say.
+    pub fn peek_near(&self, distance: u64) -> Option<PageId> {
+        let end = self.end.min(self.used.saturating_add(distance));
+        (self.near < end).then(|| self.page(self.near))
+    }
+
     /// The next page for local memory, at most `distance` pages ahead of the program.
     pub fn poll_near(&mut self, distance: u64) -> Option<PageId> {
-        let end = self.end.min(self.used.saturating_add(distance));
-        let page = (self.near < end).then(|| self.page(self.near))?;
+        let page = self.peek_near(distance)?;
         self.near += 1;
         self.far = self.far.max(self.near);
         Some(page)
     }
 
+    /// What [`poll_far`](Hints::poll_far) would say.
+    pub fn peek_far(&self, distance: u64) -> Option<(PageId, u64)> {
+        let end = self.end.min(self.used.saturating_add(distance));
+        (self.far < end).then(|| (self.page(self.far), self.far - self.used))
+    }
+
     /// The next page for an idle node's memory, and how many pages the program uses before it. At most `distance`
     /// ahead.
     pub fn poll_far(&mut self, distance: u64) -> Option<(PageId, u64)> {
-        let end = self.end.min(self.used.saturating_add(distance));
-        let page = (self.far < end).then(|| (self.page(self.far), self.far - self.used))?;
+        let page = self.peek_far(distance)?;
         self.far += 1;
         Some(page)
     }
@@ -175,7 +247,8 @@ mod tests {
 
     fn op() -> impl Strategy<Value = Op> {
         prop_oneof![
-            3 => (0u64..1 << 40, 0u32..9).prop_map(|(first, pages)| Op::Push(Run { first: page(first), pages })),
+            3 => (1u64 << 30..1 << 40, 0u32..9, prop_oneof![Just(1i64), -40i64..40])
+                .prop_map(|(first, pages, stride)| Op::Push(Run { first: page(first), pages, stride })),
             3 => (0u64..30).prop_map(Op::Near),
             3 => (0u64..60).prop_map(Op::Far),
             4 => (0usize..40).prop_map(Op::Use),
@@ -193,8 +266,11 @@ mod tests {
             for op in ops {
                 match op {
                     Op::Push(run) => {
-                        if hints.push(run).is_ok() {
-                            list.extend((0..u64::from(run.pages)).map(|at| page(run.first.index + at)));
+                        // one that leads nowhere is one page at most
+                        let pages = if run.stride == 0 { run.pages % 2 } else { run.pages };
+                        if hints.push(Run { pages, ..run }).is_ok() {
+                            let index = |at| run.first.index.wrapping_add_signed(i64::from(at) * run.stride);
+                            list.extend((0..pages).map(|at| page(index(at))));
                         }
                     }
                     Op::Near(distance) => {
@@ -242,7 +318,7 @@ mod tests {
     #[test]
     fn the_queue_is_bounded() {
         let mut hints = Hints::default();
-        let run = |at| Run { first: page(at * 10), pages: 2 };
+        let run = |at| Run::new(page(at * 10), 2);
         (0..HINT_RUNS_MAX as u64).for_each(|at| hints.push(run(at)).unwrap());
         assert_eq!(hints.push(run(9999)), Err(Full));
         assert!(hints.handle_use(page(1)));
@@ -259,9 +335,26 @@ mod tests {
     #[test]
     fn pages_beyond_the_last_index_are_not_hinted_at() {
         let mut hints = Hints::default();
-        hints.push(Run { first: page(u64::MAX), pages: 2 }).unwrap();
+        hints.push(Run::new(page(u64::MAX), 2)).unwrap();
+        hints.push(Run { stride: 0, ..Run::new(page(5), 2) }).unwrap();
         assert!(hints.is_empty());
-        hints.push(Run { first: page(u64::MAX), pages: 1 }).unwrap();
+        hints.push(Run::one(page(u64::MAX))).unwrap();
         assert_eq!(hints.poll_near(5), Some(page(u64::MAX)));
+    }
+
+    #[test]
+    fn a_run_goes_from_one_page_to_another() {
+        let indices =
+            |run: Run| (0..u64::from(run.pages)).map(|at| run.page(at).index).collect::<Vec<_>>();
+        assert_eq!(indices(Run::between(page(3), 11, 4)), [3, 7, 11]);
+        assert_eq!(indices(Run::between(page(3), 12, 4)), [3, 7, 11]);
+        assert_eq!(indices(Run::between(page(9), 4, -3)), [9, 6]);
+        assert_eq!(indices(Run::between(page(9), 9, 5)), [9]);
+        assert_eq!((Run::between(page(9), 4, 3).pages, Run::between(page(9), 4, 0).pages), (0, 0));
+        let run = Run::between(page(9), 0, -3);
+        assert_eq!(
+            [9, 6, 3, 0, 4, 12].map(|index| run.position(page(index))),
+            [Some(0), Some(1), Some(2), Some(3), None, None]
+        );
     }
 }

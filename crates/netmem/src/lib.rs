@@ -38,8 +38,8 @@ pub use epoch::{Digest, Epoch, EpochConfig, Share};
 pub use epochs::{Ending, Epochs, Mode};
 pub use hints::{Full, Hints, Run, is_worth, just_in_time};
 pub use memory::{
-    Accepted, Arrival, Class, Counts, Durability, Eviction, FrameNo, Kept, Memory, MemoryConfig,
-    NotInstalled, Offer, Page, Reason, Refused, Role,
+    Accepted, Ahead, Arrival, Class, Counts, Durability, Eviction, FrameNo, Kept, Memory,
+    MemoryConfig, NotInstalled, Offer, Page, Reason, Refused, Role,
 };
 pub use page::{Mismatch, Mismatches, PageId, PageStamp, SpaceId, Version, Wanted};
 pub use placement::{Leaving, Policy};

@@ -65,6 +65,35 @@ pub const HINT_RUNS_SEARCHED: usize = 8;
 /// Pages of slack beyond just in time.
 pub const JUST_IN_TIME_SLACK: u64 = 2;
 
+/// The part of a node's frames that pages may have which were fetched before anybody asked for them, one in so many.
+pub const AHEAD_SHARE: u32 = 8;
+/// Programs of one node that say in which order they will use pages; 10 KiB each.
+pub const PLANS_MAX: usize = 16;
+/// Spaces whose faults are watched for a trend; 400 bytes each. With more the one that is longest without a fault goes.
+pub const TRENDS_MAX: usize = 32;
+/// Trends' windows that wait to be fetched; of more the oldest is forgotten.
+pub const ORDERS_MAX: usize = 64;
+/// Tasks that prefetch: each carries one message's pages at a time.
+pub const AHEAD_TASKS: usize = 4;
+/// Pages ahead of a program that are in local memory or on their way there.
+pub const NEAR_MAX: u64 = 64;
+/// Pages ahead of a program that are in idle nodes' memory: 1 MiB of 4 KiB pages. What a wrong hint costs at most.
+pub const FAR_MAX: u64 = 256;
+/// Pages that a program goes on before an idle node is asked again that had no room.
+pub const FAR_PAUSE: u64 = 32;
+/// Requests of other nodes to read up to sixteen pages early that a node serves at a time.
+pub const EARLY_MAX: usize = 4;
+/// Demand fetches under way beside which nothing is prefetched: the slots that are left are for them.
+pub const DEMAND_BUSY: usize = 16;
+/// Frames of the node that prefetch leaves to messages that somebody waits for.
+pub const FRAMES_LEFT: usize = 128;
+/// Reads of stable storage at a time for which nobody waits.
+pub const EARLY_READS: usize = 8;
+/// Time that a page is kept beyond four times what it was to take until its use.
+pub const AHEAD_GRACE: Duration = Duration::from_millis(50);
+/// How long a program is taken to use each page, and a fetch to take, before anything is known.
+pub const PACE: Duration = Duration::from_millis(1);
+
 /// Times that a request for a page is passed on, by a directory or by its requester, before stable storage is asked.
 pub const HOPS_MAX: u8 = 4;
 /// How long one holder or directory is waited for: NetRPC sends again after a quarter of it.

@@ -9,6 +9,7 @@
 //!    │ accept  ┌────────► hosted   clean pages of others, given up at once
 //!    └─────────┤             ▲ settled
 //!              └────────► mirror   dirty pages of others, kept until told
+//!   free ───────────────► ahead    fetched before anybody asked: local when used, the first to leave when it is late
 //! ```
 //!
 //! The table moves pages between roles and says what is to be done; who carries bytes is the service. `now` never goes
@@ -96,6 +97,8 @@ pub struct Page {
     pub chances: u8,
     /// It was used again since it was read from disk, here or from another node's memory.
     pub reused: bool,
+    /// Of a page that was fetched ahead of its use, when that is given up.
+    pub until: Time,
     /// Its bytes are on their way to somebody: it stays where it is.
     pub busy: bool,
     /// Somebody else may have this version: another write makes another one.
@@ -134,6 +137,8 @@ pub struct Arrival {
     pub duplicate: bool,
     /// It came from network memory: this is not its first use.
     pub reused: bool,
+    /// Nobody has asked for it yet: if nobody has then, it is the first page to leave.
+    pub ahead_until: Option<Time>,
 }
 
 /// Why a page was not installed.
@@ -172,6 +177,16 @@ pub struct Memory {
     pages: Box<[Page]>,
     lists: Lists,
     index: Index,
+    ahead: Ahead,
+}
+
+/// What became of pages that were fetched ahead of their use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ahead {
+    /// Used.
+    pub used: u64,
+    /// Gone before anybody asked for them.
+    pub wasted: u64,
 }
 
 impl Memory {
@@ -184,12 +199,18 @@ impl Memory {
             pages: vec![Page::default(); frames].into(),
             lists: Lists::new(config.frames),
             index: Index::new(frames),
+            ahead: Ahead::default(),
         }
     }
 
     /// Frames by role.
     pub fn counts(&self) -> Counts {
         self.lists.counts()
+    }
+
+    /// What became of pages that were fetched ahead of their use.
+    pub fn ahead(&self) -> Ahead {
+        self.ahead
     }
 
     /// The frame that holds a page.
@@ -213,9 +234,12 @@ impl Memory {
             return Err(NotInstalled::Present(frame));
         }
         let frame = self.lists.oldest(Role::Free).ok_or(NotInstalled::NoRoom)?;
-        let Arrival { id, version, class, durability, duplicate, reused } = arrival;
-        let page = Page { id, version, class, durability, duplicate, reused, ..Page::new(now) };
-        self.fill(frame, Role::Local, page);
+        let Arrival { id, version, class, durability, duplicate, reused, ahead_until } = arrival;
+        let until = ahead_until.unwrap_or_default();
+        let page =
+            Page { id, version, class, durability, duplicate, reused, until, ..Page::new(now) };
+        let role = if ahead_until.is_some() { Role::Ahead } else { Role::Local };
+        self.fill(frame, role, page);
         Ok(FrameNo(frame))
     }
 
@@ -235,6 +259,17 @@ impl Memory {
             self.touch(now, frame);
             self.lists.put(frame.0, role);
         }
+    }
+
+    /// Another node fetches a copy of a page before anybody there has asked for it: that is no use.
+    pub fn handle_copied_ahead(&mut self, frame: FrameNo) {
+        self.page_mut(frame).duplicate = true;
+    }
+
+    /// A page that was taken in will be used before long: until it is as old as it was said to be when it was offered,
+    /// it counts as younger than what is offered after it.
+    pub fn handle_awaited(&mut self, now: Time, frame: FrameNo) {
+        self.page_mut(frame).used = now;
     }
 
     /// The directory knows of no other copy any more.
@@ -381,7 +416,7 @@ impl Memory {
         for frame in (0..self.config.frames).step_by(step) {
             let page = &self.pages[frame as usize];
             match self.lists.role(frame) {
-                Role::Local | Role::Staged => local.add(page.age(now), step as u32),
+                Role::Local | Role::Staged | Role::Ahead => local.add(page.age(now), step as u32),
                 Role::Hosted => hosted.add(page.age(now), step as u32),
                 Role::Mirror | Role::Free => (),
             }
@@ -404,6 +439,11 @@ impl Memory {
     }
 
     fn touch(&mut self, now: Time, frame: FrameNo) {
+        if self.role(frame) == Role::Ahead {
+            self.ahead.used += 1;
+            // its first use, as if it had been fetched only now
+            return self.page_mut(frame).used = now;
+        }
         let counts = self.config.counts_uses;
         let page = self.page_mut(frame);
         (page.used, page.chances, page.reused) = (now, CHANCES, true);
@@ -419,6 +459,7 @@ impl Memory {
     }
 
     fn clear(&mut self, frame: u32) {
+        self.ahead.wasted += u64::from(self.lists.role(frame) == Role::Ahead);
         let id = self.pages[frame as usize].id;
         self.index.remove(id, |frame| self.pages[frame as usize].id);
         self.lists.put(frame, Role::Free);

@@ -20,7 +20,7 @@
 //! | [`op::GET_MULTI`] | [`GetMulti`] | [`MultiReply`], the pages | no |
 //! | [`op::MIRROR_AGAIN`] | [`MirrorAgain`] | [`PutReply`] | yes |
 //! | [`op::LEASE`], [`op::REVOKE`] | [`Lease`] | [`LeaseReply`] | yes |
-//! | [`op::FETCH_AHEAD`] | [`Get`] | nothing | no |
+//! | [`op::FETCH_AHEAD`] | [`Early`] | [`MultiReply`] | no |
 //! | [`op::STAY`] | [`Spaces`] | [`Stayed`] | no |
 //!
 //! The status of an answer is 0 or an error number of who could not read the request; everything else, refusals and
@@ -32,7 +32,7 @@ mod epochs;
 mod guests;
 
 pub use batch::{
-    Batch, HOLDING_BYTES, Holding, RECORD_BYTES, RECORDS_MAX, Record, Spaces, Verdict,
+    Batch, Early, HOLDING_BYTES, Holding, RECORD_BYTES, RECORDS_MAX, Record, Spaces, Verdict,
 };
 pub use epochs::{DIGEST_BYTES, Tick, decode_digest, decode_epoch, encode_digest, encode_epoch};
 pub use guests::Stayed;
@@ -75,7 +75,7 @@ pub mod op {
     pub const LEASE: u16 = 14;
     /// Somebody else wants to write to this page: make it durable and forget it.
     pub const REVOKE: u16 = 15;
-    /// Read this page from stable storage and keep it for me.
+    /// Read these pages from stable storage and keep them for me.
     pub const FETCH_AHEAD: u16 = 16;
     /// These versions are on stable storage: their mirrors are clean copies.
     pub const WRITTEN: u16 = 17;

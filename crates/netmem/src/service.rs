@@ -16,6 +16,7 @@
 //! [`GetError::Lost`], never zeros and never an older one; a dirty page leaves its frame only when its class says so; a
 //! mirror counts only when the directory knows of it; nothing of a freed space comes back.
 
+mod ahead;
 mod answer;
 mod counters;
 mod dirty;
@@ -32,12 +33,14 @@ mod leave;
 mod life;
 mod many;
 mod notices;
+mod prefetch;
 mod put;
 mod spare;
 mod store;
 mod tell;
 mod ticks;
 mod view;
+mod waiting;
 mod write;
 mod writing;
 
@@ -45,9 +48,10 @@ pub use counters::{Counters, Misses, Refusals, Source};
 pub use freed::TooMany;
 pub use get::{GetError, Got};
 pub use latency::Latency;
+pub use prefetch::{Hint, Plan, TooManyPlans};
 pub use put::Weak;
 pub use view::{Up, View};
-pub use write::{Hint, PutError, Use};
+pub use write::{PutError, Use};
 
 use crate::directory::Directory;
 use crate::epoch::EpochConfig;
@@ -57,6 +61,7 @@ use crate::memory::{Counts, MemoryConfig};
 use crate::page::{PageId, SpaceId, Version};
 use crate::placement::Policy;
 use crate::protocol::{Body, Record};
+use ahead::Ahead;
 use endpoint::{Frame, FrameMut};
 use faults::Faults;
 use guesses::Guesses;
@@ -117,6 +122,8 @@ pub struct Config {
     pub link_pages: u32,
     /// Whether an evicted page travels with the request for the one that takes its place.
     pub swaps: bool,
+    /// Whether pages are prefetched for which faults show a trend; what programs say is followed in any case.
+    pub trends: bool,
     /// How long a request goes on trying.
     pub patience: Duration,
     /// Stable storage.
@@ -135,6 +142,7 @@ impl Config {
             epoch: EpochConfig::default(),
             link_pages: u32::MAX,
             swaps: true,
+            trends: true,
             patience: PATIENCE,
             backing: None,
         }
@@ -168,6 +176,8 @@ struct Inner {
     epochs: RefCell<Epochs>,
     peers: RefCell<BTreeMap<NodeId, Latency>>,
     counters: RefCell<Counters>,
+    /// What is to be prefetched.
+    ahead: RefCell<Ahead>,
     /// What is to be told since the view changed.
     telling: RefCell<tell::Telling>,
     /// Pages that this node may write to, of shared spaces.
@@ -189,6 +199,12 @@ struct Inner {
     /// Requests of others that wait for other nodes.
     slow: Semaphore,
     fault_ended: Notify,
+    /// Something may be due to be prefetched.
+    ahead_due: Notify,
+    /// Reads of stable storage for what nobody waits for.
+    early_reads: Semaphore,
+    /// Requests of others for such reads.
+    early_served: Semaphore,
     page_leaves: Notify,
     noticed: Notify,
     lags: Notify,
@@ -225,6 +241,9 @@ impl Service {
         for _ in 0..REPAIR_TASKS {
             cx.spawn("netmem repair", service.clone().repair());
         }
+        for _ in 0..AHEAD_TASKS {
+            cx.spawn("netmem prefetch", service.clone().prefetch());
+        }
         cx.spawn("netmem late", service.clone().register_all_late());
         cx.spawn("netmem view", service.clone().tell_all());
         cx.spawn("netmem epochs", service.clone().tick());
@@ -234,7 +253,10 @@ impl Service {
     /// What happened so far.
     pub fn counters(&self) -> Counters {
         let home = self.0.home.borrow();
+        let ahead = self.0.store.borrow().memory().ahead();
         Counters {
+            prefetched_used: ahead.used,
+            prefetched_wasted: ahead.wasted,
             notices_lost: self.0.notices.borrow().lost(),
             durable_deficit_pages: home.deficit() as u64,
             ..*self.0.counters.borrow()
@@ -359,6 +381,10 @@ impl Inner {
             valid_until: Cell::new(Time::NEVER),
             slow: Semaphore::new(cx, SLOW_REQUESTS_MAX),
             fault_ended: Notify::new(cx),
+            ahead: RefCell::new(Ahead::new(config.trends)),
+            ahead_due: Notify::new(cx),
+            early_reads: Semaphore::new(cx, EARLY_READS),
+            early_served: Semaphore::new(cx, EARLY_MAX),
             page_leaves: Notify::new(cx),
             noticed: Notify::new(cx),
             lags: Notify::new(cx),

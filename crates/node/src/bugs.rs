@@ -84,6 +84,7 @@ bugs! {
     OneMirrorForTwo = 52, "netmem: one mirror counts as two.";
     LeaseNotRevoked = 53, "netmem: the right to write to a page is granted although another node has it.";
     AwayPageTaken = 54, "stripe server: pages of network memory are neither forgotten nor checked after a change.";
+    AheadUnbounded = 55, "netmem: pages that nobody has asked for may take every frame.";
 }
 
 impl Bug {

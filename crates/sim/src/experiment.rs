@@ -96,11 +96,14 @@ pub struct MemoryShape {
     pub pages: u32,
     /// Spaces that all programs use: every other one is on stable storage, the others in mirrors only.
     pub shared_spaces: u16,
+    /// Whether pages are prefetched for which faults show a trend.
+    pub trends: bool,
 }
 
 impl Default for MemoryShape {
     fn default() -> MemoryShape {
-        MemoryShape { nodes: 5, frames: 192, programs: 3, pages: 8, shared_spaces: 3 }
+        let (programs, pages, shared_spaces) = (3, 8, 3);
+        MemoryShape { nodes: 5, frames: 192, programs, pages, shared_spaces, trends: true }
     }
 }
 
@@ -210,7 +213,7 @@ impl Experiment {
             ("frames", memory.frames.into(), 64, MEMORY_FRAMES_MAX.into()),
             ("programs", memory.programs.into(), 1, WORKERS_MAX.into()),
             ("pages", memory.pages.into(), 1, MEMORY_FRAMES_MAX.into()),
-            ("shared_spaces", memory.shared_spaces.into(), 1, WORKERS_MAX.into()),
+            ("shared_spaces", memory.shared_spaces.into(), 0, WORKERS_MAX.into()),
             ("seconds", self.seconds, 1, SECONDS_MAX),
             machines("servers", servers),
             machines("disks", disks),

@@ -144,7 +144,7 @@ fn prefetching_takes_no_allocation() {
     let mut prefetched = 0;
     for index in 0..10_000 {
         prefetched += trend.handle_fault(index).map_or(0, |prefetch| prefetch.pages);
-        hints.push(Run { first: page(index * 2), pages: 2 }).unwrap();
+        hints.push(Run::new(page(index * 2), 2)).unwrap();
         assert!(
             hints.poll_near(4).is_some() && hints.poll_far(4).is_none_or(|(_, ahead)| ahead < 4)
         );

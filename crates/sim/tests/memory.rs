@@ -38,6 +38,26 @@ fn fresh_seeds_lose_nothing() {
     seeds::lose_nothing(usual(), Some("experiments/network-memory.toml"));
 }
 
+const HINTS: &str = include_str!("../../../experiments/network-memory-hints.toml");
+
+/// Programs of which each reads and writes spaces of its own only, larger than memory, with right and wrong hints: under
+/// every fault no byte is wrong, nothing is lost, every request ends, and what nobody asked for stays in its part.
+#[test]
+fn hints_do_no_harm_under_faults() {
+    let hints = seeds::experiment(Experiment::parse(HINTS).expect("an experiment"));
+    seeds::lose_nothing(hints, Some("experiments/network-memory-hints.toml"));
+}
+
+#[test]
+fn what_nobody_asked_for_stays_in_its_part_of_memory() {
+    let bugs = vec![format!("{:?}", Bug::AheadUnbounded)];
+    let hints = Experiment::parse(HINTS).expect("an experiment");
+    let calm = Experiment { seconds: 5, faults: Faults::NONE, bugs, ..hints };
+    let found = search(1..=5, &calm, |_, _| ()).expect("a known bug");
+    let (_, outcome) = found.expect("a few seeds show it");
+    assert!(outcome.violations[0].contains("nobody asked for"), "{:?}", outcome.violations);
+}
+
 /// Most seeds to look for one bug.
 const SEEDS_MAX: u64 = 60;
 /// What fresh seeds find.

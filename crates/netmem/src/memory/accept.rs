@@ -128,7 +128,7 @@ impl Memory {
     /// Why a page that is here already does not make way for the offer of the same page.
     fn objection(&self, frame: FrameNo, offer: &Offer) -> Option<Reason> {
         let page = &self.pages[frame.0 as usize];
-        if matches!(self.role(frame), Role::Local | Role::Staged) || page.busy {
+        if self.role(frame).is_own() || page.busy {
             return Some(Reason::InUse);
         }
         (offer.version < page.version).then_some(Reason::Stale)

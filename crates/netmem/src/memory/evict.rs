@@ -6,7 +6,8 @@
 
 use super::{FrameNo, Memory, Role};
 use crate::ages::Age;
-use crate::limits::{CHANCES_MAX, OLD_END, STAGING_SHARE};
+use crate::hints::is_worth;
+use crate::limits::{AHEAD_SHARE, CHANCES_MAX, OLD_END, STAGING_SHARE};
 use std::cmp::Reverse;
 use wire::Time;
 
@@ -24,6 +25,9 @@ pub enum Eviction {
 impl Memory {
     /// The next step towards a free frame; `None` when all that could leave is just leaving.
     pub fn poll_eviction(&mut self, now: Time) -> Option<Eviction> {
+        if let Some(frame) = self.overdue(now) {
+            return Some(durable(frame));
+        }
         if let Some(frame) = self.stage() {
             return Some(Eviction::Staged(FrameNo(frame)));
         }
@@ -34,13 +38,48 @@ impl Memory {
             (Some((frame, _)), _) if !self.pages[frame as usize].is_durable() => {
                 Some(Eviction::Dirty(FrameNo(frame)))
             }
-            (own, others) => own.or(others).map(|(frame, _)| durable(frame)),
+            (own, others) => {
+                let last = || self.oldest_durable(Role::Ahead, now);
+                own.or(others).or_else(last).map(|(frame, _)| durable(frame))
+            }
         }
+    }
+
+    /// The page that goes for one that nobody has asked for yet, and that is expected to be used in `time_to_use`: one
+    /// whose own time has passed, else the oldest one if that is not used sooner. None where too many pages are waiting
+    /// to be used already.
+    pub fn poll_ahead(&self, now: Time, time_to_use: Age) -> Option<FrameNo> {
+        if let Some(frame) = self.overdue(now) {
+            return Some(FrameNo(frame));
+        }
+        let roles = [Role::Hosted, Role::Staged, Role::Local];
+        let oldest = roles.into_iter().filter_map(|role| self.oldest_durable(role, now));
+        let (frame, age) = oldest.max_by_key(|(_, age)| *age)?;
+        is_worth(time_to_use, age).then_some(FrameNo(frame))
+    }
+
+    /// How many more pages may wait for their first use.
+    pub fn ahead_room(&self) -> u32 {
+        let most = (self.config.frames / AHEAD_SHARE).max(1);
+        most.saturating_sub(self.counts().ahead)
+    }
+
+    /// A page that was fetched ahead of a use that did not come.
+    pub fn poll_overdue(&self, now: Time) -> Option<FrameNo> {
+        self.overdue(now).map(FrameNo)
+    }
+
+    fn overdue(&self, now: Time) -> Option<u32> {
+        let mut end = self.lists.old_end(Role::Ahead).take(OLD_END);
+        end.find(|frame| {
+            let page = &self.pages[*frame as usize];
+            page.until <= now && !page.busy && page.is_durable()
+        })
     }
 
     /// A page that may leave though younger ones wait in front of it to be made durable.
     pub fn poll_durable(&self, now: Time) -> Option<FrameNo> {
-        let roles = [Role::Hosted, Role::Staged, Role::Local];
+        let roles = [Role::Hosted, Role::Staged, Role::Local, Role::Ahead];
         roles
             .into_iter()
             .find_map(|role| self.oldest_durable(role, now))
@@ -51,7 +90,10 @@ impl Memory {
     pub fn poll_dirty(&self) -> Option<FrameNo> {
         let staged = self.lists.old_end(Role::Staged);
         let local = self.lists.old_end(Role::Local).take(CHANCES_MAX);
-        let mut pages = staged.chain(local).map(|frame| (frame, &self.pages[frame as usize]));
+        // a page whose mirrors went down before its first use
+        let ahead = self.lists.old_end(Role::Ahead);
+        let mut pages =
+            staged.chain(local).chain(ahead).map(|frame| (frame, &self.pages[frame as usize]));
         let (frame, _) = pages.find(|(_, page)| !page.busy && !page.is_durable())?;
         Some(FrameNo(frame))
     }

@@ -13,9 +13,18 @@ pub enum Role {
     Mirror,
     /// A page of the node's own on its way out.
     Staged,
+    /// A page that was fetched before anybody asked for it, and that nobody has used yet.
+    Ahead,
 }
 
-const ROLES: usize = 5;
+impl Role {
+    /// Whether the page is here for the node's own program.
+    pub fn is_own(self) -> bool {
+        matches!(self, Role::Local | Role::Staged | Role::Ahead)
+    }
+}
+
+const ROLES: usize = 6;
 
 /// Frames by role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,12 +39,14 @@ pub struct Counts {
     pub mirror: u32,
     /// With the node's own pages on their way out.
     pub staged: u32,
+    /// With pages that were fetched ahead of their use.
+    pub ahead: u32,
 }
 
 impl Counts {
-    /// The node's own pages, staged ones included.
+    /// The node's own pages, those on their way out and those ahead of their use included.
     pub fn own(&self) -> u32 {
-        self.local + self.staged
+        self.local + self.staged + self.ahead
     }
 
     /// All frames.
@@ -92,6 +103,7 @@ impl Lists {
             hosted: self.len(Role::Hosted),
             mirror: self.len(Role::Mirror),
             staged: self.len(Role::Staged),
+            ahead: self.len(Role::Ahead),
         }
     }
 
@@ -149,10 +161,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_are_queues(ops in prop::collection::vec((0u32..9, 0usize..5), 0..200)) {
-            const ALL: [Role; 5] = [Role::Free, Role::Local, Role::Hosted, Role::Mirror, Role::Staged];
+        fn lists_are_queues(ops in prop::collection::vec((0u32..9, 0usize..6), 0..200)) {
+            const ALL: [Role; 6] =
+                [Role::Free, Role::Local, Role::Hosted, Role::Mirror, Role::Staged, Role::Ahead];
             let mut lists = Lists::new(9);
-            let mut model = vec![(0..9).collect::<Vec<u32>>(), vec![], vec![], vec![], vec![]];
+            let mut model = vec![(0..9).collect::<Vec<u32>>(), vec![], vec![], vec![], vec![], vec![]];
             for (frame, role) in ops {
                 model.iter_mut().for_each(|list| list.retain(|other| *other != frame));
                 model[role].push(frame);

@@ -10,18 +10,40 @@ const LOCAL_MIN: u32 = 9;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Install { index: u64, class: Class, duplicate: bool },
+    /// `ahead`: nobody has asked for it, and for so many ns it is kept.
+    Install {
+        index: u64,
+        class: Class,
+        duplicate: bool,
+        ahead: Option<u64>,
+    },
     Use(u64),
     Copied(u64),
     Write(u64),
     Sending(u64),
     Sent(u64),
-    Stored { index: u64, back: u64 },
-    MirrorLost { index: u64 },
-    Written { index: u64, back: u64 },
+    Stored {
+        index: u64,
+        back: u64,
+    },
+    MirrorLost {
+        index: u64,
+    },
+    Written {
+        index: u64,
+        back: u64,
+    },
     Release(u64),
-    Superseded { index: u64, ahead: u64 },
-    Accept { index: u64, version: u64, age: u64, mirror: bool },
+    Superseded {
+        index: u64,
+        ahead: u64,
+    },
+    Accept {
+        index: u64,
+        version: u64,
+        age: u64,
+        mirror: bool,
+    },
     Evict,
     FreeSpace(u64),
 }
@@ -40,8 +62,8 @@ fn op() -> impl Strategy<Value = Op> {
     ];
     let index = || 0u64..60;
     prop_oneof![
-        8 => (index(), class, any::<bool>())
-            .prop_map(|(index, class, duplicate)| Op::Install { index, class, duplicate }),
+        8 => (index(), class, any::<bool>(), prop::option::weighted(0.3, 0u64..2_000_000))
+            .prop_map(|(index, class, duplicate, ahead)| Op::Install { index, class, duplicate, ahead }),
         6 => index().prop_map(Op::Use),
         1 => index().prop_map(Op::Copied),
         4 => index().prop_map(Op::Write),
@@ -102,7 +124,11 @@ impl World {
     fn apply(&mut self, op: Op) {
         self.now.0 += 100_000;
         match op {
-            Op::Install { index, class, duplicate } => self.install(index, class, duplicate),
+            Op::Install { index, class, duplicate, ahead } => {
+                let ahead_until = ahead.map(|span| Time(self.now.0 + span));
+                let arrival = Arrival { class, duplicate, ahead_until, ..Arrival::default() };
+                self.install(index, arrival);
+            }
             Op::Accept { index, version, age, mirror } => {
                 let offer = Offer {
                     id: page(index),
@@ -136,24 +162,19 @@ impl World {
         }
     }
 
-    fn install(&mut self, index: u64, class: Class, duplicate: bool) {
-        let arrival = Arrival {
-            id: page(index),
-            version: Version(1),
-            class,
-            duplicate,
-            ..Arrival::default()
-        };
+    fn install(&mut self, index: u64, arrival: Arrival) {
+        let arrival = Arrival { id: page(index), version: Version(1), ..arrival };
         let free = self.memory.counts().free;
         let present = self.at(index).map(|(frame, _)| frame);
         match self.memory.install(self.now, arrival) {
             Ok(frame) => {
-                assert_eq!(self.memory.role(frame), Role::Local);
+                let ahead = arrival.ahead_until.is_some();
+                assert_eq!(self.memory.role(frame), if ahead { Role::Ahead } else { Role::Local });
                 let known = Known {
                     version: 1,
                     own: true,
                     copies: None,
-                    needed: class.copies(),
+                    needed: arrival.class.copies(),
                     busy: false,
                 };
                 assert!(self.model.insert(index, known).is_none());
@@ -314,7 +335,7 @@ impl World {
         for (index, known) in &self.model {
             let frame = self.memory.find(page(*index)).expect("a page that is known is there");
             let page = self.memory.page(frame).unwrap();
-            let own = matches!(self.memory.role(frame), Role::Local | Role::Staged);
+            let own = self.memory.role(frame).is_own();
             let copies = match page.durability {
                 Durability::Clean => None,
                 Durability::Dirty { copies } => Some(copies),
@@ -323,9 +344,23 @@ impl World {
             assert_eq!((copies, page.busy), (known.copies, known.busy));
             assert_eq!(self.memory.role(frame) == Role::Mirror, known.is_mirror());
         }
+        [0, 300, 3000].iter().for_each(|time_to_use| self.check_ahead(Age(*time_to_use)));
         let digest = self.memory.digest(self.now);
         assert_eq!(digest.local.total(), u64::from(counts.own()));
         assert_eq!(digest.hosted.total(), u64::from(counts.hosted));
+    }
+}
+
+impl World {
+    /// What would go for a page that nobody has asked for yet is used later than it, or has not been used in its time.
+    fn check_ahead(&self, time_to_use: Age) {
+        let Some(frame) = self.memory.poll_ahead(self.now, time_to_use) else { return };
+        let page = self.memory.page(frame).unwrap();
+        assert!(page.is_durable() && !page.busy && self.memory.role(frame) != Role::Mirror);
+        match self.memory.role(frame) {
+            Role::Ahead => assert!(page.until <= self.now),
+            _ => assert!(page.age(self.now) > time_to_use),
+        }
     }
 }
 
@@ -448,4 +483,26 @@ fn a_write_during_a_transfer_makes_a_new_version() {
     memory.handle_sent(frame);
     assert!(memory.handle_stored(frame, Version(2)) && memory.handle_stored(frame, Version(2)));
     assert_eq!(memory.release(frame).map(|page| page.version), Ok(Version(2)));
+}
+
+/// What was fetched early waits for its first use; when its time has passed it leaves before all else.
+#[test]
+fn what_nobody_came_for_leaves_first() {
+    let mut memory = memory(true);
+    let ahead = |index, until| {
+        let ahead_until = Some(Time(until));
+        Arrival { id: page(index), version: Version(1), ahead_until, ..Arrival::default() }
+    };
+    let used = memory.install(Time(1), ahead(0, 1000)).unwrap();
+    let late = memory.install(Time(2), ahead(1, 1000)).unwrap();
+    for index in 2..u64::from(FRAMES) {
+        memory.install(Time(3), Arrival { id: page(index), ..Arrival::default() }).unwrap();
+    }
+    memory.handle_use(Time(4), used);
+    assert_eq!((memory.role(used), memory.role(late)), (Role::Local, Role::Ahead));
+    let next = memory.poll_eviction(Time(999));
+    assert!(next.is_some_and(|next| next != Eviction::Durable(late)), "its time has not passed");
+    assert_eq!(memory.poll_eviction(Time(1000)), Some(Eviction::Durable(late)));
+    memory.release(late).unwrap();
+    assert_eq!(memory.ahead(), Ahead { used: 1, wasted: 1 });
 }

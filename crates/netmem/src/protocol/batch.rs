@@ -1,6 +1,7 @@
 //! What concerns many pages at once: who holds them, which spaces are gone.
 
 use super::{Message, read_flag, read_node, read_page, write_page};
+use crate::ages::Age;
 use crate::directory::{Found, Holder, Refusal, Role};
 use crate::page::{PageId, SpaceId, Version};
 use wire::limits::{BLOCK_BYTES, BODY_BYTES};
@@ -247,8 +248,10 @@ impl Message for Spaces {
 /// What a directory says of one page: two words of a trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holding {
-    /// Nothing is known.
+    /// Nothing is known, or nothing that others should act upon.
     Unknown,
+    /// It is in nobody's memory.
+    Nowhere,
     /// A node has this version.
     Held(Version, NodeId),
     /// This version existed in network memory only and is gone.
@@ -273,6 +276,7 @@ impl Message for Holding {
     fn write(&self, out: &mut Encoder<'_>) {
         let (tag, version, node) = match *self {
             Holding::Unknown => (0, Version(0), NodeId(0)),
+            Holding::Nowhere => (3, Version(0), NodeId(0)),
             Holding::Held(version, node) => (1, version, node),
             Holding::Lost(version) => (2, version, NodeId(0)),
         };
@@ -286,7 +290,44 @@ impl Message for Holding {
             0 => Holding::Unknown,
             1 => Holding::Held(version, node),
             2 => Holding::Lost(version),
+            3 => Holding::Nowhere,
             _ => return Err(Short),
         })
+    }
+}
+
+/// Asks for some of an extent's pages to be read from stable storage and kept for the sender. The answer is a
+/// [`MultiReply`](super::MultiReply), with the stamps of what is kept in the trailer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Early {
+    /// The first page of the extent.
+    pub first: PageId,
+    /// Bit n is the n-th page from the first on.
+    pub wanted: u16,
+    /// The oldest content of each that will do.
+    pub at_least: Version,
+    /// Bytes of a page of that space.
+    pub bytes: u32,
+    /// When they are expected to be used, from now.
+    pub time_to_use: Age,
+    /// The sender's life.
+    pub life: u64,
+}
+
+impl Message for Early {
+    fn write(&self, out: &mut Encoder<'_>) {
+        write_page(out, self.first);
+        out.u16(self.wanted)
+            .u64(self.at_least.0)
+            .u32(self.bytes)
+            .u64(self.time_to_use.0)
+            .u64(self.life);
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<Early, Short> {
+        let (first, wanted) = (read_page(input)?, input.u16()?);
+        let (at_least, bytes) = (Version(input.u64()?), input.u32()?);
+        let (time_to_use, life) = (Age(input.u64()?), input.u64()?);
+        Ok(Early { first, wanted, at_least, bytes, time_to_use, life })
     }
 }

@@ -172,7 +172,7 @@ proptest! {
         replies.iter().for_each(survives);
         survives(&LeaseReply::Granted(version));
         survives(&LeaseReply::NotHome(number));
-        let said = [Holding::Unknown, Holding::Held(version, node), Holding::Lost(version)];
+        let said = [Holding::Unknown, Holding::Nowhere, Holding::Held(version, node), Holding::Lost(version)];
         said.iter().for_each(survives);
     }
 

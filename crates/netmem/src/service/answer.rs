@@ -1,10 +1,9 @@
 //! Requests of other nodes.
 
 use super::home::Way;
-use super::store::Stored;
 use super::{Load, Service};
 use crate::limits::HOPS_MAX;
-use crate::memory::{Arrival, Durability, Role};
+use crate::memory::{Durability, Role};
 use crate::page::{PageStamp, Version};
 use crate::protocol::{
     Batch, Data, Get, GetReply, Message, RECORDS_MAX, Record, Spaces, Stale, Verdict, op,
@@ -282,36 +281,6 @@ impl Service {
             Err(_) => Answer::error(Errno::EPROTO),
         };
         self.cx().reply(request, answer);
-    }
-
-    /// Reads a page from stable storage into a frame that other nodes may have, so that its owner finds it here.
-    async fn handle_fetch_ahead(&self, request: Request) {
-        let get = Get::decode(&request.body).ok();
-        let backing = get.and_then(|get| self.backing(get.id.space).map(|backing| (get, backing)));
-        let fetched = match backing {
-            Some((get, backing)) => {
-                let read = backing.read(get.id, get.at_least, get.bytes).await;
-                read.ok().flatten().is_some_and(|(version, data)| self.host(&get, version, data))
-            }
-            None => false,
-        };
-        let answer = if fetched { Answer::DONE } else { Answer::error(Errno::ENOENT) };
-        self.cx().reply(request, answer);
-    }
-
-    /// Keeps a page for another node, in a frame that is free: nothing of the node's own goes for it.
-    fn host(&self, get: &Get, version: Version, data: Frame) -> bool {
-        let free = self.0.store.borrow().has_room(data.len());
-        if !free || data.len() != get.bytes as usize {
-            return false;
-        }
-        let stamp = PageStamp::of(get.id, version, [&data[..]]);
-        let arrival = Arrival { id: get.id, version, ..Arrival::default() };
-        let kept = self.keep(arrival, Stored::new(data, stamp.checksum));
-        if kept {
-            self.announce(get.id, version);
-        }
-        kept
     }
 
     /// A message with records, one or many.

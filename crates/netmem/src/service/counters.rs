@@ -110,6 +110,18 @@ pub struct Counters {
     pub leases_granted: u64,
     /// Pages in this node's directory with fewer mirrors than there are to be, now.
     pub durable_deficit_pages: u64,
+    /// Pages that programs said they would use.
+    pub hinted: u64,
+    /// Pages that came to this node's memory before anybody asked for them.
+    pub prefetched: u64,
+    /// Of these, pages that were used after that.
+    pub prefetched_used: u64,
+    /// And those that left unused.
+    pub prefetched_wasted: u64,
+    /// Pages that were asked for while they were being prefetched.
+    pub prefetched_late: u64,
+    /// Pages that idle nodes read from stable storage for this one.
+    pub read_early: u64,
     /// How long requests took that the node's own memory answered.
     pub local_latency: Latency,
     /// Other nodes.

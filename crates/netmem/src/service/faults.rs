@@ -1,7 +1,8 @@
-//! Requests for one page at the same time are one fetch: the first does it, the others wait for its outcome.
+//! Requests for one page at the same time are one fetch: the first does it, the others wait for its outcome. A page that
+//! is prefetched is such a fetch too, behind which nobody has to stay.
 
 use crate::limits::FAULTS_MAX;
-use crate::page::Wanted;
+use crate::page::{PageId, Wanted};
 
 /// A fetch under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,38 +32,129 @@ struct Fault<T> {
     wanted: Wanted,
     waiters: u32,
     state: State<T>,
+    /// Nobody had asked for the page when it began.
+    ahead: bool,
+    /// Somebody has been asked for it.
+    begun: bool,
+    /// Stable storage is being read: nothing else would be faster.
+    reading: bool,
+    /// It takes too long, or its page was changed meanwhile: what comes is nobody's.
+    disowned: bool,
 }
 
 /// The fetches under way, and those whose outcome somebody still waits for.
 #[derive(Debug)]
-pub struct Faults<T>(Vec<Option<Fault<T>>>);
+pub struct Faults<T> {
+    places: Vec<Option<Fault<T>>>,
+    /// Of those under way, those that nobody had asked for.
+    ahead: usize,
+    /// And the others.
+    demand: usize,
+}
+
+impl<T> Fault<T> {
+    fn is_open(&self) -> bool {
+        matches!(self.state, State::UnderWay) && !self.disowned
+    }
+}
 
 impl<T: Clone> Faults<T> {
     /// Without any; takes its memory now.
     pub fn new() -> Faults<T> {
-        Faults(Vec::with_capacity(FAULTS_MAX))
+        Faults { places: Vec::with_capacity(FAULTS_MAX), ahead: 0, demand: 0 }
     }
 
-    /// A request for a page. Who comes behind must [`poll`](Faults::poll) until it ends, or [`leave`](Faults::leave).
+    /// A request for a page. A prefetch of it that has not begun yet is overtaken. Who comes behind must [`poll`](Faults::poll) until it ends, or [`leave`](Faults::leave).
     pub fn enter(&mut self, wanted: Wanted) -> Entered {
         let serves = |fault: &Fault<T>| {
             let same = fault.wanted.id == wanted.id && fault.wanted.bytes == wanted.bytes;
-            same && fault.wanted.at_least >= wanted.at_least
-                && matches!(fault.state, State::UnderWay)
+            // of what comes early no version is asked for in particular
+            let fits = fault.wanted.at_least >= wanted.at_least || fault.ahead;
+            same && fits && fault.is_open() && (fault.begun || !fault.ahead)
         };
-        let found = self.0.iter().position(|place| place.as_ref().is_some_and(serves));
+        let found = self.places.iter().position(|place| place.as_ref().is_some_and(serves));
         if let Some(at) = found {
             self.fault(FaultNo(at)).waiters += 1;
             return Entered::Behind(FaultNo(at));
         }
-        let fault = Fault { wanted, waiters: 0, state: State::UnderWay };
-        match self.0.iter().position(Option::is_none) {
-            Some(at) => self.0[at] = Some(fault),
-            None if self.0.len() == FAULTS_MAX => return Entered::Full,
-            None => self.0.push(Some(fault)),
+        self.cancel(|id| id == wanted.id);
+        self.begin(wanted, false).map_or(Entered::Full, Entered::First)
+    }
+
+    /// A page is fetched that nobody has asked for. None while somebody fetches it, or when too much is under way.
+    pub fn enter_ahead(&mut self, wanted: Wanted) -> Option<FaultNo> {
+        let is_it = |fault: &Fault<T>| fault.wanted.id == wanted.id && fault.is_open();
+        let known = self.places.iter().flatten().any(is_it);
+        if known || self.ahead + self.demand >= FAULTS_MAX / 2 {
+            return None;
         }
-        let at = self.0.iter().rposition(|place| place.as_ref().is_some_and(serves));
-        Entered::First(FaultNo(at.expect("it was just put there")))
+        self.begin(wanted, true)
+    }
+
+    /// Fetches under way that somebody asked for.
+    pub fn demand(&self) -> usize {
+        self.demand
+    }
+
+    /// Whether the fetch began before anybody had asked for its page.
+    pub fn is_ahead(&mut self, number: FaultNo) -> bool {
+        self.fault(number).ahead
+    }
+
+    /// Another node is asked for it.
+    pub fn note_begun(&mut self, number: FaultNo) {
+        self.fault(number).begun = true;
+    }
+
+    /// Stable storage is being read for it.
+    pub fn note_reading(&mut self, number: FaultNo) {
+        let fault = self.fault(number);
+        (fault.begun, fault.reading) = (true, true);
+    }
+
+    /// Whether somebody has asked for it meanwhile.
+    pub fn is_waited_for(&mut self, number: FaultNo) -> bool {
+        self.fault(number).waiters > 0
+    }
+
+    /// Who waits behind a prefetch does so no more, unless stable storage is being read: others fetch by themselves.
+    /// Says whether they do.
+    pub fn disown(&mut self, number: FaultNo) -> bool {
+        let fault = self.fault(number);
+        fault.disowned |= !fault.reading;
+        fault.disowned
+    }
+
+    /// A page is not any more what it was when somebody began to fetch it unasked.
+    pub fn cancel(&mut self, changed: impl Fn(PageId) -> bool) {
+        if self.ahead > 0 {
+            let ahead = self.places.iter_mut().flatten().filter(|fault| fault.ahead);
+            ahead.for_each(|fault| fault.disowned |= changed(fault.wanted.id));
+        }
+    }
+
+    /// Whether what comes is still wanted.
+    pub fn is_disowned(&mut self, number: FaultNo) -> bool {
+        self.fault(number).disowned
+    }
+
+    fn begin(&mut self, wanted: Wanted, ahead: bool) -> Option<FaultNo> {
+        let (waiters, state) = (0, State::UnderWay);
+        let (begun, reading, disowned) = (false, false, false);
+        let fault = Fault { wanted, waiters, state, ahead, begun, reading, disowned };
+        let free = self.places.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.places.len());
+        match free {
+            Some(at) => self.places[at] = Some(fault),
+            None if at == FAULTS_MAX => return None,
+            None => self.places.push(Some(fault)),
+        }
+        *self.under_way(ahead) += 1;
+        Some(FaultNo(at))
+    }
+
+    fn under_way(&mut self, ahead: bool) -> &mut usize {
+        if ahead { &mut self.ahead } else { &mut self.demand }
     }
 
     /// The fetch has ended. Says whether anybody waits for it.
@@ -92,28 +184,29 @@ impl<T: Clone> Faults<T> {
         let fault = self.fault(number);
         fault.waiters -= 1;
         if fault.waiters == 0 && !matches!(fault.state, State::UnderWay) {
-            self.0[number.0] = None;
+            self.places[number.0] = None;
         }
     }
 
     /// Fetches under way, and outcomes that are still waited for.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.0.iter().flatten().count()
+        self.places.iter().flatten().count()
     }
 
     fn close(&mut self, number: FaultNo, state: State<T>) -> bool {
         let fault = self.fault(number);
         fault.state = state;
-        let waited_for = fault.waiters > 0;
+        let (waited_for, ahead) = (fault.waiters > 0, fault.ahead);
         if !waited_for {
-            self.0[number.0] = None;
+            self.places[number.0] = None;
         }
+        *self.under_way(ahead) -= 1;
         waited_for
     }
 
     fn fault(&mut self, number: FaultNo) -> &mut Fault<T> {
-        self.0[number.0].as_mut().expect("it is kept while somebody waits")
+        self.places[number.0].as_mut().expect("it is kept while somebody waits")
     }
 }
 
@@ -168,6 +261,56 @@ mod tests {
         assert!(faults.abandon(number));
         assert_eq!(faults.poll(number), Some(None));
         assert_eq!(faults.len(), 0);
+    }
+
+    #[test]
+    fn a_prefetch_is_joined_until_it_takes_too_long() {
+        let mut faults = Faults::new();
+        let early = faults.enter_ahead(wanted(1, 0)).unwrap();
+        assert_eq!(faults.enter_ahead(wanted(1, 0)), None, "once is enough");
+        faults.note_begun(early);
+        assert_eq!(faults.enter(wanted(1, 7)), Entered::Behind(early));
+        assert!(faults.is_ahead(early) && faults.demand() == 0);
+        assert!(faults.disown(early));
+        let own = first(faults.enter(wanted(1, 7)));
+        assert_eq!(faults.enter(wanted(1, 7)), Entered::Behind(own), "not behind what is slow");
+        assert!(faults.is_disowned(early) && !faults.is_disowned(own));
+        assert!(faults.end(early, 'a'), "who still waits hears of it");
+        assert_eq!(faults.poll(early), Some(Some('a')));
+        assert!(faults.end(own, 'b'));
+        faults.leave(own);
+        assert_eq!((faults.len(), faults.demand(), faults.ahead), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_prefetch_that_has_not_begun_is_overtaken() {
+        let mut faults = Faults::<char>::new();
+        let early = faults.enter_ahead(wanted(1, 0)).unwrap();
+        let own = first(faults.enter(wanted(1, 0)));
+        assert!(faults.is_disowned(early) && own != early);
+        assert!(!faults.abandon(early));
+    }
+
+    #[test]
+    fn a_page_that_changes_is_not_what_is_on_its_way() {
+        let mut faults = Faults::<char>::new();
+        let (early, other) =
+            (faults.enter_ahead(wanted(1, 0)).unwrap(), faults.enter_ahead(wanted(2, 0)).unwrap());
+        let demand = first(faults.enter(wanted(3, 0)));
+        faults.cancel(|id| id.index != 2);
+        assert_eq!(
+            [early, other, demand].map(|number| faults.is_disowned(number)),
+            [true, false, false]
+        );
+    }
+
+    #[test]
+    fn who_waits_for_stable_storage_goes_on_waiting() {
+        let mut faults = Faults::<char>::new();
+        let early = faults.enter_ahead(wanted(1, 0)).unwrap();
+        faults.note_reading(early);
+        assert!(!faults.disown(early));
+        assert_eq!(faults.enter(wanted(1, 3)), Entered::Behind(early));
     }
 
     #[test]

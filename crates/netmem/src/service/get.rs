@@ -1,14 +1,16 @@
 //! A program asks for a page.
 
+use super::ahead::Seen;
 use super::counters::{Counters, Source};
 use super::faults::{Entered, FaultNo};
 use super::home::Way;
 use super::leave::Leaves;
 use super::store::Stored;
+use super::waiting::{Behind, First};
 use super::{Backing, Load, Service};
 use crate::directory::{Holder, Role};
 use crate::limits::*;
-use crate::memory::{Arrival, Class, Durability};
+use crate::memory::{Arrival, Class, Durability, Role as MemoryRole};
 use crate::page::{PageId, PageStamp, Version, Wanted};
 use crate::protocol::{Data, Get, GetReply, Message, Record, Stale, op};
 use endpoint::{Frame, FrameMut};
@@ -102,11 +104,17 @@ impl Service {
             let entered = self.0.faults.borrow_mut().enter(wanted);
             match entered {
                 Entered::Full => return Err(GetError::NoMemory),
-                Entered::First(number) => return self.fetch_first(wanted, number, start).await,
+                Entered::First(number) => {
+                    self.note_use(wanted, Seen::Fault);
+                    return self.fetch_first(wanted, number, start).await;
+                }
                 Entered::Behind(number) => {
                     self.count(|counters| counters.coalesced += 1);
-                    if let Some(outcome) = self.wait_for(number).await {
-                        return outcome;
+                    match self.wait_behind(number, wanted).await {
+                        // what was prefetched is older than what is known by now
+                        Some(Ok(got)) if got.version < wanted.at_least => (),
+                        Some(outcome) => return outcome,
+                        None => (),
                     }
                 }
             }
@@ -125,7 +133,10 @@ impl Service {
             if data.len() != wanted.bytes as usize || doubtful {
                 return None;
             }
+            let first = store.memory().role(frame) == MemoryRole::Ahead;
             store.memory_mut().handle_use(now, frame);
+            drop(store);
+            self.note_use(wanted, if first { Seen::Early } else { Seen::Here });
             return Some(Got { version, data, source: Source::Local });
         }
         drop(store);
@@ -142,6 +153,25 @@ impl Service {
         let got = Got { version, data: data.clone(), source: Source::Local };
         self.keep(arrival, Stored::new(data, checksum));
         Some(got)
+    }
+
+    /// Waits for a fetch under way: for one that was begun unasked only as long as a peer is waited for beside which
+    /// stable storage is asked. Then this one fetches for itself.
+    async fn wait_behind(&self, number: FaultNo, wanted: Wanted) -> Option<Result<Got, GetError>> {
+        let mut wait = pin!(self.wait_for(number));
+        if !self.0.faults.borrow_mut().is_ahead(number) {
+            return wait.await;
+        }
+        self.count(|counters| counters.prefetched_late += 1);
+        self.note_use(wanted, Seen::Early);
+        loop {
+            let patience = self.cx().sleep(self.patience_with(wanted.id));
+            match race(wait.as_mut(), patience).await {
+                Either::Left(outcome) => return outcome,
+                Either::Right(()) if self.0.faults.borrow_mut().disown(number) => return None,
+                Either::Right(()) => (),
+            }
+        }
     }
 
     async fn wait_for(&self, number: FaultNo) -> Option<Result<Got, GetError>> {
@@ -163,7 +193,7 @@ impl Service {
         number: FaultNo,
         start: Time,
     ) -> Result<Got, GetError> {
-        let first = First { service: self, number: Some(number) };
+        let first = First::new(self, number);
         let outcome = self.fetch(wanted).await;
         first.end(outcome.clone());
         if let Ok(got) = &outcome {
@@ -477,21 +507,27 @@ impl Service {
         let mut arrival =
             Arrival { id, version, duplicate: data.kept, reused: true, ..Arrival::default() };
         if own && !data.clean {
-            let home = self.0.home.borrow();
-            let entry = home.directory().entry(id).filter(|entry| entry.version == version);
-            let mirrors = entry.into_iter().flat_map(|entry| &entry.holders);
-            for Holder { node, incarnation, .. } in
-                mirrors.filter(|holder| holder.role == Role::Mirror)
-            {
-                let _ = stored.mirrors.try_push((*node, *incarnation));
-            }
-            let wanted = entry.map_or(1, |entry| entry.copies);
-            arrival.class = if wanted > 1 { Class::Mirrored } else { Class::Volatile };
-            arrival.durability = Durability::Dirty { copies: stored.mirrors.len() as u8 };
+            arrival = self.with_mirrors(arrival, &mut stored);
         }
         if self.keep(arrival, stored) && !own {
             self.announce(id, version);
         }
+    }
+
+    /// A dirty page of the node's own, of which its directory says who has mirrors.
+    pub(super) fn with_mirrors(&self, arrival: Arrival, stored: &mut Stored) -> Arrival {
+        let Arrival { id, version, .. } = arrival;
+        let home = self.0.home.borrow();
+        let entry = home.directory().entry(id).filter(|entry| entry.version == version);
+        let mirrors = entry.into_iter().flat_map(|entry| &entry.holders);
+        for Holder { node, incarnation, .. } in mirrors.filter(|holder| holder.role == Role::Mirror)
+        {
+            let _ = stored.mirrors.try_push((*node, *incarnation));
+        }
+        let wanted = entry.map_or(1, |entry| entry.copies);
+        let class = if wanted > 1 { Class::Mirrored } else { Class::Volatile };
+        let durability = Durability::Dirty { copies: stored.mirrors.len() as u8 };
+        Arrival { class, durability, ..arrival }
     }
 
     /// Puts a page into a frame of the node's own, if one can be freed without waiting. Says whether it could.
@@ -550,42 +586,5 @@ impl Miss {
             Miss::Freed => GetError::Freed,
             Miss::NoMemory => GetError::NoMemory,
         }
-    }
-}
-
-/// The first of several requests: however it ends, the others are told.
-struct First<'a> {
-    service: &'a Service,
-    number: Option<FaultNo>,
-}
-
-impl First<'_> {
-    fn end(mut self, outcome: Result<Got, GetError>) {
-        let number = self.number.take().expect("it ends once");
-        if self.service.0.faults.borrow_mut().end(number, outcome) {
-            self.service.0.fault_ended.notify_all();
-        }
-    }
-}
-
-impl Drop for First<'_> {
-    fn drop(&mut self) {
-        let Some(number) = self.number else { return };
-        if self.service.0.faults.borrow_mut().abandon(number) {
-            self.service.0.fault_ended.notify_all();
-        }
-    }
-}
-
-/// Who waits for the first.
-struct Behind<'a> {
-    service: &'a Service,
-    number: Option<FaultNo>,
-}
-
-impl Drop for Behind<'_> {
-    fn drop(&mut self) {
-        let number = self.number;
-        number.into_iter().for_each(|number| self.service.0.faults.borrow_mut().leave(number));
     }
 }

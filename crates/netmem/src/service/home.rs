@@ -164,8 +164,13 @@ impl Home {
 
     /// Only the primary knows of clean copies, and a private space's owner of all that it has put anywhere.
     fn unknown(&self, id: PageId) -> GetReply {
+        GetReply::Unknown { settled: self.knows_all(id) }
+    }
+
+    /// Whether a page that this node knows nothing of is in nobody's memory.
+    pub fn knows_all(&self, id: PageId) -> bool {
         let own = id.space.owner() == Some(self.me);
-        GetReply::Unknown { settled: own || (self.is_primary(id) && self.is_settled()) }
+        own || (self.is_primary(id) && self.is_settled())
     }
 
     /// A holder did not have what it should. A mirror's word is not taken for that: it may be a late one.

@@ -6,7 +6,7 @@ use crate::ages::Age;
 use crate::directory::Role as HolderRole;
 use crate::epochs::Mode;
 use crate::limits::{ATTEMPT, LEAVING_MAX};
-use crate::memory::{Durability, Eviction, FrameNo, Page};
+use crate::memory::{Durability, Eviction, FrameNo, Page, Role};
 use crate::page::{PageId, PageStamp, Version, Wanted};
 use crate::placement::Leaving as Candidate;
 use crate::protocol::{Get, GetReply, Message, No, Put, PutReply, op};
@@ -122,11 +122,12 @@ impl Service {
     }
 
     /// A page has left its frame, and lost nothing by it: it goes to another node, or nowhere.
-    fn leave(&self, held: Evicted) {
-        let Evicted { held: Held { page, stored }, copy } = held;
+    pub(super) fn leave(&self, held: Evicted) {
+        let Evicted { held: Held { page, stored }, copy, unused } = held;
         self.withdraw(&page);
         let candidate = self.candidate(&page, copy);
-        let target = self.target(None, candidate);
+        // what was fetched unasked, and not asked for, is nowhere missed
+        let target = if unused { None } else { self.target(None, candidate) };
         let leaves = target.map(|to| Leaves {
             id: page.id,
             version: page.version,
@@ -215,7 +216,7 @@ impl Service {
     }
 
     /// Another node has a clean page that left this one. Where this node is its directory, it learns that from here.
-    fn handle_taken(&self, node: NodeId, id: PageId, version: Version) {
+    pub(super) fn handle_taken(&self, node: NodeId, id: PageId, version: Version) {
         if id.space.owner().is_none() {
             self.0.guesses.borrow_mut().put(id, node);
         }
@@ -367,14 +368,16 @@ impl Service {
 pub(super) const SWAP_BYTES: usize = 64;
 
 /// A page that was taken out, and whether others answer for it.
-struct Evicted {
+pub(super) struct Evicted {
     held: Held,
     copy: bool,
+    /// It was prefetched, and nobody came.
+    unused: bool,
 }
 
-fn evict(store: &mut super::store::Store, frame: FrameNo) -> Option<Evicted> {
-    let copy = store.is_copy(frame);
-    Some(Evicted { held: store.take(frame).ok()?, copy })
+pub(super) fn evict(store: &mut super::store::Store, frame: FrameNo) -> Option<Evicted> {
+    let (copy, unused) = (store.is_copy(frame), store.memory().role(frame) == Role::Ahead);
+    Some(Evicted { held: store.take(frame).ok()?, copy, unused })
 }
 
 #[cfg(test)]

@@ -106,6 +106,7 @@ impl Service {
         let lost = self.0.home.borrow_mut().begin_again(&others);
         self.0.guesses.borrow_mut().forget_if(|_, _| true);
         self.0.leaving.borrow_mut().forget(|_| true);
+        self.note_change(|_| true);
         self.0.writing.borrow_mut().retain(|_| false);
         self.0.telling.borrow_mut().forget();
         self.0.joined.set(None);
@@ -125,8 +126,7 @@ impl Service {
             store.memory().pages().map(|(frame, role, page)| (frame, role, *page)).collect()
         };
         for (frame, role, page) in pages {
-            let own = matches!(role, Role::Local | Role::Staged);
-            let space = page.id.space;
+            let (own, space) = (role.is_own(), page.id.space);
             if own && space.owner() == Some(me) || space.is_guest() {
                 continue;
             }

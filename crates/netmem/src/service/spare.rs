@@ -6,7 +6,7 @@
 
 use super::Service;
 use super::get::{GetError, Got};
-use super::write::Hint;
+use super::prefetch::Hint;
 use crate::limits::{CLEARED_STRETCHES_MAX, FREE_STRETCHES};
 use crate::memory::FrameNo;
 use crate::page::Wanted;

@@ -190,7 +190,7 @@ impl Service {
     fn heed(&self, home: NodeId, record: &Record, verdict: Verdict) {
         let mine = record.holder.node == self.me();
         let store = self.0.store.borrow();
-        let own = |frame| matches!(store.memory().role(frame), Role::Local | Role::Staged);
+        let own = |frame| store.memory().role(frame).is_own();
         let in_use = store.memory().find(record.id).is_some_and(own);
         drop(store);
         // with holders enough a copy for own use is known as one of many

@@ -38,15 +38,6 @@ pub enum PutError {
     NotOwner(NodeId),
 }
 
-/// What a program says about pages before it uses them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hint {
-    /// They will be used soon: the pages that other nodes hold are fetched.
-    WillNeed,
-    /// They will not be used soon: clean copies leave first.
-    DontNeed,
-}
-
 /// How a page was used where it was before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
@@ -79,6 +70,8 @@ impl Service {
             let eased = self.0.eased.wait();
             if let Some(written) = self.write_here(stamp, class, &data)? {
                 self.0.writing.borrow_mut().wrote(id, version);
+                self.note_change(|other| other == id);
+                self.outdate_copies(id);
                 return Ok(written);
             }
             if self.cx().now() >= until {
@@ -242,6 +235,7 @@ impl Service {
         self.0.guests.borrow_mut().remove(space);
         self.0.guesses.borrow_mut().forget_if(|id, _| id.space == space);
         self.0.leaving.borrow_mut().forget(|id| id.space == space);
+        self.note_change(|id| id.space == space);
         self.0.writing.borrow_mut().retain(|id| id.space != space);
         if self.0.store.borrow_mut().free_space(space) > 0 {
             self.0.unfinished.borrow_mut().push(space);
@@ -263,24 +257,6 @@ impl Service {
         }
         let reply = self.send(to, op::FREE_SPACE, &body.encode(), load).await;
         reply.is_ok_and(|reply| reply.status == 0)
-    }
-
-    /// What a program says about pages ahead of using them. Does nothing that could delay a request.
-    pub fn hint(&self, id: PageId, hint: Hint) {
-        match hint {
-            Hint::DontNeed => self.give_up(id),
-            Hint::WillNeed => (),
-        }
-    }
-
-    /// A clean copy of the node's own leaves now.
-    fn give_up(&self, id: PageId) {
-        let mut store = self.0.store.borrow_mut();
-        let Some(frame) = store.memory().find(id) else { return };
-        let own = matches!(store.memory().role(frame), crate::Role::Local | crate::Role::Staged);
-        let held = if own { store.take(frame).ok() } else { None };
-        drop(store);
-        held.into_iter().for_each(|held| self.withdraw(&held.page));
     }
 
     /// Waits until this node is the only one that writes to a shared page. Every other node's copy is gone then.

@@ -1,5 +1,6 @@
 //! Nodes with the service on a link that does what the test says.
 #![allow(dead_code)] // each test file uses its part
+#![allow(dead_code, reason = "each test uses some of it")]
 
 use endpoint::Frame;
 use netmem::service::{Backing, Config, Later, Up, View};
@@ -252,6 +253,19 @@ impl World {
             .map(|(node, _, version)| (node, version))
             .collect()
     }
+}
+
+/// Nodes with stable storage that all of them share.
+pub fn with_disk(count: u16, frames: usize) -> (World, Disk) {
+    let mut world = World::new(count, move |_| small(frames));
+    let disk = Disk::default();
+    let share = disk.clone();
+    world.restart_all(move |cx| {
+        let mut config = small(frames);
+        config.backing = Some(share.at(cx));
+        config
+    });
+    (world, disk)
 }
 
 /// A version of a shared page, of a number that tests count with.

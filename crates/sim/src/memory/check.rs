@@ -2,6 +2,7 @@
 
 use super::shared::Shared;
 use endpoint::limits::PAGE_BYTES;
+use netmem::limits::AHEAD_SHARE;
 use netmem::service::View;
 use netmem::{Directory, HolderRole, PageId, Role, Service, Slots, Version};
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ fn problem(node: NodeId, service: &Service) -> Option<String> {
         format!("{used} bytes of pages do not fit {counts:?}")
     } else if counts.mirror as usize > frames - local_min {
         format!("{} mirrors leave less than {local_min} of {frames} frames", counts.mirror)
+    } else if counts.ahead > (frames as u32 / AHEAD_SHARE).max(1) {
+        format!("{} of {frames} frames have pages that nobody asked for", counts.ahead)
     } else if entries > (config.directory_bytes / Directory::ENTRY_BYTES).max(1) {
         format!("{entries} directory entries take more memory than they were given")
     } else {

@@ -14,6 +14,7 @@
 //! stands; a request ends; frames sum up, directory and hints stay in their part of memory; at rest directories and
 //! frames agree.
 
+pub mod ahead;
 mod check;
 pub mod model;
 mod program;

@@ -7,8 +7,8 @@ use super::spaces::{kind, private, shared as shared_space};
 use crate::queue::Picos;
 use crate::random::Random;
 use endpoint::limits::PAGE_BYTES;
-use netmem::service::{Hint, PutError};
-use netmem::{PageId, Service, SpaceId, Version, Wanted};
+use netmem::service::{Hint, Plan, PutError};
+use netmem::{PageId, Run, Service, SpaceId, Version, Wanted};
 use node::Cx;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -18,6 +18,8 @@ use std::time::Duration;
 const PAUSE_US_MAX: u64 = 3_000;
 /// Pause of one that waits.
 const WAIT: Duration = Duration::from_millis(20);
+/// Most pages of a run.
+const RUN_MAX: u64 = 32;
 /// Times that a page is asked for at the end, where it may be slow to come.
 const TRIES: usize = 4;
 
@@ -31,6 +33,8 @@ pub struct Program {
     own: Vec<SpaceId>,
     /// Newest versions that it has seen or written.
     seen: BTreeMap<PageId, Version>,
+    /// What it has said that it will read, rightly or not.
+    plan: Option<Plan>,
 }
 
 impl Program {
@@ -45,6 +49,7 @@ impl Program {
             random: Random::new(shared.seed, &name),
             own: Vec::new(),
             seen: BTreeMap::new(),
+            plan: service.plan_use(Version(0), PAGE_BYTES as u32).ok(),
         };
         let spaces = [program.new_space(), program.new_space()];
         program.own.extend(spaces);
@@ -71,8 +76,10 @@ impl Program {
     }
 
     fn new_space(&mut self) -> SpaceId {
-        let serial = self.shared.serial() * 4 + self.random.below(4);
-        private(self.cx.id(), serial)
+        // where nothing is shared most is on stable storage: programs with more pages than there is memory
+        let stored = self.shared.shape.shared_spaces == 0 && self.random.chance(875_000);
+        let kind = if stored { 1 } else { self.random.below(4) };
+        private(self.cx.id(), self.shared.serial() * 4 + kind)
     }
 
     fn now(&self) -> Picos {
@@ -93,6 +100,9 @@ impl Program {
 
     fn shared_page(&mut self) -> PageId {
         let spaces = u64::from(self.shared.shape.shared_spaces);
+        if spaces == 0 {
+            return self.own_page();
+        }
         let space = shared_space(self.random.below(spaces));
         self.page_of(space)
     }
@@ -115,14 +125,52 @@ impl Program {
                 let page = self.shared_page();
                 self.write(page).await;
             }
-            94..98 => {
-                let page =
-                    if self.random.chance(500_000) { self.own_page() } else { self.shared_page() };
-                let hint =
-                    if self.random.chance(500_000) { Hint::DontNeed } else { Hint::WillNeed };
-                self.service.hint(page, hint);
-            }
+            94..97 => self.hint(),
+            97 => self.read_run().await,
             _ => self.move_on().await,
+        }
+    }
+
+    fn any_page(&mut self) -> PageId {
+        if self.random.chance(500_000) { self.own_page() } else { self.shared_page() }
+    }
+
+    /// Pages at equal distances.
+    fn any_run(&mut self) -> Run {
+        let (first, pages) = (self.any_page(), 1 + self.random.below(RUN_MAX) as u32);
+        let strides = [1, 1, 1, 2, 3, -1, 17];
+        Run { stride: *self.random.pick(&strides), ..Run::new(first, pages) }
+    }
+
+    /// Says something that is not true, mostly.
+    fn hint(&mut self) {
+        match self.random.below(5) {
+            0 => {
+                let page = self.any_page();
+                self.service.hint(page, Hint::DontNeed);
+            }
+            1..4 => {
+                let run = self.any_run();
+                self.service.hint_run(run, Hint::WillNeed { bytes: PAGE_BYTES as u32 });
+            }
+            _ => self.plan.iter().for_each(Plan::clear),
+        }
+    }
+
+    /// Reads pages in an order that it may have told before, and that its faults may tell.
+    async fn read_run(&mut self) {
+        let run = self.any_run();
+        let says = self.random.chance(600_000);
+        if let Some(plan) = self.plan.as_ref().filter(|_| says) {
+            // when too much was said and not done, the rest of it goes unsaid
+            let _ = plan.add(run);
+        }
+        let pages = u64::from(self.shared.shape.pages);
+        let truth = self.random.chance(800_000);
+        let read: Vec<PageId> = run.iter().filter(|id| truth && id.index < pages).collect();
+        for id in read {
+            self.cx.sleep(Duration::from_micros(self.random.below(PAUSE_US_MAX))).await;
+            self.read(id).await;
         }
     }
 

@@ -57,7 +57,8 @@ pub(super) fn role(shared: Rc<Shared>) -> Role {
         // small memories, of which most pages are kept for others: the usual share would have no room for their entries
         let directory_bytes = frames as usize * ENTRIES_PER_FRAME * Directory::ENTRY_BYTES;
         let backing = Some(Rc::new(door) as Rc<dyn Backing>);
-        let config = Config { directory_bytes, backing, ..Config::new(bytes) };
+        let trends = shape.trends;
+        let config = Config { directory_bytes, backing, trends, ..Config::new(bytes) };
         let service = Service::start(cx, config);
         for number in 0..shape.programs {
             cx.spawn("program", Program::new(cx, &service, &shared, number).run());

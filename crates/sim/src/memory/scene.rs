@@ -119,7 +119,13 @@ impl Actor {
 impl Scene {
     /// So many nodes with so many frames each, all up and members.
     pub fn new(seed: u64, nodes: u16, frames: u32) -> Scene {
-        let shape = MemoryShape { nodes, frames, programs: 0, ..MemoryShape::default() };
+        Scene::of(seed, MemoryShape { nodes, frames, ..MemoryShape::default() })
+    }
+
+    /// As [`new`](Scene::new), of a cluster of this shape, whose programs do nothing.
+    pub fn of(seed: u64, shape: MemoryShape) -> Scene {
+        let shape = MemoryShape { programs: 0, ..shape };
+        let MemoryShape { nodes, frames, .. } = shape;
         let shared = Rc::new(Shared::new(seed, shape, false));
         let mut world = World::new(seed, LinkModel::default(), Trace::default());
         for node in (1..=nodes).map(NodeId) {
@@ -223,6 +229,14 @@ impl Scene {
         self.shared.model.borrow_mut().node_down(node, true);
         self.world.crash(node, Crash::Kill);
         self.shared.node_down(node);
+    }
+
+    /// Stable storage has version 1 of this page.
+    pub fn store(&mut self, id: PageId) {
+        let content = self.shared.model.borrow_mut().begin(id, kind(id.space).class(), Version(1));
+        let mut data = vec![0; PAGE_BYTES];
+        fill(&mut data, id, content);
+        self.shared.storage.borrow_mut().fill(id, Version(1), &data);
     }
 
     /// Stable storage takes so many times as long.

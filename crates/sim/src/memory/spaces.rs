@@ -33,6 +33,7 @@ pub fn kind(space: SpaceId) -> Kind {
     match (space.owner(), space.0 % 4) {
         (None, 0 | 2) => Kind::Stored,
         (None, _) => Kind::Mirrored,
+        (Some(_), 1) => Kind::Stored,
         (Some(_), 2) => Kind::Logged,
         (Some(_), 3) => Kind::Volatile,
         (Some(_), _) => Kind::Mirrored,

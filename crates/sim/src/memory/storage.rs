@@ -56,6 +56,11 @@ impl Storage {
             + Picos(latency.0 * self.faults.slowness + self.random.below(self.model.latency.0))
     }
 
+    /// A page is there from the beginning.
+    pub fn fill(&mut self, id: PageId, version: Version, data: &[u8]) {
+        Storage::store(&mut self.pages, id, version, data);
+    }
+
     fn fails(&mut self) -> bool {
         self.random.chance(self.faults.error_chance)
     }

@@ -9,6 +9,7 @@ mod drawings;
 pub mod forwarder;
 pub mod forwarding;
 pub mod memory;
+mod prefetch;
 pub mod slice;
 mod states;
 pub mod tcp;
@@ -39,6 +40,7 @@ pub const ALL: &[&Model] = &[
     &forwarding::MODEL,
     &cluster::MODEL,
     &memory::MODEL,
+    &prefetch::MODEL,
     &slice::READ,
     &slice::WRITE,
     &slice::WHOLE_FILE,
