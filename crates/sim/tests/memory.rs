@@ -40,8 +40,9 @@ fn fresh_seeds_lose_nothing() {
 
 const HINTS: &str = include_str!("../../../experiments/network-memory-hints.toml");
 
-/// Programs of which each reads and writes spaces of its own only, larger than memory, with right and wrong hints: under
-/// every fault no byte is wrong, nothing is lost, every request ends, and what nobody asked for stays in its part.
+/// Programs of which each reads and writes spaces of its own only, larger than memory, with right and wrong hints:
+/// under every fault no byte is wrong, nothing is lost, every request ends, and what nobody asked for stays in its
+/// part.
 #[test]
 fn hints_do_no_harm_under_faults() {
     let hints = seeds::experiment(Experiment::parse(HINTS).expect("an experiment"));

@@ -1,5 +1,5 @@
-//! Requests for one page at the same time are one fetch: the first does it, the others wait for its outcome. A page that
-//! is prefetched is such a fetch too, behind which nobody has to stay.
+//! Requests for one page at the same time are one fetch: the first does it, the others wait for its outcome. A page
+//! that is prefetched is such a fetch too, behind which nobody has to stay.
 
 use crate::limits::FAULTS_MAX;
 use crate::page::{PageId, Wanted};
@@ -64,7 +64,8 @@ impl<T: Clone> Faults<T> {
         Faults { places: Vec::with_capacity(FAULTS_MAX), ahead: 0, demand: 0 }
     }
 
-    /// A request for a page. A prefetch of it that has not begun yet is overtaken. Who comes behind must [`poll`](Faults::poll) until it ends, or [`leave`](Faults::leave).
+    /// A request for a page. A prefetch of it that has not begun yet is overtaken. Who comes behind must
+    /// [`poll`](Faults::poll) until it ends, or [`leave`](Faults::leave).
     pub fn enter(&mut self, wanted: Wanted) -> Entered {
         let serves = |fault: &Fault<T>| {
             let same = fault.wanted.id == wanted.id && fault.wanted.bytes == wanted.bytes;

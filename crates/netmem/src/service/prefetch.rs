@@ -1,11 +1,12 @@
 //! Pages come before they are asked for (PGMS: Voelker and others, SIGMETRICS'98; trends: Leap, Al Maruf and Chowdhury,
 //! USENIX ATC'20).
 //!
-//! Three rules keep a hint from doing harm. **Place**: a page that nobody has asked for takes a free frame, or that of a
-//! page that was last used longer ago than it is expected to be used ahead, here and in other nodes; at most one frame
-//! in [`AHEAD_SHARE`] is taken so, and a page whose time passes without a use is the first to leave. **Order**: a
-//! fetch that somebody waits for never waits for one that nobody waits for, but for the very page. **Amount**: a plan
-//! has at most [`NEAR_MAX`] pages on their way here and [`FAR_MAX`] elsewhere that were not used, a trend its window.
+//! Three rules keep a hint from doing harm. **Place**: a page that nobody has asked for takes a free frame, or that
+//! of a page that was last used longer ago than it is expected to be used ahead, here and in other nodes; at most one
+//! frame in [`AHEAD_SHARE`] is taken so, and a page whose time passes without a use is the first to leave. **Order**:
+//! a fetch that somebody waits for never waits for one that nobody waits for, but for the very page. **Amount**: a
+//! plan has at most [`NEAR_MAX`] pages on their way here and [`FAR_MAX`] elsewhere that were not used, a trend its
+//! window.
 
 use super::ahead::{Batch, Place, Seen, Work};
 use super::store::{Store, Stored};
@@ -100,8 +101,8 @@ type Slots<'a> = RefCell<[Option<First<'a>>; PAGES]>;
 
 impl Service {
     /// A program will say in which order it uses pages of `bytes` bytes, in version `at_least` or a newer one. While it
-    /// uses them by [`get`](Service::get), those ahead of it are read from stable storage into the memory of idle nodes,
-    /// and come to this one just in time.
+    /// uses them by [`get`](Service::get), those ahead of it are read from stable storage into the memory of idle
+    /// nodes, and come to this one just in time.
     pub fn plan_use(&self, at_least: Version, bytes: u32) -> Result<Plan, TooManyPlans> {
         let number = self.0.ahead.borrow_mut().open(at_least, bytes).ok_or(TooManyPlans)?;
         Ok(Plan { service: self.clone(), number })
@@ -557,8 +558,8 @@ impl Service {
         Some((at, stamp))
     }
 
-    /// Copies of the node's own page elsewhere are worth nothing when it writes a new version: what only they have is on
-    /// stable storage, so that they can go.
+    /// Copies of the node's own page elsewhere are worth nothing when it writes a new version: what only they have is
+    /// on stable storage, so that they can go.
     pub(super) fn outdate_copies(&self, id: PageId) {
         if id.space.owner() != Some(self.me()) {
             return;

@@ -1,5 +1,5 @@
-//! What hints and trends are worth ([`crate::memory::ahead`]): PGMS (SIGMETRICS'98) and Leap (USENIX ATC'20) in shape, by
-//! the service that nodes run.
+//! What hints and trends are worth ([`crate::memory::ahead`]): PGMS (SIGMETRICS'98) and Leap (USENIX ATC'20) in
+//! shape, by the service that nodes run.
 
 use crate::memory::ahead::{Known, Order, measure};
 use crate::papers::constants::{Constants, Wanted};
@@ -61,8 +61,8 @@ mod tests {
         measure(order, known, Duration::from_micros(50), 1).access.as_nanos() as f64
     }
 
-    /// What is promised of prefetch: who reads in an order waits for a third as long at most, and who does not for at most
-    /// 2 % longer, whatever it says.
+    /// What is promised of prefetch: who reads in an order waits for a third as long at most, and who does not for at
+    /// most 2 % longer, whatever it says.
     #[test]
     fn who_reads_in_an_order_gains_and_nobody_else_loses() {
         for order in [Order::Sequential, Order::Strided] {
