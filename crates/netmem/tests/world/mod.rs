@@ -1,5 +1,4 @@
 //! Nodes with the service on a link that does what the test says.
-#![allow(dead_code)] // each test file uses its part
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use endpoint::Frame;
