@@ -269,7 +269,7 @@ typedef struct {
   // Its number in the space.
   uint64_t index;
   // To get: the oldest version that will do, 0 for any; the version that came. To put: the new version, newer than
-  // any before.
+  // any before, or 0 for the one after the newest that is known; the version that it is now.
   uint64_t version;
   // To get: the page's bytes, which are read-only; yours to free. To put: what the page is to be; it stays yours,
   // to be freed when you like, but is not to be written any more.

@@ -51,7 +51,7 @@ pub struct tpz_page_op_t {
     /// Its number in the space.
     pub index: u64,
     /// To get: the oldest version that will do, 0 for any; the version that came. To put: the new version, newer than
-    /// any before.
+    /// any before, or 0 for the one after the newest that is known; the version that it is now.
     pub version: u64,
     /// To get: the page's bytes, which are read-only; yours to free. To put: what the page is to be; it stays yours,
     /// to be freed when you like, but is not to be written any more.
@@ -167,9 +167,10 @@ impl Memory {
                 }
                 Err(error) => get_code(error),
             },
-            Ask::Put(id, version, class, data) => {
-                self.service.put(id, version, class, data).await.map_or_else(put_code, |()| TPZ_OK)
-            }
+            Ask::Put(id, version, class, data) => match self.put(id, version, class, data).await {
+                Ok(version) => return Came { version: version.0, ..Came::default() },
+                Err(error) => put_code(error),
+            },
             Ask::Flush(id) => {
                 self.service.flush(id).await.map_or_else(|Weak { .. }| TPZ_ENOSPC, |()| TPZ_OK)
             }
@@ -178,6 +179,19 @@ impl Memory {
             }
         };
         Came { code, ..Came::default() }
+    }
+
+    async fn put(
+        &self,
+        id: PageId,
+        version: Version,
+        class: Class,
+        data: Frame,
+    ) -> Result<Version, PutError> {
+        match version {
+            Version(0) => self.service.put_next(id, class, data).await,
+            version => self.service.put(id, version, class, data).await.map(|()| version),
+        }
     }
 
     fn start(&self, asks: Vec<Ask>, told: Told) {
@@ -400,8 +414,11 @@ unsafe fn write_down(ops: *mut tpz_page_op_t, came: Vec<Came>) -> c_int {
         // SAFETY: the caller's promise.
         let op = unsafe { &mut *ops.add(at) };
         op.code = code;
+        if version > 0 {
+            op.version = version;
+        }
         if let Some(frame) = frame {
-            (op.version, op.source) = (version, source);
+            op.source = source;
             op.frame = tpz_frame_t::shared(frame);
         }
     }

@@ -71,7 +71,10 @@ impl Service {
             self.0.store.borrow().find(id).is_some_and(|(_, page, _)| page.version == version);
         match registered {
             Ok(()) if here => Ok(self.me()),
-            Ok(()) => Err(No::Stale),
+            Ok(()) => {
+                self.deny_all(&record);
+                Err(No::Stale)
+            }
             Err(No::Unregistered) if here && put.is_mirror() => {
                 self.register_late(record);
                 Err(No::Unregistered)

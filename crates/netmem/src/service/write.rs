@@ -82,6 +82,23 @@ impl Service {
         }
     }
 
+    /// As [`put`](Service::put), in the version after the newest that is known, which is the answer: the way to write to
+    /// a shared page without having read it.
+    pub async fn put_next(
+        &self,
+        id: PageId,
+        class: Class,
+        data: Frame,
+    ) -> Result<Version, PutError> {
+        let mut version = Version(1);
+        loop {
+            match self.put(id, version, class, data.clone()).await {
+                Err(PutError::Stale(known)) => version = Version(known.0 + 1),
+                put => return put.map(|()| version),
+            }
+        }
+    }
+
     fn check(&self, id: PageId, data: &Frame) -> Result<(), PutError> {
         if data.is_empty() || data.len() > PAGE_BYTES_MAX.min(self.0.config.bytes) {
             return Err(PutError::Length(data.len()));
@@ -263,10 +280,12 @@ impl Service {
     async fn lease(&self, id: PageId, version: Version) -> Result<(), PutError> {
         let until = self.cx().now() + self.0.config.patience;
         while self.cx().now() < until {
-            let right = match self.doubts(id) {
-                true => Right::None,
-                false => self.0.writing.borrow().right(id),
-            };
+            if self.doubts(id) {
+                // others may take this node for dead: whatever it is granted is worth nothing yet
+                self.cx().sleep(PAUSE).await;
+                continue;
+            }
+            let right = self.0.writing.borrow().right(id);
             match right {
                 Right::Writes(known) if known >= version => return Err(PutError::Stale(known)),
                 Right::Writes(_) => return Ok(()),
