@@ -143,7 +143,7 @@ fn mistakes_are_told_with_their_line_and_what_is_allowed() {
         (
             "model = \"bound\"",
             "model = \"bond\"",
-            "mine.toml:5: unknown model `bond`; allowed: bound, dma, latency, fetch, stream, burst, tcp, forward, forward-gains, forward-load, forward-bursts, forward-adapters, forward-mix, forwarding, cluster, memory, slice-read, slice-write, slice-whole, fault",
+            "mine.toml:5: unknown model `bond`; allowed: bound, dma, latency, fetch, stream, burst, tcp, forward, forward-gains, forward-load, forward-bursts, forward-adapters, forward-mix, forwarding, cluster, memory, prefetch, slice-read, slice-write, slice-whole, fault",
         ),
         ("\"hpdc\"", "\"hpcd\"", "mine.toml:6: unknown preset `hpcd`; allowed: hpdc"),
         ("\"write\"", "\"wright\"", "mine.toml:13: unknown axis `wright`; allowed: ratio, write"),
