@@ -21,6 +21,7 @@ use super::table::{Page, State, Table};
 use super::uffd::{Found, Is, PageMap, Stopped, Uffd, Why, errno};
 use crate::clock;
 use arrayvec::ArrayVec;
+use endpoint::limits::PAGE_BYTES;
 use rustix::mm::{Advice as Madvice, madvise};
 use std::ops::Range;
 use std::sync::Arc;
@@ -160,8 +161,8 @@ impl Pager {
     /// absent, and what was stored last comes again.
     fn is_mapped(&self, page: usize) -> bool {
         let held = self.table.lock(page);
-        let is_there = || self.pagemap.any(&self.range(page), Is::PRESENT, Is(0)).unwrap_or(true);
-        let mapped = held.state == State::Resident && is_there();
+        let mapped =
+            held.state == State::Resident && self.is_there(self.address(page), self.page_bytes);
         let vanished = held.state == State::Resident && !mapped;
         let state = if vanished { State::Absent } else { held.state };
         if vanished {
@@ -293,12 +294,18 @@ impl Pager {
     /// Moves a page, all of it or nothing.
     fn shift(&self, target: usize, source: usize) -> Result<(), Why> {
         let mut done = 0;
-        loop {
+        while done < self.page_bytes {
             let left = self.page_bytes - done;
             // SAFETY: both are pages of this region and its staging area, held by this thread.
             match unsafe { self.uffd.take(target + done, source + done, left) } {
                 Ok(()) => return Ok(()),
                 Err(Stopped { done: more, why: Why::Again }) => done += more,
+                Err(Stopped { done: more, why: Why::Missing })
+                    if self.is_there(target + done + more, PAGE_BYTES) =>
+                {
+                    // Linux 6.18 now and then begins again after it has moved a page, and finds it gone.
+                    done += more + PAGE_BYTES;
+                }
                 Err(Stopped { done: more, why }) => {
                     self.shift_back(target, source, done + more);
                     return Err(why);
@@ -306,6 +313,12 @@ impl Pager {
             }
             std::thread::yield_now();
         }
+        Ok(())
+    }
+
+    /// Whether something is mapped there. Where the kernel does not say, it is.
+    fn is_there(&self, at: usize, bytes: usize) -> bool {
+        self.pagemap.any(&(at..at + bytes), Is::PRESENT, Is(0)).unwrap_or(true)
     }
 
     /// Undoes the first `bytes` of a move: nobody has seen those pages at `target`.

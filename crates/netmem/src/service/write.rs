@@ -82,8 +82,8 @@ impl Service {
         }
     }
 
-    /// As [`put`](Service::put), in the version after the newest that is known, which is the answer: the way to write to
-    /// a shared page without having read it.
+    /// As [`put`](Service::put), in the version after the newest that is known, which is the answer: the way to write
+    /// to a shared page without having read it.
     pub async fn put_next(
         &self,
         id: PageId,
