@@ -300,10 +300,9 @@ impl Pager {
             match unsafe { self.uffd.take(target + done, source + done, left) } {
                 Ok(()) => return Ok(()),
                 Err(Stopped { done: more, why: Why::Again }) => done += more,
-                Err(Stopped { done: more, why: Why::Missing })
-                    if self.is_there(target + done + more, PAGE_BYTES) =>
+                Err(Stopped { done: more, why: Why::Exists | Why::Missing })
+                    if self.has_moved(target + done + more, source + done + more) =>
                 {
-                    // Linux 6.18 now and then begins again after it has moved a page, and finds it gone.
                     done += more + PAGE_BYTES;
                 }
                 Err(Stopped { done: more, why }) => {
@@ -314,6 +313,12 @@ impl Pager {
             std::thread::yield_now();
         }
         Ok(())
+    }
+
+    /// Whether a move that failed has been made all the same. Linux 6.18 begins again when a page changed under its
+    /// hands, forgets that the second try went well, and finds the page gone from here and there already.
+    fn has_moved(&self, target: usize, source: usize) -> bool {
+        self.is_there(target, PAGE_BYTES) && !self.is_there(source, PAGE_BYTES)
     }
 
     /// Whether something is mapped there. Where the kernel does not say, it is.
