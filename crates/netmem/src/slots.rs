@@ -27,6 +27,18 @@ pub struct Homes {
     pub backup: Option<NodeId>,
 }
 
+impl Homes {
+    /// The primary, and then the backup if there is one.
+    pub fn both(self) -> impl Iterator<Item = NodeId> {
+        std::iter::once(self.primary).chain(self.backup)
+    }
+
+    /// Whether a node is one of them.
+    pub fn has(self, node: NodeId) -> bool {
+        self.primary == node || self.backup == Some(node)
+    }
+}
+
 /// The homes of all slots in one view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slots {

@@ -8,5 +8,5 @@ mod net;
 mod packet;
 
 pub use counting::Counting;
-pub use net::{Fate, Net, node};
+pub use net::{Fate, Net, node, start};
 pub use packet::{Packet, carry, put_packet, take_packet};

@@ -2,8 +2,10 @@
 
 use crate::packet::{Packet, put_packet, take_packet};
 use endpoint::{Frames, HeapRegion};
-use node::{Node, NodeConfig};
+use node::{Cx, Node, NodeConfig};
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::Duration;
 use wire::{NodeId, Time};
 
@@ -20,6 +22,20 @@ pub struct Net {
     pub fate: Fate,
     sent: u64,
     flying: VecDeque<(usize, NodeId, Packet)>,
+}
+
+/// Starts a task on a node; its output when it has ended.
+pub fn start<T: 'static>(
+    cx: &Cx,
+    task: impl Future<Output = T> + 'static,
+) -> Rc<RefCell<Option<T>>> {
+    let output = Rc::new(RefCell::new(None));
+    let slot = output.clone();
+    cx.spawn("test", async move {
+        let value = task.await;
+        *slot.borrow_mut() = Some(value);
+    });
+    output
 }
 
 /// A node with 8 MiB of frames.

@@ -207,13 +207,7 @@ impl World {
         node: u16,
         task: impl Future<Output = T> + 'static,
     ) -> Rc<RefCell<Option<T>>> {
-        let output = Rc::new(RefCell::new(None));
-        let slot = output.clone();
-        self.net.nodes[usize::from(node) - 1].cx().spawn("test", async move {
-            let value = task.await;
-            *slot.borrow_mut() = Some(value);
-        });
-        output
+        rig::start(self.net.nodes[usize::from(node) - 1].cx(), task)
     }
 
     pub fn client(&mut self, front: u16, protocol: Protocol) -> usize {

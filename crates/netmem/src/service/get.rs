@@ -260,11 +260,7 @@ impl Service {
         miss: Option<Miss>,
     ) -> Result<Got, GetError> {
         let Wanted { id, bytes, .. } = wanted;
-        let newest = match miss {
-            Some(Miss::Lost(version)) => version,
-            _ => Version(0),
-        };
-        let at_least = newest.max(wanted.at_least);
+        let at_least = miss.map_or(Version(0), Miss::newest).max(wanted.at_least);
         let (version, data) = match backing.read(id, at_least, bytes).await {
             Ok(Some((version, data))) if version >= at_least => (version, data),
             Ok(_) => return Err(miss.unwrap_or(Miss::Unknown).without_backing(wanted)),
@@ -400,7 +396,7 @@ impl Service {
     ) -> Step {
         self.0.guesses.borrow_mut().forget(id);
         let homes = self.0.home.borrow().homes(id);
-        if homes.is_some_and(|homes| homes.primary == to || homes.backup == Some(to)) {
+        if homes.is_some_and(|homes| homes.has(to)) {
             trail.backup = !trail.backup;
         }
         if matches!(error, CallError::Overloaded | CallError::Refused | CallError::PeerLost) {
@@ -566,13 +562,14 @@ impl Service {
 }
 
 impl Miss {
-    /// Whether a version may be had all the same: what is lost is not replaced by what was before it.
+    /// The version that is lost: it is not replaced by what was before it.
+    fn newest(self) -> Version {
+        if let Miss::Lost(version) = self { version } else { Version(0) }
+    }
+
+    /// Whether a version may be had all the same.
     fn allows(self, version: Version) -> bool {
-        match self {
-            Miss::Lost(newest) => version >= newest,
-            Miss::Freed => false,
-            _ => true,
-        }
+        version >= self.newest() && !matches!(self, Miss::Freed)
     }
 
     /// What that means where stable storage does not have the page either. A version that somebody has seen, and nobody

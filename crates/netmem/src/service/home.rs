@@ -96,10 +96,8 @@ impl Home {
 
     /// The homes of a page, this node left out.
     pub fn other_homes(&self, id: PageId) -> impl Iterator<Item = NodeId> + use<> {
-        let homes = self.homes(id);
-        let both = [homes.map(|homes| homes.primary), homes.and_then(|homes| homes.backup)];
         let me = self.me;
-        both.into_iter().flatten().filter(move |node| *node != me)
+        self.homes(id).into_iter().flat_map(Homes::both).filter(move |node| *node != me)
     }
 
     /// Whether this node is the home that is asked.
@@ -109,8 +107,7 @@ impl Home {
 
     /// Whether this node is one of the homes.
     pub fn is_home(&self, id: PageId) -> bool {
-        self.homes(id)
-            .is_some_and(|homes| homes.primary == self.me || homes.backup == Some(self.me))
+        self.homes(id).is_some_and(|homes| homes.has(self.me))
     }
 
     /// Whether all nodes have told what they hold since the view changed. What is not known then is nowhere.
@@ -316,7 +313,7 @@ impl Home {
         change.handover = self.handover(&before, slots_before.as_ref());
         let (slots, me) = (&self.slots, self.me);
         let homes = |id| slots.as_ref().map(|slots| slots.homes(id));
-        let is_home = |homes: Homes| homes.primary == me || homes.backup == Some(me);
+        let is_home = |homes: Homes| homes.has(me);
         self.directory.retain(|entry| homes(entry.id).is_some_and(is_home), |_| ());
         self.leases.begin_view(self.view.number);
         self.collect_repairs();
@@ -357,7 +354,7 @@ impl Home {
         for entry in self.directory.entries().filter(|entry| entry.is_hard()) {
             let knew = |node| {
                 let was = slots.map(|slots| slots.homes(entry.id));
-                let home = was.is_some_and(|was| was.primary == node || was.backup == Some(node));
+                let home = was.is_some_and(|was| was.has(node));
                 home && self.view.incarnation(node) == before.incarnation(node)
             };
             for home in self.other_homes(entry.id).filter(|home| !knew(*home)) {

@@ -7,6 +7,7 @@ use super::Service;
 use crate::limits::CLEANING_PAUSE;
 use crate::page::{PageId, Version};
 use crate::protocol::{No, Record};
+use crate::slots::Homes;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -76,8 +77,7 @@ impl Service {
     /// A mirror that both directories were told of, and that was dropped meanwhile, is none.
     pub(super) fn deny_all(&self, record: &Record) {
         let homes = self.0.home.borrow().homes(record.id);
-        let both = homes.into_iter().flat_map(|homes| [Some(homes.primary), homes.backup]);
-        both.flatten().for_each(|home| self.deny(home, record));
+        homes.into_iter().flat_map(Homes::both).for_each(|home| self.deny(home, record));
     }
 
     /// Whether this node has the mirror that a record speaks of.

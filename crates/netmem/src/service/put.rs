@@ -146,9 +146,8 @@ impl Service {
     /// if it sent the page here.
     pub(super) async fn register(&self, record: &Record, knows: Option<NodeId>) -> Result<(), No> {
         let homes = self.0.home.borrow().homes(record.id).ok_or(No::Unregistered)?;
-        let backup = homes.backup.filter(|_| record.holder.role == HolderRole::Mirror);
-        let both = [Some(homes.primary), backup].into_iter().flatten();
-        let told = both.filter(|home| Some(*home) != knows);
+        let concerned = if record.holder.role == HolderRole::Mirror { 2 } else { 1 };
+        let told = homes.both().take(concerned).filter(|home| Some(*home) != knows);
         let verdicts = all(told.map(|home| self.register_at(home, record))).await;
         verdicts.into_iter().try_for_each(|verdict| match verdict {
             Some(Verdict::Done) => Ok(()),

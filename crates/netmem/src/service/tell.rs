@@ -137,7 +137,7 @@ impl Service {
             for node in concerned {
                 let knew = before.is_some_and(|homes| match primary_only {
                     true => homes.primary == node,
-                    false => homes.primary == node || homes.backup == Some(node),
+                    false => homes.has(node),
                 });
                 let same = old.incarnation(node) == home.view().incarnation(node);
                 if all_again || !knew || !same {

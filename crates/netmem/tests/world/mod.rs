@@ -167,13 +167,7 @@ impl World {
         node: u16,
         task: impl Future<Output = T> + 'static,
     ) -> Rc<RefCell<Option<T>>> {
-        let output = Rc::new(RefCell::new(None));
-        let slot = output.clone();
-        self.cx(node).spawn("test", async move {
-            let value = task.await;
-            *slot.borrow_mut() = Some(value);
-        });
-        output
+        rig::start(&self.cx(node), task)
     }
 
     /// Runs a task on a node to its end.
