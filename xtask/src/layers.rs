@@ -24,7 +24,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "sim",
         &[
             "wire", "endpoint", "netrpc", "nic", "node", "store", "stripe", "names", "members",
-            "files", "netmem",
+            "files", "netmem", "kv",
         ],
     ),
     (

@@ -64,7 +64,7 @@ pub fn fuzz(seconds: Option<&str>) -> Result<(), String> {
 }
 
 /// Run with fresh seeds: the first five 36 seconds each among the tests, all of them 400 seconds each in a soak.
-const EXPERIMENTS: [&str; 9] = [
+const EXPERIMENTS: [&str; 10] = [
     "one-mount",
     "two-mounts",
     "long-files",
@@ -74,6 +74,7 @@ const EXPERIMENTS: [&str; 9] = [
     "failing-disks",
     "moving-columns",
     "lending",
+    "network-memory-keys",
 ];
 
 /// Runs seeds of an experiment in the simulator; a failing one is printed as the command that replays it.

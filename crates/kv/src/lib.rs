@@ -40,7 +40,7 @@ pub use entries::ItemNo;
 pub use items::{Content, Facts, Item, Items, ItemsConfig, NoRoom, Placed};
 pub use moment::{Expiry, Moment};
 pub use out::Out;
-pub use owners::Owners;
+pub use owners::{Owners, slot_of};
 pub use session::{Progress, Protocol, Session};
 pub use tenants::{BadTenants, Counters, TenantConfig, TenantNo};
 pub use value::Draft;

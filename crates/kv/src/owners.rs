@@ -10,8 +10,8 @@ use netmem::limits::SLOTS;
 use netmem::{Member, Slots};
 use wire::{NodeId, mix};
 
-/// The slot of a key, the same on every node.
-pub(crate) fn slot_of(key: &[u8]) -> usize {
+/// The slot of a key, the same on every node: of netmem's slots, see [`netmem::Slots::slot`].
+pub fn slot_of(key: &[u8]) -> usize {
     let words = key.chunks(8).map(|part| {
         let mut word = [0; 8];
         word[..part.len()].copy_from_slice(part);

@@ -86,6 +86,7 @@ bugs! {
     AwayPageTaken = 54, "stripe server: pages of network memory are neither forgotten nor checked after a change.";
     AheadUnbounded = 55, "netmem: pages that nobody has asked for may take every frame.";
     FormerLifeKept = 56, "netmem: a node that was given up while it ran goes on as if it had not been.";
+    FormerKeysServed = 57, "kv: a node that was given up while it ran answers with what it had of its keys before.";
 }
 
 impl Bug {

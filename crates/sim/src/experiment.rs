@@ -11,8 +11,8 @@
 
 use crate::faults::{Fault as Trouble, Rule};
 use crate::limits::{
-    FILE_KIB_MAX, LEND_MIB_MAX, MACHINES_MAX, MEMORY_FRAMES_MAX, MEMORY_NODES_MAX, PER_MINUTE_MAX,
-    SECONDS_MAX, SKEW_MS_MAX, WORKERS_MAX,
+    FILE_KIB_MAX, KEYS_MAX, LEND_MIB_MAX, MACHINES_MAX, MEMORY_FRAMES_MAX, MEMORY_NODES_MAX,
+    PER_MINUTE_MAX, SECONDS_MAX, SKEW_MS_MAX, WORKERS_MAX,
 };
 use crate::queue::Picos;
 use crate::source::{Fault, Source};
@@ -98,12 +98,17 @@ pub struct MemoryShape {
     pub shared_spaces: u16,
     /// Whether pages are prefetched for which faults show a trend.
     pub trends: bool,
+    /// Clients of a front end on each node that serves keys; at 0 there is none.
+    pub key_clients: u16,
+    /// Keys that they use.
+    pub keys: u32,
 }
 
 impl Default for MemoryShape {
     fn default() -> MemoryShape {
         let (programs, pages, shared_spaces) = (3, 8, 3);
-        MemoryShape { nodes: 5, frames: 192, programs, pages, shared_spaces, trends: true }
+        let (nodes, frames, trends, key_clients, keys) = (5, 192, true, 0, 60);
+        MemoryShape { nodes, frames, programs, pages, shared_spaces, trends, key_clients, keys }
     }
 }
 
@@ -214,6 +219,8 @@ impl Experiment {
             ("programs", memory.programs.into(), 1, WORKERS_MAX.into()),
             ("pages", memory.pages.into(), 1, MEMORY_FRAMES_MAX.into()),
             ("shared_spaces", memory.shared_spaces.into(), 0, WORKERS_MAX.into()),
+            ("key_clients", memory.key_clients.into(), 0, WORKERS_MAX.into()),
+            ("keys", memory.keys.into(), 1, KEYS_MAX.into()),
             ("seconds", self.seconds, 1, SECONDS_MAX),
             machines("servers", servers),
             machines("disks", disks),

@@ -27,6 +27,7 @@ pub mod experiment;
 pub mod faults;
 pub mod fingerprint;
 pub mod hardware;
+pub mod keys;
 pub mod limits;
 pub mod machine;
 pub mod memory;

@@ -16,6 +16,8 @@ pub const SECONDS_MAX: u64 = 86_400;
 pub const MACHINES_MAX: u16 = wire::layout::WIDTH_MAX as u16 / 2;
 /// Applications on a mount, and files that they share: as many as a last phase reads in its time.
 pub const WORKERS_MAX: u16 = 64;
+/// Keys of clients: their checker remembers all that was written.
+pub const KEYS_MAX: u32 = 100_000;
 /// Nodes with network memory: their programs and their tables take 1 MiB each.
 pub const MEMORY_NODES_MAX: u16 = 1_000;
 /// Pages of 4 KiB of each, 64 MiB: what a run of several nodes has room for.

@@ -52,6 +52,28 @@ fn hints_do_no_harm_under_faults() {
     seeds::lose_nothing(hints, Some("experiments/network-memory-hints.toml"));
 }
 
+const KEYS: &str = include_str!("../../../experiments/network-memory-keys.toml");
+
+fn keys() -> Experiment {
+    seeds::experiment(Experiment::parse(KEYS).expect("an experiment"))
+}
+
+/// Front ends on all nodes, clients on each: under every fault a key has its last value or none, and while its owner
+/// lives the last one.
+#[test]
+fn keys_are_right_under_faults() {
+    seeds::lose_nothing(keys(), Some("experiments/network-memory-keys.toml"));
+}
+
+#[test]
+fn answers_of_former_owners_are_found() {
+    let bugs = vec![format!("{:?}", Bug::FormerKeysServed)];
+    let found = search(1..=SEEDS_MAX, &Experiment { bugs, ..keys() }, |_, _| ());
+    let (seed, outcome) = found.expect("a known bug").expect("a few seeds show it");
+    println!("FormerKeysServed: seed {seed}: {}", outcome.violations[0]);
+    assert!(outcome.violations[0].contains("key") || outcome.violations[0].contains("counter"));
+}
+
 #[test]
 fn what_nobody_asked_for_stays_in_its_part_of_memory() {
     let bugs = vec![format!("{:?}", Bug::AheadUnbounded)];

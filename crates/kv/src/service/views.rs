@@ -5,7 +5,7 @@ use super::carry::op;
 use crate::limits::{VIEW_PAUSE, VIEW_WAIT};
 use netmem::Member;
 use netmem::service::{Up, View};
-use node::{Call, CallError, Cx, Notify};
+use node::{Bug, Call, CallError, Cx, Notify};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use wire::{Channel, NodeId, Time};
@@ -39,6 +39,7 @@ impl Courier {
         let before = self.0.views.view.borrow().incarnation(me);
         // a node that was left out has missed who owned its keys meanwhile
         let afresh = before.is_none() || before != view.incarnation(me);
+        let afresh = afresh && !self.0.cx.has_bug(Bug::FormerKeysServed);
         let mut items = self.0.items.borrow_mut();
         let owners = items.owners_mut().expect("one of several nodes");
         if owners.set_view(view.number, afresh) {

@@ -21,7 +21,7 @@ mod program;
 mod registry;
 mod run;
 pub mod scene;
-mod shared;
+pub(crate) mod shared;
 pub mod spaces;
 mod storage;
 mod trouble;

@@ -63,6 +63,9 @@ pub(super) fn role(shared: Rc<Shared>) -> Role {
         for number in 0..shape.programs {
             cx.spawn("program", Program::new(cx, &service, &shared, number).run());
         }
+        if shape.key_clients > 0 {
+            crate::keys::start(cx, &service, &shared);
+        }
         shared.services.borrow_mut().insert(cx.id(), service.clone());
         shared.nodes.borrow_mut().insert(cx.id(), cx.clone());
         Ok(Box::new(service) as Box<dyn Any>)
@@ -148,6 +151,7 @@ impl Run {
 
     fn check(&mut self, now: Picos) {
         self.violations.append(&mut self.shared.model.borrow_mut().violations);
+        self.violations.append(&mut self.shared.keys.model.borrow_mut().violations);
         self.violations.append(&mut self.world.take_violations());
         self.violations.append(&mut check::always(&self.shared));
         if now > REQUEST_MAX

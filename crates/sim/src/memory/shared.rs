@@ -4,6 +4,7 @@
 use super::model::Model;
 use super::storage::Storage;
 use crate::experiment::MemoryShape;
+use crate::keys::Keys;
 use crate::queue::Picos;
 use netmem::{Page, Role, Service};
 use node::Cx;
@@ -45,6 +46,8 @@ pub struct Shared {
     pub shape: MemoryShape,
     /// The checker.
     pub model: RefCell<Model>,
+    /// Front ends, their clients and their checker.
+    pub keys: Keys,
     /// Stable storage.
     pub storage: RefCell<Storage>,
     /// The service of every node that runs.
@@ -74,6 +77,7 @@ impl Shared {
             seed,
             shape,
             model: RefCell::default(),
+            keys: Keys::default(),
             storage: RefCell::new(Storage::new(seed)),
             services: RefCell::default(),
             nodes: RefCell::default(),
@@ -135,12 +139,14 @@ impl Shared {
         self.open.borrow_mut().retain(|_, open| open.node != node);
         self.services.borrow_mut().remove(&node);
         self.nodes.borrow_mut().remove(&node);
+        self.keys.fronts.borrow_mut().remove(&node);
         self.storage.borrow_mut().node_down(node);
     }
 
     /// The run is over: services, whose storage knows this, are let go.
     pub fn end_all(&self) {
         self.services.borrow_mut().clear();
+        self.keys.fronts.borrow_mut().clear();
         self.nodes.borrow_mut().clear();
     }
 

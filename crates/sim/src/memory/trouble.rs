@@ -87,10 +87,13 @@ impl Trouble {
     }
 
     /// These nodes' memory is gone.
-    fn lose(&mut self, nodes: &[NodeId]) {
+    fn lose(&mut self, now: Picos, nodes: &[NodeId]) {
         let new: Vec<NodeId> =
             nodes.iter().copied().filter(|node| !self.lost.contains(node)).collect();
         let alone = new.len() == 1 && self.is_whole();
+        if !alone && !new.is_empty() {
+            self.shared.keys.handle_loss(now);
+        }
         for node in new {
             self.lost.insert(node);
             self.shared.fenced.borrow_mut().insert(node);
@@ -108,7 +111,15 @@ impl Trouble {
             self.step(world, step);
         }
         self.renew(world);
+        self.note_calm(now);
         world.network_mut().rules_mut().retain(|rule| rule.end > now);
+    }
+
+    /// Whether the owner of every key can be reached, and knows that it is.
+    fn note_calm(&self, now: Picos) {
+        let (keys, view) = (&self.shared.keys, self.registry.view());
+        let all = view.members.len() == usize::from(self.shared.shape.nodes);
+        keys.note(now, &view, all && self.registry.cut_off.is_empty());
     }
 
     /// Who is heard of is not taken for dead for a while.
@@ -116,7 +127,9 @@ impl Trouble {
         let until = (world.now() + EXPIRED).node_time();
         for (node, service) in self.shared.services.borrow().iter() {
             if !self.registry.cut_off.contains(node) {
-                service.set_lease(self.registry.life(*node), until);
+                let life = self.registry.life(*node);
+                service.set_lease(life, until);
+                self.shared.keys.renew(*node, life, until);
             }
         }
     }
@@ -132,11 +145,13 @@ impl Trouble {
             Step::Join(joins) => {
                 self.lost.remove(&joins.0);
                 self.registry.join(now, joins, self.shared.shape.frames);
+                self.shared.keys.handle_view(&self.registry.view());
             }
             Step::GiveUp(nodes) => {
                 let gone = self.registry.members_of(&nodes);
-                self.lose(&gone);
+                self.lose(now, &gone);
                 self.registry.give_up(now, &gone);
+                self.shared.keys.handle_view(&self.registry.view());
                 let line = format_args!("{gone:?} are given up");
                 world.trace_mut().line(now, NodeId(0), "view", line);
             }
@@ -154,6 +169,7 @@ impl Trouble {
         let service = self.shared.services.borrow().get(&node).cloned();
         let Some(service) = service else { return };
         let before = service.life();
+        self.shared.keys.tell(now, node, &view);
         service.follow(view);
         if service.life() != before {
             let line = format_args!("is in life {} now", service.life());
@@ -243,8 +259,8 @@ impl Trouble {
     /// Ends these at once; each begins another life later.
     pub fn crash_all(&mut self, world: &mut World, nodes: &[NodeId], crash: Crash) {
         let up: Vec<NodeId> = nodes.iter().copied().filter(|node| world.is_up(*node)).collect();
-        self.lose(&up);
         let now = world.now();
+        self.lose(now, &up);
         for node in up {
             let gone = Step::GiveUp(vec![(node, self.registry.life(node))]);
             world.crash(node, crash);
