@@ -328,6 +328,7 @@ pub fn measure(arguments: &RegionBench) -> Result<(), RegionsError> {
     }
     bar.finish_and_clear();
     report(arguments, &here, &links);
+    drop((local, links)); // their keepers would go on beside
     churns(arguments, scratch.path())
 }
 
