@@ -202,7 +202,9 @@ impl Service {
         let registers = request.op == op::REGISTER;
         let view = self.0.home.borrow().view().number;
         let joined = self.0.joined.get().map_or(view, |(_, view)| view);
-        if registers && !(joined..=view).contains(&batch.view) {
+        // who is in no view is no home: what it learnt it would take along into its next life, of which nobody told it
+        let is_home = self.is_in(&self.view());
+        if registers && !(is_home && (joined..=view).contains(&batch.view)) {
             return self.cx().reply(request, Answer::error(Errno::EAGAIN));
         }
         let data = request.data.first().map_or(&[][..], |frame| &frame[..]);
