@@ -18,6 +18,7 @@
 
 mod ahead;
 mod answer;
+mod bring;
 mod counters;
 mod dirty;
 mod faults;
