@@ -117,7 +117,7 @@ impl Service {
     }
 
     /// Makes the page in a frame durable. Panics when it is not dirty, or busy.
-    async fn secure(&self, frame: FrameNo) -> Result<(), Weak> {
+    pub(super) async fn secure(&self, frame: FrameNo) -> Result<(), Weak> {
         let busy = self.begin(frame);
         match busy.class {
             Class::WriteBack => self.write_back(&busy).await,
@@ -279,7 +279,11 @@ impl Service {
         }
     }
 
-    async fn ask_for_mirror(&self, node: NodeId, ask: &MirrorAgain) -> Result<NodeId, No> {
+    pub(super) async fn ask_for_mirror(
+        &self,
+        node: NodeId,
+        ask: &MirrorAgain,
+    ) -> Result<NodeId, No> {
         let load = Load { once: true, wait: ATTEMPT * 4, ..self.load() };
         let reply = self.send(node, op::MIRROR_AGAIN, &ask.encode(), load).await;
         let reply = reply.ok().filter(|reply| reply.status == 0).ok_or(No::Unregistered)?;
