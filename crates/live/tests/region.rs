@@ -160,6 +160,28 @@ fn advice_is_taken() {
 }
 
 #[test]
+fn pages_that_were_let_go_come_back_into_their_own_frames() {
+    each_config(FRAMES, |config| {
+        let bytes = FRAMES / 2 * config.page_bytes;
+        let backing = LocalMemory::new(bytes).unwrap();
+        let Some(region) = map(bytes, config, &backing) else { return };
+        region.write(0, &vec![3; bytes]).unwrap();
+        for round in 1..=5 {
+            region.advise(0, bytes, Advice::PageOut).unwrap();
+            let evicted = region.counters().evicted;
+            assert_eq!(
+                evicted,
+                round * FRAMES as u64 / 2,
+                "no page left but those that were told to"
+            );
+            let mut all = vec![0; bytes];
+            region.read(0, &mut all).unwrap();
+            assert!(all.iter().all(|byte| *byte == 3));
+        }
+    });
+}
+
+#[test]
 fn system_calls_find_their_pages_or_say_so() {
     let bytes = 4 * FRAMES * PAGE;
     let backing = LocalMemory::new(bytes).unwrap();

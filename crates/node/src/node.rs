@@ -234,22 +234,27 @@ impl Node {
         }
     }
 
-    fn run_task(&mut self) -> bool {
-        let mut spawned = self.cx.0.spawned.borrow_mut();
-        if !spawned.is_empty() {
-            for (id, name, task) in spawned.drain(..) {
-                assert_eq!(id.0 as usize, self.tasks.len(), "tasks start in order");
-                self.tasks.push(Some(task));
+    fn place_spawned(&mut self) {
+        for (id, name, task) in self.cx.0.spawned.borrow_mut().drain(..) {
+            let slot = id.0 as usize;
+            if slot == self.tasks.len() {
+                self.tasks.push(None);
                 self.names.push(name);
             }
+            assert!(self.tasks[slot].is_none(), "a number is one task's at a time");
+            (self.tasks[slot], self.names[slot]) = (Some(task), name);
         }
-        drop(spawned);
+    }
+
+    fn run_task(&mut self) -> bool {
+        self.place_spawned();
         let Some(id) = self.cx.0.scheduler.next() else { return false };
         self.polls += 1;
         let slot = &mut self.tasks[id.0 as usize];
         let Some(task) = slot else { return true };
         if task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             *slot = None;
+            self.core().scheduler.end_current();
         }
         true
     }

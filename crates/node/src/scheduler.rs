@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use wire::Time;
 
-/// A task of the node, numbered from 0.
+/// A task of the node, numbered from 0; a number is used again when its task has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TaskId(pub u32);
 
@@ -16,6 +16,8 @@ pub(crate) struct Scheduler {
     current: Cell<TaskId>,
     ready: RefCell<VecDeque<TaskId>>,
     queued: RefCell<Vec<bool>>,
+    /// Numbers of tasks that have returned, for those to come.
+    free: RefCell<Vec<TaskId>>,
 }
 
 impl Scheduler {
@@ -24,15 +26,26 @@ impl Scheduler {
             current: Cell::new(TaskId(u32::MAX)),
             ready: RefCell::default(),
             queued: RefCell::default(),
+            free: RefCell::default(),
         }
     }
 
-    /// The number of a new task, which is ready at once.
+    /// The number of a new task, which is ready at once. Whoever still wakes the one that had it before wakes this one
+    /// for nothing.
     pub fn add(&self) -> TaskId {
-        let task = TaskId(self.queued.borrow().len() as u32);
-        self.queued.borrow_mut().push(false);
+        let free = self.free.borrow_mut().pop();
+        let task = free.unwrap_or_else(|| {
+            let mut queued = self.queued.borrow_mut();
+            queued.push(false);
+            TaskId(queued.len() as u32 - 1)
+        });
         self.wake(task);
         task
+    }
+
+    /// The current task has returned.
+    pub fn end_current(&self) {
+        self.free.borrow_mut().push(self.current());
     }
 
     pub fn wake(&self, task: TaskId) {
@@ -91,5 +104,26 @@ impl Timers {
 
     pub fn pop_due(&mut self, now: Time) -> Option<u64> {
         (self.next()? <= now).then(|| self.heap.pop().expect("peeked").0.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_that_have_returned_leave_nothing() {
+        let scheduler = Scheduler::new();
+        let lasting = scheduler.add();
+        assert_eq!(scheduler.next(), Some(lasting));
+        for _ in 0..1000 {
+            let task = scheduler.add();
+            assert_eq!(scheduler.next(), Some(task));
+            scheduler.wake(task); // nobody knows yet that it returns just now
+            scheduler.end_current();
+        }
+        assert_eq!(scheduler.queued.borrow().len(), 2);
+        scheduler.wake(lasting);
+        assert!(std::iter::from_fn(|| scheduler.next()).any(|task| task == lasting));
     }
 }

@@ -112,12 +112,12 @@ pub(super) fn install() -> io::Result<()> {
     set(Some(&action), &mut zeroed())
 }
 
-fn zeroed() -> libc::sigaction {
+pub(super) fn zeroed() -> libc::sigaction {
     // SAFETY: all of the structure is integers and an optional function, for which zero is a value.
     unsafe { std::mem::zeroed() }
 }
 
-fn set(new: Option<&libc::sigaction>, before: &mut libc::sigaction) -> io::Result<()> {
+pub(super) fn set(new: Option<&libc::sigaction>, before: &mut libc::sigaction) -> io::Result<()> {
     let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: both live through the call, and our handler does only what a handler may do.
     match unsafe { libc::sigaction(libc::SIGBUS, new, before) } {

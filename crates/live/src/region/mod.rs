@@ -113,8 +113,8 @@ impl RegionConfig {
         if pages == 0 || !bytes.is_multiple_of(page) || u32::try_from(pages).is_err() {
             return wrong(format!("{bytes} bytes: take whole pages, and fewer than 2^32 of them"));
         }
-        if !(FRAMES_MIN..=table::NUMBER_MAX as usize).contains(&self.frames) {
-            let most = table::NUMBER_MAX;
+        let most = STAGING_SHARE * table::NUMBER_MAX as usize;
+        if !(FRAMES_MIN..=most).contains(&self.frames) {
             return wrong(format!("{} frames: take {FRAMES_MIN} to {most}", self.frames));
         }
         if self.contexts == 0 || self.contexts > (self.frames / 4).min(CONTEXTS_MAX) {
@@ -469,11 +469,6 @@ impl Region {
     /// Bytes of a page.
     pub fn page_bytes(&self) -> usize {
         self.pager.page_bytes
-    }
-
-    /// Frames that hold no page, of those for mapped ones.
-    pub fn free_frames(&self) -> usize {
-        self.pager.resident.free()
     }
 }
 

@@ -65,6 +65,22 @@ enum Leave {
     Stays,
 }
 
+/// Where the entry of a page that has to leave is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    /// In the hand of who has it leave: the frame is his.
+    InHand,
+    /// In the queue of frames.
+    Queued,
+}
+
+impl Entry {
+    /// The page as it is when it has left.
+    fn left_by(self, page: Page) -> Page {
+        Page { framed: page.framed && self == Entry::Queued, ..page }
+    }
+}
+
 pub(super) struct Pager {
     pub uffd: Uffd,
     pub pagemap: PageMap,
@@ -119,35 +135,48 @@ impl Pager {
             Some(State::Resident) if !faulted || self.is_mapped(page) => return Ok(()),
             _ => {}
         }
-        self.take_frame(context)?;
-        let held = self.table.lock(page);
+        let (held, in_hand) = self.lock_framed(context, page)?;
         let brought = match held.state {
-            State::Resident => return self.stay(page, held),
+            State::Resident => Ok(held), // another thread was faster
             State::Lost => Err(FaultError::Lost),
             State::Staged => self.take_back(page, held, access),
             State::Absent => self.fetch(context, page, held, access),
         };
         match brought {
-            Ok(now) => self.resident_now(page, now),
-            Err(error) => self.stay_away(page, held, error),
+            Ok(now) => self.resident_now(page, now, in_hand),
+            Err(error) => return self.stay_away(page, held, in_hand, error),
         }
-    }
-
-    fn resident_now(&self, page: usize, now: Page) -> Result<(), FaultError> {
-        self.resident.put(page);
-        self.table.unlock(page, now);
         Ok(())
     }
 
-    /// Another thread was faster.
-    fn stay(&self, page: usize, held: Page) -> Result<(), FaultError> {
-        self.resident.give_back();
-        self.table.unlock(page, held);
-        Ok(())
+    /// Takes the page, and a frame into the hand where it has none.
+    fn lock_framed(&self, context: &mut Context, page: usize) -> Result<(Page, bool), FaultError> {
+        if let Some(held) = self.table.try_lock(page, |held| held.framed) {
+            return Ok((held, false));
+        }
+        self.take_frame(context)?;
+        Ok((self.table.lock(page), true))
     }
 
-    fn stay_away(&self, page: usize, held: Page, error: FaultError) -> Result<(), FaultError> {
-        self.resident.give_back();
+    fn resident_now(&self, page: usize, now: Page, in_hand: bool) {
+        if !now.framed {
+            self.resident.put(page);
+        } else if in_hand {
+            self.resident.give_back();
+        }
+        self.table.unlock(page, Page { framed: true, ..now });
+    }
+
+    fn stay_away(
+        &self,
+        page: usize,
+        held: Page,
+        in_hand: bool,
+        error: FaultError,
+    ) -> Result<(), FaultError> {
+        if in_hand {
+            self.resident.give_back();
+        }
         let lost = error == FaultError::Lost && held.state != State::Lost;
         let state = if lost { State::Lost } else { held.state };
         if lost {
@@ -197,7 +226,9 @@ impl Pager {
         held: Page,
         access: Access,
     ) -> Result<Page, FaultError> {
-        let now = Page { state: State::Resident, summed: true, number: 0, ..held };
+        // Where it has a frame already it may be the next to leave.
+        let uses = held.uses.max(held.framed.into());
+        let now = Page { state: State::Resident, summed: true, uses, number: 0, ..held };
         let (source, buffer) = context.parts();
         if held.stored {
             let (bytes, checksum) = self.fetch_checked(source, page, held, buffer)?;
@@ -371,7 +402,7 @@ impl Pager {
                     continue;
                 }
             };
-            match self.leave(context, page, slot) {
+            match self.leave(context, page, slot, Entry::InHand) {
                 Ok(Leave::Stays) => self.resident.put(page),
                 Ok(_) => return Ok(()),
                 Err(error) => {
@@ -390,29 +421,30 @@ impl Pager {
         context: &mut Context,
         page: usize,
         slot: &mut Option<u32>,
+        entry: Entry,
     ) -> Result<Leave, FaultError> {
-        if self.table.peek(page).is_some_and(|held| held.state != State::Resident) {
+        if let Some(held) = self.table.try_lock(page, |held| held.state != State::Resident) {
+            self.table.unlock(page, entry.left_by(held));
             return Ok(Leave::Gone);
         }
         let target = match *slot {
             Some(slot) => slot,
             None => *slot.insert(self.take_slot(context)?),
         };
-        let left = self.evict(page, target);
+        let left = self.evict(page, target, entry);
         if matches!(left, Leave::Left) {
             *slot = None;
         }
         Ok(left)
     }
 
-    fn evict(&self, page: usize, slot: u32) -> Leave {
+    fn evict(&self, page: usize, slot: u32, entry: Entry) -> Leave {
+        // Who has it just now needs it, or comes here again.
         let Some(held) = self.table.try_lock(page, |held| held.state == State::Resident) else {
-            return match self.table.peek(page) {
-                Some(held) if held.state != State::Resident => Leave::Gone,
-                _ => Leave::Stays,
-            };
+            return Leave::Stays;
         };
-        if held.number > 0 || held.uses > 0 {
+        let spared = held.uses > 0 && entry == Entry::InHand; // not where the program knows better
+        if held.number > 0 || spared {
             let pinned = held.number > 0;
             self.tally.count(if pinned { What::Held } else { What::Spared });
             let uses = held.uses.saturating_sub(1);
@@ -425,7 +457,7 @@ impl Pager {
                 self.tally.count(What::Evicted);
                 self.staging.put(slot, page);
                 let staged = Page { state: State::Staged, dirty, number: slot, ..held };
-                self.table.unlock(page, staged);
+                self.table.unlock(page, entry.left_by(staged));
                 if dirty {
                     self.note_written();
                 }
@@ -433,7 +465,8 @@ impl Pager {
             }
             Err(Why::Missing) => {
                 self.tally.count(What::Vanished);
-                self.table.unlock(page, Page { state: State::Absent, dirty: false, ..held });
+                let absent = Page { state: State::Absent, dirty: false, ..held };
+                self.table.unlock(page, entry.left_by(absent));
                 Leave::Gone
             }
             Err(_) => {

@@ -2,7 +2,8 @@
 //!
 //! *Resident* is a FIFO with a second chance for pages that came back from the staging area (S3-FIFO, SOSP'23, without
 //! the hits that only an access bit could count). An entry is a frame of the budget: who takes one out has a frame,
-//! whether the page that it names is still there or not. *Staging* is a FIFO of slots.
+//! whether the page that it names is still there or not. A page that left because the program said so keeps its entry,
+//! and comes back into its own frame if nobody was in need of that meanwhile. *Staging* is a FIFO of slots.
 //!
 //! Both are guarded by a lock that is held for a few instructions, never during a system call, and by threads that take
 //! no signals meanwhile: so a signal handler may use them.
@@ -157,11 +158,6 @@ impl Resident {
     /// A frame that was taken is nobody's.
     pub fn give_back(&self) {
         self.0.lock().free += 1;
-    }
-
-    /// Frames that are nobody's.
-    pub fn free(&self) -> usize {
-        self.0.lock().free
     }
 }
 

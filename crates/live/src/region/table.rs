@@ -39,6 +39,9 @@ pub struct Page {
     pub stored: bool,
     /// The checksum in the table is that of the content.
     pub summed: bool,
+    /// It has a frame: the queue of frames has an entry for it, or whoever has just taken that entry out. A page that
+    /// left without being told to by that queue keeps its frame until somebody needs it.
+    pub framed: bool,
     /// Staged: the slot. Resident: how often it is pinned.
     pub number: u32,
 }
@@ -50,7 +53,8 @@ const DIRTY: u32 = 1 << 4;
 const USES_SHIFT: u32 = 5;
 const STORED: u32 = 1 << 7;
 const SUMMED: u32 = 1 << 8;
-const NUMBER_SHIFT: u32 = 9;
+const FRAMED: u32 = 1 << 9;
+const NUMBER_SHIFT: u32 = 10;
 /// Largest [`Page::number`].
 pub const NUMBER_MAX: u32 = u32::MAX >> NUMBER_SHIFT;
 /// Looks at a busy page before the thread sleeps: 5 us, a little more than a page takes that is not fetched.
@@ -65,6 +69,7 @@ impl Page {
             | u32::from(self.uses) << USES_SHIFT
             | flag(self.stored, STORED)
             | flag(self.summed, SUMMED)
+            | flag(self.framed, FRAMED)
             | self.number << NUMBER_SHIFT
     }
 
@@ -83,6 +88,7 @@ impl Page {
             uses: (word >> USES_SHIFT & 3) as u8,
             stored: word & STORED != 0,
             summed: word & SUMMED != 0,
+            framed: word & FRAMED != 0,
             number: word >> NUMBER_SHIFT,
         })
     }
@@ -205,8 +211,9 @@ mod tests {
     fn words_say_what_was_put_in() {
         for state in [State::Absent, State::Resident, State::Staged, State::Lost] {
             for number in [0, 1, NUMBER_MAX] {
+                let (stored, framed) = (number > 0, number == 1);
                 let page =
-                    Page { state, dirty: true, uses: 3, stored: number > 0, summed: true, number };
+                    Page { state, dirty: true, uses: 3, stored, summed: true, framed, number };
                 assert_eq!(Page::of(page.word()), Some(page));
             }
         }

@@ -15,6 +15,8 @@ pub enum Role {
     Staged,
     /// A page that was fetched before anybody asked for it, and that nobody has used yet.
     Ahead,
+    /// Nothing: the frame is beyond the node's present size, and no page may use it.
+    Withheld,
 }
 
 impl Role {
@@ -22,9 +24,14 @@ impl Role {
     pub fn is_own(self) -> bool {
         matches!(self, Role::Local | Role::Staged | Role::Ahead)
     }
+
+    /// Whether there is no page.
+    pub fn is_empty(self) -> bool {
+        matches!(self, Role::Free | Role::Withheld)
+    }
 }
 
-const ROLES: usize = 6;
+const ROLES: usize = 7;
 
 /// Frames by role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +48,8 @@ pub struct Counts {
     pub staged: u32,
     /// With pages that were fetched ahead of their use.
     pub ahead: u32,
+    /// Without a page, and beyond the node's present size.
+    pub withheld: u32,
 }
 
 impl Counts {
@@ -51,7 +60,7 @@ impl Counts {
 
     /// All frames.
     pub fn total(&self) -> u32 {
-        self.free + self.own() + self.hosted + self.mirror
+        self.free + self.own() + self.hosted + self.mirror + self.withheld
     }
 }
 
@@ -104,6 +113,7 @@ impl Lists {
             mirror: self.len(Role::Mirror),
             staged: self.len(Role::Staged),
             ahead: self.len(Role::Ahead),
+            withheld: self.len(Role::Withheld),
         }
     }
 
@@ -161,11 +171,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_are_queues(ops in prop::collection::vec((0u32..9, 0usize..6), 0..200)) {
-            const ALL: [Role; 6] =
-                [Role::Free, Role::Local, Role::Hosted, Role::Mirror, Role::Staged, Role::Ahead];
+        fn lists_are_queues(ops in prop::collection::vec((0u32..9, 0usize..7), 0..200)) {
+            const ALL: [Role; 7] = [
+                Role::Free,
+                Role::Local,
+                Role::Hosted,
+                Role::Mirror,
+                Role::Staged,
+                Role::Ahead,
+                Role::Withheld,
+            ];
             let mut lists = Lists::new(9);
-            let mut model = vec![(0..9).collect::<Vec<u32>>(), vec![], vec![], vec![], vec![], vec![]];
+            let mut model = vec![(0..9).collect::<Vec<u32>>()];
+            model.resize(ALL.len(), vec![]);
             for (frame, role) in ops {
                 model.iter_mut().for_each(|list| list.retain(|other| *other != frame));
                 model[role].push(frame);

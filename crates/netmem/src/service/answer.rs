@@ -26,7 +26,12 @@ impl Service {
         loop {
             let request = self.cx().accept(Channel::MEMORY).await;
             match request.op {
-                op::PUT | op::MIRROR_AGAIN | op::LEASE | op::REVOKE | op::FETCH_AHEAD => {
+                op::PUT
+                | op::MIRROR_AGAIN
+                | op::HAND_ON
+                | op::LEASE
+                | op::REVOKE
+                | op::FETCH_AHEAD => {
                     self.handle_slow(request).await;
                 }
                 _ => self.handle_at_once(request),
@@ -41,6 +46,7 @@ impl Service {
         match request.op {
             op::PUT => self.handle_put(request).await,
             op::MIRROR_AGAIN => self.handle_mirror_again(request).await,
+            op::HAND_ON => self.handle_hand_on(request).await,
             op::LEASE => self.handle_lease(request).await,
             op::REVOKE => self.handle_revoke(request).await,
             _ => self.handle_fetch_ahead(request).await,

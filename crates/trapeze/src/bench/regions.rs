@@ -279,11 +279,32 @@ pub(super) fn faults_from_peer(
     Ok(remote.faults.median())
 }
 
-/// What there is to do in this process: a bare UFFDIO_COPY, and a whole fault with its page here.
+/// What there is to do in this process: a bare UFFDIO_COPY, a fault that is resolved by that and nothing else, and a
+/// region's whole fault with its page here.
 #[derive(Default)]
 struct Here {
     copies: Times,
+    bare: Times,
     faults: Times,
+}
+
+impl Here {
+    fn round(
+        &mut self,
+        local: &Cold,
+        bare: &mut BareCopies,
+        keep: bool,
+    ) -> Result<(), RegionsError> {
+        let (faults, mut copied, mut faulted) = (local.round()?, histogram(), histogram());
+        bare.copies(|ns| copied.saturating_record(ns))?;
+        bare.faults(|ns| faulted.saturating_record(ns))?;
+        if keep {
+            self.faults.add(&faults);
+            self.copies.add(&copied);
+            self.bare.add(&faulted);
+        }
+        Ok(())
+    }
 }
 
 /// Measures and prints.
@@ -301,38 +322,35 @@ pub fn measure(arguments: &RegionBench) -> Result<(), RegionsError> {
     let bar = crate::progress::steps("faulting", ROUNDS as u64 + 1);
     for round in 0..=ROUNDS {
         // The first one warms up.
-        let (times, mut copied) = (local.round()?, histogram());
-        copies.round(|ns| copied.saturating_record(ns))?;
-        if round > 0 {
-            here.faults.add(&times);
-            here.copies.add(&copied);
-        }
+        here.round(&local, &mut copies, round > 0)?;
         links.iter_mut().try_for_each(|link| link.round(arguments, round > 0))?;
         bar.inc(1);
     }
     bar.finish_and_clear();
     report(arguments, &here, &links);
+    drop((local, links)); // their keepers would go on beside
     churns(arguments, scratch.path())
 }
 
 fn report(arguments: &RegionBench, here: &Here, links: &[Remote]) {
     if arguments.json {
-        links.iter().for_each(|link| print_json(&row(arguments, &here.copies, link)));
+        links.iter().for_each(|link| print_json(&row(arguments, &here.bare, link)));
         return;
     }
     let head = format!("{} byte page", arguments.page);
     let mut table =
-        Table::new(&[&head, "p50 us", "p99 us", "to exchange + copy", "to exchange + local fault"]);
+        Table::new(&[&head, "p50 us", "p99 us", "to exchange + bare fault", "to exchange + copy"]);
     let mut line = |name: String, times: &Times, ratios: [String; 2]| {
-        let ((p50, p99), [copy, local]) = (times.median(), ratios);
-        table.row(&[name, format!("{p50:.2}"), format!("{p99:.2}"), copy, local]);
+        let ((p50, p99), [fault, copy]) = (times.median(), ratios);
+        table.row(&[name, format!("{p50:.2}"), format!("{p99:.2}"), fault, copy]);
     };
-    line("bare UFFDIO_COPY".into(), &here.copies, Default::default());
+    line("bare UFFDIO_COPY, no fault".into(), &here.copies, Default::default());
+    line("bare fault, UFFDIO_COPY".into(), &here.bare, Default::default());
     line("fault, page in this process".into(), &here.faults, Default::default());
     for link in links {
         let name = link.name();
         line(format!("bare exchange, {name}"), &link.exchanges, Default::default());
-        let ratios = [&here.copies, &here.faults].map(|times| format!("{:.2}", link.ratio(times)));
+        let ratios = [&here.bare, &here.copies].map(|times| format!("{:.2}", link.ratio(times)));
         line(format!("fault, {name}"), &link.faults, ratios);
     }
     print!("{}", table.render());

@@ -67,7 +67,7 @@ impl Pager {
     /// Has the page leave soon, if it is there.
     pub fn cool(&self, context: &mut Context, page: usize) -> Result<(), FaultError> {
         let mut slot = None;
-        let left = self.leave(context, page, &mut slot);
+        let left = self.leave(context, page, &mut slot, Entry::Queued);
         slot.into_iter().for_each(|slot| self.staging.give_back(slot));
         left.map(drop)
     }
@@ -101,7 +101,7 @@ impl Pager {
         if held.stored {
             context.parts().0.forget(page as u64, self.table.version(page));
         }
-        self.table.unlock(page, Page::default());
+        self.table.unlock(page, Page { framed: held.framed, ..Page::default() });
     }
 
     /// Maps the page and keeps it mapped.

@@ -4,8 +4,9 @@ use super::super::backing::Upkeep;
 use super::super::limits::*;
 use super::places::{Held, HeldBy};
 use super::way::Way;
-use super::{Obsolete, Shared};
+use super::{LineConfig, Obsolete, PeerConfig, Shared};
 use crate::clock;
+use crate::wait::WaitPolicy;
 use netmem::protocol::Record;
 use netmem::{Holder, HolderRole, PageId, Version};
 use std::sync::atomic::Ordering;
@@ -16,6 +17,8 @@ use wire::{NodeId, Time};
 /// The keeper's own ways, and when each holder is due.
 pub struct PeerUpkeep {
     shared: Arc<Shared>,
+    /// Of its own ways, where nobody waits: a holder that does not answer costs no processor.
+    unhurried: PeerConfig,
     page_bytes: usize,
     visits: Box<[Visit]>,
     /// Pages are looked for again that could not be mended.
@@ -60,7 +63,9 @@ impl PeerUpkeep {
     /// Nobody was visited yet.
     pub fn new(shared: Arc<Shared>, page_bytes: usize) -> PeerUpkeep {
         let visits = shared.holders.iter().map(|_| Visit::default()).collect();
-        PeerUpkeep { shared, page_bytes, visits, again: None }
+        let line = LineConfig { wait: WaitPolicy::Block, ..shared.config.line.clone() };
+        let unhurried = PeerConfig { line, ..shared.config.clone() };
+        PeerUpkeep { shared, unhurried, page_bytes, visits, again: None }
     }
 
     /// Says to a holder that the region is there.
@@ -70,7 +75,7 @@ impl PeerUpkeep {
         let way = self.visits[at].way.take().filter(|way| !way.is_broken());
         let reached = match way {
             Some(mut way) => way.stay(shared.config.space).is_ok().then_some(way),
-            None => Way::reach(&shared.config, at, page_bytes).ok(),
+            None => Way::reach(&self.unhurried, at, page_bytes).ok(),
         };
         match reached {
             Some(way) => {
