@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// How often a client looks for its answer.
 const LOOK: Duration = Duration::from_micros(300);
-/// Longest pause of a working client, and of one that reads.
+/// Longest pause of a client between two commands.
 const PAUSE_US_MAX: u64 = 20_000;
 /// Pause of one that waits.
 const WAIT: Duration = Duration::from_millis(20);
@@ -77,10 +77,6 @@ impl Client {
         self.cx.sleep(Duration::from_micros(pause)).await;
     }
 
-    fn keys(&self) -> Rc<Shared> {
-        self.shared.clone()
-    }
-
     fn key(&mut self) -> u64 {
         let all = u64::from(self.shared.shape.keys);
         let cold = self.random.chance(400_000) && all > HOT;
@@ -104,7 +100,7 @@ impl Client {
     async fn set(&mut self, key: u64) {
         let most = if key < HOT { HOT_BYTES } else { BYTES_MAX };
         let bytes = 8 + self.random.below(most) as usize;
-        let (shared, now) = (self.keys(), self.now());
+        let (shared, now) = (self.shared.clone(), self.now());
         let begun = shared.keys.model.borrow_mut().begin_set(key, bytes, now);
         let answer = self.store("set", key, &value(key, begun.serial, bytes)).await;
         let ended = ended(&answer, b"STORED\r\n");
@@ -123,7 +119,7 @@ impl Client {
     }
 
     async fn delete(&mut self, key: u64) {
-        let (shared, now) = (self.keys(), self.now());
+        let (shared, now) = (self.shared.clone(), self.now());
         let begun = shared.keys.model.borrow_mut().begin_delete(key, now);
         let answer = self.ask(format!("delete {}\r\n", name(key)).as_bytes()).await;
         let ended = match &answer[..] {
@@ -138,7 +134,7 @@ impl Client {
         if self.random.chance(300_000) {
             return self.read(key).await;
         }
-        let (shared, now) = (self.keys(), self.now());
+        let (shared, now) = (self.shared.clone(), self.now());
         let begun = shared.keys.model.borrow_mut().begin_increment(key, now);
         let answer = self.ask(format!("incr {} 1\r\n", name(key)).as_bytes()).await;
         if answer == b"NOT_FOUND\r\n" {
@@ -152,7 +148,7 @@ impl Client {
     }
 
     async fn begin_counter(&mut self, key: u64) {
-        let (shared, now) = (self.keys(), self.now());
+        let (shared, now) = (self.shared.clone(), self.now());
         let begun = shared.keys.model.borrow_mut().begin_set(key, 0, now);
         let first = (begun.serial * SPAN).to_string();
         let answer = self.store("add", key, first.as_bytes()).await;
@@ -167,7 +163,7 @@ impl Client {
         for last in (0..TRIES).map(|at| at + 1 == TRIES) {
             let begun = self.shared.keys.model.borrow_mut().begin(key, self.now());
             let answer = self.ask(format!("get {}\r\n", name(key)).as_bytes()).await;
-            let (shared, node) = (self.keys(), self.cx.id());
+            let (shared, node) = (self.shared.clone(), self.cx.id());
             let mut model = shared.keys.model.borrow_mut();
             if let Some(value) = found(&answer) {
                 return match number(value) {

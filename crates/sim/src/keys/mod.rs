@@ -1,5 +1,5 @@
-//! Front ends that are one key space, under faults: clients on every node set, read, count and delete keys, and a checker
-//! knows which value a key may have.
+//! Front ends that are one key space, under faults: clients on every node set, read, count and delete keys, and a
+//! checker knows which value a key may have.
 //!
 //! ```text
 //!   client ──► kv::Session ──► Items ──► Courier ──► other front ends, values in netmem::Service

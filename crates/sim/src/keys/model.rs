@@ -1,5 +1,5 @@
-//! Which value a key may have, and whether it must have one: a register for each key, whose value may vanish when its owner
-//! goes, and never goes back.
+//! Which value a key may have, and whether it must have one: a register for each key, whose value may vanish when its
+//! owner goes, and never goes back.
 //!
 //! A read is wrong when it brings what nobody wrote, what was refused, or what a change that began after its end has
 //! replaced before the read began. It is a loss when it brings nothing although a change was acknowledged, its owner is

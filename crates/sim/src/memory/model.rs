@@ -171,8 +171,9 @@ impl Model {
         self.freed.get(&space) == Some(&true)
     }
 
-    /// A node's memory is nobody's any more, alone or while others' was or while mirrors of an earlier one were missing.
-    /// Its process may go on: of its own spaces it has then what stable storage has and what it [keeps](Model::kept).
+    /// A node's memory is nobody's any more, alone or while others' was or while mirrors of an earlier one were
+    /// missing. Its process may go on: of its own spaces it has then what stable storage has and what it
+    /// [keeps](Model::kept).
     pub fn node_down(&mut self, node: NodeId, alone: bool) {
         self.unsettled = true;
         for (id, known) in &mut self.pages {
