@@ -5,7 +5,7 @@ mod member;
 use crate::children::READY;
 use crate::cli::{self, Listen};
 use crate::client::ReachError;
-use crate::machine::{MachineError, Running};
+use crate::machine::{self, MachineError, Running};
 use crate::serve::pin;
 use endpoint::Frames;
 use endpoint::limits::PAGE_BYTES;
@@ -34,7 +34,7 @@ pub enum MemoryError {
     #[error(transparent)]
     Tenants(#[from] BadTenants),
     /// The addresses.
-    #[error(transparent)]
+    #[error("{0}{next}", next = after_listening(.0))]
     Listen(#[from] ListenError),
     /// The system.
     #[error("{0}")]
@@ -146,6 +146,13 @@ fn sockets(arguments: &cli::Memory, frames: &Frames) -> Result<Sockets, MemoryEr
     };
     let items = Items::new(config, frames.clone())?;
     Ok(Sockets::listen(&addresses, items, arguments.connections as usize)?)
+}
+
+fn after_listening(error: &ListenError) -> &'static str {
+    match error {
+        ListenError::Address(_, error) => machine::after_listening(error),
+        ListenError::System(_) => "",
+    }
 }
 
 fn host(arguments: &cli::Memory) -> Result<(Serving, String), MemoryError> {

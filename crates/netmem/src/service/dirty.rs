@@ -162,13 +162,13 @@ impl Service {
     }
 
     async fn mirror_and_log(&self, busy: &Busy<'_>) -> Result<(), Weak> {
-        let weak = busy.weak(2);
+        let weak = || busy.weak(2);
         let mirrors = self.mirrors_of(busy);
         if mirrors.borrow().is_empty() {
-            self.make_mirror(busy, &mirrors).await.map_err(|_| weak)?;
+            self.make_mirror(busy, &mirrors).await.map_err(|_| weak())?;
         }
-        let backing = self.0.config.backing.clone().ok_or(weak)?;
-        backing.log(busy.id, busy.version, busy.data.clone()).await.map_err(|_| weak)?;
+        let backing = self.0.config.backing.clone().ok_or_else(weak)?;
+        backing.log(busy.id, busy.version, busy.data.clone()).await.map_err(|_| weak())?;
         self.0.store.borrow_mut().memory_mut().handle_stored(busy.frame, busy.version);
         Ok(())
     }
