@@ -42,8 +42,8 @@ pub const SWEEP_MOVED_ITEMS: usize = 4096;
 
 /// Bytes of one look at a socket: seven 8 KiB values with their commands, and more commands than one write answers.
 pub const INPUT_BYTES: usize = 64 << 10;
-/// A `get` with a longer line is done key by key, as the output has room: 256 keys with values of 2 KiB, which are copied,
-/// are 512 KiB.
+/// A `get` with a longer line is done key by key, as the output has room: 256 keys with values of 2 KiB, which are
+/// copied, are 512 KiB.
 pub const GET_LINE_BYTES: usize = 512;
 /// Longest line of a command, but for `get` and its kin, which may go on for ever (memcached: 2,048).
 pub const LINE_BYTES_MAX: usize = 2048;
@@ -61,8 +61,8 @@ pub const INLINE_BYTES_MAX: usize = 32 << 10;
 /// A RESP command that is longer than this and not all here is taken in argument by argument.
 pub const WHOLE_BYTES: usize = 16 << 10;
 
-/// Bytes of a command, or of an answer, in one message to or from another node; longer ones go in parts. All 64 tasks that
-/// carry have 16 MiB of the node's frames with it.
+/// Bytes of a command, or of an answer, in one message to or from another node; longer ones go in parts. All 64 tasks
+/// that carry have 16 MiB of the node's frames with it.
 pub const CARRIED_PART_BYTES: usize = 256 << 10;
 /// Long commands of other nodes of which a part is here. Their values are in the items' frames, as those of clients.
 pub const LONG_COMMANDS_MAX: usize = 64;

@@ -15,8 +15,8 @@ pub const PIECES_MAX: usize = 64;
 /// Bytes of half commands that all connections keep at the most: 24 KiB for each of 2,700 of them, 6 KiB for each of
 /// 10,000.
 pub const KEPT_BYTES_MAX: usize = 64 << 20;
-/// Bytes of text that all clients together may leave unread: 512 KiB for each of 512. Long values are not copied, so they
-/// do not count.
+/// Bytes of text that all clients together may leave unread: 512 KiB for each of 512. Long values are not copied, so
+/// they do not count.
 pub const WAITING_BYTES_MAX: usize = 256 << 20;
 /// Reads of the connection that is alone busy before others are looked at as well.
 pub const HOT_LOOKS_MAX: u32 = 64;

@@ -167,8 +167,8 @@ impl Sockets {
         Ok(moved)
     }
 
-    /// Whether the client of a connection that waits for an answer, and is watched for nothing, is gone: the poller would
-    /// say so again and again.
+    /// Whether the client of a connection that waits for an answer, and is watched for nothing, is gone: the poller
+    /// would say so again and again.
     fn is_dead(&self, at: u32, ready: &Ready) -> bool {
         let connection = self.connections.get(at as usize).and_then(Option::as_ref);
         let failed = ready.closed && ready.readable && ready.writable;

@@ -1,10 +1,11 @@
 //! Whether looking pays, in processor time.
 //!
-//! Looking for what comes takes the processor until it is there; sleeping takes what two switches and a wake cost, which
-//! nobody knows beforehand: 3 us on bare metal, 15 us on a virtual machine, where an idle processor is given back to its
-//! host. So both are tried and measured: the processor time of the thread for each arrival, over so many arrivals in a
-//! row. Whoever has measured that looking costs more than sleeping sleeps, and tries again now and then. A server that
-//! waits so costs at no time much more than one that sleeps each time, and answers sooner wherever that is free.
+//! Looking for what comes takes the processor until it is there; sleeping takes what two switches and a wake cost,
+//! which nobody knows beforehand: 3 us on bare metal, 15 us on a virtual machine, where an idle processor is given back
+//! to its host. So both are tried and measured: the processor time of the thread for each arrival, over so many
+//! arrivals in a row. Whoever has measured that looking costs more than sleeping sleeps, and tries again now and then.
+//! A server that waits so costs at no time much more than one that sleeps each time, and answers sooner wherever that
+//! is free.
 
 use std::time::Duration;
 
