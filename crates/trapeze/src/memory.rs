@@ -216,6 +216,7 @@ pub fn serve(arguments: &cli::Memory) -> Result<(), MemoryError> {
     }
     println!("{READY} {said}; {} of memory; stop with Ctrl-C", arguments.memory);
     serving.host().add(Signals::default())?;
+    serving.host().save();
     serving.host().run(signals::asked)?;
     member::leave(serving)
 }
