@@ -86,8 +86,8 @@ fn mirrors_are_made_anew_one_after_the_other() {
     assert!(world.service(1).counters().mirrors_again > 0);
 }
 
-/// One mirror and a local log, and no room there: the writer is told how many copies there are, nothing is given up, and
-/// when there is room again the page is durable.
+/// One mirror and a local log, and no room there: the writer is told how many copies there are, nothing is given up,
+/// and when there is room again the page is durable.
 #[test]
 fn a_page_whose_log_disk_is_full_is_refused_and_kept() {
     let (mut world, disk) = with_disk(3, 64);

@@ -106,8 +106,8 @@ impl Embedded {
         self.mount_lending(path, Lending::default())
     }
 
-    /// As [`mount`](Embedded::mount), with a part in network memory. Machines elsewhere reach it at the port after those
-    /// of the I/O servers.
+    /// As [`mount`](Embedded::mount), with a part in network memory. Machines elsewhere reach it at the port after
+    /// those of the I/O servers.
     pub(crate) fn mount_lending(&self, path: &Path, lending: Lending) -> Result<Mounted> {
         let (reach, path) = (self.reach(), path.to_path_buf());
         let listen = self.cluster.listen_of_mount();

@@ -7,6 +7,7 @@ use live::region::limits::HOLDERS_MAX;
 use live::wait::WaitPolicy;
 use members::{Member, Roles};
 use std::io;
+use std::path::Path;
 
 /// Those that are up, and what links to them need.
 #[derive(Clone, Debug)]
@@ -31,7 +32,7 @@ pub enum LendersError {
     System(#[from] io::Error),
     /// Two have every page.
     #[error(
-        "{0} of the cluster's nodes lend memory, and every page is kept by two: set `lend` under [memory] in their files, or mount with --lend"
+        "{0} of the cluster's nodes lend memory where this machine reaches them, and every page is kept by two: set `lend` under [memory] in their files, or mount with --lend"
     )]
     TooFew(usize),
 }
@@ -48,7 +49,7 @@ pub fn find(reach: &Reach) -> Result<Lenders, LendersError> {
     })?;
     serve::stop(running)?;
     let lends = |member: &&Member| member.alive && member.roles.contains(Roles::MEMORY);
-    let address = |member: &Member| member.addresses.iter().find_map(|text| text.parse().ok());
+    let address = |member: &Member| reached(&member.addresses, Path::exists);
     let holders: Vec<Address> = members.iter().filter(lends).filter_map(address).collect();
     let holders = some_of(holders, std::process::id() as usize);
     if holders.len() < 2 {
@@ -56,6 +57,15 @@ pub fn find(reach: &Reach) -> Result<Lenders, LendersError> {
     } else {
         Ok(Lenders { holders, security })
     }
+}
+
+/// Where this machine reaches a node: at its socket where that `is_here`, else over the network.
+fn reached(addresses: &[String], is_here: impl Fn(&Path) -> bool) -> Option<Address> {
+    let mut all = addresses.iter().filter_map(|text| text.parse().ok());
+    all.find(|address| match address {
+        Address::Unix(path) | Address::Adapter(path) => is_here(path),
+        Address::Tcp(..) => true,
+    })
 }
 
 /// As many as a region may have, others for each `seed`.
@@ -69,6 +79,14 @@ fn some_of(mut holders: Vec<Address>, seed: usize) -> Vec<Address> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_on_another_machine_is_reached_over_the_network() {
+        let texts = ["unix:/run/a.sock", "tcp:10.0.0.1:7400"].map(String::from);
+        assert_eq!(reached(&texts, |_| true), texts[0].parse().ok());
+        assert_eq!(reached(&texts, |_| false), texts[1].parse().ok());
+        assert_eq!(reached(&texts[..1], |_| false), None);
+    }
 
     #[test]
     fn of_many_nodes_different_programs_take_different_ones() {

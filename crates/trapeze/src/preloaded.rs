@@ -30,8 +30,8 @@ use such memory in a child after fork without exec; memory that a device or io_u
 
 /// Least memory of a program: a region has 64 frames of 4 KiB at least.
 const MEMORY_MIN: Size = Size(256 << 10);
-/// Least size of a piece that is in the region. Each begins at a page of its own, and what the C library needs for itself
-/// before the region is there is smaller.
+/// Least size of a piece that is in the region. Each begins at a page of its own, and what the C library needs for
+/// itself before the region is there is smaller.
 const FROM_MIN: Size = Size(64 << 10);
 
 /// Why the program does not run.

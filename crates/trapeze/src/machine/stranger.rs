@@ -1,11 +1,11 @@
 //! A node without an id that asks the manager something: for an id, or who runs under the one that a machine has.
 //!
-//! Two machines may be started with one id, say from copies of a configuration or of a whole disk. A node whose links
-//! come later takes the place of an earlier one with its id, so the question comes before any link of its own: who finds
-//! that another machine is up as itself does not start. A machine that was killed and is started again is up in the view
-//! for the rest of its lease, in a life that its own directories know; another life is waited for that long. What is
-//! copied with its directories cannot be told from a restart: then the later one is the machine, and the earlier one ends
-//! when the manager refuses its links.
+//! Two machines may be started with one id, say from copies of a configuration or of a whole disk. A node whose
+//! links come later takes the place of an earlier one with its id, so the question comes before any link of its own:
+//! who finds that another machine is up as itself does not start. A machine that was killed and is started again is up
+//! in the view for the rest of its lease, in a life that its own directories know; another life is waited for that
+//! long. What is copied with its directories cannot be told from a restart: then the later one is the machine, and the
+//! earlier one ends when the manager refuses its links.
 
 use super::{Bare, MachineError, Setup, bare, system};
 use crate::config::Machine;
