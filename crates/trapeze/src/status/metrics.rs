@@ -3,11 +3,12 @@
 //! HTTP is on threads of its own, a few at a time and each for a few seconds; they pass a scrape to the thread that
 //! runs the node and wait for its text. Machines that serve data never talk HTTP.
 
-use super::ask::{Asker, StatusError, Told};
+use super::ask::{Asker, Told};
 use super::memory::{Memory, Source};
 use super::report::{Disk, Io, Link, Report};
 use crate::children::READY;
 use crate::cli;
+use crate::client::VisitError;
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -269,7 +270,7 @@ fn render(told: &[Told]) -> String {
 }
 
 /// `trapeze metrics`.
-pub fn metrics(arguments: &cli::Metrics) -> Result<(), StatusError> {
+pub fn metrics(arguments: &cli::Metrics) -> Result<(), VisitError> {
     let listener = TcpListener::bind(&arguments.listen).map_err(|error| {
         let text = format!("--listen {}: {error}", arguments.listen);
         io::Error::new(error.kind(), text)
