@@ -178,6 +178,8 @@ pub const DIGEST_WAIT_SHARE: u32 = 4;
 pub const FREE_STRETCHES: usize = 4;
 /// Stretches of the pool cleared for that in one go: each takes a look at every page, and copies 1 MiB at most.
 pub const CLEARED_STRETCHES_MAX: usize = 4;
+/// Stretches whose memory goes back to the system in one look: 300 MiB/s.
+pub const RETURNED_STRETCHES_MAX: usize = 16;
 /// How often a node looks whether its epoch has ended.
 pub const EPOCH_TICK: Duration = Duration::from_millis(50);
 /// Nodes of a cluster, for tables that are sent whole.
