@@ -2,9 +2,10 @@
 //! reading.
 //!
 //! Every shared byte has one writer, and the kernel enforces it: the owner maps its memfd first and then seals it
-//! against shrinking, growing, future writable mappings and further seals. Memory that is to be given back to the system
-//! in parts cannot have the third seal: peers get a descriptor for reading instead. A peer that got the descriptor over a UNIX
-//! socket checks those seals before it maps, so no access can fault because the owner cut the file (SIGBUS).
+//! against shrinking, growing, future writable mappings and further seals. Memory that is to be given back to the
+//! system in parts cannot have the third seal: peers get a descriptor for reading instead. A peer that got the
+//! descriptor over a UNIX socket checks those seals before it maps, so no access can fault because the owner cut the
+//! file (SIGBUS).
 //!
 //! It is not synchronised: the owner may write while a peer copies. A peer therefore never makes a reference to the
 //! bytes; it copies them out, or reads single words with atomics, and checks what it got.
@@ -113,10 +114,10 @@ impl SharedMemory {
         Ok(SharedMemory { fd, mapping, read_only: None })
     }
 
-    /// As [`create`](SharedMemory::create), and pages can be given [back](SharedMemory::discard): the kernel refuses that
-    /// (fallocate(2), `FALLOC_FL_PUNCH_HOLE`) where future writing is sealed. Peers get a descriptor for reading of a file
-    /// that only this user may open; another process of this user could write there, as it could into any memory of this
-    /// one (ptrace(2)).
+    /// As [`create`](SharedMemory::create), and pages can be given [back](SharedMemory::discard): the kernel refuses
+    /// that (fallocate(2), `FALLOC_FL_PUNCH_HOLE`) where future writing is sealed. Peers get a descriptor for reading
+    /// of a file that only this user may open; another process of this user could write there, as it could into any
+    /// memory of this one (ptrace(2)).
     pub fn create_returnable(name: &str, bytes: usize) -> io::Result<SharedMemory> {
         assert!(bytes > 0 && bytes.is_multiple_of(PAGE_BYTES), "shared memory is whole pages");
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

@@ -1,12 +1,12 @@
 //! Memory pressure: a node that lends memory lends less while its machine is short of it.
 //!
 //! What is left is the least of what `MemAvailable` says (proc_meminfo(5)) and what each control group around this
-//! process leaves of its limit (cgroups(7), `memory.max` and `memory.high`; file pages that were not used lately count as
-//! left). With less than a reserve the share shrinks by what is missing, a step at a time; after a quiet while it grows
-//! again, slower. Where the kernel has pressure stall information (`/proc/pressure/memory`, Documentation/accounting/
-//! psi.rst), waiting for memory counts as pressure too while not much more than the reserve is left: a machine that
-//! reclaims all the time says that it has some. Its triggers are of no use here: they report after windows of 2 s, and a
-//! look costs some 50 us.
+//! process leaves of its limit (cgroups(7), `memory.max` and `memory.high`; file pages that were not used lately count
+//! as left). With less than a reserve the share shrinks by what is missing, a step at a time; after a quiet while it
+//! grows again, slower. Where the kernel has pressure stall information (`/proc/pressure/memory`,
+//! Documentation/accounting/psi.rst), waiting for memory counts as pressure too while not much more than the reserve
+//! is left: a machine that reclaims all the time says that it has some. Its triggers are of no use here: they report
+//! after windows of 2 s, and a look costs some 50 us.
 
 use crate::device::Poller;
 use crate::host::Device;
@@ -42,8 +42,8 @@ pub struct Sources {
     pub meminfo: PathBuf,
     /// As `/proc/pressure/memory`; it need not exist.
     pub pressure: PathBuf,
-    /// Directories of control groups, each with `memory.max`, `memory.high`, `memory.current` and `memory.stat`, as far as
-    /// there are any.
+    /// Directories of control groups, each with `memory.max`, `memory.high`, `memory.current` and `memory.stat`, as far
+    /// as there are any.
     pub groups: Vec<PathBuf>,
 }
 

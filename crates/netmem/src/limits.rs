@@ -139,7 +139,8 @@ pub const NOTICES_MAX: usize = 4096;
 pub const REPAIR_TASKS: usize = 2;
 /// Pause after a mirror could not be made.
 pub const REPAIR_PAUSE: Duration = Duration::from_millis(50);
-/// Pages that lose nothing by it which leave at a time when a node lends less: half of what can wait to be carried away.
+/// Pages that lose nothing by it which leave at a time when a node lends less: half of what can wait to be carried
+/// away.
 pub const SHRINK_PAGES: usize = LEAVING_MAX / 2;
 /// Pause after so many, in which they are carried away: 50 MiB/s of 4 KiB pages.
 pub const SHRINK_PAUSE: Duration = Duration::from_millis(10);

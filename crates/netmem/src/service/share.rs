@@ -1,9 +1,9 @@
 //! What a node lends while it runs: less when its machine is short of memory, more again later.
 //!
-//! A smaller share begins to hold at once, for what would come in. What is here leaves in this order: other nodes' clean
-//! pages, by age and to where there is room; the node's own down to what it is guaranteed, made durable first; then
-//! mirrors, each only when its directory says that the page has mirrors enough without this one, which it sees to. A
-//! page that finds no room elsewhere stays, and counts as [`Share::over`] until it does. So nothing promised is lost.
+//! A smaller share begins to hold at once, for what would come in. What is here leaves in this order: other nodes'
+//! clean pages, by age and to where there is room; the node's own down to what it is guaranteed, made durable first;
+//! then mirrors, each only when its directory says that the page has mirrors enough without this one, which it sees to.
+//! A page that finds no room elsewhere stays, and counts as [`Share::over`] until it does. So nothing promised is lost.
 //!
 //! ```text
 //!   this node ──HAND_ON──► directory ──MIRROR_AGAIN──► this node ──PUT──► another ──REGISTER──► both directories
@@ -94,7 +94,8 @@ impl Service {
         }
     }
 
-    /// Lets pages go that lose nothing by it: no more at a time than can wait to be carried away. Says whether any went.
+    /// Lets pages go that lose nothing by it: no more at a time than can wait to be carried away. Says whether any
+    /// went.
     fn spare_some(&self) -> bool {
         (0..SHRINK_PAGES).take_while(|_| self.spare_one()).count() > 0
     }

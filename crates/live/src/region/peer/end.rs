@@ -30,8 +30,8 @@ impl PeerConfig {
     }
 }
 
-/// Has all holders forget the pages of a region that is gone. Those that do not answer are told again, for some seconds.
-/// Says whether all have heard it.
+/// Has all holders forget the pages of a region that is gone. Those that do not answer are told again, for some
+/// seconds. Says whether all have heard it.
 pub fn free(config: &PeerConfig) -> bool {
     let mut left: Vec<usize> = (0..config.holders.len()).collect();
     for attempt in 0..FREE_TRIES {
