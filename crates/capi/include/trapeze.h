@@ -211,6 +211,31 @@ typedef struct {
 // Called once for every call that tpz_call() took; `reply` is there during the callback only, its frames stay.
 typedef void (*tpz_reply_fn_t)(const tpz_reply_t *reply, void *arg);
 
+// What an endpoint joins a cluster with: `tpz_cluster_options_t options = {.size = sizeof options, .cluster =
+// "tcp:10.0.0.1:7400", .lend_bytes = 64 << 20, .listen = "10.0.0.9:7500", .key = key};`
+typedef struct {
+  // sizeof(tpz_cluster_options_t).
+  uint32_t size;
+  // 0 or TPZ_INSECURE.
+  uint16_t flags;
+  // 0.
+  uint16_t reserved;
+  // The directory of a cluster on this machine (`trapeze up`), or the manager's address.
+  const char *cluster;
+  // HOST:PORT at which members on other machines reach the endpoint; NULL where all are on this one.
+  const char *listen;
+  // Bytes that it lends, 16 MiB or more; others keep pages there as long as it is polled.
+  uint64_t lend_bytes;
+  // Bytes of payload memory beside them; 0 is 64 MiB.
+  uint64_t memory_bytes;
+  // For TCP: the 32 bytes of the cluster's key, or NULL.
+  const uint8_t *key;
+  // TPZ_WAIT_ADAPTIVE, TPZ_WAIT_SPIN or TPZ_WAIT_BLOCK.
+  uint32_t wait;
+  // 0.
+  uint32_t reserved_too;
+} tpz_cluster_options_t;
+
 // What an endpoint is opened with: `tpz_options_t options = {.size = sizeof options, .node = 1, .listen = "..."};`
 typedef struct {
   // sizeof(tpz_options_t).
@@ -331,6 +356,9 @@ typedef struct {
   uint32_t wait;
   // For holders at TCP addresses: 32 secret bytes, or NULL.
   const uint8_t *key;
+  // Instead of holders, a cluster whose machines lend memory: its directory on this machine, or its manager's
+  // address; or NULL. Each page is kept by two of them.
+  const char *cluster;
   // 0 or TPZ_INSECURE.
   uint16_t flags;
   // 0.
@@ -397,6 +425,15 @@ int tpz_call(const tpz_ep_t *ep,
 int tpz_call_wait(const tpz_ep_t *ep,
                   const tpz_call_t *call,
                   tpz_reply_t *reply);
+
+// Joins a cluster as an endpoint of this thread, which is written to `*ep`: it lends memory, gets and puts pages as
+// tpz_memory_start() lets it, and goes by the cluster's own view of who is up. tpz_close() says good-bye; what others
+// keep for it in tpz_own_space() is of no use then.
+//
+// Needs:
+// `options` points to options whose texts end with a zero and whose key has 32 bytes; `ep` can be written.
+int tpz_join(const tpz_cluster_options_t *options,
+             tpz_ep_t **ep);
 
 // Opens an endpoint for this thread: connects, if `connect` is set, then listens, if `listen` is. The endpoint is
 // written to `*ep`.

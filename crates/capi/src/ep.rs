@@ -9,6 +9,7 @@ use crate::{call::Ended, limits::MEMORY_BYTES_MAX};
 use live::clock;
 use live::host::Host;
 use live::link::Directory;
+use netmem::Service;
 use node::Cx;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -17,6 +18,8 @@ use std::ptr::null;
 use std::rc::Rc;
 use std::time::Duration;
 use trapeze::join::{Joined, Plan, join};
+use trapeze::machine::Running;
+use trapeze::membership::Membership;
 use trapeze::service::{Keys, Options, Security, WaitPolicy};
 use wire::{Channel, NodeId, Time};
 
@@ -121,6 +124,8 @@ pub struct Ep {
     pub next_sent: Cell<u64>,
     /// Its part in network memory, if it has one.
     pub memory: RefCell<Option<Rc<Memory>>>,
+    /// The cluster that it is a member of, if it is one.
+    pub member: RefCell<Option<Membership>>,
     /// Channels that are served, one bit each.
     pub served: Cell<u64>,
     /// Callbacks that are running.
@@ -168,17 +173,17 @@ pub unsafe fn text<'a>(name: &str, text: *const c_char) -> Outcome<Option<&'a st
     text.map(Some).map_err(|_| invalid(format!("{name} is not UTF-8")))
 }
 
-/// Options as this release knows them.
+/// Options as this release knows them: a structure named so, whose first field is its size.
 ///
 /// # Safety
-/// `options` is NULL or has as many bytes as its first field says.
-unsafe fn read_options(options: *const tpz_options_t) -> Outcome<tpz_options_t> {
+/// `options` is NULL or has as many bytes as its first field, a `u32`, says.
+pub unsafe fn read_sized<T: Copy>(name: &str, options: *const T) -> Outcome<T> {
     if options.is_null() {
         return Err(invalid("options is NULL"));
     }
     // SAFETY: the caller's promise: at least the first field is there.
-    let size = unsafe { (&raw const (*options).size).read() } as usize;
-    check_size("tpz_options_t", size, size_of::<tpz_options_t>())?;
+    let size = unsafe { options.cast::<u32>().read() } as usize;
+    check_size(name, size, size_of::<T>())?;
     // SAFETY: all of the structure is there.
     Ok(unsafe { options.read() })
 }
@@ -225,27 +230,46 @@ fn node_options(options: &tpz_options_t, security: Option<Security>) -> Outcome<
 }
 
 fn open(plan: Plan<'_>, options: &Options) -> Outcome<Ep> {
-    let joined: Joined = join(plan, options)?;
-    let wake = Wake::new()?;
-    wake.watch(&joined.host)?;
-    let cx = joined.host.node().cx().clone();
-    cx.accept_messages();
-    let address = joined.address.map_or(String::new(), |address| address.to_string());
-    Ok(Ep {
-        mark: Mark::here(),
-        cx,
-        peer: joined.peer.unwrap_or_default(),
-        host: RefCell::new(Some(joined.host)),
-        news: RefCell::default(),
-        sent: RefCell::default(),
-        next_sent: Cell::new(0),
-        memory: RefCell::default(),
-        served: Cell::new(0),
-        depth: Cell::new(0),
-        directory: joined.directory,
-        address: CString::new(address).expect("an address has no zeros"),
-        wake,
-    })
+    let Joined { host, directory, address, peer } = join(plan, options)?;
+    let address = address.map_or(String::new(), |address| address.to_string());
+    Ep::new(host, directory, address, peer.unwrap_or_default())
+}
+
+impl Ep {
+    fn new(host: Host, directory: Directory, address: String, peer: NodeId) -> Outcome<Ep> {
+        let wake = Wake::new()?;
+        wake.watch(&host)?;
+        let cx = host.node().cx().clone();
+        cx.accept_messages();
+        Ok(Ep {
+            mark: Mark::here(),
+            cx,
+            peer,
+            host: RefCell::new(Some(host)),
+            news: RefCell::default(),
+            sent: RefCell::default(),
+            next_sent: Cell::new(0),
+            memory: RefCell::default(),
+            member: RefCell::default(),
+            served: Cell::new(0),
+            depth: Cell::new(0),
+            directory,
+            address: CString::new(address).expect("an address has no zeros"),
+            wake,
+        })
+    }
+
+    /// Of a node that is a member of a cluster, and takes part in its memory.
+    pub fn of_member(running: Running, service: Service) -> Outcome<Ep> {
+        let (host, directory, member) = running.into_parts();
+        let ep = Ep::new(host, directory, String::new(), NodeId(0))?;
+        // both are served by the node itself: others ask it how it is
+        let taken = 1 << Channel::MEMORY.0 | 1 << Channel::STATUS.0;
+        ep.served.set(ep.served.get() | taken);
+        *ep.memory.borrow_mut() = Some(Memory::start_with(&ep.cx, service));
+        *ep.member.borrow_mut() = Some(member);
+        Ok(ep)
+    }
 }
 
 /// Counts a callback of the program as running.
@@ -359,7 +383,7 @@ pub unsafe extern "C" fn tpz_open(options: *const tpz_options_t, ep: *mut *mut t
             return Err(invalid("ep is NULL: where is the endpoint to be written?"));
         }
         // SAFETY: the caller's promise, for this and the texts and the key below.
-        let options = unsafe { read_options(options)? };
+        let options = unsafe { read_sized("tpz_options_t", options)? };
         // SAFETY: as above.
         let (listen, connect) =
             unsafe { (text("listen", options.listen)?, text("connect", options.connect)?) };
@@ -411,10 +435,13 @@ impl Ep {
     }
 
     fn close(&self) -> Outcome<()> {
-        let host = self.host.borrow_mut().take();
+        let (host, member) = (self.host.borrow_mut().take(), self.member.take());
         let stopped = host.map_or(Ok(true), |mut host| match self.mark.broken.get() {
             true => Ok(true),
-            false => host.stop(),
+            false => {
+                let left = member.as_ref().map_or(Ok(()), |member| member.leave(&mut host));
+                left.and_then(|()| host.stop())
+            }
         });
         drop(self.memory.take());
         // Requests are not answered any more.

@@ -15,6 +15,7 @@
 #![allow(non_camel_case_types)]
 
 pub mod call;
+pub mod cluster;
 pub mod ep;
 pub mod error;
 pub mod frame;

@@ -6,7 +6,7 @@ use crate::frame::{borrow, tpz_frame_t};
 use endpoint::Frame;
 use netmem::service::{Config, GetError, PutError, Service, Source, TooMany, Up, View, Weak};
 use netmem::{Class, PageId, SpaceId, Version, Wanted};
-use node::Notify;
+use node::{Cx, Notify};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
@@ -134,6 +134,13 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Of a node with this service.
+    pub fn start_with(cx: &Cx, service: Service) -> Rc<Memory> {
+        let memory = Rc::new(Memory { service, jobs: RefCell::default(), more: Notify::new(cx) });
+        (0..WORKERS).for_each(|_| cx.spawn("network memory", memory.clone().work()));
+        memory
+    }
+
     /// Does what is asked for, one page at a time.
     async fn work(self: Rc<Memory>) {
         loop {
@@ -253,9 +260,7 @@ pub unsafe extern "C" fn tpz_memory_start(ep: *const tpz_ep_t, bytes: u64) -> c_
         }
         ep.0.serve_once(Channel::MEMORY)?;
         let (cx, service) = (&ep.0.cx, Service::start(&ep.0.cx, Config::new(bytes as usize)));
-        let memory = Rc::new(Memory { service, jobs: RefCell::default(), more: Notify::new(cx) });
-        (0..WORKERS).for_each(|_| cx.spawn("network memory", memory.clone().work()));
-        *ep.0.memory.borrow_mut() = Some(memory);
+        *ep.0.memory.borrow_mut() = Some(Memory::start_with(cx, service));
         ep.0.catch_up()
     };
     // SAFETY: the caller's promise.
@@ -287,6 +292,9 @@ pub unsafe extern "C" fn tpz_set_view(
 ) -> c_int {
     let body = |ep: &tpz_ep_t| {
         let memory = memory(&ep.0)?;
+        if ep.0.member.borrow().is_some() {
+            return Err(invalid("the endpoint goes by the view of the cluster that it has joined"));
+        }
         if members.is_null() || count == 0 || count > usize::from(u16::MAX) {
             return Err(invalid(format!(
                 "{count} members: 1 to {}, and members not NULL",

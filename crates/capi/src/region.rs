@@ -1,6 +1,7 @@
 //! Regions: memory that is larger than what of it is here. See [`live::region`].
 
-use crate::ep::{on_ep, security, text, tpz_ep_t, wait_policy};
+use crate::cluster;
+use crate::ep::{on_ep, read_sized, security, text, tpz_ep_t, wait_policy};
 use crate::error::*;
 use endpoint::limits::PAGE_BYTES;
 use live::region::peer::{LineConfig, PeerConfig, Peers};
@@ -61,6 +62,9 @@ pub struct tpz_region_options_t {
     pub wait: u32,
     /// For holders at TCP addresses: 32 secret bytes, or NULL.
     pub key: *const u8,
+    /// Instead of holders, a cluster whose machines lend memory: its directory on this machine, or its manager's
+    /// address; or NULL. Each page is kept by two of them.
+    pub cluster: *const c_char,
     /// 0 or TPZ_INSECURE.
     pub flags: u16,
     /// 0.
@@ -94,19 +98,6 @@ impl From<RegionError> for Failure {
         };
         Failure { code, text: error.to_string().into() }
     }
-}
-
-/// # Safety
-/// `options` is NULL or has as many bytes as its first field says.
-unsafe fn read_options(options: *const tpz_region_options_t) -> Outcome<tpz_region_options_t> {
-    if options.is_null() {
-        return Err(invalid("options is NULL"));
-    }
-    // SAFETY: the caller's promise: at least the first field is there.
-    let size = unsafe { (&raw const (*options).size).read() } as usize;
-    check_size("tpz_region_options_t", size, size_of::<tpz_region_options_t>())?;
-    // SAFETY: all of the structure is there.
-    Ok(unsafe { options.read() })
 }
 
 fn or_default(value: u64, default: usize) -> usize {
@@ -169,23 +160,29 @@ unsafe fn backing(options: &tpz_region_options_t) -> Outcome<Box<dyn Backing>> {
     // SAFETY: the caller's promise, here and below.
     let file = unsafe { text("file", options.file)? };
     // SAFETY: as above.
-    let holders = unsafe { holders(options)? };
-    match (file, holders.is_empty()) {
-        (Some(path), true) => {
+    let (holders, cluster) = unsafe { (holders(options)?, text("cluster", options.cluster)?) };
+    let deadline = config(options).patience.min(Duration::from_secs(5));
+    match (file, holders.is_empty(), cluster) {
+        (Some(path), true, None) => {
             let file = FileBacking::open(Path::new(path), options.bytes);
             let fault = |error| Failure::from(ServiceError::System(path.to_string(), error));
             Ok(Box::new(file.map_err(fault)?))
         }
-        (None, false) => {
+        (None, true, Some(cluster)) => {
+            // SAFETY: as above.
+            let security = unsafe { security(options.flags, options.key)? };
+            let wait = wait_policy(options.wait)?;
+            Ok(Box::new(Peers::new(cluster::peers(cluster, security, wait, deadline)?)?))
+        }
+        (None, false, None) => {
             // SAFETY: as above.
             let security = unsafe { security(options.flags, options.key)? };
             let security = trapeze::join::security(holders.iter(), security)?;
-            let deadline = config(options).patience.min(Duration::from_secs(5));
             let line =
                 LineConfig { cluster: 0, security, wait: wait_policy(options.wait)?, deadline };
             Ok(Box::new(peers(options, holders, line)?))
         }
-        _ => Err(invalid("a file or holders: name one of the two")),
+        _ => Err(invalid("a file, holders or a cluster: name one of the three")),
     }
 }
 
@@ -204,7 +201,7 @@ pub unsafe extern "C" fn tpz_region_map(
             return Err(invalid("region is NULL: where is the region to be written?"));
         }
         // SAFETY: the caller's promise.
-        let options = unsafe { read_options(options)? };
+        let options = unsafe { read_sized("tpz_region_options_t", options)? };
         // SAFETY: as above.
         let backing = unsafe { backing(&options)? };
         let mapped = Region::map(or_default(options.bytes, 0), config(&options), &*backing)?;

@@ -7,12 +7,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use tempfile::TempDir;
+use trapeze::config::Memory;
+use trapeze::embedded::Embedded;
+use trapeze::local::Shape;
+use trapeze::size::Size;
 
 const HEADER: &str = include_str!("../include/trapeze.h");
 const EVERYTHING: &str = concat!(
     include_str!("c/everything.c"),
     include_str!("c/regions.c"),
-    include_str!("c/memory.c")
+    include_str!("c/memory.c"),
+    include_str!("c/cluster.c")
 );
 /// What the tests of regions end with where the system does not let programs serve their page faults.
 const NOT_HERE: i32 = 77;
@@ -195,6 +200,18 @@ fn regions_keep_their_pages_in_a_file_and_with_holders() {
     first.kill().and_then(|()| first.wait()).unwrap();
     second.kill().and_then(|()| second.wait()).unwrap();
     assert!(mapped.unwrap());
+}
+
+/// A cluster of three machines that lend memory, on threads of this process.
+#[test]
+fn a_cluster_is_joined_and_keeps_pages_and_a_region() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled("tests/c/cluster.c", folder.path());
+    let memory = Memory { lend: Some(Size(16 << 20)), ..Memory::default() };
+    let shape = Shape { memory, ..Shape::of(3) };
+    let cluster = Embedded::of_shape(&folder.path().join("cluster"), &shape).unwrap();
+    did(command(&program).arg(cluster.cluster().dir()));
+    cluster.stop().unwrap();
 }
 
 #[test]

@@ -29,6 +29,8 @@ struct Pool {
     free_pages: Cell<usize>,
     free_largest: Cell<usize>,
     low_water: Cell<usize>,
+    /// Free runs of the largest size that have no memory.
+    bare: Cell<usize>,
 }
 
 /// What the pool knows of a page; only the first page of a run counts.
@@ -40,6 +42,8 @@ struct Page {
     /// Of a free run.
     order: Cell<u8>,
     free: Cell<bool>,
+    /// Of a free run of the largest size: the system has its memory.
+    bare: Cell<bool>,
     next: Cell<u32>,
     previous: Cell<u32>,
 }
@@ -63,6 +67,7 @@ impl Frames {
             free_pages: Cell::new(0),
             free_largest: Cell::new(0),
             low_water: Cell::new(count),
+            bare: Cell::new(0),
         };
         pool.fill();
         Frames(Rc::new(pool))
@@ -105,6 +110,31 @@ impl Frames {
     /// Bytes in free runs of the largest size, the only ones that surely take a payload of any length.
     pub fn free_largest_bytes(&self) -> usize {
         self.0.free_largest.get() * STRETCH_BYTES
+    }
+
+    /// Gives memory of the largest free runs back to the system, of `most` at a time, until `wanted` are without.
+    /// One that is taken again gets memory as it is touched. Answers with how many are without now.
+    pub fn discard_free(&self, wanted: usize, most: usize) -> usize {
+        let (pool, mut left) = (&self.0, most);
+        let mut run = pool.free[ORDERS - 1].get();
+        while run != NONE && left > 0 && pool.bare.get() < wanted {
+            let page = &pool.pages[run as usize];
+            if !page.bare.get() {
+                if !pool.region.discard(run as usize * PAGE_BYTES, STRETCH_BYTES) {
+                    break;
+                }
+                page.bare.set(true);
+                pool.bare.set(pool.bare.get() + 1);
+                left -= 1;
+            }
+            run = page.next.get();
+        }
+        pool.bare.get()
+    }
+
+    /// Bytes in free runs whose memory the system has.
+    pub fn discarded_bytes(&self) -> usize {
+        self.0.bare.get() * STRETCH_BYTES
     }
 
     /// Stretches of the pool, each as long as the largest run; the last may be shorter.
@@ -199,6 +229,7 @@ impl Pool {
             self.pages[next as usize].previous.set(previous);
         }
         page.free.set(false);
+        self.bare.set(self.bare.get() - usize::from(page.bare.take()));
         self.free_pages.set(self.free_pages.get() - (1 << order));
         self.free_largest.set(self.free_largest.get() - usize::from(order == RUN_ORDER_MAX));
     }

@@ -18,6 +18,12 @@ pub unsafe trait Region {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// Gives whole pages' memory back to the system until they are touched again; they are zeros then. False where that
+    /// cannot be. The bytes must be in no use.
+    fn discard(&self, at: usize, bytes: usize) -> bool {
+        let _ = (at, bytes);
+        false
+    }
 }
 
 /// Pages of this process's heap: for simulations and tests.

@@ -11,6 +11,7 @@ pub mod limits;
 pub mod link;
 pub mod memory;
 pub mod meta;
+pub mod pressure;
 pub mod region;
 pub mod signals;
 pub mod sockets;

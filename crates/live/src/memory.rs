@@ -2,19 +2,21 @@
 //! reading.
 //!
 //! Every shared byte has one writer, and the kernel enforces it: the owner maps its memfd first and then seals it
-//! against shrinking, growing, future writable mappings and further seals. A peer that got the descriptor over a UNIX
-//! socket checks those seals before it maps, so no access can fault because the owner cut the file (SIGBUS).
+//! against shrinking, growing, future writable mappings and further seals. Memory that is to be given back to the
+//! system in parts cannot have the third seal: peers get a descriptor for reading instead. A peer that got the
+//! descriptor over a UNIX socket checks those seals before it maps, so no access can fault because the owner cut the
+//! file (SIGBUS).
 //!
 //! It is not synchronised: the owner may write while a peer copies. A peer therefore never makes a reference to the
 //! bytes; it copies them out, or reads single words with atomics, and checks what it got.
 
 use endpoint::Region;
 use endpoint::limits::PAGE_BYTES;
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 const LINE_BYTES: usize = 64;
@@ -23,7 +25,7 @@ const LINE_BYTES: usize = 64;
 const PREFETCH_LINES: usize = 8;
 const PREFETCH_BYTES_MAX: usize = 4 * PAGE_BYTES;
 
-/// What a peer insists on before it maps foreign memory.
+/// What a peer insists on before it maps foreign memory, unless it can only read by its descriptor.
 const SEALS_NEEDED: SealFlags = SealFlags::SHRINK.union(SealFlags::FUTURE_WRITE);
 
 /// Why foreign memory was not mapped.
@@ -87,6 +89,14 @@ impl Drop for Mapping {
 pub struct SharedMemory {
     fd: OwnedFd,
     mapping: Mapping,
+    /// What peers get where that is not `fd` itself.
+    read_only: Option<OwnedFd>,
+}
+
+/// Whether peers can only read through a descriptor that was passed to them.
+fn is_read_only(fd: &OwnedFd, seals: SealFlags) -> io::Result<bool> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    Ok(seals.contains(SealFlags::FUTURE_WRITE) || (flags & OFlags::ACCMODE) == OFlags::RDONLY)
 }
 
 impl SharedMemory {
@@ -101,14 +111,41 @@ impl SharedMemory {
         // Only now: the seal against future writing would have refused our own mapping too.
         let seals = SEALS_NEEDED | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&fd, seals)?;
-        Ok(SharedMemory { fd, mapping })
+        Ok(SharedMemory { fd, mapping, read_only: None })
+    }
+
+    /// As [`create`](SharedMemory::create), and pages can be given [back](SharedMemory::discard): the kernel refuses
+    /// that (fallocate(2), `FALLOC_FL_PUNCH_HOLE`) where future writing is sealed. Peers get a descriptor for reading
+    /// of a file that only this user may open; another process of this user could write there, as it could into any
+    /// memory of this one (ptrace(2)).
+    pub fn create_returnable(name: &str, bytes: usize) -> io::Result<SharedMemory> {
+        assert!(bytes > 0 && bytes.is_multiple_of(PAGE_BYTES), "shared memory is whole pages");
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create(name, flags)?;
+        rustix::fs::ftruncate(&fd, bytes as u64)?;
+        rustix::fs::fchmod(&fd, Mode::RUSR)?;
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let read_only = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let mapping = Mapping::new(fd.as_fd(), bytes, ProtFlags::READ | ProtFlags::WRITE)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Ok(SharedMemory { fd, mapping, read_only: Some(read_only) })
+    }
+
+    /// Gives whole pages back to the system; they are zeros when they are touched again. False where that cannot be.
+    /// Panics outside.
+    pub fn discard(&self, at: usize, bytes: usize) -> bool {
+        self.own(at, bytes);
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.read_only.is_some()
+            && rustix::fs::fallocate(&self.fd, hole, at as u64, bytes as u64).is_ok()
     }
 
     /// Maps a peer's memory of exactly `bytes` bytes for reading.
     pub fn open_read_only(fd: OwnedFd, bytes: usize) -> Result<PeerRegion, PeerMemoryError> {
         let seals = rustix::fs::fcntl_get_seals(&fd)
             .map_err(|error| PeerMemoryError::NotMemory(error.into()))?;
-        if !seals.contains(SEALS_NEEDED) {
+        let read_only = is_read_only(&fd, seals).map_err(PeerMemoryError::NotMemory)?;
+        if !seals.contains(SealFlags::SHRINK) || !read_only {
             return Err(PeerMemoryError::Unsealed);
         }
         // Read after the seals: from here on the size cannot fall.
@@ -182,7 +219,7 @@ impl SharedMemory {
 
     /// The descriptor to pass to peers. Whoever has it can read all of the memory.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.read_only.as_ref().unwrap_or(&self.fd).as_fd()
     }
 
     /// The first byte, aligned to a page.
@@ -209,6 +246,12 @@ impl MemfdRegion {
         Ok(MemfdRegion(SharedMemory::create(name, pages * PAGE_BYTES)?))
     }
 
+    /// As [`create`](MemfdRegion::create), of pages that can be given back, where the system allows that.
+    pub fn create_returnable(name: &str, pages: usize) -> io::Result<MemfdRegion> {
+        let returnable = SharedMemory::create_returnable(name, pages * PAGE_BYTES);
+        returnable.or_else(|_| SharedMemory::create(name, pages * PAGE_BYTES)).map(MemfdRegion)
+    }
+
     /// A descriptor of its own to pass to peers, which stays good when the pool owns the region.
     pub fn share(&self) -> io::Result<OwnedFd> {
         self.0.fd().try_clone_to_owned()
@@ -225,8 +268,9 @@ impl MemfdRegion {
     }
 }
 
-// SAFETY: the mapping lives until drop and is page-aligned. It is the only writable one there is or can be: the memfd
-// was sealed against others before its descriptor could leave `create`, and only the pool learns the address.
+// SAFETY: the mapping lives until drop and is page-aligned. It is the only writable one there is or can be: before a
+// descriptor could leave `create` the memfd was sealed against others, or in `create_returnable` made one that no other
+// user may open, of which peers get a descriptor for reading. Only the pool learns the address.
 unsafe impl Region for MemfdRegion {
     fn base(&self) -> NonNull<u8> {
         self.0.base()
@@ -234,6 +278,10 @@ unsafe impl Region for MemfdRegion {
 
     fn len(&self) -> usize {
         self.0.bytes()
+    }
+
+    fn discard(&self, at: usize, bytes: usize) -> bool {
+        self.0.discard(at, bytes)
     }
 }
 
@@ -351,6 +399,45 @@ mod tests {
         let writable = ProtFlags::READ | ProtFlags::WRITE;
         assert!(Mapping::new(memory.fd(), PAGE_BYTES, writable).is_err());
         assert!(rustix::fs::fcntl_add_seals(memory.fd(), SealFlags::WRITE).is_err());
+    }
+
+    #[test]
+    fn memory_that_is_given_back_is_zeros_and_peers_only_read_it() {
+        let memory = SharedMemory::create_returnable("test", 8 * PAGE_BYTES).unwrap();
+        memory.touch().unwrap();
+        // SAFETY: inside the mapping, and nobody else knows it.
+        unsafe { memory.base().as_ptr().add(5 * PAGE_BYTES).write(42) };
+        let blocks = || rustix::fs::fstat(memory.fd()).unwrap().st_blocks as usize * 512;
+        assert_eq!(blocks(), 8 * PAGE_BYTES);
+        assert!(memory.discard(4 * PAGE_BYTES, 4 * PAGE_BYTES));
+        assert_eq!(blocks(), 4 * PAGE_BYTES);
+        let shared = memory.fd().try_clone_to_owned().unwrap();
+        let writable = ProtFlags::READ | ProtFlags::WRITE;
+        assert!(Mapping::new(shared.as_fd(), 8 * PAGE_BYTES, writable).is_err());
+        assert!(rustix::io::pwrite(&shared, b"x", 0).is_err());
+        assert!(rustix::fs::ftruncate(&shared, 0).is_err());
+        let peer = SharedMemory::open_read_only(shared, 8 * PAGE_BYTES).unwrap();
+        let mut byte = [1];
+        peer.copy_out(5 * PAGE_BYTES, &mut byte).unwrap();
+        assert_eq!(byte, [0], "a peer that reads it finds zeros and no end");
+        let sealed = SharedMemory::create("test", PAGE_BYTES).unwrap();
+        assert!(!sealed.discard(0, PAGE_BYTES));
+    }
+
+    #[test]
+    fn a_pool_gives_back_what_is_free_and_takes_it_again() {
+        let frames = Frames::new(MemfdRegion::create_returnable("frames", 3 * 256).unwrap());
+        let held = frames.copy_of(&[9; 100]).unwrap();
+        assert_eq!(frames.discard_free(9, 1), 1, "one at a time");
+        assert_eq!((frames.discard_free(9, 9), frames.discarded_bytes()), (2, 2 << 20));
+        assert_eq!((&held[..], frames.free_pages()), (&[9; 100][..], 3 * 256 - 1));
+        let whole = frames.alloc(1 << 20).unwrap();
+        assert!(whole.iter().all(|byte| *byte == 0));
+        assert_eq!(frames.discarded_bytes(), 1 << 20, "it has memory again");
+        drop(whole);
+        assert_eq!(frames.discard_free(2, 9), 2);
+        let never = Frames::new(MemfdRegion::create("frames", 512).unwrap());
+        assert_eq!(never.discard_free(9, 9), 0);
     }
 
     #[test]

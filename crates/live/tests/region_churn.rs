@@ -3,10 +3,12 @@
 
 mod region_rig;
 
-use live::region::{Access, Advice, Faults, FileBacking, LocalMemory, Region, RegionConfig};
+use live::region::{
+    Access, Advice, Counters, Faults, FileBacking, LocalMemory, Region, RegionConfig,
+};
 use region_rig::{Numbers, map};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const THREADS: usize = 3;
 const PAGES: usize = 1024;
@@ -70,6 +72,24 @@ fn churn(region: &Region, mine: usize, stop: &AtomicBool, operations: &AtomicU64
     }
 }
 
+/// Whether pages have left, come back from the staging area and come back from the backing: a machine that is busy may
+/// not get to all of it in a short while.
+fn has_churned(counters: &Counters) -> bool {
+    counters.evicted > 0 && counters.taken_back > 0 && counters.fetched > 0
+}
+
+/// Sleeps until it is so, at least for the span and not for ever.
+fn wait_until(mut so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while begun.elapsed() < span() || !so() {
+        assert!(
+            begun.elapsed() < span() + Duration::from_secs(120),
+            "two minutes, and it is not so"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 fn run(region: &Region) {
     let (stop, operations) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -77,12 +97,15 @@ fn run(region: &Region) {
             let (stop, operations) = (&stop, &operations);
             scope.spawn(move || churn(region, mine, stop, operations));
         }
-        std::thread::sleep(span());
+        // whatever comes of it: the threads end only when they are told to
+        let waits = || wait_until(|| has_churned(&region.counters()));
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(waits));
         stop.store(true, Ordering::Relaxed);
+        ended.unwrap();
     });
     let counters = region.counters();
     println!("{} operations; {counters:?}", operations.into_inner());
-    assert!(counters.evicted > 0 && counters.taken_back > 0 && counters.fetched > 0);
+    assert!(has_churned(&counters));
     assert_eq!((counters.damaged, counters.lost, counters.vanished), (0, 0, 0));
 }
 
@@ -97,8 +120,9 @@ fn no_page_is_ever_wrong_that_comes_back_from_the_staging_area() {
     let pages = FRAMES - FRAMES / 20;
     let backing = LocalMemory::new(pages * 4096).unwrap();
     let Some(region) = map(pages * 4096, RegionConfig::new(FRAMES), &backing) else { return };
-    let (mut round, start) = (0, std::time::Instant::now());
-    while start.elapsed() < span() {
+    let (mut round, start) = (0, Instant::now());
+    // In the second round pages come back that left in the first, however long that took.
+    while start.elapsed() < span() || round < 2 {
         for page in 0..pages {
             // SAFETY: the page is in the region, aligned, and nobody else uses it.
             let content = unsafe {

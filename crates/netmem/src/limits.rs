@@ -139,7 +139,8 @@ pub const NOTICES_MAX: usize = 4096;
 pub const REPAIR_TASKS: usize = 2;
 /// Pause after a mirror could not be made.
 pub const REPAIR_PAUSE: Duration = Duration::from_millis(50);
-/// Pages that lose nothing by it which leave at a time when a node lends less: half of what can wait to be carried away.
+/// Pages that lose nothing by it which leave at a time when a node lends less: half of what can wait to be carried
+/// away.
 pub const SHRINK_PAGES: usize = LEAVING_MAX / 2;
 /// Pause after so many, in which they are carried away: 50 MiB/s of 4 KiB pages.
 pub const SHRINK_PAUSE: Duration = Duration::from_millis(10);
@@ -178,6 +179,8 @@ pub const DIGEST_WAIT_SHARE: u32 = 4;
 pub const FREE_STRETCHES: usize = 4;
 /// Stretches of the pool cleared for that in one go: each takes a look at every page, and copies 1 MiB at most.
 pub const CLEARED_STRETCHES_MAX: usize = 4;
+/// Stretches whose memory goes back to the system in one look: 300 MiB/s.
+pub const RETURNED_STRETCHES_MAX: usize = 16;
 /// How often a node looks whether its epoch has ended.
 pub const EPOCH_TICK: Duration = Duration::from_millis(50);
 /// Nodes of a cluster, for tables that are sent whole.

@@ -78,7 +78,7 @@ fn what_finds_no_room_elsewhere_stays_and_is_told() {
     written(&mut world, 8);
     world.service(2).set_share(PAGE);
     world.seconds(3);
-    let share = Share { most: 64 * PAGE, bytes: PAGE, over: 7 * PAGE };
+    let share = Share { most: 64 * PAGE, bytes: PAGE, over: 7 * PAGE, returned: 0 };
     assert_eq!(world.service(2).share(), share, "the only other node has the other mirrors");
     assert!((0..8).all(|index| world.mirrors(private(1, index)).len() == 2));
     world.come_back(4);
@@ -100,6 +100,8 @@ fn clean_pages_go_first_and_nothing_new_comes_in_before() {
     }
     world.service(2).set_share(16 * PAGE);
     assert_eq!(world.service(2).digest().free, 0);
+    let share = world.service(2).share();
+    assert_eq!((share.bytes, share.over), (16 * PAGE, 24 * PAGE));
     world.seconds(1);
     let counts = world.service(2).counts();
     assert!(counts.own() <= 16 && over(&world, 2) == 0, "{counts:?}");
@@ -109,7 +111,7 @@ fn clean_pages_go_first_and_nothing_new_comes_in_before() {
         assert!(world.service(2).used_bytes() <= 16 * PAGE);
     }
     world.service(2).set_share(usize::MAX);
-    assert_eq!(world.service(2).share(), Share { most: 64 * PAGE, bytes: 64 * PAGE, over: 0 });
+    assert_eq!(world.service(2).share(), Share { bytes: 64 * PAGE, over: 0, ..share });
     assert!((0..40).all(|index| world.read(2, private(2, index), 1).0 == 1));
     assert!(world.service(2).counts().own() > 16, "it lends all of it again");
 }
@@ -155,6 +157,38 @@ fn without_a_word_of_the_directory_a_mirror_stays() {
     world.seconds(20);
     assert_eq!(over(&world, 2), 0);
     assert!((0..10).all(|index| world.mirrors(private(1, index)).len() == 2));
+}
+
+/// Answers are lost, and what was agreed is asked again or taken back: every mirror that is left is known.
+#[test]
+fn lost_answers_leave_no_mirror_that_nobody_knows() {
+    for seed in 0..8 {
+        let mut world = World::new(5, |_| small(64));
+        mirrored(&mut world, 16);
+        let mut random = seed;
+        world.net.fate = Box::new(move |_| {
+            random = wire::mix(random);
+            (usize::from(!random.is_multiple_of(4)), 0)
+        });
+        world.service(2).set_share(PAGE);
+        world.seconds(2);
+        world.service(2).set_share(64 * PAGE);
+        world.net.fate = Box::new(|_| (1, 0));
+        world.seconds(20);
+        for id in (0..16).map(|index| private(1, index)) {
+            let mirrors = world.mirrors(id);
+            let knows = |node: u16| {
+                world.service(1).inspect(|_, directory| {
+                    let holders = &directory.entry(id).unwrap().holders;
+                    holders.iter().any(|holder| holder.node.0 == node)
+                })
+            };
+            assert!(
+                mirrors.len() >= 2 && mirrors.iter().all(|(node, _)| knows(*node)),
+                "{seed} {id}"
+            );
+        }
+    }
 }
 
 /// A view changes in the middle, again and again: whoever is asked when, the pages have mirrors enough.

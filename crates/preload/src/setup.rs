@@ -1,11 +1,14 @@
 //! The region of this process, and its beginning and end.
 
 use crate::arena::{Arena, PAGE_BYTES};
-use live::link::{Address, Keys, Security};
 use live::region::peer::{PeerConfig, Peers};
 use live::region::{Backing, Faults, FileBacking, Region, RegionConfig};
+use std::ffi::c_int;
 use std::io;
-use std::path::Path;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
@@ -19,6 +22,8 @@ const SPILL: &str = "TRAPEZE_RUN_SPILL";
 const HOLDERS: &str = "TRAPEZE_RUN_HOLDERS";
 /// File with the 32 bytes of their cluster's key, if links to them are encrypted.
 const KEY: &str = "TRAPEZE_RUN_KEY";
+/// The program that has the nodes forget this process's pages when it has ended.
+const ENDED_BY: &str = "TRAPEZE_RUN_END";
 /// Bytes from which on memory is the region's.
 const FROM: &str = "TRAPEZE_RUN_FROM";
 /// Say at the end what happened.
@@ -72,16 +77,53 @@ fn backing(room: usize) -> Result<Box<dyn Backing>, String> {
 }
 
 fn peers(holders: &str) -> io::Result<Peers> {
-    let parsed = holders.split(' ').map(str::parse).collect::<Result<Vec<Address>, _>>();
-    let security = match std::env::var(KEY) {
-        Ok(path) => {
-            let key = std::fs::read(path)?;
-            let key = key.try_into().map_err(|_| io::Error::other("a key has 32 bytes"))?;
-            Security::Encrypted(Keys::generate(key))
+    let key = std::env::var_os(KEY).map(PathBuf::from);
+    let config = PeerConfig::told(holders, key.as_deref())?;
+    if let Ok(program) = std::env::var(ENDED_BY) {
+        // without it they are forgotten some minutes later
+        let _ = watch_end(&program, config.space.0, key.as_deref());
+    }
+    Peers::new(config)
+}
+
+/// Starts a process that has the nodes forget this one's pages when it has ended, however it does: by themselves they
+/// cannot tell it from one that was stopped, and keep them for minutes. It is nobody's child when this returns, so that
+/// the program does not wait for one that it has not started.
+fn watch_end(program: &str, space: u64, key: Option<&Path>) -> io::Result<()> {
+    // SAFETY: pidfd_open(2) takes numbers.
+    let own = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) } as c_int;
+    if own < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was just made, and is nobody else's.
+    let own = unsafe { OwnedFd::from_raw_fd(own) };
+    let key = key.and_then(|path| path.file_name()?.to_str()?.parse::<c_int>().ok());
+    let mut command = Command::new(program);
+    command.args(["run-end", &format!("{space:x}")]).current_dir("/").env_remove("LD_PRELOAD");
+    command.stdin(own).stdout(Stdio::null()).stderr(Stdio::null());
+    // SAFETY: it makes system calls only.
+    unsafe { command.pre_exec(move || detach(key)) }.status().map(drop)
+}
+
+/// Leaves the program's session and its descriptors, but for the key's.
+fn detach(key: Option<c_int>) -> io::Result<()> {
+    // SAFETY: system calls on numbers; the first process ends at once, and nothing of it is run.
+    unsafe {
+        libc::setsid();
+        match libc::fork() {
+            -1 => return Err(io::Error::last_os_error()),
+            0 => (),
+            _ => libc::_exit(0),
         }
-        Err(_) => Security::Insecure,
-    };
-    Peers::new(PeerConfig::new(parsed.map_err(io::Error::other)?, security)?)
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+        if let Some(key) = key {
+            libc::fcntl(key, libc::F_SETFD, 0);
+        }
+    }
+    Ok(())
 }
 
 fn begin() -> Result<(), String> {

@@ -132,6 +132,8 @@ pub struct Faults {
     pub partitions_per_minute: u32,
     pub slow_disks_per_minute: u32,
     pub full_disks_per_minute: u32,
+    /// Nodes whose network memory is short of memory for a while.
+    pub shrinks_per_minute: u32,
 }
 
 impl Default for Faults {
@@ -150,6 +152,7 @@ impl Default for Faults {
             partitions_per_minute: 1,
             slow_disks_per_minute: 1,
             full_disks_per_minute: 0,
+            shrinks_per_minute: 0,
         }
     }
 }
@@ -170,6 +173,7 @@ impl Faults {
         partitions_per_minute: 0,
         slow_disks_per_minute: 0,
         full_disks_per_minute: 0,
+        shrinks_per_minute: 0,
     };
 
     /// The rules for messages.
@@ -244,6 +248,7 @@ impl Experiment {
             often("partitions_per_minute", faults.partitions_per_minute),
             often("slow_disks_per_minute", faults.slow_disks_per_minute),
             often("full_disks_per_minute", faults.full_disks_per_minute),
+            often("shrinks_per_minute", faults.shrinks_per_minute),
         ]
     }
 }

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 pub use bench::*;
 pub use memory::{Listen, Memory, Tenant};
-pub use program::RunProgram;
+pub use program::{RunEnd, RunProgram};
 pub use simulations::{Output, Papers, Results, Seeds, Sim, Simulator};
 
 /// Network storage at network speed: files striped over block servers, mounted, on one machine or several.
@@ -75,6 +75,9 @@ pub enum Command {
     Bench(Bench),
     /// Run a program with so much of its large memory here, and the rest in a file or in the cluster's memory
     Run(RunProgram),
+    /// Waits for the end of a program of `run`, and has its pages forgotten: started by it
+    #[command(hide = true)]
+    RunEnd(RunEnd),
     /// Forward packets between two adapters on this machine, with and without the payload cache
     Forward(Forward),
     /// The far end of a bare ring or socket: the baseline of the measurements

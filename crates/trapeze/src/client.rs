@@ -4,10 +4,12 @@ use crate::config::{ClusterKey, Machine};
 use crate::lending::Lending;
 use crate::local::MANAGER_NODE;
 use crate::machine::{self, MachineError, Running, Setup};
+use crate::serve::ServeError;
 use crate::volume::Volume;
 use live::link::{Address, Keys, Security};
 use live::wait::WaitPolicy;
 use node::rings::Caller;
+use std::io;
 use std::path::{Path, PathBuf};
 use wire::{NodeId, VolumeId};
 
@@ -41,6 +43,20 @@ pub enum ReachError {
     /// Anything about the machine.
     #[error(transparent)]
     Machine(#[from] MachineError),
+}
+
+/// Why a visit to a cluster came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum VisitError {
+    /// The cluster.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    /// Saying good-bye.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The system.
+    #[error("{0}")]
+    System(#[from] io::Error),
 }
 
 impl Reach {

@@ -108,7 +108,7 @@ fn make_dir(dir: &Path) -> Result<PathBuf> {
 
 /// The usual memory, and what is lent beside it.
 fn memory_with(lending: Lending) -> Result<Memory> {
-    let memory = Memory { lend: lending.lend, keep: lending.keep, ..Memory::default() };
+    let memory = Memory::default().lend(lending);
     let problem = lending.problem(memory.pool, 1);
     problem.map_or(Ok(memory), |text| Err(MachineError::Lending(text).into()))
 }

@@ -19,6 +19,7 @@
 //! prefault = true                     # optional: the pool is taken from the system at the start, not when it is used
 //! lend = "4G"                         # optional, beside the pool: what network memory has on this machine
 //! keep = "1G"                         # optional: of `lend`, what this machine's own pages can always have; a quarter
+//! reserve = "512M"                    # optional: with less memory left on this machine, it lends less; a 32nd of all
 //! ```
 
 use crate::lending::Lending;
@@ -79,12 +80,20 @@ pub struct Memory {
     /// Of `lend`, what this machine's own pages can always have; else a quarter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<Size>,
+    /// Of the machine's memory, what is left to other programs: with less, it lends less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<Size>,
 }
 
 impl Memory {
     /// The machine's part in network memory.
     pub fn lending(&self) -> Lending {
-        Lending { lend: self.lend, keep: self.keep }
+        Lending { lend: self.lend, keep: self.keep, reserve: self.reserve }
+    }
+
+    /// This with another part in it.
+    pub fn lend(self, Lending { lend, keep, reserve }: Lending) -> Memory {
+        Memory { lend, keep, reserve, ..self }
     }
 }
 
@@ -96,6 +105,7 @@ impl Default for Memory {
             prefault: false,
             lend: None,
             keep: None,
+            reserve: None,
         }
     }
 }

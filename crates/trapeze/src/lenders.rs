@@ -1,12 +1,12 @@
 //! The nodes of a cluster that lend memory, for regions of programs beside it.
 
-use crate::client::{POOL_BYTES, Reach, ReachError};
-use crate::serve::{self, ServeError};
+use crate::client::{POOL_BYTES, Reach, ReachError, VisitError};
+use crate::machine::{self, Setup};
+use crate::serve;
 use live::link::{Address, Security};
 use live::region::limits::HOLDERS_MAX;
 use live::wait::WaitPolicy;
 use members::{Member, Roles};
-use std::io;
 use std::path::Path;
 
 /// Those that are up, and what links to them need.
@@ -21,15 +21,9 @@ pub struct Lenders {
 /// Why there are none.
 #[derive(Debug, thiserror::Error)]
 pub enum LendersError {
-    /// The cluster.
+    /// The cluster did not tell.
     #[error(transparent)]
-    Reach(#[from] ReachError),
-    /// Saying good-bye.
-    #[error(transparent)]
-    Serve(#[from] ServeError),
-    /// The system.
-    #[error("{0}")]
-    System(#[from] io::Error),
+    Visit(#[from] VisitError),
     /// Two have every page.
     #[error(
         "{0} of the cluster's nodes lend memory where this machine reaches them, and every page is kept by two: set `lend` under [memory] in their files, or mount with --lend"
@@ -40,8 +34,22 @@ pub enum LendersError {
 /// Asks the cluster's manager for the nodes that lend memory now: two at least. Nodes that come later are not known of;
 /// one that restarts at its address is used again.
 pub fn find(reach: &Reach) -> Result<Lenders, LendersError> {
-    let security = reach.setup(POOL_BYTES, WaitPolicy::Adaptive)?.security;
-    let mut running = reach.client("run")?;
+    find_as(&reach.setup(POOL_BYTES, WaitPolicy::Adaptive).map_err(VisitError::from)?)
+}
+
+/// As [`find`], as a client with this setup.
+pub fn find_as(setup: &Setup) -> Result<Lenders, LendersError> {
+    let holders = some_of(all_of(setup)?, std::process::id() as usize);
+    if holders.len() < 2 {
+        Err(LendersError::TooFew(holders.len()))
+    } else {
+        Ok(Lenders { holders, security: setup.security.clone() })
+    }
+}
+
+/// One address of each node that lends.
+fn all_of(setup: &Setup) -> Result<Vec<Address>, VisitError> {
+    let mut running = machine::client(setup, "run").map_err(ReachError::from)?;
     let client = running.services.member.clone().expect("a client is a member");
     let members = running.host.block_on(async move {
         let _ = client.refresh().await; // the view that it has is good enough
@@ -50,13 +58,7 @@ pub fn find(reach: &Reach) -> Result<Lenders, LendersError> {
     serve::stop(running)?;
     let lends = |member: &&Member| member.alive && member.roles.contains(Roles::MEMORY);
     let address = |member: &Member| reached(&member.addresses, Path::exists);
-    let holders: Vec<Address> = members.iter().filter(lends).filter_map(address).collect();
-    let holders = some_of(holders, std::process::id() as usize);
-    if holders.len() < 2 {
-        Err(LendersError::TooFew(holders.len()))
-    } else {
-        Ok(Lenders { holders, security })
-    }
+    Ok(members.iter().filter(lends).filter_map(address).collect())
 }
 
 /// Where this machine reaches a node: at its socket where that `is_here`, else over the network.

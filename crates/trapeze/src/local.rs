@@ -188,8 +188,7 @@ impl LocalCluster {
     /// With I/O servers that lend this, where it says anything, whatever their configurations say.
     pub(crate) fn lending(mut self, lending: Lending) -> LocalCluster {
         for machine in self.machines.iter_mut().filter(|machine| machine.is(Role::Io)) {
-            let Lending { lend, keep } = lending.or(machine.memory.lending());
-            machine.memory = Memory { lend, keep, ..machine.memory };
+            machine.memory = machine.memory.lend(lending.or(machine.memory.lending()));
         }
         self
     }

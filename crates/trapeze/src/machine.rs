@@ -7,6 +7,7 @@ use crate::config::{ClusterKey, ConfigError, Machine, Role};
 use crate::incarnation::{self, Start};
 use crate::lending::Lending;
 use crate::machine_stat::available_memory;
+use crate::membership::{Membership, Sockets};
 use crate::status::service::Source;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, StartError};
 use files::cluster::{members_store, names_store, start};
@@ -195,7 +196,11 @@ struct Bare {
 }
 
 fn payload_memory(name: &str, setup: &Setup) -> Result<MemfdRegion, MachineError> {
-    let region = MemfdRegion::create(name, setup.pages()).map_err(system("payload memory"))?;
+    let region = match setup.lending.lend {
+        Some(_) => MemfdRegion::create_returnable(name, setup.pages()),
+        None => MemfdRegion::create(name, setup.pages()),
+    };
+    let region = region.map_err(system("payload memory"))?;
     if !setup.prefault {
         return Ok(region);
     }
@@ -260,26 +265,13 @@ pub struct Running {
     _sockets: Sockets,
 }
 
-/// Sockets that nobody will listen at again: they have the name of a client.
-struct Sockets(Vec<PathBuf>);
-
-impl Sockets {
-    fn of(listen: &[String]) -> Sockets {
-        let local = listen.iter().filter(|text| !text.starts_with("tcp:"));
-        let paths = local.filter_map(|text| Some(text.split_once(':')?.1));
-        Sockets(paths.map(PathBuf::from).collect())
-    }
-}
-
-impl Drop for Sockets {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            let _ = std::fs::remove_file(path); // one more file in the cluster's directory
-        }
-    }
-}
-
 impl Running {
+    /// The host, the links and the rest.
+    pub fn into_parts(self) -> (Host, Directory, Membership) {
+        let Running { host, services, directory, _sockets, .. } = self;
+        (host, directory, Membership::new(services, _sockets))
+    }
+
     /// What says whether the manager takes another node for the one that this one says it is, from now on for ever.
     pub fn is_replaced(&self) -> impl Fn() -> bool + use<> {
         let (member, replaced) = (self.services.member.clone(), self.replaced.clone());
@@ -367,6 +359,7 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     roles.member = Some((setup.manager.0, identity(machine, &setup.lending, &lost)));
     let services = start(bare.host.node().cx(), roles)?;
     follow_members(bare.host.node().cx(), &services, &bare.directory);
+    setup.lending.watch(&mut bare.host, &services).map_err(system("memory pressure"))?;
     let (host, directory, _sockets) = (bare.host, bare.directory, Sockets::of(&[]));
     let replaced = stranger::watch_identity(host.node().cx(), &directory, setup.manager.0);
     let running = Running { host, services, directory, lost, replaced, _sockets };
@@ -568,6 +561,7 @@ fn enter(
     let services = start(bare.host.node().cx(), roles)?;
     begin(bare.host.node().cx(), &services);
     follow_members(bare.host.node().cx(), &services, &bare.directory);
+    setup.lending.watch(&mut bare.host, &services).map_err(system("memory pressure"))?;
     let member = services.member.clone().expect("it was asked for");
     bare.host.block_on(async move { member.joined().await }).map_err(system("joining"))?;
     let (host, directory, _sockets) = (bare.host, bare.directory, Sockets::of(&listen));

@@ -66,6 +66,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Sim(arguments) => simulate::sim(&arguments)?,
         Command::Papers(arguments) => papers::papers(&arguments)?,
         Command::Run(arguments) => preloaded::run(&arguments)?,
+        Command::RunEnd(arguments) => preloaded::end(&arguments)?,
         Command::Bench(what) => bench::run(&what)?,
         Command::Forward(arguments) => bench::forward::run(&arguments)?,
         Command::BenchHolder(arguments) => bench::regions::hold(&arguments)?,

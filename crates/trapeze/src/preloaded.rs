@@ -3,12 +3,15 @@
 //! The library that goes before the program is part of this file: `cargo xtask bundle` puts it behind the executable's
 //! own bytes, with its length and a mark behind it. A build that has none takes the one beside it.
 
-use crate::cli::RunProgram;
+use crate::cli::{RunEnd, RunProgram};
 use crate::client::Reach;
 use crate::lenders::{self, LendersError};
 use crate::size::Size;
 use live::link::{Address, Security};
+use live::region::peer::{self, PeerConfig};
 use live::region::uffd::{Features, Origin, Uffd};
+use netmem::SpaceId;
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -21,6 +24,9 @@ use std::process::Command;
 pub const MARK: &[u8; 8] = b"TPZLIB01";
 const TAIL_BYTES: usize = 16;
 const LIBRARY: &str = "libpreload.so";
+/// What the library is told of the nodes that have the program's pages.
+const HOLDERS: &str = "TRAPEZE_RUN_HOLDERS";
+const KEY: &str = "TRAPEZE_RUN_KEY";
 
 /// What a program cannot do, printed before it starts.
 const LIMITS: &str = "\
@@ -92,18 +98,30 @@ fn problem(arguments: &RunProgram) -> Option<String> {
 }
 
 /// Has the program's region keep its pages with the cluster's lenders. The key is passed in memory, not by name.
-fn keep_with(
-    cluster: &str,
-    arguments: &RunProgram,
-    command: &mut Command,
-) -> Result<(), LendersError> {
+fn keep_with(cluster: &str, arguments: &RunProgram, command: &mut Command) -> Result<(), RunError> {
     let (key, insecure) = (arguments.key.clone(), arguments.insecure);
     let lenders = lenders::find(&Reach { cluster: cluster.to_string(), key, insecure })?;
     let holders: Vec<String> = lenders.holders.iter().map(Address::to_string).collect();
-    command.env("TRAPEZE_RUN_HOLDERS", holders.join(" "));
+    command.env(HOLDERS, holders.join(" ")).env("TRAPEZE_RUN_END", std::env::current_exe()?);
     if let Security::Encrypted(keys) = &lenders.security {
-        command.env("TRAPEZE_RUN_KEY", passed("cluster key", &keys.cluster)?);
+        command.env(KEY, passed("cluster key", &keys.cluster)?);
     }
+    Ok(())
+}
+
+/// Waits until a program that ran has ended, and has the nodes that have its pages forget them. The program itself
+/// cannot do that when it is killed; and the nodes cannot tell one that was killed from one that is stopped. The
+/// program's process is the standard input (pidfd_open(2)): it can be read when that has ended.
+pub fn end(arguments: &RunEnd) -> Result<(), RunError> {
+    let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_string());
+    let holders = std::env::var(HOLDERS).map_err(|_| wrong("only `trapeze run` starts this"))?;
+    let key = std::env::var_os(KEY).map(PathBuf::from);
+    let space = u64::from_str_radix(&arguments.space, 16).map_err(|_| wrong("that is no space"))?;
+    let told = PeerConfig::told(&holders, key.as_deref())?;
+    let process = io::stdin();
+    rustix::event::poll(&mut [PollFd::new(&process, PollFlags::IN)], None)
+        .map_err(io::Error::from)?;
+    peer::free(&PeerConfig { space: SpaceId(space), ..told });
     Ok(())
 }
 

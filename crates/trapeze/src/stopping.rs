@@ -6,8 +6,10 @@
 use crate::machine::Running;
 use crate::serve::ServeError;
 use crate::size::Size;
+use files::cluster::Services;
 use files::{Files, Unsaved};
 use live::clock;
+use live::host::Host;
 use node::Cx;
 use std::cell::Cell;
 use std::io;
@@ -125,10 +127,15 @@ fn refused(unsaved: &[Unsaved], lost: u64, why: &str) -> ServeError {
 
 /// Gives the lease back; it ends by itself if the manager is gone.
 pub(crate) fn leave(running: &mut Running) -> io::Result<()> {
-    let Some(member) = running.services.member.clone() else { return Ok(()) };
-    let cx = running.host.node().cx().clone();
+    leave_with(&mut running.host, &running.services)
+}
+
+/// As [`leave`], of a machine's parts.
+pub(crate) fn leave_with(host: &mut Host, services: &Services) -> io::Result<()> {
+    let Some(member) = services.member.clone() else { return Ok(()) };
+    let cx = host.node().cx().clone();
     let leaving = async move { cx.with_deadline(GOODBYE_SPAN, member.leave()).await };
-    running.host.block_on(leaving).map(drop)
+    host.block_on(leaving).map(drop)
 }
 
 #[cfg(test)]

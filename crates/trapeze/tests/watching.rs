@@ -151,6 +151,30 @@ fn a_mount_lends_memory_while_it_is_there() {
     cluster.stop();
 }
 
+/// Bytes of network memory that are the only copies of others' pages.
+fn mirrors(rows: &[serde_json::Value]) -> u64 {
+    rows.iter().filter_map(|row| row["memory"]["mirror_bytes"].as_u64()).sum()
+}
+
+/// A program that waits for more of its input for ever.
+fn a_killed_programs_pages_are_forgotten_and_a_stopped_ones_kept(target: &str, lines: &str) {
+    let run =
+        ["run", "--memory", "1M", "--from", "256K", "--room", "24M", "-q", "-c", target, "--"];
+    let mut command = Command::new(program());
+    command.args(run).args(["sort", "--parallel=1", "-S", "6M"]).env("LC_ALL", "C");
+    let mut sort = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut input = sort.stdin.take().unwrap();
+    input.write_all(lines.as_bytes()).unwrap();
+    until_top(target, |rows| mirrors(rows) > 0);
+    kill_process(Pid::from_child(&sort), Signal::STOP).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    until_top(target, |rows| mirrors(rows) > 0);
+    sort.kill().unwrap();
+    sort.wait().unwrap();
+    until_top(target, |rows| mirrors(rows) == 0);
+    drop(input);
+}
+
 #[test]
 fn a_programs_pages_are_in_the_clusters_memory() {
     let mut cluster = lending(3);
@@ -174,6 +198,8 @@ fn a_programs_pages_are_in_the_clusters_memory() {
     assert!(done.status.success(), "{said}");
     assert!(done.stdout == sorted, "{said}");
     assert!(!said.contains("fetched: 0,"), "{said}");
+    until_top(&target, |rows| mirrors(rows) == 0); // long before the nodes would forget them by themselves
+    a_killed_programs_pages_are_forgotten_and_a_stopped_ones_kept(&target, &lines);
     cluster.processes.kill_server(1).unwrap();
     cluster.processes.kill_server(2).unwrap();
     until_top(&target, |rows| rows.iter().filter_map(members).collect::<Vec<_>>() == [1]);

@@ -20,7 +20,7 @@ static void wrong_options(void)
     const char *holders[] = {"tcp:127.0.0.1:1"};
     REFUSED(tpz_region_map(NULL, &region), TPZ_EINVAL, "options is NULL");
     REFUSED(tpz_region_map(&options, NULL), TPZ_EINVAL, "region is NULL");
-    REFUSED(tpz_region_map(&options, &region), TPZ_EINVAL, "name one of the two");
+    REFUSED(tpz_region_map(&options, &region), TPZ_EINVAL, "name one of the three");
     options.holders = holders;
     options.holders_count = 17;
     REFUSED(tpz_region_map(&options, &region), TPZ_EINVAL, "at most 16");

@@ -30,6 +30,7 @@ class Options(ctypes.Structure):
         ("patience_ms", ctypes.c_uint32),
         ("wait", ctypes.c_uint32),
         ("key", ctypes.c_char_p),
+        ("cluster", ctypes.c_char_p),
         ("flags", ctypes.c_uint16),
         ("reserved", ctypes.c_uint16 * 3),
     ]

@@ -47,8 +47,8 @@ impl Memory {
         others.map(|(frame, _)| FrameNo(frame)).or_else(own)
     }
 
-    /// The page of the node's own that is to be made durable so that it can go, as long as they are more than what it is
-    /// guaranteed.
+    /// The page of the node's own that is to be made durable so that it can go, as long as they are more than what it
+    /// is guaranteed.
     pub fn poll_spare_dirty(&self) -> Option<FrameNo> {
         self.poll_dirty().filter(|_| self.counts().own() > self.local_min())
     }

@@ -1,9 +1,9 @@
 //! What a node lends while it runs: less when its machine is short of memory, more again later.
 //!
-//! A smaller share begins to hold at once, for what would come in. What is here leaves in this order: other nodes' clean
-//! pages, by age and to where there is room; the node's own down to what it is guaranteed, made durable first; then
-//! mirrors, each only when its directory says that the page has mirrors enough without this one, which it sees to. A
-//! page that finds no room elsewhere stays, and counts as [`Share::over`] until it does. So nothing promised is lost.
+//! A smaller share begins to hold at once, for what would come in. What is here leaves in this order: other nodes'
+//! clean pages, by age and to where there is room; the node's own down to what it is guaranteed, made durable first;
+//! then mirrors, each only when its directory says that the page has mirrors enough without this one, which it sees to.
+//! A page that finds no room elsewhere stays, and counts as [`Share::over`] until it does. So nothing promised is lost.
 //!
 //! ```text
 //!   this node ──HAND_ON──► directory ──MIRROR_AGAIN──► this node ──PUT──► another ──REGISTER──► both directories
@@ -20,6 +20,7 @@ use crate::limits::*;
 use crate::memory::{FrameNo, Role};
 use crate::page::{PageId, Version};
 use crate::protocol::{AVOID_MAX, Batch, Message, MirrorAgain, No, PutReply, Record, op};
+use endpoint::limits::{PAGE_BYTES, STRETCH_BYTES};
 use node::{Request, all};
 use std::collections::BTreeSet;
 use wire::NodeId;
@@ -33,6 +34,8 @@ pub struct Share {
     pub bytes: usize,
     /// What pages take beyond that: they found no room elsewhere yet.
     pub over: usize,
+    /// What of the node's payload memory the system has back.
+    pub returned: usize,
 }
 
 /// Mirrors that are being handed on: no new version may take their places meanwhile.
@@ -52,12 +55,29 @@ impl Service {
     pub fn share(&self) -> Share {
         let store = self.0.store.borrow();
         let over = store.used_bytes().saturating_sub(store.limit());
-        Share { most: self.config().bytes, bytes: store.limit(), over }
+        let returned = self.cx().frames().discarded_bytes();
+        Share { most: self.config().bytes, bytes: store.limit(), over, returned }
     }
 
     /// Whether a mirror of this page is just leaving for good.
     pub(super) fn is_handed_on(&self, id: PageId) -> bool {
         self.0.handed_on.borrow().contains(&id)
+    }
+
+    /// Gives memory that is not lent any more back to the system, in whole stretches of the pool, which are cleared of
+    /// pages for that. What is taken of them again later is touched again.
+    pub(super) fn return_memory(&self) {
+        let (frames, share) = (self.cx().frames(), self.share());
+        let wanted = (share.most - share.bytes) / STRETCH_BYTES;
+        if wanted * STRETCH_BYTES <= frames.discarded_bytes() {
+            return;
+        }
+        let scattered = || frames.free_pages() * PAGE_BYTES - frames.free_largest_bytes();
+        let lacks = || frames.free_largest_bytes() < wanted * STRETCH_BYTES;
+        let clears = || scattered() >= 2 * STRETCH_BYTES && lacks() && self.clear_stretch();
+        let cleared = (0..CLEARED_STRETCHES_MAX).take_while(|_| clears());
+        cleared.count();
+        frames.discard_free(wanted, RETURNED_STRETCHES_MAX);
     }
 
     /// The task that makes pages leave while they take more than they may.
@@ -74,7 +94,8 @@ impl Service {
         }
     }
 
-    /// Lets pages go that lose nothing by it: no more at a time than can wait to be carried away. Says whether any went.
+    /// Lets pages go that lose nothing by it: no more at a time than can wait to be carried away. Says whether any
+    /// went.
     fn spare_some(&self) -> bool {
         (0..SHRINK_PAGES).take_while(|_| self.spare_one()).count() > 0
     }
@@ -131,11 +152,21 @@ impl Service {
         let agreed = self.ask_to_hand_on(id, version).await;
         self.0.handed_on.borrow_mut().remove(&id);
         if !matches!(agreed, Ok(_) | Err(No::Stale)) {
+            self.claim_again(id, version);
             return false;
         }
         self.forget_copy(id, version);
         self.count(|counters| counters.handed_on += u64::from(agreed.is_ok()));
         true
+    }
+
+    /// Who was asked may have agreed, and the answer is lost: the directories are told that the mirror is here.
+    fn claim_again(&self, id: PageId, version: Version) {
+        let copies = {
+            let store = self.0.store.borrow();
+            store.find(id).map_or(0, |(_, _, stored)| stored.copies)
+        };
+        self.register_late(self.record(id, version, HolderRole::Mirror, copies));
     }
 
     async fn ask_to_hand_on(&self, id: PageId, version: Version) -> Result<NodeId, No> {
@@ -164,32 +195,31 @@ impl Service {
     /// in which this node is the page's home.
     async fn agree_to_hand_on(&self, from: NodeId, ask: &MirrorAgain) -> Result<NodeId, No> {
         let view = self.view().number;
-        let (entry, holder) = self.entry_for(from, ask)?;
+        let entry = self.entry_for(ask)?;
         if others(&entry, from) < needed(&entry) {
             self.make_other(&entry, from).await?;
         }
-        let (entry, _) = self.entry_for(from, ask)?;
+        let entry = self.entry_for(ask)?;
         let enough = others(&entry, from) >= needed(&entry);
         if !enough || self.view().number != view {
             return Err(No::Unregistered);
         }
-        self.retire(&entry, holder, view).await
+        self.retire(&entry, from, view).await
     }
 
-    /// The entry, and the node in it; an error where that is not what the directory is sure of.
-    fn entry_for(&self, from: NodeId, ask: &MirrorAgain) -> Result<(Entry, Holder), No> {
+    /// The entry; an error where the directory is not sure of it.
+    fn entry_for(&self, ask: &MirrorAgain) -> Result<Entry, No> {
         let over = self.0.valid_until.get() <= self.cx().now();
         let home = self.0.home.borrow();
         if over || !home.is_primary(ask.id) || !home.is_settled() {
             return Err(No::Unregistered);
         }
         let entry = home.directory().entry(ask.id).ok_or(No::NotHere)?;
-        if entry.version > ask.version {
-            return Err(No::Stale);
+        match entry.version {
+            newer if newer > ask.version => Err(No::Stale),
+            same if same == ask.version => Ok(entry.clone()),
+            _ => Err(No::NotHere),
         }
-        let is_it = |h: &&Holder| h.node == from && h.role == HolderRole::Mirror;
-        let holder = entry.holders.iter().find(is_it).filter(|_| entry.version == ask.version);
-        Ok((entry.clone(), *holder.ok_or(No::NotHere)?))
     }
 
     /// The node makes the mirror itself that takes the place of its own.
@@ -204,8 +234,13 @@ impl Service {
         }
     }
 
-    /// Nobody counts on this mirror any more: first the other directory, then this one and the page's writer here.
-    async fn retire(&self, entry: &Entry, holder: Holder, view: u64) -> Result<NodeId, No> {
+    /// Nobody counts on a node's mirror any more: first the other directory, then this one and the page's writer here.
+    /// Where it is not known, somebody asks again whose answer was lost.
+    async fn retire(&self, entry: &Entry, from: NodeId, view: u64) -> Result<NodeId, No> {
+        let is_mirror = |h: &&Holder| h.role == HolderRole::Mirror;
+        let mut mirrors = entry.holders.iter().filter(is_mirror);
+        let other = mirrors.clone().find(|h| h.node != from).map(|h| h.node).ok_or(No::NotHere)?;
+        let Some(holder) = mirrors.find(|h| h.node == from).copied() else { return Ok(other) };
         let mut record = self.record(entry.id, entry.version, HolderRole::Mirror, 0);
         record.holder = holder;
         let backups: Vec<NodeId> = self.0.home.borrow().other_homes(entry.id).collect();
@@ -217,8 +252,7 @@ impl Service {
         }
         self.unregister_here(&record);
         self.renew_mirrors(entry.id, entry.version);
-        let is_other = |h: &&Holder| h.node != holder.node && h.role == HolderRole::Mirror;
-        entry.holders.iter().find(is_other).map(|h| h.node).ok_or(No::NotHere)
+        Ok(other)
     }
 
     async fn unregister_at(&self, home: NodeId, record: &Record) -> Result<(), No> {

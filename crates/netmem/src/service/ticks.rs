@@ -25,6 +25,7 @@ impl Service {
             }
             self.end_late();
             self.keep_room();
+            self.return_memory();
             self.cx().sleep(EPOCH_TICK.min(self.0.config.epoch.period)).await;
         }
     }

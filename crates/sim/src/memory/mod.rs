@@ -17,6 +17,7 @@
 pub mod ahead;
 mod check;
 pub mod model;
+mod pressure;
 mod program;
 mod registry;
 mod run;

@@ -1,6 +1,7 @@
 //! One run of a cluster with network memory, from a seed to an outcome.
 
 use super::check;
+use super::pressure::Pressure;
 use super::program::Program;
 use super::shared::{Phase, Shared};
 use super::storage::Door;
@@ -40,6 +41,7 @@ struct Run {
     world: World,
     shared: Rc<Shared>,
     trouble: Trouble,
+    pressure: Pressure,
     violations: Vec<String>,
     ticks: u64,
     working_until: Picos,
@@ -84,9 +86,10 @@ impl Run {
         *world.network_mut().rules_mut() = experiment.faults.rules();
         let mut trouble = Trouble::new(&shared, experiment.faults);
         world.nodes().into_iter().for_each(|node| trouble.start(&mut world, node));
+        let pressure = Pressure::new(&shared, experiment.faults.shrinks_per_minute);
         world.set_timer(TICK, 0);
         let working_until = Picos::seconds(experiment.seconds);
-        Run { world, shared, trouble, violations: Vec::new(), ticks: 0, working_until }
+        Run { world, shared, trouble, pressure, violations: Vec::new(), ticks: 0, working_until }
     }
 
     fn finish(mut self) -> Outcome {
@@ -112,6 +115,7 @@ impl Run {
         self.ticks += 1;
         if turn && now < self.working_until {
             self.trouble.strike(&mut self.world);
+            self.pressure.strike(&mut self.world);
         }
         if turn {
             self.shared.model.borrow_mut().unsettled = !self.trouble.is_whole();
@@ -134,7 +138,10 @@ impl Run {
         self.shared.phase.set(next);
         self.world.trace_mut().line(now, NodeId(0), "run", format_args!("{next:?}"));
         match next {
-            Phase::Resting => self.trouble.end(&mut self.world),
+            Phase::Resting => {
+                self.trouble.end(&mut self.world);
+                self.pressure.end(&mut self.world);
+            }
             Phase::Reading => {
                 let view = self.trouble.registry.view();
                 self.violations.append(&mut check::quiet(&self.shared, &view));

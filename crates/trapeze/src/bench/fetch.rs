@@ -41,8 +41,14 @@ const FILL_BYTES: usize = 1 << 20;
 const FILE: FileId = FileId(0x00be_9c40);
 const POOL_BYTES: u64 = 64 << 20;
 /// Memory of the I/O server: the blocks, several times over.
-const MEMORY: Memory =
-    Memory { pool: Size(128 << 20), cache: Size(64 << 20), prefault: true, lend: None, keep: None };
+const MEMORY: Memory = Memory {
+    pool: Size(128 << 20),
+    cache: Size(64 << 20),
+    prefault: true,
+    lend: None,
+    keep: None,
+    reserve: None,
+};
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]

@@ -41,3 +41,10 @@ pub struct RunProgram {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub arguments: Vec<OsString>,
 }
+
+/// A program that runs, and what of it is in other nodes' memory.
+#[derive(Debug, Args)]
+pub struct RunEnd {
+    /// The space of its pages, in hexadecimal digits
+    pub space: String,
+}

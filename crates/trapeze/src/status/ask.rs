@@ -3,9 +3,9 @@
 use super::report::{Lease, Report};
 use super::service::{PART_BYTES, REPORT};
 use crate::cli;
-use crate::client::{Reach, ReachError};
+use crate::client::{Reach, VisitError};
 use crate::machine::Running;
-use crate::serve::{self, ServeError};
+use crate::serve;
 use live::signals;
 use members::Member;
 use node::{Call, Cx};
@@ -16,19 +16,6 @@ use wire::{Channel, Errno, NodeId, Time};
 
 /// How long a machine's answer is waited for.
 const ANSWER_SPAN: Duration = Duration::from_secs(2);
-/// Why there is no status.
-#[derive(Debug, thiserror::Error)]
-pub enum StatusError {
-    /// The cluster.
-    #[error(transparent)]
-    Reach(#[from] ReachError),
-    /// Saying good-bye.
-    #[error(transparent)]
-    Serve(#[from] ServeError),
-    /// The system.
-    #[error("{0}")]
-    System(#[from] io::Error),
-}
 
 /// A member and what it told.
 pub struct Told {
@@ -52,7 +39,7 @@ pub struct Asker(Running);
 
 impl Asker {
     /// Joins the cluster. From now on signals only end its waits.
-    pub fn join(target: &cli::Target) -> Result<Asker, StatusError> {
+    pub fn join(target: &cli::Target) -> Result<Asker, VisitError> {
         let mut running = Reach::from(target).client("status")?;
         signals::install()?;
         running.host.add(signals::Signals::default())?;
@@ -60,7 +47,7 @@ impl Asker {
     }
 
     /// Says good-bye.
-    pub fn leave(self) -> Result<(), StatusError> {
+    pub fn leave(self) -> Result<(), VisitError> {
         Ok(serve::stop(self.0)?)
     }
 

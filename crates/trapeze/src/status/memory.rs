@@ -17,6 +17,10 @@ pub struct Memory {
     /// What the machine lends; of it, what its own pages can always have.
     pub lent_bytes: u64,
     pub kept_bytes: u64,
+    /// What it lends now, less while it is short of memory; what pages take beyond that; what the system has back.
+    pub share_bytes: u64,
+    pub over_bytes: u64,
+    pub returned_bytes: u64,
     /// The machine's own pages, others' clean ones, others' dirty ones.
     pub local_bytes: u64,
     pub hosted_bytes: u64,
@@ -57,6 +61,7 @@ pub struct Memory {
     pub mirrors_made: u64,
     pub mirrors_again: u64,
     pub mirrors_missing: u64,
+    pub handed_on: u64,
     pub written_back: u64,
     pub lost_pages: u64,
     pub lives_lost: u64,
@@ -91,10 +96,13 @@ impl Memory {
     pub fn of(service: &Service) -> Memory {
         let (counts, view, epoch) = (service.counts(), service.view(), service.epoch());
         let bytes = |frames: u32| u64::from(frames) * BLOCK_BYTES as u64;
-        let config = service.config();
+        let (config, share) = (service.config(), service.share());
         Memory {
             lent_bytes: config.bytes as u64,
             kept_bytes: config.local_min_bytes as u64,
+            share_bytes: share.bytes as u64,
+            over_bytes: share.over as u64,
+            returned_bytes: share.returned as u64,
             local_bytes: bytes(counts.own()),
             hosted_bytes: bytes(counts.hosted),
             mirror_bytes: bytes(counts.mirror),
@@ -133,11 +141,29 @@ impl Memory {
             mirrors_made: counters.mirrors_made,
             mirrors_again: counters.mirrors_again,
             mirrors_missing: counters.durable_deficit_pages,
+            handed_on: counters.handed_on,
             written_back: counters.written_back,
             lost_pages: counters.lost_pages,
             lives_lost: counters.lives_lost,
             notices_lost: counters.notices_lost,
             ..Memory::default()
+        }
+    }
+
+    /// What it lends, and of how much where that is less than it could.
+    fn lent(&self) -> String {
+        let size = |bytes| Size(bytes >> 20 << 20).to_string();
+        match (self.share_bytes < self.lent_bytes, self.over_bytes) {
+            (false, _) => Size(self.lent_bytes).to_string(),
+            (true, 0) => format!("{} of {}", size(self.share_bytes), Size(self.lent_bytes)),
+            (true, over) => {
+                format!(
+                    "{} of {}, {} over",
+                    size(self.share_bytes),
+                    Size(self.lent_bytes),
+                    Size(over)
+                )
+            }
         }
     }
 
@@ -150,7 +176,7 @@ impl Memory {
             _ => self.view.to_string(),
         };
         [
-            size(self.lent_bytes),
+            self.lent(),
             size(self.local_bytes),
             size(self.hosted_bytes),
             size(self.mirror_bytes),
@@ -212,9 +238,20 @@ mod tests {
     #[test]
     fn a_node_without_a_life_is_out_of_the_view() {
         let memory = Memory { view: 4, members: 2, settled: true, ..Memory::default() };
+        assert_eq!(memory.places()[0], "0");
         assert_eq!(memory.places()[5], "4 (out)/2");
         assert_eq!(Memory { life: 3, ..memory }.places()[5], "4/2");
         assert_eq!(Memory { life: 3, settled: false, ..memory }.places()[5], "4 (new)/2");
+    }
+
+    #[test]
+    fn a_share_that_has_shrunk_is_shown_beside_all() {
+        let lent = |share_bytes: u64, over_bytes| {
+            Memory { lent_bytes: 64 << 20, share_bytes, over_bytes, ..Memory::default() }.lent()
+        };
+        assert_eq!(lent(64 << 20, 0), "64M");
+        assert_eq!(lent((48 << 20) + 4096, 0), "48M of 64M");
+        assert_eq!(lent(16 << 20, 5 << 20), "16M of 64M, 5M over");
     }
 
     #[test]

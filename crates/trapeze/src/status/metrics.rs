@@ -3,11 +3,12 @@
 //! HTTP is on threads of its own, a few at a time and each for a few seconds; they pass a scrape to the thread that
 //! runs the node and wait for its text. Machines that serve data never talk HTTP.
 
-use super::ask::{Asker, StatusError, Told};
+use super::ask::{Asker, Told};
 use super::memory::{Memory, Source};
 use super::report::{Disk, Io, Link, Report};
 use crate::children::READY;
 use crate::cli;
+use crate::client::VisitError;
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -124,6 +125,9 @@ const OF_MEMORY: &[Metric<Memory>] = &[
     gauge("memory_kept_bytes", "Of it, what its own pages can always have.", |m| {
         m.kept_bytes as f64
     }),
+    gauge("memory_share_bytes", "What it lends now.", |m| m.share_bytes as f64),
+    gauge("memory_over_bytes", "What pages take beyond that.", |m| m.over_bytes as f64),
+    gauge("memory_returned_bytes", "What the system has back of it.", |m| m.returned_bytes as f64),
     gauge("memory_view", "Number of the view that it goes by.", |m| m.view as f64),
     gauge("memory_members", "Nodes in that view.", |m| m.members as f64),
     gauge("memory_settled", "Whether all have told what they hold in it.", |m| {
@@ -152,6 +156,9 @@ const OF_MEMORY: &[Metric<Memory>] = &[
     counter("memory_dropped_total", "Clean pages that left network memory.", |m| m.dropped as f64),
     counter("memory_mirrors_made_total", "Mirrors of its pages.", |m| m.mirrors_made as f64),
     counter("memory_mirrors_again_total", "Mirrors made anew.", |m| m.mirrors_again as f64),
+    counter("memory_handed_on_total", "Mirrors given up for others elsewhere.", |m| {
+        m.handed_on as f64
+    }),
     counter("memory_written_back_total", "Dirty pages written to storage.", |m| {
         m.written_back as f64
     }),
@@ -269,7 +276,7 @@ fn render(told: &[Told]) -> String {
 }
 
 /// `trapeze metrics`.
-pub fn metrics(arguments: &cli::Metrics) -> Result<(), StatusError> {
+pub fn metrics(arguments: &cli::Metrics) -> Result<(), VisitError> {
     let listener = TcpListener::bind(&arguments.listen).map_err(|error| {
         let text = format!("--listen {}: {error}", arguments.listen);
         io::Error::new(error.kind(), text)

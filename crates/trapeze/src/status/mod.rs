@@ -17,7 +17,6 @@ pub mod service;
 mod show;
 mod top;
 
-pub use ask::StatusError;
 pub use metrics::metrics;
 pub use show::status;
 pub use top::top;

@@ -1,9 +1,10 @@
 //! Every server's report, as tables or JSON.
 
-use super::ask::{Asker, StatusError, Told};
+use super::ask::{Asker, Told};
 use super::memory;
 use super::report::Report;
 use crate::cli;
+use crate::client::VisitError;
 use crate::size::Size;
 use crate::table::{Table, print_json};
 use members::{Member, Roles};
@@ -14,7 +15,7 @@ use std::time::Duration;
 const ONE_COPY: &str = "every file has one copy: a lost disk loses its part of every file";
 
 /// `trapeze status`.
-pub fn status(arguments: &cli::Status) -> Result<(), StatusError> {
+pub fn status(arguments: &cli::Status) -> Result<(), VisitError> {
     let mut asker = Asker::join(&arguments.target)?;
     loop {
         let told = asker.ask()?;

@@ -1,10 +1,11 @@
 //! `trapeze top`: what the servers do now, from the difference of two reports.
 
-use super::ask::{Asker, StatusError, Told};
+use super::ask::{Asker, Told};
 use super::memory::{self, Memory, PLACES};
 use super::report::Report;
 use super::show::{role_names, state};
 use crate::cli;
+use crate::client::VisitError;
 use crate::size::Size;
 use crate::table::{Table, print_json};
 use serde::Serialize;
@@ -305,7 +306,7 @@ fn draw(text: &str, over: bool) {
 }
 
 /// `trapeze top`.
-pub fn top(arguments: &cli::Top) -> Result<(), StatusError> {
+pub fn top(arguments: &cli::Top) -> Result<(), VisitError> {
     let mut asker = Asker::join(&arguments.target)?;
     let over = stdout().is_terminal() && !arguments.target.json;
     let (mut before, mut since) = (asker.ask()?, asker.now());

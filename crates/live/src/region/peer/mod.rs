@@ -12,10 +12,12 @@
 //! | `standing` | what is known of each holder |
 //! | `source` | a fault's ways to all holders: fetch, store, mend |
 //! | `upkeep` | in the background: visits to holders, links made anew, what holders are to forget |
+//! | `end` | a region that is gone is forgotten |
 //!
 //! Invariants: a version counts as stored when as many different nodes as asked for have said that they have it; a page
 //! whose holders are all in another life than when they took it is lost, and one whose holders do not answer is not.
 
+mod end;
 mod line;
 mod places;
 mod source;
@@ -23,6 +25,7 @@ mod standing;
 mod upkeep;
 mod way;
 
+pub use end::free;
 pub use line::{Answer, Line, LineConfig, LineError, Question};
 
 use super::backing::{Backing, Source, Upkeep};
