@@ -230,7 +230,7 @@ typedef struct {
   uint64_t memory_bytes;
   // For TCP: the 32 bytes of the cluster's key, or NULL.
   const uint8_t *key;
-  // TPZ_WAIT_ADAPTIVE, TPZ_WAIT_SPIN or TPZ_WAIT_BLOCK.
+  // TPZ_WAIT_SPIN or TPZ_WAIT_BLOCK.
   uint32_t wait;
   // 0.
   uint32_t reserved_too;
@@ -848,8 +848,9 @@ int tpz_region_sync(const tpz_region_t *region);
 // `region` is mapped, `counters` can be written.
 int tpz_region_counters(const tpz_region_t *region, tpz_region_counters_t *counters);
 
-// From now on the endpoint keeps up to `pages` pages for regions of others (their `holders`), in its payload memory,
-// as long as it is polled. What it keeps is gone with it. TPZ_EBUSY when it does so already.
+// From now on the endpoint keeps pages for regions of others (their `holders`), as much as fits into `pages` pages of
+// 4096 bytes of its payload memory, as long as it is polled. What it keeps is gone with it. TPZ_EBUSY when it does so
+// already.
 //
 // Needs:
 // `ep` is open.

@@ -1,5 +1,5 @@
-//! What a page costs that appears without a region: by a bare UFFDIO_COPY, and by a fault whose handler does that copy and
-//! nothing else. The local part of what a region's fault is measured against.
+//! What a page costs that appears without a region: by a bare UFFDIO_COPY, and by a fault whose handler does that copy
+//! and nothing else. The local part of what a region's fault is measured against.
 
 use super::Mapped;
 use super::fault::{set, zeroed};
