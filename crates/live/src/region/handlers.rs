@@ -7,7 +7,7 @@ use super::fault::say;
 use super::pager::{Access, FaultError, Pager};
 use super::uffd::Fault;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,7 +67,9 @@ impl Pager {
                     }
                 }
                 Err(error) => {
-                    eprintln!("trapeze: the faults of a region cannot be read: {error}");
+                    // Nobody is left to tell where this fails.
+                    let text = "trapeze: the faults of a region cannot be read";
+                    let _ = writeln!(std::io::stderr(), "{text}: {error}");
                     return;
                 }
             }
