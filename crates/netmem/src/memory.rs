@@ -208,6 +208,16 @@ impl Memory {
         self.lists.counts()
     }
 
+    /// Blocks of 4 KiB that the pages of each role take, as was said with [`set_blocks`](Memory::set_blocks).
+    pub fn blocks(&self) -> Counts {
+        self.lists.blocks()
+    }
+
+    /// Says how many blocks what is in a frame takes.
+    pub fn set_blocks(&mut self, frame: FrameNo, blocks: u8) {
+        self.lists.set_blocks(frame.0, blocks);
+    }
+
     /// What became of pages that were fetched ahead of their use.
     pub fn ahead(&self) -> Ahead {
         self.ahead
@@ -220,7 +230,10 @@ impl Memory {
 
     /// The role of a frame.
     pub fn role(&self, frame: FrameNo) -> Role {
-        self.lists.role(frame.0)
+        match self.lists.role(frame.0) {
+            Role::Passing => Role::Hosted,
+            role => role,
+        }
     }
 
     /// What is in a frame; `None` in a free one.
@@ -417,7 +430,7 @@ impl Memory {
             let page = &self.pages[frame as usize];
             match self.lists.role(frame) {
                 Role::Local | Role::Staged | Role::Ahead => local.add(page.age(now), step as u32),
-                Role::Hosted => hosted.add(page.age(now), step as u32),
+                Role::Hosted | Role::Passing => hosted.add(page.age(now), step as u32),
                 Role::Mirror | Role::Free => (),
             }
         }
