@@ -1,10 +1,12 @@
 //! Commands about keys that another node keeps: they are carried there as they are, and the answers put together.
 
+use crate::limits::{ANSWER_BYTES, SHORT_ANSWER_BYTES};
 use crate::number::{Decimal, signed};
-use crate::out::{Chunk, Later};
+use crate::out::Later;
+use crate::rope::Rope;
 use crate::session::Protocol;
 use crate::tenants::TenantNo;
-use endpoint::Frame;
+use wire::NodeId;
 
 /// In which protocol, and which version of it, a command and its answer are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,8 @@ pub enum Target {
     Slot(usize),
     /// To every node that serves keys, this one too.
     All,
+    /// To the first node from this one on, or the last.
+    From(NodeId),
 }
 
 /// How answers become one.
@@ -59,6 +63,8 @@ pub enum Join {
     Sum(i64),
     /// All are to be the same; the first other one counts.
     Same,
+    /// Arrays of Redis's protocol, which become one.
+    Arrays,
 }
 
 /// Why there is no answer.
@@ -68,8 +74,8 @@ pub enum Unanswered {
     Refused,
     /// It may have been executed.
     Silent,
-    /// The answer is longer than a message.
-    Long,
+    /// There is no memory here for the answer.
+    NoRoom,
 }
 
 /// A command for other nodes.
@@ -80,7 +86,7 @@ pub struct Carry {
     /// What the commands are written in.
     pub dialect: Dialect,
     /// The commands, and where each goes.
-    pub parts: Vec<(Target, Vec<u8>)>,
+    pub(crate) parts: Vec<(Target, Rope)>,
     /// Whether they change something: then none is executed twice.
     pub changes: bool,
     /// Whether the answer of one that changes something may be as long as a value.
@@ -92,24 +98,30 @@ pub struct Carry {
 }
 
 impl Carry {
+    /// Bytes that are expected of the answer.
+    pub(crate) fn answer_bytes(&self) -> usize {
+        if self.changes && !self.long { SHORT_ANSWER_BYTES } else { ANSWER_BYTES }
+    }
+
     /// Here are the answers, one for each node that was asked.
-    pub fn answer(self, mut answers: Vec<Result<Frame, Unanswered>>) {
-        if matches!(self.join, Join::Sum(_)) && !self.changes {
+    pub(crate) fn answer(self, mut answers: Vec<Result<Rope, Unanswered>>) {
+        if matches!(self.join, Join::Sum(_) | Join::Arrays) && !self.changes {
             answers.retain(Result::is_ok); // what does not answer has nothing
         }
-        let answers: Result<Vec<Frame>, Unanswered> = answers.into_iter().collect();
-        let chunks = match answers {
-            Err(why) => vec![Chunk::Text(self.failure(why))],
+        let answers: Result<Vec<Rope>, Unanswered> = answers.into_iter().collect();
+        let rope = match answers {
+            Err(why) => Rope::of_text(self.failure(why)),
             Ok(answers) => self.joined(answers),
         };
-        self.later.answer(chunks);
+        self.later.answer(rope.into_chunks());
     }
 
     fn failure(&self, why: Unanswered) -> Vec<u8> {
         match why {
-            Unanswered::Long => self
-                .dialect
-                .error("the answer is longer than 1 MiB, which another node cannot send"),
+            Unanswered::NoRoom if self.changes => {
+                self.dialect.error("it is done, but there is no memory here for the answer")
+            }
+            Unanswered::NoRoom => self.dialect.error("there is no memory here for the answer"),
             _ if !self.changes => self.miss.clone(),
             Unanswered::Refused => self
                 .dialect
@@ -120,45 +132,72 @@ impl Carry {
         }
     }
 
-    fn joined(&self, answers: Vec<Frame>) -> Vec<Chunk> {
+    fn joined(&self, answers: Vec<Rope>) -> Rope {
         match self.join {
-            Join::One => answers.into_iter().map(Chunk::Frame).collect(),
-            Join::WithoutEnd => answers.into_iter().filter_map(without_end).collect(),
-            Join::Sum(mine) => vec![Chunk::Text(sum(mine, &answers))],
+            Join::One => concat(answers),
+            Join::WithoutEnd => concat(answers.into_iter().filter_map(without_end)),
+            Join::Sum(mine) => Rope::of_text(sum(mine, &answers)),
             Join::Same => {
-                let first = answers.first().map(|answer| &answer[..]).unwrap_or_default();
-                let other = answers.iter().map(|answer| &answer[..]).find(|other| *other != first);
-                vec![Chunk::Text(other.unwrap_or(first).to_vec())]
+                let all: Vec<Vec<u8>> = answers.iter().map(Rope::to_vec).collect();
+                let first = all.first().cloned().unwrap_or_default();
+                Rope::of_text(all.into_iter().find(|other| *other != first).unwrap_or(first))
             }
+            Join::Arrays => arrays(answers),
         }
     }
 }
 
-fn without_end(answer: Frame) -> Option<Chunk> {
-    let len = answer.strip_suffix(b"END\r\n")?.len();
-    (len > 0).then(|| Chunk::Frame(answer.slice(0..len)))
+fn concat(answers: impl IntoIterator<Item = Rope>) -> Rope {
+    let mut all = Rope::default();
+    answers.into_iter().for_each(|answer| all.join(answer));
+    all
+}
+
+fn without_end(mut answer: Rope) -> Option<Rope> {
+    answer.strip_end(b"END\r\n").then_some(answer)
 }
 
 /// The sum as a number of Redis's protocol; or the first answer that is no number.
-fn sum(mine: i64, answers: &[Frame]) -> Vec<u8> {
+fn sum(mine: i64, answers: &[Rope]) -> Vec<u8> {
     let mut all = mine;
-    for answer in answers {
+    for answer in answers.iter().map(Rope::to_vec) {
         let number = answer.strip_prefix(b":").and_then(|rest| rest.strip_suffix(b"\r\n"));
         match number.and_then(signed) {
             Some(number) => all += number,
-            None => return answer.to_vec(),
+            None => return answer,
         }
     }
     [b":", Decimal::signed(all).text(), b"\r\n"].concat()
 }
 
+/// One array of the elements of all; or the first answer that is none.
+fn arrays(answers: Vec<Rope>) -> Rope {
+    let (mut count, mut elements) = (0, Vec::new());
+    for answer in answers {
+        let bytes = answer.to_vec();
+        let head = bytes.iter().position(|byte| *byte == b'\n').map(|end| bytes.split_at(end + 1));
+        let parts = head.and_then(|(head, rest)| Some((head.strip_prefix(b"*")?, rest)));
+        let parts = parts.and_then(|(head, rest)| Some((head.strip_suffix(b"\r\n")?, rest)));
+        let Some((number, rest)) = parts.and_then(|(head, rest)| Some((signed(head)?, rest)))
+        else {
+            return answer;
+        };
+        count += number;
+        elements.extend_from_slice(rest);
+    }
+    let mut all = Rope::of_text([b"*", Decimal::signed(count).text(), b"\r\n"].concat());
+    all.text(&elements);
+    all
+}
+
 /// A command of Redis's protocol.
-pub(crate) fn command<'a>(args: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<u8> {
-    let mut text = format!("*{}\r\n", args.len()).into_bytes();
+pub(crate) fn command(args: impl IntoIterator<Item = Rope, IntoIter: ExactSizeIterator>) -> Rope {
+    let args = args.into_iter();
+    let mut text = Rope::of_text(format!("*{}\r\n", args.len()));
     for arg in args {
-        text.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
-        text.extend_from_slice(arg);
-        text.extend_from_slice(b"\r\n");
+        text.text(format!("${}\r\n", arg.len()).as_bytes());
+        text.join(arg);
+        text.text(b"\r\n");
     }
     text
 }

@@ -100,6 +100,9 @@ pub struct Placed {
     pub cas: Option<u64>,
 }
 
+/// Bits of a CAS unique that count changes within a millisecond; those above them are a date until 2248.
+const CAS_COUNT_BITS: u32 = 20;
+
 /// There is no room, also after everything that may leave has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
@@ -120,6 +123,8 @@ pub struct Items {
     /// Items that will expire.
     mortal: usize,
     swept: u32,
+    /// Places that were not looked at since keys have moved to other nodes.
+    unswept: u32,
     /// Tenants to be emptied, and when.
     flushes: Vec<(Expiry, TenantNo)>,
     /// Memory elsewhere, if there is any.
@@ -153,6 +158,7 @@ impl Items {
             cas: 0,
             mortal: 0,
             swept: 0,
+            unswept: 0,
             flushes: Vec::new(),
             away: None,
             ready: Ready::default(),
@@ -192,17 +198,27 @@ impl Items {
     /// The item of a key; one whose time has passed is removed and not found.
     pub fn find(&mut self, tenant: TenantNo, key: &[u8], moment: Moment) -> Option<ItemNo> {
         let found = self.lookup(tenant, key, self.hash(tenant, key))?;
-        let entry = self.entries.get(found.0);
-        if self.owners.as_ref().is_some_and(|owners| owners.is_stale(key, entry.generation)) {
+        if self.is_stale(found) {
             self.remove(found);
             return None;
         }
+        let entry = self.entries.get(found.0);
         if entry.expiry.has_passed(moment) {
             self.tenants[usize::from(tenant.0)].counters.expired += 1;
             self.remove(found);
             return None;
         }
         Some(found)
+    }
+
+    /// Whether an item is there no more: its time has passed, or it is from before this node kept its key.
+    pub fn has_ended(&self, at: ItemNo, moment: Moment) -> bool {
+        self.expiry(at).has_passed(moment) || self.is_stale(at)
+    }
+
+    fn is_stale(&self, at: ItemNo) -> bool {
+        let generation = self.entries.get(at.0).generation;
+        self.owners.as_ref().is_some_and(|owners| owners.is_stale(self.key(at), generation))
     }
 
     /// As [`find`](Items::find), for a read: it is counted, and the item is used.
@@ -295,6 +311,12 @@ impl Items {
     /// Adds a part of its value to what is to be written.
     pub(crate) fn send_part(&self, at: ItemNo, range: Range<usize>, out: &mut Out) {
         out.text(&self.bytes_of(at)[range]);
+    }
+
+    /// From now on CAS uniques are greater than those of earlier lives, and of other nodes that kept a key before: by
+    /// the wall clock, whose milliseconds have room for a million changes each.
+    pub fn begin_cas(&mut self, moment: Moment) {
+        self.cas = self.cas.max(moment.wall_ms << CAS_COUNT_BITS);
     }
 
     /// The next CAS unique.

@@ -28,6 +28,7 @@ mod number;
 mod out;
 mod owners;
 mod resp;
+mod rope;
 pub mod service;
 mod session;
 mod slab;

@@ -37,9 +37,14 @@ pub const EVICTIONS_MAX: usize = 256;
 pub const CHANCES_MAX: usize = 16;
 /// Items looked at for having expired in one sweep.
 pub const SWEEP_ITEMS: usize = 512;
+/// The same after keys have moved to other nodes: a million in 25 s, a quarter of a millisecond each time.
+pub const SWEEP_MOVED_ITEMS: usize = 4096;
 
 /// Bytes of one look at a socket: seven 8 KiB values with their commands, and more commands than one write answers.
 pub const INPUT_BYTES: usize = 64 << 10;
+/// A `get` with a longer line is done key by key, as the output has room: 256 keys with values of 2 KiB, which are copied,
+/// are 512 KiB.
+pub const GET_LINE_BYTES: usize = 512;
 /// Longest line of a command, but for `get` and its kin, which may go on for ever (memcached: 2,048).
 pub const LINE_BYTES_MAX: usize = 2048;
 /// From this length on the keys of a `get` are looked up before its line has ended.
@@ -56,13 +61,21 @@ pub const INLINE_BYTES_MAX: usize = 32 << 10;
 /// A RESP command that is longer than this and not all here is taken in argument by argument.
 pub const WHOLE_BYTES: usize = 16 << 10;
 
-/// Bytes of a command, or of an answer, that is carried to another node: one message of NetRPC, but for what names the
-/// tenant.
-pub const CARRIED_BYTES_MAX: usize = (1 << 20) - 256;
-/// Bytes that are expected of an answer with a value; a longer one is asked for again.
+/// Bytes of a command, or of an answer, in one message to or from another node; longer ones go in parts. All 64 tasks that
+/// carry have 16 MiB of the node's frames with it.
+pub const CARRIED_PART_BYTES: usize = 256 << 10;
+/// Long commands of other nodes of which a part is here. Their values are in the items' frames, as those of clients.
+pub const LONG_COMMANDS_MAX: usize = 64;
+/// Long answers that other nodes are fetching. They have the frames of values that may have left meanwhile.
+pub const LONG_ANSWERS_MAX: usize = 64;
+/// How long the next part of a command or an answer is waited for: longer than a call of NetRPC waits.
+pub const LONG_SPAN: Duration = Duration::from_secs(5);
+/// How long an answer may be asked for again after its last part.
+pub const LONG_END_SPAN: Duration = Duration::from_millis(300);
+/// Bytes that are expected of an answer with a value; a longer one is asked for again. Each one that is to come counts
+/// for so many in the output, so that a connection has 32 such commands under way at other nodes.
 pub const ANSWER_BYTES: usize = 16 << 10;
-/// Bytes of an answer without a value; each one that is to come counts for so many in the output, so that a connection
-/// has 128 commands under way at other nodes.
+/// Bytes of an answer without a value: 128 commands.
 pub const SHORT_ANSWER_BYTES: usize = 4 << 10;
 /// Tasks that carry commands to other nodes.
 pub const CARRY_TASKS: usize = 64;

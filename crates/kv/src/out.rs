@@ -2,6 +2,7 @@
 
 use crate::limits::OUTPUT_BYTES_MAX;
 use crate::number::Decimal;
+pub(crate) use crate::rope::{Chunk, Rope};
 use endpoint::Frame;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -21,13 +22,6 @@ pub struct Out {
 
 /// Connections whose replies have come, by their seats.
 pub(crate) type Ready = Rc<RefCell<Vec<u32>>>;
-
-/// A part of a reply that came later.
-#[derive(Debug)]
-pub(crate) enum Chunk {
-    Text(Vec<u8>),
-    Frame(Frame),
-}
 
 /// A reply that comes later. What is behind it waits, so that answers stay in order.
 #[derive(Clone, Debug)]
@@ -69,6 +63,11 @@ impl Out {
     /// Bytes that wait.
     pub fn len(&self) -> usize {
         self.waiting
+    }
+
+    /// Bytes of memory of the text that was made for it, whether it waits or was written.
+    pub fn text_bytes(&self) -> usize {
+        self.text.capacity()
     }
 
     /// Whether nothing waits.
@@ -201,6 +200,18 @@ impl Out {
             Part::Told(text, from) => Some(&text[*from..]),
             Part::Later(..) => None,
         })
+    }
+
+    /// All that waits, when all of it has come.
+    pub(crate) fn into_rope(self) -> Rope {
+        let text = self.text;
+        let chunks = self.parts.into_iter().filter_map(|part| match part {
+            Part::Text(start, end) => Some(Chunk::Text(text[start..end].to_vec())),
+            Part::Value(frame, from) => Some(Chunk::Frame(frame.slice(from..frame.len()))),
+            Part::Told(told, from) => Some(Chunk::Text(told[from..].to_vec())),
+            Part::Later(..) => None,
+        });
+        Rope::of_chunks(chunks.collect())
     }
 
     /// So many bytes have been written.

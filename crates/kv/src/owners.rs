@@ -5,6 +5,7 @@
 //! serves by an earlier one. What a node has of a slot that it owned, lost and owns again is not the slot's content any
 //! more: an item counts only if it was stored since the node owns its slot.
 
+use crate::carry::Target;
 use crate::moment::Moment;
 use netmem::limits::SLOTS;
 use netmem::{Member, Slots};
@@ -49,6 +50,16 @@ impl Owners {
             generation: 1,
             since: vec![1; SLOTS].into(),
         }
+    }
+
+    /// This node.
+    pub fn me(&self) -> NodeId {
+        self.me
+    }
+
+    /// The member behind this node in the order of their numbers.
+    pub(crate) fn next_member(&self) -> Option<NodeId> {
+        self.members.iter().copied().filter(|node| *node > self.me).min()
     }
 
     /// The number of the view that it goes by.
@@ -102,6 +113,19 @@ impl Owners {
         self.slots.as_ref().filter(|_| self.settled).map(|slots| slots.slot(slot).primary)
     }
 
+    /// Where a command goes that is for one node; `None` while the view is not settled.
+    pub(crate) fn whose(&self, target: Target) -> Option<NodeId> {
+        match target {
+            Target::Slot(slot) => self.owner(slot),
+            Target::From(first) => {
+                let members = self.members()?.iter().copied();
+                let next = members.clone().filter(|node| *node >= first).min();
+                next.or_else(|| members.max())
+            }
+            Target::All => None,
+        }
+    }
+
     /// Whether this node may answer for a slot.
     pub fn is_here(&self, slot: usize, moment: Moment) -> bool {
         self.owner(slot) == Some(self.me) && moment.now_ms < self.until_ms
@@ -117,9 +141,11 @@ impl Owners {
         self.generation
     }
 
-    /// Whether an item of a key was stored before this node owned the key.
+    /// Whether an item of a key was stored before this node owned the key, or belongs to another node now.
     pub(crate) fn is_stale(&self, key: &[u8], generation: u32) -> bool {
-        generation < self.since[slot_of(key)]
+        let slot = slot_of(key);
+        let moved = self.owner(slot).is_some_and(|owner| owner != self.me);
+        moved || generation < self.since[slot]
     }
 }
 

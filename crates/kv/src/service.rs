@@ -2,6 +2,7 @@
 //! plain structs.
 
 mod carry;
+mod run;
 mod views;
 
 use crate::away::{Fetch, Place, Store, Trip};
@@ -38,6 +39,7 @@ struct Inner {
     /// Where commands of other nodes are put together for a session.
     input: RefCell<Box<[u8]>>,
     views: views::Views,
+    long: run::Long,
 }
 
 /// Tasks that wait for work, each by itself.
@@ -80,6 +82,7 @@ impl Courier {
             replies: (0..SERVE_TASKS).map(|_| Notify::new(cx)).collect(),
             input: RefCell::new(vec![0; INPUT_BYTES].into()),
             views: views::Views::new(cx),
+            long: run::Long::new(wire::mix(cx.incarnation())),
             cx: cx.clone(),
             items,
             memory,
@@ -112,6 +115,7 @@ impl Courier {
             cx.spawn("kv serve", courier.clone().serve(worker as u32));
         }
         cx.spawn("kv view", courier.clone().follow_views());
+        cx.spawn("kv sweep", courier.clone().sweep());
         courier
     }
 

@@ -6,11 +6,14 @@
 
 use crate::away::Wish;
 use crate::carry::{Carry, Dialect, Join, Target};
+use crate::items::{Content, NoRoom};
 use crate::items::{ItemNo, Items};
+use crate::limits::BESIDE_BYTES_MAX;
 use crate::memcached::Memcached;
 use crate::moment::Moment;
 use crate::out::Out;
 use crate::resp::Resp;
+use crate::rope::Rope;
 use crate::tenants::TenantNo;
 use std::ops::Range;
 
@@ -129,7 +132,7 @@ impl Turn<'_> {
     pub fn carry(
         &mut self,
         dialect: Dialect,
-        parts: Vec<(Target, Vec<u8>)>,
+        parts: Vec<(Target, Rope)>,
         (join, effect, miss): (Join, Effect, &[u8]),
     ) {
         let (later, tenant) = (self.items.later(self.seat), self.tenant);
@@ -137,6 +140,16 @@ impl Turn<'_> {
         let miss = miss.to_vec();
         let carry = Carry { tenant, dialect, parts, changes, long, join, miss, later };
         self.items.carry(carry, self.out);
+    }
+
+    /// What is stored, to be carried: a long value in frames of the items', since what is under way is bounded as they
+    /// are.
+    pub fn rope_of(&mut self, content: Content<'_>) -> Result<Rope, NoRoom> {
+        match content {
+            Content::Bytes(bytes) if bytes.len() <= BESIDE_BYTES_MAX => Ok(Rope::of_text(bytes)),
+            Content::Bytes(bytes) => self.items.draft_of(self.tenant, bytes).map(Rope::of_draft),
+            Content::Draft(draft) => Ok(Rope::of_draft(draft)),
+        }
     }
 
     /// Whether a command can work on the key's value. If not, it has been asked for.
@@ -188,7 +201,30 @@ impl Session {
         Session { seat: Seat::Carried(seat), ..session }
     }
 
-    /// Bytes that it keeps until the rest of a command comes.
+    /// The rest of a carried command is executed at another seat.
+    pub(crate) fn move_to(&mut self, seat: u32) {
+        self.seat = Seat::Carried(seat);
+    }
+
+    /// Whether nothing is known of a next command.
+    pub(crate) fn is_between(&self) -> bool {
+        let none = match &self.speaker {
+            Speaker::Memcached(memcached) => memcached.is_between(),
+            Speaker::Resp(resp) => resp.is_between(),
+        };
+        none && self.kept.is_empty()
+    }
+
+    /// Bytes that it has until the rest of a command comes, beside a long value's, which are in the items' frames.
+    pub fn held_bytes(&self) -> usize {
+        let gathered = match &self.speaker {
+            Speaker::Memcached(_) => 0,
+            Speaker::Resp(resp) => resp.held_bytes(),
+        };
+        self.kept.len() + gathered
+    }
+
+    /// Of these, what is read again in front of what comes next.
     pub fn kept_bytes(&self) -> usize {
         self.kept.len()
     }

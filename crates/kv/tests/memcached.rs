@@ -343,3 +343,34 @@ fn a_line_without_an_end_ends_the_connection() {
     assert_eq!(told, "CLIENT_ERROR line too long\r\n");
     assert!(client.ended);
 }
+
+#[test]
+fn a_line_of_many_keys_is_done_as_its_answers_are_read() {
+    let (mut server, mut client) = start();
+    server.ask(&mut client, &format!("set k 0 0 2000\r\n{}\r\n", "x".repeat(2000)));
+    let line = format!("  gets {}\r\nversion\r\n", "k ".repeat(2000));
+    server.read(&mut client, line.as_bytes());
+    assert!(client.out.len() < kv::limits::OUTPUT_BYTES_MAX + 4096, "{}", client.out.len());
+    let mut answer = String::from_utf8(client.take()).unwrap();
+    answer += &server.ask(&mut client, "");
+    assert_eq!(answer.matches("VALUE k 0 2000 1\r\n").count(), 2000);
+    let end = answer.split("\r\nEND\r\n").nth(1).unwrap();
+    assert!(end.starts_with("VERSION ") && end.ends_with("\r\n"));
+    // a key that is none ends the line, not the connection
+    let line = format!("get {} {} k\r\nmn\r\n", "no ".repeat(200), "y".repeat(251));
+    let told = server.ask(&mut client, &line);
+    assert_eq!(told, "CLIENT_ERROR bad command line format\r\nMN\r\n");
+}
+
+#[test]
+fn cas_uniques_are_greater_than_those_of_earlier_lives() {
+    let mut lives = (0..3).map(|life| {
+        let (mut server, mut client) = start();
+        server.wait_ms(1 + life);
+        server.items.begin_cas(server.moment);
+        let told = server.ask(&mut client, "set a 0 0 1\r\n1\r\nset a 0 0 1\r\n1\r\nmg a c\r\n");
+        told.trim_end().rsplit('c').next().unwrap().parse::<u64>().unwrap()
+    });
+    let first = lives.next().unwrap();
+    assert!(lives.next().unwrap() > first + 1000 && lives.all(|later| later < 1 << 63));
+}

@@ -311,3 +311,32 @@ fn a_scan_finds_every_key_once() {
     assert_eq!(found.len(), 500);
     assert!(ask(&mut server, &mut client, "KEYS *-49?").starts_with("*10|"));
 }
+
+#[test]
+fn arguments_that_have_arrived_count_as_what_a_connection_holds() {
+    let (mut server, mut client) = start();
+    let text = command(&[&[b'x'; 2000][..]; 300]);
+    server.send(&mut client, &text[..400_000], 1 << 14);
+    let held = client.session.held_bytes();
+    assert!((390_000..1_200_000).contains(&held), "{held}");
+    server.send(&mut client, &text[400_000..], 1 << 14);
+    assert_eq!(client.session.held_bytes(), 0);
+}
+
+#[test]
+fn items_end_when_they_should_though_the_wall_clock_is_set() {
+    for step in [-7_200_000i64, 7_200_000] {
+        let (mut server, mut client) = start();
+        let date = WALL_MS / 1000 + 100;
+        ask(&mut server, &mut client, "SET a 1 EX 100");
+        ask(&mut server, &mut client, &format!("SET b 1 EXAT {date}"));
+        server.moment.wall_ms = server.moment.wall_ms.checked_add_signed(step).unwrap();
+        for key in ["a", "b"] {
+            assert_eq!(ask(&mut server, &mut client, &format!("TTL {key}")), ":100|", "{step}");
+        }
+        server.moment.now_ms += 99_000;
+        assert_eq!(ask(&mut server, &mut client, "EXISTS a b"), ":2|", "{step}");
+        server.moment.now_ms += 1_001;
+        assert_eq!(ask(&mut server, &mut client, "EXISTS a b"), ":0|", "{step}");
+    }
+}

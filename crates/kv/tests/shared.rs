@@ -186,16 +186,217 @@ fn who_begins_to_serve_in_the_middle_of_a_view_waits_for_the_next() {
 }
 
 #[test]
-fn long_values_are_carried_up_to_a_message() {
+fn a_new_owner_gives_no_cas_unique_again() {
     let mut world = world();
+    let client = world.client(1, Protocol::Memcached);
+    let key = key_of(&mut world, 3);
+    let unique = |answer: &str| answer.split([' ', '\r']).nth(4).unwrap().parse::<u64>().unwrap();
+    let before = unique(&text(world.ask(client, format!("gets {key}\r\n").as_bytes())));
+    world.kill(3);
+    world.next_view();
+    assert!(world.set(client, &key, b"after"));
+    let after = unique(&text(world.ask(client, format!("gets {key}\r\n").as_bytes())));
+    assert!(after > before, "{before} {after}");
+    let told = world.ask(client, format!("cas {key} 0 0 1 {before}\r\nx\r\n").as_bytes());
+    assert_eq!(told, b"EXISTS\r\n");
+}
+
+#[test]
+fn keys_that_have_moved_take_no_memory_where_they_were() {
+    let mut world = world();
+    let client = world.client(1, Protocol::Memcached);
+    world.kill(3);
+    world.next_view();
+    assert!((0..90).all(|key| world.set(client, &format!("k{key}"), b"value")));
+    world.revive(3);
+    world.next_view();
+    let moment = world.moment();
+    world.fronts.iter().for_each(|front| front.items.borrow_mut().sweep(moment));
+    let there = (0..90).filter(|key| world.get(client, &format!("k{key}")).is_some()).count();
+    assert!((30..90).contains(&there), "{there}");
+    assert_eq!(held(&world).iter().sum::<usize>(), there);
+    let resp = world.client(2, Protocol::Resp);
+    assert_eq!(text(world.ask(resp, b"DBSIZE\r\n")), format!(":{there}\r\n"));
+    assert_eq!(scan(&mut world, resp, "").0.len(), there);
+}
+
+/// Whoever reads nothing has no more than its part of the node's frames, which messages need.
+#[test]
+fn answers_that_nobody_reads_wait_in_memory_of_the_items() {
+    let mut world = long_world();
+    let client = world.client(1, Protocol::Memcached);
+    let key = key_of(&mut world, 2);
+    assert!(world.set(client, &key, &value(1, 1, 100_000)));
+    let free = world.net.nodes[0].cx().frames().free_pages();
+    world.clients[client].deaf = true;
+    world.send(client, format!("get {key}\r\n").repeat(500).as_bytes());
+    (0..3000).for_each(|_| world.turn());
+    let taken = free.saturating_sub(world.net.nodes[0].cx().frames().free_pages());
+    assert!(taken < 16, "{taken} pages");
+    let other = world.client(1, Protocol::Memcached);
+    assert_eq!(world.get(other, &key), Some(value(1, 1, 100_000)), "others are served");
+    world.clients[client].deaf = false;
+    let answer = world.ask(client, b"");
+    assert_eq!(answer.len(), 500 * (format!("VALUE {key} 5 100000\r\n").len() + 100_000 + 7));
+}
+
+/// Values longer than a message of NetRPC, which has 1 MiB.
+fn long_world() -> World {
+    World::new(Plan { nodes: 4, fronts: 3, shared: true, memory: 12 << 20, ..Plan::default() })
+}
+
+/// A key that a node keeps.
+fn key_of(world: &mut World, node: u16) -> String {
+    let client = world.client(1, Protocol::Memcached);
+    (0..)
+        .map(|number| format!("at{node}-{number}"))
+        .find(|key| {
+            let before = held(world)[usize::from(node) - 1];
+            assert!(world.set(client, key, b"here"));
+            held(world)[usize::from(node) - 1] > before
+        })
+        .unwrap()
+}
+
+fn bad_link(seed: u64) -> Box<dyn FnMut(u64) -> (usize, usize)> {
+    Box::new(move |packet| match wire::mix(seed ^ packet) % 100 {
+        0..2 => (0, 0),
+        2..5 => (2, 3),
+        5..9 => (1, 5),
+        _ => (1, 0),
+    })
+}
+
+#[test]
+fn values_of_any_length_are_carried() {
+    let mut world = long_world();
     let clients: Vec<usize> = (1..=3).map(|node| world.client(node, Protocol::Memcached)).collect();
-    for (client, key) in clients.iter().flat_map(|client| (0..4).map(move |key| (*client, key))) {
-        let bytes = value(key, 1, 200_000);
-        assert!(world.set(client, &format!("long{key}"), &bytes));
-        for reader in &clients {
-            assert!(world.get(*reader, &format!("long{key}")) == Some(bytes.clone()), "{key}");
+    let keys: Vec<String> = (1..=3).map(|node| key_of(&mut world, node)).collect();
+    let lens = [16_000, 520_000, 600_000, (1 << 20) - 300, 1 << 20, (1 << 20) + 1, 3_000_000];
+    for (round, len) in lens.into_iter().enumerate() {
+        for (at, key) in keys.iter().enumerate() {
+            let bytes = value(at as u64, round as u64, len);
+            assert!(world.set(clients[(at + round) % 3], key, &bytes), "{len} at {key}");
+            for client in &clients {
+                assert!(world.get(*client, key) == Some(bytes.clone()), "{len} at {key}");
+            }
         }
     }
+    let long = value(9, 9, 6 << 20);
+    assert!(world.set(clients[0], &keys[2], &long), "the longest");
+    assert!(world.get(clients[1], &keys[2]) == Some(long));
+    let head = format!("set {} 0 0 {}\r\n", keys[1], (6 << 20) + 1);
+    let longer = [head.as_bytes(), &vec![0; (6 << 20) + 3]].concat();
+    assert_eq!(world.ask(clients[0], &longer), b"SERVER_ERROR object too large for cache\r\n");
+}
+
+/// Each GETSET is executed once, whatever the link does: it answers with the value before, to the last byte.
+#[test]
+fn long_changes_are_executed_once_on_a_bad_link() {
+    for seed in 0..3 {
+        let mut world = long_world();
+        let key = key_of(&mut world, 2);
+        let clients: Vec<usize> = (1..=3).map(|node| world.client(node, Protocol::Resp)).collect();
+        world.net.fate = bad_link(seed);
+        let mut before = b"here".to_vec();
+        for round in 0..8 {
+            let next = value(seed, round, [1_500_000, 40, 700_000, 1 << 20][round as usize % 4]);
+            let head =
+                format!("*3\r\n$6\r\nGETSET\r\n${}\r\n{key}\r\n${}\r\n", key.len(), next.len());
+            let text = [head.as_bytes(), &next, b"\r\n"].concat();
+            let expected = [format!("${}\r\n", before.len()).as_bytes(), &before, b"\r\n"].concat();
+            assert!(world.ask(clients[round as usize % 3], &text) == expected, "{seed} {round}");
+            before = next;
+        }
+        let ask = format!("MGET {key} nothing\r\nGETDEL {key}\r\nGET {key}\r\n");
+        let bulk = [format!("${}\r\n", before.len()).as_bytes(), &before, b"\r\n"].concat();
+        let expected = [b"*2\r\n", &bulk[..], b"$-1\r\n", &bulk, b"$-1\r\n"].concat();
+        assert!(world.ask(clients[0], ask.as_bytes()) == expected, "{seed}");
+    }
+}
+
+#[test]
+fn who_dies_in_the_middle_of_a_long_value_leaves_nothing_behind() {
+    let mut world = long_world();
+    let (client, other) =
+        (world.client(1, Protocol::Memcached), world.client(2, Protocol::Memcached));
+    let keys = [key_of(&mut world, 2), key_of(&mut world, 3)];
+    let bytes = value(1, 1, 4 << 20);
+    let set = |key: &str| {
+        let head = format!("set {key} 5 0 {}\r\n", bytes.len());
+        [head.as_bytes(), &bytes, b"\r\n"].concat()
+    };
+    // the owner
+    world.send(client, &set(&keys[1]));
+    world.until(|world| world.fronts[2].courier.parts_held() > 0);
+    world.kill(3);
+    let answer = text(world.ask(client, b""));
+    assert!(answer.starts_with("SERVER_ERROR the node that keeps the key is away"), "{answer}");
+    world.next_view();
+    assert!(
+        world.set(client, &keys[1], &bytes) && world.get(other, &keys[1]) == Some(bytes.clone())
+    );
+    // who asks
+    world.send(client, &set(&keys[0]));
+    world.until(|world| world.fronts[1].courier.parts_held() > 0);
+    world.kill(1);
+    world.next_view();
+    world.until(|world| world.fronts[1].courier.parts_held() == 0);
+    assert_eq!(world.get(other, &keys[0]), Some(b"here".to_vec()), "nothing was changed");
+    assert!(world.set(other, &keys[0], &bytes), "its memory is free again");
+}
+
+/// All keys of a cursor's whole way, and how many steps it took.
+fn scan(world: &mut World, client: usize, more: &str) -> (Vec<String>, usize) {
+    let (mut keys, mut cursor, mut steps) = (Vec::new(), "0".to_string(), 0);
+    loop {
+        let answer = text(world.ask(client, format!("SCAN {cursor} {more}\r\n").as_bytes()));
+        let mut lines = answer.split("\r\n").filter(|line| !line.starts_with(['*', '$']));
+        cursor = lines.next().unwrap().to_string();
+        keys.extend(lines.filter(|line| !line.is_empty()).map(String::from));
+        steps += 1;
+        if cursor == "0" {
+            keys.sort();
+            return (keys, steps);
+        }
+    }
+}
+
+#[test]
+fn a_cursor_goes_through_all_members() {
+    let mut world = world();
+    let writer = world.client(2, Protocol::Memcached);
+    let mut expected: Vec<String> = (0..300).map(|key| format!("k{key}")).collect();
+    assert!(expected.iter().all(|key| world.set(writer, key, b"value")));
+    expected.sort();
+    for node in 1..=3 {
+        let client = world.client(node, Protocol::Resp);
+        let (found, steps) = scan(&mut world, client, "COUNT 7");
+        assert_eq!(found, expected);
+        assert!(steps > 40, "{steps}");
+        let (found, _) = scan(&mut world, client, "COUNT 1000 MATCH k29?");
+        assert_eq!(found.len(), 10);
+        let keys = text(world.ask(client, b"KEYS k1?\r\n"));
+        assert!(keys.starts_with("*10\r\n") && keys.matches("\r\nk1").count() == 10, "{keys}");
+        assert_eq!(world.ask(client, b"SCAN x\r\n"), b"-ERR invalid cursor\r\n");
+    }
+    // the member that it has come to goes away in the middle of it
+    let client = world.client(1, Protocol::Resp);
+    let lost = held(&world)[1];
+    let there = (2u64 << 32 | 5).to_string();
+    world.kill(2);
+    let refused = text(world.ask(client, format!("SCAN {there}\r\n").as_bytes()));
+    assert!(refused.starts_with("-TRYAGAIN"), "{refused}");
+    world.next_view();
+    let next = text(world.ask(client, format!("SCAN {there} COUNT 1000\r\n").as_bytes()));
+    assert!(next.starts_with("*2\r\n$1\r\n0\r\n*"), "it goes on with the third: {next}");
+    assert_eq!(scan(&mut world, client, "").0.len(), 300 - lost);
+    assert_eq!(text(world.ask(client, b"FLUSHALL\r\nKEYS *\r\n")), "+OK\r\n*0\r\n");
+    let past = (9u64 << 32).to_string();
+    assert_eq!(
+        text(world.ask(client, format!("SCAN {past}\r\n").as_bytes())),
+        "*2\r\n$1\r\n0\r\n*0\r\n"
+    );
 }
 
 #[test]

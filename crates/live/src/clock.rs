@@ -1,6 +1,7 @@
 //! The two clocks of the machine. Nothing else in the project reads one.
 
 use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
 use wire::Time;
 
 /// Nanoseconds of CLOCK_MONOTONIC, which starts near the machine's boot and is never set.
@@ -11,6 +12,11 @@ pub fn now() -> Time {
 /// What to add to [`now`] to get nanoseconds since 1970. Changes when somebody sets the wall clock.
 pub fn wall_minus_monotonic_ns() -> i128 {
     nanoseconds(ClockId::Realtime) - nanoseconds(ClockId::Monotonic)
+}
+
+/// Processor time of this thread. A system call.
+pub(crate) fn thread_time() -> Duration {
+    Duration::from_nanos(nanoseconds(ClockId::ThreadCPUTime) as u64)
 }
 
 fn nanoseconds(clock: ClockId) -> i128 {

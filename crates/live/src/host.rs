@@ -5,7 +5,7 @@
 
 use crate::clock;
 use crate::device::{Poller, Ready};
-use crate::wait::{Pause, WaitCounters, WaitPolicy, Waiter};
+use crate::wait::{Pause, Thrift, WaitCounters, WaitPolicy, Waiter};
 use node::Node;
 use std::cell::Cell;
 use std::future::Future;
@@ -37,6 +37,11 @@ pub trait Device {
     /// About to sleep: arm wake-ups; true when something arrived meanwhile, then do not sleep.
     fn before_sleep(&mut self) -> bool {
         false
+    }
+
+    /// Awake again, by these of the host's descriptors; the device knows its own by the names it gave them.
+    fn woken(&mut self, ready: &[Ready]) {
+        let _ = ready;
     }
 
     /// Awake again: disarm.
@@ -130,6 +135,11 @@ impl Host {
         Ok(())
     }
 
+    /// From now on looking costs hardly more processor time than sleeping would; see [`Thrift`].
+    pub fn save(&mut self) {
+        self.waiter.save(Thrift::new(clock::thread_time));
+    }
+
     /// The node.
     pub fn node(&self) -> &Node {
         &self.node
@@ -182,7 +192,7 @@ impl Host {
         if late.is_some_and(|late| late <= now) || self.idle_turns < IDLE_TURNS_MIN {
             return Ok(());
         }
-        if self.idle_turns % SHARES_TURNS == IDLE_TURNS_MIN {
+        if self.idle_turns % SHARES_TURNS == IDLE_TURNS_MIN && self.waiter.minds_sharing() {
             self.shares = self.devices.iter().any(|device| device.shares_processor());
         }
         match self.waiter.idle(now, self.shares, next) {
@@ -214,6 +224,7 @@ impl Host {
             let due = self.devices.iter().filter_map(|device| device.deadline()).chain(next).min();
             let span = due.map(|at| at.since(clock::now()));
             self.poller.wait(span, &mut self.ready)?;
+            self.devices.iter_mut().for_each(|device| device.woken(&self.ready));
             let due = due.filter(|_| self.ready.is_empty() && span > Some(Duration::ZERO));
             self.waiter.woken(clock::now(), due);
         }

@@ -6,7 +6,10 @@
 //! delays what is waited for. What is common is measured, not assumed. While nobody else wants the processor, what
 //! comes regularly is waited for even if it takes longer than a wake: looking then takes nothing from anybody.
 
+mod thrift;
+
 use std::time::Duration;
+pub use thrift::Thrift;
 use wire::Time;
 
 /// How a node waits.
@@ -91,6 +94,7 @@ pub struct Waiter {
     /// Until when others are taken to want this processor.
     wanted_until: Time,
     wanted_span: Duration,
+    thrift: Option<Thrift>,
     counters: WaitCounters,
 }
 
@@ -112,8 +116,19 @@ impl Waiter {
             switched: 0,
             wanted_until: Time::ZERO,
             wanted_span: WANTED_SPAN_MIN,
+            thrift: None,
             counters,
         }
+    }
+
+    /// From now on the adaptive policy looks only as long as `thrift` allows.
+    pub fn save(&mut self, thrift: Thrift) {
+        self.thrift = Some(thrift);
+    }
+
+    /// Whether it matters to the policy where the peers run.
+    pub fn minds_sharing(&self) -> bool {
+        self.policy != WaitPolicy::Block
     }
 
     /// What waiting came to.
@@ -141,6 +156,7 @@ impl Waiter {
     /// Something was done at `now`.
     pub fn busy(&mut self, now: Time) {
         let Some(since) = self.idle_since.take() else { return };
+        self.thrift.iter_mut().for_each(Thrift::arrived);
         let gap = now.since(since).as_nanos() as u64;
         if gap > self.worth().as_nanos() as u64 {
             self.rest_ns = (3 * self.rest_ns + gap.min(REST_MAX_NS)) / 4;
@@ -164,6 +180,10 @@ impl Waiter {
                 // Who sleeps until something that is due that soon comes late by a wake.
                 let soon = due.is_some_and(|due| due.since(now) <= DUE_SOON);
                 let alone = !same_processor && now >= self.wanted_until;
+                let sleeps = self.thrift.as_mut().is_some_and(|thrift| thrift.sleeps(alone));
+                if sleeps && !soon {
+                    self.slept = true;
+                }
                 self.adapt(now.since(since), self.budget(alone), same_processor, soon)
             }
         };

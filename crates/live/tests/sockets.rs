@@ -17,6 +17,8 @@ use std::time::Duration;
 use wire::NodeId;
 
 const MEMORY_BYTES: usize = 64 << 20;
+/// Text that all clients may leave unread.
+const UNREAD_BYTES: usize = 8 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Server {
@@ -26,7 +28,7 @@ struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-fn host(most: usize) -> (Host, Vec<SocketAddr>) {
+fn host(most: usize, prepare: fn(&mut Items)) -> (Host, Vec<SocketAddr>) {
     let frames = Frames::new(MemfdRegion::create("test", MEMORY_BYTES / 4096).unwrap());
     let tenants = ["a", "b"].map(|name| TenantConfig {
         name: name.into(),
@@ -44,7 +46,9 @@ fn host(most: usize) -> (Host, Vec<SocketAddr>) {
     let at = "127.0.0.1:0".parse().unwrap();
     let memcached = Address { at, protocol: Protocol::Memcached, tenant: TenantNo(0) };
     let resp = Address { at, protocol: Protocol::Resp, tenant: TenantNo(1) };
-    let sockets = Sockets::listen(&[memcached, resp], items, most).unwrap();
+    let mut sockets = Sockets::listen(&[memcached, resp], items, most).unwrap();
+    sockets.set_unread_max(UNREAD_BYTES);
+    prepare(&mut sockets.items().borrow_mut());
     let addresses = sockets.addresses().collect();
     let node = Node::new(NodeConfig::new(NodeId(1), 1, 1), frames);
     let mut host = Host::new(node, WaitPolicy::Adaptive).unwrap();
@@ -54,11 +58,15 @@ fn host(most: usize) -> (Host, Vec<SocketAddr>) {
 
 impl Server {
     fn start(most: usize) -> Server {
+        Server::start_with(most, |_| {})
+    }
+
+    fn start_with(most: usize, prepare: fn(&mut Items)) -> Server {
         let stop = Arc::new(AtomicBool::new(false));
         let (tell, told) = std::sync::mpsc::channel();
         let asked = stop.clone();
         let thread = std::thread::spawn(move || {
-            let (mut host, addresses) = host(most);
+            let (mut host, addresses) = host(most, prepare);
             tell.send(addresses).unwrap();
             host.run(|| asked.load(Ordering::SeqCst)).unwrap();
         });
@@ -215,6 +223,68 @@ fn a_slow_reader_waits_alone() {
     slow.shutdown(std::net::Shutdown::Both).unwrap();
     let _ = writer.join();
     expect(&mut quick, b"mn\r\n", b"MN\r\n");
+}
+
+/// Connects with hardly any room for what comes.
+fn connect_narrow(at: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, sockopt};
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
+    rustix::net::connect(&socket, &at).unwrap();
+    TcpStream::from(socket)
+}
+
+const OPEN: &str = "curr_connections";
+
+/// A number of `stats` as soon as it is one of these, or after all patience.
+fn stat_when(client: &mut TcpStream, name: &str, enough: impl Fn(usize) -> bool) -> usize {
+    let late = std::time::Instant::now() + PATIENCE;
+    loop {
+        client.write_all(b"stats\r\n").unwrap();
+        let mut told = String::new();
+        while !told.ends_with("END\r\n") {
+            let mut some = [0; 4096];
+            let count = client.read(&mut some).unwrap();
+            told += std::str::from_utf8(&some[..count]).unwrap();
+        }
+        let value = told.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        let value: usize = value.unwrap().parse().unwrap();
+        if enough(value) || std::time::Instant::now() >= late {
+            return value;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A command waits for another node for ever here: no view is ever settled.
+#[test]
+fn a_client_that_goes_while_it_waits_for_another_node_is_forgotten() {
+    let share = |items: &mut Items| items.share(kv::Owners::new(NodeId(1)));
+    let server = Server::start_with(10, share);
+    let mut other = connect(server.memcached);
+    let mut gone = connect(server.memcached);
+    gone.write_all(b"get k\r\n").unwrap();
+    assert_eq!(stat_when(&mut other, OPEN, |open| open == 2), 2);
+    let span = Some(Duration::ZERO);
+    rustix::net::sockopt::set_socket_linger(&gone, span).unwrap();
+    drop(gone);
+    assert_eq!(stat_when(&mut other, OPEN, |open| open == 1), 1);
+}
+
+/// Short values are copied into answers: many clients that read nothing do not fill memory with them.
+#[test]
+fn of_many_that_read_nothing_some_are_closed() {
+    let server = Server::start(100);
+    let mut other = connect(server.memcached);
+    let value = vec![b'v'; 2000];
+    expect(&mut other, &value_line("v", &value), b"STORED\r\n");
+    let deaf: Vec<TcpStream> = (0..40).map(|_| connect_narrow(server.memcached)).collect();
+    let gets = "get v\r\n".repeat(4000);
+    deaf.iter().for_each(|mut one| one.write_all(gets.as_bytes()).unwrap());
+    assert_eq!(stat_when(&mut other, "total_connections", |all| all == 41), 41);
+    let open = stat_when(&mut other, OPEN, |open| open < 30);
+    assert!((8..30).contains(&open), "{open} of 41");
+    expect(&mut other, b"mn\r\n", b"MN\r\n");
 }
 
 /// Opens as many connections as this process may, at most 10,000: each takes two descriptors, one at either end.

@@ -83,6 +83,15 @@ pub async fn join(cx: &Cx, manager: NodeId, identity: &Identity) -> Result<Lease
     Lease::decode(&reply.body).map_err(|Short| Errno::EPROTO)
 }
 
+/// Asks once who the members are: also a node that is none may.
+pub async fn view(cx: &Cx, manager: NodeId) -> Result<Directory, Errno> {
+    loop {
+        if let Some(directory) = fetch(cx, manager).await? {
+            return Ok(directory);
+        }
+    }
+}
+
 impl Client {
     /// Makes this node a member under its own id, and keeps it one as long as the node runs.
     pub fn start(cx: &Cx, manager: NodeId, identity: Identity) -> Client {
@@ -166,16 +175,12 @@ impl Client {
 
     /// Asks for the view now instead of with the next renewal.
     pub async fn refresh(&self) -> Result<(), Errno> {
-        loop {
-            if let Some(directory) = self.fetch().await? {
-                let seen = self.0.directory.borrow().view;
-                if directory.view > seen {
-                    self.0.directory.replace(Rc::new(directory));
-                    self.0.changed.notify_all();
-                }
-                return Ok(());
-            }
+        let directory = view(&self.0.cx, self.0.manager).await?;
+        if directory.view > self.0.directory.borrow().view {
+            self.0.directory.replace(Rc::new(directory));
+            self.0.changed.notify_all();
         }
+        Ok(())
     }
 
     async fn keep(self) {
@@ -245,7 +250,7 @@ impl Client {
     }
 
     async fn lenders_page(&self, after: NodeId) -> Result<LendersPage, Errno> {
-        let (reply, data) = self.ask_page(LENDERS, after).await?;
+        let (reply, data) = ask_page(&self.0.cx, self.0.manager, LENDERS, after).await?;
         let page = LendersPage::decode(&reply.body, &data).map_err(|Short| Errno::EPROTO)?;
         let ids: Vec<NodeId> = page.lenders.iter().map(|lender| lender.id).collect();
         let ascends = ids.first().is_none_or(|id| *id > after) && ids.is_sorted_by(|a, b| a < b);
@@ -285,41 +290,6 @@ impl Client {
         Lease::decode(&reply.body).map_err(|Short| Errno::EPROTO)
     }
 
-    /// The whole view; `None` when it changed between two pages.
-    async fn fetch(&self) -> Result<Option<Directory>, Errno> {
-        let mut directory = Directory::default();
-        loop {
-            let after = directory.members.keys().next_back().copied().unwrap_or_default();
-            let page = self.page(after).await?;
-            if directory.view != 0 && directory.view != page.view {
-                return Ok(None);
-            }
-            directory.view = page.view;
-            directory.members.extend(page.members.into_iter().map(|member| (member.id, member)));
-            if page.last {
-                return Ok(Some(directory));
-            }
-        }
-    }
-
-    async fn page(&self, after: NodeId) -> Result<Page, Errno> {
-        let (reply, data) = self.ask_page(VIEW, after).await?;
-        let page = Page::decode(&reply.body, &data).map_err(|Short| Errno::EPROTO)?;
-        // A page that goes back or says nothing would keep us asking for ever.
-        let goes_on = page.members.first().is_some_and(|member| member.id > after);
-        if goes_on || page.last { Ok(page) } else { Err(Errno::EPROTO) }
-    }
-
-    /// What follows `after` in a list, and its data.
-    async fn ask_page(&self, op: u16, after: NodeId) -> Result<(Reply, Vec<u8>), Errno> {
-        let mut body = [0; 2];
-        Encoder::new(&mut body).u16(after.0);
-        let frame = self.0.cx.frames().alloc(PAGE_BYTES).ok_or(Errno::ENOMEM)?;
-        let reply = self.ask(op, &body, self.0.cx.piece(frame)).await?;
-        let data = reply.data.first().map_or(&[][..], |frame| &frame[..reply.bytes]).to_vec();
-        Ok((reply, data))
-    }
-
     async fn ask(&self, op: u16, body: &[u8], into: Pieces<FrameMut>) -> Result<Reply, Errno> {
         let Shared { cx, manager, .. } = &*self.0;
         ask(cx, *manager, op, body, cx.pieces(), into).await
@@ -338,6 +308,46 @@ impl Client {
 /// Whether an error says that nobody answered rather than what was answered.
 pub fn is_silence(errno: Errno) -> bool {
     matches!(errno, Errno::EHOSTDOWN | Errno::ETIMEDOUT | Errno::EAGAIN | Errno::ENODEV)
+}
+
+/// The whole view; `None` when it changed between two pages.
+async fn fetch(cx: &Cx, manager: NodeId) -> Result<Option<Directory>, Errno> {
+    let mut directory = Directory::default();
+    loop {
+        let after = directory.members.keys().next_back().copied().unwrap_or_default();
+        let page = page(cx, manager, after).await?;
+        if directory.view != 0 && directory.view != page.view {
+            return Ok(None);
+        }
+        directory.view = page.view;
+        directory.members.extend(page.members.into_iter().map(|member| (member.id, member)));
+        if page.last {
+            return Ok(Some(directory));
+        }
+    }
+}
+
+async fn page(cx: &Cx, manager: NodeId, after: NodeId) -> Result<Page, Errno> {
+    let (reply, data) = ask_page(cx, manager, VIEW, after).await?;
+    let page = Page::decode(&reply.body, &data).map_err(|Short| Errno::EPROTO)?;
+    // A page that goes back or says nothing would keep us asking for ever.
+    let goes_on = page.members.first().is_some_and(|member| member.id > after);
+    if goes_on || page.last { Ok(page) } else { Err(Errno::EPROTO) }
+}
+
+/// What follows `after` in a list, and its data.
+async fn ask_page(
+    cx: &Cx,
+    manager: NodeId,
+    op: u16,
+    after: NodeId,
+) -> Result<(Reply, Vec<u8>), Errno> {
+    let mut body = [0; 2];
+    Encoder::new(&mut body).u16(after.0);
+    let frame = cx.frames().alloc(PAGE_BYTES).ok_or(Errno::ENOMEM)?;
+    let reply = ask(cx, manager, op, &body, cx.pieces(), cx.piece(frame)).await?;
+    let data = reply.data.first().map_or(&[][..], |frame| &frame[..reply.bytes]).to_vec();
+    Ok((reply, data))
 }
 
 async fn ask(

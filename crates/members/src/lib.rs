@@ -20,7 +20,7 @@ pub mod protocol;
 mod registry;
 mod service;
 
-pub use client::{Client, Directory, Standing, is_silence, join};
+pub use client::{Client, Directory, Standing, is_silence, join, view};
 pub use lenders::{Lender, Lenders};
 pub use protocol::{Identity, Lease, Life, Member, Roles};
 pub use registry::{Registry, STORE_KIND, STORE_VERSION};

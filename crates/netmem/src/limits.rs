@@ -142,6 +142,16 @@ pub const NOTICES_MAX: usize = 4096;
 pub const REPAIR_TASKS: usize = 2;
 /// Pause after a mirror could not be made.
 pub const REPAIR_PAUSE: Duration = Duration::from_millis(50);
+/// Pages that lose nothing by it which leave at a time when a node lends less: half of what can wait to be carried away.
+pub const SHRINK_PAGES: usize = LEAVING_MAX / 2;
+/// Pause after so many, in which they are carried away: 50 MiB/s of 4 KiB pages.
+pub const SHRINK_PAUSE: Duration = Duration::from_millis(10);
+/// Mirrors that are handed on to other nodes at a time.
+pub const SHRINK_MIRRORS: usize = 8;
+/// Mirrors that are looked at for them.
+pub const SHRINK_MIRRORS_SEEN: usize = 256;
+/// Pause after nothing found room elsewhere.
+pub const SHRINK_RETRY: Duration = Duration::from_millis(500);
 /// The part of the directory's share of memory that hints about holders have, one in so many.
 pub const HINT_SHARE: usize = 4;
 /// Spaces remembered as freed: 24 bytes each.

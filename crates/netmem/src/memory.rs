@@ -10,6 +10,7 @@
 //!    └─────────┤             ▲ settled
 //!              └────────► mirror   dirty pages of others, kept until told
 //!   free ───────────────► ahead    fetched before anybody asked: local when used, the first to leave when it is late
+//!   free ◄──────────────► withheld the node may use fewer frames for a while
 //! ```
 //!
 //! The table moves pages between roles and says what is to be done; who carries bytes is the service. `now` never goes
@@ -22,6 +23,7 @@
 mod accept;
 mod evict;
 mod lists;
+mod size;
 
 use crate::ages::{Age, Histogram, Uses};
 use crate::epoch::Digest;
@@ -174,6 +176,8 @@ pub struct MemoryConfig {
 #[derive(Debug)]
 pub struct Memory {
     config: MemoryConfig,
+    /// Frames that pages may have now, of all.
+    size: u32,
     pages: Box<[Page]>,
     lists: Lists,
     index: Index,
@@ -196,6 +200,7 @@ impl Memory {
         let frames = config.frames as usize;
         Memory {
             config,
+            size: config.frames,
             pages: vec![Page::default(); frames].into(),
             lists: Lists::new(config.frames),
             index: Index::new(frames),
@@ -238,7 +243,7 @@ impl Memory {
 
     /// What is in a frame; `None` in a free one.
     pub fn page(&self, frame: FrameNo) -> Option<&Page> {
-        (self.role(frame) != Role::Free).then(|| &self.pages[frame.0 as usize])
+        (!self.role(frame).is_empty()).then(|| &self.pages[frame.0 as usize])
     }
 
     /// A page of the node's own takes a free frame.
@@ -412,7 +417,7 @@ impl Memory {
         let mut busy = 0;
         for frame in 0..self.config.frames {
             let page = self.pages[frame as usize];
-            match self.lists.role(frame) != Role::Free && is_freed(page.id) {
+            match !self.lists.role(frame).is_empty() && is_freed(page.id) {
                 true if page.busy => busy += 1,
                 true => self.clear(frame),
                 false => (),
@@ -431,12 +436,12 @@ impl Memory {
             match self.lists.role(frame) {
                 Role::Local | Role::Staged | Role::Ahead => local.add(page.age(now), step as u32),
                 Role::Hosted | Role::Passing => hosted.add(page.age(now), step as u32),
-                Role::Mirror | Role::Free => (),
+                Role::Mirror | Role::Free | Role::Withheld => (),
             }
         }
         Digest {
-            capacity: self.config.frames,
-            local_min: self.config.local_min,
+            capacity: self.size,
+            local_min: self.local_min(),
             free: self.counts().free,
             local,
             hosted,
@@ -447,7 +452,7 @@ impl Memory {
 
     /// The page in a frame that is not free. Panics in a free one: the caller lost track.
     fn page_mut(&mut self, frame: FrameNo) -> &mut Page {
-        assert_ne!(self.lists.role(frame.0), Role::Free, "frame {} holds nothing", frame.0);
+        assert!(!self.lists.role(frame.0).is_empty(), "frame {} holds nothing", frame.0);
         &mut self.pages[frame.0 as usize]
     }
 
@@ -476,6 +481,7 @@ impl Memory {
         let id = self.pages[frame as usize].id;
         self.index.remove(id, |frame| self.pages[frame as usize].id);
         self.lists.put(frame, Role::Free);
+        self.withhold();
     }
 }
 

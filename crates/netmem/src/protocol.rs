@@ -18,7 +18,7 @@
 //! | [`op::HASTEN`] | [`Tick`] | nothing | no |
 //! | [`op::LOOK_UP`] | [`LookUp`] | [`Holding`]s in the trailer | no |
 //! | [`op::GET_MULTI`] | [`GetMulti`] | [`MultiReply`], the pages | no |
-//! | [`op::MIRROR_AGAIN`] | [`MirrorAgain`] | [`PutReply`] | yes |
+//! | [`op::MIRROR_AGAIN`], [`op::HAND_ON`] | [`MirrorAgain`] | [`PutReply`] | yes |
 //! | [`op::LEASE`], [`op::REVOKE`] | [`Lease`] | [`LeaseReply`] | yes |
 //! | [`op::FETCH_AHEAD`] | [`Early`] | [`MultiReply`] | no |
 //! | [`op::STAY`] | [`Spaces`] | [`Stayed`] | no |
@@ -81,6 +81,8 @@ pub mod op {
     pub const WRITTEN: u16 = 17;
     /// The process that these spaces belong to, which is no node, is still there.
     pub const STAY: u16 = 18;
+    /// See to it that this page has mirrors enough without mine, which I cannot keep, and forget mine.
+    pub const HAND_ON: u16 = 19;
 }
 
 /// A body: 64 bytes of a message.
@@ -391,7 +393,7 @@ impl No {
     ];
 }
 
-/// The answer to [`op::PUT`] and [`op::MIRROR_AGAIN`].
+/// The answer to [`op::PUT`], [`op::MIRROR_AGAIN`] and [`op::HAND_ON`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PutReply {
     /// The node that has the page now, or why there is none.

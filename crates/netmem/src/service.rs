@@ -18,6 +18,7 @@
 
 mod ahead;
 mod answer;
+mod bring;
 mod counters;
 mod dirty;
 mod faults;
@@ -35,6 +36,7 @@ mod many;
 mod notices;
 mod prefetch;
 mod put;
+mod share;
 mod spare;
 mod store;
 mod tell;
@@ -50,6 +52,7 @@ pub use get::{GetError, Got};
 pub use latency::Latency;
 pub use prefetch::{Hint, Plan, TooManyPlans};
 pub use put::Weak;
+pub use share::Share;
 pub use view::{Up, View};
 pub use write::{PutError, Use};
 
@@ -190,6 +193,8 @@ struct Inner {
     guests: RefCell<Guests>,
     /// What is left of a life in which this node was given up.
     remains: RefCell<life::Remains>,
+    /// Mirrors that go elsewhere, because this node lends less than before.
+    handed_on: RefCell<share::HandedOn>,
     /// When this node became a member, and the view that said so.
     joined: Cell<Option<(Time, u64)>>,
     /// As the registry counts.
@@ -216,6 +221,8 @@ struct Inner {
     /// A page has become durable, or a frame free.
     eased: Notify,
     repairs: Notify,
+    /// This node lends more or less than before.
+    shrinks: Notify,
 }
 
 impl std::fmt::Debug for Service {
@@ -249,6 +256,7 @@ impl Service {
         cx.spawn("netmem late", service.clone().register_all_late());
         cx.spawn("netmem view", service.clone().tell_all());
         cx.spawn("netmem epochs", service.clone().tick());
+        cx.spawn("netmem share", service.clone().shrink());
         service
     }
 
@@ -383,6 +391,7 @@ impl Inner {
             unfinished: RefCell::default(),
             guests: RefCell::default(),
             remains: RefCell::default(),
+            handed_on: RefCell::default(),
             joined: Cell::new(None),
             life: Cell::new(cx.incarnation()),
             valid_until: Cell::new(Time::NEVER),
@@ -400,6 +409,7 @@ impl Inner {
             pressure: Notify::new(cx),
             eased: Notify::new(cx),
             repairs: Notify::new(cx),
+            shrinks: Notify::new(cx),
             cx: cx.clone(),
             config,
         }

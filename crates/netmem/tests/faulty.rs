@@ -30,6 +30,11 @@ enum Op {
     /// Another node is down, and comes back later in its next life.
     Kill(u16),
     Revive,
+    /// A node lends so many frames, and all others what they can.
+    Lend {
+        node: u16,
+        frames: usize,
+    },
     Pass(usize),
 }
 
@@ -42,6 +47,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (node(), 0..PAGES).prop_map(|(node, page)| Op::Forget { node, page }),
         1 => node().prop_map(Op::Kill),
         1 => Just(Op::Revive),
+        1 => (node(), 1usize..12).prop_map(|(node, frames)| Op::Lend { node, frames }),
         2 => (1usize..400).prop_map(Op::Pass),
     ]
 }
@@ -100,6 +106,11 @@ impl Run {
             }
             Op::Kill(node) if self.world.down.is_empty() => self.kill(node),
             Op::Revive => self.revive(),
+            Op::Lend { node, frames } => {
+                let all = self.world.services.iter();
+                all.for_each(|service| service.set_share(service.config().bytes));
+                self.world.service(node).set_share(frames * PAGE);
+            }
             Op::Pass(turns) => self.world.net.run(turns),
             _ => (),
         }

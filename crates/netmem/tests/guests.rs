@@ -146,3 +146,20 @@ fn a_guest_that_is_silent_for_too_long_is_gone() {
     assert_eq!(get(&mut world, 2, page(1), 4), None);
     assert_eq!(put(&mut world, 2, page(1), 5), Ok(NodeId(2)), "it is there again");
 }
+
+/// The process alone knows who else has its pages, so that they stay where a node is to lend less.
+#[test]
+fn a_guests_pages_stay_where_less_is_lent() {
+    let mut world = World::new(4, |_| small(64));
+    (0..12).for_each(|index| assert!(put(&mut world, 2, page(index), 1).is_ok()));
+    world.put(1, private(1, 0), 1, Class::Mirrored).unwrap();
+    world.flush(1, private(1, 0)).unwrap();
+    world.service(2).set_share(4 * PAGE);
+    world.seconds(2);
+    assert_eq!((world.service(2).counts().mirror, world.service(2).share().over), (12, 8 * PAGE));
+    assert_eq!(put(&mut world, 2, page(20), 1), Err(No::Room));
+    assert!((0..12).all(|index| get(&mut world, 2, page(index), 1) == Some(1)));
+    let body = Spaces::of(&[page(0).space]).encode();
+    ask(&mut world, 2, op::FREE_SPACE, bare(&body));
+    assert_eq!(world.service(2).share().over, 0, "they go when the process says so");
+}

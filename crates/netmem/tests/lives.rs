@@ -2,9 +2,11 @@
 
 mod world;
 
+use netmem::protocol::{Batch, Message, Record, op};
 use netmem::service::{GetError, PutError, Weak};
 use netmem::*;
-use wire::Time;
+use node::Call;
+use wire::{Channel, NodeId, Time};
 use world::*;
 
 /// A shared page of which none of these nodes is the directory.
@@ -119,6 +121,36 @@ fn a_writer_that_was_given_up_may_not_go_on_writing() {
     world.put(3, id, late(3), Class::Mirrored).unwrap();
     world.flush(3, id).unwrap();
     assert_eq!(world.read(1, id, late(3)).0, late(3));
+}
+
+/// What a holder tells of a life that is over may arrive when the node knows that it is, and not yet that it begins the
+/// next: by then the holder has forgotten the page.
+#[test]
+fn a_node_in_no_view_learns_nothing_of_its_pages() {
+    let mut world = World::new(3, |_| small(64));
+    let id = private(1, 0);
+    world.give_up(1);
+    let without = world.up();
+    world.service(1).follow(without.clone());
+    let holder = Holder { node: NodeId(2), incarnation: 1, role: HolderRole::Mirror };
+    let record = Record { id, version: Version(3), holder, copies: 1, lost: false, writer: false };
+    let body = Batch::of(without.number, &[record], false).encode();
+    let cx = world.cx(2);
+    let asked = cx.call(Call {
+        to: NodeId(1),
+        channel: Channel::MEMORY,
+        op: op::REGISTER,
+        once: true,
+        deadline: None,
+        body: &body,
+        data: cx.pieces(),
+        trailer: &[],
+        into: cx.pieces(),
+    });
+    let status = world.run(2, asked).unwrap().status;
+    assert_eq!(status, wire::Errno::EAGAIN.0);
+    world.come_back(1);
+    assert!(world.service(1).inspect(|_, directory| directory.entry(id).is_none()));
 }
 
 #[test]

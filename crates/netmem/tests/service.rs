@@ -86,6 +86,25 @@ fn mirrors_are_made_anew_one_after_the_other() {
     assert!(world.service(1).counters().mirrors_again > 0);
 }
 
+/// One mirror and a local log, and no room there: the writer is told how many copies there are, nothing is given up, and
+/// when there is room again the page is durable.
+#[test]
+fn a_page_whose_log_disk_is_full_is_refused_and_kept() {
+    let (mut world, disk) = with_disk(3, 64);
+    let page = private(1, 0);
+    world.put(1, page, 7, Class::MirroredAndLogged).unwrap();
+    world.flush(1, page).unwrap();
+    disk.fails.set(true);
+    world.put(1, page, 8, Class::MirroredAndLogged).unwrap();
+    assert_eq!(world.flush(1, page), Err(service::Weak { have: 1, needed: 2 }));
+    assert_eq!(world.read(1, page, 8).0, 8);
+    assert_eq!(disk.logged.borrow().get(&page), Some(&7));
+    disk.fails.set(false);
+    world.flush(1, page).unwrap();
+    assert_eq!(disk.logged.borrow().get(&page), Some(&8));
+    assert_eq!(world.read(1, page, 8).0, 8);
+}
+
 /// Page 0 of node 1 is in two mirrors only, and both of them die.
 fn lose_version_7(world: &mut World) {
     world.put(1, private(1, 0), 7, Class::Mirrored).unwrap();

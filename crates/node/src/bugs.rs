@@ -85,6 +85,7 @@ bugs! {
     LeaseNotRevoked = 53, "netmem: the right to write to a page is granted although another node has it.";
     AwayPageTaken = 54, "stripe server: pages of network memory are neither forgotten nor checked after a change.";
     AheadUnbounded = 55, "netmem: pages that nobody has asked for may take every frame.";
+    FormerLifeKept = 56, "netmem: a node that was given up while it ran goes on as if it had not been.";
 }
 
 impl Bug {

@@ -4,9 +4,12 @@ mod seeds;
 
 use node::Bug;
 use seeds::{outcome, setting};
-use sim::command::search;
+use sim::command::{search, simulate};
 use sim::experiment::{Experiment, Faults, MemoryShape};
 use sim::run::Outcome;
+use sim::trace::Trace;
+use std::cell::Cell;
+use std::rc::Rc;
 
 const USUAL: &str = include_str!("../../../experiments/network-memory.toml");
 
@@ -59,10 +62,39 @@ fn what_nobody_asked_for_stays_in_its_part_of_memory() {
     assert!(outcome.violations[0].contains("nobody asked for"), "{:?}", outcome.violations);
 }
 
+const OFTEN_SILENT: &str = "
+    [memory]
+    [faults]
+    kills_per_minute = 2
+    power_cuts_per_minute = 0
+    pauses_per_minute = 30
+    partitions_per_minute = 6";
+
+/// Most silences are longer than the registry waits; hardly a node ends by them.
+#[test]
+fn nodes_that_are_given_up_go_on_in_other_lives() {
+    let experiment = Experiment::parse(OFTEN_SILENT).expect("an experiment");
+    let experiment = Experiment { seconds: 20, ..experiment };
+    for seed in 1..4 {
+        let (lives, seen) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let (count, starts) = (lives.clone(), seen.clone());
+        let trace = Trace::to(Box::new(move |line: &str| {
+            count
+                .set(count.get() + u32::from(line.contains("is in life") && !line.ends_with(" 0")));
+            starts.set(starts.get() + u32::from(line.contains("starts, life")));
+        }));
+        let outcome = simulate(seed, &experiment, trace).expect("a good experiment");
+        assert!(outcome.violations.is_empty(), "seed {seed}: {}", outcome.violations.join("\n"));
+        let on = lives.get() - seen.get();
+        assert!(on >= 4, "seed {seed}: {on} lives that no process began with");
+    }
+}
+
 /// Most seeds to look for one bug.
 const SEEDS_MAX: u64 = 60;
 /// What fresh seeds find.
-const FOUND: [Bug; 6] = [
+const FOUND: [Bug; 7] = [
+    Bug::FormerLifeKept,
     Bug::MirrorNotRegistered,
     Bug::MirrorsNotMadeAgain,
     Bug::OneMirrorForTwo,

@@ -58,7 +58,7 @@ pub enum Command {
     Df(Target),
     /// Show members, servers, links and their counters
     Status(Status),
-    /// Watch what the servers do now: rates of reads, writes, calls, messages, and how they wait
+    /// Watch what the servers do now: rates of reads, writes, calls, messages, how they wait, and who lends memory
     Top(Top),
     /// Serve the servers' counters to Prometheus
     Metrics(Metrics),
@@ -73,7 +73,7 @@ pub enum Command {
     /// Measure, each beside its baseline in the same run
     #[command(subcommand)]
     Bench(Bench),
-    /// Run a program whose large memory is a region: so much of it is in memory, the rest in a file
+    /// Run a program with so much of its large memory here, and the rest in a file or in the cluster's memory
     Run(RunProgram),
     /// Forward packets between two adapters on this machine, with and without the payload cache
     Forward(Forward),
@@ -148,7 +148,8 @@ pub struct Up {
     /// Mount the file system here
     #[arg(long)]
     pub mount: Option<PathBuf>,
-    /// Also listen for other machines, when the directory is made
+    /// Also listen for other machines, when the directory is made: the manager here, the I/O servers at the ports after
+    /// it, and a mount that lends memory at the next
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
     /// Do not encrypt TCP, when the directory is made

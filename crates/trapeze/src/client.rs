@@ -81,9 +81,13 @@ impl Reach {
     }
 
     /// As [`client`](Reach::client), for a mount.
-    pub(crate) fn mount_client(&self, lending: Lending) -> Result<Running, ReachError> {
+    pub(crate) fn mount_client(
+        &self,
+        lending: Lending,
+        listen: Option<&str>,
+    ) -> Result<Running, ReachError> {
         let setup = self.setup(POOL_BYTES, WaitPolicy::Adaptive)?;
-        Ok(machine::mount_client(&Setup { lending, ..setup }, None)?)
+        Ok(machine::mount_client(&Setup { lending, ..setup }, listen)?)
     }
 
     /// Joins the cluster and opens its volume for this process's user.

@@ -106,16 +106,13 @@ impl Embedded {
         self.mount_lending(path, Lending::default())
     }
 
-    /// As [`mount`](Embedded::mount), with a part in network memory unless the cluster has
-    /// machines elsewhere.
+    /// As [`mount`](Embedded::mount), with a part in network memory. Machines elsewhere reach it at the port after those
+    /// of the I/O servers.
     pub(crate) fn mount_lending(&self, path: &Path, lending: Lending) -> Result<Mounted> {
         let (reach, path) = (self.reach(), path.to_path_buf());
-        // Machines elsewhere could not reach what it lends.
-        let manager = &self.cluster.machines[0];
-        let local = manager.listen.iter().all(|address| !address.starts_with("tcp:"));
-        let lending = if local { lending } else { Lending::default() };
+        let listen = self.cluster.listen_of_mount();
         let work = move |stopper: &Stopper, ready: &dyn Fn()| {
-            let mut running = reach.mount_client(lending)?;
+            let mut running = reach.mount_client(lending, listen.as_deref())?;
             let watch = serve::add_mount(&mut running, &path)?;
             stopper.watch(&running.host)?;
             ready();

@@ -43,7 +43,7 @@ pub struct Start {
 /// Begins a start of the machine that holds these directories; `now` is what the clock says. The error says what to do:
 /// the clock is behind and the number that is needed instead cannot be noted.
 pub fn begin(directories: &[PathBuf], now: u64, random: u64) -> Result<Start, String> {
-    let last = directories.iter().filter_map(|directory| last_in(directory)).max().unwrap_or(0);
+    let last = last(directories);
     // Of disks that fail in turns each start may see another one, with the same last number on both: what is counted
     // on from it must not be the same twice.
     let next = last.saturating_add(1 + random % GAP_MAX);
@@ -65,6 +65,11 @@ pub fn begin(directories: &[PathBuf], now: u64, random: u64) -> Result<Start, St
         )),
         unnoted => Ok(Start { incarnation, unnoted }),
     }
+}
+
+/// The number of the last start that was noted in one of these; 0 is none.
+pub fn last(directories: &[PathBuf]) -> u64 {
+    directories.iter().filter_map(|directory| last_in(directory)).max().unwrap_or(0)
 }
 
 /// The number of the last start that was noted here. A file that says no number says nothing.

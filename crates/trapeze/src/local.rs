@@ -19,6 +19,7 @@ use crate::config::{
 };
 use crate::lending::Lending;
 use crate::machine_stat::available_memory;
+use live::link::Address;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -62,6 +63,12 @@ pub enum LocalError {
         /// Its format.
         found: u32,
     },
+    /// The address for other machines.
+    #[error(
+        "--listen {0}: write HOST:PORT, an address that other machines reach this one by; the ports after it are its I/O \
+         servers' and its mount's, so PORT is from 1 to {1}"
+    )]
+    Listen(String, u16),
     /// Somebody runs it.
     #[error("{0} is in use by another trapeze process: stop that one, or choose another directory")]
     InUse(PathBuf),
@@ -90,7 +97,7 @@ pub struct Shape {
     pub limit: Option<String>,
     /// Memory of each I/O server.
     pub memory: Memory,
-    /// An address for other machines.
+    /// An address for other machines: the manager's; the I/O servers have the ports after it.
     pub listen: Option<String>,
     /// Without encryption.
     pub insecure: bool,
@@ -187,6 +194,13 @@ impl LocalCluster {
         self
     }
 
+    /// Where other machines would reach a mount that this process makes, where they reach the others.
+    pub(crate) fn listen_of_mount(&self) -> Option<String> {
+        let mut addresses = self.machines[0].listen.iter();
+        let manager = addresses.find_map(|address| address.strip_prefix("tcp:"))?;
+        after(manager, self.machines.len() as u16)
+    }
+
     /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -211,6 +225,24 @@ fn check(dir: &Path) -> Result<(), LocalError> {
     Ok(check_socket(&full.join("run/manager.sock"))?)
 }
 
+/// The address `number` ports after this one.
+fn after(listen: &str, number: u16) -> Option<String> {
+    let (host, port) = listen.rsplit_once(':')?;
+    let port = port.parse::<u16>().ok().filter(|port| *port > 0)?.checked_add(number)?;
+    Some(format!("{host}:{port}"))
+}
+
+/// Whether the manager, the I/O servers and a mount have addresses for other machines.
+fn check_listen(shape: &Shape) -> Result<(), LocalError> {
+    let Some(listen) = &shape.listen else { return Ok(()) };
+    let last = shape.servers + 1;
+    let is_address = format!("tcp:{listen}").parse::<Address>().is_ok();
+    match after(listen, last).filter(|_| is_address) {
+        Some(_) => Ok(()),
+        None => Err(LocalError::Listen(listen.clone(), u16::MAX - last)),
+    }
+}
+
 /// Whether nothing is there but the lock of somebody who looked before.
 fn is_empty(dir: &Path) -> Result<bool, LocalError> {
     let entries = fs::read_dir(dir).map_err(|error| LocalError::System(dir.into(), error))?;
@@ -230,6 +262,7 @@ fn lock(dir: &Path) -> Result<File, LocalError> {
 }
 
 fn create(dir: &Path, shape: &Shape) -> Result<(), LocalError> {
+    check_listen(shape)?;
     let system = |path: &Path| {
         let path = path.to_path_buf();
         move |error| LocalError::System(path.clone(), error)
@@ -306,7 +339,10 @@ fn machines(dir: &Path, cluster: &str, shape: &Shape) -> Vec<Machine> {
             limit: shape.limit.clone(),
         };
         let disks = (0..shape.stores).map(disk).collect();
-        Machine { roles: vec![Role::Io], disks, ..machine }
+        let elsewhere = shape.listen.as_ref().and_then(|listen| after(listen, number));
+        let elsewhere = elsewhere.map(|address| format!("tcp:{address}"));
+        let listen = machine.listen.iter().cloned().chain(elsewhere).collect();
+        Machine { roles: vec![Role::Io], disks, listen, ..machine }
     });
     std::iter::once(manager).chain(servers).collect()
 }
@@ -359,6 +395,26 @@ mod tests {
             let error = again.check(&asked).unwrap_err().to_string();
             assert!(error.contains("was made with 3 servers, 1 disks each"), "{error}");
         }
+    }
+
+    #[test]
+    fn machines_elsewhere_reach_every_machine_and_the_mount_at_ports_in_a_row() {
+        let folder = tempfile::tempdir().unwrap();
+        let shape = |listen: &str| Shape { listen: Some(listen.into()), ..Shape::of(2) };
+        let made = LocalCluster::open_or_create(&folder.path().join("a"), &shape("[::1]:7400"));
+        let made = made.unwrap();
+        let tcp = made.machines.iter().map(|machine| machine.listen[1].clone());
+        assert_eq!(tcp.collect::<Vec<_>>(), ["tcp:[::1]:7400", "tcp:[::1]:7401", "tcp:[::1]:7402"]);
+        assert_eq!(made.listen_of_mount().unwrap(), "[::1]:7403");
+        for wrong in ["here", "here:", ":7400", "here:0", "here:65533", "here:port"] {
+            let dir = folder.path().join("b");
+            let error = LocalCluster::open_or_create(&dir, &shape(wrong)).unwrap_err().to_string();
+            let says = [wrong, "HOST:PORT", "from 1 to 65532"];
+            assert!(says.iter().all(|text| error.contains(text)), "{error}");
+        }
+        LocalCluster::open_or_create(&folder.path().join("b"), &shape("here:65532")).unwrap();
+        let local = LocalCluster::open_or_create(&folder.path().join("c"), &Shape::of(2)).unwrap();
+        assert_eq!(local.listen_of_mount(), None);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A machine of a cluster, put together on the real world: its memory, links, disks, stores and services.
 
+mod stranger;
+
 use crate::beginning;
 use crate::config::{ClusterKey, ConfigError, Machine, Role};
 use crate::incarnation::{self, Start};
@@ -18,18 +20,16 @@ use members::{Identity, Roles};
 use names::VolumeSettings;
 use node::rings::StoreId;
 use node::{Cx, Node, NodeConfig};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::rc::Rc;
 use store::{Store, StoreError};
 use stripe::{Network, ServerConfig};
-use wire::{Errno, NodeId, VolumeId};
+use wire::{NodeId, VolumeId};
 
-/// How long a manager may take to answer a machine that joins.
-const JOIN_SPAN: Duration = Duration::from_secs(20);
-/// Memory of a node that only asks for an id.
-const JOINING_POOL_BYTES: u64 = 4 << 20;
+pub use stranger::join;
 
 /// Why a machine does not start. The text says what, where and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +92,7 @@ pub enum MachineError {
         next: &'static str,
     },
     /// Nobody could reach the memory that it lends.
-    #[error("what this mount lends, other machines must reach: say where with --listen HOST:PORT")]
+    #[error("what this one lends, other machines must reach: say where with --listen HOST:PORT")]
     LendsNowhere,
     /// An address of a mount.
     #[error("--listen: {0} is no address: write HOST:PORT")]
@@ -105,6 +105,19 @@ pub enum MachineError {
         "the cluster has a machine named {0} already: choose another --name; to start that machine again, use its own machine.toml"
     )]
     NameTaken(String),
+    /// Another machine runs as this one.
+    #[error(
+        "the cluster has a machine that runs as node {node}, {name} at {addresses}, and it is not this one: stop that one \
+         first, or, if this one has a copy of its configuration, remove the copy and join with a name of its own"
+    )]
+    TwoOfOne {
+        /// The id of both.
+        node: u16,
+        /// What it is called.
+        name: String,
+        /// Where the other one is.
+        addresses: String,
+    },
     /// The manager did not let it in.
     #[error("{0}")]
     Refused(String),
@@ -242,6 +255,8 @@ pub struct Running {
     pub directory: Directory,
     /// Disks of its configuration that it serves without, by number, and why.
     pub lost: Vec<(u16, String)>,
+    /// Whether the manager has refused its links since another node that was started later has its id.
+    replaced: Rc<Cell<bool>>,
     _sockets: Sockets,
 }
 
@@ -265,8 +280,18 @@ impl Drop for Sockets {
 }
 
 impl Running {
+    /// What says whether the manager takes another node for the one that this one says it is, from now on for ever.
+    pub fn is_replaced(&self) -> impl Fn() -> bool + use<> {
+        let (member, replaced) = (self.services.member.clone(), self.replaced.clone());
+        move || replaced.get() || member.as_ref().is_some_and(|m| m.later_life().is_some())
+    }
+
     /// Why the manager does not take this machine for the one that it says it is, if that is so.
     pub fn refusal(&self) -> Option<String> {
+        self.later_start().or_else(|| self.replaced.get().then(|| stranger::REPLACED.to_string()))
+    }
+
+    fn later_start(&self) -> Option<String> {
         let later = self.services.member.as_ref()?.later_life()?;
         let behind = incarnation::apart(later, self.host.node().cx().incarnation());
         Some(format!(
@@ -294,13 +319,13 @@ impl Running {
 }
 
 /// What to do when an address cannot be listened at.
-fn after_listening(error: &io::Error) -> &'static str {
+pub(crate) fn after_listening(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "; another process listens there: does this machine run already? stop that one first"
+            "; another process listens there: does this one run already? stop that one first, or choose another address"
         }
         io::ErrorKind::AddrNotAvailable => {
-            "; this machine has no such address: correct `listen` in its configuration"
+            "; this machine has no such address: correct the address, on the command line or in `listen` of its configuration"
         }
         _ => "",
     }
@@ -319,8 +344,12 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     let store = machine.store.as_ref().filter(|_| machine.is(Role::Manager));
     let manager = store.map(|store| open_manager(store, setup.volume)).transpose()?;
     let (count, id) = (machine.disks.len() as u16, NodeId(machine.node));
-    // Before it has any link, and with the locks of its directories held.
-    let life = (id, begin(&directories(machine, store, &lost))?);
+    // Before it has any link of its own, and with the locks of its directories held.
+    let directories = directories(machine, store, &lost);
+    if store.is_none() {
+        stranger::only_one(setup, machine, &directories)?;
+    }
+    let life = (id, begin(&directories)?);
     let mut bare = bare(setup, life, &machine.name, &machine.listen, count)?;
     if let Some(disks) = disks {
         bare.host.add(disks).map_err(system("disks"))?;
@@ -342,7 +371,8 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     let services = start(bare.host.node().cx(), roles)?;
     follow_members(bare.host.node().cx(), &services, &bare.directory);
     let (host, directory, _sockets) = (bare.host, bare.directory, Sockets::of(&[]));
-    let running = Running { host, services, directory, lost, _sockets };
+    let replaced = stranger::watch_identity(host.node().cx(), &directory, setup.manager.0);
+    let running = Running { host, services, directory, lost, replaced, _sockets };
     let paths = machine.disks.iter().map(|disk| disk.path.clone()).collect();
     crate::status::service::serve(running.source(paths, machine.memory.cache.0));
     Ok(running)
@@ -450,52 +480,6 @@ fn follow_members(cx: &Cx, services: &Services, directory: &Directory) {
     });
 }
 
-/// Asks the manager for an id, as a node that has none, in this life.
-pub fn join(setup: &Setup, identity: &Identity, incarnation: u64) -> Result<NodeId, MachineError> {
-    let (pool_bytes, lending) = (JOINING_POOL_BYTES, Lending::default());
-    let setup = Setup { pool_bytes, lending, wait: WaitPolicy::Block, ..setup.clone() };
-    // Ids from here up are for nodes that have not joined; two that choose the same one try again.
-    let id = NodeId(0xf000 + u16::from_le_bytes(crate::local::random()) % 0xffe);
-    let mut bare = bare(&setup, (id, incarnation), "joining", &[], 0)?;
-    let name = identity.name.clone();
-    let (cx, manager, identity) =
-        (bare.host.node().cx().clone(), setup.manager.0, identity.clone());
-    let asked =
-        async move { cx.with_deadline(JOIN_SPAN, members::join(&cx, manager, &identity)).await };
-    let answer = bare.host.block_on(asked).map_err(system("joining"))?;
-    bare.host.stop().map_err(system("joining"))?;
-    match answer {
-        Ok(Ok(lease)) => Ok(lease.id),
-        Ok(Err(errno)) if members::is_silence(errno) => Err(unreached(&setup, &bare.directory)),
-        Ok(Err(Errno::EEXIST)) => Err(MachineError::NameTaken(name)),
-        Ok(Err(errno @ (Errno::EIO | Errno::ENOSPC))) => Err(MachineError::Refused(format!(
-            "the manager cannot write what it keeps ({errno}): is its disk full?"
-        ))),
-        Ok(Err(errno)) => Err(MachineError::Refused(format!("the manager refuses: {errno}"))),
-        Err(node::Late) => Err(unreached(&setup, &bare.directory)),
-    }
-}
-
-/// Why the manager did not answer, as far as the links know.
-fn unreached(setup: &Setup, directory: &Directory) -> MachineError {
-    let places: Vec<String> = setup.manager.1.iter().map(Address::to_string).collect();
-    let is_local = setup.manager.1.iter().all(Address::is_local);
-    let statuses = directory.status();
-    let why = statuses.get(&setup.manager.0).map(|status| status.last_error.clone());
-    let why = why.filter(|text| !text.is_empty()).unwrap_or("it does not answer".to_string());
-    let named = places.iter().any(|place| why.contains(place));
-    let places = if named { String::new() } else { format!(" at {}", places.join(", ")) };
-    let next = match (why.contains("refuses"), is_local) {
-        // A refusal says itself what to do.
-        (true, _) => "",
-        (false, true) => "; does the cluster run? trapeze up, or serve, starts it",
-        (false, false) => {
-            "; is trapeze serve running there, and is the address right and open in the firewall?"
-        }
-    };
-    MachineError::Unreached { places, why, next }
-}
-
 /// As [`client`], for a mount: as patient with the manager as with the I/O servers. What it lends, other machines reach
 /// at `listen`, those of this machine's own cluster beside their manager.
 pub fn mount_client(setup: &Setup, listen: Option<&str>) -> Result<Running, MachineError> {
@@ -589,8 +573,9 @@ fn enter(
     follow_members(bare.host.node().cx(), &services, &bare.directory);
     let member = services.member.clone().expect("it was asked for");
     bare.host.block_on(async move { member.joined().await }).map_err(system("joining"))?;
-    let (lost, _sockets) = (Vec::new(), Sockets::of(&listen));
-    let running = Running { host: bare.host, services, directory: bare.directory, lost, _sockets };
+    let (host, directory, _sockets) = (bare.host, bare.directory, Sockets::of(&listen));
+    let (lost, replaced) = (Vec::new(), Rc::default()); // nobody else was given its id
+    let running = Running { host, services, directory, lost, replaced, _sockets };
     if !listen.is_empty() {
         crate::status::service::serve(running.source(Vec::new(), 0));
     }

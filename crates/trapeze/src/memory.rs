@@ -5,7 +5,7 @@ mod member;
 use crate::children::READY;
 use crate::cli::{self, Listen};
 use crate::client::ReachError;
-use crate::machine::{MachineError, Running};
+use crate::machine::{self, MachineError, Running};
 use crate::serve::pin;
 use endpoint::Frames;
 use endpoint::limits::PAGE_BYTES;
@@ -34,7 +34,7 @@ pub enum MemoryError {
     #[error(transparent)]
     Tenants(#[from] BadTenants),
     /// The addresses.
-    #[error(transparent)]
+    #[error("{0}{next}", next = after_listening(.0))]
     Listen(#[from] ListenError),
     /// The system.
     #[error("{0}")]
@@ -148,6 +148,13 @@ fn sockets(arguments: &cli::Memory, frames: &Frames) -> Result<Sockets, MemoryEr
     Ok(Sockets::listen(&addresses, items, arguments.connections as usize)?)
 }
 
+fn after_listening(error: &ListenError) -> &'static str {
+    match error {
+        ListenError::Address(_, error) => machine::after_listening(error),
+        ListenError::System(_) => "",
+    }
+}
+
 fn host(arguments: &cli::Memory) -> Result<(Serving, String), MemoryError> {
     let pages = arguments.memory.0 as usize / PAGE_BYTES;
     if pages * PAGE_BYTES < MEMORY_BYTES_MIN {
@@ -209,6 +216,7 @@ pub fn serve(arguments: &cli::Memory) -> Result<(), MemoryError> {
     }
     println!("{READY} {said}; {} of memory; stop with Ctrl-C", arguments.memory);
     serving.host().add(Signals::default())?;
+    serving.host().save();
     serving.host().run(signals::asked)?;
     member::leave(serving)
 }

@@ -6,6 +6,7 @@
 use crate::cli::RunProgram;
 use crate::client::Reach;
 use crate::lenders::{self, LendersError};
+use crate::size::Size;
 use live::link::{Address, Security};
 use live::region::uffd::{Features, Origin, Uffd};
 use rustix::fs::MemfdFlags;
@@ -27,6 +28,12 @@ trapeze run: what malloc and mmap give from the size of --from on is in the regi
 statically or run as another user, allocate without the C library (Go), close descriptors that they did not open, or
 use such memory in a child after fork without exec; memory that a device or io_uring holds stays in memory.";
 
+/// Least memory of a program: a region has 64 frames of 4 KiB at least.
+const MEMORY_MIN: Size = Size(256 << 10);
+/// Least size of a piece that is in the region. Each begins at a page of its own, and what the C library needs for itself
+/// before the region is there is smaller.
+const FROM_MIN: Size = Size(64 << 10);
+
 /// Why the program does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -40,6 +47,9 @@ pub enum RunError {
 
 /// Runs the program in this process's place; comes back only with an error.
 pub fn run(arguments: &RunProgram) -> Result<(), RunError> {
+    if let Some(text) = problem(arguments) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text).into());
+    }
     // Here, where there is room for a text, rather than in the program.
     Uffd::open(Origin::All, Features::default()).map_err(io::Error::other)?;
     let library = library()?;
@@ -63,6 +73,22 @@ pub fn run(arguments: &RunProgram) -> Result<(), RunError> {
     let error = command.exec();
     let text = format!("{} cannot be run: {error}", arguments.program.display());
     Err(io::Error::new(error.kind(), text).into())
+}
+
+/// What is wrong with the sizes.
+fn problem(arguments: &RunProgram) -> Option<String> {
+    let RunProgram { memory, room, from, .. } = arguments;
+    if *memory < MEMORY_MIN {
+        return Some(format!("--memory {memory}: a program needs {MEMORY_MIN} at least"));
+    }
+    if let Some(room) = room.filter(|room| room < memory) {
+        return Some(format!(
+            "--room {room} is less than --memory {memory}, which is a part of it: leave it out, or give more"
+        ));
+    }
+    (*from < FROM_MIN).then(|| {
+        format!("--from {from}: pieces of less than {FROM_MIN} stay where they are; give {FROM_MIN} or more")
+    })
 }
 
 /// Has the program's region keep its pages with the cluster's lenders. The key is passed in memory, not by name.
@@ -125,6 +151,23 @@ fn behind(executable: &Path) -> io::Result<Option<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Cli, Command as Asked};
+    use clap::Parser;
+
+    #[test]
+    fn sizes_that_no_program_can_run_with_are_refused() {
+        let problem = |sizes: &str| {
+            let words = format!("trapeze run {sizes} true");
+            let Asked::Run(arguments) = Cli::parse_from(words.split(' ')).command else { panic!() };
+            problem(&arguments).unwrap_or_default()
+        };
+        assert_eq!(problem("--memory 256K --room 256K --from 64K"), "");
+        assert!(problem("--memory 0").contains("--memory 0: a program needs 256K"));
+        assert!(
+            problem("--memory 1M --room 512K").contains("--room 512K is less than --memory 1M")
+        );
+        assert!(problem("--memory 1M --from 4K").contains("--from 4K: pieces of less than 64K"));
+    }
 
     #[test]
     fn a_library_behind_an_executable_is_found_and_nothing_else() {

@@ -91,9 +91,8 @@ pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
 
 /// Runs a machine until `done` says so or the manager refuses it for good, and stops it.
 pub(crate) fn drive(mut running: Running, done: impl Fn() -> bool) -> Result<(), ServeError> {
-    let member = running.services.member.clone();
-    let refused = || member.as_ref().is_some_and(|member| member.later_life().is_some());
-    running.host.run(|| done() || refused())?;
+    let is_replaced = running.is_replaced();
+    running.host.run(|| done() || is_replaced())?;
     let refusal = running.refusal();
     let stopped = stop(running);
     refusal.map_or(stopped, |text| Err(ServeError::Refused(text)))

@@ -6,8 +6,10 @@ use common::{Cluster, cannot_mount, ended_by_signals, program, refusal, text, tr
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use trapeze::children::Process;
 use trapeze::config::{Machine, Memory};
 use trapeze::local::Shape;
@@ -211,29 +213,103 @@ fn what_cannot_be_lent_is_refused() {
     assert!(said.contains("io1.toml") && said.contains("lend less"), "{said}");
 }
 
-/// A machine that was started from a copy of another's configuration: the later one is the member, the other is told
-/// so, and there is one lender of that id.
-#[test]
-fn of_two_machines_with_one_id_the_later_one_lends() {
-    let mut cluster = lending(2);
-    let target = cluster.processes.target();
-    let seen = |rows: &[serde_json::Value]| rows.iter().filter_map(members).collect::<Vec<_>>();
-    until_top(&target, |rows| seen(rows) == [2, 2]);
+/// A copy of the first I/O server, with a directory and a socket of its own.
+fn copy_of_io1(cluster: &Cluster) -> PathBuf {
     let mut copy = Machine::load(&cluster.beside("cluster/io1.toml")).unwrap();
     copy.listen = vec![format!("unix:{}", cluster.beside("copy.sock").display())];
     copy.disks[0].path = cluster.beside("copy");
     fs::create_dir(&copy.disks[0].path).unwrap();
-    let (config, log) = (cluster.beside("copy.toml"), cluster.beside("copy.log"));
+    let config = cluster.beside("copy.toml");
     copy.save(&config).unwrap();
+    config
+}
+
+fn start_copy(cluster: &Cluster, config: &Path) -> Process {
     let mut command = ended_by_signals(program());
-    command.args(["serve", "--config", text(&config)]);
-    let copy = Process::start_command("copy", command, &log).unwrap();
-    let told = || cluster.processes.server(1).unwrap().last_words().contains("the same id");
-    until_top(&target, |rows| seen(rows) == [2, 2] && told());
+    command.args(["serve", "--config", text(config)]);
+    Process::start_command("copy", command, &cluster.beside("copy.log")).unwrap()
+}
+
+fn seen(rows: &[serde_json::Value]) -> Vec<u64> {
+    rows.iter().filter_map(members).collect()
+}
+
+/// The one that is there stays, and the other is told where it is; after its death the other takes its place, and then
+/// the first is told where that is.
+#[test]
+fn a_machine_with_the_id_of_one_that_is_up_does_not_start() {
+    let mut cluster = lending(2);
+    let target = cluster.processes.target();
     until_top(&target, |rows| seen(rows) == [2, 2]);
+    let config = copy_of_io1(&cluster);
+    let said = refusal(&["serve", "--config", text(&config)]);
+    let says = |said: &str, at: &str| {
+        let parts = ["runs as node 2, io1 at unix:", at, "stop that one first"];
+        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+    };
+    says(&said, "cluster/run/io1.sock");
+    until_top(&target, |rows| seen(rows) == [2, 2]);
+    cluster.processes.kill_server(1).unwrap();
+    let copy = start_copy(&cluster, &config);
+    until_top(&target, |rows| seen(rows) == [2, 2]);
+    let first = cluster.beside("cluster/io1.toml");
+    says(&refusal(&["serve", "--config", text(&first)]), "copy.sock");
     copy.stop().unwrap();
-    cluster.processes.take_server(1).unwrap().kill().unwrap();
     cluster.processes.start_server(1).unwrap();
     until_top(&target, |rows| seen(rows) == [2, 2]);
     cluster.stop();
+}
+
+/// A copy with its directories, which know the first one's life, is a restart to everybody: it is the machine, and the
+/// first one says so and ends.
+#[test]
+fn a_machine_whose_place_a_later_one_takes_ends() {
+    let mut cluster = lending(2);
+    let target = cluster.processes.target();
+    until_top(&target, |rows| seen(rows) == [2, 2]);
+    let config = copy_of_io1(&cluster);
+    let note = "cluster/io1/disk0/incarnation";
+    fs::copy(cluster.beside(note), cluster.beside("copy/incarnation")).unwrap();
+    let copy = start_copy(&cluster, &config);
+    let mut first = cluster.processes.take_server(1).unwrap();
+    for _ in 0..300 {
+        std::thread::sleep(Duration::from_millis(100 * u64::from(first.runs())));
+    }
+    assert!(!first.runs());
+    let said = first.last_words();
+    assert!(said.contains("another machine that was started later"), "{said}");
+    until_top(&target, |rows| seen(rows) == [2, 2]);
+    copy.stop().unwrap();
+    cluster.processes.start_server(1).unwrap();
+    until_top(&target, |rows| seen(rows) == [2, 2]);
+    cluster.stop();
+}
+
+/// The first of `count` ports in a row that nobody has.
+fn free_ports(count: u16) -> u16 {
+    let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let mut firsts = (20_000 + std::process::id() as u16 % 10_000..).step_by(count.into());
+    firsts.find(|first| (*first..first + count).all(free)).unwrap()
+}
+
+#[test]
+fn a_cluster_for_other_machines_lends_also_its_mounts_memory() {
+    if cannot_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (data, point, port) = (dir.path().join("data"), dir.path().join("point"), free_ports(3));
+    fs::create_dir(&point).unwrap();
+    let mut command = ended_by_signals(program());
+    command.args(["up", "--dir", text(&data), "--servers", "1", "--mount", text(&point)]);
+    command.args(["--lend", "16M", "--listen", &format!("127.0.0.1:{port}")]);
+    let up = Process::start_command("up", command, &dir.path().join("log")).unwrap();
+    until_top(text(&data), |rows| seen(rows) == [2, 2]);
+    let (manager, key) = (format!("tcp:127.0.0.1:{port}"), data.join("key"));
+    let told = trapeze(&["status", "-c", &manager, "--key", text(&key), "--json"]);
+    let told = String::from_utf8(told.stdout).unwrap();
+    for port in port..port + 3 {
+        assert!(told.contains(&format!("tcp:127.0.0.1:{port}")), "{told}");
+    }
+    up.stop().unwrap();
 }

@@ -2,11 +2,11 @@
 
 use super::Items;
 use crate::carry::Carry;
-use crate::limits::SHORT_ANSWER_BYTES;
 use crate::moment::Moment;
 use crate::out::Out;
 use crate::owners::{Owners, slot_of};
 use crate::tenants::TenantNo;
+use netmem::Member;
 
 impl Items {
     /// From now on this is one of several nodes of one key space.
@@ -24,6 +24,13 @@ impl Items {
         self.owners.as_mut()
     }
 
+    /// All members of a view know it: these serve keys, with their weights.
+    pub(crate) fn settle_view(&mut self, view: u64, members: &[Member], moment: Moment) {
+        self.begin_cas(moment);
+        self.unswept = self.entries.len();
+        self.owners.as_mut().expect("one of several nodes").settle(view, members);
+    }
+
     /// The slot of a key that this node cannot answer for, now.
     pub(crate) fn slot_elsewhere(&self, key: &[u8], moment: Moment) -> Option<usize> {
         let owners = self.owners.as_ref()?;
@@ -32,7 +39,7 @@ impl Items {
 
     /// A command for other nodes; its answer has its place in the output from now on.
     pub(crate) fn carry(&mut self, carry: Carry, out: &mut Out) {
-        out.later(&carry.later, SHORT_ANSWER_BYTES);
+        out.later(&carry.later, carry.answer_bytes());
         out.note_carried(carry.changes);
         self.carries.push_back(carry);
     }

@@ -2,7 +2,7 @@
 
 use super::{ItemNo, Items, NoRoom};
 use crate::entries::{Entry, NONE};
-use crate::limits::{CHANCES_MAX, EVICTIONS_MAX, SWEEP_ITEMS};
+use crate::limits::{CHANCES_MAX, EVICTIONS_MAX, SWEEP_ITEMS, SWEEP_MOVED_ITEMS};
 use crate::moment::{Expiry, Moment};
 use crate::slab::Chunk;
 use crate::tenants::{List, TenantNo};
@@ -127,7 +127,7 @@ impl Items {
     }
 
     /// A draft, all of which has arrived.
-    pub(super) fn draft_of(&mut self, tenant: TenantNo, bytes: &[u8]) -> Result<Draft, NoRoom> {
+    pub(crate) fn draft_of(&mut self, tenant: TenantNo, bytes: &[u8]) -> Result<Draft, NoRoom> {
         let mut draft = Draft::new(bytes.len());
         self.append(&mut draft, bytes, tenant)?;
         Ok(draft)
@@ -189,20 +189,23 @@ impl Items {
         if matches!(value, Value::Away(_)) { &mut tenant.far } else { &mut tenant.near }
     }
 
-    /// Whether some items will expire, so that [`sweep`](Items::sweep) has something to do.
+    /// Whether some items will expire, or are another node's now, so that [`sweep`](Items::sweep) has something to do.
     pub fn has_mortals(&self) -> bool {
-        self.mortal > 0
+        self.mortal > 0 || self.unswept > 0
     }
 
     /// Looks at some items and removes those whose time has passed: nobody may ever ask for them.
     pub fn sweep(&mut self, moment: Moment) {
         let len = self.entries.len();
-        for _ in 0..SWEEP_ITEMS.min(len as usize) {
+        let count = if self.unswept > 0 { SWEEP_MOVED_ITEMS } else { SWEEP_ITEMS };
+        for _ in 0..count.min(len as usize) {
             self.swept = if self.swept + 1 < len { self.swept + 1 } else { 0 };
+            self.unswept = self.unswept.saturating_sub(1);
             let number = self.swept;
-            if self.entries.is_used(number) && self.entries.get(number).expiry.has_passed(moment) {
-                let tenant = self.entries.get(number).tenant;
-                self.tenants[usize::from(tenant.0)].counters.expired += 1;
+            if self.entries.is_used(number) && self.has_ended(ItemNo(number), moment) {
+                let entry = self.entries.get(number);
+                let (tenant, expired) = (entry.tenant, entry.expiry.has_passed(moment));
+                self.tenants[usize::from(tenant.0)].counters.expired += u64::from(expired);
                 self.remove(ItemNo(number));
             }
         }

@@ -7,7 +7,9 @@ mod owner;
 mod text;
 
 use crate::items::Content;
-use crate::limits::{BESIDE_BYTES_MAX, GET_PART_BYTES, LINE_BYTES_MAX, MEMCACHED_KEY_BYTES_MAX};
+use crate::limits::{
+    BESIDE_BYTES_MAX, GET_LINE_BYTES, GET_PART_BYTES, LINE_BYTES_MAX, MEMCACHED_KEY_BYTES_MAX,
+};
 use crate::session::{Step, Turn};
 use crate::value::Draft;
 use text::Reading;
@@ -57,6 +59,11 @@ fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
 }
 
+/// Where a line's verb ends, which may begin behind spaces.
+fn verb_end(line: &[u8], verb: &[u8]) -> usize {
+    line.iter().take_while(|byte| **byte == b' ').count() + verb.len()
+}
+
 /// A key as it may be: not empty, not too long, without control characters.
 fn is_key(key: &[u8]) -> bool {
     (1..=MEMCACHED_KEY_BYTES_MAX).contains(&key.len())
@@ -69,6 +76,11 @@ impl Memcached {
             State::Storing(storing) => storing.draft.gap(),
             _ => &mut [],
         }
+    }
+
+    /// Whether nothing is known of a next command.
+    pub fn is_between(&self) -> bool {
+        matches!(self.0, State::Command)
     }
 
     /// So many bytes have been put there.
@@ -111,7 +123,11 @@ impl Memcached {
             if reading.changes() && turn.has_to_wait(true) {
                 return Step::Blocked;
             }
-            return self.get(reading, &line[verb.len()..], end + 1, turn);
+            if line.len() > GET_LINE_BYTES {
+                self.0 = State::Getting(reading);
+                return Step::Used(verb_end(line, verb));
+            }
+            return self.get(reading, &line[verb_end(line, verb)..], end + 1, turn);
         }
         if line.len() > LINE_BYTES_MAX {
             turn.say(LONG_LINE);
@@ -137,9 +153,12 @@ impl Memcached {
         match Reading::of(verb) {
             _ if input.len() <= LINE_BYTES_MAX => Step::Wants,
             Some(_) if input.len() <= GET_PART_BYTES => Step::Wants,
+            Some(reading) if turn.has_to_wait(reading.changes()) || turn.has_to_wait(false) => {
+                Step::Blocked
+            }
             Some(reading) => {
                 self.0 = State::Getting(reading);
-                Step::Used(verb.len())
+                Step::Used(verb_end(input, verb))
             }
             None => {
                 turn.say(LONG_LINE);
@@ -178,7 +197,9 @@ impl Memcached {
         }
         if let Err(text) = reading.word(&word[..len], turn) {
             turn.say(text);
-            return Step::End;
+            // what is left of the line is no command
+            let end = input.iter().position(|byte| *byte == b'\n');
+            return end.map_or(Step::End, |end| Step::Used(end + 1));
         }
         self.0 = State::Getting(reading);
         Step::Used(start + len)
@@ -202,9 +223,6 @@ impl Memcached {
         } else if let Some(data) = input.get(used..used + len + 2) {
             if !is_ready(line, turn) {
                 return Step::Blocked;
-            }
-            if owner::store(line, &Content::Bytes(&data[..len]), turn) {
-                return Step::Used(used + len + 2);
             }
             store(line, Content::Bytes(&data[..len]), &data[len..], turn);
             return Step::Used(used + len + 2);
@@ -239,10 +257,7 @@ impl Memcached {
             self.0 = State::Storing(storing);
             return Step::Blocked;
         }
-        let content = Content::Draft(storing.draft);
-        if end != b"\r\n" || !owner::store(&storing.line, &content, turn) {
-            store(&storing.line, content, end, turn);
-        }
+        store(&storing.line, Content::Draft(storing.draft), end, turn);
         Step::Used(2)
     }
 }
@@ -282,6 +297,8 @@ fn refuse(announced: &Announced<'_>, text: &[u8], turn: &mut Turn<'_>) {
 fn store(line: &[u8], content: Content<'_>, end: &[u8], turn: &mut Turn<'_>) {
     if end != b"\r\n" {
         turn.say(BAD_CHUNK);
+    } else if let Some(slot) = owner::slot_of_line(line, turn) {
+        owner::store(line, content, slot, turn);
     } else if line.starts_with(b"ms") {
         meta::store(line, content, turn);
     } else {

@@ -1,9 +1,10 @@
 //! Commands about keys that other nodes keep: the lines are carried there as they are.
 
-use super::{TOO_LARGE, base64, words};
+use super::{NO_ROOM, base64, words};
 use crate::carry::{Dialect, Join, Target};
 use crate::items::Content;
-use crate::limits::{CARRIED_BYTES_MAX, MEMCACHED_KEY_BYTES_MAX};
+use crate::limits::MEMCACHED_KEY_BYTES_MAX;
+use crate::rope::Rope;
 use crate::session::{Effect, Step, Turn};
 
 const END: &[u8] = b"\r\n";
@@ -53,7 +54,7 @@ pub fn line(verb: &[u8], line: &[u8], used: usize, turn: &mut Turn<'_>) -> Step 
         return Step::Blocked;
     }
     let join = if target == Target::All { Join::Same } else { Join::One };
-    let parts = vec![(target, [line, END].concat())];
+    let parts = vec![(target, Rope::of_text([line, END].concat()))];
     turn.carry(Dialect::MEMCACHED, parts, (join, effect, miss(line)));
     Step::Used(used)
 }
@@ -74,19 +75,12 @@ fn miss(line: &[u8]) -> &'static [u8] {
     if quiet { b"" } else { b"EN\r\n" }
 }
 
-/// Has another node store a value, if that keeps the key; whether it does.
-pub fn store(line: &[u8], content: &Content<'_>, turn: &mut Turn<'_>) -> bool {
-    let Some(slot) = slot_of_line(line, turn) else { return false };
-    if line.len() + content.len() > CARRIED_BYTES_MAX {
-        turn.say(TOO_LARGE);
-        return true;
-    }
-    let mut text = Vec::with_capacity(line.len() + content.len() + 2 * END.len());
-    text.extend_from_slice(line);
-    text.extend_from_slice(END);
-    content.pieces().for_each(|piece| text.extend_from_slice(piece));
-    text.extend_from_slice(END);
+/// Has the owner of a slot store a value.
+pub fn store(line: &[u8], content: Content<'_>, slot: usize, turn: &mut Turn<'_>) {
+    let Ok(value) = turn.rope_of(content) else { return turn.say(NO_ROOM) };
+    let mut text = Rope::of_text([line, END].concat());
+    text.join(value);
+    text.text(END);
     let parts = vec![(Target::Slot(slot), text)];
     turn.carry(Dialect::MEMCACHED, parts, (Join::One, Effect::Changes, b""));
-    true
 }

@@ -7,6 +7,7 @@ use crate::carry::{Dialect, Join, Target};
 use crate::items::{Content, ItemNo, Items};
 use crate::moment::Expiry;
 use crate::number::{Decimal, signed, unsigned};
+use crate::rope::Rope;
 use crate::session::{Effect, Turn};
 
 const BAD_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta argument\r\n";
@@ -58,7 +59,7 @@ impl Reading {
         text.extend_from_slice(key);
         text.extend_from_slice(b"\r\n");
         let effect = if self.touches { Effect::ChangesAndGives } else { Effect::Reads };
-        let parts = vec![(Target::Slot(slot), text)];
+        let parts = vec![(Target::Slot(slot), Rope::of_text(text))];
         turn.carry(Dialect::MEMCACHED, parts, (Join::WithoutEnd, effect, b""));
     }
 

@@ -5,10 +5,14 @@ use super::{Args, Client, glob};
 use crate::items::ItemNo;
 use crate::moment::{Expiry, Moment};
 use crate::number::{Decimal, signed, unsigned};
+use crate::owners::Owners;
 use crate::session::Turn;
+use wire::NodeId;
 
 /// Places of the table that one SCAN looks at when it is not told.
 const SCAN_COUNT: u32 = 10;
+/// Bits of a cursor that say a place of a table; those above them say whose.
+const CURSOR_PLACE_BITS: u32 = 32;
 
 /// The number at this place; `None` when it is none, which is answered.
 pub(super) fn integer(args: &Args<'_>, number: usize, turn: &mut Turn<'_>) -> Option<i64> {
@@ -147,7 +151,7 @@ pub fn persist(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
 /// The places of the table where keys are that fit, from `from` on, and where to go on.
 fn matching(from: u32, count: u32, pattern: &[u8], turn: &Turn<'_>) -> (Vec<ItemNo>, u32) {
     let (found, next) = turn.items.scan(turn.tenant, from, count);
-    let alive = found.filter(|at| !turn.items.expiry(*at).has_passed(turn.moment));
+    let alive = found.filter(|at| !turn.items.has_ended(*at, turn.moment));
     (alive.filter(|at| glob::fits(pattern, turn.items.key(*at))).collect(), next)
 }
 
@@ -159,9 +163,33 @@ fn send_keys(found: &[ItemNo], turn: &mut Turn<'_>) {
     }
 }
 
+/// Where a cursor has come to: the node, 0 at the start and where there is one node only, and the place of its table.
+pub(super) fn cursor(args: &Args<'_>) -> Option<(NodeId, u32)> {
+    let cursor = args.get(1).and_then(unsigned)?;
+    let node = u16::try_from(cursor >> CURSOR_PLACE_BITS).ok()?;
+    Some((NodeId(node), cursor as u32))
+}
+
+/// The cursor of what comes behind a part of this node's table that ends before `next`, or with the table.
+fn behind(next: u32, turn: &Turn<'_>) -> u64 {
+    let Some(owners) = turn.items.owners() else { return next.into() };
+    let node = if next > 0 { Some(owners.me()) } else { owners.next_member() };
+    node.map_or(0, |node| u64::from(node.0) << CURSOR_PLACE_BITS | u64::from(next))
+}
+
+/// Where to begin in this node's table, and where the next part begins; `None` when a cursor has gone past it.
+fn part(cursor: (NodeId, u32), turn: &Turn<'_>) -> Option<u32> {
+    let (node, place) = cursor;
+    match turn.items.owners().map(Owners::me) {
+        None => Some(place),
+        Some(me) if node == me => Some(place),
+        Some(me) if node < me => Some(0), // that node is gone, and its keys with it
+        Some(_) => None,
+    }
+}
+
 pub fn scan(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
-    let from = args.get(1).and_then(unsigned).and_then(|from| u32::try_from(from).ok());
-    let Some(from) = from else { return turn.error("ERR invalid cursor") };
+    let Some(cursor) = cursor(&args) else { return turn.error("ERR invalid cursor") };
     let (mut pattern, mut count, mut strings): (&[u8], _, _) = (b"*", SCAN_COUNT, true);
     for number in (2..args.len()).step_by(2) {
         let told = args.get(number + 1);
@@ -175,9 +203,15 @@ pub fn scan(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
             _ => return turn.error(SYNTAX),
         }
     }
-    let (found, next) = matching(from, count, pattern, turn);
+    let (found, next) = match part(cursor, turn) {
+        None => (Vec::new(), 0),
+        Some(from) => {
+            let (found, next) = matching(from, count, pattern, turn);
+            (found, behind(next, turn))
+        }
+    };
     turn.array(2);
-    turn.bulk(Decimal::new(next.into()).text());
+    turn.bulk(Decimal::new(next).text());
     send_keys(if strings { &found } else { &[] }, turn);
 }
 

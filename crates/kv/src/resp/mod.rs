@@ -89,25 +89,6 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Bytes of all arguments.
-    pub fn bytes(&self) -> usize {
-        let len = |arg: &Arg| match arg {
-            Arg::Span(start, end) => end - start,
-            Arg::Draft(draft) => draft.len(),
-            Arg::Gone => 0,
-        };
-        self.args.iter().map(len).sum()
-    }
-
-    /// An argument, copied.
-    pub fn copy(&self, number: usize) -> Vec<u8> {
-        match &self.args[number] {
-            Arg::Span(start, end) => self.bytes[*start..*end].to_vec(),
-            Arg::Draft(draft) => draft.pieces().flatten().copied().collect(),
-            Arg::Gone => Vec::new(),
-        }
-    }
-
     /// A short argument; of a long one nothing.
     pub fn text(&self, number: usize) -> &'a [u8] {
         self.get(number).unwrap_or_default()
@@ -217,6 +198,18 @@ impl Resp {
     /// As HELLO says it.
     pub fn set_version(&mut self, version: u8) {
         self.client.version = version;
+    }
+
+    /// Whether nothing is known of a next command.
+    pub fn is_between(&self) -> bool {
+        self.gather.is_none()
+    }
+
+    /// Bytes of the short arguments of a command that is arriving.
+    pub fn held_bytes(&self) -> usize {
+        self.gather
+            .as_ref()
+            .map_or(0, |gather| gather.bytes.capacity() + gather.args.capacity() * size_of::<Arg>())
     }
 
     /// Where the next bytes of a long value belong.

@@ -2,10 +2,13 @@
 
 use super::reply::null;
 use super::strings::{put_here, upper};
-use super::{Args, Client, TOO_LARGE, keys};
+use super::{Args, Client, NO_ROOM, keys};
 use crate::carry::{Dialect, Join, Target, command};
-use crate::limits::{CARRIED_BYTES_MAX, KEY_BYTES_MAX};
+use crate::items::NoRoom;
+use crate::limits::KEY_BYTES_MAX;
+use crate::rope::Rope;
 use crate::session::{Effect, Protocol, Turn};
+use wire::NodeId;
 
 /// Where a command is executed.
 pub enum Place {
@@ -16,6 +19,8 @@ pub enum Place {
     Split,
     /// At every node.
     All,
+    /// At the first node from this one on.
+    From(NodeId),
     /// Nowhere, since its keys have several owners.
     Crossing,
 }
@@ -31,6 +36,8 @@ enum Keys {
     Together,
     /// The command is about all keys.
     All,
+    /// About a part of all keys, which a cursor names.
+    Cursor,
 }
 
 fn keys_of(name: &[u8]) -> Keys {
@@ -42,7 +49,8 @@ fn keys_of(name: &[u8]) -> Keys {
         b"MGET" | b"DEL" | b"UNLINK" | b"EXISTS" | b"TOUCH" => Keys::Each,
         b"MSET" => Keys::Pairs,
         b"MSETNX" => Keys::Together,
-        b"FLUSHALL" | b"FLUSHDB" | b"DBSIZE" => Keys::All,
+        b"FLUSHALL" | b"FLUSHDB" | b"DBSIZE" | b"KEYS" => Keys::All,
+        b"SCAN" => Keys::Cursor,
         _ => Keys::None,
     }
 }
@@ -50,7 +58,9 @@ fn keys_of(name: &[u8]) -> Keys {
 fn effect(name: &[u8]) -> Effect {
     match name {
         b"GET" | b"MGET" | b"STRLEN" | b"GETRANGE" | b"SUBSTR" | b"TYPE" | b"TTL" | b"PTTL"
-        | b"EXPIRETIME" | b"PEXPIRETIME" | b"EXISTS" | b"TOUCH" | b"DBSIZE" => Effect::Reads,
+        | b"EXPIRETIME" | b"PEXPIRETIME" | b"EXISTS" | b"TOUCH" | b"DBSIZE" | b"KEYS" | b"SCAN" => {
+            Effect::Reads
+        }
         b"SET" | b"GETSET" | b"GETDEL" | b"GETEX" => Effect::ChangesAndGives,
         _ => Effect::Changes,
     }
@@ -73,6 +83,7 @@ pub fn place(args: &Args<'_>, turn: &Turn<'_>) -> Place {
     match keys {
         Keys::None => Place::Here,
         Keys::All => Place::All,
+        Keys::Cursor => keys::cursor(args).map_or(Place::Here, |(node, _)| Place::From(node)),
         Keys::First if is_key(1) => turn.elsewhere(args.text(1)).map_or(Place::Here, Place::There),
         Keys::First => Place::Here,
         _ if step == 2 && args.len().is_multiple_of(2) || !numbers().all(is_key) => Place::Here,
@@ -93,38 +104,43 @@ pub fn place(args: &Args<'_>, turn: &Turn<'_>) -> Place {
 /// Has other nodes execute it, or the parts of it that are theirs.
 pub fn carry(args: Args<'_>, place: Place, client: &mut Client, turn: &mut Turn<'_>) {
     let name = upper(args.text(0));
-    let all = |args: &Args<'_>| {
-        let args: Vec<Vec<u8>> = (0..args.len()).map(|number| args.copy(number)).collect();
-        command(args.iter().map(Vec::as_slice))
-    };
-    match place {
-        Place::Crossing => turn.error("CROSSSLOT Keys in request don't hash to the same slot"),
-        Place::Split => split(args, &name, client, turn),
-        _ if args.bytes() > CARRIED_BYTES_MAX - 16 * args.len() => turn.say(TOO_LARGE),
-        Place::There(slot) => {
-            let part = (Target::Slot(slot), all(&args));
-            ask(vec![part], Join::One, &name, client, turn);
+    let target = match place {
+        Place::Crossing => {
+            return turn.error("CROSSSLOT Keys in request don't hash to the same slot");
         }
-        Place::All => {
-            let join = if &name[..] == b"DBSIZE" { Join::Sum(0) } else { Join::Same };
-            ask(vec![(Target::All, all(&args))], join, &name, client, turn);
-        }
+        Place::Split => return split(args, &name, client, turn),
+        Place::There(slot) => Target::Slot(slot),
+        Place::From(node) => Target::From(node),
+        Place::All => Target::All,
         Place::Here => unreachable!("it is executed here"),
+    };
+    let join = match (target, &name[..]) {
+        (Target::All, b"DBSIZE") => Join::Sum(0),
+        (Target::All, b"KEYS") => Join::Arrays,
+        (Target::All, _) => Join::Same,
+        _ => Join::One,
+    };
+    match whole(args, turn) {
+        Ok(text) => ask(vec![(target, text)], join, &name, client, turn),
+        Err(NoRoom) => turn.say(NO_ROOM),
     }
 }
 
-fn ask(
-    parts: Vec<(Target, Vec<u8>)>,
-    join: Join,
-    name: &[u8],
-    client: &Client,
-    turn: &mut Turn<'_>,
-) {
+/// A command as it was.
+fn whole(mut args: Args<'_>, turn: &mut Turn<'_>) -> Result<Rope, NoRoom> {
+    let count = args.len();
+    let args: Result<Vec<Rope>, NoRoom> =
+        (0..count).map(|number| turn.rope_of(args.take(number))).collect();
+    Ok(command(args?))
+}
+
+fn ask(parts: Vec<(Target, Rope)>, join: Join, name: &[u8], client: &Client, turn: &mut Turn<'_>) {
     let miss: &[u8] = match name {
         b"GET" | b"MGET" => null(client),
         b"STRLEN" | b"EXISTS" | b"TOUCH" => b":0\r\n",
         b"GETRANGE" | b"SUBSTR" => b"$0\r\n\r\n",
         b"TYPE" => b"+none\r\n",
+        b"SCAN" => b"-TRYAGAIN the node that the cursor has come to is away\r\n",
         _ => b":-2\r\n",
     };
     let dialect = Dialect { protocol: Protocol::Resp, version: client.version };
@@ -146,7 +162,7 @@ fn get_several(args: &Args<'_>, client: &Client, turn: &mut Turn<'_>) {
         match turn.elsewhere(key) {
             None => super::strings::read_and_send(key, client, turn),
             Some(slot) => {
-                let part = (Target::Slot(slot), command([&b"GET"[..], key].into_iter()));
+                let part = (Target::Slot(slot), command([&b"GET"[..], key].map(Rope::of_text)));
                 ask(vec![part], Join::One, b"GET", client, turn);
             }
         }
@@ -161,7 +177,7 @@ fn count(args: &Args<'_>, name: &[u8], client: &Client, turn: &mut Turn<'_>) {
         match turn.elsewhere(key) {
             None => mine += i64::from(keys::one(name, key, turn)),
             Some(slot) => {
-                parts.push((Target::Slot(slot), command([name, key].into_iter())));
+                parts.push((Target::Slot(slot), command([name, key].map(Rope::of_text))));
             }
         }
     }
@@ -169,16 +185,15 @@ fn count(args: &Args<'_>, name: &[u8], client: &Client, turn: &mut Turn<'_>) {
 }
 
 fn set_several(mut args: Args<'_>, client: &Client, turn: &mut Turn<'_>) {
-    if (2..args.len()).step_by(2).any(|n| args.copy(n).len() > CARRIED_BYTES_MAX - KEY_BYTES_MAX) {
-        return turn.say(TOO_LARGE);
-    }
     let mut parts = Vec::new();
     for number in (1..args.len()).step_by(2) {
         let key = args.text(number);
         match turn.elsewhere(key) {
             Some(slot) => {
-                let value = args.copy(number + 1);
-                let text = command([&b"SET"[..], key, &value].into_iter());
+                let Ok(value) = turn.rope_of(args.take(number + 1)) else {
+                    return turn.say(NO_ROOM);
+                };
+                let text = command([Rope::of_text(b"SET"), Rope::of_text(key), value]);
                 parts.push((Target::Slot(slot), text));
             }
             None if put_here(key, args.take(number + 1), turn) => {}

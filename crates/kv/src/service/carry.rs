@@ -3,20 +3,24 @@
 //! | message | body | data | answer's body | answer's data |
 //! | --- | --- | --- | --- | --- |
 //! | VIEW | view 8 | | | |
-//! | RUN | view 8, dialect 1, room for the answer 4 | length of the tenant's name 1, the name, the command | bytes 4 | what its client is answered |
+//! | RUN | view 8, dialect 1, room for the answer 4, number 8, bytes sent ahead 8 | length of the tenant's name 1, the name, the command or what is left of it | bytes 8, number 8 | what its client is answered |
+//! | PART | view 8, dialect 1, room 4, number 8, bytes sent ahead 8 | as RUN's, a part of a command that is longer than a message | | |
+//! | MORE | number 8, from 8 | | | more of a long answer |
 //!
 //! RUN is executed once when it changes something. A view other than the receiver's is refused: nothing was executed.
+//! PART changes nothing but what RUN finds, and is known by the place it belongs to: it may come twice. A long answer
+//! stays where it was made until its last part was fetched, or nobody has asked for seconds.
 
 use super::Courier;
-use crate::carry::{Carry, Dialect, Target, Unanswered};
+use super::run::status;
+use crate::carry::{Carry, Target, Unanswered};
+use crate::items::NoRoom;
 use crate::limits::*;
-use crate::moment::Moment;
-use crate::out::Out;
-use crate::session::{Progress, Session};
+use crate::rope::{Rope, copy_from};
 use crate::tenants::TenantNo;
+use crate::value::Draft;
 use endpoint::{Frame, FrameMut};
-use node::{Answer, Call, Request, all};
-use wire::limits::PAYLOAD_BYTES_MAX;
+use node::{Call, Reply, all};
 use wire::{Channel, Decoder, Encoder, NodeId};
 
 /// Operations on the channel.
@@ -25,30 +29,27 @@ pub(super) mod op {
     pub const VIEW: u16 = 1;
     /// Executes a command.
     pub const RUN: u16 = 2;
-}
-
-/// Statuses of an answer.
-mod status {
-    /// By another view, or not sure of it. Nothing was executed.
-    pub const ELSEWHERE: u16 = 1;
-    /// The answer is longer than there is room for; its length is in the body.
-    pub const LONG: u16 = 2;
-    /// There is no such tenant here.
-    pub const NO_TENANT: u16 = 3;
-    /// No frame is free. Nothing was executed.
-    pub const NO_MEMORY: u16 = 4;
-    /// The message is none.
-    pub const WRONG: u16 = 5;
+    /// A part of a command.
+    pub const PART: u16 = 3;
+    /// Asks for more of an answer.
+    pub const MORE: u16 = 4;
 }
 
 /// What one attempt came to.
-enum Tried {
-    Answered(Frame),
+pub(super) enum Tried {
+    Answered(Rope),
     /// Nothing was executed: once more.
     Again,
     /// The answer has so many bytes.
     Needs(usize),
     Failed(Unanswered),
+}
+
+/// What is known of an answer that does not fit.
+struct Long {
+    bytes: usize,
+    /// By which it is fetched in parts; 0 when it is to be asked for again, with room for it.
+    number: u64,
 }
 
 impl Courier {
@@ -73,11 +74,11 @@ impl Courier {
         &self,
         carry: &Carry,
         target: Target,
-        text: &[u8],
-    ) -> Vec<Result<Frame, Unanswered>> {
-        if let Target::Slot(slot) = target {
-            let owner = || self.0.items.borrow().owners().and_then(|owners| owners.owner(slot));
-            return vec![self.ask_one(carry, owner, text).await];
+        text: &Rope,
+    ) -> Vec<Result<Rope, Unanswered>> {
+        if target != Target::All {
+            let whose = || self.0.items.borrow().owners().and_then(|owners| owners.whose(target));
+            return vec![self.ask_one(carry, whose, text).await];
         }
         let members = self.members().await;
         let asked = members.iter().map(|node| self.ask_one(carry, || Some(*node), text));
@@ -108,14 +109,10 @@ impl Courier {
         &self,
         carry: &Carry,
         owner: impl Fn() -> Option<NodeId>,
-        text: &[u8],
-    ) -> Result<Frame, Unanswered> {
+        text: &Rope,
+    ) -> Result<Rope, Unanswered> {
         let until = self.0.cx.now() + CARRY_PATIENCE;
-        let mut room = match (carry.changes, carry.long) {
-            (true, true) => PAYLOAD_BYTES_MAX,
-            (true, false) => SHORT_ANSWER_BYTES,
-            _ => ANSWER_BYTES,
-        };
+        let mut room = carry.answer_bytes();
         loop {
             let tried = match owner() {
                 Some(node) if node == self.0.cx.id() => self.run_here(carry, text).await,
@@ -132,218 +129,169 @@ impl Courier {
         }
     }
 
-    fn moment(&self) -> Moment {
-        Moment::new(self.0.cx.now(), self.0.cx.wall())
-    }
-
-    fn view(&self) -> u64 {
-        self.0.items.borrow().owners().map_or(0, |owners| owners.view())
-    }
-
-    fn serves(&self, view: u64) -> bool {
-        self.0.items.borrow().owners().is_some_and(|owners| owners.serves(view, self.moment()))
-    }
-
-    /// This node keeps the key: it has become sure of that meanwhile.
-    async fn run_here(&self, carry: &Carry, text: &[u8]) -> Tried {
-        if !self.serves(self.view()) {
-            return Tried::Again;
+    async fn run_there(&self, carry: &Carry, to: NodeId, text: &Rope, room: usize) -> Tried {
+        let mut part = Part { to, number: 0, at: 0, room };
+        if text.len() > CARRIED_PART_BYTES {
+            part.number = self.next_number();
+            if let Err(tried) = self.send_ahead(carry, &mut part, text).await {
+                return tried;
+            }
         }
-        let seat = NOBODY;
-        let out = self.execute(carry.dialect, carry.tenant, seat, text).await;
-        match self.pack(&out) {
-            Ok(answer) => Tried::Answered(answer),
-            Err(why) => Tried::Failed(why),
+        let bytes = text.len() - part.at;
+        match self.send_part(carry, op::RUN, &part, text, bytes).await {
+            Err(tried) => tried,
+            Ok(reply) => self.answered(carry, to, reply).await,
         }
     }
 
-    async fn run_there(&self, carry: &Carry, to: NodeId, text: &[u8], room: usize) -> Tried {
+    /// Sends all but the end of a long command.
+    async fn send_ahead(&self, carry: &Carry, part: &mut Part, text: &Rope) -> Result<(), Tried> {
+        while text.len() - part.at > CARRIED_PART_BYTES {
+            let reply = self.send_part(carry, op::PART, part, text, CARRIED_PART_BYTES).await?;
+            match reply.status {
+                0 => part.at += CARRIED_PART_BYTES,
+                status::ELSEWHERE | status::NO_MEMORY | status::NO_PART => {
+                    return Err(Tried::Again);
+                }
+                _ => return Err(Tried::Failed(Unanswered::Refused)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_part(
+        &self,
+        carry: &Carry,
+        op: u16,
+        part: &Part,
+        text: &Rope,
+        bytes: usize,
+    ) -> Result<Reply, Tried> {
         let cx = &self.0.cx;
-        let message = self.message(carry.tenant, text);
-        let (Some(message), Some(into)) = (message, cx.frames().alloc(room)) else {
-            return Tried::Again;
+        let room = if op == op::RUN { Some(cx.frames().alloc(part.room)) } else { None };
+        let message = self.message(carry.tenant, text, part.at, bytes);
+        let (Some(message), Some(into)) = (message, room.map_or(Some(None), |room| room.map(Some)))
+        else {
+            return Err(Tried::Again);
         };
-        let mut body = [0; 13];
-        Encoder::new(&mut body).u64(self.view()).u8(carry.dialect.code()).u32(room as u32);
+        let mut body = [0; 29];
+        let mut encoder = Encoder::new(&mut body);
+        encoder.u64(self.view()).u8(carry.dialect.code()).u32(part.room as u32);
+        encoder.u64(part.number).u64(part.at as u64);
+        let once = op == op::RUN && carry.changes;
         let call = Call {
-            to,
+            to: part.to,
             channel: Channel::KEYS,
-            op: op::RUN,
-            once: carry.changes,
+            op,
+            once,
             deadline: Some(CARRY_PATIENCE),
             body: &body,
             data: cx.piece(message),
             trailer: &[],
-            into: cx.piece(into),
+            into: into.map_or_else(|| cx.pieces(), |into| cx.piece(into)),
         };
-        let mut reply = match cx.call(call).await {
-            Ok(reply) => reply,
-            Err(error) if error.not_executed() && carry.changes => return Tried::Again,
-            Err(error) if error.not_executed() => return Tried::Failed(Unanswered::Refused),
-            Err(_) => return Tried::Failed(Unanswered::Silent),
-        };
-        let bytes = u32::from_le_bytes(reply.body[..4].try_into().expect("four bytes")) as usize;
+        cx.call(call).await.map_err(|error| match error {
+            error if error.not_executed() && carry.changes => Tried::Again,
+            error if error.not_executed() || op == op::PART => Tried::Failed(Unanswered::Refused),
+            _ => Tried::Failed(Unanswered::Silent),
+        })
+    }
+
+    async fn answered(&self, carry: &Carry, to: NodeId, mut reply: Reply) -> Tried {
+        let mut body = Decoder::new(&reply.body);
+        let bytes = body.u64().expect("eight bytes") as usize;
+        let long = Long { bytes, number: body.u64().expect("eight bytes") };
         match reply.status {
-            0 => answer(reply.data.pop(), reply.bytes),
-            status::ELSEWHERE | status::NO_MEMORY => Tried::Again,
-            status::LONG if bytes <= PAYLOAD_BYTES_MAX && !carry.changes => Tried::Needs(bytes),
-            status::LONG => Tried::Failed(Unanswered::Long),
+            0 => match reply.data.pop() {
+                Some(frame) => self.own(carry, &frame[..reply.bytes.min(frame.len())]),
+                None => Tried::Failed(Unanswered::Silent),
+            },
+            status::ELSEWHERE | status::NO_MEMORY | status::NO_PART => Tried::Again,
+            status::LONG if long.number == 0 && !carry.changes => {
+                Tried::Needs(bytes.min(CARRIED_PART_BYTES))
+            }
+            status::LONG => self.fetch_answer(carry, to, long).await,
             _ => Tried::Failed(Unanswered::Refused),
         }
     }
 
-    fn message(&self, tenant: TenantNo, text: &[u8]) -> Option<Frame> {
+    /// An answer waits for its client in memory of the items: one that reads slowly takes none from messages.
+    fn own(&self, carry: &Carry, bytes: &[u8]) -> Tried {
+        if bytes.len() <= BESIDE_BYTES_MAX {
+            return Tried::Answered(Rope::of_text(bytes));
+        }
+        match self.0.items.borrow_mut().draft_of(carry.tenant, bytes) {
+            Ok(draft) => Tried::Answered(Rope::of_draft(draft)),
+            Err(NoRoom) => Tried::Failed(Unanswered::NoRoom),
+        }
+    }
+
+    /// Brings a long answer into frames of the items', as a value that a client stores here.
+    async fn fetch_answer(&self, carry: &Carry, to: NodeId, long: Long) -> Tried {
+        let mut draft = Draft::new(long.bytes);
+        while draft.left() > 0 {
+            let part = self.fetch_part(to, &long, &draft).await;
+            let Some((frame, count)) = part else {
+                return match carry.changes {
+                    true => Tried::Failed(Unanswered::Silent),
+                    false => Tried::Again,
+                };
+            };
+            let mut items = self.0.items.borrow_mut();
+            if items.append(&mut draft, &frame[..count], carry.tenant).is_err() {
+                return Tried::Failed(Unanswered::NoRoom);
+            }
+        }
+        Tried::Answered(Rope::of_draft(draft))
+    }
+
+    /// The next part of a long answer, and how many bytes it has.
+    async fn fetch_part(
+        &self,
+        to: NodeId,
+        long: &Long,
+        draft: &Draft,
+    ) -> Option<(FrameMut, usize)> {
+        let cx = &self.0.cx;
+        let from = long.bytes - draft.left();
+        let into = cx.frames().alloc_exact(draft.left().min(CARRIED_PART_BYTES))?;
+        let mut body = [0; 16];
+        Encoder::new(&mut body).u64(long.number).u64(from as u64);
+        let call = Call {
+            to,
+            channel: Channel::KEYS,
+            op: op::MORE,
+            once: false,
+            deadline: Some(CARRY_PATIENCE),
+            body: &body,
+            data: cx.pieces(),
+            trailer: &[],
+            into: cx.piece(into),
+        };
+        let mut reply = cx.call(call).await.ok().filter(|reply| reply.status == 0)?;
+        let count = reply.bytes.min(draft.left());
+        Some((reply.data.pop()?, count)).filter(|_| count > 0)
+    }
+
+    /// A message with so many bytes of a command, from byte `from` on.
+    fn message(&self, tenant: TenantNo, text: &Rope, from: usize, bytes: usize) -> Option<Frame> {
         let items = self.0.items.borrow();
         let name = items.tenant(tenant).name.as_bytes();
-        let mut frame = self.0.cx.frames().alloc_exact(1 + name.len() + text.len())?;
+        let mut frame = self.0.cx.frames().alloc_exact(1 + name.len() + bytes)?;
         frame[0] = name.len() as u8;
         frame[1..=name.len()].copy_from_slice(name);
-        frame[1 + name.len()..].copy_from_slice(text);
+        copy_from(text.pieces(), from, &mut frame[1 + name.len()..]);
         Some(frame.freeze())
     }
-
-    /// Executes commands of other nodes, one after the other.
-    pub(super) async fn serve(self, worker: u32) {
-        loop {
-            let request = self.0.cx.accept(Channel::KEYS).await;
-            match request.op {
-                op::VIEW => self.tell_view(request),
-                op::RUN => self.run(request, worker).await,
-                _ => self.refuse(request, status::WRONG),
-            }
-        }
-    }
-
-    fn refuse(&self, request: Request, status: u16) {
-        self.0.cx.reply(request, Answer { status, ..Answer::DONE });
-    }
-
-    fn tell_view(&self, request: Request) {
-        let asked = Decoder::new(&request.body).u64().expect("eight bytes");
-        match self.admits(request.source, asked) {
-            true => self.0.cx.reply(request, Answer::DONE),
-            false => self.refuse(request, status::ELSEWHERE),
-        }
-    }
-
-    async fn run(&self, request: Request, worker: u32) {
-        let view = Decoder::new(&request.body).u64().expect("eight bytes");
-        if !self.serves(view) {
-            return self.refuse(request, status::ELSEWHERE);
-        }
-        let bytes: Vec<u8> = request.data.iter().flat_map(|frame| frame.iter()).copied().collect();
-        let bytes = &bytes[..request.bytes.min(bytes.len())];
-        let Some((dialect, name, text)) = parse(request.body[8], bytes) else {
-            return self.refuse(request, status::WRONG);
-        };
-        let Some(tenant) = self.0.items.borrow().tenant_named(name) else {
-            return self.refuse(request, status::NO_TENANT);
-        };
-        let out = self.execute(dialect, tenant, worker, text).await;
-        self.answer(request, &out);
-    }
-
-    fn answer(&self, request: Request, out: &Out) {
-        let room = u32::from_le_bytes(request.body[9..13].try_into().expect("four bytes"));
-        let bytes = (out.len() as u32).to_le_bytes();
-        let fits = out.len() <= room as usize;
-        match if fits { self.pack(out) } else { Err(Unanswered::Long) } {
-            Ok(answer) => {
-                let data = if answer.is_empty() { &[][..] } else { std::slice::from_ref(&answer) };
-                self.0.cx.reply(request, Answer { body: &bytes, data, ..Answer::DONE });
-            }
-            Err(_) => self
-                .0
-                .cx
-                .reply(request, Answer { status: status::LONG, body: &bytes, ..Answer::DONE }),
-        }
-    }
-
-    /// Executes a command to its end; what its client is answered.
-    async fn execute(&self, dialect: Dialect, tenant: TenantNo, seat: u32, text: &[u8]) -> Out {
-        let mut session = Session::carried(dialect, tenant, seat);
-        let (mut out, mut at) = (Out::default(), 0);
-        loop {
-            let progress = self.feed(&mut session, text, &mut at, &mut out);
-            self.ring();
-            self.await_replies(&mut out, seat).await;
-            let done = progress != Progress::Full && at == text.len();
-            if done || out.len() > PAYLOAD_BYTES_MAX {
-                return out;
-            }
-        }
-    }
-
-    /// Gives a session the next part of a command.
-    fn feed(&self, session: &mut Session, text: &[u8], at: &mut usize, out: &mut Out) -> Progress {
-        let rest = &text[*at..];
-        let items = &mut self.0.items.borrow_mut();
-        let gap = session.gap();
-        let count = gap.len().min(rest.len());
-        if count > 0 {
-            gap[..count].copy_from_slice(&rest[..count]);
-            *at += count;
-            session.filled(count);
-            return session.run(&[], items, self.moment(), out);
-        }
-        let mut input = self.0.input.borrow_mut();
-        let kept = session.begin_input(&mut input);
-        let count = rest.len().min(input.len() - kept);
-        input[kept..kept + count].copy_from_slice(&rest[..count]);
-        *at += count;
-        session.run(&input[..kept + count], items, self.moment(), out)
-    }
-
-    async fn await_replies(&self, out: &mut Out, seat: u32) {
-        loop {
-            let replies = self.0.replies.get(seat as usize).map(node::Notify::wait);
-            out.settle();
-            match replies {
-                _ if !out.has_laters() => return,
-                Some(replies) => replies.await,
-                None => self.0.cx.sleep(VIEW_PAUSE).await,
-            }
-        }
-    }
-
-    /// Wakes the tasks whose replies have come.
-    pub(super) fn tell_replies(&self) {
-        let mut ready = Vec::new();
-        self.0.items.borrow_mut().take_carried_ready(&mut ready);
-        for seat in ready {
-            self.0.replies.get(seat as usize).into_iter().for_each(node::Notify::notify_all);
-        }
-    }
-
-    /// What is answered, in one frame of the node's.
-    fn pack(&self, out: &Out) -> Result<Frame, Unanswered> {
-        if out.len() > PAYLOAD_BYTES_MAX {
-            return Err(Unanswered::Long);
-        }
-        let frame = self.0.cx.frames().alloc_exact(out.len().max(1));
-        let mut frame = frame.ok_or(Unanswered::Silent)?;
-        let mut at = 0;
-        for piece in out.pieces() {
-            frame[at..at + piece.len()].copy_from_slice(piece);
-            at += piece.len();
-        }
-        frame.truncate(at);
-        Ok(frame.freeze())
-    }
 }
 
-/// A command of this node's own clients that is executed late: nobody else waits at its seat.
-const NOBODY: u32 = u32::MAX;
-
-fn answer(frame: Option<FrameMut>, bytes: usize) -> Tried {
-    let Some(mut frame) = frame else { return Tried::Failed(Unanswered::Silent) };
-    frame.truncate(bytes);
-    Tried::Answered(frame.freeze())
-}
-
-/// The dialect, the tenant's name and the command of a message.
-fn parse(dialect: u8, bytes: &[u8]) -> Option<(Dialect, &[u8], &[u8])> {
-    let (len, rest) = bytes.split_first()?;
-    let (name, text) = rest.split_at_checked(usize::from(*len))?;
-    Some((Dialect::of_code(dialect)?, name, text))
+/// What is sent of a command.
+struct Part {
+    to: NodeId,
+    /// Of the command, if it is sent in several.
+    number: u64,
+    /// Bytes that were sent before.
+    at: usize,
+    /// For the answer.
+    room: usize,
 }

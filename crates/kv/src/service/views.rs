@@ -92,8 +92,7 @@ impl Courier {
         }
         let claims = self.0.views.claims.borrow();
         if claims.iter().all(|node| members.iter().any(|member| member.node == *node)) {
-            let mut items = self.0.items.borrow_mut();
-            items.owners_mut().expect("one of several nodes").settle(view.number, &members);
+            self.0.items.borrow_mut().settle_view(view.number, &members, self.moment());
         }
     }
 

@@ -33,6 +33,8 @@ pub struct Plan {
     pub shared: bool,
     pub class: Class,
     pub away_max_bytes: usize,
+    /// Of a front end's items.
+    pub memory: usize,
 }
 
 impl Default for Plan {
@@ -45,6 +47,7 @@ impl Default for Plan {
             shared: false,
             class: Class::Volatile,
             away_max_bytes: 4 << 20,
+            memory: MEMORY,
         }
     }
 }
@@ -73,6 +76,8 @@ pub struct Client {
     input: Vec<u8>,
     pub answer: Vec<u8>,
     pub ended: bool,
+    /// It reads nothing.
+    pub deaf: bool,
 }
 
 fn lender(pages: usize) -> Config {
@@ -85,15 +90,19 @@ fn lender(pages: usize) -> Config {
 }
 
 fn items(plan: &Plan) -> Items {
-    let frames = Frames::new(HeapRegion::new(MEMORY / 4096));
+    let frames = Frames::new(HeapRegion::new(plan.memory / 4096));
     let tenants = vec![TenantConfig {
         name: "default".into(),
         min_bytes: 0,
         max_bytes: usize::MAX,
         away_max_bytes: plan.away_max_bytes,
     }];
-    let config =
-        ItemsConfig { memory_bytes: MEMORY, value_bytes_max: MEMORY / 2, seed: 3, tenants };
+    let config = ItemsConfig {
+        memory_bytes: plan.memory,
+        value_bytes_max: plan.memory / 2,
+        seed: 3,
+        tenants,
+    };
     Items::new(config, frames).unwrap()
 }
 
@@ -220,6 +229,7 @@ impl World {
             input: Vec::new(),
             answer: Vec::new(),
             ended: false,
+            deaf: false,
         };
         self.clients.push(client);
         seat
@@ -340,6 +350,9 @@ impl Client {
 
     fn write(&mut self) {
         self.out.settle();
+        if self.deaf {
+            return;
+        }
         let pieces: Vec<u8> = self.out.pieces().flatten().copied().collect();
         self.out.written(pieces.len());
         self.answer.extend(pieces);

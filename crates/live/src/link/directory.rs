@@ -2,6 +2,7 @@
 //! addresses and read the state while the links run.
 
 use super::address::Address;
+use super::hello::Refusal;
 use super::stream::Tally;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -29,6 +30,8 @@ pub struct PeerStatus {
     pub connections: u64,
     /// Why the last attempt or connection ended; empty when none has.
     pub last_error: String,
+    /// Why the peer refused the last attempt to connect to it, where it did.
+    pub refused: Option<Refusal>,
 }
 
 impl Directory {

@@ -50,6 +50,16 @@ pub enum GreetingError {
 }
 
 impl GreetingError {
+    /// Why the peer does not want the connection, where it said so.
+    pub fn refusal(&self) -> Option<Refusal> {
+        match self {
+            GreetingError::Bad(BadHello::Refused(refusal)) => Some(*refusal),
+            _ => None,
+        }
+    }
+}
+
+impl GreetingError {
     /// The same for all that differ only in what the peer says or the system calls it.
     pub fn kind(&self) -> u8 {
         match self {

@@ -139,7 +139,7 @@ impl Links {
         };
         self.peers.get(id).dialing = true;
         if let Err(error) = called {
-            self.call_failed(id, &error, endpoint, now);
+            self.call_failed(id, &error, None, endpoint, now);
         }
     }
 
@@ -288,7 +288,9 @@ impl Links {
             Err(error) => Err(error),
         };
         match installed {
-            Err(error) if called => self.call_failed(peer, &error.to_string(), endpoint, now),
+            Err(error) if called => {
+                self.call_failed(peer, &error.to_string(), error.refusal(), endpoint, now)
+            }
             Err(error) => self.refused(from, &error, now),
             Ok(()) => {}
         }
@@ -467,6 +469,7 @@ impl Links {
             status.transport = transport;
             status.connections += 1;
             status.last_error.clear();
+            status.refused = None;
         });
         self.events.push_back(LinkEvent::Up(made.id));
         (self.log)(&format!("connected to {} by {transport}", made.id));
@@ -478,7 +481,14 @@ impl Links {
         Ok(())
     }
 
-    fn call_failed(&mut self, id: NodeId, error: &str, endpoint: &mut Endpoint, now: Time) {
+    fn call_failed(
+        &mut self,
+        id: NodeId,
+        error: &str,
+        refused: Option<Refusal>,
+        endpoint: &mut Endpoint,
+        now: Time,
+    ) {
         let peer = self.peers.get(id);
         peer.dialing = false;
         peer.attempt += 1;
@@ -493,7 +503,7 @@ impl Links {
         let mut news = false;
         self.directory.update(id, |status| {
             news = status.last_error != error;
-            status.last_error = error.to_string();
+            (status.last_error, status.refused) = (error.to_string(), refused);
         });
         if news {
             let cause = Cause::To(id, crc32c(error.as_bytes()));

@@ -116,6 +116,14 @@ impl Sockets {
         Ok(())
     }
 
+    /// Has the poller watch all that there is.
+    pub(super) fn watch_all(&mut self) -> io::Result<()> {
+        for (name, listener) in (0..).zip(&self.listeners) {
+            self.poller.add_named(listener, true, false, name)?;
+        }
+        Ok(())
+    }
+
     /// Has the poller watch the listeners, or not.
     pub(super) fn watch_listeners(&mut self, watch: bool) -> io::Result<()> {
         for (name, listener) in (0..).zip(&self.listeners) {

@@ -21,12 +21,23 @@ pub struct Workplace {
     out: Out,
     /// Bytes of half commands of all connections.
     pub kept_bytes: usize,
+    /// Bytes of text that clients have not read, of all connections. Values that are not copied do not count.
+    pub waiting_bytes: usize,
+    /// The most of it.
+    pub waiting_bytes_max: usize,
 }
 
 impl Workplace {
     pub fn new(items: Items) -> Workplace {
         let input = vec![0; INPUT_BYTES].into();
-        Workplace { items: Rc::new(RefCell::new(items)), input, out: Out::default(), kept_bytes: 0 }
+        Workplace {
+            items: Rc::new(RefCell::new(items)),
+            input,
+            out: Out::default(),
+            kept_bytes: 0,
+            waiting_bytes: 0,
+            waiting_bytes_max: WAITING_BYTES_MAX,
+        }
     }
 }
 
@@ -54,6 +65,10 @@ pub struct Connection {
     has_more: bool,
     /// Of the half command that it keeps.
     kept_bytes: usize,
+    /// Of these, what is read again in front of what comes next.
+    again_bytes: usize,
+    /// Of the text that waits for the client.
+    waiting_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -107,7 +122,15 @@ impl AsFd for Connection {
 impl Connection {
     /// With a client of whom nothing is known.
     pub fn new(socket: TcpStream, session: Session) -> Connection {
-        Connection { socket, session, waiting: None, has_more: false, kept_bytes: 0 }
+        Connection {
+            socket,
+            session,
+            waiting: None,
+            has_more: false,
+            kept_bytes: 0,
+            again_bytes: 0,
+            waiting_bytes: 0,
+        }
     }
 
     /// Whether output waits for the client.
@@ -132,6 +155,11 @@ impl Connection {
         self.kept_bytes
     }
 
+    /// Bytes of text that wait for the client.
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
     /// Reads, executes, writes.
     pub fn serve(&mut self, place: &mut Workplace, moment: Moment) -> Served {
         let served = match self.waiting.take() {
@@ -140,7 +168,8 @@ impl Connection {
             None => self.read(place, moment),
         };
         self.count_kept(place);
-        let crowded = self.kept_bytes > 0 && place.kept_bytes > KEPT_BYTES_MAX;
+        let crowded = self.kept_bytes > 0 && place.kept_bytes > KEPT_BYTES_MAX
+            || self.waiting_bytes > 0 && place.waiting_bytes > place.waiting_bytes_max;
         if crowded { Served::Closed } else { served }
     }
 
@@ -167,7 +196,7 @@ impl Connection {
         for reads in 0..READS_PER_TURN {
             let gap = self.session.gap();
             let is_gap = !gap.is_empty();
-            let room = if is_gap { gap } else { &mut place.input[self.kept_bytes..] };
+            let room = if is_gap { gap } else { &mut place.input[self.again_bytes..] };
             let asked = room.len();
             let count = match rustix::io::read(&self.socket, room) {
                 Ok(0) => return Served::Closed,
@@ -220,10 +249,14 @@ impl Connection {
         Served::Again
     }
 
-    /// Counts what the session keeps now.
+    /// Counts what the session keeps now, and what waits.
     fn count_kept(&mut self, place: &mut Workplace) {
+        place.waiting_bytes -= self.waiting_bytes;
+        self.waiting_bytes = self.waiting.as_ref().map_or(0, |waiting| waiting.out.text_bytes());
+        place.waiting_bytes += self.waiting_bytes;
         place.kept_bytes -= self.kept_bytes;
-        self.kept_bytes = self.session.kept_bytes();
+        self.kept_bytes = self.session.held_bytes();
+        self.again_bytes = self.session.kept_bytes();
         place.kept_bytes += self.kept_bytes;
     }
 }

@@ -15,10 +15,13 @@ pub const PIECES_MAX: usize = 64;
 /// Bytes of half commands that all connections keep at the most: 24 KiB for each of 2,700 of them, 6 KiB for each of
 /// 10,000.
 pub const KEPT_BYTES_MAX: usize = 64 << 20;
-/// Looks at the connection that is alone busy before others are looked at as well.
+/// Bytes of text that all clients together may leave unread: 512 KiB for each of 512. Long values are not copied, so they
+/// do not count.
+pub const WAITING_BYTES_MAX: usize = 256 << 20;
+/// Reads of the connection that is alone busy before others are looked at as well.
 pub const HOT_LOOKS_MAX: u32 = 64;
-/// Of its looks that find nothing, one in so many asks the poller for others.
-pub const HOT_LOOKS_ALONE: u32 = 4;
+/// How often it is asked whether a client runs on this processor before that is found out again: a system call.
+pub const SHARES_LOOKS: u32 = 8;
 /// Pause after the system had no descriptor left.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often items are looked at for having expired.

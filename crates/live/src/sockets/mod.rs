@@ -1,7 +1,9 @@
 //! Keys and values over sockets: a device that serves clients of memcached and Redis on the node's own thread.
 //!
-//! A command costs one read and one gathered write, whose pieces are the frames of the value. The connection that was
-//! alone ready the last time is looked at first, without asking the poller: two system calls for each command then.
+//! A command costs one read and one gathered write, whose pieces are the frames of the value, and a look at the host's
+//! poller, which touches no socket as long as nothing has come: a read that finds nothing takes the socket's lock from
+//! the sender's packet. Only a connection whose next commands tend to be there before it was answered is read again
+//! without asking. What a sleep of the host ended with is not asked for again.
 //! All connections share one input buffer and one output, so an idle one costs its socket and a few hundred bytes.
 
 mod accept;
@@ -18,7 +20,7 @@ use kv::{Items, Moment};
 use limits::*;
 use node::Node;
 use rustix::net::sockopt::socket_incoming_cpu;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -28,8 +30,11 @@ use wire::Time;
 /// The device.
 #[derive(Debug)]
 pub struct Sockets {
+    /// The host's own, as soon as the device is in it.
     poller: Poller,
     ready: Vec<Ready>,
+    /// What is ready was told when the host woke.
+    told: bool,
     listeners: Vec<Listener>,
     connections: Vec<Option<Connection>>,
     spare: Vec<u32>,
@@ -37,8 +42,14 @@ pub struct Sockets {
     workplace: Workplace,
     /// The connection that was alone ready the last time.
     hot: Option<u32>,
+    /// It was served a moment ago.
+    fresh: bool,
+    /// When it has been answered, its next commands are there.
+    streams: bool,
     /// How often it was looked at since others were.
     hot_looks: u32,
+    /// Whether its client runs on this processor, and how often that was asked since it was found out.
+    shares: Cell<(bool, u32)>,
     /// Connections with commands that wait for their turn, not for their socket.
     again: Vec<u32>,
     /// Connections whose output waits for the client.
@@ -63,23 +74,27 @@ impl Sockets {
         let poller = Poller::new().map_err(ListenError::System)?;
         let listeners: Vec<Listener> =
             addresses.iter().map(Listener::bind).collect::<Result<_, _>>()?;
-        for (name, listener) in (0..).zip(&listeners) {
-            poller.add_named(listener, true, false, name).map_err(ListenError::System)?;
-        }
+        let now = crate::clock::now();
+        let wall_ms = (i128::from(now.0) + crate::clock::wall_minus_monotonic_ns()) / 1_000_000;
+        items.begin_cas(Moment { now_ms: now.0 / 1_000_000, wall_ms: wall_ms as u64 });
         let facts = items.facts_mut();
         facts.process = std::process::id();
-        facts.started_ms = crate::clock::now().0 / 1_000_000;
+        facts.started_ms = now.0 / 1_000_000;
         let workplace = Workplace::new(items);
         Ok(Sockets {
             poller,
             ready: Vec::new(),
+            told: false,
             listeners,
             connections: Vec::new(),
             spare: Vec::new(),
             most,
             workplace,
             hot: None,
+            fresh: false,
+            streams: false,
             hot_looks: 0,
+            shares: Cell::default(),
             again: Vec::new(),
             stalled: 0,
             look_at: Time::ZERO,
@@ -93,6 +108,11 @@ impl Sockets {
     /// Where it listens, in the order of the addresses.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.listeners.iter().map(Listener::address)
+    }
+
+    /// Text of answers, in bytes, that all clients together may leave unread; one too many is closed.
+    pub fn set_unread_max(&mut self, bytes: usize) {
+        self.workplace.waiting_bytes_max = bytes;
     }
 
     /// The items.
@@ -110,25 +130,55 @@ impl Sockets {
         self.listeners.len() as u64 + u64::from(at)
     }
 
+    /// Which of the host's descriptors is ready: a listener, a connection, or another device's.
+    fn whose(&self, ready: &Ready) -> Option<Whose> {
+        let listeners = self.listeners.len() as u64;
+        match ready.name {
+            name if name < listeners => Some(Whose::Listener(name as usize)),
+            name => u32::try_from(name - listeners).ok().map(Whose::Connection),
+        }
+    }
+
     /// Serves what the poller says; whether anything moved.
     fn serve_ready(&mut self, moment: Moment) -> io::Result<bool> {
-        self.poller.wait(Some(Duration::ZERO), &mut self.ready)?;
+        if !std::mem::take(&mut self.told) {
+            self.poller.wait(Some(Duration::ZERO), &mut self.ready)?;
+        }
         let ready = std::mem::take(&mut self.ready);
-        let mut moved = false;
+        let (mut moved, mut alone, mut count) = (false, None, 0);
         for ready in &ready {
-            moved |= match ready.name.checked_sub(self.listeners.len() as u64) {
-                None => self.accept(ready.name as usize)?,
-                Some(at) => self.serve(at as u32, moment)?,
+            let Some(whose) = self.whose(ready) else { continue };
+            count += 1;
+            (alone, moved) = match whose {
+                Whose::Listener(at) => (None, moved | self.accept(at)?),
+                Whose::Connection(at) if self.is_dead(at, ready) => {
+                    self.abandon(at);
+                    (None, true)
+                }
+                Whose::Connection(at) => (Some(at), moved | self.serve(at, moment)?),
             };
         }
-        if let [one, others @ ..] = &ready[..] {
-            let at = one.name.checked_sub(self.listeners.len() as u64).map(|at| at as u32);
-            self.hot =
-                at.filter(|at| others.is_empty() && self.connections[*at as usize].is_some());
+        if count > 0 {
+            let is_open = |at: &u32| matches!(self.connections.get(*at as usize), Some(Some(_)));
+            self.hot = alone.filter(|at| count == 1 && is_open(at));
         }
         self.hot_looks = 0;
         self.ready = ready;
         Ok(moved)
+    }
+
+    /// Whether the client of a connection that waits for an answer, and is watched for nothing, is gone: the poller would
+    /// say so again and again.
+    fn is_dead(&self, at: u32, ready: &Ready) -> bool {
+        let connection = self.connections.get(at as usize).and_then(Option::as_ref);
+        let failed = ready.closed && ready.readable && ready.writable;
+        failed && connection.is_some_and(Connection::is_blocked)
+    }
+
+    /// Closes a connection whose output waits.
+    fn abandon(&mut self, at: u32) {
+        self.stalled -= 1;
+        self.close(at);
     }
 
     /// Serves one connection; whether anything moved.
@@ -162,6 +212,7 @@ impl Sockets {
     fn close(&mut self, at: u32) {
         if let Some(connection) = self.connections[at as usize].take() {
             self.workplace.kept_bytes -= connection.kept_bytes();
+            self.workplace.waiting_bytes -= connection.waiting_bytes();
             self.spare.push(at);
             self.workplace.items.borrow_mut().facts_mut().connections -= 1;
         }
@@ -213,17 +264,17 @@ impl Sockets {
     /// Serves whoever has something to be done.
     fn serve_all(&mut self, moment: Moment) -> io::Result<bool> {
         let again = self.serve_awaited(moment)? | self.serve_again(moment)?;
-        if let Some(hot) = self.hot.filter(|_| self.hot_looks < HOT_LOOKS_MAX) {
+        let was_fresh = std::mem::take(&mut self.fresh);
+        let before = self.hot.filter(|_| was_fresh);
+        if let Some(hot) = before.filter(|_| self.streams && self.hot_looks < HOT_LOOKS_MAX) {
             self.hot_looks += 1;
-            if self.serve(hot, moment)? {
-                return Ok(true);
-            }
-            // Others are looked at too, but not each time.
-            if !self.hot_looks.is_multiple_of(HOT_LOOKS_ALONE) {
-                return Ok(again);
-            }
+            self.streams = self.serve(hot, moment)?;
+            self.fresh = self.streams;
+            return Ok(self.fresh || again);
         }
-        Ok(self.serve_ready(moment)? || again)
+        self.fresh = self.serve_ready(moment)?;
+        self.streams |= self.fresh && before.is_some() && before == self.hot;
+        Ok(self.fresh || again)
     }
 
     /// Closes connections whose clients have not read anything for long: what waits for them is others' memory.
@@ -231,8 +282,7 @@ impl Sockets {
         let stalls = |connection: &Connection| connection.stalls_since(moment) >= STALL_SPAN;
         for at in 0..self.connections.len() {
             if self.connections[at].as_ref().is_some_and(stalls) {
-                self.stalled -= 1;
-                self.close(at as u32);
+                self.abandon(at as u32);
             }
         }
     }
@@ -240,7 +290,15 @@ impl Sockets {
 
 impl Device for Sockets {
     fn attach(&mut self, poller: &Poller) -> io::Result<()> {
-        poller.add(&self.poller, true, false)
+        // a set in a set would be asked twice, and wake twice
+        self.poller = poller.clone();
+        self.watch_all()
+    }
+
+    fn woken(&mut self, ready: &[Ready]) {
+        self.ready.clear();
+        self.ready.extend_from_slice(ready);
+        self.told = !ready.is_empty();
     }
 
     fn poll(&mut self, node: &mut Node, now: Time) -> io::Result<bool> {
@@ -265,7 +323,19 @@ impl Device for Sockets {
         let Some(hot) = self.hot.and_then(|at| self.connections[at as usize].as_ref()) else {
             return false;
         };
-        // Where its last packet was received: over loopback, where the client ran when it sent it.
-        socket_incoming_cpu(hot).is_ok_and(|cpu| cpu as usize == rustix::thread::sched_getcpu())
+        let (mut shares, asked) = self.shares.get();
+        if asked.is_multiple_of(SHARES_LOOKS) {
+            // Where its last packet was received: over loopback, where the client ran when it sent it.
+            shares = socket_incoming_cpu(hot)
+                .is_ok_and(|cpu| cpu as usize == rustix::thread::sched_getcpu());
+        }
+        self.shares.set((shares, asked.wrapping_add(1)));
+        shares
     }
+}
+
+/// Whose a descriptor is.
+enum Whose {
+    Listener(usize),
+    Connection(u32),
 }

@@ -141,7 +141,7 @@ impl Memory {
     /// Mirrors are not given up for the node's own pages, so they stay out of what is guaranteed to these.
     fn has_mirror_room(&self, offer: &Offer, present: Option<FrameNo>) -> bool {
         let is_one = present.is_some_and(|frame| self.role(frame) == Role::Mirror);
-        let most = self.config.frames - self.config.local_min;
+        let most = self.size - self.local_min();
         !offer.mirror || is_one || self.counts().mirror < most
     }
 
@@ -169,7 +169,7 @@ impl Memory {
 
     /// The node's own page that would go first, above its guaranteed minimum, and the oldest page it would go for.
     fn own_to_give(&self, now: Time) -> Option<(u32, Age)> {
-        if self.counts().own() <= self.config.local_min {
+        if self.counts().own() <= self.local_min() {
             return None;
         }
         let staged = self.oldest_durable(Role::Staged, now);

@@ -70,7 +70,7 @@ impl Memory {
 
     /// How many more pages may wait for their first use.
     pub fn ahead_room(&self) -> u32 {
-        let most = (self.config.frames / AHEAD_SHARE).max(1);
+        let most = (self.size / AHEAD_SHARE).max(1);
         most.saturating_sub(self.counts().ahead)
     }
 

@@ -17,6 +17,8 @@ pub enum Role {
     Ahead,
     /// Another node's clean page that was used once since it was read from disk. To others it is a hosted one.
     Passing,
+    /// Nothing: the frame is beyond the node's present size, and no page may use it.
+    Withheld,
 }
 
 impl Role {
@@ -24,9 +26,14 @@ impl Role {
     pub fn is_own(self) -> bool {
         matches!(self, Role::Local | Role::Staged | Role::Ahead)
     }
+
+    /// Whether there is no page.
+    pub fn is_empty(self) -> bool {
+        matches!(self, Role::Free | Role::Withheld)
+    }
 }
 
-const ROLES: usize = 7;
+const ROLES: usize = 8;
 
 /// Frames by role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +50,8 @@ pub struct Counts {
     pub staged: u32,
     /// With pages that were fetched ahead of their use.
     pub ahead: u32,
+    /// Without a page, and beyond the node's present size.
+    pub withheld: u32,
 }
 
 impl Counts {
@@ -53,7 +62,7 @@ impl Counts {
 
     /// All frames.
     pub fn total(&self) -> u32 {
-        self.free + self.own() + self.hosted + self.mirror
+        self.free + self.own() + self.hosted + self.mirror + self.withheld
     }
 }
 
@@ -119,6 +128,7 @@ impl Lists {
             mirror: of(Role::Mirror),
             staged: of(Role::Staged),
             ahead: of(Role::Ahead),
+            withheld: of(Role::Withheld),
         }
     }
 
@@ -187,18 +197,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_are_queues(ops in prop::collection::vec((0u32..9, 0usize..7), 0..200)) {
-            const ALL: [Role; 7] = [
+        fn lists_are_queues(ops in prop::collection::vec((0u32..9, 0usize..8), 0..200)) {
+            const ALL: [Role; 8] = [
                 Role::Free,
                 Role::Local,
                 Role::Hosted,
                 Role::Mirror,
                 Role::Staged,
                 Role::Ahead,
+                Role::Withheld,
                 Role::Passing,
             ];
             let mut lists = Lists::new(9);
-            let mut model = vec![vec![]; 7];
+            let mut model = vec![vec![]; ALL.len()];
             model[0] = (0..9).collect::<Vec<u32>>();
             (0..9).for_each(|frame| lists.set_blocks(frame, frame as u8));
             for (frame, role) in ops {

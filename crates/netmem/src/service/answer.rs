@@ -26,7 +26,12 @@ impl Service {
         loop {
             let request = self.cx().accept(Channel::MEMORY).await;
             match request.op {
-                op::PUT | op::MIRROR_AGAIN | op::LEASE | op::REVOKE | op::FETCH_AHEAD => {
+                op::PUT
+                | op::MIRROR_AGAIN
+                | op::HAND_ON
+                | op::LEASE
+                | op::REVOKE
+                | op::FETCH_AHEAD => {
                     self.handle_slow(request).await;
                 }
                 _ => self.handle_at_once(request),
@@ -41,6 +46,7 @@ impl Service {
         match request.op {
             op::PUT => self.handle_put(request).await,
             op::MIRROR_AGAIN => self.handle_mirror_again(request).await,
+            op::HAND_ON => self.handle_hand_on(request).await,
             op::LEASE => self.handle_lease(request).await,
             op::REVOKE => self.handle_revoke(request).await,
             _ => self.handle_fetch_ahead(request).await,
@@ -202,7 +208,9 @@ impl Service {
         let registers = request.op == op::REGISTER;
         let view = self.0.home.borrow().view().number;
         let joined = self.0.joined.get().map_or(view, |(_, view)| view);
-        if registers && !(joined..=view).contains(&batch.view) {
+        // who is in no view is no home: what it learnt it would take along into its next life, of which nobody told it
+        let is_home = self.is_in(&self.view());
+        if registers && !(is_home && (joined..=view).contains(&batch.view)) {
             return self.cx().reply(request, Answer::error(Errno::EAGAIN));
         }
         let data = request.data.first().map_or(&[][..], |frame| &frame[..]);

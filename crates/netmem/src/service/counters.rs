@@ -96,6 +96,8 @@ pub struct Counters {
     pub mirrors_made: u64,
     /// Mirrors made anew after a node went down.
     pub mirrors_again: u64,
+    /// Mirrors that this node gave up for others' when it lent less than before.
+    pub handed_on: u64,
     /// Dirty pages written to stable storage.
     pub written_back: u64,
     /// Pages whose versions this node's directory saw lost.

@@ -117,7 +117,7 @@ impl Service {
     }
 
     /// Makes the page in a frame durable. Panics when it is not dirty, or busy.
-    async fn secure(&self, frame: FrameNo) -> Result<(), Weak> {
+    pub(super) async fn secure(&self, frame: FrameNo) -> Result<(), Weak> {
         let busy = self.begin(frame);
         match busy.class {
             Class::WriteBack => self.write_back(&busy).await,
@@ -162,13 +162,13 @@ impl Service {
     }
 
     async fn mirror_and_log(&self, busy: &Busy<'_>) -> Result<(), Weak> {
-        let weak = busy.weak(2);
+        let weak = || busy.weak(2);
         let mirrors = self.mirrors_of(busy);
         if mirrors.borrow().is_empty() {
-            self.make_mirror(busy, &mirrors).await.map_err(|_| weak)?;
+            self.make_mirror(busy, &mirrors).await.map_err(|_| weak())?;
         }
-        let backing = self.0.config.backing.clone().ok_or(weak)?;
-        backing.log(busy.id, busy.version, busy.data.clone()).await.map_err(|_| weak)?;
+        let backing = self.0.config.backing.clone().ok_or_else(weak)?;
+        backing.log(busy.id, busy.version, busy.data.clone()).await.map_err(|_| weak())?;
         self.0.store.borrow_mut().memory_mut().handle_stored(busy.frame, busy.version);
         Ok(())
     }
@@ -279,7 +279,11 @@ impl Service {
         }
     }
 
-    async fn ask_for_mirror(&self, node: NodeId, ask: &MirrorAgain) -> Result<NodeId, No> {
+    pub(super) async fn ask_for_mirror(
+        &self,
+        node: NodeId,
+        ask: &MirrorAgain,
+    ) -> Result<NodeId, No> {
         let load = Load { once: true, wait: ATTEMPT * 4, ..self.load() };
         let reply = self.send(node, op::MIRROR_AGAIN, &ask.encode(), load).await;
         let reply = reply.ok().filter(|reply| reply.status == 0).ok_or(No::Unregistered)?;

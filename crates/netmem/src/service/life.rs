@@ -13,6 +13,7 @@ use crate::limits::FAILED_MAX;
 use crate::memory::{FrameNo, Page, Role};
 use crate::page::{PageId, Version};
 use crate::protocol::{Get, GetReply};
+use node::Bug;
 use std::collections::BTreeSet;
 use wire::{NodeId, Time};
 
@@ -59,7 +60,7 @@ impl Service {
         }
         let (life, next) = (self.life(), view.incarnation(self.me()));
         if next != Some(life) {
-            if before.has(self.me(), life) {
+            if before.has(self.me(), life) && !self.cx().has_bug(Bug::FormerLifeKept) {
                 self.begin_again(&before);
             }
             self.0.life.set(next.unwrap_or(0));

@@ -19,12 +19,11 @@ use crate::limits::*;
 use crate::memory::{Arrival, Durability};
 use crate::page::{PageId, PageStamp, Version, Wanted};
 use crate::placement::Leaving as Candidate;
-use crate::protocol::{Early, GetMulti, Holding, Message, MultiReply, Put, op};
+use crate::protocol::{Early, Holding, Message, MultiReply, Put, op};
 use crate::trend::Prefetch;
 use arrayvec::ArrayVec;
 use endpoint::Frame;
 use node::{Answer, Bug, Request, all};
-use std::cell::RefCell;
 use std::rc::Rc;
 use wire::{Decoder, Encoder, Errno, NodeId};
 
@@ -95,9 +94,6 @@ impl Drop for Plan {
         self.service.0.ahead.borrow_mut().close(self.number);
     }
 }
-
-/// Pages that are on their way, by their place in the extent.
-type Slots<'a> = RefCell<[Option<First<'a>>; PAGES]>;
 
 impl Service {
     /// A program will say in which order it uses pages of `bytes` bytes, in version `at_least` or a newer one. While it
@@ -190,7 +186,7 @@ impl Service {
     }
 
     /// Whether those who wait for pages need what prefetch would take.
-    fn yields(&self) -> bool {
+    pub(super) fn yields(&self) -> bool {
         let busy = self.0.faults.borrow().demand() >= DEMAND_BUSY;
         busy || self.cx().frames().free_pages() < FRAMES_LEFT
     }
@@ -227,7 +223,7 @@ impl Service {
     }
 
     /// Begins to fetch the pages of a batch that nobody fetches and that are not here.
-    fn open_slots(&self, batch: &Batch) -> [Option<First<'_>>; PAGES] {
+    pub(super) fn open_slots(&self, batch: &Batch) -> [Option<First<'_>>; PAGES] {
         std::array::from_fn(|at| {
             let wanted = batch.page(at)?;
             let absent = self.is_absent(wanted.id);
@@ -236,133 +232,9 @@ impl Service {
         })
     }
 
-    /// Brings pages to this node's memory: from other nodes, what is together there in one message, else from stable
-    /// storage. Who asks for one of them meanwhile waits for it.
-    async fn bring(&self, batch: Batch) {
-        let start = self.cx().now();
-        let slots = RefCell::new(self.open_slots(&batch));
-        if slots.borrow().iter().all(Option::is_none) {
-            return;
-        }
-        let holdings = self.look_up(batch.first, PAGES as u8).await;
-        let mut nodes = ArrayVec::<(NodeId, u16), PAGES>::new();
-        let mut stored = 0;
-        let is_open = |at: &usize| self.is_open(&slots, *at);
-        for (at, holding) in holdings.iter().enumerate().filter(|(at, _)| is_open(at)) {
-            match *holding {
-                Holding::Held(version, node) if version >= batch.at_least && node != self.me() => {
-                    match nodes.iter_mut().find(|(other, _)| *other == node) {
-                        Some((_, bits)) => *bits |= 1 << at,
-                        None => nodes.push((node, 1 << at)),
-                    }
-                }
-                Holding::Nowhere => stored |= 1 << at,
-                _ => slots.borrow_mut()[at] = None,
-            }
-        }
-        let held =
-            nodes.into_iter().map(|(node, bits)| self.fetch_from(node, &batch, bits, &slots));
-        all(held).await;
-        if let Some(backing) = self.backing(batch.first.space) {
-            let reads = (0..PAGES).filter(|at| stored & 1u16 << at != 0);
-            all(reads.map(|at| self.read_ahead(&backing, &batch, at, &slots))).await;
-        }
-        self.0.ahead.borrow_mut().handle_fetched(self.cx().now().since(start));
-    }
-
-    /// Whether a page is still to be fetched, and nobody has overtaken it.
-    fn is_open(&self, slots: &Slots<'_>, at: usize) -> bool {
-        let slots = slots.borrow();
-        let number = slots[at].as_ref().map(First::number);
-        number.is_some_and(|number| !self.0.faults.borrow_mut().is_disowned(number))
-    }
-
-    async fn fetch_from(&self, node: NodeId, batch: &Batch, wanted: u16, slots: &Slots<'_>) {
-        let fetched = self.ask_for_many(node, batch, wanted, slots).await;
-        if fetched.is_none() {
-            // nobody waits for what does not come
-            let gone = (0..PAGES).filter(|at| wanted & 1 << at != 0);
-            gone.for_each(|at| slots.borrow_mut()[at] = None);
-        }
-    }
-
-    async fn ask_for_many(
-        &self,
-        node: NodeId,
-        batch: &Batch,
-        wanted: u16,
-        slots: &Slots<'_>,
-    ) -> Option<()> {
-        let Batch { first, at_least, bytes, .. } = *batch;
-        let ask = GetMulti { first, wanted, at_least, bytes, ahead: true };
-        let into = self.cx().frames().alloc_exact(wanted.count_ones() as usize * bytes as usize)?;
-        for slot in (0..PAGES).filter(|at| wanted & 1 << at != 0) {
-            let number = slots.borrow()[slot].as_ref().map(First::number);
-            number.into_iter().for_each(|number| self.0.faults.borrow_mut().note_begun(number));
-        }
-        let load = Load { into: self.cx().piece(into), ..self.load() };
-        let reply = self.send(node, op::GET_MULTI, &ask.encode(), load).await.ok()?;
-        let here = MultiReply::decode(&reply.body).ok().filter(|_| reply.status == 0)?.here;
-        let mut stamps = Decoder::new(reply.trailer());
-        let mut data = reply.data.first()?.get(..reply.bytes)?;
-        for at in (0..PAGES).filter(|at| here & wanted & 1 << at != 0) {
-            let (page, rest) = data.split_at_checked(bytes as usize)?;
-            data = rest;
-            let stamp = PageStamp::decode(&mut stamps).ok()?;
-            let slot = slots.borrow_mut()[at].take();
-            self.arrive_copied(slot, batch.page(at)?, &stamp, page, batch.time_to_use);
-        }
-        let left = (0..PAGES).filter(|at| wanted & !here & 1 << at != 0);
-        left.for_each(|at| slots.borrow_mut()[at] = None);
-        Some(())
-    }
-
-    /// A page of several that came in one message. It is copied: its neighbours may go before it.
-    fn arrive_copied(
-        &self,
-        slot: Option<First<'_>>,
-        wanted: Wanted,
-        stamp: &PageStamp,
-        page: &[u8],
-        time_to_use: Age,
-    ) {
-        let good = {
-            let mut counters = self.0.counters.borrow_mut();
-            counters.misses.mismatches.verify(wanted, stamp, [page]).is_some()
-        };
-        let data = good.then(|| self.cx().frames().copy_of(page)).flatten();
-        if let (Some(slot), Some(data)) = (slot, data) {
-            self.arrive(slot, *stamp, data, Source::Peer, time_to_use);
-        }
-    }
-
-    async fn read_ahead(
-        &self,
-        backing: &Rc<dyn Backing>,
-        batch: &Batch,
-        at: usize,
-        slots: &Slots<'_>,
-    ) {
-        let Some((slot, wanted)) = slots.borrow_mut()[at].take().zip(batch.page(at)) else {
-            return;
-        };
-        let _permit = self.0.early_reads.acquire(1).await;
-        if self.yields() || self.0.faults.borrow_mut().is_disowned(slot.number()) {
-            return;
-        }
-        self.0.faults.borrow_mut().note_reading(slot.number());
-        let Wanted { id, at_least, bytes } = wanted;
-        let Ok(Some((version, data))) = backing.read(id, at_least, bytes).await else { return };
-        if version < at_least || data.len() != bytes as usize {
-            return;
-        }
-        let stamp = PageStamp::of(id, version, [&data[..]]);
-        self.arrive(slot, stamp, data, Source::Backing, batch.time_to_use);
-    }
-
     /// A page that was prefetched is there. When it was changed meanwhile, or somebody who waited for it has got it
     /// otherwise, it is dropped.
-    fn arrive(
+    pub(super) fn arrive(
         &self,
         slot: First<'_>,
         stamp: PageStamp,
@@ -581,7 +453,7 @@ impl Service {
 
 impl Batch {
     /// The page at this place, if it is one of the batch.
-    fn page(&self, at: usize) -> Option<Wanted> {
+    pub(super) fn page(&self, at: usize) -> Option<Wanted> {
         let Batch { first, wanted, at_least, bytes, .. } = *self;
         let index = first.index.checked_add(at as u64)?;
         (wanted & 1 << at != 0).then_some(Wanted { id: PageId { index, ..first }, at_least, bytes })

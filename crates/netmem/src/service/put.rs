@@ -124,6 +124,9 @@ impl Service {
         if home.freed().has(put.stamp.id.space) {
             return Err(No::Freed);
         }
+        if self.is_handed_on(put.stamp.id) {
+            return Err(No::InUse);
+        }
         let guest = put.stamp.id.space.is_guest();
         if put.is_mirror() && !guest && put.view != home.view().number {
             return Err(No::Outside);

@@ -3,7 +3,7 @@
 //! Invariant: a frame of the table that is not free has bytes here, which fit the stamp that is made of the table's id
 //! and version and of the length and checksum here.
 
-use crate::ages::Age;
+use crate::ages::{Age, Histogram};
 use crate::epoch::Digest;
 use crate::limits::PAGE_BYTES_MAX;
 use crate::memory::{
@@ -70,7 +70,10 @@ pub struct Store {
     memory: Memory,
     places: Box<[Option<Stored>]>,
     used: usize,
+    /// Bytes that pages may take now.
     limit: usize,
+    /// And at most.
+    most: usize,
 }
 
 fn cost(bytes: usize) -> usize {
@@ -81,7 +84,24 @@ impl Store {
     /// With room for `limit` bytes of pages, of which each takes whole blocks, at most as many as the table has frames.
     pub fn new(config: MemoryConfig, limit: usize) -> Store {
         let places = (0..config.frames).map(|_| None).collect();
-        Store { memory: Memory::new(config), places, used: 0, limit }
+        Store { memory: Memory::new(config), places, used: 0, limit, most: limit }
+    }
+
+    /// Pages may take so many bytes from now on, at most as many as at the beginning. What is here stays until it is
+    /// taken; nothing new comes in before.
+    pub fn resize(&mut self, limit: usize) {
+        self.limit = limit.clamp(BLOCK_BYTES.min(self.most), self.most);
+        self.memory.resize((self.limit / BLOCK_BYTES) as u32);
+    }
+
+    /// Bytes that pages may take.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Whether they take more than that.
+    pub fn is_over(&self) -> bool {
+        self.used > self.limit
     }
 
     /// The table.
@@ -125,18 +145,24 @@ impl Store {
         let Counts { free, .. } = self.memory.counts();
         let pages = (self.places.len() - free as usize).max(1);
         let each = self.used.div_ceil(pages).max(BLOCK_BYTES);
-        free.min(((self.limit - self.used) / each) as u32)
+        free.min((self.limit.saturating_sub(self.used) / each) as u32)
     }
 
     /// The oldest page that [`accept`](Store::accept) would take in now.
     pub fn oldest_taken(&self, now: Time) -> Age {
+        if self.is_over() {
+            return Age::NEWEST;
+        }
         if self.free_pages() > 0 { Age::OLDEST } else { self.memory.oldest_replaced(now) }
     }
 
     /// What the initiator is told: as the table has it, but frames that no page of the usual length has room in are
-    /// none.
+    /// none, and where pages are to leave nothing is replaced.
     pub fn digest(&self, now: Time) -> Digest {
-        let digest = self.memory.digest(now);
+        let mut digest = self.memory.digest(now);
+        if self.is_over() {
+            (digest.local, digest.hosted) = (Histogram::default(), Histogram::default());
+        }
         let free = self.free_pages();
         let capacity = digest.capacity - (digest.free - free);
         let local_min = u64::from(digest.local_min) * u64::from(capacity);
@@ -193,8 +219,13 @@ impl Store {
             return Err(refused(self, reason));
         }
         let mut gone = ArrayVec::new();
+        // while pages are to leave, one takes the place of its older version only
+        let limit = self.limit.max(self.used);
+        if self.is_over() && self.memory.find(offer.id).is_none() {
+            return Err(refused(self, Reason::NoRoom));
+        }
         // what is here of the page makes way, and may be shorter
-        while self.used - self.cost_of(offer.id) + cost(stored.data.len()) > self.limit {
+        while self.used - self.cost_of(offer.id) + cost(stored.data.len()) > limit {
             let displaced = self.memory.displace(now, &offer);
             let (frame, page) = displaced.ok_or_else(|| refused(self, Reason::NoRoom))?;
             self.unplace(frame);
@@ -266,7 +297,7 @@ impl Store {
         let with_page = |at: usize| self.memory.page(FrameNo(at as u32)).is_some();
         let fits = (0..self.places.len()).all(|at| self.places[at].is_some() == with_page(at));
         let counted = self.memory.blocks().total() as usize * BLOCK_BYTES;
-        fits && used == self.used && used <= self.limit && counted == used
+        fits && used == self.used && used <= self.most && counted == used
     }
 
     /// What a page takes; nothing when it is not here.
@@ -289,7 +320,7 @@ impl Store {
 
     fn sweep(&mut self) {
         for at in 0..self.places.len() as u32 {
-            if self.memory.role(FrameNo(at)) == Role::Free {
+            if self.memory.role(FrameNo(at)).is_empty() {
                 self.unplace(FrameNo(at));
             }
         }

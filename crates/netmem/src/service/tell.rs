@@ -74,7 +74,7 @@ impl Service {
             .collect()
     }
 
-    fn is_in(&self, view: &View) -> bool {
+    pub(super) fn is_in(&self, view: &View) -> bool {
         view.has(self.me(), self.life())
     }
 

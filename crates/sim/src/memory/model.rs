@@ -171,18 +171,30 @@ impl Model {
         self.freed.get(&space) == Some(&true)
     }
 
-    /// A node went down, alone or while others were or while mirrors of an earlier one were missing. Its own spaces end
-    /// with it.
+    /// A node's memory is nobody's any more, alone or while others' was or while mirrors of an earlier one were missing.
+    /// Its process may go on: of its own spaces it has then what stable storage has and what it [keeps](Model::kept).
     pub fn node_down(&mut self, node: NodeId, alone: bool) {
         self.unsettled = true;
-        self.pages.retain(|id, _| id.space.owner() != Some(node));
-        for known in self.pages.values_mut() {
+        for (id, known) in &mut self.pages {
             let stands = match known.class {
                 Class::WriteBack => true,
+                _ if id.space.owner() == Some(node) => false,
                 Class::Mirrored | Class::MirroredAndLogged => alone,
                 Class::Volatile => false,
             };
             known.at_risk |= !stands;
+        }
+    }
+
+    /// A node's process has ended, and its own spaces with it.
+    pub fn process_ended(&mut self, node: NodeId) {
+        self.pages.retain(|id, _| id.space.owner() != Some(node));
+    }
+
+    /// A node that goes on in another life has this version of a page of its own.
+    pub fn kept(&mut self, id: PageId, version: Version) {
+        if let Some(known) = self.pages.get_mut(&id) {
+            known.at_risk &= known.durable.is_some_and(|durable| durable.version > version);
         }
     }
 
@@ -321,6 +333,23 @@ mod tests {
         assert_eq!(failed(&mut model, GetError::Unknown), 1);
         model.node_down(NODE, false);
         assert_eq!(failed(&mut model, GetError::Unknown), 0);
+    }
+
+    #[test]
+    fn of_its_own_pages_a_node_that_goes_on_must_have_what_it_kept() {
+        let id = PageId { space: SpaceId::private(NODE, 3), index: 7 };
+        let (mut model, asked) = (Model::default(), Asked { id, ..asked(5) });
+        let content = model.begin(id, Class::Mirrored, Version(5));
+        model.acknowledged(id, content);
+        model.node_down(NODE, true);
+        model.kept(id, Version(4));
+        model.failed(asked, &GetError::Lost(Version(5)));
+        assert_eq!(model.violations.len(), 0);
+        model.kept(id, Version(5));
+        model.failed(asked, &GetError::Lost(Version(5)));
+        assert_eq!(model.violations.len(), 1);
+        model.process_ended(NODE);
+        assert_eq!(model.durable(id), Version(0));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Who is up, as the members' registry would say it: it gives up who is silent for a second, tells every node that it
-//! can reach, and a node that was given up comes back in another life.
+//! can reach, and takes in who asks to be a member in another life, be it another process or one that was given up and
+//! went on running.
 
 use crate::queue::Picos;
 use crate::random::Random;
@@ -14,17 +15,18 @@ pub const EXPIRED: Picos = Picos::millis(800);
 /// Longest time until a node hears of a new view, in milliseconds.
 const NEWS_MS_MAX: u64 = 40;
 
+/// A process: a node, and the life of its machine.
+pub type Process = (NodeId, u32);
+
 /// Something that is due.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// A node that has started wants to be a member.
-    Join(Up),
-    /// Nothing was heard of these for long, all at once.
+    /// A process wants to be a member.
+    Join(Process),
+    /// Nothing was heard of these lives for long, all at once.
     GiveUp(Vec<(NodeId, u64)>),
-    /// A node hears who is up.
-    Tell(NodeId, u64, View),
-    /// A node in this life ends: it was given up.
-    End(NodeId, u64),
+    /// A process hears who is up.
+    Tell(Process, View),
 }
 
 /// The registry.
@@ -32,7 +34,7 @@ pub enum Step {
 pub struct Registry {
     random: Random,
     number: u64,
-    members: BTreeMap<NodeId, Up>,
+    members: BTreeMap<NodeId, (Process, Up)>,
     due: Vec<(Picos, Step)>,
     /// Nodes that hear nothing.
     pub cut_off: BTreeSet<NodeId>,
@@ -52,7 +54,7 @@ impl Registry {
 
     /// The newest view.
     pub fn view(&self) -> View {
-        View::new(self.number, self.members.values().copied().collect())
+        View::new(self.number, self.members.values().map(|(_, up)| *up).collect())
     }
 
     /// Does something later.
@@ -60,14 +62,11 @@ impl Registry {
         self.due.push((at, step));
     }
 
-    /// A node is heard of again in time: it is not given up for its silence, and does not give itself up.
-    pub fn spare(&mut self, node: NodeId, life: u64) {
-        let newest = self.number;
-        let alone = |step: &Step| matches!(step, Step::Tell(to, _, view) if *to == node && view.number > newest);
-        self.due.retain(|(_, step)| !alone(step));
+    /// A node is heard of again: its silence so far counts for nothing.
+    pub fn spare(&mut self, node: NodeId) {
         for (_, step) in &mut self.due {
             if let Step::GiveUp(nodes) = step {
-                nodes.retain(|gone| *gone != (node, life));
+                nodes.retain(|(gone, _)| *gone != node);
             }
         }
     }
@@ -80,17 +79,26 @@ impl Registry {
         due.into_iter().map(|(_, step)| step).collect()
     }
 
-    /// A node is a member from now on, in this life only.
-    pub fn join(&mut self, now: Picos, up: Up) {
-        self.members.insert(up.node, up);
+    /// A process is a member from now on, in a life that is later than all there were.
+    pub fn join(&mut self, now: Picos, process: Process, weight: u32) {
+        let (node, incarnation) = (process.0, self.number + 1);
+        self.members.insert(node, (process, Up { node, incarnation, weight }));
         self.announce(now);
+    }
+
+    /// The life that a node is a member in; 0 of one that is none.
+    pub fn life(&self, node: NodeId) -> u64 {
+        self.members.get(&node).map_or(0, |(_, up)| up.incarnation)
+    }
+
+    /// Whether this very process is a member.
+    pub fn has(&self, process: Process) -> bool {
+        self.members.get(&process.0).is_some_and(|(member, _)| *member == process)
     }
 
     /// Those that are members in just these lives.
     pub fn members_of(&self, lives: &[(NodeId, u64)]) -> Vec<NodeId> {
-        let is_member = |(node, life): &&(NodeId, u64)| {
-            self.members.get(node).is_some_and(|up| up.incarnation == *life)
-        };
+        let is_member = |(node, life): &&(NodeId, u64)| *life != 0 && self.life(*node) == *life;
         lives.iter().filter(is_member).map(|(node, _)| *node).collect()
     }
 
@@ -107,17 +115,11 @@ impl Registry {
     fn announce(&mut self, now: Picos) {
         self.number += 1;
         let view = self.view();
-        for up in self.members.values() {
-            if !self.cut_off.contains(&up.node) {
+        for (process, _) in self.members.values() {
+            if !self.cut_off.contains(&process.0) {
                 let at = now + Picos::micros(self.random.below(NEWS_MS_MAX * 1_000));
-                self.due.push((at, Step::Tell(up.node, up.incarnation, view.clone())));
+                self.due.push((at, Step::Tell(*process, view.clone())));
             }
         }
-    }
-
-    /// What a node believes that hears nothing any more: all others may be there, it is not.
-    pub fn without(&self, node: NodeId) -> View {
-        let others = self.members.values().copied().filter(|up| up.node != node).collect();
-        View::new(self.number + 1, others)
     }
 }

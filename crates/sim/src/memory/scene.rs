@@ -227,6 +227,7 @@ impl Scene {
     /// A node dies. Others learn it by the next view.
     pub fn crash(&mut self, node: NodeId) {
         self.shared.model.borrow_mut().node_down(node, true);
+        self.shared.model.borrow_mut().process_ended(node);
         self.world.crash(node, Crash::Kill);
         self.shared.node_down(node);
     }

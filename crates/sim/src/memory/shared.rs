@@ -5,7 +5,7 @@ use super::model::Model;
 use super::storage::Storage;
 use crate::experiment::MemoryShape;
 use crate::queue::Picos;
-use netmem::Service;
+use netmem::{Page, Role, Service};
 use node::Cx;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,7 +53,7 @@ pub struct Shared {
     pub nodes: RefCell<BTreeMap<NodeId, Cx>>,
     /// What programs do now.
     pub phase: Cell<Phase>,
-    /// Nodes that the registry has given up: what they are told counts for nothing.
+    /// Nodes that the registry has given up and that are in no other life yet: what they are told counts for nothing.
     pub fenced: RefCell<BTreeSet<NodeId>>,
     /// Nodes that have read all that they must.
     pub readers_done: RefCell<BTreeSet<NodeId>>,
@@ -117,6 +117,17 @@ impl Shared {
             let line = format!("{} (since {}): {text}", open.what, open.since);
             self.lines.borrow_mut().push((now, open.node, line));
         }
+    }
+
+    /// A node has begun another life: what is in its own memory of its own pages is there.
+    pub fn note_kept(&self, node: NodeId, service: &Service) {
+        let model = &mut *self.model.borrow_mut();
+        service.inspect(|memory, _| {
+            let own =
+                |role: Role, page: &Page| role.is_own() && page.id.space.owner() == Some(node);
+            let kept = memory.pages().filter(|(_, role, page)| own(*role, page));
+            kept.for_each(|(_, _, page)| model.kept(page.id, page.version));
+        });
     }
 
     /// The requests of a node end with it.

@@ -1,6 +1,6 @@
 //! What is done to a cluster with network memory, and what that may cost.
 
-use super::registry::{EXPIRED, GIVEN_UP, Registry, Step};
+use super::registry::{EXPIRED, GIVEN_UP, Process, Registry, Step};
 use super::shared::Shared;
 use crate::experiment::Faults;
 use crate::faults::{Nodes, Rule};
@@ -9,7 +9,8 @@ use crate::random::{MILLION, Random};
 use crate::storage::Crash;
 use crate::trouble::strikes;
 use crate::world::World;
-use netmem::service::Up;
+use netmem::Service;
+use netmem::service::View;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use wire::NodeId;
@@ -17,16 +18,14 @@ use wire::NodeId;
 /// Longest time that a node is down, a partition lasts, stable storage is slow.
 const TROUBLE_MS_MAX: u64 = 6_000;
 const PAUSE_MS_MAX: u64 = 3_000;
-/// How long a node takes from its start until it asks to be a member.
+/// How long a node takes from its start, or from when it is heard of again, until it asks to be a member.
 const JOIN: Picos = Picos::millis(50);
-/// How long a node lives that learns that it was given up.
-const LAST_BREATH: Picos = Picos::millis(20);
 
 enum Cure {
     Start(NodeId),
     Storage,
     Heal(Vec<NodeId>),
-    Woken(NodeId),
+    Woken(Process),
 }
 
 /// The source of trouble, and the registry that notices.
@@ -41,12 +40,12 @@ pub struct Trouble {
     lost: BTreeSet<NodeId>,
     /// Nodes that do nothing.
     asleep: BTreeSet<NodeId>,
-    /// Who has heard nothing for so long that it believes to be given up.
-    alone: BTreeSet<NodeId>,
+    /// Nodes that do not reach the others.
+    parted: BTreeSet<NodeId>,
 }
 
-fn life(world: &World, node: NodeId) -> u64 {
-    u64::from(node.0) << 32 | u64::from(world.machine(node).life)
+fn process(world: &World, node: NodeId) -> Process {
+    (node, world.machine(node).life)
 }
 
 impl Trouble {
@@ -60,27 +59,24 @@ impl Trouble {
             registry: Registry::new(shared.seed),
             lost: BTreeSet::new(),
             asleep: BTreeSet::new(),
-            alone: BTreeSet::new(),
+            parted: BTreeSet::new(),
         }
     }
 
     /// Starts a node in a new life.
     pub fn start(&mut self, world: &mut World, node: NodeId) {
         world.start(node);
-        self.lost.remove(&node);
-        self.asleep.remove(&node);
-        self.alone.remove(&node);
-        self.shared.fenced.borrow_mut().remove(&node);
-        let weight = self.shared.shape.frames;
-        let up = Up { node, incarnation: life(world, node), weight };
-        self.registry.later(world.now() + JOIN, Step::Join(up));
+        if !self.parted.contains(&node) {
+            self.registry.cut_off.remove(&node);
+        }
+        self.registry.later(world.now() + JOIN, Step::Join(process(world, node)));
     }
 
     /// Whether one node may go down and nothing that is durable with it: all are up, know it, and lack no mirror.
     pub fn is_whole(&self) -> bool {
         let view = self.registry.view();
         let services = self.shared.services.borrow();
-        let knows = |service: &netmem::Service| {
+        let knows = |service: &Service| {
             service.view() == view
                 && service.is_settled()
                 && service.counters().durable_deficit_pages == 0
@@ -120,7 +116,7 @@ impl Trouble {
         let until = (world.now() + EXPIRED).node_time();
         for (node, service) in self.shared.services.borrow().iter() {
             if !self.registry.cut_off.contains(node) {
-                service.set_lease(life(world, *node), until);
+                service.set_lease(self.registry.life(*node), until);
             }
         }
     }
@@ -128,11 +124,15 @@ impl Trouble {
     fn step(&mut self, world: &mut World, step: Step) {
         let now = world.now();
         match step {
-            Step::Join(up) if life(world, up.node) != up.incarnation => (),
-            Step::Join(up) if self.registry.cut_off.contains(&up.node) => {
-                self.registry.later(now + JOIN, Step::Join(up));
+            Step::Join(joins) if process(world, joins.0) != joins || !world.is_up(joins.0) => (),
+            Step::Join(joins) if self.registry.cut_off.contains(&joins.0) => {
+                self.registry.later(now + JOIN, Step::Join(joins));
             }
-            Step::Join(up) => self.registry.join(now, up),
+            Step::Join(joins) if self.registry.has(joins) => (),
+            Step::Join(joins) => {
+                self.lost.remove(&joins.0);
+                self.registry.join(now, joins, self.shared.shape.frames);
+            }
             Step::GiveUp(nodes) => {
                 let gone = self.registry.members_of(&nodes);
                 self.lose(&gone);
@@ -140,21 +140,30 @@ impl Trouble {
                 let line = format_args!("{gone:?} are given up");
                 world.trace_mut().line(now, NodeId(0), "view", line);
             }
-            Step::Tell(node, incarnation, view) if life(world, node) == incarnation => {
-                if view.incarnation(node).is_none() {
-                    self.alone.insert(node);
-                }
-                let service = self.shared.services.borrow().get(&node).cloned();
-                let number = view.number;
-                service.into_iter().for_each(|service| service.set_view(view.clone()));
-                world.trace_mut().line(now, node, "view", format_args!("hears of view {number}"));
-                world.wake(node);
-            }
-            Step::End(node, incarnation) if life(world, node) == incarnation => {
-                self.crash(world, node, Crash::Kill);
+            Step::Tell(told, view) if process(world, told.0) == told => {
+                self.tell(world, told.0, view);
             }
             _ => (),
         }
+    }
+
+    /// A node hears who is up, and goes by that.
+    fn tell(&mut self, world: &mut World, node: NodeId, view: View) {
+        let (now, number) = (world.now(), view.number);
+        world.trace_mut().line(now, node, "view", format_args!("hears of view {number}"));
+        let service = self.shared.services.borrow().get(&node).cloned();
+        let Some(service) = service else { return };
+        let before = service.life();
+        service.follow(view);
+        if service.life() != before {
+            let line = format_args!("is in life {} now", service.life());
+            world.trace_mut().line(now, node, "view", line);
+            self.shared.note_kept(node, &service);
+        }
+        if service.life() != 0 && service.life() == self.registry.life(node) {
+            self.shared.fenced.borrow_mut().remove(&node);
+        }
+        world.wake(node);
     }
 
     fn cure(&mut self, world: &mut World, cure: Cure) {
@@ -162,26 +171,36 @@ impl Trouble {
             Cure::Start(node) if !world.is_up(node) => self.start(world, node),
             Cure::Start(_) => (),
             Cure::Storage => self.shared.storage.borrow_mut().faults = Default::default(),
-            Cure::Heal(nodes) => nodes.into_iter().for_each(|node| self.back(world, node)),
-            Cure::Woken(node) => self.back(world, node),
+            Cure::Heal(nodes) => {
+                self.parted.clear();
+                nodes.into_iter().for_each(|node| self.back(world, node));
+            }
+            Cure::Woken(woken) if process(world, woken.0) == woken => {
+                self.asleep.remove(&woken.0);
+                self.back(world, woken.0);
+            }
+            Cure::Woken(_) => (),
         }
     }
 
-    /// A node hears again. If it was given up, that is what it hears, and soon ends.
+    /// A node hears again, unless there is another reason why it does not. If it was given up it hears that, or only
+    /// that it is a member again, in another life.
     fn back(&mut self, world: &mut World, node: NodeId) {
-        self.registry.cut_off.remove(&node);
-        self.asleep.remove(&node);
-        let (now, life) = (world.now(), life(world, node));
-        if self.alone.remove(&node) {
-            // it has given itself up, and the registry does too
-            self.step(world, Step::GiveUp(vec![(node, life)]));
+        if self.asleep.contains(&node) || self.parted.contains(&node) {
+            return;
         }
-        if self.lost.contains(&node) {
-            self.registry.later(now, Step::Tell(node, life, self.registry.without(node)));
-            self.registry.later(now + LAST_BREATH, Step::End(node, life));
-        } else if world.is_up(node) {
-            self.registry.spare(node, life);
-            self.registry.later(now, Step::Tell(node, life, self.registry.view()));
+        self.registry.cut_off.remove(&node);
+        if !world.is_up(node) {
+            return;
+        }
+        self.registry.spare(node);
+        let (now, process) = (world.now(), process(world, node));
+        let given_up = self.lost.contains(&node);
+        if given_up {
+            self.registry.later(now + JOIN, Step::Join(process));
+        }
+        if !given_up || self.random.chance(MILLION / 2) {
+            self.registry.later(now, Step::Tell(process, self.registry.view()));
         }
     }
 
@@ -227,9 +246,11 @@ impl Trouble {
         self.lose(&up);
         let now = world.now();
         for node in up {
-            let gone = Step::GiveUp(vec![(node, life(world, node))]);
+            let gone = Step::GiveUp(vec![(node, self.registry.life(node))]);
             world.crash(node, crash);
+            self.asleep.remove(&node);
             self.shared.node_down(node);
+            self.shared.model.borrow_mut().process_ended(node);
             self.registry.later(now + GIVEN_UP, gone);
             let back = now + self.span();
             self.cures.push((back, Cure::Start(node)));
@@ -256,7 +277,7 @@ impl Trouble {
         world.pause(node, span);
         self.shared.excuse(node, span);
         self.silent(world, &[node], span);
-        self.cures.push((now + span, Cure::Woken(node)));
+        self.cures.push((now + span, Cure::Woken(process(world, node))));
     }
 
     /// Nothing is heard of these for a while.
@@ -264,7 +285,7 @@ impl Trouble {
         let now = world.now();
         self.registry.cut_off.extend(nodes);
         if span > GIVEN_UP {
-            let lives = nodes.iter().map(|node| (*node, life(world, *node))).collect();
+            let lives = nodes.iter().map(|node| (*node, self.registry.life(*node))).collect();
             self.registry.later(now + GIVEN_UP, Step::GiveUp(lives));
         }
     }
@@ -283,13 +304,8 @@ impl Trouble {
         let rules = world.network_mut().rules_mut();
         rules.push(Rule::silence(one.clone(), other.clone(), begin, end));
         rules.push(Rule::silence(other, one, begin, end));
+        self.parted.extend(few.iter().copied());
         self.silent(world, &few, end - begin);
-        if end - begin > EXPIRED {
-            for node in &few {
-                let alone = self.registry.without(*node);
-                self.registry.later(begin + EXPIRED, Step::Tell(*node, life(world, *node), alone));
-            }
-        }
         self.cures.push((end, Cure::Heal(few)));
     }
 

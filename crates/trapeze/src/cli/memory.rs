@@ -13,6 +13,7 @@ pub const DEFAULT_TENANT: &str = "default";
 
 #[derive(Clone, Debug, Args)]
 #[command(
+    mut_arg("lend", |lend| lend.help("Memory of this machine for the cluster's network memory, beside that of the items; 64M when nothing is said")),
     after_help = "Without --memcached and --resp both listen at their usual ports of 127.0.0.1.\n\nTwo tenants with key spaces of their own:\n  trapeze memory --memory 1G --memcached 127.0.0.1:11211/web --resp 127.0.0.1:6379/jobs \\\n    --tenant web:min=256M --tenant jobs:max=512M\n\nThere is no password and no encryption: listen where only friends can reach."
 )]
 pub struct Memory {
@@ -23,7 +24,7 @@ pub struct Memory {
     #[arg(long, value_name = "HOST:PORT[/TENANT]")]
     pub resp: Vec<Listen>,
     /// Memory for all items: keys, values and their table
-    #[arg(long, default_value = "256M")]
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub memory: Size,
     /// Longest value. Default: 64M, or a quarter of the memory if that is less
     #[arg(long, value_name = "SIZE")]
@@ -64,11 +65,10 @@ pub struct Member {
     /// Where other machines reach this one; not needed when all of the cluster is on this machine
     #[arg(long, value_name = "HOST:PORT", requires = "cluster")]
     pub listen: Option<String>,
-    /// Of a member 64M when nothing is said
     #[command(flatten)]
     pub lending: Lending,
     /// Most bytes of values that are in the members' memory
-    #[arg(long, default_value = "1G")]
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
     pub away: Size,
     /// Nodes that have each value which is in the members' memory: 1, so that it goes with its node, or 2, so that it
     /// survives any one

@@ -98,7 +98,7 @@ impl Memory {
             local_bytes: bytes(counts.own()),
             hosted_bytes: bytes(counts.hosted),
             mirror_bytes: bytes(counts.mirror),
-            free_bytes: (config.bytes - service.used_bytes()) as u64,
+            free_bytes: service.share().bytes.saturating_sub(service.used_bytes()) as u64,
             view: view.number,
             members: view.members.len() as u64,
             life: service.life(),

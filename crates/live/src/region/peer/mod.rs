@@ -154,6 +154,11 @@ impl Shared {
     /// Has a holder forget a page, soon; false when it cannot be noted now.
     fn drop_at(&self, obsolete: Obsolete) -> bool {
         let Ok(mut list) = self.obsolete.try_lock() else { return false };
+        if list.len() >= DROPS_MAX {
+            // Who is gone hears of nothing, and must not take the room of those who do.
+            let now = clock::now();
+            list.retain(|obsolete| !self.holders[obsolete.holder].is_given_up(now));
+        }
         let room = list.len() < DROPS_MAX; // it never grows
         if room {
             list.push_back(obsolete);
@@ -185,5 +190,31 @@ impl Backing for Peers {
 
     fn upkeep(&self, page_bytes: usize) -> Option<Box<dyn Upkeep>> {
         Some(Box::new(PeerUpkeep::new(self.0.clone(), page_bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::limits::AWAY_MAX;
+    use super::*;
+
+    #[test]
+    fn what_a_holder_that_is_gone_was_to_forget_takes_no_room() {
+        let holders = (0..3).map(|n| Address::Unix(format!("/{n}").into())).collect();
+        let Peers(shared) =
+            Peers::new(PeerConfig::new(holders, Security::Insecure).unwrap()).unwrap();
+        let mut pages = 0..;
+        let mut noted = |holder, count: usize| {
+            let pages = pages.by_ref().take(count);
+            let noted =
+                pages.filter(|page| shared.drop_at(Obsolete { holder, page: *page, version: 1 }));
+            noted.count()
+        };
+        assert_eq!(noted(0, DROPS_MAX - 10) + noted(1, 10), DROPS_MAX);
+        assert_eq!(noted(1, 5), 0, "nobody is gone");
+        shared.holders[0].note_away();
+        std::thread::sleep(AWAY_MAX);
+        assert_eq!(noted(1, 5), 5);
+        assert_eq!(shared.obsolete.lock().unwrap().len(), 15);
     }
 }

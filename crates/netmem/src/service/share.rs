@@ -1,0 +1,270 @@
+//! What a node lends while it runs: less when its machine is short of memory, more again later.
+//!
+//! A smaller share begins to hold at once, for what would come in. What is here leaves in this order: other nodes' clean
+//! pages, by age and to where there is room; the node's own down to what it is guaranteed, made durable first; then
+//! mirrors, each only when its directory says that the page has mirrors enough without this one, which it sees to. A
+//! page that finds no room elsewhere stays, and counts as [`Share::over`] until it does. So nothing promised is lost.
+//!
+//! ```text
+//!   this node ──HAND_ON──► directory ──MIRROR_AGAIN──► this node ──PUT──► another ──REGISTER──► both directories
+//!       ▲                      │ enough without it: forgotten at the backup, then here
+//!       └────── Ok ────────────┘
+//! ```
+//!
+//! Pages of processes that are no nodes ([`guests`](super::guests)) stay: the process alone knows who else has them.
+
+use super::leave::evict;
+use super::{Load, Service};
+use crate::directory::{Entry, Holder, Role as HolderRole};
+use crate::limits::*;
+use crate::memory::{FrameNo, Role};
+use crate::page::{PageId, Version};
+use crate::protocol::{AVOID_MAX, Batch, Message, MirrorAgain, No, PutReply, Record, op};
+use node::{Request, all};
+use std::collections::BTreeSet;
+use wire::NodeId;
+
+/// What a node lends, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// At most: [`Config::bytes`](super::Config::bytes).
+    pub most: usize,
+    /// Now, as was [said](Service::set_share) last.
+    pub bytes: usize,
+    /// What pages take beyond that: they found no room elsewhere yet.
+    pub over: usize,
+}
+
+/// Mirrors that are being handed on: no new version may take their places meanwhile.
+pub(super) type HandedOn = BTreeSet<PageId>;
+
+impl Service {
+    /// Pages may take `bytes` bytes from now on, at most [`Config::bytes`](super::Config::bytes); a page that is longer
+    /// than that has no room here. Pages that do not fit any more leave in the background, those first that nobody will
+    /// miss.
+    pub fn set_share(&self, bytes: usize) {
+        self.0.store.borrow_mut().resize(bytes);
+        self.0.shrinks.notify_all();
+        self.0.eased.notify_all();
+    }
+
+    /// What this node lends now.
+    pub fn share(&self) -> Share {
+        let store = self.0.store.borrow();
+        let over = store.used_bytes().saturating_sub(store.limit());
+        Share { most: self.config().bytes, bytes: store.limit(), over }
+    }
+
+    /// Whether a mirror of this page is just leaving for good.
+    pub(super) fn is_handed_on(&self, id: PageId) -> bool {
+        self.0.handed_on.borrow().contains(&id)
+    }
+
+    /// The task that makes pages leave while they take more than they may.
+    pub(super) async fn shrink(self) {
+        loop {
+            let changed = self.0.shrinks.wait();
+            if self.share().over == 0 {
+                changed.await;
+                continue;
+            }
+            let gone = self.spare_some() || self.clean_one().await || self.hand_some_on().await;
+            let pause = if gone { SHRINK_PAUSE } else { SHRINK_RETRY };
+            let _ = self.cx().with_deadline(pause, changed).await;
+        }
+    }
+
+    /// Lets pages go that lose nothing by it: no more at a time than can wait to be carried away. Says whether any went.
+    fn spare_some(&self) -> bool {
+        (0..SHRINK_PAGES).take_while(|_| self.spare_one()).count() > 0
+    }
+
+    fn spare_one(&self) -> bool {
+        let mut store = self.0.store.borrow_mut();
+        let spare = store.memory().poll_spare(self.cx().now()).filter(|_| store.is_over());
+        let Some(held) = spare.and_then(|frame| evict(&mut store, frame)) else { return false };
+        drop(store);
+        self.leave(held);
+        true
+    }
+
+    /// Makes a page of the node's own durable, so that it can go. Says whether there was one.
+    async fn clean_one(&self) -> bool {
+        let dirty = self.0.store.borrow().memory().poll_spare_dirty();
+        match dirty {
+            Some(frame) => self.secure(frame).await.is_ok(),
+            None => false,
+        }
+    }
+
+    /// Mirrors go elsewhere, those first that were not tried for longest. Says whether any went.
+    async fn hand_some_on(&self) -> bool {
+        let mirrors = self.some_mirrors();
+        let gone = all(mirrors.into_iter().map(|(id, version)| self.hand_on(id, version))).await;
+        gone.contains(&true)
+    }
+
+    /// The next ones to be tried, no more than what is over. Guests' are looked at and left.
+    fn some_mirrors(&self) -> Vec<(PageId, Version)> {
+        let mut store = self.0.store.borrow_mut();
+        let mut over = store.used_bytes().saturating_sub(store.limit());
+        let frames: Vec<FrameNo> = store.memory().old_mirrors(SHRINK_MIRRORS_SEEN).collect();
+        let mut mirrors = Vec::new();
+        for frame in frames {
+            if mirrors.len() == SHRINK_MIRRORS || over == 0 {
+                break;
+            }
+            let page = store.memory().page(frame).expect("a mirror");
+            let (id, version) = (page.id, page.version);
+            store.memory_mut().put_off(frame);
+            if !id.space.is_guest() {
+                over = over.saturating_sub(store.stored(frame).data.len());
+                mirrors.push((id, version));
+            }
+        }
+        mirrors
+    }
+
+    /// Has another node take over a mirror; it is given up here when the directory counts on it no more.
+    async fn hand_on(&self, id: PageId, version: Version) -> bool {
+        self.0.handed_on.borrow_mut().insert(id);
+        let agreed = self.ask_to_hand_on(id, version).await;
+        self.0.handed_on.borrow_mut().remove(&id);
+        if !matches!(agreed, Ok(_) | Err(No::Stale)) {
+            return false;
+        }
+        self.forget_copy(id, version);
+        self.count(|counters| counters.handed_on += u64::from(agreed.is_ok()));
+        true
+    }
+
+    async fn ask_to_hand_on(&self, id: PageId, version: Version) -> Result<NodeId, No> {
+        let copies = 0; // as many as the directory knows of
+        let ask = MirrorAgain { id, version, copies, avoid: [NodeId::default(); AVOID_MAX] };
+        let homes = self.0.home.borrow().homes(id).ok_or(No::Unregistered)?;
+        if homes.primary == self.me() {
+            return self.agree_to_hand_on(self.me(), &ask).await;
+        }
+        let load = Load { once: true, wait: ATTEMPT * 8, ..self.load() };
+        let reply = self.send(homes.primary, op::HAND_ON, &ask.encode(), load).await;
+        let reply = reply.ok().filter(|reply| reply.status == 0).ok_or(No::Unregistered)?;
+        PutReply::decode(&reply.body).map_err(|_| No::Unregistered)?.stored
+    }
+
+    /// Answers [`op::HAND_ON`], for this node's directory.
+    pub(super) async fn handle_hand_on(&self, request: Request) {
+        let stored = match MirrorAgain::decode(&request.body) {
+            Ok(ask) => self.agree_to_hand_on(request.source, &ask).await,
+            Err(_) => Err(No::Damaged),
+        };
+        self.answer_put(request, stored);
+    }
+
+    /// Sees to it that a page has mirrors enough without that of one node, and forgets that one. All of it in one view,
+    /// in which this node is the page's home.
+    async fn agree_to_hand_on(&self, from: NodeId, ask: &MirrorAgain) -> Result<NodeId, No> {
+        let view = self.view().number;
+        let (entry, holder) = self.entry_for(from, ask)?;
+        if others(&entry, from) < needed(&entry) {
+            self.make_other(&entry, from).await?;
+        }
+        let (entry, _) = self.entry_for(from, ask)?;
+        let enough = others(&entry, from) >= needed(&entry);
+        if !enough || self.view().number != view {
+            return Err(No::Unregistered);
+        }
+        self.retire(&entry, holder, view).await
+    }
+
+    /// The entry, and the node in it; an error where that is not what the directory is sure of.
+    fn entry_for(&self, from: NodeId, ask: &MirrorAgain) -> Result<(Entry, Holder), No> {
+        let over = self.0.valid_until.get() <= self.cx().now();
+        let home = self.0.home.borrow();
+        if over || !home.is_primary(ask.id) || !home.is_settled() {
+            return Err(No::Unregistered);
+        }
+        let entry = home.directory().entry(ask.id).ok_or(No::NotHere)?;
+        if entry.version > ask.version {
+            return Err(No::Stale);
+        }
+        let is_it = |h: &&Holder| h.node == from && h.role == HolderRole::Mirror;
+        let holder = entry.holders.iter().find(is_it).filter(|_| entry.version == ask.version);
+        Ok((entry.clone(), *holder.ok_or(No::NotHere)?))
+    }
+
+    /// The node makes the mirror itself that takes the place of its own.
+    async fn make_other(&self, entry: &Entry, from: NodeId) -> Result<NodeId, No> {
+        let mut avoid = [NodeId::default(); AVOID_MAX];
+        avoid.iter_mut().zip(&entry.holders).for_each(|(to, holder)| *to = holder.node);
+        let Entry { id, version, copies, .. } = *entry;
+        let again = MirrorAgain { id, version, copies: copies.max(1), avoid };
+        match from == self.me() {
+            true => self.mirror_again(&again).await,
+            false => self.ask_for_mirror(from, &again).await,
+        }
+    }
+
+    /// Nobody counts on this mirror any more: first the other directory, then this one and the page's writer here.
+    async fn retire(&self, entry: &Entry, holder: Holder, view: u64) -> Result<NodeId, No> {
+        let mut record = self.record(entry.id, entry.version, HolderRole::Mirror, 0);
+        record.holder = holder;
+        let backups: Vec<NodeId> = self.0.home.borrow().other_homes(entry.id).collect();
+        for backup in backups {
+            self.unregister_at(backup, &record).await?;
+        }
+        if self.view().number != view {
+            return Err(No::Unregistered);
+        }
+        self.unregister_here(&record);
+        self.renew_mirrors(entry.id, entry.version);
+        let is_other = |h: &&Holder| h.node != holder.node && h.role == HolderRole::Mirror;
+        entry.holders.iter().find(is_other).map(|h| h.node).ok_or(No::NotHere)
+    }
+
+    async fn unregister_at(&self, home: NodeId, record: &Record) -> Result<(), No> {
+        let view = self.0.home.borrow().view().number;
+        let batch = Batch::of(view, std::slice::from_ref(record), false);
+        let load = Load { once: true, wait: ATTEMPT, ..self.load() };
+        let reply = self.send(home, op::UNREGISTER, &batch.encode(), load).await;
+        reply.ok().filter(|reply| reply.status == 0).map(drop).ok_or(No::Unregistered)
+    }
+
+    /// Where this node still has the page that it wrote, it counts those mirrors that the directory here knows of.
+    fn renew_mirrors(&self, id: PageId, version: Version) {
+        let home = self.0.home.borrow();
+        let Some(entry) = home.directory().entry(id).filter(|e| e.version == version) else {
+            return;
+        };
+        let mut store = self.0.store.borrow_mut();
+        let frame = store.memory().find(id);
+        let Some(frame) = frame.filter(|f| store.memory().role(*f) != Role::Mirror) else { return };
+        let known = |node: NodeId| {
+            entry.holders.iter().any(|h| h.node == node && h.role == HolderRole::Mirror)
+        };
+        let mirrors = &mut store.stored_mut(frame).mirrors;
+        let before = mirrors.len();
+        mirrors.retain(|(node, _)| known(*node));
+        for _ in mirrors.len()..before {
+            store.memory_mut().handle_mirror_lost(frame, version);
+        }
+        let new = entry.holders.iter().filter(|h| h.role == HolderRole::Mirror);
+        for Holder { node, incarnation, .. } in new {
+            let mirrors = &store.stored(frame).mirrors;
+            let has = mirrors.is_full() || mirrors.iter().any(|(other, _)| other == node);
+            if !has && store.memory_mut().handle_stored(frame, version) {
+                store.stored_mut(frame).mirrors.push((*node, *incarnation));
+            }
+        }
+    }
+}
+
+/// Mirrors of a page but for that of one node.
+fn others(entry: &Entry, from: NodeId) -> usize {
+    let is_other = |h: &&Holder| h.node != from && h.role == HolderRole::Mirror;
+    entry.holders.iter().filter(is_other).count()
+}
+
+/// Mirrors that a page is to have.
+fn needed(entry: &Entry) -> usize {
+    usize::from(entry.copies.max(1))
+}
