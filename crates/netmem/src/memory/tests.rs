@@ -506,22 +506,3 @@ fn what_nobody_came_for_leaves_first() {
     memory.release(late).unwrap();
     assert_eq!(memory.ahead(), Ahead { used: 1, wasted: 1 });
 }
-
-/// Pages that are used once go through a part of the memory, and leave what is used again where it is.
-#[test]
-fn a_page_that_was_used_once_goes_for_others() {
-    let (mut memory, now) = (memory(true), Time(1 << 40));
-    let once = |index, age| Offer { reused: false, ..offer(index, age) };
-    let frames = u64::from(memory.counts().free);
-    for index in 0..frames {
-        let offer = if index < frames / 2 { offer(index, 1000) } else { once(index, 600) };
-        assert_eq!(memory.accept(now, offer).unwrap().displaced, None);
-    }
-    let mut displaced =
-        |offer| memory.accept(now, offer).unwrap().displaced.map(|page| page.id.index);
-    assert!(displaced(offer(100, 10)).unwrap() >= frames / 2, "though others are older");
-    assert!(displaced(once(101, 100)).unwrap() >= frames / 2);
-    assert!(displaced(once(102, 200)).unwrap() < frames / 2, "four times as old");
-    assert!(memory.accept(now, once(103, 300)).is_err());
-    assert_eq!(u64::from(memory.counts().hosted), frames);
-}
