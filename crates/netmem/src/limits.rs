@@ -122,9 +122,12 @@ pub const SLOW_REQUESTS_MAX: usize = 24;
 /// Faults of the node's own programs under way at once; half of the calls that a node may have open.
 pub const FAULTS_MAX: usize = 512;
 /// Tasks that carry evicted pages to other nodes.
-pub const LEAVING_TASKS: usize = 8;
-/// Pages that wait for them; more are dropped, since they are clean. 1 MiB of 4 KiB pages.
-pub const LEAVING_MAX: usize = 256;
+pub const LEAVING_TASKS: usize = 16;
+/// Bytes of the pages that wait for them and of those under way; more are dropped, since they are clean. What a cache
+/// gives away at once, when blocks that were written have become clean, is mostly less.
+pub const LEAVING_BYTES: usize = 8 << 20;
+/// How many of these pages there are at most: each miss looks through them.
+pub const LEAVING_MAX: usize = 512;
 /// Tasks that make dirty pages durable before their frames are needed.
 pub const CLEANING_TASKS: usize = 4;
 /// Nodes that are asked to take a mirror before the writer has to wait.

@@ -213,6 +213,16 @@ impl Memory {
         self.lists.counts()
     }
 
+    /// Blocks of 4 KiB that the pages of each role take, as was said with [`set_blocks`](Memory::set_blocks).
+    pub fn blocks(&self) -> Counts {
+        self.lists.blocks()
+    }
+
+    /// Says how many blocks what is in a frame takes.
+    pub fn set_blocks(&mut self, frame: FrameNo, blocks: u8) {
+        self.lists.set_blocks(frame.0, blocks);
+    }
+
     /// What became of pages that were fetched ahead of their use.
     pub fn ahead(&self) -> Ahead {
         self.ahead

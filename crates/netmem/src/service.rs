@@ -211,6 +211,8 @@ struct Inner {
     /// Requests of others for such reads.
     early_served: Semaphore,
     page_leaves: Notify,
+    /// A page that left has arrived, or will not.
+    carried: Notify,
     noticed: Notify,
     lags: Notify,
     view_changed: Notify,
@@ -274,6 +276,11 @@ impl Service {
     /// Frames by role, of [`BLOCK_BYTES`] each when all pages are as short as that.
     pub fn counts(&self) -> Counts {
         self.0.store.borrow().memory().counts()
+    }
+
+    /// Blocks of [`BLOCK_BYTES`] that the pages of each role take: a page has one frame and up to sixteen blocks.
+    pub fn blocks(&self) -> Counts {
+        self.0.store.borrow().memory().blocks()
     }
 
     /// Bytes that pages take, of the [`Config::bytes`] that they may.
@@ -395,6 +402,7 @@ impl Inner {
             early_reads: Semaphore::new(cx, EARLY_READS),
             early_served: Semaphore::new(cx, EARLY_MAX),
             page_leaves: Notify::new(cx),
+            carried: Notify::new(cx),
             noticed: Notify::new(cx),
             lags: Notify::new(cx),
             view_changed: Notify::new(cx),

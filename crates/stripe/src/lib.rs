@@ -37,6 +37,7 @@ mod sums;
 mod through;
 mod write;
 
+pub use cache::Network;
 pub use census::Held;
 pub use client::{Client, ClientCounters, FileRef, ObjectTotals, Verifiers, VolumeRoom, Write};
 pub use disk::Health;

@@ -32,6 +32,9 @@ pub const CLEARED_PAUSE: Duration = Duration::from_millis(4);
 pub const PRESSED_PAUSE: Duration = Duration::from_millis(500);
 /// Where no room can be made, it is tried again when the cache has changed by one part in so many: 6 MiB of 384.
 pub const UNMET_SHARE: usize = 64;
+/// The part of the cache's limit that the node's directory of network memory may take for chunks that left, one in so
+/// many: with 384 MiB of cache 24 MiB, which name 6 GiB of chunks.
+pub const NAMED_SHARE: usize = 16;
 /// Memory for what is known of a chunk that left for network memory: an entry of a tree and a place in a queue.
 pub const AWAY_COST_BYTES: usize = 64;
 /// The part of the cache's limit that these may take, one in so many: with 384 MiB of cache, of 24 GiB of chunks.
@@ -44,6 +47,9 @@ pub const ONE_USE_SPAN: Duration = Duration::from_millis(10);
 pub const RECENT_TIMES: usize = 4;
 /// How long network memory has before the disk is asked: a peer answers within 0.1 ms, a magnetic disk takes 8.
 pub const NETWORK_PATIENCE: Duration = Duration::from_millis(2);
+/// How long what needs room in the cache waits for what leaves to be carried away, for each window of it: who reads or
+/// writes without a pause goes on at 256 MB/s at least, and nobody waits for pages that no other node takes.
+pub const CARRY_PATIENCE: Duration = Duration::from_millis(1);
 /// How far ahead of a sequential reader the server reads: 1 MiB keeps a 2 GB/s disk busy for 0.5 ms.
 pub const READ_AHEAD_WINDOWS: u64 = 4;
 /// Read-ahead requests that may wait; more are forgotten: 4 windows of 32 columns.

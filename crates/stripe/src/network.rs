@@ -13,6 +13,14 @@ use std::rc::Rc;
 use wire::limits::BLOCK_BYTES;
 
 impl Inner {
+    /// Waits, for not long, while more leaves the cache than is carried away: `bytes` bytes more need room in it.
+    pub async fn wait_for_carriers(&self, bytes: usize) {
+        if let Some(service) = self.config.memory.as_ref().filter(|service| service.is_busy()) {
+            let patience = CARRY_PATIENCE * bytes.div_ceil(BLOCK_BYTES) as u32;
+            service.wait_for_carriers(patience / WINDOW_BLOCKS as u32).await;
+        }
+    }
+
     /// Brings what network memory has of a part into the cache, if it comes soon.
     pub async fn load_from_network(&self, object: &Rc<Object>, part: &WindowPart) {
         let recalled = self.cache.borrow_mut().recall(object.key, part);

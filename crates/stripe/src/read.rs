@@ -253,6 +253,7 @@ impl Inner {
         let first = part.first();
         let loading = Loading { inner: self.clone(), object: object.clone(), part };
         let part = &loading.part;
+        self.wait_for_carriers(part.blocks.len() * BLOCK_BYTES).await;
         self.need_group(object, group_of(first)).await?;
         self.load_from_network(object, part).await;
         if self.cache.borrow().sum(object.key, block_at(part.index, needed)).is_some() {

@@ -176,6 +176,7 @@ impl Inner {
 
     /// Waits while too much is dirty on the disk.
     async fn wait_for_room(&self, disk: &Disk, bytes: usize) -> Result<(), Errno> {
+        self.wait_for_carriers(bytes).await;
         loop {
             let room = disk.room.wait();
             disk.check()?;

@@ -27,7 +27,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use store::{Store, StoreError};
-use stripe::ServerConfig;
+use stripe::{Network, ServerConfig};
 use wire::{NodeId, VolumeId};
 
 pub use stranger::join;
@@ -350,6 +350,9 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     let mut roles = NodeRoles { memory, ..NodeRoles::default() };
     if machine.is(Role::Io) {
         let cache = machine.memory.cache.0 as usize;
+        let named = Network::directory_bytes(cache);
+        let memory = roles.memory.as_mut();
+        memory.into_iter().for_each(|it| it.directory_bytes = it.directory_bytes.max(named));
         roles.io = Some(ServerConfig::new(setup.volume, id, cache));
     }
     if let Some((role, stores)) = manager {

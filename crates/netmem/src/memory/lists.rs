@@ -69,6 +69,8 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 struct Link {
     role: Role,
+    /// Of the page, as far as somebody says it.
+    blocks: u8,
     newer: u32,
     older: u32,
 }
@@ -78,6 +80,7 @@ struct List {
     newest: u32,
     oldest: u32,
     len: u32,
+    blocks: u32,
 }
 
 /// The lists, each from the frame that was put last to the one that was put first.
@@ -90,8 +93,8 @@ pub struct Lists {
 impl Lists {
     /// With all frames free; frame 0 is used first.
     pub fn new(frames: u32) -> Lists {
-        let link = Link { role: Role::Free, newer: NONE, older: NONE };
-        let list = List { newest: NONE, oldest: NONE, len: 0 };
+        let link = Link { role: Role::Free, blocks: 0, newer: NONE, older: NONE };
+        let list = List { newest: NONE, oldest: NONE, len: 0, blocks: 0 };
         let mut lists = Lists { links: vec![link; frames as usize].into(), lists: [list; ROLES] };
         (0..frames).for_each(|frame| lists.push(frame, Role::Free));
         lists
@@ -106,15 +109,33 @@ impl Lists {
     }
 
     pub fn counts(&self) -> Counts {
+        self.by_role(|list| list.len)
+    }
+
+    /// Blocks by role.
+    pub fn blocks(&self) -> Counts {
+        self.by_role(|list| list.blocks)
+    }
+
+    fn by_role(&self, count: impl Fn(&List) -> u32) -> Counts {
+        let of = |role| count(&self.lists[role as usize]);
         Counts {
-            free: self.len(Role::Free),
-            local: self.len(Role::Local),
-            hosted: self.len(Role::Hosted),
-            mirror: self.len(Role::Mirror),
-            staged: self.len(Role::Staged),
-            ahead: self.len(Role::Ahead),
-            withheld: self.len(Role::Withheld),
+            free: of(Role::Free),
+            local: of(Role::Local),
+            hosted: of(Role::Hosted),
+            mirror: of(Role::Mirror),
+            staged: of(Role::Staged),
+            ahead: of(Role::Ahead),
+            withheld: of(Role::Withheld),
         }
+    }
+
+    /// Says how many blocks the page in a frame takes.
+    pub fn set_blocks(&mut self, frame: u32, blocks: u8) {
+        let link = &mut self.links[frame as usize];
+        let before = std::mem::replace(&mut link.blocks, blocks);
+        let list = &mut self.lists[link.role as usize];
+        list.blocks = list.blocks - u32::from(before) + u32::from(blocks);
     }
 
     /// Makes a frame the newest of a role.
@@ -142,17 +163,20 @@ impl Lists {
         let list = &mut self.lists[role as usize];
         let behind = std::mem::replace(&mut list.newest, frame);
         list.len += 1;
+        let blocks = self.links[frame as usize].blocks;
+        list.blocks += u32::from(blocks);
         match behind {
             NONE => list.oldest = frame,
             behind => self.links[behind as usize].newer = frame,
         }
-        self.links[frame as usize] = Link { role, newer: NONE, older: behind };
+        self.links[frame as usize] = Link { role, blocks, newer: NONE, older: behind };
     }
 
     fn unlink(&mut self, frame: u32) {
-        let Link { role, newer, older } = self.links[frame as usize];
+        let Link { role, blocks, newer, older } = self.links[frame as usize];
         let list = &mut self.lists[role as usize];
         list.len -= 1;
+        list.blocks -= u32::from(blocks);
         match newer {
             NONE => list.newest = older,
             newer => self.links[newer as usize].older = older,
@@ -182,8 +206,9 @@ mod tests {
                 Role::Withheld,
             ];
             let mut lists = Lists::new(9);
-            let mut model = vec![(0..9).collect::<Vec<u32>>()];
-            model.resize(ALL.len(), vec![]);
+            let mut model = vec![vec![]; ALL.len()];
+            model[0] = (0..9).collect::<Vec<u32>>();
+            (0..9).for_each(|frame| lists.set_blocks(frame, frame as u8));
             for (frame, role) in ops {
                 model.iter_mut().for_each(|list| list.retain(|other| *other != frame));
                 model[role].push(frame);
@@ -191,8 +216,9 @@ mod tests {
                 for (role, list) in ALL.iter().zip(&model) {
                     prop_assert_eq!(&lists.old_end(*role).collect::<Vec<u32>>(), list);
                     prop_assert_eq!(lists.len(*role) as usize, list.len());
+                    prop_assert_eq!(lists.lists[*role as usize].blocks, list.iter().sum::<u32>());
                 }
-                prop_assert_eq!(lists.counts().total(), 9);
+                prop_assert_eq!((lists.counts().total(), lists.blocks().total()), (9, 36));
             }
         }
     }

@@ -56,7 +56,7 @@ pub enum GetError {
 
 /// Why network memory does not have a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Miss {
+pub(super) enum Miss {
     /// Nobody does.
     Unknown,
     Lost(Version),
@@ -78,6 +78,8 @@ struct Trail {
     backup: bool,
     /// The directory says that this node's own mirror is what there is.
     own: bool,
+    /// The page gets a frame of the service here.
+    keeps: bool,
 }
 
 /// What one step of a search came to.
@@ -124,6 +126,13 @@ impl Service {
     /// In the node's own frames, or just leaving them. A mirror of a shared page may be older than what its writer
     /// has: it counts only when the directory `trusts` it.
     fn find(&self, wanted: Wanted, trusts: bool) -> Option<Got> {
+        let (got, seen) = self.find_here(wanted, trusts)?;
+        seen.into_iter().for_each(|seen| self.note_use(wanted, seen));
+        Some(got)
+    }
+
+    /// The page, and what its use says of the next ones.
+    pub(super) fn find_here(&self, wanted: Wanted, trusts: bool) -> Option<(Got, Option<Seen>)> {
         let now = self.cx().now();
         let mut store = self.0.store.borrow_mut();
         let found = store.find(wanted.id).filter(|(_, page, _)| page.version >= wanted.at_least);
@@ -135,12 +144,11 @@ impl Service {
             }
             let first = store.memory().role(frame) == MemoryRole::Ahead;
             store.memory_mut().handle_use(now, frame);
-            drop(store);
-            self.note_use(wanted, if first { Seen::Early } else { Seen::Here });
-            return Some(Got { version, data, source: Source::Local });
+            let seen = if first { Seen::Early } else { Seen::Here };
+            return Some((Got { version, data, source: Source::Local }, Some(seen)));
         }
         drop(store);
-        self.take_back(wanted)
+        self.take_back(wanted).map(|got| (got, None))
     }
 
     /// A clean page on its way to another node comes back; that one may keep its copy.
@@ -206,9 +214,9 @@ impl Service {
     /// From another node; from stable storage when none has it, and beside one that is slow.
     async fn fetch(&self, wanted: Wanted) -> Result<Got, GetError> {
         let Some(backing) = self.backing(wanted.id.space) else {
-            return self.search(wanted).await.map_err(|miss| miss.without_backing(wanted));
+            return self.search(wanted, true).await.map_err(|miss| miss.without_backing(wanted));
         };
-        let mut search = pin!(self.search(wanted));
+        let mut search = pin!(self.search(wanted, true));
         match race(search.as_mut(), self.cx().sleep(self.patience_with(wanted.id))).await {
             Either::Left(Ok(got)) => return Ok(got),
             Either::Left(Err(miss)) => return self.read_after(&backing, wanted, miss).await,
@@ -280,7 +288,7 @@ impl Service {
     }
 
     /// In other nodes' memory.
-    async fn search(&self, wanted: Wanted) -> Result<Got, Miss> {
+    pub(super) async fn search(&self, wanted: Wanted, keeps: bool) -> Result<Got, Miss> {
         let mut trail = Trail {
             hops: 0,
             until: self.cx().now() + self.0.config.patience,
@@ -289,6 +297,7 @@ impl Service {
             stale: None,
             backup: false,
             own: false,
+            keeps,
         };
         let backed = self.backing(wanted.id.space).is_some();
         while self.cx().now() < trail.until {
@@ -374,7 +383,7 @@ impl Service {
         let takes = known.is_some_and(|(_, role)| role == Role::Clean)
             && wanted.id.space.owner() == Some(self.me());
         let answer = match takes {
-            true => self.take_over(to, &get, into, wait).await,
+            true => self.take_over(to, &get, into, wait, trail.keeps).await,
             false => {
                 let load = Load { into: self.cx().piece(into), wait, ..self.load() };
                 self.send(to, op::GET, &get.encode(), load).await
@@ -422,7 +431,9 @@ impl Service {
             Some(GetReply::Data(data)) => {
                 let frame = reply.data.pop().filter(|_| reply.bytes == wanted.bytes as usize);
                 match frame.and_then(|frame| self.verified(wanted, &data, frame)) {
-                    Some(frame) => Step::Got(self.receive(wanted, &data, frame, start)),
+                    Some(frame) => {
+                        Step::Got(self.receive(wanted, &data, frame, start, trail.keeps))
+                    }
                     None => self.handle_damaged(&data, trail),
                 }
             }
@@ -482,13 +493,13 @@ impl Service {
         Step::Again
     }
 
-    /// A page that was verified: kept if there is room.
-    fn receive(&self, wanted: Wanted, data: &Data, frame: Frame, start: Time) -> Got {
+    /// A page that was verified: kept if there is room, and if it is to be.
+    fn receive(&self, wanted: Wanted, data: &Data, frame: Frame, start: Time, keeps: bool) -> Got {
         let PageStamp { id, version, checksum, .. } = data.stamp;
         let took = self.cx().now().since(start);
         self.0.peers.borrow_mut().entry(data.node).or_default().add(took);
         let own = id.space.owner() == Some(self.me());
-        if !data.leased && (own || wanted.id.space.owner().is_none()) {
+        if keeps && !data.leased && (own || wanted.id.space.owner().is_none()) {
             self.keep_copy(data, own, Stored::new(frame.clone(), checksum));
         }
         if id.space.owner().is_none() && data.kept {
@@ -574,7 +585,7 @@ impl Miss {
 
     /// What that means where stable storage does not have the page either. A version that somebody has seen, and nobody
     /// has any more, is lost.
-    fn without_backing(self, wanted: Wanted) -> GetError {
+    pub(super) fn without_backing(self, wanted: Wanted) -> GetError {
         match self {
             Miss::Unknown if wanted.at_least == Version(0) => GetError::Unknown,
             Miss::Unknown => GetError::Lost(wanted.at_least),

@@ -5,7 +5,7 @@ use super::{Load, Service};
 use crate::ages::Age;
 use crate::directory::Role as HolderRole;
 use crate::epochs::Mode;
-use crate::limits::{ATTEMPT, LEAVING_MAX};
+use crate::limits::{ATTEMPT, LEAVING_BYTES, LEAVING_MAX};
 use crate::memory::{Durability, Eviction, FrameNo, Page, Role};
 use crate::page::{PageId, PageStamp, Version, Wanted};
 use crate::placement::Leaving as Candidate;
@@ -46,21 +46,31 @@ impl Leaves {
 
 /// Pages that have left the node's frames and not arrived elsewhere.
 #[derive(Debug, Default)]
-pub(super) struct Leaving(VecDeque<Leaves>);
+pub(super) struct Leaving {
+    pages: VecDeque<Leaves>,
+    bytes: usize,
+}
 
 impl Leaving {
     /// Adds a page. Says whether there was room.
     pub fn push(&mut self, leaves: Leaves) -> bool {
-        let room = self.0.len() < LEAVING_MAX;
+        let bytes = self.bytes + leaves.data.len();
+        let room = self.pages.len() < LEAVING_MAX && bytes <= LEAVING_BYTES;
         if room {
-            self.0.push_back(leaves);
+            self.pages.push_back(leaves);
+            self.bytes = bytes;
         }
         room
     }
 
+    /// Whether more than half of the room is taken.
+    pub fn is_busy(&self) -> bool {
+        self.pages.len() > LEAVING_MAX / 2 || self.bytes > LEAVING_BYTES / 2
+    }
+
     /// The next page to carry away; it stays here until [`done`](Leaving::done).
     pub fn next(&mut self) -> Option<Leaves> {
-        let next = self.0.iter_mut().find(|leaves| !leaves.under_way)?;
+        let next = self.pages.iter_mut().find(|leaves| !leaves.under_way)?;
         next.under_way = true;
         Some(next.clone())
     }
@@ -68,8 +78,10 @@ impl Leaving {
     /// The page has arrived, or will not. Says whether it came back meanwhile, or was forgotten.
     pub fn done(&mut self, id: PageId, version: Version) -> bool {
         let is_it = |l: &Leaves| l.under_way && l.id == id && l.version == version;
-        let at = self.0.iter().position(is_it);
-        at.and_then(|at| self.0.remove(at)).is_none_or(|leaves| leaves.back)
+        let at = self.pages.iter().position(is_it);
+        let Some(leaves) = at.and_then(|at| self.pages.remove(at)) else { return true };
+        self.bytes -= leaves.data.len();
+        leaves.back
     }
 
     /// A program asks for a page that is leaving.
@@ -78,21 +90,26 @@ impl Leaving {
             let same = l.id == wanted.id && l.data.len() == wanted.bytes as usize;
             same && l.version >= wanted.at_least && !l.back
         };
-        let found = self.0.iter_mut().find(fits)?;
+        let found = self.pages.iter_mut().find(fits)?;
         found.back = true;
         let back = found.clone();
-        self.0.retain(|leaves| leaves.under_way || !leaves.back);
+        self.retain(|leaves| leaves.under_way || !leaves.back);
         Some(back)
     }
 
     /// The bytes of a page for another node.
     pub fn find(&self, id: PageId, at_least: Version) -> Option<&Leaves> {
-        self.0.iter().find(|l| l.id == id && l.version >= at_least && !l.back)
+        self.pages.iter().find(|l| l.id == id && l.version >= at_least && !l.back)
     }
 
     /// Forgets all that `goes`. What a task carries it will find forgotten.
     pub fn forget(&mut self, goes: impl Fn(PageId) -> bool) {
-        self.0.retain(|leaves| !goes(leaves.id));
+        self.retain(|leaves| !goes(leaves.id));
+    }
+
+    fn retain(&mut self, keeps: impl Fn(&Leaves) -> bool) {
+        self.pages.retain(|leaves| keeps(leaves));
+        self.bytes = self.pages.iter().map(|leaves| leaves.data.len()).sum();
     }
 }
 
@@ -190,6 +207,25 @@ impl Service {
         }
     }
 
+    /// Whether what leaves now may find no room among what is on its way to other nodes, and is dropped.
+    pub fn is_busy(&self) -> bool {
+        self.0.leaving.borrow().is_busy()
+    }
+
+    /// Waits until that is over, or for so long.
+    pub async fn wait_for_carriers(&self, most: Duration) {
+        let ease = async {
+            loop {
+                let carried = self.0.carried.wait();
+                if !self.is_busy() {
+                    return;
+                }
+                carried.await;
+            }
+        };
+        let _ = self.cx().with_deadline(most, ease).await;
+    }
+
     /// Offers a page to its target, and to one more when that refuses; then it is dropped.
     async fn carry(&self, leaves: Leaves) {
         let mut taken = self.offer(leaves.to, &leaves).await;
@@ -200,6 +236,7 @@ impl Service {
             }
         }
         let back = self.0.leaving.borrow_mut().done(leaves.id, leaves.version);
+        self.0.carried.notify_all();
         match taken {
             Some(node) => self.handle_taken(node, leaves.id, leaves.version),
             None if back => (),
@@ -231,15 +268,16 @@ impl Service {
     }
 
     /// Asks the holder of a clean page of this node's own to give it up; a page that must leave travels along
-    /// (SOSP'95 section 3.1, cases 1 and 2).
+    /// (SOSP'95 section 3.1, cases 1 and 2), unless the page that comes takes no frame of the service.
     pub(super) async fn take_over(
         &self,
         to: NodeId,
         get: &Get,
         into: FrameMut,
         wait: Duration,
+        keeps: bool,
     ) -> Result<Reply, CallError> {
-        let victim = self.victim(get);
+        let victim = Some(get).filter(|_| keeps).and_then(|get| self.victim(get));
         let mut load = Load { once: true, into: self.cx().piece(into), wait, ..self.load() };
         let mut trailer = [0; SWAP_BYTES];
         if let Some(victim) = &victim {
@@ -436,5 +474,21 @@ mod tests {
         assert!(!leaving.push(leaves(9999, 1)));
         leaving.forget(|id| id.index < 3);
         assert!(leaving.push(leaves(9999, 1)));
+    }
+
+    #[test]
+    fn there_is_a_limit_in_bytes() {
+        let mut leaving = Leaving::default();
+        let data = Frames::new(HeapRegion::new(8)).copy_of(&[7; 1 << 15]).unwrap();
+        let long = |index| Leaves { data: data.clone(), ..leaves(index, 1) };
+        let most = (LEAVING_BYTES >> 15) as u64;
+        assert!((0..most / 2).all(|index| leaving.push(long(index))) && !leaving.is_busy());
+        assert!((most / 2..most).all(|index| leaving.push(long(index))) && leaving.is_busy());
+        assert!(!leaving.push(long(9999)));
+        assert!(leaving.next().is_some());
+        leaving.done(long(0).id, Version(1));
+        assert!(leaving.push(long(9999)) && !leaving.push(leaves(9998, 1)));
+        leaving.forget(|_| true);
+        assert!(!leaving.is_busy() && leaving.push(long(1)));
     }
 }

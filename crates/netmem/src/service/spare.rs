@@ -5,6 +5,7 @@
 //! runs, dirty ones too, or are given up.
 
 use super::Service;
+use super::counters::Source;
 use super::get::{GetError, Got};
 use super::prefetch::Hint;
 use crate::limits::{CLEARED_STRETCHES_MAX, FREE_STRETCHES};
@@ -12,13 +13,25 @@ use crate::memory::FrameNo;
 use crate::page::Wanted;
 use endpoint::limits::{PAGE_BYTES, STRETCH_BYTES};
 use endpoint::{Frame, FrameMut};
+use std::time::Duration;
 
 impl Service {
-    /// As [`get`](Service::get), for who keeps the page himself: no copy stays in this node's frames of the service.
+    /// As [`get`](Service::get), for who keeps the page himself: no copy of it stays in this node's frames of the
+    /// service, and none has to leave them for it. Of a space without stable storage.
     pub async fn take_out(&self, wanted: Wanted) -> Result<Got, GetError> {
-        let got = self.get(wanted).await;
-        self.hint(wanted.id, Hint::DontNeed);
-        got
+        let start = self.cx().now();
+        if self.0.home.borrow_mut().freed().has(wanted.id.space) {
+            return Err(GetError::Freed);
+        }
+        if let Some((got, _)) = self.find_here(wanted, false) {
+            self.count(|counters| counters.hit(Source::Local, Duration::ZERO));
+            self.hint(wanted.id, Hint::DontNeed);
+            return Ok(got);
+        }
+        let got = self.search(wanted, false).await.map_err(|miss| miss.without_backing(wanted))?;
+        let took = self.cx().now().since(start);
+        self.count(|counters| counters.hit(got.source, took));
+        Ok(got)
     }
 
     /// Keeps some longest runs of the pool free of pages.

@@ -296,7 +296,8 @@ impl Store {
             self.places.iter().flatten().map(|stored| cost(stored.data.len())).sum::<usize>();
         let with_page = |at: usize| self.memory.page(FrameNo(at as u32)).is_some();
         let fits = (0..self.places.len()).all(|at| self.places[at].is_some() == with_page(at));
-        fits && used == self.used && used <= self.most
+        let counted = self.memory.blocks().total() as usize * BLOCK_BYTES;
+        fits && used == self.used && used <= self.most && counted == used
     }
 
     /// What a page takes; nothing when it is not here.
@@ -306,11 +307,13 @@ impl Store {
 
     fn place(&mut self, frame: FrameNo, stored: Stored) {
         self.used += cost(stored.data.len());
+        self.memory.set_blocks(frame, (cost(stored.data.len()) / BLOCK_BYTES) as u8);
         self.places[frame.0 as usize] = Some(stored);
     }
 
     fn unplace(&mut self, frame: FrameNo) -> Option<Stored> {
         let stored = self.places[frame.0 as usize].take()?;
+        self.memory.set_blocks(frame, 0);
         self.used -= cost(stored.data.len());
         Some(stored)
     }

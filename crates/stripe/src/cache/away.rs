@@ -15,7 +15,7 @@ use crate::limits::*;
 use crate::object::group_of;
 use endpoint::Frame;
 use netmem::service::{Hint, Use};
-use netmem::{PageId, Service, SpaceId, Version, Wanted};
+use netmem::{Directory, PageId, Service, SpaceId, Version, Wanted};
 use node::{Bug, Cx};
 use std::collections::VecDeque;
 use std::fmt;
@@ -74,6 +74,12 @@ pub struct Recalled {
 }
 
 impl Network {
+    /// What the directory of a node needs for what leaves a cache of `cache_bytes`, in bytes: who has the pages of a
+    /// private space its owner alone knows, and what has no place there any more is dropped wherever it is.
+    pub fn directory_bytes(cache_bytes: usize) -> usize {
+        cache_bytes / NAMED_SHARE
+    }
+
     /// Of a node in its present life.
     pub fn new(cx: &Cx, service: Service) -> Network {
         let space = SpaceId::private(cx.id(), SERVER_SPACES | cx.incarnation());
@@ -94,7 +100,8 @@ impl Cache {
         let lent_bytes = network.service.config().bytes;
         let others = self.frames.bytes().saturating_sub(self.limit_bytes + lent_bytes);
         self.reserve_bytes = others / RESERVE_SHARE;
-        self.away.chunks_max = self.limit_bytes / AWAY_SHARE / AWAY_COST_BYTES;
+        let named = network.service.config().directory_bytes / Directory::ENTRY_BYTES;
+        self.away.chunks_max = (self.limit_bytes / AWAY_SHARE / AWAY_COST_BYTES).min(named);
         self.away.recent = ((self.limit_bytes + lent_bytes) / CHUNK_BYTES * RECENT_TIMES) as u64;
         self.away.network = Some(network);
         self

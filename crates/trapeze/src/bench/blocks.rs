@@ -4,7 +4,7 @@
 //!
 //! The I/O server has next to no cache and lends little; the manager's node lends enough for the whole file. The file
 //! is read through until the server's disk is left alone; then blocks are read one at a time at places that nothing
-//! guesses.
+//! guesses. Where they did not come from network memory, as the server counts, there is no result.
 
 use super::pass::{Meter, Pass};
 use super::regions::{RegionsError, faults_from_peer};
@@ -16,6 +16,8 @@ use crate::scratch::{Processes, Scratch};
 use crate::size::Size;
 use crate::table::{Table, print_json};
 use rustix::fs::OFlags;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -29,12 +31,14 @@ const ROUNDS: u64 = 8;
 /// The I/O server's cache, and what it lends: the least.
 const LITTLE: Size = Size(16 << 20);
 const POOL: Size = Size(128 << 20);
-/// Times that the file is read to bring it into memory, with a pause between: a new member has its full part of what
-/// leaves after 30 s.
-const PASSES: usize = 6;
-const PASS_PAUSE: Duration = Duration::from_secs(10);
-/// Pause after each MiB: at the disk's rate more would leave the server than a busy machine carries to its neighbour.
-const PART_PAUSE: Duration = Duration::from_millis(10);
+/// Times at most that the file is read to bring it into memory, with a pause between: a new member has its full part of
+/// what leaves after 30 s.
+const PASSES: usize = 8;
+const PASS_PAUSE: Duration = Duration::from_secs(5);
+/// Pause after each MiB: what leaves the server is carried away at less than a disk's rate while others build here.
+const PART_PAUSE: Duration = Duration::from_millis(4);
+/// Of the blocks read, the percentage that must have come from network memory.
+const HITS_PERCENT_MIN: u64 = 95;
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +55,19 @@ pub enum BlocksError {
     /// The program printed something else.
     #[error("trapeze status: {0}")]
     Status(#[from] serde_json::Error),
+    /// What was to be measured did not happen.
+    #[error(
+        "of {reads} blocks read {from_memory} came from network memory, and the server's disk was read {disk_reads} \
+         times: that is no measurement of network memory; take a smaller --size, or let the machine come to rest"
+    )]
+    Evidence {
+        /// Blocks.
+        reads: u64,
+        /// Chunks that the server had from its peer.
+        from_memory: u64,
+        /// Reads of its disk.
+        disk_reads: u64,
+    },
 }
 
 /// Measures and prints.
@@ -61,13 +78,16 @@ pub fn measure(arguments: &BlocksBench) -> Result<(), BlocksError> {
     let file = cluster.mount_point().join("blocks");
     write(&file, arguments.size)?;
     bring_in(&mut cluster, &file)?;
+    let mut places = Places::of(&cluster);
+    places.pin(&arguments.cpus)?;
     let before = Counts::of(&cluster)?;
-    let (through_mount, disk) = read_in_turns(&cluster, &file, arguments)?;
+    let (through_mount, disk) = read_in_turns(&cluster, &file, arguments, &mut places)?;
     let counts = Counts::of(&cluster)?.since(&before);
+    counts.check(through_mount.ops)?;
     cluster.stop()?;
     let page = RegionBench { page: BLOCK_BYTES, ..arguments.region() };
     let library = faults_from_peer(&page, scratch.path())?;
-    report(arguments, &through_mount, &disk, library, &counts);
+    report(arguments, &through_mount, &disk, library, &counts, &places);
     Ok(())
 }
 
@@ -92,19 +112,24 @@ fn write(path: &Path, size: Size) -> io::Result<()> {
 }
 
 /// Reads the file until its server finds it in memory, each time by a mount that knows nothing of it.
-fn bring_in(cluster: &mut Processes, path: &Path) -> io::Result<()> {
+fn bring_in(cluster: &mut Processes, path: &Path) -> Result<(), BlocksError> {
     let bar = crate::progress::steps("reading", PASSES as u64);
     for _ in 0..PASSES {
         remount(cluster)?;
+        let before = Counts::of(cluster)?;
         let (mut file, mut part) = (File::open(path)?, vec![0; 1 << 20]);
         while file.read(&mut part)? > 0 {
             std::thread::sleep(PART_PAUSE);
         }
         bar.inc(1);
+        let counts = Counts::of(cluster)?.since(&before);
+        if counts.disk_reads * 100 <= counts.from_memory {
+            break;
+        }
         std::thread::sleep(PASS_PAUSE);
     }
     bar.finish_and_clear();
-    remount(cluster)
+    Ok(remount(cluster)?)
 }
 
 fn remount(cluster: &mut Processes) -> io::Result<()> {
@@ -117,6 +142,7 @@ fn read_in_turns(
     cluster: &Processes,
     path: &Path,
     arguments: &BlocksBench,
+    places: &mut Places,
 ) -> io::Result<(Pass, Pass)> {
     let (file, disk) = (File::open(path)?, open_direct(&largest(cluster.cluster().dir())?)?);
     let blocks = (arguments.size.0 / BLOCK_BYTES as u64).next_power_of_two() / 2;
@@ -130,6 +156,7 @@ fn read_in_turns(
         if number % each != each - 1 {
             continue;
         }
+        places.look();
         for number in number + 1 - each..=number {
             let offset = number.wrapping_mul(0x85eb_ca6b) % blocks * BLOCK_BYTES as u64;
             of_disk
@@ -174,6 +201,67 @@ impl Aligned {
     }
 }
 
+/// Where this program, the machines and the mount run.
+struct Places {
+    /// Names, process ids, and on which processors each was seen.
+    processes: Vec<(String, u32, Vec<usize>)>,
+}
+
+impl Places {
+    fn of(cluster: &Processes) -> Places {
+        let named = ["program", "manager", "io1", "mount"].map(String::from);
+        let ids = [std::process::id()].into_iter().chain(cluster.ids());
+        Places {
+            processes: named
+                .into_iter()
+                .zip(ids)
+                .map(|(name, id)| (name, id, Vec::new()))
+                .collect(),
+        }
+    }
+
+    /// The program and the mount to the first processor, the servers to the last; where they like without any.
+    fn pin(&self, cpus: &[usize]) -> io::Result<()> {
+        let (Some(near), Some(far)) = (cpus.first(), cpus.last()) else { return Ok(()) };
+        for (name, id, _) in &self.processes {
+            let server = name == "manager" || name == "io1";
+            pin_process(*id, if server { *far } else { *near })?;
+        }
+        Ok(())
+    }
+
+    fn look(&mut self) {
+        for (_, id, seen) in &mut self.processes {
+            seen.extend(processor_of(*id));
+        }
+    }
+
+    fn show(&self) -> String {
+        let seen = |(name, _, seen): &(String, u32, Vec<usize>)| {
+            let seen: Vec<String> = seen.iter().map(usize::to_string).collect();
+            format!("{name} {}", seen.concat())
+        };
+        self.processes.iter().map(seen).collect::<Vec<String>>().join(", ")
+    }
+}
+
+/// All threads of a process.
+fn pin_process(id: u32, cpu: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    for entry in fs::read_dir(format!("/proc/{id}/task"))? {
+        let thread = entry?.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
+        sched_setaffinity(thread, &set)?;
+    }
+    Ok(())
+}
+
+/// Where its main thread ran last: field 39 of proc_pid_stat(5).
+fn processor_of(id: u32) -> Option<usize> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    stat.rsplit(')').next()?.split_whitespace().nth(36)?.parse().ok()
+}
+
 /// What the I/O server did.
 struct Counts {
     from_memory: u64,
@@ -202,6 +290,15 @@ impl Counts {
         }
     }
 
+    /// Whether `reads` blocks came from where they should have.
+    fn check(&self, reads: u64) -> Result<(), BlocksError> {
+        let Counts { from_memory, disk_reads } = *self;
+        let enough = from_memory * 100 >= reads * HITS_PERCENT_MIN;
+        let few = disk_reads * 100 <= reads * (100 - HITS_PERCENT_MIN);
+        let evidence = enough && few;
+        evidence.then_some(()).ok_or(BlocksError::Evidence { reads, from_memory, disk_reads })
+    }
+
     fn since(&self, before: &Counts) -> Counts {
         Counts {
             from_memory: self.from_memory - before.from_memory,
@@ -216,13 +313,14 @@ fn report(
     disk: &Pass,
     library: (f64, f64),
     counts: &Counts,
+    places: &Places,
 ) {
     let measured = [
         ("library", "page fault, peer over shared memory, both spin", library),
         ("mount", "file behind a mount, peer of its server", (mount.p50_us, mount.p99_us)),
     ];
     if arguments.json {
-        measured.iter().for_each(|(name, _, times)| print_json(&row(name, *times, disk)));
+        measured.iter().for_each(|(name, _, times)| print_json(&row(name, *times, disk, places)));
         return;
     }
     let mut table = Table::new(&["8 KiB, depth 1", "p50 us", "p99 us", "to the disk"]);
@@ -237,9 +335,10 @@ fn report(
         "of {} reads through the mount {} chunks came from network memory, {} from the disk",
         mount.ops, counts.from_memory, counts.disk_reads
     );
+    println!("on the processors, by round: {}", places.show());
 }
 
-fn row(op: &'static str, (p50_us, p99_us): (f64, f64), disk: &Pass) -> Row {
+fn row(op: &'static str, (p50_us, p99_us): (f64, f64), disk: &Pass, places: &Places) -> Row {
     let rates = [p50_us, disk.p50_us].map(|us| 1e6 / us);
     let mb = |rate: f64| rate * BLOCK_BYTES as f64 / 1e6;
     Row {
@@ -248,7 +347,7 @@ fn row(op: &'static str, (p50_us, p99_us): (f64, f64), disk: &Pass) -> Row {
         link: "shm",
         wait: if op == "library" { "spin" } else { "adaptive" }.into(),
         depth: 1,
-        cpus: String::new(),
+        cpus: if op == "library" { "0,1".into() } else { places.show() },
         processes: if op == "library" { 2 } else { 4 },
         bytes: BLOCK_BYTES as u64,
         p50_us,

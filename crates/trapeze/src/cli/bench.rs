@@ -184,6 +184,9 @@ pub struct BlocksBench {
     /// Blocks to read
     #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u64).range(8..=1_000_000))]
     pub count: u64,
+    /// Processors of the reading program with its mount, and of the servers; by default wherever the system puts them
+    #[arg(long, value_delimiter = ',', num_args = 1)]
+    pub cpus: Vec<usize>,
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,

@@ -9,7 +9,7 @@ use netmem::{Age, Service};
 use serde::{Deserialize, Serialize};
 use wire::limits::BLOCK_BYTES;
 
-/// Network memory. Bytes by what is in them are of 4 KiB frames, each counted as full.
+/// Network memory. Bytes by what is in them are of 4 KiB blocks, each counted as full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)] // the fields are named for people: they are the JSON of `trapeze status`
@@ -94,8 +94,8 @@ fn millis(age: Age) -> Option<u64> {
 impl Memory {
     /// As the service tells now.
     pub fn of(service: &Service) -> Memory {
-        let (counts, view, epoch) = (service.counts(), service.view(), service.epoch());
-        let bytes = |frames: u32| u64::from(frames) * BLOCK_BYTES as u64;
+        let (counts, view, epoch) = (service.blocks(), service.view(), service.epoch());
+        let bytes = |blocks: u32| u64::from(blocks) * BLOCK_BYTES as u64;
         let (config, share) = (service.config(), service.share());
         Memory {
             lent_bytes: config.bytes as u64,
@@ -106,7 +106,7 @@ impl Memory {
             local_bytes: bytes(counts.own()),
             hosted_bytes: bytes(counts.hosted),
             mirror_bytes: bytes(counts.mirror),
-            free_bytes: bytes(counts.free),
+            free_bytes: service.share().bytes.saturating_sub(service.used_bytes()) as u64,
             view: view.number,
             members: view.members.len() as u64,
             life: service.life(),
