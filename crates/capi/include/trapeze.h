@@ -577,7 +577,7 @@ int tpz_set_view(const tpz_ep_t *ep,
                  const tpz_member_t *members,
                  size_t count);
 
-// The number of a space that this endpoint alone writes; of `serial` 47 bits count. A page of it is found without
+// The number of a space that this endpoint alone writes; of `serial` 46 bits count. A page of it is found without
 // asking a directory. 0 only for NULL.
 //
 // Needs:

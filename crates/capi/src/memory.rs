@@ -333,7 +333,7 @@ fn view(number: u64, members: &[tpz_member_t], ep: &Ep) -> Outcome<View> {
     }
 }
 
-/// The number of a space that this endpoint alone writes; of `serial` 47 bits count. A page of it is found without
+/// The number of a space that this endpoint alone writes; of `serial` 46 bits count. A page of it is found without
 /// asking a directory. 0 only for NULL.
 ///
 /// # Safety

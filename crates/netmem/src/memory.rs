@@ -235,7 +235,10 @@ impl Memory {
 
     /// The role of a frame.
     pub fn role(&self, frame: FrameNo) -> Role {
-        self.lists.role(frame.0)
+        match self.lists.role(frame.0) {
+            Role::Passing => Role::Hosted,
+            role => role,
+        }
     }
 
     /// What is in a frame; `None` in a free one.
@@ -432,7 +435,7 @@ impl Memory {
             let page = &self.pages[frame as usize];
             match self.lists.role(frame) {
                 Role::Local | Role::Staged | Role::Ahead => local.add(page.age(now), step as u32),
-                Role::Hosted => hosted.add(page.age(now), step as u32),
+                Role::Hosted | Role::Passing => hosted.add(page.age(now), step as u32),
                 Role::Mirror | Role::Free | Role::Withheld => (),
             }
         }

@@ -11,22 +11,38 @@ pub struct SpaceId(pub u64);
 impl SpaceId {
     const PRIVATE: u64 = 1 << 63;
     const OWNER_SHIFT: u32 = 47;
+    /// Set in the private spaces of caches.
+    const CACHE: u64 = 1 << 46;
 
     /// A space that any node may read. Of `serial` 63 bits count.
     pub const fn shared(serial: u64) -> SpaceId {
         SpaceId(serial & !Self::PRIVATE)
     }
 
-    /// A space of `owner` alone. Of `serial` 47 bits count.
+    /// A space of `owner` alone. Of `serial` 46 bits count.
     pub const fn private(owner: NodeId, serial: u64) -> SpaceId {
-        let serial = serial & ((1 << Self::OWNER_SHIFT) - 1);
-        SpaceId(Self::PRIVATE | (owner.0 as u64) << Self::OWNER_SHIFT | serial)
+        SpaceId(Self::of_owner(owner) | serial & (Self::CACHE - 1))
     }
 
     /// A space of a process that is no node and keeps its directory itself: it asks holders it knows of, and nobody
-    /// else knows who they are. Of `serial` 47 bits count; two processes must not take the same.
+    /// else knows who they are. Of `serial` 46 bits count; two processes must not take the same.
     pub const fn guest(serial: u64) -> SpaceId {
         SpaceId::private(NodeId(0), serial)
+    }
+
+    /// The private space of a node's cache, whose disk has all of it, in this life of the node: scans come through it,
+    /// so a page in it that was used once is worth less to others than elsewhere. Of `life` 46 bits count.
+    pub const fn cache(owner: NodeId, life: u64) -> SpaceId {
+        SpaceId(SpaceId::private(owner, life).0 | Self::CACHE)
+    }
+
+    const fn of_owner(owner: NodeId) -> u64 {
+        Self::PRIVATE | (owner.0 as u64) << Self::OWNER_SHIFT
+    }
+
+    /// Whether it is a [cache](SpaceId::cache)'s.
+    pub const fn is_cache(self) -> bool {
+        self.0 & Self::PRIVATE != 0 && self.0 & Self::CACHE != 0
     }
 
     /// Whether no node is the directory of its pages.
@@ -259,6 +275,11 @@ mod tests {
         assert_eq!(SpaceId::shared(u64::MAX).owner(), None);
         let spaces = [SpaceId::guest(9), SpaceId::private(NodeId(3), 9), SpaceId::shared(9)];
         assert_eq!(spaces.map(SpaceId::is_guest), [true, false, false]);
+        let cache = SpaceId::cache(NodeId(3), u64::MAX);
+        assert_eq!((cache.owner(), cache.is_cache()), (Some(NodeId(3)), true));
+        let others =
+            [SpaceId::guest(u64::MAX), SpaceId::private(NodeId(3), 9), SpaceId::shared(u64::MAX)];
+        assert_eq!(others.map(SpaceId::is_cache), [false; 3]);
     }
 
     /// A page of one block has the checksum that block storage keeps for it.

@@ -1,5 +1,6 @@
 //! Whether another node's page is taken in, and what makes room for it.
 
+use super::evict::Hosted;
 use super::{Class, Durability, FrameNo, Memory, Page, Role};
 use crate::ages::Age;
 use crate::limits::OWN_TENTHS;
@@ -54,7 +55,12 @@ pub struct Refused {
 
 impl Offer {
     fn role(&self) -> Role {
-        if self.mirror { Role::Mirror } else { Role::Hosted }
+        match self.mirror {
+            true => Role::Mirror,
+            // Elsewhere it is no sign of a scan: a working set begins like that too, and its owner remembers nothing.
+            false if !self.reused && self.id.space.is_cache() => Role::Passing,
+            false => Role::Hosted,
+        }
     }
 
     /// The age that another page must have to go for this one. A mirror is as urgent as a page can be.
@@ -107,8 +113,7 @@ impl Memory {
     /// Gives up the page that would make room for an offer if no frame were free: where pages are of several lengths,
     /// one frame may not be room enough.
     pub fn displace(&mut self, now: Time, offer: &Offer) -> Option<(FrameNo, Page)> {
-        let others = self.oldest_durable(Role::Hosted, now);
-        let older = others.filter(|(_, age)| *age >= offer.rank()).map(|(frame, _)| frame);
+        let older = self.hosted_for(now, offer);
         let frame = FrameNo(older.or_else(|| self.own_room(now, offer))?);
         Some((frame, self.empty(frame)?))
     }
@@ -120,7 +125,7 @@ impl Memory {
 
     /// The oldest page that would take the place of another one now.
     pub fn oldest_replaced(&self, now: Time) -> Age {
-        let others = self.oldest_durable(Role::Hosted, now).map_or(Age::NEWEST, |(_, age)| age);
+        let others = self.hosted(now).map(|other| other.age).max().unwrap_or(Age::NEWEST);
         let own = self.own_to_give(now).map_or(Age::NEWEST, |(_, age)| age);
         others.max(own)
     }
@@ -143,9 +148,19 @@ impl Memory {
 
     fn room(&self, now: Time, offer: &Offer) -> Option<FrameNo> {
         let free = self.lists.oldest(Role::Free);
-        let others = || self.oldest_durable(Role::Hosted, now);
-        let older = || others().filter(|(_, age)| *age >= offer.rank()).map(|(frame, _)| frame);
-        free.or_else(older).or_else(|| self.own_room(now, offer)).map(FrameNo)
+        free.or_else(|| self.hosted_for(now, offer))
+            .or_else(|| self.own_room(now, offer))
+            .map(FrameNo)
+    }
+
+    /// Another node's page that goes for an offer: of two that may the one that counts as older.
+    fn hosted_for(&self, now: Time, offer: &Offer) -> Option<u32> {
+        let goes = |other: &Hosted| match offer.reused {
+            true => other.counts_as >= offer.rank(),
+            false => other.age >= offer.rank(),
+        };
+        let others = self.hosted(now).filter(goes);
+        others.max_by_key(|other| other.counts_as).map(|other| other.frame)
     }
 
     fn own_room(&self, now: Time, offer: &Offer) -> Option<u32> {

@@ -22,6 +22,15 @@ pub enum Eviction {
     Dirty(FrameNo),
 }
 
+/// Another node's clean page.
+pub(super) struct Hosted {
+    pub frame: u32,
+    pub age: Age,
+    /// For a page that was used again: one that was used once is [`ONCE_BOOST`](crate::limits::ONCE_BOOST) times as old
+    /// as it is.
+    pub counts_as: Age,
+}
+
 impl Memory {
     /// The next step towards a free frame; `None` when all that could leave is just leaving.
     pub fn poll_eviction(&mut self, now: Time) -> Option<Eviction> {
@@ -32,7 +41,8 @@ impl Memory {
             return Some(Eviction::Staged(FrameNo(frame)));
         }
         let own = self.next_staged().map(|frame| (frame, self.pages[frame as usize].age(now)));
-        let others = self.oldest_durable(Role::Hosted, now);
+        let others = self.hosted(now).max_by_key(|other| other.counts_as);
+        let others = others.map(|other| (other.frame, other.age));
         match (own, others) {
             (Some((_, own)), Some((frame, age))) if age.boosted() >= own => Some(durable(frame)),
             (Some((frame, _)), _) if !self.pages[frame as usize].is_durable() => {
@@ -52,7 +62,7 @@ impl Memory {
         if let Some(frame) = self.overdue(now) {
             return Some(FrameNo(frame));
         }
-        let roles = [Role::Hosted, Role::Staged, Role::Local];
+        let roles = [Role::Passing, Role::Hosted, Role::Staged, Role::Local];
         let oldest = roles.into_iter().filter_map(|role| self.oldest_durable(role, now));
         let (frame, age) = oldest.max_by_key(|(_, age)| *age)?;
         is_worth(time_to_use, age).then_some(FrameNo(frame))
@@ -79,7 +89,7 @@ impl Memory {
 
     /// A page that may leave though younger ones wait in front of it to be made durable.
     pub fn poll_durable(&self, now: Time) -> Option<FrameNo> {
-        let roles = [Role::Hosted, Role::Staged, Role::Local, Role::Ahead];
+        let roles = [Role::Passing, Role::Hosted, Role::Staged, Role::Local, Role::Ahead];
         roles
             .into_iter()
             .find_map(|role| self.oldest_durable(role, now))
@@ -128,6 +138,17 @@ impl Memory {
 
     fn next_staged(&self) -> Option<u32> {
         self.lists.old_end(Role::Staged).find(|frame| !self.pages[*frame as usize].busy)
+    }
+
+    /// The other nodes' clean pages that would go first: one of those that were used again and one of those that were
+    /// used once. These have a list of their own, so that none of them keeps its place behind the others (S3-FIFO's
+    /// small queue).
+    pub(super) fn hosted(&self, now: Time) -> impl Iterator<Item = Hosted> + use<> {
+        let used = self.oldest_durable(Role::Hosted, now);
+        let once = self.oldest_durable(Role::Passing, now);
+        let used = used.map(|(frame, age)| Hosted { frame, age, counts_as: age });
+        let once = once.map(|(frame, age)| Hosted { frame, age, counts_as: age.of_use(false) });
+        used.into_iter().chain(once)
     }
 
     /// Of the frames at the old end of a role's list that could be given up, the oldest, and its effective age.

@@ -15,6 +15,9 @@ pub enum Role {
     Staged,
     /// A page that was fetched before anybody asked for it, and that nobody has used yet.
     Ahead,
+    /// A clean page of another node's cache that was used once since it was read from disk. To others it is a hosted
+    /// one.
+    Passing,
     /// Nothing: the frame is beyond the node's present size, and no page may use it.
     Withheld,
 }
@@ -31,7 +34,7 @@ impl Role {
     }
 }
 
-const ROLES: usize = 7;
+const ROLES: usize = 8;
 
 /// Frames by role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,7 +125,7 @@ impl Lists {
         Counts {
             free: of(Role::Free),
             local: of(Role::Local),
-            hosted: of(Role::Hosted),
+            hosted: of(Role::Hosted) + of(Role::Passing),
             mirror: of(Role::Mirror),
             staged: of(Role::Staged),
             ahead: of(Role::Ahead),
@@ -195,8 +198,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_are_queues(ops in prop::collection::vec((0u32..9, 0usize..7), 0..200)) {
-            const ALL: [Role; 7] = [
+        fn lists_are_queues(ops in prop::collection::vec((0u32..9, 0usize..8), 0..200)) {
+            const ALL: [Role; 8] = [
                 Role::Free,
                 Role::Local,
                 Role::Hosted,
@@ -204,6 +207,7 @@ mod tests {
                 Role::Staged,
                 Role::Ahead,
                 Role::Withheld,
+                Role::Passing,
             ];
             let mut lists = Lists::new(9);
             let mut model = vec![vec![]; ALL.len()];

@@ -39,12 +39,12 @@ impl Memory {
     /// The page that leaves for good when the node has to use fewer frames: of other nodes' clean pages the oldest,
     /// then of its own as long as they are more than what it is guaranteed.
     pub fn poll_spare(&self, now: Time) -> Option<FrameNo> {
-        let others = self.oldest_durable(Role::Hosted, now);
+        let others = self.hosted(now).max_by_key(|other| other.counts_as);
         let own = || {
             let spare = self.counts().own() > self.local_min();
             spare.then(|| self.poll_durable(now)).flatten()
         };
-        others.map(|(frame, _)| FrameNo(frame)).or_else(own)
+        others.map(|other| FrameNo(other.frame)).or_else(own)
     }
 
     /// The page of the node's own that is to be made durable so that it can go, as long as they are more than what it

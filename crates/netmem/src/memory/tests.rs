@@ -4,6 +4,7 @@ use super::*;
 use crate::limits::{OLD_END, STAGING_SHARE};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use wire::NodeId;
 
 const FRAMES: u32 = 24;
 const LOCAL_MIN: u32 = 9;
@@ -505,4 +506,25 @@ fn what_nobody_came_for_leaves_first() {
     assert_eq!(memory.poll_eviction(Time(1000)), Some(Eviction::Durable(late)));
     memory.release(late).unwrap();
     assert_eq!(memory.ahead(), Ahead { used: 1, wasted: 1 });
+}
+
+/// Pages of caches that are used once go through a part of the memory, and leave what is used again where it is.
+#[test]
+fn a_caches_page_that_was_used_once_goes_for_others() {
+    let (mut memory, now) = (memory(true), Time(1 << 40));
+    let space = SpaceId::cache(NodeId(2), 1);
+    let once =
+        |index, age| Offer { id: PageId { space, index }, reused: false, ..offer(index, age) };
+    let frames = u64::from(memory.counts().free);
+    for index in 0..frames {
+        let offer = if index < frames / 2 { offer(index, 1000) } else { once(index, 600) };
+        assert_eq!(memory.accept(now, offer).unwrap().displaced, None);
+    }
+    let mut displaced =
+        |offer| memory.accept(now, offer).unwrap().displaced.map(|page| page.id.index);
+    assert!(displaced(offer(100, 10)).unwrap() >= frames / 2, "though others are older");
+    assert!(displaced(once(101, 100)).unwrap() >= frames / 2);
+    assert!(displaced(once(102, 200)).unwrap() < frames / 2, "four times as old");
+    assert!(memory.accept(now, once(103, 300)).is_err());
+    assert_eq!(u64::from(memory.counts().hosted), frames);
 }

@@ -23,9 +23,6 @@ use std::ops::Range;
 use wire::Time;
 use wire::limits::BLOCK_BYTES;
 
-/// Set in the serial numbers of I/O servers' spaces, and in no program's: the highest of 47 bits.
-const SERVER_SPACES: u64 = 1 << 46;
-
 /// The node's network memory, as a cache of one of its servers sees it.
 #[derive(Clone)]
 pub struct Network {
@@ -82,7 +79,7 @@ impl Network {
 
     /// Of a node in its present life.
     pub fn new(cx: &Cx, service: Service) -> Network {
-        let space = SpaceId::private(cx.id(), SERVER_SPACES | cx.incarnation());
+        let space = SpaceId::cache(cx.id(), cx.incarnation());
         Network { cx: cx.clone(), service, space, forgets: !cx.has_bug(Bug::AwayPageTaken) }
     }
 }
