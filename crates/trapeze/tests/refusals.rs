@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Cluster, cannot_mount, pattern, program, refusal, shell, text, trapeze};
+use common::{Cluster, cannot_mount, free_ports, pattern, program, refusal, shell, text, trapeze};
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
@@ -26,8 +26,9 @@ fn garbage(mut connect: impl FnMut() -> Box<dyn Write>) {
 
 #[test]
 fn garbage_on_every_port() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut cluster = Cluster::shaped(&Shape { listen: Some(port.to_string()), ..Shape::of(2) });
+    let port = free_ports(3);
+    let listen = Some(format!("127.0.0.1:{port}"));
+    let mut cluster = Cluster::shaped(&Shape { listen, ..Shape::of(2) });
     let target = cluster.processes.target();
     let file = cluster.beside("file");
     fs::write(&file, pattern(2, 500_000)).unwrap();
@@ -36,8 +37,9 @@ fn garbage_on_every_port() {
         let socket = cluster.beside(&format!("cluster/run/{name}.sock"));
         garbage(|| Box::new(UnixStream::connect(&socket).unwrap()));
     }
-    garbage(|| Box::new(TcpStream::connect(port).unwrap()));
-    let idle = TcpStream::connect(port).unwrap();
+    let connect = |port: u16| TcpStream::connect(("127.0.0.1", port)).unwrap();
+    (port..port + 3).for_each(|port| garbage(|| Box::new(connect(port))));
+    let idle = connect(port);
     let copy = cluster.beside("copy");
     assert!(trapeze(&["cp", "-c", &target, ":/file", text(&copy)]).status.success());
     assert!(fs::read(&copy).unwrap() == pattern(2, 500_000));
@@ -47,8 +49,8 @@ fn garbage_on_every_port() {
 
 #[test]
 fn a_wrong_key_is_refused() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut cluster = Cluster::shaped(&Shape { listen: Some(port.to_string()), ..Shape::of(1) });
+    let port = format!("127.0.0.1:{}", free_ports(2));
+    let mut cluster = Cluster::shaped(&Shape { listen: Some(port.clone()), ..Shape::of(1) });
     let address = format!("tcp:{port}");
     let (wrong, right) = (cluster.beside("wrong"), cluster.beside("cluster/key"));
     ClusterKey([7; 32]).save(&wrong).unwrap();

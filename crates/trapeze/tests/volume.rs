@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Cluster, soaks};
+use common::{Cluster, free_ports, soaks};
 use files::conformance::{Asks, Client, all, all_of_two, random};
 use live::link::Address;
 use live::wait::WaitPolicy;
@@ -64,23 +64,16 @@ fn shared_memory(cluster: &Cluster) -> Reach {
     Reach { cluster: cluster.processes.target(), key: None, insecure: false }
 }
 
-/// A free port of loopback, taken again by the cluster a moment later.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 /// A cluster whose machines all listen on TCP only, and how to reach it.
 fn over_tcp() -> (Cluster, Reach) {
-    let manager = format!("127.0.0.1:{}", free_port());
+    let port = free_ports(4);
+    let manager = format!("127.0.0.1:{port}");
     let shape = Shape { listen: Some(manager.clone()), ..Shape::of(3) };
     let mut cluster = Cluster::shaped(&shape);
     for number in (0..=3).rev() {
         let machine = cluster.processes.cluster().machines[number].clone();
         let path = cluster.processes.cluster().config_of(&machine);
-        let listen = match number {
-            0 => format!("tcp:{manager}"),
-            _ => format!("tcp:127.0.0.1:{}", free_port()),
-        };
+        let listen = format!("tcp:127.0.0.1:{}", port + number as u16);
         let mut machine = Machine { listen: vec![listen], ..machine };
         machine.manager.addresses = vec![format!("tcp:{manager}")];
         machine.save(&path).unwrap();

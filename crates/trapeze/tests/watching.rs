@@ -2,11 +2,13 @@
 
 mod common;
 
-use common::{Cluster, cannot_mount, ended_by_signals, program, refusal, text, trapeze};
+use common::{
+    Cluster, cannot_mount, ended_by_signals, free_ports, program, refusal, text, trapeze,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -309,13 +311,6 @@ fn a_machine_whose_place_a_later_one_takes_ends() {
     cluster.processes.start_server(1).unwrap();
     until_top(&target, |rows| seen(rows) == [2, 2]);
     cluster.stop();
-}
-
-/// The first of `count` ports in a row that nobody has.
-fn free_ports(count: u16) -> u16 {
-    let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let mut firsts = (20_000 + std::process::id() as u16 % 10_000..).step_by(count.into());
-    firsts.find(|first| (*first..first + count).all(free)).unwrap()
 }
 
 #[test]
