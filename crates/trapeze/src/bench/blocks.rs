@@ -26,6 +26,8 @@ use std::process::Command;
 use std::time::Duration;
 
 const BLOCK_BYTES: usize = 8192;
+/// What an I/O server keeps and sends away in one piece.
+const CHUNK_BYTES: u64 = 32 << 10;
 /// Measured in turns with the baseline.
 const ROUNDS: u64 = 8;
 /// The I/O server's cache, and what it lends: the least.
@@ -137,7 +139,7 @@ fn remount(cluster: &mut Processes) -> io::Result<()> {
     cluster.mount()
 }
 
-/// Blocks of the mount's file and of the server's, in turns: each at most once.
+/// Blocks of the mount's file and of the server's, in turns: of each chunk at most one, since the whole of it comes.
 fn read_in_turns(
     cluster: &Processes,
     path: &Path,
@@ -145,20 +147,20 @@ fn read_in_turns(
     places: &mut Places,
 ) -> io::Result<(Pass, Pass)> {
     let (file, disk) = (File::open(path)?, open_direct(&largest(cluster.cluster().dir())?)?);
-    let blocks = (arguments.size.0 / BLOCK_BYTES as u64).next_power_of_two() / 2;
-    let each = (arguments.count / ROUNDS).min(blocks / ROUNDS).max(1);
+    let chunks = 1 << (arguments.size.0 / CHUNK_BYTES).max(1).ilog2();
+    let each = (arguments.count / ROUNDS).min(chunks / ROUNDS).max(1);
     let (mut of_file, mut of_disk) = (Meter::start(), Meter::start());
     let mut buffer = Aligned::new();
     for number in 0..each * ROUNDS {
-        // an odd factor visits every block of a power of two once
-        let offset = number.wrapping_mul(0x9e37_79b1) % blocks * BLOCK_BYTES as u64;
+        // an odd factor visits every chunk of a power of two once
+        let offset = number.wrapping_mul(0x9e37_79b1) % chunks * CHUNK_BYTES;
         of_file.time(|| file.read_exact_at(buffer.bytes(), offset).map(|()| BLOCK_BYTES as u64))?;
         if number % each != each - 1 {
             continue;
         }
         places.look();
         for number in number + 1 - each..=number {
-            let offset = number.wrapping_mul(0x85eb_ca6b) % blocks * BLOCK_BYTES as u64;
+            let offset = number.wrapping_mul(0x85eb_ca6b) % chunks * CHUNK_BYTES;
             of_disk
                 .time(|| disk.read_exact_at(buffer.bytes(), offset).map(|()| BLOCK_BYTES as u64))?;
         }
