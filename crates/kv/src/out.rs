@@ -202,6 +202,13 @@ impl Out {
         })
     }
 
+    /// Writes the first pieces that wait to memory.
+    pub fn write_to(&mut self, to: &mut Vec<u8>) {
+        let before = to.len();
+        self.pieces().for_each(|piece| to.extend_from_slice(piece));
+        self.written(to.len() - before);
+    }
+
     /// All that waits, when all of it has come.
     pub(crate) fn into_rope(self) -> Rope {
         let text = self.text;

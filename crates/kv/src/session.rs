@@ -254,6 +254,29 @@ impl Session {
         }
     }
 
+    /// As one read of a socket, of `bytes` that have come already: takes what fits into the gap, or behind what was
+    /// kept into `input`, and [runs](Session::run). How many bytes it took.
+    pub fn feed(
+        &mut self,
+        bytes: &[u8],
+        input: &mut [u8],
+        items: &mut Items,
+        moment: Moment,
+        out: &mut Out,
+    ) -> (usize, Progress) {
+        let gap = self.gap();
+        let count = gap.len().min(bytes.len());
+        if count > 0 {
+            gap[..count].copy_from_slice(&bytes[..count]);
+            self.filled(count);
+            return (count, self.run(&[], items, moment, out));
+        }
+        let kept = self.begin_input(input);
+        let count = bytes.len().min(input.len() - kept);
+        input[kept..kept + count].copy_from_slice(&bytes[..count]);
+        (count, self.run(&input[..kept + count], items, moment, out))
+    }
+
     /// Executes what is complete in `input`, as long as the output has room.
     pub fn run(
         &mut self,

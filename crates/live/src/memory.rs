@@ -99,14 +99,20 @@ fn is_read_only(fd: &OwnedFd, seals: SealFlags) -> io::Result<bool> {
     Ok(seals.contains(SealFlags::FUTURE_WRITE) || (flags & OFlags::ACCMODE) == OFlags::RDONLY)
 }
 
+/// A file of `bytes` zeroed bytes that lives as long as somebody has it, and can be sealed.
+fn memfd(name: &str, bytes: usize) -> io::Result<OwnedFd> {
+    assert!(bytes > 0, "shared memory has at least one page");
+    assert!(bytes.is_multiple_of(PAGE_BYTES), "shared memory is whole pages");
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = rustix::fs::memfd_create(name, flags)?;
+    rustix::fs::ftruncate(&fd, bytes as u64)?;
+    Ok(fd)
+}
+
 impl SharedMemory {
     /// `bytes` zeroed bytes, a multiple of the page. `name` is shown in `/proc/PID/maps`.
     pub fn create(name: &str, bytes: usize) -> io::Result<SharedMemory> {
-        assert!(bytes > 0, "shared memory has at least one page");
-        assert!(bytes.is_multiple_of(PAGE_BYTES), "shared memory is whole pages");
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create(name, flags)?;
-        rustix::fs::ftruncate(&fd, bytes as u64)?;
+        let fd = memfd(name, bytes)?;
         let mapping = Mapping::new(fd.as_fd(), bytes, ProtFlags::READ | ProtFlags::WRITE)?;
         // Only now: the seal against future writing would have refused our own mapping too.
         let seals = SEALS_NEEDED | SealFlags::GROW | SealFlags::SEAL;
@@ -119,10 +125,7 @@ impl SharedMemory {
     /// of a file that only this user may open; another process of this user could write there, as it could into any
     /// memory of this one (ptrace(2)).
     pub fn create_returnable(name: &str, bytes: usize) -> io::Result<SharedMemory> {
-        assert!(bytes > 0 && bytes.is_multiple_of(PAGE_BYTES), "shared memory is whole pages");
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create(name, flags)?;
-        rustix::fs::ftruncate(&fd, bytes as u64)?;
+        let fd = memfd(name, bytes)?;
         rustix::fs::fchmod(&fd, Mode::RUSR)?;
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let read_only = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;

@@ -56,9 +56,14 @@ impl Entry {
         self.lost || self.mirrors() > 0
     }
 
+    /// Who has mirrors.
+    pub fn mirror_holders(&self) -> impl Iterator<Item = &Holder> + Clone {
+        self.holders.iter().filter(|holder| holder.role == Role::Mirror)
+    }
+
     /// How many mirrors there are.
     pub fn mirrors(&self) -> usize {
-        self.holders.iter().filter(|holder| holder.role == Role::Mirror).count()
+        self.mirror_holders().count()
     }
 
     /// Mirrors that there should be and are not, while there is one to make them from.

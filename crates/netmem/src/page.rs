@@ -21,7 +21,8 @@ impl SpaceId {
 
     /// A space of `owner` alone. Of `serial` 46 bits count.
     pub const fn private(owner: NodeId, serial: u64) -> SpaceId {
-        SpaceId(Self::of_owner(owner) | serial & (Self::CACHE - 1))
+        let owner = (owner.0 as u64) << Self::OWNER_SHIFT;
+        SpaceId(Self::PRIVATE | owner | serial & (Self::CACHE - 1))
     }
 
     /// A space of a process that is no node and keeps its directory itself: it asks holders it knows of, and nobody
@@ -34,10 +35,6 @@ impl SpaceId {
     /// so a page in it that was used once is worth less to others than elsewhere. Of `life` 46 bits count.
     pub const fn cache(owner: NodeId, life: u64) -> SpaceId {
         SpaceId(SpaceId::private(owner, life).0 | Self::CACHE)
-    }
-
-    const fn of_owner(owner: NodeId) -> u64 {
-        Self::PRIVATE | (owner.0 as u64) << Self::OWNER_SHIFT
     }
 
     /// Whether it is a [cache](SpaceId::cache)'s.

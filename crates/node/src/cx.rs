@@ -129,9 +129,7 @@ impl Cx {
 
     /// The wall clock, as the world set it.
     pub fn wall(&self) -> Wall {
-        let nanos = i128::from(self.now().0) + self.0.wall_offset.get();
-        let second = 1_000_000_000;
-        Wall { seconds: nanos.div_euclid(second) as i64, nanos: nanos.rem_euclid(second) as u32 }
+        Wall::of_nanos(i128::from(self.now().0) + self.0.wall_offset.get())
     }
 
     /// This node.

@@ -60,6 +60,14 @@ pub struct Wall {
     pub nanos: u32,
 }
 
+impl Wall {
+    /// So many nanoseconds since 1970, negative before.
+    pub fn of_nanos(nanos: i128) -> Wall {
+        let second = 1_000_000_000;
+        Wall { seconds: nanos.div_euclid(second) as i64, nanos: nanos.rem_euclid(second) as u32 }
+    }
+}
+
 /// Attributes of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attr {

@@ -322,23 +322,11 @@ impl Courier {
 
     /// Gives a session the next part of a command.
     fn feed(&self, run: &mut Run, text: &[u8], at: &mut usize) -> Progress {
+        let (items, input) = (&mut self.0.items.borrow_mut(), &mut self.0.input.borrow_mut());
         let (session, out) = (&mut run.session, &mut run.out);
-        let rest = &text[*at..];
-        let items = &mut self.0.items.borrow_mut();
-        let gap = session.gap();
-        let count = gap.len().min(rest.len());
-        if count > 0 {
-            gap[..count].copy_from_slice(&rest[..count]);
-            *at += count;
-            session.filled(count);
-            return session.run(&[], items, self.moment(), out);
-        }
-        let mut input = self.0.input.borrow_mut();
-        let kept = session.begin_input(&mut input);
-        let count = rest.len().min(input.len() - kept);
-        input[kept..kept + count].copy_from_slice(&rest[..count]);
+        let (count, progress) = session.feed(&text[*at..], input, items, self.moment(), out);
         *at += count;
-        session.run(&input[..kept + count], items, self.moment(), out)
+        progress
     }
 
     async fn await_replies(&self, out: &mut Out, seat: u32) {

@@ -75,20 +75,9 @@ impl Server {
 
     /// One read of the socket: at most what fits behind what the session kept, or into its gap; how many bytes.
     pub fn read(&mut self, client: &mut Client, bytes: &[u8]) -> usize {
-        let gap = client.session.gap();
-        let (count, len) = if gap.is_empty() {
-            let kept = client.session.begin_input(&mut self.input);
-            let count = bytes.len().min(self.input.len() - kept);
-            self.input[kept..kept + count].copy_from_slice(&bytes[..count]);
-            (count, kept + count)
-        } else {
-            let count = bytes.len().min(gap.len());
-            gap[..count].copy_from_slice(&bytes[..count]);
-            client.session.filled(count);
-            (count, 0)
-        };
-        let input = &self.input[..len];
-        let progress = client.session.run(input, &mut self.items, self.moment, &mut client.out);
+        let Client { session, out, .. } = client;
+        let (count, progress) =
+            session.feed(bytes, &mut self.input, &mut self.items, self.moment, out);
         client.ended = progress == Progress::Ended;
         count
     }

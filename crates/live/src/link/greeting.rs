@@ -57,9 +57,7 @@ impl GreetingError {
             _ => None,
         }
     }
-}
 
-impl GreetingError {
     /// The same for all that differ only in what the peer says or the system calls it.
     pub fn kind(&self) -> u8 {
         match self {

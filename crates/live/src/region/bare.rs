@@ -2,7 +2,7 @@
 //! and nothing else. The local part of what a region's fault is measured against.
 
 use super::Mapped;
-use super::fault::{set, zeroed};
+use super::fault::{handled_by, set, zeroed};
 use super::uffd::{Features, Origin, Uffd};
 use super::{Madvice, RegionError};
 use crate::clock;
@@ -84,12 +84,8 @@ struct Instead(libc::sigaction);
 
 impl Instead {
     fn of_regions() -> io::Result<Instead> {
-        let (mut action, mut before) = (zeroed(), zeroed());
-        action.sa_sigaction = on_fault as extern "C" fn(_, _, _) as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: the set is ours.
-        unsafe { libc::sigfillset(&mut action.sa_mask) };
-        set(Some(&action), &mut before)?;
+        let mut before = zeroed();
+        set(Some(&handled_by(on_fault)), &mut before)?;
         Ok(Instead(before))
     }
 }

@@ -91,10 +91,9 @@ pub(super) fn with_pager<T>(address: usize, work: impl FnOnce(&Pager) -> T) -> O
 /// Installs the handler, if it is not there; an error when somebody else has taken its place since.
 pub(super) fn install() -> io::Result<()> {
     let _change = CHANGE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let mut present = zeroed();
+    let (mut present, ours) = (zeroed(), handled_by(on_fault));
     set(None, &mut present)?;
-    let ours = on_fault as extern "C" fn(_, _, _) as usize;
-    if present.sa_sigaction == ours {
+    if present.sa_sigaction == ours.sa_sigaction {
         return Ok(());
     }
     if !BEFORE.load(Ordering::SeqCst).is_null() {
@@ -104,12 +103,21 @@ pub(super) fn install() -> io::Result<()> {
         ));
     }
     BEFORE.store(Box::into_raw(Box::new(present)), Ordering::SeqCst);
+    set(Some(&ours), &mut zeroed())
+}
+
+/// What the kernel passes to a handler with SA_SIGINFO.
+pub(super) type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+
+/// Faults are this handler's, and no other signal comes meanwhile: a handler of the program that ran then might touch a
+/// region again.
+pub(super) fn handled_by(handler: Handler) -> libc::sigaction {
     let mut action = zeroed();
-    action.sa_sigaction = ours;
+    action.sa_sigaction = handler as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // SAFETY: the set is ours. A handler of the program that ran now might touch a region again.
+    // SAFETY: the set is ours.
     unsafe { libc::sigfillset(&mut action.sa_mask) };
-    set(Some(&action), &mut zeroed())
+    action
 }
 
 pub(super) fn zeroed() -> libc::sigaction {
@@ -208,7 +216,6 @@ fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
             let _ = set(Some(before), &mut zeroed());
         }
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
-            type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
             // SAFETY: it was installed as such a function.
             let handler: Handler = unsafe { std::mem::transmute(handler) };
             handler(signal, info, context);

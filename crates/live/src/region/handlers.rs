@@ -69,7 +69,7 @@ impl Pager {
                 Err(error) => {
                     // Nobody is left to tell where this fails.
                     let text = "trapeze: the faults of a region cannot be read";
-                    let _ = writeln!(std::io::stderr(), "{text}: {error}");
+                    let _ = writeln!(io::stderr(), "{text}: {error}");
                     return;
                 }
             }

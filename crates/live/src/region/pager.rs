@@ -143,10 +143,12 @@ impl Pager {
             State::Absent => self.fetch(context, page, held, access),
         };
         match brought {
-            Ok(now) => self.resident_now(page, now, in_hand),
-            Err(error) => return self.stay_away(page, held, in_hand, error),
+            Ok(now) => {
+                self.resident_now(page, now, in_hand);
+                Ok(())
+            }
+            Err(error) => self.stay_away(page, held, in_hand, error),
         }
-        Ok(())
     }
 
     /// Takes the page, and a frame into the hand where it has none.

@@ -10,6 +10,7 @@ mod accept;
 mod connection;
 mod limits;
 
+use crate::clock;
 use crate::device::{Poller, Ready};
 use crate::host::Device;
 use accept::Listener;
@@ -25,7 +26,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use wire::Time;
+use wire::{Time, Wall};
 
 /// The device.
 #[derive(Debug)]
@@ -74,12 +75,13 @@ impl Sockets {
         let poller = Poller::new().map_err(ListenError::System)?;
         let listeners: Vec<Listener> =
             addresses.iter().map(Listener::bind).collect::<Result<_, _>>()?;
-        let now = crate::clock::now();
-        let wall_ms = (i128::from(now.0) + crate::clock::wall_minus_monotonic_ns()) / 1_000_000;
-        items.begin_cas(Moment { now_ms: now.0 / 1_000_000, wall_ms: wall_ms as u64 });
+        let now = clock::now();
+        let wall = i128::from(now.0) + clock::wall_minus_monotonic_ns();
+        let moment = Moment::new(now, Wall::of_nanos(wall));
+        items.begin_cas(moment);
         let facts = items.facts_mut();
         facts.process = std::process::id();
-        facts.started_ms = now.0 / 1_000_000;
+        facts.started_ms = moment.now_ms;
         let workplace = Workplace::new(items);
         Ok(Sockets {
             poller,

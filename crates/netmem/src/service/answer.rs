@@ -206,10 +206,13 @@ impl Service {
             return self.cx().reply(request, Answer::error(Errno::EPROTO));
         };
         let registers = request.op == op::REGISTER;
-        let view = self.0.home.borrow().view().number;
+        let (view, is_home) = {
+            // who is in no view is no home: what it learnt it would take along into its next life, of which nobody told
+            // it
+            let home = self.0.home.borrow();
+            (home.view().number, self.is_in(home.view()))
+        };
         let joined = self.0.joined.get().map_or(view, |(_, view)| view);
-        // who is in no view is no home: what it learnt it would take along into its next life, of which nobody told it
-        let is_home = self.is_in(&self.view());
         if registers && !(is_home && (joined..=view).contains(&batch.view)) {
             return self.cx().reply(request, Answer::error(Errno::EAGAIN));
         }

@@ -7,7 +7,7 @@ use crate::directory::{Entry, Holder, Role as HolderRole};
 use crate::limits::*;
 use crate::memory::{Class, Durability, FrameNo, Page, Role};
 use crate::page::{PageId, PageStamp, SpaceId, Version};
-use crate::protocol::{AVOID_MAX, Message, MirrorAgain, No, Put, PutReply, op};
+use crate::protocol::{AVOID_MAX, Message, MirrorAgain, No, Put, PutReply, Record, op};
 use endpoint::Frame;
 use node::{Bug, all};
 use std::cell::RefCell;
@@ -240,17 +240,8 @@ impl Service {
 
     /// Has a surviving mirror make another one.
     async fn repair_page(&self, entry: &Entry) -> Option<NodeId> {
-        let mirrors = entry.holders.iter().filter(|holder| holder.role == HolderRole::Mirror);
-        let mut avoid = [NodeId::default(); AVOID_MAX];
-        avoid.iter_mut().zip(&entry.holders).for_each(|(to, holder)| *to = holder.node);
-        let Entry { id, version, copies, .. } = *entry;
-        let ask = MirrorAgain { id, version, copies, avoid };
-        for holder in mirrors {
-            let made = match holder.node == self.me() {
-                true => self.mirror_again(&ask).await,
-                false => self.ask_for_mirror(holder.node, &ask).await,
-            };
-            match made {
+        for holder in entry.mirror_holders() {
+            match self.mirror_from(entry, holder.node).await {
                 Ok(node) => return Some(node),
                 Err(No::NotHere) => self.forget_mirror(entry, holder),
                 Err(_) => (),
@@ -259,11 +250,27 @@ impl Service {
         None
     }
 
+    /// Has a node make another mirror of what it has.
+    pub(super) async fn mirror_from(&self, entry: &Entry, node: NodeId) -> Result<NodeId, No> {
+        let mut avoid = [NodeId::default(); AVOID_MAX];
+        avoid.iter_mut().zip(&entry.holders).for_each(|(to, holder)| *to = holder.node);
+        let Entry { id, version, copies, .. } = *entry;
+        let ask = MirrorAgain { id, version, copies: copies.max(1), avoid };
+        match node == self.me() {
+            true => self.mirror_again(&ask).await,
+            false => self.ask_for_mirror(node, &ask).await,
+        }
+    }
+
     /// Who was asked just now does not have what it had: it is no mirror.
     fn forget_mirror(&self, entry: &Entry, holder: &Holder) {
-        let mut record = self.record(entry.id, entry.version, HolderRole::Mirror, 0);
-        record.holder = *holder;
-        self.unregister_here(&record);
+        self.unregister_here(&self.record_of(entry, holder));
+    }
+
+    /// A mirror of an entry.
+    pub(super) fn record_of(&self, entry: &Entry, holder: &Holder) -> Record {
+        let record = self.record(entry.id, entry.version, HolderRole::Mirror, 0);
+        Record { holder: *holder, ..record }
     }
 
     /// Where this node still has the page that it wrote, it counts the new mirror.
@@ -279,11 +286,7 @@ impl Service {
         }
     }
 
-    pub(super) async fn ask_for_mirror(
-        &self,
-        node: NodeId,
-        ask: &MirrorAgain,
-    ) -> Result<NodeId, No> {
+    async fn ask_for_mirror(&self, node: NodeId, ask: &MirrorAgain) -> Result<NodeId, No> {
         let load = Load { once: true, wait: ATTEMPT * 4, ..self.load() };
         let reply = self.send(node, op::MIRROR_AGAIN, &ask.encode(), load).await;
         let reply = reply.ok().filter(|reply| reply.status == 0).ok_or(No::Unregistered)?;

@@ -8,7 +8,7 @@ use super::leave::Leaves;
 use super::store::Stored;
 use super::waiting::{Behind, First};
 use super::{Backing, Load, Service};
-use crate::directory::{Holder, Role};
+use crate::directory::{Entry, Holder, Role};
 use crate::limits::*;
 use crate::memory::{Arrival, Class, Durability, Role as MemoryRole};
 use crate::page::{PageId, PageStamp, Version, Wanted};
@@ -526,9 +526,7 @@ impl Service {
         let Arrival { id, version, .. } = arrival;
         let home = self.0.home.borrow();
         let entry = home.directory().entry(id).filter(|entry| entry.version == version);
-        let mirrors = entry.into_iter().flat_map(|entry| &entry.holders);
-        for Holder { node, incarnation, .. } in mirrors.filter(|holder| holder.role == Role::Mirror)
-        {
+        for Holder { node, incarnation, .. } in entry.into_iter().flat_map(Entry::mirror_holders) {
             let _ = stored.mirrors.try_push((*node, *incarnation));
         }
         let wanted = entry.map_or(1, |entry| entry.copies);

@@ -382,7 +382,7 @@ impl Home {
             return entry.holders.iter().copied().filter(others).collect();
         }
         let everybody = self.view.members.iter().map(clean_holder).filter(others);
-        let mirror = |node| entry.holders.iter().any(|h| h.node == node && h.role == Role::Mirror);
+        let mirror = |node| entry.mirror_holders().any(|holder| holder.node == node);
         everybody.filter(|holder| !mirror(holder.node)).collect()
     }
 

@@ -277,7 +277,7 @@ impl Service {
         wait: Duration,
         keeps: bool,
     ) -> Result<Reply, CallError> {
-        let victim = Some(get).filter(|_| keeps).and_then(|get| self.victim(get));
+        let victim = if keeps { self.victim(get) } else { None };
         let mut load = Load { once: true, into: self.cx().piece(into), wait, ..self.load() };
         let mut trailer = [0; SWAP_BYTES];
         if let Some(victim) = &victim {

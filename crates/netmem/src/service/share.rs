@@ -54,9 +54,12 @@ impl Service {
     /// What this node lends now.
     pub fn share(&self) -> Share {
         let store = self.0.store.borrow();
-        let over = store.used_bytes().saturating_sub(store.limit());
         let returned = self.cx().frames().discarded_bytes();
-        Share { most: self.config().bytes, bytes: store.limit(), over, returned }
+        Share { most: self.config().bytes, bytes: store.limit(), over: store.over(), returned }
+    }
+
+    fn view_number(&self) -> u64 {
+        self.0.home.borrow().view().number
     }
 
     /// Whether a mirror of this page is just leaving for good.
@@ -128,7 +131,7 @@ impl Service {
     /// The next ones to be tried, no more than what is over. Guests' are looked at and left.
     fn some_mirrors(&self) -> Vec<(PageId, Version)> {
         let mut store = self.0.store.borrow_mut();
-        let mut over = store.used_bytes().saturating_sub(store.limit());
+        let mut over = store.over();
         let frames: Vec<FrameNo> = store.memory().old_mirrors(SHRINK_MIRRORS_SEEN).collect();
         let mut mirrors = Vec::new();
         for frame in frames {
@@ -194,14 +197,14 @@ impl Service {
     /// Sees to it that a page has mirrors enough without that of one node, and forgets that one. All of it in one view,
     /// in which this node is the page's home.
     async fn agree_to_hand_on(&self, from: NodeId, ask: &MirrorAgain) -> Result<NodeId, No> {
-        let view = self.view().number;
+        let view = self.view_number();
         let entry = self.entry_for(ask)?;
         if others(&entry, from) < needed(&entry) {
-            self.make_other(&entry, from).await?;
+            self.mirror_from(&entry, from).await?;
         }
         let entry = self.entry_for(ask)?;
         let enough = others(&entry, from) >= needed(&entry);
-        if !enough || self.view().number != view {
+        if !enough || self.view_number() != view {
             return Err(No::Unregistered);
         }
         self.retire(&entry, from, view).await
@@ -222,32 +225,18 @@ impl Service {
         }
     }
 
-    /// The node makes the mirror itself that takes the place of its own.
-    async fn make_other(&self, entry: &Entry, from: NodeId) -> Result<NodeId, No> {
-        let mut avoid = [NodeId::default(); AVOID_MAX];
-        avoid.iter_mut().zip(&entry.holders).for_each(|(to, holder)| *to = holder.node);
-        let Entry { id, version, copies, .. } = *entry;
-        let again = MirrorAgain { id, version, copies: copies.max(1), avoid };
-        match from == self.me() {
-            true => self.mirror_again(&again).await,
-            false => self.ask_for_mirror(from, &again).await,
-        }
-    }
-
     /// Nobody counts on a node's mirror any more: first the other directory, then this one and the page's writer here.
     /// Where it is not known, somebody asks again whose answer was lost.
     async fn retire(&self, entry: &Entry, from: NodeId, view: u64) -> Result<NodeId, No> {
-        let is_mirror = |h: &&Holder| h.role == HolderRole::Mirror;
-        let mut mirrors = entry.holders.iter().filter(is_mirror);
+        let mut mirrors = entry.mirror_holders();
         let other = mirrors.clone().find(|h| h.node != from).map(|h| h.node).ok_or(No::NotHere)?;
-        let Some(holder) = mirrors.find(|h| h.node == from).copied() else { return Ok(other) };
-        let mut record = self.record(entry.id, entry.version, HolderRole::Mirror, 0);
-        record.holder = holder;
+        let Some(holder) = mirrors.find(|h| h.node == from) else { return Ok(other) };
+        let record = self.record_of(entry, holder);
         let backups: Vec<NodeId> = self.0.home.borrow().other_homes(entry.id).collect();
         for backup in backups {
             self.unregister_at(backup, &record).await?;
         }
-        if self.view().number != view {
+        if self.view_number() != view {
             return Err(No::Unregistered);
         }
         self.unregister_here(&record);
@@ -256,8 +245,7 @@ impl Service {
     }
 
     async fn unregister_at(&self, home: NodeId, record: &Record) -> Result<(), No> {
-        let view = self.0.home.borrow().view().number;
-        let batch = Batch::of(view, std::slice::from_ref(record), false);
+        let batch = Batch::of(self.view_number(), std::slice::from_ref(record), false);
         let load = Load { once: true, wait: ATTEMPT, ..self.load() };
         let reply = self.send(home, op::UNREGISTER, &batch.encode(), load).await;
         reply.ok().filter(|reply| reply.status == 0).map(drop).ok_or(No::Unregistered)
@@ -272,17 +260,14 @@ impl Service {
         let mut store = self.0.store.borrow_mut();
         let frame = store.memory().find(id);
         let Some(frame) = frame.filter(|f| store.memory().role(*f) != Role::Mirror) else { return };
-        let known = |node: NodeId| {
-            entry.holders.iter().any(|h| h.node == node && h.role == HolderRole::Mirror)
-        };
+        let known = |node: NodeId| entry.mirror_holders().any(|h| h.node == node);
         let mirrors = &mut store.stored_mut(frame).mirrors;
         let before = mirrors.len();
         mirrors.retain(|(node, _)| known(*node));
         for _ in mirrors.len()..before {
             store.memory_mut().handle_mirror_lost(frame, version);
         }
-        let new = entry.holders.iter().filter(|h| h.role == HolderRole::Mirror);
-        for Holder { node, incarnation, .. } in new {
+        for Holder { node, incarnation, .. } in entry.mirror_holders() {
             let mirrors = &store.stored(frame).mirrors;
             let has = mirrors.is_full() || mirrors.iter().any(|(other, _)| other == node);
             if !has && store.memory_mut().handle_stored(frame, version) {
@@ -294,8 +279,7 @@ impl Service {
 
 /// Mirrors of a page but for that of one node.
 fn others(entry: &Entry, from: NodeId) -> usize {
-    let is_other = |h: &&Holder| h.node != from && h.role == HolderRole::Mirror;
-    entry.holders.iter().filter(is_other).count()
+    entry.mirror_holders().filter(|holder| holder.node != from).count()
 }
 
 /// Mirrors that a page is to have.

@@ -99,9 +99,14 @@ impl Store {
         self.limit
     }
 
-    /// Whether they take more than that.
+    /// Bytes that they take beyond that.
+    pub fn over(&self) -> usize {
+        self.used.saturating_sub(self.limit)
+    }
+
+    /// Whether they take more than they may.
     pub fn is_over(&self) -> bool {
-        self.used > self.limit
+        self.over() > 0
     }
 
     /// The table.

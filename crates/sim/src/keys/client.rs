@@ -230,27 +230,16 @@ impl Client {
     fn run_session(&mut self) -> Progress {
         let moment = Moment::new(self.cx.now(), self.cx.wall());
         let items = &mut self.front.items.borrow_mut();
-        let gap = self.session.gap();
-        let count = gap.len().min(self.input.len());
-        if count > 0 {
-            gap[..count].copy_from_slice(&self.input[..count]);
-            self.input.drain(..count);
-            self.session.filled(count);
-            return self.session.run(&[], items, moment, &mut self.out);
-        }
         let mut input = vec![0; kv::limits::INPUT_BYTES];
-        let kept = self.session.begin_input(&mut input);
-        let count = self.input.len().min(input.len() - kept);
-        input[kept..kept + count].copy_from_slice(&self.input[..count]);
+        let (count, progress) =
+            self.session.feed(&self.input, &mut input, items, moment, &mut self.out);
         self.input.drain(..count);
-        self.session.run(&input[..kept + count], items, moment, &mut self.out)
+        progress
     }
 
     fn write(&mut self) {
         self.out.settle();
-        let pieces: Vec<u8> = self.out.pieces().flatten().copied().collect();
-        self.out.written(pieces.len());
-        self.answer.extend(pieces);
+        self.out.write_to(&mut self.answer);
     }
 }
 

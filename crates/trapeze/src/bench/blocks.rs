@@ -7,6 +7,7 @@
 //! guesses. Where they did not come from network memory, as the server counts, there is no result.
 
 use super::pass::{Meter, Pass};
+use super::protocols::{only, place};
 use super::regions::{RegionsError, faults_from_peer};
 use super::row::Row;
 use crate::cli::{BlocksBench, RegionBench};
@@ -16,8 +17,6 @@ use crate::scratch::{Processes, Scratch};
 use crate::size::Size;
 use crate::table::{Table, print_json};
 use rustix::fs::OFlags;
-use rustix::process::Pid;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -27,7 +26,7 @@ use std::time::Duration;
 
 const BLOCK_BYTES: usize = 8192;
 /// What an I/O server keeps and sends away in one piece.
-const CHUNK_BYTES: u64 = 32 << 10;
+const CHUNK_BYTES: u64 = stripe::limits::CHUNK_BYTES as u64;
 /// Measured in turns with the baseline.
 const ROUNDS: u64 = 8;
 /// The I/O server's cache, and what it lends: the least.
@@ -227,7 +226,7 @@ impl Places {
         let (Some(near), Some(far)) = (cpus.first(), cpus.last()) else { return Ok(()) };
         for (name, id, _) in &self.processes {
             let server = name == "manager" || name == "io1";
-            pin_process(*id, if server { *far } else { *near })?;
+            place(Some(*id), &only(if server { *far } else { *near }))?;
         }
         Ok(())
     }
@@ -245,17 +244,6 @@ impl Places {
         };
         self.processes.iter().map(seen).collect::<Vec<String>>().join(", ")
     }
-}
-
-/// All threads of a process.
-fn pin_process(id: u32, cpu: usize) -> io::Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    for entry in fs::read_dir(format!("/proc/{id}/task"))? {
-        let thread = entry?.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
-        sched_setaffinity(thread, &set)?;
-    }
-    Ok(())
 }
 
 /// Where its main thread ran last: field 39 of proc_pid_stat(5).

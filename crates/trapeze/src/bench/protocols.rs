@@ -186,7 +186,7 @@ struct Figures {
 }
 
 /// Lets all threads of a process, or this one, run on these processors.
-fn place(process: Option<u32>, set: &CpuSet) -> io::Result<()> {
+pub(super) fn place(process: Option<u32>, set: &CpuSet) -> io::Result<()> {
     let Some(process) = process else { return Ok(sched_setaffinity(None, set)?) };
     for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
         let task = task?.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
@@ -195,7 +195,8 @@ fn place(process: Option<u32>, set: &CpuSet) -> io::Result<()> {
     Ok(())
 }
 
-fn only(cpu: usize) -> CpuSet {
+/// This processor.
+pub(super) fn only(cpu: usize) -> CpuSet {
     let mut set = CpuSet::new();
     set.set(cpu);
     set

@@ -106,7 +106,7 @@ impl Memory {
             local_bytes: bytes(counts.own()),
             hosted_bytes: bytes(counts.hosted),
             mirror_bytes: bytes(counts.mirror),
-            free_bytes: service.share().bytes.saturating_sub(service.used_bytes()) as u64,
+            free_bytes: share.bytes.saturating_sub(service.used_bytes()) as u64,
             view: view.number,
             members: view.members.len() as u64,
             life: service.life(),
