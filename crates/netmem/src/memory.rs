@@ -271,8 +271,13 @@ impl Memory {
 
     /// Another node fetches a copy of a page, which stays here.
     pub fn handle_copied(&mut self, now: Time, frame: FrameNo) {
-        let role = self.role(frame);
         self.page_mut(frame).duplicate = true;
+        self.handle_read(now, frame);
+    }
+
+    /// Another node reads of a page here, and keeps no copy.
+    pub fn handle_read(&mut self, now: Time, frame: FrameNo) {
+        let role = self.role(frame);
         if role == Role::Hosted {
             self.touch(now, frame);
             self.lists.put(frame.0, role);

@@ -9,6 +9,7 @@
 //! | operation | request: body, data | answer: body, data | once |
 //! | --- | --- | --- | --- |
 //! | [`op::GET`] | [`Get`] | [`GetReply`], the page | no |
+//! | [`op::GET_PART`] | [`GetPart`] | [`GetReply`], the part | no |
 //! | [`op::TAKE`] | [`Get`], a page that is swapped in | [`GetReply`], the page | yes |
 //! | [`op::PUT`] | [`Put`], the page | [`PutReply`] | yes |
 //! | [`op::REGISTER`], [`op::UNREGISTER`], [`op::DROP`], [`op::WRITTEN`] | [`Batch`], [`Record`]s | [`Verdict`]s | yes |
@@ -39,7 +40,8 @@ pub use guests::Stayed;
 
 use crate::ages::Age;
 use crate::limits::EXTENT_PAGES;
-use crate::page::{PageId, PageStamp, SpaceId, Version};
+use crate::page::{PageId, PageStamp, SpaceId, Version, Wanted};
+use std::ops::Range;
 use wire::limits::BODY_BYTES;
 use wire::{Decoder, Encoder, NodeId, Short};
 
@@ -83,6 +85,8 @@ pub mod op {
     pub const STAY: u16 = 18;
     /// See to it that this page has mirrors enough without mine, which I cannot keep, and forget mine.
     pub const HAND_ON: u16 = 19;
+    /// As [`GET`], of the holder itself and of a part of the page, whose stamp is of the part.
+    pub const GET_PART: u16 = 20;
 }
 
 /// A body: 64 bytes of a message.
@@ -440,6 +444,50 @@ impl Message for LookUp {
         let (first, pages) = (read_page(input)?, input.u8()?);
         let last = first.index % EXTENT_PAGES + u64::from(pages);
         if pages == 0 || last > EXTENT_PAGES { Err(Short) } else { Ok(LookUp { first, pages }) }
+    }
+}
+
+/// Asks for a part of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetPart {
+    /// The page.
+    pub wanted: Wanted,
+    /// Bytes of it before the part.
+    pub start: u32,
+    /// Bytes of the part, at least one.
+    pub length: u32,
+}
+
+impl GetPart {
+    /// `None` when that is no part of the page.
+    pub fn new(wanted: Wanted, part: &Range<usize>) -> Option<GetPart> {
+        let (start, length) = (u32::try_from(part.start).ok()?, u32::try_from(part.len()).ok()?);
+        let ask = GetPart { wanted, start, length };
+        ask.is_whole().then_some(ask)
+    }
+
+    /// The part.
+    pub fn range(&self) -> Range<usize> {
+        self.start as usize..self.start as usize + self.length as usize
+    }
+
+    fn is_whole(&self) -> bool {
+        self.length > 0 && self.range().end <= self.wanted.bytes as usize
+    }
+}
+
+impl Message for GetPart {
+    fn write(&self, out: &mut Encoder<'_>) {
+        let Wanted { id, at_least, bytes } = self.wanted;
+        write_page(out, id);
+        out.u64(at_least.0).u32(bytes).u32(self.start).u32(self.length);
+    }
+
+    fn read(input: &mut Decoder<'_>) -> Result<GetPart, Short> {
+        let (id, at_least, bytes) = (read_page(input)?, Version(input.u64()?), input.u32()?);
+        let wanted = Wanted { id, at_least, bytes };
+        let ask = GetPart { wanted, start: input.u32()?, length: input.u32()? };
+        if ask.is_whole() { Ok(ask) } else { Err(Short) }
     }
 }
 

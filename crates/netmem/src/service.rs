@@ -34,6 +34,7 @@ mod leave;
 mod life;
 mod many;
 mod notices;
+mod part;
 mod prefetch;
 mod put;
 mod share;

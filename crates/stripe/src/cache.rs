@@ -29,7 +29,7 @@ use std::ops::Range;
 use wire::Time;
 use wire::limits::BLOCK_BYTES;
 
-pub use away::{Network, Recalled};
+pub use away::{InPlace, Network, Recalled};
 pub use commit::Stretch;
 
 use away::{Away, Sent};

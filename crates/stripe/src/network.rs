@@ -3,14 +3,26 @@
 //! Network memory is never waited for long, and no error of it is one of a read: the disk has all of it. Whatever comes
 //! is verified by the committed checksums, as what a disk returns.
 
-use crate::cache::{Recalled, WindowPart};
+use crate::cache::{InPlace, Recalled, WindowPart};
 use crate::limits::*;
-use crate::objects::{Object, Phase};
+use crate::object::group_of;
+use crate::objects::{Object, Phase, Spot};
+use crate::protocol::{ObjectRequest, set_sum, trailer_bytes};
+use crate::read::{Found, available};
 use crate::server::Inner;
 use endpoint::Frame;
-use node::{Either, race};
+use node::{Either, Request, race};
+use std::ops::Range;
 use std::rc::Rc;
+use wire::checksum::block_crc;
 use wire::limits::BLOCK_BYTES;
+
+/// A READ of blocks of one chunk, which is in network memory.
+struct Elsewhere {
+    object: Rc<Object>,
+    blocks: Range<u64>,
+    read: InPlace,
+}
 
 impl Inner {
     /// Waits, for not long, while more leaves the cache than is carried away: `bytes` bytes more need room in it.
@@ -19,6 +31,94 @@ impl Inner {
             let patience = CARRY_PATIENCE * bytes.div_ceil(BLOCK_BYTES) as u32;
             service.wait_for_carriers(patience / WINDOW_BLOCKS as u32).await;
         }
+    }
+
+    /// Answers a READ of a few blocks from where their chunk is; gives every other request back.
+    pub async fn read_in_place(
+        self: &Rc<Self>,
+        request: Request,
+        ask: &ObjectRequest,
+    ) -> Option<Request> {
+        let Some(elsewhere) = self.elsewhere(ask) else { return Some(request) };
+        let read = race(self.blocks_of(&elsewhere), self.cx.sleep(NETWORK_PATIENCE)).await;
+        let data = match read {
+            Either::Left(data) => data,
+            Either::Right(()) => {
+                self.count(|c| c.network_late += 1);
+                None
+            }
+        };
+        let found = data.and_then(|data| self.check_in_place(&elsewhere, ask, data));
+        let Some((found, mut trailer)) = found else {
+            self.cache.borrow_mut().forget_in_place(&elsewhere.read);
+            self.count(|c| c.network_misses += 1);
+            return Some(request);
+        };
+        self.count(|c| {
+            (c.network_hits, c.network_in_place) = (c.network_hits + 1, c.network_in_place + 1)
+        });
+        self.reply_data(request, &found, &mut trailer);
+        None
+    }
+
+    /// Where a READ's blocks are, if that is a chunk in network memory with nothing newer here.
+    fn elsewhere(&self, ask: &ObjectRequest) -> Option<Elsewhere> {
+        self.config.memory.as_ref()?;
+        let object = self.objects.borrow().get(Spot::of(ask))?.clone();
+        self.check_in_memory(&object, ask)?;
+        let (first, bytes) = (ask.offset / BLOCK_BYTES as u64, available(&object, ask));
+        let blocks = first..first + (bytes / BLOCK_BYTES) as u64;
+        let chunk = |block: u64| block / CHUNK_BLOCKS as u64;
+        let one = bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES);
+        if !one || chunk(blocks.start) != chunk(blocks.end - 1) {
+            return None;
+        }
+        let mut cache = self.cache.borrow_mut();
+        let known = cache.has_group(object.key, group_of(first));
+        let read = if known { cache.in_place(object.key, &blocks)? } else { return None };
+        drop(cache);
+        Some(Elsewhere { object, blocks, read })
+    }
+
+    async fn blocks_of(&self, elsewhere: &Elsewhere) -> Option<Frame> {
+        let service = self.config.memory.clone()?;
+        let Elsewhere { blocks, read, .. } = elsewhere;
+        let start = (blocks.start % CHUNK_BLOCKS as u64) as usize * BLOCK_BYTES;
+        let bytes = (blocks.end - blocks.start) as usize * BLOCK_BYTES;
+        service.read_part(read.wanted, start..start + bytes).await
+    }
+
+    /// Blocks as they came, with their checksums, if they are the committed ones still.
+    fn check_in_place(
+        &self,
+        elsewhere: &Elsewhere,
+        ask: &ObjectRequest,
+        data: Frame,
+    ) -> Option<(Found, Vec<u8>)> {
+        let Elsewhere { object, blocks, read } = elsewhere;
+        let bytes = data.len();
+        self.check_in_memory(object, ask)?;
+        let cache = self.cache.borrow();
+        if !cache.is_in_place(read) || available(object, ask) != bytes {
+            return None;
+        }
+        let mut trailer = vec![0; trailer_bytes(bytes / BLOCK_BYTES)];
+        for (at, block) in data.chunks_exact(BLOCK_BYTES).enumerate() {
+            let sum = block_crc(block);
+            if cache.committed_sum(object.key, blocks.start + at as u64) != Some(sum) {
+                self.count(|c| c.network_wrong += 1);
+                return None;
+            }
+            set_sum(&mut trailer, at, sum);
+        }
+        let data = self.cx.piece(data);
+        Some((self.found(object.clone(), ask, bytes, data), trailer))
+    }
+
+    /// Whether an object that is in memory may be read as is asked.
+    fn check_in_memory(&self, object: &Object, ask: &ObjectRequest) -> Option<()> {
+        let open = object.state.borrow().phase == Phase::Open;
+        (open && self.check_read(object, ask).is_ok()).then_some(())
     }
 
     /// Brings what network memory has of a part into the cache, if it comes soon.

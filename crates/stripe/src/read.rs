@@ -72,7 +72,7 @@ impl Inner {
     }
 
     /// Answers with what was found, and the checksums of its blocks.
-    fn reply_data(self: &Rc<Self>, request: Request, found: &Found, trailer: &mut [u8]) {
+    pub fn reply_data(self: &Rc<Self>, request: Request, found: &Found, trailer: &mut [u8]) {
         let Found { object, range, reply, data } = found;
         let (first, end) = (range.start / BLOCK, range.end.div_ceil(BLOCK));
         let within = (range.end % BLOCK) as usize;
@@ -92,6 +92,7 @@ impl Inner {
             c.reads += 1;
             c.misses += 1;
         });
+        let Some(request) = self.read_in_place(request, ask).await else { return };
         let mut waiting = self.read_through(request, ask).await;
         while let Some(request) = waiting.take() {
             match self.bring_in(ask).await {
@@ -103,7 +104,7 @@ impl Inner {
     }
 
     /// What a READ asked for, of the object as it is now.
-    fn found(
+    pub fn found(
         &self,
         object: Rc<Object>,
         ask: &ObjectRequest,
@@ -478,7 +479,7 @@ impl Inner {
 }
 
 /// What a READ asked for.
-struct Found {
+pub struct Found {
     object: Rc<Object>,
     /// What of it exists.
     range: Range<u64>,

@@ -80,8 +80,10 @@ pub struct ServerCounters {
     pub disk_read_bytes: u64,
     /// Chunks that left the cache for network memory.
     pub network_sent: u64,
-    /// Chunks that came back from there instead of from a disk.
+    /// Chunks that came back from there instead of from a disk, or of which blocks did.
     pub network_hits: u64,
+    /// Those of them that stayed there.
+    pub network_in_place: u64,
     /// Chunks that were asked for there and did not come as they were.
     pub network_misses: u64,
     /// Those of them that did not fit their checksums.

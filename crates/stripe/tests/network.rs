@@ -87,6 +87,73 @@ fn another_client_is_served_from_memory_too() {
     assert_eq!(disk_reads(&world), before);
 }
 
+/// A few blocks of a chunk are read where it is; when more of it is wanted soon, all of it comes.
+#[test]
+fn blocks_here_and_there_are_read_where_they_are() {
+    let mut world = world();
+    let file = stable(&mut world, 5, 10 * MIB);
+    let wanted = pattern(5, 10 * MIB);
+    check(&mut world, &file, &wanted);
+    world.turns(300);
+    let before = (disk_reads(&world), counters(&world));
+    let two_blocks = |world: &mut World, at: usize| {
+        let read = world.read(&file, at as u64, 8192).unwrap();
+        assert!(read == wanted[at..at + 8192], "byte {at}");
+    };
+    // what has left: the cache has 4 MiB
+    (0..100).for_each(|number| two_blocks(&mut world, number * 32768 + 8192));
+    let after = counters(&world);
+    let in_place = after.network_in_place - before.1.network_in_place;
+    assert_eq!(disk_reads(&world), before.0, "{after:?}");
+    assert!(in_place > 90, "{after:?}");
+    assert_eq!(after.network_sent, before.1.network_sent, "nothing has to leave for them");
+    (50..100).for_each(|number| two_blocks(&mut world, number * 32768 + 16384));
+    (50..100).for_each(|number| two_blocks(&mut world, number * 32768));
+    let more = counters(&world);
+    assert_eq!((disk_reads(&world), more.network_in_place), (before.0, after.network_in_place));
+    assert!(more.hits - after.hits > 45, "they came with the others: {more:?}");
+    assert_eq!((more.network_wrong, more.corrupt_blocks), (0, 0));
+}
+
+/// The node that has it is asked for a chunk that was written to since: it is not asked.
+#[test]
+fn what_was_written_is_not_read_where_it_was() {
+    let mut world = world();
+    let file = stable(&mut world, 5, 10 * MIB);
+    let mut wanted = pattern(5, 10 * MIB);
+    check(&mut world, &file, &wanted);
+    world.turns(300);
+    for number in 0..60 {
+        let at = number * 32768 + 4096;
+        wanted[at..at + 4096].copy_from_slice(&pattern(90 + number as u64, 4096));
+        world.write(&file, at as u64, &wanted[at..at + 4096]).unwrap();
+        let read = world.read(&file, at as u64 - 4096, 16384).unwrap();
+        assert!(read == wanted[at - 4096..at + 12288], "chunk {number}");
+    }
+    assert_eq!(counters(&world).network_wrong, 0);
+    check(&mut world, &file, &wanted);
+}
+
+/// Who has it is dead: the disk is asked, and that node once for each chunk.
+#[test]
+fn blocks_of_a_node_that_is_dead_come_from_the_disk() {
+    let mut world = world();
+    let file = stable(&mut world, 5, 10 * MIB);
+    let wanted = pattern(5, 10 * MIB);
+    check(&mut world, &file, &wanted);
+    world.turns(300);
+    world.servers[1].crash();
+    for _ in 0..2 {
+        for number in 0..100 {
+            let at = number * 32768 + 8192;
+            assert!(world.read(&file, at as u64, 8192).unwrap() == wanted[at..at + 8192]);
+        }
+    }
+    let after = counters(&world);
+    assert!((10..=100).contains(&after.network_misses), "{after:?}");
+    assert_eq!((after.network_wrong, after.corrupt_blocks), (0, 0));
+}
+
 /// The cut makes zeros of blocks that were never in the cache since: only what is remembered can be asked for.
 #[test]
 fn what_was_cut_off_does_not_come_back() {

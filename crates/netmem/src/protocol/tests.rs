@@ -164,6 +164,12 @@ proptest! {
         let avoid = avoid.map(NodeId);
         survives(&GetMulti { first: id, wanted, at_least: version, bytes, ahead });
         survives(&MultiReply { here: wanted });
+        let page = Wanted { id, at_least: version, bytes };
+        let part = (bytes / 3) as usize..(bytes / 2) as usize;
+        let part = GetPart::new(page, &part);
+        prop_assert_eq!(part.is_none(), bytes / 3 == bytes / 2);
+        part.iter().for_each(survives);
+        prop_assert_eq!(GetPart::new(page, &(1..bytes as usize + 1)), None);
         survives(&MirrorAgain { id, version, copies: 2, avoid });
         survives(&Lease { id, view: number, incarnation });
         survives(&Tick { epoch: bytes });
@@ -248,7 +254,7 @@ proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = (Get::decode(&bytes), GetReply::decode(&bytes), Put::decode(&bytes), PutReply::decode(&bytes));
-        let _ = (LookUp::decode(&bytes), GetMulti::decode(&bytes), Verdict::decode(&bytes));
+        let _ = (LookUp::decode(&bytes), GetMulti::decode(&bytes), GetPart::decode(&bytes), Verdict::decode(&bytes));
         let _ = (Lease::decode(&bytes), LeaseReply::decode(&bytes), MirrorAgain::decode(&bytes));
         let _ = (decode_digest(&mut Decoder::new(&bytes)), decode_epoch(&mut Decoder::new(&bytes)));
         if let Ok(batch) = Batch::decode(&bytes) {

@@ -3,19 +3,19 @@
 use super::home::Way;
 use super::{Load, Service};
 use crate::limits::HOPS_MAX;
-use crate::memory::{Durability, Role};
+use crate::memory::{Durability, FrameNo, Memory, Role};
 use crate::page::{PageStamp, Version};
 use crate::protocol::{
     Batch, Data, Get, GetReply, Message, RECORDS_MAX, Record, Spaces, Stale, Verdict, op,
 };
 use endpoint::Frame;
 use node::{Answer, Request};
-use wire::{Channel, Encoder, Errno};
+use wire::{Channel, Encoder, Errno, Time};
 
 /// A page as it is sent to another node.
-struct Given {
-    stamp: PageStamp,
-    data: Frame,
+pub(super) struct Given {
+    pub stamp: PageStamp,
+    pub data: Frame,
     clean: bool,
     kept: bool,
 }
@@ -64,6 +64,7 @@ impl Service {
             op::HASTEN => self.handle_hasten(request),
             op::LOOK_UP => self.handle_look_up(request),
             op::GET_MULTI => self.handle_get_multi(request),
+            op::GET_PART => self.handle_get_part(request),
             op::STAY => self.handle_stay(request),
             _ => self.cx().reply(request, Answer::error(Errno::ENOSYS)),
         }
@@ -113,6 +114,16 @@ impl Service {
     /// A page of this node's, if it is new enough and of the right length. A mirror of a shared page may be older than
     /// what its writer has: it counts only when the directory `trusts` it.
     fn give(&self, get: &Get, trusts: bool) -> Option<Given> {
+        self.give_noting(get, trusts, Memory::handle_copied)
+    }
+
+    /// As [`give`](Service::give), for this use.
+    pub(super) fn give_noting(
+        &self,
+        get: &Get,
+        trusts: bool,
+        note: impl FnOnce(&mut Memory, Time, FrameNo),
+    ) -> Option<Given> {
         if self.0.home.borrow_mut().freed().has(get.id.space) {
             return None;
         }
@@ -129,7 +140,7 @@ impl Service {
         if stamp.bytes != get.bytes || doubtful {
             return None;
         }
-        store.memory_mut().handle_copied(now, frame);
+        note(store.memory_mut(), now, frame);
         Some(Given { stamp, data, clean, kept: true })
     }
 
@@ -141,7 +152,7 @@ impl Service {
     }
 
     /// What a requester is told by who does not have the page: a forwarder's belief, which it is to hear of.
-    fn not_here(&self, get: &Get) -> GetReply {
+    pub(super) fn not_here(&self, get: &Get) -> GetReply {
         let hint = self.0.guesses.borrow().get(get.id).filter(|node| *node != self.me());
         let version =
             get.stale.filter(|_| get.forwarded).map_or(get.at_least, |stale| stale.version);
@@ -155,11 +166,11 @@ impl Service {
         }
     }
 
-    fn answer_get(&self, request: Request, reply: GetReply) {
+    pub(super) fn answer_get(&self, request: Request, reply: GetReply) {
         self.cx().reply(request, Answer::body(&reply.encode()));
     }
 
-    fn answer_data(&self, request: Request, get: &Get, given: Given, swapped: bool) {
+    pub(super) fn answer_data(&self, request: Request, get: &Get, given: Given, swapped: bool) {
         let Given { stamp, data, clean, kept } = given;
         self.count(|counters| counters.served += 1);
         let leased = get.id.space.owner().is_none() && self.0.writing.borrow().has(get.id);

@@ -494,10 +494,15 @@ impl Service {
     }
 
     /// A page that was verified: kept if there is room, and if it is to be.
+    /// A peer has answered.
+    pub(super) fn note_latency(&self, node: NodeId, took: Duration) {
+        self.0.peers.borrow_mut().entry(node).or_default().add(took);
+    }
+
     fn receive(&self, wanted: Wanted, data: &Data, frame: Frame, start: Time, keeps: bool) -> Got {
         let PageStamp { id, version, checksum, .. } = data.stamp;
         let took = self.cx().now().since(start);
-        self.0.peers.borrow_mut().entry(data.node).or_default().add(took);
+        self.note_latency(data.node, took);
         let own = id.space.owner() == Some(self.me());
         if keeps && !data.leased && (own || wanted.id.space.owner().is_none()) {
             self.keep_copy(data, own, Stored::new(frame.clone(), checksum));

@@ -10,7 +10,7 @@
 //! again in this life of the node, and the chunk in the lower half. The space is one of this life.
 
 use super::{Cache, Key};
-use crate::cache::{WindowPart, bit_runs, mask};
+use crate::cache::{WindowPart, bit_runs, mask, window_of};
 use crate::limits::*;
 use crate::object::group_of;
 use endpoint::Frame;
@@ -45,6 +45,8 @@ pub(super) struct Sent {
     version: Version,
     /// From the start of the chunk on.
     blocks: u8,
+    /// Which of the [reads in place](Cache::in_place) the last one of it was; 0 when there was none.
+    read: u64,
 }
 
 /// What the cache knows of network memory, beside the objects' own.
@@ -59,6 +61,10 @@ pub(super) struct Away {
     /// Chunks in the order in which they left; some have been forgotten since.
     order: VecDeque<(Key, u64, Version)>,
     sent: u64,
+    /// Reads in place so far.
+    reads: u64,
+    /// Of the chunks that these were of, the cache would have so many.
+    reads_kept: u64,
 }
 
 /// A chunk to be asked for.
@@ -66,6 +72,15 @@ pub(super) struct Away {
 pub struct Recalled {
     /// Its first block within the window.
     pub first: usize,
+    /// The page, and the only version that will do.
+    pub wanted: Wanted,
+}
+
+/// Blocks of a chunk that left, to be read where they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InPlace {
+    key: Key,
+    chunk: u64,
     /// The page, and the only version that will do.
     pub wanted: Wanted,
 }
@@ -81,6 +96,12 @@ impl Network {
     pub fn new(cx: &Cx, service: Service) -> Network {
         let space = SpaceId::cache(cx.id(), cx.incarnation());
         Network { cx: cx.clone(), service, space, forgets: !cx.has_bug(Bug::AwayPageTaken) }
+    }
+}
+
+impl Sent {
+    fn wanted(&self, id: PageId) -> Wanted {
+        Wanted { id, at_least: self.version, bytes: u32::from(self.blocks) * BLOCK_BYTES as u32 }
     }
 }
 
@@ -100,6 +121,7 @@ impl Cache {
         let named = network.service.config().directory_bytes / Directory::ENTRY_BYTES;
         self.away.chunks_max = (self.limit_bytes / AWAY_SHARE / AWAY_COST_BYTES).min(named);
         self.away.recent = ((self.limit_bytes + lent_bytes) / CHUNK_BYTES * RECENT_TIMES) as u64;
+        self.away.reads_kept = (self.limit_bytes / CHUNK_BYTES) as u64;
         self.away.network = Some(network);
         self
     }
@@ -128,9 +150,7 @@ impl Cache {
         let recalled = missing.filter_map(|chunk| {
             let sent = entry.away.remove(&(base + chunk as u64))?;
             let id = page_id(space, entry.serial, base + chunk as u64);
-            let bytes = u32::from(sent.blocks) * BLOCK_BYTES as u32;
-            let wanted = Wanted { id, at_least: sent.version, bytes };
-            Some(Recalled { first: chunk * CHUNK_BLOCKS, wanted })
+            Some(Recalled { first: chunk * CHUNK_BLOCKS, wanted: sent.wanted(id) })
         });
         let recalled: Vec<Recalled> = recalled.collect();
         let recent = recalled
@@ -139,6 +159,42 @@ impl Cache {
         let slot = self.slot(key, part.index).filter(|_| recent);
         slot.into_iter().for_each(|slot| self.windows[slot as usize].reused = true);
         recalled
+    }
+
+    /// Where blocks of a chunk that left are to be read, which stays there: whoever reads a few blocks here and there
+    /// would have whole chunks brought, and others leave for them. `None` when some of them are here or come, or when
+    /// the chunk was read of so lately that the cache would still have it, had it come then: now it is to come.
+    pub fn in_place(&mut self, key: Key, blocks: &Range<u64>) -> Option<InPlace> {
+        let space = self.away.network.as_ref()?.space;
+        let chunk = blocks.start / CHUNK_BLOCKS as u64;
+        let first = chunk * CHUNK_BLOCKS as u64;
+        let (index, at) = window_of(blocks.start);
+        let (valid, loading) = self.blocks(key, index);
+        let asked = mask(at..at + (blocks.end - blocks.start) as usize);
+        let (reads, kept) = (self.away.reads + 1, self.away.reads_kept);
+        let entry = self.entry(key);
+        let (serial, sent) = (entry.serial, entry.away.get_mut(&chunk)?);
+        let lately = sent.read > 0 && sent.read + kept > reads;
+        if lately || blocks.end > first + u64::from(sent.blocks) || (valid | loading) & asked != 0 {
+            return None;
+        }
+        sent.read = reads;
+        let wanted = sent.wanted(page_id(space, serial, chunk));
+        self.away.reads = reads;
+        Some(InPlace { key, chunk, wanted })
+    }
+
+    /// Whether what was to be read in place is still what it was, and nothing newer is here.
+    pub fn is_in_place(&self, read: &InPlace) -> bool {
+        let sent = self.entries[read.key.0 as usize].away.get(&read.chunk);
+        sent.is_some_and(|sent| sent.version == read.wanted.at_least)
+    }
+
+    /// A chunk did not come from where it should be: it is nowhere.
+    pub fn forget_in_place(&mut self, read: &InPlace) {
+        if self.is_in_place(read) {
+            self.forget_away(read.key, read.chunk..read.chunk + 1);
+        }
     }
 
     /// Puts the chunks of a clean window into network memory, as far as there is room.
@@ -158,7 +214,7 @@ impl Cache {
             self.away.version = version.0;
             let id = page_id(network.space, serial, number);
             if network.service.insert_used(id, version, data, used) {
-                self.remember(key, number, Sent { version, blocks });
+                self.remember(key, number, Sent { version, blocks, read: 0 });
             }
         }
     }

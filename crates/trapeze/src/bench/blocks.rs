@@ -3,8 +3,9 @@
 //! peer.
 //!
 //! The I/O server has next to no cache and lends little; the manager's node lends enough for the whole file. The file
-//! is read through until the server's disk is left alone; then blocks are read one at a time at places that nothing
-//! guesses. Where they did not come from network memory, as the server counts, there is no result.
+//! is read through until the server's disk is left alone, then another one, which takes the cache; then blocks are read
+//! one at a time at places that nothing guesses. Where they did not come from network memory, as the server counts,
+//! there is no result.
 
 use super::pass::{Meter, Pass};
 use super::protocols::{only, place};
@@ -32,6 +33,8 @@ const ROUNDS: u64 = 8;
 /// The I/O server's cache, and what it lends: the least.
 const LITTLE: Size = Size(16 << 20);
 const POOL: Size = Size(128 << 20);
+/// What is in the cache in the end.
+const OTHERS: Size = Size(24 << 20);
 /// Times at most that the file is read to bring it into memory, with a pause between: a new member has its full part of
 /// what leaves after 30 s.
 const PASSES: usize = 8;
@@ -76,9 +79,11 @@ pub fn measure(arguments: &BlocksBench) -> Result<(), BlocksError> {
     let scratch = Scratch::new(arguments.dir.as_deref(), false)?.removed_at_interrupt()?;
     let mut cluster = start(scratch.path(), arguments.size)?;
     cluster.mount()?;
-    let file = cluster.mount_point().join("blocks");
+    let [file, other] = ["blocks", "others"].map(|name| cluster.mount_point().join(name));
     write(&file, arguments.size)?;
+    write(&other, OTHERS)?;
     bring_in(&mut cluster, &file)?;
+    read_through(&other)?;
     let mut places = Places::of(&cluster);
     places.pin(&arguments.cpus)?;
     let before = Counts::of(&cluster)?;
@@ -97,7 +102,7 @@ fn start(dir: &Path, size: Size) -> Result<Processes, LocalError> {
     let little = Memory { pool: POOL, cache: LITTLE, lend: Some(LITTLE), ..Memory::default() };
     let shape = Shape { memory: little, ..Shape::of(1) };
     let mut local = LocalCluster::open_or_create(&dir.join("cluster"), &shape)?;
-    local.machines[0].memory.lend = Some(Size(size.0 * 5 / 4));
+    local.machines[0].memory.lend = Some(Size((size.0 + OTHERS.0) * 5 / 4));
     local.machines[0].save(&local.config_of(&local.machines[0]))?;
     drop(local);
     Processes::start(dir, &shape, None)
@@ -118,10 +123,7 @@ fn bring_in(cluster: &mut Processes, path: &Path) -> Result<(), BlocksError> {
     for _ in 0..PASSES {
         remount(cluster)?;
         let before = Counts::of(cluster)?;
-        let (mut file, mut part) = (File::open(path)?, vec![0; 1 << 20]);
-        while file.read(&mut part)? > 0 {
-            std::thread::sleep(PART_PAUSE);
-        }
+        read_through(path)?;
         bar.inc(1);
         let counts = Counts::of(cluster)?.since(&before);
         if counts.disk_reads * 100 <= counts.from_memory {
@@ -131,6 +133,14 @@ fn bring_in(cluster: &mut Processes, path: &Path) -> Result<(), BlocksError> {
     }
     bar.finish_and_clear();
     Ok(remount(cluster)?)
+}
+
+fn read_through(path: &Path) -> io::Result<()> {
+    let (mut file, mut part) = (File::open(path)?, vec![0; 1 << 20]);
+    while file.read(&mut part)? > 0 {
+        std::thread::sleep(PART_PAUSE);
+    }
+    Ok(())
 }
 
 fn remount(cluster: &mut Processes) -> io::Result<()> {
