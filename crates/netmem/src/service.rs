@@ -309,6 +309,11 @@ impl Service {
         self.0.peers.borrow().get(&node).copied()
     }
 
+    /// A peer has answered.
+    fn note_latency(&self, node: NodeId, took: Duration) {
+        self.0.peers.borrow_mut().entry(node).or_default().add(took);
+    }
+
     /// The tables, for those who check them while nothing runs: tests and the simulator.
     pub fn inspect<R>(&self, look: impl FnOnce(&crate::Memory, &Directory) -> R) -> R {
         look(self.0.store.borrow().memory(), self.0.home.borrow().directory())

@@ -11,7 +11,7 @@ use crate::protocol::{ObjectRequest, set_sum, trailer_bytes};
 use crate::read::{Found, available};
 use crate::server::Inner;
 use endpoint::Frame;
-use node::{Either, Request, race};
+use node::{Bug, Either, Request, race};
 use std::ops::Range;
 use std::rc::Rc;
 use wire::checksum::block_crc;
@@ -102,10 +102,12 @@ impl Inner {
         if !cache.is_in_place(read) || available(object, ask) != bytes {
             return None;
         }
+        let trusting = self.cx.has_bug(Bug::AwayPageTaken);
         let mut trailer = vec![0; trailer_bytes(bytes / BLOCK_BYTES)];
         for (at, block) in data.chunks_exact(BLOCK_BYTES).enumerate() {
             let sum = block_crc(block);
-            if cache.committed_sum(object.key, blocks.start + at as u64) != Some(sum) {
+            let committed = cache.committed_sum(object.key, blocks.start + at as u64);
+            if committed != Some(sum) && !trusting {
                 self.count(|c| c.network_wrong += 1);
                 return None;
             }

@@ -1,6 +1,8 @@
 use super::*;
 use crate::directory::{Holder, Role};
 use crate::epoch::{Digest, Epoch, Share};
+use crate::limits::EXTENT_PAGES;
+use crate::page::Wanted;
 use proptest::prelude::*;
 use std::time::Duration;
 

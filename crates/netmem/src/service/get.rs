@@ -494,11 +494,6 @@ impl Service {
     }
 
     /// A page that was verified: kept if there is room, and if it is to be.
-    /// A peer has answered.
-    pub(super) fn note_latency(&self, node: NodeId, took: Duration) {
-        self.0.peers.borrow_mut().entry(node).or_default().add(took);
-    }
-
     fn receive(&self, wanted: Wanted, data: &Data, frame: Frame, start: Time, keeps: bool) -> Got {
         let PageStamp { id, version, checksum, .. } = data.stamp;
         let took = self.cx().now().since(start);

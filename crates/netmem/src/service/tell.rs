@@ -199,7 +199,9 @@ impl Service {
             Verdict::Enough => !in_use,
             _ => false,
         };
-        if mine && useless && !record.writer {
+        // what was told as a clean copy may have become a mirror since, which the directories know of
+        let outdated = record.holder.role == HolderRole::Clean && self.has_mirror(record);
+        if mine && useless && !record.writer && !outdated {
             self.drop_page(record);
         } else if mine && record.holder.role == HolderRole::Mirror {
             self.deny(home, record);

@@ -96,8 +96,13 @@ const OF_IO: &[Metric<Io>] = &[
     counter("network_memory_sent_total", "Chunks that left the cache for network memory.", |io| {
         io.network_sent as f64
     }),
-    counter("network_memory_hits_total", "Chunks that came back from there.", |io| {
-        io.network_hits as f64
+    counter(
+        "network_memory_hits_total",
+        "Chunks that came back from there or were read there.",
+        |io| io.network_hits as f64,
+    ),
+    counter("network_memory_in_place_total", "Chunks of which a part was read there.", |io| {
+        io.network_in_place as f64
     }),
     counter(
         "network_memory_misses_total",

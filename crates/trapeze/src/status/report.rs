@@ -55,9 +55,11 @@ pub struct Io {
     pub hits: u64,
     pub misses: u64,
     pub read_bytes: u64,
-    /// Chunks of 32 KiB or less that left the cache for network memory, came back, and did not; of these, wrong ones.
+    /// Chunks of 32 KiB or less that left the cache for network memory, came back or were read there, the latter alone,
+    /// and did not come; of these, wrong ones.
     pub network_sent: u64,
     pub network_hits: u64,
+    pub network_in_place: u64,
     pub network_misses: u64,
     pub network_wrong: u64,
     /// Times that it was too slow, and a disk asked.

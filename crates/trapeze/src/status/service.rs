@@ -140,6 +140,7 @@ impl Source {
             read_bytes: counters.read_bytes,
             network_sent: counters.network_sent,
             network_hits: counters.network_hits,
+            network_in_place: counters.network_in_place,
             network_misses: counters.network_misses,
             network_wrong: counters.network_wrong,
             network_late: counters.network_late,
