@@ -21,6 +21,7 @@ mod ages;
 mod directory;
 mod epoch;
 mod epochs;
+pub mod guest;
 mod hints;
 mod index;
 pub mod limits;

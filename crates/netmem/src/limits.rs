@@ -166,6 +166,26 @@ pub const FAILED_MAX: usize = 1 << 16;
 /// How long pages of a process that is no node outlive its last word: it may be stopped (Ctrl-Z), or its machine cut
 /// off.
 pub const GUEST_SPAN: Duration = Duration::from_secs(300);
+/// Most copies of a version of a guest's page.
+pub const GUEST_COPIES_MAX: usize = 2;
+/// How often a guest tells a holder that it is there, and asks whether that is still the same.
+pub const GUEST_VISIT_SPAN: Duration = Duration::from_millis(500);
+/// The same of one that does not answer.
+pub const GUEST_AWAY_VISIT_SPAN: Duration = Duration::from_millis(250);
+/// A holder that is away for longer counts as gone: other copies are made of what it has. A pause of less is cheaper
+/// to wait for.
+pub const GUEST_AWAY_MAX: Duration = Duration::from_secs(1);
+/// How long a holder that was full is not offered new pages.
+pub const GUEST_FULL_SPAN: Duration = Duration::from_millis(50);
+/// Weak pages that are found in one look through the table.
+pub const GUEST_WEAK_MAX: usize = 4096;
+/// Pause before pages are looked for again that could not be mended.
+pub const GUEST_MEND_PAUSE: Duration = Duration::from_millis(100);
+/// Pages that holders are to forget and have not been told of yet, 24 bytes each. More keep their memory until they
+/// are stored again or the guest's space is freed.
+pub const GUEST_DROPS_MAX: usize = 8192;
+/// Of them in one message.
+pub const GUEST_DROPS_AT_ONCE: usize = 64;
 /// Writers' leases that one directory grants.
 pub const LEASES_MAX: usize = 4096;
 /// Versions of a shared page: each view begins its leases with the view's number in the bits from here on. Enough for

@@ -44,32 +44,12 @@ pub const CLEANED_MAX: usize = 64;
 pub const BELL_SHARE: usize = 8;
 /// Holders of a region: each of its contexts has a link to each of them.
 pub const HOLDERS_MAX: usize = 32;
-/// Most copies of a version.
-pub const COPIES_MAX: usize = 2;
 /// How long a holder is waited for, unless it is said otherwise; then it counts as away. As long as between nodes.
 pub const CALL_DEADLINE: Duration = netmem::limits::ATTEMPT;
-/// How often a holder is told that the region is there, and asked whether it is still the same.
-pub const VISIT_SPAN: Duration = Duration::from_millis(500);
-/// The same of one that does not answer.
-pub const AWAY_VISIT_SPAN: Duration = Duration::from_millis(250);
 /// Pause before a holder is asked again to which a link is wanted.
 pub const LINK_PAUSE: Duration = Duration::from_millis(10);
 /// How long the keeper waits for a holder: its other work waits meanwhile.
 pub const VISIT_DEADLINE: Duration = Duration::from_millis(500);
-/// A holder that is away for longer counts as gone: other copies are made of what it has. A pause of less is cheaper
-/// to wait for.
-pub const AWAY_MAX: Duration = Duration::from_secs(1);
-/// How long a holder that was full is not offered new pages.
-pub const FULL_SPAN: Duration = Duration::from_millis(50);
-/// Weak pages that are found in one look through the table.
-pub const WEAK_MAX: usize = 4096;
-/// Pause before pages are looked for again that could not be mended.
-pub const MEND_PAUSE: Duration = Duration::from_millis(100);
-/// Pages that holders are to forget and have not been told of yet, 24 bytes each. More keep their memory until they
-/// are stored again or the region ends.
-pub const DROPS_MAX: usize = 8192;
-/// Of them in one message.
-pub const DROPS_AT_ONCE: usize = 64;
 /// Entries of the rings of a line: a line has one call under way, and the rest is its link's.
 pub const LINE_ENTRIES: usize = 64;
 /// Pages of a line's pool, besides four times the region's: shared memory keeps a page that was sent until the other

@@ -4,14 +4,13 @@ use super::super::limits::{LINE_PAGES, VISIT_DEADLINE};
 use super::{Line, LineConfig, LineError, PeerConfig, Question};
 use endpoint::FrameMut;
 use endpoint::limits::PAGE_BYTES;
-use netmem::protocol::{
-    Batch, Body, Get, GetReply, Message, No, Put, PutReply, Record, Spaces, Stayed, op,
-};
-use netmem::{Age, PageId, PageStamp, SpaceId, Version, Wanted};
+use netmem::guest::{Found, Refused, found, taken};
+use netmem::protocol::{Batch, Body, Get, Message, Put, Record, Spaces, Stayed, op};
+use netmem::{PageStamp, SpaceId, Wanted};
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use wire::{Encoder, NodeId};
+use wire::{Encoder, Errno, NodeId};
 
 /// A line to a holder.
 pub struct Way {
@@ -32,27 +31,6 @@ impl std::fmt::Debug for Way {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Way").field("there", &self.there).finish_non_exhaustive()
     }
-}
-
-/// What a holder says of a page.
-pub enum Found {
-    /// It has landed, with this checksum.
-    Here(u32),
-    /// It does not have this version.
-    Not,
-    /// It does not say.
-    Silent(i32),
-}
-
-/// Why a page was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// There is no room.
-    Room,
-    /// The holder did not say so in time, or the link broke.
-    Silent(i32),
-    /// For another reason.
-    Other(i32),
 }
 
 impl Way {
@@ -90,12 +68,11 @@ impl Way {
         &self.frame.as_deref().expect("a page has landed there")[..bytes]
     }
 
-    /// Asks for a page in this version or a newer one.
-    pub fn get(&mut self, id: PageId, version: Version, page_bytes: usize) -> Found {
-        let bytes = page_bytes as u32;
-        let wanted = Wanted { id, at_least: version, bytes };
-        let body = Get::new(id, version, bytes, self.line.node()).encode();
-        let into = self.frame.take().or_else(|| self.line.frames().alloc_exact(page_bytes));
+    /// Asks for a page.
+    pub fn get(&mut self, wanted: Wanted) -> Found {
+        let Wanted { id, at_least, bytes } = wanted;
+        let body = Get::new(id, at_least, bytes, self.line.node()).encode();
+        let into = self.frame.take().or_else(|| self.line.frames().alloc_exact(bytes as usize));
         let question =
             Question { op: op::GET, once: false, body: &body, data: None, trailer: &[], into };
         let answer = match self.line.ask(question) {
@@ -104,35 +81,19 @@ impl Way {
         };
         self.frame = answer.data;
         let landed = self.frame.as_deref().map_or(&[][..], |frame| &frame[..answer.bytes]);
-        match GetReply::decode(&answer.body) {
-            Ok(GetReply::Data(data)) if data.stamp.check(wanted, [landed]).is_ok() => {
-                Found::Here(data.stamp.checksum)
-            }
-            Ok(GetReply::Data(_)) | Err(_) => Found::Silent(libc::EBADMSG),
-            Ok(GetReply::Unknown { settled: false } | GetReply::NotHome(_)) => {
-                Found::Silent(libc::EAGAIN)
-            }
-            Ok(_) => Found::Not,
-        }
+        found(wanted, &answer.body, landed)
     }
 
     /// Has the holder keep a page.
-    pub fn put(&mut self, stamp: PageStamp, copies: u8, from: &[u8]) -> Result<(), Refused> {
-        let data = self.line.frames().copy_of(from).ok_or(Refused::Other(libc::ENOMEM))?;
+    pub fn put(&mut self, put: &Put, from: &[u8]) -> Result<(), Refused> {
+        let data = self.line.frames().copy_of(from).ok_or(Refused::Other(Errno::ENOMEM))?;
         let mut trailer = [0; PageStamp::BYTES];
-        stamp.encode(&mut Encoder::new(&mut trailer));
-        let (life, view) = (0, 0); // a guest has none
-        let put = Put { stamp, life, age: Age::NEWEST, chances: 0, copies, reused: true, view };
+        put.stamp.encode(&mut Encoder::new(&mut trailer));
         let (body, data) = (put.encode(), Some(data));
         let question =
             Question { op: op::PUT, once: true, body: &body, data, trailer: &trailer, into: None };
         let answer = self.line.ask(question).map_err(|error| refused(&error))?;
-        let reply = PutReply::decode(&answer.body).map_err(|_| Refused::Other(libc::EBADMSG))?;
-        match reply.stored {
-            Ok(_) => Ok(()),
-            Err(No::Room) => Err(Refused::Room),
-            Err(_) => Err(Refused::Other(libc::EAGAIN)),
-        }
+        taken(&answer.body)
     }
 
     /// Says that the region is there; who is at the other end.
@@ -173,19 +134,22 @@ impl Way {
     }
 }
 
-fn errno_of(error: &LineError) -> i32 {
+fn errno_of(error: &LineError) -> Errno {
     match error {
-        LineError::Call(error) => i32::from(wire::Errno::from(*error).0),
-        LineError::Status(status) => i32::from(*status),
-        LineError::Broken => libc::EHOSTDOWN,
-        LineError::Link(error) => error.raw_os_error().unwrap_or(libc::EIO),
+        LineError::Call(error) => Errno::from(*error),
+        LineError::Status(status) => Errno(*status),
+        LineError::Broken => Errno::EHOSTDOWN,
+        LineError::Link(error) => error
+            .raw_os_error()
+            .and_then(|number| u16::try_from(number).ok())
+            .map_or(Errno::EIO, Errno),
     }
 }
 
 /// A service that answers with a status is there, and just cannot.
 fn refused(error: &LineError) -> Refused {
     match error {
-        LineError::Status(status) => Refused::Other(i32::from(*status)),
+        LineError::Status(status) => Refused::Other(Errno(*status)),
         error => Refused::Silent(errno_of(error)),
     }
 }

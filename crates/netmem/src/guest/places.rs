@@ -1,31 +1,34 @@
-//! Which holders have a page, in which of their lives: the directory of a region's pages.
+//! Which holders have a page, in which of their lives: the directory of a guest's pages.
 
-use super::super::limits::COPIES_MAX;
+use crate::limits::GUEST_COPIES_MAX;
 use arrayvec::ArrayVec;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A holder, by its number among the region's, in the life in which it took the page.
+/// A holder, by its number among the guest's, in the life in which it took the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
+    /// Its number.
     pub by: usize,
+    /// As [`Standing`](super::Standing) counts.
     pub life: u16,
 }
 
 /// Those of one page.
-pub type HeldBy = ArrayVec<Held, COPIES_MAX>;
+pub type HeldBy = ArrayVec<Held, GUEST_COPIES_MAX>;
 
 /// Bits of one holder: one more than its number, and its life above.
 const BITS: u32 = 24;
 
-#[derive(Debug)]
-struct Place {
+/// A page's. As it begins, with all bytes zero, nobody has the page.
+#[derive(Debug, Default)]
+pub struct Place {
     /// The holders. 0 is nobody.
     held: AtomicU64,
-    /// When the page was stored, in milliseconds since the region began.
+    /// When the page was stored, in milliseconds since the guest began.
     stored: AtomicU32,
 }
 
-/// All pages of a region. One thread at a time has a page; the keeper looks at all of them.
+/// All pages of a guest. One thread at a time has a page; who works in the background looks at all of them.
 #[derive(Debug)]
 pub struct Places(Box<[Place]>);
 
@@ -46,8 +49,12 @@ fn unpack(mut word: u64) -> HeldBy {
 impl Places {
     /// `pages` pages that nobody has.
     pub fn new(pages: usize) -> Places {
-        // SAFETY: a place is atomic integers, for which zero is a value. The memory is taken when it is touched.
-        Places(unsafe { Box::<[Place]>::new_zeroed_slice(pages).assume_init() })
+        Places::over((0..pages).map(|_| Place::default()).collect())
+    }
+
+    /// Pages that nobody has, in memory that the caller has made.
+    pub fn over(places: Box<[Place]>) -> Places {
+        Places(places)
     }
 
     /// Who has the page.

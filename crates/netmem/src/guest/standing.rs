@@ -1,11 +1,10 @@
 //! What is known of a holder.
 
-use super::super::limits::{AWAY_MAX, FULL_SPAN};
-use crate::clock;
+use crate::limits::{GUEST_AWAY_MAX, GUEST_FULL_SPAN};
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use wire::{NodeId, Time};
 
-/// One holder's. Only the keeper of the region, and whoever makes it, note who the holder is.
+/// One holder's. Only who works in the background, and whoever begins, note who the holder is.
 #[derive(Debug, Default)]
 pub struct Standing {
     /// Counts its lives as this process sees them; 0 before it was reached.
@@ -37,8 +36,8 @@ impl Standing {
     }
 
     /// It does not answer.
-    pub fn note_away(&self) {
-        let now = clock::now().0.max(1);
+    pub fn note_away(&self, now: Time) {
+        let now = now.0.max(1);
         let _ = self.away.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -50,12 +49,12 @@ impl Standing {
     /// Whether it has been away for so long that it counts as gone.
     pub fn is_given_up(&self, now: Time) -> bool {
         let since = self.away.load(Ordering::Relaxed);
-        since != 0 && now.since(Time(since)) >= AWAY_MAX
+        since != 0 && now.since(Time(since)) >= GUEST_AWAY_MAX
     }
 
     /// It had no room.
-    pub fn note_full(&self) {
-        self.full.store((clock::now() + FULL_SPAN).0, Ordering::Relaxed);
+    pub fn note_full(&self, now: Time) {
+        self.full.store((now + GUEST_FULL_SPAN).0, Ordering::Relaxed);
     }
 
     /// Whether it had none a moment ago.
@@ -73,7 +72,7 @@ mod tests {
         let standing = Standing::default();
         assert!(!standing.note(NodeId(2), 7), "nothing was there before");
         assert_eq!(standing.life(), 1);
-        standing.note_away();
+        standing.note_away(Time(9));
         assert!(standing.is_away());
         assert!(!standing.note(NodeId(2), 7));
         assert_eq!((standing.life(), standing.is_away()), (1, false));
@@ -85,8 +84,8 @@ mod tests {
     #[test]
     fn a_moment_is_no_end() {
         let standing = Standing::default();
-        standing.note_away();
-        assert!(!standing.is_given_up(clock::now()));
-        assert!(standing.is_given_up(clock::now() + AWAY_MAX));
+        standing.note_away(Time(9));
+        assert!(!standing.is_given_up(Time(9)));
+        assert!(standing.is_given_up(Time(9) + GUEST_AWAY_MAX));
     }
 }

@@ -1,0 +1,109 @@
+//! What holders are asked, and what their answers mean.
+
+use super::Obsolete;
+use crate::ages::Age;
+use crate::directory::{Holder, Role};
+use crate::page::{PageId, PageStamp, SpaceId, Version, Wanted};
+use crate::protocol::{GetReply, Message, No, Put, PutReply, Record, Stayed};
+use wire::{Errno, NodeId, Time};
+
+/// What a holder says of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It has landed, with this checksum.
+    Here(u32),
+    /// It does not have this version.
+    Not,
+    /// It does not say.
+    Silent(Errno),
+}
+
+/// Why a page was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no room.
+    Room,
+    /// The holder did not say so in time, or the link broke.
+    Silent(Errno),
+    /// For another reason.
+    Other(Errno),
+}
+
+/// Why a page did not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// No copy of this version is left anywhere. Final.
+    Lost,
+    /// Not now: who may have it does not say.
+    Unavailable(Errno),
+}
+
+/// The ways of one thread or task to all holders, by their numbers.
+pub trait Ways {
+    /// The time.
+    fn now(&self) -> Time;
+    /// Bytes of each page.
+    fn page_bytes(&self) -> usize;
+    /// Whether a holder can be asked now.
+    fn reach(&mut self, at: usize) -> bool;
+    /// Whether the way to it broke: then it is not known whether it is away.
+    fn is_broken(&self, at: usize) -> bool;
+    /// Who was at the other end when the way was made.
+    fn there(&self, at: usize) -> Option<Stayed>;
+    /// The life of the holder that the way leads to, as [`Standing`](super::Standing) counts.
+    fn life(&self, at: usize) -> u16;
+    /// Asks for a page.
+    fn get(&mut self, at: usize, wanted: Wanted) -> impl Future<Output = Found>;
+    /// The bytes that the last [`get`](Ways::get) there has found.
+    fn landed(&self, at: usize) -> &[u8];
+    /// Has a page kept.
+    fn put(
+        &mut self,
+        at: usize,
+        put: &Put,
+        data: &[u8],
+    ) -> impl Future<Output = Result<(), Refused>>;
+    /// There is something to be done in the background.
+    fn ring(&self);
+}
+
+/// What an answer to a [`GET`](crate::protocol::op::GET) means, with which these bytes have landed.
+pub fn found(wanted: Wanted, body: &[u8], landed: &[u8]) -> Found {
+    match GetReply::decode(body) {
+        Ok(GetReply::Data(data)) if data.stamp.check(wanted, [landed]).is_ok() => {
+            Found::Here(data.stamp.checksum)
+        }
+        Ok(GetReply::Data(_)) | Err(_) => Found::Silent(Errno::EPROTO),
+        Ok(GetReply::Unknown { settled: false } | GetReply::NotHome(_)) => {
+            Found::Silent(Errno::EAGAIN)
+        }
+        Ok(_) => Found::Not,
+    }
+}
+
+/// A page that a holder is to keep. A guest has no life and no view.
+pub fn offer(stamp: PageStamp, copies: u8) -> Put {
+    Put { stamp, life: 0, age: Age::NEWEST, chances: 0, copies, reused: true, view: 0 }
+}
+
+/// What an answer to a [`PUT`](crate::protocol::op::PUT) means.
+pub fn taken(body: &[u8]) -> Result<(), Refused> {
+    match PutReply::decode(body) {
+        Ok(PutReply { stored: Ok(_), .. }) => Ok(()),
+        Ok(PutReply { stored: Err(No::Room), .. }) => Err(Refused::Room),
+        Ok(_) => Err(Refused::Other(Errno::EAGAIN)),
+        Err(_) => Err(Refused::Other(Errno::EPROTO)),
+    }
+}
+
+/// What a holder is told that is to forget a page.
+pub fn reminder(space: SpaceId, obsolete: &Obsolete) -> Record {
+    Record {
+        id: PageId { space, index: obsolete.page },
+        version: Version(obsolete.version),
+        holder: Holder { node: NodeId(0), incarnation: 0, role: Role::Mirror },
+        copies: 0,
+        lost: false,
+        writer: false,
+    }
+}

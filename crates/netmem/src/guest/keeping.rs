@@ -1,0 +1,350 @@
+//! Which holders have which page of a guest, and what a fetch, a store, a mend comes to. Shared by all that ask.
+
+use super::asking::{Found, Gone, Refused, Ways, offer};
+use super::places::{Held, HeldBy, Places};
+use super::standing::Standing;
+use crate::limits::GUEST_DROPS_MAX;
+use crate::page::{PageId, PageStamp, SpaceId, Version, Wanted};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use wire::{Errno, Time, mix};
+
+/// A page that a holder is to forget, up to a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Obsolete {
+    /// The holder's number.
+    pub holder: usize,
+    /// The page.
+    pub page: u64,
+    /// The version.
+    pub version: u64,
+}
+
+/// What a guest's process knows of its pages and of who keeps them. No two requests for one page run at the same time.
+#[derive(Debug)]
+pub struct Keeping {
+    space: SpaceId,
+    copies: usize,
+    holders: Box<[Standing]>,
+    places: Places,
+    obsolete: Mutex<VecDeque<Obsolete>>,
+    /// Copies may be missing.
+    alarm: AtomicBool,
+    begun: Time,
+}
+
+impl Keeping {
+    /// Of a space that begins now, whose pages are to be with `copies` of so many `holders`.
+    pub fn new(now: Time, space: SpaceId, holders: usize, copies: u8, places: Places) -> Keeping {
+        Keeping {
+            space,
+            copies: copies.into(),
+            holders: (0..holders).map(|_| Standing::default()).collect(),
+            places,
+            obsolete: Mutex::new(VecDeque::with_capacity(GUEST_DROPS_MAX)),
+            alarm: AtomicBool::new(false),
+            begun: now,
+        }
+    }
+
+    /// Whose pages.
+    pub fn space(&self) -> SpaceId {
+        self.space
+    }
+
+    /// What is known of the holders.
+    pub fn holders(&self) -> &[Standing] {
+        &self.holders
+    }
+
+    /// Copies may be missing: somebody is to look for [`weak`](Keeping::weak) pages.
+    pub fn raise_alarm(&self) {
+        self.alarm.store(true, Ordering::Release);
+    }
+
+    /// Whether that was said since the last time.
+    pub fn take_alarm(&self) -> bool {
+        self.alarm.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether a holder has what it took, as far as is known.
+    fn has(&self, held: &Held, now: Time) -> bool {
+        let holder = &self.holders[held.by];
+        holder.life() == held.life && !holder.is_given_up(now)
+    }
+
+    fn is_weak(&self, held: &HeldBy, now: Time) -> bool {
+        held.iter().filter(|held| self.has(held, now)).count() < self.copies
+    }
+
+    /// Pages that are kept by fewer holders than there are to be, as far as is known. Looks at all pages.
+    pub fn weak_count(&self, now: Time) -> usize {
+        self.places.count(|held| self.is_weak(held, now))
+    }
+
+    /// At most `most` such pages, those that were stored longest ago.
+    pub fn weak(&self, now: Time, most: usize) -> Vec<u64> {
+        self.places.oldest(most, |held| self.is_weak(held, now))
+    }
+
+    /// Has a holder forget a page, soon; false when it cannot be noted now.
+    pub fn drop_at(&self, now: Time, obsolete: Obsolete) -> bool {
+        let Ok(mut list) = self.obsolete.try_lock() else { return false };
+        if list.len() >= GUEST_DROPS_MAX {
+            // Who is gone hears of nothing, and must not take the room of those who do.
+            list.retain(|obsolete| !self.holders[obsolete.holder].is_given_up(now));
+        }
+        let room = list.len() < GUEST_DROPS_MAX; // it never grows
+        if room {
+            list.push_back(obsolete);
+        }
+        room
+    }
+
+    /// Takes out at most `most` pages that this holder is to forget.
+    pub fn take_obsolete(&self, at: usize, most: usize) -> Vec<Obsolete> {
+        let mut list = self.obsolete.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = list.iter().filter(|obsolete| obsolete.holder == at).take(most);
+        let due: Vec<Obsolete> = due.copied().collect();
+        let mut left = due.len();
+        list.retain(|obsolete| {
+            let goes = obsolete.holder == at && left > 0;
+            left -= usize::from(goes);
+            !goes
+        });
+        due
+    }
+
+    fn id(&self, page: u64) -> PageId {
+        PageId { space: self.space, index: page }
+    }
+
+    /// Gets a page in this version or a newer one: the number of the holder from whom it has landed, and its checksum.
+    pub async fn fetch<W: Ways>(
+        &self,
+        ways: &mut W,
+        page: u64,
+        version: u64,
+    ) -> Result<(usize, u32), Gone> {
+        let mut silent = None;
+        for held in self.places.held(page) {
+            // What it had in another life is gone.
+            let found = match self.holders[held.by].life() == held.life {
+                true => self.get(ways, held.by, page, version).await,
+                false => Found::Not,
+            };
+            match found {
+                Found::Here(checksum) => return Ok((held.by, checksum)),
+                Found::Silent(errno) => silent = Some(errno),
+                Found::Not => {
+                    self.places.remove(page, held);
+                    self.raise_alarm();
+                    ways.ring();
+                }
+            }
+        }
+        Err(silent.map_or(Gone::Lost, Gone::Unavailable))
+    }
+
+    async fn get<W: Ways>(&self, ways: &mut W, at: usize, page: u64, version: u64) -> Found {
+        if !ways.reach(at) {
+            return Found::Silent(Errno::EHOSTDOWN);
+        }
+        let (id, bytes) = (self.id(page), ways.page_bytes() as u32);
+        let found = ways.get(at, Wanted { id, at_least: Version(version), bytes }).await;
+        if let Found::Silent(_) = found {
+            self.note_silent(ways, at);
+        }
+        found
+    }
+
+    /// A holder did not answer. Where the way broke the background finds out why.
+    fn note_silent<W: Ways>(&self, ways: &W, at: usize) {
+        if !ways.is_broken(at) {
+            self.holders[at].note_away(ways.now());
+        }
+        ways.ring();
+    }
+
+    /// Keeps a page in this version, which is higher than any before, with as many holders as there are to be; else
+    /// why not: then it is stored again, in a higher version, before it is fetched.
+    pub async fn store<W: Ways>(
+        &self,
+        ways: &mut W,
+        page: u64,
+        version: u64,
+        from: &[u8],
+    ) -> Result<(), Errno> {
+        let stamp = PageStamp::of(self.id(page), Version(version), [from]);
+        let had = self.places.held(page);
+        let mut held = HeldBy::new();
+        let order = self.order(page, &had);
+        let stored = self.spread(ways, order, stamp, from, &mut held).await;
+        if !held.is_empty() {
+            // Also when there are too few: the page is offered to them again, and not fetched before that succeeds.
+            self.places.set(page, &held);
+            self.withdraw(ways.now(), page, version, &had, &held);
+        }
+        self.places.set_stored(page, ways.now().since(self.begun).as_millis() as u32);
+        stored
+    }
+
+    /// What holders are to forget when a page is not needed any more; nobody has it from now on.
+    pub fn forget(&self, page: u64, version: u64) -> impl Iterator<Item = Obsolete> + use<> {
+        let held = self.places.held(page);
+        self.places.set(page, &[]);
+        held.into_iter().map(move |held| Obsolete { holder: held.by, page, version })
+    }
+
+    /// Keeps a page in this version, which was stored last, with as many holders again as there are to be; whether
+    /// there was something to do for that. `buffer` is memory for a page.
+    pub async fn mend<W: Ways>(
+        &self,
+        ways: &mut W,
+        page: u64,
+        version: u64,
+        buffer: &mut [u8],
+    ) -> Result<bool, Gone> {
+        let (had, now) = (self.places.held(page), ways.now());
+        if !self.is_weak(&had, now) {
+            return Ok(false);
+        }
+        let (at, _) = self.fetch(ways, page, version).await?;
+        buffer.copy_from_slice(ways.landed(at));
+        let stamp = PageStamp::of(self.id(page), Version(version), [&*buffer]);
+        let has = self.places.held(page).into_iter().filter(|held| self.has(held, now));
+        let mut held: HeldBy = has.collect();
+        let order = self.order(page, &HeldBy::new());
+        let spread = self.spread(ways, order, stamp, buffer, &mut held).await;
+        // Who is only away and has it still counts until there are enough others.
+        if spread.is_ok() {
+            self.places.set(page, &held);
+            self.withdraw(ways.now(), page, version, &had, &held);
+        }
+        spread.map(|()| true).map_err(Gone::Unavailable)
+    }
+
+    /// The order in which holders are offered a page: those that have had it, whose frame it takes; then the others,
+    /// different pages beginning with different ones.
+    fn order(&self, page: u64, had: &HeldBy) -> impl Iterator<Item = usize> + use<> {
+        let (count, first) = (self.holders.len(), mix(page) as usize);
+        let had = had.clone();
+        let others = (0..count).map(move |n| first.wrapping_add(n) % count);
+        let is_new = |had: &HeldBy, at: usize| had.iter().all(|held| held.by != at);
+        let rest = had.clone();
+        had.into_iter().map(|held| held.by).chain(others.filter(move |at| is_new(&rest, *at)))
+    }
+
+    /// Offers a page to holders in `order` until there are as many as asked for in `held`; why not.
+    async fn spread<W: Ways>(
+        &self,
+        ways: &mut W,
+        order: impl Iterator<Item = usize>,
+        stamp: PageStamp,
+        from: &[u8],
+        held: &mut HeldBy,
+    ) -> Result<(), Errno> {
+        let (had, now) = (self.places.held(stamp.id.index), ways.now());
+        let mut refused = Errno::EHOSTDOWN;
+        for at in order {
+            if held.len() >= self.copies {
+                break;
+            }
+            let has_frame = had.iter().any(|held| held.by == at);
+            let full = !has_frame && self.holders[at].is_full(now);
+            if full {
+                refused = Errno::ENOSPC;
+            }
+            if full || !ways.reach(at) || !is_another(ways, at, held) {
+                continue;
+            }
+            match self.put(ways, at, stamp, from).await {
+                Ok(new) => held.push(new),
+                Err(errno) => refused = errno,
+            }
+        }
+        if held.len() >= self.copies { Ok(()) } else { Err(refused) }
+    }
+
+    async fn put<W: Ways>(
+        &self,
+        ways: &mut W,
+        at: usize,
+        stamp: PageStamp,
+        from: &[u8],
+    ) -> Result<Held, Errno> {
+        let life = ways.life(at);
+        match ways.put(at, &offer(stamp, self.copies as u8), from).await {
+            Ok(()) => Ok(Held { by: at, life }),
+            Err(Refused::Room) => {
+                self.holders[at].note_full(ways.now());
+                Err(Errno::ENOSPC)
+            }
+            Err(Refused::Silent(errno)) => {
+                self.note_silent(ways, at);
+                Err(errno)
+            }
+            Err(Refused::Other(errno)) => Err(errno),
+        }
+    }
+
+    /// Those of `had` that do not have the page's version now are to forget theirs.
+    fn withdraw(&self, now: Time, page: u64, version: u64, had: &HeldBy, has: &HeldBy) {
+        for old in had.iter().filter(|old| has.iter().all(|new| new.by != old.by)) {
+            self.drop_at(now, Obsolete { holder: old.by, page, version });
+        }
+    }
+}
+
+/// Whether a holder is another process than those that have the page, whatever its address.
+fn is_another<W: Ways>(ways: &W, at: usize, held: &HeldBy) -> bool {
+    held.iter().all(|held| held.by != at && ways.there(held.by) != ways.there(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::GUEST_AWAY_MAX;
+    use wire::NodeId;
+
+    const NOW: Time = Time(1_000);
+
+    fn keeping(holders: usize) -> Keeping {
+        let keeping = Keeping::new(NOW, SpaceId::guest(5), holders, 2, Places::new(1 << 14));
+        let nodes = (2..).map(NodeId).zip(keeping.holders());
+        nodes.for_each(|(node, holder)| assert!(!holder.note(node, 7)));
+        keeping
+    }
+
+    #[test]
+    fn what_a_holder_that_is_gone_was_to_forget_takes_no_room() {
+        let keeping = keeping(3);
+        let mut pages = 0..;
+        let mut noted = |now, holder, count: usize| {
+            let pages = pages.by_ref().take(count);
+            let obsolete = pages.map(|page| Obsolete { holder, page, version: 1 });
+            obsolete.filter(|obsolete| keeping.drop_at(now, *obsolete)).count()
+        };
+        assert_eq!(noted(NOW, 0, GUEST_DROPS_MAX - 10) + noted(NOW, 1, 10), GUEST_DROPS_MAX);
+        assert_eq!(noted(NOW, 1, 5), 0, "nobody is gone");
+        keeping.holders()[0].note_away(NOW);
+        assert_eq!(noted(NOW + GUEST_AWAY_MAX, 1, 5), 5);
+        assert_eq!(keeping.take_obsolete(0, 100), []);
+        assert_eq!(keeping.take_obsolete(1, 12).len(), 12);
+        assert_eq!(keeping.take_obsolete(1, 12).len(), 3);
+    }
+
+    #[test]
+    fn pages_of_a_holder_in_another_life_are_weak_and_those_of_a_silent_one_after_a_while() {
+        let keeping = keeping(3);
+        let held = |by| Held { by, life: 1 };
+        (0..10).for_each(|page| keeping.places.set(page, &[held(0), held(1 + page as usize % 2)]));
+        assert_eq!(keeping.weak_count(NOW), 0);
+        keeping.holders()[1].note_away(NOW);
+        assert_eq!(keeping.weak_count(NOW), 0);
+        assert_eq!(keeping.weak(NOW + GUEST_AWAY_MAX, 100), [0, 2, 4, 6, 8]);
+        assert!(keeping.holders()[2].note(NodeId(4), 8));
+        assert_eq!(keeping.weak_count(NOW + GUEST_AWAY_MAX), 10);
+    }
+}
