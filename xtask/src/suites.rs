@@ -64,7 +64,7 @@ pub fn fuzz(seconds: Option<&str>) -> Result<(), String> {
 }
 
 /// Run with fresh seeds: the first five 36 seconds each among the tests, all of them 400 seconds each in a soak.
-const EXPERIMENTS: [&str; 10] = [
+const EXPERIMENTS: [&str; 11] = [
     "one-mount",
     "two-mounts",
     "long-files",
@@ -75,6 +75,7 @@ const EXPERIMENTS: [&str; 10] = [
     "moving-columns",
     "lending",
     "network-memory-keys",
+    "network-memory-guests",
 ];
 
 /// Runs seeds of an experiment in the simulator; a failing one is printed as the command that replays it.

@@ -87,6 +87,7 @@ bugs! {
     AheadUnbounded = 55, "netmem: pages that nobody has asked for may take every frame.";
     FormerLifeKept = 56, "netmem: a node that was given up while it ran goes on as if it had not been.";
     FormerKeysServed = 57, "kv: a node that was given up while it ran answers with what it had of its keys before.";
+    GuestsForgotten = 58, "netmem: a node that was given up while it ran forgets what processes that are no nodes keep there.";
 }
 
 impl Bug {

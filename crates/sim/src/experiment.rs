@@ -102,13 +102,29 @@ pub struct MemoryShape {
     pub key_clients: u16,
     /// Keys that they use.
     pub keys: u32,
+    /// Processes on machines of their own that are no nodes and keep pages with the nodes, as regions do.
+    pub guests: u16,
+    /// Pages of each.
+    pub guest_pages: u32,
 }
 
 impl Default for MemoryShape {
     fn default() -> MemoryShape {
         let (programs, pages, shared_spaces) = (3, 8, 3);
         let (nodes, frames, trends, key_clients, keys) = (5, 192, true, 0, 60);
-        MemoryShape { nodes, frames, programs, pages, shared_spaces, trends, key_clients, keys }
+        let (guests, guest_pages) = (0, 48);
+        MemoryShape {
+            nodes,
+            frames,
+            programs,
+            pages,
+            shared_spaces,
+            trends,
+            key_clients,
+            keys,
+            guests,
+            guest_pages,
+        }
     }
 }
 

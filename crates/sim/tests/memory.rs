@@ -65,6 +65,28 @@ fn keys_are_right_under_faults() {
     seeds::lose_nothing(keys(), Some("experiments/network-memory-keys.toml"));
 }
 
+const GUESTS: &str = include_str!("../../../experiments/network-memory-guests.toml");
+
+fn guests() -> Experiment {
+    seeds::experiment(Experiment::parse(GUESTS).expect("an experiment"))
+}
+
+/// Processes that are no nodes and keep pages with the nodes, as regions do: under every fault each page is what was
+/// written last, and lost only when both nodes that had it have ended.
+#[test]
+fn guests_pages_are_right_under_faults() {
+    seeds::lose_nothing(guests(), Some("experiments/network-memory-guests.toml"));
+}
+
+#[test]
+fn guests_pages_that_a_node_forgets_are_found() {
+    let bugs = vec![format!("{:?}", Bug::GuestsForgotten)];
+    let found = search(1..=SEEDS_MAX, &Experiment { bugs, ..guests() }, |_, _| ());
+    let (seed, outcome) = found.expect("a known bug").expect("a few seeds show it");
+    println!("GuestsForgotten: seed {seed}: {}", outcome.violations[0]);
+    assert!(outcome.violations[0].contains("guest"), "{:?}", outcome.violations);
+}
+
 #[test]
 fn answers_of_former_owners_are_found() {
     let bugs = vec![format!("{:?}", Bug::FormerKeysServed)];

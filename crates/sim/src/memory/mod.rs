@@ -16,6 +16,7 @@
 
 pub mod ahead;
 mod check;
+mod guest;
 pub mod model;
 mod pressure;
 mod program;

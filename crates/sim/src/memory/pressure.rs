@@ -36,7 +36,9 @@ impl Pressure {
         if !strikes(&mut self.random, self.per_minute) {
             return;
         }
-        let node = *self.random.pick(&world.nodes());
+        let nodes = world.nodes().into_iter();
+        let nodes: Vec<NodeId> = nodes.filter(|node| self.shared.is_member(*node)).collect();
+        let node = *self.random.pick(&nodes);
         let sixteenths = self.random.within(1, SIXTEENTHS - 1);
         self.short.push((now + Picos::millis(self.random.within(1, SHORT_MS_MAX)), node));
         self.set_share(world, node, sixteenths);

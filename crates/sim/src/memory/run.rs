@@ -1,6 +1,7 @@
 //! One run of a cluster with network memory, from a seed to an outcome.
 
 use super::check;
+use super::guest;
 use super::pressure::Pressure;
 use super::program::Program;
 use super::shared::{Phase, Shared};
@@ -83,6 +84,11 @@ impl Run {
             let config = MachineConfig { frame_pages, bugs, ..MachineConfig::new(node) };
             world.add(config, role(shared.clone()));
         }
+        for guest in (shape.nodes + 1..=shape.nodes + shape.guests).map(NodeId) {
+            let config =
+                MachineConfig { frame_pages: POOL_PAGES, bugs, ..MachineConfig::new(guest) };
+            world.add(config, guest::role(shared.clone()));
+        }
         *world.network_mut().rules_mut() = experiment.faults.rules();
         let mut trouble = Trouble::new(&shared, experiment.faults);
         world.nodes().into_iter().for_each(|node| trouble.start(&mut world, node));
@@ -105,7 +111,7 @@ impl Run {
 
     fn is_over(&self) -> bool {
         let done = self.shared.readers_done.borrow().len();
-        done == usize::from(self.shared.shape.nodes)
+        done == usize::from(self.shared.shape.nodes + self.shared.shape.guests)
     }
 
     fn tick(&mut self) {

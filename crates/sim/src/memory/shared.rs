@@ -66,6 +66,8 @@ pub struct Shared {
     pub lines: RefCell<Vec<(Picos, NodeId, String)>>,
     /// Whether somebody reads them.
     pub traced: bool,
+    /// Nodes' processes that have ended.
+    pub ends: Cell<u64>,
     serial: Cell<u64>,
     open: RefCell<BTreeMap<u64, Open>>,
 }
@@ -87,9 +89,15 @@ impl Shared {
             tally: Cell::default(),
             lines: RefCell::default(),
             traced,
+            ends: Cell::new(0),
             serial: Cell::new(0),
             open: RefCell::default(),
         }
+    }
+
+    /// Whether this is a node of the cluster, and no guest's machine.
+    pub fn is_member(&self, node: NodeId) -> bool {
+        node.0 <= self.shape.nodes
     }
 
     /// A number that nobody had before.
@@ -136,6 +144,7 @@ impl Shared {
 
     /// The requests of a node end with it.
     pub fn node_down(&self, node: NodeId) {
+        self.ends.set(self.ends.get() + 1);
         self.open.borrow_mut().retain(|_, open| open.node != node);
         self.services.borrow_mut().remove(&node);
         self.nodes.borrow_mut().remove(&node);

@@ -66,6 +66,9 @@ impl Trouble {
     /// Starts a node in a new life.
     pub fn start(&mut self, world: &mut World, node: NodeId) {
         world.start(node);
+        if !self.shared.is_member(node) {
+            return;
+        }
         if !self.parted.contains(&node) {
             self.registry.cut_off.remove(&node);
         }
@@ -225,7 +228,7 @@ impl Trouble {
         let faults = self.faults;
         self.shared.storage.borrow_mut().faults.error_chance = faults.disk_error_per_million;
         if strikes(&mut self.random, faults.kills_per_minute) {
-            let node = self.any_node(world);
+            let node = *self.random.pick(&self.members(world));
             self.crash(world, node, Crash::Kill);
         }
         if strikes(&mut self.random, faults.power_cuts_per_minute) {
@@ -242,6 +245,12 @@ impl Trouble {
             self.shared.storage.borrow_mut().faults.slowness = self.random.within(2, 200);
             self.cures.push((end, Cure::Storage));
         }
+    }
+
+    /// All but guests' machines.
+    fn members(&self, world: &World) -> Vec<NodeId> {
+        let nodes = world.nodes().into_iter();
+        nodes.filter(|node| self.shared.is_member(*node)).collect()
     }
 
     fn any_node(&mut self, world: &World) -> NodeId {
@@ -274,7 +283,7 @@ impl Trouble {
     }
 
     fn cut_power(&mut self, world: &mut World) {
-        let mut nodes = world.nodes();
+        let mut nodes = self.members(world);
         let first = self.random.index(nodes.len());
         let first = nodes.swap_remove(first);
         nodes.retain(|_| self.random.chance(100_000));
