@@ -105,7 +105,7 @@ impl Carry {
 
     /// Here are the answers, one for each node that was asked.
     pub(crate) fn answer(self, mut answers: Vec<Result<Rope, Unanswered>>) {
-        if matches!(self.join, Join::Sum(_) | Join::Arrays) && !self.changes {
+        if self.takes_what_comes() {
             answers.retain(Result::is_ok); // what does not answer has nothing
         }
         let answers: Result<Vec<Rope>, Unanswered> = answers.into_iter().collect();
@@ -114,6 +114,16 @@ impl Carry {
             Ok(answers) => self.joined(answers),
         };
         self.later.answer(rope.into_chunks());
+    }
+
+    /// Whether answers that are missing leave the others as they are. Where an `END` follows, an error would be one
+    /// answer too many: whoever asks would take the `END` for the answer to his next command.
+    fn takes_what_comes(&self) -> bool {
+        match self.join {
+            Join::WithoutEnd => true,
+            Join::Sum(_) | Join::Arrays => !self.changes,
+            Join::One | Join::Same => false,
+        }
     }
 
     fn failure(&self, why: Unanswered) -> Vec<u8> {

@@ -150,6 +150,12 @@ fn an_owner_that_is_down_is_a_miss_and_a_clear_error() {
         }
     }
     assert_eq!(refused.len(), lost);
+    for key in &refused {
+        // one answer each, so that the next one is the next command's
+        assert_eq!(world.ask(client, format!("gat 1000 k{key}\r\n").as_bytes()), b"END\r\n");
+        assert_eq!(world.ask(client, format!("get k{key} k{key}\r\n").as_bytes()), b"END\r\n");
+        assert!(world.ask(client, b"version\r\n").starts_with(b"VERSION"));
+    }
     world.next_view();
     for key in 0..60 {
         let got = world.get(client, &format!("k{key}"));
