@@ -231,8 +231,13 @@ impl Service {
         let Ok(records) = batch.records(data) else {
             return self.cx().reply(request, Answer::error(Errno::EPROTO));
         };
-        // who wrote to a page in a view that is over need not be who does now
-        let outdated = |record: &Record| record.writer && batch.view < view;
+        let drops = request.op == op::DROP;
+        let believed = self.0.home.borrow().believes(request.source, batch.view);
+        // who wrote to a page in a view that is over need not be who does now; a guest goes by no view
+        let outdated = |record: &Record| match drops {
+            true => !believed && !record.id.space.is_guest(),
+            false => record.writer && batch.view < view,
+        };
         let verdict = |record: Record| match outdated(&record) {
             true => Verdict::NotHome,
             false => self.handle_record(request.op, &record),

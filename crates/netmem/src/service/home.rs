@@ -45,6 +45,8 @@ pub struct Home {
     directory: Directory,
     leases: Leases,
     freed: Freed,
+    /// The first view in which this node has seen each of the others in its present life.
+    since: BTreeMap<NodeId, u64>,
     /// The view of which each node has told all that it holds.
     told: BTreeMap<NodeId, u64>,
     /// Pages that may lack mirrors, in the order in which that was noticed.
@@ -63,6 +65,7 @@ impl Home {
             directory: Directory::new(entries),
             leases: Leases::default(),
             freed: Freed::default(),
+            since: BTreeMap::new(),
             told: BTreeMap::new(),
             repair: VecDeque::new(),
             lacking: BTreeSet::new(),
@@ -120,6 +123,12 @@ impl Home {
     pub fn handle_told(&mut self, node: NodeId, view: u64) {
         let told = self.told.entry(node).or_default();
         *told = view.max(*told);
+    }
+
+    /// Whether a node that goes by the view of this number may say which copies are worth nothing. Who was given up and
+    /// does not know it yet still believes that it is somebody's home, and what it takes for newer nobody else has.
+    pub fn believes(&self, node: NodeId, view: u64) -> bool {
+        self.since.get(&node).is_some_and(|since| view >= *since)
     }
 
     /// Where a request goes. `random` chooses among several holders.
@@ -308,6 +317,8 @@ impl Home {
         let mut change =
             Change { gone: self.gone(&before), came: self.came(&before), ..Change::default() };
         change.lost = self.drop_gone(&change.gone);
+        self.since.retain(|node, _| change.gone.iter().all(|(gone, _)| gone != node));
+        self.since.extend(change.came.iter().map(|node| (*node, self.view.number)));
         // what is known of the private spaces of who comes is of an earlier life of his
         change.came.iter().for_each(|node| self.free_owner(*node));
         change.handover = self.handover(&before, slots_before.as_ref());

@@ -107,6 +107,7 @@ impl Service {
         let lost = self.0.home.borrow_mut().begin_again(&others);
         self.0.guesses.borrow_mut().forget_if(|_, _| true);
         self.0.leaving.borrow_mut().forget(|_| true);
+        self.0.notices.borrow_mut().clear();
         self.note_change(|_| true);
         self.0.writing.borrow_mut().retain(|_| false);
         self.0.telling.borrow_mut().forget();

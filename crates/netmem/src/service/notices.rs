@@ -43,6 +43,11 @@ impl Notices {
         Some((to, op))
     }
 
+    /// Nothing of what waits is true any more.
+    pub fn clear(&mut self) {
+        self.queue.clear();
+    }
+
     /// Notices that wait.
     pub fn len(&self) -> usize {
         self.queue.len()
