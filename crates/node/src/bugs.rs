@@ -88,6 +88,8 @@ bugs! {
     FormerLifeKept = 56, "netmem: a node that was given up while it ran goes on as if it had not been.";
     FormerKeysServed = 57, "kv: a node that was given up while it ran answers with what it had of its keys before.";
     GuestsForgotten = 58, "netmem: a node that was given up while it ran forgets what processes that are no nodes keep there.";
+    GuestsLifeIgnored = 59, "netmem: what a holder had of a guest in another life counts as a copy.";
+    SilentHolderCounted = 60, "netmem: a holder that does not answer counts as one that has taken a guest's page.";
 }
 
 impl Bug {

@@ -88,6 +88,17 @@ fn guests_pages_that_a_node_forgets_are_found() {
 }
 
 #[test]
+fn copies_of_guests_pages_that_are_none_are_found() {
+    for bug in [Bug::GuestsLifeIgnored, Bug::SilentHolderCounted] {
+        let bugs = vec![format!("{bug:?}")];
+        let found = search(1..=SEEDS_MAX, &Experiment { bugs, ..guests() }, |_, _| ());
+        let (seed, outcome) = found.expect("a known bug").expect("a few seeds show it");
+        println!("{bug:?}: seed {seed}: {}", outcome.violations[0]);
+        assert!(outcome.violations[0].contains("guest"), "{:?}", outcome.violations);
+    }
+}
+
+#[test]
 fn answers_of_former_owners_are_found() {
     let bugs = vec![format!("{:?}", Bug::FormerKeysServed)];
     let found = search(1..=SEEDS_MAX, &Experiment { bugs, ..keys() }, |_, _| ());

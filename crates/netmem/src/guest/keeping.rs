@@ -5,6 +5,7 @@ use super::places::{Held, HeldBy, Places};
 use super::standing::Standing;
 use crate::limits::GUEST_DROPS_MAX;
 use crate::page::{PageId, PageStamp, SpaceId, Version, Wanted};
+use node::{Bug, Bugs};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -32,6 +33,7 @@ pub struct Keeping {
     /// Copies may be missing.
     alarm: AtomicBool,
     begun: Time,
+    bugs: Bugs,
 }
 
 impl Keeping {
@@ -45,7 +47,13 @@ impl Keeping {
             obsolete: Mutex::new(VecDeque::with_capacity(GUEST_DROPS_MAX)),
             alarm: AtomicBool::new(false),
             begun: now,
+            bugs: Bugs::default(),
         }
+    }
+
+    /// With planted bugs.
+    pub fn with_bugs(self, bugs: Bugs) -> Keeping {
+        Keeping { bugs, ..self }
     }
 
     /// Whose pages.
@@ -71,7 +79,8 @@ impl Keeping {
     /// Whether a holder has what it took, as far as is known.
     fn has(&self, held: &Held, now: Time) -> bool {
         let holder = &self.holders[held.by];
-        holder.life() == held.life && !holder.is_given_up(now)
+        let same = holder.life() == held.life || self.bugs.has(Bug::GuestsLifeIgnored);
+        same && !holder.is_given_up(now)
     }
 
     fn is_weak(&self, held: &HeldBy, now: Time) -> bool {
@@ -283,7 +292,8 @@ impl Keeping {
             }
             Err(Refused::Silent(errno)) => {
                 self.note_silent(ways, at);
-                Err(errno)
+                let counted = self.bugs.has(Bug::SilentHolderCounted);
+                if counted { Ok(Held { by: at, life }) } else { Err(errno) }
             }
             Err(Refused::Other(errno)) => Err(errno),
         }

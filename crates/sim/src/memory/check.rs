@@ -76,14 +76,22 @@ pub fn quiet(shared: &Shared, view: &View) -> Vec<String> {
     wrong
 }
 
-/// Whether another mirror finds a place: a quarter of all that mirrors may have is theirs still.
+/// Nodes that have room when a page finds its mirrors: two, and one that may be its owner.
+const ROOMY_MIN: usize = 3;
+
+/// Whether another mirror finds a place: a quarter of all that mirrors may have is theirs still, and of enough nodes
+/// each. Guests' pages, which nothing moves, fill some nodes more than others.
 fn has_room<'s>(services: impl Iterator<Item = &'s Service>) -> bool {
-    let (used, all) = services.fold((0, 0), |(used, all), service| {
+    let is_roomy = |used: usize, most: usize| used * 4 < most * 3;
+    let (mut used, mut all, mut roomy) = (0, 0, 0);
+    for service in services {
         let config = service.config();
         let most = (config.bytes - config.local_min_bytes) / PAGE_BYTES;
-        (used + service.counts().mirror as usize, all + most)
-    });
-    used * 4 < all * 3
+        let mirrors = service.counts().mirror as usize;
+        (used, all, roomy) =
+            (used + mirrors, all + most, roomy + usize::from(is_roomy(mirrors, most)));
+    }
+    is_roomy(used, all) && roomy >= ROOMY_MIN
 }
 
 fn names(home: &Service, id: PageId, node: NodeId, version: Version) -> bool {

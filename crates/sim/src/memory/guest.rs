@@ -86,6 +86,7 @@ impl Guest {
         let count = shared.shape.guest_pages as usize;
         let space = SpaceId::guest(shared.serial() * 4);
         let keeping = Keeping::new(cx.now(), space, holders.len(), COPIES, Places::new(count));
+        let keeping = keeping.with_bugs(cx.bugs());
         Guest {
             cx: cx.clone(),
             shared: shared.clone(),
