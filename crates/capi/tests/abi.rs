@@ -1,6 +1,9 @@
 //! What a program in C gets: the files where pkg-config says, the symbols of the header and no others, and functions
 //! that do what the header says.
 
+#[path = "../../trapeze/tests/common/ports.rs"]
+mod ports;
+
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -211,6 +214,24 @@ fn a_cluster_is_joined_and_keeps_pages_and_a_region() {
     let shape = Shape { memory, ..Shape::of(3) };
     let cluster = Embedded::of_shape(&folder.path().join("cluster"), &shape).unwrap();
     did(command(&program).arg(cluster.cluster().dir()));
+    cluster.stop().unwrap();
+}
+
+/// The same over TCP, encrypted, by the manager's address and the key alone.
+#[test]
+fn a_cluster_is_joined_over_tcp_with_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled("tests/c/cluster.c", folder.path());
+    // the manager, three servers, and two endpoints
+    let first = ports::free_ports(6);
+    let at = |number: u16| format!("127.0.0.1:{}", first + number);
+    let memory = Memory { lend: Some(Size(16 << 20)), ..Memory::default() };
+    let shape = Shape { memory, listen: Some(at(0)), ..Shape::of(3) };
+    let dir = folder.path().join("cluster");
+    let cluster = Embedded::of_shape(&dir, &shape).unwrap();
+    let key = std::fs::read_to_string(dir.join("key")).unwrap();
+    let arguments = [format!("tcp:{}", at(0)), key.trim().to_string(), at(4), at(5)];
+    did(command(&program).args(arguments));
     cluster.stop().unwrap();
 }
 

@@ -1,6 +1,7 @@
 /*
- * A cluster whose machines lend memory, from C: `cluster CLUSTER`, its directory or its manager's address. Two endpoints
- * join it, one puts pages and the other gets them when the first has gone; a region keeps its pages there.
+ * A cluster whose machines lend memory, from C: `cluster DIR`, or `cluster tcp:HOST:PORT KEY LISTEN LISTEN`, its manager,
+ * its key in hexadecimal digits, and where the two endpoints listen. They join it, one puts pages and the other gets them
+ * when the first has gone; a region keeps its pages there.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,12 +13,15 @@
 #define REGION_PAGES 1024
 
 static const char *cluster;
+static uint8_t key[32];
+static const uint8_t *secret;
+static const char *listens[2];
 static atomic_int stage;
 
 static tpz_cluster_options_t usual(void)
 {
     return (tpz_cluster_options_t){
-        .size = sizeof(tpz_cluster_options_t), .cluster = cluster, .lend_bytes = 16 << 20, .wait = TPZ_WAIT_BLOCK};
+        .size = sizeof(tpz_cluster_options_t), .cluster = cluster, .key = secret, .lend_bytes = 16 << 20, .wait = TPZ_WAIT_BLOCK};
 }
 
 static void wrong_options(void)
@@ -38,10 +42,11 @@ static void wrong_options(void)
     EXPECT(ep == NULL);
 }
 
-static tpz_ep_t *joined(void)
+static tpz_ep_t *joined(int number)
 {
     tpz_ep_t *ep;
     tpz_cluster_options_t options = usual();
+    options.listen = listens[number];
     EXPECT(tpz_join(&options, &ep) == TPZ_OK);
     tpz_member_t self = {.incarnation = tpz_incarnation(ep), .weight = 1, .node = tpz_self(ep)};
     REFUSED(tpz_set_view(ep, 1000000, &self, 1), TPZ_EINVAL, "view of the cluster");
@@ -81,7 +86,7 @@ static void get(tpz_ep_t *ep)
 /* Puts, and leaves. */
 static void *first(void *arg)
 {
-    tpz_ep_t *ep = joined();
+    tpz_ep_t *ep = joined(1);
     put(ep);
     EXPECT(tpz_close(ep) == TPZ_OK);
     atomic_store(&stage, 1);
@@ -92,7 +97,7 @@ static void map_region(void)
 {
     tpz_region_t *region;
     tpz_region_options_t options = {
-        .size = sizeof options, .bytes = (size_t)REGION_PAGES * PAGE, .frames = 128, .file = "/x", .cluster = cluster};
+        .size = sizeof options, .bytes = (size_t)REGION_PAGES * PAGE, .frames = 128, .file = "/x", .cluster = cluster, .key = secret};
     REFUSED(tpz_region_map(&options, &region), TPZ_EINVAL, "name one of the three");
     options.file = NULL;
     int code = tpz_region_map(&options, &region);
@@ -111,13 +116,33 @@ static void map_region(void)
     EXPECT(tpz_region_unmap(region) == TPZ_OK);
 }
 
+/* Another key than the cluster's opens nothing. */
+static void with_key(char **arguments)
+{
+    tpz_ep_t *ep;
+    for (int i = 0; i < 32; i++)
+        EXPECT(sscanf(arguments[0] + 2 * i, "%2hhx", &key[i]) == 1);
+    secret = key;
+    listens[0] = arguments[1];
+    listens[1] = arguments[2];
+    tpz_cluster_options_t options = usual();
+    options.listen = listens[0];
+    uint8_t other[32] = {1};
+    options.key = other;
+    EXPECT(tpz_join(&options, &ep) != TPZ_OK);
+    options.key = NULL;
+    REFUSED(tpz_join(&options, &ep), TPZ_EINVAL, "key");
+}
+
 int main(int count, char **arguments)
 {
     pthread_t thread;
-    EXPECT(count == 2);
+    EXPECT(count == 2 || count == 5);
     cluster = arguments[1];
+    if (count == 5)
+        with_key(arguments + 2);
     wrong_options();
-    tpz_ep_t *ep = joined();
+    tpz_ep_t *ep = joined(0);
     EXPECT(pthread_create(&thread, NULL, first, NULL) == 0);
     while (atomic_load(&stage) == 0)
         tpz_poll(ep, 1);

@@ -1,13 +1,14 @@
 //! A cluster of processes with a mount, in a directory that is gone afterwards.
 #![allow(dead_code)] // every test file uses a part of it
 
+mod ports;
+
+pub use ports::free_ports;
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use trapeze::children::Process;
@@ -24,16 +25,6 @@ pub fn ended_by_signals(program: impl AsRef<OsStr>) -> Command {
 /// The command under test.
 pub fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_trapeze"))
-}
-
-/// The first of `count` ports of loopback in a row that nobody has: outside of those that the system gives to whoever
-/// asks for any, and no test of this process gets them again.
-pub fn free_ports(count: u16) -> u16 {
-    static TRIED: AtomicU16 = AtomicU16::new(0);
-    let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let from = 20_000 + std::process::id() as u16 % 10_000;
-    let mut firsts = std::iter::repeat_with(|| from + TRIED.fetch_add(count, Ordering::Relaxed));
-    firsts.find(|first| (*first..first + count).all(free)).unwrap()
 }
 
 /// Whether the long counts are asked for.
