@@ -133,6 +133,10 @@ impl Carry {
             }
             Unanswered::NoRoom => self.dialect.error("there is no memory here for the answer"),
             _ if !self.changes => self.miss.clone(),
+            // of a command about several keys the others' parts are done, and this node's own
+            _ if self.join != Join::One => self
+                .dialect
+                .error("a node that keeps a part of the keys is away, others may have changed theirs; try again"),
             Unanswered::Refused => self
                 .dialect
                 .error("the node that keeps the key is away, nothing was changed; try again"),

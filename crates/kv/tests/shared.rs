@@ -156,6 +156,17 @@ fn an_owner_that_is_down_is_a_miss_and_a_clear_error() {
         assert_eq!(world.ask(client, format!("get k{key} k{key}\r\n").as_bytes()), b"END\r\n");
         assert!(world.ask(client, b"version\r\n").starts_with(b"VERSION"));
     }
+    let resp = world.client(1, Protocol::Resp);
+    let all: String = (0..60).map(|key| format!(" m{key} v")).collect();
+    let answer = world.ask(resp, format!("MSET{all}\r\n").as_bytes());
+    assert!(answer.starts_with(b"-TRYAGAIN a node that keeps a part of the keys"), "{answer:?}");
+    let stored = (0..60).filter(|key| world.get(client, &format!("m{key}")).is_some());
+    assert!((1..60).contains(&stored.count()), "the others' were stored");
+    let answer = world.ask(client, b"flush_all\r\n");
+    assert!(answer.starts_with(b"SERVER_ERROR a node that keeps a part"), "{answer:?}");
+    for key in (0..60).filter(|key| !refused.contains(key)) {
+        assert!(world.set(client, &format!("k{key}"), b"after"), "all but that one's are gone");
+    }
     world.next_view();
     for key in 0..60 {
         let got = world.get(client, &format!("k{key}"));
