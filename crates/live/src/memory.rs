@@ -122,8 +122,8 @@ impl SharedMemory {
 
     /// As [`create`](SharedMemory::create), and pages can be given [back](SharedMemory::discard): the kernel refuses
     /// that (fallocate(2), `FALLOC_FL_PUNCH_HOLE`) where future writing is sealed. Peers get a descriptor for reading
-    /// of a file that only this user may open, and he for reading only. That keeps mistakes out: another process of this
-    /// user that means to can make the file writable (fchmod(2)) and write there.
+    /// of a file that only this user may open, and he for reading only. That keeps mistakes out: another process of
+    /// this user that means to can make the file writable (fchmod(2)) and write there.
     pub fn create_returnable(name: &str, bytes: usize) -> io::Result<SharedMemory> {
         let fd = memfd(name, bytes)?;
         rustix::fs::fchmod(&fd, Mode::RUSR)?;
