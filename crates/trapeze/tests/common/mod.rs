@@ -1,5 +1,5 @@
 //! A cluster of processes with a mount, in a directory that is gone afterwards.
-#![allow(dead_code)] // every test file uses a part of it
+#![allow(dead_code, unused_imports)] // every test file uses a part of it
 
 mod ports;
 
