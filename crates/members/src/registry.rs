@@ -314,10 +314,7 @@ impl Registry {
         let old = self.members.get(&member.id).map(|entry| &entry.member);
         let lenders = self.lenders.note(&mut batch, old, Some((&member, mib)));
         if !member.roles.is_server() && !self.members.contains_key(&member.id) {
-            self.next_client = member.id.0.checked_add(1).unwrap_or(0);
-            if !CLIENT_IDS.contains(&self.next_client) {
-                self.next_client = *CLIENT_IDS.start();
-            }
+            self.next_client = next_client(self.next_client, member.id);
             put_number(&mut batch, CLIENT_KEY, self.next_client.into());
         }
         let append = self.change(batch, lenders);
@@ -386,4 +383,13 @@ fn number_of(value: Option<&[u8]>) -> u64 {
 
 fn malformed() -> StoreError {
     StoreError::Storage { action: "read", reason: "it holds a member that is malformed".into() }
+}
+/// The id to begin with after a client has taken one. They go round in a circle, which a client does not turn back that
+/// takes up the id it had before its lease ended: those behind it may be of clients that are paused.
+fn next_client(next: u16, taken: NodeId) -> u16 {
+    let (first, count) = (*CLIENT_IDS.start(), CLIENT_IDS.len());
+    let place = |id: u16| usize::from(id - first);
+    let ahead = (place(taken.0) + count - place(next)) % count;
+    let behind_it = first + ((place(taken.0) + 1) % count) as u16;
+    if ahead < count / 2 { behind_it } else { next }
 }

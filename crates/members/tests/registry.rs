@@ -145,6 +145,20 @@ fn a_client_without_renewal_is_forgotten_and_its_id_rests() {
     assert_eq!(world.join("other", Roles::CLIENT, 1), Ok(id + 1));
 }
 
+/// Two clients are paused, and one is back: the other one may still come back with its id.
+#[test]
+fn who_takes_up_his_id_again_gives_nobody_that_of_another_one() {
+    let mut world = World::new();
+    let [one, other] = ["one", "other"].map(|name| world.join(name, Roles::CLIENT, 1).unwrap());
+    world.pass(10);
+    assert_eq!(world.ended(), [(one, 1), (other, 1)]);
+    assert_eq!(world.join_as(&request("one", Roles::CLIENT, 1, Some(one))), Ok(one));
+    assert_eq!(world.join("new", Roles::CLIENT, 1), Ok(other + 1));
+    world.restart();
+    assert_eq!(world.join_as(&request("other", Roles::CLIENT, 1, Some(other))), Ok(other));
+    assert_eq!(world.join("newer", Roles::CLIENT, 1), Ok(other + 2));
+}
+
 #[test]
 fn a_server_without_renewal_is_down_and_keeps_its_id() {
     let mut world = World::new();
