@@ -3,7 +3,8 @@
 mod common;
 
 use common::{
-    Cluster, cannot_mount, ended_by_signals, free_ports, program, refusal, text, trapeze,
+    Cluster, cannot_mount, ended_by_signals, free_ports, lending, members, program, refusal, seen,
+    text, trapeze, until_top,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -13,8 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use trapeze::children::Process;
-use trapeze::config::{Machine, Memory};
-use trapeze::local::Shape;
+use trapeze::config::Machine;
 
 fn scrape(address: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
@@ -78,31 +78,6 @@ fn top_ends_after_so_many_pictures() {
     let told = String::from_utf8(done.stdout).unwrap();
     assert!(told.contains("reads/s") && told.contains("\nio1 "), "{told}");
     cluster.stop();
-}
-
-/// Asks until `done` of the picture of `top`, for half a minute at most.
-fn until_top(target: &str, done: impl Fn(&[serde_json::Value]) -> bool) {
-    for _ in 0..30 {
-        let told = trapeze(&["top", "-c", target, "--count", "1", "--json"]).stdout;
-        let told = String::from_utf8(told).unwrap();
-        let rows: Vec<serde_json::Value> =
-            told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        if done(&rows) {
-            return;
-        }
-    }
-    panic!("not seen in time");
-}
-
-fn lending(servers: u16) -> Cluster {
-    let shape = Shape::of(servers);
-    let lend = Some("32M".parse().unwrap());
-    let memory = Memory { lend, ..shape.memory };
-    Cluster::shaped(&Shape { memory, ..shape })
-}
-
-fn members(row: &serde_json::Value) -> Option<u64> {
-    row["memory"]["members"].as_u64().filter(|_| row["memory"]["settled"] == true)
 }
 
 #[test]
@@ -256,10 +231,6 @@ fn start_copy(cluster: &Cluster, config: &Path) -> Process {
     let mut command = ended_by_signals(program());
     command.args(["serve", "--config", text(config)]);
     Process::start_command("copy", command, &cluster.beside("copy.log")).unwrap()
-}
-
-fn seen(rows: &[serde_json::Value]) -> Vec<u64> {
-    rows.iter().filter_map(members).collect()
 }
 
 /// The one that is there stays, and the other is told where it is; after its death the other takes its place, and then

@@ -1,8 +1,10 @@
 //! A cluster of processes with a mount, in a directory that is gone afterwards.
 #![allow(dead_code, unused_imports)] // every test file uses a part of it
 
+mod lenders;
 mod ports;
 
+pub use lenders::{json_lines, lending, members, seen, shape_of, until_top};
 pub use ports::free_ports;
 use rustix::process::Signal;
 use std::ffi::OsStr;

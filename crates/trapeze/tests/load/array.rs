@@ -1,0 +1,23 @@
+use super::{Dice, Versions, contents, report, stopped};
+use std::sync::atomic::Ordering;
+
+const PAGE: usize = 4096;
+
+/// Writes and reads pages of `bytes` of memory until standard input ends. Memory has no errors.
+pub fn change_an_array(bytes: usize) {
+    let (stop, mut dice, mut versions) = (stopped(), Dice(2), Versions::default());
+    let mut array = vec![0; bytes];
+    let (mut done, mut wrong) = (0, Vec::new());
+    while !stop.load(Ordering::Relaxed) {
+        let place = dice.below((bytes / PAGE) as u64);
+        let page = &mut array[place as usize * PAGE..][..PAGE];
+        wrong.extend(versions.check(place, page));
+        if dice.below(2) == 0 {
+            let version = versions.try_next(place);
+            page.copy_from_slice(&contents(place, version, PAGE));
+            versions.acknowledge(place, version);
+        }
+        done += 1;
+    }
+    report("array", done, 0, &wrong);
+}
