@@ -128,6 +128,11 @@ impl Turn<'_> {
         if changes { self.out.has_laters() } else { self.out.waits_for_change() }
     }
 
+    /// Whether the rest of a command's answer has to wait. A command that was carried here is answered as a whole.
+    pub fn is_full(&self) -> bool {
+        matches!(self.seat, Seat::Connection(_)) && self.out.is_full()
+    }
+
     /// Has other nodes execute commands.
     pub fn carry(
         &mut self,

@@ -3,6 +3,7 @@
 mod talk;
 
 use kv::Protocol::Resp;
+use kv::limits::OUTPUT_BYTES_MAX;
 use talk::{Client, LENGTHS_AND_STEPS, Server, WALL_MS, pattern};
 
 fn start() -> (Server, Client) {
@@ -275,6 +276,30 @@ fn commands_of_many_arguments_come_in_pieces() {
             expected.extend_from_slice(b"\r\n");
         }
         assert!(told == expected);
+    }
+}
+
+/// As long as there is room: the output is bounded, not the answer.
+#[test]
+fn a_long_answer_is_made_as_it_is_written() {
+    let (mut server, mut client) = start();
+    let value = [b'v'; 2000];
+    server.send(&mut client, &command(&[b"SET", b"there", &value]), 1 << 20);
+    let keys = || (0..4000).map(|number| if number % 4 == 0 { &b"none"[..] } else { b"there" });
+    let words: Vec<&[u8]> = std::iter::once(&b"MGET"[..]).chain(keys()).collect();
+    let there = [b"$2000\r\n", &value[..], b"\r\n"].concat();
+    let answers: Vec<&[u8]> =
+        keys().map(|key| if key == b"none" { &b"$-1\r\n"[..] } else { &there }).collect();
+    let expected = [b"*4000\r\n", &answers.concat()[..]].concat();
+    for line in [command(&words), [words.join(&b' '), b"\r\n".to_vec()].concat()] {
+        let (mut answer, mut at) = (Vec::new(), 0);
+        while at < line.len() || client.is_full {
+            at += server.read(&mut client, &line[at..]);
+            assert!(client.out.len() < OUTPUT_BYTES_MAX + there.len(), "{}", client.out.len());
+            answer.extend(client.take());
+        }
+        assert!(answer == expected, "{} bytes of {}", answer.len(), expected.len());
+        assert_eq!(ask(&mut server, &mut client, "PING"), "+PONG|", "and the next command");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which command it is, and whether it has the arguments it needs.
 
-use super::{Args, Client, connection, keys, strings};
+use super::{Args, Client, connection, keys, owner, strings};
 use crate::session::Turn;
 
 /// Longest name of a command.
@@ -22,7 +22,7 @@ fn command(name: &[u8]) -> Option<(usize, usize, Run)> {
         b"GETSET" => (3, 3, strings::get_set),
         b"GETDEL" => (2, 2, strings::get_and_delete),
         b"GETEX" => (2, 4, strings::get_and_expire),
-        b"MGET" => (2, ANY, strings::get_several),
+        b"MGET" => (2, ANY, owner::get_several),
         b"MSET" => (3, ANY, strings::set_several),
         b"MSETNX" => (3, ANY, strings::set_several_new),
         b"APPEND" => (3, 3, strings::append),

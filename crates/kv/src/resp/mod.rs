@@ -18,8 +18,10 @@ use crate::session::{Step, Turn};
 use crate::value::Draft;
 use arrayvec::ArrayVec;
 use owner::Place;
+use std::num::NonZeroUsize;
 
-/// Arguments of a command that is executed where it was read.
+/// Arguments of a command that is executed where it was read. Of one with more, the answers need not all have room at
+/// once: it stops, and goes on with what was gathered.
 const WHOLE_ARGUMENTS: usize = 16;
 /// Longest line that says how much follows.
 const HEADER_BYTES_MAX: usize = 32;
@@ -42,6 +44,8 @@ pub struct Client {
     pub name: Vec<u8>,
     /// Of the connection.
     pub number: u64,
+    /// Arguments of the command that are answered, when it has stopped before its end for want of room for the rest.
+    pub answered: Option<NonZeroUsize>,
 }
 
 /// A command that is taken in argument by argument.
@@ -192,7 +196,10 @@ fn bulk_header(input: &[u8], at: usize) -> Result<Option<(usize, usize)>, &'stat
 impl Resp {
     /// A new connection.
     pub fn new(number: u64) -> Resp {
-        Resp { gather: None, client: Client { version: 2, name: Vec::new(), number } }
+        Resp {
+            gather: None,
+            client: Client { version: 2, name: Vec::new(), number, answered: None },
+        }
     }
 
     /// As HELLO says it.
@@ -259,18 +266,17 @@ impl Resp {
         if turn.has_to_wait(false) || !commands::is_ready(&args, turn) {
             return Step::Blocked;
         }
-        match owner::place(&args, turn) {
-            Place::Here => {}
-            _ if turn.has_to_wait(true) && !owner::reads(&args) => return Step::Blocked,
-            place => {
-                owner::carry(args, place, &mut self.client, turn);
-                return Step::Used(used);
+        let goes_on = self.client.answered.is_some();
+        match if goes_on { Place::Split } else { owner::place(&args, turn) } {
+            Place::Here => {
+                if args.len() > 0 && !commands::execute(args, &mut self.client, turn) {
+                    return Step::End;
+                }
             }
+            _ if turn.has_to_wait(true) && !owner::reads(&args) => return Step::Blocked,
+            place => owner::carry(args, place, &mut self.client, turn),
         }
-        if args.len() > 0 && !commands::execute(args, &mut self.client, turn) {
-            return Step::End;
-        }
-        Step::Used(used)
+        if self.client.answered.is_some() { Step::Blocked } else { Step::Used(used) }
     }
 
     /// A command as a person types it: words on a line.
@@ -287,7 +293,11 @@ impl Resp {
             }
             at += word.len() + 1;
         }
-        self.execute(Args { bytes: input, args: &mut args }, end + 1, turn)
+        if args.len() <= WHOLE_ARGUMENTS {
+            return self.execute(Args { bytes: input, args: &mut args }, end + 1, turn);
+        }
+        self.gather = Some(Gather { args, bytes: input[..end].to_vec(), ..Gather::default() });
+        Step::Used(end + 1)
     }
 
     fn gather(&mut self, mut gather: Gather, input: &[u8], turn: &mut Turn<'_>) -> Step {

@@ -2,12 +2,13 @@
 
 use super::reply::null;
 use super::strings::{put_here, upper};
-use super::{Args, Client, NO_ROOM, keys};
+use super::{Args, Client, NO_ROOM, WHOLE_ARGUMENTS, keys};
 use crate::carry::{Dialect, Join, Target, command};
 use crate::items::NoRoom;
 use crate::limits::KEY_BYTES_MAX;
 use crate::rope::Rope;
 use crate::session::{Effect, Protocol, Turn};
+use std::num::NonZeroUsize;
 use wire::NodeId;
 
 /// Where a command is executed.
@@ -149,16 +150,27 @@ fn ask(parts: Vec<(Target, Rope)>, join: Join, name: &[u8], client: &Client, tur
 
 fn split(args: Args<'_>, name: &[u8], client: &mut Client, turn: &mut Turn<'_>) {
     match name {
-        b"MGET" => get_several(&args, client, turn),
+        b"MGET" => get_several(args, client, turn),
         b"MSET" => set_several(args, client, turn),
         _ => count(&args, name, client, turn),
     }
 }
 
-fn get_several(args: &Args<'_>, client: &Client, turn: &mut Turn<'_>) {
-    turn.array(args.len() - 1);
-    for number in 1..args.len() {
-        let key = args.text(number);
+/// Answers keys one by one, here and elsewhere; of many, as long as there is room.
+pub fn get_several(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
+    let answered = client.answered.take();
+    if answered.is_none() {
+        turn.array(args.len() - 1);
+    }
+    for number in answered.map_or(1, NonZeroUsize::get)..args.len() {
+        if args.len() > WHOLE_ARGUMENTS && turn.is_full() {
+            client.answered = NonZeroUsize::new(number);
+            return;
+        }
+        let Some(key) = args.get(number).filter(|key| key.len() <= KEY_BYTES_MAX) else {
+            turn.null(client);
+            continue;
+        };
         match turn.elsewhere(key) {
             None => super::strings::read_and_send(key, client, turn),
             Some(slot) => {

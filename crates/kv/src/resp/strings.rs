@@ -229,14 +229,6 @@ pub fn get_and_expire(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) 
     }
 }
 
-pub fn get_several(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
-    turn.array(args.len() - 1);
-    for number in 1..args.len() {
-        let found = args.get(number).and_then(|key| read(key, turn));
-        send(found, client, turn);
-    }
-}
-
 /// Whether there is a value for each key, and all keys are short enough; else it is answered.
 fn are_pairs(args: &Args<'_>, turn: &mut Turn<'_>) -> bool {
     if args.len().is_multiple_of(2) {

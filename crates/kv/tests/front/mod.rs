@@ -76,6 +76,10 @@ pub struct Client {
     input: Vec<u8>,
     pub answer: Vec<u8>,
     pub ended: bool,
+    /// More is to be done when its output is written.
+    is_full: bool,
+    /// Most bytes that have waited.
+    pub most: usize,
     /// It reads nothing.
     pub deaf: bool,
 }
@@ -229,6 +233,8 @@ impl World {
             input: Vec::new(),
             answer: Vec::new(),
             ended: false,
+            is_full: false,
+            most: 0,
             deaf: false,
         };
         self.clients.push(client);
@@ -309,25 +315,19 @@ fn put_at<T>(all: &mut Vec<T>, at: usize, one: T) {
 
 impl Client {
     pub fn is_idle(&self) -> bool {
-        self.ended || (self.out.is_empty() && self.input.is_empty())
+        self.ended || (self.out.is_empty() && self.input.is_empty() && !self.is_full)
     }
 
     fn serve(&mut self, items: &mut Items, moment: Moment) {
         loop {
             self.write();
-            if !self.out.is_empty() {
-                return;
-            }
-            let kept = self.session.kept_bytes();
-            if self.ended || (kept == 0 && self.input.is_empty()) {
+            if self.is_idle() || !self.out.is_empty() {
                 return;
             }
             let progress = self.read(items, moment);
             self.ended = progress == Progress::Ended;
-            let stuck = self.out.is_empty() && self.input.is_empty();
-            if stuck && self.session.kept_bytes() >= kept {
-                return; // half a command
-            }
+            self.is_full = progress == Progress::Full;
+            self.most = self.most.max(self.out.len());
         }
     }
 

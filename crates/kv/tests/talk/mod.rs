@@ -34,6 +34,8 @@ pub struct Client {
     pub session: Session,
     pub out: Out,
     pub ended: bool,
+    /// More is to be done when its output is written.
+    pub is_full: bool,
 }
 
 /// A tenant that may have everything.
@@ -65,7 +67,12 @@ impl Server {
     }
 
     pub fn client_of(&self, protocol: Protocol, tenant: TenantNo) -> Client {
-        Client { session: Session::new(protocol, tenant, 1), out: Out::default(), ended: false }
+        Client {
+            session: Session::new(protocol, tenant, 1),
+            out: Out::default(),
+            ended: false,
+            is_full: false,
+        }
     }
 
     pub fn wait_ms(&mut self, span: u64) {
@@ -79,6 +86,7 @@ impl Server {
         let (count, progress) =
             session.feed(bytes, &mut self.input, &mut self.items, self.moment, out);
         client.ended = progress == Progress::Ended;
+        client.is_full = progress == Progress::Full;
         count
     }
 
@@ -90,14 +98,9 @@ impl Server {
             at += self.read(client, &bytes[at..end]);
             answer.extend(client.take());
         }
-        // What was kept because the output was full.
-        while !client.ended && client.session.kept_bytes() > 0 {
-            let before = client.session.kept_bytes();
+        while client.is_full {
             self.read(client, &[]);
             answer.extend(client.take());
-            if client.session.kept_bytes() == before {
-                break;
-            }
         }
         answer
     }
