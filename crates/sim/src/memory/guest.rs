@@ -198,6 +198,20 @@ impl Asker {
     fn new(guest: &Rc<Guest>) -> Asker {
         Asker { guest: guest.clone(), landed: vec![0; PAGE_BYTES] }
     }
+
+    /// Asks over the way that is there now, which ends with the holder's process: no other process answers over it.
+    async fn over(
+        &self,
+        at: usize,
+        op: u16,
+        body: &Body,
+        with: Load<'_>,
+    ) -> Result<Reply, CallError> {
+        let there = |way: Option<Way>| way.map(|way| way.there).ok_or(CallError::PeerLost);
+        let before = there(self.guest.way(at))?;
+        let reply = self.guest.ask(at, op, body, with).await?;
+        if there(self.guest.way(at))? == before { Ok(reply) } else { Err(CallError::PeerLost) }
+    }
 }
 
 impl Ways for Asker {
@@ -229,7 +243,7 @@ impl Ways for Asker {
         let Wanted { id, at_least, bytes } = wanted;
         let body = Get::new(id, at_least, bytes, self.guest.cx.id()).encode();
         let load = Load { lands: true, ..Load::default() };
-        let reply = match self.guest.ask(at, op::GET, &body, load).await {
+        let reply = match self.over(at, op::GET, &body, load).await {
             Ok(reply) if reply.status == 0 => reply,
             Ok(reply) => return Found::Silent(Errno(reply.status)),
             Err(error) => return Found::Silent(error.into()),
@@ -250,7 +264,7 @@ impl Ways for Asker {
         let mut trailer = [0; PageStamp::BYTES];
         put.stamp.encode(&mut Encoder::new(&mut trailer));
         let load = Load { once: true, data: Some(data), trailer: &trailer, ..Load::default() };
-        match self.guest.ask(at, op::PUT, &put.encode(), load).await {
+        match self.over(at, op::PUT, &put.encode(), load).await {
             Ok(reply) if reply.status == 0 => taken(&reply.body),
             Ok(reply) => Err(Refused::Other(Errno(reply.status))),
             Err(error) => Err(Refused::Silent(error.into())),
