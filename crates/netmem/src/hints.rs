@@ -80,7 +80,8 @@ impl Run {
 }
 
 /// The queue is full: say it again when some pages were used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("so much was said that is not used yet: say the rest when some pages were used")]
 pub struct Full;
 
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,8 @@ use std::collections::{BTreeSet, VecDeque};
 use wire::Time;
 
 /// So many spaces were freed in a minute that one more could not be remembered: free it later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many spaces were freed in the last minute: free this one later")]
 pub struct TooMany;
 
 /// The spaces freed last. A space's number is not used again, so that forgetting one after a while does no harm: no
