@@ -4,7 +4,6 @@ mod front;
 
 use front::*;
 use kv::Protocol;
-use kv::limits::{ANSWER_BYTES, OUTPUT_BYTES_MAX};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -418,48 +417,7 @@ fn a_cursor_goes_through_all_members() {
     );
 }
 
-#[test]
-fn a_connection_has_a_bounded_number_of_commands_at_other_nodes() {
-    let mut world = world();
-    let client = world.client(1, Protocol::Memcached);
-    world.send(client, "get some-key other-key\r\n".repeat(2000).as_bytes());
-    assert!(world.fronts[0].items.borrow().carries() <= 130);
-    assert_eq!(world.ask(client, b""), "END\r\n".repeat(2000).as_bytes());
-}
-
 /// What a stranger may send on the channel is refused, and nothing is executed.
-/// However many keys it names, and though a view changes in the middle of it.
-#[test]
-fn a_command_has_a_bounded_number_of_keys_at_other_nodes() {
-    let mut world = world();
-    let client = world.client(1, Protocol::Resp);
-    for key in 0..100 {
-        let value = key.to_string().repeat(500);
-        assert_eq!(world.ask(client, format!("SET k{key} {value}\r\n").as_bytes()), b"+OK\r\n");
-    }
-    let value = |key: u64| (key % 100).to_string().repeat(500);
-    let line: String = (0..4000).map(|key| format!(" k{}", key % 100)).collect();
-    let line = format!("MGET{line}\r\nPING\r\n");
-    let there = |key| format!("${}\r\n{}\r\n", value(key).len(), value(key));
-    let expected: String = (0..4000).map(there).collect();
-    let answer = text(world.ask(client, line.as_bytes()));
-    assert!(answer == format!("*4000\r\n{expected}+PONG\r\n"), "{}", &answer[..999]);
-    let most = world.clients[client].most;
-    assert!(most < OUTPUT_BYTES_MAX + ANSWER_BYTES, "{most} bytes waited");
-    world.send(client, line.as_bytes());
-    (0..3).for_each(|_| world.turn());
-    assert!(!world.clients[client].is_idle());
-    world.kill(3);
-    world.next_view();
-    let answer = text(world.ask(client, b""));
-    let mut rest = answer.strip_prefix("*4000\r\n").unwrap();
-    for key in 0..4000 {
-        let next = rest.strip_prefix(&there(key)).or_else(|| rest.strip_prefix("$-1\r\n"));
-        rest = next.unwrap_or_else(|| panic!("at key {key}: {}", &rest[..rest.len().min(99)]));
-    }
-    assert_eq!(rest, "+PONG\r\n");
-}
-
 #[test]
 fn messages_that_are_none_are_refused() {
     let mut world = world();
