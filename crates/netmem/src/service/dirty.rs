@@ -189,11 +189,7 @@ impl Service {
             return Err(No::Outside); // who took it in has freed it again, as a page of an earlier life
         }
         let life = self.0.home.borrow().view().incarnation(node).ok_or(No::Outside)?;
-        let mut store = self.0.store.borrow_mut();
-        let known = store.stored(busy.frame).mirrors.iter().any(|(other, _)| *other == node);
-        if !known && store.memory_mut().handle_stored(busy.frame, busy.version) {
-            let _ = store.stored_mut(busy.frame).mirrors.try_push((node, life));
-        }
+        self.0.store.borrow_mut().handle_mirror(busy.frame, busy.version, (node, life));
         Ok(())
     }
 
@@ -204,16 +200,7 @@ impl Service {
             gone.iter().any(|(other, last)| other == node && life <= last)
         };
         let frames: Vec<FrameNo> = store.memory().pages().map(|(frame, ..)| frame).collect();
-        for frame in frames {
-            let mirrors = &mut store.stored_mut(frame).mirrors;
-            let before = mirrors.len();
-            mirrors.retain(|mirror| !lost(mirror));
-            let fewer = before - mirrors.len();
-            let version = store.memory().page(frame).expect("a page").version;
-            for _ in 0..fewer {
-                store.memory_mut().handle_mirror_lost(frame, version);
-            }
-        }
+        frames.into_iter().for_each(|frame| store.retain_mirrors(frame, |mirror| !lost(mirror)));
     }
 
     /// One of the tasks that make mirrors anew, of pages in this node's directory.
@@ -279,10 +266,8 @@ impl Service {
         let mut store = self.0.store.borrow_mut();
         let frame = store.memory().find(entry.id);
         let own = frame.filter(|frame| store.memory().role(*frame) != Role::Mirror);
-        let (Some(frame), Some(life)) = (own, life) else { return };
-        let full = store.stored(frame).mirrors.is_full();
-        if !full && store.memory_mut().handle_stored(frame, entry.version) {
-            store.stored_mut(frame).mirrors.push((node, life));
+        if let (Some(frame), Some(life)) = (own, life) {
+            store.handle_mirror(frame, entry.version, (node, life));
         }
     }
 

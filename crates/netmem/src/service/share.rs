@@ -258,21 +258,14 @@ impl Service {
             return;
         };
         let mut store = self.0.store.borrow_mut();
-        let frame = store.memory().find(id);
-        let Some(frame) = frame.filter(|f| store.memory().role(*f) != Role::Mirror) else { return };
-        let known = |node: NodeId| entry.mirror_holders().any(|h| h.node == node);
-        let mirrors = &mut store.stored_mut(frame).mirrors;
-        let before = mirrors.len();
-        mirrors.retain(|(node, _)| known(*node));
-        for _ in mirrors.len()..before {
-            store.memory_mut().handle_mirror_lost(frame, version);
+        let found = store.find(id).filter(|(_, page, _)| page.version == version);
+        let Some(frame) = found.map(|(frame, ..)| frame) else { return };
+        if store.memory().role(frame) == Role::Mirror {
+            return;
         }
+        store.retain_mirrors(frame, |(node, _)| entry.mirror_holders().any(|h| h.node == *node));
         for Holder { node, incarnation, .. } in entry.mirror_holders() {
-            let mirrors = &store.stored(frame).mirrors;
-            let has = mirrors.is_full() || mirrors.iter().any(|(other, _)| other == node);
-            if !has && store.memory_mut().handle_stored(frame, version) {
-                store.stored_mut(frame).mirrors.push((*node, *incarnation));
-            }
+            store.handle_mirror(frame, version, (*node, *incarnation));
         }
     }
 }

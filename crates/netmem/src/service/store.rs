@@ -135,9 +135,30 @@ impl Store {
         self.places[frame.0 as usize].as_ref().expect("a page has bytes")
     }
 
-    /// As [`stored`](Store::stored), to note who has mirrors.
+    /// As [`stored`](Store::stored), to change what is known beside the bytes.
     pub fn stored_mut(&mut self, frame: FrameNo) -> &mut Stored {
         self.places[frame.0 as usize].as_mut().expect("a page has bytes")
+    }
+
+    /// A node has a mirror of a version of this node's own page, in this life. Counts where that is the present version
+    /// and the node can be named: what is not is not missed when the node goes down.
+    pub fn handle_mirror(&mut self, frame: FrameNo, version: Version, mirror: (NodeId, u64)) {
+        let named = &self.stored(frame).mirrors;
+        let counts = !named.is_full() && named.iter().all(|(node, _)| *node != mirror.0);
+        if counts && self.memory.handle_stored(frame, version) {
+            self.stored_mut(frame).mirrors.push(mirror);
+        }
+    }
+
+    /// All mirrors of a page but those to `keep` are gone.
+    pub fn retain_mirrors(&mut self, frame: FrameNo, keep: impl Fn(&(NodeId, u64)) -> bool) {
+        let version = self.memory.page(frame).expect("a page").version;
+        let named = &mut self.stored_mut(frame).mirrors;
+        let before = named.len();
+        named.retain(|mirror| keep(mirror));
+        for _ in named.len()..before {
+            self.memory.handle_mirror_lost(frame, version);
+        }
     }
 
     /// Whether a page of so many bytes finds room as it is.
@@ -295,14 +316,26 @@ impl Store {
         shared && self.memory.role(frame) == Role::Mirror
     }
 
-    /// Whether every page has its bytes and no free frame has any. For tests.
+    /// Whether every page has its bytes and no free frame has any, and each mirror that counts is named. For tests.
     pub fn is_consistent(&self) -> bool {
         let used =
             self.places.iter().flatten().map(|stored| cost(stored.data.len())).sum::<usize>();
         let with_page = |at: usize| self.memory.page(FrameNo(at as u32)).is_some();
         let fits = (0..self.places.len()).all(|at| self.places[at].is_some() == with_page(at));
         let counted = self.memory.blocks().total() as usize * BLOCK_BYTES;
-        fits && used == self.used && used <= self.most && counted == used
+        let named = self.memory.pages().all(|(frame, role, page)| {
+            role == Role::Mirror || Self::counted_mirrors(page) <= self.stored(frame).mirrors.len()
+        });
+        fits && used == self.used && used <= self.most && counted == used && named
+    }
+
+    /// Those that a dirty page's durability is made of; a log is none.
+    fn counted_mirrors(page: &Page) -> usize {
+        let logs = usize::from(page.class == Class::MirroredAndLogged);
+        match page.durability {
+            Durability::Clean => 0,
+            Durability::Dirty { copies } => usize::from(copies).saturating_sub(logs),
+        }
     }
 
     /// What a page takes; nothing when it is not here.
@@ -329,5 +362,49 @@ impl Store {
                 self.unplace(FrameNo(at));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use endpoint::{Frames, HeapRegion};
+
+    const VERSION: Version = Version(3);
+
+    /// A store with a page that was written here, and its frame.
+    fn written() -> (Store, FrameNo) {
+        let config = MemoryConfig { frames: 4, local_min: 0, counts_uses: false };
+        let mut store = Store::new(config, 4 * PAGE_BYTES_MAX);
+        let data = Frames::new(HeapRegion::new(1)).copy_of(&[7; 100]).unwrap();
+        let id = PageId { space: SpaceId(1), index: 0 };
+        let durability = Durability::Dirty { copies: 0 };
+        let class = Class::Mirrored;
+        let arrival = Arrival { id, version: VERSION, class, durability, ..Arrival::default() };
+        let frame = store.install(Time(1), arrival, Stored::new(data, 0)).unwrap();
+        (store, frame)
+    }
+
+    fn is_durable(store: &Store, frame: FrameNo) -> bool {
+        store.memory().page(frame).unwrap().is_durable()
+    }
+
+    /// A mirror is made by the writer and another one by the directory at the same time, so that there are three, or
+    /// one is heard of twice.
+    #[test]
+    fn mirrors_that_are_not_named_or_named_already_do_not_count() {
+        let (mut store, frame) = written();
+        for node in [5, 5, 1, 3] {
+            assert_eq!(is_durable(&store, frame), node == 3);
+            store.handle_mirror(frame, VERSION, (NodeId(node), 7));
+        }
+        store.handle_mirror(frame, Version(2), (NodeId(4), 7));
+        store.retain_mirrors(frame, |(node, _)| *node != NodeId(1));
+        assert!(!is_durable(&store, frame), "one of the two that were named is gone");
+        store.handle_mirror(frame, VERSION, (NodeId(4), 7));
+        assert!(is_durable(&store, frame));
+        store.retain_mirrors(frame, |_| false);
+        let page = store.memory().page(frame).unwrap();
+        assert_eq!(page.durability, Durability::Dirty { copies: 0 }, "all are gone");
     }
 }
