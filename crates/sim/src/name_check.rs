@@ -176,6 +176,33 @@ impl NameCheck {
         Ok(())
     }
 
+    /// The name stands for something, whatever that is. What is wrong with it, if anything.
+    pub fn saw_something(&mut self, directory: FileId, name: &Name) -> Result<(), String> {
+        let entry = self.entry(directory, name);
+        entry.may.retain(|value| *value != Value::Nothing);
+        match entry.may.is_empty() {
+            true => {
+                entry.may.push(Value::Something);
+                let name = String::from_utf8_lossy(name);
+                Err(format!("{directory:?}/{name} is there, but nothing may be"))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// A change was refused since the names that were to become `value` are that already. What is wrong with it, if
+    /// anything.
+    pub fn refused(&mut self, change: &Change, value: Value) -> Result<(), String> {
+        let mut named = change.0.iter().filter(|(_, _, to)| *to == value).peekable();
+        if named.peek().is_none() {
+            return Err(format!("{change:?} is refused, but makes no name {value:?}"));
+        }
+        named.try_for_each(|(directory, name, _)| match value {
+            Value::Nothing => self.saw(*directory, name, None),
+            _ => self.saw_something(*directory, name),
+        })
+    }
+
     /// A whole directory was read. What is wrong with it, if anything.
     pub fn listed(&mut self, directory: FileId, names: &[(Name, FileId)]) -> Result<(), String> {
         let known: Vec<Name> = self.names(directory);
@@ -231,6 +258,22 @@ mod tests {
         assert!(check.saw(HOME, &name("a"), None).is_err());
         assert!(check.exists(HOME, &name("a")));
         assert!(check.is_free(HOME, &name("b")));
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_there() {
+        let mut check = NameCheck::default();
+        check.succeeded(&change("a", Value::File(FileId(7))), Picos::seconds(1));
+        let (made, gone) = (change("a", Value::Something), change("a", Value::Nothing));
+        assert!(check.refused(&made, Value::Something).is_ok());
+        assert!(check.refused(&made, Value::Nothing).is_err(), "it removes nothing");
+        assert!(check.refused(&gone, Value::Nothing).is_err(), "it is there");
+        check.succeeded(&gone, Picos::seconds(2));
+        assert!(check.refused(&gone, Value::Nothing).is_ok());
+        assert!(check.saw_something(HOME, &name("b")).is_err(), "nobody made it");
+        check.manager_power_cut(Picos::seconds(3));
+        assert!(check.saw_something(HOME, &name("a")).is_ok(), "the cut may have taken it back");
+        assert!(check.exists(HOME, &name("a")));
     }
 
     #[test]

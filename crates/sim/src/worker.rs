@@ -520,6 +520,17 @@ impl Worker {
                 Ok(())
             }
             Asked::Names { may_fail, .. } if errno == may_fail => Ok(()),
+            // A power cut that came meanwhile may have taken back what was done before.
+            Asked::Create { name } if errno == Errno::EEXIST => {
+                let home = self.parent_of(&name);
+                model.names.saw_something(home, &name)
+            }
+            Asked::Names { change, .. } if errno == Errno::EEXIST => {
+                model.names.refused(&change, Value::Something)
+            }
+            Asked::Names { change, .. } if errno == Errno::ENOENT => {
+                model.names.refused(&change, Value::Nothing)
+            }
             asked => {
                 let text = format!("{asked:?} is refused with {errno:?}");
                 self.outcome_unknown(asked, model, now);

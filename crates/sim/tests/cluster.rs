@@ -160,6 +160,12 @@ fn seed_1555386392_with_failing_disks_may_lose_a_name() {
     passes_in(1_555_386_392, FAILING_DISKS);
 }
 
+/// The checker took a name for free of which a power cut brought back what was there, while it was being created.
+#[test]
+fn seed_113480252_with_power_cuts_may_bring_a_name_back() {
+    passes_in(113_480_252, POWER_CUTS);
+}
+
 #[test]
 fn fresh_seeds_lose_nothing() {
     seeds::lose_nothing(Experiment { seconds: 20, ..Experiment::default() }, None);

@@ -167,6 +167,9 @@ impl Service {
         if mirrors.borrow().is_empty() {
             self.make_mirror(busy, &mirrors).await.map_err(|_| weak())?;
         }
+        if self.0.store.borrow().is_logged(busy.frame) {
+            return Ok(());
+        }
         let backing = self.0.config.backing.clone().ok_or_else(weak)?;
         backing.log(busy.id, busy.version, busy.data.clone()).await.map_err(|_| weak())?;
         self.0.store.borrow_mut().memory_mut().handle_stored(busy.frame, busy.version);

@@ -150,6 +150,11 @@ impl Store {
         }
     }
 
+    /// Whether the local log has the present version of a dirty page: mirrors that count are named, and it is the rest.
+    pub fn is_logged(&self, frame: FrameNo) -> bool {
+        self.unnamed(frame) > 0
+    }
+
     /// All mirrors of a page but those to `keep` are gone.
     pub fn retain_mirrors(&mut self, frame: FrameNo, keep: impl Fn(&(NodeId, u64)) -> bool) {
         let version = self.memory.page(frame).expect("a page").version;
@@ -324,17 +329,19 @@ impl Store {
         let fits = (0..self.places.len()).all(|at| self.places[at].is_some() == with_page(at));
         let counted = self.memory.blocks().total() as usize * BLOCK_BYTES;
         let named = self.memory.pages().all(|(frame, role, page)| {
-            role == Role::Mirror || Self::counted_mirrors(page) <= self.stored(frame).mirrors.len()
+            role == Role::Mirror
+                || self.unnamed(frame) <= usize::from(page.class == Class::MirroredAndLogged)
         });
         fits && used == self.used && used <= self.most && counted == used && named
     }
 
-    /// Those that a dirty page's durability is made of; a log is none.
-    fn counted_mirrors(page: &Page) -> usize {
-        let logs = usize::from(page.class == Class::MirroredAndLogged);
-        match page.durability {
-            Durability::Clean => 0,
-            Durability::Dirty { copies } => usize::from(copies).saturating_sub(logs),
+    /// Of the copies that count for a dirty page those that are no mirrors.
+    fn unnamed(&self, frame: FrameNo) -> usize {
+        match self.memory.page(frame).map(|page| page.durability) {
+            Some(Durability::Dirty { copies }) => {
+                usize::from(copies).saturating_sub(self.stored(frame).mirrors.len())
+            }
+            _ => 0,
         }
     }
 
@@ -372,14 +379,13 @@ mod tests {
 
     const VERSION: Version = Version(3);
 
-    /// A store with a page that was written here, and its frame.
-    fn written() -> (Store, FrameNo) {
+    /// A store with a page of this class that was written here, and its frame.
+    fn written(class: Class) -> (Store, FrameNo) {
         let config = MemoryConfig { frames: 4, local_min: 0, counts_uses: false };
         let mut store = Store::new(config, 4 * PAGE_BYTES_MAX);
         let data = Frames::new(HeapRegion::new(1)).copy_of(&[7; 100]).unwrap();
         let id = PageId { space: SpaceId(1), index: 0 };
         let durability = Durability::Dirty { copies: 0 };
-        let class = Class::Mirrored;
         let arrival = Arrival { id, version: VERSION, class, durability, ..Arrival::default() };
         let frame = store.install(Time(1), arrival, Stored::new(data, 0)).unwrap();
         (store, frame)
@@ -393,7 +399,7 @@ mod tests {
     /// one is heard of twice.
     #[test]
     fn mirrors_that_are_not_named_or_named_already_do_not_count() {
-        let (mut store, frame) = written();
+        let (mut store, frame) = written(Class::Mirrored);
         for node in [5, 5, 1, 3] {
             assert_eq!(is_durable(&store, frame), node == 3);
             store.handle_mirror(frame, VERSION, (NodeId(node), 7));
@@ -406,5 +412,16 @@ mod tests {
         store.retain_mirrors(frame, |_| false);
         let page = store.memory().page(frame).unwrap();
         assert_eq!(page.durability, Durability::Dirty { copies: 0 }, "all are gone");
+    }
+
+    #[test]
+    fn a_log_is_told_from_mirrors() {
+        let (mut store, frame) = written(Class::MirroredAndLogged);
+        store.handle_mirror(frame, VERSION, (NodeId(5), 7));
+        assert!(!store.is_logged(frame) && !is_durable(&store, frame));
+        assert!(store.memory_mut().handle_stored(frame, VERSION));
+        assert!(store.is_logged(frame) && is_durable(&store, frame) && store.is_consistent());
+        store.retain_mirrors(frame, |_| false);
+        assert!(store.is_logged(frame) && !is_durable(&store, frame));
     }
 }
