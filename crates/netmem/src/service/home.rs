@@ -149,8 +149,9 @@ impl Home {
         }
         match self.directory.look_up(get.id, get.at_least) {
             Found::Held(entry) => self.holder(entry, &avoid, random),
-            Found::Lost(version) => Way::Back(GetReply::Lost(version)),
-            Found::Unknown => Way::Back(self.unknown(get.id)),
+            // before all have told somebody may have a newer version
+            Found::Lost(version) if self.knows_all(get.id) => Way::Back(GetReply::Lost(version)),
+            Found::Lost(_) | Found::Unknown => Way::Back(self.unknown(get.id)),
         }
     }
 

@@ -5,10 +5,11 @@ use super::{Load, Service};
 use crate::directory::Role as HolderRole;
 use crate::limits::*;
 use crate::memory::{FrameNo, Role};
-use crate::page::SpaceId;
+use crate::page::{PageId, SpaceId};
 use crate::protocol::{Batch, Message, RECORDS_MAX, Record, Verdict, op};
 use crate::slots::Homes;
 use node::{Reply, all};
+use std::collections::BTreeMap;
 use wire::{Decoder, NodeId};
 
 /// What the present view asks this node to tell.
@@ -23,6 +24,12 @@ pub(super) struct Telling {
 }
 
 impl Telling {
+    /// All of it has been told, and is not told again.
+    fn finish(&mut self) {
+        self.records.clear();
+        self.done = true;
+    }
+
     /// What was to be told was of a life that is over.
     pub fn forget(&mut self) {
         self.records.clear();
@@ -70,8 +77,9 @@ impl Service {
     fn losses_of(&self, records: Vec<(NodeId, Record)>) -> Vec<(NodeId, Record)> {
         let home = self.0.home.borrow();
         let lost = records.into_iter().filter(|(_, record)| record.lost);
-        lost.flat_map(|(_, record)| home.other_homes(record.id).map(move |to| (to, record)))
-            .collect()
+        let lost: BTreeMap<PageId, Record> = lost.map(|(_, record)| (record.id, record)).collect();
+        let told = lost.into_values();
+        told.flat_map(|record| home.other_homes(record.id).map(move |to| (to, record))).collect()
     }
 
     pub(super) fn is_in(&self, view: &View) -> bool {
@@ -226,7 +234,7 @@ impl Service {
                     continue;
                 }
                 if told.into_iter().all(|told| told) {
-                    self.0.telling.borrow_mut().done = true;
+                    self.0.telling.borrow_mut().finish();
                     self.0.repairs.notify_all();
                 } else {
                     self.cx().sleep(PAUSE_MAX).await;
@@ -338,8 +346,26 @@ impl Service {
         let batch = Batch::of(view, records, false);
         let Some(load) = self.batch_load(&batch, records) else { return };
         let load = Load { into: self.verdict_room(records), ..load };
-        let reply = self.send(to, what, &batch.encode(), load).await;
-        let reply = reply.ok().filter(|reply| reply.status == 0 && what == op::REGISTER);
-        reply.into_iter().for_each(|reply| self.heed_all(to, records, &reply));
+        let life = self.life();
+        match self.send(to, what, &batch.encode(), load).await {
+            Ok(reply) if reply.status == 0 && what == op::REGISTER => {
+                self.heed_all(to, records, &reply);
+            }
+            Err(_) if what == op::DROP && life == self.life() => self.drop_again(to, records),
+            _ => (),
+        }
+    }
+
+    /// Nobody finds out by himself that his copy is outdated: who does not answer is told again while he is up. What he
+    /// was to drop of the present version he may have been given again meanwhile.
+    fn drop_again(&self, to: NodeId, records: &[Record]) {
+        let home = self.0.home.borrow();
+        if home.view().incarnation(to).is_none() {
+            return;
+        }
+        let newer = |id, version| home.directory().entry(id).is_some_and(|e| e.version > version);
+        let outdated = records.iter().filter(|record| newer(record.id, record.version));
+        let mut notices = self.0.notices.borrow_mut();
+        outdated.for_each(|record| notices.push(to, op::DROP, *record));
     }
 }
