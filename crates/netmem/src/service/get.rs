@@ -489,7 +489,8 @@ impl Service {
         // one guess may lead to another; after that the directory knows better: guesses can go round in a circle
         let first = trail.hops == 1;
         trail.hint = hint.filter(|node| first && *node != self.me() && *node != stale.node);
-        trail.stale = Some(stale).filter(|_| !trail.own);
+        // that this node has the only mirror may be an old guess of who does not have it any more: he is not asked again
+        trail.stale = Some(stale).filter(|stale| stale.node != self.me());
         Step::Again
     }
 
