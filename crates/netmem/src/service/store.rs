@@ -171,6 +171,11 @@ impl Store {
         self.memory.counts().free > 0 && self.used + cost(bytes) <= self.limit
     }
 
+    /// Whether a page of so many bytes would find room without the one in this frame.
+    pub fn would_fit(&self, frame: FrameNo, bytes: usize) -> bool {
+        self.used - cost(self.stored(frame).data.len()) + cost(bytes) <= self.limit
+    }
+
     /// Pages that would find room as it is, each as long as those that are here are on average.
     fn free_pages(&self) -> u32 {
         let Counts { free, .. } = self.memory.counts();

@@ -156,10 +156,17 @@ impl Service {
         if before == bytes && !mirror {
             return true;
         }
-        // another length, or another writer's mirror: the old content is worth nothing any more
-        let gone = !busy && store.drop_older(frame, version);
+        // another length, or another writer's mirror: others count on it until the new content has its place
+        let fits = store.would_fit(frame, bytes);
         drop(store);
-        gone && self.make_room(bytes)
+        !busy && (fits || self.make_room(bytes)) && self.gives_way(id, version)
+    }
+
+    /// Drops an old content that is not busy, if it is still here.
+    fn gives_way(&self, id: PageId, newer: Version) -> bool {
+        let mut store = self.0.store.borrow_mut();
+        let old = store.find(id).map(|(frame, page, _)| (frame, page.busy));
+        old.is_none_or(|(frame, busy)| !busy && store.drop_older(frame, newer))
     }
 
     fn weakness(&self, class: Class) -> Weak {
