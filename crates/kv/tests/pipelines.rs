@@ -1,5 +1,5 @@
-//! Many commands, and commands about many keys, of one connection to front ends that are one key space: all are answered,
-//! in order, and what waits is bounded.
+//! Many commands, and commands about many keys, of one connection to front ends that are one key space: all are
+//! answered, in order, and what waits is bounded.
 
 mod front;
 

@@ -489,7 +489,7 @@ impl Service {
         // one guess may lead to another; after that the directory knows better: guesses can go round in a circle
         let first = trail.hops == 1;
         trail.hint = hint.filter(|node| first && *node != self.me() && *node != stale.node);
-        // that this node has the only mirror may be an old guess of who does not have it any more: he is not asked again
+        // that this node has the only mirror may be an old guess of who has it no more: he is not asked again
         trail.stale = Some(stale).filter(|stale| stale.node != self.me());
         Step::Again
     }
