@@ -145,7 +145,7 @@ impl Service {
 
     /// Room for a new content: in the frame of the old one when that is as long, else in another.
     fn makes_way(&self, id: PageId, version: Version, bytes: usize) -> bool {
-        let mut store = self.0.store.borrow_mut();
+        let store = self.0.store.borrow_mut();
         let found =
             store.find(id).map(|(frame, page, stored)| (frame, page.busy, stored.data.len()));
         let Some((frame, busy, before)) = found else {
