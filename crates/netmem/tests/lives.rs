@@ -2,11 +2,10 @@
 
 mod world;
 
-use netmem::protocol::{Batch, Message, Record, op};
+use netmem::protocol::{Record, op};
 use netmem::service::{GetError, PutError, Weak};
 use netmem::*;
-use node::Call;
-use wire::{Channel, NodeId, Time};
+use wire::{NodeId, Time};
 use world::*;
 
 /// A shared page of which none of these nodes is the directory.
@@ -123,24 +122,6 @@ fn a_writer_that_was_given_up_may_not_go_on_writing() {
     assert_eq!(world.read(1, id, late(3)).0, late(3));
 }
 
-/// One node tells another something of a page, by the view of this number; the answer's status.
-fn say(world: &mut World, (from, to): (u16, u16), what: u16, view: u64, record: Record) -> u16 {
-    let body = Batch::of(view, &[record], false).encode();
-    let cx = world.cx(from);
-    let asked = cx.call(Call {
-        to: NodeId(to),
-        channel: Channel::MEMORY,
-        op: what,
-        once: true,
-        deadline: None,
-        body: &body,
-        data: cx.pieces(),
-        trailer: &[],
-        into: cx.pieces(),
-    });
-    world.run(from, asked).unwrap().status
-}
-
 /// It still takes itself for somebody's directory, and may have taken in a version that nobody else has.
 #[test]
 fn who_was_given_up_has_nobody_drop_a_mirror() {
@@ -153,13 +134,13 @@ fn who_was_given_up_has_nobody_drop_a_mirror() {
     let holder = Holder { node: NodeId(holders[0]), incarnation: 1, role: HolderRole::Mirror };
     let record = Record { id, version: Version(3), holder, copies: 0, lost: false, writer: false };
     world.give_up(other);
-    say(&mut world, (other, holders[0]), op::DROP, before, record);
+    world.say((other, holders[0]), op::DROP, before, record);
     assert_eq!(world.mirrors(id).len(), 2, "it is in no view");
     world.come_back(other);
-    say(&mut world, (other, holders[0]), op::DROP, before, record);
+    world.say((other, holders[0]), op::DROP, before, record);
     assert_eq!(world.mirrors(id).len(), 2, "it said so in the life before");
     let now = world.up().number;
-    say(&mut world, (other, holders[0]), op::DROP, now, record);
+    world.say((other, holders[0]), op::DROP, now, record);
     assert_eq!(world.mirrors(id).len(), 1);
 }
 
@@ -174,7 +155,7 @@ fn a_node_in_no_view_learns_nothing_of_its_pages() {
     world.service(1).follow(without.clone());
     let holder = Holder { node: NodeId(2), incarnation: 1, role: HolderRole::Mirror };
     let record = Record { id, version: Version(3), holder, copies: 1, lost: false, writer: false };
-    let status = say(&mut world, (2, 1), op::REGISTER, without.number, record);
+    let status = world.say((2, 1), op::REGISTER, without.number, record);
     assert_eq!(status, wire::Errno::EAGAIN.0);
     world.come_back(1);
     assert!(world.service(1).inspect(|_, directory| directory.entry(id).is_none()));

@@ -2,9 +2,11 @@
 
 mod world;
 
+use netmem::protocol::{Record, op};
 use netmem::service::{GetError, PutError, Source};
 use netmem::*;
 use std::time::Duration;
+use wire::NodeId;
 use world::*;
 
 #[test]
@@ -84,6 +86,44 @@ fn mirrors_are_made_anew_one_after_the_other() {
     }
     assert!((0..40).all(|index| world.read(1, private(1, index), 2).0 == 2));
     assert!(world.service(1).counters().mirrors_again > 0);
+}
+
+/// Nobody finds out by himself that his mirror is outdated.
+#[test]
+fn who_could_not_be_told_that_his_mirror_is_outdated_is_told_later() {
+    let mut world = World::new(5, |_| small(64));
+    let id = private(1, 0);
+    world.put(1, id, 1, Class::Mirrored).unwrap();
+    world.flush(1, id).unwrap();
+    let away = world.mirrors(id)[0].0;
+    world.net.cut = Some(NodeId(away));
+    world.put(1, id, 2, Class::Mirrored).unwrap();
+    world.flush(1, id).unwrap();
+    world.seconds(4);
+    assert!(world.mirrors(id).contains(&(away, 1)), "{:?}", world.mirrors(id));
+    world.net.cut = None;
+    world.seconds(4);
+    let mirrors = world.mirrors(id);
+    assert!(mirrors.len() == 2 && mirrors.iter().all(|(_, version)| *version == 2), "{mirrors:?}");
+}
+
+/// The directory takes node 2 for a holder, and node 2 remembers that node 1 had the page.
+#[test]
+fn an_old_guess_that_who_asks_has_the_page_leads_nobody_round_in_a_circle() {
+    let (mut world, disk) = with_disk(3, 64);
+    let id = (0..).map(shared).find(|id| world.primary(*id) == 3).unwrap();
+    disk.pages.borrow_mut().insert(id, 1);
+    assert_eq!(world.read(1, id, 1).1, Source::Backing);
+    assert_eq!(world.read(2, id, 1).1, Source::Peer);
+    (1..=2).for_each(|node| world.forget(node, id));
+    world.seconds(1);
+    let holder = Holder { node: NodeId(2), incarnation: 2, role: HolderRole::Clean };
+    let record = Record { id, version: Version(1), holder, copies: 0, lost: false, writer: false };
+    let view = world.view;
+    assert_eq!(world.say((2, 3), op::REGISTER, view, record), 0);
+    disk.fails.set(true);
+    assert_eq!(world.get(1, wanted(id, 1)).unwrap_err(), GetError::Backing(wire::Errno::EIO));
+    assert_eq!(world.service(1).counters().misses.not_here, 1, "node 2 is not asked again");
 }
 
 /// One mirror and a local log, and no room there: the writer is told how many copies there are, nothing is given up,
@@ -254,7 +294,7 @@ fn a_put_that_comes_after_the_free_brings_nothing_back() {
         (1, if random.is_multiple_of(5) { (random >> 8) as usize % 40 } else { 0 })
     });
     for round in 0..30 {
-        let id = PageId { space: SpaceId::private(wire::NodeId(1), 100 + round), index: 0 };
+        let id = PageId { space: SpaceId::private(NodeId(1), 100 + round), index: 0 };
         world.put(1, id, 1, Class::Mirrored).unwrap();
         let (flusher, service) = (world.service(1), world.service(1));
         let flushed = world.start(1, async move { flusher.flush(id).await });

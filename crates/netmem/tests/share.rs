@@ -2,7 +2,7 @@
 
 mod world;
 
-use netmem::service::Share;
+use netmem::service::{PutError, Share};
 use netmem::*;
 use std::time::Duration;
 use world::*;
@@ -21,9 +21,9 @@ fn mirrored(world: &mut World, count: u64) {
     (0..count).for_each(|index| world.forget(1, private(1, index)));
 }
 
-/// Runs for so many seconds, and looks at every page in each millisecond.
-fn watch(world: &mut World, seconds: usize, pages: &[PageId]) {
-    for _ in 0..seconds * 1000 {
+/// Runs for so many milliseconds, and looks at every page in each of them.
+fn watch(world: &mut World, turns: usize, pages: &[PageId]) {
+    for _ in 0..turns {
         world.net.run(1);
         for id in pages {
             assert!(world.mirrors(*id).len() >= 2, "{id} has its mirrors at every moment");
@@ -44,7 +44,7 @@ fn mirrors_have_another_copy_elsewhere_before_their_frames_go() {
     assert!(before > 4, "{before}");
     world.service(2).set_share(2 * PAGE);
     assert_eq!(over(&world, 2), (before as usize - 2) * PAGE);
-    watch(&mut world, 2, &pages);
+    watch(&mut world, 2000, &pages);
     assert_eq!((over(&world, 2), world.service(2).counts().mirror), (0, 2));
     assert_eq!(world.service(2).counters().handed_on, u64::from(before) - 2);
     // the directory, the other directory and the writer know: any one node may go now
@@ -64,7 +64,7 @@ fn mirrors_of_shared_pages_go_elsewhere_and_their_writer_may_die() {
         world.flush(1, *id).unwrap();
     }
     world.service(3).set_share(PAGE);
-    watch(&mut world, 2, &pages);
+    watch(&mut world, 2000, &pages);
     assert_eq!(over(&world, 3), 0);
     world.kill(1);
     world.next_view();
@@ -141,6 +141,29 @@ fn a_node_that_is_to_lend_less_takes_no_mirrors_meanwhile() {
     world.put(1, private(1, 0), 4, Class::Mirrored).unwrap();
     world.flush(1, private(1, 0)).unwrap();
     assert_eq!(world.mirrors(private(1, 0)), [(2, 4), (3, 4)]);
+}
+
+/// What another node wrote stays where it is until what is written in its place is.
+#[test]
+fn a_write_that_finds_no_room_leaves_the_mirror_that_it_would_replace() {
+    let mut world = World::new(3, |_| {
+        let mut config = small(64);
+        config.patience = Duration::from_millis(500);
+        config
+    });
+    for id in (0..8).map(shared) {
+        world.put_shared(1, id, 1, Class::Mirrored).unwrap();
+        world.flush(1, id).unwrap();
+    }
+    world.service(2).set_share(PAGE);
+    let (service, id) = (world.service(2), shared(0));
+    let data = frame(&world.cx(2), id, late(2));
+    let put = async move { service.put(id, Version(late(2)), Class::Mirrored, data).await };
+    let put = world.start(2, put);
+    while put.borrow().is_none() {
+        watch(&mut world, 1, &[id]);
+    }
+    assert!(matches!(put.take(), Some(Err(PutError::NoRoom(_)))));
 }
 
 /// Its directory does not answer for a while: the mirror stays, and goes later.

@@ -20,6 +20,8 @@ pub struct Net {
     pub now: Time,
     /// What becomes of packets.
     pub fate: Fate,
+    /// Nobody hears of this node, nor does it hear of anybody.
+    pub cut: Option<NodeId>,
     sent: u64,
     flying: VecDeque<(usize, NodeId, Packet)>,
 }
@@ -51,6 +53,7 @@ impl Net {
             nodes: (1..=count).map(|id| node(id, 1)).collect(),
             now: Time(1),
             fate: Box::new(|_| (1, 0)),
+            cut: None,
             sent: 0,
             flying: VecDeque::new(),
         }
@@ -61,8 +64,9 @@ impl Net {
             while let Some(packet) = take_packet(node) {
                 let (copies, late) = (self.fate)(self.sent);
                 self.sent += 1;
-                for _ in 0..copies {
-                    let to = packet.header().destination;
+                let to = packet.header().destination;
+                let is_cut = [to, node.cx().id()].map(Some).contains(&self.cut);
+                for _ in 0..if is_cut { 0 } else { copies } {
                     self.flying.push_back((late, to, packet.clone()));
                 }
             }

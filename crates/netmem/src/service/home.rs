@@ -434,3 +434,32 @@ fn tell_to_drop(notices: &mut Notices, id: PageId, version: Version, holder: Hol
         Record { id, version, holder, copies: 0, lost: false, writer: false },
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(number: u64, nodes: &[u16]) -> View {
+        let up = |node: &u16| Up { node: NodeId(*node), incarnation: 1, weight: 100 };
+        View::new(number, nodes.iter().map(up).collect())
+    }
+
+    /// A version whose only mirror is gone may have a successor, of which a node has not told yet.
+    #[test]
+    fn a_version_is_lost_when_all_have_told_and_not_before() {
+        let mut home = Home::new(NodeId(1), 64);
+        home.set_view(view(1, &[1, 2, 3])).unwrap();
+        let pages = (0..).map(|index| PageId { space: SpaceId::shared(7), index });
+        let id = { pages }.find(|id| home.is_primary(*id)).unwrap();
+        let holder = Holder { node: NodeId(2), incarnation: 1, role: Role::Mirror };
+        let version = Version(5);
+        let record = Record { id, version, holder, copies: 1, lost: false, writer: false };
+        assert_eq!(home.register(&record, &mut Notices::default()), Verdict::Done);
+        assert_eq!(home.set_view(view(2, &[1, 3])).unwrap().lost, 1);
+        let get = Get::new(id, Version(0), 4096, NodeId(3));
+        let unknown = GetReply::Unknown { settled: false };
+        assert_eq!(home.direct(&get, 0), Way::Back(unknown));
+        home.handle_told(NodeId(3), 2);
+        assert_eq!(home.direct(&get, 0), Way::Back(GetReply::Lost(version)));
+    }
+}

@@ -21,7 +21,7 @@ use wire::{NodeId, Time};
 #[derive(Debug, Default)]
 pub(super) struct Remains {
     /// Pages that are not to be had here any more, and were in the middle of something.
-    busy: BTreeSet<(PageId, Version)>,
+    busy: BTreeSet<PageId>,
     /// Pages whose last version was durable nowhere: whoever flushes them is told.
     failed: BTreeSet<PageId>,
     /// More than can be remembered one by one.
@@ -84,8 +84,8 @@ impl Service {
     /// given up or may have been.
     pub(super) fn doubts(&self, id: PageId) -> bool {
         let remains = self.0.remains.borrow();
-        let busy = || remains.busy.iter().any(|(other, _)| *other == id);
-        id.space.owner().is_none() && (self.0.valid_until.get() <= self.cx().now() || busy())
+        let over = self.0.valid_until.get() <= self.cx().now();
+        id.space.owner().is_none() && (over || remains.busy.contains(&id))
     }
 
     /// Where a request goes, by this node's directory. What it does not know is nowhere only while nobody takes this
@@ -137,22 +137,22 @@ impl Service {
             if own && !page.is_durable() {
                 remains.fail(page.id);
             }
-            let newer = Version(page.version.0 + 1);
-            if !self.0.store.borrow_mut().drop_older(frame, newer) {
-                remains.busy.insert((page.id, page.version));
+            let mut store = self.0.store.borrow_mut();
+            if !store.drop_older(frame, Version(page.version.0 + 1)) {
+                store.stored_mut(frame).former = true;
+                remains.busy.insert(page.id);
             }
         }
     }
 
-    /// Forgets pages of an earlier life that were in the middle of something.
+    /// Forgets pages of an earlier life that were in the middle of something. What has come in their place since is of
+    /// this one, whichever version it is.
     pub(super) fn forget_remains(&self) {
-        let busy = std::mem::take(&mut self.0.remains.borrow_mut().busy);
-        let left = busy.into_iter().filter(|(id, version)| {
-            self.forget_copy(*id, *version);
-            let store = self.0.store.borrow();
-            store.find(*id).is_some_and(|(_, page, _)| page.version == *version)
+        let mut store = self.0.store.borrow_mut();
+        self.0.remains.borrow_mut().busy.retain(|id| {
+            let found = store.find(*id).filter(|(.., stored)| stored.former);
+            let found = found.map(|(frame, page, _)| (frame, page.version.0));
+            found.is_some_and(|(frame, version)| !store.drop_older(frame, Version(version + 1)))
         });
-        let left = left.collect();
-        self.0.remains.borrow_mut().busy = left;
     }
 }

@@ -32,12 +32,14 @@ pub struct Stored {
     pub mirrors: ArrayVec<(NodeId, u64), MIRRORS_MAX>,
     /// Of a mirror, the number of them that there are to be.
     pub copies: u8,
+    /// It is of an earlier life of this node, and worth nothing any more.
+    pub former: bool,
 }
 
 impl Stored {
     /// Bytes of a clean page, or of one that was just written.
     pub fn new(data: Frame, checksum: u32) -> Stored {
-        Stored { data, checksum, mirrors: ArrayVec::new(), copies: 0 }
+        Stored { data, checksum, mirrors: ArrayVec::new(), copies: 0, former: false }
     }
 
     /// The stamp of these bytes as this page's.

@@ -2,15 +2,16 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use endpoint::Frame;
+use netmem::protocol::{Batch, Message, Record};
 use netmem::service::{Backing, Config, Later, Up, View};
 use netmem::*;
-use node::Cx;
+use node::{Call, Cx};
 use rig::Net;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use wire::{Errno, NodeId};
+use wire::{Channel, Errno, NodeId};
 
 pub const PAGE: usize = 4096;
 
@@ -221,6 +222,24 @@ impl World {
     pub fn forget(&mut self, node: u16, id: PageId) {
         self.service(node).hint(id, service::Hint::DontNeed);
         assert!(self.service(node).inspect(|memory, _| memory.find(id).is_none()), "{id} stays");
+    }
+
+    /// One node tells another something of a page, by the view of this number; the answer's status.
+    pub fn say(&mut self, (from, to): (u16, u16), what: u16, view: u64, record: Record) -> u16 {
+        let body = Batch::of(view, &[record], false).encode();
+        let cx = self.cx(from);
+        let asked = cx.call(Call {
+            to: NodeId(to),
+            channel: Channel::MEMORY,
+            op: what,
+            once: true,
+            deadline: None,
+            body: &body,
+            data: cx.pieces(),
+            trailer: &[],
+            into: cx.pieces(),
+        });
+        self.run(from, asked).unwrap().status
     }
 
     pub fn seconds(&mut self, seconds: usize) {
