@@ -90,13 +90,15 @@ impl Entry {
         std::mem::take(&mut self.holders)
     }
 
-    /// Names a holder of the present version. Answers with the clean one that had to go for a mirror, or refuses.
+    /// Names a holder of the present version. Who has a mirror has one also when it is heard late of a clean copy that
+    /// was there before. Answers with the clean one that had to go for a mirror, or refuses.
     fn name(&mut self, holder: Holder) -> Result<Option<Holder>, Refusal> {
         if let Some(known) = self.holders.iter_mut().find(|known| known.node == holder.node) {
             if known.incarnation > holder.incarnation {
                 return Err(Refusal::Outlived);
             }
-            *known = holder;
+            let stays = known.incarnation == holder.incarnation && known.role == Role::Mirror;
+            *known = if stays { *known } else { holder };
             return Ok(None);
         }
         if !self.holders.is_full() {
@@ -268,18 +270,13 @@ impl Directory {
         Ok(())
     }
 
-    /// A holder has given the page up. Counts only if it is known in just this version and life, so that a late message
-    /// cannot take away what came after it. Says whether it did.
-    pub fn unregister(
-        &mut self,
-        id: PageId,
-        version: Version,
-        node: NodeId,
-        incarnation: u64,
-    ) -> bool {
+    /// A holder has given the page up. Counts only if it is known in just this version and life, and where a clean copy
+    /// was given up not as a mirror, so that a late message cannot take away what came after it. Says whether it did.
+    pub fn unregister(&mut self, id: PageId, version: Version, gone: Holder) -> bool {
         let Some(at) = self.find(id) else { return false };
         let entry = &mut self.slab[at];
-        let is_it = |known: &Holder| known.node == node && known.incarnation == incarnation;
+        let is_it =
+            |known: &Holder| *known == gone || *known == Holder { role: Role::Clean, ..gone };
         let Some(place) = entry.holders.iter().position(is_it) else { return false };
         if entry.version != version {
             return false;

@@ -5,7 +5,7 @@ mod world;
 use netmem::protocol::{Record, op};
 use netmem::service::{GetError, PutError, Weak};
 use netmem::*;
-use wire::{NodeId, Time};
+use wire::Time;
 use world::*;
 
 /// A shared page of which none of these nodes is the directory.
@@ -131,8 +131,7 @@ fn who_was_given_up_has_nobody_drop_a_mirror() {
     let holders: Vec<u16> = world.mirrors(id).into_iter().map(|(node, _)| node).collect();
     let other = (2..=4).find(|node| !holders.contains(node)).unwrap();
     let before = world.up().number;
-    let holder = Holder { node: NodeId(holders[0]), incarnation: 1, role: HolderRole::Mirror };
-    let record = Record { id, version: Version(3), holder, copies: 0, lost: false, writer: false };
+    let record = world.record(holders[0], HolderRole::Mirror, id, 3);
     world.give_up(other);
     world.say((other, holders[0]), op::DROP, before, record);
     assert_eq!(world.mirrors(id).len(), 2, "it is in no view");
@@ -153,8 +152,7 @@ fn a_node_in_no_view_learns_nothing_of_its_pages() {
     world.give_up(1);
     let without = world.up();
     world.service(1).follow(without.clone());
-    let holder = Holder { node: NodeId(2), incarnation: 1, role: HolderRole::Mirror };
-    let record = Record { id, version: Version(3), holder, copies: 1, lost: false, writer: false };
+    let record = Record { copies: 1, ..world.record(2, HolderRole::Mirror, id, 3) };
     let status = world.say((2, 1), op::REGISTER, without.number, record);
     assert_eq!(status, wire::Errno::EAGAIN.0);
     world.come_back(1);

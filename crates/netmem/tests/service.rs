@@ -2,7 +2,7 @@
 
 mod world;
 
-use netmem::protocol::{Record, op};
+use netmem::protocol::op;
 use netmem::service::{GetError, PutError, Source};
 use netmem::*;
 use std::time::Duration;
@@ -107,6 +107,26 @@ fn who_could_not_be_told_that_his_mirror_is_outdated_is_told_later() {
     assert!(mirrors.len() == 2 && mirrors.iter().all(|(_, version)| *version == 2), "{mirrors:?}");
 }
 
+/// A node has a mirror of a page that it may write to, and has not written.
+#[test]
+fn mirrors_are_dropped_as_such_also_by_who_is_to_write() {
+    let mut world = World::new(4, |_| small(64));
+    let id = shared(0);
+    world.put_shared(1, id, 1, Class::Mirrored).unwrap();
+    world.flush(1, id).unwrap();
+    let mirror = world.mirrors(id)[0].0;
+    let stale = Err(PutError::Stale(Version(late(1))));
+    assert_eq!(world.put_shared(mirror, id, 1, Class::Mirrored), stale);
+    let (mut drop, view) = (world.record(mirror, HolderRole::Clean, id, late(1)), world.view);
+    let count = world.mirrors(id).len();
+    let another = if mirror == 2 { 3 } else { 2 };
+    world.say((another, mirror), op::DROP, view, drop);
+    assert_eq!(world.mirrors(id).len(), count, "the clean copy before it was meant");
+    drop.holder.role = HolderRole::Mirror;
+    world.say((another, mirror), op::DROP, view, drop);
+    assert_eq!(world.mirrors(id).len(), count - 1);
+}
+
 /// The directory takes node 2 for a holder, and node 2 remembers that node 1 had the page.
 #[test]
 fn an_old_guess_that_who_asks_has_the_page_leads_nobody_round_in_a_circle() {
@@ -117,9 +137,7 @@ fn an_old_guess_that_who_asks_has_the_page_leads_nobody_round_in_a_circle() {
     assert_eq!(world.read(2, id, 1).1, Source::Peer);
     (1..=2).for_each(|node| world.forget(node, id));
     world.seconds(1);
-    let holder = Holder { node: NodeId(2), incarnation: 2, role: HolderRole::Clean };
-    let record = Record { id, version: Version(1), holder, copies: 0, lost: false, writer: false };
-    let view = world.view;
+    let (record, view) = (world.record(2, HolderRole::Clean, id, 1), world.view);
     assert_eq!(world.say((2, 3), op::REGISTER, view, record), 0);
     disk.fails.set(true);
     assert_eq!(world.get(1, wanted(id, 1)).unwrap_err(), GetError::Backing(wire::Errno::EIO));

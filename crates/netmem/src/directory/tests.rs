@@ -17,8 +17,7 @@ enum Op {
     Unregister {
         page: u64,
         version: u64,
-        node: u16,
-        incarnation: u64,
+        holder: Holder,
     },
     DropNode {
         node: u16,
@@ -40,10 +39,10 @@ fn op() -> impl Strategy<Value = Op> {
     let role = prop_oneof![3 => Just(Role::Clean), 1 => Just(Role::Mirror)];
     let named = (1u16..8, 1u64..4, role).prop_map(|(node, life, role)| holder(node, life, role));
     prop_oneof![
-        10 => (0u64..9, 1u64..5, named)
+        10 => (0u64..9, 1u64..5, named.clone())
             .prop_map(|(page, version, holder)| Op::Register { page, version, holder }),
-        3 => (0u64..9, 1u64..5, 1u16..8, 1u64..4)
-            .prop_map(|(page, version, node, incarnation)| Op::Unregister { page, version, node, incarnation }),
+        3 => (0u64..9, 1u64..5, named)
+            .prop_map(|(page, version, holder)| Op::Unregister { page, version, holder }),
         1 => (1u16..8, 1u64..4).prop_map(|(node, last)| Op::DropNode { node, last }),
         1 => (3u64..6).prop_map(Op::Move),
     ]
@@ -109,8 +108,10 @@ fn register(
         assert_eq!(sorted(gone), sorted(old));
         gone = Vec::new();
     }
+    let mirror = Holder { role: Role::Mirror, ..new };
+    let stays = version == known.version && known.holders.contains(&mirror);
     known.holders.retain(|old| old.node != new.node && !gone.contains(old));
-    known.holders.push(new);
+    known.holders.push(if stays { mirror } else { new });
     (known.version, known.lost) = (version, false);
     assert!(known.holders.len() <= HOLDERS_MAX);
 }
@@ -136,10 +137,12 @@ fn apply(directory: &mut Directory, model: &mut Model, op: Op) {
             let said = directory.register(page(index), Version(version), holder);
             register(model, index, version, holder, said);
         }
-        Op::Unregister { page: index, version, node, incarnation } => {
-            let did =
-                directory.unregister(page(index), Version(version), NodeId(node), incarnation);
-            let is_it = |old: &Holder| old.node == NodeId(node) && old.incarnation == incarnation;
+        Op::Unregister { page: index, version, holder: gone } => {
+            let did = directory.unregister(page(index), Version(version), gone);
+            let is_it = |old: &Holder| {
+                (old.node, old.incarnation) == (gone.node, gone.incarnation)
+                    && (old.role == Role::Clean || gone.role == Role::Mirror)
+            };
             let known = model.get_mut(&index).filter(|known| known.version == version);
             let place = known.as_ref().and_then(|known| known.holders.iter().position(is_it));
             assert_eq!(did, place.is_some());
@@ -231,6 +234,19 @@ fn a_lost_version_is_said_to_be_lost_until_it_is_found_or_replaced() {
     assert!(
         matches!(directory.look_up(page(1), Version(5)), Found::Held(entry) if entry.mirrors() == 1)
     );
+}
+
+/// A node becomes a mirror of what it had a clean copy of, and what it said of that one arrives late.
+#[test]
+fn what_is_said_of_a_clean_copy_takes_no_mirror_away() {
+    let mut directory = Directory::new(4);
+    let (clean, mirror) = (holder(1, 1, Role::Clean), holder(1, 1, Role::Mirror));
+    directory.register(page(1), Version(5), mirror).unwrap();
+    directory.register(page(1), Version(5), clean).unwrap();
+    assert_eq!(directory.entry(page(1)).unwrap().holders[..], [mirror]);
+    assert!(!directory.unregister(page(1), Version(5), clean));
+    assert!(directory.unregister(page(1), Version(5), mirror));
+    assert!(directory.entry(page(1)).is_none());
 }
 
 /// The directory's memory is at most its share of the node's, all arrays included.

@@ -38,7 +38,7 @@ pub struct Accepted {
 pub enum Reason {
     /// No frame is free, none is old enough, or the rest is guaranteed to the node's own pages.
     NoRoom,
-    /// The node has the page in its own use, or its bytes are just leaving.
+    /// The node has the page in its own use, or a mirror of it, or its bytes are just leaving.
     InUse,
     /// The node has a newer version.
     Stale,
@@ -136,7 +136,11 @@ impl Memory {
         if self.role(frame).is_own() || page.busy {
             return Some(Reason::InUse);
         }
-        (offer.version < page.version).then_some(Reason::Stale)
+        // others count on a mirror, and on a clean copy of the same version nobody
+        let same = offer.version == page.version;
+        let demotes = self.role(frame) == Role::Mirror && !offer.mirror && same;
+        let stale = (offer.version < page.version).then_some(Reason::Stale);
+        stale.or(demotes.then_some(Reason::InUse))
     }
 
     /// Mirrors are not given up for the node's own pages, so they stay out of what is guaranteed to these.

@@ -98,6 +98,11 @@ impl Known {
         self.copies.is_none_or(|copies| self.needed.is_some_and(|needed| copies >= needed))
     }
 
+    /// A clean copy of the same version does not take a mirror's place.
+    fn is_demoted_by(&self, offer: &Offer) -> bool {
+        self.is_mirror() && !offer.mirror && self.version == offer.version.0
+    }
+
     fn is_mirror(&self) -> bool {
         !self.own && self.copies.is_some()
     }
@@ -272,6 +277,7 @@ impl World {
             present
                 .is_none_or(|known| !known.own && !known.busy && known.version <= offer.version.0)
         );
+        assert!(!present.is_some_and(|known| known.is_demoted_by(&offer)));
         if let Some(displaced) = accepted.displaced {
             assert!(before.free == 0 && present.is_none());
             assert!(
@@ -290,7 +296,10 @@ impl World {
 
     fn check_refusal(&self, offer: Offer, present: Option<Known>, refused: Refused) {
         match refused.reason {
-            Reason::InUse => assert!(present.is_some_and(|known| known.own || known.busy)),
+            Reason::InUse => {
+                let in_use = |known: Known| known.own || known.busy || known.is_demoted_by(&offer);
+                assert!(present.is_some_and(in_use));
+            }
             Reason::Stale => assert!(present.is_some_and(|known| known.version > offer.version.0)),
             Reason::NoRoom if offer.mirror => {
                 let counts = self.memory.counts();

@@ -2,6 +2,7 @@
 
 use super::home::Way;
 use super::{Load, Service};
+use crate::directory::Role as HolderRole;
 use crate::limits::HOPS_MAX;
 use crate::memory::{Durability, FrameNo, Memory, Role};
 use crate::page::{PageStamp, Version};
@@ -283,16 +284,19 @@ impl Service {
         }
     }
 
-    /// The directory says that a copy is worth nothing. What this node itself is to write there it keeps.
+    /// The directory says that a copy is worth nothing. What this node itself is to write there it keeps, and a mirror
+    /// when that was said of the clean copy of the same version that was here before.
     pub(super) fn drop_page(&self, record: &Record) {
         self.0.guesses.borrow_mut().forget(record.id);
-        if self.0.writing.borrow().has(record.id) {
+        let mut store = self.0.store.borrow_mut();
+        let Some(frame) = store.memory().find(record.id) else { return };
+        let mirror = store.memory().role(frame) == Role::Mirror;
+        if !mirror && self.0.writing.borrow().has(record.id) {
             return;
         }
-        let mut store = self.0.store.borrow_mut();
-        if let Some(frame) = store.memory().find(record.id) {
-            store.drop_older(frame, Version(record.version.0.saturating_add(1)));
-        }
+        let older_only = mirror && record.holder.role == HolderRole::Clean;
+        let Version(version) = record.version;
+        store.drop_older(frame, Version(version.saturating_add(u64::from(!older_only))));
     }
 
     fn handle_free(&self, request: Request) {

@@ -182,10 +182,8 @@ impl Home {
 
     /// A holder did not have what it should. A mirror's word is not taken for that: it may be a late one.
     fn handle_stale(&mut self, id: PageId, stale: &Stale) {
-        let is_clean = |holder: &Holder| holder.node == stale.node && holder.role == Role::Clean;
-        if self.directory.entry(id).is_some_and(|entry| entry.holders.iter().any(is_clean)) {
-            self.directory.unregister(id, stale.version, stale.node, stale.incarnation);
-        }
+        let Stale { node, incarnation, version } = *stale;
+        self.directory.unregister(id, version, Holder { node, incarnation, role: Role::Clean });
     }
 
     /// A node says that it, or another one, holds a page. Who has to drop a copy for that is told.
@@ -245,9 +243,9 @@ impl Home {
 
     /// A holder has given a page up. Copies that could not be named are nobody's after the last that was.
     pub fn unregister(&mut self, record: &Record, notices: &mut Notices) -> Verdict {
-        let (Holder { node, incarnation, .. }, id) = (record.holder, record.id);
+        let id = record.id;
         let crowded = self.directory.entry(id).is_some_and(|entry| entry.crowded);
-        self.directory.unregister(id, record.version, node, incarnation);
+        self.directory.unregister(id, record.version, record.holder);
         if crowded && self.directory.entry(id).is_none() {
             let others = self.view.others(self.me).map(clean_holder);
             others.for_each(|holder| tell_to_drop(notices, id, record.version, holder));

@@ -207,9 +207,7 @@ impl Service {
             Verdict::Enough => !in_use,
             _ => false,
         };
-        // what was told as a clean copy may have become a mirror since, which the directories know of
-        let outdated = record.holder.role == HolderRole::Clean && self.has_mirror(record);
-        if mine && useless && !record.writer && !outdated {
+        if mine && useless && !record.writer {
             self.drop_page(record);
         } else if mine && record.holder.role == HolderRole::Mirror {
             self.deny(home, record);

@@ -224,6 +224,13 @@ impl World {
         assert!(self.service(node).inspect(|memory, _| memory.find(id).is_none()), "{id} stays");
     }
 
+    /// That a node has a page.
+    pub fn record(&self, node: u16, role: HolderRole, id: PageId, version: u64) -> Record {
+        let incarnation = self.lives[usize::from(node) - 1];
+        let holder = Holder { node: NodeId(node), incarnation, role };
+        Record { id, version: Version(version), holder, copies: 0, lost: false, writer: false }
+    }
+
     /// One node tells another something of a page, by the view of this number; the answer's status.
     pub fn say(&mut self, (from, to): (u16, u16), what: u16, view: u64, record: Record) -> u16 {
         let body = Batch::of(view, &[record], false).encode();

@@ -81,6 +81,10 @@ pub struct Cluster {
     random: u64,
 }
 
+fn clean(at: usize) -> Holder {
+    Holder { node: id(at), incarnation: LIFE, role: HolderRole::Clean }
+}
+
 fn id(at: usize) -> NodeId {
     NodeId(at as u16 + 1)
 }
@@ -250,14 +254,13 @@ impl Cluster {
     }
 
     fn register(&mut self, at: usize, page: PageId) -> Result<Outcome, Refusal> {
-        let holder = Holder { node: id(at), incarnation: LIFE, role: HolderRole::Clean };
-        self.directory(page).register(page, VERSION, holder)
+        self.directory(page).register(page, VERSION, clean(at))
     }
 
     /// Says how many other holders are left. One that is alone is told.
     fn unregister(&mut self, at_: usize, page: PageId) -> usize {
         let directory = self.directory(page);
-        directory.unregister(page, VERSION, id(at_), LIFE);
+        directory.unregister(page, VERSION, clean(at_));
         let Some(entry) = directory.entry(page) else { return 0 };
         let (left, first) = (entry.holders.len(), at(entry.holders[0].node));
         let memory = &mut self.nodes[first].memory;
