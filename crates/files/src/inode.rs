@@ -10,6 +10,7 @@ use names::{Entry, Final};
 use node::{Cx, Notify};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::rc::Rc;
 use stripe::{FileRef, Verifiers};
 use wire::{Attr, Errno, FileId, Time, Wall};
@@ -94,12 +95,33 @@ pub(crate) struct State {
     pub lockers: BTreeSet<(u64, bool)>,
     /// The mount's last change of the name space that concerns the file.
     pub names_mark: u64,
-    /// That of a name or of attributes, of a directory one of its names; 0 is none that a sync could miss.
-    pub own_mark: u64,
+    /// Those of a name or of attributes, of a directory one of its names.
+    pub own: OwnChanges,
     /// Change version of what the kernel may have cached.
     pub cached: Option<u64>,
     /// It is open here and has no `security.capability`.
     pub plain: bool,
+}
+
+/// Changes by this mount that a power cut may take: what is between the first of which no sync was known when it was
+/// made and the last, both included. At first there are none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnChanges {
+    pub first: u64,
+    pub last: u64,
+}
+
+impl OwnChanges {
+    /// Another change, number `now`, while all up to `synced` are on stable storage.
+    pub fn and(self, now: u64, synced: u64) -> OwnChanges {
+        let first = if self.last > synced { self.first.max(synced + 1) } else { now };
+        OwnChanges { first, last: now }
+    }
+
+    /// Whether one of these may be among them.
+    pub fn meets(self, lost: &Range<u64>) -> bool {
+        self.first < lost.end && lost.start <= self.last
+    }
 }
 
 impl File {
@@ -328,5 +350,16 @@ mod tests {
         assert_eq!((state.entry.attr.size, state.fresh), (10, None));
         state.forget_attributes(Final { size: 20, truncations: 1, ..told }, Time(6));
         assert_eq!(state.entry.attr.size, 20);
+    }
+
+    /// What is made after a cut, before a sync has told of the cut, hides nothing that was made before it.
+    #[test]
+    fn a_later_change_hides_no_earlier_one_that_is_not_synced() {
+        let one = OwnChanges::default().and(3, 2);
+        let two = one.and(4, 2);
+        assert!(two.meets(&(3..4)) && two.meets(&(3..9)) && !two.meets(&(5..9)));
+        let later = two.and(7, 5);
+        assert!(!later.meets(&(3..5)) && later.meets(&(6..8)), "the first ones are synced");
+        assert!(!OwnChanges::default().meets(&(1..9)));
     }
 }

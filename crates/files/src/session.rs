@@ -57,8 +57,8 @@ impl Files {
         self.note_change(file);
         let mut state = file.state.borrow_mut();
         // What is lost and not told yet is told first.
-        if !self.is_lost(state.own_mark) {
-            state.own_mark = self.changes.get();
+        if !self.is_lost(state.own) {
+            state.own = state.own.and(self.changes.get(), self.synced.get());
         }
     }
 

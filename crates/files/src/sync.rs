@@ -9,7 +9,7 @@
 
 use crate::Files;
 use crate::flags::writes;
-use crate::inode::File;
+use crate::inode::{File, OwnChanges};
 use crate::limits::LOSSES_MAX;
 use crate::table::Open;
 use crate::written::Mark;
@@ -135,8 +135,12 @@ impl Files {
 
     /// One of the changes since the last sync is lost, nobody knows which.
     fn note_loss(&self, changes: u64) {
+        let lost = self.synced.get() + 1..changes + 1;
+        if lost.is_empty() {
+            return; // a later sync was told before
+        }
         let mut losses = self.losses.borrow_mut();
-        losses.push_back(self.synced.get() + 1..changes + 1);
+        losses.push_back(lost);
         if losses.len() > LOSSES_MAX {
             losses.pop_front();
         }
@@ -145,19 +149,24 @@ impl Files {
     /// An error, once, when a power cut may have taken this mount's change of the file's name or attributes, or of a
     /// name in the directory: ESTALE when the file itself is gone, else EIO.
     async fn tell_loss(&self, file: &Rc<File>) -> Result<(), Errno> {
-        let mark = file.state.borrow().own_mark;
-        if !self.is_lost(mark) {
+        let own = file.state.borrow().own;
+        if !self.is_lost(own) {
             return Ok(());
         }
         self.refresh(file).await?;
         let mut state = file.state.borrow_mut();
-        state.own_mark = if self.is_lost(state.names_mark) { 0 } else { state.names_mark };
+        let (last, synced) = (state.names_mark, self.synced.get());
+        // What came after the loss is told when that is lost too.
+        state.own = OwnChanges { first: last.min(synced + 1), last };
+        if self.is_lost(state.own) {
+            state.own = OwnChanges::default();
+        }
         Err(Errno::EIO)
     }
 
-    /// Whether this change is one of those of which some are lost.
-    pub(crate) fn is_lost(&self, mark: u64) -> bool {
-        self.losses.borrow().iter().any(|lost| lost.contains(&mark))
+    /// Whether one of these changes may be one of those of which some are lost.
+    pub(crate) fn is_lost(&self, own: OwnChanges) -> bool {
+        self.losses.borrow().iter().any(|lost| own.meets(lost))
     }
 
     /// The last descriptor of a handle is closed.

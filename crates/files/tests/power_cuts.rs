@@ -5,10 +5,14 @@ mod common;
 use common::World;
 use files::conformance::client::{Opened, READ_ONLY, READ_WRITE};
 use files::conformance::{Asks, Client};
+use node::all;
 use std::cell::Cell;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
-use wire::FileId;
+use wire::{Errno, FileId};
+
+type Later<'a> = Pin<Box<dyn Future<Output = Result<(), Errno>> + 'a>>;
 
 const NAME: &[u8] = b"file";
 const MORE: usize = 3000;
@@ -119,4 +123,27 @@ fn an_fsync_of_a_new_file_keeps_its_name() {
     world.cut_power_of_manager();
     let other = world.client(1);
     assert_eq!(world.block_on(other.get(FileId::ROOT, NAME)).unwrap(), [1; LESS]);
+}
+
+/// Another name is made there after the cut, while a sync that is to be told of the loss is under way.
+#[test]
+fn a_name_that_a_cut_took_is_told_of_whatever_comes_after_it() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let (lost, other) = world.block_on(async {
+        let lost = client.make_directory(FileId::ROOT, b"lost").await.unwrap();
+        let other = client.make_directory(FileId::ROOT, b"other").await.unwrap();
+        client.fsync_directory(FileId::ROOT).await.unwrap();
+        client.make_directory(lost, b"first").await.unwrap();
+        (lost, other)
+    });
+    world.cut_power_of_manager();
+    world.block_on(async {
+        let synced = Box::pin(client.fsync_directory(other));
+        let made = Box::pin(async { client.make_directory(lost, b"second").await.map(drop) });
+        assert_eq!(all([synced as Later<'_>, made]).await, [Ok(()), Ok(())], "not its names");
+        assert_eq!(client.lookup(lost, b"first").await.err(), Some(Errno::ENOENT));
+        assert_eq!(client.fsync_directory(lost).await, Err(Errno::EIO), "it is told once");
+        assert_eq!(client.fsync_directory(lost).await, Ok(()));
+    });
 }

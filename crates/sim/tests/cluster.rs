@@ -166,6 +166,12 @@ fn seed_113480252_with_power_cuts_may_bring_a_name_back() {
     passes_in(113_480_252, POWER_CUTS);
 }
 
+/// A mount told nobody of a name that a power cut took, since it had made another one there before it heard of that.
+#[test]
+fn seed_337358352_with_power_cuts_has_a_lost_name_told_of() {
+    passes_in(337_358_352, POWER_CUTS);
+}
+
 #[test]
 fn fresh_seeds_lose_nothing() {
     seeds::lose_nothing(Experiment { seconds: 20, ..Experiment::default() }, None);
