@@ -142,6 +142,8 @@ pub const NOTICES_MAX: usize = 4096;
 pub const REPAIR_TASKS: usize = 2;
 /// Pause after a mirror could not be made.
 pub const REPAIR_PAUSE: Duration = Duration::from_millis(50);
+/// Pause of a writer whose page has lost all its mirrors and finds no node for another.
+pub const BARED_PAUSE: Duration = Duration::from_millis(500);
 /// Pages that lose nothing by it which leave at a time when a node lends less: half of what can wait to be carried
 /// away.
 pub const SHRINK_PAGES: usize = LEAVING_MAX / 2;

@@ -18,7 +18,9 @@
 
 mod ahead;
 mod answer;
+mod bared;
 mod bring;
+mod circle;
 mod counters;
 mod dirty;
 mod faults;
@@ -66,6 +68,7 @@ use crate::page::{PageId, SpaceId, Version};
 use crate::placement::Policy;
 use crate::protocol::{Body, Record};
 use ahead::Ahead;
+use circle::Circle;
 use endpoint::{Frame, FrameMut};
 use faults::Faults;
 use guesses::Guesses;
@@ -176,7 +179,10 @@ struct Inner {
     faults: RefCell<Faults<Result<Got, GetError>>>,
     leaving: RefCell<Leaving>,
     notices: RefCell<Notices>,
-    late: RefCell<late::Late>,
+    /// Mirrors that are here and of which a directory has not heard.
+    late: RefCell<Circle<Record>>,
+    /// Pages of this node's own whose mirrors all went at once.
+    bared: RefCell<Circle<()>>,
     epochs: RefCell<Epochs>,
     peers: RefCell<BTreeMap<NodeId, Latency>>,
     counters: RefCell<Counters>,
@@ -216,6 +222,7 @@ struct Inner {
     carried: Notify,
     noticed: Notify,
     lags: Notify,
+    bares: Notify,
     view_changed: Notify,
     /// Frames are needed, and dirty pages are in the way.
     pressure: Notify,
@@ -255,6 +262,7 @@ impl Service {
             cx.spawn("netmem prefetch", service.clone().prefetch());
         }
         cx.spawn("netmem late", service.clone().register_all_late());
+        cx.spawn("netmem bared", service.clone().secure_all_bared());
         cx.spawn("netmem view", service.clone().tell_all());
         cx.spawn("netmem epochs", service.clone().tick());
         cx.spawn("netmem share", service.clone().shrink());
@@ -388,6 +396,7 @@ impl Inner {
             leaving: RefCell::default(),
             notices: RefCell::default(),
             late: RefCell::default(),
+            bared: RefCell::default(),
             epochs: RefCell::new(Epochs::new(cx.id(), config.epoch, cx.now())),
             peers: RefCell::default(),
             counters: RefCell::default(),
@@ -411,6 +420,7 @@ impl Inner {
             carried: Notify::new(cx),
             noticed: Notify::new(cx),
             lags: Notify::new(cx),
+            bares: Notify::new(cx),
             view_changed: Notify::new(cx),
             pressure: Notify::new(cx),
             eased: Notify::new(cx),

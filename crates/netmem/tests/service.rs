@@ -88,6 +88,23 @@ fn mirrors_are_made_anew_one_after_the_other() {
     assert!(world.service(1).counters().mirrors_again > 0);
 }
 
+/// Directories make mirrors from mirrors, and whoever was told that a page is durable does not flush it again.
+#[test]
+fn a_page_whose_mirrors_all_went_at_once_has_two_again() {
+    for id in [private(1, 0), shared(7)] {
+        let mut world = World::new(5, |_| small(64));
+        world.put(1, id, late(5), Class::Mirrored).unwrap();
+        world.flush(1, id).unwrap();
+        world.mirrors(id).into_iter().for_each(|(node, _)| world.kill(node));
+        world.next_view();
+        world.settle();
+        world.seconds(2);
+        assert_eq!(world.mirrors(id).len(), 2, "of {id:?}");
+        world.forget(1, id);
+        assert_eq!(world.read(1, id, late(5)).0, late(5));
+    }
+}
+
 /// Nobody finds out by himself that his mirror is outdated.
 #[test]
 fn who_could_not_be_told_that_his_mirror_is_outdated_is_told_later() {

@@ -83,7 +83,7 @@ impl Service {
         Ok(())
     }
 
-    fn dirt(&self, id: PageId) -> Dirt {
+    pub(super) fn dirt(&self, id: PageId) -> Dirt {
         let store = self.0.store.borrow();
         match store.find(id) {
             Some((frame, page, _)) if store.memory().role(frame) != Role::Mirror => match page {
@@ -196,16 +196,6 @@ impl Service {
         Ok(())
     }
 
-    /// Mirrors of this node's pages that went down with their nodes.
-    pub(super) fn lose_mirrors(&self, gone: &[(NodeId, u64)]) {
-        let mut store = self.0.store.borrow_mut();
-        let lost = |(node, life): &(NodeId, u64)| {
-            gone.iter().any(|(other, last)| other == node && life <= last)
-        };
-        let frames: Vec<FrameNo> = store.memory().pages().map(|(frame, ..)| frame).collect();
-        frames.into_iter().for_each(|frame| store.retain_mirrors(frame, |mirror| !lost(mirror)));
-    }
-
     /// One of the tasks that make mirrors anew, of pages in this node's directory.
     pub(super) async fn repair(self) {
         loop {
@@ -282,7 +272,8 @@ impl Service {
     }
 }
 
-enum Dirt {
+/// What is to be done for a page's durability.
+pub(super) enum Dirt {
     None,
     Busy,
     Dirty(FrameNo),

@@ -5,41 +5,13 @@
 
 use super::Service;
 use crate::limits::CLEANING_PAUSE;
-use crate::page::{PageId, Version};
 use crate::protocol::{No, Record};
 use crate::slots::Homes;
-use std::collections::BTreeMap;
-use std::ops::Bound;
-
-/// At most one for each mirror here.
-#[derive(Debug, Default)]
-pub struct Late {
-    records: BTreeMap<PageId, Record>,
-    last: PageId,
-}
-
-impl Late {
-    /// The next one in a circle.
-    fn next(&mut self) -> Option<Record> {
-        let after = (Bound::Excluded(self.last), Bound::Unbounded);
-        let next = self.records.range(after).next().or_else(|| self.records.iter().next());
-        let record = next.map(|(_, record)| *record);
-        self.last = record.map_or(self.last, |record| record.id);
-        record
-    }
-
-    /// The directories know, or the page is gone.
-    fn done(&mut self, id: PageId, version: Version) {
-        if self.records.get(&id).is_some_and(|record| record.version == version) {
-            self.records.remove(&id);
-        }
-    }
-}
 
 impl Service {
     /// A mirror is here; of its two directories at least one was not reached.
     pub(super) fn register_late(&self, record: Record) {
-        self.0.late.borrow_mut().records.insert(record.id, record);
+        self.0.late.borrow_mut().insert(record.id, record);
         self.0.lags.notify_all();
     }
 
@@ -48,12 +20,12 @@ impl Service {
         loop {
             let lags = self.0.lags.wait();
             let next = self.0.late.borrow_mut().next();
-            let Some(record) = next else {
+            let Some((id, record)) = next else {
                 lags.await;
                 continue;
             };
             if self.is_told(&record).await {
-                self.0.late.borrow_mut().done(record.id, record.version);
+                self.0.late.borrow_mut().done(id, |late| late.version == record.version);
             } else {
                 self.cx().sleep(CLEANING_PAUSE).await;
             }
