@@ -33,7 +33,11 @@ fn what_only_the_node_can_have_written_and_has_still_outlives_its_life() {
     assert_eq!(world.read(1, here, 5).0, 5);
     assert_eq!(world.read(1, private(1, 2), 7).0, 7);
     world.seconds(2);
-    assert_eq!(world.mirrors(here).len(), 2, "those of the life before are nobody's, and there are others");
+    assert_eq!(
+        world.mirrors(here).len(),
+        2,
+        "those of the life before are nobody's, and there are others"
+    );
     world.flush(1, here).unwrap();
     world.flush(1, private(1, 2)).unwrap();
     assert_eq!((world.mirrors(here).len(), world.mirrors(private(1, 2)).len()), (2, 2));

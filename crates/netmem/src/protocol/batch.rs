@@ -25,7 +25,8 @@ pub struct Record {
     pub version: Version,
     /// Who has it.
     pub holder: Holder,
-    /// Of a mirror, the number of mirrors that there are to be.
+    /// Of a mirror, and of a clean copy that was one until its version was on stable storage, the number of mirrors
+    /// that there are to be.
     pub copies: u8,
     /// Nobody has it any more, and it was nowhere else.
     pub lost: bool,

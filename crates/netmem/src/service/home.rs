@@ -203,9 +203,20 @@ impl Home {
                 self.leases.claim(record.id, Writer { node, incarnation }, record.version);
                 Verdict::Done
             }
-            Some(life) if life == record.holder.incarnation => self.enter(record, notices),
+            Some(life) if life == record.holder.incarnation => {
+                self.note_written(record);
+                self.enter(record, notices)
+            }
             Some(life) if life > record.holder.incarnation => Verdict::Outlived,
             _ => Verdict::NotHome,
+        }
+    }
+
+    /// Who says that what was his mirror is a clean copy knows that its version is on stable storage, which this
+    /// directory may have missed. It would take him for a mirror for ever.
+    fn note_written(&mut self, record: &Record) {
+        if was_mirror(record) {
+            self.directory.handle_written(record.id, record.version);
         }
     }
 
@@ -244,6 +255,7 @@ impl Home {
     /// A holder has given a page up. Copies that could not be named are nobody's after the last that was.
     pub fn unregister(&mut self, record: &Record, notices: &mut Notices) -> Verdict {
         let id = record.id;
+        self.note_written(record);
         let crowded = self.directory.entry(id).is_some_and(|entry| entry.crowded);
         self.directory.unregister(id, record.version, record.holder);
         if crowded && self.directory.entry(id).is_none() {
@@ -418,7 +430,20 @@ fn records_of(entry: &Entry) -> impl Iterator<Item = Record> + '_ {
     let nobody = Holder { node: NodeId(0), incarnation: 0, role: Role::Mirror };
     let holders = entry.holders.iter().copied().chain(entry.lost.then_some(nobody));
     let Entry { id, version, copies, lost, .. } = *entry;
-    holders.map(move |holder| Record { id, version, holder, copies, lost, writer: false })
+    let copies_of = move |holder: Holder| if holder.role == Role::Mirror { copies } else { 0 };
+    let record = move |holder| Record {
+        id,
+        version,
+        holder,
+        copies: copies_of(holder),
+        lost,
+        writer: false,
+    };
+    holders.map(record)
+}
+
+fn was_mirror(record: &Record) -> bool {
+    record.holder.role == Role::Clean && record.copies > 0
 }
 
 fn done(result: Result<(), Refusal>) -> Verdict {
@@ -459,5 +484,37 @@ mod tests {
         assert_eq!(home.direct(&get, 0), Way::Back(unknown));
         home.handle_told(NodeId(3), 2);
         assert_eq!(home.direct(&get, 0), Way::Back(GetReply::Lost(version)));
+    }
+
+    /// That the version is on stable storage was said while this directory could not be reached.
+    #[test]
+    fn who_says_that_his_mirror_is_a_clean_copy_is_believed() {
+        for gives_up in [true, false] {
+            let mut home = Home::new(NodeId(1), 64);
+            home.set_view(view(1, &[1, 2, 3])).unwrap();
+            let notices = &mut Notices::default();
+            let id = PageId { space: SpaceId::shared(7), index: 0 };
+            let mirror = Holder { node: NodeId(2), incarnation: 1, role: Role::Mirror };
+            let clean = Holder { role: Role::Clean, ..mirror };
+            let record = |holder, copies| Record {
+                id,
+                version: Version(5),
+                holder,
+                copies,
+                lost: false,
+                writer: false,
+            };
+            home.register(&record(mirror, 2), notices);
+            home.unregister(&record(clean, 0), notices);
+            assert!(home.directory().entry(id).is_some(), "a copy that was there before it");
+            match gives_up {
+                true => home.unregister(&record(clean, 2), notices),
+                false => home.register(&record(clean, 2), notices),
+            };
+            let entry = home.directory().entry(id);
+            let left: Vec<Holder> = entry.into_iter().flat_map(|e| e.holders.clone()).collect();
+            assert_eq!(left, if gives_up { vec![] } else { vec![clean] });
+            assert!(entry.is_none_or(|entry| !entry.is_hard() && entry.copies == 0));
+        }
     }
 }

@@ -10,6 +10,7 @@ use crate::memory::{Durability, Eviction, FrameNo, Page, Role};
 use crate::page::{PageId, PageStamp, Version, Wanted};
 use crate::placement::Leaving as Candidate;
 use crate::protocol::{Get, GetReply, Message, No, Put, PutReply, op};
+use crate::slots::Homes;
 use endpoint::{Frame, FrameMut};
 use node::{CallError, Reply};
 use std::collections::VecDeque;
@@ -140,8 +141,9 @@ impl Service {
 
     /// A page has left its frame, and lost nothing by it: it goes to another node, or nowhere.
     pub(super) fn leave(&self, held: Evicted) {
-        let Evicted { held: Held { page, stored }, copy, unused } = held;
-        self.withdraw(&page);
+        let Evicted { held, copy, unused } = held;
+        self.withdraw(&held);
+        let Held { page, stored } = held;
         let candidate = self.candidate(&page, copy);
         // what was fetched unasked, and not asked for, is nowhere missed
         let target = if unused { None } else { self.target(None, candidate) };
@@ -168,18 +170,16 @@ impl Service {
         Candidate { age, reused: page.reused, duplicate: page.duplicate || copy, chances }
     }
 
-    /// The directory is told that this node has the page no more.
-    pub(super) fn withdraw(&self, page: &Page) {
-        let role = match page.durability {
-            Durability::Clean => HolderRole::Clean,
-            Durability::Dirty { .. } => return,
-        };
-        if page.id.space.owner() == Some(self.me()) {
+    /// The directory is told that this node has a clean page no more; what was a mirror both may take for one still.
+    pub(super) fn withdraw(&self, held: &Held) {
+        let (Page { id, version, durability, .. }, copies) = (held.page, held.stored.copies);
+        if durability != Durability::Clean || id.space.owner() == Some(self.me()) {
             return;
         }
-        let primary = self.0.home.borrow().homes(page.id).map(|homes| homes.primary);
-        if let Some(primary) = primary {
-            self.notice(primary, op::UNREGISTER, self.record(page.id, page.version, role, 0));
+        let homes = self.0.home.borrow().homes(id);
+        let concerned = if copies > 0 { 2 } else { 1 };
+        for home in homes.into_iter().flat_map(Homes::both).take(concerned) {
+            self.notice(home, op::UNREGISTER, self.record(id, version, HolderRole::Clean, copies));
         }
     }
 

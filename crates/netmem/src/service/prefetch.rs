@@ -143,7 +143,7 @@ impl Service {
         let own = store.memory().role(frame).is_own();
         let held = if own { store.take(frame).ok() } else { None };
         drop(store);
-        held.into_iter().for_each(|held| self.withdraw(&held.page));
+        held.into_iter().for_each(|held| self.withdraw(&held));
     }
 
     /// A program has come to a page.

@@ -110,7 +110,7 @@ impl Service {
         if id.space.is_guest() {
             self.0.guests.borrow_mut().handle_stored(self.cx().now(), id.space);
         }
-        gone.iter().for_each(|page| self.withdraw(page));
+        gone.iter().for_each(|held| self.withdraw(held));
         self.count(|counters| {
             counters.accepted += 1;
             counters.dropped += gone.len() as u64;

@@ -83,7 +83,7 @@ impl Service {
             return true;
         }
         let held = self.0.store.borrow_mut().take(frame).ok();
-        held.iter().for_each(|held| self.withdraw(&held.page));
+        held.iter().for_each(|held| self.withdraw(held));
         self.count(|counters| counters.dropped += u64::from(held.is_some()));
         held.is_some()
     }

@@ -30,7 +30,7 @@ pub struct Stored {
     pub checksum: u32,
     /// Of a dirty page of the node's own, who has mirrors of this version, in which lives.
     pub mirrors: ArrayVec<(NodeId, u64), MIRRORS_MAX>,
-    /// Of a mirror, the number of them that there are to be.
+    /// Of a mirror, and of a clean copy that was one, the number of them that there are to be.
     pub copies: u8,
     /// It is of an earlier life of this node, and worth nothing any more.
     pub former: bool,
@@ -251,7 +251,7 @@ impl Store {
         now: Time,
         offer: Offer,
         stored: Stored,
-    ) -> Result<(FrameNo, ArrayVec<Page, DISPLACED_MAX>), Refused> {
+    ) -> Result<(FrameNo, ArrayVec<Held, DISPLACED_MAX>), Refused> {
         let refused = |store: &Store, reason| Refused { reason, oldest: store.oldest_taken(now) };
         if let Some(reason) = self.memory.refuses(&offer) {
             return Err(refused(self, reason));
@@ -266,12 +266,13 @@ impl Store {
         while self.used - self.cost_of(offer.id) + cost(stored.data.len()) > limit {
             let displaced = self.memory.displace(now, &offer);
             let (frame, page) = displaced.ok_or_else(|| refused(self, Reason::NoRoom))?;
-            self.unplace(frame);
-            gone.extend(Some(page).filter(|page| page.id != offer.id));
+            let stored = self.unplace(frame).expect("a page has bytes");
+            gone.extend(Some(Held { page, stored }).filter(|held| held.page.id != offer.id));
         }
         let accepted = self.memory.accept(now, offer)?;
-        gone.extend(accepted.displaced);
-        self.unplace(accepted.frame);
+        let before = self.unplace(accepted.frame);
+        let displaced = accepted.displaced.zip(before);
+        gone.extend(displaced.map(|(page, stored)| Held { page, stored }));
         self.place(accepted.frame, stored);
         Ok((accepted.frame, gone))
     }
