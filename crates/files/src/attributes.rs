@@ -116,9 +116,7 @@ impl Files {
         let entry = self.names.set_attr(who, file.id, changes, opened).await?;
         self.with_written(file, |state| {
             if let Some(size) = changes.size {
-                state.written.truncate(size);
-                state.chunks.clear();
-                state.local = state.local.map(|local| Local { size, ..local });
+                state.cut(size);
             }
             state.note_life(self.names.life());
             state.absorb_own(entry, asked, self.cx.now());

@@ -266,6 +266,15 @@ impl State {
         self.cached = (alone && cached).then_some(entry.attr.change);
     }
 
+    /// This client has cut the file to this size, or made it as long. Of that it may have heard before the answer came:
+    /// then what it held beyond the new end has made the file longer again.
+    pub fn cut(&mut self, size: u64) {
+        self.written.truncate(size);
+        self.chunks.clear();
+        self.entry.attr.size = self.said.max(self.written.end());
+        self.local = self.local.map(|local| Local { size, ..local });
+    }
+
     /// Whether something newer than this answer is known.
     fn is_late(&self, entry: &Entry, asked: Time) -> bool {
         (entry.attr.change, asked) < (self.entry.attr.change, self.asked)
@@ -338,6 +347,23 @@ mod tests {
         assert_eq!((state.entry.attr.size, state.entry.truncations), (70, 5));
         state.absorb_own(entry(6, 60, 6), Time(9), Time(11));
         assert_eq!((state.entry.attr.size, state.fresh), (70, None));
+    }
+
+    /// While the answer is on its way others of this mount open the file, and hear of its new length.
+    #[test]
+    fn a_cut_of_which_is_heard_before_its_answer_cuts_what_is_held_too() {
+        for asked in [Time(3), Time(9)] {
+            let (pool, mut state) = (Frames::new(HeapRegion::new(1 << 20)), State::default());
+            state.absorb(entry(1, 100, 3), Time(1), Time(2));
+            let held = Gather::new(vec![pool.alloc_exact(50).unwrap().freeze()]);
+            state.written.write(100, held, Time(2));
+            state.note_write(50, 150, Wall::default());
+            state.absorb(entry(2, 80, 4), Time(4), Time(5));
+            state.absorb(entry(2, 80, 4), Time(6), Time(7));
+            state.cut(80);
+            state.absorb_own(entry(2, 80, 4), asked, Time(10));
+            assert_eq!((state.size(), state.entry.attr.size), (80, 80), "asked at {asked:?}");
+        }
     }
 
     #[test]
