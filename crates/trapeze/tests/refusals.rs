@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{Cluster, cannot_mount, free_ports, pattern, program, refusal, shell, text, trapeze};
+use common::{
+    Cluster, cannot_mount, free_ports, garbage, pattern, program, refusal, shell, text, trapeze,
+};
 use std::fs;
-use std::io::Write;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -13,16 +14,6 @@ use std::time::Duration;
 use trapeze::config::{ClusterKey, Machine, Memory};
 use trapeze::embedded::Embedded;
 use trapeze::local::Shape;
-
-/// Sends garbage of several kinds and sizes; whether the far end still listens is for the caller to see.
-fn garbage(mut connect: impl FnMut() -> Box<dyn Write>) {
-    let long = pattern(1, 200_000);
-    let zeros = vec![0; 5000];
-    let request = b"GET / HTTP/1.1\r\nHost: trapeze\r\n\r\n".to_vec();
-    for bytes in [&long[..], &zeros, &request, &long[..1], &[0xff; 127], &[]] {
-        let _ = connect().write_all(bytes); // it may have been refused half-way
-    }
-}
 
 #[test]
 fn garbage_on_every_port() {

@@ -9,6 +9,7 @@ pub use ports::free_ports;
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -197,4 +198,14 @@ pub fn pause(process: &Process, span: Duration) {
 /// Bytes that tell their place.
 pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     files::conformance::client::pattern(seed, 0, bytes)
+}
+
+/// Sends garbage of several kinds and sizes; whether the far end still listens is for the caller to see.
+pub fn garbage(mut connect: impl FnMut() -> Box<dyn Write>) {
+    let long = pattern(1, 200_000);
+    let zeros = vec![0; 5000];
+    let request = b"GET / HTTP/1.1\r\nHost: trapeze\r\n\r\n".to_vec();
+    for bytes in [&long[..], &zeros, &request, &long[..1], &[0xff; 127], &[]] {
+        let _ = connect().write_all(bytes); // it may have been refused half-way
+    }
 }

@@ -1,0 +1,161 @@
+//! The cluster and the load of `lending.rs` while everything else goes wrong: one is killed while another is stopped,
+//! somebody runs half of the time only, all ports get garbage and idle connections, everything is started twice, or
+//! asked to end, and a server's disk is full. Too long for every day: `cargo xtask soak` runs it.
+
+mod common;
+mod load;
+
+use common::{free_ports, garbage, pause, refusal, shell, text};
+use load::lending::{ALL, Front, LENDERS, Lending, Machine, Mount};
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+type Connect = Box<dyn Fn() -> Box<dyn Write>>;
+
+/// All sockets of a cluster that listens at `port` and the ports after it.
+fn doors(lending: &Lending, port: u16) -> Vec<Connect> {
+    let of_tcp = |port: u16| -> Connect {
+        Box::new(move || Box::new(TcpStream::connect(("127.0.0.1", port)).unwrap()))
+    };
+    let sockets = fs::read_dir(lending.cluster.beside("cluster/run")).unwrap();
+    let of_unix = sockets
+        .map(|entry| entry.unwrap().path())
+        .map(|path| -> Connect { Box::new(move || Box::new(UnixStream::connect(&path).unwrap())) });
+    let ports = (port..=port + LENDERS as u16).chain(lending.ports);
+    ports.map(of_tcp).chain(of_unix).collect()
+}
+
+#[test]
+#[ignore = "a soak's"]
+fn one_is_killed_while_another_is_stopped() {
+    let Some(mut lending) = Lending::start() else { return };
+    let pairs = [
+        (Machine(1), Mount),
+        (Front(0), Machine(2)),
+        (Mount, Machine(3)),
+        (Machine(0), Front(1)),
+        (Machine(2), Machine(0)),
+    ];
+    lending.under_load(|lending| {
+        for (killed, stopped) in pairs {
+            println!("{killed:?} is killed while {stopped:?} is stopped");
+            let process = lending.process(stopped);
+            process.pause();
+            lending.process(killed).kill().unwrap();
+            std::thread::sleep(Duration::from_secs(5));
+            process.resume();
+            lending.put(stopped, process);
+            lending.begin(killed);
+            lending.settle();
+        }
+    });
+    lending.end();
+}
+
+#[test]
+#[ignore = "a soak's"]
+fn somebody_runs_half_of_the_time() {
+    let Some(mut lending) = Lending::start() else { return };
+    lending.under_load(|lending| {
+        for who in ALL {
+            println!("{who:?} is slow");
+            let process = lending.process(who);
+            for _ in 0..25 {
+                pause(&process, Duration::from_millis(200));
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            lending.put(who, process);
+        }
+        lending.settle();
+    });
+    lending.end();
+}
+
+#[test]
+#[ignore = "a soak's"]
+fn every_door_gets_garbage() {
+    let port = free_ports(LENDERS as u16 + 1);
+    let Some(mut lending) = Lending::start_at(Some(port)) else { return };
+    lending.under_load(|lending| {
+        let doors = doors(lending, port);
+        println!("{} doors", doors.len());
+        for _ in 0..50 {
+            doors.iter().for_each(garbage);
+        }
+        lending.settle();
+    });
+    lending.end();
+}
+
+#[test]
+#[ignore = "a soak's"]
+fn thousands_are_connected_and_say_nothing() {
+    let Some(mut lending) = Lending::start() else { return };
+    lending.under_load(|lending| {
+        let connect = |at: usize| TcpStream::connect(("127.0.0.1", lending.ports[at % 2])).unwrap();
+        let mut idle: Vec<TcpStream> = (0..8000).map(connect).collect();
+        std::thread::sleep(Duration::from_secs(10));
+        idle.iter_mut().step_by(2).for_each(|half| half.write_all(b"set half 0 0 99\r\n").unwrap());
+        std::thread::sleep(Duration::from_secs(10));
+        lending.settle();
+    });
+    lending.end();
+}
+
+/// What is refused says so, and hurts nobody who was there before.
+#[test]
+#[ignore = "a soak's"]
+fn everything_is_started_twice() {
+    let Some(mut lending) = Lending::start() else { return };
+    lending.under_load(|lending| {
+        let (target, point) = (lending.cluster.processes.target(), lending.point.clone());
+        for _ in 0..10 {
+            for name in ["manager", "io1", "io2", "io3"] {
+                let config = lending.cluster.beside(&format!("cluster/{name}.toml"));
+                println!("{name}: {}", refusal(&["serve", "--config", text(&config)]));
+            }
+            let at = format!("127.0.0.1:{}", lending.ports[0]);
+            println!("{}", refusal(&["memory", "--cluster", &target, "--memcached", &at]));
+            println!("{}", refusal(&["mount", &target, text(&point)]));
+        }
+        lending.settle();
+    });
+    lending.end();
+}
+
+#[test]
+#[ignore = "a soak's"]
+fn everybody_is_asked_to_end_in_the_middle() {
+    let Some(mut lending) = Lending::start() else { return };
+    lending.under_load(|lending| {
+        for who in ALL {
+            println!("{who:?} is asked to end");
+            lending.process(who).stop().unwrap();
+            std::thread::sleep(Duration::from_secs(1));
+            lending.begin(who);
+            lending.settle();
+        }
+    });
+    lending.end();
+}
+
+/// What is written meanwhile is refused, or it is there.
+#[test]
+#[ignore = "a soak's"]
+fn a_servers_disk_is_full() {
+    let Some(mut lending) = Lending::start() else { return };
+    let store = lending.limit_disk(Machine(2), "96M");
+    lending.under_load(|lending| {
+        shell(&store, 20, "dd if=/dev/zero of=fill bs=4k 2>/dev/null || true");
+        std::thread::sleep(Duration::from_secs(10));
+        lending.process(Machine(2)).kill().unwrap();
+        std::thread::sleep(Duration::from_secs(3));
+        fs::remove_file(store.join("fill")).unwrap();
+        lending.begin(Machine(2));
+        lending.settle();
+    });
+    lending.end();
+}
