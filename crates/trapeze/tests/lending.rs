@@ -1,5 +1,5 @@
-//! A cluster whose machines lend each other memory, under load, while its processes are killed, stopped for a while, and
-//! the manager's disk is full.
+//! A cluster whose machines lend each other memory, under load, while its processes are killed, stopped for a while,
+//! and the manager's disk is full.
 
 mod common;
 mod load;
