@@ -11,7 +11,15 @@ use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// A cluster, and the right to it: seven processes and their load are enough for a machine.
+fn start(listen: Option<u16>) -> Option<(MutexGuard<'static, ()>, Lending)> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    Some((alone, Lending::start_at(listen)?))
+}
 
 type Connect = Box<dyn Fn() -> Box<dyn Write>>;
 
@@ -31,7 +39,7 @@ fn doors(lending: &Lending, port: u16) -> Vec<Connect> {
 #[test]
 #[ignore = "a soak's"]
 fn one_is_killed_while_another_is_stopped() {
-    let Some(mut lending) = Lending::start() else { return };
+    let Some((_alone, mut lending)) = start(None) else { return };
     let pairs = [
         (Machine(1), Mount),
         (Front(0), Machine(2)),
@@ -58,7 +66,7 @@ fn one_is_killed_while_another_is_stopped() {
 #[test]
 #[ignore = "a soak's"]
 fn somebody_runs_half_of_the_time() {
-    let Some(mut lending) = Lending::start() else { return };
+    let Some((_alone, mut lending)) = start(None) else { return };
     lending.under_load(|lending| {
         for who in ALL {
             println!("{who:?} is slow");
@@ -78,7 +86,7 @@ fn somebody_runs_half_of_the_time() {
 #[ignore = "a soak's"]
 fn every_door_gets_garbage() {
     let port = free_ports(LENDERS as u16 + 1);
-    let Some(mut lending) = Lending::start_at(Some(port)) else { return };
+    let Some((_alone, mut lending)) = start(Some(port)) else { return };
     lending.under_load(|lending| {
         let doors = doors(lending, port);
         println!("{} doors", doors.len());
@@ -93,7 +101,7 @@ fn every_door_gets_garbage() {
 #[test]
 #[ignore = "a soak's"]
 fn thousands_are_connected_and_say_nothing() {
-    let Some(mut lending) = Lending::start() else { return };
+    let Some((_alone, mut lending)) = start(None) else { return };
     lending.under_load(|lending| {
         let connect = |at: usize| TcpStream::connect(("127.0.0.1", lending.ports[at % 2])).unwrap();
         let mut idle: Vec<TcpStream> = (0..8000).map(connect).collect();
@@ -109,7 +117,7 @@ fn thousands_are_connected_and_say_nothing() {
 #[test]
 #[ignore = "a soak's"]
 fn everything_is_started_twice() {
-    let Some(mut lending) = Lending::start() else { return };
+    let Some((_alone, mut lending)) = start(None) else { return };
     lending.under_load(|lending| {
         let (target, point) = (lending.cluster.processes.target(), lending.point.clone());
         for _ in 0..10 {
@@ -129,7 +137,7 @@ fn everything_is_started_twice() {
 #[test]
 #[ignore = "a soak's"]
 fn everybody_is_asked_to_end_in_the_middle() {
-    let Some(mut lending) = Lending::start() else { return };
+    let Some((_alone, mut lending)) = start(None) else { return };
     lending.under_load(|lending| {
         for who in ALL {
             println!("{who:?} is asked to end");
@@ -146,7 +154,7 @@ fn everybody_is_asked_to_end_in_the_middle() {
 #[test]
 #[ignore = "a soak's"]
 fn a_servers_disk_is_full() {
-    let Some(mut lending) = Lending::start() else { return };
+    let Some((_alone, mut lending)) = start(None) else { return };
     let store = lending.limit_disk(Machine(2), "96M");
     lending.under_load(|lending| {
         shell(&store, 20, "dd if=/dev/zero of=fill bs=4k 2>/dev/null || true");
