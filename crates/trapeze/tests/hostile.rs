@@ -87,7 +87,7 @@ fn somebody_runs_half_of_the_time() {
 fn every_door_gets_garbage() {
     let port = free_ports(LENDERS as u16 + 1);
     let Some((_alone, mut lending)) = start(Some(port)) else { return };
-    lending.under_load(|lending| {
+    lending.under_load_unnoticed(|lending| {
         let doors = doors(lending, port);
         println!("{} doors", doors.len());
         for _ in 0..50 {
@@ -102,7 +102,7 @@ fn every_door_gets_garbage() {
 #[ignore = "a soak's"]
 fn thousands_are_connected_and_say_nothing() {
     let Some((_alone, mut lending)) = start(None) else { return };
-    lending.under_load(|lending| {
+    lending.under_load_unnoticed(|lending| {
         let connect = |at: usize| TcpStream::connect(("127.0.0.1", lending.ports[at % 2])).unwrap();
         let mut idle: Vec<TcpStream> = (0..8000).map(connect).collect();
         std::thread::sleep(Duration::from_secs(10));
@@ -118,7 +118,7 @@ fn thousands_are_connected_and_say_nothing() {
 #[ignore = "a soak's"]
 fn everything_is_started_twice() {
     let Some((_alone, mut lending)) = start(None) else { return };
-    lending.under_load(|lending| {
+    lending.under_load_unnoticed(|lending| {
         let (target, point) = (lending.cluster.processes.target(), lending.point.clone());
         for _ in 0..10 {
             for name in ["manager", "io1", "io2", "io3"] {

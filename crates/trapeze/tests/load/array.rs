@@ -19,5 +19,8 @@ pub fn change_an_array(bytes: usize) {
         }
         done += 1;
     }
+    for place in versions.acknowledged() {
+        wrong.extend(versions.check(place, &array[place as usize * PAGE..][..PAGE]));
+    }
     report("array", done, 0, &wrong);
 }

@@ -37,7 +37,7 @@ fn read(dir: &Path, place: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Writes pages of files in `dir`, each acknowledged by fsync, and reads them, until standard input ends. Errors are
-/// allowed, since a killed mount gives them.
+/// allowed until then, since a killed mount gives them. In the end all that was acknowledged is there.
 pub fn write_and_read_files(dir: &Path) {
     let (stop, mut dice, mut versions) = (stopped(), Dice(1), Versions::default());
     let (mut done, mut errors, mut wrong) = (0, 0, Vec::new());
@@ -54,6 +54,12 @@ pub fn write_and_read_files(dir: &Path) {
         if outcome.is_err() {
             errors += 1;
             std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+    for place in versions.acknowledged() {
+        match read(dir, place) {
+            Ok(bytes) => wrong.extend(versions.check(place, &bytes)),
+            Err(error) => wrong.push(format!("{place} cannot be read in the end: {error}")),
         }
     }
     report("files", done, errors, &wrong);

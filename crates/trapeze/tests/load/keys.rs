@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// Somebody who sets and gets keys by memcached's protocol, at any of several front ends.
 pub struct Keys {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
+    thread: JoinHandle<String>,
 }
 
 impl Keys {
@@ -24,10 +24,10 @@ impl Keys {
         Keys { stop, thread }
     }
 
-    /// Ends it; a panic when a value was wrong.
-    pub fn end(self) {
+    /// Ends it, and how much it has done; a panic when a value was wrong.
+    pub fn end(self) -> String {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap();
+        self.thread.join().unwrap()
     }
 }
 
@@ -36,7 +36,7 @@ fn bytes_of(key: u64) -> usize {
     [50, 900, 4000, 9000, 20_000][key as usize % 5]
 }
 
-fn set_and_get(ports: &[u16], stop: &AtomicBool) {
+fn set_and_get(ports: &[u16], stop: &AtomicBool) -> String {
     let (mut dice, mut versions) = (Dice(3), Versions::default());
     let (mut done, mut errors, mut wrong) = (0, 0, Vec::new());
     let mut fronts: Vec<Option<Front>> = ports.iter().map(|_| None).collect();
@@ -56,7 +56,7 @@ fn set_and_get(ports: &[u16], stop: &AtomicBool) {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
-    report("keys", done, errors, &wrong);
+    report("keys", done, errors, &wrong)
 }
 
 struct Front(BufReader<TcpStream>);

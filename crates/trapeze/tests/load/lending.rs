@@ -159,8 +159,9 @@ impl Lending {
         })
     }
 
-    /// Runs `suffer` when chunks leave the servers' caches, which are too small for all load, and ends it later.
-    pub fn under_load(&mut self, suffer: impl FnOnce(&mut Lending)) {
+    /// Runs `suffer` when chunks leave the servers' caches, which are too small for all load, and ends the load later.
+    /// Answers with a line of each of its parts: what it has done.
+    pub fn under_load(&mut self, suffer: impl FnOnce(&mut Lending)) -> Vec<String> {
         shell(&self.point, 30, "head -c 16M /dev/urandom > before; sync before");
         let load = Load::start(self);
         let mut waits = 0..120;
@@ -170,7 +171,13 @@ impl Lending {
         }
         suffer(self);
         std::thread::sleep(Duration::from_secs(1));
-        load.end();
+        load.end()
+    }
+
+    /// As [`under_load`](Lending::under_load), and nobody is to notice anything.
+    pub fn under_load_unnoticed(&mut self, suffer: impl FnOnce(&mut Lending)) {
+        let told = self.under_load(suffer);
+        assert!(told.iter().all(|line| line.contains(" 0 errors")), "{told:?}");
     }
 
     /// Chunks that have left servers' caches for network memory.
@@ -234,9 +241,9 @@ impl Load {
         Load { files, array, keys: Keys::start(&of.ports) }
     }
 
-    /// Ends all of it, which has found nothing wrong.
-    fn end(self) {
-        self.keys.end();
+    /// Ends all of it, which has found nothing wrong, and says how much it has done.
+    fn end(self) -> Vec<String> {
+        let mut lines = vec![self.keys.end()];
         for mut process in [self.files, self.array] {
             drop(process.stdin.take());
             let done = process.wait_with_output().unwrap();
@@ -248,7 +255,9 @@ impl Load {
             let last = told.lines().find(|line| line.contains(" done, "));
             println!("{}", last.unwrap_or(&errors));
             assert!(skipped || !last.unwrap().contains(": 0 done"), "{told}");
+            lines.extend(last.map(str::to_string));
         }
+        lines
     }
 }
 

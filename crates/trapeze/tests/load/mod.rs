@@ -42,6 +42,12 @@ impl Versions {
         self.0.entry(place).or_default().acknowledged = seen;
     }
 
+    /// Places where something must be found.
+    fn acknowledged(&self) -> Vec<u64> {
+        let all = self.0.iter().filter(|(_, version)| version.acknowledged > 0);
+        all.map(|(place, _)| *place).collect()
+    }
+
     /// What is wrong with what was read.
     fn check(&mut self, place: u64, bytes: &[u8]) -> Option<String> {
         let Version { acknowledged, tried } = self.0.get(&place).copied().unwrap_or_default();
@@ -83,7 +89,9 @@ fn stopped() -> Arc<AtomicBool> {
 }
 
 /// The last line of a part: how much it has done. A panic when something was wrong.
-fn report(what: &str, done: u64, errors: u64, wrong: &[String]) {
-    println!("\n{what}: {done} done, {errors} errors, {} wrong", wrong.len());
+fn report(what: &str, done: u64, errors: u64, wrong: &[String]) -> String {
+    let line = format!("{what}: {done} done, {errors} errors, {} wrong", wrong.len());
+    println!("\n{line}");
     assert!(wrong.is_empty(), "{what}: {wrong:?}");
+    line
 }
