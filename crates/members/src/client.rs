@@ -149,19 +149,24 @@ impl Client {
         }
     }
 
-    /// Waits for another standing, which is also a lease that lasts longer, another view or other lenders.
+    /// Waits for another standing, which is also a lease that lasts longer or is refused, another view or other lenders.
     pub fn changed(&self) -> impl Future<Output = ()> + '_ {
         self.0.changed.wait()
     }
 
-    /// Waits until this node is a member and has seen a view.
-    pub async fn joined(&self) {
+    /// Waits until this node is a member and has seen a view, or is refused.
+    ///
+    /// # Errors
+    ///
+    /// As [`refused`](Client::refused) tells; the client goes on to try.
+    pub async fn joined(&self) -> Result<(), Errno> {
         loop {
             let changed = self.changed();
             let member = matches!(self.standing(), Standing::Member(_));
             if member && self.0.directory.borrow().view > 0 {
-                return;
+                return Ok(());
             }
+            self.refused().map_or(Ok(()), Err)?;
             changed.await;
         }
     }
@@ -190,12 +195,17 @@ impl Client {
                 Standing::Member(_) => self.renew().await,
                 _ => self.join_again().await,
             };
-            let refused = result.as_ref().err().copied().filter(|errno| !is_silence(*errno));
-            self.0.refused.set(refused);
+            self.tell_refusal(result.as_ref().err().copied().filter(|errno| !is_silence(*errno)));
             match result {
                 Ok(lease) => self.renewed(asked, lease).await,
                 Err(errno) => self.failed(errno).await,
             }
+        }
+    }
+
+    fn tell_refusal(&self, refused: Option<Errno>) {
+        if self.0.refused.replace(refused) != refused {
+            self.0.changed.notify_all();
         }
     }
 

@@ -22,10 +22,11 @@ pub const MEMBERS_MAX: usize = 4096;
 pub const ENDED_AT_ONCE: usize = 512;
 /// Ids of servers. A name keeps its id for ever.
 pub const SERVER_IDS: RangeInclusive<u16> = 1..=0x3fff;
-/// Ids of clients. Given out in turn, so that one is used again only after 45,056 others.
-pub const CLIENT_IDS: RangeInclusive<u16> = 0x4000..=0xefff;
-/// Ids that nobody is given: what a node without an id calls itself while it joins.
-pub const JOINING_IDS: RangeInclusive<u16> = 0xf000..=0xfffe;
+/// Ids of clients. Given out in turn, so that one is used again only after 40,960 others.
+pub const CLIENT_IDS: RangeInclusive<u16> = 0x4000..=0xdfff;
+/// Ids that nobody is given: what a node without an id calls itself while it joins, or looks at the cluster. Those
+/// above them are given by whoever accepts a link, to programs whose memory it keeps, and mean nothing elsewhere.
+pub const JOINING_IDS: RangeInclusive<u16> = 0xe000..=0xefff;
 /// How long a member is one without renewing. Renewed every third of it, two lost messages are no loss of membership.
 pub const LEASE_DEFAULT: Duration = Duration::from_secs(10);
 /// Tasks that answer requests. Joins wait for the log only, so a few are enough.

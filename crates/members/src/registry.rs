@@ -66,7 +66,8 @@ impl Registry {
         }
         let number = |key| store.get(key).map(|value| number_of(value.as_deref()));
         let (view, client) = (number(VIEW_KEY)?, number(CLIENT_KEY)?);
-        let next_client = u16::try_from(client).unwrap_or(0).max(*CLIENT_IDS.start());
+        let next_client = u16::try_from(client).ok().filter(|id| CLIENT_IDS.contains(id));
+        let next_client = next_client.unwrap_or(*CLIENT_IDS.start());
         let (lenders, ended) = (LenderTable::open(&store)?, VecDeque::new());
         let mut registry = Registry { store, span, members, view, lenders, next_client, ended };
         registry.handle_synced();

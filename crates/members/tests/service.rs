@@ -108,6 +108,20 @@ fn names(client: &Client) -> Vec<String> {
     directory.iter().filter(|member| member.alive).map(|member| member.name.clone()).collect()
 }
 
+/// What who waits for node 2 to become a member was told, until it is one.
+fn joins(net: &Net, client: &Client) -> Rc<RefCell<Vec<Result<(), Errno>>>> {
+    let told = Rc::new(RefCell::new(Vec::new()));
+    let (list, client) = (told.clone(), client.clone());
+    net.nodes[1].cx().spawn("test", async move {
+        while list.borrow().last() != Some(&Ok(())) {
+            let result = client.joined().await;
+            list.borrow_mut().push(result);
+            client.changed().await;
+        }
+    });
+    told
+}
+
 /// What a subscription told so far.
 fn collect(net: &Net, subscription: Subscription) -> Rc<RefCell<Vec<Member>>> {
     let told = Rc::new(RefCell::new(Vec::new()));
@@ -234,9 +248,11 @@ fn a_log_that_cannot_be_written_refuses_changes_until_a_checkpoint() {
     let mut world = World::new();
     world.full_log = Some(1);
     let alpha = world.start(2, "alpha", Roles::IO);
+    let told = joins(&world.net, &alpha);
     world.until(|_| alpha.refused() == Some(Errno::EIO));
     assert_eq!(alpha.standing(), Standing::Joining);
     world.until(|_| is_member(&alpha));
+    assert_eq!(*told.borrow(), [Err(Errno::EIO), Ok(())]);
     assert_eq!(world.checkpoints, 1);
     world.restart_manager();
     world.seconds(5);
@@ -247,7 +263,7 @@ fn a_log_that_cannot_be_written_refuses_changes_until_a_checkpoint() {
 #[test]
 fn a_node_without_an_id_is_given_one() {
     let mut world = World::new();
-    world.net.nodes[2] = rig::node(0xf001, 1);
+    world.net.nodes[2] = rig::node(0xe001, 1);
     let answers = Rc::new(RefCell::new(Vec::new()));
     for (name, roles) in [("alpha", Roles::IO), ("mount", Roles::CLIENT)] {
         let identity = Identity {

@@ -1,5 +1,7 @@
 //! A machine of a cluster, put together on the real world: its memory, links, disks, stores and services.
 
+mod addresses;
+mod looker;
 mod stranger;
 
 use crate::beginning;
@@ -9,6 +11,7 @@ use crate::lending::Lending;
 use crate::machine_stat::available_memory;
 use crate::membership::{Membership, Sockets};
 use crate::status::service::Source;
+use addresses::Addresses;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, StartError};
 use files::cluster::{members_store, names_store, start};
 use live::disk::{DiskConfig, Disks, DisksError, Engine};
@@ -22,7 +25,6 @@ use names::VolumeSettings;
 use node::rings::StoreId;
 use node::{Cx, Node, NodeConfig};
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -30,6 +32,7 @@ use store::{Store, StoreError};
 use stripe::{Network, ServerConfig};
 use wire::{NodeId, VolumeId};
 
+pub use looker::Looker;
 pub use stranger::join;
 
 /// Why a machine does not start. The text says what, where and what to do.
@@ -441,30 +444,19 @@ fn open_store(dir: &Path, id: StoreId, config: store::Config) -> Result<Store, M
 
 /// Keeps the links' addresses as the members' view says.
 fn follow_members(cx: &Cx, services: &Services, directory: &Directory) {
-    let (service, client, directory) =
-        (services.members.clone(), services.member.clone(), directory.clone());
-    let (own, mut known) = (cx.id(), BTreeSet::new());
-    let mut set = move |members: Vec<members::Member>| {
-        // A client that lends memory and has left does not come back under its number.
-        let there: BTreeSet<NodeId> = members.iter().map(|member| member.id).collect();
-        known.difference(&there).for_each(|gone| directory.remove(*gone));
-        known = there;
-        for member in members.into_iter().filter(|m| m.id != own && !m.addresses.is_empty()) {
-            let addresses = member.addresses.iter().filter_map(|text| text.parse().ok());
-            directory.set(member.id, addresses.collect());
-        }
-    };
+    let (service, client) = (services.members.clone(), services.member.clone());
+    let mut addresses = Addresses::new(cx.id(), directory);
     cx.spawn("addresses", async move {
         loop {
             match (&service, &client) {
                 (Some(service), _) => {
                     let changed = service.changed();
-                    set(service.registry().members().cloned().collect());
+                    addresses.follow(service.registry().members());
                     changed.await;
                 }
                 (None, Some(client)) => {
                     let changed = client.changed();
-                    set(client.directory().iter().cloned().collect());
+                    addresses.follow(client.directory().iter());
                     changed.await;
                 }
                 (None, None) => return,
@@ -566,7 +558,8 @@ fn enter(
     follow_members(bare.host.node().cx(), &services, &bare.directory);
     setup.lending.watch(&mut bare.host, &services).map_err(system("memory pressure"))?;
     let member = services.member.clone().expect("it was asked for");
-    bare.host.block_on(async move { member.joined().await }).map_err(system("joining"))?;
+    let joined = stranger::ask(setup, &mut bare, async move { member.joined().await })?;
+    joined.map_err(stranger::refused)?;
     let (host, directory, _sockets) = (bare.host, bare.directory, Sockets::of(&listen));
     let (lost, replaced) = (Vec::new(), Rc::default()); // nobody else was given its id
     let running = Running { host, services, directory, lost, replaced, _sockets };

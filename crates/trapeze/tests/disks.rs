@@ -19,11 +19,27 @@ fn a_manager_whose_directory_is_removed() {
     fs::remove_dir_all(cluster.beside("cluster/manager")).unwrap();
     let copied = |name: &str| trapeze(&["cp", "-c", &target, text(&file), name]).status.success();
     assert!(!copied(":/file"));
-    let said = String::from_utf8(trapeze(&["status", "-c", &target]).stdout).unwrap();
+    nobody_joins_any_more(&target);
+    // Who looks is no member, and so it sees why.
+    let told = |arguments: &[&str]| {
+        let done = trapeze(&[arguments, &["-c", &target]].concat());
+        assert!(done.status.success(), "{arguments:?} {done:?}");
+        String::from_utf8(done.stdout).unwrap()
+    };
+    let said = told(&["status"]);
     assert!(said.contains("changes of names are refused with EIO"), "{said}");
     assert!(said.contains("was removed while it was in use"), "{said}");
-    assert!(trapeze(&["ls", "-c", &target, "/"]).status.success());
+    let said = told(&["top", "--count", "1", "--json"]);
+    assert!(said.contains("\"name\":\"io1\""), "{said}");
     cluster.stop();
+}
+
+/// Waits until the manager notices that it cannot write either who joins.
+fn nobody_joins_any_more(target: &str) {
+    let listed = || trapeze(&["ls", "-c", target, "/"]);
+    let refused = (0..300).map(|_| listed()).find(|done| !done.status.success());
+    let said = String::from_utf8(refused.expect("it notices").stderr).unwrap();
+    assert!(said.contains("the manager cannot write what it keeps"), "{said}");
 }
 
 /// As when its disk is not mounted.

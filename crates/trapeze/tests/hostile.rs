@@ -1,12 +1,12 @@
 //! The cluster and the load of `lending.rs` while everything else goes wrong: one is killed while another is stopped,
 //! somebody runs half of the time only, all ports get garbage and idle connections, everything is started twice, or
-//! asked to end, and a server's disk is full. Too long for every day: `cargo xtask soak` runs it.
+//! asked to end, and a server's or the manager's disk is full. Too long for every day: `cargo xtask soak` runs it.
 
 mod common;
 mod load;
 
-use common::{free_ports, garbage, pause, refusal, shell, text};
-use load::lending::{ALL, Front, LENDERS, Lending, Machine, Mount};
+use common::{free_ports, garbage, pause, refusal, shell, text, trapeze};
+use load::lending::{ALL, Front, LENDERS, Lending, Machine, Mount, Who};
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
@@ -150,20 +150,35 @@ fn everybody_is_asked_to_end_in_the_middle() {
     lending.end();
 }
 
-/// What is written meanwhile is refused, or it is there.
+/// What is written meanwhile is refused, or it is there; and `status` tells why.
+fn a_disk_is_full(who: Who, size: &str, sign: &str) {
+    let Some((_alone, mut lending)) = start(None) else { return };
+    let store = lending.limit_disk(who, size);
+    let told = lending.under_load(|lending| {
+        shell(&store, 20, "dd if=/dev/zero of=fill bs=4k 2>/dev/null || true");
+        std::thread::sleep(Duration::from_secs(10));
+        let status = trapeze(&["status", "-c", &lending.cluster.processes.target()]);
+        let said = String::from_utf8(status.stdout).unwrap();
+        assert!(status.status.success() && said.contains(sign), "{said}");
+        lending.process(who).kill().unwrap();
+        std::thread::sleep(Duration::from_secs(3));
+        fs::remove_file(store.join("fill")).unwrap();
+        lending.begin(who);
+        lending.settle();
+    });
+    let unnoticed = |line: &String| line.starts_with("files") && line.contains(" 0 errors");
+    assert!(!told.iter().any(unnoticed), "{told:?}");
+    lending.end();
+}
+
 #[test]
 #[ignore = "a soak's"]
 fn a_servers_disk_is_full() {
-    let Some((_alone, mut lending)) = start(None) else { return };
-    let store = lending.limit_disk(Machine(2), "96M");
-    lending.under_load(|lending| {
-        shell(&store, 20, "dd if=/dev/zero of=fill bs=4k 2>/dev/null || true");
-        std::thread::sleep(Duration::from_secs(10));
-        lending.process(Machine(2)).kill().unwrap();
-        std::thread::sleep(Duration::from_secs(3));
-        fs::remove_file(store.join("fill")).unwrap();
-        lending.begin(Machine(2));
-        lending.settle();
-    });
-    lending.end();
+    a_disk_is_full(Machine(2), "96M", "  serving  96.0M     0  ");
+}
+
+#[test]
+#[ignore = "a soak's"]
+fn the_managers_disk_is_full() {
+    a_disk_is_full(Machine(0), "32M", "changes of names are refused with ENOSPC");
 }

@@ -1,4 +1,5 @@
-//! A node without an id that asks the manager something: for an id, or who runs under the one that a machine has.
+//! A node without an id that asks the manager something: for an id, who runs under the one that a machine has, or who
+//! the members are.
 //!
 //! Two machines may be started with one id, say from copies of a configuration or of a whole disk. A node whose
 //! links come later takes the place of an earlier one with its id, so the question comes before any link of its own:
@@ -7,14 +8,14 @@
 //! long. What is copied with its directories cannot be told from a restart: then the later one is the machine, and the
 //! earlier one ends when the manager refuses its links.
 
-use super::{Bare, MachineError, Setup, bare, system};
+use super::{Bare, Life, MachineError, Setup, bare, system};
 use crate::config::Machine;
 use crate::incarnation;
 use crate::lending::Lending;
 use live::link::hello::Refusal;
 use live::link::{Address, Directory};
 use live::wait::WaitPolicy;
-use members::limits::LEASE_DEFAULT;
+use members::limits::{JOINING_IDS, LEASE_DEFAULT};
 use members::{Identity, Member};
 use node::Cx;
 use std::cell::Cell;
@@ -39,35 +40,54 @@ pub(super) const REPLACED: &str = "another machine that was started later runs w
     manager refuses this one: it lends and serves nothing any more. If that machine was made from a copy of this one's \
     directories, stop it and start this one again; if it replaces this one, leave this one stopped";
 
-/// A node under one of the ids for those that have none, in this life.
-fn stranger(setup: &Setup, incarnation: u64) -> Result<Bare, MachineError> {
+/// One of the ids for those that have none. Two that choose the same one try again.
+pub(super) fn some_id() -> NodeId {
+    let nth = usize::from(u16::from_le_bytes(crate::local::random()));
+    NodeId(JOINING_IDS.clone().nth(nth % JOINING_IDS.len()).expect("it is below"))
+}
+
+/// A node that lives so and has this much memory.
+pub(super) fn stranger(setup: &Setup, life: Life, pool_bytes: u64) -> Result<Bare, MachineError> {
     let (wait, lending) = (WaitPolicy::Block, Lending::default());
-    let setup = Setup { pool_bytes: POOL_BYTES, prefault: false, lending, wait, ..setup.clone() };
-    // Ids from here up are for nodes that have not joined; two that choose the same one try again.
-    let id = NodeId(0xf000 + u16::from_le_bytes(crate::local::random()) % 0xffe);
-    bare(&setup, (id, incarnation), "joining", &[], 0)
+    let setup = Setup { pool_bytes, prefault: false, lending, wait, ..setup.clone() };
+    bare(&setup, life, "joining", &[], 0)
 }
 
 /// Asks the manager for an id, as a node that has none, in this life.
 pub fn join(setup: &Setup, identity: &Identity, incarnation: u64) -> Result<NodeId, MachineError> {
-    let mut bare = stranger(setup, incarnation)?;
-    let name = identity.name.clone();
-    let (cx, manager, identity) =
-        (bare.host.node().cx().clone(), setup.manager.0, identity.clone());
-    let asked =
-        async move { cx.with_deadline(JOIN_SPAN, members::join(&cx, manager, &identity)).await };
-    let answer = bare.host.block_on(asked).map_err(system("joining"))?;
+    let mut bare = stranger(setup, (some_id(), incarnation), POOL_BYTES)?;
+    let (cx, manager, wished) = (bare.host.node().cx().clone(), setup.manager.0, identity.clone());
+    let answer = ask(setup, &mut bare, async move { members::join(&cx, manager, &wished).await })?;
     bare.host.stop().map_err(system("joining"))?;
     match answer {
-        Ok(Ok(lease)) => Ok(lease.id),
-        Ok(Err(errno)) if members::is_silence(errno) => Err(unreached(setup, &bare.directory)),
-        Ok(Err(Errno::EEXIST)) => Err(MachineError::NameTaken(name)),
-        Ok(Err(errno @ (Errno::EIO | Errno::ENOSPC))) => Err(MachineError::Refused(format!(
-            "the manager cannot write what it keeps ({errno}): is its disk full?"
-        ))),
-        Ok(Err(errno)) => Err(MachineError::Refused(format!("the manager refuses: {errno}"))),
-        Err(node::Late) => Err(unreached(setup, &bare.directory)),
+        Ok(lease) => Ok(lease.id),
+        Err(Errno::EEXIST) => Err(MachineError::NameTaken(identity.name.clone())),
+        Err(errno) => Err(refused(errno)),
     }
+}
+
+/// What the manager answers to a node that comes to the cluster, if it answers.
+pub(super) fn ask<T: 'static>(
+    setup: &Setup,
+    bare: &mut Bare,
+    question: impl Future<Output = Result<T, Errno>> + 'static,
+) -> Result<Result<T, Errno>, MachineError> {
+    let cx = bare.host.node().cx().clone();
+    let asked = async move { cx.with_deadline(JOIN_SPAN, question).await };
+    match bare.host.block_on(asked).map_err(system("asking the manager"))? {
+        Ok(Err(errno)) if members::is_silence(errno) => Err(unreached(setup, &bare.directory)),
+        Err(node::Late) => Err(unreached(setup, &bare.directory)),
+        Ok(answer) => Ok(answer),
+    }
+}
+
+pub(super) fn refused(errno: Errno) -> MachineError {
+    MachineError::Refused(match errno {
+        Errno::EIO | Errno::ENOSPC => {
+            format!("the manager cannot write what it keeps ({errno}): is its disk full?")
+        }
+        _ => format!("the manager refuses: {errno}"),
+    })
 }
 
 /// Why the manager did not answer, as far as the links know.
@@ -98,7 +118,7 @@ pub(super) fn only_one(
     directories: &[PathBuf],
 ) -> Result<(), MachineError> {
     let (id, last) = (NodeId(machine.node), incarnation::last(directories));
-    let mut bare = stranger(setup, incarnation::clock())?;
+    let mut bare = stranger(setup, (some_id(), incarnation::clock()), POOL_BYTES)?;
     let (cx, manager) = (bare.host.node().cx().clone(), setup.manager.0);
     let other = bare.host.block_on(async move { other(&cx, manager, id, last).await });
     let other = other.map_err(system("asking who is there"))?;

@@ -3,10 +3,10 @@
 use super::report::{Lease, Report};
 use super::service::{PART_BYTES, REPORT};
 use crate::cli;
-use crate::client::{Reach, VisitError};
-use crate::machine::Running;
-use crate::serve;
+use crate::client::{POOL_BYTES, Reach, ReachError, VisitError};
+use crate::machine::Looker;
 use live::signals;
+use live::wait::WaitPolicy;
 use members::Member;
 use node::{Call, Cx};
 use std::io;
@@ -34,68 +34,49 @@ impl Told {
     }
 }
 
-/// A client of the cluster that asks.
-pub struct Asker(Running);
+/// Who asks. It is no member.
+pub struct Asker(Looker);
 
 impl Asker {
-    /// Joins the cluster. From now on signals only end its waits.
-    pub fn join(target: &cli::Target) -> Result<Asker, VisitError> {
-        let mut running = Reach::from(target).client("status")?;
-        signals::install()?;
-        running.host.add(signals::Signals::default())?;
-        Ok(Asker(running))
+    /// Comes to the cluster. From now on signals only end its waits.
+    pub fn start(target: &cli::Target) -> Result<Asker, VisitError> {
+        let setup = Reach::from(target).setup(POOL_BYTES, WaitPolicy::Block)?;
+        Ok(Asker(Looker::start(&setup).map_err(ReachError::from)?))
     }
 
-    /// Says good-bye.
-    pub fn leave(self) -> Result<(), VisitError> {
-        Ok(serve::stop(self.0)?)
+    /// Ends its links.
+    pub fn stop(self) -> Result<(), VisitError> {
+        Ok(self.0.stop().map_err(ReachError::from)?)
     }
 
     /// Now, on the clock of the rates.
-    pub fn now(&self) -> Time {
-        self.0.host.node().cx().now()
+    pub fn now(&mut self) -> Time {
+        self.0.host().node().cx().now()
     }
 
     /// Waits; false when asked to stop.
     pub fn wait(&mut self, span: Duration) -> io::Result<bool> {
         let until = self.now() + span;
-        let cx = self.0.host.node().cx().clone();
+        let cx = self.0.host().node().cx().clone();
         cx.spawn("watch", {
             let cx = cx.clone();
             async move { cx.sleep_until(until).await }
         });
-        self.run_until(|| cx.now() >= until)
-    }
-
-    /// From now on the node looks up at least that often, so that [`run_until`](Asker::run_until) sees what others do.
-    pub fn tick(&self, span: Duration) {
-        let cx = self.0.host.node().cx().clone();
-        cx.clone().spawn("tick", async move {
-            loop {
-                cx.sleep(span).await;
-            }
-        });
-    }
-
-    /// Runs the node until it is `done`; false when asked to stop.
-    pub fn run_until(&mut self, done: impl Fn() -> bool) -> io::Result<bool> {
-        self.0.host.run(|| signals::asked() || done())?;
+        self.0.host().run(|| signals::asked() || cx.now() >= until)?;
         Ok(!signals::asked())
     }
 
     /// What every member tells now.
-    pub fn ask(&mut self) -> io::Result<Vec<Told>> {
-        let client = self.0.services.member.clone().expect("a client is a member");
-        let cx = self.0.host.node().cx().clone();
-        self.0.host.block_on(async move {
-            let _ = client.refresh().await; // the view that it has is good enough
-            let directory = client.directory();
-            let members: Vec<Member> =
-                directory.iter().filter(|member| member.id != cx.id()).cloned().collect();
+    pub fn ask(&mut self) -> Result<Vec<Told>, VisitError> {
+        let directory = self.0.members().map_err(ReachError::from)?;
+        let members: Vec<Member> = directory.iter().cloned().collect();
+        let cx = self.0.host().node().cx().clone();
+        let told = self.0.host().block_on(async move {
             let asks = members.iter().map(|member| report_of(&cx, member));
             let reports = node::all(asks).await;
             with_leases(members, reports)
-        })
+        });
+        Ok(told?)
     }
 }
 

@@ -9,7 +9,6 @@ use super::report::{Disk, Io, Link, Report};
 use crate::children::READY;
 use crate::cli;
 use crate::client::VisitError;
-use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -286,24 +285,21 @@ pub fn metrics(arguments: &cli::Metrics) -> Result<(), VisitError> {
         let text = format!("--listen {}: {error}", arguments.listen);
         io::Error::new(error.kind(), text)
     })?;
-    let mut asker = Asker::join(&arguments.target)?;
+    let mut asker = Asker::start(&arguments.target)?;
     println!("{READY} http://{}/metrics", listener.local_addr()?);
     let (scrapes, asked) = channel();
     thread::Builder::new().name("metrics".into()).spawn(move || accept(&listener, &scrapes))?;
-    asker.tick(TICK);
-    let waiting = RefCell::new(Vec::new());
-    let has_come = || {
-        waiting.borrow_mut().extend(asked.try_iter());
-        !waiting.borrow().is_empty()
-    };
-    while asker.run_until(has_come)? {
-        answer(&mut asker, waiting.take())?;
+    while asker.wait(TICK)? {
+        let waiting: Vec<Scrape> = asked.try_iter().collect();
+        if !waiting.is_empty() {
+            answer(&mut asker, waiting)?;
+        }
     }
-    asker.leave()
+    asker.stop()
 }
 
 /// One asking of the cluster serves all who wait.
-fn answer(asker: &mut Asker, waiting: Vec<Scrape>) -> io::Result<()> {
+fn answer(asker: &mut Asker, waiting: Vec<Scrape>) -> Result<(), VisitError> {
     let text = render(&asker.ask()?);
     for scrape in waiting {
         let _ = scrape.try_send(text.clone()); // who has gone needs none

@@ -16,7 +16,7 @@ const ONE_COPY: &str = "every file has one copy: a lost disk loses its part of e
 
 /// `trapeze status`.
 pub fn status(arguments: &cli::Status) -> Result<(), VisitError> {
-    let mut asker = Asker::join(&arguments.target)?;
+    let mut asker = Asker::start(&arguments.target)?;
     loop {
         let told = asker.ask()?;
         if arguments.target.json {
@@ -30,7 +30,7 @@ pub fn status(arguments: &cli::Status) -> Result<(), VisitError> {
         }
         println!();
     }
-    asker.leave()
+    asker.stop()
 }
 
 pub(super) fn role_names(member: &Member) -> Vec<&'static str> {

@@ -307,7 +307,7 @@ fn draw(text: &str, over: bool) {
 
 /// `trapeze top`.
 pub fn top(arguments: &cli::Top) -> Result<(), VisitError> {
-    let mut asker = Asker::join(&arguments.target)?;
+    let mut asker = Asker::start(&arguments.target)?;
     let over = stdout().is_terminal() && !arguments.target.json;
     let (mut before, mut since) = (asker.ask()?, asker.now());
     for _ in 0..arguments.count.unwrap_or(u64::MAX) {
@@ -318,7 +318,7 @@ pub fn top(arguments: &cli::Top) -> Result<(), VisitError> {
         show(&before, &told, at.since(since), arguments.target.json, over);
         (before, since) = (told, at);
     }
-    asker.leave()
+    asker.stop()
 }
 
 fn show(before: &[Told], now: &[Told], span: Duration, json: bool, over: bool) {

@@ -1,0 +1,145 @@
+//! A node that only looks: it asks the manager who the members are and asks each of them, and is no member itself.
+//!
+//! A member is written down by the manager. Who looks is not, so that a cluster whose manager cannot write, because its
+//! disk is full or gone, still tells what is wrong with it.
+
+use super::stranger::{ask, refused, some_id, stranger};
+use super::{Addresses, Bare, MachineError, Setup, system};
+use crate::client::POOL_BYTES;
+use crate::incarnation;
+use live::host::Host;
+use live::link::hello::Refusal;
+use live::signals::{self, Signals};
+use members::Directory;
+use std::time::Duration;
+use wire::NodeId;
+
+/// How long the manager's answer is waited for once it has answered before.
+const VIEW_SPAN: Duration = Duration::from_secs(2);
+
+/// The node.
+pub struct Looker {
+    setup: Setup,
+    bare: Bare,
+    addresses: Addresses,
+    view: Directory,
+    /// Whether the manager did not answer last time.
+    unanswered: bool,
+}
+
+impl Looker {
+    /// Comes to the cluster and sees who is there. From now on signals only end what its host runs.
+    pub fn start(setup: &Setup) -> Result<Looker, MachineError> {
+        let (bare, addresses) = begin(setup, some_id())?;
+        let (setup, view) = (setup.clone(), Directory::default());
+        let mut looker = Looker { setup, bare, addresses, view, unanswered: false };
+        looker.look()?;
+        signals::install().map_err(system("signals"))?;
+        looker.heed_signals()?;
+        Ok(looker)
+    }
+
+    /// To be driven by its thread.
+    pub fn host(&mut self) -> &mut Host {
+        &mut self.bare.host
+    }
+
+    fn heed_signals(&mut self) -> Result<(), MachineError> {
+        self.bare.host.add(Signals::default()).map_err(system("signals"))
+    }
+
+    fn look(&mut self) -> Result<(), MachineError> {
+        let (cx, manager) = (self.bare.host.node().cx().clone(), self.setup.manager.0);
+        let asked = async move { members::view(&cx, manager).await };
+        let view = ask(&self.setup, &mut self.bare, asked)?.map_err(refused)?;
+        self.see(view);
+        Ok(())
+    }
+
+    fn see(&mut self, view: Directory) {
+        self.addresses.follow(view.iter());
+        self.view = view;
+    }
+
+    /// Who is there now; when the manager does not answer, who was there last.
+    pub fn members(&mut self) -> Result<&Directory, MachineError> {
+        if self.has_lost_its_place() {
+            (self.bare, self.addresses) = begin(&self.setup, some_id())?;
+            self.addresses.follow(self.view.iter());
+            self.heed_signals()?;
+        }
+        let (cx, manager) = (self.bare.host.node().cx().clone(), self.setup.manager.0);
+        let asked = async move {
+            cx.with_deadline(VIEW_SPAN, members::view(&cx, manager)).await.ok()?.ok()
+        };
+        let view = self.bare.host.block_on(asked).map_err(system("asking who is there"))?;
+        self.unanswered = view.is_none();
+        view.into_iter().for_each(|view| self.see(view));
+        Ok(&self.view)
+    }
+
+    /// Whether another node that has not joined chose the same id: then the manager refuses this one's links, or, when
+    /// that node is gone, its calls.
+    fn has_lost_its_place(&self) -> bool {
+        let status = self.bare.directory.status().remove(&self.setup.manager.0);
+        status.is_some_and(|status| {
+            let connected = !status.transport.is_empty();
+            status.refused == Some(Refusal::Identity) || (self.unanswered && connected)
+        })
+    }
+
+    /// Ends its links.
+    pub fn stop(mut self) -> Result<(), MachineError> {
+        self.bare.host.stop().map_err(system("stopping")).map(drop)
+    }
+}
+
+fn begin(setup: &Setup, id: NodeId) -> Result<(Bare, Addresses), MachineError> {
+    let bare = stranger(setup, (id, incarnation::clock()), POOL_BYTES)?;
+    let addresses = Addresses::new(id, &bare.directory);
+    Ok((bare, addresses))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Reach;
+    use crate::embedded::Embedded;
+    use live::wait::WaitPolicy;
+
+    /// Looks, and sees a cluster of two again after another node with its id came and did `then`.
+    fn sees_again_after(then: impl FnOnce(Bare) -> Option<Bare>) {
+        let dir = tempfile::tempdir().unwrap();
+        let cluster = Embedded::start(dir.path(), 1).unwrap();
+        let name = dir.path().display().to_string();
+        let reach = Reach { cluster: name, key: None, insecure: false };
+        let setup = reach.setup(POOL_BYTES, WaitPolicy::Block).unwrap();
+        let mut looker = Looker::start(&setup).unwrap();
+        let id = looker.host().node().cx().id();
+        let (mut other, _) = begin(&setup, id).unwrap();
+        let (cx, manager) = (other.host.node().cx().clone(), setup.manager.0);
+        let asked = async move { members::view(&cx, manager).await };
+        assert_eq!(ask(&setup, &mut other, asked).unwrap().unwrap().iter().count(), 2);
+        let _other = then(other);
+        for _ in 0..3 {
+            assert_eq!(looker.members().unwrap().iter().count(), 2);
+        }
+        assert!(!looker.unanswered);
+        assert_ne!(looker.host().node().cx().id(), id);
+        looker.stop().unwrap();
+        drop(cluster);
+    }
+
+    #[test]
+    fn who_has_lost_its_id_takes_another() {
+        sees_again_after(Some);
+    }
+
+    #[test]
+    fn who_had_lost_its_id_for_a_moment_takes_another() {
+        sees_again_after(|mut other| {
+            other.host.stop().unwrap();
+            None
+        });
+    }
+}
