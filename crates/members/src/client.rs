@@ -149,7 +149,8 @@ impl Client {
         }
     }
 
-    /// Waits for another standing, which is also a lease that lasts longer or is refused, another view or other lenders.
+    /// Waits for another standing, which is also a lease that lasts longer or is refused, another view or other
+    /// lenders.
     pub fn changed(&self) -> impl Future<Output = ()> + '_ {
         self.0.changed.wait()
     }

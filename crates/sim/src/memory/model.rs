@@ -74,6 +74,8 @@ pub struct Model {
     /// Spaces that somebody has begun to free, and whether that has ended.
     freed: BTreeMap<SpaceId, bool>,
     attempts: u64,
+    /// The newest content that was begun before several nodes were lost at once.
+    overtaken: u64,
     /// A node has gone down not long ago: an answer of its last moments may still be on its way.
     pub unsettled: bool,
     /// What was wrong so far.
@@ -134,7 +136,13 @@ impl Model {
             }
             return;
         }
-        let at_risk = self.unsettled && known.class == Class::Volatile;
+        // Who says that it has it may be gone when its word arrives.
+        let at_risk = self.unsettled
+            && match known.class {
+                Class::Volatile => true,
+                Class::Mirrored | Class::MirroredAndLogged => content.attempt <= self.overtaken,
+                Class::WriteBack => false,
+            };
         (known.durable, known.at_risk) = (Some(content), at_risk);
         // not by number: between two leases of a shared page there are many versions that nobody writes
         while known.contents.len() > CONTENTS_KEPT {
@@ -176,6 +184,9 @@ impl Model {
     /// [keeps](Model::kept).
     pub fn node_down(&mut self, node: NodeId, alone: bool) {
         self.unsettled = true;
+        if !alone {
+            self.overtaken = self.attempts;
+        }
         for (id, known) in &mut self.pages {
             let stands = match known.class {
                 Class::WriteBack => true,
@@ -334,6 +345,32 @@ mod tests {
         assert_eq!(failed(&mut model, GetError::Unknown), 1);
         model.node_down(NODE, false);
         assert_eq!(failed(&mut model, GetError::Unknown), 0);
+    }
+
+    #[test]
+    fn what_was_stored_where_several_were_lost_may_be_acknowledged_after() {
+        let lost_after = |alone| {
+            let mut model = Model::default();
+            let old = model.begin(ID, Class::Mirrored, Version(5));
+            model.node_down(NODE, alone);
+            model.acknowledged(ID, old);
+            let before = model.durable(ID);
+            let new = model.begin(ID, Class::Mirrored, Version(6));
+            model.acknowledged(ID, new);
+            (before, model.durable(ID))
+        };
+        assert_eq!(lost_after(true), (Version(5), Version(6)));
+        assert_eq!(lost_after(false), (Version(0), Version(6)));
+    }
+
+    #[test]
+    fn what_was_told_when_nothing_is_wrong_any_more_is_there() {
+        let mut model = Model::default();
+        let old = model.begin(ID, Class::Mirrored, Version(5));
+        model.node_down(NODE, false);
+        model.unsettled = false;
+        model.acknowledged(ID, old);
+        assert_eq!(model.durable(ID), Version(5));
     }
 
     #[test]

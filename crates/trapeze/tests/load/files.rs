@@ -89,8 +89,8 @@ fn open_replaced(dir: &Path, place: u64) -> io::Result<Option<File>> {
     }
 }
 
-/// Writes pages of files in `dir`, and replaces files, each acknowledged by fsync, and reads them, until standard input ends. Errors are
-/// allowed until then, since a killed mount gives them. In the end all that was acknowledged is there.
+/// Writes pages of files in `dir`, and replaces files, each acknowledged by fsync, and reads them, until standard input
+/// ends. Errors are allowed until then, since a killed mount gives them. In the end all that was acknowledged is there.
 pub fn write_and_read_files(dir: &Path) {
     let (stop, mut dice, mut versions) = (stopped(), Dice(1), Versions::default());
     let (mut done, mut errors, mut wrong) = (0, 0, Vec::new());
