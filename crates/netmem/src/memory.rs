@@ -213,7 +213,7 @@ impl Memory {
         self.lists.counts()
     }
 
-    /// Blocks of 4 KiB that the pages of each role take, as was said with [`set_blocks`](Memory::set_blocks).
+    /// Blocks of 4 KiB that the pages of each role take: one each, unless [`set_blocks`](Memory::set_blocks) says more.
     pub fn blocks(&self) -> Counts {
         self.lists.blocks()
     }
@@ -479,12 +479,14 @@ impl Memory {
         self.pages[frame as usize] = page;
         self.index.insert(page.id, frame, |frame| self.pages[frame as usize].id);
         self.lists.put(frame, role);
+        self.lists.set_blocks(frame, 1);
     }
 
     fn clear(&mut self, frame: u32) {
         self.ahead.wasted += u64::from(self.lists.role(frame) == Role::Ahead);
         let id = self.pages[frame as usize].id;
         self.index.remove(id, |frame| self.pages[frame as usize].id);
+        self.lists.set_blocks(frame, 0);
         self.lists.put(frame, Role::Free);
         self.withhold();
     }

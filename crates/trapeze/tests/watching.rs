@@ -4,7 +4,7 @@ mod common;
 
 use common::{
     Cluster, cannot_mount, ended_by_signals, free_ports, lending, members, program, refusal, seen,
-    text, trapeze, until_top,
+    shape_of, text, trapeze, until_top,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use trapeze::children::Process;
-use trapeze::config::Machine;
+use trapeze::config::{Machine, Memory};
 
 fn scrape(address: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
@@ -152,11 +152,25 @@ fn a_killed_programs_pages_are_forgotten_and_a_stopped_ones_kept(target: &str, l
     drop(input);
 }
 
+/// Three that lend, and all that they lend has chunks of a file that their caches had no room for.
+fn full_of_chunks() -> Cluster {
+    let size = |text: &str| text.parse().unwrap();
+    let memory = Memory { pool: size("48M"), cache: size("4M"), ..Memory::default() };
+    let cluster = Cluster::shaped(&shape_of(3, memory));
+    let (target, file) = (cluster.processes.target(), cluster.beside("file"));
+    until_top(&target, |rows| seen(rows) == [3, 3, 3]);
+    fs::write(&file, vec![7; 192 << 20]).unwrap();
+    assert!(trapeze(&["cp", "-c", &target, text(&file), ":/file"]).status.success());
+    assert!(trapeze(&["cp", "-c", &target, ":/file", text(&file)]).status.success());
+    let free = |row: &serde_json::Value| row["memory"]["free_bytes"].as_u64();
+    until_top(&target, |rows| rows.iter().filter_map(free).all(|free| free < 1 << 20));
+    cluster
+}
+
 #[test]
 fn a_programs_pages_are_in_the_clusters_memory() {
-    let mut cluster = lending(3);
+    let mut cluster = full_of_chunks();
     let target = cluster.processes.target();
-    until_top(&target, |rows| rows.iter().filter_map(members).collect::<Vec<_>>() == [3, 3, 3]);
     let lines: String = (0..60_000u64).map(|n| format!("{:016x}\n", wire::mix(n))).collect();
     let (input, plain) = (cluster.beside("input"), cluster.beside("plain"));
     fs::write(&input, &lines).unwrap();

@@ -14,6 +14,8 @@ pub struct Offer {
     pub id: PageId,
     /// Its content.
     pub version: Version,
+    /// Blocks of 4 KiB that it takes.
+    pub blocks: u8,
     /// How old it is, effectively.
     pub age: Age,
     /// Times that it may still be passed on without a use.
@@ -147,7 +149,7 @@ impl Memory {
     fn has_mirror_room(&self, offer: &Offer, present: Option<FrameNo>) -> bool {
         let is_one = present.is_some_and(|frame| self.role(frame) == Role::Mirror);
         let most = self.size - self.local_min();
-        !offer.mirror || is_one || self.counts().mirror < most
+        !offer.mirror || is_one || self.blocks().mirror + u32::from(offer.blocks) <= most
     }
 
     fn room(&self, now: Time, offer: &Offer) -> Option<FrameNo> {
@@ -174,12 +176,10 @@ impl Memory {
 
     /// The node's own page that would go first, above its guaranteed minimum, and the oldest page it would go for.
     fn own_to_give(&self, now: Time) -> Option<(u32, Age)> {
-        if self.counts().own() <= self.local_min() {
-            return None;
-        }
         let staged = self.oldest_durable(Role::Staged, now);
         let local = self.oldest_durable(Role::Local, now);
-        let (frame, age) = staged.into_iter().chain(local).max_by_key(|(_, age)| *age)?;
+        let oldest = staged.into_iter().chain(local).max_by_key(|(_, age)| *age);
+        let (frame, age) = oldest.filter(|(frame, _)| self.is_spare(*frame))?;
         Some((frame, Age(age.0.saturating_mul(10) / OWN_TENTHS)))
     }
 

@@ -72,7 +72,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 struct Link {
     role: Role,
-    /// Of the page, as far as somebody says it.
+    /// Of the page.
     blocks: u8,
     newer: u32,
     older: u32,
@@ -131,6 +131,11 @@ impl Lists {
             ahead: of(Role::Ahead),
             withheld: of(Role::Withheld),
         }
+    }
+
+    /// Blocks that the page in a frame takes.
+    pub fn blocks_in(&self, frame: u32) -> u32 {
+        self.links[frame as usize].blocks.into()
     }
 
     /// Says how many blocks the page in a frame takes.

@@ -1,4 +1,5 @@
-//! How many of its frames a node may use: fewer while its machine is short of memory.
+//! How many of its frames a node may use: fewer while its machine is short of memory. A frame is a block of 4 KiB here:
+//! a page has one of the table's frames and takes the room of up to sixteen.
 
 use super::{FrameNo, Memory, Role};
 use wire::Time;
@@ -16,10 +17,19 @@ impl Memory {
         self.withhold();
     }
 
-    /// Frames that the node's own pages may have whatever others want: the same part of the present size.
+    /// Blocks that the node's own pages may have whatever others want: the same part of the present size.
     pub(super) fn local_min(&self) -> u32 {
         let part = u64::from(self.config.local_min) * u64::from(self.size);
         (part / u64::from(self.config.frames)) as u32
+    }
+
+    /// Whether the node's own pages have what they are guaranteed without the one in this frame.
+    pub(super) fn is_spare(&self, frame: u32) -> bool {
+        self.blocks().own() >= self.local_min() + self.lists.blocks_in(frame)
+    }
+
+    fn has_spare(&self) -> bool {
+        self.blocks().own() > self.local_min()
     }
 
     /// As many free frames are withheld as are to be, or as there are.
@@ -40,17 +50,14 @@ impl Memory {
     /// then of its own as long as they are more than what it is guaranteed.
     pub fn poll_spare(&self, now: Time) -> Option<FrameNo> {
         let others = self.hosted(now).max_by_key(|other| other.counts_as);
-        let own = || {
-            let spare = self.counts().own() > self.local_min();
-            spare.then(|| self.poll_durable(now)).flatten()
-        };
+        let own = || self.has_spare().then(|| self.poll_durable(now)).flatten();
         others.map(|other| FrameNo(other.frame)).or_else(own)
     }
 
     /// The page of the node's own that is to be made durable so that it can go, as long as they are more than what it
     /// is guaranteed.
     pub fn poll_spare_dirty(&self) -> Option<FrameNo> {
-        self.poll_dirty().filter(|_| self.counts().own() > self.local_min())
+        self.poll_dirty().filter(|_| self.has_spare())
     }
 
     /// Up to `most` mirrors, those that came first or were [put off](Memory::put_off) longest ago.

@@ -139,6 +139,7 @@ impl World {
                 let offer = Offer {
                     id: page(index),
                     version: Version(version),
+                    blocks: 1,
                     age: Age(age),
                     chances: 2,
                     reused: age.is_multiple_of(2),
@@ -402,7 +403,7 @@ fn filled(pages: u64) -> Memory {
 
 fn offer(index: u64, age: u64) -> Offer {
     let (id, version, age) = (page(index), Version(1), Age(age));
-    Offer { id, version, age, chances: 2, reused: true, mirror: false }
+    Offer { id, version, blocks: 1, age, chances: 2, reused: true, mirror: false }
 }
 
 #[test]

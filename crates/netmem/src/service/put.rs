@@ -4,7 +4,7 @@ use super::Service;
 use super::home::Home;
 use super::leave::SWAP_BYTES;
 use super::notices::Notices;
-use super::store::Stored;
+use super::store::{Stored, blocks};
 use crate::directory::Role as HolderRole;
 use crate::limits::{ATTEMPT, MIRROR_TRIES};
 use crate::memory::{FrameNo, Offer, Reason};
@@ -99,6 +99,7 @@ impl Service {
         let offer = Offer {
             id,
             version,
+            blocks: blocks(data.len()),
             age: put.age,
             chances: put.chances,
             reused: put.reused,

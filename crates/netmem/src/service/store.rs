@@ -82,6 +82,11 @@ fn cost(bytes: usize) -> usize {
     bytes.next_multiple_of(BLOCK_BYTES)
 }
 
+/// Blocks that a page of so many bytes takes.
+pub fn blocks(bytes: usize) -> u8 {
+    bytes.div_ceil(BLOCK_BYTES) as u8
+}
+
 impl Store {
     /// With room for `limit` bytes of pages, of which each takes whole blocks, at most as many as the table has frames.
     pub fn new(config: MemoryConfig, limit: usize) -> Store {
@@ -360,7 +365,7 @@ impl Store {
 
     fn place(&mut self, frame: FrameNo, stored: Stored) {
         self.used += cost(stored.data.len());
-        self.memory.set_blocks(frame, (cost(stored.data.len()) / BLOCK_BYTES) as u8);
+        self.memory.set_blocks(frame, blocks(stored.data.len()));
         self.places[frame.0 as usize] = Some(stored);
     }
 
@@ -420,6 +425,49 @@ mod tests {
         store.retain_mirrors(frame, |_| false);
         let page = store.memory().page(frame).unwrap();
         assert_eq!(page.durability, Durability::Dirty { copies: 0 }, "all are gone");
+    }
+
+    /// Room for 64 blocks, of which 16 are the node's own pages' whatever comes, full of pages of 8 blocks of its own.
+    fn full_of_its_own() -> (Store, Frames) {
+        let config = MemoryConfig { frames: 64, local_min: 16, counts_uses: false };
+        let mut store = Store::new(config, 64 * BLOCK_BYTES);
+        let frames = Frames::new(HeapRegion::new(256));
+        for index in 0..8 {
+            let id = PageId { space: SpaceId(1), index };
+            let arrival = Arrival { id, version: VERSION, ..Arrival::default() };
+            let data = frames.copy_of(&[7; 8 * BLOCK_BYTES]).unwrap();
+            store.install(Time(1), arrival, Stored::new(data, 0)).unwrap();
+        }
+        (store, frames)
+    }
+
+    fn mirror(index: u64, blocks: u8) -> Offer {
+        let id = PageId { space: SpaceId(2), index };
+        let (age, chances) = (Age::NEWEST, 0);
+        Offer { id, version: VERSION, blocks, age, chances, reused: false, mirror: true }
+    }
+
+    /// Mirrors of so many blocks that are taken in, until one is not.
+    fn mirrors_taken(blocks: u8) -> (usize, Counts) {
+        let (mut store, frames) = full_of_its_own();
+        let data = vec![5; usize::from(blocks) * BLOCK_BYTES];
+        let takes = |index: &u64| {
+            let stored = Stored::new(frames.copy_of(&data).unwrap(), 0);
+            store.accept(Time(1 << 40), mirror(*index, blocks), stored).is_ok()
+        };
+        let taken = (0..100).take_while(takes).count();
+        assert!(store.is_consistent());
+        (taken, store.memory().blocks())
+    }
+
+    #[test]
+    fn long_pages_of_a_nodes_own_make_way_for_mirrors_as_short_ones_do() {
+        let (taken, blocks) = mirrors_taken(1);
+        assert_eq!((taken, blocks.own(), blocks.mirror), (48, 16, 48));
+        let (taken, blocks) = mirrors_taken(16);
+        assert_eq!((taken, blocks.own(), blocks.mirror), (3, 16, 48));
+        let (taken, blocks) = mirrors_taken(5);
+        assert_eq!((taken, blocks.own(), blocks.mirror), (9, 16, 45));
     }
 
     #[test]

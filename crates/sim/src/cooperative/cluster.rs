@@ -202,6 +202,7 @@ impl Cluster {
         let offer = Offer {
             id: page.id,
             version: VERSION,
+            blocks: 1,
             age,
             chances,
             reused: page.reused,

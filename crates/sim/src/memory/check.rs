@@ -18,14 +18,14 @@ fn problem(node: NodeId, service: &Service) -> Option<String> {
     let (counts, config) = (service.counts(), service.config());
     let frames = config.bytes / PAGE_BYTES;
     let local_min = config.local_min_bytes / PAGE_BYTES;
-    let used = service.used_bytes();
+    let (used, mirror) = (service.used_bytes(), service.blocks().mirror);
     let entries = service.inspect(|_, directory| directory.len());
     let wrong = if counts.total() as usize != frames {
         format!("{counts:?} are not {frames} frames")
     } else if !service.is_consistent() || used > config.bytes {
         format!("{used} bytes of pages do not fit {counts:?}")
-    } else if counts.mirror as usize > frames - local_min {
-        format!("{} mirrors leave less than {local_min} of {frames} frames", counts.mirror)
+    } else if mirror as usize > frames - local_min {
+        format!("{mirror} blocks of mirrors leave less than {local_min} of {frames}")
     } else if counts.ahead > (frames as u32 / AHEAD_SHARE).max(1) {
         format!("{} of {frames} frames have pages that nobody asked for", counts.ahead)
     } else if entries > (config.directory_bytes / Directory::ENTRY_BYTES).max(1) {
@@ -87,7 +87,7 @@ fn has_room<'s>(services: impl Iterator<Item = &'s Service>) -> bool {
     for service in services {
         let config = service.config();
         let most = (config.bytes - config.local_min_bytes) / PAGE_BYTES;
-        let mirrors = service.counts().mirror as usize;
+        let mirrors = service.blocks().mirror as usize;
         (used, all, roomy) =
             (used + mirrors, all + most, roomy + usize::from(is_roomy(mirrors, most)));
     }
