@@ -68,10 +68,10 @@ impl Memory {
         is_worth(time_to_use, age).then_some(FrameNo(frame))
     }
 
-    /// How many more pages may wait for their first use.
+    /// How many more pages of one block may wait for their first use.
     pub fn ahead_room(&self) -> u32 {
         let most = (self.size / AHEAD_SHARE).max(1);
-        most.saturating_sub(self.counts().ahead)
+        most.saturating_sub(self.blocks().ahead)
     }
 
     /// A page that was fetched ahead of a use that did not come.

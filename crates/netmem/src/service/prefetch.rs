@@ -199,7 +199,7 @@ impl Service {
         }
         let (room, free) = {
             let store = self.0.store.borrow();
-            (self.ahead_room(&store), store.memory().counts().free)
+            (self.ahead_room(&store), store.free_pages())
         };
         let spare = free > 2 * WINDOW_MAX && room > WINDOW_MAX;
         let place = |space, age| match self.backing(space) {

@@ -184,7 +184,7 @@ impl Store {
     }
 
     /// Pages that would find room as it is, each as long as those that are here are on average.
-    fn free_pages(&self) -> u32 {
+    pub fn free_pages(&self) -> u32 {
         let Counts { free, .. } = self.memory.counts();
         let pages = (self.places.len() - free as usize).max(1);
         let each = self.used.div_ceil(pages).max(BLOCK_BYTES);
