@@ -253,6 +253,7 @@ fn a_backing_that_takes_nothing_holds_up_and_loses_nothing() {
             }
         };
         assert_eq!(error, FaultError::Unavailable(libc::ENOSPC));
+        assert!(error.to_string().contains("find no room"), "{error}");
         assert!(written <= FRAMES, "no more than the budget");
         assert!(region.flush(0, bytes).is_err());
         backing.moods.full.store(false, Ordering::SeqCst);

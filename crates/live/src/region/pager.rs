@@ -27,6 +27,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use wire::Errno;
 use wire::checksum::crc32c;
 
 /// What a program wants of a page.
@@ -45,7 +46,7 @@ pub enum FaultError {
     #[error("no copy of the page is left")]
     Lost,
     /// The backing did not answer, or took no page to make room, for as long as the region is patient.
-    #[error("the backing of the region does not answer (error {0} of the system)")]
+    #[error("{what}: {errno}", what = unavailable(*.0), errno = Errno(*.0 as u16))]
     Unavailable(i32),
     /// All frames are pinned or held by the kernel.
     #[error("every frame of the region is pinned")]
@@ -53,6 +54,13 @@ pub enum FaultError {
     /// The kernel does not do what it is asked.
     #[error("userfaultfd: {0}")]
     System(Why),
+}
+
+fn unavailable(errno: i32) -> &'static str {
+    match Errno(errno as u16) {
+        Errno::ENOSPC => "pages that must leave find no room, with who lends memory or on disk",
+        _ => "the backing of the region does not answer",
+    }
 }
 
 /// Whether a page has left.
