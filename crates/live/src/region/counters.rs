@@ -1,5 +1,6 @@
 //! What happened in a region.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What is counted.
@@ -92,4 +93,42 @@ pub struct Counters {
     pub cleaned: u64,
     /// Kept as safely again as the backing promises, after it had lost a copy.
     pub mended: u64,
+}
+
+/// What there was, and not what there was none of.
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = [
+            (self.faults, "faults"),
+            (self.zeroed, "zeroed"),
+            (self.fetched, "fetched"),
+            (self.taken_back, "taken back"),
+            (self.evicted, "evicted"),
+            (self.dropped, "dropped"),
+            (self.stored, "stored"),
+            (self.spared, "spared"),
+            (self.held, "held"),
+            (self.vanished, "vanished"),
+            (self.damaged, "damaged"),
+            (self.lost, "lost"),
+            (self.refused, "refused"),
+            (self.pressed, "pressed"),
+            (self.cleaned, "cleaned"),
+            (self.mended, "mended"),
+        ];
+        let some = all.iter().filter(|(count, _)| *count > 0);
+        let texts: Vec<String> = some.map(|(count, what)| format!("{count} {what}")).collect();
+        f.write_str(&texts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_there_was_none_of_is_not_shown() {
+        let counters = Counters { faults: 12, taken_back: 3, ..Counters::default() };
+        assert_eq!(counters.to_string(), "12 faults, 3 taken back");
+    }
 }
