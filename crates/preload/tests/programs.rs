@@ -42,9 +42,9 @@ fn finished(output: Output) -> Option<(Vec<u8>, String)> {
 
 /// Pages that came back from the file, as the report says.
 fn fetched(said: &str) -> u64 {
-    let at = said.find("fetched: ").unwrap_or_else(|| panic!("no report: {said}"));
-    let digits = said[at + 9..].chars().take_while(char::is_ascii_digit).collect::<String>();
-    digits.parse().unwrap()
+    let before = said.split(" fetched,").next().filter(|before| before.len() < said.len());
+    let count = before.and_then(|before| before.rsplit(' ').next()?.parse().ok());
+    count.unwrap_or_else(|| panic!("no report: {said}"))
 }
 
 /// Lines of numbers that look random, 3 MiB.
