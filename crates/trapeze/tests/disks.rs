@@ -16,6 +16,11 @@ fn a_manager_whose_directory_is_removed() {
     let target = cluster.processes.target();
     let file = cluster.beside("file");
     fs::write(&file, "file").unwrap();
+    assert!(trapeze(&["cp", "-c", &target, text(&file), ":/before"]).status.success());
+    let mounts = !cannot_mount();
+    if mounts {
+        cluster.processes.mount().unwrap();
+    }
     fs::remove_dir_all(cluster.beside("cluster/manager")).unwrap();
     let copied = |name: &str| trapeze(&["cp", "-c", &target, text(&file), name]).status.success();
     assert!(!copied(":/file"));
@@ -31,6 +36,14 @@ fn a_manager_whose_directory_is_removed() {
     assert!(said.contains("was removed while it was in use"), "{said}");
     let said = told(&["top", "--count", "1", "--json"]);
     assert!(said.contains("\"name\":\"io1\""), "{said}");
+    if mounts {
+        assert_eq!(
+            fs::read(cluster.at("before")).unwrap(),
+            b"file",
+            "who was there before reads on"
+        );
+        cluster.processes.unmount().unwrap();
+    }
     cluster.stop();
 }
 

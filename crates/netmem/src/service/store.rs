@@ -84,7 +84,7 @@ fn cost(bytes: usize) -> usize {
 
 /// Blocks that a page of so many bytes takes.
 pub fn blocks(bytes: usize) -> u8 {
-    bytes.div_ceil(BLOCK_BYTES) as u8
+    (cost(bytes) / BLOCK_BYTES) as u8
 }
 
 impl Store {

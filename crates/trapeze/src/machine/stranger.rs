@@ -13,6 +13,7 @@ use crate::config::Machine;
 use crate::incarnation;
 use crate::lending::Lending;
 use live::link::hello::Refusal;
+use live::link::limits::PROVISIONAL_FIRST;
 use live::link::{Address, Directory};
 use live::wait::WaitPolicy;
 use members::limits::{JOINING_IDS, LEASE_DEFAULT};
@@ -39,6 +40,9 @@ const GONE_SPAN: Duration = Duration::from_secs(LEASE_DEFAULT.as_secs() + 5);
 pub(super) const REPLACED: &str = "another machine that was started later runs with this one's id, and the cluster's \
     manager refuses this one: it lends and serves nothing any more. If that machine was made from a copy of this one's \
     directories, stop it and start this one again; if it replaces this one, leave this one stopped";
+
+// Who accepts a link names programs without an id from there up, and a later node takes the place of an earlier one.
+const _: () = assert!(*JOINING_IDS.end() < PROVISIONAL_FIRST);
 
 /// One of the ids for those that have none. Two that choose the same one try again.
 pub(super) fn some_id() -> NodeId {
