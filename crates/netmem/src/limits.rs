@@ -180,7 +180,7 @@ pub const GUEST_AWAY_MAX: Duration = Duration::from_secs(1);
 /// How long a holder that was full is not offered new pages.
 pub const GUEST_FULL_SPAN: Duration = Duration::from_millis(50);
 /// Weak pages that are found in one look through the table.
-pub const GUEST_WEAK_MAX: usize = 4096;
+pub const GUEST_WEAK_MAX: usize = 256;
 /// Pause before pages are looked for again that could not be mended.
 pub const GUEST_MEND_PAUSE: Duration = Duration::from_millis(100);
 /// Pages that holders are to forget and have not been told of yet, 24 bytes each. More keep their memory until they

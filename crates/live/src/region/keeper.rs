@@ -94,12 +94,13 @@ impl Work {
         let mut cursor = 0;
         while !stop.load(Ordering::Acquire) {
             let due = self.upkeep.as_mut().map_or(KEEPER_SPAN, |upkeep| upkeep.turn());
-            self.mend(stop);
+            let mended = self.mend(stop);
             let pause = match self.cleans {
                 true => self.pager.clean(&mut self.context, &mut cursor).map_or(KEEPER_PAUSE, rest),
                 false => KEEPER_SPAN,
             };
-            if !pause.is_zero() {
+            // After some weak pages there may be more.
+            if !pause.is_zero() && !mended {
                 self.pager.bell.wait(pause.min(due));
             }
         }
@@ -108,18 +109,24 @@ impl Work {
         }
     }
 
-    /// The oldest first; what could not be mended comes again.
-    fn mend(&mut self, stop: &AtomicBool) {
-        let Some(upkeep) = &mut self.upkeep else { return };
-        for page in upkeep.weak() {
+    /// The oldest first; what could not be mended comes again. Whether there was something weak.
+    fn mend(&mut self, stop: &AtomicBool) -> bool {
+        let Some(upkeep) = &mut self.upkeep else { return false };
+        let weak = upkeep.weak();
+        for page in &weak {
             if stop.load(Ordering::Acquire) {
-                return;
+                break;
             }
-            match self.pager.mend(&mut self.context, page as usize) {
-                Ok(()) | Err(FetchError::Lost) => {}
-                Err(FetchError::Unavailable(_)) => return upkeep.handle_unmended(),
+            match self.pager.mend(&mut self.context, *page as usize) {
+                Ok(true) | Err(FetchError::Lost) => {}
+                Ok(false) => upkeep.handle_unmended(),
+                Err(FetchError::Unavailable(_)) => {
+                    upkeep.handle_unmended();
+                    break;
+                }
             }
         }
+        !weak.is_empty()
     }
 }
 

@@ -92,9 +92,23 @@ impl Keeping {
         self.places.count(|held| self.is_weak(held, now))
     }
 
-    /// At most `most` such pages, those that were stored longest ago.
+    /// At most `most` such pages that somebody may give, those that were stored longest ago.
     pub fn weak(&self, now: Time, most: usize) -> Vec<u64> {
-        self.places.oldest(most, |held| self.is_weak(held, now))
+        self.places.oldest(most, |held| self.is_weak(held, now) && !self.is_out_of_reach(held))
+    }
+
+    /// Whether all that have a page do not answer: then it cannot be mended now, and must keep no others waiting.
+    fn is_out_of_reach(&self, held: &HeldBy) -> bool {
+        let mut there = held.iter().filter(|held| self.holders[held.by].life() == held.life);
+        there.clone().next().is_some() && there.all(|held| self.holders[held.by].is_away())
+    }
+
+    /// Who took a page may have gone into another life before that was written down; nobody would look again.
+    fn look_again<W: Ways>(&self, ways: &W, held: &HeldBy) {
+        if self.is_weak(held, ways.now()) {
+            self.raise_alarm();
+            ways.ring();
+        }
     }
 
     /// Has a holder forget a page, soon; false when it cannot be noted now.
@@ -196,6 +210,9 @@ impl Keeping {
             self.withdraw(ways.now(), page, version, &had, &held);
         }
         self.places.set_stored(page, ways.now().since(self.begun).as_millis() as u32);
+        if stored.is_ok() {
+            self.look_again(ways, &held);
+        }
         stored
     }
 
@@ -230,6 +247,7 @@ impl Keeping {
         if spread.is_ok() {
             self.places.set(page, &held);
             self.withdraw(ways.now(), page, version, &had, &held);
+            self.look_again(ways, &held);
         }
         spread.map(|()| true).map_err(Gone::Unavailable)
     }
@@ -315,7 +333,10 @@ fn is_another<W: Ways>(ways: &W, at: usize, held: &HeldBy) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::GUEST_AWAY_MAX;
+    use crate::guest::Visits;
+    use crate::limits::{GUEST_AWAY_MAX, GUEST_MEND_PAUSE};
+    use crate::protocol::{Put, Stayed};
+    use std::task::{Context, Poll, Waker};
     use wire::NodeId;
 
     const NOW: Time = Time(1_000);
@@ -356,5 +377,87 @@ mod tests {
         assert_eq!(keeping.weak(NOW + GUEST_AWAY_MAX, 100), [0, 2, 4, 6, 8]);
         assert!(keeping.holders()[2].note(NodeId(4), 8));
         assert_eq!(keeping.weak_count(NOW + GUEST_AWAY_MAX), 10);
+    }
+
+    #[test]
+    fn pages_that_nobody_can_give_now_keep_no_others_waiting() {
+        let (keeping, late) = (keeping(3), NOW + GUEST_AWAY_MAX);
+        let held = |by| Held { by, life: 1 };
+        (0..10).for_each(|page| keeping.places.set(page, &[held(0), held(1)]));
+        (10..20).for_each(|page| keeping.places.set(page, &[held(0), held(2)]));
+        keeping.places.set(20, &[held(0), Held { by: 2, life: 0 }]);
+        (0..2).for_each(|at| keeping.holders()[at].note_away(NOW));
+        assert_eq!(keeping.weak(late, 100), Vec::from_iter(10..20));
+        let mut visits = Visits::new(&keeping);
+        keeping.raise_alarm();
+        assert_eq!(visits.weak(&keeping, late), Vec::from_iter(10..20));
+        keeping.holders()[0].note(NodeId(2), 7);
+        let again = visits.weak(&keeping, late + GUEST_MEND_PAUSE);
+        assert_eq!(again, Vec::from_iter((0..10).chain([20])), "they are looked for again");
+    }
+
+    /// Ways to holders that take pages; the second one begins another life before it is heard of.
+    struct Restarting<'a> {
+        keeping: &'a Keeping,
+        rung: std::cell::Cell<u32>,
+    }
+
+    impl Ways for Restarting<'_> {
+        fn now(&self) -> Time {
+            NOW
+        }
+
+        fn page_bytes(&self) -> usize {
+            4096
+        }
+
+        fn reach(&mut self, _at: usize) -> bool {
+            true
+        }
+
+        fn is_broken(&self, _at: usize) -> bool {
+            false
+        }
+
+        fn there(&self, at: usize) -> Option<Stayed> {
+            Some(Stayed { node: NodeId(2 + at as u16), incarnation: 7 })
+        }
+
+        fn life(&self, _at: usize) -> u16 {
+            1
+        }
+
+        async fn get(&mut self, _at: usize, _wanted: Wanted) -> Found {
+            Found::Not
+        }
+
+        fn landed(&self, _at: usize) -> &[u8] {
+            &[]
+        }
+
+        async fn put(&mut self, at: usize, _put: &Put, _data: &[u8]) -> Result<(), Refused> {
+            if at == 1 {
+                self.keeping.holders()[at].note(NodeId(3), 8);
+                self.keeping.take_alarm(); // who noticed that has looked before this page was there
+            }
+            Ok(())
+        }
+
+        fn ring(&self) {
+            self.rung.set(self.rung.get() + 1);
+        }
+    }
+
+    #[test]
+    fn who_took_a_page_and_went_before_that_was_written_down_is_noticed() {
+        let keeping = keeping(2);
+        let mut ways = Restarting { keeping: &keeping, rung: Default::default() };
+        let stored = {
+            let store = std::pin::pin!(keeping.store(&mut ways, 5, 1, &[0; 4096]));
+            store.poll(&mut Context::from_waker(Waker::noop()))
+        };
+        assert_eq!(stored, Poll::Ready(Ok(())));
+        assert_eq!(keeping.weak(NOW, 100), [5]);
+        assert!(keeping.take_alarm() && ways.rung.get() == 1);
     }
 }

@@ -72,6 +72,8 @@ impl Visits {
         let pages = keeping.weak(now, GUEST_WEAK_MAX);
         if pages.len() == GUEST_WEAK_MAX {
             keeping.raise_alarm(); // there may be more
+        } else if keeping.weak_count(now) > pages.len() {
+            self.handle_unmended(now); // nobody can give the others now
         }
         pages
     }

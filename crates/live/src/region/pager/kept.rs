@@ -43,24 +43,19 @@ impl Pager {
     }
 
     /// Has the backing keep the page as safely as it promises. What it has of a written one is worth nothing any more:
-    /// that is stored anew.
-    pub fn mend(&self, context: &mut Context, page: usize) -> Result<(), FetchError> {
-        let held = self.table.lock(page);
+    /// that is stored anew. False when somebody has the page in hand: he may be waiting for what the keeper does next.
+    pub fn mend(&self, context: &mut Context, page: usize) -> Result<bool, FetchError> {
+        let Some(held) = self.table.try_lock(page, |_| true) else { return Ok(false) };
         let (source, buffer) = context.parts();
         let (mended, held) = match held.state {
-            State::Staged if held.dirty => self.store_staged(source, page, held),
+            State::Staged if held.dirty => as_mended(self.store_staged(source, page, held)),
             State::Resident if held.dirty => {
-                let (stored, held) = self.store_mapped(source, buffer, page, held);
-                (stored.map(|()| true), held)
+                as_mended(self.store_mapped(source, buffer, page, held))
             }
-            _ => {
-                let mended = self.mend_stored(source, buffer, page, held);
-                self.table.unlock(page, held);
-                return mended;
-            }
+            _ => (self.mend_stored(source, buffer, page, held), held),
         };
         self.table.unlock(page, held);
-        mended.map(drop).map_err(|StoreError(errno)| FetchError::Unavailable(errno))
+        mended.map(|()| true)
     }
 
     fn mend_stored(
@@ -78,4 +73,10 @@ impl Pager {
         }
         Ok(())
     }
+}
+
+/// A page that was stored anew is as safe as the backing promises.
+fn as_mended<T>((stored, held): (Result<T, StoreError>, Page)) -> (Result<(), FetchError>, Page) {
+    let mended = stored.map(drop).map_err(|StoreError(errno)| FetchError::Unavailable(errno));
+    (mended, held)
 }
