@@ -12,7 +12,7 @@ use live::link::hello::Refusal;
 use live::signals::{self, Signals};
 use members::Directory;
 use std::time::Duration;
-use wire::NodeId;
+use wire::{Errno, NodeId};
 
 /// How long the manager's answer is waited for once it has answered before.
 const VIEW_SPAN: Duration = Duration::from_secs(2);
@@ -49,8 +49,7 @@ impl Looker {
     }
 
     fn look(&mut self) -> Result<(), MachineError> {
-        let (cx, manager) = (self.bare.host.node().cx().clone(), self.setup.manager.0);
-        let asked = async move { members::view(&cx, manager).await };
+        let asked = asks(&self.bare, &self.setup);
         let view = ask(&self.setup, &mut self.bare, asked)?.map_err(refused)?;
         self.see(view);
         Ok(())
@@ -68,10 +67,8 @@ impl Looker {
             self.addresses.follow(self.view.iter());
             self.heed_signals()?;
         }
-        let (cx, manager) = (self.bare.host.node().cx().clone(), self.setup.manager.0);
-        let asked = async move {
-            cx.with_deadline(VIEW_SPAN, members::view(&cx, manager)).await.ok()?.ok()
-        };
+        let (cx, view) = (self.bare.host.node().cx().clone(), asks(&self.bare, &self.setup));
+        let asked = async move { cx.with_deadline(VIEW_SPAN, view).await.ok()?.ok() };
         let view = self.bare.host.block_on(asked).map_err(system("asking who is there"))?;
         self.unanswered = view.is_none();
         view.into_iter().for_each(|view| self.see(view));
@@ -92,6 +89,12 @@ impl Looker {
     pub fn stop(mut self) -> Result<(), MachineError> {
         self.bare.host.stop().map_err(system("stopping")).map(drop)
     }
+}
+
+/// Asks the manager who is there.
+fn asks(bare: &Bare, setup: &Setup) -> impl Future<Output = Result<Directory, Errno>> + use<> {
+    let (cx, manager) = (bare.host.node().cx().clone(), setup.manager.0);
+    async move { members::view(&cx, manager).await }
 }
 
 fn begin(setup: &Setup, id: NodeId) -> Result<(Bare, Addresses), MachineError> {
@@ -117,8 +120,7 @@ mod tests {
         let mut looker = Looker::start(&setup).unwrap();
         let id = looker.host().node().cx().id();
         let (mut other, _) = begin(&setup, id).unwrap();
-        let (cx, manager) = (other.host.node().cx().clone(), setup.manager.0);
-        let asked = async move { members::view(&cx, manager).await };
+        let asked = asks(&other, &setup);
         assert_eq!(ask(&setup, &mut other, asked).unwrap().unwrap().iter().count(), 2);
         let _other = then(other);
         for _ in 0..3 {
