@@ -119,6 +119,12 @@ pub trait Source: Send {
         let _ = (page, version);
     }
 
+    /// Nobody asks for what may be left of the page: it is not weak any more. Called by the keeper, so it must not wait
+    /// for the [upkeep](Backing::upkeep).
+    fn abandon(&mut self, page: u64, version: u64) {
+        self.forget(page, version);
+    }
+
     /// Keeps this version, which was stored last, as safely again as the backing promises; whether there was something
     /// to do for that. `buffer` is memory for a page.
     fn mend(&mut self, page: u64, version: u64, buffer: &mut [u8]) -> Result<bool, FetchError> {

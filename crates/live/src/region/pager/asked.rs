@@ -98,8 +98,9 @@ impl Pager {
                 std::thread::yield_now();
             }
         }
-        if held.stored {
-            context.parts().0.forget(page as u64, self.table.version(page));
+        let version = self.table.version(page);
+        if held.stored || held.dirty && version > 0 {
+            context.parts().0.forget(page as u64, version); // also what only some have taken
         }
         self.table.unlock(page, Page { framed: held.framed, ..Page::default() });
     }

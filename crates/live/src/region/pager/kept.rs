@@ -65,10 +65,12 @@ impl Pager {
         page: usize,
         held: Page,
     ) -> Result<(), FetchError> {
+        let version = self.table.version(page);
         if !held.stored || held.state == State::Lost {
+            source.abandon(page as u64, version); // else it would be found weak for ever
             return Ok(());
         }
-        if source.mend(page as u64, self.table.version(page), buffer)? {
+        if source.mend(page as u64, version, buffer)? {
             self.tally.count(What::Mended);
         }
         Ok(())

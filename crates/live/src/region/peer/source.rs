@@ -157,6 +157,13 @@ impl Source for PeerSource {
         }
     }
 
+    fn abandon(&mut self, page: u64, version: u64) {
+        let keeping = self.shared.keeping();
+        for obsolete in keeping.forget(page, version) {
+            keeping.drop_at(clock::now(), obsolete); // without room for it, it goes with the region
+        }
+    }
+
     fn mend(&mut self, page: u64, version: u64, buffer: &mut [u8]) -> Result<bool, FetchError> {
         let mended = self.shared.keeping().mend(&mut self.lines, page, version, buffer);
         at_once(mended).map_err(error_of)
