@@ -5,7 +5,7 @@
 //! | REPORT | offset 4 | bytes of the whole report 4 | the report from the offset on, at most a page |
 //!
 //! A report longer than a page is asked for in steps; the step at 0 makes it, the others read what that made for the
-//! same asker. Reports of a few askers are kept; who comes back later hears EAGAIN, and begins again.
+//! same asker. Reports of a few askers are kept; who comes back later hears EAGAIN, and may begin again.
 
 use super::memory::Memory;
 use super::report::{Disk, Io, Lease, Link, Pool, Report, Wait};
@@ -31,8 +31,8 @@ pub const PART_BYTES: usize = 64 << 10;
 const CENSUS_SPAN: Duration = Duration::from_secs(1);
 /// Links in a report: 512 of some 250 bytes are 128 KiB.
 pub const LINKS_MAX: usize = 512;
-/// Askers whose long reports are kept.
-const LONG_MAX: usize = 8;
+/// Askers whose reports are kept.
+const ASKERS_MAX: usize = 8;
 
 /// What a report is made of.
 pub struct Source {
@@ -61,28 +61,28 @@ pub fn serve(source: Source) {
     let cx = source.cx.clone();
     cx.spawn("status", async move {
         let started = source.cx.now();
-        let mut long = Long::default();
+        let mut reports = Reports::default();
         loop {
             let request = source.cx.accept(Channel::STATUS).await;
             let offset = Decoder::new(&request.body).u32().unwrap_or(0) as usize;
             if offset == 0 {
                 let report = source.report(started).await;
                 let text = serde_json::to_vec(&report).expect("numbers and texts");
-                long.keep(request.source, text);
+                reports.keep(request.source, text);
             }
-            source.answer(request, &long, offset);
+            source.answer(request, &reports, offset);
         }
     });
 }
 
 /// The last reports, of a few askers each its own.
 #[derive(Default)]
-struct Long(VecDeque<(NodeId, Vec<u8>)>);
+struct Reports(VecDeque<(NodeId, Vec<u8>)>);
 
-impl Long {
+impl Reports {
     fn keep(&mut self, asker: NodeId, text: Vec<u8>) {
         self.0.retain(|(other, _)| *other != asker);
-        self.0.truncate(LONG_MAX - 1);
+        self.0.truncate(ASKERS_MAX - 1);
         self.0.push_front((asker, text));
     }
 
@@ -95,10 +95,10 @@ impl Long {
 }
 
 impl Source {
-    fn answer(&self, request: Request, long: &Long, offset: usize) {
+    fn answer(&self, request: Request, reports: &Reports, offset: usize) {
         let cx = &self.cx;
         let is_known = if request.op == REPORT { Ok(()) } else { Err(Errno::EINVAL) };
-        let (part, whole) = match is_known.and_then(|()| long.part(request.source, offset)) {
+        let (part, whole) = match is_known.and_then(|()| reports.part(request.source, offset)) {
             Ok(part) => part,
             Err(errno) => return cx.reply(request, Answer::error(errno)),
         };
@@ -250,10 +250,10 @@ mod tests {
     use super::*;
 
     /// All that an asker reads from the offset on.
-    fn read(long: &Long, asker: NodeId, from: usize) -> Result<Vec<u8>, Errno> {
+    fn read(reports: &Reports, asker: NodeId, from: usize) -> Result<Vec<u8>, Errno> {
         let mut text = vec![0; from];
         loop {
-            let (part, whole) = long.part(asker, text.len())?;
+            let (part, whole) = reports.part(asker, text.len())?;
             text.extend_from_slice(part);
             if text.len() == whole {
                 return Ok(text);
@@ -263,27 +263,27 @@ mod tests {
 
     #[test]
     fn each_asker_reads_its_own_report_to_the_end() {
-        let (mut long, one, other) = (Long::default(), NodeId(7), NodeId(8));
+        let (mut reports, one, other) = (Reports::default(), NodeId(7), NodeId(8));
         let report = |byte| vec![byte; 2 * PART_BYTES + 5];
-        long.keep(one, report(1));
-        assert_eq!(long.part(one, 0).unwrap().0.len(), PART_BYTES);
-        long.keep(other, report(2));
-        let rest = read(&long, one, PART_BYTES).unwrap();
+        reports.keep(one, report(1));
+        assert_eq!(reports.part(one, 0).unwrap().0.len(), PART_BYTES);
+        reports.keep(other, report(2));
+        let rest = read(&reports, one, PART_BYTES).unwrap();
         assert!(rest[PART_BYTES..].iter().all(|byte| *byte == 1));
-        assert_eq!(read(&long, other, 0), Ok(report(2)));
-        long.keep(one, report(3));
-        assert_eq!(read(&long, one, 0), Ok(report(3)), "the last one");
-        assert_eq!(long.part(one, 2 * PART_BYTES + 6), Err(Errno::EINVAL));
+        assert_eq!(read(&reports, other, 0), Ok(report(2)));
+        reports.keep(one, report(3));
+        assert_eq!(read(&reports, one, 0), Ok(report(3)), "the last one");
+        assert_eq!(reports.part(one, 2 * PART_BYTES + 6), Err(Errno::EINVAL));
     }
 
     #[test]
     fn the_reports_of_a_few_askers_are_kept() {
-        let mut long = Long::default();
-        let askers = || (1..).map(NodeId).take(LONG_MAX + 1);
-        askers().for_each(|asker| long.keep(asker, vec![asker.0 as u8; 3]));
-        assert_eq!(long.part(NodeId(1), 0), Err(Errno::EAGAIN));
+        let mut reports = Reports::default();
+        let askers = || (1..).map(NodeId).take(ASKERS_MAX + 1);
+        askers().for_each(|asker| reports.keep(asker, vec![asker.0 as u8; 3]));
+        assert_eq!(reports.part(NodeId(1), 0), Err(Errno::EAGAIN));
         for asker in askers().skip(1) {
-            assert_eq!(read(&long, asker, 0), Ok(vec![asker.0 as u8; 3]));
+            assert_eq!(read(&reports, asker, 0), Ok(vec![asker.0 as u8; 3]));
         }
     }
 }

@@ -127,6 +127,22 @@ fn error_of(gone: Gone) -> FetchError {
     }
 }
 
+impl PeerSource {
+    /// Has the holders forget the page. Where there is no room to note that, it is tried again after so many pauses at
+    /// most; without it, what they have goes with the region.
+    fn give_up(&self, page: u64, version: u64, pauses: u32) {
+        let keeping = self.shared.keeping();
+        for obsolete in keeping.forget(page, version) {
+            let mut looks = 0;
+            while !keeping.drop_at(clock::now(), obsolete) && looks < pauses {
+                self.shared.ring();
+                std::thread::sleep(PAUSE);
+                looks += 1;
+            }
+        }
+    }
+}
+
 impl Source for PeerSource {
     fn fetch<'a>(
         &'a mut self,
@@ -146,22 +162,11 @@ impl Source for PeerSource {
 
     /// May wait for a moment: what is given up in great numbers is told of in batches.
     fn forget(&mut self, page: u64, version: u64) {
-        let keeping = self.shared.keeping();
-        for obsolete in keeping.forget(page, version) {
-            let mut looks = 0;
-            while !keeping.drop_at(clock::now(), obsolete) && looks < FORGETS_MAX {
-                self.shared.ring();
-                std::thread::sleep(PAUSE);
-                looks += 1;
-            }
-        }
+        self.give_up(page, version, FORGETS_MAX);
     }
 
     fn abandon(&mut self, page: u64, version: u64) {
-        let keeping = self.shared.keeping();
-        for obsolete in keeping.forget(page, version) {
-            keeping.drop_at(clock::now(), obsolete); // without room for it, it goes with the region
-        }
+        self.give_up(page, version, 0);
     }
 
     fn mend(&mut self, page: u64, version: u64, buffer: &mut [u8]) -> Result<bool, FetchError> {
