@@ -127,6 +127,32 @@ fn a_writer_that_was_given_up_may_not_go_on_writing() {
     assert_eq!(world.read(1, id, late(3)).0, late(3));
 }
 
+/// What a life before lost of a page is for its programs to hear, and keeps nobody else from writing.
+#[test]
+fn what_was_lost_with_a_life_does_not_hold_a_lease() {
+    let mut world = World::new(4, |_| small(64));
+    let id = far_from(&world, &[1, 3]);
+    world.put(3, id, late(1), Class::Mirrored).unwrap();
+    world.give_up(3);
+    world.come_back(3);
+    let known = world.put(3, id, 1, Class::Mirrored);
+    assert!(matches!(known, Err(PutError::Stale(_))), "it has the lease, and wrote nothing");
+    assert_eq!(world.flush(3, id), Err(Weak { have: 0, needed: 1 }));
+    write(&mut world, 1, id, late(2), Class::Mirrored);
+    assert_eq!(world.read(3, id, late(2)).0, late(2));
+}
+
+#[test]
+fn what_was_in_mirrors_is_not_lost_with_a_life() {
+    let mut world = World::new(4, |_| small(64));
+    let id = far_from(&world, &[1, 3]);
+    write(&mut world, 3, id, late(1), Class::Mirrored);
+    world.give_up(3);
+    world.come_back(3);
+    world.flush(3, id).unwrap();
+    assert_eq!(world.read(3, id, late(1)).0, late(1));
+}
+
 /// It still takes itself for somebody's directory, and may have taken in a version that nobody else has.
 #[test]
 fn who_was_given_up_has_nobody_drop_a_mirror() {

@@ -46,13 +46,18 @@ impl Service {
     /// that it had not made durable then is gone, and this an error until it is written again. Waits up to
     /// [`Config::patience`](super::Config::patience) for nodes that take mirrors.
     pub async fn flush(&self, id: PageId) -> Result<(), Weak> {
+        self.make_durable(id).await?;
+        let here = self.0.store.borrow().find(id).is_some();
+        let gone = self.0.remains.borrow().has_failed(id, here);
+        if gone { Err(Weak { have: 0, needed: 1 }) } else { Ok(()) }
+    }
+
+    /// As [`flush`](Service::flush), whatever was lost with an earlier life.
+    pub(super) async fn make_durable(&self, id: PageId) -> Result<(), Weak> {
         let until = self.cx().now() + self.0.config.patience;
         loop {
             let eased = self.0.eased.wait();
             match self.dirt(id) {
-                Dirt::None if self.0.remains.borrow().has_failed(id) => {
-                    return Err(Weak { have: 0, needed: 1 });
-                }
                 Dirt::None => return Ok(()),
                 // another task is at it, perhaps with an older version
                 Dirt::Busy => {

@@ -408,6 +408,17 @@ impl Home {
         everybody.filter(|holder| !mirror(holder.node)).collect()
     }
 
+    /// Whether what a holder was told to drop is still of no use to anybody.
+    pub fn is_worthless(&self, record: &Record) -> bool {
+        let Record { id, version, holder, .. } = *record;
+        let known = |entry: &Entry| entry.holders.iter().any(|other| other.node == holder.node);
+        match self.directory.entry(id) {
+            Some(entry) if entry.version == version => holder.role == Role::Clean && !known(entry),
+            Some(entry) => entry.version > version,
+            None => holder.role == Role::Clean && self.is_home(id),
+        }
+    }
+
     /// The newest version that was registered.
     pub fn version(&self, id: PageId) -> Version {
         self.directory.entry(id).map_or(Version::default(), |entry| entry.version)

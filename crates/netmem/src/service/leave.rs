@@ -252,12 +252,13 @@ impl Service {
         Some(node)
     }
 
-    /// Another node has a clean page that left this one. Where this node is its directory, it learns that from here.
+    /// Another node has a clean page that left this one. Where the page is this node's own, its directory learns that
+    /// from here.
     pub(super) fn handle_taken(&self, node: NodeId, id: PageId, version: Version) {
         if id.space.owner().is_none() {
             self.0.guesses.borrow_mut().put(id, node);
         }
-        if !self.0.home.borrow().is_primary(id) {
+        if id.space.owner() != Some(self.me()) {
             return;
         }
         let life = self.0.home.borrow().view().incarnation(node);

@@ -30,9 +30,9 @@ pub(super) struct Remains {
 
 impl Remains {
     /// Whether the newest version that this node wrote is gone and was not durable. When there were too many such
-    /// pages, it is said of all that are not here.
-    pub fn has_failed(&self, id: PageId) -> bool {
-        self.failed.contains(&id) || (self.too_many && id.space.owner().is_none())
+    /// pages, it is said of all that are not `here`.
+    pub fn has_failed(&self, id: PageId, here: bool) -> bool {
+        self.failed.contains(&id) || (self.too_many && !here && id.space.owner().is_none())
     }
 
     fn fail(&mut self, id: PageId) {
@@ -112,8 +112,9 @@ impl Service {
         self.0.writing.borrow_mut().retain(|_| false);
         self.0.telling.borrow_mut().forget();
         self.0.joined.set(None);
-        self.lose_mirrors(&others);
+        // in this order: what was in mirrors was durable
         self.forget_pages();
+        self.lose_mirrors(&others);
         self.count(|counters| {
             counters.lives_lost += 1;
             counters.lost_pages += lost;

@@ -61,10 +61,12 @@ impl Service {
         let PageStamp { id, version, .. } = put.stamp;
         let role = if put.is_mirror() { HolderRole::Mirror } else { HolderRole::Clean };
         let record = self.record(id, version, role, put.copies);
+        // of its own clean page the answer tells it where it is; a copy that others write to must not be without a word
+        let owner = id.space.owner().filter(|owner| *owner == source && !put.is_mirror());
         let unknown = id.space.is_guest() || self.cx().has_bug(Bug::MirrorNotRegistered);
         let registered = match unknown {
             true => Ok(()),
-            false => self.register(&record, Some(source).filter(|_| !put.is_mirror())).await,
+            false => self.register(&record, owner).await,
         };
         // in whatever frame: it may have been dropped meanwhile, and have come again
         let here =
@@ -147,7 +149,7 @@ impl Service {
     }
 
     /// Tells both homes of a page who has it, and waits for them. A clean copy concerns the primary only, which `knows`
-    /// if it sent the page here.
+    /// if the page is its own and came from there.
     pub(super) async fn register(&self, record: &Record, knows: Option<NodeId>) -> Result<(), No> {
         let homes = self.0.home.borrow().homes(record.id).ok_or(No::Unregistered)?;
         let concerned = if record.holder.role == HolderRole::Mirror { 2 } else { 1 };

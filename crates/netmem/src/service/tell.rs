@@ -349,20 +349,21 @@ impl Service {
             Ok(reply) if reply.status == 0 && what == op::REGISTER => {
                 self.heed_all(to, records, &reply);
             }
+            // copies that their directory does not know would not be dropped when somebody writes
+            _ if what == op::REGISTER => records.iter().for_each(|record| self.drop_page(record)),
             Err(_) if what == op::DROP && life == self.life() => self.drop_again(to, records),
             _ => (),
         }
     }
 
     /// Nobody finds out by himself that his copy is outdated: who does not answer is told again while he is up. What he
-    /// was to drop of the present version he may have been given again meanwhile.
+    /// was to drop of the present version he may have been given again meanwhile, and is known to have.
     fn drop_again(&self, to: NodeId, records: &[Record]) {
         let home = self.0.home.borrow();
         if home.view().incarnation(to).is_none() {
             return;
         }
-        let newer = |id, version| home.directory().entry(id).is_some_and(|e| e.version > version);
-        let outdated = records.iter().filter(|record| newer(record.id, record.version));
+        let outdated = records.iter().filter(|record| home.is_worthless(record));
         let mut notices = self.0.notices.borrow_mut();
         outdated.for_each(|record| notices.push(to, op::DROP, *record));
     }

@@ -446,7 +446,8 @@ impl Service {
             return LeaseReply::Busy;
         };
         let version = self.version_here(lease.id).max(known).unwrap_or_default();
-        let flushed = self.cx().with_deadline(ATTEMPT, self.flush(lease.id)).await == Ok(Ok(()));
+        let flushed = self.cx().with_deadline(ATTEMPT, self.make_durable(lease.id)).await;
+        let flushed = flushed == Ok(Ok(()));
         // else it stays the writer: what it wrote is nowhere else, or the next view's directory counts on it
         let given = flushed && same_view() && self.gives_copy_up(lease.id);
         self.0.writing.borrow_mut().end_giving_back(lease.id, given);
