@@ -277,6 +277,50 @@ fn evicted_clean_pages_are_found_in_idle_memory() {
     assert!(counters.puts_stored > 80 && counters.swapped > 0, "{counters:?}");
 }
 
+/// A copy that its directory does not know would never be dropped.
+#[test]
+fn what_a_writer_evicts_is_nowhere_in_an_older_version() {
+    let (mut world, _disk) = with_disk(4, 32);
+    world.seconds(2);
+    let mine: Vec<PageId> = (0..400).map(shared).filter(|id| world.primary(*id) == 1).collect();
+    for version in 1..3 {
+        for id in &mine {
+            world.put_shared(1, *id, version, Class::WriteBack).unwrap();
+            world.flush(1, *id).unwrap();
+        }
+        world.seconds(1);
+    }
+    assert!(world.service(1).counters().puts_sent > 40, "{:?}", world.service(1).counters());
+    for id in &mine {
+        let places = world.where_is(*id);
+        assert!(places.iter().all(|(.., version)| *version == late(2)), "{places:?}");
+        assert_eq!(world.read(2, *id, 0).0, late(2));
+    }
+}
+
+#[test]
+fn a_copy_that_its_directory_did_not_hear_of_goes() {
+    let (mut world, disk) = with_disk(4, 64);
+    let id = (0..).map(shared).find(|id| world.primary(*id) == 3).unwrap();
+    disk.pages.borrow_mut().insert(id, late(1));
+    assert_eq!(world.read(4, id, 0), (late(1), Source::Backing));
+    world.seconds(1);
+    assert_eq!(world.read(2, id, 0), (late(1), Source::Peer));
+    world.seconds(1);
+    world.forget(2, id);
+    world.seconds(1);
+    world.net.cut = Some(NodeId(3));
+    // it guesses who has the page
+    assert_eq!(world.read(2, id, 0), (late(1), Source::Peer));
+    assert!(world.where_is(id).iter().any(|(node, ..)| *node == 2));
+    world.seconds(4);
+    world.net.cut = None;
+    world.put_shared(1, id, 2, Class::WriteBack).unwrap();
+    world.flush(1, id).unwrap();
+    world.seconds(1);
+    assert_eq!(world.read(2, id, 0).0, late(2));
+}
+
 #[test]
 fn a_page_that_its_owner_takes_is_nowhere_else() {
     let (mut world, disk) = with_disk(3, 32);

@@ -3,9 +3,10 @@
 //! It knows what programs wrote and what they were told, and nothing of how the service works. Bytes say themselves
 //! which page and version they are, and which of possibly several attempts to write it.
 
+use crate::queue::Picos;
 use netmem::service::GetError;
 use netmem::{Class, PageId, SpaceId, Version};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use wire::{NodeId, mix};
 
@@ -20,6 +21,10 @@ pub struct Content {
     /// Which attempt: unique in a run.
     pub attempt: u64,
 }
+
+/// How long a copy may go on being read after a newer version is durable: until who holds it has been told, or has been
+/// given up and knows it.
+const STALE_MAX: Picos = Picos::seconds(4);
 
 const HEAD_BYTES: usize = 32;
 
@@ -63,8 +68,19 @@ struct Known {
     contents: BTreeSet<Content>,
     /// The newest that a program was told is durable.
     durable: Option<Content>,
+    /// When versions became durable: those of the last [`STALE_MAX`], and one before them.
+    since: VecDeque<(Picos, Version)>,
     /// More went down than its class stands.
     at_risk: bool,
+}
+
+impl Known {
+    fn note_durable(&mut self, now: Picos, version: Version) {
+        self.since.push_back((now, version));
+        while self.since.get(1).is_some_and(|(at, _)| *at + STALE_MAX <= now) {
+            self.since.pop_front();
+        }
+    }
 }
 
 /// The checker.
@@ -77,7 +93,8 @@ pub struct Model {
     /// The newest content that was begun before several nodes were lost at once.
     overtaken: u64,
     /// A node has gone down not long ago: an answer of its last moments may still be on its way.
-    pub unsettled: bool,
+    unsettled: bool,
+    now: Picos,
     /// What was wrong so far.
     pub violations: Vec<String>,
 }
@@ -93,6 +110,8 @@ pub struct Asked {
     pub at_least: Version,
     /// The one that had to be readable when it was asked for; 0 is none.
     pub durable: Version,
+    /// The one that had been durable so long that none before it may come; 0 is none.
+    pub settled: Version,
     /// Whether the space had been freed before.
     pub after_free: bool,
     /// Nothing is wrong any more: an answer must come.
@@ -102,6 +121,11 @@ pub struct Asked {
 impl Model {
     fn violation(&mut self, text: fmt::Arguments<'_>) {
         self.violations.push(text.to_string());
+    }
+
+    /// It is so late; `unsettled`: a node has gone down not long ago.
+    pub fn handle_time(&mut self, now: Picos, unsettled: bool) {
+        (self.now, self.unsettled) = (now, unsettled);
     }
 
     /// Somebody begins to write a version.
@@ -144,6 +168,7 @@ impl Model {
                 Class::WriteBack => false,
             };
         (known.durable, known.at_risk) = (Some(content), at_risk);
+        known.note_durable(self.now, content.version);
         // not by number: between two leases of a shared page there are many versions that nobody writes
         while known.contents.len() > CONTENTS_KEPT {
             known.contents.pop_first();
@@ -154,6 +179,20 @@ impl Model {
     pub fn durable(&self, id: PageId) -> Version {
         let known = self.pages.get(&id).filter(|known| !known.at_risk);
         known.and_then(|known| known.durable).map_or(Version(0), |content| content.version)
+    }
+
+    /// The newest version that has been durable for [`STALE_MAX`]; 0 where there is none.
+    fn settled(&self, id: PageId) -> Version {
+        let known = self.pages.get(&id).filter(|known| !known.at_risk);
+        let old = |(at, _): &&(Picos, Version)| *at + STALE_MAX <= self.now;
+        let found = known.and_then(|known| known.since.iter().rev().find(old));
+        found.map_or(Version(0), |(_, version)| *version)
+    }
+
+    /// What a program that asks for a page now may expect.
+    pub fn ask(&self, node: NodeId, id: PageId, at_least: Version, at_rest: bool) -> Asked {
+        let (durable, settled) = (self.durable(id), self.settled(id));
+        Asked { node, id, at_least, durable, settled, after_free: self.is_freed(id.space), at_rest }
     }
 
     /// Pages that must be readable, of spaces that `concerns` names.
@@ -212,7 +251,7 @@ impl Model {
 
     /// A request has brought a page.
     pub fn delivered(&mut self, asked: Asked, version: Version, bytes: &[u8]) {
-        let Asked { node, id, at_least, after_free, .. } = asked;
+        let Asked { node, id, at_least, settled, after_free, .. } = asked;
         let Some((found, content)) = parse(bytes) else {
             let zeros =
                 if bytes.iter().all(|byte| *byte == 0) { "zeros" } else { "nobody's bytes" };
@@ -233,6 +272,13 @@ impl Model {
             self.violation(format_args!(
                 "{node} got version {} of {id}, asked for {}",
                 version.0, at_least.0
+            ));
+        }
+        let at_risk = self.pages.get(&id).is_none_or(|known| known.at_risk);
+        if version < settled && !at_risk {
+            self.violation(format_args!(
+                "{node} got version {} of {id}, long after {} was durable",
+                version.0, settled.0
             ));
         }
         self.check_content(node, id, content);
@@ -286,8 +332,7 @@ mod tests {
     const NODE: NodeId = NodeId(2);
 
     fn asked(at_least: u64) -> Asked {
-        let (at_least, durable) = (Version(at_least), Version(5));
-        Asked { node: NODE, id: ID, at_least, durable, after_free: false, at_rest: false }
+        Asked { durable: Version(5), ..Model::default().ask(NODE, ID, Version(at_least), false) }
     }
 
     fn bytes(id: PageId, content: Content) -> Vec<u8> {
@@ -326,6 +371,24 @@ mod tests {
         assert_eq!(delivered(asked(5), 5, &other), 1);
         let unwritten = bytes(ID, Content { attempt: 99, ..content });
         assert_eq!(delivered(asked(5), 5, &unwritten), 1);
+    }
+
+    #[test]
+    fn what_is_long_overtaken_is_wrong() {
+        let (mut model, old) = model();
+        let new = model.begin(ID, Class::Mirrored, Version(6));
+        model.acknowledged(ID, new);
+        let mut read_at = |now| {
+            model.now = now;
+            let asked = model.ask(NODE, ID, Version(0), false);
+            model.delivered(asked, old.version, &bytes(ID, old));
+            std::mem::take(&mut model.violations).len()
+        };
+        assert_eq!((read_at(STALE_MAX - Picos::millis(1)), read_at(STALE_MAX)), (0, 1));
+        model.node_down(NODE, false);
+        let asked = model.ask(NODE, ID, Version(0), false);
+        model.delivered(asked, old.version, &bytes(ID, old));
+        assert_eq!(model.violations.len(), 0);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What programs do on a node with network memory: they read and write pages of their own spaces and of shared ones,
 //! and tell the checker what they got.
 
-use super::model::{Asked, Content, fill};
+use super::model::{Content, fill};
 use super::shared::{Phase, Shared};
 use super::spaces::{kind, private, shared as shared_space};
 use crate::queue::Picos;
@@ -192,11 +192,7 @@ impl Program {
     /// Asks for a page. Says whether it came.
     async fn get(&mut self, id: PageId, at_least: Version, at_rest: bool) -> bool {
         let shared = self.shared.clone();
-        let asked = {
-            let model = shared.model.borrow();
-            let (durable, after_free) = (model.durable(id), model.is_freed(id.space));
-            Asked { node: self.cx.id(), id, at_least, durable, after_free, at_rest }
-        };
+        let asked = shared.model.borrow().ask(self.cx.id(), id, at_least, at_rest);
         let text = format_args!("get {id} from version {} on", at_least.0);
         let number = shared.begin(self.now(), asked.node, text);
         let wanted = Wanted { id, at_least, bytes: PAGE_BYTES as u32 };

@@ -124,7 +124,8 @@ impl Run {
             self.pressure.strike(&mut self.world);
         }
         if turn {
-            self.shared.model.borrow_mut().unsettled = !self.trouble.is_whole();
+            let unsettled = !self.trouble.is_whole();
+            self.shared.model.borrow_mut().handle_time(now, unsettled);
             self.check(now);
         }
         self.change_phase(now);

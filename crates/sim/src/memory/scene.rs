@@ -1,6 +1,6 @@
 //! Scripted scenes: a few nodes with network memory, and what they do, when, said by a test.
 
-use super::model::{Asked, fill};
+use super::model::fill;
 use super::run::role;
 use super::shared::Shared;
 use super::spaces::kind;
@@ -89,12 +89,7 @@ impl Actor {
     /// The version of a page that comes; its bytes are checked.
     pub async fn get(&self, id: PageId, at_least: u64) -> Result<u64, GetError> {
         let at_least = numbered(id, at_least);
-        let (durable, after_free) = {
-            let model = self.shared.model.borrow();
-            (model.durable(id), model.is_freed(id.space))
-        };
-        let node = self.cx.id();
-        let asked = Asked { node, id, at_least, durable, after_free, at_rest: false };
+        let asked = self.shared.model.borrow().ask(self.cx.id(), id, at_least, false);
         let wanted = Wanted { id, at_least, bytes: PAGE_BYTES as u32 };
         match self.service.get(wanted).await {
             Ok(got) => {
