@@ -277,6 +277,19 @@ fn evicted_clean_pages_are_found_in_idle_memory() {
     assert!(counters.puts_stored > 80 && counters.swapped > 0, "{counters:?}");
 }
 
+#[test]
+fn a_directory_gives_up_its_own_copy_for_a_writer() {
+    let (mut world, disk) = with_disk(4, 64);
+    let id = (0..).map(shared).find(|id| world.primary(*id) == 3).unwrap();
+    disk.pages.borrow_mut().insert(id, late(1));
+    assert_eq!(world.read(3, id, 0), (late(1), Source::Backing));
+    world.seconds(1);
+    world.put_shared(1, id, 2, Class::WriteBack).unwrap();
+    world.flush(1, id).unwrap();
+    world.seconds(1);
+    assert_eq!(world.read(3, id, 0).0, late(2));
+}
+
 /// A copy that its directory does not know would never be dropped.
 #[test]
 fn what_a_writer_evicts_is_nowhere_in_an_older_version() {

@@ -10,7 +10,7 @@ use crate::directory::{Holder, Role as HolderRole};
 use crate::limits::*;
 use crate::memory::{Arrival, Class, Durability};
 use crate::page::{PageId, PageStamp, SpaceId, Version};
-use crate::protocol::{Batch, Lease, LeaseReply, Message, Record, Spaces, op};
+use crate::protocol::{Batch, Lease, LeaseReply, Message, Record, Spaces, Verdict, op};
 use endpoint::Frame;
 use node::{Answer, Bug, Request, all};
 use wire::{Errno, NodeId, Time};
@@ -417,9 +417,14 @@ impl Service {
         let record = Record { id, version, holder, copies: 0, lost: false, writer: false };
         let view = self.0.home.borrow().view().number;
         let batch = Batch::of(view, &[record], false);
-        let load = Load { once: true, ..self.load() };
-        let reply = self.send(holder.node, op::DROP, &batch.encode(), load).await;
-        let dropped = reply.is_ok_and(|reply| reply.status == 0);
+        let dropped = if holder.node == self.me() {
+            self.gives_copy_up(id)
+        } else {
+            let load = Load { once: true, ..self.load() };
+            let reply = self.send(holder.node, op::DROP, &batch.encode(), load).await;
+            let reply = reply.ok().filter(|reply| reply.status == 0);
+            reply.is_some_and(|reply| Verdict::decode(&reply.body) == Ok(Verdict::Done))
+        };
         if dropped {
             self.unregister_here(&record);
         }
