@@ -348,10 +348,10 @@ impl Service {
         self.0.config.backing.clone().filter(|backing| backing.has(space))
     }
 
-    /// Tells a node something that nobody waits for.
-    fn notice(&self, to: NodeId, op: u16, record: Record) {
-        self.0.notices.borrow_mut().push(to, op, record);
+    /// Tells a node something that nobody waits for. `false` when too much waits already.
+    fn notice(&self, to: NodeId, op: u16, record: Record) -> bool {
         self.0.noticed.notify_all();
+        self.0.notices.borrow_mut().push(to, op, record)
     }
 
     /// A message to another node, or to this one.

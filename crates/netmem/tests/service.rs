@@ -290,6 +290,38 @@ fn a_directory_gives_up_its_own_copy_for_a_writer() {
     assert_eq!(world.read(3, id, 0).0, late(2));
 }
 
+/// Its directory was told that it is gone.
+#[test]
+fn a_copy_that_came_back_while_it_left_is_known() {
+    let (mut world, disk) = with_disk(4, 32);
+    world.seconds(2);
+    // in an order that leads to no prefetch
+    let all: Vec<PageId> = (0..48).map(|at| shared(wire::mix(at) % 10_000)).collect();
+    let is_here =
+        |world: &World, id: PageId| world.service(2).inspect(|memory, _| memory.find(id).is_some());
+    let taken_back = |world: &World| world.service(2).counters().taken_back;
+    let mut back = Vec::new();
+    for (at, id) in all.iter().enumerate() {
+        disk.pages.borrow_mut().insert(*id, late(1));
+        let here: Vec<_> = all[..at].iter().filter(|id| is_here(&world, **id)).collect();
+        world.read(2, *id, 0);
+        if let Some(gone) = here.into_iter().find(|id| !is_here(&world, **id)) {
+            let before = taken_back(&world);
+            world.read(2, *gone, 0);
+            back.extend((taken_back(&world) > before).then_some(*gone));
+        }
+    }
+    world.seconds(1);
+    back.retain(|id| is_here(&world, *id));
+    assert!(back.len() > 4, "{} came back and stayed", back.len());
+    for id in back {
+        world.put_shared(1, id, 2, Class::WriteBack).unwrap();
+        world.flush(1, id).unwrap();
+        world.net.run(20);
+        assert_eq!(world.read(2, id, 0).0, late(2), "{id}");
+    }
+}
+
 /// A copy that its directory does not know would never be dropped.
 #[test]
 fn what_a_writer_evicts_is_nowhere_in_an_older_version() {

@@ -288,6 +288,7 @@ impl Service {
     /// when that was said of the clean copy of the same version that was here before.
     pub(super) fn drop_page(&self, record: &Record) {
         self.0.guesses.borrow_mut().forget(record.id);
+        self.0.leaving.borrow_mut().forget(|id| id == record.id);
         let mut store = self.0.store.borrow_mut();
         let Some(frame) = store.memory().find(record.id) else { return };
         let mirror = store.memory().role(frame) == Role::Mirror;

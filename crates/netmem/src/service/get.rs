@@ -159,7 +159,9 @@ impl Service {
         let arrival =
             Arrival { id: wanted.id, version, duplicate: true, reused: true, ..Arrival::default() };
         let got = Got { version, data: data.clone(), source: Source::Local };
-        self.keep(arrival, Stored::new(data, checksum));
+        if self.keep(arrival, Stored::new(data, checksum)) {
+            self.announce(wanted.id, version);
+        }
         Some(got)
     }
 
@@ -551,17 +553,6 @@ impl Service {
         }
         let installed = self.0.store.borrow_mut().install(used, arrival, stored);
         installed.is_ok()
-    }
-
-    /// Tells a shared page's directory that this node has a copy.
-    pub(super) fn announce(&self, id: PageId, version: Version) {
-        if id.space.owner().is_some() {
-            return;
-        }
-        let primary = self.0.home.borrow().homes(id).map(|homes| homes.primary);
-        if let Some(primary) = primary {
-            self.notice(primary, op::REGISTER, self.record(id, version, Role::Clean, 0));
-        }
     }
 
     /// This node's copy of a page.

@@ -20,13 +20,14 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Adds one. When too many wait it is lost: whoever relies on it finds out.
-    pub fn push(&mut self, to: NodeId, op: u16, record: Record) {
-        if self.queue.len() == NOTICES_MAX {
-            self.lost += 1;
-            return;
+    /// Adds one. Says whether it did: when too many wait it is lost, and whoever relies on it finds out.
+    pub fn push(&mut self, to: NodeId, op: u16, record: Record) -> bool {
+        let room = self.queue.len() < NOTICES_MAX;
+        if room {
+            self.queue.push_back(Notice { to, op, record });
         }
-        self.queue.push_back(Notice { to, op, record });
+        self.lost += u64::from(!room);
+        room
     }
 
     /// The next message: to whom, of which kind, with these records in their order.
@@ -87,7 +88,8 @@ mod tests {
     #[test]
     fn there_is_a_limit() {
         let (mut notices, mut records) = (Notices::default(), Vec::new());
-        (0..NOTICES_MAX as u64 + 3).for_each(|index| notices.push(NodeId(1), 4, record(index)));
+        let mut push = |index| notices.push(NodeId(1), 4, record(index));
+        assert_eq!((0..NOTICES_MAX as u64 + 3).filter(|index| push(*index)).count(), NOTICES_MAX);
         assert_eq!((notices.len(), notices.lost()), (NOTICES_MAX, 3));
         notices.pop(&mut records);
         assert_eq!(records.len(), RECORDS_MAX.min(NOTICES_MAX));

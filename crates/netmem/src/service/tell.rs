@@ -5,7 +5,7 @@ use super::{Load, Service};
 use crate::directory::Role as HolderRole;
 use crate::limits::*;
 use crate::memory::{FrameNo, Role};
-use crate::page::{PageId, SpaceId};
+use crate::page::{PageId, SpaceId, Version};
 use crate::protocol::{Batch, Message, RECORDS_MAX, Record, Verdict, op};
 use crate::slots::Homes;
 use node::{Reply, all};
@@ -312,6 +312,31 @@ impl Service {
         }
     }
 
+    /// Tells a shared page's directory that this node has a copy.
+    pub(super) fn announce(&self, id: PageId, version: Version) {
+        if id.space.owner().is_some() {
+            return;
+        }
+        let record = self.record(id, version, HolderRole::Clean, 0);
+        let primary = self.0.home.borrow().homes(id).map(|homes| homes.primary);
+        let told = primary.is_some_and(|primary| self.notice(primary, op::REGISTER, record));
+        if primary.is_some() && !told {
+            self.drop_page(&record);
+        }
+    }
+
+    /// A directory was told that copies are gone, before or after it was told that this node has them again.
+    pub(super) fn announce_again(&self, records: &[Record]) {
+        let here = |record: &&Record| {
+            let store = self.0.store.borrow();
+            let found = store.find(record.id).filter(|(_, page, _)| page.version == record.version);
+            found.is_some_and(|(frame, page, _)| {
+                page.is_durable() && store.memory().role(frame) != Role::Mirror
+            })
+        };
+        records.iter().filter(here).for_each(|record| self.announce(record.id, record.version));
+    }
+
     /// One of the tasks that tell what nobody waits for.
     pub(super) async fn give_notice(self) {
         let mut records = Vec::new();
@@ -337,6 +362,9 @@ impl Service {
                 self.heed(self.me(), record, verdict);
             }
         }
+        if what == op::UNREGISTER {
+            self.announce_again(records);
+        }
     }
 
     async fn send_notice(&self, to: NodeId, what: u16, records: &[Record]) {
@@ -354,6 +382,9 @@ impl Service {
             Err(_) if what == op::DROP && life == self.life() => self.drop_again(to, records),
             _ => (),
         }
+        if what == op::UNREGISTER {
+            self.announce_again(records);
+        }
     }
 
     /// Nobody finds out by himself that his copy is outdated: who does not answer is told again while he is up. What he
@@ -365,6 +396,8 @@ impl Service {
         }
         let outdated = records.iter().filter(|record| home.is_worthless(record));
         let mut notices = self.0.notices.borrow_mut();
-        outdated.for_each(|record| notices.push(to, op::DROP, *record));
+        outdated.for_each(|record| {
+            notices.push(to, op::DROP, *record);
+        });
     }
 }

@@ -462,6 +462,7 @@ impl Service {
     /// Drops this node's own copy. Not while another task is at it: it would be read here after the next writer's
     /// first word.
     fn gives_copy_up(&self, id: PageId) -> bool {
+        self.0.leaving.borrow_mut().forget(|leaves| leaves == id);
         let mut store = self.0.store.borrow_mut();
         let found = store.memory().find(id);
         let own = found.filter(|frame| store.memory().role(*frame) != crate::Role::Mirror);
