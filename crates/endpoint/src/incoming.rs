@@ -80,6 +80,13 @@ impl<F: Room> IncomingTable<F> {
         }
     }
 
+    /// Takes memory for a frame in the list of each of the next `count` entries.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        for index in self.free.iter().rev().take(count) {
+            self.entries[*index as usize].frames.reserve(1);
+        }
+    }
+
     /// Arms an entry with `frames`, leaving an empty list. `None`, and the frames as they were, when the table is full.
     pub fn arm(&mut self, frames: &mut Vec<F>) -> Option<Token> {
         let index = self.free.pop()?;

@@ -196,6 +196,14 @@ impl Endpoint {
         }
     }
 
+    /// Takes memory beforehand for messages of one frame, so many with tokens at a time: then none of them allocates.
+    /// For hosts that may not, at times.
+    pub fn reserve(&mut self, tokens: usize) {
+        self.incoming.reserve(tokens);
+        self.send_entries.iter_mut().for_each(|entry| entry.payload.reserve(1));
+        self.receive_entries.iter_mut().for_each(|entry| entry.landed.reserve(1));
+    }
+
     /// Plants a bug: stale tokens are taken for good ones. For simulations that test whether they find it.
     pub fn set_keys_ignored(&mut self, ignored: bool) {
         self.incoming.keys_ignored = ignored;

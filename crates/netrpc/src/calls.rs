@@ -154,6 +154,16 @@ impl Calls {
         }
     }
 
+    /// Takes memory for so many open calls, each with a frame either way and a trailer of so many bytes.
+    pub fn reserve(&mut self, count: usize, trailer_bytes: usize) {
+        for index in self.free.iter().rev().take(count) {
+            let record = &mut self.records[*index as usize];
+            record.data.reserve(1);
+            record.into.reserve(1);
+            record.trailer.reserve(trailer_bytes);
+        }
+    }
+
     pub fn open(&self) -> usize {
         self.records.len() - self.free.len()
     }

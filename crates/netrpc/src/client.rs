@@ -26,6 +26,12 @@ impl Rpc {
         Ok(id)
     }
 
+    /// Takes memory beforehand for so many calls at a time, each with a frame either way and a trailer of so many
+    /// bytes: then none of them allocates. For callers that may not, at times.
+    pub fn reserve(&mut self, calls: usize, trailer_bytes: usize) {
+        self.calls.reserve(calls, trailer_bytes);
+    }
+
     pub(crate) fn enqueue(&mut self, now: Time, endpoint: &mut Endpoint, id: CallId) {
         let record = self.calls.at(id.index() as u16);
         let (to, deadline) = (record.to, record.deadline);

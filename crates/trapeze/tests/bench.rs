@@ -67,7 +67,7 @@ fn memory_prints_a_row_for_each_link_and_each_way_to_come_and_go() {
     assert_eq!([&faults[0]["link"], &faults[1]["link"]], ["tcp", "shm"]);
     assert!(faults.iter().all(|row| row["name"] == "region" && row["ratio"].as_f64() > Some(0.0)));
     let churns = of("churn");
-    assert_eq!((churns.len(), rows.len()), (6, 8));
+    assert_eq!((churns.len(), rows.len()), (8, 10));
     assert!(churns.iter().all(|row| row["pairs_per_s"].as_f64() > Some(0.0)));
 }
 

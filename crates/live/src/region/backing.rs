@@ -110,6 +110,21 @@ pub trait Source: Send {
         into: &'a mut [u8],
     ) -> Result<Fetched<'a>, FetchError>;
 
+    /// Gets pages that nobody waits for yet, by number and version: as many as come soon, each of which `landed` is told
+    /// with its place in `wanted`. `into` is memory for a page, to be used or not.
+    fn fetch_ahead(
+        &mut self,
+        wanted: &[(u64, u64)],
+        into: &mut [u8],
+        landed: &mut dyn FnMut(usize, Fetched<'_>),
+    ) {
+        for (which, (page, version)) in wanted.iter().enumerate() {
+            if let Ok(fetched) = self.fetch(*page, *version, into) {
+                landed(which, fetched);
+            }
+        }
+    }
+
     /// Keeps the bytes as that version, which is higher than any before. When it returns they are kept as safely as the
     /// backing promises. After an error the page is stored again, with a higher number, before it is fetched.
     fn store(&mut self, page: u64, version: u64, from: &[u8]) -> Result<(), StoreError>;

@@ -9,6 +9,7 @@ pub(super) enum What {
     Faults,
     Zeroed,
     Fetched,
+    Ahead,
     TakenBack,
     Evicted,
     Dropped,
@@ -41,6 +42,7 @@ impl Tally {
             faults: of(What::Faults),
             zeroed: of(What::Zeroed),
             fetched: of(What::Fetched),
+            ahead: of(What::Ahead),
             taken_back: of(What::TakenBack),
             evicted: of(What::Evicted),
             dropped: of(What::Dropped),
@@ -67,6 +69,8 @@ pub struct Counters {
     pub zeroed: u64,
     /// Fetched from the backing.
     pub fetched: u64,
+    /// Of these, before they were touched.
+    pub ahead: u64,
     /// Taken back from the staging area.
     pub taken_back: u64,
     /// Moved to the staging area.
@@ -102,6 +106,7 @@ impl fmt::Display for Counters {
             (self.faults, "faults"),
             (self.zeroed, "zeroed"),
             (self.fetched, "fetched"),
+            (self.ahead, "ahead of their use"),
             (self.taken_back, "taken back"),
             (self.evicted, "evicted"),
             (self.dropped, "dropped"),

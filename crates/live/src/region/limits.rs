@@ -50,9 +50,21 @@ pub const CALL_DEADLINE: Duration = netmem::limits::ATTEMPT;
 pub const LINK_PAUSE: Duration = Duration::from_millis(10);
 /// How long the keeper waits for a holder: its other work waits meanwhile.
 pub const VISIT_DEADLINE: Duration = Duration::from_millis(500);
-/// Entries of the rings of a line: a line has one call under way, and the rest is its link's.
+/// Entries of the rings of a line: the calls that are under way, and the rest is its link's.
 pub const LINE_ENTRIES: usize = 64;
-/// Pages of a line's pool, besides four times the region's: shared memory keeps a page that was sent until the other
+/// Calls of a line at a time: pages that are asked for together.
+pub const LINE_CALLS: usize = netmem::limits::GUEST_AHEAD_MAX;
+/// Bytes of the pages that come ahead of their use in one go: an exchange with a peer over TCP, 10 us, is a fifth of
+/// what so many pages take one by one.
+pub const AHEAD_BYTES: usize = 64 << 10;
+/// The part of a region's mapped frames that come ahead in one go, one in so many at most.
+pub const AHEAD_SHARE: usize = 16;
+/// How long pages that nobody needs yet are waited for: more than a holder that is busy takes, less than one that does
+/// not answer would cost who has what he asked for already.
+pub const AHEAD_DEADLINE: Duration = Duration::from_millis(20);
+/// Sequences of faults that are followed at a time: a merge reads so many runs, and few more.
+pub const STREAMS: usize = 16;
+/// Pages of a line's pool, besides four times the region's and those that come ahead: shared memory keeps a page that was sent until the other
 /// side has looked at it.
 pub const LINE_PAGES: usize = 16;
 /// Looks at a link between two turns of a thread that waits: a look takes 20 ns.

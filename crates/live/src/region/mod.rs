@@ -48,7 +48,7 @@ use fault::Registered;
 use handlers::Handlers;
 use keeper::{Keeper, Work};
 use limits::*;
-use pager::Pager;
+use pager::{Pager, Streams};
 use queues::{Resident, Staging};
 use rustix::mm::{Advice as Madvice, MapFlags, ProtFlags};
 use std::io;
@@ -153,7 +153,7 @@ pub enum RegionError {
 /// What a program says about a range of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// It will be used soon: fetched now, by this thread.
+    /// It will be used soon: fetched now, by this thread, several pages in one exchange.
     WillNeed,
     /// It will not be used soon: moved to the staging area, from where it leaves next.
     Cold,
@@ -395,7 +395,12 @@ impl Region {
         if pages.clone().all(there) {
             return Ok(());
         }
+        let (mut asked, end) = (pages.start, pages.end);
         self.each_page(offset, bytes, |pager, context, page| {
+            if page == asked {
+                asked = (page + pager.ahead.max(1)).min(end);
+                pager.bring_ahead(context, page..asked);
+            }
             pager.bring(context, page, access, false)
         })
     }
@@ -557,6 +562,8 @@ fn make_pager(
         patience: config.patience,
         retire: (slots / 4).clamp(1, RETIRE_MAX),
         frames,
+        ahead: peer::ahead_max(page_bytes).min(frames / AHEAD_SHARE),
+        streams: Streams::default(),
         slots,
         written: AtomicUsize::new(0),
         bell,

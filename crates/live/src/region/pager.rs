@@ -8,10 +8,11 @@
 //! that look and the move; so a page is dropped only if its bytes in the staging area, where nobody can write them any
 //! more, have the checksum that was stored. A page that was written is stored whatever its checksum.
 
+mod ahead;
 mod asked;
 mod kept;
 
-use super::backing::{FetchError, Source, StoreError};
+use super::backing::{FetchError, Fetched, Source, StoreError};
 use super::contexts::{Context, Contexts};
 use super::counters::{Tally, What};
 use super::keeper::Bell;
@@ -20,6 +21,8 @@ use super::queues::{Frame, Leaving, Resident, Staging};
 use super::table::{Page, State, Table};
 use super::uffd::{Found, Is, PageMap, Stopped, Uffd, Why, errno};
 use crate::clock;
+pub(super) use ahead::Streams;
+use ahead::is_away;
 use arrayvec::ArrayVec;
 use endpoint::limits::PAGE_BYTES;
 use rustix::mm::{Advice as Madvice, madvise};
@@ -106,6 +109,9 @@ pub(super) struct Pager {
     /// Slots that are emptied at once.
     pub retire: usize,
     pub frames: usize,
+    /// Pages that come ahead in one go, at most.
+    pub ahead: usize,
+    pub streams: Streams,
     /// Of the staging area.
     pub slots: usize,
     /// Written pages that have come there.
@@ -151,12 +157,13 @@ impl Pager {
             State::Absent => self.fetch(context, page, held, access),
         };
         match brought {
-            Ok(now) => {
-                self.resident_now(page, now, in_hand);
-                Ok(())
-            }
-            Err(error) => self.stay_away(page, held, in_hand, error),
+            Ok(now) => self.resident_now(page, now, in_hand),
+            Err(error) => return self.stay_away(page, held, in_hand, error),
         }
+        if is_away(held) {
+            self.go_on(context, page);
+        }
+        Ok(())
     }
 
     /// Takes the page, and a frame into the hand where it has none.
@@ -236,9 +243,7 @@ impl Pager {
         held: Page,
         access: Access,
     ) -> Result<Page, FaultError> {
-        // Where it has a frame already it may be the next to leave.
-        let uses = held.uses.max(held.framed.into());
-        let now = Page { state: State::Resident, summed: true, uses, number: 0, ..held };
+        let now = fetched(held);
         let (source, buffer) = context.parts();
         if held.stored {
             let (bytes, checksum) = self.fetch_checked(source, page, held, buffer)?;
@@ -592,6 +597,12 @@ impl Pager {
             }
         }
     }
+}
+
+/// The page when it has come. Where it has a frame already it may be the next to leave.
+fn fetched(held: Page) -> Page {
+    let uses = held.uses.max(held.framed.into());
+    Page { state: State::Resident, summed: true, uses, number: 0, ..held }
 }
 
 fn is_stored(held: Page) -> Page {

@@ -194,6 +194,15 @@ impl Staging {
         Err(oldest.map(|(slot, page)| (slot, page as usize)).collect())
     }
 
+    /// The slots that [`take`](Staging::take) would empty for one; none where there is an empty one.
+    pub fn next_to_leave(&self, most: usize) -> Leaving {
+        let staging = self.0.lock();
+        let most = if staging.free.len > 0 { 0 } else { most.clamp(1, RETIRE_MAX) };
+        let mut from_first = 0;
+        let oldest = staging.queue.look(&mut from_first, 0).take(most);
+        oldest.map(|(slot, page)| (slot, page as usize)).collect()
+    }
+
     /// The page is in the slot now, the last to leave.
     pub fn put(&self, slot: u32, page: usize) {
         self.0.lock().queue.push((slot, page as u32));
@@ -237,7 +246,9 @@ mod tests {
         }
         let oldest = staging.take(2).unwrap_err();
         assert_eq!(&oldest[..], [(0, 0), (1, 1)]);
+        assert_eq!(&staging.next_to_leave(2)[..], [(2, 2)]);
         staging.give_back(1);
+        assert!(staging.next_to_leave(2).is_empty());
         assert_eq!(staging.take(2), Ok(1));
     }
 

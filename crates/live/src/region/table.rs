@@ -118,6 +118,11 @@ impl Table {
         Table { entries, flip: Page { stored, ..Page::default() }.word() }
     }
 
+    /// How many there are.
+    pub fn pages(&self) -> usize {
+        self.entries.len()
+    }
+
     /// What the page is just now; `None` when somebody holds it. It may be another at once.
     pub fn peek(&self, page: usize) -> Option<Page> {
         Page::of(self.entries[page].word.load(Ordering::Acquire) ^ self.flip)

@@ -54,8 +54,19 @@ pub trait Ways {
     fn life(&self, at: usize) -> u16;
     /// Asks for a page.
     fn get(&mut self, at: usize, wanted: Wanted) -> impl Future<Output = Found>;
-    /// The bytes that the last [`get`](Ways::get) there has found.
-    fn landed(&self, at: usize) -> &[u8];
+    /// Asks for pages that nobody waits for yet, [`GUEST_AHEAD_MAX`](crate::limits::GUEST_AHEAD_MAX) at the most;
+    /// whether they were asked for. Then [`answers`](Ways::answers) follows, before anything else is asked there.
+    fn ask_ahead(&mut self, at: usize, wanted: &[Wanted]) -> bool;
+    /// What was asked for there has come to, in the order of the questions. Not waited for as long as for a page that
+    /// is needed.
+    fn answers(
+        &mut self,
+        at: usize,
+        wanted: &[Wanted],
+        found: &mut [Found],
+    ) -> impl Future<Output = ()>;
+    /// The bytes that the last [`get`](Ways::get) there has found, or the nth of the last [`answers`](Ways::answers).
+    fn landed(&self, at: usize, nth: usize) -> &[u8];
     /// Has a page kept.
     fn put(
         &mut self,

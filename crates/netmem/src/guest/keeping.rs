@@ -3,8 +3,9 @@
 use super::asking::{Found, Gone, Refused, Ways, offer};
 use super::places::{Held, HeldBy, Places};
 use super::standing::Standing;
-use crate::limits::GUEST_DROPS_MAX;
+use crate::limits::{GUEST_AHEAD_MAX, GUEST_DROPS_MAX, GUEST_RUN};
 use crate::page::{PageId, PageStamp, SpaceId, Version, Wanted};
+use arrayvec::ArrayVec;
 use node::{Bug, Bugs};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,11 @@ pub struct Obsolete {
     /// The version.
     pub version: u64,
 }
+
+/// Whom to ask first for each of some pages.
+type Firsts = ArrayVec<Option<usize>, GUEST_AHEAD_MAX>;
+/// What one holder is asked for at once.
+type Asked = ArrayVec<Wanted, GUEST_AHEAD_MAX>;
 
 /// What a guest's process knows of its pages and of who keeps them. No two requests for one page run at the same time.
 #[derive(Debug)]
@@ -170,12 +176,56 @@ impl Keeping {
         Err(silent.map_or(Gone::Lost, Gone::Unavailable))
     }
 
+    /// Gets those of the pages, by number and version, that come at once from whoever is asked first, all of them
+    /// together: `landed` is told of each where it stands in `wanted`, its bytes and their checksum. Nothing is
+    /// concluded from the absence of the others: they are to be [fetched](Keeping::fetch).
+    pub async fn fetch_ahead<W: Ways>(
+        &self,
+        ways: &mut W,
+        wanted: &[(u64, u64)],
+        mut landed: impl FnMut(usize, &[u8], u32),
+    ) {
+        let firsts: Firsts = wanted.iter().map(|(page, _)| self.first(ways, *page)).collect();
+        let (firsts, bytes) = (&firsts[..], ways.page_bytes() as u32);
+        let of = |at| {
+            let its = (0..wanted.len()).filter(move |which| firsts[*which] == Some(at));
+            its.map(|which| (which, self.wanted(wanted[which], bytes)))
+        };
+        let asks = |at| of(at).map(|(_, wanted)| wanted).collect::<Asked>();
+        let mut asked = ArrayVec::<usize, GUEST_AHEAD_MAX>::new();
+        for at in firsts.iter().flatten() {
+            if !asked.contains(at) && ways.ask_ahead(*at, &asks(*at)) {
+                asked.push(*at);
+            }
+        }
+        for at in asked {
+            let (wanted, mut found) = (asks(at), [Found::Not; GUEST_AHEAD_MAX]);
+            ways.answers(at, &wanted, &mut found[..wanted.len()]).await;
+            for ((which, _), (nth, found)) in of(at).zip(found.into_iter().enumerate()) {
+                if let Found::Here(checksum) = found {
+                    landed(which, ways.landed(at, nth), checksum);
+                }
+            }
+        }
+    }
+
+    /// Who is asked first for a page, if anybody can be asked now.
+    fn first<W: Ways>(&self, ways: &mut W, page: u64) -> Option<usize> {
+        let held = self.places.held(page).into_iter();
+        let mut has = held.filter(|held| self.holders[held.by].life() == held.life);
+        has.find(|held| ways.reach(held.by)).map(|held| held.by)
+    }
+
+    fn wanted(&self, (page, version): (u64, u64), bytes: u32) -> Wanted {
+        Wanted { id: self.id(page), at_least: Version(version), bytes }
+    }
+
     async fn get<W: Ways>(&self, ways: &mut W, at: usize, page: u64, version: u64) -> Found {
         if !ways.reach(at) {
             return Found::Silent(Errno::EHOSTDOWN);
         }
-        let (id, bytes) = (self.id(page), ways.page_bytes() as u32);
-        let found = ways.get(at, Wanted { id, at_least: Version(version), bytes }).await;
+        let wanted = self.wanted((page, version), ways.page_bytes() as u32);
+        let found = ways.get(at, wanted).await;
         if let Found::Silent(_) = found {
             self.note_silent(ways, at);
         }
@@ -237,7 +287,7 @@ impl Keeping {
             return Ok(false);
         }
         let (at, _) = self.fetch(ways, page, version).await?;
-        buffer.copy_from_slice(ways.landed(at));
+        buffer.copy_from_slice(ways.landed(at, 0));
         let stamp = PageStamp::of(self.id(page), Version(version), [&*buffer]);
         let has = self.places.held(page).into_iter().filter(|held| self.has(held, now));
         let mut held: HeldBy = has.collect();
@@ -253,9 +303,9 @@ impl Keeping {
     }
 
     /// The order in which holders are offered a page: those that have had it, whose frame it takes; then the others,
-    /// different pages beginning with different ones.
+    /// different runs of pages beginning with different ones.
     fn order(&self, page: u64, had: &HeldBy) -> impl Iterator<Item = usize> + use<> {
-        let (count, first) = (self.holders.len(), mix(page) as usize);
+        let (count, first) = (self.holders.len(), mix(page / GUEST_RUN) as usize);
         let had = had.clone();
         let others = (0..count).map(move |n| first.wrapping_add(n) % count);
         let is_new = |had: &HeldBy, at: usize| had.iter().all(|held| held.by != at);
@@ -431,7 +481,13 @@ mod tests {
             Found::Not
         }
 
-        fn landed(&self, _at: usize) -> &[u8] {
+        fn ask_ahead(&mut self, _at: usize, _wanted: &[Wanted]) -> bool {
+            false
+        }
+
+        async fn answers(&mut self, _at: usize, _wanted: &[Wanted], _found: &mut [Found]) {}
+
+        fn landed(&self, _at: usize, _nth: usize) -> &[u8] {
             &[]
         }
 

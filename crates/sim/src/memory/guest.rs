@@ -12,7 +12,7 @@ use crate::queue::Picos;
 use crate::random::Random;
 use endpoint::limits::PAGE_BYTES;
 use netmem::guest::{Found, Gone, Keeping, Places, Refused, Visits, Ways, found, reminder, taken};
-use netmem::limits::{ATTEMPT, GUEST_DROPS_AT_ONCE};
+use netmem::limits::{ATTEMPT, GUEST_AHEAD_MAX, GUEST_DROPS_AT_ONCE};
 use netmem::protocol::{Batch, Body, Get, Message, Put, Record, Spaces, Stayed, op};
 use netmem::{PageId, PageStamp, SpaceId, Version, Wanted};
 use node::{Call, CallError, Cx, Reply};
@@ -66,6 +66,7 @@ struct Guest {
 /// The ways of one task.
 struct Asker {
     guest: Rc<Guest>,
+    /// Pages, one after the other.
     landed: Vec<u8>,
 }
 
@@ -158,6 +159,14 @@ impl Guest {
         }
     }
 
+    fn check_bytes(&self, id: PageId, content: Content, bytes: &[u8]) {
+        let landed = parse(bytes);
+        if landed != Some((id, content)) {
+            let version = content.version.0;
+            self.wrong(format_args!("{landed:?} came for {id} version {version}"));
+        }
+    }
+
     async fn ask(
         &self,
         at: usize,
@@ -196,7 +205,7 @@ impl Default for Load<'_> {
 
 impl Asker {
     fn new(guest: &Rc<Guest>) -> Asker {
-        Asker { guest: guest.clone(), landed: vec![0; PAGE_BYTES] }
+        Asker { guest: guest.clone(), landed: vec![0; GUEST_AHEAD_MAX * PAGE_BYTES] }
     }
 
     /// Asks over the way that is there now, which ends with the holder's process: no other process answers over it.
@@ -211,6 +220,23 @@ impl Asker {
         let before = there(self.guest.way(at))?;
         let reply = self.guest.ask(at, op, body, with).await?;
         if there(self.guest.way(at))? == before { Ok(reply) } else { Err(CallError::PeerLost) }
+    }
+
+    async fn get_into(&mut self, at: usize, wanted: Wanted, nth: usize) -> Found {
+        let Wanted { id, at_least, bytes } = wanted;
+        let body = Get::new(id, at_least, bytes, self.guest.cx.id()).encode();
+        let load = Load { lands: true, ..Load::default() };
+        let reply = match self.over(at, op::GET, &body, load).await {
+            Ok(reply) if reply.status == 0 => reply,
+            Ok(reply) => return Found::Silent(Errno(reply.status)),
+            Err(error) => return Found::Silent(error.into()),
+        };
+        let landed = reply.data.first().map_or(&[][..], |frame| &frame[..reply.bytes]);
+        let found = found(wanted, &reply.body, landed);
+        if let Found::Here(_) = found {
+            self.landed[nth * PAGE_BYTES..][..PAGE_BYTES].copy_from_slice(landed);
+        }
+        found
     }
 }
 
@@ -240,24 +266,22 @@ impl Ways for Asker {
     }
 
     async fn get(&mut self, at: usize, wanted: Wanted) -> Found {
-        let Wanted { id, at_least, bytes } = wanted;
-        let body = Get::new(id, at_least, bytes, self.guest.cx.id()).encode();
-        let load = Load { lands: true, ..Load::default() };
-        let reply = match self.over(at, op::GET, &body, load).await {
-            Ok(reply) if reply.status == 0 => reply,
-            Ok(reply) => return Found::Silent(Errno(reply.status)),
-            Err(error) => return Found::Silent(error.into()),
-        };
-        let landed = reply.data.first().map_or(&[][..], |frame| &frame[..reply.bytes]);
-        let found = found(wanted, &reply.body, landed);
-        if let Found::Here(_) = found {
-            self.landed.copy_from_slice(landed);
-        }
-        found
+        self.get_into(at, wanted, 0).await
     }
 
-    fn landed(&self, _: usize) -> &[u8] {
-        &self.landed
+    fn ask_ahead(&mut self, _at: usize, _wanted: &[Wanted]) -> bool {
+        true
+    }
+
+    /// Asks one by one here, where it is no matter how long that takes.
+    async fn answers(&mut self, at: usize, wanted: &[Wanted], found: &mut [Found]) {
+        for (nth, wanted) in wanted.iter().enumerate() {
+            found[nth] = self.get_into(at, *wanted, nth).await;
+        }
+    }
+
+    fn landed(&self, _: usize, nth: usize) -> &[u8] {
+        &self.landed[nth * PAGE_BYTES..][..PAGE_BYTES]
     }
 
     async fn put(&mut self, at: usize, put: &Put, data: &[u8]) -> Result<(), Refused> {
@@ -309,7 +333,8 @@ impl Program {
         let count = self.guest.pages.borrow().len();
         let Some(page) = self.guest.take(self.random.index(count)) else { return };
         match self.random.below(100) {
-            0..55 => self.read(page, 1).await,
+            0..45 => self.read(page, 1).await,
+            45..55 => self.read_ahead(page).await,
             55..95 => self.write(page).await,
             _ => self.forget(page),
         }
@@ -363,7 +388,7 @@ impl Program {
         guest.shared.end(guest.now(), number, outcome);
         let lost = got == Err(Gone::Lost);
         match got {
-            Ok(_) => self.check_bytes(id, content),
+            Ok((at, _)) => guest.check_bytes(id, content, self.asker.landed(at, 0)),
             Err(Gone::Lost) => self.check_loss(page, content, ended),
             Err(Gone::Unavailable(errno)) if tries > 1 => {
                 guest.wrong(format_args!("{id} version {version} does not come: {}", errno.0));
@@ -373,12 +398,25 @@ impl Program {
         guest.give_back(page, |page| page.stored = page.stored.filter(|_| !lost));
     }
 
-    fn check_bytes(&self, id: PageId, content: Content) {
-        let landed = parse(&self.asker.landed);
-        if landed != Some((id, content)) {
-            let version = content.version.0;
-            self.guest.wrong(format_args!("{landed:?} came for {id} version {version}"));
+    /// Reads a page and those behind it, as far as they come in one go.
+    async fn read_ahead(&mut self, first: usize) {
+        let guest = self.guest.clone();
+        let mut hand = vec![first];
+        while hand.len() < GUEST_AHEAD_MAX {
+            let Some(next) = guest.take(hand[hand.len() - 1] + 1) else { break };
+            hand.push(next);
         }
+        let stored = |page: &usize| guest.pages.borrow()[*page].stored.map(|(content, _)| content);
+        let read: Vec<(usize, Content)> =
+            hand.iter().filter_map(|page| Some((*page, stored(page)?))).collect();
+        let wanted: Vec<(u64, u64)> =
+            read.iter().map(|(page, content)| (*page as u64, content.version.0)).collect();
+        let check = |which: usize, bytes: &[u8], _| {
+            let (page, content) = read[which];
+            guest.check_bytes(guest.id(page), content, bytes);
+        };
+        guest.keeping.fetch_ahead(&mut self.asker, &wanted, check).await;
+        hand.into_iter().for_each(|page| guest.give_back(page, |_| ()));
     }
 
     /// What two nodes had is lost when both have ended, and not before.

@@ -450,14 +450,16 @@ fn churns(arguments: &RegionBench, dir: &Path) -> Result<(), RegionsError> {
         rows.push((format!("staging, pages {how}"), churn(&region, near, write, span)?));
     }
     let links = [LinkKind::Tcp, LinkKind::Shm];
-    for (link, cleans) in links.into_iter().flat_map(|link| [(link, false), (link, true)]) {
+    let ways = |link| [(link, false, true), (link, true, false), (link, true, true)];
+    for (link, write, cleans) in links.into_iter().flat_map(ways) {
         let holder = start_holder(link, arguments, dir, far)?;
         let config = RegionConfig { cleans, ..config };
         let region = Region::map(far * page_bytes, config, &peers(&holder, arguments)?)?;
         let name = if link == LinkKind::Tcp { "tcp" } else { "shm" };
         let how = if cleans { "" } else { ", without a cleaner" };
-        let churned = churn(&region, far, true, span)?;
-        rows.push((format!("peer over {name}, pages written{how}"), churned));
+        let churned = churn(&region, far, write, span)?;
+        let what = if write { "written" } else { "read" };
+        rows.push((format!("peer over {name}, pages {what}{how}"), churned));
     }
     print_churns(arguments, &rows);
     Ok(())

@@ -4,7 +4,7 @@
 //! To the holder it is a node without an id, which is given one. A line whose link broke is of no use any more: another
 //! one is made by somebody who may allocate.
 
-use super::super::limits::{LINE_ENTRIES, LOOKS_PER_TURN, SHARES_TURNS};
+use super::super::limits::{LINE_CALLS, LINE_ENTRIES, LOOKS_PER_TURN, SHARES_TURNS};
 use crate::clock;
 use crate::host::switches;
 use crate::link::{Address, LinkConfig, LinkEvent, Links, Security, SharedPool};
@@ -12,6 +12,7 @@ use crate::memory::MemfdRegion;
 use crate::wait::{Pause, WaitPolicy, Waiter};
 use endpoint::limits::PAGE_BYTES;
 use endpoint::{Endpoint, Frame, FrameMut, Frames, ReceiveMessage};
+use netmem::PageStamp;
 use netrpc::{CallError, Config, Event, Rpc, Start};
 use std::io;
 use std::time::Duration;
@@ -57,6 +58,9 @@ pub struct Answer {
     pub data: Option<FrameMut>,
 }
 
+/// What a question came to, when it has.
+pub type Answered = Option<Result<Answer, LineError>>;
+
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
@@ -83,6 +87,8 @@ pub struct Line {
     config: LineConfig,
     /// Numbers the calls.
     ticket: u64,
+    /// The first of those that were asked last.
+    first: u64,
     waiter: Waiter,
     /// Turns of the present wait in which nothing moved.
     idle_turns: u32,
@@ -115,9 +121,13 @@ impl Line {
         let mut links = Links::new(link, Some(pool), Box::new(|_| {}))?;
         let mut endpoint = Endpoint::with_entries(Frames::new(region), seed, LINE_ENTRIES);
         let (node, peer) = links.bootstrap(&mut endpoint, address, config.deadline)?;
+        let mut rpc = Rpc::new(Config::new(node, incarnation, seed));
+        // A fault may not allocate.
+        rpc.reserve(LINE_CALLS, PageStamp::BYTES);
+        endpoint.reserve(LINE_CALLS);
         Ok(Line {
             endpoint,
-            rpc: Rpc::new(Config::new(node, incarnation, seed)),
+            rpc,
             links,
             peer,
             waiter: Waiter::new(config.wait, switches),
@@ -126,6 +136,7 @@ impl Line {
             broken: false,
             config,
             ticket: 0,
+            first: 1,
             data: Vec::with_capacity(1),
             into: Vec::with_capacity(1),
         })
@@ -141,6 +152,11 @@ impl Line {
         self.broken
     }
 
+    /// How long a call may take.
+    pub fn deadline(&self) -> Duration {
+        self.config.deadline
+    }
+
     /// How long a call may take from now on.
     pub fn set_deadline(&mut self, deadline: Duration) {
         self.config.deadline = deadline;
@@ -153,12 +169,49 @@ impl Line {
 
     /// Asks, and waits for the answer.
     pub fn ask(&mut self, question: Question<'_>) -> Result<Answer, LineError> {
+        let (mut answer, deadline) = ([None], self.config.deadline);
+        self.post(deadline, [question], &mut answer);
+        self.collect(&mut answer);
+        let [answer] = answer;
+        answer.expect("every question gets an answer")
+    }
+
+    /// Asks all of these, [`LINE_CALLS`](super::super::limits::LINE_CALLS) at the most, to be answered within
+    /// `deadline`; those that cannot be asked have their answers then. [`collect`](Line::collect) follows.
+    pub fn post<'a>(
+        &mut self,
+        deadline: Duration,
+        questions: impl IntoIterator<Item = Question<'a>>,
+        answers: &mut [Answered],
+    ) {
+        let now = clock::now();
+        self.first = self.ticket + 1;
+        for (question, answer) in questions.into_iter().zip(answers.iter_mut()) {
+            *answer = self.begin(now, deadline, question).err().map(Err);
+        }
+        if let Err(error) = self.links.send_posted(&mut self.endpoint, now) {
+            fail(answers, error.into());
+        }
+    }
+
+    /// Waits for the answers to what was asked last, as many as that was, in the same order.
+    pub fn collect(&mut self, answers: &mut [Answered]) {
+        if let Err(error) = self.wait(answers) {
+            fail(answers, error);
+        }
+    }
+
+    fn begin(
+        &mut self,
+        now: Time,
+        deadline: Duration,
+        question: Question<'_>,
+    ) -> Result<(), LineError> {
+        self.ticket += 1;
         if self.broken {
             return Err(LineError::Broken);
         }
-        let now = clock::now();
-        let late = now + self.config.deadline;
-        self.ticket += 1;
+        let late = now + deadline;
         self.data.extend(question.data);
         self.into.extend(question.into);
         let start = Start {
@@ -177,25 +230,23 @@ impl Line {
             self.into.clear();
             return Err(error.into());
         }
-        self.links.send_posted(&mut self.endpoint, now)?;
-        self.wait()
+        Ok(())
     }
 
-    fn wait(&mut self) -> Result<Answer, LineError> {
+    fn wait(&mut self, answers: &mut [Answered]) -> Result<(), LineError> {
         self.idle_turns = 0;
-        loop {
+        while answers.iter().any(Option::is_none) {
             let now = clock::now();
-            let (ended, moved) = self.turn(now)?;
-            if ended.is_some() || moved {
+            let moved = self.turn(now, answers)?;
+            if moved {
                 self.waiter.busy(now);
-            }
-            match ended {
-                Some(result) => return result,
-                None if self.broken => return Err(LineError::Broken),
-                None if moved => {}
-                None => self.pause(now)?,
+            } else if self.broken {
+                return Err(LineError::Broken);
+            } else {
+                self.pause(now)?;
             }
         }
+        Ok(())
     }
 
     /// Nothing has come: looks again, lets others run, or sleeps.
@@ -213,8 +264,8 @@ impl Line {
         Ok(())
     }
 
-    /// Moves what can be moved; the call's end, if that came, and whether anything moved.
-    fn turn(&mut self, now: Time) -> io::Result<(Option<Result<Answer, LineError>>, bool)> {
+    /// Moves what can be moved, and takes the answers that came; whether there was anything.
+    fn turn(&mut self, now: Time, answers: &mut [Answered]) -> io::Result<bool> {
         let mut moved = self.links.step(&mut self.endpoint, now)?;
         while let Some(event) = self.links.take_event() {
             match event {
@@ -225,35 +276,42 @@ impl Line {
                 }
             }
         }
-        let mut ended = None;
         while let Some(message) = self.endpoint.get_rcvmsg() {
             moved = true;
             let event = self.rpc.handle_message(now, &mut self.endpoint, message);
-            ended = event.and_then(|event| self.take(event)).or(ended);
+            event.into_iter().for_each(|event| self.take(event, answers));
         }
         if now >= self.rpc.poll_timeout() {
             self.rpc.handle_timeout(now, &mut self.endpoint);
         }
         while let Some(event) = self.rpc.poll_event() {
-            ended = self.take(event).or(ended);
+            moved = true;
+            self.take(event, answers);
         }
         if self.endpoint.posted() > 0 {
             self.links.send_posted(&mut self.endpoint, now)?;
         }
-        Ok((ended, moved))
+        Ok(moved)
     }
 
-    fn take(&mut self, event: Event) -> Option<Result<Answer, LineError>> {
+    /// An event of a question that nobody waits for any more is none.
+    fn take(&mut self, event: Event, answers: &mut [Answered]) {
+        let first = self.first;
+        let nth = |ticket: u64| {
+            let nth = ticket.checked_sub(first).and_then(|nth| usize::try_from(nth).ok());
+            nth.filter(|nth| *nth < answers.len())
+        };
         match event {
-            Event::Reply { ticket, status, message } if ticket == self.ticket => {
-                Some(self.answer(status, message))
+            Event::Reply { ticket, status, message } => match nth(ticket) {
+                Some(nth) => answers[nth] = Some(self.answer(status, message)),
+                None => self.endpoint.release_rcvmsg(message),
+            },
+            Event::Failed { ticket, error } => {
+                if let Some(nth) = nth(ticket) {
+                    answers[nth] = Some(Err(error.into()));
+                }
             }
-            Event::Failed { ticket, error } if ticket == self.ticket => Some(Err(error.into())),
-            Event::Failed { .. } => None,
-            Event::Reply { message, .. } | Event::Request { message, .. } => {
-                self.endpoint.release_rcvmsg(message);
-                None
-            }
+            Event::Request { message, .. } => self.endpoint.release_rcvmsg(message),
         }
     }
 
@@ -285,5 +343,13 @@ impl Line {
         }
         self.links.after_sleep();
         Ok(())
+    }
+}
+
+/// Whoever has no answer gets none any more.
+fn fail(answers: &mut [Answered], error: LineError) {
+    let mut error = Some(error);
+    for answer in answers.iter_mut().filter(|answer| answer.is_none()) {
+        *answer = Some(Err(error.take().unwrap_or(LineError::Broken)));
     }
 }

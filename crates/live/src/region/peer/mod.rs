@@ -33,6 +33,7 @@ use source::PeerSource;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use upkeep::PeerUpkeep;
+pub(super) use way::ahead_max;
 use way::{Mailbox, Way};
 
 /// How a region's pages are kept by others.

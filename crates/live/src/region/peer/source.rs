@@ -1,7 +1,7 @@
 //! A fault's ways to all holders.
 
 use super::super::backing::{FetchError, Fetched, Source, StoreError};
-use super::super::limits::PAUSE;
+use super::super::limits::{AHEAD_DEADLINE, PAUSE};
 use super::Shared;
 use super::way::{Mailbox, Way};
 use crate::clock;
@@ -99,8 +99,17 @@ impl Ways for Lines {
         self.way(at).get(wanted)
     }
 
-    fn landed(&self, at: usize) -> &[u8] {
-        self.ways[at].as_ref().expect("it has landed there").landed(self.page_bytes)
+    fn ask_ahead(&mut self, at: usize, wanted: &[Wanted]) -> bool {
+        self.way(at).post(AHEAD_DEADLINE, wanted);
+        true
+    }
+
+    async fn answers(&mut self, at: usize, wanted: &[Wanted], found: &mut [Found]) {
+        self.way(at).answers(wanted, found);
+    }
+
+    fn landed(&self, at: usize, nth: usize) -> &[u8] {
+        self.ways[at].as_ref().expect("it has landed there").landed(nth, self.page_bytes)
     }
 
     async fn put(&mut self, at: usize, put: &Put, data: &[u8]) -> Result<(), Refused> {
@@ -152,7 +161,17 @@ impl Source for PeerSource {
     ) -> Result<Fetched<'a>, FetchError> {
         let fetched = at_once(self.shared.keeping().fetch(&mut self.lines, page, version));
         let (at, checksum) = fetched.map_err(error_of)?;
-        Ok(Fetched { bytes: self.lines.landed(at), checksum })
+        Ok(Fetched { bytes: self.lines.landed(at, 0), checksum })
+    }
+
+    fn fetch_ahead(
+        &mut self,
+        wanted: &[(u64, u64)],
+        _: &mut [u8],
+        landed: &mut dyn FnMut(usize, Fetched<'_>),
+    ) {
+        let told = |which, bytes: &[u8], checksum| landed(which, Fetched { bytes, checksum });
+        at_once(self.shared.keeping().fetch_ahead(&mut self.lines, wanted, told));
     }
 
     fn store(&mut self, page: u64, version: u64, from: &[u8]) -> Result<(), StoreError> {

@@ -1,7 +1,9 @@
 //! What is asked over a line, and how a thread that must not make a line gets another one.
 
-use super::super::limits::{LINE_PAGES, VISIT_DEADLINE};
+use super::super::limits::{AHEAD_BYTES, LINE_CALLS, LINE_PAGES, VISIT_DEADLINE};
+use super::line::Answered;
 use super::{Line, LineConfig, LineError, PeerConfig, Question};
+use arrayvec::ArrayVec;
 use endpoint::FrameMut;
 use endpoint::limits::PAGE_BYTES;
 use netmem::guest::{Found, Refused, found, taken};
@@ -10,13 +12,16 @@ use netmem::{PageStamp, SpaceId, Wanted};
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use wire::{Encoder, Errno, NodeId};
 
 /// A line to a holder.
 pub struct Way {
     line: Line,
-    /// Where pages land; `None` after a call that has not given it back.
-    frame: Option<FrameMut>,
+    /// Where pages land; `None` after a call that has not given it back. One, and more for pages that come ahead.
+    frames: [Option<FrameMut>; LINE_CALLS],
+    /// Of those.
+    answers: [Answered; LINE_CALLS],
     /// Who is there.
     pub there: Stayed,
     /// The holder's life, as the region counts.
@@ -36,13 +41,17 @@ impl std::fmt::Debug for Way {
 impl Way {
     /// Connects to a holder and asks who it is.
     pub fn reach(config: &PeerConfig, at: usize, page_bytes: usize) -> io::Result<Way> {
-        let pages = LINE_PAGES + 4 * page_bytes / PAGE_BYTES;
+        let pages = LINE_PAGES + (4 * page_bytes + AHEAD_BYTES) / PAGE_BYTES;
         let deadline = config.line.deadline;
         let hasty = LineConfig { deadline: deadline.min(VISIT_DEADLINE), ..config.line.clone() };
         let line = Line::connect(&config.holders[at], hasty, pages)?;
-        let frame = line.frames().alloc_exact(page_bytes);
+        let frames = std::array::from_fn(|nth| {
+            let used = nth < ahead_max(page_bytes).max(1);
+            used.then(|| line.frames().alloc_exact(page_bytes)).flatten()
+        });
         let there = Stayed { node: NodeId(0), incarnation: 0 };
-        let mut way = Way { line, frame, there, life: 0 };
+        let answers = [const { None }; LINE_CALLS];
+        let mut way = Way { line, frames, answers, there, life: 0 };
         way.there = way.stay(config.space).map_err(io::Error::other)?;
         way.line.set_deadline(deadline);
         Ok(way)
@@ -63,25 +72,47 @@ impl Way {
         self.line.set_deadline(VISIT_DEADLINE);
     }
 
-    /// What the last [`get`](Way::get) has found.
-    pub fn landed(&self, bytes: usize) -> &[u8] {
-        &self.frame.as_deref().expect("a page has landed there")[..bytes]
+    /// What the last [`get`](Way::get) has found, or the nth of the last [`answers`](Way::answers).
+    pub fn landed(&self, nth: usize, bytes: usize) -> &[u8] {
+        &self.frames[nth].as_deref().expect("a page has landed there")[..bytes]
     }
 
     /// Asks for a page.
     pub fn get(&mut self, wanted: Wanted) -> Found {
-        let Wanted { id, at_least, bytes } = wanted;
-        let body = Get::new(id, at_least, bytes, self.line.node()).encode();
-        let into = self.frame.take().or_else(|| self.line.frames().alloc_exact(bytes as usize));
-        let question =
-            Question { op: op::GET, once: false, body: &body, data: None, trailer: &[], into };
-        let answer = match self.line.ask(question) {
-            Ok(answer) => answer,
-            Err(error) => return Found::Silent(errno_of(&error)),
-        };
-        self.frame = answer.data;
-        let landed = self.frame.as_deref().map_or(&[][..], |frame| &frame[..answer.bytes]);
-        found(wanted, &answer.body, landed)
+        let mut found = [Found::Not];
+        self.post(self.line.deadline(), &[wanted]);
+        self.answers(&[wanted], &mut found);
+        found[0]
+    }
+
+    /// Asks for pages, without waiting. What they come to is in the answers.
+    pub fn post(&mut self, deadline: Duration, wanted: &[Wanted]) {
+        let bodies: ArrayVec<Body, LINE_CALLS> =
+            wanted.iter().map(|wanted| get_body(*wanted, self.line.node())).collect();
+        let pool = self.line.frames().clone();
+        let questions = wanted.iter().zip(&bodies).zip(&mut self.frames);
+        let questions = questions.map(|((wanted, body), frame)| {
+            let into = frame.take().or_else(|| pool.alloc_exact(wanted.bytes as usize));
+            Question { op: op::GET, once: false, body, data: None, trailer: &[], into }
+        });
+        self.line.post(deadline, questions, &mut self.answers[..wanted.len()]);
+    }
+
+    /// Waits for what was asked for so.
+    pub fn answers(&mut self, wanted: &[Wanted], all: &mut [Found]) {
+        let answers = &mut self.answers[..wanted.len()];
+        self.line.collect(answers);
+        let landings = answers.iter_mut().zip(&mut self.frames);
+        for ((wanted, at), (answer, frame)) in wanted.iter().zip(all).zip(landings) {
+            *at = match answer.take().expect("every question gets an answer") {
+                Ok(answer) => {
+                    *frame = answer.data;
+                    let landed = frame.as_deref().map_or(&[][..], |frame| &frame[..answer.bytes]);
+                    found(*wanted, &answer.body, landed)
+                }
+                Err(error) => Found::Silent(errno_of(&error)),
+            };
+        }
     }
 
     /// Has the holder keep a page.
@@ -132,6 +163,15 @@ impl Way {
         let question = Question { op, once, body, data, trailer: &[], into: None };
         self.line.ask(question).map(|answer| answer.body)
     }
+}
+
+fn get_body(Wanted { id, at_least, bytes }: Wanted, from: NodeId) -> Body {
+    Get::new(id, at_least, bytes, from).encode()
+}
+
+/// Pages of this size that are asked for at once: none ahead where that would be only one.
+pub fn ahead_max(page_bytes: usize) -> usize {
+    Some((AHEAD_BYTES / page_bytes).min(LINE_CALLS)).filter(|pages| *pages > 1).unwrap_or(0)
 }
 
 fn errno_of(error: &LineError) -> Errno {
