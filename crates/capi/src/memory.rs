@@ -323,6 +323,7 @@ fn view(number: u64, members: &[tpz_member_t], ep: &Ep) -> Outcome<View> {
         node: NodeId(member.node),
         incarnation: member.incarnation,
         weight: member.weight,
+        machine: 0,
     };
     let view = View::new(number, members.iter().map(up).collect());
     match view.has(ep.cx.id(), ep.cx.incarnation()) {

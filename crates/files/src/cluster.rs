@@ -135,8 +135,8 @@ fn start_manager(cx: &Cx, role: ManagerRole) -> Result<Managing, StartError> {
 /// The members' view of who lends memory, as network memory takes it.
 pub fn lenders_view(lenders: &members::Lenders) -> View {
     let up = |lender: &members::Lender| {
-        let members::Lender { id, life, mib } = *lender;
-        Up { node: id, incarnation: life, weight: mib }
+        let members::Lender { id, life, lends } = *lender;
+        Up { node: id, incarnation: life, weight: lends.mib, machine: lends.machine }
     };
     View::new(lenders.number, lenders.up.iter().map(up).collect())
 }

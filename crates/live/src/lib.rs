@@ -1,6 +1,7 @@
 //! The real world of a node: every system call, clock and thread. It is not a service: it moves ring entries.
 
 pub mod baseline;
+pub mod boot;
 pub mod clock;
 pub mod device;
 pub mod disk;

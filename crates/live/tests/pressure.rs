@@ -84,7 +84,8 @@ fn host(directory: &Path, id: u16) -> (Host, Service, std::fs::File) {
     let directory_bytes = 2 * PAGES as usize * netmem::Directory::ENTRY_BYTES;
     let config = Config { local_min_bytes: 0, directory_bytes, ..Config::new(LENT * PAGE) };
     let service = Service::start(host.node().cx(), config);
-    let up = (1..=NODES).map(|node| Up { node: NodeId(node), incarnation: 1, weight: 1 });
+    let up =
+        (1..=NODES).map(|node| Up { node: NodeId(node), incarnation: 1, weight: 1, machine: 0 });
     service.set_view(View::new(1, up.collect()));
     let sources = Sources {
         meminfo: meminfo(directory, id),

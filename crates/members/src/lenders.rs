@@ -14,6 +14,16 @@ const NUMBER_KEY: &[u8] = b"lenders";
 /// Then the id, highest byte first.
 const LENDER_KEY: u8 = b'n';
 
+/// What a member says of the memory that it lends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lends {
+    /// How much, in MiB.
+    pub mib: u32,
+    /// A number of the machine that it runs on, the same for all members there and for no others; 0 when it is not
+    /// known. What is to outlive a machine is not kept by two members of one.
+    pub machine: u64,
+}
+
 /// A member that is up and takes part in network memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lender {
@@ -22,22 +32,23 @@ pub struct Lender {
     /// Its life: later than those in which it was known before. Not its incarnation, which stays the same when it was
     /// only silent for too long.
     pub life: u64,
-    /// What it lends, in MiB.
-    pub mib: u32,
+    /// What it lends.
+    pub lends: Lends,
 }
 
 impl Lender {
     /// Bytes on the wire.
-    pub const BYTES: usize = 14;
+    pub const BYTES: usize = 22;
 
     /// Appends it.
     pub fn encode(&self, out: &mut Encoder<'_>) {
-        out.u16(self.id.0).u64(self.life).u32(self.mib);
+        out.u16(self.id.0).u64(self.life).u32(self.lends.mib).u64(self.lends.machine);
     }
 
     /// Reads what [`encode`](Lender::encode) wrote.
     pub fn decode(input: &mut Decoder<'_>) -> Result<Lender, Short> {
-        Ok(Lender { id: NodeId(input.u16()?), life: input.u64()?, mib: input.u32()? })
+        let (id, life) = (NodeId(input.u16()?), input.u64()?);
+        Ok(Lender { id, life, lends: Lends { mib: input.u32()?, machine: input.u64()? } })
     }
 }
 
@@ -87,8 +98,8 @@ impl LenderTable {
     }
 
     /// What this member lends, as far as it said.
-    pub fn mib(&self, id: NodeId) -> u32 {
-        self.known.get(&id).map_or(0, |lender| lender.mib)
+    pub fn lends(&self, id: NodeId) -> Lends {
+        self.known.get(&id).map_or(Lends::default(), |lender| lender.lends)
     }
 
     /// The life of a member that lends; 0 of one that does not.
@@ -102,7 +113,7 @@ impl LenderTable {
         &mut self,
         batch: &mut Batch,
         old: Option<&Member>,
-        member: Option<(&Member, u32)>,
+        member: Option<(&Member, Lends)>,
     ) -> bool {
         let lends = |member: &Member| member.roles.contains(Roles::MEMORY);
         let new = member.filter(|(member, _)| lends(member));
@@ -113,9 +124,9 @@ impl LenderTable {
         let lived = |member: &Member| {
             old.is_some_and(|old| old.alive && old.incarnation == member.incarnation)
         };
-        let next = new.map(|(member, mib)| {
+        let next = new.map(|(member, lends)| {
             let same = known.filter(|_| lived(member) || !member.alive);
-            Lender { id, life: same.map_or(self.number + 1, |known| known.life), mib }
+            Lender { id, life: same.map_or(self.number + 1, |known| known.life), lends }
         });
         let was_up = known.is_some() && old.is_some_and(|old| old.alive);
         let is_up = new.is_some_and(|(member, _)| member.alive);

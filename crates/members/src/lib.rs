@@ -21,7 +21,7 @@ mod registry;
 mod service;
 
 pub use client::{Client, Directory, Standing, is_silence, join, view};
-pub use lenders::{Lender, Lenders};
+pub use lenders::{Lender, Lenders, Lends};
 pub use protocol::{Identity, Lease, Life, Member, Roles};
 pub use registry::{Registry, STORE_KIND, STORE_VERSION};
 pub use service::{Config, Service, Subscription, serve};

@@ -11,7 +11,7 @@
 //! JOIN and LEAVE are executed once. A VIEW or list of LENDERS larger than a page is asked for in steps, each after the
 //! last id of the one before; when its number changes in between, the asker starts again.
 
-use crate::lenders::Lender;
+use crate::lenders::{Lender, Lends};
 use crate::limits::{ADDRESS_BYTES_MAX, ADDRESSES_MAX, MEMBER_BYTES_MAX, NAME_BYTES_MAX};
 use std::ops::BitOr;
 use std::time::Duration;
@@ -130,8 +130,8 @@ pub struct Identity {
     pub addresses: Vec<String>,
     /// The id it must have; `None` when any will do.
     pub wish: Option<NodeId>,
-    /// Of a member with [`Roles::MEMORY`], what it lends, in MiB.
-    pub lends_mib: u32,
+    /// Of a member with [`Roles::MEMORY`].
+    pub lends: Lends,
 }
 
 impl Identity {
@@ -159,11 +159,11 @@ pub struct Join {
 impl Join {
     /// The body and the data. The identity must keep the limits.
     pub fn encode(&self) -> ([u8; BODY_BYTES], Vec<u8>) {
-        let Identity { name, roles, disks, addresses, wish, lends_mib } = &self.identity;
+        let Identity { name, roles, disks, addresses, wish, lends } = &self.identity;
         let mut body = [0; BODY_BYTES];
         let mut out = Encoder::new(&mut body);
         out.u64(self.incarnation).u16(wish.map_or(0, |id| id.0)).u8(roles.0).u32(*disks);
-        out.u32(*lends_mib);
+        out.u32(lends.mib).u64(lends.machine);
         (body, encoded(MEMBER_BYTES_MAX, |out| encode_names(out, name, addresses)))
     }
 
@@ -173,9 +173,10 @@ impl Join {
         let incarnation = input.u64()?;
         let wish = Some(NodeId(input.u16()?)).filter(|id| id.0 != 0);
         let roles = Roles::parse(input.u8()?).ok_or(Short)?;
-        let (disks, lends_mib) = (input.u32()?, input.u32()?);
+        let disks = input.u32()?;
+        let lends = Lends { mib: input.u32()?, machine: input.u64()? };
         let (name, addresses) = decode_names(&mut Decoder::new(data))?;
-        let identity = Identity { name, roles, disks, addresses, wish, lends_mib };
+        let identity = Identity { name, roles, disks, addresses, wish, lends };
         Ok(Join { identity, incarnation })
     }
 }
@@ -358,8 +359,14 @@ mod tests {
     #[test]
     fn messages_survive_the_wire() {
         let Member { name, addresses, roles, disks, .. } = member(2);
-        let identity =
-            Identity { name, roles, disks, addresses, wish: Some(NodeId(7)), lends_mib: 4096 };
+        let identity = Identity {
+            name,
+            roles,
+            disks,
+            addresses,
+            wish: Some(NodeId(7)),
+            lends: Lends { mib: 4096, machine: u64::MAX },
+        };
         let join = Join { identity, incarnation: 3 };
         let (body, data) = join.encode();
         assert_eq!(Join::decode(&body, &data), Ok(join));
@@ -371,7 +378,11 @@ mod tests {
         let page = Page { view: 4, members: vec![member(1), member(2)], last: true };
         let (body, data) = page.encode();
         assert_eq!(Page::decode(&body, &data), Ok(page));
-        let lenders = vec![Lender { id: NodeId(3), life: u64::MAX, mib: 7 }; 290];
+        let lenders =
+            vec![
+                Lender { id: NodeId(3), life: u64::MAX, lends: Lends { mib: 7, machine: 3 } };
+                290
+            ];
         let page = LendersPage { number: 1 << 40, lenders, last: false };
         let (body, data) = page.encode();
         assert_eq!(LendersPage::decode(&body, &data), Ok(page));

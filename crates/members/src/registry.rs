@@ -7,7 +7,7 @@
 //! Invariants: a server's name keeps its id for ever, and no other name gets it; the view's number grows with every
 //! change that a view shows; what a lease's end sets off is told only after its record was appended.
 
-use crate::lenders::{Lender, LenderTable, Lenders};
+use crate::lenders::{Lender, LenderTable, Lenders, Lends};
 use crate::limits::{CLIENT_IDS, ENDED_AT_ONCE, MEMBERS_MAX, PAGE_BYTES, SERVER_IDS};
 use crate::protocol::{Identity, Join, Lease, LendersPage, Life, Member, Page, Roles};
 use std::collections::{BTreeMap, VecDeque};
@@ -179,7 +179,7 @@ impl Registry {
             name: identity.name.clone(),
             addresses: identity.addresses.clone(),
         };
-        let append = self.write_member(now, member, identity.lends_mib)?;
+        let append = self.write_member(now, member, identity.lends)?;
         self.members.get_mut(&id).expect("just written").until = now;
         Ok((lease(id, self.view), Some(append)))
     }
@@ -215,7 +215,7 @@ impl Registry {
         }
         let append = match old {
             Some(old) if *old == member && self.lends_same(id, identity) => None,
-            _ => Some(self.write_member(now, member, identity.lends_mib)?),
+            _ => Some(self.write_member(now, member, identity.lends)?),
         };
         Ok((self.renew(now, id), append))
     }
@@ -230,8 +230,8 @@ impl Registry {
         let append = match member.alive {
             true => None,
             false => {
-                let mib = self.lenders.mib(life.id);
-                Some(self.write_member(now, Member { alive: true, ..member }, mib)?)
+                let lends = self.lenders.lends(life.id);
+                Some(self.write_member(now, Member { alive: true, ..member }, lends)?)
             }
         };
         Ok((self.renew(now, life.id), append))
@@ -272,7 +272,7 @@ impl Registry {
 
     fn lends_same(&self, id: NodeId, identity: &Identity) -> bool {
         let lends = identity.roles.contains(Roles::MEMORY);
-        !lends || (self.lenders.life(id) > 0 && self.lenders.mib(id) == identity.lends_mib)
+        !lends || (self.lenders.life(id) > 0 && self.lenders.lends(id) == identity.lends)
     }
 
     fn living(&self, life: Life) -> Option<&Member> {
@@ -308,12 +308,12 @@ impl Registry {
     }
 
     /// Writes `member` down in place of what was known of it.
-    fn write_member(&mut self, now: Time, member: Member, mib: u32) -> Result<Append, Errno> {
+    fn write_member(&mut self, now: Time, member: Member, lends: Lends) -> Result<Append, Errno> {
         self.store.admit()?;
         let mut batch = Batch::new();
         batch.put(&member_key(member.id), &member.to_bytes());
         let old = self.members.get(&member.id).map(|entry| &entry.member);
-        let lenders = self.lenders.note(&mut batch, old, Some((&member, mib)));
+        let lenders = self.lenders.note(&mut batch, old, Some((&member, lends)));
         if !member.roles.is_server() && !self.members.contains_key(&member.id) {
             self.next_client = next_client(self.next_client, member.id);
             put_number(&mut batch, CLIENT_KEY, self.next_client.into());
@@ -339,7 +339,7 @@ impl Registry {
                 true => batch.put(&member_key(*id), &down.to_bytes()),
                 false => batch.delete(&member_key(*id)),
             };
-            let stays = server.then_some((&down, self.lenders.mib(*id)));
+            let stays = server.then_some((&down, self.lenders.lends(*id)));
             lenders |= self.lenders.note(&mut batch, Some(member), stays);
         }
         let append = self.change(batch, lenders);

@@ -1,7 +1,7 @@
 //! The table of members, without a node: ids, lives, leases, views, restarts.
 
 use members::protocol::{Join, LendersPage, Page};
-use members::{Identity, Lenders, Life, Member, Registry, Roles, STORE_KIND, STORE_VERSION};
+use members::{Identity, Lenders, Lends, Life, Member, Registry, Roles, STORE_KIND, STORE_VERSION};
 use std::time::Duration;
 use store::{Append, Config, MemoryBackend, MemoryLogs, Store};
 use wire::{Errno, NodeId, Time};
@@ -85,7 +85,7 @@ fn request(name: &str, roles: Roles, incarnation: u64, wish: Option<u16>) -> Joi
         disks: 1,
         addresses: vec![format!("{name}:7000")],
         wish: wish.map(NodeId),
-        lends_mib: 0,
+        lends: Lends::default(),
     };
     Join { identity, incarnation }
 }
@@ -286,7 +286,7 @@ fn all_leases_may_end_together() {
 impl World {
     fn join_lending(&mut self, name: &str, roles: Roles, incarnation: u64, mib: u32) -> u16 {
         let mut join = request(name, roles | Roles::MEMORY, incarnation, None);
-        join.identity.lends_mib = mib;
+        join.identity.lends.mib = mib;
         self.join_as(&join).unwrap()
     }
 
@@ -301,7 +301,7 @@ impl World {
     fn lenders(&mut self) -> (u64, Vec<(u16, u64, u32)>) {
         self.sync();
         let Lenders { number, up } = self.registry.lenders();
-        (*number, up.iter().map(|lender| (lender.id.0, lender.life, lender.mib)).collect())
+        (*number, up.iter().map(|lender| (lender.id.0, lender.life, lender.lends.mib)).collect())
     }
 
     fn cut_power(&mut self) {
@@ -320,7 +320,7 @@ fn lenders_have_a_view_of_their_own() {
     assert_eq!(world.lenders(), (2, vec![(server, 1, 100), (mount, 2, 0)]));
     world.join("other", Roles::CLIENT, 1).unwrap();
     let mut moved = request("alpha", Roles::IO | Roles::MEMORY, 5, None);
-    moved.identity.lends_mib = 100;
+    moved.identity.lends.mib = 100;
     moved.identity.addresses = vec!["elsewhere:1".into()];
     world.join_as(&moved).unwrap();
     assert_eq!(world.lenders().0, 2, "nothing of this concerns them");
@@ -398,5 +398,5 @@ fn lenders_come_in_pages() {
             break;
         }
     }
-    assert_eq!((&all, pages), (&world.registry.lenders().up, 3));
+    assert_eq!((&all, pages), (&world.registry.lenders().up, 4));
 }

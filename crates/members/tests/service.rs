@@ -1,7 +1,7 @@
 //! The service and its clients on nodes, over a link in memory.
 
 use members::{
-    Client, Config, Identity, Member, Roles, STORE_KIND, STORE_VERSION, Service, Standing,
+    Client, Config, Identity, Lends, Member, Roles, STORE_KIND, STORE_VERSION, Service, Standing,
     Subscription, join, serve,
 };
 use node::rings::{MetaDone, MetaError, MetaOp};
@@ -48,15 +48,22 @@ impl World {
 
     fn start(&self, id: u16, name: &str, roles: Roles) -> Client {
         let addresses = vec![format!("{name}:7000")];
-        let identity =
-            Identity { name: name.into(), roles, disks: 1, addresses, wish: None, lends_mib: 0 };
+        let identity = Identity {
+            name: name.into(),
+            roles,
+            disks: 1,
+            addresses,
+            wish: None,
+            lends: Lends::default(),
+        };
         Client::start(self.net.nodes[usize::from(id) - 1].cx(), MANAGER, identity)
     }
 
-    fn start_lending(&self, id: u16, name: &str, lends_mib: u32) -> Client {
+    fn start_lending(&self, id: u16, name: &str, mib: u32) -> Client {
+        let lends = Lends { mib, machine: 0 };
         let (roles, addresses) = (Roles::IO | Roles::MEMORY, Vec::new());
         let identity =
-            Identity { name: name.into(), roles, disks: 1, addresses, wish: None, lends_mib };
+            Identity { name: name.into(), roles, disks: 1, addresses, wish: None, lends };
         Client::start(self.net.nodes[usize::from(id) - 1].cx(), MANAGER, identity)
     }
 
@@ -272,7 +279,7 @@ fn a_node_without_an_id_is_given_one() {
             disks: 1,
             addresses: Vec::new(),
             wish: None,
-            lends_mib: 0,
+            lends: Lends::default(),
         };
         let (cx, list) = (world.net.nodes[2].cx().clone(), answers.clone());
         world.net.nodes[2].cx().spawn("test", async move {
@@ -287,7 +294,7 @@ fn a_node_without_an_id_is_given_one() {
 }
 
 fn lenders(client: &Client) -> Vec<(NodeId, u64, u32)> {
-    client.lenders().up.iter().map(|lender| (lender.id, lender.life, lender.mib)).collect()
+    client.lenders().up.iter().map(|lender| (lender.id, lender.life, lender.lends.mib)).collect()
 }
 
 #[test]

@@ -139,7 +139,8 @@ fn a_guest_that_is_silent_for_too_long_is_gone() {
     let minute = limits::GUEST_SPAN.as_secs() as usize / 5;
     for _ in 0..6 {
         world.seconds(minute);
-        assert_eq!(stay(&mut world, 2), Stayed { node: NodeId(2), incarnation: 1 });
+        let there = stay(&mut world, 2);
+        assert_eq!(there, Stayed { node: NodeId(2), incarnation: 1, machine: 0 });
     }
     assert_eq!(get(&mut world, 2, page(1), 4), Some(4), "it has said that it is there");
     world.seconds(6 * minute);

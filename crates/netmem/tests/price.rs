@@ -17,7 +17,7 @@ const PAGE: PageId = PageId { space: SpaceId::private(NodeId(1), 5), index: 3 };
 fn a_page_from_another_node_allocates_nothing() {
     let mut nodes = [node(1, 1), node(2, 1)];
     let services = [0, 1].map(|at: usize| Service::start(nodes[at].cx(), Config::new(1 << 20)));
-    let up = |node| Up { node: NodeId(node), incarnation: 1, weight: 1 };
+    let up = |node| Up { node: NodeId(node), incarnation: 1, weight: 1, machine: 0 };
     services.iter().for_each(|service| service.set_view(View::new(1, vec![up(1), up(2)])));
 
     let (done, service, cx) = (Rc::new(Cell::new(0)), services[0].clone(), nodes[0].cx().clone());

@@ -88,6 +88,34 @@ fn mirrors_are_made_anew_one_after_the_other() {
     assert!(world.service(1).counters().mirrors_again > 0);
 }
 
+/// A machine that ends takes all of its nodes along.
+#[test]
+fn mirrors_are_on_different_machines_as_long_as_there_are_some() {
+    let mut world = World::new(6, |_| small(256));
+    world.machines = vec![1, 1, 1, 2, 2, 3];
+    world.next_view();
+    for index in 0..40 {
+        world.put(1, private(1, index), 2, Class::Mirrored).unwrap();
+        world.flush(1, private(1, index)).unwrap();
+    }
+    let check = |world: &World, expected: &[u64]| {
+        for index in 0..40 {
+            let mirrors = world.mirrors(private(1, index));
+            let on = mirrors.iter().map(|(node, _)| world.machines[usize::from(*node) - 1]);
+            let mut on: Vec<u64> = on.collect();
+            on.sort();
+            assert_eq!(on, expected, "{mirrors:?}");
+        }
+    };
+    check(&world, &[2, 3]);
+    for (ends, left) in [(vec![6], [1, 2]), (vec![4, 5], [1, 1])] {
+        ends.iter().for_each(|node| world.kill(*node));
+        world.next_view();
+        world.seconds(3);
+        check(&world, &left);
+    }
+}
+
 /// Directories make mirrors from mirrors, and whoever was told that a page is durable does not flush it again.
 #[test]
 fn a_page_whose_mirrors_all_went_at_once_has_two_again() {

@@ -59,15 +59,13 @@ fn member(
     roles: Option<members::Roles>,
     lends_mib: u32,
 ) -> Option<(NodeId, Identity)> {
-    let lends = (lends_mib > 0).then_some(members::Roles::MEMORY);
-    let roles = roles.into_iter().chain(lends).reduce(|a, b| a | b)?;
-    let disks = all_disks(boot.cx.disks());
     let id = boot.cx.id();
+    let lender = (lends_mib > 0).then_some(members::Roles::MEMORY);
+    let lends = members::Lends { mib: lends_mib, machine: id.0.into() };
+    let roles = roles.into_iter().chain(lender).reduce(|a, b| a | b)?;
+    let disks = all_disks(boot.cx.disks());
     let name = format!("machine {}", id.0);
-    Some((
-        manager,
-        Identity { name, roles, disks, addresses: Vec::new(), wish: Some(id), lends_mib },
-    ))
+    Some((manager, Identity { name, roles, disks, addresses: Vec::new(), wish: Some(id), lends }))
 }
 
 /// One bit for each disk.

@@ -10,7 +10,7 @@ use crate::local::{MANAGER_NODE, random};
 use crate::machine::{self, MachineError, Setup};
 use live::link::{Address, Keys, Security};
 use live::wait::WaitPolicy;
-use members::{Identity, Roles};
+use members::{Identity, Lends, Roles};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -210,7 +210,7 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
         disks: 0, // it tells them when it starts
         addresses: vec![address.clone()],
         wish: None,
-        lends_mib: 0, // that too
+        lends: Lends::default(), // that too
     };
     // Its first start must count as later than this.
     let directories: Vec<PathBuf> = disks.iter().map(|disk| disk.path.clone()).collect();

@@ -5,6 +5,7 @@ use crate::size::Size;
 use files::cluster::Services;
 use live::host::Host;
 use live::pressure::{Pressure, PressureConfig, Sources};
+use members::Lends;
 use netmem::service::Config;
 use std::io;
 
@@ -64,9 +65,10 @@ impl Lending {
         self.lend.map_or(0, |lend| lend.0)
     }
 
-    /// The same in MiB: its weight among the others.
-    pub fn mib(&self) -> u32 {
-        u32::try_from(self.bytes() >> 20).unwrap_or(u32::MAX)
+    /// What the members are told of it: the MiB are its weight among the others.
+    pub fn lends(&self) -> Lends {
+        let mib = u32::try_from(self.bytes() >> 20).unwrap_or(u32::MAX);
+        Lends { mib, machine: live::boot::number() }
     }
 
     /// What is wrong with it, for `nodes` such nodes on this machine with a pool of `pool` bytes each. The text begins
@@ -151,7 +153,7 @@ mod tests {
     fn a_quarter_is_kept_unless_more_or_less_is_asked_for() {
         let kept = |keep| lending("64M", keep).network().unwrap().local_min_bytes;
         assert_eq!((kept(""), kept("0"), kept("64M")), (16 << 20, 0, 64 << 20));
-        assert_eq!((lending("64M", "").mib(), lending("", "").mib()), (64, 0));
+        assert_eq!((lending("64M", "").lends().mib, lending("", "").lends().mib), (64, 0));
         assert!(lending("", "").network().is_none());
         assert_eq!(lending("", "").or(lending("1G", "")), lending("1G", ""));
         assert_eq!(lending("2G", "").or(lending("1G", "1M")), lending("2G", ""));

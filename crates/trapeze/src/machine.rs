@@ -406,7 +406,7 @@ fn identity(machine: &Machine, lending: &Lending, lost: &[(u16, String)]) -> Ide
         disks: disks.fold(0, |bits, disk| bits | 1 << disk),
         addresses: machine.listen.clone(),
         wish: Some(NodeId(machine.node)),
-        lends_mib: lending.mib(),
+        lends: lending.lends(),
     }
 }
 
@@ -543,7 +543,7 @@ fn enter(
         disks: 0,
         addresses: listen.clone(),
         wish: None,
-        lends_mib: setup.lending.mib(),
+        lends: setup.lending.lends(),
     };
     let joining = incarnation::clock();
     let id = join(setup, &identity, joining)?;

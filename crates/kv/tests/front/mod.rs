@@ -156,6 +156,7 @@ impl World {
             node: NodeId(node),
             incarnation: self.lives[usize::from(node) - 1],
             weight: 100,
+            machine: 0,
         });
         View::new(self.view, ups.collect())
     }

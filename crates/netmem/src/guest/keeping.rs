@@ -304,7 +304,7 @@ impl Keeping {
 
     /// The order in which holders are offered a page: those that have had it, whose frame it takes; then the others,
     /// different runs of pages beginning with different ones.
-    fn order(&self, page: u64, had: &HeldBy) -> impl Iterator<Item = usize> + use<> {
+    fn order(&self, page: u64, had: &HeldBy) -> impl Iterator<Item = usize> + Clone + use<> {
         let (count, first) = (self.holders.len(), mix(page / GUEST_RUN) as usize);
         let had = had.clone();
         let others = (0..count).map(move |n| first.wrapping_add(n) % count);
@@ -313,20 +313,25 @@ impl Keeping {
         had.into_iter().map(|held| held.by).chain(others.filter(move |at| is_new(&rest, *at)))
     }
 
-    /// Offers a page to holders in `order` until there are as many as asked for in `held`; why not.
+    /// Offers a page to holders in `order` until there are as many as asked for in `held`, on as many machines where
+    /// there are so many; why not.
     async fn spread<W: Ways>(
         &self,
         ways: &mut W,
-        order: impl Iterator<Item = usize>,
+        order: impl Iterator<Item = usize> + Clone,
         stamp: PageStamp,
         from: &[u8],
         held: &mut HeldBy,
     ) -> Result<(), Errno> {
         let (had, now) = (self.places.held(stamp.id.index), ways.now());
         let mut refused = Errno::EHOSTDOWN;
-        for at in order {
+        let anywhere = order.clone().map(|at| (at, false));
+        for (at, apart) in order.map(|at| (at, true)).chain(anywhere) {
             if held.len() >= self.copies {
                 break;
+            }
+            if apart && !is_on_another_machine(ways, at, held) {
+                continue;
             }
             let has_frame = had.iter().any(|held| held.by == at);
             let full = !has_frame && self.holders[at].is_full(now);
@@ -373,6 +378,12 @@ impl Keeping {
             self.drop_at(now, Obsolete { holder: old.by, page, version });
         }
     }
+}
+
+/// Whether a holder may be on another machine than those that have the page.
+fn is_on_another_machine<W: Ways>(ways: &W, at: usize, held: &HeldBy) -> bool {
+    let machine = |at| ways.there(at).map_or(0, |there| there.machine);
+    machine(at) == 0 || held.iter().all(|held| machine(held.by) != machine(at))
 }
 
 /// Whether a holder is another process than those that have the page, whatever its address.
@@ -446,13 +457,28 @@ mod tests {
         assert_eq!(again, Vec::from_iter((0..10).chain([20])), "they are looked for again");
     }
 
-    /// Ways to holders that take pages; the second one begins another life before it is heard of.
-    struct Restarting<'a> {
+    /// Ways to holders on these machines that take pages.
+    struct Taking<'a> {
         keeping: &'a Keeping,
+        machines: [u64; 4],
+        /// Begins another life before it is heard of.
+        restarts: Option<usize>,
         rung: std::cell::Cell<u32>,
     }
 
-    impl Ways for Restarting<'_> {
+    impl<'a> Taking<'a> {
+        fn new(keeping: &'a Keeping) -> Taking<'a> {
+            Taking { keeping, machines: [0; 4], restarts: None, rung: Default::default() }
+        }
+
+        fn store(&mut self, page: u64) {
+            let store = std::pin::pin!(self.keeping.store(self, page, 1, &[0; 4096]));
+            let stored = store.poll(&mut Context::from_waker(Waker::noop()));
+            assert_eq!(stored, Poll::Ready(Ok(())));
+        }
+    }
+
+    impl Ways for Taking<'_> {
         fn now(&self) -> Time {
             NOW
         }
@@ -470,7 +496,7 @@ mod tests {
         }
 
         fn there(&self, at: usize) -> Option<Stayed> {
-            Some(Stayed { node: NodeId(2 + at as u16), incarnation: 7 })
+            Some(Stayed { node: NodeId(2 + at as u16), incarnation: 7, machine: self.machines[at] })
         }
 
         fn life(&self, _at: usize) -> u16 {
@@ -492,7 +518,7 @@ mod tests {
         }
 
         async fn put(&mut self, at: usize, _put: &Put, _data: &[u8]) -> Result<(), Refused> {
-            if at == 1 {
+            if self.restarts == Some(at) {
                 self.keeping.holders()[at].note(NodeId(3), 8);
                 self.keeping.take_alarm(); // who noticed that has looked before this page was there
             }
@@ -505,14 +531,24 @@ mod tests {
     }
 
     #[test]
+    fn copies_are_on_different_machines_where_there_are_two() {
+        for machines in [[5, 5, 5, 6], [5, 5, 5, 5], [0; 4]] {
+            let keeping = keeping(4);
+            let mut ways = Taking { machines, ..Taking::new(&keeping) };
+            for page in (0..100).map(|page| page * GUEST_RUN) {
+                ways.store(page);
+                let by: Vec<usize> = keeping.places.held(page).iter().map(|held| held.by).collect();
+                assert!(by.len() == 2 && by[0] != by[1]);
+                assert!(machines[3] != 6 || by.contains(&3), "the other machine has one: {by:?}");
+            }
+        }
+    }
+
+    #[test]
     fn who_took_a_page_and_went_before_that_was_written_down_is_noticed() {
         let keeping = keeping(2);
-        let mut ways = Restarting { keeping: &keeping, rung: Default::default() };
-        let stored = {
-            let store = std::pin::pin!(keeping.store(&mut ways, 5, 1, &[0; 4096]));
-            store.poll(&mut Context::from_waker(Waker::noop()))
-        };
-        assert_eq!(stored, Poll::Ready(Ok(())));
+        let mut ways = Taking { restarts: Some(1), ..Taking::new(&keeping) };
+        ways.store(5);
         assert_eq!(keeping.weak(NOW, 100), [5]);
         assert!(keeping.take_alarm() && ways.rung.get() == 1);
     }

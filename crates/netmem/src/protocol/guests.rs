@@ -10,14 +10,17 @@ pub struct Stayed {
     pub node: NodeId,
     /// In which life of its process.
     pub incarnation: u64,
+    /// The machine that it runs on; 0 when it does not know.
+    pub machine: u64,
 }
 
 impl Message for Stayed {
     fn write(&self, out: &mut Encoder<'_>) {
-        out.u16(self.node.0).u64(self.incarnation);
+        out.u16(self.node.0).u64(self.incarnation).u64(self.machine);
     }
 
     fn read(input: &mut Decoder<'_>) -> Result<Stayed, Short> {
-        Ok(Stayed { node: read_node(input)?, incarnation: input.u64()? })
+        let (node, incarnation) = (read_node(input)?, input.u64()?);
+        Ok(Stayed { node, incarnation, machine: input.u64()? })
     }
 }

@@ -210,8 +210,8 @@ proptest! {
     }
 
     #[test]
-    fn who_was_asked_survives_the_wire(node: u16, incarnation: u64) {
-        survives(&Stayed { node: NodeId(node), incarnation });
+    fn who_was_asked_survives_the_wire(node: u16, incarnation: u64, machine: u64) {
+        survives(&Stayed { node: NodeId(node), incarnation, machine });
     }
 
     #[test]

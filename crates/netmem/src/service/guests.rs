@@ -45,7 +45,7 @@ impl Service {
     /// node.
     pub fn lend(cx: &Cx, bytes: usize) -> Service {
         let service = Service::start(cx, Config { local_min_bytes: 0, ..Config::new(bytes) });
-        let me = Up { node: cx.id(), incarnation: cx.incarnation(), weight: 1 };
+        let me = Up { node: cx.id(), incarnation: cx.incarnation(), weight: 1, machine: 0 };
         service.set_view(View::new(1, vec![me]));
         service
     }
@@ -59,7 +59,9 @@ impl Service {
             spaces.spaces(data)?.for_each(|space| guests.handle_stay(now, space));
             Ok(())
         });
-        let stayed = Stayed { node: self.me(), incarnation: self.cx().incarnation() };
+        let (node, incarnation) = (self.me(), self.cx().incarnation());
+        let machine = self.0.home.borrow().view().machine(node);
+        let stayed = Stayed { node, incarnation, machine };
         let body = stayed.encode();
         let answer = heard.map_or(Answer::error(Errno::EPROTO), |()| Answer::body(&body));
         self.cx().reply(request, answer);

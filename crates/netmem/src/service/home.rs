@@ -474,7 +474,7 @@ mod tests {
     use super::*;
 
     fn view(number: u64, nodes: &[u16]) -> View {
-        let up = |node: &u16| Up { node: NodeId(*node), incarnation: 1, weight: 100 };
+        let up = |node: &u16| Up { node: NodeId(*node), incarnation: 1, weight: 100, machine: 0 };
         View::new(number, nodes.iter().map(up).collect())
     }
 

@@ -5,6 +5,7 @@ use super::home::Home;
 use super::leave::SWAP_BYTES;
 use super::notices::Notices;
 use super::store::{Stored, blocks};
+use super::view::Up;
 use crate::directory::Role as HolderRole;
 use crate::limits::{ATTEMPT, MIRROR_TRIES};
 use crate::memory::{FrameNo, Offer, Reason};
@@ -222,10 +223,17 @@ impl Service {
     }
 
     /// Of the nodes that are up, the one with the older frame of two that are drawn (Mitzenmacher, The Power of Two
-    /// Choices, TPDS 2001). Nobody who is to be avoided.
+    /// Choices, TPDS 2001). Nobody who is to be avoided; and of the others those on machines of their own, else those on
+    /// this one: then at least the mirrors are on two.
     fn mirror_target(&self, avoid: &Avoid) -> Option<NodeId> {
         let (home, epochs) = (self.0.home.borrow(), self.0.epochs.borrow());
-        let others = || home.view().others(self.me()).filter(|up| !avoid.contains(&up.node));
+        let all = || home.view().others(self.me()).filter(|up| !avoid.contains(&up.node));
+        let nearness = |up: &Up| {
+            let near = |node: &NodeId| home.view().are_on_one_machine(*node, up.node);
+            (avoid.iter().any(near), near(&self.me()))
+        };
+        let farthest = all().map(nearness).min()?;
+        let others = || all().filter(|up| nearness(up) == farthest);
         let count = others().count() as u64;
         let draw = || others().nth((self.cx().random() % count.max(1)) as usize).map(|up| up.node);
         let oldest = |node| epochs.current().share(node).map(|share| share.oldest);

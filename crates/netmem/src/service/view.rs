@@ -11,6 +11,8 @@ pub struct Up {
     pub incarnation: u64,
     /// Its part of the directory, relative to the others': any unit, say MiB of its memory. 0 is none.
     pub weight: u32,
+    /// The machine that it runs on; 0 when that is not known, and then it is taken for one of its own.
+    pub machine: u64,
 }
 
 /// The nodes that are up.
@@ -39,6 +41,18 @@ impl View {
     /// Whether a node is up in just this life.
     pub fn has(&self, node: NodeId, incarnation: u64) -> bool {
         self.incarnation(node) == Some(incarnation)
+    }
+
+    /// The machine that a node runs on; 0 when it is down or that is not known.
+    pub fn machine(&self, node: NodeId) -> u64 {
+        let at = self.members.binary_search_by_key(&node, |up| up.node);
+        at.map_or(0, |at| self.members[at].machine)
+    }
+
+    /// Whether both are known to run on one machine.
+    pub fn are_on_one_machine(&self, one: NodeId, other: NodeId) -> bool {
+        let machine = self.machine(one);
+        machine != 0 && machine == self.machine(other)
     }
 
     /// The nodes, but for one.

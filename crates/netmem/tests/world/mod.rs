@@ -21,6 +21,8 @@ pub struct World {
     pub lives: Vec<u64>,
     pub down: Vec<u16>,
     pub view: u64,
+    /// Of each node; of those that are not named, none is known.
+    pub machines: Vec<u64>,
     config: Box<dyn Fn(&Cx) -> Config>,
 }
 
@@ -67,6 +69,7 @@ impl World {
             lives: vec![1; count.into()],
             down: Vec::new(),
             view: 0,
+            machines: Vec::new(),
             config: Box::new(config),
             net,
         };
@@ -80,6 +83,7 @@ impl World {
             node: NodeId(at as u16 + 1),
             incarnation: *life,
             weight: 100,
+            machine: self.machines.get(at).copied().unwrap_or(0),
         };
         let all = self.lives.iter().enumerate().map(up);
         View::new(self.view, all.filter(|up| !self.down.contains(&up.node.0)).collect())

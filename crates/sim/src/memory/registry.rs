@@ -82,7 +82,8 @@ impl Registry {
     /// A process is a member from now on, in a life that is later than all there were.
     pub fn join(&mut self, now: Picos, process: Process, weight: u32) {
         let (node, incarnation) = (process.0, self.number + 1);
-        self.members.insert(node, (process, Up { node, incarnation, weight }));
+        let machine = u64::from(node.0).div_ceil(2); // two on each
+        self.members.insert(node, (process, Up { node, incarnation, weight, machine }));
         self.announce(now);
     }
 

@@ -151,7 +151,7 @@ impl Scene {
         let weight = self.shared.shape.frames;
         let member = |node: &NodeId| {
             let life = u64::from(self.world.machine(*node).life);
-            Up { node: *node, incarnation: u64::from(node.0) << 32 | life, weight }
+            Up { node: *node, incarnation: u64::from(node.0) << 32 | life, weight, machine: 0 }
         };
         let view = View::new(self.views, up.iter().map(member).collect());
         for node in up {

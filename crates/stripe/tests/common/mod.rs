@@ -196,6 +196,7 @@ impl World {
             node: server.config.server,
             incarnation: server.incarnation,
             weight: 100,
+            machine: 0,
         };
         let view = netmem::service::View::new(number, self.servers.iter().map(up).collect());
         self.servers.iter().for_each(|server| server.memory().set_view(view.clone()));

@@ -49,7 +49,7 @@ impl Way {
             let used = nth < ahead_max(page_bytes).max(1);
             used.then(|| line.frames().alloc_exact(page_bytes)).flatten()
         });
-        let there = Stayed { node: NodeId(0), incarnation: 0 };
+        let there = Stayed { node: NodeId(0), incarnation: 0, machine: 0 };
         let answers = [const { None }; LINE_CALLS];
         let mut way = Way { line, frames, answers, there, life: 0 };
         way.there = way.stay(config.space).map_err(io::Error::other)?;
