@@ -419,6 +419,8 @@ fn who_has_sent_most_of_half_commands_is_closed() {
         stream
     };
     let mut large = half(500);
+    let mut other = connect(server.memcached);
+    (0..100).for_each(|_| expect(&mut other, b"mn\r\n", b"MN\r\n")); // by now it has come
     let mut small: Vec<TcpStream> = (0..50).map(|_| half(9)).collect();
     assert_eq!(read_to_end(&mut large), b"", "the large one is closed");
     for stream in &mut small {
