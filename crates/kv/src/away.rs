@@ -5,6 +5,7 @@
 //! never taken for another's. The world polls for what is to be stored, fetched and forgotten, and tells what came of
 //! it; nothing waits here.
 
+use crate::body::{Body, Piece};
 use crate::entries::ItemNo;
 use crate::limits::LEAVING_SHARE;
 use crate::out::{Chunk, Later};
@@ -144,11 +145,13 @@ impl Wish {
     /// What is sent, with the value's pages.
     pub(crate) fn grant(self, pages: &[Frame]) {
         let mut chunks = vec![Chunk::Text(self.head)];
+        let body = Body::new(pages.to_vec(), None);
         let mut start = 0;
-        for page in pages {
+        for (number, page) in (0..).zip(body.extents()) {
             let (from, to) = (self.range.start.max(start), self.range.end.min(start + page.len()));
             if from < to {
-                chunks.push(Chunk::Frame(page.slice(from - start..to - start)));
+                let piece = Piece::new(&body, number, from - start..to - start);
+                chunks.push(Chunk::Value(piece));
             }
             start += page.len();
         }

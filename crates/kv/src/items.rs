@@ -4,14 +4,17 @@
 //! is put at the young end with one less (the clock with reference counts of Smith 1978, as in CacheLib and S3-FIFO,
 //! SOSP'23). So a read writes two words and moves nothing.
 //!
-//! Memory is counted as an item's chunk, the pages of its value and its entry. Who needs room takes it from itself when
-//! it is at its most, and else from the tenant that has most above its least.
+//! Memory is counted as an item's chunk and its entry, and the pages of long values as long as anybody has them: items,
+//! half commands, unread answers. Who needs room takes it from itself when it is at its most, and else from the tenant
+//! that has most above its least. What half commands and answers have cannot be taken back, so it may never come to
+//! more than what is promised to others leaves.
 
 mod away;
 mod cluster;
 mod room;
 
 use crate::away::Away;
+use crate::body::{Body, Stored};
 use crate::carry::Carry;
 use crate::entries::{ENTRY_BYTES, Entries, Entry, NONE};
 pub use crate::entries::{Item, ItemNo};
@@ -25,6 +28,7 @@ use crate::value::{Draft, Value};
 use endpoint::Frames;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::rc::Rc;
 use wire::mix;
 
 /// What a server keeps items in.
@@ -115,7 +119,8 @@ pub struct Items {
     entries: Entries,
     chains: Box<[u32]>,
     tenants: Vec<Tenant>,
-    bytes: usize,
+    /// Whose half commands and unread answers have lately left no room.
+    short: Option<TenantNo>,
     memory_bytes: usize,
     value_bytes_max: usize,
     seed: u64,
@@ -151,7 +156,7 @@ impl Items {
             entries: Entries::new(),
             chains: vec![NONE; chains].into(),
             tenants: config.tenants.into_iter().map(Tenant::new).collect(),
-            bytes: 0,
+            short: None,
             memory_bytes: config.memory_bytes,
             value_bytes_max: config.value_bytes_max,
             seed: config.seed,
@@ -371,14 +376,17 @@ impl Items {
         match content {
             Content::Bytes(bytes) if beside => self.place_beside(tenant, key, bytes),
             Content::Bytes(bytes) => {
-                let draft = self.draft_of(tenant, bytes)?;
-                self.entry(tenant, key, 0, (draft.len(), draft.finish()))
+                let mut draft = Draft::passing(bytes.len());
+                self.append(&mut draft, bytes, tenant)?;
+                self.entry(tenant, key, 0, (draft.len(), Some(draft.finish())))
             }
             Content::Draft(draft) if beside => {
                 let bytes: Vec<u8> = draft.pieces().flatten().copied().collect();
                 self.place_beside(tenant, key, &bytes)
             }
-            Content::Draft(draft) => self.entry(tenant, key, 0, (draft.len(), draft.finish())),
+            Content::Draft(draft) => {
+                self.entry(tenant, key, 0, (draft.len(), Some(draft.finish())))
+            }
         }
     }
 
@@ -388,7 +396,7 @@ impl Items {
         key: &[u8],
         value: &[u8],
     ) -> Result<Entry, NoRoom> {
-        let entry = self.entry(tenant, key, value.len(), (value.len(), Value::Beside))?;
+        let entry = self.entry(tenant, key, value.len(), (value.len(), None))?;
         let chunk = entry.chunk.expect("just made");
         self.slab.get_mut(chunk)[key.len()..][..value.len()].copy_from_slice(value);
         Ok(entry)
@@ -400,13 +408,15 @@ impl Items {
         tenant: TenantNo,
         key: &[u8],
         beside: usize,
-        (len, value): (usize, Value),
+        (len, body): (usize, Option<Rc<Body>>),
     ) -> Result<Entry, NoRoom> {
         let chunk_bytes = chunk_bytes(key.len() + beside).expect("keys are bounded");
-        let cost = chunk_bytes + value.pool_bytes() + ENTRY_BYTES;
-        self.make_room(tenant, cost)?;
+        let head_bytes = body.as_ref().map_or(0, |body| body.head_bytes());
+        let index_bytes = chunk_bytes + ENTRY_BYTES + head_bytes;
+        self.make_room(tenant, index_bytes)?;
         let chunk = self.take_chunk(tenant, key.len() + beside)?;
         self.slab.get_mut(chunk)[..key.len()].copy_from_slice(key);
+        let value = body.map_or(Value::Beside, |body| Value::Here(Stored::new(body)));
         Ok(Entry {
             item: Item::default(),
             hash: 0,
@@ -419,7 +429,7 @@ impl Items {
             tenant,
             generation: self.owners.as_ref().map_or(0, Owners::generation),
             len: len as u32,
-            cost: cost as u32,
+            cost: (index_bytes + value.pool_bytes()) as u32,
             value,
         })
     }
@@ -484,10 +494,15 @@ impl Items {
         &self.tenants[usize::from(tenant.0)].config
     }
 
-    /// How many items a tenant has, also such whose time has passed, and their bytes of memory.
+    /// How many items a tenant has, also such whose time has passed, and all bytes of memory that it has.
     pub fn holds(&self, tenant: TenantNo) -> (usize, usize) {
         let tenant = &self.tenants[usize::from(tenant.0)];
-        (tenant.items, tenant.bytes)
+        (tenant.items, tenant.bytes())
+    }
+
+    /// Of these bytes, those of values that are arriving, being sent or carried: no eviction frees them.
+    pub fn held_bytes(&self, tenant: TenantNo) -> usize {
+        self.tenants[usize::from(tenant.0)].held_bytes()
     }
 
     /// Bytes of memory of all items at the most.

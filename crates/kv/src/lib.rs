@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod away;
+mod body;
 mod carry;
 mod entries;
 mod items;

@@ -1,9 +1,11 @@
 //! Replies that wait to be written: text, and the frames of values themselves.
 
+use crate::body::Piece;
+use crate::items::{Items, NoRoom};
 use crate::limits::OUTPUT_BYTES_MAX;
 use crate::number::Decimal;
 pub(crate) use crate::rope::{Chunk, Rope};
-use endpoint::Frame;
+use crate::tenants::TenantNo;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -51,8 +53,8 @@ impl Later {
 enum Part {
     /// A range of the text.
     Text(usize, usize),
-    /// Bytes of a value, from the given one on.
-    Value(Frame, usize),
+    /// Bytes of a value.
+    Value(Piece),
     /// Text that came later, from the given byte on.
     Told(Vec<u8>, usize),
     /// What is to come, and the bytes that it is expected to have.
@@ -127,7 +129,7 @@ impl Out {
                     self.parts.push_back(Part::Told(text, 0));
                 }
                 Chunk::Text(_) => {}
-                Chunk::Frame(frame) => self.frame(&frame),
+                Chunk::Value(piece) => self.piece(piece),
             }
         }
     }
@@ -172,12 +174,42 @@ impl Out {
         }
     }
 
-    /// Adds the bytes of a frame, which are not copied.
-    pub fn frame(&mut self, frame: &Frame) {
-        if !frame.is_empty() {
-            self.waiting += frame.len();
-            self.parts.push_back(Part::Value(frame.clone(), 0));
+    /// Adds bytes of a value, which are not copied.
+    pub(crate) fn piece(&mut self, piece: Piece) {
+        if piece.len() > 0 {
+            self.waiting += piece.len();
+            self.parts.push_back(Part::Value(piece));
         }
+    }
+
+    fn values(&self) -> impl Iterator<Item = &Piece> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Value(piece) => Some(piece),
+            _ => None,
+        })
+    }
+
+    /// Bytes of the items' memory that values among it take: its part, where others wait for the same ones.
+    pub fn held_bytes(&self) -> usize {
+        self.values().map(Piece::held_bytes).sum()
+    }
+
+    /// Before it waits for its client: values that came from other nodes' memory are copied into the tenant's, so that
+    /// who reads slowly has none of the frames that messages need. Without room it is good for nothing any more.
+    pub fn adopt(&mut self, items: &mut Items, tenant: TenantNo) -> Result<(), NoRoom> {
+        if !self.values().any(Piece::is_foreign) {
+            return Ok(());
+        }
+        for part in std::mem::take(&mut self.parts) {
+            match part {
+                Part::Value(piece) if piece.is_foreign() => {
+                    let body = items.draft_of(tenant, piece.bytes())?.finish();
+                    self.parts.extend(body.pieces().map(Part::Value));
+                }
+                part => self.parts.push_back(part),
+            }
+        }
+        Ok(())
     }
 
     /// Takes back the text that was added since there were `len` bytes.
@@ -196,7 +228,7 @@ impl Out {
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.parts.iter().map_while(|part| match part {
             Part::Text(start, end) => Some(&self.text[*start..*end]),
-            Part::Value(frame, from) => Some(&frame[*from..]),
+            Part::Value(piece) => Some(piece.bytes()),
             Part::Told(text, from) => Some(&text[*from..]),
             Part::Later(..) => None,
         })
@@ -214,7 +246,7 @@ impl Out {
         let text = self.text;
         let chunks = self.parts.into_iter().filter_map(|part| match part {
             Part::Text(start, end) => Some(Chunk::Text(text[start..end].to_vec())),
-            Part::Value(frame, from) => Some(Chunk::Frame(frame.slice(from..frame.len()))),
+            Part::Value(piece) => Some(Chunk::Value(piece)),
             Part::Told(told, from) => Some(Chunk::Text(told[from..].to_vec())),
             Part::Later(..) => None,
         });
@@ -231,10 +263,11 @@ impl Out {
                     (*start, bytes) = (*start + step, bytes - step);
                     *end - *start
                 }
-                Part::Value(frame, from) => {
-                    let step = bytes.min(frame.len() - *from);
-                    (*from, bytes) = (*from + step, bytes - step);
-                    frame.len() - *from
+                Part::Value(piece) => {
+                    let step = bytes.min(piece.len());
+                    piece.skip(step);
+                    bytes -= step;
+                    piece.len()
                 }
                 Part::Told(text, from) => {
                     let step = bytes.min(text.len() - *from);

@@ -1,20 +1,20 @@
-//! Bytes in pieces: text, and frames that are not copied.
+//! Bytes in pieces: text, and parts of values that are not copied.
 
+use crate::body::Piece;
 use crate::value::Draft;
-use endpoint::Frame;
 
 /// A piece.
 #[derive(Clone, Debug)]
 pub(crate) enum Chunk {
     Text(Vec<u8>),
-    Frame(Frame),
+    Value(Piece),
 }
 
 impl Chunk {
     pub fn bytes(&self) -> &[u8] {
         match self {
             Chunk::Text(text) => text,
-            Chunk::Frame(frame) => frame,
+            Chunk::Value(piece) => piece.bytes(),
         }
     }
 
@@ -23,7 +23,7 @@ impl Chunk {
         let len = self.bytes().len() - count;
         match self {
             Chunk::Text(text) => text.truncate(len),
-            Chunk::Frame(frame) => *frame = frame.slice(0..len),
+            Chunk::Value(piece) => piece.truncate(len),
         }
     }
 }
@@ -43,8 +43,7 @@ impl Rope {
 
     /// The bytes of a draft, all of which has arrived.
     pub fn of_draft(draft: Draft) -> Rope {
-        let value = draft.finish();
-        Rope(value.extents().iter().cloned().map(Chunk::Frame).collect())
+        Rope(draft.finish().pieces().map(Chunk::Value).collect())
     }
 
     pub fn len(&self) -> usize {
@@ -113,6 +112,7 @@ pub(crate) fn copy_from<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::body::Body;
     use endpoint::{Frames, HeapRegion};
 
     fn rope(pieces: &[&[u8]]) -> Rope {
@@ -121,7 +121,10 @@ mod tests {
         for (number, piece) in pieces.iter().enumerate() {
             match number % 2 {
                 0 => rope.join(Rope::of_text(*piece)),
-                _ => rope.0.push(Chunk::Frame(frames.copy_of(piece).unwrap())),
+                _ => {
+                    let body = Body::new(vec![frames.copy_of(piece).unwrap()], None);
+                    rope.0.extend(body.pieces().map(Chunk::Value));
+                }
             }
         }
         rope

@@ -229,7 +229,20 @@ impl Session {
         self.kept.len() + gathered
     }
 
-    /// Of these, what is read again in front of what comes next.
+    /// Bytes of the items' memory that long values of a half command take.
+    pub fn draft_bytes(&self) -> usize {
+        match &self.speaker {
+            Speaker::Memcached(memcached) => memcached.draft_bytes(),
+            Speaker::Resp(resp) => resp.draft_bytes(),
+        }
+    }
+
+    /// Whose items it works on.
+    pub fn tenant(&self) -> TenantNo {
+        self.tenant
+    }
+
+    /// Of what it has, what is read again in front of what comes next.
     pub fn kept_bytes(&self) -> usize {
         self.kept.len()
     }

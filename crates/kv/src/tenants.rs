@@ -1,8 +1,10 @@
 //! Tenants: key spaces that share a server, each with its part of the memory.
 
 use crate::away::AwayCounters;
+use crate::body::Account;
 use crate::entries::NONE;
 use crate::limits::{MEMORY_BYTES_MIN, TENANTS_MAX};
+use std::rc::Rc;
 
 /// A tenant's number, in the order in which they were configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,8 +85,10 @@ impl List {
 #[derive(Debug)]
 pub struct Tenant {
     pub config: TenantConfig,
-    /// Of memory here.
-    pub bytes: usize,
+    /// Of memory here, of its items but for long values: keys, entries, places of values that are away.
+    pub index_bytes: usize,
+    /// Of memory here, of its long values, from the first byte that arrives to the last one that is sent.
+    pub account: Rc<Account>,
     pub items: usize,
     /// Items whose values are here.
     pub near: List,
@@ -92,7 +96,7 @@ pub struct Tenant {
     pub far: List,
     /// Bytes of pages that are away.
     pub away_bytes: usize,
-    /// Of `bytes`, those of items whose values are away.
+    /// Of the bytes of the index, those of items whose values are away.
     pub away_cost: usize,
     pub counters: Counters,
     pub away: AwayCounters,
@@ -102,7 +106,8 @@ impl Tenant {
     pub fn new(config: TenantConfig) -> Tenant {
         Tenant {
             config,
-            bytes: 0,
+            index_bytes: 0,
+            account: Rc::default(),
             items: 0,
             near: List::EMPTY,
             far: List::EMPTY,
@@ -113,9 +118,24 @@ impl Tenant {
         }
     }
 
-    /// Bytes that may be taken from it for others.
+    /// All memory that it has here.
+    pub fn bytes(&self) -> usize {
+        self.index_bytes + self.account.bytes()
+    }
+
+    /// Of it, what no eviction frees.
+    pub fn held_bytes(&self) -> usize {
+        self.account.held_bytes()
+    }
+
+    /// What it keeps when others need all that they may have.
+    pub fn firm_bytes(&self) -> usize {
+        self.held_bytes().max(self.config.min_bytes)
+    }
+
+    /// Bytes that can be taken from it for others.
     pub fn surplus(&self) -> usize {
-        self.bytes.saturating_sub(self.config.min_bytes)
+        self.bytes().saturating_sub(self.firm_bytes())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Values that have pages of their own, and drafts: such values while they arrive.
 
 use crate::away::Trip;
+use crate::body::{Account, Body, Charge, Stored, pool_bytes};
 use crate::limits::EXTENT_BYTES;
 use crate::out::Out;
 use endpoint::limits::PAGE_BYTES;
@@ -13,10 +14,8 @@ pub enum Value {
     /// Beside the key.
     #[default]
     Beside,
-    /// In one extent.
-    One(Frame),
-    /// In several.
-    Many(Box<[Frame]>),
+    /// In extents.
+    Here(Stored),
     /// In other memory.
     Away(Rc<Trip>),
 }
@@ -26,21 +25,31 @@ impl Value {
     pub fn extents(&self) -> &[Frame] {
         match self {
             Value::Beside | Value::Away(_) => &[],
-            Value::One(frame) => std::slice::from_ref(frame),
-            Value::Many(frames) => frames,
+            Value::Here(stored) => stored.body().extents(),
         }
     }
 
-    /// Bytes of the pool that the value's pages take.
+    /// Bytes of the pool that the value's pages take; they are counted by themselves.
     pub fn pool_bytes(&self) -> usize {
-        self.extents().iter().map(|extent| extent.len().next_multiple_of(PAGE_BYTES)).sum()
+        match self {
+            Value::Beside | Value::Away(_) => 0,
+            Value::Here(stored) => stored.body().pool_bytes(),
+        }
+    }
+
+    /// Whether it is being sent, so that its pages stay whatever becomes of the item.
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, Value::Here(stored) if stored.body().is_in_use())
     }
 
     /// Adds the value to what is to be written.
     pub fn send(&self, out: &mut Out) {
         match self {
-            Value::Away(trip) => trip.pages().iter().for_each(|page| out.frame(page)),
-            _ => self.extents().iter().for_each(|extent| out.frame(extent)),
+            Value::Beside => {}
+            Value::Here(stored) => stored.body().pieces().for_each(|piece| out.piece(piece)),
+            Value::Away(trip) => {
+                Body::new(trip.pages(), None).pieces().for_each(|piece| out.piece(piece));
+            }
         }
     }
 }
@@ -56,12 +65,26 @@ pub struct Draft {
     /// Bytes that have not arrived.
     left: usize,
     len: usize,
+    /// It is made and stored at once: nobody waits for the rest of it.
+    passes: bool,
+    charge: Option<Charge>,
 }
 
 impl Draft {
     /// Of a value of `len` bytes; it has no memory yet.
     pub fn new(len: usize) -> Draft {
-        Draft { done: Vec::new(), current: None, at: 0, left: len, len }
+        let (done, current, charge) = (Vec::new(), None, None);
+        Draft { done, current, at: 0, left: len, len, passes: false, charge }
+    }
+
+    /// The same, of a value that is here and becomes an item's before anything else is done.
+    pub(crate) fn passing(len: usize) -> Draft {
+        Draft { passes: true, ..Draft::new(len) }
+    }
+
+    /// Whether it becomes an item's before anything else is done.
+    pub(crate) fn passes(&self) -> bool {
+        self.passes
     }
 
     /// Bytes that have not arrived.
@@ -81,7 +104,7 @@ impl Draft {
 
     /// Bytes of the pool that it has.
     pub fn held_bytes(&self) -> usize {
-        self.len - self.left + self.current.as_ref().map_or(0, |frame| frame.len() - self.at)
+        self.charge.as_ref().map_or(0, Charge::bytes)
     }
 
     /// Whether the next byte has no place yet.
@@ -95,11 +118,13 @@ impl Draft {
     }
 
     /// Takes an extent from the pool, as long as there is one; whether there was any.
-    pub fn take_extent(&mut self, frames: &Frames) -> bool {
+    pub(crate) fn take_extent(&mut self, frames: &Frames, account: &Rc<Account>) -> bool {
         let mut bytes = self.next_extent_bytes();
         loop {
             if let Some(frame) = frames.alloc_exact(bytes) {
                 self.current = Some(frame);
+                let charge = self.charge.get_or_insert_with(|| Charge::new(account.clone()));
+                charge.add(pool_bytes(bytes));
                 return true;
             }
             if bytes <= PAGE_BYTES {
@@ -146,11 +171,8 @@ impl Draft {
     }
 
     /// The value, when all of it has arrived.
-    pub fn finish(mut self) -> Value {
+    pub(crate) fn finish(self) -> Rc<Body> {
         debug_assert_eq!(self.left, 0, "all has arrived");
-        match self.done.len() {
-            1 => Value::One(self.done.pop().expect("one")),
-            _ => Value::Many(self.done.into()),
-        }
+        Body::new(self.done, self.charge)
     }
 }

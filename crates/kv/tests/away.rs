@@ -161,6 +161,28 @@ fn values_that_are_away_are_joined() {
 }
 
 #[test]
+fn what_came_from_elsewhere_waits_for_a_slow_reader_in_memory_of_its_tenant() {
+    let (mut world, client) = filled(Plan::default());
+    let free = world.net.nodes[0].cx().frames().free_pages();
+    world.clients[client].deaf = true;
+    let gets: String = (0..40).map(|key| format!("get key-{key}\r\n")).collect();
+    world.send(client, gets.as_bytes());
+    (0..3000).for_each(|_| world.turn());
+    assert!(world.fronts[0].items.borrow().held_bytes(TENANT) > 39 * 8192, "nearly all were away");
+    assert!(world.fronts[0].items.borrow().holds(TENANT).1 <= MEMORY);
+    let taken = free.saturating_sub(world.net.nodes[0].cx().frames().free_pages());
+    assert!(taken < 16, "{taken} pages");
+    world.clients[client].deaf = false;
+    let answer = world.ask(client, b"");
+    let right = (0..40).flat_map(|key| {
+        let head = format!("VALUE key-{key} 5 8000\r\n").into_bytes();
+        [head, value(key, 0, 8000), b"\r\nEND\r\n".to_vec()].concat()
+    });
+    assert!(answer == right.collect::<Vec<u8>>());
+    assert_eq!(world.fronts[0].items.borrow().held_bytes(TENANT), 0);
+}
+
+#[test]
 fn redis_clients_get_what_is_away() {
     let (mut world, _) = filled(Plan::default());
     let resp = world.client(1, Protocol::Resp);

@@ -5,11 +5,12 @@ mod talk;
 use endpoint::Frames;
 use endpoint::memory::HeapRegion;
 use kv::{
-    BadTenants, Content, Expiry, Items, ItemsConfig, Moment, Out, Placed, TenantConfig, TenantNo,
+    BadTenants, Content, Expiry, Items, ItemsConfig, Moment, Out, Placed, Protocol, TenantConfig,
+    TenantNo,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use talk::{pattern, tenant};
+use talk::{Client, Server, pattern, tenant};
 
 const A: TenantNo = TenantNo(0);
 const B: TenantNo = TenantNo(1);
@@ -131,6 +132,218 @@ fn values_that_are_being_sent_are_not_given_to_others() {
         put(&mut items, A, &format!("{number}"), &[number as u8; 8192]);
     }
     assert_eq!(out.pieces().flatten().copied().collect::<Vec<u8>>(), pattern(500_000));
+}
+
+const WEB: TenantNo = A;
+const JOBS: TenantNo = B;
+const STORED: &str = "STORED\r\n";
+const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory storing object\r\n";
+
+/// Of 64 MiB, 32 are promised to one tenant; the other may have so many.
+fn web_and_jobs(most: usize) -> Server {
+    Server::new(64 << 20, vec![bounds("web", 32 << 20, usize::MAX), bounds("jobs", 0, most)])
+}
+
+fn set_command(key: &str, len: usize) -> String {
+    format!("set {key} 0 0 {len}\r\n{}\r\n", "v".repeat(len))
+}
+
+/// Half commands of that tenant, in both protocols, all but the last bytes of each.
+fn half_commands(server: &mut Server, tenant: TenantNo, count: usize, len: usize) -> Vec<Client> {
+    let set = |number: usize| match number % 2 {
+        0 => (Protocol::Memcached, set_command(&format!("half-{number}"), len)),
+        _ => {
+            let head = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${len}\r\n");
+            (Protocol::Resp, head + &"v".repeat(len) + "\r\n")
+        }
+    };
+    let begin = |number| {
+        let (protocol, text) = set(number);
+        let mut client = server.client_of(protocol, tenant);
+        server.send(&mut client, &text.as_bytes()[..text.len() - 100_000], 1 << 16);
+        client
+    };
+    (0..count).map(begin).collect()
+}
+
+/// It stores nearly all that it is promised, and none of it leaves again.
+fn stores_its_least(server: &mut Server, tenant: TenantNo) {
+    let mut client = server.client_of(Protocol::Memcached, tenant);
+    let before = server.items.counters(tenant).evicted;
+    for number in 0..3_800 {
+        let answer = server.ask(&mut client, &set_command(&format!("least-{number}"), 8000));
+        assert_eq!(answer, STORED, "{number}: {:?}", server.items.holds(tenant));
+    }
+    assert_eq!(server.items.counters(tenant).evicted, before);
+    assert_eq!(server.items.holds(tenant).0, 3_800);
+}
+
+#[test]
+fn half_commands_take_no_more_than_their_tenants_most() {
+    let mut server = web_and_jobs(8 << 20);
+    let mut jobs = server.client_of(Protocol::Memcached, JOBS);
+    assert_eq!(server.ask(&mut jobs, &set_command("before", 500_000)), STORED);
+    let mut halves = half_commands(&mut server, JOBS, 16, 7_000_000);
+    assert!(server.items.holds(JOBS).1 <= 8 << 20);
+    stores_its_least(&mut server, WEB);
+    assert_eq!(server.items.holds(JOBS).0, 1, "nothing was evicted for what cannot be completed");
+    assert_eq!(server.ask(&mut jobs, &set_command("next", 7_000_000)), OUT_OF_MEMORY);
+    let last = "v".repeat(99_998) + "\r\n";
+    assert_eq!(server.ask(&mut halves[0], &last), STORED, "the first one has its memory");
+    let held = server.items.holds(JOBS);
+    drop(halves);
+    assert_eq!(server.items.holds(JOBS), held, "it is an item's now");
+}
+
+#[test]
+fn unread_answers_take_no_more_than_their_tenants_most() {
+    let mut server = web_and_jobs(8 << 20);
+    let mut jobs = server.client_of(Protocol::Memcached, JOBS);
+    let mut readers = Vec::new();
+    for number in 0..13 {
+        let answer = server.ask(&mut jobs, &set_command("big", 7_500_000));
+        let right = if number == 0 { STORED } else { OUT_OF_MEMORY };
+        assert_eq!(answer, right, "there is no room for a second one: {number}");
+        let mut reader = server.client_of(Protocol::Memcached, JOBS);
+        server.read(&mut reader, b"get big\r\n");
+        assert!(server.items.holds(JOBS).1 <= 8 << 20);
+        readers.push(reader);
+    }
+    stores_its_least(&mut server, WEB);
+    assert_eq!(server.items.take_short(), Some(JOBS), "the world may close the reader");
+    assert_eq!(server.items.take_short(), None);
+    drop(readers);
+    assert_eq!(server.items.holds(JOBS), (0, 0));
+    assert_eq!(server.ask(&mut jobs, &set_command("big", 7_500_000)), STORED);
+}
+
+#[test]
+fn half_commands_take_nothing_that_is_promised_to_others() {
+    let mut server = web_and_jobs(usize::MAX);
+    let halves = half_commands(&mut server, JOBS, 16, 7_000_000);
+    assert!(server.items.held_bytes(JOBS) <= 32 << 20);
+    assert!(server.items.held_bytes(JOBS) > 24 << 20, "what is not promised is there for all");
+    stores_its_least(&mut server, WEB);
+    drop(halves);
+    assert_eq!(server.items.held_bytes(JOBS), 0);
+}
+
+/// Bytes of the items' memory that a connection holds.
+fn holds(client: &Client) -> usize {
+    client.session.draft_bytes() + client.out.held_bytes()
+}
+
+/// As the world does: the tenant's connection that holds most is closed, until what is promised is free.
+fn relieve(server: &mut Server, clients: &mut Vec<(TenantNo, Client)>) {
+    while let Some(tenant) = server.items.crowded() {
+        let its = clients.iter().enumerate().filter(|(_, (owner, _))| *owner == tenant);
+        let (at, _) = its.max_by_key(|(_, (_, client))| holds(client)).expect("somebody holds it");
+        assert!(holds(&clients[at].1) > 0);
+        clients.swap_remove(at);
+    }
+}
+
+#[test]
+fn unread_answers_take_nothing_that_is_promised_to_others() {
+    let mut server = web_and_jobs(usize::MAX);
+    let mut jobs = server.client_of(Protocol::Memcached, JOBS);
+    let keys: Vec<String> = (0..7).map(|number| format!("big-{number}")).collect();
+    for key in &keys {
+        assert_eq!(server.ask(&mut jobs, &set_command(key, 8_000_000)), STORED);
+    }
+    let mut readers = Vec::new();
+    for key in keys.iter().flat_map(|key| [key, key]) {
+        let mut reader = server.client_of(Protocol::Memcached, JOBS);
+        server.read(&mut reader, format!("get {key}\r\n").as_bytes());
+        readers.push((JOBS, reader));
+        relieve(&mut server, &mut readers);
+    }
+    assert!((8..14).contains(&readers.len()), "{}: who shares a value costs half", readers.len());
+    assert!(server.items.held_bytes(JOBS) <= 32 << 20);
+    stores_its_least(&mut server, WEB);
+    for (_, reader) in &mut readers {
+        assert_eq!(reader.take().len(), 8_000_000 + "VALUE big-0 0 8000000\r\n\r\nEND\r\n".len());
+    }
+    assert_eq!(server.items.held_bytes(JOBS), 0);
+}
+
+/// What is promised to another tenant in full may be used for items, not for what cannot be taken back.
+#[test]
+fn memory_that_is_promised_and_not_used_is_for_items_only() {
+    let tenants = vec![bounds("web", 16 << 20, usize::MAX), bounds("jobs", 0, usize::MAX)];
+    let mut server = Server::new(16 << 20, tenants);
+    let mut jobs = server.client_of(Protocol::Memcached, JOBS);
+    for number in 0..1_000 {
+        assert_eq!(server.ask(&mut jobs, &set_command(&format!("{number}"), 8000)), STORED);
+    }
+    assert_eq!(server.items.holds(JOBS).0, 1_000);
+    assert_eq!(server.ask(&mut jobs, &set_command("long", 100_000)), OUT_OF_MEMORY);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Whatever arrives in part and whatever is not read: no tenant has more than its most, all together no more than
+    /// there is, what is promised to one can be had at any time, and all of it comes back.
+    #[test]
+    fn promises_hold_whatever_clients_do(
+        steps in prop::collection::vec((0u8..8, 0usize..24, 1usize..500_000), 50..300)
+    ) {
+        let (memory, least, most) = (8usize << 20, 4usize << 20, 3usize << 20);
+        let tenants = vec![bounds("web", least, usize::MAX), bounds("jobs", 0, most)];
+        let mut server = Server::new(memory, tenants);
+        let pages = server.frames.free_pages();
+        let mut writers = [WEB, JOBS].map(|tenant| server.client_of(Protocol::Memcached, tenant));
+        let mut clients = Vec::new();
+        for (what, at, len) in steps {
+            let (tenant, key) = (TenantNo((at % 2) as u16), format!("key-{}", at / 2));
+            match what {
+                0 | 1 => {
+                    server.ask(&mut writers[at % 2], &set_command(&key, len));
+                }
+                2 | 3 => {
+                    let mut half = server.client_of(Protocol::Memcached, tenant);
+                    let text = set_command("half", 2 * len);
+                    server.send(&mut half, &text.as_bytes()[..len], 1 << 16);
+                    clients.push((tenant, half));
+                }
+                4 | 5 => {
+                    let mut reader = server.client_of(Protocol::Memcached, tenant);
+                    server.read(&mut reader, format!("get {key}\r\n").as_bytes());
+                    clients.push((tenant, reader));
+                }
+                6 if !clients.is_empty() => drop(clients.swap_remove(at % clients.len())),
+                _ if !clients.is_empty() => {
+                    let count = clients.len();
+                    let reader = &mut clients[at % count].1;
+                    reader.out.written(reader.out.len().min(len));
+                }
+                _ => {}
+            }
+            relieve(&mut server, &mut clients);
+            let bytes = [WEB, JOBS].map(|tenant| server.items.holds(tenant).1);
+            prop_assert!(bytes[1] <= most && bytes[0] + bytes[1] <= memory, "{bytes:?}");
+            for tenant in [WEB, JOBS] {
+                let its = clients.iter().filter(|(owner, _)| *owner == tenant);
+                let sum: usize = its.map(|(_, client)| holds(client)).sum();
+                let held = server.items.held_bytes(tenant);
+                prop_assert!(sum <= held && held - sum < 1 << 16, "{sum} of {held}"); // rounding
+            }
+        }
+        let evicted = server.items.counters(WEB).evicted;
+        for number in 0.. {
+            if server.items.holds(WEB).1 + (9 << 10) > least {
+                break;
+            }
+            let answer = server.ask(&mut writers[0], &set_command(&format!("{number}"), 8000));
+            prop_assert_eq!(answer, STORED);
+        }
+        prop_assert_eq!(server.items.counters(WEB).evicted, evicted);
+        drop((clients, writers));
+        [WEB, JOBS].into_iter().for_each(|tenant| server.items.flush(tenant));
+        prop_assert_eq!([WEB, JOBS].map(|tenant| server.items.holds(tenant)), [(0, 0); 2]);
+        prop_assert_eq!(server.frames.free_pages(), pages);
+    }
 }
 
 proptest! {

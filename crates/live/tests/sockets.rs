@@ -28,14 +28,30 @@ struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-fn host(most: usize, prepare: fn(&mut Items)) -> (Host, Vec<SocketAddr>) {
+/// How a server is started.
+struct Plan {
+    /// Connections.
+    most: usize,
+    /// What memcached's clients, the tenant `a`, have at least.
+    least_of_a: usize,
+    /// What Redis' clients, the tenant `b`, have at most.
+    most_of_b: usize,
+    prepare: fn(&mut Sockets),
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan { most: 100, least_of_a: 0, most_of_b: usize::MAX, prepare: |_| {} }
+    }
+}
+
+fn tenant(name: &str, min_bytes: usize, max_bytes: usize) -> TenantConfig {
+    TenantConfig { name: name.into(), min_bytes, max_bytes, away_max_bytes: usize::MAX }
+}
+
+fn host(plan: Plan) -> (Host, Vec<SocketAddr>) {
     let frames = Frames::new(MemfdRegion::create("test", MEMORY_BYTES / 4096).unwrap());
-    let tenants = ["a", "b"].map(|name| TenantConfig {
-        name: name.into(),
-        min_bytes: 0,
-        max_bytes: usize::MAX,
-        away_max_bytes: usize::MAX,
-    });
+    let tenants = [tenant("a", plan.least_of_a, usize::MAX), tenant("b", 0, plan.most_of_b)];
     let config = ItemsConfig {
         memory_bytes: MEMORY_BYTES,
         value_bytes_max: MEMORY_BYTES / 4,
@@ -46,9 +62,9 @@ fn host(most: usize, prepare: fn(&mut Items)) -> (Host, Vec<SocketAddr>) {
     let at = "127.0.0.1:0".parse().unwrap();
     let memcached = Address { at, protocol: Protocol::Memcached, tenant: TenantNo(0) };
     let resp = Address { at, protocol: Protocol::Resp, tenant: TenantNo(1) };
-    let mut sockets = Sockets::listen(&[memcached, resp], items, most).unwrap();
+    let mut sockets = Sockets::listen(&[memcached, resp], items, plan.most).unwrap();
     sockets.set_unread_max(UNREAD_BYTES);
-    prepare(&mut sockets.items().borrow_mut());
+    (plan.prepare)(&mut sockets);
     let addresses = sockets.addresses().collect();
     let node = Node::new(NodeConfig::new(NodeId(1), 1, 1), frames);
     let mut host = Host::new(node, WaitPolicy::Adaptive).unwrap();
@@ -58,15 +74,15 @@ fn host(most: usize, prepare: fn(&mut Items)) -> (Host, Vec<SocketAddr>) {
 
 impl Server {
     fn start(most: usize) -> Server {
-        Server::start_with(most, |_| {})
+        Server::of(Plan { most, ..Plan::default() })
     }
 
-    fn start_with(most: usize, prepare: fn(&mut Items)) -> Server {
+    fn of(plan: Plan) -> Server {
         let stop = Arc::new(AtomicBool::new(false));
         let (tell, told) = std::sync::mpsc::channel();
         let asked = stop.clone();
         let thread = std::thread::spawn(move || {
-            let (mut host, addresses) = host(most, prepare);
+            let (mut host, addresses) = host(plan);
             tell.send(addresses).unwrap();
             host.run(|| asked.load(Ordering::SeqCst)).unwrap();
         });
@@ -259,8 +275,9 @@ fn stat_when(client: &mut TcpStream, name: &str, enough: impl Fn(usize) -> bool)
 /// A command waits for another node for ever here: no view is ever settled.
 #[test]
 fn a_client_that_goes_while_it_waits_for_another_node_is_forgotten() {
-    let share = |items: &mut Items| items.share(kv::Owners::new(NodeId(1)));
-    let server = Server::start_with(10, share);
+    let prepare =
+        |sockets: &mut Sockets| sockets.items().borrow_mut().share(kv::Owners::new(NodeId(1)));
+    let server = Server::of(Plan { prepare, ..Plan::default() });
     let mut other = connect(server.memcached);
     let mut gone = connect(server.memcached);
     gone.write_all(b"get k\r\n").unwrap();
@@ -285,6 +302,147 @@ fn of_many_that_read_nothing_some_are_closed() {
     let open = stat_when(&mut other, OPEN, |open| open < 30);
     assert!((8..30).contains(&open), "{open} of 41");
     expect(&mut other, b"mn\r\n", b"MN\r\n");
+}
+
+/// Half of the memory is promised to one tenant; the other may have so much.
+fn server_with_a_promise(most_of_b: usize) -> Server {
+    Server::of(Plan { least_of_a: MEMORY_BYTES / 2, most_of_b, ..Plan::default() })
+}
+
+fn redis_set(key: &str, value: &[u8]) -> Vec<u8> {
+    let head = format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${}\r\n", key.len(), value.len());
+    [head.as_bytes(), value, b"\r\n"].concat()
+}
+
+/// Sends a command of Redis'; the first line of the answer.
+fn ask_redis(stream: &mut TcpStream, command: &[u8]) -> String {
+    stream.write_all(command).unwrap();
+    let mut line = vec![0];
+    while !line.ends_with(b"\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        line.push(byte[0]);
+    }
+    String::from_utf8(line.split_off(1)).unwrap()
+}
+
+/// Memcached's clients store nearly all that they are promised, and none of it leaves again.
+fn stores_its_least(server: &Server) {
+    let mut stream = connect(server.memcached);
+    for number in 0..3_800 {
+        expect(&mut stream, &value_line(&format!("least-{number}"), &[b'v'; 8000]), b"STORED\r\n");
+    }
+    assert_eq!(stat_when(&mut stream, "evictions", |count| count == 0), 0);
+    assert_eq!(stat_when(&mut stream, "curr_items", |count| count == 3_800), 3_800);
+}
+
+/// The other tenant is not locked out for long by those who stand still: it tries until it has room.
+fn stores_at_last(server: &Server, command: &[u8]) {
+    let mut stream = connect(server.resp);
+    let late = std::time::Instant::now() + PATIENCE;
+    while ask_redis(&mut stream, command) != "+OK\r\n" {
+        assert!(std::time::Instant::now() < late, "nobody is closed");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn half_commands_of_a_tenant_leave_another_its_least() {
+    for most in [8 << 20, usize::MAX] {
+        let server = server_with_a_promise(most);
+        let command = redis_set("half", &vec![b'h'; 7_800_000]);
+        let begin = |_| {
+            let mut stream = connect(server.resp);
+            stream.write_all(&command[..7_000_000]).unwrap();
+            stream
+        };
+        let halves: Vec<TcpStream> = (0..16).map(begin).collect();
+        stores_its_least(&server);
+        stores_at_last(&server, &command);
+        drop(halves);
+    }
+}
+
+#[test]
+fn unread_answers_of_a_tenant_leave_another_its_least() {
+    for most in [8 << 20, usize::MAX] {
+        let server = server_with_a_promise(most);
+        let mut stream = connect(server.resp);
+        let command = redis_set("big", &vec![b'b'; 7_500_000]);
+        let read = |_| {
+            ask_redis(&mut stream, &command); // its own version of it, if there is room for one more
+            let mut reader = connect_narrow(server.resp);
+            reader.set_read_timeout(Some(PATIENCE)).unwrap();
+            let answer = ask_redis(&mut reader, b"GET big\r\n");
+            assert!(answer == "$7500000\r\n" || answer == "$-1\r\n", "{answer}");
+            reader
+        };
+        let readers: Vec<TcpStream> = (0..13).map(read).collect();
+        stores_its_least(&server);
+        stores_at_last(&server, &command);
+        drop(readers);
+    }
+}
+
+/// Values that were there before anybody read them take what was promised to others as soon as clients wait for them.
+#[test]
+fn who_leaves_most_unread_of_what_is_promised_to_others_is_closed() {
+    let server = server_with_a_promise(usize::MAX);
+    let mut stream = connect(server.resp);
+    let key = |number: usize| format!("big-{number}");
+    for number in 0..7 {
+        let command = redis_set(&key(number), &vec![b'b'; 7_500_000]);
+        assert_eq!(ask_redis(&mut stream, &command), "+OK\r\n");
+    }
+    let read = |number| {
+        let mut reader = connect_narrow(server.resp);
+        reader.write_all(format!("GET {}\r\n", key(number)).as_bytes()).unwrap();
+        reader
+    };
+    let readers: Vec<TcpStream> = (0..7).map(read).collect();
+    let mut other = connect(server.memcached);
+    assert_eq!(stat_when(&mut other, "total_connections", |all| all == 9), 9);
+    assert_eq!(stat_when(&mut other, OPEN, |open| open == 6), 6, "four of seven are left");
+    stores_its_least(&server);
+    drop(readers);
+}
+
+#[test]
+fn who_has_sent_most_of_half_commands_is_closed() {
+    let prepare = |sockets: &mut Sockets| sockets.set_half_max(2 << 20);
+    let server = Server::of(Plan { prepare, ..Plan::default() });
+    let pair = format!("$1\r\nk\r\n$2000\r\n{}\r\n", "v".repeat(2000));
+    let half = |pairs: usize| {
+        let mut stream = connect(server.resp);
+        let head = format!("*{}\r\n$4\r\nMSET\r\n", 2 * (pairs + 1) + 1);
+        stream.write_all((head + &pair.repeat(pairs)).as_bytes()).unwrap();
+        stream
+    };
+    let mut large = half(500);
+    let mut other = connect(server.memcached);
+    (0..100).for_each(|_| expect(&mut other, b"mn\r\n", b"MN\r\n")); // by now it has come
+    let mut small: Vec<TcpStream> = (0..50).map(|_| half(9)).collect();
+    assert_eq!(read_to_end(&mut large), b"", "the large one is closed");
+    for stream in &mut small {
+        expect(stream, pair.as_bytes(), b"+OK\r\n");
+    }
+}
+
+#[test]
+fn who_reads_nothing_for_long_is_closed() {
+    let prepare = |sockets: &mut Sockets| sockets.set_stall_span(Duration::from_millis(20));
+    let server = Server::of(Plan { prepare, ..Plan::default() });
+    let mut other = connect(server.memcached);
+    expect(&mut other, &value_line("v", &vec![b'v'; 8 << 20]), b"STORED\r\n");
+    let mut half = connect(server.memcached);
+    half.write_all(b"set half 0 0 10000\r\nno more").unwrap();
+    let mut deaf = connect_narrow(server.memcached);
+    deaf.write_all(b"get v\r\n").unwrap();
+    assert_eq!(stat_when(&mut other, "total_connections", |all| all == 3), 3);
+    assert_eq!(stat_when(&mut other, OPEN, |open| open == 2), 2, "it is closed");
+    assert_eq!(stat_when(&mut other, "held_bytes", |bytes| bytes < 8 << 20), 12288, "of the half");
+    let rest = [vec![b'.'; 10_000 - 7], b"\r\n".to_vec()].concat();
+    expect(&mut half, &rest, b"STORED\r\n");
 }
 
 /// Opens as many connections as this process may, at most 10,000: each takes two descriptors, one at either end.
@@ -334,17 +492,11 @@ fn an_address_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = taken.local_addr().unwrap();
     let frames = Frames::new(MemfdRegion::create("test", 1024).unwrap());
-    let tenant = TenantConfig {
-        name: "a".into(),
-        min_bytes: 0,
-        max_bytes: usize::MAX,
-        away_max_bytes: usize::MAX,
-    };
     let config = ItemsConfig {
         memory_bytes: 4 << 20,
         value_bytes_max: 1 << 20,
         seed: 1,
-        tenants: vec![tenant],
+        tenants: vec![tenant("a", 0, usize::MAX)],
     };
     let items = Items::new(config, frames).unwrap();
     let address = Address { at, protocol: Protocol::Resp, tenant: TenantNo(0) };

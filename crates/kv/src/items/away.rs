@@ -2,6 +2,7 @@
 
 use super::{ItemNo, Items};
 use crate::away::{Away, AwayConfig, AwayCounters, Fetch, Place, Store, Trip, Wish};
+use crate::body::Stored;
 use crate::entries::NONE;
 use crate::limits::{AWAY_INDEX_SHARE, USES_TO_RETURN};
 use crate::out::{Later, Out};
@@ -83,7 +84,7 @@ impl Items {
             return false;
         }
         let Some(trip) = away.pack(entry.value.extents()).map(Rc::new) else { return false };
-        let cost = entry.cost as usize - entry.value.pool_bytes() + trip_bytes(&trip);
+        let cost = self.bare_cost(number) + trip_bytes(&trip);
         if !self.make_room_away(entry.tenant, trip.away_bytes(), cost) {
             return false;
         }
@@ -95,6 +96,17 @@ impl Items {
         let store = Store { at: ItemNo(number), trip };
         self.elsewhere().stores.push_back(store);
         true
+    }
+
+    /// Bytes of memory that an item is counted for without a long value.
+    fn bare_cost(&self, number: u32) -> usize {
+        let entry = self.entries.get(number);
+        let value_bytes = match &entry.value {
+            Value::Beside => 0,
+            Value::Here(stored) => stored.body().pool_bytes() + stored.body().head_bytes(),
+            Value::Away(trip) => trip_bytes(trip),
+        };
+        entry.cost as usize - value_bytes
     }
 
     fn elsewhere(&mut self) -> &mut Away {
@@ -145,12 +157,11 @@ impl Items {
         self.count(number);
     }
 
-    /// Counts an item's memory, here and elsewhere.
+    /// Counts an item's memory, here and elsewhere, but for the pages of a long value that is here.
     pub(super) fn count(&mut self, number: u32) {
         let (tenant, cost, away) = self.counted(number);
-        self.bytes += cost;
         let tenant = &mut self.tenants[tenant];
-        tenant.bytes += cost;
+        tenant.index_bytes += cost;
         if let Some(bytes) = away {
             tenant.away_bytes += bytes;
             tenant.away_cost += cost;
@@ -161,9 +172,8 @@ impl Items {
     /// Takes back what [`count`](Items::count) did.
     pub(super) fn uncount(&mut self, number: u32) {
         let (tenant, cost, away) = self.counted(number);
-        self.bytes -= cost;
         let tenant = &mut self.tenants[tenant];
-        tenant.bytes -= cost;
+        tenant.index_bytes -= cost;
         if let Some(bytes) = away {
             tenant.away_bytes -= bytes;
             tenant.away_cost -= cost;
@@ -177,7 +187,8 @@ impl Items {
             Value::Away(trip) => Some(trip.away_bytes()),
             _ => None,
         };
-        (usize::from(entry.tenant.0), entry.cost as usize, away)
+        let cost = entry.cost as usize - entry.value.pool_bytes();
+        (usize::from(entry.tenant.0), cost, away)
     }
 
     /// Asks for a value that is away; the reply has its place in the output from now on.
@@ -241,8 +252,8 @@ impl Items {
         let entry = self.entries.get(at.0);
         let Value::Away(trip) = &entry.value else { unreachable!("it is away") };
         let (tenant, trip) = (entry.tenant, trip.clone());
-        let mut draft = Draft::new(entry.len as usize);
-        let key_bytes = entry.cost as usize - trip_bytes(&trip);
+        let mut draft = Draft::passing(entry.len as usize);
+        let key_bytes = self.bare_cost(at.0);
         let copied = pages.iter().all(|page| self.append(&mut draft, page, tenant).is_ok());
         if !self.is_on(at, &trip) {
             return; // it went while room was made
@@ -250,9 +261,9 @@ impl Items {
         if !copied || draft.left() > 0 {
             return self.remove(at);
         }
-        let value = draft.finish();
-        let cost = key_bytes + value.pool_bytes();
-        let room = self.make_room(tenant, value.pool_bytes()).is_ok();
+        let body = draft.finish();
+        let cost = key_bytes + body.head_bytes() + body.pool_bytes();
+        let room = self.make_room(tenant, body.head_bytes()).is_ok();
         if !self.is_on(at, &trip) {
             return;
         }
@@ -260,7 +271,7 @@ impl Items {
             return self.remove(at);
         }
         self.unlink(at.0);
-        self.put_value(at.0, value, cost);
+        self.put_value(at.0, Value::Here(Stored::new(body)), cost);
         self.put_young(at.0);
         self.tenants[usize::from(tenant.0)].away.returned += 1;
     }

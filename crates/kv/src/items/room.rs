@@ -1,36 +1,94 @@
 //! How room is made: the clock, pages of chunks, drafts; what has expired, and what is flushed.
 
 use super::{ItemNo, Items, NoRoom};
+use crate::body::pool_bytes;
 use crate::entries::{Entry, NONE};
 use crate::limits::{CHANCES_MAX, EVICTIONS_MAX, SWEEP_ITEMS, SWEEP_MOVED_ITEMS};
 use crate::moment::{Expiry, Moment};
 use crate::slab::Chunk;
-use crate::tenants::{List, TenantNo};
+use crate::tenants::{List, Tenant, TenantNo};
 use crate::value::{Draft, Value};
 
 /// Pages of chunks that are emptied for one chunk: some hold items that may not leave.
 const PAGES_EMPTIED_MAX: usize = 16;
 
 impl Items {
-    /// Makes the tenant's bytes, and all, allow for `cost` more.
+    /// Makes the tenant's bytes, and all, allow for `cost` more of an item.
     pub(super) fn make_room(&mut self, tenant: TenantNo, cost: usize) -> Result<(), NoRoom> {
-        self.keep_within(tenant, cost)?;
-        while self.bytes + cost > self.memory_bytes {
+        self.check_room(tenant, cost, self.items_max(tenant))?;
+        self.evict(tenant, cost)
+    }
+
+    /// Whether a tenant can have so many bytes more when all its items have left and it may have `most`.
+    fn check_room(&mut self, tenant: TenantNo, bytes: usize, most: usize) -> Result<(), NoRoom> {
+        if self.tenants[usize::from(tenant.0)].held_bytes() + bytes <= most {
+            return Ok(());
+        }
+        self.short = self.who_leaves_no_room(tenant, bytes);
+        Err(NoRoom)
+    }
+
+    /// Evicts until the tenant's bytes, and all, allow for `cost` more.
+    fn evict(&mut self, tenant: TenantNo, cost: usize) -> Result<(), NoRoom> {
+        let own = usize::from(tenant.0);
+        while self.tenants[own].bytes() + cost > self.tenants[own].config.max_bytes {
+            self.evict_from(tenant)?;
+        }
+        while self.tenants.iter().map(Tenant::bytes).sum::<usize>() + cost > self.memory_bytes {
             self.evict_for(tenant)?;
         }
         Ok(())
     }
 
-    /// Makes the tenant's bytes allow for `cost` more.
-    fn keep_within(&mut self, tenant: TenantNo, cost: usize) -> Result<(), NoRoom> {
-        let own = usize::from(tenant.0);
-        if cost > self.tenants[own].config.max_bytes {
-            return Err(NoRoom);
+    fn others(&self, tenant: TenantNo) -> impl Iterator<Item = &Tenant> {
+        let all = self.tenants.iter().enumerate();
+        all.filter(move |(at, _)| *at != usize::from(tenant.0)).map(|(_, other)| other)
+    }
+
+    /// Bytes that a tenant can have of items: what is promised to others counts as far as they have it, since it can be
+    /// taken back later.
+    fn items_max(&self, tenant: TenantNo) -> usize {
+        let others = self.others(tenant).map(|other| other.bytes() - other.surplus()).sum();
+        let most = self.tenants[usize::from(tenant.0)].config.max_bytes;
+        most.min(self.memory_bytes.saturating_sub(others))
+    }
+
+    /// Bytes that a tenant may have of what cannot be taken back: none that are promised to others.
+    fn held_max(&self, tenant: TenantNo) -> usize {
+        let others = self.others(tenant).map(Tenant::firm_bytes).sum();
+        let most = self.tenants[usize::from(tenant.0)].config.max_bytes;
+        most.min(self.memory_bytes.saturating_sub(others))
+    }
+
+    /// Whose half commands and unread answers leave no room for so many bytes of a tenant: its own where they and its
+    /// most do not go together.
+    fn who_leaves_no_room(&self, tenant: TenantNo, bytes: usize) -> Option<TenantNo> {
+        let own = &self.tenants[usize::from(tenant.0)];
+        match own.held_bytes() + bytes > own.config.max_bytes {
+            true => Some(tenant),
+            false => self.who_holds_most(),
         }
-        while self.tenants[own].bytes + cost > self.tenants[own].config.max_bytes {
-            self.evict_from(tenant)?;
-        }
-        Ok(())
+    }
+
+    /// Whose half commands and unread answers have most above its least.
+    fn who_holds_most(&self) -> Option<TenantNo> {
+        let excess = |tenant: &Tenant| tenant.firm_bytes() - tenant.config.min_bytes;
+        let all = self.tenants.iter().enumerate();
+        let most = all.max_by_key(|(_, tenant)| excess(tenant));
+        most.filter(|(_, tenant)| excess(tenant) > 0).map(|(at, _)| TenantNo(at as u16))
+    }
+
+    /// The tenant whose unread answers have come to take what is promised to others, if any has: before anything else
+    /// is done, connections of it are to be closed, those first that hold most.
+    pub fn crowded(&self) -> Option<TenantNo> {
+        let firm: usize = self.tenants.iter().map(Tenant::firm_bytes).sum();
+        if firm <= self.memory_bytes { None } else { self.who_holds_most() }
+    }
+
+    /// The tenant whose half commands and unread answers have left no room for something since this was last asked:
+    /// a connection of it that holds much and stands still may be closed.
+    pub fn take_short(&mut self) -> Option<TenantNo> {
+        self.short.take()
     }
 
     /// Evicts one item so that `tenant` gets room: of the tenant that has most above its least, else its own.
@@ -49,11 +107,12 @@ impl Items {
             if oldest == NONE {
                 break;
             }
-            let item = &mut self.entries.get_mut(oldest).item;
-            if item.uses == 0 {
+            let Entry { item, value, .. } = self.entries.get_mut(oldest);
+            // what is being sent frees nothing
+            if item.uses == 0 && !value.is_in_use() {
                 break;
             }
-            item.uses -= 1;
+            item.uses = item.uses.saturating_sub(1);
             self.unlink(oldest);
             self.put_young(oldest);
         }
@@ -101,15 +160,23 @@ impl Items {
         if !draft.wants_extent() {
             return Ok(());
         }
-        self.keep_within(tenant, draft.held_bytes() + draft.next_extent_bytes())?;
+        let own = usize::from(tenant.0);
+        if draft.len() > self.tenants[own].config.max_bytes {
+            return Err(NoRoom);
+        }
+        let most = if draft.passes() { self.items_max(tenant) } else { self.held_max(tenant) };
+        // all that is missing: nothing is evicted for what cannot be completed
+        self.check_room(tenant, pool_bytes(draft.left()), most)?;
+        self.evict(tenant, pool_bytes(draft.next_extent_bytes()))?;
+        let account = self.tenants[own].account.clone();
         for _ in 0..EVICTIONS_MAX {
-            if draft.take_extent(&self.frames) {
+            if draft.take_extent(&self.frames, &account) {
                 return Ok(());
             }
             self.evict_for(tenant)?;
         }
         self.empty_page(tenant);
-        draft.take_extent(&self.frames).then_some(()).ok_or(NoRoom)
+        draft.take_extent(&self.frames, &account).then_some(()).ok_or(NoRoom)
     }
 
     /// Copies bytes behind what has arrived of a draft.
@@ -126,7 +193,7 @@ impl Items {
         Ok(())
     }
 
-    /// A draft, all of which has arrived.
+    /// A draft, all of which has arrived, to be sent or carried.
     pub(crate) fn draft_of(&mut self, tenant: TenantNo, bytes: &[u8]) -> Result<Draft, NoRoom> {
         let mut draft = Draft::new(bytes.len());
         self.append(&mut draft, bytes, tenant)?;
@@ -142,7 +209,7 @@ impl Items {
         tenant: TenantNo,
     ) -> Result<Draft, NoRoom> {
         let before = self.bytes_of(at);
-        let mut draft = Draft::new(before.len() + more.len());
+        let mut draft = Draft::passing(before.len() + more.len());
         if !in_front {
             self.append(&mut draft, &before, tenant)?;
         }

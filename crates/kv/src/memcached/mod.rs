@@ -78,6 +78,14 @@ impl Memcached {
         }
     }
 
+    /// Bytes of the items' memory that a value has that is arriving.
+    pub fn draft_bytes(&self) -> usize {
+        match &self.0 {
+            State::Storing(storing) => storing.draft.held_bytes(),
+            _ => 0,
+        }
+    }
+
     /// Whether nothing is known of a next command.
     pub fn is_between(&self) -> bool {
         matches!(self.0, State::Command)

@@ -317,6 +317,7 @@ fn general(turn: &mut Turn<'_>) {
     stat(turn, "get_misses", counters.misses);
     stat(turn, "get_expired", counters.expired);
     stat(turn, "bytes", bytes);
+    stat(turn, "held_bytes", turn.items.held_bytes(turn.tenant));
     stat(turn, "curr_items", items);
     stat(turn, "total_items", counters.stored);
     stat(turn, "evictions", counters.evicted);

@@ -193,7 +193,8 @@ fn sections(turn: &Turn<'_>) -> [(&'static str, String); 5] {
         env!("CARGO_PKG_VERSION"),
     );
     let memory = format!(
-        "used_memory:{bytes}\r\nmaxmemory:{most}\r\nmaxmemory_policy:allkeys-lfu\r\ntenant:{}\r\n",
+        "used_memory:{bytes}\r\nheld_bytes:{}\r\nmaxmemory:{most}\r\nmaxmemory_policy:allkeys-lfu\r\ntenant:{}\r\n",
+        turn.items.held_bytes(turn.tenant),
         tenant.name
     );
     let away = turn.items.away_counters(turn.tenant);

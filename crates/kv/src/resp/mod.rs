@@ -219,6 +219,11 @@ impl Resp {
             .map_or(0, |gather| gather.bytes.capacity() + gather.args.capacity() * size_of::<Arg>())
     }
 
+    /// Bytes of the items' memory that long values have of a command that is arriving.
+    pub fn draft_bytes(&self) -> usize {
+        self.gather.as_ref().map_or(0, Gather::draft_bytes)
+    }
+
     /// Where the next bytes of a long value belong.
     pub fn gap(&mut self) -> &mut [u8] {
         match self.gather.as_mut().and_then(|gather| gather.draft.as_mut()) {
@@ -334,6 +339,14 @@ fn wrong(why: &str, turn: &mut Turn<'_>) -> Step {
 }
 
 impl Gather {
+    fn draft_bytes(&self) -> usize {
+        let drafts = self.args.iter().filter_map(|arg| match arg {
+            Arg::Draft(draft) => Some(&**draft),
+            _ => None,
+        });
+        drafts.chain(&self.draft).map(Draft::held_bytes).sum()
+    }
+
     /// Takes in something of the next argument.
     fn step(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Result<Step, &'static str> {
         if self.discard > 0 {

@@ -185,7 +185,7 @@ impl Courier {
             Err(why) => return self.refuse(request, why),
         };
         self.execute(&mut run, worker, message.text).await;
-        self.answer(request, run.out, message.room);
+        self.answer(request, run.out, message.room, message.tenant);
     }
 
     /// The command that a message goes on with, or begins.
@@ -272,7 +272,7 @@ impl Courier {
         }
     }
 
-    fn answer(&self, request: Request, out: Out, room: usize) {
+    fn answer(&self, request: Request, out: Out, room: usize, tenant: TenantNo) {
         let len = out.len();
         let frame = if len <= room { self.pack(&out) } else { None };
         let mut body = [0; 16];
@@ -283,7 +283,7 @@ impl Courier {
         }
         // what changes nothing is rather executed again, with room for the answer
         let again = !request.once() && len > room && len <= CARRIED_PART_BYTES;
-        let number = if again { 0 } else { self.keep(request.client, out) };
+        let number = if again { 0 } else { self.keep(request.client, out, tenant) };
         Encoder::new(&mut body).u64(len as u64).u64(number);
         self.0.cx.reply(request, Answer { status: status::LONG, body: &body, ..Answer::DONE });
     }
@@ -298,10 +298,15 @@ impl Courier {
         answers.len() < LONG_ANSWERS_MAX
     }
 
-    fn keep(&self, client: u64, out: Out) -> u64 {
+    /// Keeps an answer until it is fetched. Without room for it in the tenant's memory it is as if nobody had fetched
+    /// it in time.
+    fn keep(&self, client: u64, mut out: Out, tenant: TenantNo) -> u64 {
         let number = self.next_number();
-        let kept = Kept { out, client, until: self.0.cx.now() + LONG_SPAN, ended: false };
-        self.0.long.answers.borrow_mut().insert(number, kept);
+        let items = &mut self.0.items.borrow_mut();
+        if out.adopt(items, tenant).is_ok() && items.crowded() != Some(tenant) {
+            let kept = Kept { out, client, until: self.0.cx.now() + LONG_SPAN, ended: false };
+            self.0.long.answers.borrow_mut().insert(number, kept);
+        }
         number
     }
 

@@ -321,7 +321,7 @@ impl Client {
 
     fn serve(&mut self, items: &mut Items, moment: Moment) {
         loop {
-            self.write();
+            self.write(items);
             if self.is_idle() || !self.out.is_empty() {
                 return;
             }
@@ -340,9 +340,12 @@ impl Client {
         progress
     }
 
-    fn write(&mut self) {
+    fn write(&mut self, items: &mut Items) {
         self.out.settle();
         if self.deaf {
+            if !self.out.is_blocked() {
+                self.out.adopt(items, TENANT).unwrap();
+            }
             return;
         }
         self.out.write_to(&mut self.answer);

@@ -3,7 +3,7 @@
 use super::limits::*;
 use arrayvec::ArrayVec;
 use kv::limits::INPUT_BYTES;
-use kv::{Items, Moment, Out, Progress, Session};
+use kv::{Items, Moment, Out, Progress, Session, TenantNo};
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::io::IoSlice;
@@ -21,6 +21,8 @@ pub struct Workplace {
     out: Out,
     /// Bytes of half commands of all connections.
     pub kept_bytes: usize,
+    /// The most of it.
+    pub kept_bytes_max: usize,
     /// Bytes of text that clients have not read, of all connections. Values that are not copied do not count.
     pub waiting_bytes: usize,
     /// The most of it.
@@ -35,9 +37,34 @@ impl Workplace {
             input,
             out: Out::default(),
             kept_bytes: 0,
+            kept_bytes_max: KEPT_BYTES_MAX,
             waiting_bytes: 0,
             waiting_bytes_max: WAITING_BYTES_MAX,
         }
+    }
+}
+
+/// What connections together may have too much of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Excess {
+    /// Half commands.
+    Kept,
+    /// Text that clients have not read.
+    Waiting,
+    /// A tenant's values that are arriving or being sent.
+    Values(TenantNo),
+}
+
+impl Workplace {
+    /// What they have too much of.
+    pub fn excess(&self) -> Option<Excess> {
+        if self.kept_bytes > self.kept_bytes_max {
+            return Some(Excess::Kept);
+        }
+        if self.waiting_bytes > self.waiting_bytes_max {
+            return Some(Excess::Waiting);
+        }
+        self.items.borrow().crowded().map(Excess::Values)
     }
 }
 
@@ -69,13 +96,13 @@ pub struct Connection {
     again_bytes: usize,
     /// Of the text that waits for the client.
     waiting_bytes: usize,
+    /// When something was last read or written.
+    moved_ms: u64,
 }
 
 #[derive(Debug)]
 struct Waiting {
     out: Out,
-    /// Since when, or since the client last took something.
-    since_ms: u64,
     /// The connection ends behind it.
     last: bool,
 }
@@ -130,6 +157,7 @@ impl Connection {
             kept_bytes: 0,
             again_bytes: 0,
             waiting_bytes: 0,
+            moved_ms: 0,
         }
     }
 
@@ -143,21 +171,23 @@ impl Connection {
         self.waiting.as_ref().is_some_and(|waiting| waiting.out.is_blocked())
     }
 
-    /// How long the client has not taken anything of what waits for it.
-    pub fn stalls_since(&self, moment: Moment) -> Duration {
-        let waiting = self.waiting.as_ref().filter(|waiting| !waiting.out.is_blocked());
-        let since = waiting.map_or(moment.now_ms, |waiting| waiting.since_ms);
+    /// How long nothing was read or written; not at all where it is not the client who is waited for.
+    pub fn stands_still(&self, moment: Moment) -> Duration {
+        let since = if self.is_blocked() { moment.now_ms } else { self.moved_ms };
         Duration::from_millis(moment.now_ms.saturating_sub(since))
     }
 
-    /// Bytes of the half command that it keeps.
-    pub fn kept_bytes(&self) -> usize {
-        self.kept_bytes
-    }
-
-    /// Bytes of text that wait for the client.
-    pub fn waiting_bytes(&self) -> usize {
-        self.waiting_bytes
+    /// Bytes that it has of what there may be too much of.
+    pub fn holds(&self, excess: Excess) -> usize {
+        match excess {
+            Excess::Kept => self.kept_bytes,
+            Excess::Waiting => self.waiting_bytes,
+            Excess::Values(tenant) if tenant == self.session.tenant() => {
+                let waiting = self.waiting.as_ref().map_or(0, |waiting| waiting.out.held_bytes());
+                self.session.draft_bytes() + waiting
+            }
+            Excess::Values(_) => 0,
+        }
     }
 
     /// Reads, executes, writes.
@@ -168,9 +198,10 @@ impl Connection {
             None => self.read(place, moment),
         };
         self.count_kept(place);
-        let crowded = self.kept_bytes > 0 && place.kept_bytes > KEPT_BYTES_MAX
-            || self.waiting_bytes > 0 && place.waiting_bytes > place.waiting_bytes_max;
-        if crowded { Served::Closed } else { served }
+        if served != Served::Nothing {
+            self.moved_ms = moment.now_ms;
+        }
+        served
     }
 
     /// Writes what waits; when that is done, goes on with what the client has sent before.
@@ -184,12 +215,20 @@ impl Connection {
             Wrote::Failed => Served::Closed,
             Wrote::All if waiting.last => Served::Closed,
             Wrote::All => self.execute(0, place, moment),
-            Wrote::Part(count) => {
-                waiting.since_ms = if count > 0 { moment.now_ms } else { waiting.since_ms };
-                self.waiting = Some(waiting);
-                if count > 0 { Served::Done } else { Served::Nothing }
-            }
+            Wrote::Part(count) => self.wait(waiting, count, place),
         }
+    }
+
+    /// Lets output wait for the client, of which so many bytes were written now.
+    fn wait(&mut self, mut waiting: Box<Waiting>, count: usize, place: &mut Workplace) -> Served {
+        let tenant = self.session.tenant();
+        let items = &mut place.items.borrow_mut();
+        // what waits for another node does not wait for long
+        if !waiting.out.is_blocked() && waiting.out.adopt(items, tenant).is_err() {
+            return Served::Closed;
+        }
+        self.waiting = Some(waiting);
+        if count > 0 { Served::Done } else { Served::Nothing }
     }
 
     fn read(&mut self, place: &mut Workplace, moment: Moment) -> Served {
@@ -224,15 +263,16 @@ impl Connection {
         for _ in 0..WRITES_PER_TURN {
             let end = self.session.begin_input(&mut place.input) + std::mem::take(&mut fresh);
             let input = &place.input[..end];
-            let items = &mut place.items.borrow_mut();
-            let progress = self.session.run(input, items, moment, &mut place.out);
+            let progress = {
+                let items = &mut place.items.borrow_mut();
+                self.session.run(input, items, moment, &mut place.out)
+            };
             match write(&self.socket, &mut place.out) {
                 Wrote::All => {}
                 Wrote::Part(_) => {
-                    let (out, since_ms) = (std::mem::take(&mut place.out), moment.now_ms);
-                    let last = progress == Progress::Ended;
-                    self.waiting = Some(Box::new(Waiting { out, since_ms, last }));
-                    return Served::Done;
+                    let out = std::mem::take(&mut place.out);
+                    let waiting = Waiting { out, last: progress == Progress::Ended };
+                    return self.wait(Box::new(waiting), 1, place);
                 }
                 Wrote::Failed => {
                     place.out.clear();

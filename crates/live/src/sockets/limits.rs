@@ -30,3 +30,6 @@ pub const SWEEP_SPAN: Duration = Duration::from_millis(100);
 pub const LOOK_SPAN: Duration = Duration::from_secs(1);
 /// How long a client may read nothing while output waits for it.
 pub const STALL_SPAN: Duration = Duration::from_secs(60);
+/// The same, or how long nothing more of half a command may come, where its tenant is short of the memory that this
+/// holds: a retransmission or two.
+pub const SHORT_STALL_SPAN: Duration = Duration::from_secs(1);

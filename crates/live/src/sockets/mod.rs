@@ -15,7 +15,7 @@ use crate::device::{Poller, Ready};
 use crate::host::Device;
 use accept::Listener;
 pub use accept::{Address, ListenError};
-use connection::{Connection, Served, Workplace};
+use connection::{Connection, Excess, Served, Workplace};
 use kv::service::Courier;
 use kv::{Items, Moment};
 use limits::*;
@@ -56,6 +56,7 @@ pub struct Sockets {
     /// Connections whose output waits for the client.
     stalled: usize,
     look_at: Time,
+    stall_span: Duration,
     sweep_at: Time,
     /// When to accept again after the system had no descriptor left.
     accept_at: Option<Time>,
@@ -100,6 +101,7 @@ impl Sockets {
             again: Vec::new(),
             stalled: 0,
             look_at: Time::ZERO,
+            stall_span: STALL_SPAN,
             sweep_at: Time::ZERO,
             accept_at: None,
             courier: None,
@@ -112,9 +114,19 @@ impl Sockets {
         self.listeners.iter().map(Listener::address)
     }
 
-    /// Text of answers, in bytes, that all clients together may leave unread; one too many is closed.
+    /// Bytes of half commands, beside long values, that all clients together may have sent; who has most is closed.
+    pub fn set_half_max(&mut self, bytes: usize) {
+        self.workplace.kept_bytes_max = bytes;
+    }
+
+    /// Text of answers, in bytes, that all clients together may leave unread; who leaves most is closed.
     pub fn set_unread_max(&mut self, bytes: usize) {
         self.workplace.waiting_bytes_max = bytes;
+    }
+
+    /// How long a client may read nothing while output waits for it, before it is closed.
+    pub fn set_stall_span(&mut self, span: Duration) {
+        self.stall_span = span;
     }
 
     /// The items.
@@ -177,9 +189,10 @@ impl Sockets {
         failed && connection.is_some_and(Connection::is_blocked)
     }
 
-    /// Closes a connection whose output waits.
+    /// Closes a connection that is not being served.
     fn abandon(&mut self, at: u32) {
-        self.stalled -= 1;
+        let stalls = self.connections[at as usize].as_ref().is_some_and(Connection::is_stalled);
+        self.stalled -= usize::from(stalls);
         self.close(at);
     }
 
@@ -208,13 +221,36 @@ impl Sockets {
             self.poller.modify_named(&*connection, !is_stalled, writes, name)?;
             self.stalled = self.stalled + usize::from(is_stalled) - usize::from(was_stalled);
         }
+        self.relieve(moment);
         Ok(true)
+    }
+
+    /// Closes whoever holds most, as long as connections together hold more than they may; and of a tenant that they
+    /// left no room who stands still.
+    fn relieve(&mut self, moment: Moment) {
+        while let Some(excess) = self.workplace.excess() {
+            let Some(at) = self.holder(excess, |_| true) else { break };
+            self.abandon(at);
+        }
+        let short = self.workplace.items.borrow_mut().take_short();
+        let still = |one: &Connection| one.stands_still(moment) >= SHORT_STALL_SPAN;
+        let holder = short.and_then(|tenant| self.holder(Excess::Values(tenant), still));
+        holder.into_iter().for_each(|at| self.abandon(at));
+    }
+
+    /// The connection that holds most, of those that may be chosen.
+    fn holder(&self, excess: Excess, may: impl Fn(&Connection) -> bool) -> Option<u32> {
+        let all = (0..).zip(&self.connections);
+        let open = all.filter_map(|(at, one)| Some((at, one.as_ref()?)));
+        let held = open.map(|(at, one)| (one.holds(excess), at, one));
+        let holders = held.filter(|(bytes, _, one)| *bytes > 0 && may(one));
+        holders.max_by_key(|(bytes, ..)| *bytes).map(|(_, at, _)| at)
     }
 
     fn close(&mut self, at: u32) {
         if let Some(connection) = self.connections[at as usize].take() {
-            self.workplace.kept_bytes -= connection.kept_bytes();
-            self.workplace.waiting_bytes -= connection.waiting_bytes();
+            self.workplace.kept_bytes -= connection.holds(Excess::Kept);
+            self.workplace.waiting_bytes -= connection.holds(Excess::Waiting);
             self.spare.push(at);
             self.workplace.items.borrow_mut().facts_mut().connections -= 1;
         }
@@ -281,7 +317,8 @@ impl Sockets {
 
     /// Closes connections whose clients have not read anything for long: what waits for them is others' memory.
     fn close_stalled(&mut self, moment: Moment) {
-        let stalls = |connection: &Connection| connection.stalls_since(moment) >= STALL_SPAN;
+        let span = self.stall_span;
+        let stalls = |one: &Connection| one.is_stalled() && one.stands_still(moment) >= span;
         for at in 0..self.connections.len() {
             if self.connections[at].as_ref().is_some_and(stalls) {
                 self.abandon(at as u32);
