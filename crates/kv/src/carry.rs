@@ -65,6 +65,8 @@ pub enum Join {
     Same,
     /// Arrays of Redis's protocol, which become one.
     Arrays,
+    /// Whatever they are, this is answered.
+    Instead(&'static [u8]),
 }
 
 /// Why there is no answer.
@@ -122,7 +124,7 @@ impl Carry {
         match self.join {
             Join::WithoutEnd => true,
             Join::Sum(_) | Join::Arrays => !self.changes,
-            Join::One | Join::Same => false,
+            Join::One | Join::Same | Join::Instead(_) => false,
         }
     }
 
@@ -134,7 +136,7 @@ impl Carry {
             Unanswered::NoRoom => self.dialect.error("there is no memory here for the answer"),
             _ if !self.changes => self.miss.clone(),
             // of a command about several keys the others' parts are done, and this node's own
-            _ if self.join != Join::One => self
+            _ if matches!(self.join, Join::Same | Join::Sum(_)) => self
                 .dialect
                 .error("a node that keeps a part of the keys is away, others may have changed theirs; try again"),
             Unanswered::Refused => self
@@ -157,6 +159,7 @@ impl Carry {
                 Rope::of_text(all.into_iter().find(|other| *other != first).unwrap_or(first))
             }
             Join::Arrays => arrays(answers),
+            Join::Instead(text) => Rope::of_text(text),
         }
     }
 }

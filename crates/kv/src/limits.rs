@@ -5,6 +5,8 @@ use std::time::Duration;
 
 /// Longest key of the memcached protocols (protocol.txt, "Keys").
 pub const MEMCACHED_KEY_BYTES_MAX: usize = 250;
+/// Longest word with a meta command's opaque token, its letter among it (memcached: 32).
+pub const OPAQUE_BYTES_MAX: usize = 32;
 /// Longest key of all: with it a small value still fits into half a page beside its key.
 pub const KEY_BYTES_MAX: usize = 1024;
 /// A value that together with its key takes no more than this lies beside the key; a longer one has pages of its own.

@@ -100,6 +100,25 @@ fn a_node_that_dies_takes_volatile_values_with_it_and_no_mirrored_ones() {
 }
 
 #[test]
+fn a_miss_of_what_is_lost_says_what_it_was_asked_to_say() {
+    let (mut world, client) = filled(Plan::default());
+    world.until(|world| (2..=4).any(|node| mirrors(world, node) > 20));
+    let victim = (2..=4).max_by_key(|node| mirrors(&world, *node)).unwrap();
+    world.kill(victim);
+    world.next_view();
+    let mut missed = 0;
+    for key in 0..KEYS {
+        let answer = world.ask(client, format!("mg key-{key} v k Oabc\r\n").as_bytes());
+        if !answer.starts_with(b"VA ") {
+            assert_eq!(answer, format!("EN kkey-{key} Oabc\r\n").as_bytes());
+            missed += 1;
+        }
+    }
+    assert_eq!(missed, world.fronts[0].items.borrow().away_counters(TENANT).lost);
+    assert!(missed > 0);
+}
+
+#[test]
 fn answers_stay_in_order_and_nobody_waits_for_another() {
     let (mut world, client) = filled(Plan::default());
     let other = world.client(1, Protocol::Memcached);
