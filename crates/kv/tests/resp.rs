@@ -3,6 +3,7 @@
 mod talk;
 
 use kv::Protocol::Resp;
+use kv::TenantConfig;
 use kv::limits::OUTPUT_BYTES_MAX;
 use talk::{Client, LENGTHS_AND_STEPS, Server, WALL_MS, pattern};
 
@@ -32,8 +33,12 @@ fn ask(server: &mut Server, client: &mut Client, line: &str) -> String {
 /// Sends each command and compares the answer, in which `|` stands for a line's end.
 fn script(lines: &[(&str, &str)]) {
     let (mut server, mut client) = start();
+    script_of(&mut server, &mut client, lines);
+}
+
+fn script_of(server: &mut Server, client: &mut Client, lines: &[(&str, &str)]) {
     for (line, answer) in lines {
-        assert_eq!(ask(&mut server, &mut client, line), format!("{answer}|"), "{line}");
+        assert_eq!(ask(server, client, line), format!("{answer}|"), "{line}");
     }
 }
 
@@ -89,6 +94,117 @@ fn strings_and_numbers_change() {
         ("INCR n", "-ERR increment or decrement would overflow"),
         ("DECRBY n -9223372036854775808", "-ERR decrement would overflow"),
     ]);
+    for text in ["007", "-0", "-01", "+5", "1.0", "00"] {
+        script(&[
+            (&format!("SET n {text}"), "+OK"),
+            ("INCR n", "-ERR value is not an integer or out of range"),
+            ("DECRBY n 1", "-ERR value is not an integer or out of range"),
+            (&format!("INCRBY m {text}"), "-ERR value is not an integer or out of range"),
+            ("GET n", &format!("${}|{text}", text.len())),
+        ]);
+    }
+}
+
+/// Dates that 64 bits cannot hold, of every command that takes a time.
+#[test]
+fn no_end_is_beyond_what_can_be_told() {
+    let wrong = |name: &str| format!("-ERR invalid expire time in '{name}' command");
+    let most = i64::MAX - WALL_MS as i64;
+    let (far, seconds) = (i64::MAX, i64::MAX / 1000);
+    for (line, name) in [
+        (format!("SET k v EX {far}"), "set"),
+        (format!("SET k v EX {seconds}"), "set"),
+        (format!("SET k v PX {far}"), "set"),
+        (format!("SET k v PX {}", most + 1), "set"),
+        (format!("SET k v EXAT {far}"), "set"),
+        ("SET k v PX 0".into(), "set"),
+        ("SETEX k 18000000000000000 v".into(), "setex"),
+        ("SETEX k -1 v".into(), "setex"),
+        (format!("PSETEX k {far} v"), "psetex"),
+        (format!("GETEX k PX {far}"), "getex"),
+        (format!("EXPIRE k {far}"), "expire"),
+        (format!("EXPIRE none {seconds}"), "expire"),
+        (format!("EXPIRE k {}", i64::MIN), "expire"),
+        (format!("PEXPIRE k {}", most + 1), "pexpire"),
+        (format!("EXPIREAT k {far}"), "expireat"),
+    ] {
+        script(&[
+            ("SET k old", "+OK"),
+            (&line, &wrong(name)),
+            ("TTL k", ":-1"),
+            ("STRLEN k", ":3"),
+        ]);
+    }
+    script(&[
+        (&format!("SET k v PX {most}"), "+OK"),
+        ("PTTL k", &format!(":{most}")),
+        ("PEXPIRETIME k", &format!(":{far}")),
+        (&format!("PEXPIREAT k {far}"), ":1"),
+        ("PEXPIRETIME k", &format!(":{far}")),
+        (&format!("PEXPIRE k {}", i64::MIN), ":1"),
+        ("GET k", "$-1"),
+    ]);
+    // memcached's clients may say more, which is told as what can be
+    let (mut server, mut client) = start();
+    let mut other = server.client(kv::Protocol::Memcached);
+    server.ask(&mut other, &format!("set k 0 {far} 1\r\n1\r\n"));
+    for line in ["PTTL k", "PEXPIRETIME k"] {
+        assert_eq!(ask(&mut server, &mut client, line), format!(":{far}|"));
+    }
+    assert!(ask(&mut server, &mut client, "TTL k").len() > 15);
+}
+
+#[test]
+fn conditions_of_a_time_may_be_several() {
+    script(&[
+        ("SET k v", "+OK"),
+        (
+            "EXPIRE k 10 NX GT",
+            "-ERR NX and XX, GT or LT options at the same time are not compatible",
+        ),
+        ("EXPIRE k 10 GT LT", "-ERR GT and LT options at the same time are not compatible"),
+        ("EXPIRE k x FOO", "-ERR Unsupported option FOO"),
+        ("EXPIRE k 10 XX LT", ":0"),
+        ("EXPIRE k 20 LT", ":1"),
+        ("EXPIRE k 10 xx lt", ":1"),
+        ("EXPIRE k 15 XX LT", ":0"),
+        ("EXPIRE k 15 XX GT", ":1"),
+        ("TTL k", ":15"),
+        ("EXPIRE k 010", "-ERR value is not an integer or out of range"),
+        ("SET k v EX 10 EX 20", "+OK"),
+        ("TTL k", ":20"),
+        ("SET k v KEEPTTL KEEPTTL XX XX", "+OK"),
+        ("SET k v EX 10 KEEPTTL", "-ERR syntax error"),
+        ("SET k v EX x FOO", "-ERR syntax error"),
+        ("SET k v PERSIST", "-ERR syntax error"),
+        ("GETEX k EX 10 PERSIST", "-ERR syntax error"),
+        ("GETEX k NX", "-ERR syntax error"),
+        ("GETEX k EX 5 EX 6", "$1|v"),
+        ("TTL k", ":6"),
+    ]);
+}
+
+/// By an error, and with what they had where that is possible.
+#[test]
+fn what_is_exchanged_is_refused_as_what_is_set() {
+    let tenant = TenantConfig { max_bytes: 8192, ..talk::tenant("small") };
+    let mut server = Server::new(1 << 20, vec![tenant, talk::tenant("other")]);
+    let mut client = server.client(Resp);
+    let too_large = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n";
+    let no_room = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+    for (len, text, left) in [((1 << 18) + 1, too_large, "$3|old|"), (9000, no_room, "$-1|")] {
+        let value = vec![b'v'; len];
+        for words in [
+            &[&b"SET"[..], b"k", &value, b"GET"][..],
+            &[b"GETSET", b"k", &value],
+            &[b"SET", b"k", &value, b"XX", b"GET"],
+        ] {
+            ask(&mut server, &mut client, "SET k old");
+            let told = server.send(&mut client, &command(words), 1 << 20);
+            assert_eq!(String::from_utf8(told).unwrap(), text);
+            assert_eq!(ask(&mut server, &mut client, "GET k"), left, "{len}");
+        }
+    }
 }
 
 #[test]
@@ -160,13 +276,40 @@ fn connections_introduce_themselves() {
         ("CONFIG GET save", "*2|$4|save|$0|"),
         ("CONFIG GET nothing", "*0"),
         ("HELLO 4", "-NOPROTO unsupported protocol version"),
+        ("SELECT x", "-ERR value is not an integer or out of range"),
+        ("CLIENT SETNAME a b", "-ERR wrong number of arguments for 'client|setname' command"),
+        ("CLIENT FOO", "-ERR unknown subcommand 'FOO'. Try CLIENT HELP."),
+        ("HELLO abc", "-ERR Protocol version is not an integer or out of range"),
+        ("HELLO 2 FOO", "-ERR Syntax error in HELLO option 'FOO'"),
+        ("HELLO 2 SETNAME", "-ERR Syntax error in HELLO option 'SETNAME'"),
+        ("HELLO 2 AUTH default", "-ERR Syntax error in HELLO option 'AUTH'"),
+        ("AUTH default anything", "+OK"),
+        (
+            "AUTH somebody anything",
+            "-WRONGPASS invalid username-password pair or user is disabled.",
+        ),
+        (
+            "HELLO 3 AUTH somebody x",
+            "-WRONGPASS invalid username-password pair or user is disabled.",
+        ),
+        ("AUTH a b c", "-ERR syntax error"),
+        ("ROLE", "*3|$6|master|:0|*0"),
+        ("INFO replication", "$48|# Replication|role:master|connected_slaves:0|"),
+        ("FLUSHALL SYNC ASYNC", "-ERR syntax error"),
+        ("SCAN 0 COUNT 0", "-ERR syntax error"),
+        ("CLIENT GETNAME", "$2|me"),
         ("RESET", "+RESET"),
+        ("CLIENT GETNAME", "$-1"),
         ("QUIT", "+OK"),
     ]);
     let (mut server, mut client) = start();
     assert!(
         ask(&mut server, &mut client, "AUTH secret").starts_with("-ERR AUTH <password> called")
     );
+    let told = ask(&mut server, &mut client, "HELLO 3 AUTH default x SETNAME you");
+    assert!(told.starts_with("%7|$6|server|"), "{told}");
+    assert_eq!(ask(&mut server, &mut client, "CLIENT GETNAME"), "$3|you|");
+    assert!(ask(&mut server, &mut client, "HELLO 2").starts_with("*14|"));
     assert!(ask(&mut server, &mut client, "INFO").contains("redis_version:7.0.15|"));
     assert!(ask(&mut server, &mut client, "INFO memory").contains("maxmemory:16777216|"));
     ask(&mut server, &mut client, "QUIT");
@@ -212,7 +355,10 @@ fn errors_are_those_that_clients_know() {
     for (text, answer) in [
         ("*x\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
         ("*99999\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
-        ("*1\r\n:1\r\n", "-ERR Protocol error: expected '$'\r\n"),
+        ("*1\r\n:1\r\n", "-ERR Protocol error: expected '$', got ':'\r\n"),
+        ("*01\r\n$4\r\nPING\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
+        ("GET \"a\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n"),
+        ("GET 'a'b\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n"),
         ("*1\r\n$-1\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
         ("*1\r\n$4\r\nPINGxx", "-ERR Protocol error: invalid bulk length\r\n"),
         ("*1\r\n$99999999999\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
@@ -235,6 +381,23 @@ fn a_person_can_type_commands() {
         "+PONG\r\n+OK\r\n$1\r\n5\r\n"
     );
     assert_eq!(server.ask(&mut client, "*0\r\n*-1\r\nPING\r\n"), "+PONG\r\n");
+    let line = "SET a \"hello \\x77orld\"\r\nGET a\r\nSET 'it\\'s' ''\r\nSTRLEN \"it's\"\r\n";
+    assert_eq!(server.ask(&mut client, line), "+OK\r\n$11\r\nhello world\r\n+OK\r\n:0\r\n");
+    let many: String = (0..40).map(|n| format!(" 'key {n}'")).collect();
+    assert_eq!(server.ask(&mut client, &format!("EXISTS{many} 'it\\'s'\r\n")), ":1\r\n");
+}
+
+#[test]
+fn counters_begin_again() {
+    let (mut server, mut client) = start();
+    server.items.facts_mut().refused = 3;
+    script_of(&mut server, &mut client, &[("SET a 1", "+OK"), ("GET a", "$1|1"), ("GET b", "$-1")]);
+    let told = ask(&mut server, &mut client, "INFO stats");
+    assert!(told.contains("keyspace_hits:1|keyspace_misses:1|"), "{told}");
+    assert_eq!(ask(&mut server, &mut client, "CONFIG RESETSTAT"), "+OK|");
+    let told = ask(&mut server, &mut client, "INFO stats");
+    assert!(told.contains("rejected_connections:0|keyspace_hits:0|keyspace_misses:0|"), "{told}");
+    assert_eq!(ask(&mut server, &mut client, "DBSIZE"), ":1|");
 }
 
 #[test]

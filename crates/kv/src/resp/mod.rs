@@ -3,6 +3,7 @@
 mod commands;
 mod connection;
 mod glob;
+mod inline;
 mod keys;
 mod owner;
 mod reply;
@@ -13,11 +14,12 @@ use crate::limits::{
     ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, BESIDE_BYTES_MAX, INLINE_BYTES_MAX, VALUE_BYTES_MAX,
     WHOLE_BYTES,
 };
-use crate::number::signed;
+use crate::number::integer;
 use crate::session::{Step, Turn};
 use crate::value::Draft;
 use arrayvec::ArrayVec;
 use owner::Place;
+use std::borrow::Cow;
 use std::num::NonZeroUsize;
 
 /// Arguments of a command that is executed where it was read. Of one with more, the answers need not all have room at
@@ -65,12 +67,19 @@ struct Gather {
 /// An argument.
 #[derive(Debug)]
 enum Arg {
-    /// Here in the bytes.
-    Span(usize, usize),
+    /// Here in the bytes, between two places.
+    Span(u32, u32),
     /// A long value.
     Draft(Box<Draft>),
     /// A value that was used.
     Gone,
+}
+
+impl Arg {
+    fn span(start: usize, end: usize) -> Arg {
+        let place = |at| u32::try_from(at).expect("what is gathered is bounded");
+        Arg::Span(place(start), place(end))
+    }
 }
 
 /// The arguments of a command, the first of which is its name.
@@ -88,7 +97,7 @@ impl<'a> Args<'a> {
     /// A short argument; `None` when there is none, or it is long.
     pub fn get(&self, number: usize) -> Option<&'a [u8]> {
         match self.args.get(number)? {
-            Arg::Span(start, end) => Some(&self.bytes[*start..*end]),
+            Arg::Span(start, end) => Some(&self.bytes[*start as usize..*end as usize]),
             _ => None,
         }
     }
@@ -101,7 +110,7 @@ impl<'a> Args<'a> {
     /// An argument that is stored, once.
     pub fn take(&mut self, number: usize) -> Content<'a> {
         match std::mem::replace(&mut self.args[number], Arg::Gone) {
-            Arg::Span(start, end) => Content::Bytes(&self.bytes[start..end]),
+            Arg::Span(start, end) => Content::Bytes(&self.bytes[start as usize..end as usize]),
             Arg::Draft(draft) => Content::Draft(*draft),
             Arg::Gone => Content::Bytes(&[]),
         }
@@ -117,7 +126,7 @@ enum Parsed {
     /// A command that is to be gathered.
     Long,
     /// No command.
-    Wrong(&'static str),
+    Wrong(Why),
 }
 
 /// The number on a header line such as `$12`, and where the next line begins; `None` when it has no end yet.
@@ -128,12 +137,13 @@ fn header(input: &[u8], at: usize) -> Result<Option<(i64, usize)>, ()> {
         return if head.len() < HEADER_BYTES_MAX { Ok(None) } else { Err(()) };
     };
     let text = line[..end].strip_suffix(b"\r").ok_or(())?;
-    Ok(Some((signed(text).ok_or(())?, at + 1 + end + 1)))
+    Ok(Some((integer(text).ok_or(())?, at + 1 + end + 1)))
 }
 
-const BAD_COUNT: &str = "invalid multibulk length";
-const BAD_BULK: &str = "invalid bulk length";
-const NO_BULK: &str = "expected '$'";
+/// What is wrong with the protocol.
+type Why = Cow<'static, str>;
+const BAD_COUNT: Why = Cow::Borrowed("invalid multibulk length");
+const BAD_BULK: Why = Cow::Borrowed("invalid bulk length");
 
 fn parse(input: &[u8]) -> Parsed {
     let (count, mut at) = match header(input, 0) {
@@ -150,7 +160,7 @@ fn parse(input: &[u8]) -> Parsed {
             for _ in 0..count {
                 match bulk(input, at) {
                     Ok(Some((start, end))) => {
-                        args.push(Arg::Span(start, end));
+                        args.push(Arg::span(start, end));
                         at = end + 2;
                     }
                     Ok(None) if input.len() > WHOLE_BYTES => return Parsed::Long,
@@ -172,7 +182,7 @@ fn half(input: &[u8], at: usize) -> Parsed {
 }
 
 /// Where the bytes of the bulk string at `at` are; `None` when it is not all here.
-fn bulk(input: &[u8], at: usize) -> Result<Option<(usize, usize)>, &'static str> {
+fn bulk(input: &[u8], at: usize) -> Result<Option<(usize, usize)>, Why> {
     let Some((len, start)) = bulk_header(input, at)? else { return Ok(None) };
     let end = start + len;
     match input.get(end..end + 2) {
@@ -182,11 +192,13 @@ fn bulk(input: &[u8], at: usize) -> Result<Option<(usize, usize)>, &'static str>
     }
 }
 
-fn bulk_header(input: &[u8], at: usize) -> Result<Option<(usize, usize)>, &'static str> {
+fn bulk_header(input: &[u8], at: usize) -> Result<Option<(usize, usize)>, Why> {
     match input.get(at) {
         None => return Ok(None),
         Some(b'$') => {}
-        Some(_) => return Err(NO_BULK),
+        Some(other) => {
+            return Err(format!("expected '$', got '{}'", char::from(*other)).into());
+        }
     }
     let Some((len, start)) = header(input, at).map_err(|()| BAD_BULK)? else { return Ok(None) };
     let len = usize::try_from(len).ok().filter(|len| *len <= VALUE_BYTES_MAX);
@@ -253,7 +265,7 @@ impl Resp {
                 self.execute(args, used, turn)
             }
             Parsed::Half => Step::Wants,
-            Parsed::Wrong(why) => wrong(why, turn),
+            Parsed::Wrong(why) => wrong(&why, turn),
             Parsed::Long => {
                 let (count, used) = header(input, 0).ok().flatten().expect("it was parsed");
                 self.gather = Some(Gather { missing: count as usize, ..Gather::default() });
@@ -285,18 +297,13 @@ impl Resp {
             let long = input.len() > INLINE_BYTES_MAX;
             return if long { wrong("too big inline request", turn) } else { Step::Wants };
         };
-        let mut args = Vec::new();
-        let mut at = 0;
-        for word in input[..end].split(|byte| byte.is_ascii_whitespace()) {
-            if !word.is_empty() && args.len() < ARGUMENTS_MAX {
-                args.push(Arg::Span(at, at + word.len()));
-            }
-            at += word.len() + 1;
-        }
+        let Some((bytes, mut args)) = inline::split(&input[..end]) else {
+            return wrong("unbalanced quotes in request", turn);
+        };
         if args.len() <= WHOLE_ARGUMENTS {
-            return self.execute(Args { bytes: input, args: &mut args }, end + 1, turn);
+            return self.execute(Args { bytes: &bytes, args: &mut args }, end + 1, turn);
         }
-        self.gather = Some(Gather { args, bytes: input[..end].to_vec(), ..Gather::default() });
+        self.gather = Some(Gather { args, bytes, ..Gather::default() });
         Step::Used(end + 1)
     }
 
@@ -310,7 +317,7 @@ impl Resp {
                 self.gather = Some(gather);
                 step
             }
-            Err(why) => wrong(why, turn),
+            Err(why) => wrong(&why, turn),
         }
     }
 
@@ -329,13 +336,13 @@ impl Resp {
 }
 
 fn wrong(why: &str, turn: &mut Turn<'_>) -> Step {
-    turn.out.text(format!("-ERR Protocol error: {why}\r\n").as_bytes());
+    turn.error(&format!("ERR Protocol error: {why}"));
     Step::End
 }
 
 impl Gather {
     /// Takes in something of the next argument.
-    fn step(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Result<Step, &'static str> {
+    fn step(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Result<Step, Why> {
         if self.discard > 0 {
             let count = self.discard.min(input.len());
             self.discard -= count;
@@ -348,7 +355,7 @@ impl Gather {
         }
     }
 
-    fn begin(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Result<Step, &'static str> {
+    fn begin(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Result<Step, Why> {
         let Some((len, start)) = bulk_header(input, 0)? else { return Ok(Step::Wants) };
         if !turn.items.takes(len) {
             (self.failed, self.discard) = (Some(TOO_LARGE), len + 2);
@@ -360,21 +367,16 @@ impl Gather {
         }
         let Some((start, end)) = bulk(input, 0)? else { return Ok(Step::Wants) };
         if self.bytes.len() + len > ARGUMENT_BYTES_MAX {
-            return Err("too many bytes of short arguments");
+            return Err("too many bytes of short arguments".into());
         }
         let at = self.bytes.len();
         self.bytes.extend_from_slice(&input[start..end]);
-        self.args.push(Arg::Span(at, at + len));
+        self.args.push(Arg::span(at, at + len));
         self.missing -= 1;
         Ok(Step::Used(end + 2))
     }
 
-    fn go_on(
-        &mut self,
-        mut draft: Draft,
-        input: &[u8],
-        turn: &mut Turn<'_>,
-    ) -> Result<Step, &'static str> {
+    fn go_on(&mut self, mut draft: Draft, input: &[u8], turn: &mut Turn<'_>) -> Result<Step, Why> {
         let left = draft.left();
         if left > 0 {
             if turn.items.extend(&mut draft, turn.tenant).is_err() {
