@@ -70,6 +70,11 @@ impl Expiry {
         })
     }
 
+    /// Equal for equal ends.
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
     /// Whether it has passed.
     pub fn has_passed(self, moment: Moment) -> bool {
         self.0 <= moment.now_ms

@@ -180,6 +180,26 @@ fn values_that_are_away_are_joined() {
 }
 
 #[test]
+fn transactions_work_on_what_is_away() {
+    let (mut world, _) = filled(Plan::default());
+    let resp = world.client(1, Protocol::Resp);
+    let bulk = |bytes: &[u8]| [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
+    let (zero, one) = (value(0, 0, 8000), value(1, 0, 8000));
+    let line = "MULTI\r\nAPPEND key-0 end\r\nGET key-1\r\nGET key-0\r\nGETSET key-2 new\r\nSTRLEN key-3\r\nEXEC\r\nPING\r\n";
+    let answer = world.ask(resp, line.as_bytes());
+    let expected = [
+        b"+OK\r\n".to_vec(),
+        b"+QUEUED\r\n".repeat(5),
+        b"*5\r\n:8003\r\n".to_vec(),
+        bulk(&one),
+        bulk(&[&zero[..], b"end"].concat()),
+        bulk(&value(2, 0, 8000)),
+        b":8000\r\n+PONG\r\n".to_vec(),
+    ];
+    assert!(answer == expected.concat());
+}
+
+#[test]
 fn redis_clients_get_what_is_away() {
     let (mut world, _) = filled(Plan::default());
     let resp = world.client(1, Protocol::Resp);

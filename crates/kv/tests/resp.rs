@@ -5,7 +5,7 @@ mod talk;
 use kv::Protocol::Resp;
 use kv::TenantConfig;
 use kv::limits::OUTPUT_BYTES_MAX;
-use talk::{Client, LENGTHS_AND_STEPS, Server, WALL_MS, pattern};
+use talk::{Client, LENGTHS_AND_STEPS, Server, WALL_MS, ask, command, pattern, script_of};
 
 fn start() -> (Server, Client) {
     let server = Server::usual();
@@ -13,33 +13,10 @@ fn start() -> (Server, Client) {
     (server, client)
 }
 
-/// A command as clients write it.
-fn command(words: &[&[u8]]) -> Vec<u8> {
-    let mut text = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        text.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        text.extend_from_slice(word);
-        text.extend_from_slice(b"\r\n");
-    }
-    text
-}
-
-fn ask(server: &mut Server, client: &mut Client, line: &str) -> String {
-    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-    let told = server.send(client, &command(&words), 1 << 20);
-    String::from_utf8(told).unwrap().replace("\r\n", "|")
-}
-
-/// Sends each command and compares the answer, in which `|` stands for a line's end.
+/// As [`script_of`], with a server of its own.
 fn script(lines: &[(&str, &str)]) {
     let (mut server, mut client) = start();
     script_of(&mut server, &mut client, lines);
-}
-
-fn script_of(server: &mut Server, client: &mut Client, lines: &[(&str, &str)]) {
-    for (line, answer) in lines {
-        assert_eq!(ask(server, client, line), format!("{answer}|"), "{line}");
-    }
 }
 
 #[test]
@@ -354,7 +331,7 @@ fn errors_are_those_that_clients_know() {
     ]);
     for (text, answer) in [
         ("*x\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
-        ("*99999\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
+        ("*1048577\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
         ("*1\r\n:1\r\n", "-ERR Protocol error: expected '$', got ':'\r\n"),
         ("*01\r\n$4\r\nPING\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
         ("GET \"a\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n"),
@@ -440,6 +417,63 @@ fn commands_of_many_arguments_come_in_pieces() {
         }
         assert!(told == expected);
     }
+}
+
+/// As many arguments as Redis takes, and a bound for their bytes that cuts no connection.
+#[test]
+fn commands_are_as_long_as_those_of_redis() {
+    let (mut server, mut client) = start();
+    let mut send = |words: &[Vec<u8>]| {
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let text = [command(&words), command(&[b"PING"])].concat();
+        String::from_utf8(server.send(&mut client, &text, 1 << 20)).unwrap()
+    };
+    let words = |name: &str, count: usize, word: &dyn Fn(usize) -> String| {
+        let rest = (0..count).map(|number| word(number).into_bytes());
+        std::iter::once(name.as_bytes().to_vec()).chain(rest).collect::<Vec<_>>()
+    };
+    let pair = |n: usize| if n.is_multiple_of(2) { format!("k{}", n / 2) } else { "v".into() };
+    assert_eq!(send(&words("MSET", 16_400, &pair)), "+OK\r\n+PONG\r\n");
+    let told = send(&words("MGET", 17_000, &|number| format!("k{number}")));
+    assert_eq!(told.matches("$1\r\nv\r\n").count(), 8200);
+    assert!(told.starts_with("*17000\r\n") && told.ends_with("$-1\r\n+PONG\r\n"));
+    let long = words("DEL", 12_000, &|number| format!("{}{number}", "k".repeat(100)));
+    assert_eq!(send(&long), ":0\r\n+PONG\r\n");
+    let most = words("EXISTS", kv::limits::ARGUMENTS_MAX - 1, &|_| "k1".into());
+    assert_eq!(send(&most), format!(":{}\r\n+PONG\r\n", kv::limits::ARGUMENTS_MAX - 1));
+    let too_long = words("EXISTS", 30_000, &|number| format!("{}{number}", "k".repeat(1000)));
+    let refused = "-ERR the command is too long: keys and short values of one have 24M at most";
+    let told = send(&too_long);
+    assert!(told.starts_with(refused) && told.ends_with("each\r\n+PONG\r\n"), "{told}");
+    let more = words("EXISTS", kv::limits::ARGUMENTS_MAX, &|_| "k1".into());
+    assert_eq!(send(&more), "-ERR Protocol error: invalid multibulk length\r\n");
+}
+
+/// What has arrived counts, as does what is queued; what is passed over does not.
+#[test]
+fn what_a_connection_holds_is_bounded_and_counted() {
+    let (mut server, mut client) = start();
+    let text = command(&[&[b'x'; 2000][..]; 20_000]);
+    let mut most = 0;
+    for piece in text[..text.len() - 1].chunks(1 << 16) {
+        server.send(&mut client, piece, 1 << 16);
+        most = most.max(client.session.held_bytes());
+    }
+    let bound = 2 * kv::limits::ARGUMENT_BYTES_MAX;
+    assert!((kv::limits::ARGUMENT_BYTES_MAX / 2..bound).contains(&most), "{most}");
+    assert!(client.session.held_bytes() < 4096, "what is refused is forgotten at once");
+    server.send(&mut client, &text[text.len() - 1..], 1 << 16);
+
+    let (set, value) = (b"SET", [b'v'; 2000]);
+    server.send(&mut client, &command(&[b"MULTI"]), 1 << 16);
+    for number in 0..1000 {
+        let key = format!("key-{number}");
+        server.send(&mut client, &command(&[set, key.as_bytes(), &value]), 1 << 16);
+    }
+    let held = client.session.held_bytes();
+    assert!((2_000_000..6_000_000).contains(&held), "{held}");
+    server.send(&mut client, &command(&[b"DISCARD"]), 1 << 16);
+    assert_eq!(client.session.held_bytes(), 0);
 }
 
 /// As long as there is room: the output is bounded, not the answer.

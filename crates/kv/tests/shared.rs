@@ -276,15 +276,6 @@ fn key_of(world: &mut World, node: u16) -> String {
         .unwrap()
 }
 
-fn bad_link(seed: u64) -> Box<dyn FnMut(u64) -> (usize, usize)> {
-    Box::new(move |packet| match wire::mix(seed ^ packet) % 100 {
-        0..2 => (0, 0),
-        2..5 => (2, 3),
-        5..9 => (1, 5),
-        _ => (1, 0),
-    })
-}
-
 #[test]
 fn values_of_any_length_are_carried() {
     let mut world = long_world();
@@ -335,6 +326,31 @@ fn a_value_that_is_too_long_takes_the_old_one_with_it_wherever_that_is() {
         let commands = [&too_long(head)[..], format!("get {key}\r\n").as_bytes()].concat();
         assert_eq!(text(world.ask(clients[0], &commands)), "END\r\n", "{key}");
     }
+}
+
+/// Keys of one slot go together: the last value of a key counts, and what is on its way is counted.
+#[test]
+fn commands_with_many_keys_are_split_by_slots() {
+    let mut world = world();
+    let client = world.client(1, Protocol::Resp);
+    let pairs: String =
+        (0..6000).map(|n| format!("$5\r\nk{:04}\r\n$1\r\n{}\r\n", n % 3000, n / 3000)).collect();
+    let command = format!("*12001\r\n$4\r\nMSET\r\n{pairs}");
+    assert_eq!(text(world.ask(client, command.as_bytes())), "+OK\r\n");
+    assert_eq!(held(&world).iter().sum::<usize>(), 3000);
+    let keys: String = (0..4000).map(|n| format!("$5\r\nk{n:04}\r\n")).collect();
+    let command = |name: &str| format!("*4001\r\n${}\r\n{name}\r\n{keys}", name.len());
+    let told = text(world.ask(client, command("MGET").as_bytes()));
+    assert_eq!(
+        (told.matches("$1\r\n1\r\n").count(), told.matches("$-1\r\n").count()),
+        (3000, 1000)
+    );
+    assert_eq!(text(world.ask(client, command("EXISTS").as_bytes())), ":3000\r\n");
+    world.send(client, command("DEL").as_bytes());
+    assert!(world.clients[client].held_bytes() > 20_000, "{}", world.clients[client].held_bytes());
+    assert_eq!(text(world.ask(client, b"")), ":3000\r\n");
+    assert_eq!(world.clients[client].held_bytes(), 0);
+    assert_eq!(held(&world), [0, 0, 0]);
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn get(line: &[u8], turn: &mut Turn<'_>) -> Result<(), &'static [u8]> {
 
 /// What a miss of a line that gets is answered.
 pub fn miss(line: &[u8]) -> Vec<u8> {
-    let parsed = parse(line).and_then(|(text, flags)| Ok(miss_of(&*flags.key(text)?, &flags)));
+    let parsed = parse(line).and_then(|(text, flags)| Ok(miss_of(&flags.key(text)?, &flags)));
     parsed.unwrap_or(None).unwrap_or_default()
 }
 

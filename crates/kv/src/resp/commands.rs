@@ -1,6 +1,6 @@
 //! Which command it is, and whether it has the arguments it needs.
 
-use super::{Args, Client, connection, keys, owner, strings};
+use super::{Args, Client, connection, keys, multi, owner, strings};
 use crate::session::Turn;
 
 /// Longest name of a command.
@@ -9,7 +9,7 @@ const NAME_BYTES_MAX: usize = 16;
 pub const REDIS_VERSION: &str = "7.0.15";
 const ANY: usize = usize::MAX;
 
-type Run = fn(Args<'_>, &mut Client, &mut Turn<'_>);
+pub type Run = fn(Args<'_>, &mut Client, &mut Turn<'_>);
 
 /// Least and most arguments of a command, its name among them, and what it does.
 fn command(name: &[u8]) -> Option<(usize, usize, Run)> {
@@ -59,13 +59,18 @@ fn command(name: &[u8]) -> Option<(usize, usize, Run)> {
         b"CONFIG" => (2, ANY, connection::config),
         b"INFO" => (1, ANY, connection::info),
         b"ROLE" => (1, 1, connection::role),
+        b"MULTI" => (1, 1, multi::begin),
+        b"DISCARD" => (1, 1, multi::discard),
+        b"EXEC" => (1, 1, multi::without),
+        b"WATCH" => (2, ANY, multi::watch_inside),
+        b"UNWATCH" => (1, 1, multi::unwatch),
         b"TIME" => (1, 1, connection::time),
         _ => return None,
     })
 }
 
-/// Executes one command. False when the connection is to be closed.
-pub fn execute(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) -> bool {
+/// What a command does; `None` when it is none, or has not the arguments it needs, which is answered.
+pub fn find(args: &Args<'_>, turn: &mut Turn<'_>) -> Option<Run> {
     let mut space = [0; NAME_BYTES_MAX];
     let given = args.text(0);
     let fits = given.len() <= NAME_BYTES_MAX;
@@ -73,22 +78,34 @@ pub fn execute(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) -> bool
     space[..len].copy_from_slice(&given[..len]);
     space.make_ascii_uppercase();
     match command(&space[..len]) {
-        Some((least, most, run)) if (least..=most).contains(&args.len()) => run(args, client, turn),
+        Some((least, most, run)) if (least..=most).contains(&args.len()) => return Some(run),
         Some(_) => wrong_count(given, turn),
-        None if &space[..len] == b"QUIT" => {
-            turn.ok();
-            return false;
-        }
-        None => unknown(&args, turn),
+        None => unknown(args, turn),
+    }
+    None
+}
+
+/// Executes one command. False when the connection is to be closed.
+pub fn execute(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) -> bool {
+    if args.text(0).eq_ignore_ascii_case(b"QUIT") {
+        turn.ok();
+        return false;
+    }
+    if let Some(run) = find(&args, turn) {
+        run(args, client, turn);
     }
     true
 }
 
+/// The key whose value, as it is here, a command works on.
+pub fn joined<'a>(args: &Args<'a>) -> Option<&'a [u8]> {
+    args.text(0).eq_ignore_ascii_case(b"APPEND").then(|| args.text(1))
+}
+
 /// Whether what the command works on is here; if not, it has been asked for.
 pub fn is_ready(args: &Args<'_>, turn: &mut Turn<'_>) -> bool {
-    let key = args.text(1);
-    let joins = args.text(0).eq_ignore_ascii_case(b"APPEND") && turn.elsewhere(key).is_none();
-    !joins || turn.has_value(key)
+    let key = joined(args).filter(|key| turn.elsewhere(key).is_none());
+    key.is_none_or(|key| turn.has_value(key))
 }
 
 /// The number of arguments is wrong.

@@ -2,7 +2,7 @@
 
 use super::commands::{REDIS_VERSION, shown, wrong_count};
 use super::strings::{NO_INTEGER, SYNTAX, upper};
-use super::{Args, Client, glob};
+use super::{Args, Client, glob, multi};
 use crate::number::integer;
 use crate::session::Turn;
 
@@ -102,6 +102,7 @@ fn greet(client: &Client, turn: &mut Turn<'_>) {
 pub fn reset(_: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
     client.version = 2;
     client.name.clear();
+    multi::forget(client);
     turn.simple("RESET");
 }
 

@@ -5,6 +5,7 @@ mod connection;
 mod glob;
 mod inline;
 mod keys;
+mod multi;
 mod owner;
 mod reply;
 mod strings;
@@ -21,6 +22,7 @@ use arrayvec::ArrayVec;
 use owner::Place;
 use std::borrow::Cow;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 
 /// Arguments of a command that is executed where it was read. Of one with more, the answers need not all have room at
 /// once: it stops, and goes on with what was gathered.
@@ -30,6 +32,7 @@ const HEADER_BYTES_MAX: usize = 32;
 
 const NO_ROOM: &[u8] = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n";
 const TOO_LARGE: &[u8] = b"-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n";
+const TOO_LONG: &[u8] = b"-ERR the command is too long: keys and short values of one have 24M at most, with 16 for each\r\n";
 
 /// A connection's place in the protocol, and what the client said of itself.
 #[derive(Debug)]
@@ -48,6 +51,26 @@ pub struct Client {
     pub number: u64,
     /// Arguments of the command that are answered, when it has stopped before its end for want of room for the rest.
     pub answered: Option<NonZeroUsize>,
+    /// Of a transaction that has begun.
+    pub queue: Option<Box<multi::Queue>>,
+    /// Keys that must not have changed when it ends.
+    pub watched: Vec<multi::Watch>,
+    /// What a transaction works on was asked for.
+    pub brought: bool,
+}
+
+impl Client {
+    fn new(number: u64) -> Client {
+        Client {
+            version: 2,
+            name: Vec::new(),
+            number,
+            answered: None,
+            queue: None,
+            watched: Vec::new(),
+            brought: false,
+        }
+    }
 }
 
 /// A command that is taken in argument by argument.
@@ -105,6 +128,11 @@ impl<'a> Args<'a> {
     /// A short argument; of a long one nothing.
     pub fn text(&self, number: usize) -> &'a [u8] {
         self.get(number).unwrap_or_default()
+    }
+
+    /// Some of them: those of one command of several.
+    fn part(&mut self, numbers: Range<usize>) -> Args<'_> {
+        Args { bytes: self.bytes, args: &mut self.args[numbers] }
     }
 
     /// An argument that is stored, once.
@@ -208,10 +236,7 @@ fn bulk_header(input: &[u8], at: usize) -> Result<Option<(usize, usize)>, Why> {
 impl Resp {
     /// A new connection.
     pub fn new(number: u64) -> Resp {
-        Resp {
-            gather: None,
-            client: Client { version: 2, name: Vec::new(), number, answered: None },
-        }
+        Resp { gather: None, client: Client::new(number) }
     }
 
     /// As HELLO says it.
@@ -224,11 +249,12 @@ impl Resp {
         self.gather.is_none()
     }
 
-    /// Bytes of the short arguments of a command that is arriving.
+    /// Bytes of the short arguments of a command that is arriving, and of a transaction.
     pub fn held_bytes(&self) -> usize {
-        self.gather
-            .as_ref()
-            .map_or(0, |gather| gather.bytes.capacity() + gather.args.capacity() * size_of::<Arg>())
+        let gather = self.gather.as_ref().map_or(0, |gather| {
+            gather.bytes.capacity() + gather.args.capacity() * size_of::<Arg>()
+        });
+        gather + multi::held_bytes(&self.client)
     }
 
     /// Where the next bytes of a long value belong.
@@ -275,7 +301,15 @@ impl Resp {
     }
 
     fn execute(&mut self, args: Args<'_>, used: usize, turn: &mut Turn<'_>) -> Step {
-        if turn.has_to_wait(false) || !commands::is_ready(&args, turn) {
+        if turn.has_to_wait(false) {
+            return Step::Blocked;
+        }
+        let args = match multi::take(args, &mut self.client, turn) {
+            multi::Taken::Not(args) => args,
+            multi::Taken::Done => return Step::Used(used),
+            multi::Taken::Blocked => return Step::Blocked,
+        };
+        if !commands::is_ready(&args, turn) {
             return Step::Blocked;
         }
         let goes_on = self.client.answered.is_some();
@@ -324,6 +358,7 @@ impl Resp {
     fn gathered(&mut self, mut gather: Gather, turn: &mut Turn<'_>) -> Step {
         if let Some(text) = gather.failed {
             turn.say(text);
+            self.client.queue.iter_mut().for_each(|queue| queue.fail());
             return Step::Used(0);
         }
         let args = Args { bytes: &gather.bytes, args: &mut gather.args };
@@ -355,10 +390,22 @@ impl Gather {
         }
     }
 
+    /// The command is not executed: what has come of it is forgotten, what is to come is passed over.
+    fn fail(&mut self, text: &'static [u8]) {
+        self.failed = self.failed.or(Some(text));
+        (self.bytes, self.args) = Default::default();
+    }
+
     fn begin(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Result<Step, Why> {
         let Some((len, start)) = bulk_header(input, 0)? else { return Ok(Step::Wants) };
+        let places = (self.args.len() + 1) * size_of::<Arg>();
         if !turn.items.takes(len) {
-            (self.failed, self.discard) = (Some(TOO_LARGE), len + 2);
+            self.fail(TOO_LARGE);
+        } else if self.bytes.len() + len.min(BESIDE_BYTES_MAX) + places > ARGUMENT_BYTES_MAX {
+            self.fail(TOO_LONG);
+        }
+        if self.failed.is_some() {
+            self.discard = len + 2;
             return Ok(Step::Used(start));
         }
         if len > BESIDE_BYTES_MAX {
@@ -366,9 +413,6 @@ impl Gather {
             return Ok(Step::Used(start));
         }
         let Some((start, end)) = bulk(input, 0)? else { return Ok(Step::Wants) };
-        if self.bytes.len() + len > ARGUMENT_BYTES_MAX {
-            return Err("too many bytes of short arguments".into());
-        }
         let at = self.bytes.len();
         self.bytes.extend_from_slice(&input[start..end]);
         self.args.push(Arg::span(at, at + len));
@@ -380,7 +424,8 @@ impl Gather {
         let left = draft.left();
         if left > 0 {
             if turn.items.extend(&mut draft, turn.tenant).is_err() {
-                (self.failed, self.discard) = (Some(NO_ROOM), left + 2);
+                self.fail(NO_ROOM);
+                self.discard = left + 2;
                 return Ok(Step::Used(0));
             }
             let count = draft.copy(input);
