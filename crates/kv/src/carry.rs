@@ -6,7 +6,12 @@ use crate::out::Later;
 use crate::rope::Rope;
 use crate::session::Protocol;
 use crate::tenants::TenantNo;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use wire::NodeId;
+
+/// Bytes that a part of a command takes beside its text.
+const PART_BYTES: usize = 64;
 
 /// In which protocol, and which version of it, a command and its answer are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +58,8 @@ pub enum Target {
 }
 
 /// How answers become one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Join {
+#[derive(Clone, Debug)]
+pub(crate) enum Join {
     /// There is one.
     One,
     /// There is one, and the `END` behind it belongs to others too.
@@ -65,6 +70,36 @@ pub enum Join {
     Same,
     /// Arrays of Redis's protocol, which become one.
     Arrays,
+    /// Whatever they are, this is answered.
+    Instead(&'static [u8]),
+    /// They are noted, and `OK` is answered.
+    Noted(Note),
+}
+
+/// Answers, when all have come.
+pub(crate) type Note = Rc<RefCell<Option<Vec<Vec<u8>>>>>;
+
+/// Bytes of a command that its connection is counted for as long as it is under way; only of a long one, since how many
+/// there are is bounded.
+#[derive(Debug)]
+pub(crate) struct Held(Rc<Cell<usize>>, usize);
+
+impl Held {
+    /// Of these commands, for a connection that has so many.
+    pub fn of(parts: &[(Target, Rope)], all: &Rc<Cell<usize>>) -> Option<Held> {
+        let bytes = parts.iter().map(|(_, rope)| PART_BYTES + rope.text_bytes()).sum();
+        if bytes <= SHORT_ANSWER_BYTES {
+            return None;
+        }
+        all.set(all.get() + bytes);
+        Some(Held(all.clone(), bytes))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - self.1);
+    }
 }
 
 /// Why there is no answer.
@@ -87,6 +122,8 @@ pub struct Carry {
     pub dialect: Dialect,
     /// The commands, and where each goes.
     pub(crate) parts: Vec<(Target, Rope)>,
+    /// Slots that all are to be of the owner of the part's. Empty: nothing else is.
+    pub(crate) slots: Vec<usize>,
     /// Whether they change something: then none is executed twice.
     pub changes: bool,
     /// Whether the answer of one that changes something may be as long as a value.
@@ -95,6 +132,8 @@ pub struct Carry {
     /// What is answered for a read when the owner does not answer.
     pub(crate) miss: Vec<u8>,
     pub(crate) later: Later,
+    /// Counted until it is answered.
+    pub(crate) _held: Option<Held>,
 }
 
 impl Carry {
@@ -119,10 +158,10 @@ impl Carry {
     /// Whether answers that are missing leave the others as they are. Where an `END` follows, an error would be one
     /// answer too many: whoever asks would take the `END` for the answer to his next command.
     fn takes_what_comes(&self) -> bool {
-        match self.join {
+        match &self.join {
             Join::WithoutEnd => true,
             Join::Sum(_) | Join::Arrays => !self.changes,
-            Join::One | Join::Same => false,
+            Join::One | Join::Same | Join::Instead(_) | Join::Noted(_) => false,
         }
     }
 
@@ -134,7 +173,7 @@ impl Carry {
             Unanswered::NoRoom => self.dialect.error("there is no memory here for the answer"),
             _ if !self.changes => self.miss.clone(),
             // of a command about several keys the others' parts are done, and this node's own
-            _ if self.join != Join::One => self
+            _ if matches!(self.join, Join::Same | Join::Sum(_)) => self
                 .dialect
                 .error("a node that keeps a part of the keys is away, others may have changed theirs; try again"),
             Unanswered::Refused => self
@@ -147,16 +186,17 @@ impl Carry {
     }
 
     fn joined(&self, answers: Vec<Rope>) -> Rope {
-        match self.join {
+        match &self.join {
             Join::One => concat(answers),
             Join::WithoutEnd => concat(answers.into_iter().filter_map(without_end)),
-            Join::Sum(mine) => Rope::of_text(sum(mine, &answers)),
-            Join::Same => {
-                let all: Vec<Vec<u8>> = answers.iter().map(Rope::to_vec).collect();
-                let first = all.first().cloned().unwrap_or_default();
-                Rope::of_text(all.into_iter().find(|other| *other != first).unwrap_or(first))
-            }
+            Join::Sum(mine) => Rope::of_text(sum(*mine, &answers)),
+            Join::Same => Rope::of_text(same(answers.iter().map(Rope::to_vec).collect())),
             Join::Arrays => arrays(answers),
+            Join::Instead(text) => Rope::of_text(*text),
+            Join::Noted(note) => {
+                *note.borrow_mut() = Some(answers.iter().map(Rope::to_vec).collect());
+                Rope::of_text(b"+OK\r\n")
+            }
         }
     }
 }
@@ -169,6 +209,13 @@ fn concat(answers: impl IntoIterator<Item = Rope>) -> Rope {
 
 fn without_end(mut answer: Rope) -> Option<Rope> {
     answer.strip_end(b"END\r\n").then_some(answer)
+}
+
+/// The first of them, or the first that is an error.
+fn same(all: Vec<Vec<u8>>) -> Vec<u8> {
+    let errors = [&b"-"[..], b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR"];
+    let is_error = |text: &&Vec<u8>| errors.iter().any(|error| text.starts_with(error));
+    all.iter().find(is_error).or(all.first()).cloned().unwrap_or_default()
 }
 
 /// The sum as a number of Redis's protocol; or the first answer that is no number.
@@ -214,4 +261,29 @@ pub(crate) fn command(args: impl IntoIterator<Item = Rope, IntoIter: ExactSizeIt
         text.text(b"\r\n");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_among_the_answers_is_told() {
+        let told = |all: &[&str]| same(all.iter().map(|text| text.as_bytes().to_vec()).collect());
+        assert_eq!(told(&["+OK", "+OK"]), b"+OK");
+        assert_eq!(told(&["-OOM x", "+OK", "+OK"]), b"-OOM x");
+        assert_eq!(told(&["OK", "OK", "SERVER_ERROR x"]), b"SERVER_ERROR x");
+        assert_eq!(told(&[]), b"");
+    }
+
+    #[test]
+    fn a_long_command_counts_until_it_is_answered() {
+        let all = Rc::new(Cell::new(0));
+        let parts = |len: usize| vec![(Target::Slot(1), Rope::of_text(vec![0; len]))];
+        assert!(Held::of(&parts(100), &all).is_none() && all.get() == 0);
+        let held = Held::of(&parts(1 << 20), &all);
+        assert!(all.get() > 1 << 20);
+        drop(held);
+        assert_eq!(all.get(), 0);
+    }
 }

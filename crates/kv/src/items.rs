@@ -489,6 +489,13 @@ impl Items {
         self.tenants[usize::from(tenant.0)].counters
     }
 
+    /// They begin at 0 again, and so does how many connections there were.
+    pub(crate) fn reset_counters(&mut self, tenant: TenantNo) {
+        let tenant = &mut self.tenants[usize::from(tenant.0)];
+        (tenant.counters, tenant.away) = Default::default();
+        (self.facts.accepted, self.facts.refused) = (0, 0);
+    }
+
     /// What a tenant gets.
     pub fn tenant(&self, tenant: TenantNo) -> &TenantConfig {
         &self.tenants[usize::from(tenant.0)].config

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 /// Longest key of the memcached protocols (protocol.txt, "Keys").
 pub const MEMCACHED_KEY_BYTES_MAX: usize = 250;
+/// Longest word with a meta command's opaque token, its letter among it (memcached: 32).
+pub const OPAQUE_BYTES_MAX: usize = 32;
 /// Longest key of all: with it a small value still fits into half a page beside its key.
 pub const KEY_BYTES_MAX: usize = 1024;
 /// A value that together with its key takes no more than this lies beside the key; a longer one has pages of its own.
@@ -52,10 +54,18 @@ pub const GET_PART_BYTES: usize = 32 << 10;
 /// Output that waits before no more commands of the connection are executed: 64 values of 8 KiB.
 pub const OUTPUT_BYTES_MAX: usize = 512 << 10;
 
-/// Arguments of one RESP command: keys and values of an MSET of 8,192.
-pub const ARGUMENTS_MAX: usize = 16 << 10;
-/// Bytes of the short arguments of one RESP command.
-pub const ARGUMENT_BYTES_MAX: usize = 1 << 20;
+/// Arguments of one RESP command (Redis: as many).
+pub const ARGUMENTS_MAX: usize = 1 << 20;
+/// Bytes of the short arguments of one RESP command, with 16 for each: a million keys of 8 bytes, or 100,000 of 235.
+/// What is made room for is at most twice that, three quarters of what all connections may keep.
+pub const ARGUMENT_BYTES_MAX: usize = 24 << 20;
+/// Arguments of a transaction's commands: 21,845 SET. Answers with their values, those that are copied, have 2 KiB for
+/// each at the most: 128 MiB.
+pub const QUEUED_ARGUMENTS_MAX: usize = 64 << 10;
+/// Bytes of a transaction's short arguments, with 16 for each: 7,900 SET of values of 2,000 bytes.
+pub const QUEUED_BYTES_MAX: usize = 16 << 20;
+/// Keys that a connection watches: 512 KiB with 128 bytes for each.
+pub const WATCHED_MAX: usize = 4096;
 /// Longest inline command, and longest line of a header (Redis: 64 KiB).
 pub const INLINE_BYTES_MAX: usize = 32 << 10;
 /// A RESP command that is longer than this and not all here is taken in argument by argument.
@@ -66,6 +76,8 @@ pub const WHOLE_BYTES: usize = 16 << 10;
 pub const CARRIED_PART_BYTES: usize = 256 << 10;
 /// Long commands of other nodes of which a part is here. Their values are in the items' frames, as those of clients.
 pub const LONG_COMMANDS_MAX: usize = 64;
+/// Bytes of the short arguments of all of these, beyond which no part of another one is taken: two of the longest.
+pub const LONG_BYTES_MAX: usize = 64 << 20;
 /// Long answers that other nodes are fetching. They have the frames of values that may have left meanwhile.
 pub const LONG_ANSWERS_MAX: usize = 64;
 /// How long the next part of a command or an answer is waited for: longer than a call of NetRPC waits.

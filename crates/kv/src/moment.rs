@@ -57,6 +57,24 @@ impl Expiry {
         }
     }
 
+    /// As Redis counts: so many units of `unit_ms` from now on, or since 1970, in the past if it is negative. `None`
+    /// when the date, in milliseconds since 1970, is none of 64 bits.
+    pub fn of_redis(count: i64, unit_ms: i64, absolute: bool, moment: Moment) -> Option<Expiry> {
+        let base = if absolute { 0 } else { i64::try_from(moment.wall_ms).ok()? };
+        let span = count.checked_mul(unit_ms)?;
+        let date = span.checked_add(base)?;
+        Some(match (u64::try_from(span), u64::try_from(date)) {
+            (Ok(span @ 1..), _) if !absolute => Expiry::after_ms(span, moment),
+            (_, Ok(date)) if absolute => Expiry::at_wall_ms(date, moment),
+            _ => Expiry::PAST,
+        })
+    }
+
+    /// Equal for equal ends.
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
     /// Whether it has passed.
     pub fn has_passed(self, moment: Moment) -> bool {
         self.0 <= moment.now_ms
@@ -89,5 +107,26 @@ mod tests {
         assert!(Expiry::of_memcached(SPAN_SECONDS_MAX + 1, moment).has_passed(moment));
         assert!(left(i64::MAX).is_some());
         assert!(!Expiry::of_memcached(i64::MAX, moment).has_passed(moment));
+    }
+
+    #[test]
+    fn redis_dates_have_63_bits() {
+        let moment = Moment { now_ms: 5_000, wall_ms: 1_700_000_000_000 };
+        let date = |count, unit, absolute| {
+            Expiry::of_redis(count, unit, absolute, moment).map(|end| end.wall_ms(moment).unwrap())
+        };
+        let most = i64::MAX - 1_700_000_000_000;
+        assert_eq!(date(most, 1, false), Some(i64::MAX as u64));
+        assert_eq!(date(most + 1, 1, false), None);
+        assert_eq!(date(i64::MAX, 1, true), Some(i64::MAX as u64));
+        assert_eq!(date(i64::MAX / 1000, 1000, true), Some(i64::MAX as u64 / 1000 * 1000));
+        assert_eq!(date(i64::MAX / 1000, 1000, false), None);
+        assert_eq!(date(i64::MAX / 1000 + 1, 1000, true), None);
+        assert_eq!(date(i64::MIN, 1000, false), None);
+        for (count, absolute) in [(0, false), (-1, false), (i64::MIN, false), (-1, true), (5, true)]
+        {
+            let end = Expiry::of_redis(count, 1, absolute, moment).unwrap();
+            assert!(end.has_passed(moment), "{count}");
+        }
     }
 }

@@ -51,6 +51,22 @@ pub fn unsigned(text: &[u8]) -> Option<u64> {
     })
 }
 
+/// The number at the beginning of `text`, as memcached reads those that it counts: behind spaces, and anything may
+/// follow behind another one.
+pub fn counted(text: &[u8]) -> Option<u64> {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let text = &text[text.iter().take_while(|byte| is_space(byte)).count()..];
+    let text = text.strip_prefix(b"+").unwrap_or(text);
+    let digits = text.split(|byte| is_space(byte)).next().unwrap_or_default();
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    unsigned(&digits[zeros.min(digits.len().saturating_sub(1))..])
+}
+
+/// The number that all of `text` is, written as Redis writes it: without zeros in front.
+pub fn integer(text: &[u8]) -> Option<i64> {
+    signed(text).filter(|value| Decimal::signed(*value).text() == text)
+}
+
 /// The number that all of `text` is, digits with at most a minus in front.
 pub fn signed(text: &[u8]) -> Option<i64> {
     match text.strip_prefix(b"-") {
@@ -73,6 +89,36 @@ mod tests {
         assert_eq!(unsigned(b"18446744073709551615"), Some(u64::MAX));
         assert_eq!(signed(b"-9223372036854775808"), Some(i64::MIN));
         assert_eq!(signed(b"9223372036854775808"), None);
+    }
+
+    #[test]
+    fn memcached_counts_what_stands_between_spaces() {
+        for (text, number) in [
+            ("10", Some(10)),
+            (" 10", Some(10)),
+            ("\t+10 \r\nabc", Some(10)),
+            ("00000000000000000000000000000000000000007", Some(7)),
+            ("0", Some(0)),
+            ("18446744073709551615 ", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("-1", None),
+            ("10a", None),
+            ("+", None),
+            ("  ", None),
+            ("", None),
+        ] {
+            assert_eq!(counted(text.as_bytes()), number, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn redis_writes_a_number_in_one_way() {
+        for text in ["0", "-1", "10", "-9223372036854775808", "9223372036854775807"] {
+            assert_eq!(integer(text.as_bytes()), Some(text.parse().unwrap()));
+        }
+        for text in ["007", "-0", "-01", "+1", "00", " 1", "1 ", "9223372036854775808", ""] {
+            assert_eq!(integer(text.as_bytes()), None, "{text}");
+        }
     }
 
     proptest! {

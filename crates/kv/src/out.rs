@@ -212,6 +212,19 @@ impl Out {
         Ok(())
     }
 
+    /// Adds all that waits in another.
+    pub(crate) fn join(&mut self, other: Out) {
+        let start = self.text.len();
+        self.changes = self.waits_for_change() || other.waits_for_change();
+        self.text.extend_from_slice(&other.text);
+        self.parts.extend(other.parts.into_iter().map(|part| match part {
+            Part::Text(from, to) => Part::Text(start + from, start + to),
+            part => part,
+        }));
+        self.waiting += other.waiting;
+        self.laters += other.laters;
+    }
+
     /// Takes back the text that was added since there were `len` bytes.
     pub fn take_back(&mut self, len: usize) {
         let bytes = self.waiting - len;

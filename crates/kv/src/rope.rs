@@ -50,6 +50,12 @@ impl Rope {
         self.pieces().map(<[u8]>::len).sum()
     }
 
+    /// Bytes that are in no frame.
+    pub fn text_bytes(&self) -> usize {
+        let texts = self.0.iter().filter(|chunk| matches!(chunk, Chunk::Text(_)));
+        texts.map(|chunk| chunk.bytes().len()).sum()
+    }
+
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.0.iter().map(Chunk::bytes)
     }

@@ -5,7 +5,7 @@
 //! `run` with nothing. As long as output waits it does not read.
 
 use crate::away::Wish;
-use crate::carry::{Carry, Dialect, Join, Target};
+use crate::carry::{Carry, Dialect, Held, Join, Target};
 use crate::items::{Content, NoRoom};
 use crate::items::{ItemNo, Items};
 use crate::limits::BESIDE_BYTES_MAX;
@@ -15,7 +15,9 @@ use crate::out::Out;
 use crate::resp::Resp;
 use crate::rope::Rope;
 use crate::tenants::TenantNo;
+use std::cell::Cell;
 use std::ops::Range;
+use std::rc::Rc;
 
 /// What a connection's client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +71,10 @@ pub(crate) struct Turn<'a> {
     pub moment: Moment,
     pub out: &'a mut Out,
     pub seat: Seat,
+    /// Answers are made whole, however much waits.
+    pub whole: bool,
+    /// Bytes of commands of the connection's that other nodes execute.
+    pub carried: &'a Rc<Cell<usize>>,
 }
 
 /// Who waits for a reply that comes later.
@@ -130,7 +136,7 @@ impl Turn<'_> {
 
     /// Whether the rest of a command's answer has to wait. A command that was carried here is answered as a whole.
     pub fn is_full(&self) -> bool {
-        matches!(self.seat, Seat::Connection(_)) && self.out.is_full()
+        matches!(self.seat, Seat::Connection(_)) && self.out.is_full() && !self.whole
     }
 
     /// Has other nodes execute commands.
@@ -138,12 +144,24 @@ impl Turn<'_> {
         &mut self,
         dialect: Dialect,
         parts: Vec<(Target, Rope)>,
+        told: (Join, Effect, &[u8]),
+    ) {
+        self.carry_together(dialect, parts, told, Vec::new());
+    }
+
+    /// As [`carry`](Turn::carry), as long as all these slots have the same owner as the command's.
+    pub fn carry_together(
+        &mut self,
+        dialect: Dialect,
+        parts: Vec<(Target, Rope)>,
         (join, effect, miss): (Join, Effect, &[u8]),
+        slots: Vec<usize>,
     ) {
         let (later, tenant) = (self.items.later(self.seat), self.tenant);
         let (changes, long) = (effect != Effect::Reads, effect == Effect::ChangesAndGives);
-        let miss = miss.to_vec();
-        let carry = Carry { tenant, dialect, parts, changes, long, join, miss, later };
+        let (miss, _held) = (miss.to_vec(), Held::of(&parts, self.carried));
+        let carry =
+            Carry { tenant, dialect, parts, slots, changes, long, join, miss, later, _held };
         self.items.carry(carry, self.out);
     }
 
@@ -157,10 +175,15 @@ impl Turn<'_> {
         }
     }
 
+    /// The item of a key whose value is away.
+    pub fn away(&mut self, key: &[u8]) -> Option<ItemNo> {
+        let found = self.items.find(self.tenant, key, self.moment);
+        found.filter(|at| self.items.is_away(*at))
+    }
+
     /// Whether a command can work on the key's value. If not, it has been asked for.
     pub fn has_value(&mut self, key: &[u8]) -> bool {
-        let found = self.items.find(self.tenant, key, self.moment);
-        let Some(at) = found.filter(|at| self.items.is_away(*at)) else { return true };
+        let Some(at) = self.away(key) else { return true };
         self.items.bring(at, self.seat, self.out);
         false
     }
@@ -180,6 +203,8 @@ pub struct Session {
     seat: Seat,
     /// The beginning of a command.
     kept: Vec<u8>,
+    /// Bytes of long commands that other nodes execute.
+    carried: Rc<Cell<usize>>,
 }
 
 impl Session {
@@ -189,7 +214,8 @@ impl Session {
             Protocol::Memcached => Speaker::Memcached(Memcached::default()),
             Protocol::Resp => Speaker::Resp(Box::new(Resp::new(number))),
         };
-        Session { speaker, tenant, seat: Seat::Connection(0), kept: Vec::new() }
+        let (seat, kept, carried) = (Seat::Connection(0), Vec::new(), Rc::default());
+        Session { speaker, tenant, seat, kept, carried }
     }
 
     /// By which number the world knows the connection, when replies that came later are [ready](Items::take_ready).
@@ -220,13 +246,14 @@ impl Session {
         none && self.kept.is_empty()
     }
 
-    /// Bytes that it has until the rest of a command comes, beside a long value's, which are in the items' frames.
+    /// Bytes that it has until the rest of a command comes, or the rest of a transaction, or an answer from another
+    /// node, beside those of long values, which are in the items' frames.
     pub fn held_bytes(&self) -> usize {
         let gathered = match &self.speaker {
             Speaker::Memcached(_) => 0,
             Speaker::Resp(resp) => resp.held_bytes(),
         };
-        self.kept.len() + gathered
+        self.kept.len() + gathered + self.carried.get()
     }
 
     /// Bytes of the items' memory that long values of a half command take.
@@ -304,7 +331,8 @@ impl Session {
         out: &mut Out,
     ) -> Progress {
         items.tick(moment);
-        let mut turn = Turn { items, tenant: self.tenant, moment, out, seat: self.seat };
+        let (tenant, seat, carried) = (self.tenant, self.seat, &self.carried);
+        let mut turn = Turn { items, tenant, moment, out, seat, whole: false, carried };
         let mut at = 0;
         let progress = loop {
             if turn.out.is_full() {

@@ -100,6 +100,25 @@ fn a_node_that_dies_takes_volatile_values_with_it_and_no_mirrored_ones() {
 }
 
 #[test]
+fn a_miss_of_what_is_lost_says_what_it_was_asked_to_say() {
+    let (mut world, client) = filled(Plan::default());
+    world.until(|world| (2..=4).any(|node| mirrors(world, node) > 20));
+    let victim = (2..=4).max_by_key(|node| mirrors(&world, *node)).unwrap();
+    world.kill(victim);
+    world.next_view();
+    let mut missed = 0;
+    for key in 0..KEYS {
+        let answer = world.ask(client, format!("mg key-{key} v k Oabc\r\n").as_bytes());
+        if !answer.starts_with(b"VA ") {
+            assert_eq!(answer, format!("EN kkey-{key} Oabc\r\n").as_bytes());
+            missed += 1;
+        }
+    }
+    assert_eq!(missed, world.fronts[0].items.borrow().away_counters(TENANT).lost);
+    assert!(missed > 0);
+}
+
+#[test]
 fn answers_stay_in_order_and_nobody_waits_for_another() {
     let (mut world, client) = filled(Plan::default());
     let other = world.client(1, Protocol::Memcached);
@@ -180,6 +199,26 @@ fn what_came_from_elsewhere_waits_for_a_slow_reader_in_memory_of_its_tenant() {
     });
     assert!(answer == right.collect::<Vec<u8>>());
     assert_eq!(world.fronts[0].items.borrow().held_bytes(TENANT), 0);
+}
+
+#[test]
+fn transactions_work_on_what_is_away() {
+    let (mut world, _) = filled(Plan::default());
+    let resp = world.client(1, Protocol::Resp);
+    let bulk = |bytes: &[u8]| [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
+    let (zero, one) = (value(0, 0, 8000), value(1, 0, 8000));
+    let line = "MULTI\r\nAPPEND key-0 end\r\nGET key-1\r\nGET key-0\r\nGETSET key-2 new\r\nSTRLEN key-3\r\nEXEC\r\nPING\r\n";
+    let answer = world.ask(resp, line.as_bytes());
+    let expected = [
+        b"+OK\r\n".to_vec(),
+        b"+QUEUED\r\n".repeat(5),
+        b"*5\r\n:8003\r\n".to_vec(),
+        bulk(&one),
+        bulk(&[&zero[..], b"end"].concat()),
+        bulk(&value(2, 0, 8000)),
+        b":8000\r\n+PONG\r\n".to_vec(),
+    ];
+    assert!(answer == expected.concat());
 }
 
 #[test]

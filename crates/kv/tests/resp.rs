@@ -3,8 +3,9 @@
 mod talk;
 
 use kv::Protocol::Resp;
+use kv::TenantConfig;
 use kv::limits::OUTPUT_BYTES_MAX;
-use talk::{Client, LENGTHS_AND_STEPS, Server, WALL_MS, pattern};
+use talk::{Client, LENGTHS_AND_STEPS, Server, WALL_MS, ask, command, pattern, script_of};
 
 fn start() -> (Server, Client) {
     let server = Server::usual();
@@ -12,29 +13,10 @@ fn start() -> (Server, Client) {
     (server, client)
 }
 
-/// A command as clients write it.
-fn command(words: &[&[u8]]) -> Vec<u8> {
-    let mut text = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        text.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        text.extend_from_slice(word);
-        text.extend_from_slice(b"\r\n");
-    }
-    text
-}
-
-fn ask(server: &mut Server, client: &mut Client, line: &str) -> String {
-    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-    let told = server.send(client, &command(&words), 1 << 20);
-    String::from_utf8(told).unwrap().replace("\r\n", "|")
-}
-
-/// Sends each command and compares the answer, in which `|` stands for a line's end.
+/// As [`script_of`], with a server of its own.
 fn script(lines: &[(&str, &str)]) {
     let (mut server, mut client) = start();
-    for (line, answer) in lines {
-        assert_eq!(ask(&mut server, &mut client, line), format!("{answer}|"), "{line}");
-    }
+    script_of(&mut server, &mut client, lines);
 }
 
 #[test]
@@ -89,6 +71,117 @@ fn strings_and_numbers_change() {
         ("INCR n", "-ERR increment or decrement would overflow"),
         ("DECRBY n -9223372036854775808", "-ERR decrement would overflow"),
     ]);
+    for text in ["007", "-0", "-01", "+5", "1.0", "00"] {
+        script(&[
+            (&format!("SET n {text}"), "+OK"),
+            ("INCR n", "-ERR value is not an integer or out of range"),
+            ("DECRBY n 1", "-ERR value is not an integer or out of range"),
+            (&format!("INCRBY m {text}"), "-ERR value is not an integer or out of range"),
+            ("GET n", &format!("${}|{text}", text.len())),
+        ]);
+    }
+}
+
+/// Dates that 64 bits cannot hold, of every command that takes a time.
+#[test]
+fn no_end_is_beyond_what_can_be_told() {
+    let wrong = |name: &str| format!("-ERR invalid expire time in '{name}' command");
+    let most = i64::MAX - WALL_MS as i64;
+    let (far, seconds) = (i64::MAX, i64::MAX / 1000);
+    for (line, name) in [
+        (format!("SET k v EX {far}"), "set"),
+        (format!("SET k v EX {seconds}"), "set"),
+        (format!("SET k v PX {far}"), "set"),
+        (format!("SET k v PX {}", most + 1), "set"),
+        (format!("SET k v EXAT {far}"), "set"),
+        ("SET k v PX 0".into(), "set"),
+        ("SETEX k 18000000000000000 v".into(), "setex"),
+        ("SETEX k -1 v".into(), "setex"),
+        (format!("PSETEX k {far} v"), "psetex"),
+        (format!("GETEX k PX {far}"), "getex"),
+        (format!("EXPIRE k {far}"), "expire"),
+        (format!("EXPIRE none {seconds}"), "expire"),
+        (format!("EXPIRE k {}", i64::MIN), "expire"),
+        (format!("PEXPIRE k {}", most + 1), "pexpire"),
+        (format!("EXPIREAT k {far}"), "expireat"),
+    ] {
+        script(&[
+            ("SET k old", "+OK"),
+            (&line, &wrong(name)),
+            ("TTL k", ":-1"),
+            ("STRLEN k", ":3"),
+        ]);
+    }
+    script(&[
+        (&format!("SET k v PX {most}"), "+OK"),
+        ("PTTL k", &format!(":{most}")),
+        ("PEXPIRETIME k", &format!(":{far}")),
+        (&format!("PEXPIREAT k {far}"), ":1"),
+        ("PEXPIRETIME k", &format!(":{far}")),
+        (&format!("PEXPIRE k {}", i64::MIN), ":1"),
+        ("GET k", "$-1"),
+    ]);
+    // memcached's clients may say more, which is told as what can be
+    let (mut server, mut client) = start();
+    let mut other = server.client(kv::Protocol::Memcached);
+    server.ask(&mut other, &format!("set k 0 {far} 1\r\n1\r\n"));
+    for line in ["PTTL k", "PEXPIRETIME k"] {
+        assert_eq!(ask(&mut server, &mut client, line), format!(":{far}|"));
+    }
+    assert!(ask(&mut server, &mut client, "TTL k").len() > 15);
+}
+
+#[test]
+fn conditions_of_a_time_may_be_several() {
+    script(&[
+        ("SET k v", "+OK"),
+        (
+            "EXPIRE k 10 NX GT",
+            "-ERR NX and XX, GT or LT options at the same time are not compatible",
+        ),
+        ("EXPIRE k 10 GT LT", "-ERR GT and LT options at the same time are not compatible"),
+        ("EXPIRE k x FOO", "-ERR Unsupported option FOO"),
+        ("EXPIRE k 10 XX LT", ":0"),
+        ("EXPIRE k 20 LT", ":1"),
+        ("EXPIRE k 10 xx lt", ":1"),
+        ("EXPIRE k 15 XX LT", ":0"),
+        ("EXPIRE k 15 XX GT", ":1"),
+        ("TTL k", ":15"),
+        ("EXPIRE k 010", "-ERR value is not an integer or out of range"),
+        ("SET k v EX 10 EX 20", "+OK"),
+        ("TTL k", ":20"),
+        ("SET k v KEEPTTL KEEPTTL XX XX", "+OK"),
+        ("SET k v EX 10 KEEPTTL", "-ERR syntax error"),
+        ("SET k v EX x FOO", "-ERR syntax error"),
+        ("SET k v PERSIST", "-ERR syntax error"),
+        ("GETEX k EX 10 PERSIST", "-ERR syntax error"),
+        ("GETEX k NX", "-ERR syntax error"),
+        ("GETEX k EX 5 EX 6", "$1|v"),
+        ("TTL k", ":6"),
+    ]);
+}
+
+/// By an error, and with what they had where that is possible.
+#[test]
+fn what_is_exchanged_is_refused_as_what_is_set() {
+    let tenant = TenantConfig { max_bytes: 8192, ..talk::tenant("small") };
+    let mut server = Server::new(1 << 20, vec![tenant, talk::tenant("other")]);
+    let mut client = server.client(Resp);
+    let too_large = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n";
+    let no_room = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+    for (len, text, left) in [((1 << 18) + 1, too_large, "$3|old|"), (9000, no_room, "$-1|")] {
+        let value = vec![b'v'; len];
+        for words in [
+            &[&b"SET"[..], b"k", &value, b"GET"][..],
+            &[b"GETSET", b"k", &value],
+            &[b"SET", b"k", &value, b"XX", b"GET"],
+        ] {
+            ask(&mut server, &mut client, "SET k old");
+            let told = server.send(&mut client, &command(words), 1 << 20);
+            assert_eq!(String::from_utf8(told).unwrap(), text);
+            assert_eq!(ask(&mut server, &mut client, "GET k"), left, "{len}");
+        }
+    }
 }
 
 #[test]
@@ -160,13 +253,40 @@ fn connections_introduce_themselves() {
         ("CONFIG GET save", "*2|$4|save|$0|"),
         ("CONFIG GET nothing", "*0"),
         ("HELLO 4", "-NOPROTO unsupported protocol version"),
+        ("SELECT x", "-ERR value is not an integer or out of range"),
+        ("CLIENT SETNAME a b", "-ERR wrong number of arguments for 'client|setname' command"),
+        ("CLIENT FOO", "-ERR unknown subcommand 'FOO'. Try CLIENT HELP."),
+        ("HELLO abc", "-ERR Protocol version is not an integer or out of range"),
+        ("HELLO 2 FOO", "-ERR Syntax error in HELLO option 'FOO'"),
+        ("HELLO 2 SETNAME", "-ERR Syntax error in HELLO option 'SETNAME'"),
+        ("HELLO 2 AUTH default", "-ERR Syntax error in HELLO option 'AUTH'"),
+        ("AUTH default anything", "+OK"),
+        (
+            "AUTH somebody anything",
+            "-WRONGPASS invalid username-password pair or user is disabled.",
+        ),
+        (
+            "HELLO 3 AUTH somebody x",
+            "-WRONGPASS invalid username-password pair or user is disabled.",
+        ),
+        ("AUTH a b c", "-ERR syntax error"),
+        ("ROLE", "*3|$6|master|:0|*0"),
+        ("INFO replication", "$48|# Replication|role:master|connected_slaves:0|"),
+        ("FLUSHALL SYNC ASYNC", "-ERR syntax error"),
+        ("SCAN 0 COUNT 0", "-ERR syntax error"),
+        ("CLIENT GETNAME", "$2|me"),
         ("RESET", "+RESET"),
+        ("CLIENT GETNAME", "$-1"),
         ("QUIT", "+OK"),
     ]);
     let (mut server, mut client) = start();
     assert!(
         ask(&mut server, &mut client, "AUTH secret").starts_with("-ERR AUTH <password> called")
     );
+    let told = ask(&mut server, &mut client, "HELLO 3 AUTH default x SETNAME you");
+    assert!(told.starts_with("%7|$6|server|"), "{told}");
+    assert_eq!(ask(&mut server, &mut client, "CLIENT GETNAME"), "$3|you|");
+    assert!(ask(&mut server, &mut client, "HELLO 2").starts_with("*14|"));
     assert!(ask(&mut server, &mut client, "INFO").contains("redis_version:7.0.15|"));
     assert!(ask(&mut server, &mut client, "INFO memory").contains("maxmemory:16777216|"));
     ask(&mut server, &mut client, "QUIT");
@@ -211,8 +331,11 @@ fn errors_are_those_that_clients_know() {
     ]);
     for (text, answer) in [
         ("*x\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
-        ("*99999\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
-        ("*1\r\n:1\r\n", "-ERR Protocol error: expected '$'\r\n"),
+        ("*1048577\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
+        ("*1\r\n:1\r\n", "-ERR Protocol error: expected '$', got ':'\r\n"),
+        ("*01\r\n$4\r\nPING\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
+        ("GET \"a\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n"),
+        ("GET 'a'b\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n"),
         ("*1\r\n$-1\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
         ("*1\r\n$4\r\nPINGxx", "-ERR Protocol error: invalid bulk length\r\n"),
         ("*1\r\n$99999999999\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
@@ -235,6 +358,23 @@ fn a_person_can_type_commands() {
         "+PONG\r\n+OK\r\n$1\r\n5\r\n"
     );
     assert_eq!(server.ask(&mut client, "*0\r\n*-1\r\nPING\r\n"), "+PONG\r\n");
+    let line = "SET a \"hello \\x77orld\"\r\nGET a\r\nSET 'it\\'s' ''\r\nSTRLEN \"it's\"\r\n";
+    assert_eq!(server.ask(&mut client, line), "+OK\r\n$11\r\nhello world\r\n+OK\r\n:0\r\n");
+    let many: String = (0..40).map(|n| format!(" 'key {n}'")).collect();
+    assert_eq!(server.ask(&mut client, &format!("EXISTS{many} 'it\\'s'\r\n")), ":1\r\n");
+}
+
+#[test]
+fn counters_begin_again() {
+    let (mut server, mut client) = start();
+    server.items.facts_mut().refused = 3;
+    script_of(&mut server, &mut client, &[("SET a 1", "+OK"), ("GET a", "$1|1"), ("GET b", "$-1")]);
+    let told = ask(&mut server, &mut client, "INFO stats");
+    assert!(told.contains("keyspace_hits:1|keyspace_misses:1|"), "{told}");
+    assert_eq!(ask(&mut server, &mut client, "CONFIG RESETSTAT"), "+OK|");
+    let told = ask(&mut server, &mut client, "INFO stats");
+    assert!(told.contains("rejected_connections:0|keyspace_hits:0|keyspace_misses:0|"), "{told}");
+    assert_eq!(ask(&mut server, &mut client, "DBSIZE"), ":1|");
 }
 
 #[test]
@@ -277,6 +417,63 @@ fn commands_of_many_arguments_come_in_pieces() {
         }
         assert!(told == expected);
     }
+}
+
+/// As many arguments as Redis takes, and a bound for their bytes that cuts no connection.
+#[test]
+fn commands_are_as_long_as_those_of_redis() {
+    let (mut server, mut client) = start();
+    let mut send = |words: &[Vec<u8>]| {
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let text = [command(&words), command(&[b"PING"])].concat();
+        String::from_utf8(server.send(&mut client, &text, 1 << 20)).unwrap()
+    };
+    let words = |name: &str, count: usize, word: &dyn Fn(usize) -> String| {
+        let rest = (0..count).map(|number| word(number).into_bytes());
+        std::iter::once(name.as_bytes().to_vec()).chain(rest).collect::<Vec<_>>()
+    };
+    let pair = |n: usize| if n.is_multiple_of(2) { format!("k{}", n / 2) } else { "v".into() };
+    assert_eq!(send(&words("MSET", 16_400, &pair)), "+OK\r\n+PONG\r\n");
+    let told = send(&words("MGET", 17_000, &|number| format!("k{number}")));
+    assert_eq!(told.matches("$1\r\nv\r\n").count(), 8200);
+    assert!(told.starts_with("*17000\r\n") && told.ends_with("$-1\r\n+PONG\r\n"));
+    let long = words("DEL", 12_000, &|number| format!("{}{number}", "k".repeat(100)));
+    assert_eq!(send(&long), ":0\r\n+PONG\r\n");
+    let most = words("EXISTS", kv::limits::ARGUMENTS_MAX - 1, &|_| "k1".into());
+    assert_eq!(send(&most), format!(":{}\r\n+PONG\r\n", kv::limits::ARGUMENTS_MAX - 1));
+    let too_long = words("EXISTS", 30_000, &|number| format!("{}{number}", "k".repeat(1000)));
+    let refused = "-ERR the command is too long: keys and short values of one have 24M at most";
+    let told = send(&too_long);
+    assert!(told.starts_with(refused) && told.ends_with("each\r\n+PONG\r\n"), "{told}");
+    let more = words("EXISTS", kv::limits::ARGUMENTS_MAX, &|_| "k1".into());
+    assert_eq!(send(&more), "-ERR Protocol error: invalid multibulk length\r\n");
+}
+
+/// What has arrived counts, as does what is queued; what is passed over does not.
+#[test]
+fn what_a_connection_holds_is_bounded_and_counted() {
+    let (mut server, mut client) = start();
+    let text = command(&[&[b'x'; 2000][..]; 20_000]);
+    let mut most = 0;
+    for piece in text[..text.len() - 1].chunks(1 << 16) {
+        server.send(&mut client, piece, 1 << 16);
+        most = most.max(client.session.held_bytes());
+    }
+    let bound = 2 * kv::limits::ARGUMENT_BYTES_MAX;
+    assert!((kv::limits::ARGUMENT_BYTES_MAX / 2..bound).contains(&most), "{most}");
+    assert!(client.session.held_bytes() < 4096, "what is refused is forgotten at once");
+    server.send(&mut client, &text[text.len() - 1..], 1 << 16);
+
+    let (set, value) = (b"SET", [b'v'; 2000]);
+    server.send(&mut client, &command(&[b"MULTI"]), 1 << 16);
+    for number in 0..1000 {
+        let key = format!("key-{number}");
+        server.send(&mut client, &command(&[set, key.as_bytes(), &value]), 1 << 16);
+    }
+    let held = client.session.held_bytes();
+    assert!((2_000_000..6_000_000).contains(&held), "{held}");
+    server.send(&mut client, &command(&[b"DISCARD"]), 1 << 16);
+    assert_eq!(client.session.held_bytes(), 0);
 }
 
 /// As long as there is room: the output is bounded, not the answer.

@@ -276,15 +276,6 @@ fn key_of(world: &mut World, node: u16) -> String {
         .unwrap()
 }
 
-fn bad_link(seed: u64) -> Box<dyn FnMut(u64) -> (usize, usize)> {
-    Box::new(move |packet| match wire::mix(seed ^ packet) % 100 {
-        0..2 => (0, 0),
-        2..5 => (2, 3),
-        5..9 => (1, 5),
-        _ => (1, 0),
-    })
-}
-
 #[test]
 fn values_of_any_length_are_carried() {
     let mut world = long_world();
@@ -306,6 +297,76 @@ fn values_of_any_length_are_carried() {
     let head = format!("set {} 0 0 {}\r\n", keys[1], (6 << 20) + 1);
     let longer = [head.as_bytes(), &vec![0; (6 << 20) + 3]].concat();
     assert_eq!(world.ask(clients[0], &longer), b"SERVER_ERROR object too large for cache\r\n");
+}
+
+/// By memcached's protocol, at its owner and in order; by Redis's it is what it was.
+#[test]
+fn a_value_that_is_too_long_takes_the_old_one_with_it_wherever_that_is() {
+    let mut world = long_world();
+    let clients: Vec<usize> = (1..=3).map(|node| world.client(node, Protocol::Memcached)).collect();
+    let keys: Vec<String> = (1..=3).map(|node| key_of(&mut world, node)).collect();
+    let len = (6 << 20) + 1;
+    let too_long = |head: String| [head.as_bytes(), &vec![b'x'; len], b"\r\n"].concat();
+    let refused = "SERVER_ERROR object too large for cache\r\n";
+    for key in &keys {
+        assert!(world.set(clients[0], key, b"before"));
+        let resp = world.client(1, Protocol::Resp);
+        let head = format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${len}\r\n", key.len());
+        let answer = text(world.ask(resp, &too_long(head)));
+        assert!(answer.starts_with("-ERR string exceeds"), "{answer}");
+        assert_eq!(world.get(clients[1], key), Some(b"before".to_vec()));
+
+        let head = format!("incr {key} 1\r\nms {key} {len}\r\n");
+        let answer = text(world.ask(clients[0], &too_long(head)));
+        assert!(answer.ends_with(refused) && answer.starts_with("CLIENT_ERROR"), "{answer}");
+        assert_eq!(world.get(clients[1], key), None, "{key}");
+
+        assert!(world.set(clients[0], key, b"before"));
+        let head = format!("set {key} 5 0 {len} noreply\r\n");
+        let commands = [&too_long(head)[..], format!("get {key}\r\n").as_bytes()].concat();
+        assert_eq!(text(world.ask(clients[0], &commands)), "END\r\n", "{key}");
+    }
+}
+
+/// Keys of one slot go together: the last value of a key counts, and what is on its way is counted.
+#[test]
+fn commands_with_many_keys_are_split_by_slots() {
+    let mut world = world();
+    let client = world.client(1, Protocol::Resp);
+    let pairs: String =
+        (0..6000).map(|n| format!("$5\r\nk{:04}\r\n$1\r\n{}\r\n", n % 3000, n / 3000)).collect();
+    let command = format!("*12001\r\n$4\r\nMSET\r\n{pairs}");
+    assert_eq!(text(world.ask(client, command.as_bytes())), "+OK\r\n");
+    assert_eq!(held(&world).iter().sum::<usize>(), 3000);
+    let keys: String = (0..4000).map(|n| format!("$5\r\nk{n:04}\r\n")).collect();
+    let command = |name: &str| format!("*4001\r\n${}\r\n{name}\r\n{keys}", name.len());
+    let told = text(world.ask(client, command("MGET").as_bytes()));
+    assert_eq!(
+        (told.matches("$1\r\n1\r\n").count(), told.matches("$-1\r\n").count()),
+        (3000, 1000)
+    );
+    assert_eq!(text(world.ask(client, command("EXISTS").as_bytes())), ":3000\r\n");
+    world.send(client, command("DEL").as_bytes());
+    assert!(world.clients[client].held_bytes() > 20_000, "{}", world.clients[client].held_bytes());
+    assert_eq!(text(world.ask(client, b"")), ":3000\r\n");
+    assert_eq!(world.clients[client].held_bytes(), 0);
+    assert_eq!(held(&world), [0, 0, 0]);
+}
+
+#[test]
+fn a_miss_says_what_it_was_asked_to_say() {
+    let mut world = world();
+    let client = world.client(1, Protocol::Memcached);
+    for key in ["a", "b", "c", "d", "e", "f"] {
+        let line = format!("mg {key} v k s Oabc\r\nmg {key} k q\r\nmg eHg{key} b k\r\n");
+        let answer = text(world.ask(client, line.as_bytes()));
+        assert_eq!(answer, format!("EN k{key} Oabc\r\nEN keHg{key} b\r\n"));
+    }
+    world.kill(3);
+    for key in 0..20 {
+        let answer = text(world.ask(client, format!("mg k{key} v k Oabc\r\n").as_bytes()));
+        assert_eq!(answer, format!("EN kk{key} Oabc\r\n"), "also when its owner is away");
+    }
 }
 
 /// Each GETSET is executed once, whatever the link does: it answers with the value before, to the last byte.

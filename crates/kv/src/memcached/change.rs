@@ -2,8 +2,11 @@
 
 use crate::items::{Content, ItemNo, Placed};
 use crate::moment::Expiry;
-use crate::number::{Decimal, unsigned};
+use crate::number::{Decimal, counted};
 use crate::session::Turn;
+
+/// Longest value that may be a number: with spaces in front and behind.
+const NUMBER_BYTES_MAX: usize = 128;
 
 /// When a value is stored, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +29,8 @@ pub struct Change<'a> {
     pub compare: Option<u64>,
     /// The new CAS unique.
     pub cas: Option<u64>,
-    /// A value with an older CAS unique is stored, and marked stale.
+    /// A value with an older CAS unique is stored and marked stale; it ends when what was there would have, and who
+    /// was told to make a new one still is.
     pub invalidate: bool,
     /// What is appended to nothing makes an item that ends then.
     pub vivify: Option<Expiry>,
@@ -46,18 +50,23 @@ pub enum Outcome {
 /// Stores a value as asked.
 pub fn store(change: &Change<'_>, content: Content<'_>, turn: &mut Turn<'_>) -> Outcome {
     let found = turn.items.find(turn.tenant, change.key, turn.moment);
-    let mut stale = false;
-    match (change.compare, found) {
-        (Some(_), None) => return Outcome::NotFound,
+    // what is only added is not compared
+    let compare = change.compare.filter(|_| change.mode != Mode::Add);
+    let mut stale = None;
+    match (compare, found) {
+        (Some(_), None) if change.mode == Mode::Set => return Outcome::NotFound,
         (Some(cas), Some(found)) if cas != turn.items.item(found).cas => {
-            stale = change.invalidate && cas < turn.items.item(found).cas;
-            if !stale {
+            let before = (turn.items.item(found), turn.items.expiry(found));
+            let older = change.mode == Mode::Set && (1..before.0.cas).contains(&cas);
+            if !change.invalidate || !older {
                 return Outcome::Exists;
             }
+            stale = Some((before.0.win_sent, before.1));
         }
         _ => {}
     }
-    let placed = Placed { flags: change.flags, expiry: change.expiry, cas: change.cas };
+    let expiry = stale.map_or(change.expiry, |(_, expiry)| expiry);
+    let placed = Placed { flags: change.flags, expiry, cas: change.cas };
     let outcome = match (change.mode, found, change.vivify) {
         (Mode::Add, Some(found), _) => {
             turn.items.use_item(found, turn.moment);
@@ -71,8 +80,9 @@ pub fn store(change: &Change<'_>, content: Content<'_>, turn: &mut Turn<'_>) -> 
         }
         _ => put(change.key, content, placed, turn),
     };
-    if let (Outcome::Stored(at), true) = (outcome, stale) {
-        turn.items.item_mut(at).stale = true;
+    if let (Outcome::Stored(at), Some((win_sent, _))) = (outcome, stale) {
+        let item = turn.items.item_mut(at);
+        (item.stale, item.win_sent) = (true, win_sent);
     }
     outcome
 }
@@ -115,12 +125,12 @@ pub fn count(
     turn: &mut Turn<'_>,
 ) -> Option<Result<(u64, ItemNo), Outcome>> {
     let items = &mut *turn.items;
-    if items.value_len(at) > crate::number::DIGITS_MAX {
+    if items.value_len(at) > NUMBER_BYTES_MAX {
         return None;
     }
-    let text: arrayvec::ArrayVec<u8, { crate::number::DIGITS_MAX }> =
+    let text: arrayvec::ArrayVec<u8, NUMBER_BYTES_MAX> =
         items.value(at).flatten().copied().collect();
-    let before = unsigned(&text)?;
+    let before = counted(&text)?;
     let after = match step.down {
         true => before.saturating_sub(step.delta),
         false => before.wrapping_add(step.delta),

@@ -4,17 +4,30 @@ use super::base64::{self, Key};
 use super::change::{self, Change, Mode, Outcome, Step};
 use super::{Announced, BAD_CHUNK, BAD_LINE, ERROR, NO_ROOM, TOO_LARGE, is_key, words};
 use crate::items::{Content, Item, ItemNo, Items, Placed};
+use crate::limits::OPAQUE_BYTES_MAX;
 use crate::moment::{Expiry, Moment};
-use crate::number::{Decimal, signed, unsigned};
+use crate::number::{Decimal, counted, signed, unsigned};
 use crate::session::Turn;
+use std::borrow::Cow;
 
 const BAD_FLAG: &[u8] = b"CLIENT_ERROR invalid flag\r\n";
 const DOUBLE_FLAG: &[u8] = b"CLIENT_ERROR duplicate flag\r\n";
+/// What `md` and `ma` say of anything that is wrong with a flag.
+const BAD_FLAGS: &[u8] = b"CLIENT_ERROR invalid or duplicate flag\r\n";
 const BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad token in command line format\r\n";
-const BAD_MODE: &[u8] = b"CLIENT_ERROR invalid mode\r\n";
+const BAD_MODE: &[u8] = b"CLIENT_ERROR invalid mode for ms M token\r\n";
+const BAD_COUNT_MODE: &[u8] = b"CLIENT_ERROR invalid mode for ma M token\r\n";
+const BAD_OPAQUE: &[u8] = b"CLIENT_ERROR opaque token too long\r\n";
+const BAD_CODE: &[u8] = b"CLIENT_ERROR error decoding key\r\n";
 const NO_NUMBER: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
 /// Words of flags on one line: each letter can be there once.
 const FLAGS_MAX: usize = 52;
+/// What each command takes, whether it means anything to it or not (`x` is of later versions, as `E` is).
+const KNOWN: &[u8] = b"bcfhklqstuvxCDEFIJLMNOPRT";
+/// What each answers.
+const GETS: &[u8] = b"cfhklstO";
+const STORES: &[u8] = b"cksO";
+const COUNTS: &[u8] = b"cktO";
 
 /// What is wrong, and the length of the value that follows if that is known.
 type Wrong = (&'static [u8], Option<usize>);
@@ -22,19 +35,42 @@ type Wrong = (&'static [u8], Option<usize>);
 /// The words behind the key (and the length).
 struct Flags<'a>(arrayvec::ArrayVec<&'a [u8], FLAGS_MAX>);
 
+/// What the flags with a number say.
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    compare: Option<u64>,
+    cas: Option<u64>,
+    delta: Option<u64>,
+    initial: Option<u64>,
+    flags: Option<u64>,
+    expiry_s: Option<i64>,
+    vivify_s: Option<i64>,
+    recache_s: Option<i64>,
+}
+
+impl Asked {
+    fn expiry(&self, turn: &Turn<'_>) -> Option<Expiry> {
+        self.expiry_s.map(|seconds| Expiry::of_memcached(seconds, turn.moment))
+    }
+
+    fn vivify(&self, turn: &Turn<'_>) -> Option<Expiry> {
+        self.vivify_s.map(|seconds| Expiry::of_memcached(seconds, turn.moment))
+    }
+}
+
 impl<'a> Flags<'a> {
-    fn parse(
-        words: impl Iterator<Item = &'a [u8]>,
-        known: &[u8],
-    ) -> Result<Flags<'a>, &'static [u8]> {
+    fn parse(words: impl Iterator<Item = &'a [u8]>) -> Result<Flags<'a>, &'static [u8]> {
         let (mut flags, mut seen) = (arrayvec::ArrayVec::new(), 0u128);
         for word in words {
             let bit = 1u128 << (word[0] & 127);
-            if !known.contains(&word[0]) {
+            if !KNOWN.contains(&word[0]) {
                 return Err(BAD_FLAG);
             }
             if seen & bit != 0 {
                 return Err(DOUBLE_FLAG);
+            }
+            if word[0] == b'O' && word.len() > OPAQUE_BYTES_MAX {
+                return Err(BAD_OPAQUE);
             }
             seen |= bit;
             flags.push(word);
@@ -50,23 +86,32 @@ impl<'a> Flags<'a> {
         self.token(flag).is_some()
     }
 
-    fn number(&self, flag: u8) -> Result<Option<u64>, &'static [u8]> {
-        self.token(flag).map(|token| unsigned(token).ok_or(BAD_TOKEN)).transpose()
-    }
-
-    fn expiry(&self, flag: u8, turn: &Turn<'_>) -> Result<Option<Expiry>, &'static [u8]> {
-        let Some(token) = self.token(flag) else { return Ok(None) };
-        let seconds = signed(token).ok_or(BAD_TOKEN)?;
-        Ok(Some(Expiry::of_memcached(seconds, turn.moment)))
+    /// What is wrong is refused whether it would have mattered or not.
+    fn asked(&self) -> Result<Asked, &'static [u8]> {
+        let number = |flag, of: fn(&[u8]) -> Option<u64>| {
+            self.token(flag).map(|token| of(token).ok_or(BAD_TOKEN)).transpose()
+        };
+        let seconds =
+            |flag| self.token(flag).map(|token| signed(token).ok_or(BAD_TOKEN)).transpose();
+        Ok(Asked {
+            compare: number(b'C', unsigned)?,
+            cas: number(b'E', unsigned)?,
+            delta: number(b'D', counted)?,
+            initial: number(b'J', unsigned)?,
+            flags: number(b'F', unsigned)?,
+            expiry_s: seconds(b'T')?,
+            vivify_s: seconds(b'N')?,
+            recache_s: seconds(b'R')?,
+        })
     }
 
     /// The key as it is stored.
-    fn key(&self, text: &[u8]) -> Result<Key, &'static [u8]> {
+    fn key<'k>(&self, text: &'k [u8]) -> Result<Cow<'k, [u8]>, &'static [u8]> {
         let key = match self.has(b'b') {
-            true => base64::decode(text),
-            false => Key::try_from(text).ok(),
+            true => Cow::Owned(base64::decode(text).ok_or(BAD_CODE)?.to_vec()),
+            false => Cow::Borrowed(text),
         };
-        key.filter(|key| is_key(key)).ok_or(BAD_LINE)
+        if is_key(&key) { Ok(key) } else { Err(BAD_LINE) }
     }
 }
 
@@ -88,10 +133,10 @@ pub fn command(verb: &[u8], line: &[u8], turn: &mut Turn<'_>) {
 }
 
 /// The key as it stands on the line, and the flags behind it.
-fn parse<'a>(line: &'a [u8], known: &[u8]) -> Result<(&'a [u8], Flags<'a>), &'static [u8]> {
+fn parse(line: &[u8]) -> Result<(&[u8], Flags<'_>), &'static [u8]> {
     let mut words = words(line).skip(1);
     let key = words.next().ok_or(ERROR)?;
-    Ok((key, Flags::parse(words, known)?))
+    Ok((key, Flags::parse(words)?))
 }
 
 /// What an item was before the command.
@@ -105,61 +150,67 @@ struct Before {
 }
 
 fn get(line: &[u8], turn: &mut Turn<'_>) -> Result<(), &'static [u8]> {
-    let (text, flags) = parse(line, b"bcfhklOqstvENRTPL")?;
-    let key = flags.key(text)?;
-    let vivify = flags.expiry(b'N', turn)?;
-    let (found, made) = match (turn.items.find(turn.tenant, &key, turn.moment), vivify) {
+    let (text, flags) = parse(line)?;
+    let (key, asked) = (flags.key(text)?, flags.asked()?);
+    let (found, made) = match (turn.items.find(turn.tenant, &key, turn.moment), asked.vivify(turn))
+    {
         (Some(found), _) => (found, false),
-        (None, Some(expiry)) => (make(&key, b"", expiry, flags.number(b'E')?, turn)?, true),
-        (None, None) => {
+        (None, vivify) => {
             turn.items.read(turn.tenant, &key, turn.moment); // a miss that counts
-            if !flags.has(b'q') {
-                turn.say(b"EN\r\n");
-            }
-            return Ok(());
+            let Some(expiry) = vivify else {
+                miss_of(&key, &flags).into_iter().for_each(|text| turn.say(&text));
+                return Ok(());
+            };
+            (make(&key, b"", expiry, asked.cas, turn)?, true)
         }
     };
-    let before = read(&key, found, made, &flags, turn)?;
+    let before = read(&key, found, made, &asked, turn);
     if !flags.has(b'v') {
         turn.say(b"HD");
-        reply(&key, found, before, &flags, turn);
+        reply(&key, (found, before), (&flags, GETS), turn);
         return Ok(());
     }
     let moment = turn.moment;
     let head = |items: &Items, text: &mut Vec<u8>| {
         text.extend_from_slice(b"VA ");
         text.extend_from_slice(Decimal::new(items.value_len(found) as u64).text());
-        reply_text(&key, found, before, (&flags, moment), items, text);
+        reply_text(&key, (found, before), (&flags, GETS), (items, moment), text);
     };
-    let miss: &[u8] = if flags.has(b'q') { b"" } else { b"EN\r\n" };
-    turn.give(found, 0..turn.items.value_len(found), (head, b"\r\n", miss));
+    let miss = if turn.items.is_away(found) { miss_of(&key, &flags) } else { None };
+    let miss = miss.unwrap_or_default();
+    turn.give(found, 0..turn.items.value_len(found), (head, b"\r\n", &miss));
     Ok(())
 }
 
+/// What a miss of a line that gets is answered.
+pub fn miss(line: &[u8]) -> Vec<u8> {
+    let parsed = parse(line).and_then(|(text, flags)| Ok(miss_of(&flags.key(text)?, &flags)));
+    parsed.unwrap_or(None).unwrap_or_default()
+}
+
+fn miss_of(key: &[u8], flags: &Flags<'_>) -> Option<Vec<u8>> {
+    (!flags.has(b'q')).then(|| bare_text(b"EN", key, flags))
+}
+
 /// Notes a read, and decides who makes a new value.
-fn read(
-    key: &[u8],
-    found: ItemNo,
-    made: bool,
-    flags: &Flags<'_>,
-    turn: &mut Turn<'_>,
-) -> Result<Before, &'static [u8]> {
+fn read(key: &[u8], found: ItemNo, made: bool, asked: &Asked, turn: &mut Turn<'_>) -> Before {
     let item = *turn.items.item(found);
     let left = turn.items.expiry(found).left_ms(turn.moment);
-    let recache =
-        flags.number(b'R')?.zip(left).is_some_and(|(span, left)| left < span.saturating_mul(1000));
+    let recache = asked.recache_s.and_then(|span| u64::try_from(span).ok()).zip(left);
+    let recache = recache.is_some_and(|(span, left)| left < span.saturating_mul(1000));
     let wanted = made || item.stale || recache;
     let before = Before { item, won: wanted && !item.win_sent, sent: item.win_sent };
     if before.won {
         turn.items.item_mut(found).win_sent = true;
     }
-    if let Some(expiry) = flags.expiry(b'T', turn)? {
+    if let Some(expiry) = asked.expiry(turn) {
         turn.items.set_expiry(found, expiry);
     }
-    if !made {
-        turn.items.read(turn.tenant, key, turn.moment);
+    match made {
+        true => turn.items.use_item(found, turn.moment),
+        false => _ = turn.items.read(turn.tenant, key, turn.moment),
     }
-    Ok(before)
+    before
 }
 
 /// Makes an item that was not there.
@@ -175,22 +226,24 @@ fn make(
     turn.items.store(turn.tenant, key, content, placed, turn.moment).map_err(|_| NO_ROOM)
 }
 
+/// An item, and what it was.
+type At = (ItemNo, Before);
+
 /// The flags of a reply, in the order in which they were asked for, and the end of its line.
-fn reply(key: &[u8], at: ItemNo, before: Before, flags: &Flags<'_>, turn: &mut Turn<'_>) {
+fn reply(key: &[u8], at: At, flags: (&Flags<'_>, &[u8]), turn: &mut Turn<'_>) {
     let (items, moment) = (&*turn.items, turn.moment);
-    turn.out.with(|text| reply_text(key, at, before, (flags, moment), items, text));
+    turn.out.with(|text| reply_text(key, at, flags, (items, moment), text));
 }
 
 fn reply_text(
     key: &[u8],
-    at: ItemNo,
-    before: Before,
-    (flags, moment): (&Flags<'_>, Moment),
-    items: &Items,
+    (at, before): At,
+    (flags, answers): (&Flags<'_>, &[u8]),
+    (items, moment): (&Items, Moment),
     text: &mut Vec<u8>,
 ) {
     let idle_s = (moment.now_ms / 1000).saturating_sub(u64::from(before.item.used_s));
-    for word in &flags.0 {
+    for word in flags.0.iter().filter(|word| answers.contains(&word[0])) {
         let value = match word[0] {
             b'c' => Some(items.item(at).cas),
             b'f' => Some(items.item(at).flags.into()),
@@ -209,7 +262,7 @@ fn reply_text(
             None => text.extend_from_slice(b"-1"),
         }
     }
-    let marks = [(before.won, b" W"), (before.item.stale, b" X"), (before.sent, b" Z")];
+    let marks = [(before.sent, b" Z"), (before.item.stale, b" X"), (before.won, b" W")];
     marks.iter().filter(|(on, _)| *on).for_each(|(_, mark)| text.extend_from_slice(*mark));
     text.extend_from_slice(b"\r\n");
 }
@@ -236,35 +289,43 @@ fn echo(word: &[u8], key: &[u8], binary: bool, text: &mut Vec<u8>) {
 
 /// A reply without an item: what is repeated only.
 fn bare_reply(code: &[u8], key: &[u8], flags: &Flags<'_>, turn: &mut Turn<'_>) {
-    turn.out.with(|text| {
-        text.extend_from_slice(code);
-        flags.0.iter().for_each(|word| echo(word, key, flags.has(b'b'), text));
-        text.extend_from_slice(b"\r\n");
-    });
+    turn.say(&bare_text(code, key, flags));
+}
+
+fn bare_text(code: &[u8], key: &[u8], flags: &Flags<'_>) -> Vec<u8> {
+    let mut text = code.to_vec();
+    flags.0.iter().for_each(|word| echo(word, key, flags.has(b'b'), &mut text));
+    text.extend_from_slice(b"\r\n");
+    text
 }
 
 /// The length on an `ms` line, and its key and flags.
 fn parse_store(line: &[u8]) -> Result<(&[u8], usize, Flags<'_>), Wrong> {
     let mut words = words(line).skip(1);
     let key = words.next().ok_or((ERROR, None))?;
-    let len = words.next().and_then(unsigned).and_then(|len| usize::try_from(len).ok());
-    let len = len.filter(|len| *len <= u32::MAX as usize).ok_or((BAD_CHUNK, None))?;
-    let flags = Flags::parse(words, b"bcfksOqCEFITMN").map_err(|text| (text, Some(len)))?;
+    let len = words.next().and_then(unsigned).ok_or((BAD_LINE, None))?;
+    let len = usize::try_from(len).ok().filter(|len| *len <= u32::MAX as usize);
+    let len = len.ok_or((BAD_CHUNK, None))?;
+    let flags = Flags::parse(words).map_err(|text| (text, Some(len)))?;
     Ok((key, len, flags))
 }
 
-/// What an `ms` line announces. A key in base64 is judged when the value is here.
+/// What an `ms` line announces.
 pub fn announce(line: &[u8]) -> Result<Announced<'_>, Wrong> {
-    let (key, len, flags) = parse_store(line)?;
-    flags.key(key).map_err(|text| (text, Some(len)))?;
-    Ok(Announced { key, len, quiet: false })
+    let (text, len, flags) = parse_store(line)?;
+    let judge = || {
+        let _ = (flags.asked()?, mode(&flags)?);
+        flags.key(text)
+    };
+    let key = judge().map_err(|text| (text, Some(len)))?;
+    Ok(Announced { key, len, quiet: false, replaces: true })
 }
 
 /// The key whose value an `ms` line's value is joined with.
 pub fn joins(line: &[u8]) -> Option<Key> {
     let (text, _, flags) = parse_store(line).ok()?;
     let joins = matches!(mode(&flags), Ok(Mode::Append | Mode::Prepend));
-    if joins { flags.key(text).ok() } else { None }
+    if joins { Key::try_from(&*flags.key(text).ok()?).ok() } else { None }
 }
 
 /// Stores the value of an `ms` line.
@@ -276,25 +337,22 @@ pub fn store(line: &[u8], content: Content<'_>, turn: &mut Turn<'_>) {
 
 fn try_store(line: &[u8], content: Content<'_>, turn: &mut Turn<'_>) -> Result<(), &'static [u8]> {
     let (text, _, flags) = parse_store(line).map_err(|(text, _)| text)?;
-    let key = flags.key(text)?;
-    let given = flags.number(b'F')?.unwrap_or_default();
+    let (key, asked) = (flags.key(text)?, flags.asked()?);
     let change = Change {
         key: &key,
         mode: mode(&flags)?,
-        flags: u32::try_from(given).map_err(|_| BAD_TOKEN)?,
-        expiry: flags.expiry(b'T', turn)?.unwrap_or(Expiry::NEVER),
-        compare: flags.number(b'C')?,
-        cas: flags.number(b'E')?,
+        flags: u32::try_from(asked.flags.unwrap_or_default()).map_err(|_| BAD_TOKEN)?,
+        expiry: asked.expiry(turn).unwrap_or(Expiry::NEVER),
+        compare: asked.compare,
+        cas: asked.cas,
         invalidate: flags.has(b'I'),
-        vivify: flags.expiry(b'N', turn)?,
+        vivify: asked.vivify(turn),
     };
     let outcome = change::store(&change, content, turn);
-    if let Outcome::Stored(at) = outcome {
+    if let Outcome::Stored(found) = outcome {
         if !flags.has(b'q') {
             turn.say(b"HD");
-            let before =
-                Before { item: Item { stale: false, ..*turn.items.item(at) }, ..Before::default() };
-            reply(&key, at, before, &flags, turn);
+            reply(&key, (found, Before::default()), (&flags, STORES), turn);
         }
         return Ok(());
     }
@@ -304,11 +362,11 @@ fn try_store(line: &[u8], content: Content<'_>, turn: &mut Turn<'_>) -> Result<(
 
 fn mode(flags: &Flags<'_>) -> Result<Mode, &'static [u8]> {
     Ok(match flags.token(b'M') {
-        None | Some(b"S" | b"s" | b"set") => Mode::Set,
-        Some(b"E" | b"e" | b"add") => Mode::Add,
-        Some(b"R" | b"r" | b"replace") => Mode::Replace,
-        Some(b"A" | b"a" | b"append") => Mode::Append,
-        Some(b"P" | b"p" | b"prepend") => Mode::Prepend,
+        None | Some(b"S" | b"s") => Mode::Set,
+        Some(b"E" | b"e") => Mode::Add,
+        Some(b"R" | b"r") => Mode::Replace,
+        Some(b"A" | b"a") => Mode::Append,
+        Some(b"P" | b"p") => Mode::Prepend,
         _ => return Err(BAD_MODE),
     })
 }
@@ -325,16 +383,25 @@ fn code(outcome: Outcome) -> Result<&'static [u8], &'static [u8]> {
     }
 }
 
+/// The key, flags and what they say of a line such as `md`, in which all that is wrong has one name.
+fn parse_change(line: &[u8]) -> Result<(Cow<'_, [u8]>, Flags<'_>, Asked), &'static [u8]> {
+    let one = |text: &'static [u8]| match text {
+        ERROR | BAD_LINE => text,
+        _ => BAD_FLAGS,
+    };
+    let (text, flags) = parse(line).map_err(one)?;
+    let (key, asked) = (flags.key(text).map_err(one)?, flags.asked().map_err(one)?);
+    Ok((key, flags, asked))
+}
+
 fn delete(line: &[u8], turn: &mut Turn<'_>) -> Result<(), &'static [u8]> {
-    let (text, flags) = parse(line, b"bkOqCEITx")?;
-    let key = flags.key(text)?;
-    let (compare, cas) = (flags.number(b'C')?, flags.number(b'E')?);
-    let expiry = flags.expiry(b'T', turn)?;
+    let (key, flags, asked) = parse_change(line)?;
+    let expiry = asked.expiry(turn);
     let code: &[u8] = match turn.items.find(turn.tenant, &key, turn.moment) {
         None => b"NF",
-        Some(found) if compare.is_some_and(|cas| cas != turn.items.item(found).cas) => b"EX",
+        Some(found) if asked.compare.is_some_and(|cas| cas != turn.items.item(found).cas) => b"EX",
         Some(found) if flags.has(b'I') || flags.has(b'x') => {
-            mark(&key, found, &flags, (cas, expiry), turn)?;
+            mark(&key, found, &flags, (asked.cas, expiry), turn)?;
             b"HD"
         }
         Some(found) => {
@@ -342,7 +409,7 @@ fn delete(line: &[u8], turn: &mut Turn<'_>) -> Result<(), &'static [u8]> {
             b"HD"
         }
     };
-    if !(flags.has(b'q') && matches!(code, b"HD" | b"NF")) {
+    if !(flags.has(b'q') && code == b"HD") {
         bare_reply(code, &key, &flags, turn);
     }
     Ok(())
@@ -373,64 +440,67 @@ fn mark(
 }
 
 fn arithmetic(line: &[u8], turn: &mut Turn<'_>) -> Result<(), &'static [u8]> {
-    let (text, flags) = parse(line, b"bckOqstvCDEJMNTf")?;
-    let key = flags.key(text)?;
-    let (compare, cas) = (flags.number(b'C')?, flags.number(b'E')?);
-    let step = Step { delta: flags.number(b'D')?.unwrap_or(1), down: is_down(&flags)?, cas };
-    let initial = flags.number(b'J')?.unwrap_or_default();
-    let (vivify, expiry) = (flags.expiry(b'N', turn)?, flags.expiry(b'T', turn)?);
-    let counted = match (turn.items.find(turn.tenant, &key, turn.moment), vivify) {
+    let (key, flags, asked) = parse_change(line)?;
+    let (down, cas) = (is_down(&flags)?, asked.cas);
+    let step = Step { delta: asked.delta.unwrap_or(1), down, cas };
+    // memcached compares with anything but 0 here
+    let compare = asked.compare.filter(|cas| *cas != 0);
+    let mut made = false;
+    let counted = match (turn.items.find(turn.tenant, &key, turn.moment), asked.vivify(turn)) {
         (None, None) => Err(Outcome::NotFound),
         (None, Some(expiry)) => {
-            let digits = Decimal::new(initial);
-            Ok((initial, make(&key, digits.text(), expiry, cas, turn)?))
+            made = true;
+            let initial = asked.initial.unwrap_or_default();
+            Ok((initial, make(&key, Decimal::new(initial).text(), expiry, cas, turn)?))
         }
         (Some(found), _) if compare.is_some_and(|cas| cas != turn.items.item(found).cas) => {
             Err(Outcome::Exists)
         }
         (Some(found), _) => change::count(found, step, &key, turn).ok_or(NO_NUMBER)?,
     };
-    let (value, at) = match counted {
+    let (value, found) = match counted {
         Ok(counted) => counted,
         Err(outcome) => {
-            if !(flags.has(b'q') && outcome == Outcome::NotFound) {
-                bare_reply(code(outcome)?, &key, &flags, turn);
-            }
+            bare_reply(code(outcome)?, &key, &flags, turn);
             return Ok(());
         }
     };
-    expiry.into_iter().for_each(|expiry| turn.items.set_expiry(at, expiry));
-    counted_reply(&key, value, at, &flags, turn);
+    if !made {
+        asked.expiry(turn).into_iter().for_each(|expiry| turn.items.set_expiry(found, expiry));
+    }
+    // who is the first to count is always told
+    if made || !flags.has(b'q') {
+        counted_reply(&key, value, found, &flags, turn);
+    }
     Ok(())
 }
 
-fn counted_reply(key: &[u8], value: u64, at: ItemNo, flags: &Flags<'_>, turn: &mut Turn<'_>) {
+fn counted_reply(key: &[u8], value: u64, found: ItemNo, flags: &Flags<'_>, turn: &mut Turn<'_>) {
     let digits = Decimal::new(value);
-    let before = Before { item: *turn.items.item(at), ..Before::default() };
-    if flags.has(b'v') {
-        turn.say(b"VA ");
-        turn.out.number(digits.text().len() as u64);
-        reply(key, at, before, flags, turn);
-        turn.say(digits.text());
-        turn.say(b"\r\n");
-    } else if !flags.has(b'q') {
+    if !flags.has(b'v') {
         turn.say(b"HD");
-        reply(key, at, before, flags, turn);
+        return reply(key, (found, Before::default()), (flags, COUNTS), turn);
     }
+    turn.say(b"VA ");
+    turn.out.number(digits.text().len() as u64);
+    reply(key, (found, Before::default()), (flags, COUNTS), turn);
+    turn.say(digits.text());
+    turn.say(b"\r\n");
 }
 
 fn is_down(flags: &Flags<'_>) -> Result<bool, &'static [u8]> {
     match flags.token(b'M') {
-        None | Some(b"I" | b"i" | b"+" | b"incr") => Ok(false),
-        Some(b"D" | b"d" | b"-" | b"decr") => Ok(true),
-        _ => Err(BAD_MODE),
+        None | Some(b"I" | b"i" | b"+") => Ok(false),
+        Some(b"D" | b"d" | b"-") => Ok(true),
+        Some([]) => Err(BAD_FLAGS),
+        _ => Err(BAD_COUNT_MODE),
     }
 }
 
 /// What is known of an item, for people.
 fn debug(line: &[u8], turn: &mut Turn<'_>) -> Result<(), &'static [u8]> {
-    let (text, flags) = parse(line, b"b")?;
-    let key = flags.key(text)?;
+    let (text, flags) = parse(line).map_err(|_| BAD_LINE)?;
+    let key = flags.key(text).map_err(|_| BAD_LINE)?;
     let Some(at) = turn.items.find(turn.tenant, &key, turn.moment) else {
         turn.say(b"EN\r\n");
         return Ok(());

@@ -12,6 +12,7 @@ use crate::limits::{
 };
 use crate::session::{Step, Turn};
 use crate::value::Draft;
+use std::borrow::Cow;
 use text::Reading;
 
 /// What libmemcached and others parse: major, minor and micro number. The major one must not be 0.
@@ -48,8 +49,10 @@ struct Storing {
 
 /// A line that announces a value, as far as this matters before the value is here.
 struct Announced<'a> {
-    key: &'a [u8],
+    key: Cow<'a, [u8]>,
     len: usize,
+    /// When the value cannot be taken, what the key had goes: the client believes that it is no longer there.
+    replaces: bool,
     /// Errors are not told.
     quiet: bool,
 }
@@ -64,7 +67,8 @@ fn verb_end(line: &[u8], verb: &[u8]) -> usize {
     line.iter().take_while(|byte| **byte == b' ').count() + verb.len()
 }
 
-/// A key as it may be: not empty, not too long, without control characters.
+/// A key as it may be: not empty, not too long. As with memcached it is any bytes that a line can have as one word, so
+/// control characters too, and in base64 anything.
 fn is_key(key: &[u8]) -> bool {
     (1..=MEMCACHED_KEY_BYTES_MAX).contains(&key.len())
 }
@@ -226,7 +230,9 @@ impl Memcached {
         };
         let len = announced.len;
         if !turn.items.takes(len) {
-            refuse(&announced, TOO_LARGE, turn);
+            if !refuse(&announced, TOO_LARGE, turn) {
+                return Step::Blocked;
+            }
             self.0 = State::Discarding(len + 2);
         } else if let Some(data) = input.get(used..used + len + 2) {
             if !is_ready(line, turn) {
@@ -247,8 +253,10 @@ impl Memcached {
         let left = storing.draft.left();
         if left > 0 {
             if turn.items.extend(&mut storing.draft, turn.tenant).is_err() {
-                if let Ok(announced) = announce(&storing.line) {
-                    refuse(&announced, NO_ROOM, turn);
+                let announced = announce(&storing.line).expect("it was announced");
+                if !refuse(&announced, NO_ROOM, turn) {
+                    self.0 = State::Storing(storing);
+                    return Step::Blocked;
                 }
                 self.0 = State::Discarding(left + 2);
                 return Step::Used(0);
@@ -291,14 +299,22 @@ fn is_ready(line: &[u8], turn: &mut Turn<'_>) -> bool {
     joined.is_none_or(|key| turn.has_value(&key))
 }
 
-/// The value is not taken. What the key had is no longer what the client believes it has: it goes.
-fn refuse(announced: &Announced<'_>, text: &[u8], turn: &mut Turn<'_>) {
-    if let Some(found) = turn.items.find(turn.tenant, announced.key, turn.moment) {
-        turn.items.remove(found);
+/// The value is not taken, and what it would have replaced goes. False when this has to wait for what is before it.
+fn refuse(announced: &Announced<'_>, text: &'static [u8], turn: &mut Turn<'_>) -> bool {
+    let (key, text) = (&announced.key, if announced.quiet { b"" } else { text });
+    if announced.replaces {
+        if let Some(slot) = turn.elsewhere(key) {
+            let waits = turn.has_to_wait(true);
+            if !waits {
+                owner::forget(key, slot, text, turn);
+            }
+            return !waits;
+        }
+        let found = turn.items.find(turn.tenant, key, turn.moment);
+        found.into_iter().for_each(|found| turn.items.remove(found));
     }
-    if !announced.quiet {
-        turn.say(text);
-    }
+    turn.say(text);
+    true
 }
 
 /// The value is here.

@@ -55,7 +55,8 @@ pub fn line(verb: &[u8], line: &[u8], used: usize, turn: &mut Turn<'_>) -> Step 
     }
     let join = if target == Target::All { Join::Same } else { Join::One };
     let parts = vec![(target, Rope::of_text([line, END].concat()))];
-    turn.carry(Dialect::MEMCACHED, parts, (join, effect, miss(line)));
+    let miss = if verb == b"mg" { super::meta::miss(line) } else { b"EN\r\n".to_vec() };
+    turn.carry(Dialect::MEMCACHED, parts, (join, effect, &miss));
     Step::Used(used)
 }
 
@@ -70,9 +71,13 @@ fn effect(verb: &[u8], line: &[u8]) -> Effect {
     }
 }
 
-fn miss(line: &[u8]) -> &'static [u8] {
-    let quiet = words(line).skip(2).any(|flag| flag == b"q");
-    if quiet { b"" } else { b"EN\r\n" }
+/// Has the owner of a slot remove a key; `text` is answered when that is done.
+pub fn forget(key: &[u8], slot: usize, text: &'static [u8], turn: &mut Turn<'_>) {
+    let mut line = b"md ".to_vec();
+    base64::encode(key, &mut line);
+    line.extend_from_slice(b" b\r\n");
+    let parts = vec![(Target::Slot(slot), Rope::of_text(line))];
+    turn.carry(Dialect::MEMCACHED, parts, (Join::Instead(text), Effect::Changes, b""));
 }
 
 /// Has the owner of a slot store a value.

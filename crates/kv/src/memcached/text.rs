@@ -6,7 +6,7 @@ use super::{Announced, BAD_CHUNK, BAD_LINE, ERROR, NO_ROOM, TOO_LARGE, VERSION, 
 use crate::carry::{Dialect, Join, Target};
 use crate::items::{Content, ItemNo, Items};
 use crate::moment::Expiry;
-use crate::number::{Decimal, signed, unsigned};
+use crate::number::{Decimal, counted, signed, unsigned};
 use crate::rope::Rope;
 use crate::session::{Effect, Turn};
 
@@ -86,7 +86,7 @@ impl Reading {
 
     /// The line is at its end; what to answer when something is missing.
     pub fn end(&self) -> Result<(), &'static [u8]> {
-        if self.keys > 0 { Ok(()) } else { Err(ERROR) }
+        if self.keys > 0 || self.expiry.is_some() { Ok(()) } else { Err(ERROR) }
     }
 
     fn send(&self, key: &[u8], found: ItemNo, turn: &mut Turn<'_>) {
@@ -131,7 +131,7 @@ fn parse(line: &[u8]) -> Result<Line<'_>, Wrong> {
     };
     let [key, flags, expiry, len] = std::array::from_fn(|_| words.next());
     let len_text = len.ok_or((ERROR, None))?;
-    let len = unsigned(len_text).and_then(|len| usize::try_from(len).ok());
+    let len = usize::try_from(unsigned(len_text).ok_or((BAD_LINE, None))?).ok();
     let len = len.filter(|len| *len <= u32::MAX as usize).ok_or((BAD_CHUNK, None))?;
     let wrong = || (BAD_LINE, Some(len));
     let key = key.filter(|key| is_key(key)).ok_or_else(wrong)?;
@@ -159,7 +159,8 @@ fn parse(line: &[u8]) -> Result<Line<'_>, Wrong> {
 /// What a line announces.
 pub fn announce(line: &[u8]) -> Result<Announced<'_>, Wrong> {
     let Line { change, len, noreply, .. } = parse(line)?;
-    Ok(Announced { key: change.key, len, quiet: noreply })
+    let replaces = change.mode == Mode::Set && change.compare.is_none();
+    Ok(Announced { key: change.key.into(), len, quiet: noreply, replaces })
 }
 
 /// The key whose value a line's value is joined with.
@@ -208,6 +209,7 @@ pub fn command<'a>(verb: &[u8], rest: impl Iterator<Item = &'a [u8]>, turn: &mut
         (b"touch", [key, expiry]) => touch(key, expiry, turn),
         (b"flush_all", []) => flush(b"0", turn),
         (b"flush_all", [delay]) => flush(delay, turn),
+        (b"verbosity", [level]) if unsigned(level).is_none() => turn.say(BAD_LINE),
         (b"verbosity", [_] | [_, _]) => turn.say(b"OK\r\n"),
         (b"verbosity", []) if quiet => {}
         (b"version", _) => turn.out.text(format!("VERSION {VERSION}\r\n").as_bytes()),
@@ -240,7 +242,7 @@ fn count(key: &[u8], delta: &[u8], down: bool, turn: &mut Turn<'_>) {
     if !is_key(key) {
         return turn.say(BAD_LINE);
     }
-    let Some(delta) = unsigned(delta) else { return turn.say(BAD_DELTA) };
+    let Some(delta) = counted(delta) else { return turn.say(BAD_DELTA) };
     let Some(found) = turn.items.read(turn.tenant, key, turn.moment) else {
         return turn.say(b"NOT_FOUND\r\n");
     };
@@ -270,7 +272,7 @@ fn touch(key: &[u8], expiry: &[u8], turn: &mut Turn<'_>) {
 
 fn flush(delay: &[u8], turn: &mut Turn<'_>) {
     match signed(delay) {
-        None => turn.say(BAD_LINE),
+        None => turn.say(BAD_EXPIRY),
         Some(..=0) => {
             turn.items.flush(turn.tenant);
             turn.say(b"OK\r\n");
@@ -286,7 +288,10 @@ fn flush(delay: &[u8], turn: &mut Turn<'_>) {
 fn stats(words: &[&[u8]], turn: &mut Turn<'_>) {
     match words {
         [] => general(turn),
-        [b"reset"] => return turn.say(b"RESET\r\n"),
+        [b"reset"] => {
+            turn.items.reset_counters(turn.tenant);
+            return turn.say(b"RESET\r\n");
+        }
         [b"settings"] => settings(turn),
         // There are no slab classes of memcached's kind, so there is nothing to list.
         [b"items" | b"slabs" | b"sizes" | b"conns"] => {}

@@ -1,6 +1,6 @@
 //! Which command it is, and whether it has the arguments it needs.
 
-use super::{Args, Client, connection, keys, owner, strings};
+use super::{Args, Client, connection, keys, multi, owner, strings};
 use crate::session::Turn;
 
 /// Longest name of a command.
@@ -9,7 +9,7 @@ const NAME_BYTES_MAX: usize = 16;
 pub const REDIS_VERSION: &str = "7.0.15";
 const ANY: usize = usize::MAX;
 
-type Run = fn(Args<'_>, &mut Client, &mut Turn<'_>);
+pub type Run = fn(Args<'_>, &mut Client, &mut Turn<'_>);
 
 /// Least and most arguments of a command, its name among them, and what it does.
 fn command(name: &[u8]) -> Option<(usize, usize, Run)> {
@@ -21,7 +21,7 @@ fn command(name: &[u8]) -> Option<(usize, usize, Run)> {
         b"SETNX" => (3, 3, strings::set_new),
         b"GETSET" => (3, 3, strings::get_set),
         b"GETDEL" => (2, 2, strings::get_and_delete),
-        b"GETEX" => (2, 4, strings::get_and_expire),
+        b"GETEX" => (2, ANY, strings::get_and_expire),
         b"MGET" => (2, ANY, owner::get_several),
         b"MSET" => (3, ANY, strings::set_several),
         b"MSETNX" => (3, ANY, strings::set_several_new),
@@ -39,32 +39,38 @@ fn command(name: &[u8]) -> Option<(usize, usize, Run)> {
         b"PTTL" => (2, 2, keys::milliseconds_left),
         b"EXPIRETIME" => (2, 2, keys::end_second),
         b"PEXPIRETIME" => (2, 2, keys::end_millisecond),
-        b"EXPIRE" => (3, 4, keys::expire),
-        b"PEXPIRE" => (3, 4, keys::expire_milliseconds),
-        b"EXPIREAT" => (3, 4, keys::expire_at),
-        b"PEXPIREAT" => (3, 4, keys::expire_at_millisecond),
+        b"EXPIRE" => (3, ANY, keys::expire),
+        b"PEXPIRE" => (3, ANY, keys::expire_milliseconds),
+        b"EXPIREAT" => (3, ANY, keys::expire_at),
+        b"PEXPIREAT" => (3, ANY, keys::expire_at_millisecond),
         b"PERSIST" => (2, 2, keys::persist),
-        b"SCAN" => (2, 8, keys::scan),
+        b"SCAN" => (2, ANY, keys::scan),
         b"KEYS" => (2, 2, keys::keys),
         b"DBSIZE" => (1, 1, keys::count),
-        b"FLUSHALL" | b"FLUSHDB" => (1, 2, keys::flush),
+        b"FLUSHALL" | b"FLUSHDB" => (1, ANY, keys::flush),
         b"PING" => (1, 2, connection::ping),
         b"ECHO" => (2, 2, connection::echo),
         b"SELECT" => (2, 2, connection::select),
-        b"AUTH" => (2, 3, connection::auth),
+        b"AUTH" => (2, ANY, connection::auth),
         b"HELLO" => (1, ANY, connection::hello),
         b"RESET" => (1, 1, connection::reset),
         b"CLIENT" => (2, ANY, connection::client),
         b"COMMAND" => (1, ANY, connection::command),
         b"CONFIG" => (2, ANY, connection::config),
         b"INFO" => (1, ANY, connection::info),
+        b"ROLE" => (1, 1, connection::role),
+        b"MULTI" => (1, 1, multi::begin),
+        b"DISCARD" => (1, 1, multi::discard),
+        b"EXEC" => (1, 1, multi::without),
+        b"WATCH" => (2, ANY, multi::watch_inside),
+        b"UNWATCH" => (1, 1, multi::unwatch),
         b"TIME" => (1, 1, connection::time),
         _ => return None,
     })
 }
 
-/// Executes one command. False when the connection is to be closed.
-pub fn execute(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) -> bool {
+/// What a command does; `None` when it is none, or has not the arguments it needs, which is answered.
+pub fn find(args: &Args<'_>, turn: &mut Turn<'_>) -> Option<Run> {
     let mut space = [0; NAME_BYTES_MAX];
     let given = args.text(0);
     let fits = given.len() <= NAME_BYTES_MAX;
@@ -72,22 +78,34 @@ pub fn execute(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) -> bool
     space[..len].copy_from_slice(&given[..len]);
     space.make_ascii_uppercase();
     match command(&space[..len]) {
-        Some((least, most, run)) if (least..=most).contains(&args.len()) => run(args, client, turn),
+        Some((least, most, run)) if (least..=most).contains(&args.len()) => return Some(run),
         Some(_) => wrong_count(given, turn),
-        None if &space[..len] == b"QUIT" => {
-            turn.ok();
-            return false;
-        }
-        None => unknown(&args, turn),
+        None => unknown(args, turn),
+    }
+    None
+}
+
+/// Executes one command. False when the connection is to be closed.
+pub fn execute(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) -> bool {
+    if args.text(0).eq_ignore_ascii_case(b"QUIT") {
+        turn.ok();
+        return false;
+    }
+    if let Some(run) = find(&args, turn) {
+        run(args, client, turn);
     }
     true
 }
 
+/// The key whose value, as it is here, a command works on.
+pub fn joined<'a>(args: &Args<'a>) -> Option<&'a [u8]> {
+    args.text(0).eq_ignore_ascii_case(b"APPEND").then(|| args.text(1))
+}
+
 /// Whether what the command works on is here; if not, it has been asked for.
 pub fn is_ready(args: &Args<'_>, turn: &mut Turn<'_>) -> bool {
-    let key = args.text(1);
-    let joins = args.text(0).eq_ignore_ascii_case(b"APPEND") && turn.elsewhere(key).is_none();
-    !joins || turn.has_value(key)
+    let key = joined(args).filter(|key| turn.elsewhere(key).is_none());
+    key.is_none_or(|key| turn.has_value(key))
 }
 
 /// The number of arguments is wrong.
@@ -97,7 +115,7 @@ pub fn wrong_count(name: &[u8], turn: &mut Turn<'_>) {
 }
 
 /// Text of a client's for an error: its beginning.
-fn shown(bytes: &[u8]) -> String {
+pub fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(128)]).into_owned()
 }
 

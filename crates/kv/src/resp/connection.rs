@@ -1,14 +1,16 @@
 //! Commands about the connection and the server.
 
-use super::commands::{REDIS_VERSION, wrong_count};
-use super::strings::upper;
-use super::{Args, Client, glob};
+use super::commands::{REDIS_VERSION, shown, wrong_count};
+use super::strings::{NO_INTEGER, SYNTAX, upper};
+use super::{Args, Client, glob, multi};
+use crate::number::integer;
 use crate::session::Turn;
 
 /// Longest name that a client may give itself.
 const CLIENT_NAME_BYTES_MAX: usize = 256;
 
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
+const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 
 pub fn ping(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
     match args.get(1) {
@@ -22,32 +24,57 @@ pub fn echo(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
 }
 
 pub fn select(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
-    match args.text(1) {
-        b"0" => turn.ok(),
+    match integer(args.text(1)) {
+        Some(0) => turn.ok(),
         // A tenant is an address here, not a number.
-        _ => turn.error("ERR DB index is out of range"),
+        Some(_) => turn.error("ERR DB index is out of range"),
+        None => turn.error(NO_INTEGER),
     }
 }
 
-pub fn auth(_: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
-    turn.error(NO_PASSWORD);
+/// Whether somebody may come in by this name: the usual one has no password, so any is right.
+fn is_user(name: &[u8], turn: &mut Turn<'_>) -> bool {
+    let known = name == b"default";
+    if !known {
+        turn.error("WRONGPASS invalid username-password pair or user is disabled.");
+    }
+    known
+}
+
+pub fn auth(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
+    match args.len() {
+        2 => turn.error(NO_PASSWORD),
+        3 if is_user(args.text(1), turn) => turn.ok(),
+        3 => {}
+        _ => turn.error(SYNTAX),
+    }
 }
 
 pub fn hello(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
-    let version = match args.get(1) {
+    let version = match args.get(1).map(integer) {
         None => client.version,
-        Some(b"2") => 2,
-        Some(b"3") => 3,
-        Some(_) => return turn.error("NOPROTO unsupported protocol version"),
+        Some(Some(version @ 2..=3)) => version as u8,
+        Some(Some(_)) => return turn.error("NOPROTO unsupported protocol version"),
+        Some(None) => {
+            return turn.error("ERR Protocol version is not an integer or out of range");
+        }
     };
     let (mut at, mut name) = (2, None);
     while at < args.len() {
-        match (upper(args.text(at)).as_slice(), args.get(at + 1)) {
-            (b"AUTH", _) => return turn.error(NO_PASSWORD),
-            (b"SETNAME", Some(given)) if is_name(given) => name = Some(given),
-            _ => return turn.error("ERR Syntax error in HELLO option"),
+        let option = args.text(at);
+        match (upper(option).as_slice(), args.len() - at - 1) {
+            (b"AUTH", 2..) if is_user(args.text(at + 1), turn) => at += 3,
+            (b"AUTH", 2..) => return,
+            (b"SETNAME", 1..) if is_name(args.text(at + 1)) => {
+                name = Some(args.text(at + 1));
+                at += 2;
+            }
+            (b"SETNAME", 1..) => return turn.error(BAD_NAME),
+            _ => {
+                let option = String::from_utf8_lossy(option);
+                return turn.error(&format!("ERR Syntax error in HELLO option '{option}'"));
+            }
         }
-        at += 2;
     }
     client.version = version;
     name.into_iter().for_each(|name| client.name = name.to_vec());
@@ -75,6 +102,7 @@ fn greet(client: &Client, turn: &mut Turn<'_>) {
 pub fn reset(_: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
     client.version = 2;
     client.name.clear();
+    multi::forget(client);
     turn.simple("RESET");
 }
 
@@ -88,9 +116,7 @@ pub fn client(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
             client.name = args.text(2).to_vec();
             turn.ok();
         }
-        (b"SETNAME", 3) => {
-            turn.error("ERR Client names cannot contain spaces, newlines or special characters.")
-        }
+        (b"SETNAME", 3) => turn.error(BAD_NAME),
         (b"GETNAME", 2) if client.name.is_empty() => turn.null(client),
         (b"GETNAME", 2) => turn.bulk(&client.name),
         (b"ID", 2) => turn.integer(client.number as i64),
@@ -102,16 +128,19 @@ pub fn client(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
                 client,
             );
         }
-        _ => unknown(&args, turn),
+        _ => unknown(&args, &["SETNAME", "GETNAME", "ID", "SETINFO", "NO-EVICT"], turn),
     }
 }
 
-fn unknown(args: &Args<'_>, turn: &mut Turn<'_>) {
-    let (name, sub) = (upper(args.text(0)), String::from_utf8_lossy(args.text(1)));
-    let name = String::from_utf8_lossy(&name);
-    turn.error(&format!(
-        "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try {name} HELP."
-    ));
+/// No such subcommand, or not with so many arguments.
+fn unknown(args: &Args<'_>, known: &[&str], turn: &mut Turn<'_>) {
+    let (name, sub) = (upper(args.text(0)), upper(args.text(1)));
+    let (name, sub) = (String::from_utf8_lossy(&name), String::from_utf8_lossy(&sub));
+    if known.contains(&&*sub) {
+        return wrong_count(format!("{name}|{sub}").as_bytes(), turn);
+    }
+    let given = shown(args.text(1));
+    turn.error(&format!("ERR unknown subcommand '{given}'. Try {name} HELP."));
 }
 
 pub fn command(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
@@ -120,7 +149,7 @@ pub fn command(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
         b"" | b"INFO" | b"LIST" => turn.array(0),
         b"DOCS" => turn.map(0, client),
         b"COUNT" => turn.integer(0),
-        _ => unknown(&args, turn),
+        _ => unknown(&args, &[], turn),
     }
 }
 
@@ -128,11 +157,14 @@ pub fn config(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
     match (upper(args.text(1)).as_slice(), args.len()) {
         (b"GET", 3..) => settings(&args, client, turn),
         (b"GET", _) => wrong_count(b"config|get", turn),
-        (b"RESETSTAT", 2) => turn.ok(),
+        (b"RESETSTAT", 2) => {
+            turn.items.reset_counters(turn.tenant);
+            turn.ok();
+        }
         (b"SET", _) => {
             turn.error("ERR CONFIG SET is not supported: settings are flags of trapeze memory")
         }
-        _ => unknown(&args, turn),
+        _ => unknown(&args, &["RESETSTAT"], turn),
     }
 }
 
@@ -155,6 +187,13 @@ fn settings(args: &Args<'_>, client: &Client, turn: &mut Turn<'_>) {
         turn.bulk(name.as_bytes());
         turn.bulk(value.as_bytes());
     }
+}
+
+pub fn role(_: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
+    turn.array(3);
+    turn.bulk(b"master");
+    turn.integer(0);
+    turn.array(0);
 }
 
 pub fn time(_: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
@@ -181,7 +220,7 @@ pub fn info(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
     turn.verbatim(&text, client);
 }
 
-fn sections(turn: &Turn<'_>) -> [(&'static str, String); 5] {
+fn sections(turn: &Turn<'_>) -> [(&'static str, String); 6] {
     let (items, bytes) = turn.items.holds(turn.tenant);
     let (facts, counters) = (turn.items.facts(), turn.items.counters(turn.tenant));
     let tenant = turn.items.tenant(turn.tenant);
@@ -224,6 +263,7 @@ fn sections(turn: &Turn<'_>) -> [(&'static str, String); 5] {
         ("Clients", clients),
         ("Memory", memory),
         ("Stats", stats),
+        ("Replication", "role:master\r\nconnected_slaves:0\r\n".into()),
         ("Keyspace", keyspace),
     ]
 }

@@ -4,19 +4,21 @@ use super::strings::{NO_INTEGER, SYNTAX, find, key, upper};
 use super::{Args, Client, glob};
 use crate::items::ItemNo;
 use crate::moment::{Expiry, Moment};
-use crate::number::{Decimal, signed, unsigned};
+use crate::number::{self, Decimal, unsigned};
 use crate::owners::Owners;
 use crate::session::Turn;
 use wire::NodeId;
 
 /// Places of the table that one SCAN looks at when it is not told.
 const SCAN_COUNT: u32 = 10;
+const NX_ALONE: &str = "ERR NX and XX, GT or LT options at the same time are not compatible";
+const GT_OR_LT: &str = "ERR GT and LT options at the same time are not compatible";
 /// Bits of a cursor that say a place of a table; those above them say whose.
 const CURSOR_PLACE_BITS: u32 = 32;
 
 /// The number at this place; `None` when it is none, which is answered.
 pub(super) fn integer(args: &Args<'_>, number: usize, turn: &mut Turn<'_>) -> Option<i64> {
-    let value = args.get(number).and_then(signed);
+    let value = args.get(number).and_then(number::integer);
     if value.is_none() {
         turn.error(NO_INTEGER);
     }
@@ -59,13 +61,18 @@ fn time(args: &Args<'_>, of: impl Fn(Expiry, Moment) -> Option<u64>, turn: &mut 
     let Some(key) = key(args, 1, turn) else { return };
     let value = match find(key, turn) {
         None => -2,
-        Some(found) => of(turn.items.expiry(found), turn.moment).map_or(-1, |ms| ms as i64),
+        Some(found) => of(turn.items.expiry(found), turn.moment)
+            .map_or(-1, |ms| i64::try_from(ms).unwrap_or(i64::MAX)),
     };
     turn.integer(value);
 }
 
 pub fn seconds_left(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
-    time(&args, |expiry, moment| expiry.left_ms(moment).map(|ms| (ms + 500) / 1000), turn);
+    time(
+        &args,
+        |expiry, moment| expiry.left_ms(moment).map(|ms| ms.saturating_add(500) / 1000),
+        turn,
+    );
 }
 
 pub fn milliseconds_left(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
@@ -80,49 +87,74 @@ pub fn end_millisecond(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
     time(&args, Expiry::wall_ms, turn);
 }
 
-/// When an item is to end by a command such as EXPIRE; `None` when it is wrong, which is answered.
-fn end(args: &Args<'_>, unit: i64, absolute: bool, turn: &mut Turn<'_>) -> Option<Expiry> {
-    let value = integer(args, 2, turn)?;
-    let Some(ms) = value.checked_mul(unit) else {
-        let name = String::from_utf8_lossy(args.text(0)).to_lowercase();
-        turn.error(&format!("ERR invalid expire time in '{name}' command"));
-        return None;
-    };
-    Some(match (u64::try_from(ms), absolute) {
-        (Err(_), _) => Expiry::PAST,
-        (Ok(ms), true) => Expiry::at_wall_ms(ms, turn.moment),
-        (Ok(ms), false) => Expiry::after_ms(ms, turn.moment),
-    })
+/// When an item's end may be changed.
+#[derive(Clone, Copy, Default)]
+struct Conditions {
+    without: bool,
+    with: bool,
+    later: bool,
+    earlier: bool,
 }
 
-/// Whether the option allows the new end; `None` when there is no such option.
-fn allows(option: &[u8], before: Expiry, after: Expiry) -> Option<bool> {
-    Some(match option {
-        b"" => true,
-        b"NX" => before == Expiry::NEVER,
-        b"XX" => before != Expiry::NEVER,
-        b"GT" => after > before,
-        b"LT" => after < before,
-        _ => return None,
-    })
+impl Conditions {
+    /// The options of a command such as EXPIRE; what to answer when they are wrong.
+    fn parse(args: &Args<'_>) -> Result<Conditions, String> {
+        let mut all = Conditions::default();
+        for number in 3..args.len() {
+            match upper(args.text(number)).as_slice() {
+                b"NX" => all.without = true,
+                b"XX" => all.with = true,
+                b"GT" => all.later = true,
+                b"LT" => all.earlier = true,
+                _ => {
+                    let option = String::from_utf8_lossy(args.text(number));
+                    return Err(format!("ERR Unsupported option {option}"));
+                }
+            }
+        }
+        if all.without && (all.with || all.later || all.earlier) {
+            return Err(NX_ALONE.into());
+        }
+        if all.later && all.earlier { Err(GT_OR_LT.into()) } else { Ok(all) }
+    }
+
+    fn allow(&self, before: Expiry, after: Expiry) -> bool {
+        let has_end = before != Expiry::NEVER;
+        let known = !(self.without && has_end || self.with && !has_end);
+        known && (!self.later || after > before) && (!self.earlier || after < before)
+    }
+}
+
+/// When an item is to end by a command such as EXPIRE, and when that is allowed; what to answer when they are wrong.
+fn end(
+    args: &Args<'_>,
+    (unit, absolute): (i64, bool),
+    turn: &Turn<'_>,
+) -> Result<(Expiry, Conditions), String> {
+    let conditions = Conditions::parse(args)?;
+    let count = args.get(2).and_then(number::integer).ok_or(NO_INTEGER)?;
+    let end = Expiry::of_redis(count, unit, absolute, turn.moment).ok_or_else(|| {
+        let name = String::from_utf8_lossy(args.text(0)).to_lowercase();
+        format!("ERR invalid expire time in '{name}' command")
+    });
+    Ok((end?, conditions))
 }
 
 fn set_end(args: &Args<'_>, unit: i64, absolute: bool, turn: &mut Turn<'_>) {
     let Some(key) = key(args, 1, turn) else { return };
-    let Some(after) = end(args, unit, absolute, turn) else { return };
-    let option = upper(args.text(3));
+    let (after, conditions) = match end(args, (unit, absolute), turn) {
+        Ok(told) => told,
+        Err(text) => return turn.error(&text),
+    };
     let found = find(key, turn);
     let before = found.map_or(Expiry::NEVER, |found| turn.items.expiry(found));
-    let Some(allowed) = allows(&option, before, after) else {
-        let option = String::from_utf8_lossy(args.text(3));
-        return turn.error(&format!("ERR Unsupported option {option}"));
-    };
-    let Some(found) = found.filter(|_| allowed) else { return turn.integer(0) };
-    match after.has_passed(turn.moment) {
-        true => turn.items.remove(found),
-        false => turn.items.set_expiry(found, after),
+    let found = found.filter(|_| conditions.allow(before, after));
+    match found {
+        Some(found) if after.has_passed(turn.moment) => turn.items.remove(found),
+        Some(found) => turn.items.set_expiry(found, after),
+        None => {}
     }
-    turn.integer(1);
+    turn.integer(found.is_some().into());
 }
 
 pub fn expire(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
@@ -196,9 +228,10 @@ pub fn scan(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
         match (upper(args.text(number)).as_slice(), told) {
             (b"MATCH", Some(told)) => pattern = told,
             (b"TYPE", Some(told)) => strings = told.eq_ignore_ascii_case(b"string"),
-            (b"COUNT", Some(told)) => match unsigned(told) {
+            (b"COUNT", Some(told)) => match number::integer(told) {
                 Some(told @ 1..) => count = u32::try_from(told).unwrap_or(u32::MAX),
-                _ => return turn.error(NO_INTEGER),
+                Some(_) => return turn.error(SYNTAX),
+                None => return turn.error(NO_INTEGER),
             },
             _ => return turn.error(SYNTAX),
         }
@@ -226,7 +259,8 @@ pub fn count(_: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
 }
 
 pub fn flush(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
-    if args.len() == 2 && !matches!(upper(args.text(1)).as_slice(), b"ASYNC" | b"SYNC") {
+    let known = |n: usize| matches!(upper(args.text(n)).as_slice(), b"ASYNC" | b"SYNC");
+    if args.len() > 2 || (args.len() == 2 && !known(1)) {
         return turn.error(SYNTAX);
     }
     turn.items.flush(turn.tenant);

@@ -3,7 +3,9 @@
 mod commands;
 mod connection;
 mod glob;
+mod inline;
 mod keys;
+mod multi;
 mod owner;
 mod reply;
 mod strings;
@@ -13,12 +15,14 @@ use crate::limits::{
     ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, BESIDE_BYTES_MAX, INLINE_BYTES_MAX, VALUE_BYTES_MAX,
     WHOLE_BYTES,
 };
-use crate::number::signed;
+use crate::number::integer;
 use crate::session::{Step, Turn};
 use crate::value::Draft;
 use arrayvec::ArrayVec;
 use owner::Place;
+use std::borrow::Cow;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 
 /// Arguments of a command that is executed where it was read. Of one with more, the answers need not all have room at
 /// once: it stops, and goes on with what was gathered.
@@ -28,6 +32,7 @@ const HEADER_BYTES_MAX: usize = 32;
 
 const NO_ROOM: &[u8] = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n";
 const TOO_LARGE: &[u8] = b"-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n";
+const TOO_LONG: &[u8] = b"-ERR the command is too long: keys and short values of one have 24M at most, with 16 for each\r\n";
 
 /// A connection's place in the protocol, and what the client said of itself.
 #[derive(Debug)]
@@ -46,6 +51,26 @@ pub struct Client {
     pub number: u64,
     /// Arguments of the command that are answered, when it has stopped before its end for want of room for the rest.
     pub answered: Option<NonZeroUsize>,
+    /// Of a transaction that has begun.
+    pub queue: Option<Box<multi::Queue>>,
+    /// Keys that must not have changed when it ends.
+    pub watched: Vec<multi::Watch>,
+    /// What a transaction works on was asked for.
+    pub brought: bool,
+}
+
+impl Client {
+    fn new(number: u64) -> Client {
+        Client {
+            version: 2,
+            name: Vec::new(),
+            number,
+            answered: None,
+            queue: None,
+            watched: Vec::new(),
+            brought: false,
+        }
+    }
 }
 
 /// A command that is taken in argument by argument.
@@ -65,12 +90,19 @@ struct Gather {
 /// An argument.
 #[derive(Debug)]
 enum Arg {
-    /// Here in the bytes.
-    Span(usize, usize),
+    /// Here in the bytes, between two places.
+    Span(u32, u32),
     /// A long value.
     Draft(Box<Draft>),
     /// A value that was used.
     Gone,
+}
+
+impl Arg {
+    fn span(start: usize, end: usize) -> Arg {
+        let place = |at| u32::try_from(at).expect("what is gathered is bounded");
+        Arg::Span(place(start), place(end))
+    }
 }
 
 /// The arguments of a command, the first of which is its name.
@@ -88,7 +120,7 @@ impl<'a> Args<'a> {
     /// A short argument; `None` when there is none, or it is long.
     pub fn get(&self, number: usize) -> Option<&'a [u8]> {
         match self.args.get(number)? {
-            Arg::Span(start, end) => Some(&self.bytes[*start..*end]),
+            Arg::Span(start, end) => Some(&self.bytes[*start as usize..*end as usize]),
             _ => None,
         }
     }
@@ -98,10 +130,15 @@ impl<'a> Args<'a> {
         self.get(number).unwrap_or_default()
     }
 
+    /// Some of them: those of one command of several.
+    fn part(&mut self, numbers: Range<usize>) -> Args<'_> {
+        Args { bytes: self.bytes, args: &mut self.args[numbers] }
+    }
+
     /// An argument that is stored, once.
     pub fn take(&mut self, number: usize) -> Content<'a> {
         match std::mem::replace(&mut self.args[number], Arg::Gone) {
-            Arg::Span(start, end) => Content::Bytes(&self.bytes[start..end]),
+            Arg::Span(start, end) => Content::Bytes(&self.bytes[start as usize..end as usize]),
             Arg::Draft(draft) => Content::Draft(*draft),
             Arg::Gone => Content::Bytes(&[]),
         }
@@ -117,7 +154,7 @@ enum Parsed {
     /// A command that is to be gathered.
     Long,
     /// No command.
-    Wrong(&'static str),
+    Wrong(Why),
 }
 
 /// The number on a header line such as `$12`, and where the next line begins; `None` when it has no end yet.
@@ -128,12 +165,13 @@ fn header(input: &[u8], at: usize) -> Result<Option<(i64, usize)>, ()> {
         return if head.len() < HEADER_BYTES_MAX { Ok(None) } else { Err(()) };
     };
     let text = line[..end].strip_suffix(b"\r").ok_or(())?;
-    Ok(Some((signed(text).ok_or(())?, at + 1 + end + 1)))
+    Ok(Some((integer(text).ok_or(())?, at + 1 + end + 1)))
 }
 
-const BAD_COUNT: &str = "invalid multibulk length";
-const BAD_BULK: &str = "invalid bulk length";
-const NO_BULK: &str = "expected '$'";
+/// What is wrong with the protocol.
+type Why = Cow<'static, str>;
+const BAD_COUNT: Why = Cow::Borrowed("invalid multibulk length");
+const BAD_BULK: Why = Cow::Borrowed("invalid bulk length");
 
 fn parse(input: &[u8]) -> Parsed {
     let (count, mut at) = match header(input, 0) {
@@ -150,7 +188,7 @@ fn parse(input: &[u8]) -> Parsed {
             for _ in 0..count {
                 match bulk(input, at) {
                     Ok(Some((start, end))) => {
-                        args.push(Arg::Span(start, end));
+                        args.push(Arg::span(start, end));
                         at = end + 2;
                     }
                     Ok(None) if input.len() > WHOLE_BYTES => return Parsed::Long,
@@ -172,7 +210,7 @@ fn half(input: &[u8], at: usize) -> Parsed {
 }
 
 /// Where the bytes of the bulk string at `at` are; `None` when it is not all here.
-fn bulk(input: &[u8], at: usize) -> Result<Option<(usize, usize)>, &'static str> {
+fn bulk(input: &[u8], at: usize) -> Result<Option<(usize, usize)>, Why> {
     let Some((len, start)) = bulk_header(input, at)? else { return Ok(None) };
     let end = start + len;
     match input.get(end..end + 2) {
@@ -182,11 +220,13 @@ fn bulk(input: &[u8], at: usize) -> Result<Option<(usize, usize)>, &'static str>
     }
 }
 
-fn bulk_header(input: &[u8], at: usize) -> Result<Option<(usize, usize)>, &'static str> {
+fn bulk_header(input: &[u8], at: usize) -> Result<Option<(usize, usize)>, Why> {
     match input.get(at) {
         None => return Ok(None),
         Some(b'$') => {}
-        Some(_) => return Err(NO_BULK),
+        Some(other) => {
+            return Err(format!("expected '$', got '{}'", char::from(*other)).into());
+        }
     }
     let Some((len, start)) = header(input, at).map_err(|()| BAD_BULK)? else { return Ok(None) };
     let len = usize::try_from(len).ok().filter(|len| *len <= VALUE_BYTES_MAX);
@@ -196,10 +236,7 @@ fn bulk_header(input: &[u8], at: usize) -> Result<Option<(usize, usize)>, &'stat
 impl Resp {
     /// A new connection.
     pub fn new(number: u64) -> Resp {
-        Resp {
-            gather: None,
-            client: Client { version: 2, name: Vec::new(), number, answered: None },
-        }
+        Resp { gather: None, client: Client::new(number) }
     }
 
     /// As HELLO says it.
@@ -212,11 +249,12 @@ impl Resp {
         self.gather.is_none()
     }
 
-    /// Bytes of the short arguments of a command that is arriving.
+    /// Bytes of the short arguments of a command that is arriving, and of a transaction.
     pub fn held_bytes(&self) -> usize {
-        self.gather
-            .as_ref()
-            .map_or(0, |gather| gather.bytes.capacity() + gather.args.capacity() * size_of::<Arg>())
+        let gather = self.gather.as_ref().map_or(0, |gather| {
+            gather.bytes.capacity() + gather.args.capacity() * size_of::<Arg>()
+        });
+        gather + multi::held_bytes(&self.client)
     }
 
     /// Bytes of the items' memory that long values have of a command that is arriving.
@@ -258,7 +296,7 @@ impl Resp {
                 self.execute(args, used, turn)
             }
             Parsed::Half => Step::Wants,
-            Parsed::Wrong(why) => wrong(why, turn),
+            Parsed::Wrong(why) => wrong(&why, turn),
             Parsed::Long => {
                 let (count, used) = header(input, 0).ok().flatten().expect("it was parsed");
                 self.gather = Some(Gather { missing: count as usize, ..Gather::default() });
@@ -268,7 +306,15 @@ impl Resp {
     }
 
     fn execute(&mut self, args: Args<'_>, used: usize, turn: &mut Turn<'_>) -> Step {
-        if turn.has_to_wait(false) || !commands::is_ready(&args, turn) {
+        if turn.has_to_wait(false) {
+            return Step::Blocked;
+        }
+        let args = match multi::take(args, &mut self.client, turn) {
+            multi::Taken::Not(args) => args,
+            multi::Taken::Done => return Step::Used(used),
+            multi::Taken::Blocked => return Step::Blocked,
+        };
+        if !commands::is_ready(&args, turn) {
             return Step::Blocked;
         }
         let goes_on = self.client.answered.is_some();
@@ -290,18 +336,13 @@ impl Resp {
             let long = input.len() > INLINE_BYTES_MAX;
             return if long { wrong("too big inline request", turn) } else { Step::Wants };
         };
-        let mut args = Vec::new();
-        let mut at = 0;
-        for word in input[..end].split(|byte| byte.is_ascii_whitespace()) {
-            if !word.is_empty() && args.len() < ARGUMENTS_MAX {
-                args.push(Arg::Span(at, at + word.len()));
-            }
-            at += word.len() + 1;
-        }
+        let Some((bytes, mut args)) = inline::split(&input[..end]) else {
+            return wrong("unbalanced quotes in request", turn);
+        };
         if args.len() <= WHOLE_ARGUMENTS {
-            return self.execute(Args { bytes: input, args: &mut args }, end + 1, turn);
+            return self.execute(Args { bytes: &bytes, args: &mut args }, end + 1, turn);
         }
-        self.gather = Some(Gather { args, bytes: input[..end].to_vec(), ..Gather::default() });
+        self.gather = Some(Gather { args, bytes, ..Gather::default() });
         Step::Used(end + 1)
     }
 
@@ -315,13 +356,14 @@ impl Resp {
                 self.gather = Some(gather);
                 step
             }
-            Err(why) => wrong(why, turn),
+            Err(why) => wrong(&why, turn),
         }
     }
 
     fn gathered(&mut self, mut gather: Gather, turn: &mut Turn<'_>) -> Step {
         if let Some(text) = gather.failed {
             turn.say(text);
+            self.client.queue.iter_mut().for_each(|queue| queue.fail());
             return Step::Used(0);
         }
         let args = Args { bytes: &gather.bytes, args: &mut gather.args };
@@ -334,7 +376,7 @@ impl Resp {
 }
 
 fn wrong(why: &str, turn: &mut Turn<'_>) -> Step {
-    turn.out.text(format!("-ERR Protocol error: {why}\r\n").as_bytes());
+    turn.error(&format!("ERR Protocol error: {why}"));
     Step::End
 }
 
@@ -348,7 +390,7 @@ impl Gather {
     }
 
     /// Takes in something of the next argument.
-    fn step(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Result<Step, &'static str> {
+    fn step(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Result<Step, Why> {
         if self.discard > 0 {
             let count = self.discard.min(input.len());
             self.discard -= count;
@@ -361,10 +403,22 @@ impl Gather {
         }
     }
 
-    fn begin(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Result<Step, &'static str> {
+    /// The command is not executed: what has come of it is forgotten, what is to come is passed over.
+    fn fail(&mut self, text: &'static [u8]) {
+        self.failed = self.failed.or(Some(text));
+        (self.bytes, self.args) = Default::default();
+    }
+
+    fn begin(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Result<Step, Why> {
         let Some((len, start)) = bulk_header(input, 0)? else { return Ok(Step::Wants) };
+        let places = (self.args.len() + 1) * size_of::<Arg>();
         if !turn.items.takes(len) {
-            (self.failed, self.discard) = (Some(TOO_LARGE), len + 2);
+            self.fail(TOO_LARGE);
+        } else if self.bytes.len() + len.min(BESIDE_BYTES_MAX) + places > ARGUMENT_BYTES_MAX {
+            self.fail(TOO_LONG);
+        }
+        if self.failed.is_some() {
+            self.discard = len + 2;
             return Ok(Step::Used(start));
         }
         if len > BESIDE_BYTES_MAX {
@@ -372,26 +426,19 @@ impl Gather {
             return Ok(Step::Used(start));
         }
         let Some((start, end)) = bulk(input, 0)? else { return Ok(Step::Wants) };
-        if self.bytes.len() + len > ARGUMENT_BYTES_MAX {
-            return Err("too many bytes of short arguments");
-        }
         let at = self.bytes.len();
         self.bytes.extend_from_slice(&input[start..end]);
-        self.args.push(Arg::Span(at, at + len));
+        self.args.push(Arg::span(at, at + len));
         self.missing -= 1;
         Ok(Step::Used(end + 2))
     }
 
-    fn go_on(
-        &mut self,
-        mut draft: Draft,
-        input: &[u8],
-        turn: &mut Turn<'_>,
-    ) -> Result<Step, &'static str> {
+    fn go_on(&mut self, mut draft: Draft, input: &[u8], turn: &mut Turn<'_>) -> Result<Step, Why> {
         let left = draft.left();
         if left > 0 {
             if turn.items.extend(&mut draft, turn.tenant).is_err() {
-                (self.failed, self.discard) = (Some(NO_ROOM), left + 2);
+                self.fail(NO_ROOM);
+                self.discard = left + 2;
                 return Ok(Step::Used(0));
             }
             let count = draft.copy(input);

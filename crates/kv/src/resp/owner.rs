@@ -8,6 +8,7 @@ use crate::items::NoRoom;
 use crate::limits::KEY_BYTES_MAX;
 use crate::rope::Rope;
 use crate::session::{Effect, Protocol, Turn};
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use wire::NodeId;
 
@@ -16,6 +17,8 @@ pub enum Place {
     Here,
     /// All of it at the owner of a slot.
     There(usize),
+    /// All of it at the one owner of these slots.
+    Together(Vec<usize>),
     /// Key by key.
     Split,
     /// At every node.
@@ -39,6 +42,70 @@ enum Keys {
     All,
     /// About a part of all keys, which a cursor names.
     Cursor,
+    /// About the connection.
+    Own,
+}
+
+/// Whose some keys are.
+pub enum Whose {
+    Mine,
+    /// Another node's, or one's that is not known now: the one owner of these slots.
+    Another(Vec<usize>),
+    Several,
+}
+
+/// Keys that are looked at for whose they are.
+#[derive(Default)]
+pub struct Tally {
+    mine: bool,
+    all: bool,
+    slots: BTreeSet<usize>,
+}
+
+impl Tally {
+    /// One more key.
+    pub fn add(&mut self, key: &[u8], turn: &Turn<'_>) {
+        match turn.elsewhere(key) {
+            None => self.mine = true,
+            Some(slot) => _ = self.slots.insert(slot),
+        }
+    }
+
+    /// Those of a command.
+    pub fn add_keys(&mut self, args: &Args<'_>, turn: &Turn<'_>) {
+        let keys = keys_of(&upper(args.text(0)));
+        match keys {
+            Keys::None => {}
+            Keys::Own => self.mine = true,
+            Keys::First => self.add(args.text(1), turn),
+            Keys::Each | Keys::Pairs | Keys::Together => {
+                (1..args.len()).step_by(keys.step()).for_each(|n| self.add(args.text(n), turn));
+            }
+            Keys::All | Keys::Cursor => self.all = true,
+        }
+    }
+
+    pub fn judged(self, turn: &Turn<'_>) -> Whose {
+        let Some(owners) = turn.items.owners().filter(|_| turn.is_for_all()) else {
+            return Whose::Mine;
+        };
+        let mut nodes = self.slots.iter().filter_map(|slot| owners.owner(*slot));
+        let first = nodes.next();
+        let several =
+            nodes.any(|node| Some(node) != first) || (self.mine && !self.slots.is_empty());
+        match self.slots.is_empty() {
+            _ if several || self.all => Whose::Several,
+            true => Whose::Mine,
+            false => Whose::Another(self.slots.into_iter().collect()),
+        }
+    }
+}
+
+impl Keys {
+    /// From one key to the next.
+    fn step(self) -> usize {
+        if matches!(self, Keys::Pairs | Keys::Together) { 2 } else { 1 }
+    }
 }
 
 fn keys_of(name: &[u8]) -> Keys {
@@ -52,6 +119,7 @@ fn keys_of(name: &[u8]) -> Keys {
         b"MSETNX" => Keys::Together,
         b"FLUSHALL" | b"FLUSHDB" | b"DBSIZE" | b"KEYS" => Keys::All,
         b"SCAN" => Keys::Cursor,
+        b"HELLO" | b"CLIENT" => Keys::Own,
         _ => Keys::None,
     }
 }
@@ -78,16 +146,25 @@ pub fn place(args: &Args<'_>, turn: &Turn<'_>) -> Place {
         return Place::Here;
     }
     let keys = keys_of(&upper(args.text(0)));
-    let step = if matches!(keys, Keys::Pairs | Keys::Together) { 2 } else { 1 };
+    let step = keys.step();
     let numbers = || (1..args.len()).step_by(step);
     let is_key = |n: usize| args.get(n).is_some_and(|key| key.len() <= KEY_BYTES_MAX);
     match keys {
-        Keys::None => Place::Here,
+        Keys::None | Keys::Own => Place::Here,
         Keys::All => Place::All,
         Keys::Cursor => keys::cursor(args).map_or(Place::Here, |(node, _)| Place::From(node)),
         Keys::First if is_key(1) => turn.elsewhere(args.text(1)).map_or(Place::Here, Place::There),
         Keys::First => Place::Here,
         _ if step == 2 && args.len().is_multiple_of(2) || !numbers().all(is_key) => Place::Here,
+        Keys::Together => {
+            let mut tally = Tally::default();
+            tally.add_keys(args, turn);
+            match tally.judged(turn) {
+                Whose::Mine => Place::Here,
+                Whose::Another(slots) => Place::Together(slots),
+                Whose::Several => Place::Crossing,
+            }
+        }
         _ => {
             let mut slots = numbers().map(|n| turn.elsewhere(args.text(n)));
             let first = slots.next().flatten();
@@ -95,7 +172,6 @@ pub fn place(args: &Args<'_>, turn: &Turn<'_>) -> Place {
             match (first, same) {
                 (None, true) => Place::Here,
                 (Some(slot), true) => Place::There(slot),
-                _ if keys == Keys::Together => Place::Crossing,
                 _ => Place::Split,
             }
         }
@@ -105,14 +181,15 @@ pub fn place(args: &Args<'_>, turn: &Turn<'_>) -> Place {
 /// Has other nodes execute it, or the parts of it that are theirs.
 pub fn carry(args: Args<'_>, place: Place, client: &mut Client, turn: &mut Turn<'_>) {
     let name = upper(args.text(0));
-    let target = match place {
+    let (target, slots) = match place {
         Place::Crossing => {
             return turn.error("CROSSSLOT Keys in request don't hash to the same slot");
         }
         Place::Split => return split(args, &name, client, turn),
-        Place::There(slot) => Target::Slot(slot),
-        Place::From(node) => Target::From(node),
-        Place::All => Target::All,
+        Place::Together(slots) => (Target::Slot(slots[0]), slots),
+        Place::There(slot) => (Target::Slot(slot), Vec::new()),
+        Place::From(node) => (Target::From(node), Vec::new()),
+        Place::All => (Target::All, Vec::new()),
         Place::Here => unreachable!("it is executed here"),
     };
     let join = match (target, &name[..]) {
@@ -122,7 +199,7 @@ pub fn carry(args: Args<'_>, place: Place, client: &mut Client, turn: &mut Turn<
         _ => Join::One,
     };
     match whole(args, turn) {
-        Ok(text) => ask(vec![(target, text)], join, &name, client, turn),
+        Ok(text) => ask(vec![(target, text)], (join, slots), &name, client, turn),
         Err(NoRoom) => turn.say(NO_ROOM),
     }
 }
@@ -135,7 +212,13 @@ fn whole(mut args: Args<'_>, turn: &mut Turn<'_>) -> Result<Rope, NoRoom> {
     Ok(command(args?))
 }
 
-fn ask(parts: Vec<(Target, Rope)>, join: Join, name: &[u8], client: &Client, turn: &mut Turn<'_>) {
+fn ask(
+    parts: Vec<(Target, Rope)>,
+    (join, slots): (Join, Vec<usize>),
+    name: &[u8],
+    client: &Client,
+    turn: &mut Turn<'_>,
+) {
     let miss: &[u8] = match name {
         b"GET" | b"MGET" => null(client),
         b"STRLEN" | b"EXISTS" | b"TOUCH" => b":0\r\n",
@@ -145,7 +228,7 @@ fn ask(parts: Vec<(Target, Rope)>, join: Join, name: &[u8], client: &Client, tur
         _ => b":-2\r\n",
     };
     let dialect = Dialect { protocol: Protocol::Resp, version: client.version };
-    turn.carry(dialect, parts, (join, effect(name), miss));
+    turn.carry_together(dialect, parts, (join, effect(name), miss), slots);
 }
 
 fn split(args: Args<'_>, name: &[u8], client: &mut Client, turn: &mut Turn<'_>) {
@@ -175,42 +258,49 @@ pub fn get_several(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
             None => super::strings::read_and_send(key, client, turn),
             Some(slot) => {
                 let part = (Target::Slot(slot), command([&b"GET"[..], key].map(Rope::of_text)));
-                ask(vec![part], Join::One, b"GET", client, turn);
+                ask(vec![part], (Join::One, Vec::new()), b"GET", client, turn);
             }
         }
     }
 }
 
-/// DEL, EXISTS and their like, whose answers are numbers.
+/// DEL, EXISTS and their like, whose answers are numbers. Keys of one slot go together.
 fn count(args: &Args<'_>, name: &[u8], client: &Client, turn: &mut Turn<'_>) {
-    let (mut mine, mut parts) = (0, Vec::new());
+    let (mut mine, mut theirs) = (0, BTreeMap::<usize, Vec<u32>>::new());
     for number in 1..args.len() {
-        let key = args.text(number);
-        match turn.elsewhere(key) {
-            None => mine += i64::from(keys::one(name, key, turn)),
-            Some(slot) => {
-                parts.push((Target::Slot(slot), command([name, key].map(Rope::of_text))));
-            }
+        match turn.elsewhere(args.text(number)) {
+            None => mine += i64::from(keys::one(name, args.text(number), turn)),
+            Some(slot) => theirs.entry(slot).or_default().push(number as u32),
         }
     }
-    ask(parts, Join::Sum(mine), name, client, turn);
+    let text = |numbers: &Vec<u32>| {
+        let keys = numbers.iter().map(|number| args.text(*number as usize));
+        let words: Vec<Rope> = std::iter::once(name).chain(keys).map(Rope::of_text).collect();
+        command(words)
+    };
+    let parts = theirs.iter().map(|(slot, numbers)| (Target::Slot(*slot), text(numbers)));
+    ask(parts.collect(), (Join::Sum(mine), Vec::new()), name, client, turn);
 }
 
+/// MSET. Pairs of one slot go together, in order.
 fn set_several(mut args: Args<'_>, client: &Client, turn: &mut Turn<'_>) {
-    let mut parts = Vec::new();
+    let mut theirs = BTreeMap::<usize, Vec<u32>>::new();
     for number in (1..args.len()).step_by(2) {
         let key = args.text(number);
         match turn.elsewhere(key) {
-            Some(slot) => {
-                let Ok(value) = turn.rope_of(args.take(number + 1)) else {
-                    return turn.say(NO_ROOM);
-                };
-                let text = command([Rope::of_text(b"SET"), Rope::of_text(key), value]);
-                parts.push((Target::Slot(slot), text));
-            }
+            Some(slot) => theirs.entry(slot).or_default().push(number as u32),
             None if put_here(key, args.take(number + 1), turn) => {}
             None => return,
         }
     }
-    ask(parts, Join::Same, b"MSET", client, turn);
+    let mut parts = Vec::new();
+    for (slot, numbers) in theirs {
+        let mut words = vec![Rope::of_text(b"MSET")];
+        for number in numbers.into_iter().map(|number| number as usize) {
+            let Ok(value) = turn.rope_of(args.take(number + 1)) else { return turn.say(NO_ROOM) };
+            words.extend([Rope::of_text(args.text(number)), value]);
+        }
+        parts.push((Target::Slot(slot), command(words)));
+    }
+    ask(parts, (Join::Same, Vec::new()), b"MSET", client, turn);
 }

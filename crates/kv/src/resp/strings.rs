@@ -5,7 +5,7 @@ use super::{Args, Client, NO_ROOM, TOO_LARGE, keys};
 use crate::items::{Content, ItemNo, Placed};
 use crate::limits::KEY_BYTES_MAX;
 use crate::moment::Expiry;
-use crate::number::{DIGITS_MAX, Decimal, signed};
+use crate::number::{DIGITS_MAX, Decimal, integer};
 use crate::session::Turn;
 use arrayvec::ArrayVec;
 
@@ -70,39 +70,40 @@ pub(super) fn put_here(key: &[u8], content: Content<'_>, turn: &mut Turn<'_>) ->
     put(key, content, Expiry::NEVER, turn).is_some()
 }
 
-/// What SET is told behind key and value.
+/// What SET and GETEX are told behind their key and value.
 #[derive(Clone, Copy, Default)]
-struct SetOptions {
-    expiry: Option<Expiry>,
+struct Options<'a> {
+    /// The unit of a time, whether it is a date, and the number.
+    time: Option<((i64, bool), &'a [u8])>,
     keeps: bool,
+    persists: bool,
     only_new: bool,
     only_old: bool,
     gives: bool,
 }
 
-/// A time that a command is told, by the option's name; `None` when the option is no such one.
-fn expiry(
-    option: &[u8],
-    text: Option<&[u8]>,
-    command: &str,
-    turn: &Turn<'_>,
-) -> Option<Result<Expiry, String>> {
-    let (unit, absolute) = match option {
+/// In milliseconds, and whether it is a date.
+fn unit(option: &[u8]) -> Option<(i64, bool)> {
+    Some(match option {
         b"EX" => (1000, false),
         b"PX" => (1, false),
         b"EXAT" => (1000, true),
         b"PXAT" => (1, true),
         _ => return None,
-    };
-    let Some(text) = text else { return Some(Err(SYNTAX.into())) };
-    let Some(value) = signed(text) else { return Some(Err(NO_INTEGER.into())) };
-    let wrong = format!("ERR invalid expire time in '{command}' command");
-    let ms = u64::try_from(value).ok().filter(|value| *value > 0);
-    let Some(ms) = ms.and_then(|value| value.checked_mul(unit)) else { return Some(Err(wrong)) };
-    Some(Ok(match absolute {
-        true => Expiry::at_wall_ms(ms, turn.moment),
-        false => Expiry::after_ms(ms, turn.moment),
-    }))
+    })
+}
+
+/// When a value is to end; what to answer when that is no time.
+fn end(
+    text: &[u8],
+    (unit, absolute): (i64, bool),
+    command: &str,
+    turn: &Turn<'_>,
+) -> Result<Expiry, String> {
+    let count = integer(text).ok_or(NO_INTEGER)?;
+    let end = Some(count).filter(|count| *count > 0);
+    let end = end.and_then(|count| Expiry::of_redis(count, unit, absolute, turn.moment));
+    end.ok_or_else(|| format!("ERR invalid expire time in '{command}' command"))
 }
 
 /// A short word in capitals.
@@ -110,70 +111,100 @@ pub(super) fn upper(word: &[u8]) -> ArrayVec<u8, 16> {
     word.iter().take(16).map(u8::to_ascii_uppercase).collect()
 }
 
-impl SetOptions {
-    fn parse(args: &Args<'_>, turn: &Turn<'_>) -> Result<SetOptions, String> {
-        let (mut options, mut at) = (SetOptions::default(), 3);
+impl<'a> Options<'a> {
+    /// Those from one argument on. The same one may come again, the last time counts.
+    fn parse(args: &Args<'a>, from: usize, of_set: bool) -> Result<Options<'a>, &'static str> {
+        let (mut options, mut at) = (Options::default(), from);
         while at < args.len() {
             let word = upper(args.text(at));
             at += 1;
             match word.as_slice() {
-                b"NX" if !options.only_old => options.only_new = true,
-                b"XX" if !options.only_new => options.only_old = true,
-                b"GET" => options.gives = true,
-                b"KEEPTTL" if options.expiry.is_none() => options.keeps = true,
+                b"NX" if of_set && !options.only_old => options.only_new = true,
+                b"XX" if of_set && !options.only_new => options.only_old = true,
+                b"GET" if of_set => options.gives = true,
+                b"KEEPTTL" if of_set && options.time.is_none() => options.keeps = true,
+                b"PERSIST" if !of_set && options.time.is_none() => options.persists = true,
                 word => {
-                    let told = expiry(word, args.get(at), "set", turn).ok_or(SYNTAX)?;
-                    if options.expiry.replace(told?).is_some() || options.keeps {
-                        return Err(SYNTAX.into());
+                    let told = unit(word).zip(args.get(at)).ok_or(SYNTAX)?;
+                    let other = options.time.is_some_and(|(unit, _)| unit != told.0);
+                    if other || options.keeps || options.persists {
+                        return Err(SYNTAX);
                     }
+                    options.time = Some(told);
                     at += 1;
                 }
             }
         }
         Ok(options)
     }
+
+    fn end(&self, command: &str, turn: &Turn<'_>) -> Result<Option<Expiry>, String> {
+        self.time.map(|(unit, text)| end(text, unit, command, turn)).transpose()
+    }
+}
+
+/// The options of a command, and the time that they say; `None` when something is wrong, which is answered.
+fn options<'a>(
+    args: &Args<'a>,
+    (from, command): (usize, &str),
+    turn: &mut Turn<'_>,
+) -> Option<(Options<'a>, Option<Expiry>)> {
+    let options = Options::parse(args, from, command == "set").map_err(String::from);
+    match options.and_then(|options| Ok((options, options.end(command, turn)?))) {
+        Ok(told) => Some(told),
+        Err(text) => {
+            turn.error(&text);
+            None
+        }
+    }
 }
 
 pub fn set(mut args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
     let Some(key) = key(&args, 1, turn) else { return };
-    let options = match SetOptions::parse(&args, turn) {
-        Ok(options) => options,
-        Err(text) => return turn.error(&text),
-    };
+    let Some((options, end)) = options(&args, (3, "set"), turn) else { return };
     let found = find(key, turn);
     let stops = if found.is_some() { options.only_new } else { options.only_old };
-    let before = turn.out.len();
-    if options.gives {
-        send(found, client, turn);
+    if stops && options.gives {
+        return send(found, client, turn);
     }
     if stops {
-        if !options.gives {
-            turn.null(client);
-        }
-        return;
+        return turn.null(client);
     }
     let kept = found.filter(|_| options.keeps).map(|found| turn.items.expiry(found));
-    let expiry = kept.or(options.expiry).unwrap_or(Expiry::NEVER);
+    let expiry = kept.or(end).unwrap_or(Expiry::NEVER);
     let content = args.take(2);
-    if turn.out.len() > before {
-        // What was there is on its way already, so an error can no longer be answered: the key has nothing then.
-        let placed = Placed { flags: 0, expiry, cas: None };
-        let _ = turn.items.store(turn.tenant, key, content, placed, turn.moment);
+    if options.gives {
+        exchange(key, found, (content, expiry), client, turn);
     } else if put(key, content, expiry, turn).is_some() {
         turn.ok();
     }
 }
 
-fn set_for(mut args: Args<'_>, unit: u64, name: &str, turn: &mut Turn<'_>) {
+/// Stores a value and answers with what was there; an error is answered instead.
+fn exchange(
+    key: &[u8],
+    found: Option<ItemNo>,
+    (content, expiry): (Content<'_>, Expiry),
+    client: &Client,
+    turn: &mut Turn<'_>,
+) {
+    let out = std::mem::take(&mut *turn.out);
+    send(found, client, turn);
+    let before = std::mem::replace(&mut *turn.out, out);
+    if put(key, content, expiry, turn).is_some() {
+        turn.out.join(before);
+    }
+}
+
+fn set_for(mut args: Args<'_>, unit: i64, name: &str, turn: &mut Turn<'_>) {
     let Some(key) = key(&args, 1, turn) else { return };
-    let Some(value) = args.get(2).and_then(signed) else { return turn.error(NO_INTEGER) };
-    let ms = u64::try_from(value).ok().filter(|value| *value > 0);
-    let Some(ms) = ms.and_then(|value| value.checked_mul(unit)) else {
-        return turn.error(&format!("ERR invalid expire time in '{name}' command"));
-    };
-    let expiry = Expiry::after_ms(ms, turn.moment);
-    if put(key, args.take(3), expiry, turn).is_some() {
-        turn.ok();
+    match end(args.text(2), (unit, false), name, turn) {
+        Err(text) => turn.error(&text),
+        Ok(end) => {
+            if put(key, args.take(3), end, turn).is_some() {
+                turn.ok();
+            }
+        }
     }
 }
 
@@ -197,10 +228,7 @@ pub fn set_new(mut args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
 pub fn get_set(mut args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
     let Some(key) = key(&args, 1, turn) else { return };
     let found = read(key, turn);
-    send(found, client, turn);
-    let placed = Placed { flags: 0, expiry: Expiry::NEVER, cas: None };
-    // As for SET with GET: the answer is the old value.
-    let _ = turn.items.store(turn.tenant, key, args.take(2), placed, turn.moment);
+    exchange(key, found, (args.take(2), Expiry::NEVER), client, turn);
 }
 
 pub fn get_and_delete(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
@@ -212,19 +240,11 @@ pub fn get_and_delete(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) 
 
 pub fn get_and_expire(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
     let Some(key) = key(&args, 1, turn) else { return };
-    let option = upper(args.text(2));
-    let told = match (args.len(), option.as_slice()) {
-        (2, _) => None,
-        (3, b"PERSIST") => Some(Expiry::NEVER),
-        (_, option) => match expiry(option, args.get(3), "getex", turn) {
-            Some(Ok(expiry)) => Some(expiry),
-            Some(Err(text)) => return turn.error(&text),
-            None => return turn.error(SYNTAX),
-        },
-    };
+    let Some((options, end)) = options(&args, (2, "getex"), turn) else { return };
     let found = read(key, turn);
     send(found, client, turn);
-    if let (Some(found), Some(expiry)) = (found, told) {
+    let end = if options.persists { Some(Expiry::NEVER) } else { end };
+    if let (Some(found), Some(expiry)) = (found, end) {
         turn.items.set_expiry(found, expiry);
     }
 }
@@ -305,7 +325,7 @@ fn span(start: i64, end: i64, len: usize) -> std::ops::Range<usize> {
 
 pub fn range(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
     let Some(key) = key(&args, 1, turn) else { return };
-    let ends = args.get(2).and_then(signed).zip(args.get(3).and_then(signed));
+    let ends = args.get(2).and_then(integer).zip(args.get(3).and_then(integer));
     let Some((start, end)) = ends else { return turn.error(NO_INTEGER) };
     match read(key, turn) {
         Some(found) => {
@@ -325,7 +345,7 @@ fn change(key: &[u8], delta: i64, turn: &mut Turn<'_>) {
         Some(found) => {
             let text: ArrayVec<u8, DIGITS_MAX> =
                 turn.items.value(found).flatten().copied().collect();
-            signed(&text)
+            integer(&text)
         }
     };
     let Some(before) = before else { return turn.error(NO_INTEGER) };

@@ -77,7 +77,13 @@ impl Courier {
         text: &Rope,
     ) -> Vec<Result<Rope, Unanswered>> {
         if target != Target::All {
-            let whose = || self.0.items.borrow().owners().and_then(|owners| owners.whose(target));
+            let whose = || {
+                let items = self.0.items.borrow();
+                let owners = items.owners()?;
+                let is_its = |node: NodeId, slot: usize| owners.owner(slot) == Some(node);
+                let node = owners.whose(target)?;
+                carry.slots.iter().all(|slot| is_its(node, *slot)).then_some(node)
+            };
             return vec![self.ask_one(carry, whose, text).await];
         }
         let members = self.members().await;

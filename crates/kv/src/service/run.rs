@@ -67,6 +67,13 @@ impl Long {
         Long { halves, answers, number: Cell::new(first) }
     }
 
+    /// Whether there is no room for a part of a command, of a new one or of one that is here.
+    fn is_full(&self, new: bool) -> bool {
+        let halves = self.halves.borrow();
+        let bytes: usize = halves.values().map(|half| half.run.session.held_bytes()).sum();
+        new && halves.len() >= LONG_COMMANDS_MAX || bytes > LONG_BYTES_MAX
+    }
+
     fn next(&self) -> u64 {
         self.number.set(self.number.get().wrapping_add(1).max(1));
         self.number.get()
@@ -214,7 +221,7 @@ impl Courier {
         if known.is_some_and(|at| at > message.at) {
             return Ok(()); // it has come before
         }
-        if known.is_none() && self.0.long.halves.borrow().len() >= LONG_COMMANDS_MAX {
+        if self.0.long.is_full(known.is_none()) {
             return Err(status::NO_MEMORY);
         }
         let mut run = self.begin(&message, worker)?;

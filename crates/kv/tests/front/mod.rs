@@ -315,6 +315,11 @@ fn put_at<T>(all: &mut Vec<T>, at: usize, one: T) {
 }
 
 impl Client {
+    /// What its session says that it holds.
+    pub fn held_bytes(&self) -> usize {
+        self.session.held_bytes()
+    }
+
     pub fn is_idle(&self) -> bool {
         self.ended || (self.out.is_empty() && self.input.is_empty() && !self.is_full)
     }
@@ -356,4 +361,14 @@ impl Client {
 pub fn value(key: u64, round: u64, len: usize) -> Vec<u8> {
     let seed = wire::mix(wire::mix(key) ^ round);
     (0..len as u64).map(|at| (wire::mix(seed ^ (at / 8)) >> (at % 8 * 8)) as u8).collect()
+}
+
+/// Loses, repeats and delays a few of a hundred packets.
+pub fn bad_link(seed: u64) -> Box<dyn FnMut(u64) -> (usize, usize)> {
+    Box::new(move |packet| match wire::mix(seed ^ packet) % 100 {
+        0..2 => (0, 0),
+        2..5 => (2, 3),
+        5..9 => (1, 5),
+        _ => (1, 0),
+    })
 }

@@ -128,3 +128,27 @@ impl Client {
 pub fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
 }
+
+/// A command as clients write it.
+pub fn command(words: &[&[u8]]) -> Vec<u8> {
+    let mut text = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        text.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        text.extend_from_slice(word);
+        text.extend_from_slice(b"\r\n");
+    }
+    text
+}
+
+pub fn ask(server: &mut Server, client: &mut Client, line: &str) -> String {
+    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+    let told = server.send(client, &command(&words), 1 << 20);
+    String::from_utf8(told).unwrap().replace("\r\n", "|")
+}
+
+/// Sends each command and compares the answer, in which `|` stands for a line's end.
+pub fn script_of(server: &mut Server, client: &mut Client, lines: &[(&str, &str)]) {
+    for (line, answer) in lines {
+        assert_eq!(ask(server, client, line), format!("{answer}|"), "{line}");
+    }
+}
