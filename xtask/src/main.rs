@@ -6,6 +6,7 @@ mod header;
 mod layers;
 mod planted;
 mod run;
+mod skips;
 mod source;
 mod suites;
 mod tidy;

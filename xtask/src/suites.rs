@@ -2,6 +2,7 @@
 
 use crate::planted::planted;
 use crate::run::{SUITE, Tally, command, root, run, run_tests};
+use crate::skips::Skips;
 use crate::tidy::tidy;
 use std::process::Command;
 use std::time::Duration;
@@ -106,6 +107,7 @@ fn loom() -> Command {
 #[derive(Default)]
 struct Suites {
     tally: Tally,
+    skips: Skips,
     problems: Vec<String>,
 }
 
@@ -122,9 +124,10 @@ impl Suites {
     }
 
     fn tests(&mut self, what: &str, limit: Duration, command: Command) {
-        let (tally, result) = run_tests(what, limit, command);
-        self.tally.add(tally);
-        if let Err(problem) = result {
+        let outcome = run_tests(what, limit, command);
+        self.tally.add(outcome.tally);
+        self.skips.add(outcome.skips);
+        if let Err(problem) = outcome.result {
             self.problems.push(problem);
             self.tally.failed = self.tally.failed.max(1);
         }
@@ -133,10 +136,11 @@ impl Suites {
     /// The closing line that runners print.
     fn finish(self) -> Result<(), String> {
         println!();
+        self.skips.lines().iter().for_each(|line| println!("{line}"));
         self.problems.iter().for_each(|problem| println!("FAILED: {problem}"));
         println!(
             "{} passed, {} failed, {} skipped",
-            self.tally.passed, self.tally.failed, self.tally.ignored
+            self.tally.passed, self.tally.failed, self.tally.skipped
         );
         match self.problems.len() {
             0 => Ok(()),
