@@ -6,6 +6,7 @@ mod header;
 mod layers;
 mod planted;
 mod run;
+mod skips;
 mod source;
 mod suites;
 mod tidy;
@@ -20,7 +21,7 @@ cargo xtask COMMAND
   tidy     formatting, lints, layers, licences, limits of size: seconds
   soak     the long counts: simulated hours, crash rounds, planted bugs (an hour or two)
   planted  tests that must fail, each with the planted bug that it is there to notice
-  fuzz     the parsers and the ring reader, with a nightly toolchain: cargo xtask fuzz [SECONDS]
+  fuzz     the parsers and the ring reader, with an installed cargo-fuzz: cargo xtask fuzz [SECONDS]
   header   crates/capi/include/trapeze.h from the sources, with an installed cbindgen
   install-c [--prefix PATH]
            libtrapeze.so, trapeze.h and trapeze.pc, in release, to /usr/local or PATH

@@ -58,6 +58,6 @@ fn failures(package: &str, test: &str, bug: &str) -> (u64, u64) {
         tests.env("TRAPEZE_PLANTED", bug);
     }
     let what = format!("{test} with {}", if bug.is_empty() { "no bug" } else { bug });
-    let (tally, _) = run_tests(&what, SUITE, tests);
+    let tally = run_tests(&what, SUITE, tests).tally;
     (tally.passed + tally.failed, tally.failed)
 }

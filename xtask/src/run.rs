@@ -1,5 +1,6 @@
 //! Running programs and reading what test runners say.
 
+use crate::skips::{self, Skips};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -26,18 +27,19 @@ pub fn command(line: &str) -> Command {
 }
 
 /// Tests that passed, failed and were left out.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
     pub passed: u64,
     pub failed: u64,
-    pub ignored: u64,
+    /// Left out, or unable to run here.
+    pub skipped: u64,
 }
 
 impl Tally {
     pub fn add(&mut self, other: Tally) {
         self.passed += other.passed;
         self.failed += other.failed;
-        self.ignored += other.ignored;
+        self.skipped += other.skipped;
     }
 
     /// Reads a `test result:` line of the test runner.
@@ -50,7 +52,7 @@ impl Tally {
         Some(Tally {
             passed: count("passed")?,
             failed: count("failed")?,
-            ignored: count("ignored")?,
+            skipped: count("ignored")?,
         })
     }
 }
@@ -64,21 +66,36 @@ pub fn run(what: &str, mut command: Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{what} failed ({status})")) }
 }
 
+/// What a command of tests came to.
+pub struct Outcome {
+    pub tally: Tally,
+    /// Those that could not run here; `tally` has them among the skipped ones.
+    pub skips: Skips,
+    pub result: Result<(), String>,
+}
+
+impl Outcome {
+    fn failure(problem: String) -> Outcome {
+        Outcome { tally: Tally::default(), skips: Skips::default(), result: Err(problem) }
+    }
+}
+
 /// Runs a test command, passing its output on, and counts its tests. A suite, one program of tests, that takes longer
 /// than `limit` is killed and named with the tests it was at: the others still run.
-pub fn run_tests(what: &str, limit: Duration, mut command: Command) -> (Tally, Result<(), String>) {
+pub fn run_tests(what: &str, limit: Duration, mut command: Command) -> Outcome {
     println!("\n== {what}");
-    let start = Instant::now();
+    let (start, path) = (Instant::now(), skips::path());
+    if let Err(problem) = Skips::ask(&mut command, &path) {
+        return Outcome::failure(problem);
+    }
     let mut child = match command.stdout(Stdio::piped()).spawn() {
         Ok(child) => child,
-        Err(error) => {
-            return (Tally::default(), Err(format!("{what}: cannot start: {error}")));
-        }
+        Err(error) => return Outcome::failure(format!("{what}: cannot start: {error}")),
     };
     let output = BufReader::new(child.stdout.take().expect("piped"));
     let (sender, lines) = channel();
     spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-    let mut watch = Watch { limit, suite: None, long: BTreeSet::new(), hung: Vec::new() };
+    let mut watch = Watch { limit, ..Watch::default() };
     let mut tally = Tally::default();
     loop {
         match lines.recv_timeout(Duration::from_secs(1)) {
@@ -94,10 +111,14 @@ pub fn run_tests(what: &str, limit: Duration, mut command: Command) -> (Tally, R
     let success = child.wait().is_ok_and(|status| status.success()) && watch.hung.is_empty();
     println!("   {what}: {:.0} s", start.elapsed().as_secs_f64());
     let hung: String = watch.hung.iter().map(|suite| format!("; {suite}")).collect();
-    (tally, if success { Ok(()) } else { Err(format!("{what} failed{hung}")) })
+    let skips = Skips::take(&path);
+    let tally = skips.taken_from(tally, &watch.passed);
+    let result = if success { Ok(()) } else { Err(format!("{what} failed{hung}")) };
+    Outcome { tally, skips, result }
 }
 
-/// Ends suites that hang.
+/// Ends suites that hang, and knows which tests passed.
+#[derive(Default)]
 struct Watch {
     limit: Duration,
     /// When the one that runs has begun.
@@ -105,6 +126,7 @@ struct Watch {
     /// Its tests that the runner called long.
     long: BTreeSet<String>,
     hung: Vec<String>,
+    passed: BTreeSet<String>,
 }
 
 impl Watch {
@@ -115,6 +137,9 @@ impl Watch {
             self.suite = None;
         } else if let Some(test) = line.strip_prefix("test ") {
             let name = test.split(' ').next().unwrap_or_default().to_string();
+            if test.ends_with(" ... ok") {
+                self.passed.insert(name.clone());
+            }
             match test.contains("has been running for over") {
                 true => self.long.insert(name),
                 false => self.long.remove(&name),
@@ -159,7 +184,7 @@ mod tests {
         let line =
             "test result: FAILED. 11 passed; 2 failed; 3 ignored; 0 measured; 0 filtered out";
         let tally = Tally::read(line).unwrap();
-        assert_eq!((tally.passed, tally.failed, tally.ignored), (11, 2, 3));
+        assert_eq!((tally.passed, tally.failed, tally.skipped), (11, 2, 3));
         assert!(Tally::read("running 3 tests").is_none());
     }
 
@@ -169,7 +194,20 @@ mod tests {
             echo 'test b has been running for over 60 seconds'; sleep 1000; echo 'running 0 tests'";
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        let (_, result) = run_tests("suites", Duration::from_secs(1), command);
-        assert_eq!(result.unwrap_err(), "suites failed; killed after 1 s in: b");
+        let outcome = run_tests("suites", Duration::from_secs(1), command);
+        assert_eq!(outcome.result.unwrap_err(), "suites failed; killed after 1 s in: b");
+    }
+
+    #[test]
+    fn tests_that_say_that_they_did_nothing_are_skipped() {
+        let script = "echo 'running 3 tests'; echo 'test a ... ok'; echo 'test b ... ok'
+            printf 'x/y: b\\tno z\\n' >> $TRAPEZE_SKIPS; echo 'test c ... ignored'
+            echo 'test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out'";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let outcome = run_tests("suites", SUITE, command);
+        assert_eq!(outcome.tally, Tally { passed: 1, failed: 0, skipped: 2 });
+        assert_eq!(outcome.skips.lines(), ["skipped: x/y: b: no z"]);
+        assert!(outcome.result.is_ok());
     }
 }

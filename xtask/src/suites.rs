@@ -2,6 +2,7 @@
 
 use crate::planted::planted;
 use crate::run::{SUITE, Tally, command, root, run, run_tests};
+use crate::skips::Skips;
 use crate::tidy::tidy;
 use std::process::Command;
 use std::time::Duration;
@@ -34,6 +35,7 @@ pub fn soak() -> Result<(), String> {
     for experiment in EXPERIMENTS {
         suites.note("fresh seeds", seeds("--release", experiment, "--seconds 400"));
     }
+    suites.note("a fresh seed of many nodes", seeds("--release", MANY_NODES, "--count 1"));
     suites.finish()
 }
 
@@ -55,16 +57,46 @@ pub fn fuzz(seconds: Option<&str>) -> Result<(), String> {
     let mut names: Vec<_> =
         entries.filter_map(|e| Some(e.ok()?.path().file_stem()?.to_owned())).collect();
     names.sort();
+    let toolchain = Toolchain::found();
     for name in names {
-        let name = name.to_string_lossy();
-        let line = format!("cargo +nightly fuzz run {name} -- -max_total_time={seconds}");
-        run(&format!("fuzzing {name}"), command(&line))?;
+        let arguments = format!("run {} -- -max_total_time={seconds}", name.to_string_lossy());
+        run(&format!("fuzzing {}", name.to_string_lossy()), toolchain.fuzz(&arguments))?;
     }
     Ok(())
 }
 
+/// Which compiler builds the fuzz targets: coverage and the sanitizer are options that only nightly ones take, unless a
+/// stable one is told that it builds itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Toolchain {
+    Nightly,
+    Installed,
+}
+
+impl Toolchain {
+    fn found() -> Toolchain {
+        let nightly = command("cargo +nightly --version").output();
+        match nightly.is_ok_and(|output| output.status.success()) {
+            true => Toolchain::Nightly,
+            false => Toolchain::Installed,
+        }
+    }
+
+    /// `cargo fuzz ARGUMENTS`.
+    fn fuzz(self, arguments: &str) -> Command {
+        match self {
+            Toolchain::Nightly => command(&format!("cargo +nightly fuzz {arguments}")),
+            Toolchain::Installed => {
+                let mut fuzz = command(&format!("cargo fuzz {arguments}"));
+                fuzz.env("RUSTC_BOOTSTRAP", "1");
+                fuzz
+            }
+        }
+    }
+}
+
 /// Run with fresh seeds: the first five 36 seconds each among the tests, all of them 400 seconds each in a soak.
-const EXPERIMENTS: [&str; 11] = [
+const EXPERIMENTS: [&str; 12] = [
     "one-mount",
     "two-mounts",
     "long-files",
@@ -76,7 +108,10 @@ const EXPERIMENTS: [&str; 11] = [
     "lending",
     "network-memory-keys",
     "network-memory-guests",
+    "network-memory-hints",
 ];
+/// A hundred nodes for a simulated minute, which takes many minutes: a single seed in a soak.
+const MANY_NODES: &str = "network-memory-100";
 
 /// Runs seeds of an experiment in the simulator; a failing one is printed as the command that replays it.
 fn seeds(profile: &str, experiment: &str, which: &str) -> Result<(), String> {
@@ -106,6 +141,7 @@ fn loom() -> Command {
 #[derive(Default)]
 struct Suites {
     tally: Tally,
+    skips: Skips,
     problems: Vec<String>,
 }
 
@@ -122,9 +158,10 @@ impl Suites {
     }
 
     fn tests(&mut self, what: &str, limit: Duration, command: Command) {
-        let (tally, result) = run_tests(what, limit, command);
-        self.tally.add(tally);
-        if let Err(problem) = result {
+        let outcome = run_tests(what, limit, command);
+        self.tally.add(outcome.tally);
+        self.skips.add(outcome.skips);
+        if let Err(problem) = outcome.result {
             self.problems.push(problem);
             self.tally.failed = self.tally.failed.max(1);
         }
@@ -133,14 +170,53 @@ impl Suites {
     /// The closing line that runners print.
     fn finish(self) -> Result<(), String> {
         println!();
+        self.skips.lines().iter().for_each(|line| println!("{line}"));
         self.problems.iter().for_each(|problem| println!("FAILED: {problem}"));
         println!(
             "{} passed, {} failed, {} skipped",
-            self.tally.passed, self.tally.failed, self.tally.ignored
+            self.tally.passed, self.tally.failed, self.tally.skipped
         );
         match self.problems.len() {
             0 => Ok(()),
             count => Err(format!("{count} suites failed")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(command: &Command) -> String {
+        let arguments = command.get_args().map(|word| word.to_string_lossy());
+        let environment = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        let set =
+            environment.map(|(name, value)| format!("{}={}", name.display(), value.display()));
+        let program = command.get_program().to_string_lossy();
+        set.chain([program.into()]).chain(arguments.map(String::from)).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn fuzzing_does_without_a_nightly_toolchain() {
+        let run = |toolchain: Toolchain| words(&toolchain.fuzz("run rpc"));
+        assert_eq!(run(Toolchain::Nightly), "cargo +nightly fuzz run rpc");
+        assert_eq!(run(Toolchain::Installed), "RUSTC_BOOTSTRAP=1 cargo fuzz run rpc");
+    }
+
+    #[test]
+    fn every_experiment_with_faults_is_in_the_soak() {
+        for name in EXPERIMENTS.iter().chain([&MANY_NODES]) {
+            let path = root().join(format!("experiments/{name}.toml"));
+            assert!(path.is_file(), "{}", path.display());
+        }
+        let files = std::fs::read_dir(root().join("experiments")).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        for name in names.filter_map(|name| Some(name.strip_suffix(".toml")?.to_string())) {
+            let path = root().join(format!("experiments/{name}.toml"));
+            let text = std::fs::read_to_string(path).unwrap();
+            let seeds = !text.contains("\nmodel = ");
+            let soaked = EXPERIMENTS.contains(&name.as_str()) || name == MANY_NODES;
+            assert_eq!(seeds, soaked, "experiments/{name}.toml");
         }
     }
 }

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 // Most bytes of a call's or an answer's body.
 #define TPZ_BODY_BYTES 64
@@ -857,33 +858,6 @@ int tpz_region_counters(const tpz_region_t *region, tpz_region_counters_t *count
 int tpz_hold_pages(const tpz_ep_t *ep,
                    uint32_t pages);
 
-// read(2) into memory that may be a region's: its pages are brought first, as the kernel cannot. As read(2) it may
-// read less. -1 for an error, which is in tpz_errno().
-//
-// Needs:
-// `into` has `bytes` bytes.
-ptrdiff_t tpz_read(int fd,
-                   void *into,
-                   size_t bytes);
-
-// write(2) from memory that may be a region's; see tpz_read().
-//
-// Needs:
-// `from` has `bytes` bytes.
-ptrdiff_t tpz_write(int fd, const void *from, size_t bytes);
-
-// pread(2) into memory that may be a region's; see tpz_read().
-//
-// Needs:
-// `into` has `bytes` bytes.
-ptrdiff_t tpz_pread(int fd, void *into, size_t bytes, uint64_t offset);
-
-// pwrite(2) from memory that may be a region's; see tpz_read().
-//
-// Needs:
-// `from` has `bytes` bytes.
-ptrdiff_t tpz_pwrite(int fd, const void *from, size_t bytes, uint64_t offset);
-
 // From now on requests for `channel`, TPZ_CHANNEL_FIRST to TPZ_CHANNEL_LAST, are given to `handler` with `arg`, from
 // tpz_poll(). The handler may answer at once or keep the request and answer later. TPZ_EBUSY when the channel is
 // served already.
@@ -922,6 +896,62 @@ int tpz_reply(tpz_request_t *request,
               size_t body_bytes,
               tpz_frame_t *data,
               size_t data_bytes);
+
+// read(2) into memory that may be a region's: its pages are brought first, as the kernel cannot. As read(2) it may
+// read less, and it reads no more than what a quarter of the region's frames holds. -1 for an error, which is in
+// tpz_errno().
+//
+// Needs:
+// `into` has `bytes` bytes.
+ptrdiff_t tpz_read(int fd,
+                   void *into,
+                   size_t bytes);
+
+// write(2) from memory that may be a region's; see tpz_read().
+//
+// Needs:
+// `from` has `bytes` bytes.
+ptrdiff_t tpz_write(int fd, const void *from, size_t bytes);
+
+// pread(2) into memory that may be a region's; see tpz_read().
+//
+// Needs:
+// `into` has `bytes` bytes.
+ptrdiff_t tpz_pread(int fd, void *into, size_t bytes, uint64_t offset);
+
+// pwrite(2) from memory that may be a region's; see tpz_read().
+//
+// Needs:
+// `from` has `bytes` bytes.
+ptrdiff_t tpz_pwrite(int fd, const void *from, size_t bytes, uint64_t offset);
+
+// readv(2) into memory that may be a region's; see tpz_read(). 1024 parts at most.
+//
+// Needs:
+// `parts` has `count` entries, and each has its bytes.
+ptrdiff_t tpz_readv(int fd, const struct iovec *parts, int count);
+
+// writev(2) from memory that may be a region's; see tpz_read(). 1024 parts at most.
+//
+// Needs:
+// `parts` has `count` entries, and each has its bytes.
+ptrdiff_t tpz_writev(int fd, const struct iovec *parts, int count);
+
+// recv(2) into memory that may be a region's; see tpz_read(). A message of a datagram socket that is longer than what
+// is read at most is cut, as by a buffer that is too short.
+//
+// Needs:
+// `into` has `bytes` bytes.
+ptrdiff_t tpz_recv(int fd,
+                   void *into,
+                   size_t bytes,
+                   int flags);
+
+// send(2) from memory that may be a region's; see tpz_read().
+//
+// Needs:
+// `from` has `bytes` bytes.
+ptrdiff_t tpz_send(int fd, const void *from, size_t bytes, int flags);
 
 // Arms a token with a frame: one payload that comes with the token lands there. The frame is the table's until a
 // message brings it (tpz_detach_rcvmsg) or the token is released. TPZ_EAGAIN when all 1,024 entries are in use.

@@ -24,5 +24,6 @@ pub mod memory;
 pub mod message;
 pub mod region;
 pub mod serve;
+pub mod system_calls;
 pub mod token;
 mod wake;

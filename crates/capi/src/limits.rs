@@ -5,5 +5,7 @@
 pub(crate) const REQUESTS_OPEN: usize = 128;
 /// Entries of the send ring that the program leaves to calls: an eighth of the ring.
 pub(crate) const SEND_RESERVE: usize = endpoint::limits::RING_ENTRIES / 8;
+/// Buffers of one system call: what the kernel takes at most, UIO_MAXIOV.
+pub(crate) const PARTS_MAX: usize = 1024;
 /// Most payload memory of one endpoint: 1 TiB, far below where the arithmetic of sizes ends.
 pub(crate) const MEMORY_BYTES_MAX: u64 = 1 << 40;

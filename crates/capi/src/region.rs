@@ -8,11 +8,9 @@ use live::region::peer::{LineConfig, PeerConfig, Peers};
 use live::region::uffd::OpenError;
 use live::region::{
     Access, Advice, Backing, FaultError, Faults, FileBacking, Region, RegionConfig, RegionError,
-    calls,
 };
 use netmem::{Service, SpaceId};
 use std::ffi::{c_char, c_int, c_void};
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::ptr::null_mut;
 use std::time::Duration;
@@ -453,100 +451,4 @@ pub unsafe extern "C" fn tpz_hold_pages(ep: *const tpz_ep_t, pages: u32) -> c_in
     };
     // SAFETY: the caller's promise.
     code(unsafe { on_ep("tpz_hold_pages", ep, body) })
-}
-
-/// Runs a system call on a buffer of C's; its result, or -1 and the error in tpz_errno().
-fn system_call(
-    function: &'static str,
-    (fd, buffer, bytes): (c_int, *const c_void, usize),
-    call: impl FnOnce(BorrowedFd<'_>) -> std::io::Result<usize>,
-) -> isize {
-    let result = run(function, None, || {
-        if fd < 0 {
-            return Err(Failure { code: TPZ_EBADF, text: format!("descriptor {fd}").into() });
-        }
-        if (buffer.is_null() && bytes > 0) || isize::try_from(bytes).is_err() {
-            return Err(invalid("the buffer is NULL, or longer than memory"));
-        }
-        // SAFETY: the program keeps it open during the call, or gets the system's error.
-        Ok(call(unsafe { BorrowedFd::borrow_raw(fd) })? as isize)
-    });
-    result.unwrap_or(-1)
-}
-
-/// The buffer, for a call that has been checked.
-///
-/// # Safety
-/// `buffer` has `bytes` bytes, which are the call's alone.
-unsafe fn buffer_mut<'a>(buffer: *mut c_void, bytes: usize) -> &'a mut [u8] {
-    if bytes == 0 {
-        return &mut []; // the address may be any then
-    }
-    // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts_mut(buffer.cast(), bytes) }
-}
-
-/// # Safety
-/// `buffer` has `bytes` bytes, which nobody writes meanwhile.
-unsafe fn buffer<'a>(buffer: *const c_void, bytes: usize) -> &'a [u8] {
-    if bytes == 0 {
-        return &[]; // the address may be any then
-    }
-    // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts(buffer.cast(), bytes) }
-}
-
-/// read(2) into memory that may be a region's: its pages are brought first, as the kernel cannot. As read(2) it may
-/// read less. -1 for an error, which is in tpz_errno().
-///
-/// # Safety
-/// `into` has `bytes` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tpz_read(fd: c_int, into: *mut c_void, bytes: usize) -> isize {
-    // SAFETY: the caller's promise.
-    let call = |fd: BorrowedFd<'_>| calls::read(fd, unsafe { buffer_mut(into, bytes) });
-    system_call("tpz_read", (fd, into, bytes), call)
-}
-
-/// write(2) from memory that may be a region's; see tpz_read().
-///
-/// # Safety
-/// `from` has `bytes` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tpz_write(fd: c_int, from: *const c_void, bytes: usize) -> isize {
-    // SAFETY: the caller's promise.
-    let call = |fd: BorrowedFd<'_>| calls::write(fd, unsafe { buffer(from, bytes) });
-    system_call("tpz_write", (fd, from, bytes), call)
-}
-
-/// pread(2) into memory that may be a region's; see tpz_read().
-///
-/// # Safety
-/// `into` has `bytes` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tpz_pread(
-    fd: c_int,
-    into: *mut c_void,
-    bytes: usize,
-    offset: u64,
-) -> isize {
-    // SAFETY: the caller's promise.
-    let call = |fd: BorrowedFd<'_>| calls::pread(fd, unsafe { buffer_mut(into, bytes) }, offset);
-    system_call("tpz_pread", (fd, into, bytes), call)
-}
-
-/// pwrite(2) from memory that may be a region's; see tpz_read().
-///
-/// # Safety
-/// `from` has `bytes` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tpz_pwrite(
-    fd: c_int,
-    from: *const c_void,
-    bytes: usize,
-    offset: u64,
-) -> isize {
-    // SAFETY: the caller's promise.
-    let call = |fd: BorrowedFd<'_>| calls::pwrite(fd, unsafe { buffer(from, bytes) }, offset);
-    system_call("tpz_pwrite", (fd, from, bytes), call)
 }

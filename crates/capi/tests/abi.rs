@@ -4,6 +4,7 @@
 #[path = "../../trapeze/tests/common/ports.rs"]
 mod ports;
 
+use rig::{lacks, python, skip};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -52,14 +53,9 @@ fn installed() -> &'static Path {
         .path()
 }
 
-fn is_there(program: &str) -> bool {
-    Command::new(program).arg("--version").output().is_ok()
-}
-
 /// What pkg-config says, or without it what it would say.
 fn flags() -> Vec<String> {
-    if !is_there("pkg-config") {
-        println!("no pkg-config: apt-get install pkgconf");
+    if lacks("pkg-config") {
         let prefix = installed().display();
         return vec![format!("-I{prefix}/include"), format!("-L{prefix}/lib"), "-ltrapeze".into()];
     }
@@ -109,8 +105,8 @@ fn the_library_has_the_headers_symbols_and_no_others() {
 
 #[test]
 fn pkg_config_knows_the_version_and_the_paths() {
-    if !is_there("pkg-config") {
-        return println!("skipped: no pkg-config: apt-get install pkgconf");
+    if lacks("pkg-config") {
+        return;
     }
     assert_eq!(pkg_config(&["--modversion"]).trim(), env!("CARGO_PKG_VERSION"));
     assert!(pkg_config(&["--cflags"]).contains(&format!("-I{}/include", installed().display())));
@@ -138,10 +134,7 @@ fn the_header_is_good_for_cpp_and_old_c_too() {
         let output = cc.arg("/dev/null").output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
         let unknown = language == "c++" && error.contains("cc1plus");
-        if unknown {
-            println!("no C++ compiler: apt-get install g++");
-        }
-        assert!(output.status.success() || unknown, "{language}: {error}");
+        assert!(output.status.success() || unknown && lacks("g++"), "{language}: {error}");
     }
 }
 
@@ -174,7 +167,7 @@ fn did(command: &mut Command) -> bool {
     let (said, error) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if output.status.code() == Some(NOT_HERE) {
-        println!("skipped: {said}");
+        skip(said);
         return false;
     }
     assert!(output.status.success(), "{}\n{said}{error}", output.status);
@@ -243,20 +236,9 @@ fn three_endpoints_share_pages() {
     assert_eq!(said, "64 pages in the memory of 3 endpoints\n");
 }
 
-/// The program that has numpy, where there is one.
-fn python() -> Option<&'static str> {
-    let has_numpy = |python: &&str| {
-        let output = Command::new(python).args(["-c", "import numpy"]).output();
-        output.is_ok_and(|output| output.status.success())
-    };
-    ["python3", "/usr/bin/python3"].into_iter().find(has_numpy)
-}
-
 #[test]
 fn numpy_sorts_a_region_three_times_its_frames() {
-    let Some(python) = python() else {
-        return println!("skipped: no python3 with numpy: apt-get install python3-numpy");
-    };
+    let Some(python) = python("numpy") else { return };
     let folder = tempfile::tempdir().unwrap();
     let library = installed().join("lib/libtrapeze.so");
     let script = here().join("tests/python/sort.py");

@@ -19,20 +19,22 @@ use tempfile::TempDir;
 fn on_mounted(kind: &'static str, options: &'static str, body: impl Fn(&Path) + Send + Sync) {
     let temporary = TempDir::new().unwrap();
     let path = temporary.path();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
+    let ran = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
             // SAFETY: only this thread, which ends with the test, loses its view of the others' mounts.
-            if let Err(error) = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) } {
-                println!("skipped: no mount namespace here: {error}");
-                return;
-            }
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
             let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
             mount_change("/", private).unwrap();
             let options = std::ffi::CString::new(options).unwrap();
             mount(kind, path, kind, MountFlags::empty(), &*options).unwrap();
             body(path);
+            Ok::<_, rustix::io::Errno>(())
         });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
+    if let Err(error) = ran {
+        rig::skip(format!("no mount namespace here: {error}"));
+    }
 }
 
 /// Writes until there is no room; how much there was.

@@ -1,6 +1,6 @@
 //! mmap(2), munmap(2), mremap(2) and madvise(2).
 
-use crate::memory::give_back;
+use crate::memory::{give_back, take};
 use crate::real;
 use crate::setup::{has, is_large, parts};
 use live::region::Advice;
@@ -29,10 +29,7 @@ unsafe extern "C" fn mmap(
 ) -> *mut c_void {
     let plain = flags & libc::MAP_ANONYMOUS != 0 && flags & SPECIAL == 0;
     if plain && access == libc::PROT_READ | libc::PROT_WRITE && is_large(bytes) {
-        let taken = parts().and_then(|(_, arena)| arena.take(bytes, 1, false));
-        if let Some(at) = taken {
-            return at as *mut c_void;
-        }
+        return take(bytes, 1, false).map_or(libc::MAP_FAILED, |at| at as *mut c_void);
     }
     // SAFETY: as the caller says.
     unsafe { real::mmap(address, bytes, access, flags, fd, offset) }
@@ -88,8 +85,8 @@ unsafe extern "C" fn mremap(
         }
         return address;
     }
-    let taken = parts().filter(|_| flags == libc::MREMAP_MAYMOVE);
-    let Some(at) = taken.and_then(|(_, arena)| arena.take(new_bytes, 1, false)) else {
+    let may_move = parts().is_some() && flags == libc::MREMAP_MAYMOVE;
+    let Some(at) = may_move.then(|| take(new_bytes, 1, false)).flatten() else {
         // SAFETY: it is the address of a variable of this thread.
         unsafe { *libc::__errno_location() = libc::ENOMEM };
         return libc::MAP_FAILED;

@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 static MALLOC: Next = Next::new(c"malloc");
 static CALLOC: Next = Next::new(c"calloc");
@@ -38,10 +39,27 @@ fn out_of_memory() -> *mut c_void {
     null_mut()
 }
 
-/// A part of the region: zeros.
+/// Requests that found the region full.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// How many requests found the region full.
+pub fn refused() -> u64 {
+    REFUSED.load(Ordering::Relaxed)
+}
+
+/// A part of the region: zeros. Where the region is full there is none, and the program has no other memory for it
+/// either: more than the region is more than it may have.
+pub fn take(bytes: usize, alignment: usize, given: bool) -> Option<usize> {
+    let taken = parts().and_then(|(_, arena)| arena.take(bytes, alignment, given));
+    if taken.is_none() {
+        REFUSED.fetch_add(1, Ordering::Relaxed);
+        out_of_memory();
+    }
+    taken
+}
+
 fn large(bytes: usize, alignment: usize) -> *mut c_void {
-    let taken = parts().and_then(|(_, arena)| arena.take(bytes, alignment, true));
-    taken.map_or_else(out_of_memory, |at| at as *mut c_void)
+    take(bytes, alignment, true).map_or(null_mut(), |at| at as *mut c_void)
 }
 
 /// Empties a part of the region and puts it back.

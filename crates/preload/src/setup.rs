@@ -1,6 +1,7 @@
 //! The region of this process, and its beginning and end.
 
 use crate::arena::{Arena, PAGE_BYTES};
+use crate::memory::refused;
 use live::region::peer::{PeerConfig, Peers};
 use live::region::{Backing, Faults, FileBacking, Region, RegionConfig};
 use std::ffi::c_int;
@@ -162,11 +163,16 @@ extern "C" fn report() {
     let output = REPORTS_TO.load(Ordering::Relaxed);
     if let Some((region, _)) = parts().filter(|_| output >= 0) {
         let counters = region.counters();
+        let full = match refused() {
+            0 => String::new(),
+            count => format!("; {count} requests found no room (--room)"),
+        };
         // A shell before the program, say, had nothing in it.
-        if counters.faults == 0 {
+        if counters.faults == 0 && full.is_empty() {
             return;
         }
-        let line = format!("trapeze run: pages of process {}: {counters}\n", std::process::id());
+        let process = std::process::id();
+        let line = format!("trapeze run: pages of process {process}: {counters}{full}\n");
         // SAFETY: the line lives through the call. Nobody is left to tell of a failure.
         unsafe { libc::write(output, line.as_ptr().cast(), line.len()) };
     }

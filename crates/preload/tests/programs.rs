@@ -1,5 +1,6 @@
 //! Unmodified programs whose memory is a region: what they print is what they print without.
 
+use rig::{lacks, skip};
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -16,23 +17,14 @@ fn preloaded(program: &str, memory: usize, spill: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", library()).env("TRAPEZE_RUN_MEMORY", memory.to_string());
     command.env("TRAPEZE_RUN_SPILL", spill).env("TRAPEZE_RUN_REPORT", "1");
-    command.env("TRAPEZE_RUN_FROM", "262144");
     command
-}
-
-fn is_there(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
-    if !found {
-        println!("skipped: there is no {program}");
-    }
-    found
 }
 
 /// What it printed; `None` where regions are not allowed.
 fn finished(output: Output) -> Option<(Vec<u8>, String)> {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     if said.contains("userfaultfd is not allowed") {
-        println!("skipped: {said}");
+        skip(said);
         return None;
     }
     let (code, signal) = (output.status.code(), output.status.signal());
@@ -45,6 +37,55 @@ fn fetched(said: &str) -> u64 {
     let before = said.split(" fetched,").next().filter(|before| before.len() < said.len());
     let count = before.and_then(|before| before.rsplit(' ').next()?.parse().ok());
     count.unwrap_or_else(|| panic!("no report: {said}"))
+}
+
+const PIECE: usize = 1 << 20;
+
+/// Not a test: a program that takes all that it may have, and more.
+#[test]
+#[ignore = "run by the test below, with the library before it"]
+fn greedy() {
+    let Ok(room) = std::env::var("TRAPEZE_RUN_ROOM") else { return }; // a soak runs what is ignored too
+    let room: usize = room.parse().unwrap();
+    let (access, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: new memory, which nobody else has.
+    let map = || unsafe { libc::mmap(std::ptr::null_mut(), PIECE, access, flags, -1, 0) };
+    // SAFETY: as above. That it is looked at keeps the compiler from leaving it out.
+    let malloc = |bytes| std::hint::black_box(unsafe { libc::malloc(bytes) });
+    let out_of_memory = || std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM);
+    let mut maps = Vec::new();
+    loop {
+        let at = map();
+        if at == libc::MAP_FAILED {
+            break;
+        }
+        // SAFETY: as above.
+        unsafe { at.cast::<u8>().write(7) };
+        maps.push(at);
+        assert!(maps.len() * PIECE <= room, "{} pieces in {room} bytes", maps.len());
+    }
+    assert!(out_of_memory());
+    assert_eq!(maps.len() * PIECE, room, "all of it was to be had");
+    assert!(malloc(PIECE).is_null() && out_of_memory());
+    assert!(!malloc(PIECE / 8).is_null(), "what is small is not in the region");
+    // SAFETY: it is a whole mapping, which is not used any more.
+    assert_eq!(unsafe { libc::munmap(maps.pop().unwrap(), PIECE) }, 0);
+    assert!(!malloc(PIECE).is_null(), "what was given back is there again");
+    println!("greedy to the end");
+}
+
+#[test]
+fn more_than_the_room_is_refused_by_mmap_as_by_malloc() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = std::env::current_exe().unwrap();
+    let mut command = preloaded(own.to_str().unwrap(), 1 << 20, directory.path());
+    command.args(["--exact", "greedy", "--ignored", "--nocapture"]);
+    command.env("TRAPEZE_RUN_ROOM", (6 * PIECE).to_string()).env_remove(rig::SKIPS);
+    let Some((told, said)) = finished(command.output().unwrap()) else { return };
+    let told = String::from_utf8_lossy(&told);
+    assert!(told.contains("greedy to the end"), "{told}");
+    assert!(said.contains("; 2 requests found no room (--room)"), "{said}");
 }
 
 /// Lines of numbers that look random, 3 MiB.
@@ -61,7 +102,7 @@ fn lines() -> String {
 
 #[test]
 fn sort_sorts_in_a_fraction_of_its_memory() {
-    if !is_there("sort") {
+    if lacks("sort") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -76,21 +117,19 @@ fn sort_sorts_in_a_fraction_of_its_memory() {
     assert!(fetched(&said) > 0, "{said}");
 }
 
-#[test]
-fn sqlite_answers_as_it_does() {
-    if !is_there("sqlite3") {
+const TABLE: &str = "CREATE TABLE t(a INTEGER, b TEXT);\n\
+    WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n WHERE x<60000)\n\
+    INSERT INTO t SELECT (x*7919)%60013, printf('%080d', x) FROM n;\n";
+
+/// The answers with the memory of a region and without are the same, and pages of it left and came back.
+fn sqlite(arguments: &[&str], script: &str) {
+    if lacks("sqlite3") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let script = "PRAGMA cache_size=-20000; PRAGMA journal_mode=OFF; CREATE TABLE t(a INTEGER, b TEXT);\n\
-        WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n WHERE x<60000)\n\
-        INSERT INTO t SELECT (x*7919)%60013, printf('%080d', x) FROM n;\n\
-        CREATE INDEX i ON t(a); SELECT sum(a), count(*), max(b) FROM t;\n\
-        SELECT group_concat(length(z)) FROM (SELECT randomblob(3000000) AS z UNION ALL SELECT zeroblob(2000000));\n\
-        SELECT a, b FROM t ORDER BY b DESC, a LIMIT 5;\n";
     let answer = |mut command: Command| {
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let command = command.args(arguments).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
         child.wait_with_output().unwrap()
     };
@@ -98,7 +137,25 @@ fn sqlite_answers_as_it_does() {
     let ours = answer(preloaded("sqlite3", 1 << 20, directory.path()));
     let Some((answers, said)) = finished(ours) else { return };
     assert_eq!(String::from_utf8_lossy(&answers), String::from_utf8_lossy(&plain.stdout));
-    println!("{said}");
+    assert!(plain.status.success() && !plain.stdout.is_empty());
+    assert!(fetched(&said) > 0, "{said}");
+}
+
+#[test]
+fn sqlite_sorts_in_a_fraction_of_its_memory() {
+    let sorts = "CREATE INDEX i ON t(a); SELECT sum(a), count(*), max(b) FROM t;\n\
+        SELECT group_concat(length(z)) FROM (SELECT randomblob(3000000) AS z UNION ALL SELECT zeroblob(2000000));\n\
+        SELECT a, b FROM t ORDER BY b DESC, a LIMIT 5; SELECT b FROM t GROUP BY b ORDER BY a LIMIT 5;\n";
+    let cache = "PRAGMA cache_size=-20000; PRAGMA journal_mode=OFF;";
+    sqlite(&[], &format!("{cache} {TABLE} {sorts}"));
+}
+
+/// SQLite takes memory for its tables page by page, unless it has one piece for all of them.
+#[test]
+fn sqlite_has_its_tables_in_a_fraction_of_their_memory() {
+    let queries = "SELECT sum(a), count(*), max(b) FROM t WHERE a % 3 = 1; SELECT sum(a*a) FROM t;\n\
+        UPDATE t SET a = a + 1 WHERE a % 5 = 2; SELECT sum(a), min(b) FROM t;\n";
+    sqlite(&["-pagecache", "8192", "1500"], &format!("{TABLE} {queries}"));
 }
 
 /// Does not outlive a test that fails.
@@ -113,7 +170,7 @@ impl Drop for Server {
 
 #[test]
 fn redis_keeps_its_values() {
-    if !is_there("redis-server") || !is_there("redis-cli") {
+    if lacks("redis-server") || lacks("redis-cli") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -139,8 +196,7 @@ fn redis_keeps_its_values() {
     }
     let said = || std::fs::read_to_string(&output).unwrap();
     if said().contains("userfaultfd is not allowed") {
-        println!("skipped: {}", said());
-        return;
+        return skip(said());
     }
     let value = |n: usize| format!("{n:06}").repeat(500);
     let sets: String = (0..1_000).map(|n| format!("SET key{n} {}\n", value(n))).collect();
@@ -153,5 +209,5 @@ fn redis_keeps_its_values() {
     assert_eq!(got.lines().count(), 1_000);
     ask("SHUTDOWN NOSAVE\n");
     assert!(server.0.wait().unwrap().success(), "{}", said());
-    println!("{}", said().lines().last().unwrap());
+    assert!(fetched(&said()) > 0, "{}", said());
 }

@@ -1,4 +1,5 @@
-//! What the tests of several crates share: packets between endpoints, nodes on a bad link, counted allocations.
+//! What the tests of several crates share: packets between endpoints, nodes on a bad link, counted allocations, and
+//! what a test says that cannot run here.
 //!
 //! It is for tests only: crates name it among their dev-dependencies. It is not a world: it has no clock, no faults of
 //! its own and no checkers; those are `sim`'s.
@@ -6,7 +7,9 @@
 mod counting;
 mod net;
 mod packet;
+mod skips;
 
 pub use counting::Counting;
 pub use net::{Fate, Net, node, start};
 pub use packet::{Packet, carry, put_packet, take_packet};
+pub use skips::{SKIPS, lacks, python, skip};

@@ -32,7 +32,8 @@ const KEY: &str = "TRAPEZE_RUN_KEY";
 const LIMITS: &str = "\
 trapeze run: what malloc and mmap give from the size of --from on is in the region. Not for programs that are linked
 statically or run as another user, allocate without the C library (Go), close descriptors that they did not open, or
-use such memory in a child after fork without exec; memory that a device or io_uring holds stays in memory.";
+use such memory in a child after fork without exec; memory that a device or io_uring holds stays in memory. Beyond
+--room malloc and mmap fail.";
 
 /// Least memory of a program: a region has 64 frames of 4 KiB at least.
 const MEMORY_MIN: Size = Size(256 << 10);

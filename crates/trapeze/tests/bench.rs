@@ -56,7 +56,7 @@ fn memory_prints_a_row_for_each_link_and_each_way_to_come_and_go() {
     let arguments = ["memory", "--count", "1000", "--seconds", "1", "--json", "--cpus", "0,0"];
     let (done, rows, errors) = bench(&arguments);
     if errors.contains("userfaultfd is not allowed") {
-        println!("skipped: {errors}");
+        rig::skip(errors);
         return;
     }
     assert!(done, "{errors}");

@@ -6,6 +6,7 @@
 mod network;
 
 use network::{MISSING, Network, until};
+use rig::{lacks, skip};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::Path;
@@ -18,8 +19,11 @@ const LEASE_SPAN: Duration = Duration::from_secs(25);
 
 /// The network, or a word why there is none.
 fn network() -> Option<Network> {
+    if lacks("ip") {
+        return None;
+    }
     if let Some(why) = &*MISSING {
-        println!("skipped: {why}");
+        skip(why);
         return None;
     }
     Some(Network::new(&MACHINES))

@@ -96,7 +96,7 @@ fn missing_directories_and_unknown_fields() {
 #[test]
 fn memory_at_the_start() {
     if trapeze::machine_stat::available_memory() < 2 << 30 {
-        return println!("skipped: this machine has less than 2 GiB left");
+        return rig::skip("this machine has less than 2 GiB left");
     }
     let shape = Shape::of(1);
     let memory = Memory { prefault: true, ..shape.memory };

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include "expect.h"
 
 #define NO_POINTER(call, error, words)                  \
@@ -283,9 +285,37 @@ static void *elsewhere(void *arg)
     return NULL;
 }
 
+/* The system calls on memory that is no region's are the plain ones. */
+static void plain_system_calls(void)
+{
+    char from[] = "everything", into[sizeof from] = "";
+    const ptrdiff_t all = sizeof from;
+    int ends[2];
+    EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    struct iovec given[] = {{from, 5}, {NULL, 0}, {from + 5, sizeof from - 5}};
+    struct iovec filled[] = {{into, 1}, {into + 1, sizeof into - 1}};
+    EXPECT(tpz_writev(ends[0], given, 3) == all);
+    EXPECT(tpz_readv(ends[1], filled, 2) == all && strcmp(from, into) == 0);
+    EXPECT(tpz_send(ends[0], from, 3, 0) == 3 && tpz_recv(ends[1], into, sizeof into, 0) == 3);
+    EXPECT(tpz_readv(ends[1], NULL, 0) == 0 && tpz_writev(ends[0], NULL, 0) == 0);
+    EXPECT(tpz_send(ends[0], NULL, 0, 0) == 0);
+
+    given[1].iov_len = 1;
+    REFUSED(tpz_writev(ends[0], given, 3) == -1 ? tpz_errno() : 0, TPZ_EINVAL, "buffer is NULL");
+    REFUSED(tpz_readv(ends[1], filled, -1) == -1 ? tpz_errno() : 0, TPZ_EINVAL, "-1 parts");
+    REFUSED(tpz_readv(ends[1], NULL, 2) == -1 ? tpz_errno() : 0, TPZ_EINVAL, "parts not NULL");
+    REFUSED(tpz_writev(ends[0], given, 1025) == -1 ? tpz_errno() : 0, TPZ_EINVAL, "0 to 1024");
+    REFUSED(tpz_recv(ends[1], NULL, 1, 0) == -1 ? tpz_errno() : 0, TPZ_EINVAL, "buffer is NULL");
+    REFUSED(tpz_send(-1, from, 1, 0) == -1 ? tpz_errno() : 0, TPZ_EBADF, "descriptor -1");
+    EXPECT(tpz_recv(ends[1], into, 1, MSG_DONTWAIT) == -1 && tpz_errno() == TPZ_EAGAIN);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     opening();
+    plain_system_calls();
     tpz_ep_t *ep = open_alone();
     REFUSED(tpz_poll(ep, 0), TPZ_ETIMEDOUT, "nothing happened");
     REFUSED(tpz_poll(ep, 5), TPZ_ETIMEDOUT, "nothing happened");

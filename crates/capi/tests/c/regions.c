@@ -3,9 +3,12 @@
  * ADDRESS ADDRESS` with the pages there. Ends with 77 where the system does not let programs serve their page faults.
  */
 #define _POSIX_C_SOURCE 200809L
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include "expect.h"
 
 #define PAGE 4096
@@ -122,11 +125,85 @@ static void system_calls(tpz_region_t *region)
     fclose(file);
 }
 
+/* Writes all parts, of which the calls may do less. */
+static void written(int fd, struct iovec *parts, int count)
+{
+    while (count > 0) {
+        ptrdiff_t n = tpz_writev(fd, parts, count);
+        EXPECT(n > 0);
+        for (; count > 0 && (size_t)n >= parts->iov_len; parts++, count--)
+            n -= parts->iov_len;
+        if (count > 0) {
+            parts->iov_base = (char *)parts->iov_base + n;
+            parts->iov_len -= n;
+        }
+    }
+}
+
+/* The first half through a file into the second half, in an order of its own; it is more than there are frames. */
+static void calls_with_parts(tpz_region_t *region)
+{
+    unsigned char *memory = tpz_region_data(region);
+    enum { AT_A_TIME = 16 };
+    FILE *file = tmpfile();
+    EXPECT(file);
+    int fd = fileno(file);
+    struct iovec parts[AT_A_TIME + 1];
+    for (int page = 0; page < PAGES / 2; page += AT_A_TIME) {
+        for (int n = 0; n < AT_A_TIME; n++) /* the last ones first */
+            parts[n] = (struct iovec){memory + (size_t)PAGE * (page + AT_A_TIME - 1 - n), PAGE};
+        parts[AT_A_TIME] = (struct iovec){NULL, 0};
+        written(fd, parts, AT_A_TIME + 1);
+    }
+    EXPECT(fseek(file, 0, SEEK_SET) == 0);
+    for (int page = 0; page < PAGES / 2; page++) {
+        unsigned char *into = memory + (size_t)PAGE * (PAGES / 2 + page);
+        memset(into, 0, PAGE);
+        for (size_t done = 0; done < PAGE;) {
+            size_t half = (PAGE - done) / 2;
+            struct iovec two[] = {{into + done, half}, {into + done + half, PAGE - done - half}};
+            ptrdiff_t n = tpz_readv(fd, two, 2);
+            EXPECT(n > 0);
+            done += n;
+        }
+    }
+    for (int page = 0; page < PAGES / 2; page++) {
+        int from = page / AT_A_TIME * AT_A_TIME + AT_A_TIME - 1 - page % AT_A_TIME;
+        EXPECT(memcmp(memory + (size_t)PAGE * (PAGES / 2 + page), memory + (size_t)PAGE * from, PAGE) == 0);
+    }
+    fclose(file);
+}
+
+/* Pages from one end of the region over a socket to the other end, each looked at before it is taken. */
+static void sockets(tpz_region_t *region)
+{
+    unsigned char *memory = tpz_region_data(region);
+    int ends[2];
+    EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    for (int page = 0; page < PAGES / 2; page++) {
+        unsigned char *from = memory + (size_t)PAGE * page, *into = memory + (size_t)PAGE * (PAGES - 1 - page);
+        memset(from, page % 251, PAGE);
+        from[7] = page / 251;
+        EXPECT(tpz_send(ends[0], from, PAGE, MSG_NOSIGNAL) == PAGE);
+        EXPECT(tpz_recv(ends[1], into, PAGE, MSG_PEEK | MSG_WAITALL) == PAGE);
+        EXPECT(into[7] == page / 251 && into[PAGE - 1] == page % 251);
+        EXPECT(tpz_recv(ends[1], into, PAGE, MSG_WAITALL) == PAGE);
+    }
+    for (int page = 0; page < PAGES / 2; page++)
+        EXPECT(memcmp(memory + (size_t)PAGE * page, memory + (size_t)PAGE * (PAGES - 1 - page), PAGE) == 0);
+    EXPECT(tpz_recv(ends[1], memory, PAGE, MSG_DONTWAIT) == -1 && tpz_errno() == TPZ_EAGAIN);
+    close(ends[1]);
+    EXPECT(tpz_send(ends[0], memory, 1, MSG_NOSIGNAL) == -1 && tpz_errno() == EPIPE);
+    close(ends[0]);
+}
+
 static void all(tpz_region_t *region)
 {
     use(region);
     advise(region);
     system_calls(region);
+    calls_with_parts(region);
+    sockets(region);
     EXPECT(tpz_region_sync(region) == TPZ_OK);
 }
 

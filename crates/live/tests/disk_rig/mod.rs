@@ -117,7 +117,7 @@ pub fn each_engine(body: impl Fn(Engine)) {
     let nothing = Disks::open(&[], Engine::Uring);
     match nothing {
         Ok(_) => body(Engine::Uring),
-        Err(error) => println!("skipped with io_uring: {error}"),
+        Err(error) => rig::skip(format!("with io_uring: {error}")),
     }
     body(Engine::Threads);
 }

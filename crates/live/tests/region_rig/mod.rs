@@ -17,11 +17,11 @@ pub fn map(bytes: usize, config: RegionConfig, backing: &dyn Backing) -> Option<
     match Region::map(bytes, config, backing) {
         Ok(region) => Some(region),
         Err(RegionError::Uffd(error @ (OpenError::Forbidden(_) | OpenError::Absent))) => {
-            println!("skipped: {error}");
+            rig::skip(error);
             None
         }
         Err(RegionError::Uffd(error @ OpenError::Features(_))) => {
-            println!("skipped: {error}");
+            rig::skip(error);
             None
         }
         Err(error) => panic!("{error}"),

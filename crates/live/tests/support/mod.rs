@@ -14,27 +14,23 @@ use std::thread;
 /// Runs `test` on a thread with a mount namespace of its own, unless this machine has no FUSE or does not let us.
 pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     if !Path::new("/dev/fuse").exists() {
-        println!("skipped: there is no /dev/fuse");
-        return;
+        return rig::skip("there is no /dev/fuse");
     }
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: a mount namespace needs root");
-        return;
+        return rig::skip("a mount namespace needs root");
     }
     let thread = thread::spawn(|| {
         // SAFETY: only this thread and those it starts see the new namespace; no descriptor is affected.
-        let unshared =
-            unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) };
-        if let Err(error) = unshared {
-            println!("skipped: no mount namespace: {error}");
-            return;
-        }
+        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }?;
         use rustix::mount::{MountPropagationFlags, mount_change};
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
         test();
+        Ok::<_, rustix::io::Errno>(())
     });
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
+    match thread.join() {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => rig::skip(format!("no mount namespace: {error}")),
+        Err(panic) => std::panic::resume_unwind(panic),
     }
 }
 

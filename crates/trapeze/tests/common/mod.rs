@@ -6,6 +6,7 @@ mod ports;
 
 pub use lenders::{json_lines, lending, members, seen, shape_of, until_top};
 pub use ports::free_ports;
+pub use rig::{lacks, python, skip};
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs;
@@ -43,17 +44,8 @@ pub fn cannot_mount() -> bool {
         (false, _) => "only root may mount here",
         (_, false) => "there is no /dev/fuse",
     };
-    println!("skipped: {why}");
+    skip(why);
     true
-}
-
-/// Whether `name` is missing on this machine, told on the terminal.
-pub fn lacks(name: &str) -> bool {
-    let missing = Command::new(name).arg("--version").output().is_err();
-    if missing {
-        println!("skipped: {name} is not installed");
-    }
-    missing
 }
 
 /// A running cluster. The mount goes first, then the machines, then the directory.

@@ -1,5 +1,6 @@
 //! Machines for tests: network namespaces that reach each other over a bridge in one more namespace, each with a
 //! directory of its own. Everything is named after this process and this network, and goes away with it.
+#![allow(dead_code)] // every test file uses a part of it
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -31,9 +32,7 @@ fn missing() -> Option<String> {
     let probe = format!("tzp{}", std::process::id());
     let made = run_plain("ip", &["netns", "add", &probe]);
     let _ = run_plain("ip", &["netns", "del", &probe]);
-    made.err().map(|error| {
-        format!("no network namespaces (iproute2 and the right to make them): {error}")
-    })
+    made.err().map(|error| format!("no network namespaces: {error}"))
 }
 
 fn run_plain(program: &str, arguments: &[&str]) -> io::Result<()> {
@@ -179,8 +178,8 @@ impl Network {
         text
     }
 
-    /// Starts a command that goes on, and waits until it says that it is ready.
-    pub fn start(&mut self, machine: &str, command: &str) {
+    /// Starts a command that goes on, and waits until it says that it is ready; what it has said.
+    pub fn start(&mut self, machine: &str, command: &str) -> String {
         self.count += 1;
         let log = self.path(machine, &format!("log{}", self.count));
         let file = File::create(&log).unwrap();
@@ -193,6 +192,7 @@ impl Network {
         let said = started.said();
         self.children.push(started);
         assert!(ready, "{machine}: {command}: {said}");
+        said
     }
 
     fn take(&mut self, machine: &str, word: &str) -> Started {
