@@ -66,7 +66,8 @@ pub const WHOLE_BYTES: usize = 16 << 10;
 pub const CARRIED_PART_BYTES: usize = 256 << 10;
 /// Long commands of other nodes of which a part is here. Their values are in the items' frames, as those of clients.
 pub const LONG_COMMANDS_MAX: usize = 64;
-/// Long answers that other nodes are fetching. They have the frames of values that may have left meanwhile.
+/// Long answers that other nodes are fetching. They have the frames of values that may have left meanwhile, and count
+/// for the tenant as a client's unread answers do.
 pub const LONG_ANSWERS_MAX: usize = 64;
 /// How long the next part of a command or an answer is waited for: longer than a call of NetRPC waits.
 pub const LONG_SPAN: Duration = Duration::from_secs(5);
