@@ -78,7 +78,8 @@ pub const CARRIED_PART_BYTES: usize = 256 << 10;
 pub const LONG_COMMANDS_MAX: usize = 64;
 /// Bytes of the short arguments of all of these, beyond which no part of another one is taken: two of the longest.
 pub const LONG_BYTES_MAX: usize = 64 << 20;
-/// Long answers that other nodes are fetching. They have the frames of values that may have left meanwhile.
+/// Long answers that other nodes are fetching. They have the frames of values that may have left meanwhile, and count
+/// for the tenant as a client's unread answers do.
 pub const LONG_ANSWERS_MAX: usize = 64;
 /// How long the next part of a command or an answer is waited for: longer than a call of NetRPC waits.
 pub const LONG_SPAN: Duration = Duration::from_secs(5);

@@ -289,7 +289,7 @@ proptest! {
     fn promises_hold_whatever_clients_do(
         steps in prop::collection::vec((0u8..8, 0usize..24, 1usize..500_000), 50..300)
     ) {
-        let (memory, least, most) = (8usize << 20, 4usize << 20, 3usize << 20);
+        let (memory, least, most) = (8usize << 20, 4usize << 20, 6usize << 20);
         let tenants = vec![bounds("web", least, usize::MAX), bounds("jobs", 0, most)];
         let mut server = Server::new(memory, tenants);
         let pages = server.frames.free_pages();
@@ -323,6 +323,7 @@ proptest! {
             relieve(&mut server, &mut clients);
             let bytes = [WEB, JOBS].map(|tenant| server.items.holds(tenant).1);
             prop_assert!(bytes[1] <= most && bytes[0] + bytes[1] <= memory, "{bytes:?}");
+            prop_assert!(server.items.held_bytes(JOBS) <= memory - least);
             for tenant in [WEB, JOBS] {
                 let its = clients.iter().filter(|(owner, _)| *owner == tenant);
                 let sum: usize = its.map(|(_, client)| holds(client)).sum();
