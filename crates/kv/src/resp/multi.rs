@@ -262,6 +262,7 @@ fn execute(client: &mut Client, turn: &mut Turn<'_>) -> Taken<'static> {
         client.queue = Some(queue);
         return Taken::Blocked;
     }
+    client.brought = false;
     let watched = std::mem::take(&mut client.watched);
     match whose {
         Whose::Several => turn.error(CROSSING),
