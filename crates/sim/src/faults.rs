@@ -1,11 +1,11 @@
 //! Faults of the network, as a list of rules that stack: every message passes all of them.
 //!
-//! A rule has a window of time, two sets of nodes and a chance; which messages it strikes is drawn from the network's
-//! random stream. A message that no rule strikes arrives once, whole and in order.
+//! A rule has a window of time, two sets of nodes, what kind of messages it is about and a chance; which messages it
+//! strikes is drawn from the network's random stream. A message that no rule strikes arrives once, whole and in order.
 
 use crate::queue::Picos;
 use crate::random::Random;
-use wire::NodeId;
+use wire::{Channel, Kind, NodeId};
 
 /// Which nodes a rule is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +26,42 @@ impl Nodes {
     }
 }
 
+/// What a message is, as far as rules ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Who sends it.
+    pub from: NodeId,
+    /// To whom.
+    pub to: NodeId,
+    /// A request, an answer or something else.
+    pub kind: Kind,
+    /// Of which service.
+    pub channel: Channel,
+    /// What it asks for, or answers.
+    pub op: u16,
+}
+
+/// Which messages between its nodes a rule is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Messages {
+    /// Every message.
+    #[default]
+    All,
+    /// Of this kind, to or from this service, about this operation.
+    Of(Kind, Channel, u16),
+}
+
+impl Messages {
+    fn has(&self, message: &Message) -> bool {
+        match *self {
+            Messages::All => true,
+            Messages::Of(kind, channel, op) => {
+                (message.kind, message.channel, message.op) == (kind, channel, op)
+            }
+        }
+    }
+}
+
 /// What a rule does to a message that it strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -37,6 +73,8 @@ pub enum Fault {
     Reorder(Picos),
     /// It and all that follows it arrive this much later.
     Delay(Picos),
+    /// It arrives this much later, and what was sent after it overtakes it.
+    Overtake(Picos),
     /// One bit of the control message is flipped.
     CorruptHeader,
     /// One bit of the data or of the trailer is flipped.
@@ -54,19 +92,31 @@ pub struct Rule {
     pub from: Nodes,
     /// ... to these ...
     pub to: Nodes,
+    /// ... of these ...
+    pub only: Messages,
     /// ... from this time on ...
     pub begin: Picos,
     /// ... and before this time ...
     pub end: Picos,
-    /// ... so often in a million.
+    /// ... so often in a million ...
     pub chance: u32,
+    /// ... and not more than so many.
+    pub most: u64,
+    /// Those that it has struck so far.
+    pub struck: u64,
 }
 
 impl Rule {
     /// Always, everywhere, with this chance in a million.
     pub fn new(fault: Fault, chance: u32) -> Rule {
         let (begin, end) = (Picos::ZERO, Picos::NEVER);
-        Rule { fault, from: Nodes::All, to: Nodes::All, begin, end, chance }
+        let (from, to, only) = (Nodes::All, Nodes::All, Messages::All);
+        Rule { fault, from, to, only, begin, end, chance, most: u64::MAX, struck: 0 }
+    }
+
+    /// Always, every message that is one of these.
+    pub fn of(fault: Fault, only: Messages) -> Rule {
+        Rule { only, ..Rule::new(fault, crate::random::MILLION) }
     }
 
     /// Nothing passes from `from` to `to` in the window; a partition is two of these.
@@ -74,9 +124,13 @@ impl Rule {
         Rule { from, to, begin, end, ..Rule::new(Fault::Drop, crate::random::MILLION) }
     }
 
-    fn strikes(&self, now: Picos, from: NodeId, to: NodeId, random: &mut Random) -> bool {
-        let in_window = self.begin <= now && now < self.end;
-        in_window && self.from.has(from) && self.to.has(to) && random.chance(self.chance)
+    fn strikes(&mut self, now: Picos, message: &Message, random: &mut Random) -> bool {
+        let in_window = self.begin <= now && now < self.end && self.struck < self.most;
+        let between = self.from.has(message.from) && self.to.has(message.to);
+        let concerned = in_window && between && self.only.has(message);
+        let strikes = concerned && random.chance(self.chance);
+        self.struck += u64::from(strikes);
+        strikes
     }
 }
 
@@ -101,16 +155,10 @@ pub struct Verdict {
 
 impl Verdict {
     /// Asks every rule in turn.
-    pub fn of(
-        rules: &[Rule],
-        now: Picos,
-        from: NodeId,
-        to: NodeId,
-        random: &mut Random,
-    ) -> Verdict {
+    pub fn of(rules: &mut [Rule], now: Picos, message: &Message, random: &mut Random) -> Verdict {
         let mut verdict = Verdict::default();
         for rule in rules {
-            if rule.strikes(now, from, to, random) {
+            if rule.strikes(now, message, random) {
                 verdict.add(rule.fault, random);
             }
         }
@@ -124,6 +172,7 @@ impl Verdict {
             Fault::Duplicate(span) => self.again = Some(up_to(span, random)),
             Fault::Reorder(span) => self.reordered = Some(up_to(span, random)),
             Fault::Delay(span) => self.delayed = self.delayed + span,
+            Fault::Overtake(span) => self.reordered = Some(span),
             Fault::CorruptHeader => self.header_bent = true,
             Fault::CorruptPayload => self.payload_bent = true,
             Fault::Cut => self.cut = true,
@@ -143,31 +192,53 @@ mod tests {
 
     const A: NodeId = NodeId(1);
     const B: NodeId = NodeId(2);
+    const OP: u16 = 3;
+
+    fn message(from: NodeId, to: NodeId) -> Message {
+        Message { from, to, kind: Kind::Request, channel: Channel::MEMORY, op: OP }
+    }
 
     #[test]
     fn rules_stack() {
-        let rules = [
+        let mut rules = [
             Rule::new(Fault::Delay(Picos(5)), MILLION),
             Rule::new(Fault::Delay(Picos(7)), MILLION),
             Rule::new(Fault::CorruptHeader, MILLION),
             Rule::new(Fault::Drop, 0),
         ];
-        let verdict = Verdict::of(&rules, Picos(1), A, B, &mut Random::new(1, "t"));
+        let random = &mut Random::new(1, "t");
+        let verdict = Verdict::of(&mut rules, Picos(1), &message(A, B), random);
         let expected = Verdict { delayed: Picos(12), header_bent: true, ..Verdict::default() };
         assert_eq!(verdict, expected);
+        assert_eq!(rules.map(|rule| rule.struck), [1, 1, 1, 0]);
     }
 
     #[test]
     fn a_silence_has_a_direction_and_a_window() {
         let only = |node| Nodes::These(vec![node]);
-        let rules = [Rule::silence(only(A), only(B), Picos(10), Picos(20))];
+        let mut rules = [Rule::silence(only(A), only(B), Picos(10), Picos(20))];
         let mut random = Random::new(1, "t");
-        let mut dropped =
-            |now, from, to| Verdict::of(&rules, Picos(now), from, to, &mut random).dropped;
+        let mut dropped = |now, from, to| {
+            Verdict::of(&mut rules, Picos(now), &message(from, to), &mut random).dropped
+        };
         assert!(dropped(10, A, B));
         assert!(dropped(19, A, B));
         assert!(!dropped(9, A, B));
         assert!(!dropped(20, A, B));
         assert!(!dropped(15, B, A));
+    }
+
+    #[test]
+    fn a_rule_may_be_about_the_first_messages_of_a_kind() {
+        let only = Messages::Of(Kind::Request, Channel::MEMORY, OP);
+        let mut rules = [Rule { most: 2, ..Rule::of(Fault::Drop, only) }];
+        let mut random = Random::new(1, "t");
+        let mut dropped =
+            |message| Verdict::of(&mut rules, Picos(1), &message, &mut random).dropped;
+        let asks = message(A, B);
+        assert!(!dropped(Message { kind: Kind::Reply, ..asks }));
+        assert!(!dropped(Message { op: OP + 1, ..asks }));
+        assert!(!dropped(Message { channel: Channel::STRIPE, ..asks }));
+        assert_eq!([asks; 3].map(dropped), [true, true, false]);
     }
 }

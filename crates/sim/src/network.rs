@@ -13,7 +13,7 @@
 //! Invariant: every packet has one head event and one tail event; its buffer is free again after its tail and its
 //! delivery, whichever is later.
 
-use crate::faults::{Rule, Verdict};
+use crate::faults::{Message, Rule, Verdict};
 use crate::fingerprint::Fingerprint;
 use crate::limits::PACKETS;
 use crate::queue::Picos;
@@ -166,7 +166,12 @@ impl Network {
         }
     }
 
-    /// The rules, to add to and take from.
+    /// The rules.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// As [`rules`](Network::rules), to add to and take from.
     pub fn rules_mut(&mut self) -> &mut Vec<Rule> {
         &mut self.rules
     }
@@ -251,8 +256,9 @@ impl Network {
         let (header, call) = (view.header(), view.call());
         self.digest.mix_bytes(&control.0);
         self.note_offer(&header, &call);
-        let (from, to) = (header.source, header.destination);
-        let verdict = Verdict::of(&self.rules, now, from, to, &mut self.random);
+        let Header { source: from, destination: to, kind, channel, .. } = header;
+        let struck = Message { from, to, kind, channel, op: call.op };
+        let verdict = Verdict::of(&mut self.rules, now, &struck, &mut self.random);
         self.traffic.sent += 1;
         self.traffic.struck += u64::from(!verdict.is_pass());
         trace_sent(trace, now, &header, &call, &verdict);

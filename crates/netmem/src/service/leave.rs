@@ -3,13 +3,13 @@
 use super::store::Held;
 use super::{Load, Service};
 use crate::ages::Age;
-use crate::directory::Role as HolderRole;
+use crate::directory::{Holder, Role as HolderRole};
 use crate::epochs::Mode;
 use crate::limits::{ATTEMPT, LEAVING_BYTES, LEAVING_MAX};
 use crate::memory::{Durability, Eviction, FrameNo, Page, Role};
 use crate::page::{PageId, PageStamp, Version, Wanted};
 use crate::placement::Leaving as Candidate;
-use crate::protocol::{Get, GetReply, Message, No, Put, PutReply, op};
+use crate::protocol::{Get, GetReply, Message, No, Put, PutReply, Record, op};
 use crate::slots::Homes;
 use endpoint::{Frame, FrameMut};
 use node::{CallError, Reply};
@@ -45,6 +45,16 @@ impl Leaves {
     }
 }
 
+/// What became of a page here while it was carried away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meanwhile {
+    Nothing,
+    /// A program asked for it.
+    CameBack,
+    /// There is a newer version, or it is worth nothing any more.
+    Forgotten,
+}
+
 /// Pages that have left the node's frames and not arrived elsewhere.
 #[derive(Debug, Default)]
 pub(super) struct Leaving {
@@ -76,13 +86,15 @@ impl Leaving {
         Some(next.clone())
     }
 
-    /// The page has arrived, or will not. Says whether it came back meanwhile, or was forgotten.
-    pub fn done(&mut self, id: PageId, version: Version) -> bool {
+    /// The page has arrived, or will not.
+    pub fn done(&mut self, id: PageId, version: Version) -> Meanwhile {
         let is_it = |l: &Leaves| l.under_way && l.id == id && l.version == version;
         let at = self.pages.iter().position(is_it);
-        let Some(leaves) = at.and_then(|at| self.pages.remove(at)) else { return true };
+        let Some(leaves) = at.and_then(|at| self.pages.remove(at)) else {
+            return Meanwhile::Forgotten;
+        };
         self.bytes -= leaves.data.len();
-        leaves.back
+        if leaves.back { Meanwhile::CameBack } else { Meanwhile::Nothing }
     }
 
     /// A program asks for a page that is leaving.
@@ -111,6 +123,30 @@ impl Leaving {
     fn retain(&mut self, keeps: impl Fn(&Leaves) -> bool) {
         self.pages.retain(|leaves| keeps(leaves));
         self.bytes = self.pages.iter().map(|leaves| leaves.data.len()).sum();
+    }
+}
+
+/// A page that travels along with a request. Of a request that is given up, or that nobody answers, it is not known
+/// whether its page was taken in.
+struct Along<'a> {
+    service: &'a Service,
+    to: NodeId,
+    victim: Option<Leaves>,
+}
+
+impl Along<'_> {
+    /// The request was answered.
+    fn arrive(mut self) -> Option<Leaves> {
+        self.victim.take()
+    }
+}
+
+impl Drop for Along<'_> {
+    fn drop(&mut self) {
+        if let Some(victim) = self.victim.take() {
+            self.service.disown(self.to, victim.id, victim.version);
+            self.service.leave_for_another(self.to, victim);
+        }
     }
 }
 
@@ -235,21 +271,36 @@ impl Service {
                 taken = self.offer(other, &leaves).await;
             }
         }
-        let back = self.0.leaving.borrow_mut().done(leaves.id, leaves.version);
+        let meanwhile = self.0.leaving.borrow_mut().done(leaves.id, leaves.version);
         self.0.carried.notify_all();
-        match taken {
-            Some(node) => self.handle_taken(node, leaves.id, leaves.version),
-            None if back => (),
-            None => self.count(|counters| counters.dropped += 1),
+        match (taken, meanwhile) {
+            (Some(node), Meanwhile::Forgotten) => self.disown(node, leaves.id, leaves.version),
+            (Some(node), _) => self.handle_taken(node, leaves.id, leaves.version),
+            (None, Meanwhile::Nothing) => self.count(|counters| counters.dropped += 1),
+            (None, _) => (),
         }
     }
 
     async fn offer(&self, to: NodeId, leaves: &Leaves) -> Option<NodeId> {
         self.count(|counters| counters.puts_sent += 1);
-        let reply = self.put_to(to, &leaves.put(self.life()), leaves.data.clone()).await.ok()?;
-        let node = reply.stored.ok()?;
+        let reply = self.put_to(to, &leaves.put(self.life()), leaves.data.clone()).await;
+        if reply.is_err() {
+            self.disown(to, leaves.id, leaves.version);
+        }
+        let node = reply.ok()?.stored.ok()?;
         self.count(|counters| counters.puts_stored += 1);
         Some(node)
+    }
+
+    /// A node has a page of this node's own, or may have, and the directory here does not know it or knows better: it
+    /// is told to drop it. A directory elsewhere hears of copies from who has them.
+    pub(super) fn disown(&self, node: NodeId, id: PageId, version: Version) {
+        let life = self.0.home.borrow().view().incarnation(node);
+        if let (Some(incarnation), true) = (life, id.space.owner() == Some(self.me())) {
+            let holder = Holder { node, incarnation, role: HolderRole::Clean };
+            let record = Record { holder, ..self.record(id, version, HolderRole::Clean, 0) };
+            self.notice(node, op::DROP, record);
+        }
     }
 
     /// Another node has a clean page that left this one. Where the page is this node's own, its directory learns that
@@ -286,8 +337,11 @@ impl Service {
             load.data.push(victim.data.clone());
             load.trailer = &trailer;
         }
+        let along = Along { service: self, to, victim };
         let reply = self.send(to, op::TAKE, &get.encode(), load).await;
-        self.handle_took(to, get, &reply, victim);
+        if let Ok(reply) = &reply {
+            self.handle_took(to, get, reply, along.arrive());
+        }
         reply
     }
 
@@ -329,18 +383,12 @@ impl Service {
     }
 
     /// What the holder said is what this node's directory knows from now on.
-    fn handle_took(
-        &self,
-        to: NodeId,
-        get: &Get,
-        reply: &Result<Reply, CallError>,
-        victim: Option<Leaves>,
-    ) {
-        let data = reply.as_ref().ok().filter(|reply| reply.status == 0);
-        let data = data.and_then(|reply| match GetReply::decode(&reply.body) {
-            Ok(GetReply::Data(data)) => Some(data),
+    fn handle_took(&self, to: NodeId, get: &Get, reply: &Reply, victim: Option<Leaves>) {
+        let answer = if reply.status == 0 { GetReply::decode(&reply.body).ok() } else { None };
+        let data = match answer {
+            Some(GetReply::Data(data)) => Some(data),
             _ => None,
-        });
+        };
         if let Some(data) = data.filter(|data| !data.kept) {
             let mut record = self.record(get.id, data.stamp.version, HolderRole::Clean, 0);
             let life = self.0.home.borrow().view().incarnation(to).unwrap_or(0);
@@ -352,9 +400,13 @@ impl Service {
             self.count(|counters| counters.swapped += 1);
             return self.handle_taken(to, victim.id, victim.version);
         }
-        // it was not wanted there: elsewhere, as if it had left by itself
-        let to = self.target(Some(to), victim.candidate);
-        let goes = to.is_some_and(|to| self.0.leaving.borrow_mut().push(Leaves { to, ..victim }));
+        self.leave_for_another(to, victim);
+    }
+
+    /// Who was offered a page has not taken it: it goes elsewhere, as if it had left by itself.
+    fn leave_for_another(&self, refused: NodeId, leaves: Leaves) {
+        let to = self.target(Some(refused), leaves.candidate);
+        let goes = to.is_some_and(|to| self.0.leaving.borrow_mut().push(Leaves { to, ..leaves }));
         match goes {
             true => self.0.page_leaves.notify_all(),
             false => self.count(|counters| counters.dropped += 1),
@@ -463,9 +515,13 @@ mod tests {
         assert!(leaving.find(wanted(1, 5).id, Version(5)).is_some());
         assert!(leaving.take_back(&wanted(1, 5)).is_some());
         assert!(leaving.find(wanted(1, 5).id, Version(5)).is_none());
-        assert!(leaving.done(wanted(1, 5).id, Version(5)), "it came back");
+        let done = |leaving: &mut Leaving| leaving.done(wanted(1, 5).id, Version(5));
+        assert_eq!(done(&mut leaving), Meanwhile::CameBack);
         assert!(leaving.push(leaves(1, 5)) && leaving.next().is_some());
-        assert!(!leaving.done(wanted(1, 5).id, Version(5)));
+        assert_eq!(done(&mut leaving), Meanwhile::Nothing);
+        assert!(leaving.push(leaves(1, 5)) && leaving.next().is_some());
+        leaving.forget(|_| true);
+        assert_eq!(done(&mut leaving), Meanwhile::Forgotten);
     }
 
     #[test]

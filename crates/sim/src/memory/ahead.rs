@@ -7,7 +7,7 @@ use crate::experiment::MemoryShape;
 use crate::random::Random;
 use endpoint::limits::PAGE_BYTES;
 use netmem::service::Counters;
-use netmem::{PageId, Run, Version};
+use netmem::{EpochConfig, PageId, Run, Version};
 use std::time::Duration;
 use wire::NodeId;
 
@@ -90,7 +90,7 @@ async fn program(actor: Actor, order: Vec<u64>, said: Vec<u64>, compute: Duratio
 pub fn measure(order: Order, known: Known, compute: Duration, seed: u64) -> Measured {
     let trends = known == Known::Trend;
     let shape = MemoryShape { nodes: 2, frames: FRAMES, trends, ..MemoryShape::default() };
-    let mut scene = Scene::of(seed, shape);
+    let mut scene = Scene::of(seed, shape, EpochConfig::default());
     (0..PAGES).for_each(|index| scene.store(page(index)));
     let used = pages(order, seed);
     let said = match known {

@@ -16,7 +16,7 @@ use crate::trace::Trace;
 use crate::world::{Happening, World};
 use endpoint::limits::PAGE_BYTES;
 use netmem::service::{Backing, Config};
-use netmem::{Directory, Service};
+use netmem::{Directory, EpochConfig, Service};
 use std::any::Any;
 use std::rc::Rc;
 use wire::NodeId;
@@ -49,7 +49,7 @@ struct Run {
 }
 
 /// Starts the service and the programs of a node. Every life has another share of memory.
-pub(super) fn role(shared: Rc<Shared>) -> Role {
+pub(super) fn role(shared: Rc<Shared>, epoch: EpochConfig) -> Role {
     Rc::new(move |boot: &mut Boot<'_>| {
         let (cx, shape) = (&boot.cx, shared.shape);
         let frames = u64::from(shape.frames);
@@ -61,7 +61,7 @@ pub(super) fn role(shared: Rc<Shared>) -> Role {
         let directory_bytes = frames as usize * ENTRIES_PER_FRAME * Directory::ENTRY_BYTES;
         let backing = Some(Rc::new(door) as Rc<dyn Backing>);
         let trends = shape.trends;
-        let config = Config { directory_bytes, backing, trends, ..Config::new(bytes) };
+        let config = Config { directory_bytes, backing, trends, epoch, ..Config::new(bytes) };
         let service = Service::start(cx, config);
         for number in 0..shape.programs {
             cx.spawn("program", Program::new(cx, &service, &shared, number).run());
@@ -82,7 +82,7 @@ impl Run {
         let frame_pages = shape.frames as usize * 2 + POOL_PAGES;
         for node in (1..=shape.nodes).map(NodeId) {
             let config = MachineConfig { frame_pages, bugs, ..MachineConfig::new(node) };
-            world.add(config, role(shared.clone()));
+            world.add(config, role(shared.clone(), EpochConfig::default()));
         }
         for guest in (shape.nodes + 1..=shape.nodes + shape.guests).map(NodeId) {
             let config =

@@ -13,16 +13,28 @@ use crate::storage::Crash;
 use crate::trace::Trace;
 use crate::world::{Happening, World};
 use endpoint::limits::PAGE_BYTES;
-use netmem::service::{GetError, PutError, Up, View, Weak};
-use netmem::{PageId, Service, Version, Wanted};
+use netmem::limits::{EPOCH_SHARE, WEIGHT_PERCENT_MAX};
+use netmem::service::{Counters, GetError, PutError, Source, Up, View, Weak};
+use netmem::{EpochConfig, Homes, Member, Page, PageId, Role, Service, Slots, Version, Wanted};
 use node::Cx;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
-use wire::NodeId;
+use std::time::Duration;
+use wire::{NodeId, Time};
 
 /// Longest time that a script may take.
 const SCRIPT_MAX: Picos = Picos::seconds(120);
 const POOL_PAGES: usize = 1024;
+/// Epochs in which every member has its whole weight, and that follow the ages of pages closely.
+pub const EPOCHS: EpochConfig = EpochConfig {
+    period: Duration::from_millis(100),
+    share: EPOCH_SHARE,
+    weight_percent_max: WEIGHT_PERCENT_MAX,
+    slow_start: Duration::from_millis(1),
+};
+/// Lives that a node may begin while its process goes on.
+const RETURNS_MAX: u64 = 1 << 8;
 
 /// A cluster without programs.
 pub struct Scene {
@@ -30,6 +42,8 @@ pub struct Scene {
     pub world: World,
     shared: Rc<Shared>,
     views: u64,
+    /// Nodes that were given up while they ran: how often, and whether they are now.
+    given_up: BTreeMap<NodeId, (u64, bool)>,
 }
 
 /// What a script will come to.
@@ -88,13 +102,18 @@ impl Actor {
 
     /// The version of a page that comes; its bytes are checked.
     pub async fn get(&self, id: PageId, at_least: u64) -> Result<u64, GetError> {
+        self.find(id, at_least).await.map(|(version, _)| version)
+    }
+
+    /// As [`get`](Actor::get), and where it was.
+    pub async fn find(&self, id: PageId, at_least: u64) -> Result<(u64, Source), GetError> {
         let at_least = numbered(id, at_least);
         let asked = self.shared.model.borrow().ask(self.cx.id(), id, at_least, false);
         let wanted = Wanted { id, at_least, bytes: PAGE_BYTES as u32 };
         match self.service.get(wanted).await {
             Ok(got) => {
                 self.shared.model.borrow_mut().delivered(asked, got.version, &got.data);
-                Ok(got.version.0 - base(id))
+                Ok((got.version.0 - base(id), got.source))
             }
             Err(error) => {
                 self.shared.model.borrow_mut().failed(asked, &error);
@@ -112,13 +131,16 @@ impl Actor {
 }
 
 impl Scene {
-    /// So many nodes with so many frames each, all up and members.
+    /// So many nodes with so many frames each, all up and members, between which pages go from now on.
     pub fn new(seed: u64, nodes: u16, frames: u32) -> Scene {
-        Scene::of(seed, MemoryShape { nodes, frames, ..MemoryShape::default() })
+        let shape = MemoryShape { nodes, frames, ..MemoryShape::default() };
+        let mut scene = Scene::of(seed, shape, EPOCHS);
+        scene.await_weights();
+        scene
     }
 
-    /// As [`new`](Scene::new), of a cluster of this shape, whose programs do nothing.
-    pub fn of(seed: u64, shape: MemoryShape) -> Scene {
+    /// A cluster of this shape, whose programs do nothing, with such epochs, a few seconds old.
+    pub fn of(seed: u64, shape: MemoryShape, epoch: EpochConfig) -> Scene {
         let shape = MemoryShape { programs: 0, ..shape };
         let MemoryShape { nodes, frames, .. } = shape;
         let shared = Rc::new(Shared::new(seed, shape, false));
@@ -126,38 +148,90 @@ impl Scene {
         for node in (1..=nodes).map(NodeId) {
             let frame_pages = frames as usize * 2 + POOL_PAGES;
             let config = MachineConfig { frame_pages, ..MachineConfig::new(node) };
-            world.add(config, role(shared.clone()));
+            world.add(config, role(shared.clone(), epoch));
             world.start(node);
         }
-        let mut scene = Scene { world, shared, views: 0 };
+        let mut scene = Scene { world, shared, views: 0, given_up: BTreeMap::new() };
         scene.pass(Picos::millis(10));
         scene.view();
-        // an epoch, so that pages go to other nodes
         scene.pass(Picos::seconds(3));
         scene
     }
 
-    /// All who are up learn who is up, and have time to tell each other.
+    /// Every node knows an epoch in which every node takes pages.
+    fn await_weights(&mut self) {
+        let members = self.members();
+        let knows = |service: &Service| {
+            let epoch = service.epoch();
+            members.iter().all(|up| epoch.weight(up.node) > 0)
+        };
+        let all = self.shared.services.borrow().values().all(knows);
+        assert!(all, "pages go to every node");
+    }
+
+    /// All who are members learn who is, and have time to tell each other.
     pub fn view(&mut self) {
         self.tell_view();
         self.pass(Picos::millis(300));
     }
 
-    /// All who are up learn who is up.
+    /// All who are members learn who is.
     pub fn tell_view(&mut self) {
         self.views += 1;
-        let nodes = self.world.nodes();
-        let up: Vec<NodeId> = nodes.into_iter().filter(|node| self.world.is_up(*node)).collect();
-        let weight = self.shared.shape.frames;
-        let member = |node: &NodeId| {
-            let life = u64::from(self.world.machine(*node).life);
-            Up { node: *node, incarnation: u64::from(node.0) << 32 | life, weight, machine: 0 }
-        };
-        let view = View::new(self.views, up.iter().map(member).collect());
-        for node in up {
-            self.actor(node).service.set_view(view.clone());
-            self.world.wake(node);
+        let view = View::new(self.views, self.members());
+        for up in &view.members {
+            self.actor(up.node).service.follow(view.clone());
+            self.world.wake(up.node);
         }
+    }
+
+    /// Who is up and was not given up.
+    fn members(&self) -> Vec<Up> {
+        let nodes = self.world.nodes().into_iter();
+        let up = nodes.filter(|node| self.world.is_up(*node) && !self.given_up(*node).1);
+        let weight = self.weight();
+        up.map(|node| Up { node, incarnation: self.life(node), weight, machine: 0 }).collect()
+    }
+
+    fn weight(&self) -> u32 {
+        self.shared.shape.frames
+    }
+
+    fn given_up(&self, node: NodeId) -> (u64, bool) {
+        self.given_up.get(&node).copied().unwrap_or_default()
+    }
+
+    /// The life that a node is a member in: later with each of its processes and with each return.
+    fn life(&self, node: NodeId) -> u64 {
+        let (process, returns) = (self.world.machine(node).life, self.given_up(node).0);
+        u64::from(node.0) << 32 | u64::from(process) * RETURNS_MAX + returns
+    }
+
+    /// The others go on without a node whose lease has ended, and which does not hear of it.
+    pub fn give_up(&mut self, node: NodeId) {
+        self.shared.model.borrow_mut().node_down(node, true);
+        self.given_up.insert(node, (self.given_up(node).0, true));
+        let service = self.actor(node).service;
+        service.set_lease(service.life(), self.world.now().node_time());
+        self.view();
+    }
+
+    /// A node that was given up is a member again, in another life, and hears that.
+    pub fn come_back(&mut self, node: NodeId) {
+        let returns = self.given_up(node).0 + 1;
+        assert!(returns < RETURNS_MAX);
+        self.given_up.insert(node, (returns, false));
+        self.tell_view();
+        let service = self.actor(node).service;
+        service.set_lease(self.life(node), Time::NEVER);
+        self.shared.note_kept(node, &service);
+    }
+
+    /// The homes of a page when these nodes are members.
+    pub fn homes_with(&self, id: PageId, nodes: &[NodeId]) -> Homes {
+        let member = |node: &NodeId| Member { node: *node, weight: self.weight() };
+        let members: Vec<Member> = nodes.iter().map(member).collect();
+        Slots::new(&members).expect("members").homes(id)
     }
 
     /// A node that is up.
@@ -167,11 +241,62 @@ impl Scene {
         Actor { cx, service, shared: self.shared.clone() }
     }
 
+    /// What a node knows of a page in its memory.
+    pub fn page(&self, node: NodeId, id: PageId) -> Option<Page> {
+        let service = self.actor(node).service;
+        service.inspect(|memory, _| memory.page(memory.find(id)?).copied())
+    }
+
+    /// Who has a page in memory, as what, in which version.
+    pub fn holders(&self, id: PageId) -> Vec<(NodeId, Role, u64)> {
+        let has = |(node, service): (&NodeId, &Service)| {
+            service.inspect(|memory, _| {
+                let frame = memory.find(id)?;
+                let version = memory.page(frame)?.version.0 - base(id);
+                Some((*node, memory.role(frame), version))
+            })
+        };
+        self.shared.services.borrow().iter().filter_map(has).collect()
+    }
+
+    /// The version of a page that a node's directory knows, and who has it.
+    pub fn entry(&self, node: NodeId, id: PageId) -> Option<(u64, Vec<NodeId>)> {
+        let service = self.actor(node).service;
+        service.inspect(|_, directory| {
+            let entry = directory.entry(id)?;
+            let holders = entry.holders.iter().map(|holder| holder.node).collect();
+            Some((entry.version.0 - base(id), holders))
+        })
+    }
+
+    /// What a node has counted.
+    pub fn counters(&self, node: NodeId) -> Counters {
+        self.actor(node).service.counters()
+    }
+
+    /// What all nodes that are up have counted.
+    pub fn total(&self, count: impl Fn(&Counters) -> u64) -> u64 {
+        self.shared.services.borrow().values().map(|service| count(&service.counters())).sum()
+    }
+
+    /// Adds a rule for messages. Its number is for [`struck`](Scene::struck).
+    pub fn strike(&mut self, rule: Rule) -> usize {
+        let rules = self.world.network_mut().rules_mut();
+        rules.push(rule);
+        rules.len() - 1
+    }
+
+    /// How many messages a rule has struck.
+    pub fn struck(&mut self, rule: usize) -> u64 {
+        self.world.network_mut().rules()[rule].struck
+    }
+
     /// Time passes.
     pub fn pass(&mut self, span: Picos) {
         let until = self.world.now() + span;
         self.world.set_timer(until, 0);
         while !matches!(self.world.advance(Picos::NEVER), Happening::Timer(_)) {}
+        self.shared.model.borrow_mut().handle_time(until, false);
     }
 
     /// A node begins to do something.
@@ -216,7 +341,15 @@ impl Scene {
     pub fn silence(&mut self, from: NodeId, to: NodeId, span: Picos) {
         let (begin, end) = (self.world.now(), self.world.now() + span);
         let only = |node| Nodes::These(vec![node]);
-        self.world.network_mut().rules_mut().push(Rule::silence(only(from), only(to), begin, end));
+        self.strike(Rule::silence(only(from), only(to), begin, end));
+    }
+
+    /// For a while nothing passes between a node and all others.
+    pub fn cut_off(&mut self, node: NodeId, span: Picos) {
+        for other in self.world.nodes().into_iter().filter(|other| *other != node) {
+            self.silence(node, other, span);
+            self.silence(other, node, span);
+        }
     }
 
     /// A node dies. Others learn it by the next view.
@@ -229,10 +362,11 @@ impl Scene {
 
     /// Stable storage has version 1 of this page.
     pub fn store(&mut self, id: PageId) {
-        let content = self.shared.model.borrow_mut().begin(id, kind(id.space).class(), Version(1));
+        let version = numbered(id, 1);
+        let content = self.shared.model.borrow_mut().begin(id, kind(id.space).class(), version);
         let mut data = vec![0; PAGE_BYTES];
         fill(&mut data, id, content);
-        self.shared.storage.borrow_mut().fill(id, Version(1), &data);
+        self.shared.storage.borrow_mut().fill(id, version, &data);
     }
 
     /// Stable storage takes so many times as long.
