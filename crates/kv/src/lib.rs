@@ -13,8 +13,9 @@
 //! | [`Courier`](service::Courier) | the tasks that take values away and bring them |
 //!
 //! Invariants: the memory of all tenants together stays within the server's, with what half commands and unread
-//! answers have; a tenant within its most, and what is below a tenant's least is not taken for others; a value that is being sent does not change; a `get` of what is here
-//! allocates nothing; answers of a connection are in order, also those that come later.
+//! answers have; a tenant within its most, and what is below a tenant's least is not taken for others; a value that is
+//! being sent does not change; a `get` of what is here allocates nothing; answers of a connection are in order, also
+//! those that come later.
 #![forbid(unsafe_code)]
 
 mod away;
