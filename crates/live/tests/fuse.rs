@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -299,6 +299,7 @@ fn serving_process(program: &Path, source: &Path, mount: &Path, user: u32) -> Ch
         .args(["--exact", "serve_until_killed", "--ignored"])
         .env(SOURCE, source)
         .env(MOUNT, mount)
+        .stdout(Stdio::null()) // its result is none of a test
         .spawn()
         .unwrap()
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 #include "expect.h"
 
@@ -149,6 +150,7 @@ static void calls_with_parts(tpz_region_t *region)
     EXPECT(file);
     int fd = fileno(file);
     struct iovec parts[AT_A_TIME + 1];
+    memset(memory + BYTES / 2, 0, BYTES / 2); /* and it leaves again while the first half is written */
     for (int page = 0; page < PAGES / 2; page += AT_A_TIME) {
         for (int n = 0; n < AT_A_TIME; n++) /* the last ones first */
             parts[n] = (struct iovec){memory + (size_t)PAGE * (page + AT_A_TIME - 1 - n), PAGE};
@@ -158,7 +160,6 @@ static void calls_with_parts(tpz_region_t *region)
     EXPECT(fseek(file, 0, SEEK_SET) == 0);
     for (int page = 0; page < PAGES / 2; page++) {
         unsigned char *into = memory + (size_t)PAGE * (PAGES / 2 + page);
-        memset(into, 0, PAGE);
         for (size_t done = 0; done < PAGE;) {
             size_t half = (PAGE - done) / 2;
             struct iovec two[] = {{into + done, half}, {into + done + half, PAGE - done - half}};
@@ -174,12 +175,20 @@ static void calls_with_parts(tpz_region_t *region)
     fclose(file);
 }
 
+/* Two ends of a socket, on which nobody waits for ever. */
+static void pair(int ends[2])
+{
+    struct timeval most = {.tv_sec = 10};
+    EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    EXPECT(setsockopt(ends[1], SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most) == 0);
+}
+
 /* Pages from one end of the region over a socket to the other end, each looked at before it is taken. */
 static void sockets(tpz_region_t *region)
 {
     unsigned char *memory = tpz_region_data(region);
     int ends[2];
-    EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    pair(ends);
     for (int page = 0; page < PAGES / 2; page++) {
         unsigned char *from = memory + (size_t)PAGE * page, *into = memory + (size_t)PAGE * (PAGES - 1 - page);
         memset(from, page % 251, PAGE);
