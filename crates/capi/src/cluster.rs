@@ -148,7 +148,7 @@ fn join(
     let setup = setup(cluster, said, bytes, wait_policy(options.wait)?)?;
     let setup = Setup { lending, ..setup };
     let memory = lending.network().expect("it lends");
-    let running = machine::lender(&setup, "program", listen, memory, |_, _| ());
+    let running = machine::lender(&setup, "program", listen, memory, |_, _| None);
     let mut running = running.map_err(ReachError::from)?;
     let service = running.services.memory.clone().expect("it was asked for");
     let late = clock::now() + SETTLE_SPAN;

@@ -496,6 +496,11 @@ impl Items {
         (self.facts.accepted, self.facts.refused) = (0, 0);
     }
 
+    /// All tenants, in the order in which they were configured.
+    pub fn tenants(&self) -> impl Iterator<Item = TenantNo> + use<> {
+        (0..self.tenants.len() as u16).map(TenantNo)
+    }
+
     /// What a tenant gets.
     pub fn tenant(&self, tenant: TenantNo) -> &TenantConfig {
         &self.tenants[usize::from(tenant.0)].config

@@ -104,6 +104,7 @@ impl Host {
     pub fn new(node: Node, policy: WaitPolicy) -> io::Result<Host> {
         // The kernel may otherwise wake a sleeper 50 us late; without the right to change that it still works.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        node.set_clock(clock::now);
         let mut host = Host {
             node,
             devices: Vec::new(),

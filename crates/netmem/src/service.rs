@@ -186,6 +186,8 @@ struct Inner {
     epochs: RefCell<Epochs>,
     peers: RefCell<BTreeMap<NodeId, Latency>>,
     counters: RefCell<Counters>,
+    /// Requests for pages, by which those to be measured are chosen.
+    gets: Cell<u32>,
     /// What is to be prefetched.
     ahead: RefCell<Ahead>,
     /// What is to be told since the view changed.
@@ -400,6 +402,7 @@ impl Inner {
             epochs: RefCell::new(Epochs::new(cx.id(), config.epoch, cx.now())),
             peers: RefCell::default(),
             counters: RefCell::default(),
+            gets: Cell::default(),
             telling: RefCell::default(),
             writing: RefCell::default(),
             orphans: RefCell::default(),

@@ -2,11 +2,13 @@
 
 mod world;
 
+use netmem::limits::LOCAL_SAMPLED;
 use netmem::protocol::op;
 use netmem::service::{GetError, PutError, Source};
 use netmem::*;
+use std::cell::Cell;
 use std::time::Duration;
-use wire::NodeId;
+use wire::{NodeId, Time};
 use world::*;
 
 #[test]
@@ -50,6 +52,38 @@ fn faults_at_the_same_time_are_one_fetch() {
     }
     assert_eq!((disk.reads.get(), service.counters().coalesced), (1, 7));
     assert_eq!(world.read(3, shared(1), 3).1, Source::Peer, "the reader registered its copy");
+}
+
+thread_local! {
+    static LOOKS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A clock that shows two microseconds more at each look.
+fn clock() -> Time {
+    LOOKS.set(LOOKS.get() + 1);
+    Time(2000 * LOOKS.get())
+}
+
+/// A node's time stands still while its own memory answers.
+#[test]
+fn what_is_found_here_is_timed_by_the_worlds_clock_now_and_then() {
+    let mut world = World::new(2, |_| small(64));
+    world.put(1, private(1, 0), 7, Class::Volatile).unwrap();
+    let mut read = |world: &mut World| {
+        let before = world.service(1).counters();
+        for _ in 0..4 * LOCAL_SAMPLED {
+            assert_eq!(world.read(1, private(1, 0), 7), (7, Source::Local));
+        }
+        let after = world.service(1).counters();
+        assert_eq!(after.local_hits - before.local_hits, u64::from(4 * LOCAL_SAMPLED));
+        assert_eq!(after.local_latency.samples() - before.local_latency.samples(), 4);
+        after.local_latency.quantile(990).unwrap()
+    };
+    assert!(read(&mut world) < Duration::from_nanos(200), "a world without a clock");
+    world.net.nodes[0].set_clock(clock);
+    let slowest = read(&mut world);
+    assert!((2000..=2500).contains(&slowest.as_nanos()), "{slowest:?}");
+    assert_eq!(LOOKS.get(), 8, "two looks for each that is measured");
 }
 
 #[test]

@@ -28,6 +28,8 @@ pub(crate) struct Core {
     pub config: NodeConfig,
     pub now: Cell<Time>,
     pub wall_offset: Cell<i128>,
+    /// A clock that goes on during a step, in a world that has one.
+    pub clock: Cell<Option<fn() -> Time>>,
     pub random: Cell<u64>,
     pub frames: Frames,
     pub endpoint: RefCell<Endpoint>,
@@ -99,6 +101,7 @@ impl Cx {
             config,
             now: Cell::default(),
             wall_offset: Cell::default(),
+            clock: Cell::default(),
             random: Cell::new(config.seed),
             frames,
             endpoint: RefCell::new(endpoint),
@@ -125,6 +128,12 @@ impl Cx {
     /// The time of the present step.
     pub fn now(&self) -> Time {
         self.0.now.get()
+    }
+
+    /// The time of this very moment, of the world's clock if it has one: for measurements of what ends in the step in
+    /// which it began. Nothing may be decided by it, and it costs a look at the clock.
+    pub fn instant(&self) -> Time {
+        self.0.clock.get().map_or(self.now(), |clock| clock())
     }
 
     /// The wall clock, as the world set it.

@@ -291,6 +291,11 @@ impl Node {
         self.core().wall_offset.set(wall_minus_monotonic_ns);
     }
 
+    /// A clock that goes on during a step, for measurements. Without one, as in a simulation, they are of length zero.
+    pub fn set_clock(&self, clock: fn() -> Time) {
+        self.core().clock.set(Some(clock));
+    }
+
     /// The adapter's access to the endpoint.
     pub fn with_endpoint<R>(&self, f: impl FnOnce(&mut Endpoint) -> R) -> R {
         f(&mut self.core().endpoint.borrow_mut())

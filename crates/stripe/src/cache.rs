@@ -23,6 +23,7 @@ mod tests;
 use crate::limits::*;
 use crate::object::{GROUP_BLOCKS, group_of, zero_sum};
 use crate::protocol::set_sum;
+use crate::sources::Source;
 use endpoint::{Frame, FrameMut, Frames};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -62,6 +63,8 @@ struct Window {
     dirty: u64,
     committing: u64,
     loading: u64,
+    /// Where the last load of blocks of it brought them from.
+    came: Source,
     sums: [u32; WINDOW_BLOCKS],
     referenced: bool,
     /// Blocks that were read since it was made.
@@ -85,6 +88,7 @@ impl Window {
             dirty: 0,
             committing: 0,
             loading: 0,
+            came: Source::Cache,
             sums: [0; WINDOW_BLOCKS],
             referenced: false,
             seen: 0,
@@ -364,10 +368,17 @@ impl Cache {
     }
 
     /// Ends [`loading`](Cache::loading).
-    pub fn loaded(&mut self, key: Key, index: u64, blocks: Range<usize>) {
+    pub fn loaded(&mut self, key: Key, index: u64, blocks: Range<usize>, came: Source) {
         if let Some(slot) = self.slot(key, index) {
-            self.windows[slot as usize].loading &= !mask(blocks);
+            let window = &mut self.windows[slot as usize];
+            window.loading &= !mask(blocks);
+            window.came = came;
         }
+    }
+
+    /// Where the last load of blocks of a window brought them from.
+    pub fn came(&self, key: Key, index: u64) -> Source {
+        self.slot(key, index).map_or(Source::Cache, |slot| self.windows[slot as usize].came)
     }
 
     /// Drops a window and, with the last one of its group, the group's checksums if the disk has them too.

@@ -10,6 +10,7 @@ use crate::objects::{Object, Phase, Spot};
 use crate::protocol::{ObjectRequest, set_sum, trailer_bytes};
 use crate::read::{Found, available};
 use crate::server::Inner;
+use crate::sources::{Slowest, Source};
 use endpoint::Frame;
 use node::{Bug, Either, Request, race};
 use std::ops::Range;
@@ -38,6 +39,7 @@ impl Inner {
         self: &Rc<Self>,
         request: Request,
         ask: &ObjectRequest,
+        slowest: &Slowest,
     ) -> Option<Request> {
         let Some(elsewhere) = self.elsewhere(ask) else { return Some(request) };
         let read = race(self.blocks_of(&elsewhere), self.cx.sleep(NETWORK_PATIENCE)).await;
@@ -57,6 +59,7 @@ impl Inner {
         self.count(|c| {
             (c.network_hits, c.network_in_place) = (c.network_hits + 1, c.network_in_place + 1)
         });
+        slowest.note(Source::Network);
         self.reply_data(request, &found, &mut trailer);
         None
     }
@@ -123,16 +126,17 @@ impl Inner {
         (open && self.check_read(object, ask).is_ok()).then_some(())
     }
 
-    /// Brings what network memory has of a part into the cache, if it comes soon.
-    pub async fn load_from_network(&self, object: &Rc<Object>, part: &WindowPart) {
+    /// Brings what network memory has of a part into the cache, if it comes soon. Says whether it was asked.
+    pub async fn load_from_network(&self, object: &Rc<Object>, part: &WindowPart) -> Source {
         let recalled = self.cache.borrow_mut().recall(object.key, part);
         if recalled.is_empty() {
-            return;
+            return Source::Cache;
         }
         let all = node::all(recalled.iter().map(|page| self.fetch(object, part, page)));
         if let Either::Right(()) = race(all, self.cx.sleep(NETWORK_PATIENCE)).await {
             self.count(|c| c.network_late += 1);
         }
+        Source::Network
     }
 
     async fn fetch(&self, object: &Object, part: &WindowPart, page: &Recalled) {

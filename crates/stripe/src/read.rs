@@ -7,6 +7,7 @@ use crate::object::{GROUP_BLOCKS, data_offset, decode_sums, group_of, sums_offse
 use crate::objects::{Object, Phase, Spot, State};
 use crate::protocol::{ObjectReply, ObjectRequest, op, set_sum, trailer_bytes};
 use crate::server::Inner;
+use crate::sources::{Slowest, Source};
 use endpoint::{Frame, FrameMut};
 use node::{Answer, Bug, Pieces, Request};
 use std::ops::Range;
@@ -25,6 +26,7 @@ impl Inner {
         if request.op != op::READ {
             return Some(request);
         }
+        let began = self.begin_hit();
         let Ok(ask) = ObjectRequest::decode(&request.body) else { return Some(request) };
         let objects = self.objects.borrow();
         let Some(object) = objects.get(Spot::of(&ask)) else { return Some(request) };
@@ -37,6 +39,7 @@ impl Inner {
                 c.reads += 1;
                 c.hits += 1;
             });
+            self.note_hit(began);
         }
         result
     }
@@ -92,15 +95,32 @@ impl Inner {
             c.reads += 1;
             c.misses += 1;
         });
-        let Some(request) = self.read_in_place(request, ask).await else { return };
-        let mut waiting = self.read_through(request, ask).await;
+        let (began, slowest) = (self.cx.now(), Slowest::default());
+        if self.answer_read(request, ask, &slowest).await {
+            self.note_read(slowest.get(), began);
+        }
+    }
+
+    /// Answers from wherever the blocks are; false when the READ is refused.
+    async fn answer_read(
+        self: &Rc<Self>,
+        request: Request,
+        ask: &ObjectRequest,
+        slowest: &Slowest,
+    ) -> bool {
+        let Some(request) = self.read_in_place(request, ask, slowest).await else { return true };
+        let mut waiting = self.read_through(request, ask, slowest).await;
         while let Some(request) = waiting.take() {
-            match self.bring_in(ask).await {
+            match self.bring_in(ask, slowest).await {
                 Ok(Some((found, mut trailer))) => self.reply_data(request, &found, &mut trailer),
                 Ok(None) => waiting = Some(request),
-                Err(errno) => return self.refuse(request, ask, errno),
+                Err(errno) => {
+                    self.refuse(request, ask, errno);
+                    return false;
+                }
             }
         }
+        true
     }
 
     /// What a READ asked for, of the object as it is now.
@@ -121,6 +141,7 @@ impl Inner {
     async fn bring_in(
         self: &Rc<Self>,
         ask: &ObjectRequest,
+        slowest: &Slowest,
     ) -> Result<Option<(Found, Vec<u8>)>, Errno> {
         let object = self.object(ask).await?;
         self.check_read(&object, ask)?;
@@ -134,9 +155,10 @@ impl Inner {
         let parts: Vec<_> = window_parts(first..first + blocks as u64).collect();
         let several = parts.len() > 1;
         let _held = if several { Some(self.long_reads.acquire(parts.len()).await) } else { None };
-        let parts = parts
-            .iter()
-            .map(|part| self.bring_in_part(&object, part, part.bytes_of(first, bytes), sequential));
+        let parts = parts.iter().map(|part| {
+            let bytes = part.bytes_of(first, bytes);
+            self.bring_in_part(&object, part, (bytes, sequential), slowest)
+        });
         let parts = node::all(parts).await;
         let (mut data, mut trailer) = (self.cx.pieces::<Frame>(), Vec::new());
         for part in parts {
@@ -155,10 +177,10 @@ impl Inner {
         self: &Rc<Self>,
         object: &Rc<Object>,
         part: &WindowPart,
-        bytes: usize,
-        sequential: bool,
+        (bytes, sequential): (usize, bool),
+        slowest: &Slowest,
     ) -> Result<Option<(Vec<Frame>, Vec<u8>)>, Errno> {
-        self.fill_window(object, part, sequential).await?;
+        slowest.note(self.fill_window(object, part, sequential).await?);
         let first = part.first();
         let (mut data, mut sums) = (Vec::new(), vec![0; part.blocks.len() * size_of::<u32>()]);
         let hit = self.cache.borrow_mut().hit(object.key, first, bytes, &mut data, &mut sums);
@@ -191,14 +213,16 @@ impl Inner {
     }
 
     /// Brings blocks of one window into memory, in as few reads as what is there and under way allows. They are there
-    /// when this returns, unless they were cut off, and until the caller waits for something else.
+    /// when this returns, unless they were cut off, and until the caller waits for something else. Where the slowest of
+    /// them came from.
     pub async fn fill_window(
         self: &Rc<Self>,
         object: &Rc<Object>,
         part: &WindowPart,
         sequential: bool,
-    ) -> Result<(), Errno> {
+    ) -> Result<Source, Errno> {
         let (index, wanted) = (part.index, &part.blocks);
+        let slowest = Slowest::default();
         loop {
             let moved = object.moved.wait();
             if object.state.borrow().phase != Phase::Open {
@@ -207,15 +231,16 @@ impl Inner {
             let (valid, loading) = self.cache.borrow().blocks(object.key, index);
             let is = |bits: u64, block: usize| bits >> block & 1 == 1;
             let Some(missing) = wanted.clone().find(|block| !is(valid, *block)) else {
-                return Ok(());
+                return Ok(slowest.get());
             };
             if is(loading, missing) {
                 moved.await;
+                slowest.note(self.cache.borrow().came(object.key, index));
                 continue;
             }
             let limit = self.window_end(object, index);
             if missing >= limit {
-                return Ok(()); // cut off meanwhile: its bytes may still be on disk, its checksum is gone
+                return Ok(slowest.get()); // cut off meanwhile: its bytes may still be on disk, its checksum is gone
             }
             let whole = sequential && valid | loading == 0;
             let last =
@@ -231,7 +256,8 @@ impl Inner {
                 (start..missing).rev().find(|block| is(loading, *block)).map_or(start, |b| b + 1);
             let end = end.min(limit);
             let end = (missing..end).find(|block| is(loading, *block)).unwrap_or(end);
-            self.load(object, WindowPart { index, blocks: start..end }, missing).await?;
+            let part = WindowPart { index, blocks: start..end };
+            slowest.note(self.load(object, part, missing).await?);
         }
     }
 
@@ -243,33 +269,35 @@ impl Inner {
 
     /// One disk read into the cache, or more where the disk cannot read all of it. What changed meanwhile does not fit
     /// its checksum and is not kept; the caller looks again. An error when block `needed` does not fit and nothing
-    /// changed.
+    /// changed. Where it came from.
     async fn load(
         self: &Rc<Self>,
         object: &Rc<Object>,
         part: WindowPart,
         needed: usize,
-    ) -> Result<(), Errno> {
+    ) -> Result<Source, Errno> {
         self.cache.borrow_mut().loading(object.key, part.index, part.blocks.clone());
         let first = part.first();
-        let loading = Loading { inner: self.clone(), object: object.clone(), part };
+        let came = Slowest::default();
+        let loading = Loading { inner: self.clone(), object: object.clone(), part, came };
         let part = &loading.part;
         self.wait_for_carriers(part.blocks.len() * BLOCK_BYTES).await;
         self.need_group(object, group_of(first)).await?;
-        self.load_from_network(object, part).await;
+        loading.came.note(self.load_from_network(object, part).await);
         if self.cache.borrow().sum(object.key, block_at(part.index, needed)).is_some() {
-            return Ok(());
+            return Ok(loading.came.get());
         }
         let version = object.state.borrow().version;
         if needed >= self.window_end(object, part.index) {
-            return Ok(()); // cut off while the checksums were read
+            return Ok(loading.came.get()); // cut off while the checksums were read
         }
-        match self.read_blocks(object, first, part.blocks.len()).await {
+        let kept = match self.read_blocks(object, first, part.blocks.len(), &loading.came).await {
             Err(Errno::EIO) if part.blocks.len() > 1 => {
                 self.load_singly(object, part, needed).await
             }
             read => self.keep_needed(object, part, needed, read?, version),
-        }
+        };
+        kept.map(|()| loading.came.get())
     }
 
     /// As [`load`](Inner::load) where the disk cannot read all of the part: the blocks from `needed` to the first that
@@ -283,7 +311,7 @@ impl Inner {
         for block in needed..part.blocks.end {
             let alone = WindowPart { index: part.index, blocks: block..block + 1 };
             let version = object.state.borrow().version;
-            let read = self.read_blocks(object, alone.first(), 1).await;
+            let read = self.read_blocks(object, alone.first(), 1, &Slowest::default()).await;
             if block == needed {
                 self.keep_needed(object, &alone, block, read?, version)?;
                 continue;
@@ -326,6 +354,7 @@ impl Inner {
         object: &Object,
         first: u64,
         count: usize,
+        came: &Slowest,
     ) -> Result<FrameMut, Errno> {
         let mut frame = self.disk(object).frame(count * BLOCK_BYTES).await;
         let blocks = first..first + count as u64;
@@ -334,6 +363,7 @@ impl Inner {
             state.in_place && logged < count
         };
         if is_placed(&object.state.borrow()) {
+            came.note(Source::Disk);
             frame = self.read_file(object, data_offset(first), frame).await?;
             self.count(|c| {
                 c.disk_reads += 1;
@@ -493,12 +523,14 @@ struct Loading {
     inner: Rc<Inner>,
     object: Rc<Object>,
     part: WindowPart,
+    came: Slowest,
 }
 
 impl Drop for Loading {
     fn drop(&mut self) {
         let mut cache = self.inner.cache.borrow_mut();
-        cache.loaded(self.object.key, self.part.index, self.part.blocks.clone());
+        let WindowPart { index, blocks } = self.part.clone();
+        cache.loaded(self.object.key, index, blocks, self.came.get());
         self.object.moved.notify_all();
     }
 }

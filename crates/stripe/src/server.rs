@@ -14,6 +14,7 @@ use crate::limits::*;
 use crate::objects::{Object, Objects, Spot};
 use crate::protocol::{Kept, ObjectReply, ObjectRequest, op};
 use crate::recent::Recent;
+use crate::sources::Sources;
 use endpoint::Frame;
 use node::rings::{DiskFile, DiskId, DiskListing, DiskOp, DiskReply};
 use node::{Answer, Bug, Cx, Notify, Request, Semaphore};
@@ -133,6 +134,10 @@ pub(crate) struct Inner {
     pub objects: RefCell<Objects>,
     pub disks: Vec<Disk>,
     pub counters: Cell<ServerCounters>,
+    /// READs by where their blocks were.
+    pub sources: RefCell<Sources>,
+    /// READs that looked into memory, by which those to be measured are chosen.
+    pub hits: Cell<u32>,
     pub ahead: RefCell<VecDeque<(Rc<Object>, u64)>>,
     pub ahead_queued: Notify,
     problems: RefCell<VecDeque<String>>,
@@ -161,6 +166,8 @@ pub fn serve(cx: &Cx, config: ServerConfig) -> Server {
         objects: RefCell::default(),
         disks,
         counters: Cell::default(),
+        sources: RefCell::default(),
+        hits: Cell::default(),
         ahead: RefCell::default(),
         ahead_queued: Notify::new(cx),
         problems: RefCell::default(),
@@ -260,6 +267,11 @@ impl Server {
             logged_bytes: self.0.disks.iter().map(|disk| disk.journal.size().0).sum(),
             ..self.0.counters.get()
         }
+    }
+
+    /// READs that were answered, by where their blocks were.
+    pub fn sources(&self) -> Sources {
+        *self.0.sources.borrow()
     }
 
     /// The latest things that went wrong, as sentences, oldest first; at most 32.

@@ -18,6 +18,7 @@ use crate::objects::Object;
 use crate::protocol::{ObjectRequest, set_sum, trailer_bytes};
 use crate::read::available;
 use crate::server::Inner;
+use crate::sources::Slowest;
 use endpoint::Frame;
 use node::{Answer, FillingReply, Request};
 use std::cell::RefCell;
@@ -52,12 +53,13 @@ impl Inner {
         self: &Rc<Self>,
         request: Request,
         ask: &ObjectRequest,
+        slowest: &Slowest,
     ) -> Option<Request> {
         let Some(plan) = self.plan(ask).await else { return Some(request) };
         let since = self.cx.now();
         let progress = Progress { request: Some(request), reply: None, since, sent: 0 };
         let progress = RefCell::new(progress);
-        let loads = plan.parts.iter().map(|part| self.load_part(&plan, part, &progress));
+        let loads = plan.parts.iter().map(|part| self.load_part(&plan, part, (&progress, slowest)));
         node::race(node::all(loads), self.watch(&plan, &progress)).await;
         let mut progress = progress.into_inner();
         self.spoil(&plan, &mut progress); // unless all of it is sent
@@ -119,10 +121,11 @@ impl Inner {
         self: &Rc<Self>,
         plan: &Plan,
         part: &WindowPart,
-        progress: &RefCell<Progress>,
+        (progress, slowest): (&RefCell<Progress>, &Slowest),
     ) {
         // After an error the part is not there; who asks again is told why.
-        let _ = self.fill_window(&plan.object, part, false).await;
+        let filled = self.fill_window(&plan.object, part, false).await;
+        filled.into_iter().for_each(|source| slowest.note(source));
         self.advance(plan, &mut progress.borrow_mut());
     }
 

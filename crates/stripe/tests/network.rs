@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use proptest::prelude::*;
-use stripe::{FileRef, ServerCounters};
+use stripe::{FileRef, ServerCounters, Sources, limits};
 
 const MIB: usize = 1 << 20;
 
@@ -62,6 +62,80 @@ fn what_left_the_cache_is_read_from_memory_and_not_from_the_disk() {
     world.turns(300);
     let hosted = world.servers[1..].iter().map(|server| server.memory().counts().hosted);
     assert!(hosted.sum::<u32>() > 100, "most of it is in other nodes' memory");
+}
+
+fn sources(world: &World) -> Sources {
+    world.servers[0].server.as_ref().unwrap().sources()
+}
+
+/// READs of two blocks in each of a hundred chunks; how many more there are of each source then.
+fn reads_by_source(world: &mut World, file: &FileRef, within: usize) -> [u64; 3] {
+    let counts = |world: &World| {
+        let Sources { cache, network, disk } = sources(world);
+        [cache.reads, network.reads, disk.reads]
+    };
+    let (before, wanted) = (counts(world), pattern(5, 10 * MIB));
+    for number in 0..100 {
+        let at = number * 32768 + within;
+        assert!(world.read(file, at as u64, 8192).unwrap() == wanted[at..at + 8192], "byte {at}");
+    }
+    let after = counts(world);
+    [0, 1, 2].map(|source| after[source] - before[source])
+}
+
+/// A disk takes up to 100 turns here, another node a few, and the server's own memory the turn in which it is asked.
+#[test]
+fn reads_are_counted_and_timed_by_where_their_blocks_were() {
+    let mut world = world();
+    let file = stable(&mut world, 5, 10 * MIB);
+    world.servers[0].crash();
+    world.tell_view(2);
+    world.turns(100);
+    world.disk_turns = 100;
+    let [here, network, disk] = reads_by_source(&mut world, &file, 16384);
+    // what the log still had is not asked of the disk
+    assert!(disk > 90 && (here + disk, network) == (100, 0), "{here} {network} {disk}");
+    assert_eq!(disk, counters(&world).disk_reads);
+    world.disk_turns = 0;
+    check(&mut world, &file, &pattern(5, 10 * MIB));
+    world.turns(300);
+    let [here, network, disk] = reads_by_source(&mut world, &file, 8192);
+    assert!(disk == 0 && network > 90 && here + network == 100, "{here} {network}");
+    reads_by_source(&mut world, &file, 8192); // once more: now the chunks come
+    let again = reads_by_source(&mut world, &file, 8192);
+    assert_eq!(again, [100, 0, 0]);
+    let Sources { cache, network, disk } = sources(&world);
+    let [network, disk] = [network, disk].map(|one| one.latency.quantile(500).unwrap());
+    assert!(network < disk / 2, "{network:?} {disk:?}");
+    assert!(cache.latency.samples() > 0, "one in so many");
+    assert!(cache.latency.samples() <= 1 + cache.reads / u64::from(limits::HITS_SAMPLED));
+    let answered = [cache.reads, sources(&world).network.reads, sources(&world).disk.reads];
+    assert_eq!(answered.iter().sum::<u64>(), counters(&world).reads);
+}
+
+/// Who waits for what another one reads waits for the same source.
+#[test]
+fn who_waits_behind_another_is_counted_with_it() {
+    let mut world = world();
+    let file = stable(&mut world, 5, MIB);
+    world.servers[0].crash();
+    world.tell_view(2);
+    world.turns(100);
+    world.disk_turns = 100;
+    let client = stripe::Client::new(world.servers[2].node.cx(), VOLUME);
+    let reads: Vec<_> = (0..4)
+        .map(|_| {
+            let into = world.servers[2].node.cx().frames().alloc_exact(8192).unwrap();
+            let client = client.clone();
+            async move { client.read(&file, 65536, into).await.map(drop) }
+        })
+        .collect();
+    let before = disk_reads(&world);
+    let done = world.run_on(2, async move { node::all(reads).await });
+    assert!(done.iter().all(Result::is_ok), "{done:?}");
+    let Sources { cache, network, disk } = sources(&world);
+    assert_eq!((cache.reads, network.reads, disk.reads), (0, 0, 4));
+    assert!(disk_reads(&world) - before < 8, "one of data, and some of what it needs");
 }
 
 /// Who has the pages of a server's space only its own directory knows.

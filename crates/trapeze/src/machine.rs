@@ -10,7 +10,7 @@ use crate::incarnation::{self, Start};
 use crate::lending::Lending;
 use crate::machine_stat::available_memory;
 use crate::membership::{Membership, Sockets};
-use crate::status::service::Source;
+use crate::status::service::{SharedItems, Source};
 use addresses::Addresses;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, StartError};
 use files::cluster::{members_store, names_store, start};
@@ -298,13 +298,14 @@ impl Running {
     }
 
     /// What its reports are made of.
-    fn source(&self, disks: Vec<PathBuf>, cache_bytes: u64) -> Source {
+    fn source(&self, disks: Vec<PathBuf>, cache_bytes: u64, keys: Option<SharedItems>) -> Source {
         Source {
             cx: self.host.node().cx().clone(),
             io: self.services.io.clone(),
             names: self.services.manager.clone(),
             members: self.services.members.clone(),
             memory: self.services.memory.clone(),
+            keys,
             directory: self.directory.clone(),
             waits: self.host.waits(),
             disks,
@@ -370,7 +371,7 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     let replaced = stranger::watch_identity(host.node().cx(), &directory, setup.manager.0);
     let running = Running { host, services, directory, lost, replaced, _sockets };
     let paths = machine.disks.iter().map(|disk| disk.path.clone()).collect();
-    crate::status::service::serve(running.source(paths, machine.memory.cache.0));
+    crate::status::service::serve(running.source(paths, machine.memory.cache.0, None));
     Ok(running)
 }
 
@@ -510,17 +511,18 @@ fn client_with(
     let client = ClientRole { manager: setup.manager.0, volume: setup.volume, files };
     let (memory, client) = (setup.lending.network(), Some(client));
     let roles = NodeRoles { memory, client, ..NodeRoles::default() };
-    enter(setup, name, listen, roles, |_, _| ())
+    enter(setup, name, listen, roles, |_, _| None)
 }
 
 /// Joins with nothing but a part in network memory, as `memory` says; other members reach it as those of a
-/// [mount](mount_client) do. `begin` starts what is served beside it, before anybody knows of the node.
+/// [mount](mount_client) do. `begin` starts what is served beside it, before anybody knows of the node, and says which
+/// keys and values it serves.
 pub fn lender(
     setup: &Setup,
     name: &str,
     listen: Option<&str>,
     memory: netmem::service::Config,
-    begin: impl FnOnce(&Cx, &Services),
+    begin: impl FnOnce(&Cx, &Services) -> Option<SharedItems>,
 ) -> Result<Running, MachineError> {
     let name = client_name(name);
     let listen = listens(setup, &name, listen)?;
@@ -534,7 +536,7 @@ fn enter(
     name: String,
     listen: Vec<String>,
     roles: NodeRoles,
-    begin: impl FnOnce(&Cx, &Services),
+    begin: impl FnOnce(&Cx, &Services) -> Option<SharedItems>,
 ) -> Result<Running, MachineError> {
     let lends = roles.memory.as_ref().map_or(Roles::CLIENT, |_| Roles::CLIENT | Roles::MEMORY);
     let identity = Identity {
@@ -554,7 +556,7 @@ fn enter(
     let mut bare = bare(setup, life, &name, &listen, 0)?;
     let roles = NodeRoles { member: Some((setup.manager.0, identity)), ..roles };
     let services = start(bare.host.node().cx(), roles)?;
-    begin(bare.host.node().cx(), &services);
+    let keys = begin(bare.host.node().cx(), &services);
     follow_members(bare.host.node().cx(), &services, &bare.directory);
     setup.lending.watch(&mut bare.host, &services).map_err(system("memory pressure"))?;
     let member = services.member.clone().expect("it was asked for");
@@ -564,7 +566,7 @@ fn enter(
     let (lost, replaced) = (Vec::new(), Rc::default()); // nobody else was given its id
     let running = Running { host, services, directory, lost, replaced, _sockets };
     if !listen.is_empty() {
-        crate::status::service::serve(running.source(Vec::new(), 0));
+        crate::status::service::serve(running.source(Vec::new(), 0, keys));
     }
     Ok(running)
 }

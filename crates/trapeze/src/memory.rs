@@ -7,6 +7,8 @@ use crate::cli::{self, Listen};
 use crate::client::ReachError;
 use crate::machine::{self, MachineError, Running};
 use crate::serve::pin;
+use crate::status::service::Source;
+use crate::status::{Exporter, serve_own};
 use endpoint::Frames;
 use endpoint::limits::PAGE_BYTES;
 use kv::limits::{MEMORY_BYTES_MIN, VALUE_BYTES_MAX};
@@ -175,13 +177,29 @@ fn host(arguments: &cli::Memory) -> Result<(Serving, String), MemoryError> {
         })
         .collect();
     let said = said.join(", ");
-    if let Some(cluster) = &arguments.member.cluster {
-        return Ok((member::join(arguments, cluster, sockets)?, said));
+    match &arguments.member.cluster {
+        Some(cluster) => Ok((member::join(arguments, cluster, sockets)?, said)),
+        None => alone(arguments, frames, sockets, said),
     }
+}
+
+/// A node that knows of no other.
+fn alone(
+    arguments: &cli::Memory,
+    frames: Frames,
+    sockets: Sockets,
+    mut said: String,
+) -> Result<(Serving, String), MemoryError> {
     let seed = u64::from_le_bytes(crate::local::random());
     let config = NodeConfig::new(NodeId(1), crate::incarnation::clock(), seed);
     let mut host = Host::new(Node::new(config, frames), arguments.wait.into())?;
+    let items = sockets.items();
     host.add(sockets)?;
+    if let Some(at) = &arguments.metrics {
+        let exporter = Exporter::bind("--metrics", at)?;
+        said = format!("{said}, metrics at {}", exporter.address()?);
+        host.add(serve_own(exporter, "memory", Source::of_keys(&host, items))?)?;
+    }
     Ok((Serving::Alone(Box::new(host)), said))
 }
 

@@ -1,5 +1,7 @@
 //! The rows of `trapeze bench`: one for each measurement, under the names that scripts rely on.
 
+mod common;
+
 use std::process::Command;
 
 const KEYS: [&str; 16] = [
@@ -67,8 +69,68 @@ fn memory_prints_a_row_for_each_link_and_each_way_to_come_and_go() {
     assert_eq!([&faults[0]["link"], &faults[1]["link"]], ["tcp", "shm"]);
     assert!(faults.iter().all(|row| row["name"] == "region" && row["ratio"].as_f64() > Some(0.0)));
     let churns = of("churn");
-    assert_eq!((churns.len(), rows.len()), (8, 10));
+    let gets = of("get");
+    assert_eq!((churns.len(), gets.len(), rows.len()), (8, 8, 18));
+    for (at, source) in ["local", "shm", "tcp", "disk"].iter().enumerate() {
+        let [small, large] = [gets[2 * at], gets[2 * at + 1]];
+        assert_eq!([&small["link"], &large["link"]], [source, source]);
+        assert_eq!([&small["bytes"], &large["bytes"]], [4096, 8192]);
+    }
+    let is_there = |row: &&serde_json::Value| row["p99_us"].as_f64() >= row["p50_us"].as_f64();
+    assert!(gets.iter().all(|row| is_there(row) && row["p50_us"].as_f64() > Some(0.0)));
     assert!(churns.iter().all(|row| row["pairs_per_s"].as_f64() > Some(0.0)));
+}
+
+fn json(rows: &str) -> Vec<serde_json::Value> {
+    let rows = rows.lines().filter(|row| row.starts_with('{'));
+    rows.map(|row| serde_json::from_str(row).unwrap()).collect()
+}
+
+#[test]
+fn memory_says_where_its_processes_ran_and_how_they_waited() {
+    let arguments = ["memory", "--count", "1000", "--seconds", "1", "--cpus", "0,0"];
+    let (_, table, errors) = bench(&arguments);
+    // this part comes first, also where there are no regions
+    let head = "this node and its peer on processors [0, 0], both sides on one processor";
+    assert!(table.contains("in a peer, tcp") && table.contains(head), "{table}{errors}");
+}
+
+#[test]
+fn blocks_prints_a_row_for_the_library_and_the_mount() {
+    if common::cannot_mount() {
+        return;
+    }
+    let arguments = ["blocks", "--size", "32M", "--count", "64", "--json"];
+    let (done, rows, errors) = bench(&arguments);
+    let excuses = ["userfaultfd is not allowed", "that is no measurement of network memory"];
+    if let Some(excuse) = excuses.iter().find(|excuse| errors.contains(**excuse)) {
+        println!("skipped: {excuse}: {errors}");
+        return;
+    }
+    assert!(done, "{errors}");
+    let rows = json(&rows);
+    assert_eq!([&rows[0]["op"], &rows[1]["op"]], ["library", "mount"]);
+    assert_eq!(rows.len(), 2);
+    assert!(rows.iter().all(|row| row["bytes"] == 8192 && row["ratio"].as_f64() > Some(0.0)));
+}
+
+#[test]
+fn protocols_prints_a_row_for_each_protocol_and_depth() {
+    let arguments =
+        ["protocols", "--count", "40", "--rounds", "2", "--placement", "free", "--json"];
+    let (done, rows, errors) = bench(&arguments);
+    assert!(done, "{errors}");
+    for name in ["memcached", "redis-server"] {
+        let of = json(&rows).into_iter().filter(|row| row["against"] == name);
+        let of: Vec<serde_json::Value> = of.collect();
+        assert_eq!([&of[0]["depth"], &of[1]["depth"]], [1, 16], "{rows}");
+        assert!(of.iter().all(|row| row["ours"]["gets_per_s"].as_f64() > Some(0.0)), "{rows}");
+        if common::lacks(name) {
+            assert!(rows.contains(&format!("without {name}")), "{rows}");
+            continue;
+        }
+        assert!(of.iter().all(|row| row["theirs"]["gets_per_s"].as_f64() > Some(0.0)), "{rows}");
+    }
 }
 
 #[test]

@@ -169,6 +169,41 @@ fn tenants_have_key_spaces_of_their_own() {
     server.process.stop().unwrap();
 }
 
+/// What one that is in no cluster tells over HTTP, at once while it serves and while it sleeps.
+#[test]
+fn a_server_by_itself_tells_prometheus_its_numbers() {
+    let flags = ["--metrics", "127.0.0.1:0", "--resp", "127.0.0.1:0/jobs"];
+    let server = Server::start(&flags);
+    let metrics = server.process.said.split_once("metrics at http://").unwrap().1;
+    let metrics: SocketAddr = metrics.split('/').next().unwrap().parse().unwrap();
+    let scrape = || ask(metrics, "GET /metrics HTTP/1.1\r\n\r\n");
+    let idle = TcpStream::connect(server.memcached).unwrap();
+    ask(server.memcached, "set a 0 0 1\r\n1\r\nset b 0 0 1\r\n2\r\nget a\r\nget none\r\n");
+    let told = scrape();
+    assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+    for (metric, number) in [("items", 2), ("hits_total", 1), ("misses_total", 1)] {
+        let line = format!("trapeze_keys_{metric}{{node=\"1\",name=\"memory\",tenant=");
+        assert!(told.contains(&format!("{line}\"default\"}} {number}\n")), "{metric}: {told}");
+        assert!(told.contains(&format!("{line}\"jobs\"}} 0\n")), "{metric}: {told}");
+    }
+    assert!(told.contains("trapeze_keys_connections{node=\"1\",name=\"memory\"} 1\n"), "{told}");
+    drop(idle);
+    (0..20).for_each(|_| assert!(scrape().contains("trapeze_wait_sleeps_total")));
+    let sleeps = |told: &str| {
+        let line = told.lines().find(|line| line.starts_with("trapeze_wait_sleeps_total{"));
+        line.unwrap().rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    let before = sleeps(&scrape());
+    std::thread::sleep(Duration::from_millis(500));
+    let slept = sleeps(&scrape()) - before;
+    assert!(slept < 50, "a scrape that was answered wakes nobody any more: {slept}");
+    server.process.stop().unwrap();
+    let flags = ["memory", "--metrics", "127.0.0.1:0", "--cluster", "/nowhere"];
+    let refused = Command::new(program()).args(flags).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("cannot be used with"), "{said}");
+}
+
 /// A member of a cluster with 2 MiB of its own for items.
 fn member(cluster: &Cluster, flags: &[&str]) -> Server {
     let target = cluster.processes.target();
@@ -270,6 +305,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
         (&["--memory", "8M", "--tenant", "default:min=2M,max=1M"], "is more than its most"),
         (&["--resp", "10.255.255.1:1"], "cannot listen at 10.255.255.1:1"),
         (&["--connections", "4000000000"], "use --connections"),
+        (&["--metrics", "10.255.255.1:1"], "--metrics 10.255.255.1:1: "),
         (&["--lend", "64M"], "name the cluster with --cluster"),
         (&["--cluster", "/nowhere"], "neither a cluster's directory nor an address"),
         (&["--cluster", "unix:/nowhere/manager.sock", "--lend", "1M"], "lend 16M or more"),

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{
-    Cluster, cannot_mount, ended_by_signals, free_ports, lending, members, program, refusal, seen,
-    shape_of, text, trapeze, until_top,
+    Cluster, cannot_mount, ended_by_signals, free_ports, json_lines, lending, members, program,
+    refusal, seen, shape_of, text, trapeze, until_top,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -53,6 +53,10 @@ fn what_was_written_shows_and_who_died_is_down() {
     let written = |told: &str| sum(told, "trapeze_written_bytes_total");
     assert!(written(&after) - written(&before) >= (3 << 20) as f64, "{after}");
     assert_eq!(sum(&after, "trapeze_disk_serving"), 2.0, "{after}");
+    assert!(trapeze(&["cp", "-c", &target, ":/file", text(&file)]).status.success());
+    let after = scrape(&address);
+    let found = sum(&after, "trapeze_reads_found_total");
+    assert!(found > 0.0 && found == sum(&after, "trapeze_reads_total"), "{after}");
 
     cluster.processes.kill_server(1).unwrap();
     let up = |told: &str| {
@@ -93,12 +97,63 @@ fn who_lends_memory_is_seen_by_all_and_missed_when_it_ends() {
     until_top(&target, all_see(3, 3));
     let told = String::from_utf8(trapeze(&["top", "-c", &target, "--count", "1"]).stdout).unwrap();
     assert!(told.contains("lent by") && told.contains("hosted"), "{told}");
+    assert!(told.contains("local us") && !told.contains("storage"), "no node has any: {told}");
     let told = String::from_utf8(trapeze(&["status", "-c", &target]).stdout).unwrap();
     assert!(told.contains("io,memory") && told.contains("lent by"), "{told}");
     cluster.processes.kill_server(1).unwrap();
     until_top(&target, all_see(2, 2));
     cluster.processes.start_server(1).unwrap();
     until_top(&target, all_see(3, 3));
+    cluster.stop();
+}
+
+/// Has a client of memcached's text protocol say something; what it is told.
+fn say(to: &str, words: &str) -> String {
+    let mut stream = TcpStream::connect(to).unwrap();
+    stream.write_all(words.as_bytes()).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut told = String::new();
+    stream.read_to_string(&mut told).unwrap();
+    told
+}
+
+#[test]
+fn the_keys_of_a_member_are_in_all_that_is_shown() {
+    let mut cluster = Cluster::bare(1);
+    let target = cluster.processes.target();
+    let flags = ["memory", "--memcached", "127.0.0.1:0/web", "-c", &target, "--lend", "16M"];
+    let flags = flags.map(String::from);
+    let log = cluster.beside("memory.log");
+    let member = Process::start_program(program(), "memory", &flags, &log).unwrap();
+    let at = member.said.split_once("memcached at ").unwrap().1.split(' ').next().unwrap();
+    let told = say(at, "set a 0 0 2\r\nhi\r\nget a\r\nget a\r\nget b\r\n");
+    assert!(told.starts_with("STORED") && told.ends_with("END\r\nEND\r\n"), "{told}");
+
+    let told = trapeze(&["status", "-c", &target, "--json"]);
+    let rows = json_lines(&told);
+    let keys = rows.iter().find(|row| !row["report"]["keys"].is_null()).expect("it tells");
+    let web = &keys["report"]["keys"]["tenants"][0];
+    assert_eq!((&web["name"], &web["items"]), (&"web".into(), &1.into()), "{web}");
+    assert_eq!([&web["hits"], &web["misses"], &web["stored"]], [2, 1, 1], "{web}");
+    assert!(keys["name"].as_str().unwrap().starts_with("memory-"), "{keys}");
+    let table = |command: &[&str]| {
+        let told = trapeze(&[command, &["-c", &target]].concat());
+        String::from_utf8(told.stdout).unwrap()
+    };
+    for told in [table(&["status"]), table(&["top", "--count", "1"])] {
+        assert!(told.contains("keys of") && told.contains(" web "), "{told}");
+    }
+    let told = table(&["top", "--count", "1", "--json"]);
+    assert!(told.contains("\"tenants\":[{\"name\":\"web\",\"items\":1,"), "{told}");
+
+    let mut command = ended_by_signals(program());
+    command.args(["metrics", "-c", &target, "--listen", "127.0.0.1:0"]);
+    let exporter = Process::start_command("metrics", command, &cluster.beside("m.log")).unwrap();
+    let told = scrape(exporter.said.split("http://").nth(1).unwrap().split('/').next().unwrap());
+    assert_eq!(sum(&told, "trapeze_keys_hits_total"), 2.0, "{told}");
+    assert!(told.contains("tenant=\"web\""), "{told}");
+    exporter.stop().unwrap();
+    member.stop().unwrap();
     cluster.stop();
 }
 

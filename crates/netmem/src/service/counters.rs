@@ -3,6 +3,7 @@
 use super::latency::Latency;
 use crate::page::Mismatches;
 use crate::protocol::No;
+use std::time::Duration;
 
 /// Where a page was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +125,8 @@ pub struct Counters {
     pub prefetched_late: u64,
     /// Pages that idle nodes read from stable storage for this one.
     pub read_early: u64,
-    /// How long requests took that the node's own memory answered.
+    /// How long requests took that the node's own memory answered, of one in
+    /// [`LOCAL_SAMPLED`](crate::limits::LOCAL_SAMPLED).
     pub local_latency: Latency,
     /// Other nodes.
     pub peer_latency: Latency,
@@ -133,14 +135,14 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counts a page that was found.
-    pub(super) fn hit(&mut self, source: Source, took: std::time::Duration) {
+    /// Counts a page that was found, and how long that took if it was measured.
+    pub(super) fn hit(&mut self, source: Source, took: Option<Duration>) {
         let (hits, latency) = match source {
             Source::Local => (&mut self.local_hits, &mut self.local_latency),
             Source::Peer => (&mut self.peer_hits, &mut self.peer_latency),
             Source::Backing => (&mut self.backing_hits, &mut self.backing_latency),
         };
         *hits += 1;
-        latency.add(took);
+        took.into_iter().for_each(|took| latency.add(took));
     }
 }

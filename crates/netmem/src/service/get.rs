@@ -94,13 +94,14 @@ impl Service {
     /// one's, or stable storage. Waits for at most [`Config::patience`](super::Config::patience) and what stable
     /// storage takes.
     pub async fn get(&self, wanted: Wanted) -> Result<Got, GetError> {
-        let start = self.cx().now();
+        let (start, mut began) = (self.cx().now(), self.begin_get());
         loop {
             if self.0.home.borrow_mut().freed().has(wanted.id.space) {
                 return Err(GetError::Freed);
             }
             if let Some(got) = self.find(wanted, false) {
-                self.count(|counters| counters.hit(Source::Local, Duration::ZERO));
+                let took = began.map(|began| self.cx().instant().since(began));
+                self.count(|counters| counters.hit(Source::Local, took));
                 return Ok(got);
             }
             let entered = self.0.faults.borrow_mut().enter(wanted);
@@ -111,6 +112,7 @@ impl Service {
                     return self.fetch_first(wanted, number, start).await;
                 }
                 Entered::Behind(number) => {
+                    began = None; // what is measured is a find without a wait
                     self.count(|counters| counters.coalesced += 1);
                     match self.wait_behind(number, wanted).await {
                         // what was prefetched is older than what is known by now
@@ -121,6 +123,14 @@ impl Service {
                 }
             }
         }
+    }
+
+    /// When a request begins; nothing for those that are not measured. A node's time stands still while its own memory
+    /// answers, so this is a look at the world's clock.
+    fn begin_get(&self) -> Option<Time> {
+        let gets = self.0.gets.get().wrapping_add(1);
+        self.0.gets.set(gets);
+        gets.is_multiple_of(LOCAL_SAMPLED).then(|| self.cx().instant())
     }
 
     /// In the node's own frames, or just leaving them. A mirror of a shared page may be older than what its writer
@@ -208,7 +218,7 @@ impl Service {
         first.end(outcome.clone());
         if let Ok(got) = &outcome {
             let took = self.cx().now().since(start);
-            self.count(|counters| counters.hit(got.source, took));
+            self.count(|counters| counters.hit(got.source, Some(took)));
         }
         outcome
     }

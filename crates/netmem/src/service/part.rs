@@ -10,7 +10,6 @@ use crate::protocol::{Get, GetPart, GetReply, Message, Stale, op};
 use endpoint::Frame;
 use node::{Answer, Reply, Request};
 use std::ops::Range;
-use std::time::Duration;
 use wire::{Errno, NodeId};
 
 impl Service {
@@ -20,7 +19,7 @@ impl Service {
         let ask = GetPart::new(wanted, &part)?;
         let get = Get::new(wanted.id, wanted.at_least, wanted.bytes, self.me());
         if let Some(given) = self.give_noting(&get, true, Memory::handle_use) {
-            self.count(|counters| counters.hit(Source::Local, Duration::ZERO));
+            self.count(|counters| counters.hit(Source::Local, None));
             return Some(given.data.slice(part));
         }
         let Way::To(stale, _) = self.direct(&get) else { return None };
@@ -28,7 +27,7 @@ impl Service {
         let data = self.ask_part(stale.node, &get, &ask).await?;
         let took = self.cx().now().since(start);
         self.note_latency(stale.node, took);
-        self.count(|counters| counters.hit(Source::Peer, took));
+        self.count(|counters| counters.hit(Source::Peer, Some(took)));
         Some(data)
     }
 

@@ -13,7 +13,6 @@ use crate::memory::FrameNo;
 use crate::page::Wanted;
 use endpoint::limits::{PAGE_BYTES, STRETCH_BYTES};
 use endpoint::{Frame, FrameMut};
-use std::time::Duration;
 
 impl Service {
     /// As [`get`](Service::get), for who keeps the page himself: no copy of it stays in this node's frames of the
@@ -24,13 +23,13 @@ impl Service {
             return Err(GetError::Freed);
         }
         if let Some((got, _)) = self.find_here(wanted, false) {
-            self.count(|counters| counters.hit(Source::Local, Duration::ZERO));
+            self.count(|counters| counters.hit(Source::Local, None));
             self.hint(wanted.id, Hint::DontNeed);
             return Ok(got);
         }
         let got = self.search(wanted, false).await.map_err(|miss| miss.without_backing(wanted))?;
         let took = self.cx().now().since(start);
-        self.count(|counters| counters.hit(got.source, took));
+        self.count(|counters| counters.hit(got.source, Some(took)));
         Ok(got)
     }
 

@@ -83,7 +83,7 @@ impl Model {
         frame.copy_from_slice(&self.disk[at..at + 4096]);
         let sums = [block_crc(&frame)];
         self.cache.insert(self.key, window, within, &frame.freeze(), &sums).unwrap();
-        self.cache.loaded(self.key, window, within..within + 1);
+        self.cache.loaded(self.key, window, within..within + 1, Source::Disk);
         self.cache.block(self.key, block).unwrap()
     }
 

@@ -177,7 +177,7 @@ fn read_in_turns(
     Ok((of_file.end(), of_disk.end()))
 }
 
-fn open_direct(path: &Path) -> io::Result<File> {
+pub(super) fn open_direct(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path)
 }
 
@@ -199,14 +199,14 @@ fn largest(dir: &Path) -> io::Result<PathBuf> {
 }
 
 /// A block's memory as O_DIRECT wants it (open(2)).
-struct Aligned(Vec<u8>);
+pub(super) struct Aligned(Vec<u8>);
 
 impl Aligned {
-    fn new() -> Aligned {
+    pub(super) fn new() -> Aligned {
         Aligned(vec![0; BLOCK_BYTES + 4096])
     }
 
-    fn bytes(&mut self) -> &mut [u8] {
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
         let start = self.0.as_ptr().align_offset(4096);
         &mut self.0[start..start + BLOCK_BYTES]
     }

@@ -6,6 +6,7 @@ pub mod compare;
 pub mod fetch;
 pub mod files;
 pub mod forward;
+pub mod gets;
 pub mod pass;
 pub mod peer;
 pub mod place;

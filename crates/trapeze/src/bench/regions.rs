@@ -1,10 +1,12 @@
-//! `trapeze bench memory`: a region's page fault served by the faulting thread, the page in memory of this process, or
-//! of another process over TCP and over shared memory, each beside a bare exchange of the same bytes in the same run;
-//! and pages that leave and come back through the staging area, every one of them checked.
+//! `trapeze bench memory`: a page of network memory by where it is (see [`gets`]); a region's page fault served by the
+//! faulting thread, the page in memory of this process, or of another process over TCP and over shared memory, each
+//! beside a bare exchange of the same bytes in the same run; and pages that leave and come back through the staging
+//! area, every one of them checked.
 //!
 //! The program and the node that keeps the pages are two processes, pinned; whoever is not measured is stopped
 //! meanwhile, because it may spin. A fault's time is that of the access that takes it.
 
+use super::gets::{self, GetsError};
 use super::pass::{histogram, median};
 use super::peer::Peer;
 use super::row::Row;
@@ -35,8 +37,8 @@ use wire::{NodeId, mix};
 
 /// Rounds of each way, in turns; medians of them are shown, also of their ratios.
 const ROUNDS: usize = 15;
-const CLUSTER: u64 = 1;
-const HOLDER: NodeId = NodeId(2);
+pub(super) const CLUSTER: u64 = 1;
+pub(super) const HOLDER: NodeId = NodeId(2);
 /// Frames of the node that keeps the pages, besides them.
 const SPARE_PAGES: usize = 2048;
 /// Frames of the region whose pages come and go.
@@ -54,6 +56,9 @@ pub enum RegionsError {
     /// The system.
     #[error("{0}")]
     System(#[from] io::Error),
+    /// A page of network memory.
+    #[error(transparent)]
+    Gets(#[from] GetsError),
     /// A page came back with other content.
     #[error("page {0} came back with other content: this is a bug")]
     Wrong(usize),
@@ -69,7 +74,8 @@ pub fn hold(arguments: &BenchHolder) -> io::Result<()> {
     let region = MemfdRegion::create("bench-holder", pages)?;
     region.touch()?;
     let pool = SharedPool { fd: region.share()?, bytes: pages * PAGE_BYTES };
-    let incarnation = clock::now().0;
+    // Who is another node's neighbour is in its first life: that one has to know it.
+    let incarnation = if arguments.member.is_some() { 1 } else { clock::now().0 };
     let config =
         LinkConfig { node: HOLDER, incarnation, cluster: CLUSTER, security: Security::Insecure };
     let mut links = Links::new(config, Some(pool), Box::new(|line| eprintln!("{line}")))?;
@@ -78,7 +84,11 @@ pub fn hold(arguments: &BenchHolder) -> io::Result<()> {
     let policy = if arguments.spin { WaitPolicy::Spin } else { WaitPolicy::Adaptive };
     let mut host = Host::new(node, policy)?;
     host.add(links)?;
-    Service::lend(host.node().cx(), arguments.pages as usize * arguments.page);
+    let (cx, bytes) = (host.node().cx(), arguments.pages as usize * arguments.page);
+    match arguments.member {
+        Some(neighbour) => gets::lend(cx, bytes, NodeId(neighbour)),
+        None => Service::lend(cx, bytes),
+    };
     println!("{READY} {address}");
     host.run(|| false)
 }
@@ -111,7 +121,7 @@ impl Cold {
     }
 
     fn remote(link: LinkKind, arguments: &RegionBench, dir: &Path) -> Result<Cold, RegionsError> {
-        let holder = start_holder(link, arguments, dir, arguments.pages())?;
+        let holder = start_holder(link, arguments, dir, (arguments.pages(), None))?;
         let backing = peers(&holder, arguments)?;
         let cold = Cold::new(&backing, arguments.pages(), arguments.page)?;
         holder.pause();
@@ -149,20 +159,24 @@ impl Cold {
     }
 }
 
-fn start_holder(
+/// Starts a process that has room for so many pages, of programs or of the node that it is the neighbour of.
+pub(super) fn start_holder(
     link: LinkKind,
     arguments: &RegionBench,
     dir: &Path,
-    pages: usize,
+    (pages, neighbour): (usize, Option<NodeId>),
 ) -> io::Result<Process> {
-    let name = format!("holder-{link:?}-{pages}").to_lowercase();
+    let kind = if neighbour.is_some() { "member" } else { "holder" };
+    let name = format!("{kind}-{link:?}-{pages}").to_lowercase();
     let address = match link {
         LinkKind::Tcp => "tcp:127.0.0.1:0".to_string(),
         _ => format!("unix:{}", dir.join(format!("{name}.sock")).display()),
     };
     let flags = ["bench-holder", &address, "--cpu", &arguments.cpus[1].to_string(), "--pages"];
     let mut flags: Vec<String> = flags.map(String::from).to_vec();
-    flags.extend([pages.to_string(), "--page".into(), arguments.page.to_string()]);
+    let page = if neighbour.is_some() { live::baseline::BLOCK_BYTES } else { arguments.page };
+    flags.extend([pages.to_string(), "--page".into(), page.to_string()]);
+    flags.extend(neighbour.into_iter().flat_map(|node| ["--member".into(), node.0.to_string()]));
     flags.extend(arguments.spins().then(|| "--spin".to_string()));
     Process::start(&name, &flags, &dir.join(format!("{name}.log")))
 }
@@ -177,16 +191,16 @@ fn peers(holder: &Process, arguments: &RegionBench) -> io::Result<Peers> {
 }
 
 impl RegionBench {
-    fn pages(&self) -> usize {
+    pub(super) fn pages(&self) -> usize {
         (self.count / ROUNDS as u64).max(64).next_power_of_two() as usize
     }
 
     /// On one processor whoever waits has to let the other run.
-    fn spins(&self) -> bool {
+    pub(super) fn spins(&self) -> bool {
         self.cpus[0] != self.cpus[1]
     }
 
-    fn policy(&self) -> WaitPolicy {
+    pub(super) fn policy(&self) -> WaitPolicy {
         if self.spins() { WaitPolicy::Spin } else { WaitPolicy::Adaptive }
     }
 
@@ -204,18 +218,18 @@ impl RegionBench {
 
 /// Medians of rounds, in microseconds.
 #[derive(Default)]
-struct Times {
+pub(super) struct Times {
     p50: Vec<f64>,
     p99: Vec<f64>,
 }
 
 impl Times {
-    fn add(&mut self, times: &Histogram<u64>) {
+    pub(super) fn add(&mut self, times: &Histogram<u64>) {
         self.p50.push(times.value_at_quantile(0.5) as f64 / 1e3);
         self.p99.push(times.value_at_quantile(0.99) as f64 / 1e3);
     }
 
-    fn median(&self) -> (f64, f64) {
+    pub(super) fn median(&self) -> (f64, f64) {
         (median(self.p50.clone()), median(self.p99.clone()))
     }
 }
@@ -311,7 +325,8 @@ impl Here {
 pub fn measure(arguments: &RegionBench) -> Result<(), RegionsError> {
     arguments.check()?;
     crate::serve::pin(Some(arguments.cpus[0]))?;
-    let scratch = Scratch::new(None, false)?.removed_at_interrupt()?;
+    let scratch = Scratch::new(arguments.dir.as_deref(), false)?.removed_at_interrupt()?;
+    gets::measure(arguments, scratch.path())?;
     let local = Cold::local(arguments)?;
     let mut copies = BareCopies::new(arguments.pages(), arguments.page)?;
     let mut links = [LinkKind::Tcp, LinkKind::Shm]
@@ -452,7 +467,7 @@ fn churns(arguments: &RegionBench, dir: &Path) -> Result<(), RegionsError> {
     let links = [LinkKind::Tcp, LinkKind::Shm];
     let ways = |link| [(link, false, true), (link, true, false), (link, true, true)];
     for (link, write, cleans) in links.into_iter().flat_map(ways) {
-        let holder = start_holder(link, arguments, dir, far)?;
+        let holder = start_holder(link, arguments, dir, (far, None))?;
         let config = RegionConfig { cleans, ..config };
         let region = Region::map(far * page_bytes, config, &peers(&holder, arguments)?)?;
         let name = if link == LinkKind::Tcp { "tcp" } else { "shm" };

@@ -21,8 +21,8 @@ pub enum Bench {
     Pulse(Pulse),
     /// Figure 4 of the 1999 paper, live: 1-6 I/O servers with 1-4 stores each, every store rate-limited
     Scale(Scale),
-    /// Page faults of a region: the page in this process, or in a peer over TCP and shared memory; pages that come
-    /// and go
+    /// Pages of network memory by where they are: in this node, in a peer over shared memory and TCP, a disk beside;
+    /// page faults of a region likewise; pages that come and go
     Memory(RegionBench),
     /// 8 KiB of a file in another node's memory, through a mount and as a page fault, beside reads of the disk
     Blocks(BlocksBench),
@@ -156,6 +156,9 @@ pub enum Balancing {
 
 #[derive(Clone, Debug, Args)]
 pub struct RegionBench {
+    /// A directory of the disk that is read beside
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
     /// Processors of the program and of the node that keeps its pages
     #[arg(long, default_value = "0,1", value_delimiter = ',', num_args = 1)]
     pub cpus: Vec<usize>,
@@ -196,7 +199,7 @@ impl BlocksBench {
     /// The pages of a peer that it measures beside the blocks.
     pub fn region(&self) -> RegionBench {
         let cpus = vec![0, 1];
-        RegionBench { cpus, count: self.count, page: 4096, seconds: 1, json: self.json }
+        RegionBench { dir: None, cpus, count: self.count, page: 4096, seconds: 1, json: self.json }
     }
 }
 
@@ -213,6 +216,9 @@ pub struct BenchHolder {
     /// Bytes of a page
     #[arg(long)]
     pub page: usize,
+    /// Be the only neighbour of this node, in whose first life it is, instead of keeping pages of programs
+    #[arg(long)]
+    pub member: Option<u16>,
     /// Never sleep
     #[arg(long)]
     pub spin: bool,

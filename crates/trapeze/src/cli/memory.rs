@@ -45,6 +45,10 @@ pub struct Memory {
     /// Take all of the memory from the system at the start
     #[arg(long)]
     pub prefault: bool,
+    /// Where Prometheus asks this server for its numbers over HTTP, at /metrics; a member of a cluster tells the
+    /// cluster's `trapeze metrics`
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "cluster")]
+    pub metrics: Option<String>,
     #[command(flatten)]
     pub member: Member,
 }

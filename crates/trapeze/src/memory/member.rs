@@ -56,8 +56,10 @@ pub fn join(
     let memory = memory(lending, member);
     let items = sockets.items();
     let mut courier = None;
-    let begin =
-        |cx: &Cx, services: &Services| courier = Some(begin(arguments, cx, services, items));
+    let begin = |cx: &Cx, services: &Services| {
+        courier = Some(begin(arguments, cx, services, items.clone()));
+        Some(items)
+    };
     let listen = member.listen.as_deref();
     let mut running = machine::lender(&setup, "memory", listen, memory, begin)?;
     let courier = courier.expect("it was begun");

@@ -1,6 +1,6 @@
 //! A machine's network memory, as it tells of it and as it is shown.
 
-use super::report::Report;
+use super::report::{Report, Took};
 use crate::size::Size;
 use crate::table::Table;
 use members::Member;
@@ -40,10 +40,11 @@ pub struct Memory {
     /// How old the oldest page is that it would give up; nothing with free frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_ms: Option<u64>,
-    /// Pages by where they were found, and that were not.
+    /// Pages by where they were found, and that were not. Nothing of storage where the service has none.
     pub local: Source,
     pub peer: Source,
-    pub storage: Source,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Source>,
     pub missed: u64,
     pub damaged: u64,
     pub hedges: u64,
@@ -66,24 +67,29 @@ pub struct Memory {
     pub lost_pages: u64,
     pub lives_lost: u64,
     pub notices_lost: u64,
+    /// Pages that programs said they would use; that came before they were asked for: of these, used, gone unused and
+    /// asked for meanwhile; and those that idle nodes read from storage for this one.
+    pub hinted: u64,
+    pub prefetched: u64,
+    pub prefetched_used: u64,
+    pub prefetched_wasted: u64,
+    pub prefetched_late: u64,
+    pub read_early: u64,
 }
 
-/// Pages from one source, and how long they took, in nanoseconds; of those from its own memory that is not measured.
+/// Pages from one source, and how long they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct Source {
     pub pages: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p50_ns: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p99_ns: Option<u64>,
+    #[serde(flatten)]
+    pub took: Took,
 }
 
 impl Source {
-    fn measured(pages: u64, latency: &Latency) -> Source {
-        let quantile = |per_mille| latency.quantile(per_mille).map(|took| took.as_nanos() as u64);
-        Source { pages, p50_ns: quantile(500), p99_ns: quantile(990) }
+    fn of(pages: u64, latency: &Latency) -> Source {
+        Source { pages, took: Took::of(latency) }
     }
 }
 
@@ -114,18 +120,19 @@ impl Memory {
             epoch: epoch.number,
             min_age_ms: (epoch.min_age > Age::NEWEST).then(|| millis(epoch.min_age)).flatten(),
             oldest_ms: millis(service.digest().oldest),
-            ..Memory::counted(&service.counters())
+            ..Memory::counted(&service.counters(), config.backing.is_some())
         }
     }
 
-    fn counted(counters: &Counters) -> Memory {
+    fn counted(counters: &Counters, has_storage: bool) -> Memory {
         let misses = &counters.misses;
         let missed = misses.not_here + misses.older + misses.unreachable + misses.unknown;
         Memory {
             epochs_planned: counters.epochs_planned,
-            local: Source { pages: counters.local_hits, ..Source::default() },
-            peer: Source::measured(counters.peer_hits, &counters.peer_latency),
-            storage: Source::measured(counters.backing_hits, &counters.backing_latency),
+            local: Source::of(counters.local_hits, &counters.local_latency),
+            peer: Source::of(counters.peer_hits, &counters.peer_latency),
+            storage: has_storage
+                .then(|| Source::of(counters.backing_hits, &counters.backing_latency)),
             missed: missed + misses.lost + misses.freed,
             damaged: misses.mismatches.total(),
             hedges: counters.hedges,
@@ -146,6 +153,12 @@ impl Memory {
             lost_pages: counters.lost_pages,
             lives_lost: counters.lives_lost,
             notices_lost: counters.notices_lost,
+            hinted: counters.hinted,
+            prefetched: counters.prefetched,
+            prefetched_used: counters.prefetched_used,
+            prefetched_wasted: counters.prefetched_wasted,
+            prefetched_late: counters.prefetched_late,
+            read_early: counters.read_early,
             ..Memory::default()
         }
     }
@@ -197,26 +210,23 @@ fn age(ms: Option<u64>) -> String {
     ms.map_or("-".to_string(), |ms| format!("{:.1} s", ms as f64 / 1e3))
 }
 
-/// Median and 99th percentile of a source, in microseconds.
-pub(super) fn latency(source: &Source) -> String {
-    match (source.p50_ns, source.p99_ns) {
-        (Some(p50), Some(p99)) => format!("{:.0}/{:.0}", p50 as f64 / 1e3, p99 as f64 / 1e3),
-        _ => "-".to_string(),
-    }
-}
-
-/// Network memory of those that have it.
+/// Network memory of those that have it, with a column for storage where any of them has that.
 pub(super) fn table(reports: &[(&Member, &Report)]) -> Table {
-    let counts = ["local", "peer", "storage", "missed", "peer us", "lost", "lacking"];
-    let headings: Vec<&str> = ["lent by"].into_iter().chain(PLACES).chain(counts).collect();
+    let lenders = || reports.iter().filter_map(|(member, r)| Some((member, r.memory.as_ref()?)));
+    let storage = lenders().any(|(_, memory)| memory.storage.is_some());
+    let found = ["local", "peer"].into_iter().chain(storage.then_some("storage"));
+    let rest = ["missed", "local us", "peer us", "lost", "lacking"];
+    let headings: Vec<&str> =
+        ["lent by"].into_iter().chain(PLACES).chain(found).chain(rest).collect();
     let mut table = Table::new(&headings);
-    for (member, report) in reports {
-        let Some(memory) = &report.memory else { continue };
-        let numbers = [memory.local.pages, memory.peer.pages, memory.storage.pages, memory.missed];
+    for (member, memory) in lenders() {
         let mut row = vec![member.name.clone()];
         row.extend(memory.places());
-        row.extend(numbers.map(|number| number.to_string()));
-        row.push(latency(&memory.peer));
+        row.extend([memory.local.pages, memory.peer.pages].map(|pages| pages.to_string()));
+        let of_storage = |source: Source| source.pages.to_string();
+        row.extend(storage.then(|| memory.storage.map_or("-".into(), of_storage)));
+        row.push(memory.missed.to_string());
+        row.extend([memory.local, memory.peer].map(|source| source.took.shown()));
         row.extend([memory.lost_pages, memory.mirrors_missing].map(|number| number.to_string()));
         table.row(&row);
     }
@@ -228,10 +238,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_and_latencies_are_shown_where_they_are_known() {
+    fn ages_are_shown_where_they_are_known() {
         assert_eq!((age(None), age(Some(1500))), ("-".to_string(), "1.5 s".to_string()));
-        let source = Source { pages: 3, p50_ns: Some(7_400), p99_ns: Some(30_600) };
-        assert_eq!((latency(&source), latency(&Source::default())), ("7/31".into(), "-".into()));
         assert_eq!((millis(Age::OLDEST), millis(Age(2_500_000))), (None, Some(2500)));
     }
 
@@ -255,11 +263,22 @@ mod tests {
     }
 
     #[test]
-    fn reports_survive_json_and_other_releases() {
-        let memory = Memory {
-            peer: Source { pages: 1, p50_ns: Some(9), p99_ns: None },
-            ..Memory::default()
+    fn storage_has_a_column_where_somebody_has_it() {
+        let member = super::super::ask::tests::told(2, "io1", None).member;
+        let shown = |memory: Memory| {
+            let report = Report { memory: Some(memory), ..Report::default() };
+            table(&[(&member, &report)]).render()
         };
+        let without = Memory::counted(&Counters::default(), false);
+        let with = Memory::counted(&Counters { backing_hits: 77, ..Counters::default() }, true);
+        assert!(!shown(without).contains("storage"), "{}", shown(without));
+        assert!(shown(with).contains("storage") && shown(with).contains("77"), "{}", shown(with));
+    }
+
+    #[test]
+    fn reports_survive_json_and_other_releases() {
+        let took = Took { p50_ns: Some(9), p99_ns: None };
+        let memory = Memory { peer: Source { pages: 1, took }, ..Memory::default() };
         let report = Report { memory: Some(memory), ..Report::default() };
         let text = serde_json::to_string(&report).unwrap();
         assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);

@@ -1,34 +1,24 @@
-//! `trapeze metrics`: the servers' counters for Prometheus, asked for at each scrape (text format 0.0.4).
-//!
-//! HTTP is on threads of its own, a few at a time and each for a few seconds; they pass a scrape to the thread that
-//! runs the node and wait for its text. Machines that serve data never talk HTTP.
+//! `trapeze metrics`: the servers' counters for Prometheus, asked for at each scrape (text format 0.0.4), and those of
+//! a `trapeze memory` that is in no cluster. Members of a cluster never talk HTTP.
 
 use super::ask::{Asker, Told};
+use super::exporter::{Bell, Exporter, Scrape};
+use super::keys::{Keys, Tenant};
 use super::memory::{Memory, Source};
+use super::reads::{self, Found};
 use super::report::{Disk, Io, Link, Report};
+use super::service;
 use crate::children::READY;
 use crate::cli;
 use crate::client::VisitError;
+use members::{Member, Roles};
+use node::Cx;
 use std::fmt::Write as _;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
-use std::thread;
+use std::io;
 use std::time::Duration;
 
 /// How late a scrape is seen.
 const TICK: Duration = Duration::from_millis(20);
-/// How long a client may take to ask and to read, and how long it waits for the cluster.
-const CLIENT_SPAN: Duration = Duration::from_secs(5);
-/// Clients at a time; more are refused.
-const CLIENTS_MAX: usize = 16;
-/// Bytes of a request.
-const REQUEST_BYTES_MAX: u64 = 8 << 10;
-
-/// Somebody waits for the text.
-type Scrape = SyncSender<String>;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -141,6 +131,10 @@ const OF_MEMORY: &[Metric<Memory>] = &[
     gauge("memory_min_age_seconds", "Age from which pages are dropped.", |m| {
         m.min_age_ms.unwrap_or(0) as f64 / 1e3
     }),
+    gauge("memory_oldest_seconds", "Age of the oldest page that it would give up.", |m| {
+        m.oldest_ms.map_or(f64::NAN, |ms| ms as f64 / 1e3)
+    }),
+    gauge("memory_life", "The life in which it is a member; 0 when it is none.", |m| m.life as f64),
     gauge("memory_mirrors_missing", "Pages with too few mirrors.", |m| m.mirrors_missing as f64),
     counter("memory_missed_total", "Pages that were not found.", |m| m.missed as f64),
     counter("memory_damaged_total", "Payloads that were not what was asked for.", |m| {
@@ -149,9 +143,15 @@ const OF_MEMORY: &[Metric<Memory>] = &[
     counter("memory_hedges_total", "Pages asked of storage beside a slow peer.", |m| {
         m.hedges as f64
     }),
+    counter("memory_hedges_won_total", "Of these, those that storage answered first.", |m| {
+        m.hedges_won as f64
+    }),
     counter("memory_served_total", "Pages sent to who asked.", |m| m.served as f64),
     counter("memory_delegated_total", "Requests passed on to who has the page.", |m| {
         m.delegated as f64
+    }),
+    counter("memory_offered_total", "Clean pages that were offered to others.", |m| {
+        m.puts_sent as f64
     }),
     counter("memory_given_total", "Clean pages that others took.", |m| m.puts_stored as f64),
     counter("memory_refused_total", "Pages that others refused.", |m| m.refused as f64),
@@ -170,7 +170,26 @@ const OF_MEMORY: &[Metric<Memory>] = &[
     counter("memory_lives_lost_total", "Times that it was given up while it ran.", |m| {
         m.lives_lost as f64
     }),
+    counter("memory_notices_lost_total", "Notices dropped because too many waited.", |m| {
+        m.notices_lost as f64
+    }),
     counter("memory_epochs_planned_total", "Epochs that it planned.", |m| m.epochs_planned as f64),
+    counter("memory_hinted_total", "Pages that programs said they would use.", |m| m.hinted as f64),
+    counter("memory_prefetched_total", "Pages that came before they were asked for.", |m| {
+        m.prefetched as f64
+    }),
+    counter("memory_prefetched_used_total", "Of these, those used after that.", |m| {
+        m.prefetched_used as f64
+    }),
+    counter("memory_prefetched_wasted_total", "And those that left unused.", |m| {
+        m.prefetched_wasted as f64
+    }),
+    counter("memory_prefetched_late_total", "And those asked for meanwhile.", |m| {
+        m.prefetched_late as f64
+    }),
+    counter("memory_read_early_total", "Pages that idle nodes read from storage for it.", |m| {
+        m.read_early as f64
+    }),
 ];
 
 /// Bytes of network memory, by what is in them.
@@ -179,8 +198,48 @@ const OF_PLACES: &[Metric<u64>] =
 
 const OF_SOURCES: &[Metric<Source>] = &[
     counter("memory_pages_total", "Pages by where they were found.", |s| s.pages as f64),
-    gauge("memory_latency_p50_seconds", "Median of the latest.", |s| seconds(s.p50_ns)),
-    gauge("memory_latency_p99_seconds", "99th percentile of the latest.", |s| seconds(s.p99_ns)),
+    gauge("memory_latency_p50_seconds", "Median of the latest.", |s| seconds(s.took.p50_ns)),
+    gauge("memory_latency_p99_seconds", "99th percentile of the latest.", |s| {
+        seconds(s.took.p99_ns)
+    }),
+];
+
+/// READs of an I/O server by where their blocks were.
+const OF_READS: &[Metric<Found>] = &[
+    counter("reads_found_total", "Reads answered, by where the slowest block was.", |found| {
+        found.reads as f64
+    }),
+    gauge("read_latency_p50_seconds", "Median of the latest.", |found| seconds(found.took.p50_ns)),
+    gauge("read_latency_p99_seconds", "99th percentile of the latest.", |found| {
+        seconds(found.took.p99_ns)
+    }),
+];
+
+const OF_KEYS: &[Metric<Keys>] = &[
+    gauge("keys_memory_bytes", "Memory for all items.", |k| k.memory_bytes as f64),
+    gauge("keys_connections", "Clients that are connected.", |k| k.connections as f64),
+    counter("keys_accepted_total", "Clients that ever were.", |k| k.accepted as f64),
+    counter("keys_refused_total", "Clients that were too many.", |k| k.refused as f64),
+];
+
+const OF_TENANTS: &[Metric<Tenant>] = &[
+    gauge("keys_items", "Items of the tenant.", |t| t.items as f64),
+    gauge("keys_bytes", "Memory that they take here.", |t| t.bytes as f64),
+    gauge("keys_bytes_max", "What they may take at the most.", |t| t.max_bytes as f64),
+    counter("keys_hits_total", "Reads that found an item.", |t| t.hits as f64),
+    counter("keys_misses_total", "Reads that did not.", |t| t.misses as f64),
+    counter("keys_stored_total", "Values stored.", |t| t.stored as f64),
+    counter("keys_evicted_total", "Items that left to make room.", |t| t.evicted as f64),
+    counter("keys_expired_total", "Items whose time had passed.", |t| t.expired as f64),
+    counter("keys_no_room_total", "Values that there was no room for.", |t| t.no_room as f64),
+    gauge("keys_away_bytes", "Values in other nodes' memory.", |t| t.away_bytes as f64),
+    counter("keys_away_sent_total", "Values that left for there.", |t| t.away_sent as f64),
+    counter("keys_away_asked_total", "Values asked for there.", |t| t.away_asked as f64),
+    counter("keys_away_lost_total", "Of these, those that were gone.", |t| t.away_lost as f64),
+    counter("keys_away_returned_total", "Values that came back to stay.", |t| {
+        t.away_returned as f64
+    }),
+    counter("keys_away_dropped_total", "Values dropped there.", |t| t.away_dropped as f64),
 ];
 
 /// NaN, which the format knows, for what was not measured.
@@ -200,11 +259,30 @@ fn write_memory<'a>(text: &mut String, rows: impl Iterator<Item = (String, &'a M
             ("free", m.free_bytes),
         ];
         parts.extend(places.map(|(role, bytes)| (format!("{labels},role=\"{role}\""), bytes)));
-        let from = [("local", m.local), ("peer", m.peer), ("storage", m.storage)];
+        let from = [("local", m.local), ("peer", m.peer)].into_iter();
+        let from = from.chain(m.storage.map(|storage| ("storage", storage)));
         sources.extend(from.map(|(name, one)| (format!("{labels},source=\"{name}\""), one)));
     }
     write(text, OF_PLACES, parts.iter().map(|(labels, bytes)| (labels.clone(), bytes)));
     write(text, OF_SOURCES, sources.iter().map(|(labels, source)| (labels.clone(), source)));
+}
+
+fn write_reads<'a>(text: &mut String, rows: impl Iterator<Item = (String, &'a Io)>) {
+    let found = |(labels, io): (String, &Io)| {
+        let of = move |(name, found)| (format!("{labels},source=\"{name}\""), found);
+        reads::NAMES.into_iter().zip(io.found.all()).map(of)
+    };
+    let all: Vec<(String, Found)> = rows.flat_map(found).collect();
+    write(text, OF_READS, all.iter().map(|(labels, found)| (labels.clone(), found)));
+}
+
+fn write_keys<'a>(text: &mut String, rows: impl Iterator<Item = (String, &'a Keys)> + Clone) {
+    write(text, OF_KEYS, rows.clone());
+    let tenants = rows.flat_map(|(labels, keys)| {
+        let label = move |t: &Tenant| format!("{labels},tenant=\"{}\"", escaped(&t.name));
+        keys.tenants.iter().map(move |tenant| (label(tenant), tenant))
+    });
+    write(text, OF_TENANTS, tenants);
 }
 
 const OF_DISKS: &[Metric<Disk>] = &[
@@ -262,10 +340,13 @@ fn render(told: &[Told]) -> String {
     let reports = told.iter().filter_map(|told| Some((server(told), told.report()?)));
     write(&mut text, OF_SERVERS, reports.clone());
     let ios = reports.clone().filter_map(|(labels, report)| Some((labels, report.io.as_ref()?)));
-    write(&mut text, OF_IO, ios);
+    write(&mut text, OF_IO, ios.clone());
+    write_reads(&mut text, ios);
     let memories =
         reports.clone().filter_map(|(labels, report)| Some((labels, report.memory.as_ref()?)));
     write_memory(&mut text, memories);
+    let keys = reports.clone().filter_map(|(labels, report)| Some((labels, report.keys.as_ref()?)));
+    write_keys(&mut text, keys);
     let disks = reports.clone().flat_map(|(labels, report)| {
         let label = move |disk: &Disk| format!("{labels},disk=\"{}\"", escaped(&disk.path));
         report.disks.iter().map(move |disk| (label(disk), disk))
@@ -281,14 +362,10 @@ fn render(told: &[Told]) -> String {
 
 /// `trapeze metrics`.
 pub fn metrics(arguments: &cli::Metrics) -> Result<(), VisitError> {
-    let listener = TcpListener::bind(&arguments.listen).map_err(|error| {
-        let text = format!("--listen {}: {error}", arguments.listen);
-        io::Error::new(error.kind(), text)
-    })?;
+    let exporter = Exporter::bind("--listen", &arguments.listen)?;
     let mut asker = Asker::start(&arguments.target)?;
-    println!("{READY} http://{}/metrics", listener.local_addr()?);
-    let (scrapes, asked) = channel();
-    thread::Builder::new().name("metrics".into()).spawn(move || accept(&listener, &scrapes))?;
+    println!("{READY} {}", exporter.address()?);
+    let asked = exporter.start(None)?;
     while asker.wait(TICK)? {
         let waiting: Vec<Scrape> = asked.try_iter().collect();
         if !waiting.is_empty() {
@@ -307,78 +384,44 @@ fn answer(asker: &mut Asker, waiting: Vec<Scrape>) -> Result<(), VisitError> {
     Ok(())
 }
 
-fn accept(listener: &TcpListener, scrapes: &Sender<Scrape>) {
-    let clients = Arc::new(AtomicUsize::new(0));
-    for stream in listener.incoming() {
-        let Ok(stream) = stream else {
-            thread::sleep(TICK); // out of descriptors, say
-            continue;
-        };
-        if clients.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
-            clients.fetch_sub(1, Ordering::Relaxed);
-            continue;
+/// Has a node that is in no cluster answer for itself. The device belongs into its host.
+pub fn serve_own(exporter: Exporter, name: &str, source: service::Source) -> io::Result<Bell> {
+    let (cx, (bell, ringer)) = (source.cx.clone(), Bell::new(&source.cx)?);
+    let (asked, rung, started) = (exporter.start(Some(ringer))?, bell.rung(), cx.now());
+    let member = itself(&cx, name);
+    cx.spawn("metrics", async move {
+        loop {
+            let next = rung.wait();
+            for scrape in asked.try_iter() {
+                let report = Some(Ok(source.report(started).await));
+                let told = Told { member: member.clone(), lease: None, report };
+                let _ = scrape.try_send(render(&[told])); // who has gone needs none
+            }
+            next.await;
         }
-        let (scrapes, clients) = (scrapes.clone(), clients.clone());
-        let serve = move || {
-            let _ = serve(stream, &scrapes);
-            clients.fetch_sub(1, Ordering::Relaxed);
-        };
-        let _ = thread::Builder::new().name("scrape".into()).spawn(serve);
-    }
+    });
+    Ok(bell)
 }
 
-fn serve(stream: TcpStream, scrapes: &Sender<Scrape>) -> io::Result<()> {
-    stream.set_read_timeout(Some(CLIENT_SPAN))?;
-    stream.set_write_timeout(Some(CLIENT_SPAN))?;
-    let asked = request(&stream)?;
-    let (status, kind, text) = match asked.as_deref() {
-        Some("/metrics") => scrape(scrapes),
-        Some("/") => ("200 OK", "text/plain", "counters are at /metrics\n".to_string()),
-        Some(_) => ("404 Not Found", "text/plain", "counters are at /metrics\n".to_string()),
-        None => {
-            ("400 Bad Request", "text/plain", "GET /metrics HTTP/1.1 is understood\n".to_string())
-        }
-    };
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        text.len()
-    );
-    (&stream).write_all(head.as_bytes())?;
-    (&stream).write_all(text.as_bytes())
-}
-
-fn scrape(scrapes: &Sender<Scrape>) -> (&'static str, &'static str, String) {
-    let (sender, receiver) = sync_channel(1);
-    let text = scrapes.send(sender).ok().and_then(|()| receiver.recv_timeout(CLIENT_SPAN).ok());
-    match text {
-        Some(text) => ("200 OK", "text/plain; version=0.0.4", text),
-        None => {
-            ("503 Service Unavailable", "text/plain", "the cluster does not answer\n".to_string())
-        }
+/// A node as the only member there is.
+fn itself(cx: &Cx, name: &str) -> Member {
+    Member {
+        id: cx.id(),
+        name: name.to_string(),
+        roles: Roles::MEMORY,
+        alive: true,
+        incarnation: cx.incarnation(),
+        addresses: Vec::new(),
+        disks: 0,
     }
-}
-
-/// Reads a request to its end; the path of a GET.
-fn request(stream: &TcpStream) -> io::Result<Option<String>> {
-    let mut lines = BufReader::new(stream.take(REQUEST_BYTES_MAX)).lines();
-    let first = lines.next().transpose()?.unwrap_or_default();
-    for line in lines {
-        if line?.is_empty() {
-            break;
-        }
-    }
-    let words: Vec<&str> = first.split(' ').collect();
-    let path = match words[..] {
-        ["GET", path, "HTTP/1.0" | "HTTP/1.1"] => Some(path),
-        _ => None,
-    };
-    Ok(path.map(|path| path.split('?').next().unwrap_or(path).to_string()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::status::ask;
+    use crate::status::reads::Reads;
+    use crate::status::report::Took;
     use std::collections::BTreeSet;
     use wire::Errno;
 
@@ -388,14 +431,19 @@ mod tests {
 
     fn some() -> Vec<Told> {
         let disk = Disk { path: "/d\\1".into(), state: "serving".into(), ..Disk::default() };
-        let io = Some(Io { reads: 7, ..Io::default() });
-        let peer = Source { pages: 5, p50_ns: Some(7500), p99_ns: None };
-        let memory = Some(Memory { hosted_bytes: 8192, peer, ..Memory::default() });
+        let took = Took { p50_ns: Some(60_000), p99_ns: None };
+        let found = Reads { disk: Found { reads: 3, took }, ..Reads::default() };
+        let io = Some(Io { reads: 7, found, ..Io::default() });
+        let peer = Source { pages: 5, took: Took { p50_ns: Some(7500), p99_ns: None } };
+        let oldest_ms = Some(2500);
+        let memory = Some(Memory { hosted_bytes: 8192, oldest_ms, peer, ..Memory::default() });
+        let tenant = Tenant { name: "web".into(), ..Tenant::default() };
         let report = Report {
             io,
             disks: vec![disk],
             links: vec![Link::default()],
             memory,
+            keys: Some(Keys { tenants: vec![Tenant { hits: 9, ..tenant }], ..Keys::default() }),
             ..Report::default()
         };
         vec![told(2, Some(Ok(report))), told(3, Some(Err(Errno::ETIMEDOUT))), told(4, None)]
@@ -414,6 +462,37 @@ mod tests {
         }
     }
 
+    /// Every number of a section by its name, each with another value.
+    fn numbered<T: serde::Serialize + serde::de::DeserializeOwned>(
+        section: &T,
+    ) -> (T, Vec<(String, u64)>) {
+        let mut value = serde_json::to_value(section).unwrap();
+        let mut numbers = Vec::new();
+        for (name, value) in value.as_object_mut().unwrap() {
+            if value.is_u64() {
+                let number = 1_000_003 + 7919 * numbers.len() as u64;
+                *value = number.into();
+                numbers.push((name.clone(), number));
+            }
+        }
+        (serde_json::from_value(value).unwrap(), numbers)
+    }
+
+    #[test]
+    fn every_number_of_memory_and_keys_is_there() {
+        let (memory, mut numbers) = numbered(&Memory::default());
+        let (tenant, more) = numbered(&Tenant { name: "web".into(), ..Tenant::default() });
+        numbers.extend(more);
+        let (keys, more) = numbered(&Keys::default());
+        numbers.extend(more);
+        let keys = Keys { tenants: vec![tenant], ..keys };
+        let report = Report { memory: Some(memory), keys: Some(keys), ..Report::default() };
+        let text = render(&[told(2, Some(Ok(report)))]);
+        for (name, number) in numbers {
+            assert!(text.lines().any(|line| line.ends_with(&format!(" {number}"))), "{name}");
+        }
+    }
+
     #[test]
     fn labels_are_escaped_and_who_is_silent_is_down() {
         let text = render(&some());
@@ -424,10 +503,15 @@ mod tests {
             format!("trapeze_memory_pages_total{of}source=\"peer\"}} 5\n"),
             format!("trapeze_memory_latency_p50_seconds{of}source=\"peer\"}} 0.0000075\n"),
             format!("trapeze_memory_latency_p99_seconds{of}source=\"peer\"}} NaN\n"),
+            format!("trapeze_memory_oldest_seconds{}}} 2.5\n", of.trim_end_matches(',')),
+            format!("trapeze_reads_found_total{of}source=\"disk\"}} 3\n"),
+            format!("trapeze_read_latency_p50_seconds{of}source=\"disk\"}} 0.00006\n"),
+            format!("trapeze_keys_hits_total{of}tenant=\"web\"}} 9\n"),
         ] {
             assert!(text.contains(&line), "{line}{text}");
         }
         assert!(text.contains("disk=\"/d\\\\1\"} 1\n"), "{text}");
+        assert!(!text.contains("source=\"storage\""), "no node has any");
         for (node, up) in [(2, 1), (3, 0), (4, 1)] {
             assert!(
                 text.contains(&format!(
@@ -435,38 +519,5 @@ mod tests {
                 ))
             );
         }
-    }
-
-    /// What a client gets that sends this.
-    fn asked(sent: &[u8]) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (stream, _) = listener.accept().unwrap();
-        client.write_all(sent).unwrap();
-        client.shutdown(std::net::Shutdown::Write).unwrap();
-        let (sender, receiver) = channel::<Scrape>();
-        let cluster = thread::spawn(move || {
-            receiver.iter().for_each(|scrape| scrape.send("numbers 1\n".into()).unwrap());
-        });
-        let _ = serve(stream, &sender);
-        drop(sender);
-        cluster.join().unwrap();
-        let mut text = String::new();
-        let _ = client.read_to_string(&mut text);
-        text
-    }
-
-    #[test]
-    fn http_is_answered() {
-        let good = asked(b"GET /metrics?x=1 HTTP/1.1\r\nHost: x\r\n\r\n");
-        assert!(
-            good.starts_with("HTTP/1.1 200") && good.ends_with("\r\n\r\nnumbers 1\n"),
-            "{good}"
-        );
-        assert!(asked(b"GET /secret HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
-        for bad in [&b"POST /metrics HTTP/1.1\r\n\r\n"[..], b"", b"GET", b"GET /metrics\r\n\r\n"] {
-            assert!(asked(bad).starts_with("HTTP/1.1 400"), "{bad:?}");
-        }
-        assert!(!asked(&[0xff; 9000]).contains("200 OK"));
     }
 }

@@ -11,13 +11,17 @@
 //! until when.
 
 mod ask;
+mod exporter;
+pub mod keys;
 pub mod memory;
 mod metrics;
+pub mod reads;
 pub mod report;
 pub mod service;
 mod show;
 mod top;
 
-pub use metrics::metrics;
+pub use exporter::Exporter;
+pub use metrics::{metrics, serve_own};
 pub use show::status;
 pub use top::top;

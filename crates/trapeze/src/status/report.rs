@@ -1,7 +1,10 @@
 //! What a machine tells about itself. Counters are since its start, sizes in bytes.
 #![allow(missing_docs)] // the fields are named for people: they are the JSON of `trapeze status`
 
+use super::keys::Keys;
 use super::memory::Memory;
+use super::reads::Reads;
+use netmem::service::Latency;
 use serde::{Deserialize, Serialize};
 
 /// Everything. Unknown fields are passed over and missing ones are empty: machines of two releases understand each
@@ -20,6 +23,9 @@ pub struct Report {
     /// Of who lends memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
+    /// Of a front end for clients of memcached and Redis.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Keys>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<Disk>,
     pub links: Vec<Link>,
@@ -31,6 +37,36 @@ pub struct Report {
     /// Of the manager: how long the members still are members, or are none any more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub leases: Vec<Lease>,
+}
+
+/// How long things from one source took lately: median and 99th percentile, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Took {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p50_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_ns: Option<u64>,
+}
+
+impl Took {
+    /// Of what was measured.
+    pub fn of(latency: &Latency) -> Took {
+        let quantile = |per_mille| latency.quantile(per_mille).map(|took| took.as_nanos() as u64);
+        Took { p50_ns: quantile(500), p99_ns: quantile(990) }
+    }
+
+    /// Both in microseconds, as people read them; `-` when nothing was measured.
+    pub fn shown(&self) -> String {
+        let us = |ns: u64| match ns {
+            ..10_000 => format!("{:.1}", ns as f64 / 1e3),
+            ns => format!("{:.0}", ns as f64 / 1e3),
+        };
+        match (self.p50_ns, self.p99_ns) {
+            (Some(p50), Some(p99)) => format!("{}/{}", us(p50), us(p99)),
+            _ => "-".to_string(),
+        }
+    }
 }
 
 /// Payload frames.
@@ -55,6 +91,8 @@ pub struct Io {
     pub hits: u64,
     pub misses: u64,
     pub read_bytes: u64,
+    /// READs that were answered, by where the slowest of their blocks was.
+    pub found: Reads,
     /// Chunks of 32 KiB or less that left the cache for network memory, came back or were read there, the latter alone,
     /// and did not come; of these, wrong ones.
     pub network_sent: u64,
@@ -151,5 +189,18 @@ impl From<netrpc::Counters> for Rpc {
             credit_stalls: counters.credit_stalls,
             answers_lost: counters.answers_lost,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_are_shown_where_they_are_known() {
+        let took = Took { p50_ns: Some(7_440), p99_ns: Some(30_600) };
+        assert_eq!(took.shown(), "7.4/31");
+        assert_eq!(Took { p50_ns: Some(160), p99_ns: Some(280) }.shown(), "0.2/0.3");
+        assert_eq!(Took::default().shown(), "-");
     }
 }

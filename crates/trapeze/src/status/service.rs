@@ -7,14 +7,18 @@
 //! A report longer than a page is asked for in steps; the step at 0 makes it, the others read what that made for the
 //! same asker. Reports of a few askers are kept; who comes back later hears EAGAIN, and may begin again.
 
+use super::keys::Keys;
 use super::memory::Memory;
+use super::reads::Reads;
 use super::report::{Disk, Io, Lease, Link, Pool, Report, Wait};
 use crate::machine_stat;
 use endpoint::limits::PAGE_BYTES;
+use kv::Items;
+use live::host::Host;
 use live::link::{Directory, PeerStatus};
 use live::wait::WaitCounters;
 use node::{Answer, Cx, Request};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -34,6 +38,9 @@ pub const LINKS_MAX: usize = 512;
 /// Askers whose reports are kept.
 const ASKERS_MAX: usize = 8;
 
+/// Keys and values that sockets serve beside.
+pub type SharedItems = Rc<RefCell<Items>>;
+
 /// What a report is made of.
 pub struct Source {
     /// The node.
@@ -46,6 +53,8 @@ pub struct Source {
     pub members: Option<members::Service>,
     /// Its network memory.
     pub memory: Option<netmem::Service>,
+    /// Its keys and values.
+    pub keys: Option<SharedItems>,
     /// Its links.
     pub directory: Directory,
     /// Its waiting.
@@ -95,6 +104,22 @@ impl Reports {
 }
 
 impl Source {
+    /// Of a front end that is in no cluster.
+    pub fn of_keys(host: &Host, items: SharedItems) -> Source {
+        Source {
+            cx: host.node().cx().clone(),
+            io: None,
+            names: None,
+            members: None,
+            memory: None,
+            keys: Some(items),
+            directory: Directory::default(),
+            waits: host.waits(),
+            disks: Vec::new(),
+            cache_bytes: 0,
+        }
+    }
+
     fn answer(&self, request: Request, reports: &Reports, offset: usize) {
         let cx = &self.cx;
         let is_known = if request.op == REPORT { Ok(()) } else { Err(Errno::EINVAL) };
@@ -112,7 +137,8 @@ impl Source {
         }
     }
 
-    async fn report(&self, started: Time) -> Report {
+    /// All that it tells now, of a machine that started then.
+    pub async fn report(&self, started: Time) -> Report {
         let own = std::process::id();
         let io = self.io.as_ref();
         Report {
@@ -121,8 +147,9 @@ impl Source {
             resident_bytes: machine_stat::process_memory(own).unwrap_or(0),
             cpu_ms: machine_stat::process_time(own).map_or(0, |time| time.as_millis() as u64),
             pool: self.pool(),
-            io: io.map(|io| self.io(io.counters())),
+            io: io.map(|io| self.io(io)),
             memory: self.memory.as_ref().map(Memory::of),
+            keys: self.keys.as_ref().map(|items| Keys::of(&items.borrow())),
             disks: self.disk_reports().await,
             links: self.links(),
             wait: wait(self.waits.get()),
@@ -152,7 +179,8 @@ impl Source {
         }
     }
 
-    fn io(&self, counters: stripe::ServerCounters) -> Io {
+    fn io(&self, server: &stripe::Server) -> Io {
+        let counters = server.counters();
         Io {
             cache_bytes: self.cache_bytes,
             cached_bytes: counters.cached_bytes,
@@ -162,6 +190,7 @@ impl Source {
             hits: counters.hits,
             misses: counters.misses,
             read_bytes: counters.read_bytes,
+            found: Reads::of(&server.sources()),
             network_sent: counters.network_sent,
             network_hits: counters.network_hits,
             network_in_place: counters.network_in_place,

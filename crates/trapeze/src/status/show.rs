@@ -1,8 +1,8 @@
 //! Every server's report, as tables or JSON.
 
 use super::ask::{Asker, Told};
-use super::memory;
 use super::report::Report;
+use super::{keys, memory, reads};
 use crate::cli;
 use crate::client::VisitError;
 use crate::size::Size;
@@ -67,9 +67,11 @@ fn print_tables(told: &[Told]) {
         .iter()
         .filter_map(|told| Some((&told.member, told.report.as_ref()?.as_ref().ok()?)))
         .collect();
-    let lends = reports.iter().any(|(_, report)| report.memory.is_some());
-    let memory = lends.then(|| memory::table(&reports));
-    let tables = [disks_table(&reports), blocks_table(&reports)].into_iter().chain(memory);
+    let any = |has: fn(&Report) -> bool| reports.iter().any(|(_, report)| has(report));
+    let memory = any(|report| report.memory.is_some()).then(|| memory::table(&reports));
+    let keys = any(|report| report.keys.is_some()).then(|| keys::table(&reports));
+    let blocks = [disks_table(&reports), blocks_table(&reports), reads::table(&reports)];
+    let tables = blocks.into_iter().chain(memory).chain(keys);
     for table in tables.chain([links_table(&reports)]) {
         print!("\n{}", table.render());
     }

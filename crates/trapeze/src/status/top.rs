@@ -1,7 +1,9 @@
 //! `trapeze top`: what the servers do now, from the difference of two reports.
 
 use super::ask::{Asker, Told};
-use super::memory::{self, Memory, PLACES};
+use super::keys::{self, Keys, Tenant};
+use super::memory::{Memory, PLACES};
+use super::reads::Reads;
 use super::report::Report;
 use super::show::{role_names, state};
 use crate::cli;
@@ -48,10 +50,57 @@ struct Rates {
     /// Part of its waits that ended before it slept; nothing without waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     awake_ratio: Option<f64>,
+    spins_per_s: f64,
+    yields_per_s: f64,
     sleeps_per_s: f64,
+    /// Of an I/O server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    found: Option<ReadRates>,
     /// Of who lends memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<MemoryRates>,
+    /// Of a front end for clients of memcached and Redis.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keys: Option<KeyRates>,
+}
+
+/// Where READs of an I/O server found their blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+struct ReadRates {
+    /// Counters since the start, and how long the latest took.
+    #[serde(flatten)]
+    now: Reads,
+    answered_per_s: f64,
+    /// Parts of the READs that were answered; nothing without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_ratio: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network_ratio: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk_ratio: Option<f64>,
+}
+
+/// What clients of memcached and Redis do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct KeyRates {
+    connections: u64,
+    tenants: Vec<TenantRates>,
+}
+
+/// What a tenant does each second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct TenantRates {
+    /// What it has now, with counters since the start.
+    #[serde(flatten)]
+    now: Tenant,
+    gets_per_s: f64,
+    /// Part of the reads that found an item; nothing without reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hit_ratio: Option<f64>,
+    stored_per_s: f64,
+    evicted_per_s: f64,
+    away_sent_per_s: f64,
+    away_asked_per_s: f64,
 }
 
 /// What network memory does each second.
@@ -129,23 +178,63 @@ impl Change<'_> {
                 |report| report.wait.spin_hits,
                 |report| report.wait.spin_hits + report.wait.sleeps,
             ),
+            spins_per_s: self.rate(|report| report.wait.spins),
+            yields_per_s: self.rate(|report| report.wait.yields),
             sleeps_per_s: self.rate(|report| report.wait.sleeps),
+            found: self.now.io.map(|io| self.found(io.found)),
             memory: self.now.memory.map(|now| self.memory(now)),
+            keys: self.now.keys.as_ref().map(|keys| self.keys(keys)),
             ..Rates::of(told)
+        }
+    }
+
+    fn found(&self, now: Reads) -> ReadRates {
+        let of =
+            |of: fn(&Reads) -> u64| move |report: &Report| report.io.map_or(0, |io| of(&io.found));
+        ReadRates {
+            now,
+            answered_per_s: self.rate(of(Reads::answered)),
+            cache_ratio: self.ratio(of(|found| found.cache.reads), of(Reads::answered)),
+            network_ratio: self.ratio(of(|found| found.network.reads), of(Reads::answered)),
+            disk_ratio: self.ratio(of(|found| found.disk.reads), of(Reads::answered)),
+        }
+    }
+
+    fn keys(&self, now: &Keys) -> KeyRates {
+        let tenants = now.tenants.iter().map(|tenant| self.tenant(tenant)).collect();
+        KeyRates { connections: now.connections, tenants }
+    }
+
+    fn tenant(&self, now: &Tenant) -> TenantRates {
+        let of = |of: fn(&Tenant) -> u64| {
+            move |report: &Report| {
+                let keys = report.keys.as_ref();
+                keys.and_then(|keys| keys.tenant(&now.name)).map_or(0, of)
+            }
+        };
+        TenantRates {
+            now: now.clone(),
+            gets_per_s: self.rate(of(Tenant::gets)),
+            hit_ratio: self.ratio(of(|tenant| tenant.hits), of(Tenant::gets)),
+            stored_per_s: self.rate(of(|tenant| tenant.stored)),
+            evicted_per_s: self.rate(of(|tenant| tenant.evicted)),
+            away_sent_per_s: self.rate(of(|tenant| tenant.away_sent)),
+            away_asked_per_s: self.rate(of(|tenant| tenant.away_asked)),
         }
     }
 
     fn memory(&self, now: Memory) -> MemoryRates {
         let of =
             |of: fn(&Memory) -> u64| move |report: &Report| report.memory.as_ref().map_or(0, of);
-        let found = |m: &Memory| m.local.pages + m.peer.pages + m.storage.pages;
+        let stored = |m: &Memory| m.storage.map_or(0, |storage| storage.pages);
+        let found = move |m: &Memory| m.local.pages + m.peer.pages + stored(m);
         let asked = move |report: &Report| report.memory.map_or(0, |m| found(&m) + m.missed);
         MemoryRates {
             now,
             gets_per_s: self.rate(asked),
             local_ratio: self.ratio(of(|m| m.local.pages), asked),
             peer_ratio: self.ratio(of(|m| m.peer.pages), asked),
-            storage_ratio: self.ratio(of(|m| m.storage.pages), asked),
+            storage_ratio: now.storage.and_then(|_| self.ratio(of(stored), asked)),
             miss_ratio: self.ratio(of(|m| m.missed), asked),
             served_per_s: self.rate(of(|m| m.served)),
             given_per_s: self.rate(of(|m| m.puts_stored + m.mirrors_made)),
@@ -180,7 +269,7 @@ impl Rates {
         ]
     }
 
-    fn messages(&self) -> [String; 8] {
+    fn messages(&self) -> [String; 10] {
         [
             self.name.clone(),
             count(self.calls_per_s),
@@ -189,21 +278,49 @@ impl Rates {
             mega(self.sent_bytes_per_s),
             mega(self.received_bytes_per_s),
             percent(self.awake_ratio),
+            count(self.spins_per_s),
+            count(self.yields_per_s),
             count(self.sleeps_per_s),
         ]
     }
 }
 
-impl MemoryRates {
+impl ReadRates {
     fn cells(&self, name: &str) -> Vec<String> {
-        let ratios = [self.local_ratio, self.peer_ratio, self.storage_ratio, self.miss_ratio];
+        let ratios = [self.cache_ratio, self.network_ratio, self.disk_ratio].map(percent);
+        let times = self.now.all().map(|found| found.took.shown());
+        let first = [name.to_string(), count(self.answered_per_s)];
+        first.into_iter().chain(ratios).chain(times).collect()
+    }
+}
+
+impl TenantRates {
+    fn cells(&self, name: &str, connections: u64) -> Vec<String> {
+        let first = [name.to_string(), connections.to_string(), self.now.name.clone()];
+        let rates = [
+            count(self.gets_per_s),
+            percent(self.hit_ratio),
+            count(self.stored_per_s),
+            count(self.evicted_per_s),
+            count(self.away_sent_per_s),
+            count(self.away_asked_per_s),
+        ];
+        first.into_iter().chain(self.now.places()).chain(rates).collect()
+    }
+}
+
+impl MemoryRates {
+    /// Its cells below the [`headings`](memory_headings); `storage` says whether anybody has any.
+    fn cells(&self, name: &str, storage: bool) -> Vec<String> {
         let rates = [self.served_per_s, self.given_per_s, self.taken_per_s];
-        let latencies = [memory::latency(&self.now.peer), memory::latency(&self.now.storage)];
         let mut cells = vec![name.to_string()];
         cells.extend(self.now.places());
         cells.push(count(self.gets_per_s));
-        cells.extend(ratios.map(percent));
-        cells.extend(latencies);
+        cells.extend([self.local_ratio, self.peer_ratio].map(percent));
+        cells.extend(storage.then(|| percent(self.storage_ratio)));
+        cells.push(percent(self.miss_ratio));
+        cells.extend([self.now.local, self.now.peer].map(|source| source.took.shown()));
+        cells.extend(storage.then(|| self.now.storage.unwrap_or_default().took.shown()));
         cells.extend(rates.map(count));
         cells
     }
@@ -236,30 +353,53 @@ const BLOCKS: [&str; 13] = [
     "MB/s",
     "commits/s",
 ];
-const MESSAGES: [&str; 8] =
-    ["server", "calls/s", "served/s", "again/s", "MB/s out", "MB/s in", "awake", "sleeps/s"];
-
-const MEMORY: [&str; 10] = [
-    "gets/s",
-    "local",
-    "peer",
-    "storage",
-    "missed",
-    "peer us",
-    "storage us",
-    "served/s",
-    "given/s",
-    "taken/s",
+const MESSAGES: [&str; 10] = [
+    "server", "calls/s", "served/s", "again/s", "MB/s out", "MB/s in", "awake", "spins/s",
+    "yields/s", "sleeps/s",
 ];
+const READS: [&str; 8] =
+    ["reads of", "reads/s", "cache", "network", "disk", "cache us", "network us", "disk us"];
+const KEYS: [&str; 3] = ["keys of", "clients", "tenant"];
+const KEY_RATES: [&str; 6] = ["gets/s", "hits", "sets/s", "evicted/s", "to away/s", "from away/s"];
+
+fn memory_headings(storage: bool) -> Vec<&'static str> {
+    let places = ["lent by"].into_iter().chain(PLACES);
+    let parts = ["gets/s", "local", "peer"].into_iter().chain(storage.then_some("storage"));
+    let times =
+        ["missed", "local us", "peer us"].into_iter().chain(storage.then_some("storage us"));
+    let rates = ["served/s", "given/s", "taken/s"];
+    places.chain(parts).chain(times).chain(rates).collect()
+}
+
+/// A table of these rows, if there are any.
+fn table_of(headings: &[&str], rows: Vec<Vec<String>>) -> Option<Table> {
+    let mut table = Table::new(headings);
+    rows.iter().for_each(|row| table.row(row));
+    (!rows.is_empty()).then_some(table)
+}
 
 /// Network memory, if anybody lends any.
 fn memory_table(rows: &[Rates]) -> Option<Table> {
-    let headings: Vec<&str> = ["lent by"].into_iter().chain(PLACES).chain(MEMORY).collect();
-    let mut table = Table::new(&headings);
-    let lenders = rows.iter().filter_map(|row| Some((row, row.memory.as_ref()?)));
-    let cells: Vec<Vec<String>> = lenders.map(|(row, memory)| memory.cells(&row.name)).collect();
-    cells.iter().for_each(|cells| table.row(cells));
-    (!cells.is_empty()).then_some(table)
+    let lenders = || rows.iter().filter_map(|row| Some((row, row.memory.as_ref()?)));
+    let storage = lenders().any(|(_, memory)| memory.now.storage.is_some());
+    let cells = lenders().map(|(row, memory)| memory.cells(&row.name, storage));
+    table_of(&memory_headings(storage), cells.collect())
+}
+
+/// Where I/O servers find what is read of them.
+fn reads_table(rows: &[Rates]) -> Option<Table> {
+    let cells = rows.iter().filter_map(|row| Some(row.found.as_ref()?.cells(&row.name)));
+    table_of(&READS, cells.collect())
+}
+
+/// Keys and values, if anybody has any.
+fn keys_table(rows: &[Rates]) -> Option<Table> {
+    let fronts = rows.iter().filter_map(|row| Some((row, row.keys.as_ref()?)));
+    let cells = fronts.flat_map(|(row, keys)| {
+        keys.tenants.iter().map(|tenant| tenant.cells(&row.name, keys.connections))
+    });
+    let headings: Vec<&str> = KEYS.into_iter().chain(keys::PLACES).chain(KEY_RATES).collect();
+    table_of(&headings, cells.collect())
 }
 
 /// The rows of the servers, of those that told twice in the same life or in two.
@@ -282,9 +422,9 @@ fn render(rows: &[Rates], clients: usize) -> String {
         messages.row(&row.messages());
     }
     let total = |of: fn(&Rates) -> f64| rows.iter().map(of).sum::<f64>();
-    let memory = memory_table(rows).map(|table| format!("\n{}", table.render()));
-    let memory = memory.unwrap_or_default();
-    let mut text = format!("{}{memory}\n{}", blocks.render(), messages.render());
+    let more = [reads_table(rows), memory_table(rows), keys_table(rows)].into_iter().flatten();
+    let tables: Vec<Table> = [blocks].into_iter().chain(more).chain([messages]).collect();
+    let mut text = tables.iter().map(Table::render).collect::<Vec<String>>().join("\n");
     let _ = writeln!(
         text,
         "\nall: {:.0} reads/s, {:.1} MB/s; {:.0} writes/s, {:.1} MB/s; {clients} clients",
@@ -335,7 +475,9 @@ fn show(before: &[Told], now: &[Told], span: Duration, json: bool, over: bool) {
 mod tests {
     use super::*;
     use crate::status::ask;
-    use crate::status::report::{Io, Link, Rpc, Wait};
+    use crate::status::memory::Source;
+    use crate::status::reads::Found;
+    use crate::status::report::{Io, Link, Rpc, Took, Wait};
     use wire::Errno;
 
     fn told(report: Option<Result<Report, Errno>>) -> Told {
@@ -375,11 +517,11 @@ mod tests {
     #[test]
     fn pages_by_source_are_parts_of_those_that_were_asked_for() {
         let with = |scale: u64| {
-            let source = |pages| memory::Source { pages, ..memory::Source::default() };
+            let source = |pages| Source { pages, ..Source::default() };
             let memory = Memory {
                 local: source(6 * scale),
                 peer: source(2 * scale),
-                storage: source(scale),
+                storage: Some(source(scale)),
                 missed: scale,
                 ..Memory::default()
             };
@@ -390,6 +532,49 @@ mod tests {
         assert_eq!((memory.gets_per_s, memory.local_ratio), (10.0, Some(0.6)));
         assert_eq!((memory.peer_ratio, memory.storage_ratio), (Some(0.2), Some(0.1)));
         assert_eq!(memory.miss_ratio, Some(0.1));
+    }
+
+    #[test]
+    fn reads_by_source_are_parts_of_those_that_were_answered() {
+        let with = |scale: u64| {
+            let took = Took { p50_ns: Some(70_000), p99_ns: Some(90_000) };
+            let found = |reads| Found { reads: reads * scale, took };
+            let found = Reads { cache: found(6), network: found(3), disk: found(1) };
+            Report { io: Some(Io { found, ..Io::default() }), ..report(scale) }
+        };
+        let (before, now) = (vec![told(Some(Ok(with(2))))], vec![told(Some(Ok(with(4))))]);
+        let row = &rates(&before, &now, 2.0)[0];
+        let found = row.found.unwrap();
+        assert_eq!((found.answered_per_s, found.cache_ratio), (10.0, Some(0.6)));
+        assert_eq!((found.network_ratio, found.disk_ratio), (Some(0.3), Some(0.1)));
+        let text = render(std::slice::from_ref(row), 0);
+        assert!(text.contains("reads of") && text.contains("70/90"), "{text}");
+    }
+
+    #[test]
+    fn a_tenants_rates_are_its_own() {
+        let with = |scale: u64| {
+            let tenant = |name: &str, hits, misses| Tenant {
+                name: name.into(),
+                hits: hits * scale,
+                misses: misses * scale,
+                stored: 2 * scale,
+                ..Tenant::default()
+            };
+            let tenants = vec![tenant("web", 9, 1), tenant("jobs", 0, 4)];
+            Report {
+                keys: Some(Keys { connections: 3, tenants, ..Keys::default() }),
+                ..report(scale)
+            }
+        };
+        let (before, now) = (vec![told(Some(Ok(with(2))))], vec![told(Some(Ok(with(4))))]);
+        let row = &rates(&before, &now, 2.0)[0];
+        let tenants = &row.keys.as_ref().unwrap().tenants;
+        assert_eq!((tenants[0].gets_per_s, tenants[0].hit_ratio), (10.0, Some(0.9)));
+        assert_eq!((tenants[1].gets_per_s, tenants[1].hit_ratio), (4.0, Some(0.0)));
+        assert_eq!(tenants[1].stored_per_s, 2.0);
+        let text = render(std::slice::from_ref(row), 0);
+        assert!(text.contains("keys of") && text.contains("jobs"), "{text}");
     }
 
     #[test]
@@ -408,8 +593,22 @@ mod tests {
         let mut row = Rates::default();
         let text = render(&[row.clone()], 2);
         assert!(text.contains("reads/s") && text.contains("2 clients"), "{text}");
-        assert!(!text.contains("lent by"), "{text}");
+        assert!(
+            !["lent by", "reads of", "keys of"].iter().any(|head| text.contains(head)),
+            "{text}"
+        );
         row.memory = Some(MemoryRates::default());
-        assert!(render(&[row], 2).contains("lent by"));
+        row.found = Some(ReadRates::default());
+        let tenants = vec![TenantRates::default()];
+        row.keys = Some(KeyRates { tenants, ..KeyRates::default() });
+        let text = render(&[row.clone()], 2);
+        assert!(
+            ["lent by", "reads of", "keys of"].iter().all(|head| text.contains(head)),
+            "{text}"
+        );
+        assert!(!text.contains("storage"), "{text}");
+        let now = Memory { storage: Some(Source::default()), ..Memory::default() };
+        row.memory = Some(MemoryRates { now, ..MemoryRates::default() });
+        assert!(render(&[row], 2).contains("storage us"));
     }
 }
