@@ -54,7 +54,7 @@ pub const GET_PART_BYTES: usize = 32 << 10;
 /// Output that waits before no more commands of the connection are executed: 64 values of 8 KiB.
 pub const OUTPUT_BYTES_MAX: usize = 512 << 10;
 
-/// Arguments of one RESP command (Redis: as many).
+/// Arguments of one RESP command (Redis before 7.0: as many).
 pub const ARGUMENTS_MAX: usize = 1 << 20;
 /// Bytes of the short arguments of one RESP command, with 16 for each: a million keys of 8 bytes, or 100,000 of 235.
 /// What is made room for is at most twice that, three quarters of what all connections may keep.

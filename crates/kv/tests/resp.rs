@@ -419,7 +419,7 @@ fn commands_of_many_arguments_come_in_pieces() {
     }
 }
 
-/// As many arguments as Redis takes, and a bound for their bytes that cuts no connection.
+/// As many arguments as clients of Redis send, and a bound for their bytes that cuts no connection.
 #[test]
 fn commands_are_as_long_as_those_of_redis() {
     let (mut server, mut client) = start();

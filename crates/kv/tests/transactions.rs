@@ -5,7 +5,9 @@ mod talk;
 
 use front::{Plan, World, bad_link};
 use kv::Protocol::{self, Resp};
+use netmem::{Member, Slots};
 use talk::{Client, Server, ask, command, pattern, script_of};
+use wire::{NodeId, Time};
 
 fn start() -> (Server, Client) {
     let server = Server::usual();
@@ -294,6 +296,41 @@ fn a_transaction_whose_owner_is_away_is_told_so() {
     assert!(told.ends_with("*-1\r\n"), "{told}");
     let told = text(world.ask(client, line.as_bytes()));
     assert!(told.contains("*2\r\n+OK\r\n+OK\r\n") || told.contains("-CROSSSLOT"), "{told}");
+}
+
+/// A view in which the keys have two owners comes while it waits to be executed: then it is not.
+#[test]
+fn keys_that_part_meanwhile_are_not_changed_together() {
+    let of = |count: u16| {
+        let members: Vec<Member> =
+            (1..=count).map(|node| Member { node: NodeId(node), weight: 100 }).collect();
+        let slots = Slots::new(&members).unwrap();
+        move |key: &str| slots.slot(kv::slot_of(key.as_bytes())).primary.0
+    };
+    let (before, after) = (of(3), of(4));
+    let key = |last: u16| {
+        let mut keys = (0..).map(|number| format!("k{number}"));
+        keys.find(|key| before(key) == 1 && after(key) == last).unwrap()
+    };
+    let (stays, goes) = (key(1), key(4));
+    for line in [
+        format!("MSETNX {stays} 1 {goes} 1\r\n"),
+        format!("MULTI\r\nSET {stays} 1\r\nSET {goes} 1\r\nEXEC\r\n"),
+    ] {
+        let mut world = world();
+        let client = world.client(1, Protocol::Resp);
+        let courier = world.fronts[0].courier.clone();
+        courier.set_lease(courier.life(), Time(0));
+        world.send(client, line.as_bytes());
+        (0..20).for_each(|_| world.turn());
+        assert!(!world.clients[client].is_idle(), "it waits for the lease");
+        world.begin_late();
+        world.next_view();
+        let told = text(world.ask(client, b""));
+        assert!(told.contains("-TRYAGAIN") && told.contains("nothing was changed"), "{told}");
+        let line = format!("EXISTS {stays} {goes}\r\n");
+        assert_eq!(text(world.ask(client, line.as_bytes())), ":0\r\n");
+    }
 }
 
 /// Whatever the link does: of each transaction both numbers follow each other.

@@ -123,7 +123,21 @@ for more in [{'protocol': 2}, {'protocol': 3}] if newer else [{}]:
     for i in range(1000):
         p.set(f'k{i}', i)
     assert all(p.execute()) and len(list(r.scan_iter('k*'))) == 1000
+    p = r.pipeline()
+    assert p.set('x', 1).incr('x').get('x').execute() == [True, 2, b'2']
+    assert r.transaction(lambda p: (p.multi(), p.incr('x')), 'x') == [3]
+    with r.pipeline() as p:
+        p.watch('x')
+        r.set('x', 9)
+        p.multi()
+        p.incr('x')
+        try:
+            p.execute()
+            assert False
+        except redis.WatchError:
+            assert r.get('x') == b'9'
     assert r.pexpire('k1', 60000) and r.persist('k1') and r.ttl('k1') == -1
+    assert redis.Redis(port=PORT, protocol=version, username='default', password='any').ping()
     try:
         r.execute_command('LPUSH', 'l', 1)
         assert False

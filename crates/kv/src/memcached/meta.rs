@@ -15,6 +15,7 @@ const DOUBLE_FLAG: &[u8] = b"CLIENT_ERROR duplicate flag\r\n";
 /// What `md` and `ma` say of anything that is wrong with a flag.
 const BAD_FLAGS: &[u8] = b"CLIENT_ERROR invalid or duplicate flag\r\n";
 const BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad token in command line format\r\n";
+const BAD_MODE_LENGTH: &[u8] = b"CLIENT_ERROR incorrect length for M token\r\n";
 const BAD_MODE: &[u8] = b"CLIENT_ERROR invalid mode for ms M token\r\n";
 const BAD_COUNT_MODE: &[u8] = b"CLIENT_ERROR invalid mode for ma M token\r\n";
 const BAD_OPAQUE: &[u8] = b"CLIENT_ERROR opaque token too long\r\n";
@@ -91,6 +92,9 @@ impl<'a> Flags<'a> {
         let number = |flag, of: fn(&[u8]) -> Option<u64>| {
             self.token(flag).map(|token| of(token).ok_or(BAD_TOKEN)).transpose()
         };
+        if self.token(b'M').is_some_and(|token| token.len() != 1) {
+            return Err(BAD_MODE_LENGTH);
+        }
         let seconds =
             |flag| self.token(flag).map(|token| signed(token).ok_or(BAD_TOKEN)).transpose();
         Ok(Asked {
@@ -98,7 +102,7 @@ impl<'a> Flags<'a> {
             cas: number(b'E', unsigned)?,
             delta: number(b'D', counted)?,
             initial: number(b'J', unsigned)?,
-            flags: number(b'F', unsigned)?,
+            flags: number(b'F', unsigned).map_err(|_| BAD_LINE)?,
             expiry_s: seconds(b'T')?,
             vivify_s: seconds(b'N')?,
             recache_s: seconds(b'R')?,
@@ -390,7 +394,7 @@ fn parse_change(line: &[u8]) -> Result<(Cow<'_, [u8]>, Flags<'_>, Asked), &'stat
         _ => BAD_FLAGS,
     };
     let (text, flags) = parse(line).map_err(one)?;
-    let (key, asked) = (flags.key(text).map_err(one)?, flags.asked().map_err(one)?);
+    let (key, asked) = (flags.key(text).map_err(one)?, flags.asked().map_err(|_| BAD_FLAGS)?);
     Ok((key, flags, asked))
 }
 
@@ -465,9 +469,7 @@ fn arithmetic(line: &[u8], turn: &mut Turn<'_>) -> Result<(), &'static [u8]> {
             return Ok(());
         }
     };
-    if !made {
-        asked.expiry(turn).into_iter().for_each(|expiry| turn.items.set_expiry(found, expiry));
-    }
+    asked.expiry(turn).into_iter().for_each(|expiry| turn.items.set_expiry(found, expiry));
     // who is the first to count is always told
     if made || !flags.has(b'q') {
         counted_reply(&key, value, found, &flags, turn);
@@ -492,7 +494,6 @@ fn is_down(flags: &Flags<'_>) -> Result<bool, &'static [u8]> {
     match flags.token(b'M') {
         None | Some(b"I" | b"i" | b"+") => Ok(false),
         Some(b"D" | b"d" | b"-") => Ok(true),
-        Some([]) => Err(BAD_FLAGS),
         _ => Err(BAD_COUNT_MODE),
     }
 }

@@ -70,6 +70,11 @@ impl Queue {
     fn args(&mut self, command: Range<usize>) -> Args<'_> {
         Args { bytes: &self.bytes, args: &mut self.args[command] }
     }
+
+    fn all(&mut self) -> Args<'_> {
+        let end = self.args.len();
+        self.args(0..end)
+    }
 }
 
 /// A key, and what is known of it.
@@ -268,21 +273,13 @@ fn execute(client: &mut Client, turn: &mut Turn<'_>) -> Taken<'static> {
         Whose::Several => turn.error(CROSSING),
         Whose::Another(slots) => carry(*queue, &watched, slots, (client, turn)),
         Whose::Mine => {
-            let before = watched.iter().map(|watch| (&watch.key[..], watch.version()));
-            match before.into_iter().all(|(key, before)| version(key, turn) == before) {
+            match watched.iter().all(|watch| version(&watch.key, turn) == watch.version()) {
                 true => run(&mut queue.all(), &commands, client, turn),
                 false => changed(client, turn),
             }
         }
     }
     Taken::Done
-}
-
-impl Queue {
-    fn all(&mut self) -> Args<'_> {
-        let end = self.args.len();
-        self.args(0..end)
-    }
 }
 
 /// A watched key is not what it was.
@@ -299,7 +296,7 @@ fn whose(queue: &mut Queue, client: &Client, turn: &Turn<'_>) -> Whose {
     all.judged(turn)
 }
 
-/// Whether all that the commands work on is here. It is asked for once: what is away by then once more is missed.
+/// Whether all that the commands work on is here. It is asked for once: what is away again by then is refused.
 fn are_ready(
     args: &mut Args<'_>,
     commands: &[Range<usize>],
