@@ -129,7 +129,7 @@ impl Service {
             return Ok(None);
         }
         self.0.remains.borrow_mut().handle_written(id);
-        let stored = Stored::new(data.clone(), checksum);
+        let stored = Stored { written: true, ..Stored::new(data.clone(), checksum) };
         let mut store = self.0.store.borrow_mut();
         if let Some(frame) = store.memory().find(id) {
             return Ok(store.overwrite(now, frame, version, class, stored).then_some(()));
