@@ -166,6 +166,11 @@ impl World {
         Slots::new(&members).unwrap().homes(id).primary.0
     }
 
+    /// A shared page of which this node is the directory.
+    pub fn page_of(&self, directory: u16) -> PageId {
+        (0..).map(shared).find(|id| self.primary(*id) == directory).unwrap()
+    }
+
     /// Starts a task on a node; its output when it has ended.
     pub fn start<T: 'static>(
         &self,
@@ -215,6 +220,20 @@ impl World {
     ) -> Result<(), service::PutError> {
         let (service, data) = (self.service(node), frame(&self.cx(node), id, version));
         self.run(node, async move { service.put(id, Version(version), class, data).await })
+    }
+
+    /// As [`put`](World::put), in the first version that is newer than all that the page's directory knows.
+    pub fn put_newer(&mut self, node: u16, id: PageId, class: Class) -> u64 {
+        let mut version = 1;
+        loop {
+            match self.put(node, id, version, class) {
+                Err(service::PutError::Stale(known)) => version = known.0 + 1,
+                put => {
+                    put.unwrap();
+                    return version;
+                }
+            }
+        }
     }
 
     pub fn flush(&mut self, node: u16, id: PageId) -> Result<(), service::Weak> {
@@ -280,11 +299,17 @@ impl World {
 
 /// Nodes with stable storage that all of them share.
 pub fn with_disk(count: u16, frames: usize) -> (World, Disk) {
+    with_directories(count, frames, small(frames).directory_bytes / Directory::ENTRY_BYTES)
+}
+
+/// The same with directories of so many entries.
+pub fn with_directories(count: u16, frames: usize, entries: usize) -> (World, Disk) {
     let mut world = World::new(count, move |_| small(frames));
     let disk = Disk::default();
     let share = disk.clone();
     world.restart_all(move |cx| {
         let mut config = small(frames);
+        config.directory_bytes = entries * Directory::ENTRY_BYTES;
         config.backing = Some(share.at(cx));
         config
     });
