@@ -88,6 +88,40 @@ fn mirrors_are_made_anew_one_after_the_other() {
     assert!(world.service(1).counters().mirrors_again > 0);
 }
 
+/// Those that are left get the entries of those that go, and have no room for them.
+#[test]
+fn what_is_in_mirrors_is_known_though_no_directory_has_room_for_it() {
+    let mut world = World::new(5, |_| {
+        let mut config = small(256);
+        config.directory_bytes = 24 * Directory::ENTRY_BYTES;
+        config.patience = Duration::from_millis(500);
+        config
+    });
+    let pages = (0..200).map(|at| shared(wire::mix(at) % 100_000));
+    let is_durable = |id: &PageId| {
+        world.put_shared(1, *id, 1, Class::Mirrored).unwrap();
+        world.flush(1, *id).is_ok()
+    };
+    let durable: Vec<PageId> = pages.take_while(is_durable).collect();
+    assert!(durable.len() > 30, "{} of 60 that all of them can name twice", durable.len());
+    for victim in [1, 2] {
+        world.kill(victim);
+        world.next_view();
+        world.settle();
+        world.seconds(5);
+        assert!(durable.iter().all(|id| world.read(3, *id, 0).0 == late(1)));
+    }
+    assert!(durable.iter().any(|id| world.mirrors(*id).len() < 2), "nobody lacked room");
+    // as soon as there is room, they are what they were
+    durable[..durable.len() - 8]
+        .iter()
+        .for_each(|id| world.service(3).written(*id, Version(late(1))));
+    world.seconds(20);
+    for id in &durable[durable.len() - 8..] {
+        assert_eq!(world.mirrors(*id).len(), 2);
+    }
+}
+
 /// A machine that ends takes all of its nodes along.
 #[test]
 fn mirrors_are_on_different_machines_as_long_as_there_are_some() {

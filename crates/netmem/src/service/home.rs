@@ -6,6 +6,7 @@
 use super::freed::Freed;
 use super::leases::{Leases, Writer};
 use super::notices::Notices;
+use super::unlisted::Unlisted;
 use super::view::{Up, View};
 use crate::directory::{Directory, Entry, Found, Holder, Refusal, Role};
 use crate::page::{PageId, SpaceId, Version};
@@ -43,6 +44,7 @@ pub struct Home {
     view: View,
     slots: Option<Slots>,
     directory: Directory,
+    unlisted: Unlisted,
     leases: Leases,
     freed: Freed,
     /// The first view in which this node has seen each of the others in its present life.
@@ -63,6 +65,7 @@ impl Home {
             view: View::default(),
             slots: None,
             directory: Directory::new(entries),
+            unlisted: Unlisted::default(),
             leases: Leases::default(),
             freed: Freed::default(),
             since: BTreeMap::new(),
@@ -151,7 +154,21 @@ impl Home {
             Found::Held(entry) => self.holder(entry, &avoid, random),
             // before all have told somebody may have a newer version
             Found::Lost(version) if self.knows_all(get.id) => Way::Back(GetReply::Lost(version)),
-            Found::Lost(_) | Found::Unknown => Way::Back(self.unknown(get.id)),
+            Found::Lost(_) | Found::Unknown => self.way_unlisted(get, &avoid),
+        }
+    }
+
+    /// Where a request goes for a page without an entry.
+    fn way_unlisted(&self, get: &Get, avoid: &[Option<NodeId>]) -> Way {
+        let told = self.unlisted.get(get.id).filter(|told| told.version >= get.at_least);
+        match told {
+            Some(told) if told.lost && self.is_primary(get.id) && self.is_settled() => {
+                Way::Back(GetReply::Lost(told.version))
+            }
+            Some(told) if !told.lost && !avoid.contains(&Some(told.holder.node)) => {
+                told.holder.way(told.version)
+            }
+            _ => Way::Back(self.unknown(get.id)),
         }
     }
 
@@ -177,7 +194,7 @@ impl Home {
     /// Whether a page that this node knows nothing of is in nobody's memory.
     pub fn knows_all(&self, id: PageId) -> bool {
         let own = id.space.owner() == Some(self.me);
-        own || (self.is_primary(id) && self.is_settled())
+        own || (self.is_primary(id) && self.is_settled() && !self.unlisted.may_have(id))
     }
 
     /// A holder did not have what it should. A mirror's word is not taken for that: it may be a late one.
@@ -195,7 +212,7 @@ impl Home {
             return Verdict::NotHome;
         }
         if record.lost {
-            return done(self.directory.handle_lost(record.id, record.version));
+            return self.enter_lost(record);
         }
         match self.view.incarnation(record.holder.node) {
             Some(life) if life == record.holder.incarnation && record.writer => {
@@ -220,18 +237,40 @@ impl Home {
         }
     }
 
+    fn enter_lost(&mut self, record: &Record) -> Verdict {
+        match self.directory.handle_lost(record.id, record.version) {
+            Ok(()) => Verdict::Done,
+            Err(refusal) => self.refuse(record, refusal),
+        }
+    }
+
+    /// What has no room is remembered where somebody depends on it. Who offers to be the successor of what is only
+    /// remembered is not refused: another home may have told that one's holders to drop it.
+    fn refuse(&mut self, record: &Record, refusal: Refusal) -> Verdict {
+        if refusal != Refusal::Full || !(record.lost || record.holder.role == Role::Mirror) {
+            return refusal.into();
+        }
+        let succeeds = self.unlisted.may_have_older(record.id, record.version);
+        self.unlisted.insert(record);
+        if succeeds { Verdict::NotHome } else { Verdict::Full }
+    }
+
     fn enter(&mut self, record: &Record, notices: &mut Notices) -> Verdict {
         let Record { id, version, holder, copies, .. } = *record;
         if holder.role == Role::Clean && self.leases.excludes(id, holder.node) {
             // a copy of before the lease was granted, of which is heard only now
             return Verdict::Stale(version);
         }
+        if version < self.unlisted.version(id) {
+            return Verdict::Stale(self.unlisted.version(id));
+        }
         let before = self.directory.entry(id).map(|entry| entry.version);
         let outcome = match self.directory.register(id, version, holder) {
             Ok(outcome) => outcome,
-            Err(refusal) => return refusal.into(),
+            Err(refusal) => return self.refuse(record, refusal),
         };
         if holder.role == Role::Mirror {
+            self.unlisted.remove(id, version);
             self.directory.expect_mirrors(id, version, copies);
             self.note_missing(id);
         }
@@ -257,6 +296,7 @@ impl Home {
         let id = record.id;
         self.note_written(record);
         let crowded = self.directory.entry(id).is_some_and(|entry| entry.crowded);
+        self.unlisted.handle_gone(record);
         self.directory.unregister(id, record.version, record.holder);
         if crowded && self.directory.entry(id).is_none() {
             let others = self.view.others(self.me).map(clean_holder);
@@ -268,10 +308,12 @@ impl Home {
     /// A version is on stable storage.
     pub fn handle_written(&mut self, id: PageId, version: Version) {
         self.directory.handle_written(id, version);
+        self.unlisted.remove(id, version);
     }
 
     /// Nothing of a space exists any more.
     pub fn free_space(&mut self, space: SpaceId) {
+        self.unlisted.retain(|id| id.space != space);
         self.directory.retain(|entry| entry.id.space != space, |_| ());
         self.leases.free_space(space);
         self.repair.retain(|id| id.space != space);
@@ -280,6 +322,7 @@ impl Home {
 
     /// The private spaces of a node that is gone for good.
     pub fn free_owner(&mut self, owner: NodeId) {
+        self.unlisted.retain(|id| id.space.owner() != Some(owner));
         self.directory.retain(|entry| entry.id.space.owner() != Some(owner), |_| ());
         self.repair.retain(|id| id.space.owner() != Some(owner));
         self.lacking.retain(|id| id.space.owner() != Some(owner));
@@ -337,6 +380,8 @@ impl Home {
         let homes = |id| slots.as_ref().map(|slots| slots.homes(id));
         let is_home = |homes: Homes| homes.has(me);
         self.directory.retain(|entry| homes(entry.id).is_some_and(is_home), |_| ());
+        self.unlisted.begin_view();
+        self.unlisted.retain(|id| homes(id).is_some_and(is_home));
         self.leases.begin_view(self.view.number);
         self.collect_repairs();
         Some(change)
@@ -347,6 +392,7 @@ impl Home {
     pub fn begin_again(&mut self, others: &[(NodeId, u64)]) -> u64 {
         let me = self.me;
         self.directory.retain(|entry| entry.id.space.owner() == Some(me), |_| ());
+        self.unlisted.retain(|_| false);
         self.leases.begin_view(0);
         self.told.clear();
         self.drop_gone(others)
@@ -421,7 +467,8 @@ impl Home {
 
     /// The newest version that was registered.
     pub fn version(&self, id: PageId) -> Version {
-        self.directory.entry(id).map_or(Version::default(), |entry| entry.version)
+        let listed = self.directory.entry(id).map_or(Version::default(), |entry| entry.version);
+        listed.max(self.unlisted.version(id))
     }
 }
 
@@ -455,10 +502,6 @@ fn records_of(entry: &Entry) -> impl Iterator<Item = Record> + '_ {
 
 fn was_mirror(record: &Record) -> bool {
     record.holder.role == Role::Clean && record.copies > 0
-}
-
-fn done(result: Result<(), Refusal>) -> Verdict {
-    result.map_or_else(Verdict::from, |()| Verdict::Done)
 }
 
 fn tell_to_drop(notices: &mut Notices, id: PageId, version: Version, holder: Holder) {

@@ -148,7 +148,8 @@ impl Service {
                     false => homes.has(node),
                 });
                 let same = old.incarnation(node) == home.view().incarnation(node);
-                if all_again || !knew || !same {
+                let late = role == Role::Mirror && self.0.late.borrow().has(page.id);
+                if all_again || !knew || !same || late {
                     records.push((node, record));
                 }
             }
@@ -207,10 +208,17 @@ impl Service {
             Verdict::Enough => !in_use,
             _ => false,
         };
-        if mine && useless && !record.writer {
-            self.drop_page(record);
-        } else if mine && record.holder.role == HolderRole::Mirror {
-            self.deny(home, record);
+        let mirror = record.holder.role == HolderRole::Mirror;
+        match () {
+            () if !mine || record.writer => (),
+            () if useless => self.drop_page(record),
+            () if !mirror => (),
+            () if !self.has_mirror(record) => self.deny(home, record),
+            // the page is not known there, and must be
+            () if matches!(verdict, Verdict::Full | Verdict::NotHome) => {
+                self.register_late(*record);
+            }
+            () => (),
         }
     }
 
