@@ -136,8 +136,12 @@ pub const MIRROR_TRIES: usize = 4;
 pub const CLEANING_PAUSE: Duration = Duration::from_millis(20);
 /// Tasks that tell other nodes what they may learn late.
 pub const NOTICE_TASKS: usize = 4;
-/// Notices that wait for them: 64 bytes each. Lost ones cost a request that goes astray.
+/// Notices that wait for them: 64 bytes each. A copy that its directory cannot be told of is given up; that one has
+/// gone is found out by the next request, which goes astray.
 pub const NOTICES_MAX: usize = 4096;
+/// And those that are told until they arrive, of copies and mirrors to be given up. Without room for them a directory
+/// takes in no copy that others would have to make way for.
+pub const OWED_MAX: usize = 8192;
 /// Tasks that make mirrors anew after a node went down.
 pub const REPAIR_TASKS: usize = 2;
 /// Pause after a mirror could not be made.

@@ -9,6 +9,7 @@ use super::notices::Notices;
 use super::unlisted::Unlisted;
 use super::view::{Up, View};
 use crate::directory::{Directory, Entry, Found, Holder, Refusal, Role};
+use crate::limits::HOLDERS_MAX;
 use crate::page::{PageId, SpaceId, Version};
 use crate::protocol::{Get, GetReply, Record, Stale, Verdict, op};
 use crate::slots::{Homes, Member, Slots};
@@ -135,14 +136,14 @@ impl Home {
     }
 
     /// Where a request goes. `random` chooses among several holders.
-    pub fn direct(&mut self, get: &Get, random: u64) -> Way {
+    pub fn direct(&mut self, get: &Get, random: u64, notices: &mut Notices) -> Way {
         if self.freed.has(get.id.space) {
             return Way::Back(GetReply::Freed);
         }
         if !self.is_home(get.id) {
             return Way::Back(GetReply::NotHome(self.view.number));
         }
-        get.stale.iter().for_each(|stale| self.handle_stale(get.id, stale));
+        get.stale.iter().for_each(|stale| self.handle_stale(get.id, stale, notices));
         let avoid = [Some(get.requester), get.stale.map(|stale| stale.node)];
         if let Some(writer) = self.leases.writer(get.id).filter(|w| !avoid.contains(&Some(w.node)))
         {
@@ -197,10 +198,14 @@ impl Home {
         own || (self.is_primary(id) && self.is_settled() && !self.unlisted.may_have(id))
     }
 
-    /// A holder did not have what it should. A mirror's word is not taken for that: it may be a late one.
-    fn handle_stale(&mut self, id: PageId, stale: &Stale) {
+    /// A holder did not have what it should. A mirror's word is not taken for that: it may be a late one. Where a clean
+    /// copy's is, the copy has come again: nobody knows of it from now on, so that it is to go.
+    fn handle_stale(&mut self, id: PageId, stale: &Stale, notices: &mut Notices) {
         let Stale { node, incarnation, version } = *stale;
-        self.directory.unregister(id, version, Holder { node, incarnation, role: Role::Clean });
+        let holder = Holder { node, incarnation, role: Role::Clean };
+        if notices.has_room(1) && self.directory.unregister(id, version, holder) {
+            tell_to_drop(notices, id, version, holder);
+        }
     }
 
     /// A node says that it, or another one, holds a page. Who has to drop a copy for that is told.
@@ -216,12 +221,11 @@ impl Home {
         }
         match self.view.incarnation(record.holder.node) {
             Some(life) if life == record.holder.incarnation && record.writer => {
-                let Holder { node, incarnation, .. } = record.holder;
-                self.leases.claim(record.id, Writer { node, incarnation }, record.version);
+                self.enter_writer(record, notices);
                 Verdict::Done
             }
             Some(life) if life == record.holder.incarnation => {
-                self.note_written(record);
+                self.note_written(record, notices);
                 self.enter(record, notices)
             }
             Some(life) if life > record.holder.incarnation => Verdict::Outlived,
@@ -231,10 +235,22 @@ impl Home {
 
     /// Who says that what was his mirror is a clean copy knows that its version is on stable storage, which this
     /// directory may have missed. It would take him for a mirror for ever.
-    fn note_written(&mut self, record: &Record) {
+    fn note_written(&mut self, record: &Record, notices: &mut Notices) {
         if was_mirror(record) {
-            self.directory.handle_written(record.id, record.version);
+            self.handle_written(record.id, record.version, notices);
         }
+    }
+
+    /// Another directory has granted the lease. Copies that were heard of before that are of before the grant.
+    fn enter_writer(&mut self, record: &Record, notices: &mut Notices) {
+        let (id, Holder { node, incarnation, .. }) = (record.id, record.holder);
+        self.leases.claim(id, Writer { node, incarnation }, record.version);
+        let Some(version) = self.directory.entry(id).map(|entry| entry.version) else { return };
+        for holder in self.copies_to_drop(id, node) {
+            self.directory.unregister(id, version, holder);
+            tell_to_drop(notices, id, version, holder);
+        }
+        self.handle_dispersed(id);
     }
 
     fn enter_lost(&mut self, record: &Record) -> Verdict {
@@ -264,7 +280,11 @@ impl Home {
         if version < self.unlisted.version(id) {
             return Verdict::Stale(self.unlisted.version(id));
         }
-        let before = self.directory.entry(id).map(|entry| entry.version);
+        // all of one entry, and what one more page pushes out
+        if !notices.has_room(self.view.members.len() + HOLDERS_MAX) {
+            return self.refuse(record, Refusal::Full);
+        }
+        let older = self.directory.entry(id).filter(|entry| entry.version < version).cloned();
         let outcome = match self.directory.register(id, version, holder) {
             Ok(outcome) => outcome,
             Err(refusal) => return self.refuse(record, refusal),
@@ -274,13 +294,25 @@ impl Home {
             self.directory.expect_mirrors(id, version, copies);
             self.note_missing(id);
         }
-        let old = before.filter(|before| *before < version).unwrap_or(version);
-        outcome.dropped.iter().for_each(|holder| tell_to_drop(notices, id, old, *holder));
-        if let Some(forgotten) = &outcome.forgotten {
-            let Entry { id, version, holders, .. } = forgotten;
-            holders.iter().for_each(|holder| tell_to_drop(notices, *id, *version, *holder));
+        match &older {
+            Some(older) => {
+                let others = self.holders_of(older).filter(|old| old.node != holder.node);
+                others.for_each(|old| tell_to_drop(notices, id, older.version, old));
+            }
+            None => outcome.dropped.iter().for_each(|old| tell_to_drop(notices, id, version, *old)),
+        }
+        if let Some(Entry { id, version, .. }) = outcome.forgotten {
+            let holders = outcome.forgotten.iter().flat_map(|entry| self.holders_of(entry));
+            holders.for_each(|holder| tell_to_drop(notices, id, version, holder));
         }
         Verdict::Done
+    }
+
+    /// Who may have a copy: all that are named, and where more had them than can be, everybody.
+    fn holders_of(&self, entry: &Entry) -> impl Iterator<Item = Holder> {
+        let unnamed = |up: &&Up| entry.holders.iter().all(|known| known.node != up.node);
+        let rest = self.view.members.iter().filter(|_| entry.crowded).filter(unnamed);
+        entry.holders.iter().copied().chain(rest.map(clean_holder))
     }
 
     /// While others still tell what they hold, a lack of mirrors may be one or not.
@@ -291,24 +323,29 @@ impl Home {
         }
     }
 
-    /// A holder has given a page up. Copies that could not be named are nobody's after the last that was.
+    /// A holder has given a page up.
     pub fn unregister(&mut self, record: &Record, notices: &mut Notices) -> Verdict {
-        let id = record.id;
-        self.note_written(record);
-        let crowded = self.directory.entry(id).is_some_and(|entry| entry.crowded);
+        self.note_written(record, notices);
         self.unlisted.handle_gone(record);
-        self.directory.unregister(id, record.version, record.holder);
-        if crowded && self.directory.entry(id).is_none() {
-            let others = self.view.others(self.me).map(clean_holder);
-            others.for_each(|holder| tell_to_drop(notices, id, record.version, holder));
-        }
+        self.directory.unregister(record.id, record.version, record.holder);
         Verdict::Done
     }
 
-    /// A version is on stable storage.
-    pub fn handle_written(&mut self, id: PageId, version: Version) {
+    /// A version is on stable storage. Nobody needs an older one any more, and who has it is told why.
+    pub fn handle_written(&mut self, id: PageId, version: Version, notices: &mut Notices) {
         self.directory.handle_written(id, version);
         self.unlisted.remove(id, version);
+        let Some(older) = self.directory.handle_outdated(id, version) else { return };
+        for holder in self.holders_of(&older) {
+            notices.push(holder.node, op::WRITTEN, record_of(id, version, holder));
+        }
+    }
+
+    /// All who were to drop a copy of a page have.
+    pub fn handle_dispersed(&mut self, id: PageId) {
+        if self.directory.entry(id).is_some_and(|entry| !entry.is_bare()) {
+            self.directory.handle_dispersed(id);
+        }
     }
 
     /// Nothing of a space exists any more.
@@ -442,20 +479,22 @@ impl Home {
     /// everybody. Nobody where the copies are all that is left of a version that has no mirror any more.
     pub fn copies_to_drop(&self, id: PageId, writer: NodeId) -> Vec<Holder> {
         let Some(entry) = self.directory.entry(id) else { return Vec::new() };
-        if entry.copies > 0 && entry.mirrors() == 0 {
+        if entry.is_bare() {
             return Vec::new();
         }
-        let others = |holder: &Holder| holder.node != writer && holder.role == Role::Clean;
-        if !entry.crowded {
-            return entry.holders.iter().copied().filter(others).collect();
-        }
-        let everybody = self.view.members.iter().map(clean_holder).filter(others);
-        let mirror = |node| entry.mirror_holders().any(|holder| holder.node == node);
-        everybody.filter(|holder| !mirror(holder.node)).collect()
+        let goes = |holder: &Holder| holder.node != writer && holder.role == Role::Clean;
+        self.holders_of(entry).filter(goes).collect()
     }
 
-    /// Whether what a holder was told to drop is still of no use to anybody.
-    pub fn is_worthless(&self, record: &Record) -> bool {
+    /// Whether a notice that did not arrive is to be told again.
+    pub fn still_owes(&self, to: NodeId, what: u16, record: &Record) -> bool {
+        let there = self.view.incarnation(to).is_some() && !self.freed.has(record.id.space);
+        there && (what == op::WRITTEN || self.is_worthless(record))
+    }
+
+    /// Whether what a holder was told to drop is still of no use to anybody: he may have been given it again, and is
+    /// known to have it.
+    fn is_worthless(&self, record: &Record) -> bool {
         let Record { id, version, holder, .. } = *record;
         let known = |entry: &Entry| entry.holders.iter().any(|other| other.node == holder.node);
         match self.directory.entry(id) {
@@ -504,12 +543,12 @@ fn was_mirror(record: &Record) -> bool {
     record.holder.role == Role::Clean && record.copies > 0
 }
 
+fn record_of(id: PageId, version: Version, holder: Holder) -> Record {
+    Record { id, version, holder, copies: 0, lost: false, writer: false }
+}
+
 fn tell_to_drop(notices: &mut Notices, id: PageId, version: Version, holder: Holder) {
-    notices.push(
-        holder.node,
-        op::DROP,
-        Record { id, version, holder, copies: 0, lost: false, writer: false },
-    );
+    notices.push(holder.node, op::DROP, record_of(id, version, holder));
 }
 
 #[cfg(test)]
@@ -535,9 +574,12 @@ mod tests {
         assert_eq!(home.set_view(view(2, &[1, 3])).unwrap().lost, 1);
         let get = Get::new(id, Version(0), 4096, NodeId(3));
         let unknown = GetReply::Unknown { settled: false };
-        assert_eq!(home.direct(&get, 0), Way::Back(unknown));
+        assert_eq!(home.direct(&get, 0, &mut Notices::default()), Way::Back(unknown));
         home.handle_told(NodeId(3), 2);
-        assert_eq!(home.direct(&get, 0), Way::Back(GetReply::Lost(version)));
+        assert_eq!(
+            home.direct(&get, 0, &mut Notices::default()),
+            Way::Back(GetReply::Lost(version))
+        );
     }
 
     /// That the version is on stable storage was said while this directory could not be reached.

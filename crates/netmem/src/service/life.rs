@@ -101,7 +101,7 @@ impl Service {
     /// Where a request goes, by this node's directory. What it does not know is nowhere only while nobody takes this
     /// node for dead: else another directory may know better by now.
     pub(super) fn direct(&self, get: &Get) -> Way {
-        let way = self.0.home.borrow_mut().direct(get, self.cx().random());
+        let way = self.at_home(|home, notices| home.direct(get, self.cx().random(), notices));
         let over = self.0.valid_until.get() <= self.cx().now();
         match way {
             Way::Back(GetReply::Unknown { .. } | GetReply::Lost(_)) if over => {

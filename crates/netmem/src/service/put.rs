@@ -181,13 +181,13 @@ impl Service {
     }
 
     /// Changes this node's directory; who is to be told of it is.
-    fn at_home(&self, change: impl FnOnce(&mut Home, &mut Notices) -> Verdict) -> Verdict {
+    pub(super) fn at_home<T>(&self, change: impl FnOnce(&mut Home, &mut Notices) -> T) -> T {
         let mut notices = self.0.notices.borrow_mut();
-        let verdict = change(&mut self.0.home.borrow_mut(), &mut notices);
+        let said = change(&mut self.0.home.borrow_mut(), &mut notices);
         if notices.len() > 0 {
             self.0.noticed.notify_all();
         }
-        verdict
+        said
     }
 
     async fn register_at(&self, home: NodeId, record: &Record) -> Option<Verdict> {

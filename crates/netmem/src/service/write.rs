@@ -6,7 +6,7 @@ use super::put::Weak;
 use super::store::Stored;
 use super::writing::{Ask, Right};
 use super::{Load, Service};
-use crate::directory::{Holder, Role as HolderRole};
+use crate::directory::{Entry, Holder, Role as HolderRole};
 use crate::limits::*;
 use crate::memory::{Arrival, Class, Durability};
 use crate::page::{PageId, PageStamp, SpaceId, Version};
@@ -215,19 +215,28 @@ impl Service {
 
     /// In this node's own tables. Answers with the mirrors that these know of.
     pub(super) fn mark_written(&self, id: PageId, version: Version) -> Vec<Holder> {
+        self.mark_here(id, version);
+        self.at_home(|home, notices| {
+            let entry = home.directory().entry(id).filter(|entry| entry.version == version);
+            let mirrors = entry.into_iter().flat_map(Entry::mirror_holders);
+            let mirrors = mirrors.copied().filter(|holder| holder.node != self.me()).collect();
+            home.handle_written(id, version, notices);
+            mirrors
+        })
+    }
+
+    /// What is here of the page is a clean copy, or outdated; but for what this node wrote and nobody else has.
+    fn mark_here(&self, id: PageId, version: Version) {
         let mut store = self.0.store.borrow_mut();
-        if let Some(frame) = store.memory().find(id) {
-            if store.memory_mut().handle_written(frame, version) {
-                store.stored_mut(frame).mirrors.clear();
-            }
+        let Some(frame) = store.memory().find(id) else { return };
+        if store.memory_mut().handle_written(frame, version) {
+            store.stored_mut(frame).mirrors.clear();
+            return;
         }
-        let mut home = self.0.home.borrow_mut();
-        let entry = home.directory().entry(id).filter(|entry| entry.version == version);
-        let holders = entry.into_iter().flat_map(|entry| entry.holders.iter().copied());
-        let mirrors = holders.filter(|h| h.role == HolderRole::Mirror && h.node != self.me());
-        let mirrors: Vec<Holder> = mirrors.collect();
-        home.handle_written(id, version);
-        mirrors
+        let clean = store.memory().page(frame).is_some_and(|p| p.durability == Durability::Clean);
+        if clean || store.memory().role(frame) == crate::Role::Mirror {
+            store.drop_older(frame, version);
+        }
     }
 
     /// Nothing of a space exists any more when this ends, on any node that is up, whatever is still under way; dirty
@@ -419,7 +428,11 @@ impl Service {
         };
         let dropped =
             all(holders.into_iter().map(|holder| self.drop_copy(id, version, holder))).await;
-        dropped.into_iter().all(|dropped| dropped)
+        let gone = dropped.into_iter().all(|dropped| dropped);
+        if gone {
+            self.0.home.borrow_mut().handle_dispersed(id);
+        }
+        gone
     }
 
     async fn drop_copy(&self, id: PageId, version: Version, holder: Holder) -> bool {

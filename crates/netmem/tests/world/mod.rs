@@ -155,20 +155,26 @@ impl World {
         self.settle();
     }
 
-    /// The node that is asked who has a page.
-    pub fn primary(&self, id: PageId) -> u16 {
-        let members = self
-            .up()
-            .members
-            .iter()
-            .map(|up| Member { node: up.node, weight: up.weight })
-            .collect::<Vec<_>>();
-        Slots::new(&members).unwrap().homes(id).primary.0
+    fn slots(&self) -> Slots {
+        let members = self.up().members;
+        let members = members.iter().map(|up| Member { node: up.node, weight: up.weight });
+        Slots::new(&members.collect::<Vec<_>>()).unwrap()
     }
 
-    /// A shared page of which this node is the directory.
+    /// The node that is asked who has a page.
+    pub fn primary(&self, id: PageId) -> u16 {
+        self.slots().homes(id).primary.0
+    }
+
+    /// Shared pages of which this node is the directory: with this index or a later one.
+    pub fn pages_of(&self, directory: u16, first: u64) -> impl Iterator<Item = PageId> + use<> {
+        let slots = self.slots();
+        (first..).map(shared).filter(move |id| slots.homes(*id).primary.0 == directory)
+    }
+
+    /// The first of them.
     pub fn page_of(&self, directory: u16) -> PageId {
-        (0..).map(shared).find(|id| self.primary(*id) == directory).unwrap()
+        self.pages_of(directory, 0).next().unwrap()
     }
 
     /// Starts a task on a node; its output when it has ended.
