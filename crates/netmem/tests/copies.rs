@@ -6,7 +6,7 @@ use netmem::protocol::{Get, Message, Stale, op};
 use netmem::service::{PutError, Source};
 use netmem::*;
 use node::Call;
-use wire::NodeId;
+use wire::{NodeId, Time};
 use world::*;
 
 /// Node 1 writes version 2 of a page, and what a node reads long after is that.
@@ -36,6 +36,17 @@ fn crowd_out(world: &mut World, disk: &Disk, id: PageId) {
         world.net.run(20);
     }
     assert!(world.service(3).inspect(|_, directory| directory.entry(id).is_none()));
+}
+
+/// Nodes 1 to 5, and a page with one of `directories` that node 3, which is down, has no part in.
+fn without_node_3(directories: [u16; 2]) -> (World, Disk, PageId) {
+    let (mut world, disk) = with_disk(5, 64);
+    world.kill(3);
+    world.next_view();
+    world.settle();
+    let id = (0..).map(shared).find(|id| directories.contains(&world.primary(*id))).unwrap();
+    disk.pages.borrow_mut().insert(id, late(1));
+    (world, disk, id)
 }
 
 #[test]
@@ -213,6 +224,37 @@ fn copies_that_were_heard_of_before_a_lease_is_claimed_go() {
     world.flush(1, id).unwrap();
     world.seconds(10);
     assert_eq!(world.read(2, id, 0).0, late(2), "{:?}", world.where_is(id));
+}
+
+#[test]
+fn what_was_read_before_the_first_view_is_not_kept() {
+    let (mut world, _, id) = without_node_3([2, 4]);
+    world.revive(3);
+    assert_eq!(world.read(3, id, 0), (late(1), Source::Backing));
+    check_seen(&mut world, 3, id);
+    world.kill(1);
+    world.next_view();
+    world.settle();
+    assert_eq!((world.read(5, id, 0).0, world.read(3, id, 0).0), (late(2), late(2)));
+}
+
+#[test]
+fn what_was_read_between_two_lives_is_not_kept() {
+    let (mut world, disk) = with_disk(5, 64);
+    let id = (0..).map(shared).find(|id| [2, 4].contains(&world.primary(*id))).unwrap();
+    disk.pages.borrow_mut().insert(id, late(1));
+    world.service(3).set_lease(world.lives[2], world.net.now);
+    world.give_up(3);
+    world.service(3).follow(world.up());
+    assert_eq!(world.read(3, id, 0), (late(1), Source::Backing));
+    world.put_shared(1, id, 2, Class::WriteBack).unwrap();
+    world.flush(1, id).unwrap();
+    world.kill(1);
+    world.next_view();
+    world.settle();
+    world.come_back(3);
+    world.service(3).set_lease(world.lives[2], Time::NEVER);
+    assert_eq!((world.read(5, id, 0).0, world.read(3, id, 0).0), (late(2), late(2)));
 }
 
 /// What a node could not say of its copies, or did not hear, for want of a frame.
