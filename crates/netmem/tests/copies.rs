@@ -398,3 +398,23 @@ fn mirrors_are_dropped_when_a_newer_version_is_on_stable_storage() {
     world.forget(1, own);
     assert_eq!(world.read(1, own, 0).0, 2);
 }
+
+/// Nobody else may have what a node writes.
+#[test]
+fn what_a_writer_evicts_goes_nowhere() {
+    let (mut world, disk) = with_disk(4, 32);
+    world.seconds(2);
+    let mine: Vec<PageId> = world.pages_of(1, 0).take(100).collect();
+    for id in &mine {
+        world.put_shared(1, *id, 1, Class::WriteBack).unwrap();
+        world.flush(1, *id).unwrap();
+    }
+    world.seconds(1);
+    assert!(world.service(1).counters().dropped > 32);
+    assert_eq!(world.service(1).counters().puts_sent, 0);
+    for id in &mine {
+        assert!(world.where_is(*id).iter().all(|(node, ..)| *node == 1));
+        assert_eq!(world.read(2, *id, 0).0, late(1));
+    }
+    assert!(disk.reads.get() > 32);
+}
