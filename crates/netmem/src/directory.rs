@@ -5,7 +5,7 @@
 //! and when the last one goes down with its node, the entry stays and says that the version is lost.
 //!
 //! Invariants: an entry's version never goes back while the entry exists; a node is named once in an entry; what a node
-//! held in an earlier incarnation is not in it; no entry is empty.
+//! held in an earlier incarnation is not in it; no entry is empty. A crowded one is not: somebody has copies.
 
 use crate::index::{BYTES_PER_ENTRY, Index};
 use crate::limits::{DIRECTORY_SHARE, FORGET_STEPS_MAX, HOLDERS_MAX};
@@ -66,6 +66,11 @@ impl Entry {
         self.mirror_holders().count()
     }
 
+    /// Whether copies are all that is left of a version that is not on stable storage.
+    pub fn is_bare(&self) -> bool {
+        self.copies > 0 && self.mirrors() == 0
+    }
+
     /// Mirrors that there should be and are not, while there is one to make them from.
     pub fn mirrors_missing(&self) -> usize {
         let wanted = usize::from(self.copies);
@@ -77,7 +82,7 @@ impl Entry {
     }
 
     fn is_empty(&self) -> bool {
-        self.holders.is_empty() && !self.lost
+        self.holders.is_empty() && !self.lost && !self.crowded
     }
 
     /// Nobody has a version that is not on stable storage.
@@ -199,7 +204,8 @@ impl Directory {
     pub fn look_up(&self, id: PageId, at_least: Version) -> Found<'_> {
         match self.entry(id) {
             Some(entry) if entry.version < at_least => Found::Unknown,
-            Some(entry) if entry.holders.is_empty() => Found::Lost(entry.version),
+            Some(entry) if entry.lost => Found::Lost(entry.version),
+            Some(entry) if entry.holders.is_empty() => Found::Unknown,
             Some(entry) => Found::Held(entry),
             None => Found::Unknown,
         }
@@ -254,6 +260,19 @@ impl Directory {
         entry.holders.iter_mut().for_each(|holder| holder.role = Role::Clean);
         self.remove_if_empty(at);
         true
+    }
+
+    /// A newer version than is known is on stable storage: what is known is worth nothing, and is forgotten.
+    pub fn handle_outdated(&mut self, id: PageId, newer: Version) -> Option<Entry> {
+        let at = self.find(id).filter(|at| self.slab[*at].version < newer)?;
+        Some(self.remove(at))
+    }
+
+    /// Nobody has a copy but those who are named.
+    pub fn handle_dispersed(&mut self, id: PageId) {
+        let Some(at) = self.find(id) else { return };
+        self.slab[at].crowded = false;
+        self.remove_if_empty(at);
     }
 
     /// Another directory knew that a version is lost. Changes nothing where a holder of it or a newer one is known.

@@ -140,8 +140,12 @@ pub const MIRROR_TRIES: usize = 4;
 pub const CLEANING_PAUSE: Duration = Duration::from_millis(20);
 /// Tasks that tell other nodes what they may learn late.
 pub const NOTICE_TASKS: usize = 4;
-/// Notices that wait for them: 64 bytes each. Lost ones cost a request that goes astray.
+/// Notices that wait for them: 64 bytes each. A copy that its directory cannot be told of is given up; that one has
+/// gone is found out by the next request, which goes astray.
 pub const NOTICES_MAX: usize = 4096;
+/// And those that are told until they arrive, of copies and mirrors to be given up. Without room for them a directory
+/// takes in no copy that others would have to make way for.
+pub const OWED_MAX: usize = 8192;
 /// Tasks that make mirrors anew after a node went down.
 pub const REPAIR_TASKS: usize = 2;
 /// Pause after a mirror could not be made.
@@ -198,8 +202,13 @@ pub const GUEST_MEND_PAUSE: Duration = Duration::from_millis(100);
 pub const GUEST_DROPS_MAX: usize = 8192;
 /// Of them in one message.
 pub const GUEST_DROPS_AT_ONCE: usize = 64;
-/// Writers' leases that one directory grants.
+/// Pages remembered whose mirrors a directory was told of and has no entry for: 80 bytes each.
+pub const UNLISTED_MAX: usize = 4096;
+/// Writers' leases that one directory grants. For one more, the one that was granted longest ago is taken back.
 pub const LEASES_MAX: usize = 4096;
+/// Numbers that pages hash to whose leases were taken back for that: for each one version of 16 bytes is remembered, the
+/// newest of all these pages. So one lease in so many begins with another page's version.
+pub const FORGOTTEN_LEASES: u64 = LEASES_MAX as u64;
 /// Versions of a shared page: each view begins its leases with the view's number in the bits from here on. Enough for
 /// 67 million views; after them nobody can write a newer version.
 pub const VIEW_SHIFT: u32 = 38;

@@ -188,7 +188,7 @@ impl Message for Put {
 pub enum No {
     /// No frame is free, none is old enough, or the rest is guaranteed to the node's own pages.
     Room = 1,
-    /// The node has the page in its own use, or its bytes are just leaving.
+    /// The node has the page in its own use, or its bytes are just leaving; or others have copies enough.
     InUse = 2,
     /// A newer version is known.
     Stale = 3,

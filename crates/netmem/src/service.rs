@@ -44,6 +44,7 @@ mod spare;
 mod store;
 mod tell;
 mod ticks;
+mod unlisted;
 mod view;
 mod waiting;
 mod write;

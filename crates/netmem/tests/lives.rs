@@ -153,6 +153,54 @@ fn what_was_in_mirrors_is_not_lost_with_a_life() {
     assert_eq!(world.read(3, id, late(1)).0, late(1));
 }
 
+/// Both went down while the node was away, so that nobody has what it had made durable.
+#[test]
+fn what_was_in_mirrors_that_went_meanwhile_is_said_to_be_lost() {
+    let mut world = World::new(6, |_| small(64));
+    let id = far_from(&world, &[1, 3]);
+    write(&mut world, 3, id, late(1), Class::Mirrored);
+    world.give_up(3);
+    world.mirrors(id).into_iter().for_each(|(node, _)| world.kill(node));
+    world.next_view();
+    world.settle();
+    world.come_back(3);
+    assert_eq!(world.flush(3, id), Err(Weak { have: 0, needed: 1 }));
+    assert_eq!(world.get(3, wanted(id, 0)).unwrap_err(), GetError::Lost(Version(late(1))));
+    write(&mut world, 3, id, late(2), Class::Mirrored);
+}
+
+#[test]
+fn one_mirror_that_is_left_is_enough_for_what_was_durable() {
+    let mut world = World::new(6, |_| small(64));
+    let id = far_from(&world, &[1, 3]);
+    write(&mut world, 3, id, late(1), Class::Mirrored);
+    world.give_up(3);
+    let (first, _) = world.mirrors(id)[0];
+    world.kill(first);
+    world.next_view();
+    world.settle();
+    world.come_back(3);
+    world.flush(3, id).unwrap();
+    assert_eq!(world.read(3, id, late(1)).0, late(1));
+}
+
+#[test]
+fn who_flushes_a_space_hears_what_of_it_was_lost_with_a_life() {
+    let mut world = World::new(4, |_| small(64));
+    let id = far_from(&world, &[1, 3]);
+    world.put(3, id, late(1), Class::Mirrored).unwrap();
+    world.give_up(3);
+    world.come_back(3);
+    let flush = |world: &mut World, space| {
+        let service = world.service(3);
+        world.run(3, async move { service.flush_space(space).await })
+    };
+    assert_eq!(flush(&mut world, id.space), Err(Weak { have: 0, needed: 1 }));
+    assert_eq!(flush(&mut world, private(3, 0).space), Ok(()));
+    world.put(3, id, late(2), Class::Mirrored).unwrap();
+    assert_eq!(flush(&mut world, id.space), Ok(()));
+}
+
 /// It still takes itself for somebody's directory, and may have taken in a version that nobody else has.
 #[test]
 fn who_was_given_up_has_nobody_drop_a_mirror() {

@@ -122,6 +122,40 @@ fn mirrors_are_made_anew_one_after_the_other() {
     assert!(world.service(1).counters().mirrors_again > 0);
 }
 
+/// Those that are left get the entries of those that go, and have no room for them.
+#[test]
+fn what_is_in_mirrors_is_known_though_no_directory_has_room_for_it() {
+    let mut world = World::new(5, |_| {
+        let mut config = small(256);
+        config.directory_bytes = 24 * Directory::ENTRY_BYTES;
+        config.patience = Duration::from_millis(500);
+        config
+    });
+    let pages = (0..200).map(|at| shared(wire::mix(at) % 100_000));
+    let is_durable = |id: &PageId| {
+        world.put_shared(1, *id, 1, Class::Mirrored).unwrap();
+        world.flush(1, *id).is_ok()
+    };
+    let durable: Vec<PageId> = pages.take_while(is_durable).collect();
+    assert!(durable.len() > 30, "{} of 60 that all of them can name twice", durable.len());
+    for victim in [1, 2] {
+        world.kill(victim);
+        world.next_view();
+        world.settle();
+        world.seconds(5);
+        assert!(durable.iter().all(|id| world.read(3, *id, 0).0 == late(1)));
+    }
+    assert!(durable.iter().any(|id| world.mirrors(*id).len() < 2), "nobody lacked room");
+    // as soon as there is room, they are what they were
+    durable[..durable.len() - 8]
+        .iter()
+        .for_each(|id| world.service(3).written(*id, Version(late(1))));
+    world.seconds(20);
+    for id in &durable[durable.len() - 8..] {
+        assert_eq!(world.mirrors(*id).len(), 2);
+    }
+}
+
 /// A machine that ends takes all of its nodes along.
 #[test]
 fn mirrors_are_on_different_machines_as_long_as_there_are_some() {
@@ -165,25 +199,6 @@ fn a_page_whose_mirrors_all_went_at_once_has_two_again() {
         world.forget(1, id);
         assert_eq!(world.read(1, id, late(5)).0, late(5));
     }
-}
-
-/// Nobody finds out by himself that his mirror is outdated.
-#[test]
-fn who_could_not_be_told_that_his_mirror_is_outdated_is_told_later() {
-    let mut world = World::new(5, |_| small(64));
-    let id = private(1, 0);
-    world.put(1, id, 1, Class::Mirrored).unwrap();
-    world.flush(1, id).unwrap();
-    let away = world.mirrors(id)[0].0;
-    world.net.cut = Some(NodeId(away));
-    world.put(1, id, 2, Class::Mirrored).unwrap();
-    world.flush(1, id).unwrap();
-    world.seconds(4);
-    assert!(world.mirrors(id).contains(&(away, 1)), "{:?}", world.mirrors(id));
-    world.net.cut = None;
-    world.seconds(4);
-    let mirrors = world.mirrors(id);
-    assert!(mirrors.len() == 2 && mirrors.iter().all(|(_, version)| *version == 2), "{mirrors:?}");
 }
 
 /// A node has a mirror of a page that it may write to, and has not written.
@@ -337,95 +352,6 @@ fn evicted_clean_pages_are_found_in_idle_memory() {
     assert!(disk.reads.get() - reads < 60);
     let counters = world.service(1).counters();
     assert!(counters.puts_stored > 80 && counters.swapped > 0, "{counters:?}");
-}
-
-#[test]
-fn a_directory_gives_up_its_own_copy_for_a_writer() {
-    let (mut world, disk) = with_disk(4, 64);
-    let id = (0..).map(shared).find(|id| world.primary(*id) == 3).unwrap();
-    disk.pages.borrow_mut().insert(id, late(1));
-    assert_eq!(world.read(3, id, 0), (late(1), Source::Backing));
-    world.seconds(1);
-    world.put_shared(1, id, 2, Class::WriteBack).unwrap();
-    world.flush(1, id).unwrap();
-    world.seconds(1);
-    assert_eq!(world.read(3, id, 0).0, late(2));
-}
-
-/// Its directory was told that it is gone.
-#[test]
-fn a_copy_that_came_back_while_it_left_is_known() {
-    let (mut world, disk) = with_disk(4, 32);
-    world.seconds(2);
-    // in an order that leads to no prefetch
-    let all: Vec<PageId> = (0..48).map(|at| shared(wire::mix(at) % 10_000)).collect();
-    let is_here =
-        |world: &World, id: PageId| world.service(2).inspect(|memory, _| memory.find(id).is_some());
-    let taken_back = |world: &World| world.service(2).counters().taken_back;
-    let mut back = Vec::new();
-    for (at, id) in all.iter().enumerate() {
-        disk.pages.borrow_mut().insert(*id, late(1));
-        let here: Vec<_> = all[..at].iter().filter(|id| is_here(&world, **id)).collect();
-        world.read(2, *id, 0);
-        if let Some(gone) = here.into_iter().find(|id| !is_here(&world, **id)) {
-            let before = taken_back(&world);
-            world.read(2, *gone, 0);
-            back.extend((taken_back(&world) > before).then_some(*gone));
-        }
-    }
-    world.seconds(1);
-    back.retain(|id| is_here(&world, *id));
-    assert!(back.len() > 4, "{} came back and stayed", back.len());
-    for id in back {
-        world.put_shared(1, id, 2, Class::WriteBack).unwrap();
-        world.flush(1, id).unwrap();
-        world.net.run(20);
-        assert_eq!(world.read(2, id, 0).0, late(2), "{id}");
-    }
-}
-
-/// A copy that its directory does not know would never be dropped.
-#[test]
-fn what_a_writer_evicts_is_nowhere_in_an_older_version() {
-    let (mut world, _disk) = with_disk(4, 32);
-    world.seconds(2);
-    let mine: Vec<PageId> = (0..400).map(shared).filter(|id| world.primary(*id) == 1).collect();
-    for version in 1..3 {
-        for id in &mine {
-            world.put_shared(1, *id, version, Class::WriteBack).unwrap();
-            world.flush(1, *id).unwrap();
-        }
-        world.seconds(1);
-    }
-    assert!(world.service(1).counters().puts_sent > 40, "{:?}", world.service(1).counters());
-    for id in &mine {
-        let places = world.where_is(*id);
-        assert!(places.iter().all(|(.., version)| *version == late(2)), "{places:?}");
-        assert_eq!(world.read(2, *id, 0).0, late(2));
-    }
-}
-
-#[test]
-fn a_copy_that_its_directory_did_not_hear_of_goes() {
-    let (mut world, disk) = with_disk(4, 64);
-    let id = (0..).map(shared).find(|id| world.primary(*id) == 3).unwrap();
-    disk.pages.borrow_mut().insert(id, late(1));
-    assert_eq!(world.read(4, id, 0), (late(1), Source::Backing));
-    world.seconds(1);
-    assert_eq!(world.read(2, id, 0), (late(1), Source::Peer));
-    world.seconds(1);
-    world.forget(2, id);
-    world.seconds(1);
-    world.net.cut = Some(NodeId(3));
-    // it guesses who has the page
-    assert_eq!(world.read(2, id, 0), (late(1), Source::Peer));
-    assert!(world.where_is(id).iter().any(|(node, ..)| *node == 2));
-    world.seconds(4);
-    world.net.cut = None;
-    world.put_shared(1, id, 2, Class::WriteBack).unwrap();
-    world.flush(1, id).unwrap();
-    world.seconds(1);
-    assert_eq!(world.read(2, id, 0).0, late(2));
 }
 
 #[test]

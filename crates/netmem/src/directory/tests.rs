@@ -53,9 +53,14 @@ struct Known {
     version: u64,
     holders: Vec<Holder>,
     lost: bool,
+    crowded: bool,
 }
 
 impl Known {
+    fn is_empty(&self) -> bool {
+        self.holders.is_empty() && !self.lost && !self.crowded
+    }
+
     fn is_hard(&self) -> bool {
         self.lost || self.holders.iter().any(|holder| holder.role == Role::Mirror)
     }
@@ -85,9 +90,11 @@ fn register(
             return assert!(model[&index].holders.iter().any(later));
         }
         Err(Refusal::Enough) => {
-            let full = model[&index].holders.len() == HOLDERS_MAX;
-            let useful = new.role == Role::Mirror
-                && model[&index].holders.iter().any(|old| old.role == Role::Clean);
+            let known = model.get_mut(&index).unwrap();
+            let full = known.holders.len() == HOLDERS_MAX;
+            let useful =
+                new.role == Role::Mirror && known.holders.iter().any(|old| old.role == Role::Clean);
+            known.crowded = true;
             return assert!(full && !useful);
         }
         Err(Refusal::Full) => {
@@ -107,7 +114,9 @@ fn register(
         old.retain(|old| old.node != new.node);
         assert_eq!(sorted(gone), sorted(old));
         gone = Vec::new();
+        known.crowded = false;
     }
+    known.crowded |= !gone.is_empty();
     let mirror = Holder { role: Role::Mirror, ..new };
     let stays = version == known.version && known.holders.contains(&mirror);
     known.holders.retain(|old| old.node != new.node && !gone.contains(old));
@@ -127,7 +136,7 @@ fn drop_node(model: &mut Model, node: u16, last: u64) -> Vec<(u64, bool)> {
             hurt.push((*index, known.lost));
         }
     }
-    model.retain(|_, known| known.lost || !known.holders.is_empty());
+    model.retain(|_, known| !known.is_empty());
     hurt
 }
 
@@ -149,7 +158,7 @@ fn apply(directory: &mut Directory, model: &mut Model, op: Op) {
             known.into_iter().zip(place).for_each(|(known, at)| {
                 known.holders.remove(at);
             });
-            model.retain(|_, known| known.lost || !known.holders.is_empty());
+            model.retain(|_, known| !known.is_empty());
         }
         Op::DropNode { node, last } => {
             let mut hurt = Vec::new();
@@ -182,6 +191,11 @@ fn compare(directory: &Directory, model: &Model) {
         );
         let holders = entry.map(|entry| sorted(entry.holders.to_vec()));
         assert_eq!(holders, known.map(|known| sorted(known.holders.clone())));
+        let found = directory.look_up(page(index), Version(0));
+        assert_eq!(
+            (matches!(found, Found::Held(_)), matches!(found, Found::Lost(_))),
+            known.map_or((false, false), |known| (!known.holders.is_empty(), known.lost))
+        );
         let newer = Version(known.map_or(1, |known| known.version + 1));
         assert_eq!(directory.look_up(page(index), newer), Found::Unknown);
     }

@@ -23,6 +23,11 @@ impl<T: Copy> Circle<T> {
         self.pages.insert(id, value);
     }
 
+    /// Whether something is owed to a page.
+    pub fn has(&self, id: PageId) -> bool {
+        self.pages.contains_key(&id)
+    }
+
     /// The next one, which stays.
     pub fn next(&mut self) -> Option<(PageId, T)> {
         let after = (Bound::Excluded(self.last), Bound::Unbounded);

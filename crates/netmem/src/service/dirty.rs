@@ -47,9 +47,7 @@ impl Service {
     /// [`Config::patience`](super::Config::patience) for nodes that take mirrors.
     pub async fn flush(&self, id: PageId) -> Result<(), Weak> {
         self.make_durable(id).await?;
-        let here = self.0.store.borrow().find(id).is_some();
-        let gone = self.0.remains.borrow().has_failed(id, here);
-        if gone { Err(Weak { have: 0, needed: 1 }) } else { Ok(()) }
+        self.check_remains(id)
     }
 
     /// As [`flush`](Service::flush), whatever was lost with an earlier life.
@@ -72,7 +70,8 @@ impl Service {
         }
     }
 
-    /// As [`flush`](Service::flush), every page of a space that this node has written, eight at a time.
+    /// As [`flush`](Service::flush), every page of a space that this node has written, eight at a time: an error too
+    /// when one of them was lost with an earlier life.
     pub async fn flush_space(&self, space: SpaceId) -> Result<(), Weak> {
         let ids: Vec<PageId> = {
             let store = self.0.store.borrow();
@@ -85,7 +84,7 @@ impl Service {
             let ended = all(some.iter().map(|id| self.flush(*id))).await;
             ended.into_iter().collect::<Result<(), Weak>>()?;
         }
-        Ok(())
+        self.check_remains_in(space)
     }
 
     pub(super) fn dirt(&self, id: PageId) -> Dirt {

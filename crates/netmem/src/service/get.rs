@@ -555,7 +555,7 @@ impl Service {
 
     /// As [`keep`](Service::keep), of a page that was used last at `used`.
     pub(super) fn keep_of(&self, used: Time, arrival: Arrival, stored: Stored) -> bool {
-        if self.0.home.borrow_mut().freed().has(arrival.id.space) {
+        if self.0.home.borrow_mut().freed().has(arrival.id.space) || !self.hears(arrival.id) {
             return false;
         }
         if !self.make_room(stored.data.len()) {
@@ -563,6 +563,11 @@ impl Service {
         }
         let installed = self.0.store.borrow_mut().install(used, arrival, stored);
         installed.is_ok()
+    }
+
+    /// Whether this node would be told that its copy of a page is outdated: in no view nobody knows of it.
+    fn hears(&self, id: PageId) -> bool {
+        id.space.owner().is_some() || self.is_in(self.0.home.borrow().view())
     }
 
     /// This node's copy of a page.

@@ -6,8 +6,10 @@
 use super::freed::Freed;
 use super::leases::{Leases, Writer};
 use super::notices::Notices;
+use super::unlisted::Unlisted;
 use super::view::{Up, View};
 use crate::directory::{Directory, Entry, Found, Holder, Refusal, Role};
+use crate::limits::HOLDERS_MAX;
 use crate::page::{PageId, SpaceId, Version};
 use crate::protocol::{Get, GetReply, Record, Stale, Verdict, op};
 use crate::slots::{Homes, Member, Slots};
@@ -43,6 +45,7 @@ pub struct Home {
     view: View,
     slots: Option<Slots>,
     directory: Directory,
+    unlisted: Unlisted,
     leases: Leases,
     freed: Freed,
     /// The first view in which this node has seen each of the others in its present life.
@@ -63,6 +66,7 @@ impl Home {
             view: View::default(),
             slots: None,
             directory: Directory::new(entries),
+            unlisted: Unlisted::default(),
             leases: Leases::default(),
             freed: Freed::default(),
             since: BTreeMap::new(),
@@ -132,14 +136,14 @@ impl Home {
     }
 
     /// Where a request goes. `random` chooses among several holders.
-    pub fn direct(&mut self, get: &Get, random: u64) -> Way {
+    pub fn direct(&mut self, get: &Get, random: u64, notices: &mut Notices) -> Way {
         if self.freed.has(get.id.space) {
             return Way::Back(GetReply::Freed);
         }
         if !self.is_home(get.id) {
             return Way::Back(GetReply::NotHome(self.view.number));
         }
-        get.stale.iter().for_each(|stale| self.handle_stale(get.id, stale));
+        get.stale.iter().for_each(|stale| self.handle_stale(get.id, stale, notices));
         let avoid = [Some(get.requester), get.stale.map(|stale| stale.node)];
         if let Some(writer) = self.leases.writer(get.id).filter(|w| !avoid.contains(&Some(w.node)))
         {
@@ -151,7 +155,21 @@ impl Home {
             Found::Held(entry) => self.holder(entry, &avoid, random),
             // before all have told somebody may have a newer version
             Found::Lost(version) if self.knows_all(get.id) => Way::Back(GetReply::Lost(version)),
-            Found::Lost(_) | Found::Unknown => Way::Back(self.unknown(get.id)),
+            Found::Lost(_) | Found::Unknown => self.way_unlisted(get, &avoid),
+        }
+    }
+
+    /// Where a request goes for a page without an entry.
+    fn way_unlisted(&self, get: &Get, avoid: &[Option<NodeId>]) -> Way {
+        let told = self.unlisted.get(get.id).filter(|told| told.version >= get.at_least);
+        match told {
+            Some(told) if told.lost && self.is_primary(get.id) && self.is_settled() => {
+                Way::Back(GetReply::Lost(told.version))
+            }
+            Some(told) if !told.lost && !avoid.contains(&Some(told.holder.node)) => {
+                told.holder.way(told.version)
+            }
+            _ => Way::Back(self.unknown(get.id)),
         }
     }
 
@@ -177,13 +195,17 @@ impl Home {
     /// Whether a page that this node knows nothing of is in nobody's memory.
     pub fn knows_all(&self, id: PageId) -> bool {
         let own = id.space.owner() == Some(self.me);
-        own || (self.is_primary(id) && self.is_settled())
+        own || (self.is_primary(id) && self.is_settled() && !self.unlisted.may_have(id))
     }
 
-    /// A holder did not have what it should. A mirror's word is not taken for that: it may be a late one.
-    fn handle_stale(&mut self, id: PageId, stale: &Stale) {
+    /// A holder did not have what it should. A mirror's word is not taken for that: it may be a late one. Where a clean
+    /// copy's is, the copy has come again: nobody knows of it from now on, so that it is to go.
+    fn handle_stale(&mut self, id: PageId, stale: &Stale, notices: &mut Notices) {
         let Stale { node, incarnation, version } = *stale;
-        self.directory.unregister(id, version, Holder { node, incarnation, role: Role::Clean });
+        let holder = Holder { node, incarnation, role: Role::Clean };
+        if notices.has_room(1) && self.directory.unregister(id, version, holder) {
+            tell_to_drop(notices, id, version, holder);
+        }
     }
 
     /// A node says that it, or another one, holds a page. Who has to drop a copy for that is told.
@@ -195,16 +217,15 @@ impl Home {
             return Verdict::NotHome;
         }
         if record.lost {
-            return done(self.directory.handle_lost(record.id, record.version));
+            return self.enter_lost(record);
         }
         match self.view.incarnation(record.holder.node) {
             Some(life) if life == record.holder.incarnation && record.writer => {
-                let Holder { node, incarnation, .. } = record.holder;
-                self.leases.claim(record.id, Writer { node, incarnation }, record.version);
+                self.enter_writer(record, notices);
                 Verdict::Done
             }
             Some(life) if life == record.holder.incarnation => {
-                self.note_written(record);
+                self.note_written(record, notices);
                 self.enter(record, notices)
             }
             Some(life) if life > record.holder.incarnation => Verdict::Outlived,
@@ -214,10 +235,40 @@ impl Home {
 
     /// Who says that what was his mirror is a clean copy knows that its version is on stable storage, which this
     /// directory may have missed. It would take him for a mirror for ever.
-    fn note_written(&mut self, record: &Record) {
+    fn note_written(&mut self, record: &Record, notices: &mut Notices) {
         if was_mirror(record) {
-            self.directory.handle_written(record.id, record.version);
+            self.handle_written(record.id, record.version, notices);
         }
+    }
+
+    /// Another directory has granted the lease. Copies that were heard of before that are of before the grant.
+    fn enter_writer(&mut self, record: &Record, notices: &mut Notices) {
+        let (id, Holder { node, incarnation, .. }) = (record.id, record.holder);
+        self.leases.claim(id, Writer { node, incarnation }, record.version);
+        let Some(version) = self.directory.entry(id).map(|entry| entry.version) else { return };
+        for holder in self.copies_to_drop(id, node) {
+            self.directory.unregister(id, version, holder);
+            tell_to_drop(notices, id, version, holder);
+        }
+        self.handle_dispersed(id);
+    }
+
+    fn enter_lost(&mut self, record: &Record) -> Verdict {
+        match self.directory.handle_lost(record.id, record.version) {
+            Ok(()) => Verdict::Done,
+            Err(refusal) => self.refuse(record, refusal),
+        }
+    }
+
+    /// What has no room is remembered where somebody depends on it. Who offers to be the successor of what is only
+    /// remembered is not refused: another home may have told that one's holders to drop it.
+    fn refuse(&mut self, record: &Record, refusal: Refusal) -> Verdict {
+        if refusal != Refusal::Full || !(record.lost || record.holder.role == Role::Mirror) {
+            return refusal.into();
+        }
+        let succeeds = self.unlisted.may_have_older(record.id, record.version);
+        self.unlisted.insert(record);
+        if succeeds { Verdict::NotHome } else { Verdict::Full }
     }
 
     fn enter(&mut self, record: &Record, notices: &mut Notices) -> Verdict {
@@ -226,22 +277,42 @@ impl Home {
             // a copy of before the lease was granted, of which is heard only now
             return Verdict::Stale(version);
         }
-        let before = self.directory.entry(id).map(|entry| entry.version);
+        if version < self.unlisted.version(id) {
+            return Verdict::Stale(self.unlisted.version(id));
+        }
+        // all of one entry, and what one more page pushes out
+        if !notices.has_room(self.view.members.len() + HOLDERS_MAX) {
+            return self.refuse(record, Refusal::Full);
+        }
+        let older = self.directory.entry(id).filter(|entry| entry.version < version).cloned();
         let outcome = match self.directory.register(id, version, holder) {
             Ok(outcome) => outcome,
-            Err(refusal) => return refusal.into(),
+            Err(refusal) => return self.refuse(record, refusal),
         };
         if holder.role == Role::Mirror {
+            self.unlisted.remove(id, version);
             self.directory.expect_mirrors(id, version, copies);
             self.note_missing(id);
         }
-        let old = before.filter(|before| *before < version).unwrap_or(version);
-        outcome.dropped.iter().for_each(|holder| tell_to_drop(notices, id, old, *holder));
-        if let Some(forgotten) = &outcome.forgotten {
-            let Entry { id, version, holders, .. } = forgotten;
-            holders.iter().for_each(|holder| tell_to_drop(notices, *id, *version, *holder));
+        match &older {
+            Some(older) => {
+                let others = self.holders_of(older).filter(|old| old.node != holder.node);
+                others.for_each(|old| tell_to_drop(notices, id, older.version, old));
+            }
+            None => outcome.dropped.iter().for_each(|old| tell_to_drop(notices, id, version, *old)),
+        }
+        if let Some(Entry { id, version, .. }) = outcome.forgotten {
+            let holders = outcome.forgotten.iter().flat_map(|entry| self.holders_of(entry));
+            holders.for_each(|holder| tell_to_drop(notices, id, version, holder));
         }
         Verdict::Done
+    }
+
+    /// Who may have a copy: all that are named, and where more had them than can be, everybody.
+    fn holders_of(&self, entry: &Entry) -> impl Iterator<Item = Holder> {
+        let unnamed = |up: &&Up| entry.holders.iter().all(|known| known.node != up.node);
+        let rest = self.view.members.iter().filter(|_| entry.crowded).filter(unnamed);
+        entry.holders.iter().copied().chain(rest.map(clean_holder))
     }
 
     /// While others still tell what they hold, a lack of mirrors may be one or not.
@@ -252,26 +323,34 @@ impl Home {
         }
     }
 
-    /// A holder has given a page up. Copies that could not be named are nobody's after the last that was.
+    /// A holder has given a page up.
     pub fn unregister(&mut self, record: &Record, notices: &mut Notices) -> Verdict {
-        let id = record.id;
-        self.note_written(record);
-        let crowded = self.directory.entry(id).is_some_and(|entry| entry.crowded);
-        self.directory.unregister(id, record.version, record.holder);
-        if crowded && self.directory.entry(id).is_none() {
-            let others = self.view.others(self.me).map(clean_holder);
-            others.for_each(|holder| tell_to_drop(notices, id, record.version, holder));
-        }
+        self.note_written(record, notices);
+        self.unlisted.handle_gone(record);
+        self.directory.unregister(record.id, record.version, record.holder);
         Verdict::Done
     }
 
-    /// A version is on stable storage.
-    pub fn handle_written(&mut self, id: PageId, version: Version) {
+    /// A version is on stable storage. Nobody needs an older one any more, and who has it is told why.
+    pub fn handle_written(&mut self, id: PageId, version: Version, notices: &mut Notices) {
         self.directory.handle_written(id, version);
+        self.unlisted.remove(id, version);
+        let Some(older) = self.directory.handle_outdated(id, version) else { return };
+        for holder in self.holders_of(&older) {
+            notices.push(holder.node, op::WRITTEN, record_of(id, version, holder));
+        }
+    }
+
+    /// All who were to drop a copy of a page have.
+    pub fn handle_dispersed(&mut self, id: PageId) {
+        if self.directory.entry(id).is_some_and(|entry| !entry.is_bare()) {
+            self.directory.handle_dispersed(id);
+        }
     }
 
     /// Nothing of a space exists any more.
     pub fn free_space(&mut self, space: SpaceId) {
+        self.unlisted.retain(|id| id.space != space);
         self.directory.retain(|entry| entry.id.space != space, |_| ());
         self.leases.free_space(space);
         self.repair.retain(|id| id.space != space);
@@ -280,6 +359,7 @@ impl Home {
 
     /// The private spaces of a node that is gone for good.
     pub fn free_owner(&mut self, owner: NodeId) {
+        self.unlisted.retain(|id| id.space.owner() != Some(owner));
         self.directory.retain(|entry| entry.id.space.owner() != Some(owner), |_| ());
         self.repair.retain(|id| id.space.owner() != Some(owner));
         self.lacking.retain(|id| id.space.owner() != Some(owner));
@@ -337,6 +417,8 @@ impl Home {
         let homes = |id| slots.as_ref().map(|slots| slots.homes(id));
         let is_home = |homes: Homes| homes.has(me);
         self.directory.retain(|entry| homes(entry.id).is_some_and(is_home), |_| ());
+        self.unlisted.begin_view();
+        self.unlisted.retain(|id| homes(id).is_some_and(is_home));
         self.leases.begin_view(self.view.number);
         self.collect_repairs();
         Some(change)
@@ -347,6 +429,7 @@ impl Home {
     pub fn begin_again(&mut self, others: &[(NodeId, u64)]) -> u64 {
         let me = self.me;
         self.directory.retain(|entry| entry.id.space.owner() == Some(me), |_| ());
+        self.unlisted.retain(|_| false);
         self.leases.begin_view(0);
         self.told.clear();
         self.drop_gone(others)
@@ -396,20 +479,22 @@ impl Home {
     /// everybody. Nobody where the copies are all that is left of a version that has no mirror any more.
     pub fn copies_to_drop(&self, id: PageId, writer: NodeId) -> Vec<Holder> {
         let Some(entry) = self.directory.entry(id) else { return Vec::new() };
-        if entry.copies > 0 && entry.mirrors() == 0 {
+        if entry.is_bare() {
             return Vec::new();
         }
-        let others = |holder: &Holder| holder.node != writer && holder.role == Role::Clean;
-        if !entry.crowded {
-            return entry.holders.iter().copied().filter(others).collect();
-        }
-        let everybody = self.view.members.iter().map(clean_holder).filter(others);
-        let mirror = |node| entry.mirror_holders().any(|holder| holder.node == node);
-        everybody.filter(|holder| !mirror(holder.node)).collect()
+        let goes = |holder: &Holder| holder.node != writer && holder.role == Role::Clean;
+        self.holders_of(entry).filter(goes).collect()
     }
 
-    /// Whether what a holder was told to drop is still of no use to anybody.
-    pub fn is_worthless(&self, record: &Record) -> bool {
+    /// Whether a notice that did not arrive is to be told again.
+    pub fn still_owes(&self, to: NodeId, what: u16, record: &Record) -> bool {
+        let there = self.view.incarnation(to).is_some() && !self.freed.has(record.id.space);
+        there && (what == op::WRITTEN || self.is_worthless(record))
+    }
+
+    /// Whether what a holder was told to drop is still of no use to anybody: he may have been given it again, and is
+    /// known to have it.
+    fn is_worthless(&self, record: &Record) -> bool {
         let Record { id, version, holder, .. } = *record;
         let known = |entry: &Entry| entry.holders.iter().any(|other| other.node == holder.node);
         match self.directory.entry(id) {
@@ -421,7 +506,8 @@ impl Home {
 
     /// The newest version that was registered.
     pub fn version(&self, id: PageId) -> Version {
-        self.directory.entry(id).map_or(Version::default(), |entry| entry.version)
+        let listed = self.directory.entry(id).map_or(Version::default(), |entry| entry.version);
+        listed.max(self.unlisted.version(id))
     }
 }
 
@@ -457,16 +543,12 @@ fn was_mirror(record: &Record) -> bool {
     record.holder.role == Role::Clean && record.copies > 0
 }
 
-fn done(result: Result<(), Refusal>) -> Verdict {
-    result.map_or_else(Verdict::from, |()| Verdict::Done)
+fn record_of(id: PageId, version: Version, holder: Holder) -> Record {
+    Record { id, version, holder, copies: 0, lost: false, writer: false }
 }
 
 fn tell_to_drop(notices: &mut Notices, id: PageId, version: Version, holder: Holder) {
-    notices.push(
-        holder.node,
-        op::DROP,
-        Record { id, version, holder, copies: 0, lost: false, writer: false },
-    );
+    notices.push(holder.node, op::DROP, record_of(id, version, holder));
 }
 
 #[cfg(test)]
@@ -492,9 +574,12 @@ mod tests {
         assert_eq!(home.set_view(view(2, &[1, 3])).unwrap().lost, 1);
         let get = Get::new(id, Version(0), 4096, NodeId(3));
         let unknown = GetReply::Unknown { settled: false };
-        assert_eq!(home.direct(&get, 0), Way::Back(unknown));
+        assert_eq!(home.direct(&get, 0, &mut Notices::default()), Way::Back(unknown));
         home.handle_told(NodeId(3), 2);
-        assert_eq!(home.direct(&get, 0), Way::Back(GetReply::Lost(version)));
+        assert_eq!(
+            home.direct(&get, 0, &mut Notices::default()),
+            Way::Back(GetReply::Lost(version))
+        );
     }
 
     /// That the version is on stable storage was said while this directory could not be reached.

@@ -38,7 +38,8 @@ impl Service {
             return true;
         }
         match self.register(record, None).await {
-            Err(No::Unregistered) => return false,
+            // a mirror that was registered once is counted on, whether its homes of today have room or not
+            Err(No::Unregistered | No::Room) => return false,
             Ok(()) => (),
             Err(_) => self.forget_copy(record.id, record.version),
         }

@@ -2,9 +2,10 @@
 //!
 //! Invariants: a page has one writer; another one is granted the lease only after the first has given it back, or is
 //! known to be down. No two leases of a page have a version in common, whatever a writer that died or fell silent has
-//! written: each view begins with versions of its own, and so does a lease after one whose end is not known.
+//! written: each view begins with versions of its own, and so does a lease after one whose end is not known. A lease
+//! that was forgotten to make room leaves its version behind, for all pages that hash to the same number as its own.
 
-use crate::limits::{LEASE_SHIFT, LEASES_MAX, VIEW_SHIFT};
+use crate::limits::{FORGOTTEN_LEASES, LEASE_SHIFT, LEASES_MAX, VIEW_SHIFT};
 use crate::page::{PageId, SpaceId, Version};
 use std::collections::BTreeMap;
 use wire::NodeId;
@@ -28,6 +29,8 @@ struct Held {
     version: Version,
     /// The writer may have given it back without a word of what it wrote.
     doubtful: bool,
+    /// When it was granted, or could not be taken away last: before those with greater numbers.
+    turn: u64,
 }
 
 /// What is to be done for a node that asks.
@@ -48,7 +51,10 @@ pub enum Begun {
 #[derive(Debug, Default)]
 pub struct Leases {
     held: BTreeMap<PageId, Held>,
+    /// The newest versions of pages whose leases were forgotten in this view, by what the pages hash to.
+    forgotten: BTreeMap<u64, Version>,
     view: u64,
+    turns: u64,
 }
 
 /// The version that a view's first lease of a page begins with.
@@ -61,9 +67,14 @@ fn after(version: Version) -> Version {
     Version(((version.0 >> LEASE_SHIFT) + 1) << LEASE_SHIFT)
 }
 
+/// What a page hashes to.
+fn number(id: PageId) -> u64 {
+    wire::mix(wire::mix(id.space.0) ^ id.index) % FORGOTTEN_LEASES
+}
+
 impl Held {
-    fn new(writer: Option<Writer>, version: Version) -> Held {
-        Held { writer, changing: false, version, doubtful: false }
+    fn new(writer: Option<Writer>, version: Version, turn: u64) -> Held {
+        Held { writer, changing: false, version, doubtful: false, turn }
     }
 
     /// What a lease that is granted now begins with.
@@ -79,6 +90,7 @@ impl Leases {
     /// Another view: its writers say who they are, and nothing is granted until all have.
     pub fn begin_view(&mut self, view: u64) {
         self.held.clear();
+        self.forgotten.clear();
         self.view = view;
     }
 
@@ -89,11 +101,11 @@ impl Leases {
 
     /// A node asks for the lease of a page.
     pub fn begin(&mut self, id: PageId, writer: Writer) -> Begun {
-        let (full, first) = (self.held.len() >= LEASES_MAX, first(self.view));
-        if full && !self.held.contains_key(&id) {
+        if self.held.len() >= LEASES_MAX && !self.held.contains_key(&id) {
             return Begun::Full;
         }
-        let held = self.held.entry(id).or_insert(Held::new(None, first));
+        let new = Held::new(None, self.first_of(id), self.next_turn());
+        let held = self.held.entry(id).or_insert(new);
         if held.changing {
             return Begun::Busy;
         }
@@ -107,8 +119,9 @@ impl Leases {
     /// It has been taken from whoever had it and had written `version`, and goes to `writer`; `None` when it could
     /// not be taken, or nobody knows. Answers with the version that the new lease begins with.
     pub fn end(&mut self, id: PageId, writer: Option<Writer>, version: Version) -> Version {
+        let turn = self.next_turn();
         let Some(held) = self.held.get_mut(&id) else { return version };
-        held.changing = false;
+        (held.changing, held.turn) = (false, turn);
         held.version = held.version.max(version);
         if writer.is_some() {
             held.writer = writer;
@@ -122,6 +135,37 @@ impl Leases {
         newest
     }
 
+    /// There is to be room for another lease: the one that was granted longest ago changes hands, and nobody is to have
+    /// it next. `None` when all are changing hands already. Then [`end`](Leases::end) says that it could not be taken,
+    /// or [`forget`](Leases::forget) that it was.
+    pub fn begin_oldest(&mut self) -> Option<(PageId, Writer)> {
+        let granted = self.held.iter_mut().filter(|(_, held)| !held.changing);
+        let oldest = granted.filter_map(|(id, held)| Some((*id, held.writer?, held)));
+        let (id, writer, held) = oldest.min_by_key(|(.., held)| held.turn)?;
+        held.changing = true;
+        Some((id, writer))
+    }
+
+    /// A lease was given back for which nobody asks; `version` is the newest that was written.
+    pub fn forget(&mut self, id: PageId, version: Version) {
+        let Some(held) = self.held.remove(&id) else { return };
+        let newest = held.version.max(version);
+        let newest = if held.doubtful { after(newest) } else { newest };
+        let forgotten = self.forgotten.entry(number(id)).or_default();
+        *forgotten = newest.max(*forgotten);
+    }
+
+    /// What the first lease of a page that is known here begins with.
+    fn first_of(&self, id: PageId) -> Version {
+        let forgotten = self.forgotten.get(&number(id)).copied();
+        first(self.view).max(forgotten.unwrap_or_default())
+    }
+
+    fn next_turn(&mut self) -> u64 {
+        self.turns += 1;
+        self.turns
+    }
+
     /// Whether a node may not have a copy: another one writes, or is about to.
     pub fn excludes(&self, id: PageId, node: NodeId) -> bool {
         let excluded = |held: &Held| held.changing || held.writer.is_some_and(|w| w.node != node);
@@ -130,7 +174,8 @@ impl Leases {
 
     /// A node says that another directory has granted it the lease, and what it has written since.
     pub fn claim(&mut self, id: PageId, writer: Writer, version: Version) {
-        self.held.entry(id).or_insert(Held::new(Some(writer), version));
+        let new = Held::new(Some(writer), version, self.next_turn());
+        self.held.entry(id).or_insert(new);
     }
 
     /// A space was freed.
@@ -250,5 +295,44 @@ mod tests {
             leases.begin(PageId { index, ..PAGE }, writer(1, 1));
         }
         assert_eq!(leases.begin(PageId { index: 1 << 40, ..PAGE }, writer(1, 1)), Begun::Full);
+    }
+
+    #[test]
+    fn the_lease_that_was_granted_longest_ago_makes_room() {
+        let mut leases = Leases::default();
+        let page = |index| PageId { index, ..PAGE };
+        for index in [3, 1, 2] {
+            leases.begin(page(index), writer(index as u16, 1));
+            leases.end(page(index), Some(writer(index as u16, 1)), Version(0));
+        }
+        assert_eq!(leases.begin_oldest(), Some((page(3), writer(3, 1))));
+        assert_eq!(leases.begin(page(3), writer(1, 1)), Begun::Busy);
+        // it could not be taken away, and has its turn after all others
+        leases.end(page(3), None, Version(0));
+        for index in [1, 2, 3] {
+            assert_eq!(leases.begin_oldest(), Some((page(index), writer(index as u16, 1))));
+        }
+        assert_eq!(leases.begin_oldest(), None);
+    }
+
+    #[test]
+    fn a_lease_that_was_forgotten_leaves_its_version() {
+        let mut leases = Leases::default();
+        leases.begin_view(3);
+        for doubtful in [false, true] {
+            leases.begin(PAGE, writer(1, 1));
+            let granted = leases.end(PAGE, Some(writer(1, 1)), Version(0));
+            leases.begin_oldest().unwrap();
+            if doubtful {
+                leases.end(PAGE, None, Version(0));
+            }
+            let written = Version(granted.0 + 9);
+            leases.forget(PAGE, written);
+            assert_eq!(leases.writer(PAGE), None);
+            leases.begin(PAGE, writer(2, 1));
+            let next = leases.end(PAGE, Some(writer(2, 1)), Version(0));
+            assert!(if doubtful { next > written } else { next == written });
+            leases.forget(PAGE, next);
+        }
     }
 }

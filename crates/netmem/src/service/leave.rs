@@ -181,8 +181,9 @@ impl Service {
         self.withdraw(&held);
         let Held { page, stored } = held;
         let candidate = self.candidate(&page, copy);
-        // what was fetched unasked, and not asked for, is nowhere missed
-        let target = if unused { None } else { self.target(None, candidate) };
+        // what was fetched unasked, and not asked for, is nowhere missed; what this node writes nobody else may have
+        let stays = unused || self.0.writing.borrow().has(page.id);
+        let target = if stays { None } else { self.target(None, candidate) };
         let leaves = target.map(|to| Leaves {
             id: page.id,
             version: page.version,

@@ -8,14 +8,18 @@
 
 use super::Service;
 use super::home::Way;
+use super::put::Weak;
 use super::view::View;
 use crate::limits::FAILED_MAX;
-use crate::memory::{FrameNo, Page, Role};
-use crate::page::{PageId, Version};
+use crate::memory::{Durability, FrameNo, Page, Role};
+use crate::page::{PageId, SpaceId, Version};
 use crate::protocol::{Get, GetReply};
 use node::Bug;
 use std::collections::BTreeSet;
 use wire::{NodeId, Time};
+
+/// What a flush says of a page that is gone.
+const GONE: Weak = Weak { have: 0, needed: 1 };
 
 /// What is left of a life that is over.
 #[derive(Debug, Default)]
@@ -30,9 +34,15 @@ pub(super) struct Remains {
 
 impl Remains {
     /// Whether the newest version that this node wrote is gone and was not durable. When there were too many such
-    /// pages, it is said of all that are not `here`.
-    pub fn has_failed(&self, id: PageId, here: bool) -> bool {
-        self.failed.contains(&id) || (self.too_many && !here && id.space.owner().is_none())
+    /// pages, it is said of all but those that are here as they were `written` since.
+    fn has_failed(&self, id: PageId, written: bool) -> bool {
+        self.failed.contains(&id) || (self.too_many && !written && id.space.owner().is_none())
+    }
+
+    /// The same of any page of a space.
+    fn has_failed_in(&self, space: SpaceId) -> bool {
+        let failed = self.failed.iter().any(|id| id.space == space);
+        failed || (self.too_many && space.owner().is_none())
     }
 
     fn fail(&mut self, id: PageId) {
@@ -61,7 +71,7 @@ impl Service {
         let (life, next) = (self.life(), view.incarnation(self.me()));
         if next != Some(life) {
             if before.has(self.me(), life) && !self.cx().has_bug(Bug::FormerLifeKept) {
-                self.begin_again(&before);
+                self.begin_again(&before, &view);
             }
             self.0.life.set(next.unwrap_or(0));
         }
@@ -91,7 +101,7 @@ impl Service {
     /// Where a request goes, by this node's directory. What it does not know is nowhere only while nobody takes this
     /// node for dead: else another directory may know better by now.
     pub(super) fn direct(&self, get: &Get) -> Way {
-        let way = self.0.home.borrow_mut().direct(get, self.cx().random());
+        let way = self.at_home(|home, notices| home.direct(get, self.cx().random(), notices));
         let over = self.0.valid_until.get() <= self.cx().now();
         match way {
             Way::Back(GetReply::Unknown { .. } | GetReply::Lost(_)) if over => {
@@ -101,7 +111,20 @@ impl Service {
         }
     }
 
-    fn begin_again(&self, before: &View) {
+    /// An error when what this node wrote of a page last went with an earlier life.
+    pub(super) fn check_remains(&self, id: PageId) -> Result<(), Weak> {
+        let written = self.0.store.borrow().find(id).is_some_and(|(.., stored)| stored.written);
+        let gone = self.0.remains.borrow().has_failed(id, written);
+        if gone { Err(GONE) } else { Ok(()) }
+    }
+
+    /// The same of all pages of a space.
+    pub(super) fn check_remains_in(&self, space: SpaceId) -> Result<(), Weak> {
+        let gone = self.0.remains.borrow().has_failed_in(space);
+        if gone { Err(GONE) } else { Ok(()) }
+    }
+
+    fn begin_again(&self, before: &View, next: &View) {
         let others: Vec<(NodeId, u64)> =
             before.others(self.me()).map(|up| (up.node, up.incarnation)).collect();
         let lost = self.0.home.borrow_mut().begin_again(&others);
@@ -112,8 +135,8 @@ impl Service {
         self.0.writing.borrow_mut().retain(|_| false);
         self.0.telling.borrow_mut().forget();
         self.0.joined.set(None);
-        // in this order: what was in mirrors was durable
-        self.forget_pages();
+        // in this order: what is in mirrors is durable
+        self.forget_pages(next);
         self.lose_mirrors(&others);
         self.count(|counters| {
             counters.lives_lost += 1;
@@ -122,7 +145,7 @@ impl Service {
         self.0.eased.notify_all();
     }
 
-    fn forget_pages(&self) {
+    fn forget_pages(&self, next: &View) {
         let me = self.me();
         let pages: Vec<(FrameNo, Role, Page)> = {
             let store = self.0.store.borrow();
@@ -134,8 +157,9 @@ impl Service {
             if own && space.owner() == Some(me) || guest {
                 continue;
             }
+            let outlives = self.outlives(frame, &page, next);
             let mut remains = self.0.remains.borrow_mut();
-            if own && !page.is_durable() {
+            if own && !outlives {
                 remains.fail(page.id);
             }
             let mut store = self.0.store.borrow_mut();
@@ -144,6 +168,14 @@ impl Service {
                 remains.busy.insert(page.id);
             }
         }
+    }
+
+    /// Whether a page is there without this node: it is on stable storage, or the next view has one of its mirrors.
+    fn outlives(&self, frame: FrameNo, page: &Page, next: &View) -> bool {
+        let store = self.0.store.borrow();
+        let mut mirrors = store.stored(frame).mirrors.iter();
+        let stored = page.durability == Durability::Clean;
+        page.is_durable() && (stored || mirrors.any(|(node, life)| next.has(*node, *life)))
     }
 
     /// Forgets pages of an earlier life that were in the middle of something. What has come in their place since is of
@@ -155,5 +187,27 @@ impl Service {
             let found = found.map(|(frame, page, _)| (frame, page.version.0));
             found.is_some_and(|(frame, version)| !store.drop_older(frame, Version(version + 1)))
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page that is here need not be what this node wrote: it may have been read since, in an older version.
+    #[test]
+    fn of_more_pages_than_can_be_remembered_only_those_written_since_have_not_failed() {
+        let page = |index| PageId { space: SpaceId::shared(7), index };
+        let mut remains = Remains::default();
+        (0..FAILED_MAX as u64).for_each(|index| remains.fail(page(index)));
+        let next = page(FAILED_MAX as u64);
+        assert!(remains.has_failed(page(0), true) && !remains.has_failed(next, false));
+        remains.fail(next);
+        assert!(remains.has_failed(next, false) && !remains.has_failed(next, true));
+        remains.handle_written(page(0));
+        assert!(!remains.has_failed(page(0), true) && remains.has_failed(page(0), false));
+        let private = SpaceId::private(wire::NodeId(1), 3);
+        assert!(!remains.has_failed(PageId { space: private, index: 0 }, false));
+        assert!(remains.has_failed_in(page(0).space) && !remains.has_failed_in(private));
     }
 }

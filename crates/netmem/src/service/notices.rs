@@ -1,7 +1,10 @@
 //! What other nodes are told without anybody waiting for it: copies that came and went.
+//!
+//! Nobody finds out by himself that his copy is outdated, or his mirror one no more. So what says that is owed: it has
+//! room of its own, which it takes until it has arrived, and nothing is begun for which that room may be too little.
 
-use crate::limits::NOTICES_MAX;
-use crate::protocol::{RECORDS_MAX, Record};
+use crate::limits::{NOTICES_MAX, OWED_MAX};
+use crate::protocol::{RECORDS_MAX, Record, op};
 use std::collections::VecDeque;
 use wire::NodeId;
 
@@ -16,18 +19,44 @@ struct Notice {
 #[derive(Debug, Default)]
 pub struct Notices {
     queue: VecDeque<Notice>,
+    /// Those that are owed, under way or not.
+    owed: usize,
+    /// The others that wait.
+    others: usize,
     lost: u64,
+}
+
+/// Whether a notice of this kind is told until it has arrived.
+pub fn is_owed(what: u16) -> bool {
+    matches!(what, op::DROP | op::WRITTEN)
 }
 
 impl Notices {
     /// Adds one. Says whether it did: when too many wait it is lost, and whoever relies on it finds out.
     pub fn push(&mut self, to: NodeId, op: u16, record: Record) -> bool {
-        let room = self.queue.len() < NOTICES_MAX;
+        let (count, most) = match is_owed(op) {
+            true => (&mut self.owed, OWED_MAX),
+            false => (&mut self.others, NOTICES_MAX),
+        };
+        let room = *count < most;
         if room {
+            *count += 1;
             self.queue.push_back(Notice { to, op, record });
         }
         self.lost += u64::from(!room);
         room
+    }
+
+    /// Whether so many more may be owed.
+    pub fn has_room(&self, count: usize) -> bool {
+        self.owed + count <= OWED_MAX
+    }
+
+    /// Of those that were owed and are under way, some have arrived, or are true no more, and some are `left` to be told
+    /// again.
+    pub fn handle_told(&mut self, to: NodeId, op: u16, told: usize, left: &[Record]) {
+        self.owed = self.owed.saturating_sub(told - left.len());
+        self.queue.extend(left.iter().map(|record| Notice { to, op, record: *record }));
     }
 
     /// The next message: to whom, of which kind, with these records in their order.
@@ -41,12 +70,16 @@ impl Notices {
             }
             !goes
         });
+        if !is_owed(op) {
+            self.others -= records.len();
+        }
         Some((to, op))
     }
 
     /// Nothing of what waits is true any more.
     pub fn clear(&mut self) {
         self.queue.clear();
+        (self.owed, self.others) = (0, 0);
     }
 
     /// Notices that wait.
@@ -93,5 +126,22 @@ mod tests {
         assert_eq!((notices.len(), notices.lost()), (NOTICES_MAX, 3));
         notices.pop(&mut records);
         assert_eq!(records.len(), RECORDS_MAX.min(NOTICES_MAX));
+    }
+
+    #[test]
+    fn what_is_owed_has_its_room_until_it_has_arrived() {
+        let (mut notices, mut records) = (Notices::default(), Vec::new());
+        for index in 0..NOTICES_MAX as u64 {
+            notices.push(NodeId(1), 4, record(index));
+        }
+        let owe = |notices: &mut Notices| notices.push(NodeId(2), op::DROP, record(0));
+        assert!((0..OWED_MAX).all(|_| owe(&mut notices)) && !owe(&mut notices));
+        while notices.pop(&mut records) != Some((NodeId(2), op::DROP)) {}
+        assert!(!owe(&mut notices) && !notices.has_room(1), "they are under way");
+        notices.handle_told(NodeId(2), op::DROP, records.len(), &records[..3]);
+        assert!(notices.has_room(records.len() - 3) && !notices.has_room(records.len() - 2));
+        let waiting = notices.len();
+        notices.pop(&mut records);
+        assert!(notices.len() < waiting);
     }
 }

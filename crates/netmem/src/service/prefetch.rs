@@ -422,10 +422,7 @@ impl Service {
         self.0.store.borrow_mut().memory_mut().handle_awaited(self.cx().now(), frame);
         if id.space.owner().is_none() {
             let record = self.record(id, version, HolderRole::Clean, 0);
-            if self.register(&record, None).await.is_err() {
-                self.forget_copy(id, version);
-                return None;
-            }
+            self.register_taken(&record, None).await.ok()?;
         }
         Some((at, stamp))
     }

@@ -65,29 +65,35 @@ impl Service {
         // of its own clean page the answer tells it where it is; a copy that others write to must not be without a word
         let owner = id.space.owner().filter(|owner| *owner == source && !put.is_mirror());
         let unknown = id.space.is_guest() || self.cx().has_bug(Bug::MirrorNotRegistered);
-        let registered = match unknown {
-            true => Ok(()),
-            false => self.register(&record, owner).await,
-        };
+        if !unknown {
+            self.register_taken(&record, owner).await?;
+        }
+        Ok(self.me())
+    }
+
+    /// Registers a page that was taken in. What cannot be registered goes again, but for a mirror that counts already
+    /// where it was heard of.
+    pub(super) async fn register_taken(
+        &self,
+        record: &Record,
+        knows: Option<NodeId>,
+    ) -> Result<(), No> {
+        let Record { id, version, holder, .. } = *record;
+        let registered = self.register(record, knows).await;
         // in whatever frame: it may have been dropped meanwhile, and have come again
         let here =
             self.0.store.borrow().find(id).is_some_and(|(_, page, _)| page.version == version);
         match registered {
-            Ok(()) if here => Ok(self.me()),
-            Ok(()) => {
-                self.deny_all(&record);
-                Err(No::Stale)
+            Ok(()) if here => return Ok(()),
+            Err(No::Unregistered) if here && holder.role == HolderRole::Mirror => {
+                self.register_late(*record);
+                return registered;
             }
-            Err(No::Unregistered) if here && put.is_mirror() => {
-                self.register_late(record);
-                Err(No::Unregistered)
-            }
-            Err(no) => {
-                self.forget_copy(id, version);
-                self.deny_all(&record);
-                Err(no)
-            }
+            Ok(()) => (),
+            Err(_) => self.forget_copy(id, version),
         }
+        self.deny_all(record);
+        registered.and(Err(No::Stale))
     }
 
     /// Checks the bytes and the table; what has to go for the page is withdrawn.
@@ -160,7 +166,8 @@ impl Service {
             Some(Verdict::Done) => Ok(()),
             Some(Verdict::Stale(_)) => Err(No::Stale),
             Some(Verdict::Freed) => Err(No::Freed),
-            Some(Verdict::Enough | Verdict::Full) => Err(No::Room),
+            Some(Verdict::Enough) => Err(No::InUse),
+            Some(Verdict::Full) => Err(No::Room),
             Some(Verdict::NotHome | Verdict::Outlived) | None => Err(No::Unregistered),
         })
     }
@@ -174,13 +181,13 @@ impl Service {
     }
 
     /// Changes this node's directory; who is to be told of it is.
-    fn at_home(&self, change: impl FnOnce(&mut Home, &mut Notices) -> Verdict) -> Verdict {
+    pub(super) fn at_home<T>(&self, change: impl FnOnce(&mut Home, &mut Notices) -> T) -> T {
         let mut notices = self.0.notices.borrow_mut();
-        let verdict = change(&mut self.0.home.borrow_mut(), &mut notices);
+        let said = change(&mut self.0.home.borrow_mut(), &mut notices);
         if notices.len() > 0 {
             self.0.noticed.notify_all();
         }
-        verdict
+        said
     }
 
     async fn register_at(&self, home: NodeId, record: &Record) -> Option<Verdict> {

@@ -34,12 +34,15 @@ pub struct Stored {
     pub copies: u8,
     /// It is of an earlier life of this node, and worth nothing any more.
     pub former: bool,
+    /// This node wrote it, in this version.
+    pub written: bool,
 }
 
 impl Stored {
     /// Bytes of a clean page, or of one that was just written.
     pub fn new(data: Frame, checksum: u32) -> Stored {
-        Stored { data, checksum, mirrors: ArrayVec::new(), copies: 0, former: false }
+        let mirrors = ArrayVec::new();
+        Stored { data, checksum, mirrors, copies: 0, former: false, written: false }
     }
 
     /// The stamp of these bytes as this page's.

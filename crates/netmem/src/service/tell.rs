@@ -1,5 +1,6 @@
 //! Another view: what others must know of this node's pages is told anew, and what is late is told at leisure.
 
+use super::notices::is_owed;
 use super::view::View;
 use super::{Load, Service};
 use crate::directory::Role as HolderRole;
@@ -148,7 +149,8 @@ impl Service {
                     false => homes.has(node),
                 });
                 let same = old.incarnation(node) == home.view().incarnation(node);
-                if all_again || !knew || !same {
+                let late = role == Role::Mirror && self.0.late.borrow().has(page.id);
+                if all_again || !knew || !same || late {
                     records.push((node, record));
                 }
             }
@@ -205,12 +207,21 @@ impl Service {
         let useless = match verdict {
             Verdict::Stale(_) | Verdict::Freed => true,
             Verdict::Enough => !in_use,
+            // nobody would hear that it is outdated
+            Verdict::Full => record.holder.role == HolderRole::Clean,
             _ => false,
         };
-        if mine && useless && !record.writer {
-            self.drop_page(record);
-        } else if mine && record.holder.role == HolderRole::Mirror {
-            self.deny(home, record);
+        let mirror = record.holder.role == HolderRole::Mirror;
+        match () {
+            () if !mine || record.writer => (),
+            () if useless => self.drop_page(record),
+            () if !mirror => (),
+            () if !self.has_mirror(record) => self.deny(home, record),
+            // the page is not known there, and must be
+            () if matches!(verdict, Verdict::Full | Verdict::NotHome) => {
+                self.register_late(*record);
+            }
+            () => (),
         }
     }
 
@@ -275,26 +286,47 @@ impl Service {
     async fn tell_part(&self, to: NodeId, view: &View, records: &[Record], last: bool) -> bool {
         let batch = Batch::of(view.number, records, last);
         while self.0.home.borrow().view().number == view.number {
-            if let Some(load) = self.batch_load(&batch, records) {
-                let into = self.verdict_room(records);
-                let load = Load { into, ..load };
-                let reply = self.send(to, op::REGISTER, &batch.encode(), load).await;
-                if let Some(reply) = reply.ok().filter(|reply| reply.status == 0) {
-                    self.heed_all(to, records, &reply);
-                    return true;
-                }
+            if let Some(reply) = self.send_records(to, op::REGISTER, &batch, records).await {
+                self.heed_all(to, records, &reply);
+                return true;
             }
-            self.cx().sleep(CLEANING_PAUSE).await;
         }
         false
     }
 
-    fn verdict_room(&self, records: &[Record]) -> node::Pieces<endpoint::FrameMut> {
-        let mut into = self.cx().pieces();
-        if records.len() > 1 {
-            into.extend(self.cx().frames().alloc(records.len() * Verdict::BYTES));
+    /// A message of records. `None` after a pause where it could not be sent, or was not heard.
+    async fn send_records(
+        &self,
+        to: NodeId,
+        what: u16,
+        batch: &Batch,
+        records: &[Record],
+    ) -> Option<Reply> {
+        let load = self.batch_load(batch, records);
+        let load =
+            load.and_then(|load| Some(Load { into: self.verdict_room(what, records)?, ..load }));
+        let reply = match load {
+            Some(load) => self.send(to, what, &batch.encode(), load).await.ok(),
+            None => None,
+        };
+        let reply = reply.filter(|reply| reply.status == 0);
+        if reply.is_none() {
+            self.cx().sleep(CLEANING_PAUSE).await;
         }
-        into
+        reply
+    }
+
+    /// Room for what is said of each of several records.
+    fn verdict_room(
+        &self,
+        what: u16,
+        records: &[Record],
+    ) -> Option<node::Pieces<endpoint::FrameMut>> {
+        let mut into = self.cx().pieces();
+        if records.len() > 1 && what == op::REGISTER {
+            into.push(self.cx().frames().alloc_exact(records.len() * Verdict::BYTES)?);
+        }
+        Some(into)
     }
 
     fn heed_all(&self, home: NodeId, records: &[Record], reply: &Reply) {
@@ -318,9 +350,8 @@ impl Service {
             return;
         }
         let record = self.record(id, version, HolderRole::Clean, 0);
-        let primary = self.0.home.borrow().homes(id).map(|homes| homes.primary);
-        let told = primary.is_some_and(|primary| self.notice(primary, op::REGISTER, record));
-        if primary.is_some() && !told {
+        let homes = self.0.home.borrow().homes(id);
+        if homes.is_some_and(|homes| !self.notice(homes.primary, op::REGISTER, record)) {
             self.drop_page(&record);
         }
     }
@@ -349,6 +380,9 @@ impl Service {
             };
             if to == self.me() {
                 self.note_here(what, &records);
+                if is_owed(what) {
+                    self.note_told(to, what, &records, false);
+                }
             } else {
                 self.send_notice(to, what, &records).await;
             }
@@ -370,16 +404,16 @@ impl Service {
     async fn send_notice(&self, to: NodeId, what: u16, records: &[Record]) {
         let view = self.0.home.borrow().view().number;
         let batch = Batch::of(view, records, false);
-        let Some(load) = self.batch_load(&batch, records) else { return };
-        let load = Load { into: self.verdict_room(records), ..load };
         let life = self.life();
-        match self.send(to, what, &batch.encode(), load).await {
-            Ok(reply) if reply.status == 0 && what == op::REGISTER => {
-                self.heed_all(to, records, &reply);
-            }
+        let reply = self.send_records(to, what, &batch, records).await;
+        match reply {
+            Some(reply) if what == op::REGISTER => self.heed_all(to, records, &reply),
             // copies that their directory does not know would not be dropped when somebody writes
-            _ if what == op::REGISTER => records.iter().for_each(|record| self.drop_page(record)),
-            Err(_) if what == op::DROP && life == self.life() => self.drop_again(to, records),
+            None if what == op::REGISTER => records.iter().for_each(|r| self.drop_page(r)),
+            reply if is_owed(what) => {
+                let failed = reply.is_none() && life == self.life();
+                self.note_told(to, what, records, failed);
+            }
             _ => (),
         }
         if what == op::UNREGISTER {
@@ -387,17 +421,12 @@ impl Service {
         }
     }
 
-    /// Nobody finds out by himself that his copy is outdated: who does not answer is told again while he is up. What he
-    /// was to drop of the present version he may have been given again meanwhile, and is known to have.
-    fn drop_again(&self, to: NodeId, records: &[Record]) {
-        let home = self.0.home.borrow();
-        if home.view().incarnation(to).is_none() {
-            return;
-        }
-        let outdated = records.iter().filter(|record| home.is_worthless(record));
-        let mut notices = self.0.notices.borrow_mut();
-        outdated.for_each(|record| {
-            notices.push(to, op::DROP, *record);
+    /// What was owed has been told, or has `failed` and is told again while it is true.
+    fn note_told(&self, to: NodeId, what: u16, records: &[Record], failed: bool) {
+        self.at_home(|home, notices| {
+            let left = records.iter().filter(|record| failed && home.still_owes(to, what, record));
+            let left: Vec<Record> = left.copied().collect();
+            notices.handle_told(to, what, records.len(), &left);
         });
     }
 }

@@ -1,12 +1,12 @@
 //! A program writes pages, frees spaces, and says what it will need.
 
 use super::freed::TooMany;
-use super::leases::{Begun, Writer};
+use super::leases::{Begun, Leases, Writer};
 use super::put::Weak;
 use super::store::Stored;
 use super::writing::{Ask, Right};
 use super::{Load, Service};
-use crate::directory::{Holder, Role as HolderRole};
+use crate::directory::{Entry, Holder, Role as HolderRole};
 use crate::limits::*;
 use crate::memory::{Arrival, Class, Durability};
 use crate::page::{PageId, PageStamp, SpaceId, Version};
@@ -129,7 +129,7 @@ impl Service {
             return Ok(None);
         }
         self.0.remains.borrow_mut().handle_written(id);
-        let stored = Stored::new(data.clone(), checksum);
+        let stored = Stored { written: true, ..Stored::new(data.clone(), checksum) };
         let mut store = self.0.store.borrow_mut();
         if let Some(frame) = store.memory().find(id) {
             return Ok(store.overwrite(now, frame, version, class, stored).then_some(()));
@@ -215,19 +215,28 @@ impl Service {
 
     /// In this node's own tables. Answers with the mirrors that these know of.
     pub(super) fn mark_written(&self, id: PageId, version: Version) -> Vec<Holder> {
+        self.mark_here(id, version);
+        self.at_home(|home, notices| {
+            let entry = home.directory().entry(id).filter(|entry| entry.version == version);
+            let mirrors = entry.into_iter().flat_map(Entry::mirror_holders);
+            let mirrors = mirrors.copied().filter(|holder| holder.node != self.me()).collect();
+            home.handle_written(id, version, notices);
+            mirrors
+        })
+    }
+
+    /// What is here of the page is a clean copy, or outdated; but for what this node wrote and nobody else has.
+    fn mark_here(&self, id: PageId, version: Version) {
         let mut store = self.0.store.borrow_mut();
-        if let Some(frame) = store.memory().find(id) {
-            if store.memory_mut().handle_written(frame, version) {
-                store.stored_mut(frame).mirrors.clear();
-            }
+        let Some(frame) = store.memory().find(id) else { return };
+        if store.memory_mut().handle_written(frame, version) {
+            store.stored_mut(frame).mirrors.clear();
+            return;
         }
-        let mut home = self.0.home.borrow_mut();
-        let entry = home.directory().entry(id).filter(|entry| entry.version == version);
-        let holders = entry.into_iter().flat_map(|entry| entry.holders.iter().copied());
-        let mirrors = holders.filter(|h| h.role == HolderRole::Mirror && h.node != self.me());
-        let mirrors: Vec<Holder> = mirrors.collect();
-        home.handle_written(id, version);
-        mirrors
+        let clean = store.memory().page(frame).is_some_and(|p| p.durability == Durability::Clean);
+        if clean || store.memory().role(frame) == crate::Role::Mirror {
+            store.drop_older(frame, version);
+        }
     }
 
     /// Nothing of a space exists any more when this ends, on any node that is up, whatever is still under way; dirty
@@ -344,27 +353,36 @@ impl Service {
     /// Takes a page from whoever writes to it and from all who have copies, and then grants it.
     async fn grant(&self, to: NodeId, lease: &Lease) -> LeaseReply {
         let writer = Writer { node: to, incarnation: lease.incarnation };
-        let from = match self.begin_grant(writer, lease) {
+        let mut begun = self.begin_grant(writer, lease);
+        if begun == Err(LeaseReply::Full) && self.take_oldest_back(lease.view).await {
+            begun = self.begin_grant(writer, lease);
+        }
+        let from = match begun {
             Ok(from) => from,
             Err(reply) => return reply,
         };
+        let mut changing = Changing::new(self, lease);
         let from = from.filter(|_| !self.cx().has_bug(Bug::LeaseNotRevoked));
         let written = match from {
             Some(from) => self.revoke(from, lease).await,
             None => Some(Version(0)),
         };
         let taken = written.is_some() && self.drop_copies(lease.id, to).await;
-        let mut home = self.0.home.borrow_mut();
-        if home.view().number != lease.view {
-            return LeaseReply::Busy;
-        }
         let written = written.unwrap_or_default();
-        let newest = home.leases().end(lease.id, taken.then_some(writer), written);
-        if !taken {
-            return LeaseReply::Busy;
-        }
+        let ended = changing.end(|leases, id| leases.end(id, taken.then_some(writer), written));
+        let Some(newest) = ended.filter(|_| taken) else { return LeaseReply::Busy };
         self.count(|counters| counters.leases_granted += 1);
-        LeaseReply::Granted(home.version(lease.id).max(newest))
+        LeaseReply::Granted(self.0.home.borrow().version(lease.id).max(newest))
+    }
+
+    /// Makes room for another lease: the one that was granted longest ago is given back. Says whether it was.
+    async fn take_oldest_back(&self, view: u64) -> bool {
+        let oldest = self.0.home.borrow_mut().leases().begin_oldest();
+        let Some((id, writer)) = oldest else { return false };
+        let lease = Lease { id, view, incarnation: writer.incarnation };
+        let mut changing = Changing::new(self, &lease);
+        let Some(written) = self.revoke(writer, &lease).await else { return false };
+        changing.end(|leases, id| leases.forget(id, written)).is_some()
     }
 
     fn begin_grant(&self, writer: Writer, lease: &Lease) -> Result<Option<Writer>, LeaseReply> {
@@ -410,7 +428,11 @@ impl Service {
         };
         let dropped =
             all(holders.into_iter().map(|holder| self.drop_copy(id, version, holder))).await;
-        dropped.into_iter().all(|dropped| dropped)
+        let gone = dropped.into_iter().all(|dropped| dropped);
+        if gone {
+            self.0.home.borrow_mut().handle_dispersed(id);
+        }
+        gone
     }
 
     async fn drop_copy(&self, id: PageId, version: Version, holder: Holder) -> bool {
@@ -467,5 +489,32 @@ impl Service {
         let found = store.memory().find(id);
         let own = found.filter(|frame| store.memory().role(*frame) != crate::Role::Mirror);
         own.is_none_or(|frame| store.take(frame).is_ok())
+    }
+}
+
+/// A lease that is changing hands. Who asked for it may give up meanwhile: then it stays where it was.
+struct Changing<'a> {
+    service: &'a Service,
+    id: PageId,
+    view: u64,
+    ended: bool,
+}
+
+impl Changing<'_> {
+    fn new<'a>(service: &'a Service, lease: &Lease) -> Changing<'a> {
+        Changing { service, id: lease.id, view: lease.view, ended: false }
+    }
+
+    /// It has changed hands, or will not. Nothing is `done` where another view began: its leases are others.
+    fn end<T>(&mut self, done: impl FnOnce(&mut Leases, PageId) -> T) -> Option<T> {
+        let mut home = self.service.0.home.borrow_mut();
+        let ended = std::mem::replace(&mut self.ended, true) || home.view().number != self.view;
+        (!ended).then(|| done(home.leases(), self.id))
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.end(|leases, id| leases.end(id, None, Version(0)));
     }
 }

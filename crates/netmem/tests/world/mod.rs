@@ -155,15 +155,26 @@ impl World {
         self.settle();
     }
 
+    fn slots(&self) -> Slots {
+        let members = self.up().members;
+        let members = members.iter().map(|up| Member { node: up.node, weight: up.weight });
+        Slots::new(&members.collect::<Vec<_>>()).unwrap()
+    }
+
     /// The node that is asked who has a page.
     pub fn primary(&self, id: PageId) -> u16 {
-        let members = self
-            .up()
-            .members
-            .iter()
-            .map(|up| Member { node: up.node, weight: up.weight })
-            .collect::<Vec<_>>();
-        Slots::new(&members).unwrap().homes(id).primary.0
+        self.slots().homes(id).primary.0
+    }
+
+    /// Shared pages of which this node is the directory: with this index or a later one.
+    pub fn pages_of(&self, directory: u16, first: u64) -> impl Iterator<Item = PageId> + use<> {
+        let slots = self.slots();
+        (first..).map(shared).filter(move |id| slots.homes(*id).primary.0 == directory)
+    }
+
+    /// The first of them.
+    pub fn page_of(&self, directory: u16) -> PageId {
+        self.pages_of(directory, 0).next().unwrap()
     }
 
     /// Starts a task on a node; its output when it has ended.
@@ -215,6 +226,20 @@ impl World {
     ) -> Result<(), service::PutError> {
         let (service, data) = (self.service(node), frame(&self.cx(node), id, version));
         self.run(node, async move { service.put(id, Version(version), class, data).await })
+    }
+
+    /// As [`put`](World::put), in the first version that is newer than all that the page's directory knows.
+    pub fn put_newer(&mut self, node: u16, id: PageId, class: Class) -> u64 {
+        let mut version = 1;
+        loop {
+            match self.put(node, id, version, class) {
+                Err(service::PutError::Stale(known)) => version = known.0 + 1,
+                put => {
+                    put.unwrap();
+                    return version;
+                }
+            }
+        }
     }
 
     pub fn flush(&mut self, node: u16, id: PageId) -> Result<(), service::Weak> {
@@ -280,11 +305,17 @@ impl World {
 
 /// Nodes with stable storage that all of them share.
 pub fn with_disk(count: u16, frames: usize) -> (World, Disk) {
+    with_directories(count, frames, small(frames).directory_bytes / Directory::ENTRY_BYTES)
+}
+
+/// The same with directories of so many entries.
+pub fn with_directories(count: u16, frames: usize, entries: usize) -> (World, Disk) {
     let mut world = World::new(count, move |_| small(frames));
     let disk = Disk::default();
     let share = disk.clone();
     world.restart_all(move |cx| {
         let mut config = small(frames);
+        config.directory_bytes = entries * Directory::ENTRY_BYTES;
         config.backing = Some(share.at(cx));
         config
     });
