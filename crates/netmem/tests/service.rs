@@ -69,7 +69,7 @@ fn clock() -> Time {
 fn what_is_found_here_is_timed_by_the_worlds_clock_now_and_then() {
     let mut world = World::new(2, |_| small(64));
     world.put(1, private(1, 0), 7, Class::Volatile).unwrap();
-    let mut read = |world: &mut World| {
+    let read = |world: &mut World| {
         let before = world.service(1).counters();
         for _ in 0..4 * LOCAL_SAMPLED {
             assert_eq!(world.read(1, private(1, 0), 7), (7, Source::Local));
