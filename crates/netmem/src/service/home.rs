@@ -156,7 +156,11 @@ impl Home {
     }
 
     fn holder(&self, entry: &Entry, avoid: &[Option<NodeId>], random: u64) -> Way {
-        let fits = |holder: &&Holder| !avoid.contains(&Some(holder.node));
+        // who asks does so for what it has not in memory, and may have it in its log
+        let fits = |holder: &&Holder| match holder.role {
+            Role::Log => avoid[1] != Some(holder.node),
+            _ => !avoid.contains(&Some(holder.node)),
+        };
         let count = entry.holders.iter().filter(fits).count();
         if count == 0 {
             // whoever asks has the only mirror, or was told by one that it has it not: not to be believed
@@ -164,8 +168,12 @@ impl Home {
             let unknown = Way::Back(GetReply::Unknown { settled: false });
             return own.map_or(unknown, |own| own.way(entry.version));
         }
-        let mut holders = entry.holders.iter().filter(fits);
-        let holder = holders.nth((random % count as u64) as usize).expect("counted");
+        // memory before a log; the backup is asked where somebody was silent, and names that one as well
+        let quick = entry.in_memory().filter(fits).count();
+        let quick = if quick > 0 && self.is_primary(entry.id) { quick } else { count };
+        let logs = entry.holders.iter().filter(|holder| holder.role == Role::Log);
+        let mut holders = entry.in_memory().chain(logs).filter(fits);
+        let holder = holders.nth((random % quick as u64) as usize).expect("counted");
         holder.way(entry.version)
     }
 
@@ -178,6 +186,12 @@ impl Home {
     pub fn knows_all(&self, id: PageId) -> bool {
         let own = id.space.owner() == Some(self.me);
         own || (self.is_primary(id) && self.is_settled())
+    }
+
+    /// Whether no other node can have a newer version than this one knows of.
+    pub fn knows_newest(&mut self, id: PageId) -> bool {
+        let others = self.leases.writer(id).is_some_and(|writer| writer.node != self.me);
+        self.knows_all(id) && !others
     }
 
     /// A holder did not have what it should. A mirror's word is not taken for that: it may be a late one.
@@ -231,7 +245,7 @@ impl Home {
             Ok(outcome) => outcome,
             Err(refusal) => return refusal.into(),
         };
-        if holder.role == Role::Mirror {
+        if holder.role.is_hard() {
             self.directory.expect_mirrors(id, version, copies);
             self.note_missing(id);
         }
@@ -246,8 +260,13 @@ impl Home {
 
     /// While others still tell what they hold, a lack of mirrors may be one or not.
     fn note_missing(&mut self, id: PageId) {
-        let missing = self.directory.entry(id).is_some_and(|entry| entry.mirrors_missing() > 0);
-        if missing && !self.is_settled() {
+        if !self.is_settled() {
+            self.note_lack(id);
+        }
+    }
+
+    fn note_lack(&mut self, id: PageId) {
+        if self.directory.entry(id).is_some_and(|entry| entry.mirrors_missing() > 0) {
             self.repair_later(id);
         }
     }
@@ -258,6 +277,9 @@ impl Home {
         self.note_written(record);
         let crowded = self.directory.entry(id).is_some_and(|entry| entry.crowded);
         self.directory.unregister(id, record.version, record.holder);
+        if record.holder.role == Role::Log {
+            self.note_lack(id);
+        }
         if crowded && self.directory.entry(id).is_none() {
             let others = self.view.others(self.me).map(clean_holder);
             others.for_each(|holder| tell_to_drop(notices, id, record.version, holder));
@@ -396,7 +418,7 @@ impl Home {
     /// everybody. Nobody where the copies are all that is left of a version that has no mirror any more.
     pub fn copies_to_drop(&self, id: PageId, writer: NodeId) -> Vec<Holder> {
         let Some(entry) = self.directory.entry(id) else { return Vec::new() };
-        if entry.copies > 0 && entry.mirrors() == 0 {
+        if entry.copies > 0 && entry.keepers().next().is_none() {
             return Vec::new();
         }
         let others = |holder: &Holder| holder.node != writer && holder.role == Role::Clean;
@@ -441,7 +463,7 @@ fn records_of(entry: &Entry) -> impl Iterator<Item = Record> + '_ {
     let nobody = Holder { node: NodeId(0), incarnation: 0, role: Role::Mirror };
     let holders = entry.holders.iter().copied().chain(entry.lost.then_some(nobody));
     let Entry { id, version, copies, lost, .. } = *entry;
-    let copies_of = move |holder: Holder| if holder.role == Role::Mirror { copies } else { 0 };
+    let copies_of = move |holder: Holder| if holder.role.is_hard() { copies } else { 0 };
     let record = move |holder| Record {
         id,
         version,

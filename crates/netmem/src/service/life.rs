@@ -114,6 +114,7 @@ impl Service {
         self.0.joined.set(None);
         // in this order: what was in mirrors was durable
         self.forget_pages();
+        self.unlog_all();
         self.lose_mirrors(&others);
         self.count(|counters| {
             counters.lives_lost += 1;

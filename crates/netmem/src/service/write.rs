@@ -224,9 +224,11 @@ impl Service {
         let mut home = self.0.home.borrow_mut();
         let entry = home.directory().entry(id).filter(|entry| entry.version == version);
         let holders = entry.into_iter().flat_map(|entry| entry.holders.iter().copied());
-        let mirrors = holders.filter(|h| h.role == HolderRole::Mirror && h.node != self.me());
+        let mirrors = holders.filter(|h| h.role.is_hard() && h.node != self.me());
         let mirrors: Vec<Holder> = mirrors.collect();
         home.handle_written(id, version);
+        drop(home);
+        self.unlog(id, version);
         mirrors
     }
 
@@ -261,6 +263,7 @@ impl Service {
         self.0.leaving.borrow_mut().forget(|id| id.space == space);
         self.note_change(|id| id.space == space);
         self.0.writing.borrow_mut().retain(|id| id.space != space);
+        self.unlog_space(space);
         if self.0.store.borrow_mut().free_space(space) > 0 {
             self.0.unfinished.borrow_mut().push(space);
         }
