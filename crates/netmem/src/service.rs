@@ -196,7 +196,9 @@ struct Inner {
     notices: RefCell<Notices>,
     /// Mirrors that are here and of which a directory has not heard.
     late: RefCell<Circle<Record>>,
-    /// Pages that this node's log has.
+    /// This node's log, if it has one.
+    log: RefCell<Option<Rc<dyn Log>>>,
+    /// Pages that it has.
     logged: RefCell<logged::Logged>,
     /// Pages of this node's own whose mirrors all went at once.
     bared: RefCell<Circle<()>>,
@@ -413,6 +415,7 @@ impl Inner {
             leaving: RefCell::default(),
             notices: RefCell::default(),
             late: RefCell::default(),
+            log: RefCell::new(config.log.clone()),
             logged: RefCell::default(),
             bared: RefCell::default(),
             epochs: RefCell::new(Epochs::new(cx.id(), config.epoch, cx.now())),

@@ -6,7 +6,7 @@
 
 use super::get::Got;
 use super::store::Stored;
-use super::{Service, Source};
+use super::{Log, Service, Source};
 use crate::directory::Role as HolderRole;
 use crate::memory::Arrival;
 use crate::page::{PageId, PageStamp, SpaceId, Version, Wanted};
@@ -15,6 +15,7 @@ use crate::slots::Homes;
 use endpoint::Frame;
 use node::{Answer, Request};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use wire::{Errno, NodeId};
 
 /// What the log has. Each page takes a block there at least, so that the log's size is this table's limit.
@@ -42,6 +43,16 @@ impl Logged {
 }
 
 impl Service {
+    /// This node has a log from now on. One that it has already stays: it has pages.
+    pub fn keep_log(&self, log: Rc<dyn Log>) {
+        self.0.log.borrow_mut().get_or_insert(log);
+    }
+
+    /// Whether it has one.
+    pub fn keeps_log(&self) -> bool {
+        self.0.log.borrow().is_some()
+    }
+
     /// Pages that this node's log has.
     pub fn logged_pages(&self) -> usize {
         self.0.logged.borrow().pages.len()
@@ -49,7 +60,7 @@ impl Service {
 
     /// Appends a page to the log, and tells its directories. What was told to one of them only stays.
     pub(super) async fn log_page(&self, stamp: PageStamp, data: &Frame) -> Result<(), No> {
-        let log = self.0.config.log.clone().ok_or(No::Room)?;
+        let log = self.0.log.borrow().clone().ok_or(No::Room)?;
         let has = self.0.logged.borrow().has(&stamp);
         if !has {
             let life = self.life();
@@ -94,7 +105,7 @@ impl Service {
     }
 
     fn forget_logged(&self, id: PageId) {
-        self.0.config.log.iter().for_each(|log| log.forget(id));
+        self.0.log.borrow().iter().for_each(|log| log.forget(id));
     }
 
     /// Nothing of a space is needed any more.
@@ -118,7 +129,7 @@ impl Service {
         at_least: Version,
     ) -> Result<(PageStamp, Frame), No> {
         let stamp = self.0.logged.borrow().find(id, at_least).ok_or(No::NotHere)?;
-        let log = self.0.config.log.clone().ok_or(No::NotHere)?;
+        let log = self.0.log.borrow().clone().ok_or(No::NotHere)?;
         let read = log.read(stamp).await;
         if !self.0.logged.borrow().has(&stamp) {
             return Err(No::NotHere);
