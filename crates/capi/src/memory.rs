@@ -18,6 +18,8 @@ use wire::{Channel, NodeId};
 pub const TPZ_MIRRORED: u32 = 0;
 /// One other endpoint has it.
 pub const TPZ_VOLATILE: u32 = 1;
+/// One other endpoint has it, and the log of this one (tpz_memory_log): either of them may go.
+pub const TPZ_MIRRORED_AND_LOGGED: u32 = 2;
 /// Of tpz_page_op_t: the page was in this endpoint's memory.
 pub const TPZ_FROM_HERE: u32 = 0;
 /// It was in another one's.
@@ -58,9 +60,9 @@ pub struct tpz_page_op_t {
     pub frame: *mut tpz_frame_t,
     /// To get: bytes of a page of that space. To put: bytes of `frame`, 0 is all of it. 65536 at most.
     pub bytes: u32,
-    /// To put: TPZ_MIRRORED or TPZ_VOLATILE.
+    /// To put: TPZ_MIRRORED, TPZ_VOLATILE or TPZ_MIRRORED_AND_LOGGED.
     pub durability: u32,
-    /// Got: TPZ_FROM_HERE or TPZ_FROM_PEER.
+    /// Got: TPZ_FROM_HERE, which is its log as well, or TPZ_FROM_PEER.
     pub source: u32,
     /// What came of it: TPZ_OK; TPZ_ENOENT (nobody knows the page), TPZ_ENODATA (the version is lost with those who had
     /// it), TPZ_ESTALE (its space was freed), TPZ_EEXIST (a version as new is known), TPZ_EACCES (the space is
@@ -128,7 +130,8 @@ struct Job {
 
 /// An endpoint's part in network memory.
 pub struct Memory {
-    service: Service,
+    /// What does it.
+    pub service: Service,
     jobs: RefCell<VecDeque<Job>>,
     more: Notify,
 }
@@ -160,10 +163,9 @@ impl Memory {
         let code = match ask {
             Ask::Get(wanted) => match self.service.get(wanted).await {
                 Ok(got) => {
-                    let source = if matches!(got.source, Source::Local) {
-                        TPZ_FROM_HERE
-                    } else {
-                        TPZ_FROM_PEER
+                    let source = match got.source {
+                        Source::Local | Source::Backing => TPZ_FROM_HERE,
+                        Source::Peer => TPZ_FROM_PEER,
                     };
                     return Came {
                         code: TPZ_OK,
@@ -237,7 +239,8 @@ fn put_code(error: PutError) -> c_int {
     }
 }
 
-fn memory(ep: &Ep) -> Outcome<Rc<Memory>> {
+/// The part that the endpoint has, if it has one.
+pub fn memory(ep: &Ep) -> Outcome<Rc<Memory>> {
     let memory = ep.memory.borrow().clone();
     memory.ok_or(failure(
         TPZ_EINVAL,
@@ -486,6 +489,20 @@ pub unsafe extern "C" fn tpz_get(
     unsafe { batch("tpz_get", ep, (ops, count), (callback, arg), ask) }
 }
 
+fn class(ep: &Ep, durability: u32) -> Outcome<Class> {
+    match durability {
+        TPZ_MIRRORED => Ok(Class::Mirrored),
+        TPZ_VOLATILE => Ok(Class::Volatile),
+        TPZ_MIRRORED_AND_LOGGED if memory(ep)?.service.keeps_log() => Ok(Class::MirroredAndLogged),
+        TPZ_MIRRORED_AND_LOGGED => {
+            Err(invalid("TPZ_MIRRORED_AND_LOGGED without a log: call tpz_memory_log first"))
+        }
+        other => Err(invalid(format!(
+            "durability {other}: TPZ_MIRRORED, TPZ_VOLATILE or TPZ_MIRRORED_AND_LOGGED"
+        ))),
+    }
+}
+
 /// Writes `count` pages; as tpz_get(). They are in this endpoint's memory then, and others find them there;
 /// tpz_flush() makes them as durable as they are to be, and until then they are lost with this endpoint.
 ///
@@ -501,13 +518,7 @@ pub unsafe extern "C" fn tpz_put(
     arg: *mut c_void,
 ) -> c_int {
     unsafe fn ask(ep: &Ep, op: &tpz_page_op_t) -> Outcome<Ask> {
-        let class = match op.durability {
-            TPZ_MIRRORED => Class::Mirrored,
-            TPZ_VOLATILE => Class::Volatile,
-            other => {
-                return Err(invalid(format!("durability {other}: TPZ_MIRRORED or TPZ_VOLATILE")));
-            }
-        };
+        let class = class(ep, op.durability)?;
         // SAFETY: the caller's promise.
         let bytes = unsafe { crate::call::check_data(ep, op.frame, op.bytes as usize)? };
         // SAFETY: as above.
@@ -518,7 +529,8 @@ pub unsafe extern "C" fn tpz_put(
     unsafe { batch("tpz_put", ep, (ops, count), (callback, arg), ask) }
 }
 
-/// Makes `count` pages that were put as durable as was said; as tpz_get(). TPZ_ENOSPC when too few others take them.
+/// Makes `count` pages that were put as durable as was said; as tpz_get(). TPZ_ENOSPC when too few others take them, or
+/// the log's disk is full or fails; the pages stay what they are, and may be flushed again.
 ///
 /// # Safety
 /// `ep` is open; `ops` has `count` pages, until the callback, which may be called with `arg`.

@@ -20,6 +20,15 @@ pub enum Role {
     Clean,
     /// One of the copies that the version's survival depends on.
     Mirror,
+    /// Another such copy, in the log of the node that wrote it. That node may have a clean copy in memory beside it.
+    Log,
+}
+
+impl Role {
+    /// Whether the version's survival depends on it.
+    pub fn is_hard(self) -> bool {
+        self != Role::Clean
+    }
 }
 
 /// A node that holds a page.
@@ -33,6 +42,13 @@ pub struct Holder {
     pub role: Role,
 }
 
+impl Holder {
+    /// Whether both are a node's memory, or both its log.
+    fn is_place_of(&self, other: &Holder) -> bool {
+        self.node == other.node && (self.role == Role::Log) == (other.role == Role::Log)
+    }
+}
+
 /// What is known of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -42,7 +58,8 @@ pub struct Entry {
     pub version: Version,
     /// Who holds that version.
     pub holders: ArrayVec<Holder, HOLDERS_MAX>,
-    /// Mirrors of that version that there are to be; 0 when it is on stable storage, or nobody has said.
+    /// Mirrors of that version, and logs that have it, that there are to be; 0 when it is on stable storage, or nobody
+    /// has said.
     pub copies: u8,
     /// The version was in mirrors only, and all of them went down.
     pub lost: bool,
@@ -53,7 +70,22 @@ pub struct Entry {
 impl Entry {
     /// Whether somebody depends on the entry.
     pub fn is_hard(&self) -> bool {
-        self.lost || self.mirrors() > 0
+        self.lost || self.keepers().next().is_some()
+    }
+
+    /// Who has what the version's survival depends on: mirrors, or a log.
+    pub fn keepers(&self) -> impl Iterator<Item = &Holder> + Clone {
+        self.holders.iter().filter(|holder| holder.role.is_hard())
+    }
+
+    /// Who has it in memory.
+    pub fn in_memory(&self) -> impl Iterator<Item = &Holder> + Clone {
+        self.holders.iter().filter(|holder| holder.role != Role::Log)
+    }
+
+    /// Whether the log of the node that wrote it has the version.
+    pub fn is_logged(&self) -> bool {
+        self.holders.iter().any(|holder| holder.role == Role::Log)
     }
 
     /// Who has mirrors.
@@ -68,13 +100,15 @@ impl Entry {
 
     /// Whether copies are all that is left of a version that is not on stable storage.
     pub fn is_bare(&self) -> bool {
-        self.copies > 0 && self.mirrors() == 0
+        self.copies > 0 && self.keepers().next().is_none()
     }
 
-    /// Mirrors that there should be and are not, while there is one to make them from.
+    /// Mirrors that there should be and are not, while there is a copy to make them from. A log counts as one.
     pub fn mirrors_missing(&self) -> usize {
-        let wanted = usize::from(self.copies);
-        if self.mirrors() == 0 { 0 } else { wanted.saturating_sub(self.mirrors()) }
+        match self.keepers().count() {
+            0 => 0,
+            kept => usize::from(self.copies).saturating_sub(kept),
+        }
     }
 
     fn new(id: PageId, version: Version) -> Entry {
@@ -98,11 +132,11 @@ impl Entry {
     /// Names a holder of the present version. Who has a mirror has one also when it is heard late of a clean copy that
     /// was there before. Answers with the clean one that had to go for a mirror, or refuses.
     fn name(&mut self, holder: Holder) -> Result<Option<Holder>, Refusal> {
-        if let Some(known) = self.holders.iter_mut().find(|known| known.node == holder.node) {
+        if let Some(known) = self.holders.iter_mut().find(|known| known.is_place_of(&holder)) {
             if known.incarnation > holder.incarnation {
                 return Err(Refusal::Outlived);
             }
-            let stays = known.incarnation == holder.incarnation && known.role == Role::Mirror;
+            let stays = known.incarnation == holder.incarnation && known.role.is_hard();
             *known = if stays { *known } else { holder };
             return Ok(None);
         }
@@ -112,7 +146,7 @@ impl Entry {
         }
         let clean = self.holders.iter().position(|known| known.role == Role::Clean);
         self.crowded = true;
-        let place = clean.filter(|_| holder.role == Role::Mirror).ok_or(Refusal::Enough)?;
+        let place = clean.filter(|_| holder.role.is_hard()).ok_or(Refusal::Enough)?;
         Ok(Some(std::mem::replace(&mut self.holders[place], holder)))
     }
 }
@@ -230,7 +264,7 @@ impl Directory {
         }
         if version > entry.version {
             outcome.dropped = entry.advance(version);
-            outcome.dropped.retain(|old| old.node != holder.node);
+            outcome.dropped.retain(|old| !old.is_place_of(&holder));
         }
         outcome.dropped.extend(entry.name(holder)?);
         entry.lost = false;
@@ -257,6 +291,7 @@ impl Directory {
             return false;
         }
         (entry.copies, entry.lost) = (0, false);
+        entry.holders.retain(|holder| holder.role != Role::Log);
         entry.holders.iter_mut().for_each(|holder| holder.role = Role::Clean);
         self.remove_if_empty(at);
         true
@@ -294,15 +329,16 @@ impl Directory {
     pub fn unregister(&mut self, id: PageId, version: Version, gone: Holder) -> bool {
         let Some(at) = self.find(id) else { return false };
         let entry = &mut self.slab[at];
+        let clean = Holder { role: Role::Clean, ..gone };
         let is_it =
-            |known: &Holder| *known == gone || *known == Holder { role: Role::Clean, ..gone };
+            |known: &Holder| *known == gone || (*known == clean && gone.role == Role::Mirror);
         let Some(place) = entry.holders.iter().position(is_it) else { return false };
         if entry.version != version {
             return false;
         }
         let holder = entry.holders.remove(place);
-        // a mirror is given up for a newer version only, of which is heard yet
-        entry.lost = entry.is_gone() && holder.role == Role::Clean;
+        // a mirror is given up for a newer version only, of which is heard yet; a log where it cannot be read
+        entry.lost = entry.is_gone() && holder.role != Role::Mirror;
         self.remove_if_empty(at);
         true
     }
@@ -313,10 +349,13 @@ impl Directory {
         let gone = |holder: &Holder| holder.node == node && holder.incarnation <= last;
         for at in 0..self.slab.len() {
             let entry = &mut self.slab[at];
-            let Some(place) = entry.holders.iter().position(gone) else { continue };
-            let mirror = entry.holders.remove(place).role == Role::Mirror;
-            entry.lost = entry.is_gone() || (mirror && entry.holders.is_empty());
-            if mirror || entry.lost {
+            if !entry.holders.iter().any(gone) {
+                continue;
+            }
+            let hard = entry.keepers().any(gone);
+            entry.holders.retain(|holder| !gone(holder));
+            entry.lost = entry.is_gone() || (hard && entry.holders.is_empty());
+            if hard || entry.lost {
                 hurt(entry);
             }
             self.remove_if_empty(at);

@@ -25,6 +25,7 @@ pub mod guest;
 mod hints;
 mod index;
 pub mod limits;
+mod log;
 mod memory;
 mod page;
 mod placement;
@@ -38,6 +39,7 @@ pub use directory::{Directory, Entry, Found, Holder, Outcome, Refusal, Role as H
 pub use epoch::{Digest, Epoch, EpochConfig, Share};
 pub use epochs::{Ending, Epochs, Mode};
 pub use hints::{Full, Hints, Run, is_worth, just_in_time};
+pub use log::PageLog;
 pub use memory::{
     Accepted, Ahead, Arrival, Class, Counts, Durability, Eviction, FrameNo, Kept, Memory,
     MemoryConfig, NotInstalled, Offer, Page, Reason, Refused, Role,

@@ -34,6 +34,7 @@ mod latency;
 mod leases;
 mod leave;
 mod life;
+mod logged;
 mod many;
 mod notices;
 mod part;
@@ -65,7 +66,7 @@ use crate::epoch::EpochConfig;
 use crate::epochs::Epochs;
 use crate::limits::*;
 use crate::memory::{Counts, MemoryConfig};
-use crate::page::{PageId, SpaceId, Version};
+use crate::page::{PageId, PageStamp, SpaceId, Version};
 use crate::placement::Policy;
 use crate::protocol::{Body, Record};
 use ahead::Ahead;
@@ -104,9 +105,19 @@ pub trait Backing {
     ) -> Later<Result<Option<(Version, Frame)>, Errno>>;
     /// Writes a page; it is on stable storage when this ends well.
     fn write(&self, id: PageId, version: Version, data: Frame) -> Later<Result<(), Errno>>;
-    /// Appends a page to the log of this node that [`Class::MirroredAndLogged`](crate::Class::MirroredAndLogged) asks
-    /// for; it is durable there when this ends well.
-    fn log(&self, id: PageId, version: Version, data: Frame) -> Later<Result<(), Errno>>;
+}
+
+/// The log of this node that [`Class::MirroredAndLogged`](crate::Class::MirroredAndLogged) asks for, a second copy
+/// beside a mirror. It is of one life of its process: a later one begins with an empty log. See
+/// [`PageLog`](crate::PageLog).
+pub trait Log {
+    /// Appends a page; it is on stable storage when this ends well, and what the log had of it before need not be any
+    /// more. When it ends otherwise the log has what it had.
+    fn append(&self, stamp: PageStamp, data: Frame) -> Later<Result<(), Errno>>;
+    /// The bytes of a page that was appended last with this stamp. They are compared with it.
+    fn read(&self, stamp: PageStamp) -> Later<Result<Frame, Errno>>;
+    /// Nobody needs what it has of a page.
+    fn forget(&self, id: PageId);
 }
 
 /// How a node takes part.
@@ -136,6 +147,9 @@ pub struct Config {
     pub patience: Duration,
     /// Stable storage.
     pub backing: Option<Rc<dyn Backing>>,
+    /// This node's log. Without one no page of [`Class::MirroredAndLogged`](crate::Class::MirroredAndLogged) becomes
+    /// durable.
+    pub log: Option<Rc<dyn Log>>,
 }
 
 impl Config {
@@ -153,6 +167,7 @@ impl Config {
             trends: true,
             patience: PATIENCE,
             backing: None,
+            log: None,
         }
     }
 
@@ -182,6 +197,10 @@ struct Inner {
     notices: RefCell<Notices>,
     /// Mirrors that are here and of which a directory has not heard.
     late: RefCell<Circle<Record>>,
+    /// This node's log, if it has one.
+    log: RefCell<Option<Rc<dyn Log>>>,
+    /// Pages that it has.
+    logged: RefCell<logged::Logged>,
     /// Pages of this node's own whose mirrors all went at once.
     bared: RefCell<Circle<()>>,
     epochs: RefCell<Epochs>,
@@ -399,6 +418,8 @@ impl Inner {
             leaving: RefCell::default(),
             notices: RefCell::default(),
             late: RefCell::default(),
+            log: RefCell::new(config.log.clone()),
+            logged: RefCell::default(),
             bared: RefCell::default(),
             epochs: RefCell::new(Epochs::new(cx.id(), config.epoch, cx.now())),
             peers: RefCell::default(),

@@ -94,7 +94,8 @@ pub struct MemoryShape {
     pub programs: u16,
     /// Pages of each space; every program has two spaces of its own.
     pub pages: u32,
-    /// Spaces that all programs use: every other one is on stable storage, the others in mirrors only.
+    /// Spaces that all programs use: every other one is on stable storage; of the others every other one is in a mirror
+    /// and its writers' logs, and the rest in two mirrors.
     pub shared_spaces: u16,
     /// Whether pages are prefetched for which faults show a trend.
     pub trends: bool,

@@ -4,7 +4,8 @@
 //!
 //! - [`service`]: servers and clients of your own over Trapeze messages ([`service::Server`], [`service::Client`]);
 //! - [`volume::Volume`]: striped files of a cluster without a mount, and [`client::Reach`], which finds the cluster;
-//! - [`embedded::Embedded`]: a whole cluster on threads of this process.
+//! - [`embedded::Embedded`]: a whole cluster on threads of this process;
+//! - [`page_log`]: a log of pages in a directory, for a `netmem::Service` of your own.
 //!
 //! Everything else here serves the command and may change.
 #![forbid(unsafe_code)]
@@ -33,6 +34,7 @@ pub mod machine;
 pub mod machine_stat;
 pub mod membership;
 pub mod memory;
+pub mod page_log;
 pub mod papers;
 pub mod preloaded;
 pub mod progress;

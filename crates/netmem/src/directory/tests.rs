@@ -36,7 +36,7 @@ fn holder(node: u16, incarnation: u64, role: Role) -> Holder {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let role = prop_oneof![3 => Just(Role::Clean), 1 => Just(Role::Mirror)];
+    let role = prop_oneof![6 => Just(Role::Clean), 2 => Just(Role::Mirror), 1 => Just(Role::Log)];
     let named = (1u16..8, 1u64..4, role).prop_map(|(node, life, role)| holder(node, life, role));
     prop_oneof![
         10 => (0u64..9, 1u64..5, named.clone())
@@ -62,15 +62,21 @@ impl Known {
     }
 
     fn is_hard(&self) -> bool {
-        self.lost || self.holders.iter().any(|holder| holder.role == Role::Mirror)
+        self.lost || self.holders.iter().any(|holder| holder.role.is_hard())
     }
 }
 
 type Model = BTreeMap<u64, Known>;
 
 fn sorted(mut holders: Vec<Holder>) -> Vec<Holder> {
-    holders.sort_unstable_by_key(|holder| holder.node);
+    holders.sort_unstable_by_key(|holder| (holder.node, holder.role == Role::Log));
     holders
+}
+
+/// A node's log is beside its memory.
+fn same_place(one: &Holder, other: &Holder) -> bool {
+    let place = |holder: &Holder| (holder.node, holder.role == Role::Log);
+    place(one) == place(other)
 }
 
 fn register(
@@ -86,14 +92,14 @@ fn register(
             return assert!(model[&index].version == known.0 && version < known.0);
         }
         Err(Refusal::Outlived) => {
-            let later = |old: &Holder| old.node == new.node && old.incarnation > new.incarnation;
+            let later = |old: &Holder| same_place(old, &new) && old.incarnation > new.incarnation;
             return assert!(model[&index].holders.iter().any(later));
         }
         Err(Refusal::Enough) => {
             let known = model.get_mut(&index).unwrap();
             let full = known.holders.len() == HOLDERS_MAX;
             let useful =
-                new.role == Role::Mirror && known.holders.iter().any(|old| old.role == Role::Clean);
+                new.role.is_hard() && known.holders.iter().any(|old| old.role == Role::Clean);
             known.crowded = true;
             return assert!(full && !useful);
         }
@@ -111,15 +117,16 @@ fn register(
     let mut gone: Vec<Holder> = outcome.dropped.to_vec();
     if version > known.version {
         let mut old = std::mem::take(&mut known.holders);
-        old.retain(|old| old.node != new.node);
+        old.retain(|old| !same_place(old, &new));
         assert_eq!(sorted(gone), sorted(old));
         gone = Vec::new();
         known.crowded = false;
     }
     known.crowded |= !gone.is_empty();
     let mirror = Holder { role: Role::Mirror, ..new };
-    let stays = version == known.version && known.holders.contains(&mirror);
-    known.holders.retain(|old| old.node != new.node && !gone.contains(old));
+    let is_clean = new.role == Role::Clean;
+    let stays = is_clean && version == known.version && known.holders.contains(&mirror);
+    known.holders.retain(|old| !same_place(old, &new) && !gone.contains(old));
     known.holders.push(if stays { mirror } else { new });
     (known.version, known.lost) = (version, false);
     assert!(known.holders.len() <= HOLDERS_MAX);
@@ -129,9 +136,9 @@ fn drop_node(model: &mut Model, node: u16, last: u64) -> Vec<(u64, bool)> {
     let mut hurt = Vec::new();
     for (index, known) in model.iter_mut() {
         let gone = |old: &Holder| old.node == NodeId(node) && old.incarnation <= last;
-        let mirror = known.holders.iter().any(|old| gone(old) && old.role == Role::Mirror);
+        let hard = known.holders.iter().any(|old| gone(old) && old.role.is_hard());
         known.holders.retain(|old| !gone(old));
-        if mirror {
+        if hard {
             known.lost = known.holders.is_empty();
             hurt.push((*index, known.lost));
         }
@@ -149,8 +156,9 @@ fn apply(directory: &mut Directory, model: &mut Model, op: Op) {
         Op::Unregister { page: index, version, holder: gone } => {
             let did = directory.unregister(page(index), Version(version), gone);
             let is_it = |old: &Holder| {
-                (old.node, old.incarnation) == (gone.node, gone.incarnation)
-                    && (old.role == Role::Clean || gone.role == Role::Mirror)
+                same_place(old, &gone)
+                    && old.incarnation == gone.incarnation
+                    && (old.role == gone.role || gone.role == Role::Mirror)
             };
             let known = model.get_mut(&index).filter(|known| known.version == version);
             let place = known.as_ref().and_then(|known| known.holders.iter().position(is_it));
@@ -261,6 +269,29 @@ fn what_is_said_of_a_clean_copy_takes_no_mirror_away() {
     assert!(!directory.unregister(page(1), Version(5), clean));
     assert!(directory.unregister(page(1), Version(5), mirror));
     assert!(directory.entry(page(1)).is_none());
+}
+
+/// Who wrote a page has it in its log, and then as one of many readers; the log is worth something by itself.
+#[test]
+fn a_log_counts_as_a_copy_beside_what_its_node_has_in_memory() {
+    let mut directory = Directory::new(4);
+    let (clean, log) = (holder(1, 1, Role::Clean), holder(1, 1, Role::Log));
+    for holder in [holder(2, 1, Role::Mirror), log, clean] {
+        directory.register(page(1), Version(5), holder).unwrap();
+    }
+    directory.expect_mirrors(page(1), Version(5), 2);
+    let entry = |directory: &Directory| {
+        let entry = directory.entry(page(1)).unwrap();
+        (entry.holders.len(), entry.mirrors(), entry.mirrors_missing(), entry.lost)
+    };
+    assert_eq!(entry(&directory), (3, 1, 0, false));
+    assert!(directory.unregister(page(1), Version(5), clean));
+    directory.drop_node(NodeId(2), 1, |_| ());
+    assert_eq!(entry(&directory), (1, 0, 1, false));
+    let newer = directory.register(page(1), Version(6), holder(1, 1, Role::Mirror)).unwrap();
+    assert_eq!(newer.dropped[..], [log], "it is told, though its node has the newer one");
+    directory.register(page(1), Version(6), log).unwrap();
+    directory.drop_node(NodeId(1), 1, |entry| assert!(entry.lost && entry.holders.is_empty()));
 }
 
 /// The directory's memory is at most its share of the node's, all arrays included.

@@ -13,6 +13,8 @@ pub const RECORD_BYTES: usize = 36;
 pub const RECORDS_MAX: usize = 16 * BLOCK_BYTES / RECORD_BYTES;
 /// Bytes of a [`Holding`]: words of a trailer.
 pub const HOLDING_BYTES: usize = 16;
+/// Of a [`Record`]'s flags: the holder's log has the page.
+const LOG: u8 = 8;
 /// Spaces that a body has room for.
 const SPACES_MAX: usize = (BODY_BYTES - 2) / 8;
 
@@ -25,8 +27,8 @@ pub struct Record {
     pub version: Version,
     /// Who has it.
     pub holder: Holder,
-    /// Of a mirror, and of a clean copy that was one until its version was on stable storage, the number of mirrors
-    /// that there are to be.
+    /// Of a mirror or a log, and of a clean copy that was a mirror until its version was on stable storage, the number
+    /// of them that there are to be.
     pub copies: u8,
     /// Nobody has it any more, and it was nowhere else.
     pub lost: bool,
@@ -38,7 +40,11 @@ impl Message for Record {
     fn write(&self, out: &mut Encoder<'_>) {
         write_page(out, self.id);
         out.u64(self.version.0).u16(self.holder.node.0).u64(self.holder.incarnation);
-        let role = u8::from(self.holder.role == Role::Mirror);
+        let role = match self.holder.role {
+            Role::Clean => 0,
+            Role::Mirror => 1,
+            Role::Log => LOG,
+        };
         out.u8(self.copies).u8(role | u8::from(self.lost) << 1 | u8::from(self.writer) << 2);
     }
 
@@ -46,10 +52,15 @@ impl Message for Record {
         let (id, version) = (read_page(input)?, Version(input.u64()?));
         let (node, incarnation) = (read_node(input)?, input.u64()?);
         let (copies, flags) = (input.u8()?, input.u8()?);
-        if flags > 7 {
+        let role = match flags & (1 | LOG) {
+            0 => Role::Clean,
+            1 => Role::Mirror,
+            LOG => Role::Log,
+            _ => return Err(Short),
+        };
+        if flags > 7 | LOG {
             return Err(Short);
         }
-        let role = if flags & 1 == 1 { Role::Mirror } else { Role::Clean };
         let holder = Holder { node, incarnation, role };
         let (lost, writer) = (flags & 2 == 2, flags & 4 == 4);
         Ok(Record { id, version, holder, copies, lost, writer })
@@ -260,12 +271,13 @@ pub enum Holding {
 }
 
 impl Holding {
-    /// As a look-up found it; of several holders the one `pick` says.
+    /// As a look-up found it; of several holders in memory the one `pick` says.
     pub fn of(found: Found<'_>, pick: usize) -> Holding {
         match found {
             Found::Held(entry) => {
-                let holder = entry.holders[pick % entry.holders.len()];
-                Holding::Held(entry.version, holder.node)
+                let mut holders = entry.in_memory();
+                let holder = holders.nth(pick % entry.in_memory().count().max(1));
+                holder.map_or(Holding::Unknown, |it| Holding::Held(entry.version, it.node))
             }
             Found::Lost(version) => Holding::Lost(version),
             Found::Unknown => Holding::Unknown,

@@ -79,9 +79,11 @@ fn get_reply() -> impl Strategy<Value = GetReply> {
 }
 
 fn record() -> impl Strategy<Value = Record> {
-    let holder = (node(), any::<u64>(), any::<bool>()).prop_map(|(node, incarnation, mirror)| {
-        let role = if mirror { Role::Mirror } else { Role::Clean };
-        Holder { node, incarnation, role }
+    let role = prop_oneof![Just(Role::Clean), Just(Role::Mirror), Just(Role::Log)];
+    let holder = (node(), any::<u64>(), role).prop_map(|(node, incarnation, role)| Holder {
+        node,
+        incarnation,
+        role,
     });
     (page(), version(), holder, any::<(u8, bool, bool)>()).prop_map(
         |(id, version, holder, (copies, lost, writer))| Record {

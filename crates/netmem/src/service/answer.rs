@@ -21,6 +21,13 @@ pub(super) struct Given {
     kept: bool,
 }
 
+impl Given {
+    /// A copy that the page's survival depends on.
+    pub fn hard(stamp: PageStamp, data: Frame) -> Given {
+        Given { stamp, data, clean: false, kept: true }
+    }
+}
+
 impl Service {
     /// One of the tasks that serve requests. What has to wait for other nodes may take all but a few of them.
     pub(super) async fn requests(self) {
@@ -34,6 +41,11 @@ impl Service {
                 | op::REVOKE
                 | op::FETCH_AHEAD => {
                     self.handle_slow(request).await;
+                }
+                op::GET => {
+                    if let Some((request, get)) = self.handle_get(request) {
+                        self.answer_logged(request, &get).await;
+                    }
                 }
                 _ => self.handle_at_once(request),
             }
@@ -56,7 +68,6 @@ impl Service {
 
     fn handle_at_once(&self, request: Request) {
         match request.op {
-            op::GET => self.handle_get(request),
             op::TAKE => self.handle_take(request),
             op::REGISTER | op::UNREGISTER | op::DROP | op::WRITTEN => self.handle_records(request),
             op::FREE_SPACE => self.handle_free(request),
@@ -71,22 +82,41 @@ impl Service {
         }
     }
 
-    /// A page that is asked for: sent from here, by a holder in our stead, or not at all.
-    fn handle_get(&self, request: Request) {
+    /// A page that is asked for: sent from here, by a holder in our stead, or not at all. It is given back where this
+    /// node's log has the page.
+    fn handle_get(&self, request: Request) -> Option<(Request, Get)> {
         let Ok(get) = Get::decode(&request.body) else {
-            return self.cx().reply(request, Answer::error(Errno::EPROTO));
+            self.cx().reply(request, Answer::error(Errno::EPROTO));
+            return None;
         };
         if let Some(given) = self.give(&get, get.forwarded) {
-            return self.answer_data(request, &get, given, false);
+            self.answer_data(request, &get, given, false);
+            return None;
+        }
+        if get.forwarded && self.gives_logged(&get) {
+            return Some((request, get));
         }
         if get.forwarded {
             let reply = self.not_here(&get);
-            return self.answer_get(request, reply);
+            self.answer_get(request, reply);
+            return None;
         }
-        let way = self.direct(&get);
+        match self.direct(&get) {
+            Way::To(stale, _) if stale.node == self.me() && self.gives_logged(&get) => {
+                Some((request, get))
+            }
+            way => {
+                self.send_on(request, &get, way);
+                None
+            }
+        }
+    }
+
+    /// Goes by what the directory says of a page that is asked for.
+    fn send_on(&self, request: Request, get: &Get, way: Way) {
         match way {
-            Way::To(stale, _) if stale.node == self.me() => match self.give(&get, true) {
-                Some(given) => self.answer_data(request, &get, given, false),
+            Way::To(stale, _) if stale.node == self.me() => match self.give(get, true) {
+                Some(given) => self.answer_data(request, get, given, false),
                 None => self.answer_get(request, GetReply::NotHere { stale, hint: None }),
             },
             // who asks has the only mirror himself
@@ -94,10 +124,10 @@ impl Service {
                 let hint = Some(get.requester);
                 self.answer_get(request, GetReply::NotHere { stale, hint });
             }
-            Way::To(stale, _) if get.hops < HOPS_MAX => self.delegate(request, &get, stale),
+            Way::To(stale, _) if get.hops < HOPS_MAX => self.delegate(request, get, stale),
             Way::To(stale, _) => self.answer_get(request, GetReply::NotHere { stale, hint: None }),
             Way::Back(GetReply::NotHome(_)) => {
-                let reply = self.not_here(&get);
+                let reply = self.not_here(get);
                 self.answer_get(request, reply);
             }
             Way::Back(reply) => self.answer_get(request, reply),
@@ -287,6 +317,9 @@ impl Service {
     /// The directory says that a copy is worth nothing. What this node itself is to write there it keeps, and a mirror
     /// when that was said of the clean copy of the same version that was here before.
     pub(super) fn drop_page(&self, record: &Record) {
+        if record.holder.role == HolderRole::Log {
+            return self.unlog(record.id, record.version);
+        }
         self.0.guesses.borrow_mut().forget(record.id);
         self.0.leaving.borrow_mut().forget(|id| id == record.id);
         let mut store = self.0.store.borrow_mut();

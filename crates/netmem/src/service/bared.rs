@@ -22,7 +22,8 @@ impl Service {
             store.memory().pages().map(|(frame, ..)| frame).filter(named).collect();
         for frame in frames {
             store.retain_mirrors(frame, |mirror| !lost(mirror));
-            if store.stored(frame).mirrors.is_empty() {
+            // of what is in the log the directory has another mirror made, as of what is in one
+            if store.stored(frame).mirrors.is_empty() && !store.is_logged(frame) {
                 let id = store.memory().page(frame).expect("a page").id;
                 self.0.bared.borrow_mut().insert(id, ());
             }

@@ -166,16 +166,19 @@ impl Service {
     }
 
     async fn mirror_and_log(&self, busy: &Busy<'_>) -> Result<(), Weak> {
-        let weak = || busy.weak(2);
+        let weak = |_| busy.weak(2);
         let mirrors = self.mirrors_of(busy);
         if mirrors.borrow().is_empty() {
-            self.make_mirror(busy, &mirrors).await.map_err(|_| weak())?;
+            self.make_mirror(busy, &mirrors).await.map_err(weak)?;
         }
         if self.0.store.borrow().is_logged(busy.frame) {
             return Ok(());
         }
-        let backing = self.0.config.backing.clone().ok_or_else(weak)?;
-        backing.log(busy.id, busy.version, busy.data.clone()).await.map_err(|_| weak())?;
+        let life = self.life();
+        self.log_page(busy.stamp, &busy.data).await.map_err(weak)?;
+        if self.life() != life {
+            return Err(weak(No::Outside));
+        }
         self.0.store.borrow_mut().memory_mut().handle_stored(busy.frame, busy.version);
         Ok(())
     }
@@ -188,7 +191,7 @@ impl Service {
 
     /// One mirror of a page, counted where it is still this version.
     async fn make_mirror(&self, busy: &Busy<'_>, avoid: &RefCell<Avoid>) -> Result<(), No> {
-        let copies = if busy.class == Class::Mirrored { 2 } else { 1 };
+        let copies = busy.class.copies().unwrap_or(1);
         let (stamp, life, age) = (busy.stamp, self.life(), Age::NEWEST);
         let put = Put { stamp, life, age, chances: 0, copies, reused: true, view: 0 };
         let node = self.mirror(&put, &busy.data, avoid).await?;
@@ -222,9 +225,10 @@ impl Service {
         }
     }
 
-    /// Has a surviving mirror make another one.
+    /// Has a surviving mirror make another one, or the log.
     async fn repair_page(&self, entry: &Entry) -> Option<NodeId> {
-        for holder in entry.mirror_holders() {
+        let logs = entry.keepers().filter(|holder| holder.role == HolderRole::Log);
+        for holder in entry.mirror_holders().chain(logs) {
             match self.mirror_from(entry, holder.node).await {
                 Ok(node) => return Some(node),
                 Err(No::NotHere) => self.forget_mirror(entry, holder),
@@ -251,7 +255,7 @@ impl Service {
         self.unregister_here(&self.record_of(entry, holder));
     }
 
-    /// A mirror of an entry.
+    /// One of the copies that an entry's survival depends on.
     pub(super) fn record_of(&self, entry: &Entry, holder: &Holder) -> Record {
         let record = self.record(entry.id, entry.version, HolderRole::Mirror, 0);
         Record { holder: *holder, ..record }

@@ -78,6 +78,8 @@ struct Trail {
     backup: bool,
     /// The directory says that this node's own mirror is what there is.
     own: bool,
+    /// This node's log may have what a holder that is silent has.
+    logged: bool,
     /// The page gets a frame of the service here.
     keeps: bool,
 }
@@ -309,6 +311,7 @@ impl Service {
             stale: None,
             backup: false,
             own: false,
+            logged: false,
             keeps,
         };
         let backed = self.backing(wanted.id.space).is_some();
@@ -343,6 +346,11 @@ impl Service {
 
     async fn step(&self, wanted: Wanted, trail: &mut Trail) -> Step {
         if let Some(got) = Some(wanted).filter(|_| trail.own).and_then(|w| self.find(w, true)) {
+            return Step::Got(got);
+        }
+        if (trail.own || std::mem::take(&mut trail.logged))
+            && let Some(got) = self.get_logged(wanted, trail.keeps).await
+        {
             return Step::Got(got);
         }
         if let Some(hint) = trail.hint.take() {
@@ -420,6 +428,7 @@ impl Service {
         if homes.is_some_and(|homes| homes.has(to)) {
             trail.backup = !trail.backup;
         }
+        trail.logged = self.0.home.borrow_mut().knows_newest(id);
         if matches!(error, CallError::Overloaded | CallError::Refused | CallError::PeerLost) {
             self.rest(trail).await;
         }
@@ -543,8 +552,14 @@ impl Service {
             let _ = stored.mirrors.try_push((*node, *incarnation));
         }
         let wanted = entry.map_or(1, |entry| entry.copies);
-        let class = if wanted > 1 { Class::Mirrored } else { Class::Volatile };
-        let durability = Durability::Dirty { copies: stored.mirrors.len() as u8 };
+        let logged = entry.is_some_and(Entry::is_logged);
+        let class = match wanted {
+            _ if logged => Class::MirroredAndLogged,
+            0 | 1 => Class::Volatile,
+            _ => Class::Mirrored,
+        };
+        let copies = stored.mirrors.len() as u8 + u8::from(logged);
+        let durability = Durability::Dirty { copies };
         Arrival { class, durability, ..arrival }
     }
 

@@ -174,7 +174,11 @@ impl Home {
     }
 
     fn holder(&self, entry: &Entry, avoid: &[Option<NodeId>], random: u64) -> Way {
-        let fits = |holder: &&Holder| !avoid.contains(&Some(holder.node));
+        // who asks does so for what it has not in memory, and may have it in its log
+        let fits = |holder: &&Holder| match holder.role {
+            Role::Log => avoid[1] != Some(holder.node),
+            _ => !avoid.contains(&Some(holder.node)),
+        };
         let count = entry.holders.iter().filter(fits).count();
         if count == 0 {
             // whoever asks has the only mirror, or was told by one that it has it not: not to be believed
@@ -182,8 +186,12 @@ impl Home {
             let unknown = Way::Back(GetReply::Unknown { settled: false });
             return own.map_or(unknown, |own| own.way(entry.version));
         }
-        let mut holders = entry.holders.iter().filter(fits);
-        let holder = holders.nth((random % count as u64) as usize).expect("counted");
+        // memory before a log; the backup is asked where somebody was silent, and names that one as well
+        let quick = entry.in_memory().filter(fits).count();
+        let quick = if quick > 0 && self.is_primary(entry.id) { quick } else { count };
+        let logs = entry.holders.iter().filter(|holder| holder.role == Role::Log);
+        let mut holders = entry.in_memory().chain(logs).filter(fits);
+        let holder = holders.nth((random % quick as u64) as usize).expect("counted");
         holder.way(entry.version)
     }
 
@@ -196,6 +204,12 @@ impl Home {
     pub fn knows_all(&self, id: PageId) -> bool {
         let own = id.space.owner() == Some(self.me);
         own || (self.is_primary(id) && self.is_settled() && !self.unlisted.may_have(id))
+    }
+
+    /// Whether no other node can have a newer version than this one knows of.
+    pub fn knows_newest(&mut self, id: PageId) -> bool {
+        let others = self.leases.writer(id).is_some_and(|writer| writer.node != self.me);
+        self.knows_all(id) && !others
     }
 
     /// A holder did not have what it should. A mirror's word is not taken for that: it may be a late one. Where a clean
@@ -263,7 +277,7 @@ impl Home {
     /// What has no room is remembered where somebody depends on it. Who offers to be the successor of what is only
     /// remembered is not refused: another home may have told that one's holders to drop it.
     fn refuse(&mut self, record: &Record, refusal: Refusal) -> Verdict {
-        if refusal != Refusal::Full || !(record.lost || record.holder.role == Role::Mirror) {
+        if refusal != Refusal::Full || !(record.lost || record.holder.role.is_hard()) {
             return refusal.into();
         }
         let succeeds = self.unlisted.may_have_older(record.id, record.version);
@@ -289,7 +303,7 @@ impl Home {
             Ok(outcome) => outcome,
             Err(refusal) => return self.refuse(record, refusal),
         };
-        if holder.role == Role::Mirror {
+        if holder.role.is_hard() {
             self.unlisted.remove(id, version);
             self.directory.expect_mirrors(id, version, copies);
             self.note_missing(id);
@@ -317,8 +331,13 @@ impl Home {
 
     /// While others still tell what they hold, a lack of mirrors may be one or not.
     fn note_missing(&mut self, id: PageId) {
-        let missing = self.directory.entry(id).is_some_and(|entry| entry.mirrors_missing() > 0);
-        if missing && !self.is_settled() {
+        if !self.is_settled() {
+            self.note_lack(id);
+        }
+    }
+
+    fn note_lack(&mut self, id: PageId) {
+        if self.directory.entry(id).is_some_and(|entry| entry.mirrors_missing() > 0) {
             self.repair_later(id);
         }
     }
@@ -328,6 +347,9 @@ impl Home {
         self.note_written(record, notices);
         self.unlisted.handle_gone(record);
         self.directory.unregister(record.id, record.version, record.holder);
+        if record.holder.role == Role::Log {
+            self.note_lack(record.id);
+        }
         Verdict::Done
     }
 
@@ -527,7 +549,7 @@ fn records_of(entry: &Entry) -> impl Iterator<Item = Record> + '_ {
     let nobody = Holder { node: NodeId(0), incarnation: 0, role: Role::Mirror };
     let holders = entry.holders.iter().copied().chain(entry.lost.then_some(nobody));
     let Entry { id, version, copies, lost, .. } = *entry;
-    let copies_of = move |holder: Holder| if holder.role == Role::Mirror { copies } else { 0 };
+    let copies_of = move |holder: Holder| if holder.role.is_hard() { copies } else { 0 };
     let record = move |holder| Record {
         id,
         version,

@@ -4,6 +4,7 @@
 //! already, and has told the holders of the version before to drop theirs.
 
 use super::Service;
+use crate::directory::Role as HolderRole;
 use crate::limits::CLEANING_PAUSE;
 use crate::protocol::{No, Record};
 use crate::slots::Homes;
@@ -55,6 +56,9 @@ impl Service {
 
     /// Whether this node has the mirror that a record speaks of.
     pub(super) fn has_mirror(&self, record: &Record) -> bool {
+        if record.holder.role == HolderRole::Log {
+            return self.has_log(record);
+        }
         let store = self.0.store.borrow();
         let found = store.find(record.id);
         found.is_some_and(|(frame, page, _)| {

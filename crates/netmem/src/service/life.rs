@@ -137,6 +137,7 @@ impl Service {
         self.0.joined.set(None);
         // in this order: what is in mirrors is durable
         self.forget_pages(next);
+        self.unlog_all();
         self.lose_mirrors(&others);
         self.count(|counters| {
             counters.lives_lost += 1;

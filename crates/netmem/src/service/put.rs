@@ -6,6 +6,7 @@ use super::leave::SWAP_BYTES;
 use super::notices::Notices;
 use super::store::{Stored, blocks};
 use super::view::Up;
+use crate::ages::Age;
 use crate::directory::Role as HolderRole;
 use crate::limits::{ATTEMPT, MIRROR_TRIES};
 use crate::memory::{FrameNo, Offer, Reason};
@@ -159,7 +160,7 @@ impl Service {
     /// if the page is its own and came from there.
     pub(super) async fn register(&self, record: &Record, knows: Option<NodeId>) -> Result<(), No> {
         let homes = self.0.home.borrow().homes(record.id).ok_or(No::Unregistered)?;
-        let concerned = if record.holder.role == HolderRole::Mirror { 2 } else { 1 };
+        let concerned = if record.holder.role.is_hard() { 2 } else { 1 };
         let told = homes.both().take(concerned).filter(|home| Some(*home) != knows);
         let verdicts = all(told.map(|home| self.register_at(home, record))).await;
         verdicts.into_iter().try_for_each(|verdict| match verdict {
@@ -258,8 +259,15 @@ impl Service {
     }
 
     pub(super) async fn mirror_again(&self, ask: &MirrorAgain) -> Result<NodeId, No> {
-        let Some((put, data)) = self.mirrored_here(ask) else {
-            return Err(self.without_mirror(ask).await);
+        let (put, data) = match self.mirrored_here(ask) {
+            Some(mirrored) => mirrored,
+            None => match self.read_log(ask.id, ask.version).await {
+                Ok((stamp, data)) if stamp.version == ask.version => {
+                    (self.put_of(stamp, ask.copies), data)
+                }
+                Err(No::Unregistered) => return Err(No::Unregistered),
+                _ => return Err(self.without_mirror(ask).await),
+            },
         };
         let avoid: Avoid = ask.avoid.into_iter().filter(|node| node.0 != 0).collect();
         self.mirror(&put, &data, &RefCell::new(avoid)).await
@@ -283,10 +291,14 @@ impl Service {
         let store = self.0.store.borrow();
         let (_, page, stored) = store.find(ask.id)?;
         let stamp = stored.stamp(page.id, page.version);
-        let age = page.age(self.cx().now());
-        let (life, copies, reused) = (self.life(), ask.copies, page.reused);
-        let put = Put { stamp, life, age, chances: 0, copies, reused, view: 0 };
+        let (age, reused) = (page.age(self.cx().now()), page.reused);
+        let put = Put { age, reused, ..self.put_of(stamp, ask.copies) };
         (page.version == ask.version).then(|| (put, stored.data.clone()))
+    }
+
+    fn put_of(&self, stamp: PageStamp, copies: u8) -> Put {
+        let (life, age) = (self.life(), Age::NEWEST);
+        Put { stamp, life, age, chances: 0, copies, reused: true, view: 0 }
     }
 
     /// The page that came with [`op::TAKE`], if this node has room for it. It belongs to who sent it, whose directory

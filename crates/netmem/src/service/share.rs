@@ -228,9 +228,10 @@ impl Service {
     /// Nobody counts on a node's mirror any more: first the other directory, then this one and the page's writer here.
     /// Where it is not known, somebody asks again whose answer was lost.
     async fn retire(&self, entry: &Entry, from: NodeId, view: u64) -> Result<NodeId, No> {
-        let mut mirrors = entry.mirror_holders();
-        let other = mirrors.clone().find(|h| h.node != from).map(|h| h.node).ok_or(No::NotHere)?;
-        let Some(holder) = mirrors.find(|h| h.node == from) else { return Ok(other) };
+        let other = entry.keepers().find(|h| h.node != from).map(|h| h.node).ok_or(No::NotHere)?;
+        let Some(holder) = entry.mirror_holders().find(|h| h.node == from) else {
+            return Ok(other);
+        };
         let record = self.record_of(entry, holder);
         let backups: Vec<NodeId> = self.0.home.borrow().other_homes(entry.id).collect();
         for backup in backups {
@@ -270,9 +271,9 @@ impl Service {
     }
 }
 
-/// Mirrors of a page but for that of one node.
+/// Mirrors of a page but for that of one node, and logs that have it.
 fn others(entry: &Entry, from: NodeId) -> usize {
-    entry.mirror_holders().filter(|holder| holder.node != from).count()
+    entry.keepers().filter(|holder| holder.node != from).count()
 }
 
 /// Mirrors that a page is to have.

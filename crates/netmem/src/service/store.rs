@@ -162,7 +162,16 @@ impl Store {
 
     /// Whether the local log has the present version of a dirty page: mirrors that count are named, and it is the rest.
     pub fn is_logged(&self, frame: FrameNo) -> bool {
-        self.unnamed(frame) > 0
+        self.memory.role(frame).is_own() && self.unnamed(frame) > 0
+    }
+
+    /// The local log has nothing any more.
+    pub fn forget_log(&mut self) {
+        let logged = self.memory.pages().filter(|(frame, ..)| self.is_logged(*frame));
+        let logged: Vec<_> = logged.map(|(frame, _, page)| (frame, page.version)).collect();
+        for (frame, version) in logged {
+            self.memory.handle_mirror_lost(frame, version);
+        }
     }
 
     /// All mirrors of a page but those to `keep` are gone.

@@ -45,6 +45,7 @@ impl Service {
         let number = view.number;
         let before = self.0.home.borrow().view().number;
         let known: Vec<(FrameNo, Option<Homes>)> = self.known_homes();
+        let known_logs = self.known_logs();
         let old = self.view();
         let Some(change) = self.0.home.borrow_mut().set_view(view) else { return };
         self.lose_mirrors(&change.gone);
@@ -59,6 +60,12 @@ impl Service {
         telling.newcomers = change.came;
         telling.done = false;
         self.collect(&known, &old, all_again, &mut telling.records);
+        let view = self.view();
+        let knew = |node, before: Option<Homes>| {
+            let same = old.incarnation(node) == view.incarnation(node);
+            !all_again && same && before.is_some_and(|homes| homes.has(node))
+        };
+        self.collect_logs(&known_logs, knew, &mut telling.records);
         self.claim_leases(&mut telling.records);
         drop(telling);
         self.count(|counters| counters.lost_pages += change.lost);
@@ -184,12 +191,12 @@ impl Service {
             let clean = page.durability == crate::Durability::Clean;
             let as_role = if role == Role::Mirror { HolderRole::Mirror } else { HolderRole::Clean };
             let home = self.0.home.borrow();
-            let concerns = match as_role {
-                HolderRole::Mirror => home.is_home(page.id),
-                HolderRole::Clean => home.is_primary(page.id) && clean,
+            let concerns = match role {
+                Role::Mirror => home.is_home(page.id),
+                _ => home.is_primary(page.id) && clean,
             };
             drop(home);
-            if (!own || as_role == HolderRole::Mirror) && concerns {
+            if (!own || role == Role::Mirror) && concerns {
                 let record = self.record(page.id, page.version, as_role, copies);
                 self.heed(self.me(), &record, self.register_here(&record));
             }
@@ -197,25 +204,25 @@ impl Service {
     }
 
     /// What a directory said of this node's copy.
-    fn heed(&self, home: NodeId, record: &Record, verdict: Verdict) {
+    pub(super) fn heed(&self, home: NodeId, record: &Record, verdict: Verdict) {
         let mine = record.holder.node == self.me();
         let store = self.0.store.borrow();
         let own = |frame| store.memory().role(frame).is_own();
+        let in_log = record.holder.role == HolderRole::Log;
         let in_use = store.memory().find(record.id).is_some_and(own);
         drop(store);
         // with holders enough a copy for own use is known as one of many
         let useless = match verdict {
             Verdict::Stale(_) | Verdict::Freed => true,
-            Verdict::Enough => !in_use,
+            Verdict::Enough => !in_use && !in_log,
             // nobody would hear that it is outdated
             Verdict::Full => record.holder.role == HolderRole::Clean,
             _ => false,
         };
-        let mirror = record.holder.role == HolderRole::Mirror;
         match () {
             () if !mine || record.writer => (),
             () if useless => self.drop_page(record),
-            () if !mirror => (),
+            () if !record.holder.role.is_hard() => (),
             () if !self.has_mirror(record) => self.deny(home, record),
             // the page is not known there, and must be
             () if matches!(verdict, Verdict::Full | Verdict::NotHome) => {

@@ -216,13 +216,16 @@ impl Service {
     /// In this node's own tables. Answers with the mirrors that these know of.
     pub(super) fn mark_written(&self, id: PageId, version: Version) -> Vec<Holder> {
         self.mark_here(id, version);
-        self.at_home(|home, notices| {
+        let holders = self.at_home(|home, notices| {
             let entry = home.directory().entry(id).filter(|entry| entry.version == version);
-            let mirrors = entry.into_iter().flat_map(Entry::mirror_holders);
-            let mirrors = mirrors.copied().filter(|holder| holder.node != self.me()).collect();
+            let holders = entry.into_iter().flat_map(|entry| entry.holders.iter().copied());
+            let hard = holders.filter(|holder| holder.role.is_hard() && holder.node != self.me());
+            let hard: Vec<Holder> = hard.collect();
             home.handle_written(id, version, notices);
-            mirrors
-        })
+            hard
+        });
+        self.unlog(id, version);
+        holders
     }
 
     /// What is here of the page is a clean copy, or outdated; but for what this node wrote and nobody else has.
@@ -270,6 +273,7 @@ impl Service {
         self.0.leaving.borrow_mut().forget(|id| id.space == space);
         self.note_change(|id| id.space == space);
         self.0.writing.borrow_mut().retain(|id| id.space != space);
+        self.unlog_space(space);
         if self.0.store.borrow_mut().free_space(space) > 0 {
             self.0.unfinished.borrow_mut().push(space);
         }

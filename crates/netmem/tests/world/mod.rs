@@ -3,7 +3,7 @@
 
 use endpoint::Frame;
 use netmem::protocol::{Batch, Message, Record};
-use netmem::service::{Backing, Config, Later, Up, View};
+use netmem::service::{Backing, Config, Later, Log, Up, View};
 use netmem::*;
 use node::{Call, Cx};
 use rig::Net;
@@ -317,6 +317,7 @@ pub fn with_directories(count: u16, frames: usize, entries: usize) -> (World, Di
         let mut config = small(frames);
         config.directory_bytes = entries * Directory::ENTRY_BYTES;
         config.backing = Some(share.at(cx));
+        config.log = Some(share.log(cx));
         config
     });
     (world, disk)
@@ -329,11 +330,16 @@ pub fn late(number: u64) -> u64 {
 
 type Pages = Rc<RefCell<BTreeMap<PageId, u64>>>;
 
-/// Stable storage that all nodes share, in memory, with a delay.
+/// What the nodes' logs have.
+type Logs = Rc<RefCell<BTreeMap<(NodeId, PageId), u64>>>;
+
+/// Stable storage that all nodes share, and a log of each, in memory, with a delay.
 #[derive(Clone)]
 pub struct Disk {
     pub pages: Pages,
-    pub logged: Pages,
+    pub logged: Logs,
+    /// Other bytes are read from logs than were appended.
+    pub rots: Rc<Cell<bool>>,
     pub delay: Rc<Cell<Duration>>,
     pub reads: Rc<Cell<u64>>,
     pub fails: Rc<Cell<bool>>,
@@ -345,6 +351,7 @@ impl Default for Disk {
         Disk {
             pages: Rc::default(),
             logged: Rc::default(),
+            rots: Rc::default(),
             delay,
             reads: Rc::default(),
             fails: Rc::default(),
@@ -357,6 +364,17 @@ impl Disk {
     pub fn at(&self, cx: &Cx) -> Rc<dyn Backing> {
         Rc::new(At { disk: self.clone(), cx: cx.clone() })
     }
+
+    /// The log of one node, empty.
+    pub fn log(&self, cx: &Cx) -> Rc<dyn Log> {
+        self.logged.borrow_mut().retain(|(node, _), _| *node != cx.id());
+        Rc::new(At { disk: self.clone(), cx: cx.clone() })
+    }
+
+    /// What a node's log has of a page.
+    pub fn logged(&self, node: u16, id: PageId) -> Option<u64> {
+        self.logged.borrow().get(&(NodeId(node), id)).copied()
+    }
 }
 
 struct At {
@@ -365,23 +383,43 @@ struct At {
 }
 
 impl At {
-    fn write_to(
-        &self,
-        map: &Pages,
-        id: PageId,
-        version: Version,
-        data: Frame,
-    ) -> Later<Result<(), Errno>> {
-        assert_eq!(&data[..], &content(id, version.0)[..]);
-        let (disk, cx, map) = (self.disk.clone(), self.cx.clone(), map.clone());
+    /// Takes its time, and then does it or fails.
+    fn store(&self, stores: impl FnOnce(&Disk) + 'static) -> Later<Result<(), Errno>> {
+        let (disk, cx) = (self.disk.clone(), self.cx.clone());
         Box::pin(async move {
             cx.sleep(disk.delay.get()).await;
             if disk.fails.get() {
                 return Err(Errno::EIO);
             }
-            map.borrow_mut().insert(id, version.0);
+            stores(&disk);
             Ok(())
         })
+    }
+}
+
+impl Log for At {
+    fn append(&self, stamp: PageStamp, data: Frame) -> Later<Result<(), Errno>> {
+        let PageStamp { id, version, .. } = stamp;
+        assert_eq!(&data[..], &content(id, version.0)[..]);
+        let key = (self.cx.id(), id);
+        self.store(move |disk| {
+            disk.logged.borrow_mut().insert(key, version.0);
+        })
+    }
+
+    fn read(&self, stamp: PageStamp) -> Later<Result<Frame, Errno>> {
+        let (disk, cx) = (self.disk.clone(), self.cx.clone());
+        let done = self.store(|_| ());
+        Box::pin(async move {
+            done.await?;
+            let logged = disk.logged.borrow().get(&(cx.id(), stamp.id)).copied();
+            let version = logged.ok_or(Errno::ENOENT)? + u64::from(disk.rots.get());
+            Ok(frame(&cx, stamp.id, version))
+        })
+    }
+
+    fn forget(&self, id: PageId) {
+        self.disk.logged.borrow_mut().remove(&(self.cx.id(), id));
     }
 }
 
@@ -410,10 +448,9 @@ impl Backing for At {
     }
 
     fn write(&self, id: PageId, version: Version, data: Frame) -> Later<Result<(), Errno>> {
-        self.write_to(&self.disk.pages, id, version, data)
-    }
-
-    fn log(&self, id: PageId, version: Version, data: Frame) -> Later<Result<(), Errno>> {
-        self.write_to(&self.disk.logged, id, version, data)
+        assert_eq!(&data[..], &content(id, version.0)[..]);
+        self.store(move |disk| {
+            disk.pages.borrow_mut().insert(id, version.0);
+        })
     }
 }

@@ -1,6 +1,7 @@
 //! What must hold of the services' tables: at any time, and when nothing is under way.
 
 use super::shared::Shared;
+use super::spaces::{Kind, kind};
 use endpoint::limits::PAGE_BYTES;
 use netmem::limits::AHEAD_SHARE;
 use netmem::service::View;
@@ -125,7 +126,8 @@ fn check_entries(
         }
         let mirrors =
             entry.holders.iter().filter(|holder| holder.role == HolderRole::Mirror).count();
-        if entry.mirrors_missing() > 0 && has_room {
+        let bare = kind(entry.id.space) == Kind::Logged && entry.is_logged() && mirrors == 0;
+        if (entry.mirrors_missing() > 0 || bare) && has_room {
             wrong.push(format!("{node} knows of {mirrors} mirrors of {}, too few", entry.id));
         }
     }

@@ -147,7 +147,7 @@ impl Scene {
         let mut world = World::new(seed, LinkModel::default(), Trace::default());
         for node in (1..=nodes).map(NodeId) {
             let frame_pages = frames as usize * 2 + POOL_PAGES;
-            let config = MachineConfig { frame_pages, ..MachineConfig::new(node) };
+            let config = MachineConfig { frame_pages, disks: 1, ..MachineConfig::new(node) };
             world.add(config, role(shared.clone(), epoch));
             world.start(node);
         }

@@ -149,7 +149,6 @@ impl Shared {
         self.services.borrow_mut().remove(&node);
         self.nodes.borrow_mut().remove(&node);
         self.keys.fronts.borrow_mut().remove(&node);
-        self.storage.borrow_mut().node_down(node);
     }
 
     /// The run is over: services, whose storage knows this, are let go.

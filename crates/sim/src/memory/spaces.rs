@@ -32,6 +32,7 @@ impl Kind {
 pub fn kind(space: SpaceId) -> Kind {
     match (space.owner(), space.0 % 4) {
         (None, 0 | 2) => Kind::Stored,
+        (None, 3) => Kind::Logged,
         (None, _) => Kind::Mirrored,
         (Some(_), 1) => Kind::Stored,
         (Some(_), 2) => Kind::Logged,

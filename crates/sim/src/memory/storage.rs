@@ -1,5 +1,5 @@
-//! Stable storage of simulated clusters with network memory: one place for all nodes, which outlives them, and a log on
-//! each node, which ends with its spaces.
+//! Stable storage of simulated clusters with network memory: one place for all nodes, which outlives them. Their logs are
+//! on disks of their own.
 
 use super::model::parse;
 use super::shared::Shared;
@@ -13,7 +13,7 @@ use netmem::{PageId, SpaceId, Version};
 use node::Cx;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use wire::{Errno, NodeId};
+use wire::Errno;
 
 type Pages = BTreeMap<PageId, (Version, Box<[u8]>)>;
 
@@ -25,7 +25,6 @@ pub struct Storage {
     random: Random,
     busy_until: Picos,
     pages: Pages,
-    logs: BTreeMap<NodeId, Pages>,
 }
 
 impl Storage {
@@ -37,13 +36,7 @@ impl Storage {
             random: Random::new(seed, "storage"),
             busy_until: Picos::ZERO,
             pages: Pages::new(),
-            logs: BTreeMap::new(),
         }
-    }
-
-    /// The node's own spaces ended with it.
-    pub fn node_down(&mut self, node: NodeId) {
-        self.logs.remove(&node);
     }
 
     /// When an operation that is asked for now is done. One after the other moves its bytes.
@@ -65,10 +58,6 @@ impl Storage {
         self.random.chance(self.faults.error_chance)
     }
 
-    fn pages(&self, node: NodeId, space: SpaceId) -> Option<&Pages> {
-        if kind(space) == Kind::Logged { self.logs.get(&node) } else { Some(&self.pages) }
-    }
-
     /// A newer version than there is replaces it.
     fn store(pages: &mut Pages, id: PageId, version: Version, data: &[u8]) {
         let known = pages.get(&id).is_some_and(|(known, _)| *known > version);
@@ -77,8 +66,8 @@ impl Storage {
         }
     }
 
-    fn load(&self, node: NodeId, id: PageId) -> Option<(Version, &[u8])> {
-        let (version, data) = self.pages(node, id.space)?.get(&id)?;
+    fn load(&self, id: PageId) -> Option<(Version, &[u8])> {
+        let (version, data) = self.pages.get(&id)?;
         debug_assert!(parse(data).is_some_and(|(_, content)| content.version == *version));
         Some((*version, &data[..]))
     }
@@ -99,29 +88,11 @@ impl Door {
         cx.sleep_until(at.node_time()).await;
         if shared.storage.borrow_mut().fails() { Err(Errno::EIO) } else { Ok(()) }
     }
-
-    fn save(
-        &self,
-        id: PageId,
-        version: Version,
-        data: Frame,
-        log: bool,
-    ) -> Later<Result<(), Errno>> {
-        let (cx, shared) = (self.cx.clone(), self.shared.clone());
-        Box::pin(async move {
-            Door::wait(&cx, &shared, data.len(), true).await?;
-            let storage = &mut *shared.storage.borrow_mut();
-            let logs = &mut storage.logs;
-            let pages = if log { logs.entry(cx.id()).or_default() } else { &mut storage.pages };
-            Storage::store(pages, id, version, &data);
-            Ok(())
-        })
-    }
 }
 
 impl Backing for Door {
     fn has(&self, space: SpaceId) -> bool {
-        matches!(kind(space), Kind::Stored | Kind::Logged)
+        kind(space) == Kind::Stored
     }
 
     fn read(
@@ -134,17 +105,18 @@ impl Backing for Door {
         Box::pin(async move {
             Door::wait(&cx, &shared, bytes as usize, false).await?;
             let storage = shared.storage.borrow();
-            let Some((version, data)) = storage.load(cx.id(), id) else { return Ok(None) };
+            let Some((version, data)) = storage.load(id) else { return Ok(None) };
             let data = cx.frames().copy_of(data).ok_or(Errno::ENOMEM)?;
             Ok(Some((version, data)))
         })
     }
 
     fn write(&self, id: PageId, version: Version, data: Frame) -> Later<Result<(), Errno>> {
-        self.save(id, version, data, false)
-    }
-
-    fn log(&self, id: PageId, version: Version, data: Frame) -> Later<Result<(), Errno>> {
-        self.save(id, version, data, true)
+        let (cx, shared) = (self.cx.clone(), self.shared.clone());
+        Box::pin(async move {
+            Door::wait(&cx, &shared, data.len(), true).await?;
+            Storage::store(&mut shared.storage.borrow_mut().pages, id, version, &data);
+            Ok(())
+        })
     }
 }

@@ -1,0 +1,224 @@
+//! Pages in this node's log: the second copy of those of [`Class::MirroredAndLogged`](crate::Class), beside one mirror.
+//!
+//! A log is a holder as others' memory is: both homes of a page's directory entry know of it before it counts. So when
+//! the mirror goes down, the directory has another one made from the log, and when the log's node does, from the
+//! mirror. It is read where nobody has the page in memory. What it has is of this life of its node and of no other.
+
+use super::get::Got;
+use super::store::Stored;
+use super::{Log, Service, Source};
+use crate::directory::Role as HolderRole;
+use crate::memory::Arrival;
+use crate::page::{PageId, PageStamp, SpaceId, Version, Wanted};
+use crate::protocol::{Get, GetReply, No, Record};
+use crate::slots::Homes;
+use endpoint::Frame;
+use node::{Answer, Request};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use wire::{Errno, NodeId};
+
+/// What the log has. Each page takes a block there at least, so that the log's size is this table's limit.
+#[derive(Debug, Default)]
+pub(super) struct Logged {
+    pages: BTreeMap<PageId, PageStamp>,
+}
+
+impl Logged {
+    fn has(&self, stamp: &PageStamp) -> bool {
+        self.pages.get(&stamp.id) == Some(stamp)
+    }
+
+    fn find(&self, id: PageId, at_least: Version) -> Option<PageStamp> {
+        self.pages.get(&id).filter(|stamp| stamp.version >= at_least).copied()
+    }
+
+    /// Forgets what `goes`, and says what that was.
+    fn take(&mut self, goes: impl Fn(&PageStamp) -> bool) -> Vec<PageId> {
+        let gone: Vec<PageId> =
+            self.pages.values().filter(|stamp| goes(stamp)).map(|stamp| stamp.id).collect();
+        self.pages.retain(|_, stamp| !goes(stamp));
+        gone
+    }
+}
+
+impl Service {
+    /// This node has a log from now on. One that it has already stays: it has pages.
+    pub fn keep_log(&self, log: Rc<dyn Log>) {
+        self.0.log.borrow_mut().get_or_insert(log);
+    }
+
+    /// Whether it has one.
+    pub fn keeps_log(&self) -> bool {
+        self.0.log.borrow().is_some()
+    }
+
+    /// Pages that this node's log has.
+    pub fn logged_pages(&self) -> usize {
+        self.0.logged.borrow().pages.len()
+    }
+
+    /// Appends a page to the log, and tells its directories. What was told to one of them only stays.
+    pub(super) async fn log_page(&self, stamp: PageStamp, data: &Frame) -> Result<(), No> {
+        let log = self.0.log.borrow().clone().ok_or(No::Room)?;
+        let has = self.0.logged.borrow().has(&stamp);
+        if !has {
+            let life = self.life();
+            log.append(stamp, data.clone()).await.map_err(|_| No::Room)?;
+            self.0.logged.borrow_mut().pages.insert(stamp.id, stamp);
+            let freed = self.0.home.borrow_mut().freed().has(stamp.id.space);
+            if freed || life != self.life() {
+                self.unlog(stamp.id, stamp.version);
+                return Err(No::Outside);
+            }
+        }
+        let record = self.log_record(&stamp);
+        match self.register(&record, None).await {
+            Ok(()) if self.has_log(&record) => Ok(()),
+            Err(No::Unregistered) => Err(No::Unregistered),
+            ended => {
+                self.unlog(stamp.id, stamp.version);
+                self.deny_all(&record);
+                Err(ended.err().unwrap_or(No::Stale))
+            }
+        }
+    }
+
+    fn log_record(&self, stamp: &PageStamp) -> Record {
+        self.record(stamp.id, stamp.version, HolderRole::Log, 2)
+    }
+
+    /// Whether the log has what a record says.
+    pub(super) fn has_log(&self, record: &Record) -> bool {
+        let found = self.0.logged.borrow().find(record.id, record.version);
+        found.is_some_and(|stamp| stamp.version == record.version)
+    }
+
+    /// Nobody needs what the log has of a page up to this version.
+    pub(super) fn unlog(&self, id: PageId, version: Version) {
+        let older = |stamp: &PageStamp| stamp.version <= version;
+        let found = self.0.logged.borrow().find(id, Version(0)).is_some_and(|stamp| older(&stamp));
+        if found {
+            self.0.logged.borrow_mut().pages.remove(&id);
+            self.forget_logged(id);
+        }
+    }
+
+    fn forget_logged(&self, id: PageId) {
+        self.0.log.borrow().iter().for_each(|log| log.forget(id));
+    }
+
+    /// Nothing of a space is needed any more.
+    pub(super) fn unlog_space(&self, space: SpaceId) {
+        let gone = self.0.logged.borrow_mut().take(|stamp| stamp.id.space == space);
+        gone.into_iter().for_each(|id| self.forget_logged(id));
+    }
+
+    /// This node's life is over, and what its log has is nobody's.
+    pub(super) fn unlog_all(&self) {
+        let gone = self.0.logged.borrow_mut().take(|_| true);
+        gone.into_iter().for_each(|id| self.forget_logged(id));
+        self.0.store.borrow_mut().forget_log();
+    }
+
+    /// What the log has of a page. Where other bytes come than were appended, or where they were superseded meanwhile,
+    /// it has nothing, and the directories hear of the former.
+    pub(super) async fn read_log(
+        &self,
+        id: PageId,
+        at_least: Version,
+    ) -> Result<(PageStamp, Frame), No> {
+        let stamp = self.0.logged.borrow().find(id, at_least).ok_or(No::NotHere)?;
+        let log = self.0.log.borrow().clone().ok_or(No::NotHere)?;
+        let read = log.read(stamp).await;
+        if !self.0.logged.borrow().has(&stamp) {
+            return Err(No::NotHere);
+        }
+        // a disk that fails may answer later
+        let data = read.map_err(|_| No::Unregistered)?;
+        let wanted = Wanted { id, at_least, bytes: stamp.bytes };
+        let good = {
+            let mut counters = self.0.counters.borrow_mut();
+            counters.misses.mismatches.verify(wanted, &stamp, [&data[..]]).is_some()
+        };
+        if good {
+            return Ok((stamp, data));
+        }
+        self.unlog(id, stamp.version);
+        self.deny_all(&self.log_record(&stamp));
+        Err(No::NotHere)
+    }
+
+    /// A page that nobody has in memory, or nobody who answers, from this node's own log. One of its own space comes
+    /// back as what it was.
+    pub(super) async fn get_logged(&self, wanted: Wanted, keeps: bool) -> Option<Got> {
+        let Wanted { id, at_least, bytes } = wanted;
+        if self.doubts(id) {
+            return None;
+        }
+        let own = id.space.owner() == Some(self.me());
+        let newest = self.0.home.borrow().version(id);
+        let (stamp, data) = self.read_log(id, at_least.max(newest)).await.ok()?;
+        let PageStamp { version, checksum, .. } = stamp;
+        if keeps && own {
+            let mut stored = Stored::new(data.clone(), checksum);
+            let arrival = Arrival { id, version, reused: true, ..Arrival::default() };
+            let arrival = self.with_mirrors(arrival, &mut stored);
+            self.keep(arrival, stored);
+        }
+        (stamp.bytes == bytes).then_some(Got { version, data, source: Source::Backing })
+    }
+
+    /// Whether a directory's word that this node has a page is about its log. Who has written a newer version since has
+    /// it elsewhere, or will say so.
+    pub(super) fn gives_logged(&self, get: &Get) -> bool {
+        let logged = self.0.logged.borrow().find(get.id, get.at_least);
+        let newest = self.0.writing.borrow().newest(get.id).unwrap_or_default();
+        logged.is_some_and(|stamp| stamp.version >= newest && stamp.bytes == get.bytes)
+    }
+
+    /// Answers a request with what the log has.
+    pub(super) async fn answer_logged(&self, request: Request, get: &Get) {
+        let Some(_permit) = self.0.slow.try_acquire(1) else {
+            return self.cx().reply(request, Answer::error(Errno::EAGAIN));
+        };
+        match self.read_log(get.id, get.at_least).await {
+            Ok((stamp, data)) if self.gives_logged(get) && !self.doubts(get.id) => {
+                self.answer_data(request, get, super::answer::Given::hard(stamp, data), false);
+            }
+            Err(No::Unregistered) => {
+                self.answer_get(request, GetReply::Unknown { settled: false });
+            }
+            _ => {
+                let reply = self.not_here(get);
+                self.answer_get(request, reply);
+            }
+        }
+    }
+
+    /// The pages in the log, with the homes that they have now.
+    pub(super) fn known_logs(&self) -> Vec<(PageStamp, Option<Homes>)> {
+        let (logged, home) = (self.0.logged.borrow(), self.0.home.borrow());
+        logged.pages.values().map(|stamp| (*stamp, home.homes(stamp.id))).collect()
+    }
+
+    /// The records of the log for every home that does not know them. This node is told at once.
+    pub(super) fn collect_logs(
+        &self,
+        known: &[(PageStamp, Option<Homes>)],
+        knew: impl Fn(NodeId, Option<Homes>) -> bool,
+        records: &mut Vec<(NodeId, Record)>,
+    ) {
+        for (stamp, before) in known {
+            let record = self.log_record(stamp);
+            let homes = self.0.home.borrow().homes(stamp.id);
+            for home in homes.into_iter().flat_map(Homes::both) {
+                match home == self.me() {
+                    true => self.heed(home, &record, self.register_here(&record)),
+                    false if knew(home, *before) => (),
+                    false => records.push((home, record)),
+                }
+            }
+        }
+    }
+}
