@@ -47,8 +47,8 @@ impl Skips {
         self.0.extend(other.0);
     }
 
-    /// The counts with tests that did not run taken from those that passed. `passed` has the names of these: what a test
-    /// that failed, or a process that a test starts, did not do is not among them.
+    /// The counts with tests that did not run taken from those that passed. `passed` has the names of these: what a
+    /// test that failed, or a process that a test starts, did not do is not among them.
     pub fn taken_from(&self, tally: Tally, passed: &BTreeSet<String>) -> Tally {
         let name = |test: &str| test.split_once(": ").map(|(_suite, name)| name.to_string());
         let did_nothing =

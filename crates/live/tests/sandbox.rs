@@ -1,5 +1,5 @@
-//! Where a sandbox forbids io_uring, disks work all the same; where it forbids userfaultfd, a region says what to set. A
-//! system call filter of the test's thread does what container runtimes do.
+//! Where a sandbox forbids io_uring, disks work all the same; where it forbids userfaultfd, a region says what to set.
+//! A system call filter of the test's thread does what container runtimes do.
 
 mod disk_rig;
 
