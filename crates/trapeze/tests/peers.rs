@@ -197,7 +197,8 @@ fn compare(
     let mut wrong = Vec::new();
     for script in scripts {
         let (mut their, mut our) = (Talk::new(theirs), Talk::new(ours));
-        (ask(&mut their, clear), ask(&mut our, clear));
+        ask(&mut their, clear);
+        ask(&mut our, clear);
         for step in *script {
             let (Same(line) | Other(line, ..)) = step;
             let told = (ask(&mut their, line), ask(&mut our, line));
