@@ -247,7 +247,8 @@ impl Service {
 
     async fn offer(&self, to: NodeId, leaves: &Leaves) -> Option<NodeId> {
         self.count(|counters| counters.puts_sent += 1);
-        let reply = self.put_to(to, &leaves.put(self.life()), leaves.data.clone()).await.ok()?;
+        let put = Put { view: self.view_number(), ..leaves.put(self.life()) };
+        let reply = self.put_to(to, &put, leaves.data.clone()).await.ok()?;
         let node = reply.stored.ok()?;
         self.count(|counters| counters.puts_stored += 1);
         Some(node)
