@@ -6,6 +6,7 @@ use netmem::protocol::{Get, Message, Stale, op};
 use netmem::service::{PutError, Source};
 use netmem::*;
 use node::Call;
+use std::time::Duration;
 use wire::{NodeId, Time};
 use world::*;
 
@@ -255,6 +256,28 @@ fn what_was_read_between_two_lives_is_not_kept() {
     world.come_back(3);
     world.service(3).set_lease(world.lives[2], Time::NEVER);
     assert_eq!((world.read(5, id, 0).0, world.read(3, id, 0).0), (late(2), late(2)));
+}
+
+/// Who wrote the page meanwhile is down, and its directory knows nothing of it any more.
+#[test]
+fn what_a_read_brings_that_began_in_another_view_is_not_kept() {
+    let (mut world, disk) = with_disk(5, 64);
+    let id = (0..).map(shared).find(|id| ![1, 2].contains(&world.primary(*id))).unwrap();
+    disk.pages.borrow_mut().insert(id, late(1));
+    disk.delay.set(Duration::from_secs(3));
+    let reader = world.service(2);
+    let got = world.start(2, async move { reader.get(wanted(id, 0)).await });
+    world.net.run(100);
+    disk.delay.set(Duration::from_millis(5));
+    world.put_shared(1, id, 2, Class::WriteBack).unwrap();
+    world.flush(1, id).unwrap();
+    world.kill(1);
+    world.next_view();
+    world.settle();
+    world.seconds(4);
+    let got = got.take().unwrap().unwrap();
+    assert_eq!(got.version, Version(late(1)), "as it was when it was asked for");
+    assert_eq!(world.read(2, id, 0).0, late(2));
 }
 
 /// What a node could not say of its copies, or did not hear, for want of a frame.

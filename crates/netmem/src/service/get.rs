@@ -82,6 +82,8 @@ struct Trail {
     logged: bool,
     /// The page gets a frame of the service here.
     keeps: bool,
+    /// The number of the view in which a node was asked last.
+    view: u64,
 }
 
 /// What one step of a search came to.
@@ -283,6 +285,7 @@ impl Service {
     ) -> Result<Got, GetError> {
         let Wanted { id, bytes, .. } = wanted;
         let at_least = miss.map_or(Version(0), Miss::newest).max(wanted.at_least);
+        let began = self.view_number();
         let (version, data) = match backing.read(id, at_least, bytes).await {
             Ok(Some((version, data))) if version >= at_least => (version, data),
             Ok(_) => return Err(miss.unwrap_or(Miss::Unknown).without_backing(wanted)),
@@ -295,7 +298,7 @@ impl Service {
         let stamp = PageStamp::of(id, version, [&data[..]]);
         let arrival = Arrival { id, version, ..Arrival::default() };
         let stored = Stored::new(data.clone(), stamp.checksum);
-        if self.keep(arrival, stored) {
+        if self.is_of_today(id, began) && self.keep(arrival, stored) {
             self.announce(id, version);
         }
         Ok(Got { version, data, source: Source::Backing })
@@ -313,6 +316,7 @@ impl Service {
             own: false,
             logged: false,
             keeps,
+            view: 0,
         };
         let backed = self.backing(wanted.id.space).is_some();
         while self.cx().now() < trail.until {
@@ -393,6 +397,7 @@ impl Service {
             return Step::Miss(Miss::NoMemory);
         };
         let start = self.cx().now();
+        trail.view = self.view_number();
         let wait = ATTEMPT.min(trail.until.since(start));
         let asked = self.question(wanted, trail);
         let get = match known {
@@ -453,7 +458,8 @@ impl Service {
                 let frame = reply.data.pop().filter(|_| reply.bytes == wanted.bytes as usize);
                 match frame.and_then(|frame| self.verified(wanted, &data, frame)) {
                     Some(frame) => {
-                        Step::Got(self.receive(wanted, &data, frame, start, trail.keeps))
+                        let keeps = trail.keeps && self.is_of_today(wanted.id, trail.view);
+                        Step::Got(self.receive(wanted, &data, frame, start, keeps))
                     }
                     None => self.handle_damaged(&data, trail),
                 }
@@ -578,6 +584,12 @@ impl Service {
         }
         let installed = self.0.store.borrow_mut().install(used, arrival, stored);
         installed.is_ok()
+    }
+
+    /// Whether what was asked for in a view of this number may be kept: who has written the page since, and went down,
+    /// had nobody here to tell, and the directory of today does not know.
+    pub(super) fn is_of_today(&self, id: PageId, began: u64) -> bool {
+        id.space.owner().is_some() || began == self.view_number()
     }
 
     /// Whether this node would be told that its copy of a page is outdated: in no view nobody knows of it.

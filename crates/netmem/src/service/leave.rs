@@ -284,7 +284,8 @@ impl Service {
 
     async fn offer(&self, to: NodeId, leaves: &Leaves) -> Option<NodeId> {
         self.count(|counters| counters.puts_sent += 1);
-        let reply = self.put_to(to, &leaves.put(self.life()), leaves.data.clone()).await;
+        let put = Put { view: self.view_number(), ..leaves.put(self.life()) };
+        let reply = self.put_to(to, &put, leaves.data.clone()).await;
         if reply.is_err() {
             self.disown(to, leaves.id, leaves.version);
         }

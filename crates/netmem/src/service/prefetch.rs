@@ -409,6 +409,7 @@ impl Service {
         if self.oldest() <= early.time_to_use {
             return None;
         }
+        let view = self.view_number();
         let read = backing.read(id, early.at_least, early.bytes).await.ok().flatten();
         let (version, data) = read.filter(|(version, data)| {
             *version >= early.at_least && data.len() == early.bytes as usize
@@ -417,7 +418,7 @@ impl Service {
         // older than this, not as old: of two that are used at the same time the one that is there stays
         let age = Age(early.time_to_use.0.saturating_add(1));
         let (life, chances) = (early.life, CHANCES);
-        let put = Put { stamp, life, age, chances, copies: 0, reused: true, view: 0 };
+        let put = Put { stamp, life, age, chances, copies: 0, reused: true, view };
         let frame = self.accept(source, &put, data).ok()?;
         self.0.store.borrow_mut().memory_mut().handle_awaited(self.cx().now(), frame);
         if id.space.owner().is_none() {

@@ -139,7 +139,8 @@ impl Service {
             return Err(No::InUse);
         }
         let guest = put.stamp.id.space.is_guest();
-        if put.is_mirror() && !guest && put.view != home.view().number {
+        let private = put.stamp.id.space.owner().is_some() && !put.is_mirror();
+        if !guest && !private && put.view != home.view().number {
             return Err(No::Outside);
         }
         let member = home.view().has(self.me(), self.life());

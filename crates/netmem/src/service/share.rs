@@ -58,7 +58,7 @@ impl Service {
         Share { most: self.config().bytes, bytes: store.limit(), over: store.over(), returned }
     }
 
-    fn view_number(&self) -> u64 {
+    pub(super) fn view_number(&self) -> u64 {
         self.0.home.borrow().view().number
     }
 

@@ -50,6 +50,7 @@ impl Service {
         let Some(change) = self.0.home.borrow_mut().set_view(view) else { return };
         self.lose_mirrors(&change.gone);
         self.forget_nodes(&change.gone);
+        self.forget_journeys();
         // who comes begins anew: what is here of an earlier life's private spaces is nobody's
         change.came.iter().for_each(|node| self.free_owner(*node));
         let mut telling = self.0.telling.borrow_mut();
@@ -92,6 +93,13 @@ impl Service {
 
     pub(super) fn is_in(&self, view: &View) -> bool {
         view.has(self.me(), self.life())
+    }
+
+    /// Copies of shared pages that are on their way here or elsewhere were to be had in the view before.
+    fn forget_journeys(&self) {
+        let common = |id: PageId| id.space.owner().is_none() && !id.space.is_guest();
+        self.0.faults.borrow_mut().cancel(common);
+        self.0.leaving.borrow_mut().forget(common);
     }
 
     fn known_homes(&self) -> Vec<(FrameNo, Option<Homes>)> {

@@ -437,11 +437,11 @@ impl Backing for At {
         let (disk, cx) = (self.disk.clone(), self.cx.clone());
         Box::pin(async move {
             disk.reads.set(disk.reads.get() + 1);
+            let version = disk.pages.borrow().get(&id).copied();
             cx.sleep(disk.delay.get()).await;
             if disk.fails.get() {
                 return Err(Errno::EIO);
             }
-            let version = disk.pages.borrow().get(&id).copied();
             let fits = version.filter(|version| *version >= at_least.0);
             Ok(fits.map(|version| (Version(version), frame(&cx, id, version))))
         })
