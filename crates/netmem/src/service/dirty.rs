@@ -1,11 +1,12 @@
 //! Dirty pages: made durable before their frames are needed, and again when a node goes down.
 
 use super::put::{Avoid, Weak};
+use super::store::Stored;
 use super::{Load, Service};
 use crate::ages::Age;
 use crate::directory::{Entry, Holder, Role as HolderRole};
 use crate::limits::*;
-use crate::memory::{Class, Durability, FrameNo, Page, Role};
+use crate::memory::{Arrival, Class, Durability, FrameNo, Page, Role};
 use crate::page::{PageId, PageStamp, SpaceId, Version};
 use crate::protocol::{AVOID_MAX, Message, MirrorAgain, No, Put, PutReply, Record, op};
 use endpoint::Frame;
@@ -201,6 +202,26 @@ impl Service {
         let life = self.0.home.borrow().view().incarnation(node).ok_or(No::Outside)?;
         self.0.store.borrow_mut().handle_mirror(busy.frame, busy.version, (node, life));
         Ok(())
+    }
+
+    /// A dirty page of the node's own, of which its directory says who has mirrors.
+    pub(super) fn with_mirrors(&self, arrival: Arrival, stored: &mut Stored) -> Arrival {
+        let Arrival { id, version, .. } = arrival;
+        let home = self.0.home.borrow();
+        let entry = home.directory().entry(id).filter(|entry| entry.version == version);
+        for Holder { node, incarnation, .. } in entry.into_iter().flat_map(Entry::mirror_holders) {
+            let _ = stored.mirrors.try_push((*node, *incarnation));
+        }
+        let wanted = entry.map_or(1, |entry| entry.copies);
+        let logged = entry.is_some_and(Entry::is_logged);
+        let class = match wanted {
+            _ if logged => Class::MirroredAndLogged,
+            0 | 1 => Class::Volatile,
+            _ => Class::Mirrored,
+        };
+        let copies = stored.mirrors.len() as u8 + u8::from(logged);
+        let durability = Durability::Dirty { copies };
+        Arrival { class, durability, ..arrival }
     }
 
     /// One of the tasks that make mirrors anew, of pages in this node's directory.

@@ -8,9 +8,9 @@ use super::leave::Leaves;
 use super::store::Stored;
 use super::waiting::{Behind, First};
 use super::{Backing, Load, Service};
-use crate::directory::{Entry, Holder, Role};
+use crate::directory::{Holder, Role};
 use crate::limits::*;
-use crate::memory::{Arrival, Class, Durability, Role as MemoryRole};
+use crate::memory::{Arrival, Role as MemoryRole};
 use crate::page::{PageId, PageStamp, Version, Wanted};
 use crate::protocol::{Data, Get, GetReply, Message, Record, Stale, op};
 use endpoint::{Frame, FrameMut};
@@ -547,26 +547,6 @@ impl Service {
         if self.keep(arrival, stored) && !own {
             self.announce(id, version);
         }
-    }
-
-    /// A dirty page of the node's own, of which its directory says who has mirrors.
-    pub(super) fn with_mirrors(&self, arrival: Arrival, stored: &mut Stored) -> Arrival {
-        let Arrival { id, version, .. } = arrival;
-        let home = self.0.home.borrow();
-        let entry = home.directory().entry(id).filter(|entry| entry.version == version);
-        for Holder { node, incarnation, .. } in entry.into_iter().flat_map(Entry::mirror_holders) {
-            let _ = stored.mirrors.try_push((*node, *incarnation));
-        }
-        let wanted = entry.map_or(1, |entry| entry.copies);
-        let logged = entry.is_some_and(Entry::is_logged);
-        let class = match wanted {
-            _ if logged => Class::MirroredAndLogged,
-            0 | 1 => Class::Volatile,
-            _ => Class::Mirrored,
-        };
-        let copies = stored.mirrors.len() as u8 + u8::from(logged);
-        let durability = Durability::Dirty { copies };
-        Arrival { class, durability, ..arrival }
     }
 
     /// Puts a page into a frame of the node's own, if one can be freed without waiting. Says whether it could.
