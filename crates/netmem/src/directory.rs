@@ -44,7 +44,7 @@ pub struct Holder {
 
 impl Holder {
     /// Whether both are a node's memory, or both its log.
-    fn is_place_of(&self, other: &Holder) -> bool {
+    pub fn is_place_of(&self, other: &Holder) -> bool {
         self.node == other.node && (self.role == Role::Log) == (other.role == Role::Log)
     }
 }

@@ -310,7 +310,7 @@ impl Home {
         }
         match &older {
             Some(older) => {
-                let others = self.holders_of(older).filter(|old| old.node != holder.node);
+                let others = self.holders_of(older).filter(|old| !old.is_place_of(&holder));
                 others.for_each(|old| tell_to_drop(notices, id, older.version, old));
             }
             None => outcome.dropped.iter().for_each(|old| tell_to_drop(notices, id, version, *old)),

@@ -6,7 +6,7 @@ use super::put::Weak;
 use super::store::Stored;
 use super::writing::{Ask, Right};
 use super::{Load, Service};
-use crate::directory::{Entry, Holder, Role as HolderRole};
+use crate::directory::{Holder, Role as HolderRole};
 use crate::limits::*;
 use crate::memory::{Arrival, Class, Durability};
 use crate::page::{PageId, PageStamp, SpaceId, Version};
