@@ -110,7 +110,7 @@ const EXPERIMENTS: [&str; 12] = [
     "network-memory-guests",
     "network-memory-hints",
 ];
-/// A hundred nodes for a simulated minute, which takes many minutes: a single seed in a soak.
+/// A hundred nodes for a simulated minute, four of a processor: a single seed in a soak.
 const MANY_NODES: &str = "network-memory-100";
 
 /// Runs seeds of an experiment in the simulator; a failing one is printed as the command that replays it.
