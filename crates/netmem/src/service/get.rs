@@ -566,17 +566,6 @@ impl Service {
         installed.is_ok()
     }
 
-    /// Whether what was asked for in a view of this number may be kept: who has written the page since, and went down,
-    /// had nobody here to tell, and the directory of today does not know.
-    pub(super) fn is_of_today(&self, id: PageId, began: u64) -> bool {
-        id.space.owner().is_some() || began == self.view_number()
-    }
-
-    /// Whether this node would be told that its copy of a page is outdated: in no view nobody knows of it.
-    fn hears(&self, id: PageId) -> bool {
-        id.space.owner().is_some() || self.is_in(self.0.home.borrow().view())
-    }
-
     /// This node's copy of a page.
     pub(super) fn record(&self, id: PageId, version: Version, role: Role, copies: u8) -> Record {
         let holder = Holder { node: self.me(), incarnation: self.life(), role };

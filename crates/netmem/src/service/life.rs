@@ -98,6 +98,17 @@ impl Service {
         id.space.owner().is_none() && (over || remains.busy.contains(&id))
     }
 
+    /// Whether what was asked for in a view of this number may be kept: who has written the page since, and went down,
+    /// had nobody here to tell, and the directory of today does not know.
+    pub(super) fn is_of_today(&self, id: PageId, began: u64) -> bool {
+        id.space.owner().is_some() || began == self.view_number()
+    }
+
+    /// Whether this node would be told that its copy of a page is outdated: in no view nobody knows of it.
+    pub(super) fn hears(&self, id: PageId) -> bool {
+        id.space.owner().is_some() || self.is_in(self.0.home.borrow().view())
+    }
+
     /// Where a request goes, by this node's directory. What it does not know is nowhere only while nobody takes this
     /// node for dead: else another directory may know better by now.
     pub(super) fn direct(&self, get: &Get) -> Way {

@@ -52,8 +52,7 @@ impl Notices {
         self.owed + count <= OWED_MAX
     }
 
-    /// Of those that were owed and are under way, some have arrived, or are true no more, and some are `left` to be told
-    /// again.
+    /// Some that are owed have arrived, or are true no more, but for those that are `left` to be told again.
     pub fn handle_told(&mut self, to: NodeId, op: u16, told: usize, left: &[Record]) {
         self.owed = self.owed.saturating_sub(told - left.len());
         self.queue.extend(left.iter().map(|record| Notice { to, op, record: *record }));
