@@ -206,8 +206,8 @@ pub const GUEST_DROPS_AT_ONCE: usize = 64;
 pub const UNLISTED_MAX: usize = 4096;
 /// Writers' leases that one directory grants. For one more, the one that was granted longest ago is taken back.
 pub const LEASES_MAX: usize = 4096;
-/// Numbers that pages hash to whose leases were taken back for that: for each one version of 16 bytes is remembered, the
-/// newest of all these pages. So one lease in so many begins with another page's version.
+/// Numbers that pages hash to whose leases were taken back for that: for each one version of 16 bytes is remembered,
+/// the newest of all these pages. So one lease in so many begins with another page's version.
 pub const FORGOTTEN_LEASES: u64 = LEASES_MAX as u64;
 /// Versions of a shared page: each view begins its leases with the view's number in the bits from here on. Enough for
 /// 67 million views; after them nobody can write a newer version.

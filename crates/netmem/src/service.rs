@@ -91,18 +91,16 @@ use wire::{Channel, Errno, NodeId, Time};
 /// What a [`Backing`] gives: something that comes later.
 pub type Later<T> = Pin<Box<dyn Future<Output = T>>>;
 
+/// What stable storage has of a page, if it has it: its version and its bytes.
+pub type OnStorage = Result<Option<(Version, Frame)>, Errno>;
+
 /// Stable storage, as the user of the service knows it: files, a spill file, nothing.
 pub trait Backing {
     /// Whether pages of this space can be on stable storage. When they can, a page that nobody has is asked for there,
     /// and one that is slow to come as well.
     fn has(&self, space: SpaceId) -> bool;
     /// Reads a page of `bytes` bytes in this version or a newer one; `None` when there is none.
-    fn read(
-        &self,
-        id: PageId,
-        at_least: Version,
-        bytes: u32,
-    ) -> Later<Result<Option<(Version, Frame)>, Errno>>;
+    fn read(&self, id: PageId, at_least: Version, bytes: u32) -> Later<OnStorage>;
     /// Writes a page; it is on stable storage when this ends well.
     fn write(&self, id: PageId, version: Version, data: Frame) -> Later<Result<(), Errno>>;
 }

@@ -110,8 +110,8 @@ pub trait Source: Send {
         into: &'a mut [u8],
     ) -> Result<Fetched<'a>, FetchError>;
 
-    /// Gets pages that nobody waits for yet, by number and version: as many as come soon, each of which `landed` is told
-    /// with its place in `wanted`. `into` is memory for a page, to be used or not.
+    /// Gets pages that nobody waits for yet, by number and version: as many as come soon. `landed` is told of each with
+    /// its place in `wanted`. `into` is memory for a page, to be used or not.
     fn fetch_ahead(
         &mut self,
         wanted: &[(u64, u64)],

@@ -64,8 +64,8 @@ pub const AHEAD_SHARE: usize = 16;
 pub const AHEAD_DEADLINE: Duration = Duration::from_millis(20);
 /// Sequences of faults that are followed at a time: a merge reads so many runs, and few more.
 pub const STREAMS: usize = 16;
-/// Pages of a line's pool, besides four times the region's and those that come ahead: shared memory keeps a page that was sent until the other
-/// side has looked at it.
+/// Pages of a line's pool, besides four times the region's and those that come ahead: shared memory keeps a page that
+/// was sent until the other side has looked at it.
 pub const LINE_PAGES: usize = 16;
 /// Looks at a link between two turns of a thread that waits: a look takes 20 ns.
 pub const LOOKS_PER_TURN: u32 = 32;

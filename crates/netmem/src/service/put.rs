@@ -232,8 +232,8 @@ impl Service {
     }
 
     /// Of the nodes that are up, the one with the older frame of two that are drawn (Mitzenmacher, The Power of Two
-    /// Choices, TPDS 2001). Nobody who is to be avoided; and of the others those on machines of their own, else those on
-    /// this one: then at least the mirrors are on two.
+    /// Choices, TPDS 2001). Nobody who is to be avoided; and of the others those on machines of their own, else
+    /// those on this one: then at least the mirrors are on two.
     fn mirror_target(&self, avoid: &Avoid) -> Option<NodeId> {
         let (home, epochs) = (self.0.home.borrow(), self.0.epochs.borrow());
         let all = || home.view().others(self.me()).filter(|up| !avoid.contains(&up.node));

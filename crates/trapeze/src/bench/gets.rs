@@ -137,7 +137,7 @@ impl Pair {
         let (service, pages) = (self.service.clone(), self.pages);
         let gets = self.host.block_on(gets(service, pages, bytes, from))?;
         self.holder.pause();
-        Ok(gets?)
+        gets
     }
 }
 
@@ -177,7 +177,7 @@ fn config_of(pages: usize, bytes: usize) -> Config {
 
 /// The view of both nodes.
 pub fn view(one: NodeId, other: NodeId) -> View {
-    let up = |node| Up { node, incarnation: LIFE, weight: 1 };
+    let up = |node| Up { node, incarnation: LIFE, weight: 1, machine: 0 };
     View::new(1, vec![up(one), up(other)])
 }
 
