@@ -115,8 +115,8 @@ pub const HEDGE_MAX: Duration = Duration::from_millis(20);
 /// Answers after which old ones count half in a peer's latencies.
 pub const LATENCY_SAMPLES: u32 = 1024;
 
-/// Requests for a page of which one is measured if the page is here: two looks at the clock take 50 to 100 ns, so each
-/// request costs 2 ns or less more, of some 100.
+/// Requests for a page of which one is measured if the page is here: two looks at the clock take 46 ns of processor
+/// time here, so each request costs 1 ns more, of some 200.
 pub const LOCAL_SAMPLED: u32 = 64;
 
 /// Tasks that serve requests of other nodes.

@@ -342,6 +342,20 @@ impl Service {
         self.0.peers.borrow_mut().entry(node).or_default().add(took);
     }
 
+    /// When a request begins; nothing for those that are not measured. A node's time stands still while its own memory
+    /// answers, so this is a look at the world's clock.
+    fn begin_get(&self) -> Option<Time> {
+        let gets = self.0.gets.get().wrapping_add(1);
+        self.0.gets.set(gets);
+        gets.is_multiple_of(LOCAL_SAMPLED).then(|| self.cx().instant())
+    }
+
+    /// Its page was here.
+    fn count_here(&self, began: Option<Time>) {
+        let took = began.map(|began| self.cx().instant().since(began));
+        self.count(|counters| counters.hit(Source::Local, took));
+    }
+
     /// The tables, for those who check them while nothing runs: tests and the simulator.
     pub fn inspect<R>(&self, look: impl FnOnce(&crate::Memory, &Directory) -> R) -> R {
         look(self.0.store.borrow().memory(), self.0.home.borrow().directory())

@@ -95,7 +95,7 @@ impl Inner {
             c.reads += 1;
             c.misses += 1;
         });
-        let (began, slowest) = (self.cx.now(), Slowest::default());
+        let (began, slowest) = (self.cx.instant(), Slowest::default());
         if self.answer_read(request, ask, &slowest).await {
             self.note_read(slowest.get(), began);
         }

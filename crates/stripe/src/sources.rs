@@ -81,9 +81,10 @@ impl Inner {
         self.sources.borrow_mut().note(Source::Cache, took);
     }
 
-    /// A READ has been answered that waited.
+    /// A READ has been answered that could not be at once. Also of these some end in the step in which they began: what
+    /// they ask for is in this node's part of network memory.
     pub fn note_read(&self, source: Source, began: Time) {
-        let took = self.cx.now().since(began);
+        let took = self.cx.instant().since(began);
         self.sources.borrow_mut().note(source, Some(took));
     }
 }

@@ -5,7 +5,9 @@ mod common;
 
 use common::*;
 use proptest::prelude::*;
+use std::cell::Cell;
 use stripe::{FileRef, ServerCounters, Sources, limits};
+use wire::Time;
 
 const MIB: usize = 1 << 20;
 
@@ -111,6 +113,29 @@ fn reads_are_counted_and_timed_by_where_their_blocks_were() {
     assert!(cache.latency.samples() <= 1 + cache.reads / u64::from(limits::HITS_SAMPLED));
     let answered = [cache.reads, sources(&world).network.reads, sources(&world).disk.reads];
     assert_eq!(answered.iter().sum::<u64>(), counters(&world).reads);
+}
+
+thread_local! {
+    static LOOKS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A clock that shows two microseconds more at each look.
+fn clock() -> Time {
+    LOOKS.set(LOOKS.get() + 1);
+    Time(2000 * LOOKS.get())
+}
+
+/// What comes from the server's own part of network memory comes in the step in which it is asked for.
+#[test]
+fn reads_that_no_other_node_answers_are_timed_by_the_worlds_clock() {
+    let mut world = World::lending(&[16 * MIB]);
+    let file = stable(&mut world, 5, 10 * MIB);
+    check(&mut world, &file, &pattern(5, 10 * MIB));
+    world.servers[0].node.set_clock(clock);
+    let [_, network, disk] = reads_by_source(&mut world, &file, 8192);
+    assert!(network > 90 && disk == 0, "{network} {disk}");
+    let took = sources(&world).network.latency.quantile(500).unwrap();
+    assert!(took.as_nanos() >= 2000, "{took:?}");
 }
 
 /// Who waits for what another one reads waits for the same source.

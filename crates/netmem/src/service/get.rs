@@ -104,8 +104,7 @@ impl Service {
                 return Err(GetError::Freed);
             }
             if let Some(got) = self.find(wanted, false) {
-                let took = began.map(|began| self.cx().instant().since(began));
-                self.count(|counters| counters.hit(Source::Local, took));
+                self.count_here(began);
                 return Ok(got);
             }
             let entered = self.0.faults.borrow_mut().enter(wanted);
@@ -127,14 +126,6 @@ impl Service {
                 }
             }
         }
-    }
-
-    /// When a request begins; nothing for those that are not measured. A node's time stands still while its own memory
-    /// answers, so this is a look at the world's clock.
-    fn begin_get(&self) -> Option<Time> {
-        let gets = self.0.gets.get().wrapping_add(1);
-        self.0.gets.set(gets);
-        gets.is_multiple_of(LOCAL_SAMPLED).then(|| self.cx().instant())
     }
 
     /// In the node's own frames, or just leaving them. A mirror of a shared page may be older than what its writer

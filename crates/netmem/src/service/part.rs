@@ -18,8 +18,9 @@ impl Service {
     pub async fn read_part(&self, wanted: Wanted, part: Range<usize>) -> Option<Frame> {
         let ask = GetPart::new(wanted, &part)?;
         let get = Get::new(wanted.id, wanted.at_least, wanted.bytes, self.me());
+        let began = self.begin_get();
         if let Some(given) = self.give_noting(&get, true, Memory::handle_use) {
-            self.count(|counters| counters.hit(Source::Local, None));
+            self.count_here(began);
             return Some(given.data.slice(part));
         }
         let Way::To(stale, _) = self.direct(&get) else { return None };

@@ -5,7 +5,6 @@
 //! runs, dirty ones too, or are given up.
 
 use super::Service;
-use super::counters::Source;
 use super::get::{GetError, Got};
 use super::prefetch::Hint;
 use crate::limits::{CLEARED_STRETCHES_MAX, FREE_STRETCHES};
@@ -18,12 +17,12 @@ impl Service {
     /// As [`get`](Service::get), for who keeps the page himself: no copy of it stays in this node's frames of the
     /// service, and none has to leave them for it. Of a space without stable storage.
     pub async fn take_out(&self, wanted: Wanted) -> Result<Got, GetError> {
-        let start = self.cx().now();
+        let (start, began) = (self.cx().now(), self.begin_get());
         if self.0.home.borrow_mut().freed().has(wanted.id.space) {
             return Err(GetError::Freed);
         }
         if let Some((got, _)) = self.find_here(wanted, false) {
-            self.count(|counters| counters.hit(Source::Local, None));
+            self.count_here(began);
             self.hint(wanted.id, Hint::DontNeed);
             return Ok(got);
         }
