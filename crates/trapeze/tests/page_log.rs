@@ -56,6 +56,7 @@ impl Nodes {
             node: host.node().cx().id(),
             incarnation: host.node().cx().incarnation(),
             weight: 1,
+            machine: 0,
         };
         let view = View::new(number, self.hosts.iter().flatten().map(up).collect());
         let live: Vec<usize> = (0..3).filter(|at| self.hosts[*at].is_some()).collect();
