@@ -422,6 +422,8 @@ mod tests {
     use crate::status::ask;
     use crate::status::reads::Reads;
     use crate::status::report::Took;
+    use serde::Serialize;
+    use serde::de::DeserializeOwned;
     use std::collections::BTreeSet;
     use wire::Errno;
 
@@ -462,15 +464,16 @@ mod tests {
         }
     }
 
-    /// Every number of a section by its name, each with another value.
-    fn numbered<T: serde::Serialize + serde::de::DeserializeOwned>(
+    /// Every number of a section by its name, each with another value from `first` on.
+    fn numbered<T: Serialize + DeserializeOwned>(
         section: &T,
+        first: u64,
     ) -> (T, Vec<(String, u64)>) {
         let mut value = serde_json::to_value(section).unwrap();
         let mut numbers = Vec::new();
         for (name, value) in value.as_object_mut().unwrap() {
             if value.is_u64() {
-                let number = 1_000_003 + 7919 * numbers.len() as u64;
+                let number = first + numbers.len() as u64;
                 *value = number.into();
                 numbers.push((name.clone(), number));
             }
@@ -480,11 +483,13 @@ mod tests {
 
     #[test]
     fn every_number_of_memory_and_keys_is_there() {
-        let (memory, mut numbers) = numbered(&Memory::default());
-        let (tenant, more) = numbered(&Tenant { name: "web".into(), ..Tenant::default() });
+        let (memory, mut numbers) = numbered(&Memory::default(), 1_000_000);
+        let web = Tenant { name: "web".into(), ..Tenant::default() };
+        let (tenant, more) = numbered(&web, 2_000_000);
         numbers.extend(more);
-        let (keys, more) = numbered(&Keys::default());
+        let (keys, more) = numbered(&Keys::default(), 3_000_000);
         numbers.extend(more);
+        assert!(numbers.len() > 50, "{numbers:?}");
         let keys = Keys { tenants: vec![tenant], ..keys };
         let report = Report { memory: Some(memory), keys: Some(keys), ..Report::default() };
         let text = render(&[told(2, Some(Ok(report)))]);
