@@ -205,6 +205,18 @@ fn statistics_count() {
     assert!(client.ended);
 }
 
+/// A get whose new end has passed already gives the value once more, and the item is gone.
+#[test]
+fn a_meta_get_may_end_its_item() {
+    script(&[
+        ("set a 0 100 3|abc", "STORED"),
+        ("mg a T-1 v", "VA 3|abc"),
+        ("mg a v", "EN"),
+        ("set a 0 0 1|b", "STORED"),
+        ("mg a v", "VA 1|b"),
+    ]);
+}
+
 #[test]
 fn meta_get_tells_what_it_is_asked() {
     script(&[

@@ -207,12 +207,13 @@ fn read(key: &[u8], found: ItemNo, made: bool, asked: &Asked, turn: &mut Turn<'_
     if before.won {
         turn.items.item_mut(found).win_sent = true;
     }
-    if let Some(expiry) = asked.expiry(turn) {
-        turn.items.set_expiry(found, expiry);
-    }
     match made {
         true => turn.items.use_item(found, turn.moment),
         false => _ = turn.items.read(turn.tenant, key, turn.moment),
+    }
+    // Behind the read, which would remove an item whose time has passed.
+    if let Some(expiry) = asked.expiry(turn) {
+        turn.items.set_expiry(found, expiry);
     }
     before
 }
