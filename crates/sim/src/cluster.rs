@@ -61,7 +61,8 @@ fn member(
 ) -> Option<(NodeId, Identity)> {
     let id = boot.cx.id();
     let lender = (lends_mib > 0).then_some(members::Roles::MEMORY);
-    let lends = members::Lends { mib: lends_mib, machine: id.0.into() };
+    let machine = lender.map_or(0, |_| id.0.into());
+    let lends = members::Lends { mib: lends_mib, machine };
     let roles = roles.into_iter().chain(lender).reduce(|a, b| a | b)?;
     let disks = all_disks(boot.cx.disks());
     let name = format!("machine {}", id.0);

@@ -263,7 +263,8 @@ impl Cluster {
         let directory = self.directory(page);
         directory.unregister(page, VERSION, clean(at_));
         let Some(entry) = directory.entry(page) else { return 0 };
-        let (left, first) = (entry.holders.len(), at(entry.holders[0].node));
+        let Some(first) = entry.holders.first() else { return 0 };
+        let (left, first) = (entry.holders.len(), at(first.node));
         let memory = &mut self.nodes[first].memory;
         if let Some(frame) = memory.find(page).filter(|_| left == 1) {
             memory.handle_single(frame);
