@@ -137,7 +137,7 @@ for more in [{'protocol': 2}, {'protocol': 3}] if newer else [{}]:
         except redis.WatchError:
             assert r.get('x') == b'9'
     assert r.pexpire('k1', 60000) and r.persist('k1') and r.ttl('k1') == -1
-    assert redis.Redis(port=PORT, protocol=version, username='default', password='any').ping()
+    assert redis.Redis(port=PORT, username='default', password='any', **more).ping()
     try:
         r.execute_command('LPUSH', 'l', 1)
         assert False
