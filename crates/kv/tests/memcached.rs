@@ -3,17 +3,11 @@
 mod talk;
 
 use kv::Protocol::Memcached;
-use talk::{Client, LENGTHS_AND_STEPS, Server, WALL_MS, pattern};
-
-fn start() -> (Server, Client) {
-    let server = Server::usual();
-    let client = server.client(Memcached);
-    (server, client)
-}
+use talk::{Client, LENGTHS_AND_STEPS, Server, WALL_MS, pattern, start};
 
 /// Sends each line and compares the answer; `|` stands for a line's end in both.
 fn script(lines: &[(&str, &str)]) {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Memcached);
     for (line, answer) in lines {
         let told = server.ask(&mut client, &format!("{line}|").replace('|', "\r\n"));
         let expected = if answer.is_empty() { String::new() } else { format!("{answer}|") };
@@ -139,7 +133,7 @@ fn errors_are_those_that_clients_know() {
 
 #[test]
 fn items_end_when_they_are_told_to() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Memcached);
     let date = WALL_MS / 1000 + 100;
     let sets =
         [("span", 100), ("date", date as i64), ("past", 1_600_000_000), ("gone", -1), ("ever", 0)];
@@ -165,7 +159,7 @@ fn items_end_when_they_are_told_to() {
 
 #[test]
 fn flush_all_empties_now_or_later() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Memcached);
     server.ask(&mut client, "set a 0 0 1\r\n1\r\n");
     assert_eq!(server.ask(&mut client, "flush_all 10\r\n"), "OK\r\n");
     server.wait_ms(9_999);
@@ -181,7 +175,7 @@ fn flush_all_empties_now_or_later() {
 
 #[test]
 fn statistics_count() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Memcached);
     server.ask(&mut client, "set a 0 0 1\r\n1\r\nget a b\r\n");
     let told = server.ask(&mut client, "stats\r\n");
     assert!(told.ends_with("END\r\n"));
@@ -381,7 +375,7 @@ fn a_quiet_command_tells_what_is_not_usual() {
 #[test]
 fn values_of_every_length_come_back_in_any_pieces() {
     for (len, step) in LENGTHS_AND_STEPS {
-        let (mut server, mut client) = start();
+        let (mut server, mut client) = start(Memcached);
         let value = pattern(len);
         let mut line = format!("set key 1 0 {len}\r\n").into_bytes();
         line.extend_from_slice(&value);
@@ -398,7 +392,7 @@ fn values_of_every_length_come_back_in_any_pieces() {
 
 #[test]
 fn a_value_that_is_being_sent_does_not_change() {
-    let (mut server, mut writer) = start();
+    let (mut server, mut writer) = start(Memcached);
     let mut reader = server.client(Memcached);
     let value = |byte: u8| [b"set k 0 0 8192\r\n".as_slice(), &[byte; 8192], b"\r\n"].concat();
     server.send(&mut writer, &value(b'a'), 1 << 20);
@@ -412,7 +406,7 @@ fn a_value_that_is_being_sent_does_not_change() {
 
 #[test]
 fn a_value_that_is_too_large_is_passed_over_and_the_old_one_goes() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Memcached);
     server.ask(&mut client, "set a 0 0 1\r\n1\r\n");
     let len = (4 << 20) + 1;
     let mut line = format!("set a 0 0 {len}\r\n").into_bytes();
@@ -435,7 +429,7 @@ fn a_value_that_is_too_large_takes_the_old_one_with_it_if_it_was_to_replace_it()
         (format!("append a 0 0 {len}"), false),
         (format!("cas a 0 0 {len} 1"), false),
     ] {
-        let (mut server, mut client) = start();
+        let (mut server, mut client) = start(Memcached);
         server.ask(&mut client, "set a 0 0 1\r\n1\r\n");
         let mut text = format!("{line}\r\n").into_bytes();
         text.extend(std::iter::repeat_n(b'x', len));
@@ -450,7 +444,7 @@ fn a_value_that_is_too_large_takes_the_old_one_with_it_if_it_was_to_replace_it()
 
 #[test]
 fn a_get_of_more_keys_than_fit_into_the_input_is_answered() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Memcached);
     server.ask(&mut client, "set last 0 0 2\r\nok\r\n");
     for end in [" last\r\n", " last \n"] {
         let line = format!("get{}{end}", " a-key-that-is-not-there".repeat(10_000));
@@ -464,7 +458,7 @@ fn a_get_of_more_keys_than_fit_into_the_input_is_answered() {
 
 #[test]
 fn a_line_without_an_end_ends_the_connection() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Memcached);
     let told = server.ask(&mut client, &"x".repeat(100_000));
     assert_eq!(told, "CLIENT_ERROR line too long\r\n");
     assert!(client.ended);
@@ -472,7 +466,7 @@ fn a_line_without_an_end_ends_the_connection() {
 
 #[test]
 fn a_line_of_many_keys_is_done_as_its_answers_are_read() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Memcached);
     server.ask(&mut client, &format!("set k 0 0 2000\r\n{}\r\n", "x".repeat(2000)));
     let line = format!("  gets {}\r\nversion\r\n", "k ".repeat(2000));
     server.read(&mut client, line.as_bytes());
@@ -491,7 +485,7 @@ fn a_line_of_many_keys_is_done_as_its_answers_are_read() {
 #[test]
 fn cas_uniques_are_greater_than_those_of_earlier_lives() {
     let mut lives = (0..3).map(|life| {
-        let (mut server, mut client) = start();
+        let (mut server, mut client) = start(Memcached);
         server.wait_ms(1 + life);
         server.items.begin_cas(server.moment);
         let told = server.ask(&mut client, "set a 0 0 1\r\n1\r\nset a 0 0 1\r\n1\r\nmg a c\r\n");

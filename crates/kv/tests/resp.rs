@@ -5,19 +5,7 @@ mod talk;
 use kv::Protocol::Resp;
 use kv::TenantConfig;
 use kv::limits::OUTPUT_BYTES_MAX;
-use talk::{Client, LENGTHS_AND_STEPS, Server, WALL_MS, ask, command, pattern, script_of};
-
-fn start() -> (Server, Client) {
-    let server = Server::usual();
-    let client = server.client(Resp);
-    (server, client)
-}
-
-/// As [`script_of`], with a server of its own.
-fn script(lines: &[(&str, &str)]) {
-    let (mut server, mut client) = start();
-    script_of(&mut server, &mut client, lines);
-}
+use talk::{LENGTHS_AND_STEPS, Server, WALL_MS, ask, command, pattern, script, script_of, start};
 
 #[test]
 fn values_are_set_under_conditions() {
@@ -122,7 +110,7 @@ fn no_end_is_beyond_what_can_be_told() {
         ("GET k", "$-1"),
     ]);
     // memcached's clients may say more, which is told as what can be
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Resp);
     let mut other = server.client(kv::Protocol::Memcached);
     server.ask(&mut other, &format!("set k 0 {far} 1\r\n1\r\n"));
     for line in ["PTTL k", "PEXPIRETIME k"] {
@@ -186,7 +174,7 @@ fn what_is_exchanged_is_refused_as_what_is_set() {
 
 #[test]
 fn keys_end_when_they_are_told_to() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Resp);
     let date = WALL_MS / 1000 + 50;
     let mut told = |server: &mut Server, line: &str| ask(server, &mut client, line);
     for line in ["SET a 1 EX 100", "SET b 1 PX 1500", "SETEX e 10 1", "PSETEX f 10 1", "SET g 1"] {
@@ -279,7 +267,7 @@ fn connections_introduce_themselves() {
         ("CLIENT GETNAME", "$-1"),
         ("QUIT", "+OK"),
     ]);
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Resp);
     assert!(
         ask(&mut server, &mut client, "AUTH secret").starts_with("-ERR AUTH <password> called")
     );
@@ -295,7 +283,7 @@ fn connections_introduce_themselves() {
 
 #[test]
 fn version_3_has_its_own_nulls_and_maps() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Resp);
     let told = ask(&mut server, &mut client, "HELLO 3 SETNAME me");
     assert!(told.starts_with("%7|$6|server|$5|redis|"), "{told}");
     assert!(told.contains("$5|proto|:3|"), "{told}");
@@ -341,18 +329,18 @@ fn errors_are_those_that_clients_know() {
         ("*1\r\n$99999999999\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
         ("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$-5\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
     ] {
-        let (mut server, mut client) = start();
+        let (mut server, mut client) = start(Resp);
         assert_eq!(server.ask(&mut client, text), answer, "{text:?}");
         assert!(client.ended, "{text:?}");
     }
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Resp);
     let told = server.ask(&mut client, &"x".repeat(100_000));
     assert_eq!(told, "-ERR Protocol error: too big inline request\r\n");
 }
 
 #[test]
 fn a_person_can_type_commands() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Resp);
     assert_eq!(
         server.ask(&mut client, "PING\r\n\r\nset a 5\nGET  a\r\n"),
         "+PONG\r\n+OK\r\n$1\r\n5\r\n"
@@ -366,7 +354,7 @@ fn a_person_can_type_commands() {
 
 #[test]
 fn counters_begin_again() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Resp);
     server.items.facts_mut().refused = 3;
     script_of(&mut server, &mut client, &[("SET a 1", "+OK"), ("GET a", "$1|1"), ("GET b", "$-1")]);
     let told = ask(&mut server, &mut client, "INFO stats");
@@ -380,7 +368,7 @@ fn counters_begin_again() {
 #[test]
 fn values_of_every_length_come_back_in_any_pieces() {
     for (len, step) in LENGTHS_AND_STEPS {
-        let (mut server, mut client) = start();
+        let (mut server, mut client) = start(Resp);
         let value = pattern(len);
         let text = [command(&[b"SET", b"key", &value]), command(&[b"PING"])].concat();
         assert_eq!(server.send(&mut client, &text, step), b"+OK\r\n+PONG\r\n", "{len}");
@@ -396,7 +384,7 @@ fn values_of_every_length_come_back_in_any_pieces() {
 
 #[test]
 fn commands_of_many_arguments_come_in_pieces() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Resp);
     let names: Vec<String> = (0..2000).map(|n| format!("key-{n}")).collect();
     let long = pattern(5000);
     let mut words: Vec<&[u8]> = vec![b"MSET"];
@@ -422,7 +410,7 @@ fn commands_of_many_arguments_come_in_pieces() {
 /// As many arguments as clients of Redis send, and a bound for their bytes that cuts no connection.
 #[test]
 fn commands_are_as_long_as_those_of_redis() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Resp);
     let mut send = |words: &[Vec<u8>]| {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let text = [command(&words), command(&[b"PING"])].concat();
@@ -452,7 +440,7 @@ fn commands_are_as_long_as_those_of_redis() {
 /// What has arrived counts, as does what is queued; what is passed over does not.
 #[test]
 fn what_a_connection_holds_is_bounded_and_counted() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Resp);
     let text = command(&[&[b'x'; 2000][..]; 20_000]);
     let mut most = 0;
     for piece in text[..text.len() - 1].chunks(1 << 16) {
@@ -479,7 +467,7 @@ fn what_a_connection_holds_is_bounded_and_counted() {
 /// As long as there is room: the output is bounded, not the answer.
 #[test]
 fn a_long_answer_is_made_as_it_is_written() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Resp);
     let value = [b'v'; 2000];
     server.send(&mut client, &command(&[b"SET", b"there", &value]), 1 << 20);
     let keys = || (0..4000).map(|number| if number % 4 == 0 { &b"none"[..] } else { b"there" });
@@ -502,7 +490,7 @@ fn a_long_answer_is_made_as_it_is_written() {
 
 #[test]
 fn a_value_that_is_too_large_is_passed_over() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Resp);
     let value = vec![b'*'; (4 << 20) + 1];
     let text = [command(&[b"SET", b"a", &value]), command(&[b"PING"])].concat();
     let told = server.send(&mut client, &text, 1 << 20);
@@ -512,7 +500,7 @@ fn a_value_that_is_too_large_is_passed_over() {
 
 #[test]
 fn a_scan_finds_every_key_once() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Resp);
     for number in 0..500 {
         ask(&mut server, &mut client, &format!("SET key-{number} x"));
     }
@@ -536,7 +524,7 @@ fn a_scan_finds_every_key_once() {
 
 #[test]
 fn arguments_that_have_arrived_count_as_what_a_connection_holds() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Resp);
     let text = command(&[&[b'x'; 2000][..]; 300]);
     server.send(&mut client, &text[..400_000], 1 << 14);
     let held = client.session.held_bytes();
@@ -548,7 +536,7 @@ fn arguments_that_have_arrived_count_as_what_a_connection_holds() {
 #[test]
 fn items_end_when_they_should_though_the_wall_clock_is_set() {
     for step in [-7_200_000i64, 7_200_000] {
-        let (mut server, mut client) = start();
+        let (mut server, mut client) = start(Resp);
         let date = WALL_MS / 1000 + 100;
         ask(&mut server, &mut client, "SET a 1 EX 100");
         ask(&mut server, &mut client, &format!("SET b 1 EXAT {date}"));

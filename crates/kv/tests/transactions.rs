@@ -6,19 +6,8 @@ mod talk;
 use front::{Plan, World, bad_link};
 use kv::Protocol::{self, Resp};
 use netmem::{Member, Slots};
-use talk::{Client, Server, ask, command, pattern, script_of};
+use talk::{ask, command, pattern, script, script_of, start};
 use wire::{NodeId, Time};
-
-fn start() -> (Server, Client) {
-    let server = Server::usual();
-    let client = server.client(Resp);
-    (server, client)
-}
-
-fn script(lines: &[(&str, &str)]) {
-    let (mut server, mut client) = start();
-    script_of(&mut server, &mut client, lines);
-}
 
 fn world() -> World {
     World::new(Plan { nodes: 4, fronts: 3, shared: true, ..Plan::default() })
@@ -93,7 +82,7 @@ fn what_is_watched_must_not_change() {
         ("GETEX a EX 100", false),
         ("FLUSHALL", false),
     ] {
-        let (mut server, mut client) = start();
+        let (mut server, mut client) = start(Resp);
         let mut other = server.client(Resp);
         script_of(&mut server, &mut client, &[("SET a 1", "+OK"), ("WATCH a b", "+OK")]);
         ask(&mut server, &mut other, change);
@@ -106,7 +95,7 @@ fn what_is_watched_must_not_change() {
         script_of(&mut server, &mut client, &lines);
     }
     for (forgets, version) in [("UNWATCH", 2), ("RESET", 2), ("DISCARD", 2), ("", 3)] {
-        let (mut server, mut client) = start();
+        let (mut server, mut client) = start(Resp);
         if version == 3 {
             ask(&mut server, &mut client, "HELLO 3");
         }
@@ -122,7 +111,7 @@ fn what_is_watched_must_not_change() {
         script_of(&mut server, &mut client, &lines);
     }
     // a key whose time has passed is not what it was
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Resp);
     script_of(&mut server, &mut client, &[("SET a 1 PX 20", "+OK"), ("WATCH a", "+OK")]);
     server.wait_ms(30);
     let lines = [("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "*-1")];
@@ -132,7 +121,7 @@ fn what_is_watched_must_not_change() {
 /// Values of every length, more answers than are made ahead otherwise, and a bound.
 #[test]
 fn transactions_are_long_but_bounded() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Resp);
     let value = pattern(100_000);
     let keys: Vec<String> = (0..2000).map(|number| format!("k{number}")).collect();
     let gets: Vec<&[u8]> =
@@ -176,7 +165,7 @@ fn transactions_are_long_but_bounded() {
 /// Long values in a transaction that never ends are given back with its connection.
 #[test]
 fn what_is_queued_goes_with_its_connection() {
-    let (mut server, mut client) = start();
+    let (mut server, mut client) = start(Resp);
     ask(&mut server, &mut client, "MULTI");
     let value = pattern(100_000);
     for _ in 0..10 {

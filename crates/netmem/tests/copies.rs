@@ -12,9 +12,13 @@ use world::*;
 
 /// Node 1 writes version 2 of a page, and what a node reads long after is that.
 fn check_seen(world: &mut World, node: u16, id: PageId) {
+    check_seen_after(10, world, node, id);
+}
+
+fn check_seen_after(seconds: usize, world: &mut World, node: u16, id: PageId) {
     world.put_shared(1, id, 2, Class::WriteBack).unwrap();
     world.flush(1, id).unwrap();
-    world.seconds(10);
+    world.seconds(seconds);
     assert_eq!(world.read(node, id, 0).0, late(2), "{id} is at {:?}", world.where_is(id));
 }
 
@@ -53,14 +57,11 @@ fn without_node_3(directories: [u16; 2]) -> (World, Disk, PageId) {
 #[test]
 fn a_directory_gives_up_its_own_copy_for_a_writer() {
     let (mut world, disk) = with_disk(4, 64);
-    let id = (0..).map(shared).find(|id| world.primary(*id) == 3).unwrap();
+    let id = world.page_of(3);
     disk.pages.borrow_mut().insert(id, late(1));
     assert_eq!(world.read(3, id, 0), (late(1), Source::Backing));
     world.seconds(1);
-    world.put_shared(1, id, 2, Class::WriteBack).unwrap();
-    world.flush(1, id).unwrap();
-    world.seconds(1);
-    assert_eq!(world.read(3, id, 0).0, late(2));
+    check_seen_after(1, &mut world, 3, id);
 }
 
 /// Its directory was told that it is gone.
@@ -98,7 +99,7 @@ fn a_copy_that_came_back_while_it_left_is_known() {
 #[test]
 fn a_copy_that_its_directory_did_not_hear_of_goes() {
     let (mut world, disk) = with_disk(4, 64);
-    let id = (0..).map(shared).find(|id| world.primary(*id) == 3).unwrap();
+    let id = world.page_of(3);
     disk.pages.borrow_mut().insert(id, late(1));
     assert_eq!(world.read(4, id, 0), (late(1), Source::Backing));
     world.seconds(1);
@@ -112,10 +113,7 @@ fn a_copy_that_its_directory_did_not_hear_of_goes() {
     assert!(world.where_is(id).iter().any(|(node, ..)| *node == 2));
     world.seconds(4);
     world.net.cut = None;
-    world.put_shared(1, id, 2, Class::WriteBack).unwrap();
-    world.flush(1, id).unwrap();
-    world.seconds(1);
-    assert_eq!(world.read(2, id, 0).0, late(2));
+    check_seen_after(1, &mut world, 2, id);
 }
 
 #[test]

@@ -225,7 +225,7 @@ fn mirrors_are_dropped_as_such_also_by_who_is_to_write() {
 #[test]
 fn an_old_guess_that_who_asks_has_the_page_leads_nobody_round_in_a_circle() {
     let (mut world, disk) = with_disk(3, 64);
-    let id = (0..).map(shared).find(|id| world.primary(*id) == 3).unwrap();
+    let id = world.page_of(3);
     disk.pages.borrow_mut().insert(id, 1);
     assert_eq!(world.read(1, id, 1).1, Source::Backing);
     assert_eq!(world.read(2, id, 1).1, Source::Peer);

@@ -146,9 +146,22 @@ pub fn ask(server: &mut Server, client: &mut Client, line: &str) -> String {
     String::from_utf8(told).unwrap().replace("\r\n", "|")
 }
 
+/// A server with usual limits, and a client of it.
+pub fn start(protocol: Protocol) -> (Server, Client) {
+    let server = Server::usual();
+    let client = server.client(protocol);
+    (server, client)
+}
+
 /// Sends each command and compares the answer, in which `|` stands for a line's end.
 pub fn script_of(server: &mut Server, client: &mut Client, lines: &[(&str, &str)]) {
     for (line, answer) in lines {
         assert_eq!(ask(server, client, line), format!("{answer}|"), "{line}");
     }
+}
+
+/// As [`script_of`], in Redis's protocol, with a server of its own.
+pub fn script(lines: &[(&str, &str)]) {
+    let (mut server, mut client) = start(Protocol::Resp);
+    script_of(&mut server, &mut client, lines);
 }

@@ -3,12 +3,11 @@
 use super::put::{Avoid, Weak};
 use super::store::Stored;
 use super::{Load, Service};
-use crate::ages::Age;
 use crate::directory::{Entry, Holder, Role as HolderRole};
 use crate::limits::*;
 use crate::memory::{Arrival, Class, Durability, FrameNo, Page, Role};
 use crate::page::{PageId, PageStamp, SpaceId, Version};
-use crate::protocol::{AVOID_MAX, Message, MirrorAgain, No, Put, PutReply, Record, op};
+use crate::protocol::{AVOID_MAX, Message, MirrorAgain, No, PutReply, Record, op};
 use endpoint::Frame;
 use node::{Bug, all};
 use std::cell::RefCell;
@@ -193,9 +192,8 @@ impl Service {
     /// One mirror of a page, counted where it is still this version.
     async fn make_mirror(&self, busy: &Busy<'_>, avoid: &RefCell<Avoid>) -> Result<(), No> {
         let copies = busy.class.copies().unwrap_or(1);
-        let (stamp, life, age) = (busy.stamp, self.life(), Age::NEWEST);
-        let put = Put { stamp, life, age, chances: 0, copies, reused: true, view: 0 };
-        let node = self.mirror(&put, &busy.data, avoid).await?;
+        let life = self.life();
+        let node = self.mirror(&self.put_of(busy.stamp, copies), &busy.data, avoid).await?;
         if self.life() != life {
             return Err(No::Outside); // who took it in has freed it again, as a page of an earlier life
         }

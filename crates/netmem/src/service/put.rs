@@ -6,8 +6,8 @@ use super::leave::SWAP_BYTES;
 use super::notices::Notices;
 use super::store::{Stored, blocks};
 use super::view::Up;
-use crate::ages::Age;
 use crate::directory::Role as HolderRole;
+use crate::guest::offer;
 use crate::limits::{ATTEMPT, MIRROR_TRIES};
 use crate::memory::{FrameNo, Offer, Reason};
 use crate::page::{PageId, PageStamp, Version, Wanted};
@@ -297,9 +297,9 @@ impl Service {
         (page.version == ask.version).then(|| (put, stored.data.clone()))
     }
 
-    fn put_of(&self, stamp: PageStamp, copies: u8) -> Put {
-        let (life, age) = (self.life(), Age::NEWEST);
-        Put { stamp, life, age, chances: 0, copies, reused: true, view: 0 }
+    /// A mirror of a page that somebody needs, from this node.
+    pub(super) fn put_of(&self, stamp: PageStamp, copies: u8) -> Put {
+        Put { life: self.life(), ..offer(stamp, copies) }
     }
 
     /// The page that came with [`op::TAKE`], if this node has room for it. It belongs to who sent it, whose directory

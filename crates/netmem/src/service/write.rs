@@ -6,7 +6,7 @@ use super::put::Weak;
 use super::store::Stored;
 use super::writing::{Ask, Right};
 use super::{Load, Service};
-use crate::directory::{Holder, Role as HolderRole};
+use crate::directory::{Entry, Holder, Role as HolderRole};
 use crate::limits::*;
 use crate::memory::{Arrival, Class, Durability};
 use crate::page::{PageId, PageStamp, SpaceId, Version};
@@ -216,16 +216,15 @@ impl Service {
     /// In this node's own tables. Answers with the mirrors that these know of.
     pub(super) fn mark_written(&self, id: PageId, version: Version) -> Vec<Holder> {
         self.mark_here(id, version);
-        let holders = self.at_home(|home, notices| {
+        let keepers = self.at_home(|home, notices| {
             let entry = home.directory().entry(id).filter(|entry| entry.version == version);
-            let holders = entry.into_iter().flat_map(|entry| entry.holders.iter().copied());
-            let hard = holders.filter(|holder| holder.role.is_hard() && holder.node != self.me());
-            let hard: Vec<Holder> = hard.collect();
+            let keepers = entry.into_iter().flat_map(Entry::keepers).copied();
+            let keepers = keepers.filter(|holder| holder.node != self.me()).collect();
             home.handle_written(id, version, notices);
-            hard
+            keepers
         });
         self.unlog(id, version);
-        holders
+        keepers
     }
 
     /// What is here of the page is a clean copy, or outdated; but for what this node wrote and nobody else has.

@@ -270,7 +270,7 @@ fn report(arguments: &RegionBench, sizes: &[OfSize], has_disk: bool) {
         return;
     }
     print!("{}", table.render());
-    let waits = if arguments.spins() { "both sides spin" } else { "both sides on one processor" };
+    let waits = arguments.waits();
     println!(
         "this node and its peer on processors {:?}, {waits}; two looks at the clock are in each",
         arguments.cpus
@@ -285,24 +285,10 @@ fn report(arguments: &RegionBench, sizes: &[OfSize], has_disk: bool) {
 fn row(arguments: &RegionBench, size: &OfSize, source: usize, has_disk: bool) -> Row {
     let ((p50_us, p99_us), disk) = (size.times[source].median(), size.times[3].median().0);
     let baseline_p50_us = if has_disk { disk } else { 0.0 };
-    let rates = [p50_us, baseline_p50_us].map(|us| if us > 0.0 { 1e6 / us } else { 0.0 });
-    let mb = |rate: f64| rate * size.bytes as f64 / 1e6;
+    let row = arguments.row(["page", "get", SOURCES[source]], size.bytes);
     Row {
-        name: "page",
-        op: "get",
-        link: SOURCES[source],
-        wait: if arguments.spins() { "spin" } else { "adaptive" }.into(),
-        depth: 1,
-        cpus: format!("{},{}", arguments.cpus[0], arguments.cpus[1]),
         processes: if source == 1 || source == 2 { 2 } else { 1 },
-        bytes: size.bytes as u64,
-        p50_us,
-        p99_us,
-        ops_per_s: rates[0],
-        mb_per_s: mb(rates[0]),
-        baseline_p50_us,
-        baseline_ops_per_s: rates[1],
-        baseline_mb_per_s: mb(rates[1]),
         ratio: if has_disk { p50_us / disk } else { 0.0 },
+        ..row.timed((p50_us, p99_us), baseline_p50_us)
     }
 }

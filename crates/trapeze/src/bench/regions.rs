@@ -200,6 +200,18 @@ impl RegionBench {
         self.cpus[0] != self.cpus[1]
     }
 
+    /// How the two sides wait, in words.
+    pub(super) fn waits(&self) -> &'static str {
+        if self.spins() { "both sides spin" } else { "both sides on one processor" }
+    }
+
+    /// A row of this run, about one operation at a time, without its times.
+    pub(super) fn row(&self, [name, op, link]: [&'static str; 3], bytes: usize) -> Row {
+        let wait = if self.spins() { "spin" } else { "adaptive" }.into();
+        let cpus = format!("{},{}", self.cpus[0], self.cpus[1]);
+        Row { name, op, link, wait, cpus, depth: 1, bytes: bytes as u64, ..Row::default() }
+    }
+
     pub(super) fn policy(&self) -> WaitPolicy {
         if self.spins() { WaitPolicy::Spin } else { WaitPolicy::Adaptive }
     }
@@ -369,33 +381,15 @@ fn report(arguments: &RegionBench, here: &Here, links: &[Remote]) {
         line(format!("fault, {name}"), &link.faults, ratios);
     }
     print!("{}", table.render());
-    let waits = if arguments.spins() { "both sides spin" } else { "both sides on one processor" };
+    let waits = arguments.waits();
     println!("processors {:?}, {waits}; plain TCP, loopback: no network is in it", arguments.cpus);
 }
 
 fn row(arguments: &RegionBench, local: &Times, link: &Remote) -> Row {
     let ((p50_us, p99_us), (bare, _)) = (link.faults.median(), link.exchanges.median());
     let baseline_p50_us = bare + local.median().0;
-    let rates = [p50_us, baseline_p50_us].map(|us| 1e6 / us);
-    let mb = |rate: f64| rate * arguments.page as f64 / 1e6;
-    Row {
-        name: "region",
-        op: "fault",
-        link: link.name(),
-        wait: if arguments.spins() { "spin" } else { "adaptive" }.into(),
-        depth: 1,
-        cpus: format!("{},{}", arguments.cpus[0], arguments.cpus[1]),
-        processes: 2,
-        bytes: arguments.page as u64,
-        p50_us,
-        p99_us,
-        ops_per_s: rates[0],
-        mb_per_s: mb(rates[0]),
-        baseline_p50_us,
-        baseline_ops_per_s: rates[1],
-        baseline_mb_per_s: mb(rates[1]),
-        ratio: link.ratio(local),
-    }
+    let row = arguments.row(["region", "fault", link.name()], arguments.page);
+    Row { processes: 2, ratio: link.ratio(local), ..row.timed((p50_us, p99_us), baseline_p50_us) }
 }
 
 /// Pages that come and go.

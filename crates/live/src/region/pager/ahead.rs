@@ -76,8 +76,8 @@ impl Pager {
 
     /// Brings what the backing has of the pages, [`Pager::ahead`] of them at the most, as far as there is room.
     pub fn bring_ahead(&self, context: &mut Context, pages: Range<usize>) {
-        let mut away = pages.filter(|page| self.can_come(*page));
-        let away: ArrayVec<usize, LINE_CALLS> = away.by_ref().take(self.ahead).collect();
+        let away: ArrayVec<usize, LINE_CALLS> =
+            pages.filter(|page| self.can_come(*page)).take(self.ahead).collect();
         let frames = away.iter().take_while(|_| self.take_spare_frame(context)).count();
         let mut hand: Hand = away[..frames]
             .iter()
