@@ -146,8 +146,9 @@ pub const NOTICES_MAX: usize = 4096;
 /// And those that are told until they arrive, of copies and mirrors to be given up. Without room for them a directory
 /// takes in no copy that others would have to make way for.
 pub const OWED_MAX: usize = 8192;
-/// Tasks that make mirrors anew after a node went down.
-pub const REPAIR_TASKS: usize = 2;
+/// Tasks that make mirrors anew after a node went down, of one page each: a node serves three others' at a time beside
+/// what else waits for other nodes.
+pub const REPAIR_TASKS: usize = 8;
 /// Pause after a mirror could not be made.
 pub const REPAIR_PAUSE: Duration = Duration::from_millis(50);
 /// Pause of a writer whose page has lost all its mirrors and finds no node for another.

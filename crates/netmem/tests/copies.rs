@@ -116,6 +116,23 @@ fn a_copy_that_its_directory_did_not_hear_of_goes() {
     check_seen_after(1, &mut world, 2, id);
 }
 
+/// Who is told to drop it has not, and is told again.
+#[test]
+fn a_page_that_is_just_being_written_is_dropped_afterwards() {
+    let (mut world, disk) = with_disk(3, 64);
+    let id = private(1, 0);
+    world.put(1, id, 1, Class::WriteBack).unwrap();
+    disk.delay.set(Duration::from_secs(1));
+    let service = world.service(1);
+    let flushed = world.start(1, async move { service.flush(id).await });
+    world.net.run(5);
+    let (record, view) = (world.record(1, HolderRole::Clean, id, 1), world.view);
+    let drop = |world: &mut World| world.say((2, 1), op::DROP, view, record) == 0;
+    assert!(!drop(&mut world) && world.where_is(id).len() == 1);
+    world.net.until(|| flushed.borrow().is_some());
+    assert!(drop(&mut world) && world.where_is(id).is_empty());
+}
+
 #[test]
 fn a_copy_for_which_its_directory_has_no_entry_goes() {
     let (mut world, disk) = with_directories(4, 64, 8);

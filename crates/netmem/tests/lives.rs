@@ -5,6 +5,7 @@ mod world;
 use netmem::protocol::{Record, op};
 use netmem::service::{GetError, PutError, Weak};
 use netmem::*;
+use std::time::Duration;
 use wire::Time;
 use world::*;
 
@@ -212,14 +213,39 @@ fn who_was_given_up_has_nobody_drop_a_mirror() {
     let before = world.up().number;
     let record = world.record(holders[0], HolderRole::Mirror, id, 3);
     world.give_up(other);
-    world.say((other, holders[0]), op::DROP, before, record);
-    assert_eq!(world.mirrors(id).len(), 2, "it is in no view");
+    let drop = |world: &mut World, view| {
+        let heard = world.say((other, holders[0]), op::DROP, view, record) == 0;
+        (heard, world.mirrors(id).len())
+    };
+    assert_eq!(drop(&mut world, before), (false, 2), "it is in no view");
     world.come_back(other);
-    world.say((other, holders[0]), op::DROP, before, record);
-    assert_eq!(world.mirrors(id).len(), 2, "it said so in the life before");
+    assert_eq!(drop(&mut world, before), (false, 2), "it said so in the life before");
     let now = world.up().number;
-    world.say((other, holders[0]), op::DROP, now, record);
-    assert_eq!(world.mirrors(id).len(), 1);
+    assert_eq!(drop(&mut world, now), (true, 1));
+}
+
+/// What a life that is over was just writing to stable storage is gone when that has ended, before anybody makes it
+/// durable for the life of today.
+#[test]
+fn a_page_of_a_life_that_is_over_is_here_only_while_it_is_being_written() {
+    let (mut world, disk) = with_disk(4, 64);
+    let id = far_from(&world, &[1, 3]);
+    world.put_shared(3, id, 1, Class::WriteBack).unwrap();
+    disk.delay.set(Duration::from_secs(2));
+    let service = world.service(3);
+    let flushed = world.start(3, async move { service.flush(id).await });
+    world.net.run(5);
+    world.give_up(3);
+    world.come_back(3);
+    let look = |world: &World| {
+        world.service(3).inspect(|memory, _| Some(memory.page(memory.find(id)?)?.busy))
+    };
+    assert_eq!(look(&world), Some(true));
+    while flushed.borrow().is_none() {
+        world.net.run(1);
+        assert_ne!(look(&world), Some(false));
+    }
+    assert_eq!(look(&world), None);
 }
 
 /// What a holder tells of a life that is over may arrive when the node knows that it is, and not yet that it begins the

@@ -147,8 +147,10 @@ pub enum Verdict {
     Full,
     /// The space was freed.
     Freed,
-    /// The node keeps no directory entry for the page in its view.
+    /// The node keeps no directory entry for the page in its view, or does not believe the sender.
     NotHome,
+    /// Not now: say it again.
+    Later,
 }
 
 impl Message for Verdict {
@@ -161,6 +163,7 @@ impl Message for Verdict {
             Verdict::Full => (4, 0),
             Verdict::Freed => (5, 0),
             Verdict::NotHome => (6, 0),
+            Verdict::Later => (7, 0),
         };
         out.u8(tag).u64(value);
     }
@@ -175,6 +178,7 @@ impl Message for Verdict {
             4 => Verdict::Full,
             5 => Verdict::Freed,
             6 => Verdict::NotHome,
+            7 => Verdict::Later,
             _ => return Err(Short),
         })
     }

@@ -106,6 +106,7 @@ fn verdict() -> impl Strategy<Value = Verdict> {
         Just(Verdict::Full),
         Just(Verdict::Freed),
         Just(Verdict::NotHome),
+        Just(Verdict::Later),
     ]
 }
 

@@ -262,18 +262,21 @@ impl Service {
         let Ok(records) = batch.records(data) else {
             return self.cx().reply(request, Answer::error(Errno::EPROTO));
         };
-        let drops = request.op == op::DROP;
         let believed = self.0.home.borrow().believes(request.source, batch.view);
         // who wrote to a page in a view that is over need not be who does now; a guest goes by no view
-        let outdated = |record: &Record| match drops {
-            true => !believed && !record.id.space.is_guest(),
-            false => record.writer && batch.view < view,
-        };
-        let verdict = |record: Record| match outdated(&record) {
-            true => Verdict::NotHome,
-            false => self.handle_record(request.op, &record),
+        let verdict = |record: Record| match request.op {
+            op::DROP if !believed && !record.id.space.is_guest() => Verdict::NotHome,
+            op::REGISTER if record.writer && batch.view < view => Verdict::NotHome,
+            what => self.handle_record(what, &record),
         };
         let verdicts: Vec<Verdict> = records.map(verdict).collect();
+        let heard = match request.op {
+            op::DROP => verdicts.iter().all(|verdict| *verdict == Verdict::Done),
+            _ => !verdicts.contains(&Verdict::Later),
+        };
+        if !heard {
+            return self.cx().reply(request, Answer::error(Errno::EAGAIN));
+        }
         if registers && batch.last {
             self.0.home.borrow_mut().handle_told(request.source, batch.view);
             self.0.repairs.notify_all();
@@ -307,30 +310,32 @@ impl Service {
                 self.mark_written(record.id, record.version);
                 Verdict::Done
             }
-            _ => {
-                self.drop_page(record);
-                Verdict::Done
-            }
+            _ if self.drop_page(record) => Verdict::Done,
+            _ => Verdict::Later,
         }
     }
 
     /// The directory says that a copy is worth nothing. What this node itself is to write there it keeps, and a mirror
-    /// when that was said of the clean copy of the same version that was here before.
-    pub(super) fn drop_page(&self, record: &Record) {
+    /// when that was said of the clean copy of the same version that was here before. Not while another task is at the
+    /// page: says whether what was meant is gone.
+    pub(super) fn drop_page(&self, record: &Record) -> bool {
         if record.holder.role == HolderRole::Log {
-            return self.unlog(record.id, record.version);
+            self.unlog(record.id, record.version);
+            return true;
         }
         self.0.guesses.borrow_mut().forget(record.id);
         self.0.leaving.borrow_mut().forget(|id| id == record.id);
         let mut store = self.0.store.borrow_mut();
-        let Some(frame) = store.memory().find(record.id) else { return };
+        let Some(frame) = store.memory().find(record.id) else { return true };
         let mirror = store.memory().role(frame) == Role::Mirror;
         if !mirror && self.0.writing.borrow().has(record.id) {
-            return;
+            return true;
         }
         let older_only = mirror && record.holder.role == HolderRole::Clean;
         let Version(version) = record.version;
-        store.drop_older(frame, Version(version.saturating_add(u64::from(!older_only))));
+        let newer = Version(version.saturating_add(u64::from(!older_only)));
+        store.drop_older(frame, newer)
+            || store.memory().page(frame).is_none_or(|page| page.version >= newer)
     }
 
     fn handle_free(&self, request: Request) {

@@ -28,6 +28,7 @@ struct Busy<'a> {
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.service.0.store.borrow_mut().memory_mut().handle_sent(self.frame);
+        self.service.forget_remains();
         self.service.0.eased.notify_all();
     }
 }

@@ -52,7 +52,8 @@ pub struct Home {
     since: BTreeMap<NodeId, u64>,
     /// The view of which each node has told all that it holds.
     told: BTreeMap<NodeId, u64>,
-    /// Pages that may lack mirrors, in the order in which that was noticed.
+    /// Pages that may lack mirrors, in the order in which that was noticed: the one that has lacked one longest is the
+    /// first.
     repair: VecDeque<PageId>,
     /// The same, to be found.
     lacking: BTreeSet<PageId>,
@@ -235,8 +236,7 @@ impl Home {
         }
         match self.view.incarnation(record.holder.node) {
             Some(life) if life == record.holder.incarnation && record.writer => {
-                self.enter_writer(record, notices);
-                Verdict::Done
+                self.enter_writer(record, notices)
             }
             Some(life) if life == record.holder.incarnation => {
                 self.note_written(record, notices);
@@ -255,16 +255,22 @@ impl Home {
         }
     }
 
-    /// Another directory has granted the lease. Copies that were heard of before that are of before the grant.
-    fn enter_writer(&mut self, record: &Record, notices: &mut Notices) {
+    /// Another directory has granted the lease. Copies that were heard of before that are of before the grant, and
+    /// whoever has one is told.
+    fn enter_writer(&mut self, record: &Record, notices: &mut Notices) -> Verdict {
         let (id, Holder { node, incarnation, .. }) = (record.id, record.holder);
         self.leases.claim(id, Writer { node, incarnation }, record.version);
-        let Some(version) = self.directory.entry(id).map(|entry| entry.version) else { return };
+        let Some(entry) = self.directory.entry(id) else { return Verdict::Done };
+        if !self.has_room_for_page(notices) {
+            return Verdict::Later;
+        }
+        let version = entry.version;
         for holder in self.copies_to_drop(id, node) {
             self.directory.unregister(id, version, holder);
             tell_to_drop(notices, id, version, holder);
         }
         self.handle_dispersed(id);
+        Verdict::Done
     }
 
     fn enter_lost(&mut self, record: &Record) -> Verdict {
@@ -294,8 +300,7 @@ impl Home {
         if version < self.unlisted.version(id) {
             return Verdict::Stale(self.unlisted.version(id));
         }
-        // all of one entry, and what one more page pushes out
-        if !notices.has_room(self.view.members.len() + HOLDERS_MAX) {
+        if !self.has_room_for_page(notices) {
             return self.refuse(record, Refusal::Full);
         }
         let older = self.directory.entry(id).filter(|entry| entry.version < version).cloned();
@@ -320,6 +325,11 @@ impl Home {
             holders.for_each(|holder| tell_to_drop(notices, id, version, holder));
         }
         Verdict::Done
+    }
+
+    /// Whether all may be told that have one page, and what one more page pushes out.
+    fn has_room_for_page(&self, notices: &Notices) -> bool {
+        notices.has_room(self.view.members.len() + HOLDERS_MAX)
     }
 
     /// Who may have a copy: all that are named, and where more had them than can be, everybody.
@@ -409,12 +419,12 @@ impl Home {
         }
     }
 
-    /// Pages that lack a mirror.
+    /// Pages that lack a mirror, or may: of those without an entry nobody knows.
     pub fn deficit(&self) -> usize {
         let lacks = |id: &&PageId| {
             self.directory.entry(**id).is_some_and(|entry| entry.mirrors_missing() > 0)
         };
-        self.repair.iter().filter(lacks).count()
+        self.repair.iter().filter(lacks).count() + self.unlisted.mirrors()
     }
 
     /// Another view. `None` when it is not newer. Holders that are gone are forgotten, and so are entries that are at
@@ -602,6 +612,59 @@ mod tests {
             home.direct(&get, 0, &mut Notices::default()),
             Way::Back(GetReply::Lost(version))
         );
+    }
+
+    fn mirror(id: PageId, node: u16) -> Record {
+        let holder = Holder { node: NodeId(node), incarnation: 1, role: Role::Mirror };
+        Record { copies: 2, ..record_of(id, Version(5), holder) }
+    }
+
+    /// Pages that this node is asked for first, in any view that it is in.
+    fn pages(home: &Home) -> impl Iterator<Item = PageId> {
+        (0..)
+            .map(|index| PageId { space: SpaceId::shared(7), index })
+            .filter(|id| home.is_primary(*id))
+    }
+
+    #[test]
+    fn the_page_that_has_lacked_a_mirror_longest_has_it_made_first() {
+        let mut home = Home::new(NodeId(1), 64);
+        home.set_view(view(1, &[1, 2, 3, 4, 5])).unwrap();
+        (2..=5).for_each(|node| home.handle_told(NodeId(node), 1));
+        let ids: Vec<PageId> = pages(&home).take(6).collect();
+        for (at, id) in ids.iter().enumerate() {
+            let (one, other) = if at % 2 == 0 { (2, 3) } else { (4, 5) };
+            for node in [one, other] {
+                home.register(&mirror(*id, node), &mut Notices::default());
+            }
+        }
+        for (number, left) in [(2, &[1, 2, 3, 5][..]), (3, &[1, 3, 5][..])] {
+            home.set_view(view(number, left)).unwrap();
+        }
+        assert!(home.poll_repair().is_none(), "others still tell what they have");
+        [3, 5].into_iter().for_each(|node| home.handle_told(NodeId(node), 3));
+        assert_eq!(home.deficit(), 6);
+        let order: Vec<PageId> = std::iter::from_fn(|| home.poll_repair()).map(|e| e.id).collect();
+        assert_eq!(order, [ids[1], ids[3], ids[5], ids[0], ids[2], ids[4]]);
+    }
+
+    /// Who has a copy of before would never hear of it.
+    #[test]
+    fn a_writer_is_heard_again_when_those_who_have_copies_can_be_told() {
+        let (mut home, mut notices) = (Home::new(NodeId(1), 64), Notices::default());
+        home.set_view(view(1, &[1, 2, 3])).unwrap();
+        let id = pages(&home).next().unwrap();
+        let clean = Holder { node: NodeId(2), incarnation: 1, role: Role::Clean };
+        let copy = record_of(id, Version(5), clean);
+        assert_eq!(home.register(&copy, &mut notices), Verdict::Done);
+        while notices.push(NodeId(3), op::DROP, copy) {}
+        let writer = record_of(id, Version(6), Holder { node: NodeId(3), ..clean });
+        let writer = Record { writer: true, ..writer };
+        assert_eq!(home.register(&writer, &mut notices), Verdict::Later);
+        assert!(home.leases().excludes(id, NodeId(2)) && home.directory().entry(id).is_some());
+        notices.clear();
+        assert_eq!(home.register(&writer, &mut notices), Verdict::Done);
+        assert_eq!(notices.pop(&mut Vec::new()), Some((NodeId(2), op::DROP)));
     }
 
     /// That the version is on stable storage was said while this directory could not be reached.

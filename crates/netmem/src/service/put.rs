@@ -170,7 +170,9 @@ impl Service {
             Some(Verdict::Freed) => Err(No::Freed),
             Some(Verdict::Enough) => Err(No::InUse),
             Some(Verdict::Full) => Err(No::Room),
-            Some(Verdict::NotHome | Verdict::Outlived) | None => Err(No::Unregistered),
+            Some(Verdict::NotHome | Verdict::Outlived | Verdict::Later) | None => {
+                Err(No::Unregistered)
+            }
         })
     }
 

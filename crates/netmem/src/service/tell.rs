@@ -229,7 +229,7 @@ impl Service {
         };
         match () {
             () if !mine || record.writer => (),
-            () if useless => self.drop_page(record),
+            () if useless => _ = self.drop_page(record),
             () if !record.holder.role.is_hard() => (),
             () if !self.has_mirror(record) => self.deny(home, record),
             // the page is not known there, and must be
@@ -393,23 +393,28 @@ impl Service {
                 noticed.await;
                 continue;
             };
-            if to == self.me() {
-                self.note_here(what, &records);
-                if is_owed(what) {
-                    self.note_told(to, what, &records, false);
-                }
-            } else {
-                self.send_notice(to, what, &records).await;
+            match to == self.me() {
+                true => self.note_here(what, &records).await,
+                false => self.send_notice(to, what, &records).await,
             }
         }
     }
 
-    fn note_here(&self, what: u16, records: &[Record]) {
+    async fn note_here(&self, what: u16, records: &[Record]) {
+        let mut heard = true;
         for record in records {
             let verdict = self.handle_record(what, record);
+            heard &= verdict != Verdict::Later;
             if what == op::REGISTER {
                 self.heed(self.me(), record, verdict);
             }
+        }
+        let life = self.life();
+        if !heard {
+            self.cx().sleep(CLEANING_PAUSE).await;
+        }
+        if is_owed(what) {
+            self.note_told(self.me(), what, records, !heard && life == self.life());
         }
         if what == op::UNREGISTER {
             self.announce_again(records);
@@ -424,7 +429,7 @@ impl Service {
         match reply {
             Some(reply) if what == op::REGISTER => self.heed_all(to, records, &reply),
             // copies that their directory does not know would not be dropped when somebody writes
-            None if what == op::REGISTER => records.iter().for_each(|r| self.drop_page(r)),
+            None if what == op::REGISTER => records.iter().for_each(|r| _ = self.drop_page(r)),
             reply if is_owed(what) => {
                 let failed = reply.is_none() && life == self.life();
                 self.note_told(to, what, records, failed);

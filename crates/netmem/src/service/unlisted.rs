@@ -35,6 +35,11 @@ impl Unlisted {
         self.records.get(&id)
     }
 
+    /// Pages of which it was told that there are mirrors.
+    pub fn mirrors(&self) -> usize {
+        self.records.values().filter(|record| !record.lost).count()
+    }
+
     /// Whether a page that is not known otherwise may be somewhere all the same.
     pub fn may_have(&self, id: PageId) -> bool {
         self.more || self.records.contains_key(&id)
@@ -96,7 +101,7 @@ mod tests {
         unlisted.insert(&mirror(1, 5, 2));
         unlisted.insert(&mirror(1, 4, 3));
         let id = mirror(1, 5, 2).id;
-        assert_eq!(unlisted.get(id), Some(&mirror(1, 5, 2)));
+        assert_eq!((unlisted.get(id), unlisted.mirrors()), (Some(&mirror(1, 5, 2)), 1));
         unlisted.handle_gone(&mirror(1, 5, 3));
         unlisted.remove(id, Version(4));
         assert!(unlisted.may_have(id) && unlisted.version(id) == Version(5));
@@ -118,6 +123,7 @@ mod tests {
         assert!(unlisted.may_have(another.id) && unlisted.get(another.id).is_none());
         unlisted.begin_view();
         assert!(unlisted.may_have(mirror(0, 5, 2).id), "who would tell it again?");
+        assert_eq!(unlisted.mirrors(), 0);
         assert!(!unlisted.may_have(another.id) && !unlisted.may_have(mirror(1, 5, 2).id));
     }
 }
