@@ -214,6 +214,13 @@ impl Directory {
         }
     }
 
+    /// What it takes of memory.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        let vacant = self.vacant.capacity() * size_of::<u32>();
+        size_of_val(&*self.slab) + vacant + self.index.bytes()
+    }
+
     /// How many pages have entries.
     pub fn len(&self) -> usize {
         self.slab.len() - self.vacant.len()

@@ -21,6 +21,12 @@ impl Index {
         Index { cells: vec![EMPTY; (entries * 2).next_power_of_two()].into() }
     }
 
+    /// What it takes of memory.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.cells)
+    }
+
     fn mask(&self) -> usize {
         self.cells.len() - 1
     }

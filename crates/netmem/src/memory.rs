@@ -182,6 +182,8 @@ pub struct Memory {
     lists: Lists,
     index: Index,
     ahead: Ahead,
+    /// Pages of the node's own that had to go for others' when they were no more than it is guaranteed: none.
+    squeezed: u64,
 }
 
 /// What became of pages that were fetched ahead of their use.
@@ -205,6 +207,7 @@ impl Memory {
             lists: Lists::new(config.frames),
             index: Index::new(frames),
             ahead: Ahead::default(),
+            squeezed: 0,
         }
     }
 
@@ -226,6 +229,12 @@ impl Memory {
     /// What became of pages that were fetched ahead of their use.
     pub fn ahead(&self) -> Ahead {
         self.ahead
+    }
+
+    /// Times that another node's page took a frame of those that the node's own are guaranteed. For those who check that
+    /// it is never: tests and the simulator.
+    pub fn squeezed(&self) -> u64 {
+        self.squeezed
     }
 
     /// The frame that holds a page.

@@ -169,6 +169,16 @@ impl Config {
         }
     }
 
+    /// Directory entries that there is room for.
+    fn entries(&self) -> usize {
+        (self.directory_bytes / Directory::ENTRY_BYTES).max(1)
+    }
+
+    /// And guesses about others' pages, which have the rest of the usual share.
+    fn guesses(&self) -> usize {
+        self.bytes / HINT_SHARE / DIRECTORY_SHARE / Guesses::ENTRY_BYTES
+    }
+
     fn memory(&self) -> MemoryConfig {
         let frames = (self.bytes / BLOCK_BYTES).max(1);
         let local_min = (self.local_min_bytes / BLOCK_BYTES).min(frames);
@@ -206,6 +216,8 @@ struct Inner {
     counters: RefCell<Counters>,
     /// Requests for pages, by which those to be measured are chosen.
     gets: Cell<u32>,
+    /// The most times that a request which came here had been passed on.
+    most_hops: Cell<u8>,
     /// What is to be prefetched.
     ahead: RefCell<Ahead>,
     /// What is to be told since the view changed.
@@ -361,6 +373,12 @@ impl Service {
         look(self.0.store.borrow().memory(), self.0.home.borrow().directory())
     }
 
+    /// The most times that a request for a page had been passed on when it came here: at most [`HOPS_MAX`]. For those
+    /// who check it.
+    pub fn most_hops(&self) -> u8 {
+        self.0.most_hops.get()
+    }
+
     /// Whether the bytes beside the frame table fit it. For those who check it while nothing runs.
     pub fn is_consistent(&self) -> bool {
         self.0.store.borrow().is_consistent()
@@ -420,12 +438,10 @@ struct Load<'a> {
 
 impl Inner {
     fn new(cx: &Cx, config: Config) -> Inner {
-        let guesses = config.bytes / HINT_SHARE / DIRECTORY_SHARE / Guesses::ENTRY_BYTES;
-        let entries = (config.directory_bytes / Directory::ENTRY_BYTES).max(1);
         Inner {
             store: RefCell::new(Store::new(config.memory(), config.bytes)),
-            home: RefCell::new(Home::new(cx.id(), entries)),
-            guesses: RefCell::new(Guesses::new(guesses)),
+            home: RefCell::new(Home::new(cx.id(), config.entries())),
+            guesses: RefCell::new(Guesses::new(config.guesses())),
             faults: RefCell::new(Faults::new()),
             leaving: RefCell::default(),
             notices: RefCell::default(),
@@ -437,6 +453,7 @@ impl Inner {
             peers: RefCell::default(),
             counters: RefCell::default(),
             gets: Cell::default(),
+            most_hops: Cell::default(),
             telling: RefCell::default(),
             writing: RefCell::default(),
             orphans: RefCell::default(),
@@ -465,6 +482,25 @@ impl Inner {
             shrinks: Notify::new(cx),
             cx: cx.clone(),
             config,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What directory and guesses take is 2 % of what is lent at most: their arrays as they are allocated, from the
+    /// least memory that has room for entries at all on. (Simulated nodes of less than 1 MiB have more on purpose: most
+    /// of what their programs write is in other nodes' memory.)
+    #[test]
+    fn directory_and_guesses_are_two_percent_of_what_is_lent() {
+        for bytes in [64 << 10, 1 << 20, 3 << 20, 10_000_000, 64 << 20, 100_000_000, 1 << 30] {
+            let config = Config::new(bytes);
+            let directory = Directory::new(config.entries()).bytes();
+            let guesses = Guesses::new(config.guesses()).bytes();
+            assert!((directory + guesses) * 50 <= bytes, "{directory} and {guesses} of {bytes}");
+            assert!(bytes < 1 << 20 || (directory + guesses) * 80 > bytes, "too few of {bytes}");
         }
     }
 }

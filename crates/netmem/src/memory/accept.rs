@@ -185,8 +185,9 @@ impl Memory {
 
     /// Takes the page out of a frame, if there is one.
     fn empty(&mut self, frame: FrameNo) -> Option<Page> {
-        let page = *self.page(frame)?;
+        let (page, own) = (*self.page(frame)?, self.role(frame).is_own());
         self.clear(frame.0);
+        self.squeezed += u64::from(own && self.blocks().own() < self.local_min());
         Some(page)
     }
 }

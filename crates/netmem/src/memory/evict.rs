@@ -43,7 +43,10 @@ impl Memory {
         let own = self.next_staged().map(|frame| (frame, self.pages[frame as usize].age(now)));
         let others = self.hosted(now).max_by_key(|other| other.counts_as);
         let others = others.map(|other| (other.frame, other.age));
+        // what others may not take away they do not keep either
+        let lacks = self.blocks().own() < self.local_min();
         match (own, others) {
+            (_, Some((frame, _))) if lacks => Some(durable(frame)),
             (Some((_, own)), Some((frame, age))) if age.boosted() >= own => Some(durable(frame)),
             (Some((frame, _)), _) if !self.pages[frame as usize].is_durable() => {
                 Some(Eviction::Dirty(FrameNo(frame)))

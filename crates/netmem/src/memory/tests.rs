@@ -323,6 +323,7 @@ impl World {
                 "a page of another node could go"
             );
         };
+        self.check_guarantee(eviction);
         match eviction {
             Eviction::Staged(frame) => assert_eq!(self.memory.role(frame), Role::Staged),
             Eviction::Dirty(frame) => {
@@ -337,7 +338,20 @@ impl World {
         }
     }
 
+    /// A node that has fewer pages than it is guaranteed gets the frames that others' clean pages have.
+    fn check_guarantee(&self, eviction: Eviction) {
+        let (Eviction::Durable(frame) | Eviction::Dirty(frame)) = eviction else { return };
+        let of_others = |known: &&Known| !known.own && !known.is_mirror() && !known.busy;
+        let others = self.model.values().filter(of_others).count();
+        let busy = self.model.values().filter(|known| known.busy).count();
+        // what was fetched ahead and not used in its time goes first anyhow
+        let goes = matches!(self.memory.role(frame), Role::Local | Role::Staged);
+        let lacks = self.memory.counts().own() < LOCAL_MIN;
+        assert!(!(goes && lacks && others > 0 && busy < OLD_END), "others keep what is guaranteed");
+    }
+
     fn check(&self) {
+        assert_eq!(self.memory.squeezed(), 0);
         let counts = self.memory.counts();
         assert_eq!(counts.total(), FRAMES);
         assert!(counts.staged <= (FRAMES / STAGING_SHARE).max(1));
@@ -459,6 +473,31 @@ fn others_never_take_what_is_guaranteed() {
     // each is older than what others have here by then
     let taken = (100..200).filter(|age| memory.accept(now, offer(*age, *age)).is_ok()).count();
     assert_eq!((taken, memory.counts().own()), (15, LOCAL_MIN));
+}
+
+/// A node that was idle, whose frames others have, gets what it is guaranteed as soon as it uses pages, however slowly
+/// and however much others use theirs.
+#[test]
+fn an_idle_node_gets_what_it_is_guaranteed_back() {
+    let mut memory = memory(true);
+    let (mut now, mut own) = (Time(1 << 50), 0);
+    while own < LOCAL_MIN {
+        (100..100 + u64::from(FRAMES)).for_each(|index| {
+            let _ = memory.accept(now, offer(index, 1));
+            let hosted = memory.find(page(index));
+            hosted.into_iter().for_each(|frame| memory.handle_read(now, frame));
+        });
+        while memory.counts().free == 0 {
+            if let Some(Eviction::Durable(frame)) = memory.poll_eviction(now) {
+                memory.release(frame).unwrap();
+            }
+        }
+        let arrival = Arrival { id: page(own.into()), version: Version(1), ..Arrival::default() };
+        memory.install(now, arrival).unwrap();
+        own += 1;
+        assert_eq!(memory.counts().own(), own, "one of them had to go for others'");
+        now.0 += 1 << 40;
+    }
 }
 
 /// Mirrors cannot be taken back, so they leave the node its minimum even while nothing else is there.

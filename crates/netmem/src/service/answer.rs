@@ -89,6 +89,7 @@ impl Service {
             self.cx().reply(request, Answer::error(Errno::EPROTO));
             return None;
         };
+        self.0.most_hops.set(self.0.most_hops.get().max(get.hops));
         if let Some(given) = self.give(&get, get.forwarded) {
             self.answer_data(request, &get, given, false);
             return None;

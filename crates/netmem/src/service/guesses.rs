@@ -33,6 +33,12 @@ impl Guesses {
         }
     }
 
+    /// What it takes of memory.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.slab) + self.index.bytes()
+    }
+
     /// Who may have a page.
     pub fn get(&self, id: PageId) -> Option<NodeId> {
         self.find(id).map(|at| self.slab[at].node)

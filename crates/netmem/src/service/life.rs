@@ -10,6 +10,7 @@ use super::Service;
 use super::home::Way;
 use super::put::Weak;
 use super::view::View;
+use super::writing::Right;
 use crate::limits::FAILED_MAX;
 use crate::memory::{Durability, FrameNo, Page, Role};
 use crate::page::{PageId, SpaceId, Version};
@@ -96,6 +97,17 @@ impl Service {
         let remains = self.0.remains.borrow();
         let over = self.0.valid_until.get() <= self.cx().now();
         id.space.owner().is_none() && (over || remains.busy.contains(&id))
+    }
+
+    /// The shared pages that this node would write to at this time of its clock, without asking anybody. For those who
+    /// check it while nothing runs: tests and the simulator.
+    pub fn writes_at(&self, now: Time) -> Vec<PageId> {
+        let (writing, remains) = (self.0.writing.borrow(), self.0.remains.borrow());
+        let writes = |id: &PageId| {
+            matches!(writing.right(*id), Right::Writes(_)) && !remains.busy.contains(id)
+        };
+        let pages = writing.iter().map(|(id, _)| id).filter(writes);
+        if now < self.0.valid_until.get() { pages.collect() } else { Vec::new() }
     }
 
     /// Whether what was asked for in a view of this number may be kept: who has written the page since, and went down,
