@@ -1,7 +1,7 @@
 //! The members' client: joins, stays a member, and knows who the others are.
 
 use crate::lenders::Lenders;
-use crate::limits::{CALL_DEADLINE, LENDER_PERIOD, PAGE_BYTES, RETRY_PAUSE};
+use crate::limits::{CALL_DEADLINE, LENDER_MARGIN, LENDER_PERIOD, PAGE_BYTES, RETRY_PAUSE};
 use crate::protocol::{
     Identity, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Life, Member, Page, RENEW, Roles,
     VIEW,
@@ -69,6 +69,8 @@ struct Shared {
     lenders: RefCell<Rc<Lenders>>,
     /// The life among the lenders that the last lease was for.
     lends_as: Cell<u64>,
+    /// Until when nobody takes that life for over.
+    lends_until: Cell<Time>,
     changed: Notify,
 }
 
@@ -105,6 +107,7 @@ impl Client {
             directory: RefCell::default(),
             lenders: RefCell::default(),
             lends_as: Cell::new(0),
+            lends_until: Cell::new(Time::ZERO),
             changed: Notify::new(cx),
         }));
         cx.spawn("member", client.clone().keep());
@@ -139,11 +142,12 @@ impl Client {
         self.0.lenders.borrow().clone()
     }
 
-    /// The life in which this node takes part in network memory, and until when nobody takes it for over.
+    /// The life in which this node takes part in network memory, and until when nobody takes it for over, though clocks
+    /// run a tenth too fast or too slow.
     pub fn lends(&self) -> Option<(u64, Time)> {
         match self.0.standing.get() {
-            Standing::Member(until) if self.0.lends_as.get() > 0 => {
-                Some((self.0.lends_as.get(), until))
+            Standing::Member(_) if self.0.lends_as.get() > 0 => {
+                Some((self.0.lends_as.get(), self.0.lends_until.get()))
             }
             _ => None,
         }
@@ -215,6 +219,7 @@ impl Client {
             return;
         }
         self.0.lends_as.set(lease.life);
+        self.0.lends_until.set(asked + (lease.span - lease.span / LENDER_MARGIN));
         self.stand(Standing::Member(asked + lease.span));
         if lease.view != self.0.directory.borrow().view {
             // The next renewal tells the number of the view again.

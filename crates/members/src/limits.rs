@@ -29,6 +29,9 @@ pub const CLIENT_IDS: RangeInclusive<u16> = 0x4000..=0xdfff;
 pub const JOINING_IDS: RangeInclusive<u16> = 0xe000..=0xefff;
 /// How long a member is one without renewing. Renewed every third of it, two lost messages are no loss of membership.
 pub const LEASE_DEFAULT: Duration = Duration::from_secs(10);
+/// The part of a lease by which a node that lends memory doubts it sooner than the manager ends it, one in so many: its
+/// clock may run a tenth too slow, and the manager's a tenth too fast (0.8 / 0.9 < 1 / 1.1).
+pub const LENDER_MARGIN: u32 = 5;
 /// Tasks that answer requests. Joins wait for the log only, so a few are enough.
 pub const REQUEST_TASKS: usize = 4;
 /// How long changes may wait to be on stable storage.

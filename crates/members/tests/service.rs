@@ -1,5 +1,6 @@
 //! The service and its clients on nodes, over a link in memory.
 
+use members::limits::LEASE_DEFAULT;
 use members::{
     Client, Config, Identity, Lends, Member, Roles, STORE_KIND, STORE_VERSION, Service, Standing,
     Subscription, join, serve,
@@ -305,6 +306,12 @@ fn lenders_see_each_other_and_one_that_was_silent_has_a_later_life() {
     let both = [(NodeId(2), 1, 100), (NodeId(3), 2, 200)];
     world.until(|_| lenders(&alpha) == both && lenders(&beta) == both);
     assert_eq!(alpha.lends().map(|(life, _)| life), Some(1));
+    // a slow clock must not believe in its lease for longer than a fast one keeps it
+    let believed = alpha.lends().unwrap().1.since(world.net.now);
+    assert!(
+        believed * 10 / 9 < LEASE_DEFAULT * 10 / 11 && believed > LEASE_DEFAULT / 2,
+        "{believed:?}"
+    );
     world.restart_manager();
     world.seconds(25);
     assert_eq!((lenders(&alpha), lenders(&beta)), (both.to_vec(), both.to_vec()));

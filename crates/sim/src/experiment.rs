@@ -11,11 +11,13 @@
 
 use crate::faults::{Fault as Trouble, Rule};
 use crate::limits::{
-    FILE_KIB_MAX, KEYS_MAX, LEND_MIB_MAX, MACHINES_MAX, MEMORY_FRAMES_MAX, MEMORY_NODES_MAX,
-    PER_MINUTE_MAX, SECONDS_MAX, SKEW_MS_MAX, WORKERS_MAX,
+    CLOCK_RATE_PERCENT_MAX, FILE_KIB_MAX, KEYS_MAX, LEND_MIB_MAX, MACHINES_MAX, MEMORY_FRAMES_MAX,
+    MEMORY_NODES_MAX, PER_MINUTE_MAX, SECONDS_MAX, SKEW_MS_MAX, WORKERS_MAX,
 };
 use crate::queue::Picos;
+use crate::random::Random;
 use crate::source::{Fault, Source};
+use netmem::Policy;
 use serde::Deserialize;
 
 /// All of it.
@@ -99,6 +101,8 @@ pub struct MemoryShape {
     pub shared_spaces: u16,
     /// Whether pages are prefetched for which faults show a trend.
     pub trends: bool,
+    /// Where pages go that leave.
+    pub policy: Placement,
     /// Clients of a front end on each node that serves keys; at 0 there is none.
     pub key_clients: u16,
     /// Keys that they use.
@@ -114,6 +118,7 @@ impl Default for MemoryShape {
         let (programs, pages, shared_spaces) = (3, 8, 3);
         let (nodes, frames, trends, key_clients, keys) = (5, 192, true, 0, 60);
         let (guests, guest_pages) = (0, 48);
+        let policy = Placement::default();
         MemoryShape {
             nodes,
             frames,
@@ -121,10 +126,42 @@ impl Default for MemoryShape {
             pages,
             shared_spaces,
             trends,
+            policy,
             key_clients,
             keys,
             guests,
             guest_pages,
+        }
+    }
+}
+
+/// How nodes of a cluster with network memory choose where pages go that leave.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// [`Policy::BestOfTwo`].
+    #[default]
+    BestOfTwo,
+    /// [`Policy::Gms`].
+    Gms,
+    /// [`Policy::Random`].
+    Random,
+    /// [`Policy::NChance`].
+    NChance,
+    /// One of these, by the seed.
+    Any,
+}
+
+impl Placement {
+    /// What it is in the run with this seed.
+    pub fn policy(self, seed: u64) -> Policy {
+        let all = [Policy::BestOfTwo, Policy::Gms, Policy::Random, Policy::NChance];
+        match self {
+            Placement::BestOfTwo => Policy::BestOfTwo,
+            Placement::Gms => Policy::Gms,
+            Placement::Random => Policy::Random,
+            Placement::NChance => Policy::NChance,
+            Placement::Any => *Random::new(seed, "placement").pick(&all),
         }
     }
 }
@@ -151,6 +188,8 @@ pub struct Faults {
     pub full_disks_per_minute: u32,
     /// Nodes whose network memory is short of memory for a while.
     pub shrinks_per_minute: u32,
+    /// Clocks run up to so many percent too fast or too slow, each life of a machine in its own way.
+    pub clock_rate_percent: u32,
 }
 
 impl Default for Faults {
@@ -170,6 +209,7 @@ impl Default for Faults {
             slow_disks_per_minute: 1,
             full_disks_per_minute: 0,
             shrinks_per_minute: 0,
+            clock_rate_percent: 0,
         }
     }
 }
@@ -191,6 +231,7 @@ impl Faults {
         slow_disks_per_minute: 0,
         full_disks_per_minute: 0,
         shrinks_per_minute: 0,
+        clock_rate_percent: 0,
     };
 
     /// The rules for messages.
@@ -266,6 +307,12 @@ impl Experiment {
             often("slow_disks_per_minute", faults.slow_disks_per_minute),
             often("full_disks_per_minute", faults.full_disks_per_minute),
             often("shrinks_per_minute", faults.shrinks_per_minute),
+            (
+                "clock_rate_percent",
+                faults.clock_rate_percent.into(),
+                0,
+                CLOCK_RATE_PERCENT_MAX.into(),
+            ),
         ]
     }
 }
@@ -304,6 +351,7 @@ mod tests {
             "[shape]\nlend_mib = 65",
             "[faults]\ndrop_per_million = 1000001",
             "[faults]\nkills_per_minute = 4000000000",
+            "[faults]\nclock_rate_percent = 11",
         ] {
             let field = text.rsplit('\n').next().unwrap();
             let error = Experiment::parse(text).unwrap_err();
@@ -313,6 +361,22 @@ mod tests {
             );
             assert_eq!(error.line, text.lines().count(), "{error}");
         }
+    }
+
+    #[test]
+    fn a_seed_may_choose_how_pages_are_placed() {
+        let placement = |text: &str| {
+            let experiment = Experiment::parse(&format!("[memory]\n{text}")[..]).unwrap();
+            experiment.memory.unwrap().policy
+        };
+        assert_eq!(placement("").policy(3), Policy::default());
+        assert_eq!(placement("policy = \"n-chance\"").policy(3), Policy::NChance);
+        let any = placement("policy = \"any\"");
+        let chosen = |policy| (0..40).filter(|seed| any.policy(*seed) == policy).count();
+        let all = [Policy::BestOfTwo, Policy::Gms, Policy::Random, Policy::NChance];
+        assert!(all.into_iter().all(|policy| chosen(policy) > 0));
+        let error = Experiment::parse("[memory]\npolicy = \"worst\"").unwrap_err();
+        assert!(error.what.contains("worst"), "{error}");
     }
 
     #[test]

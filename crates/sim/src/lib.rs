@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod borrower;
+pub mod clock;
 pub mod cluster;
 pub mod command;
 pub mod cooperative;

@@ -29,6 +29,8 @@ pub const FILE_KIB_MAX: u32 = 5 * 1024;
 const _: () = assert!((FILE_KIB_MAX as usize * 3 / 16) << 10 < PAYLOAD_BYTES_MAX);
 /// Most that clocks differ by: an hour.
 pub const SKEW_MS_MAX: u64 = 3_600_000;
+/// Percent that clocks run too fast or too slow: a thousand times what a crystal does; leases stand it.
+pub const CLOCK_RATE_PERCENT_MAX: u32 = 10;
 /// Faults and moves in a minute: ten a second, more would leave no time between them.
 pub const PER_MINUTE_MAX: u32 = 600;
 /// Points of a sweep, seeds included: at a microsecond for a formula they are done at once, and a figure shows no more.

@@ -1,5 +1,6 @@
 //! One simulated machine: what outlives its node (disks, stores' files, seed) and the node, when there is one.
 
+use crate::clock::Clock;
 use crate::disk::{Disk, DiskFaults, DiskModel};
 use crate::meta::Meta;
 use crate::queue::Picos;
@@ -26,6 +27,8 @@ pub struct MachineConfig {
     pub frame_pages: usize,
     /// Its wall clock is this much ahead of the world's, in nanoseconds.
     pub wall_skew_ns: i64,
+    /// In each life its clock runs up to so many percent too fast or too slow.
+    pub clock_rate_percent: u32,
     /// Planted bugs of its node, one bit each.
     pub bugs: u64,
 }
@@ -39,6 +42,7 @@ impl MachineConfig {
             disk_model: DiskModel::default(),
             frame_pages: 8 * 1024,
             wall_skew_ns: 0,
+            clock_rate_percent: 0,
             bugs: 0,
         }
     }
@@ -48,6 +52,8 @@ impl MachineConfig {
 pub struct Boot<'a> {
     /// The new node's handle.
     pub cx: Cx,
+    /// The machine's clock in this life.
+    pub clock: Clock,
     meta: &'a mut Meta,
 }
 
@@ -73,6 +79,9 @@ pub struct Machine {
     pub(crate) disks: Vec<Disk>,
     pub(crate) meta: Meta,
     pub(crate) random: Random,
+    /// The clock of the present life.
+    pub(crate) clock: Clock,
+    rates: Random,
     /// When its node is to be stepped next.
     pub(crate) step_at: Picos,
     /// The node does not run before this.
@@ -82,6 +91,7 @@ pub struct Machine {
 impl Machine {
     pub(crate) fn new(seed: u64, config: MachineConfig, role: Role) -> Machine {
         let id = config.id.0;
+        let mut rates = Random::new(seed, &format!("clock {id}"));
         let disk = |disk| Disk::new(seed, &format!("disk {id}.{disk}"), config.disk_model);
         Machine {
             config,
@@ -92,6 +102,8 @@ impl Machine {
             disks: (0..config.disks).map(disk).collect(),
             meta: Meta::new(seed, &format!("meta {id}"), config.disk_model),
             random: Random::new(seed, &format!("machine {id}")),
+            clock: Clock::drawn(Picos::ZERO, 0, &mut rates),
+            rates,
             step_at: Picos::NEVER,
             paused_until: Picos::ZERO,
         }
@@ -117,14 +129,15 @@ impl Machine {
         self.life += 1;
         let MachineConfig { id, disks, frame_pages, bugs, .. } = self.config;
         let seed = self.random.next();
+        self.clock = Clock::drawn(now, self.config.clock_rate_percent, &mut self.rates);
         // Unique in the cluster, and greater than in every earlier life.
         let incarnation = u64::from(id.0) << 32 | u64::from(self.life);
         let config = NodeConfig { disks, bugs, ..NodeConfig::new(id, incarnation, seed) };
         let mut node = Node::new(config, Frames::new(HeapRegion::new(frame_pages)));
         // Services look at the clock when they are made.
-        node.step(now.node_time());
+        node.step(self.clock.time(now));
         node.set_wall(wall_minus_monotonic_ns + i128::from(self.config.wall_skew_ns));
-        let mut boot = Boot { cx: node.cx().clone(), meta: &mut self.meta };
+        let mut boot = Boot { cx: node.cx().clone(), clock: self.clock, meta: &mut self.meta };
         self.services = Some((self.role.clone())(&mut boot)?);
         self.node = Some(node);
         (self.step_at, self.paused_until) = (Picos::NEVER, Picos::ZERO);

@@ -209,6 +209,7 @@ fn add(
         disks,
         disk_model: DiskModel::default(),
         wall_skew_ns: skew,
+        clock_rate_percent: experiment.faults.clock_rate_percent,
         bugs: roles.bugs,
         ..MachineConfig::new(id)
     };

@@ -420,11 +420,12 @@ impl World {
             return self.step_by(node, at);
         }
         let Some(running) = &mut machine.node else { return };
-        let next = running.step(now.node_time());
+        let clock = machine.clock;
+        let next = running.step(clock.time(now));
         self.drain(now, node);
         if let Some(next) = next {
             // A node's clock is rounded down: one nanosecond more and the time has surely come.
-            let at = Picos::of_node_time(next).max(now) + STEP;
+            let at = clock.when(next).max(now) + STEP;
             self.step_by(node, at);
         }
     }

@@ -3,7 +3,10 @@
 
 use netmem::{Hints, PageId, Policy, Run, SpaceId, Trend};
 use rig::Counting;
-use sim::cooperative::{Cluster, Counters, POLICIES, ROUNDS, Setting, Workload, sum};
+use sim::cooperative::{
+    Cluster, Counters, FRAMES, NODES, POLICIES, ROUNDS, Setting, WARM_UP_ROUNDS, Workload, sum,
+};
+use std::collections::{BTreeMap, BTreeSet};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -152,4 +155,68 @@ fn prefetching_takes_no_allocation() {
     }
     assert!(prefetched > 10_000);
     assert_eq!(Counting::in_thread() - before, 0);
+}
+
+/// How many of these accesses find their page nowhere, where so many frames of all nodes are one memory and every page
+/// goes whose next use is latest (Belady 1966), the one that was just read too.
+fn oracle(accesses: &[PageId], frames: usize) -> u64 {
+    let (mut next, mut later) = (vec![usize::MAX; accesses.len()], BTreeMap::new());
+    for (at, page) in accesses.iter().enumerate().rev() {
+        next[at] = later.insert(*page, at).unwrap_or(usize::MAX);
+    }
+    let (mut here, mut by_use, mut missed) = (BTreeMap::new(), BTreeSet::new(), 0);
+    for (at, page) in accesses.iter().enumerate() {
+        if let Some(used) = here.insert(*page, next[at]) {
+            by_use.remove(&(used, *page));
+        } else {
+            missed += 1;
+        }
+        by_use.insert((next[at], *page));
+        if here.len() > frames {
+            let (_, gone) = by_use.pop_last().expect("as many as are here");
+            here.remove(&gone);
+        }
+    }
+    missed
+}
+
+/// Disk reads of all nodes, from empty memories on, and those of who knows the future.
+fn disk_reads(name: &str, setting: Setting) -> (u64, u64) {
+    let (workload, mut cluster) = (Workload::named(name).unwrap(), Cluster::new(setting, SEED));
+    let mut accesses = Vec::new();
+    for round in 0..WARM_UP_ROUNDS + ROUNDS {
+        for at in 0..NODES {
+            if let Some((page, shared)) = workload.page(at, round, || cluster.draw()) {
+                accesses.push(page);
+                cluster.access(at, page, shared);
+            }
+        }
+        cluster.next_round();
+    }
+    let counters: Vec<Counters> = (0..NODES).map(|at| cluster.counters(at)).collect();
+    (sum(&counters).accesses[2], oracle(&accesses, NODES * FRAMES as usize))
+}
+
+/// Idle memory is as good as one memory with a prophet, where there is enough of it.
+#[test]
+fn two_busy_nodes_of_eight_read_hardly_more_from_disk_than_a_prophet() {
+    for policy in [Policy::Gms, Policy::BestOfTwo] {
+        for counts_uses in [false, true] {
+            let (disk, best) =
+                disk_reads("2 busy of 8", Setting { policy: Some(policy), counts_uses });
+            println!("{policy:?}, {counts_uses}: {disk} reads of the disk, {best} of a prophet");
+            assert!(disk * 100 <= best * 105, "{policy:?}: {disk} beside {best}");
+        }
+    }
+    // and it is no matter of course
+    let none = Setting { policy: None, counts_uses: true };
+    let (disk, best) = disk_reads("2 busy of 8", none);
+    assert!(disk > best * 3, "{disk} beside {best}");
+}
+
+#[test]
+fn a_prophet_misses_what_does_not_fit() {
+    let page = |index| PageId { space: SpaceId(1), index };
+    let pages: Vec<PageId> = [1, 2, 3, 1, 2, 3, 1, 2, 3].map(page).to_vec();
+    assert_eq!([3, 2, 1].map(|frames| oracle(&pages, frames)), [3, 5, 7]);
 }

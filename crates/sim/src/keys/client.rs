@@ -2,7 +2,7 @@
 
 use super::model::{Begun, Ended, SPAN, value};
 use super::{Front, Keys, name};
-use crate::memory::shared::{Phase, Shared};
+use crate::memory::shared::{Phase, Shared, deadlines};
 use crate::queue::Picos;
 use crate::random::Random;
 use kv::{Moment, Out, Progress, Protocol, Session, TenantNo};
@@ -94,7 +94,7 @@ impl Client {
     }
 
     fn now(&self) -> Picos {
-        Picos::of_node_time(self.cx.now())
+        self.shared.now(&self.cx)
     }
 
     async fn set(&mut self, key: u64) {
@@ -188,7 +188,7 @@ impl Client {
     async fn ask(&mut self, command: &[u8]) -> Vec<u8> {
         let line = command.split(|byte| *byte == b'\r').next().unwrap_or_default();
         let text = String::from_utf8_lossy(line).into_owned();
-        let number = self.shared.begin(self.now(), self.cx.id(), format_args!("{text}"));
+        let number = self.shared.begin(&self.cx, deadlines::SEVERAL, format_args!("{text}"));
         self.input.extend_from_slice(command);
         loop {
             self.serve();

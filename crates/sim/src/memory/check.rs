@@ -2,17 +2,40 @@
 
 use super::shared::Shared;
 use super::spaces::{Kind, kind};
+use crate::queue::Picos;
 use endpoint::limits::PAGE_BYTES;
-use netmem::limits::AHEAD_SHARE;
+use netmem::limits::{AHEAD_SHARE, HOPS_MAX};
 use netmem::service::View;
 use netmem::{Directory, HolderRole, PageId, Role, Service, Slots, Version};
 use std::collections::BTreeMap;
 use wire::NodeId;
 
-/// Frames by role sum up; mirrors leave the node's own pages their part; directories stay in theirs.
-pub fn always(shared: &Shared) -> Vec<String> {
+/// Frames by role sum up; others' pages leave the node's own their part; directories stay in theirs; a request is passed
+/// on so many times; a page has one writer.
+pub fn always(shared: &Shared, now: Picos) -> Vec<String> {
     let services = shared.services.borrow();
-    services.iter().filter_map(|(node, service)| problem(*node, service)).collect()
+    let mut wrong: Vec<String> =
+        services.iter().filter_map(|(node, service)| problem(*node, service)).collect();
+    drop(services);
+    wrong.append(&mut writers(shared, now));
+    wrong
+}
+
+/// Each node goes by its own clock. The view that it knows does not matter: who is not in the next one has found out
+/// that its lease is over before another node is granted one.
+fn writers(shared: &Shared, now: Picos) -> Vec<String> {
+    let (mut known, mut wrong) = (BTreeMap::new(), Vec::new());
+    for (node, service) in shared.services.borrow().iter() {
+        let view = service.view().number;
+        for id in service.writes_at(shared.clock(*node).time(now)) {
+            if let Some((other, before)) = known.insert(id, (*node, view)) {
+                wrong.push(format!(
+                    "{other} in view {before} and {node} in view {view} both write to {id}"
+                ));
+            }
+        }
+    }
+    wrong
 }
 
 fn problem(node: NodeId, service: &Service) -> Option<String> {
@@ -27,6 +50,10 @@ fn problem(node: NodeId, service: &Service) -> Option<String> {
         format!("{used} bytes of pages do not fit {counts:?}")
     } else if mirror as usize > frames - local_min {
         format!("{mirror} blocks of mirrors leave less than {local_min} of {frames}")
+    } else if service.inspect(|memory, _| memory.squeezed()) > 0 {
+        format!("others' pages took frames of the {local_min} that are the node's own: {counts:?}")
+    } else if service.most_hops() > HOPS_MAX {
+        format!("a request was passed on {} times", service.most_hops())
     } else if counts.ahead > (frames as u32 / AHEAD_SHARE).max(1) {
         format!("{} of {frames} frames have pages that nobody asked for", counts.ahead)
     } else if entries > (config.directory_bytes / Directory::ENTRY_BYTES).max(1) {

@@ -6,7 +6,7 @@
 //! at rest each page is with two nodes again, and comes.
 
 use super::model::{Content, fill, parse};
-use super::shared::{Phase, Shared};
+use super::shared::{Phase, Shared, deadlines};
 use crate::machine::{Boot, Role};
 use crate::queue::Picos;
 use crate::random::Random;
@@ -73,6 +73,7 @@ struct Asker {
 /// Starts a guest of the nodes that lend.
 pub fn role(shared: Rc<Shared>) -> Role {
     Rc::new(move |boot: &mut Boot<'_>| {
+        shared.clocks.borrow_mut().insert(boot.cx.id(), boot.clock);
         let guest = Rc::new(Guest::new(&boot.cx, &shared));
         boot.cx.spawn("guest", Program::new(&guest).run());
         boot.cx.spawn("guest's keeper", Keeper::new(&guest).run());
@@ -100,7 +101,7 @@ impl Guest {
     }
 
     fn now(&self) -> Picos {
-        Picos::of_node_time(self.cx.now())
+        self.shared.now(&self.cx)
     }
 
     fn id(&self, page: usize) -> PageId {
@@ -349,7 +350,7 @@ impl Program {
         let mut bytes = vec![0; PAGE_BYTES];
         fill(&mut bytes, id, content);
         let text = format_args!("store {id} version {version}");
-        let number = guest.shared.begin(guest.now(), guest.cx.id(), text);
+        let number = guest.shared.begin(&guest.cx, deadlines::SEVERAL, text);
         let stored = guest.keeping.store(&mut self.asker, page as u64, version, &bytes).await;
         let outcome = match stored {
             Ok(()) => Ok(format_args!("stored")),
@@ -372,7 +373,7 @@ impl Program {
         guest.check_copies(page, "which is asked for");
         let (id, version) = (guest.id(page), content.version.0);
         let text = format_args!("fetch {id} version {version}");
-        let number = guest.shared.begin(guest.now(), guest.cx.id(), text);
+        let number = guest.shared.begin(&guest.cx, deadlines::SEVERAL, text);
         let mut got = Err(Gone::Unavailable(Errno::EAGAIN));
         for _ in 0..tries {
             got = guest.keeping.fetch(&mut self.asker, page as u64, version).await;

@@ -2,7 +2,7 @@
 //! and tell the checker what they got.
 
 use super::model::{Content, fill};
-use super::shared::{Phase, Shared};
+use super::shared::{Phase, Shared, deadlines};
 use super::spaces::{kind, private, shared as shared_space};
 use crate::queue::Picos;
 use crate::random::Random;
@@ -83,7 +83,7 @@ impl Program {
     }
 
     fn now(&self) -> Picos {
-        Picos::of_node_time(self.cx.now())
+        self.shared.now(&self.cx)
     }
 
     /// A page, the first ones likelier.
@@ -194,7 +194,7 @@ impl Program {
         let shared = self.shared.clone();
         let asked = shared.model.borrow().ask(self.cx.id(), id, at_least, at_rest);
         let text = format_args!("get {id} from version {} on", at_least.0);
-        let number = shared.begin(self.now(), asked.node, text);
+        let number = shared.begin(&self.cx, deadlines::GET, text);
         let wanted = Wanted { id, at_least, bytes: PAGE_BYTES as u32 };
         let outcome = self.service.get(wanted).await;
         let mut model = shared.model.borrow_mut();
@@ -235,7 +235,7 @@ impl Program {
         fill(&mut data, id, content);
         let Content { version, .. } = content;
         let text = format_args!("put {id} version {}", version.0);
-        let number = self.shared.begin(self.now(), self.cx.id(), text);
+        let number = self.shared.begin(&self.cx, deadlines::PUT, text);
         let outcome = self.service.put(id, version, kind(id.space).class(), data.freeze()).await;
         match &outcome {
             Ok(()) => self.shared.end(self.now(), number, Ok(format_args!("done"))),
@@ -253,7 +253,7 @@ impl Program {
 
     async fn flush(&mut self, id: PageId, content: Content) {
         let text = format_args!("flush {id} version {}", content.version.0);
-        let number = self.shared.begin(self.now(), self.cx.id(), text);
+        let number = self.shared.begin(&self.cx, deadlines::FLUSH, text);
         let outcome = self.service.flush(id).await;
         match outcome {
             Ok(()) => {
@@ -278,7 +278,7 @@ impl Program {
         self.seen.retain(|id, _| id.space != old);
         self.shared.model.borrow_mut().begin_free(old);
         let text = format_args!("free {:x}", old.0);
-        let number = self.shared.begin(self.now(), self.cx.id(), text);
+        let number = self.shared.begin(&self.cx, deadlines::SEVERAL, text);
         match self.service.free(old).await {
             Ok(()) => {
                 self.shared.model.borrow_mut().end_free(old);

@@ -6,12 +6,14 @@ use crate::queue::Picos;
 use crate::random::Random;
 use netmem::service::{Up, View};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use wire::NodeId;
 
 /// Silence after which a node is given up.
 pub const GIVEN_UP: Picos = Picos::seconds(1);
-/// Silence after which a node itself knows that it may be, a fifth sooner.
-pub const EXPIRED: Picos = Picos::millis(800);
+/// Silence after which a node itself knows that it may be, a fifth sooner: its clock may be a tenth too slow, and the
+/// registry's a tenth too fast.
+pub const EXPIRED: Duration = Duration::from_millis(800);
 /// Longest time until a node hears of a new view, in milliseconds.
 const NEWS_MS_MAX: u64 = 40;
 

@@ -26,8 +26,6 @@ use wire::NodeId;
 const TICK: Picos = Picos::millis(5);
 /// Ticks between chances of harm, and between checks of all tables.
 const TROUBLE_TICKS: u64 = 20;
-/// Longest time that a request may take: what a service waits for others twice, and what storage takes when it is slow.
-const REQUEST_MAX: Picos = Picos::seconds(45);
 /// Time for views, mirrors and retries to settle after the last fault.
 const SETTLE: Picos = Picos::seconds(25);
 /// Time without any request before the tables are compared.
@@ -55,6 +53,7 @@ struct Run {
 pub(super) fn role(shared: Rc<Shared>, epoch: EpochConfig) -> Role {
     Rc::new(move |boot: &mut Boot<'_>| {
         let (cx, shape) = (&boot.cx, shared.shape);
+        shared.clocks.borrow_mut().insert(cx.id(), boot.clock);
         let frames = u64::from(shape.frames);
         let frames =
             frames - (cx.random() % (frames / 2 + 1)) * u64::from(cx.incarnation() as u32 > 1);
@@ -66,7 +65,8 @@ pub(super) fn role(shared: Rc<Shared>, epoch: EpochConfig) -> Role {
         let trends = shape.trends;
         let log = Some(Rc::new(PageLog::start(cx, DiskId(0), LOG_BYTES)) as Rc<dyn Log>);
         let base = Config::new(bytes);
-        let config = Config { directory_bytes, backing, log, trends, epoch, ..base };
+        let policy = shape.policy.policy(shared.seed);
+        let config = Config { directory_bytes, backing, log, trends, epoch, policy, ..base };
         let service = Service::start(cx, config);
         for number in 0..shape.programs {
             cx.spawn("program", Program::new(cx, &service, &shared, number).run());
@@ -85,13 +85,14 @@ impl Run {
         let shared = Rc::new(Shared::new(seed, shape, trace.is_on()));
         let mut world = World::new(seed, LinkModel::default(), trace);
         let frame_pages = shape.frames as usize * 2 + POOL_PAGES;
+        let clock_rate_percent = experiment.faults.clock_rate_percent;
+        let machine = |node| MachineConfig { bugs, clock_rate_percent, ..MachineConfig::new(node) };
         for node in (1..=shape.nodes).map(NodeId) {
-            let config = MachineConfig { frame_pages, bugs, disks: 1, ..MachineConfig::new(node) };
+            let config = MachineConfig { frame_pages, disks: 1, ..machine(node) };
             world.add(config, role(shared.clone(), EpochConfig::default()));
         }
         for guest in (shape.nodes + 1..=shape.nodes + shape.guests).map(NodeId) {
-            let config =
-                MachineConfig { frame_pages: POOL_PAGES, bugs, ..MachineConfig::new(guest) };
+            let config = MachineConfig { frame_pages: POOL_PAGES, ..machine(guest) };
             world.add(config, guest::role(shared.clone()));
         }
         *world.network_mut().rules_mut() = experiment.faults.rules();
@@ -172,10 +173,8 @@ impl Run {
         self.violations.append(&mut self.shared.model.borrow_mut().violations);
         self.violations.append(&mut self.shared.keys.model.borrow_mut().violations);
         self.violations.append(&mut self.world.take_violations());
-        self.violations.append(&mut check::always(&self.shared));
-        if now > REQUEST_MAX
-            && let Some(open) = self.shared.overdue(now - REQUEST_MAX)
-        {
+        self.violations.append(&mut check::always(&self.shared, now));
+        if let Some(open) = self.shared.overdue(now) {
             let text =
                 format!("{} of {} has not ended since {} s", open.what, open.node, open.since);
             self.violations.push(text);

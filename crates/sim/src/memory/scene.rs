@@ -212,7 +212,8 @@ impl Scene {
         self.shared.model.borrow_mut().node_down(node, true);
         self.given_up.insert(node, (self.given_up(node).0, true));
         let service = self.actor(node).service;
-        service.set_lease(service.life(), self.world.now().node_time());
+        let now = self.shared.clock(node).time(self.world.now());
+        service.set_lease(service.life(), now);
         self.view();
     }
 
@@ -378,7 +379,7 @@ impl Scene {
     pub fn check(&mut self) {
         let mut wrong = std::mem::take(&mut self.shared.model.borrow_mut().violations);
         wrong.append(&mut self.world.take_violations());
-        wrong.append(&mut super::check::always(&self.shared));
+        wrong.append(&mut super::check::always(&self.shared, self.world.now()));
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 }

@@ -3,14 +3,17 @@
 
 use super::model::Model;
 use super::storage::Storage;
+use crate::clock::Clock;
 use crate::experiment::MemoryShape;
 use crate::keys::Keys;
 use crate::queue::Picos;
+use netmem::limits::{ATTEMPT, MIRROR_TRIES, PATIENCE};
 use netmem::{Page, Role, Service};
 use node::Cx;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 use wire::NodeId;
 
 /// What programs do.
@@ -27,6 +30,25 @@ pub enum Phase {
     Reading,
 }
 
+/// How long requests take at most, by their nodes' clocks: what the service says, the last attempt that was begun before
+/// that, and what stable storage takes when it is slow.
+pub mod deadlines {
+    use super::{ATTEMPT, Duration, MIRROR_TRIES, PATIENCE};
+
+    const STORAGE: Duration = Duration::from_secs(1);
+    /// A page is asked for.
+    pub const GET: Duration = PATIENCE.saturating_add(STORAGE);
+    /// One is written: its lease, whose last attempt takes four, and then room.
+    pub const PUT: Duration = PATIENCE.saturating_mul(2).saturating_add(ATTEMPT.saturating_mul(4));
+    /// One is made durable: all nodes that are tried for a mirror, and the directory that is told.
+    pub const FLUSH: Duration = PATIENCE
+        .saturating_add(ATTEMPT.saturating_mul(MIRROR_TRIES as u32 + 1))
+        .saturating_add(STORAGE);
+    /// What waits until all nodes that are up have answered, or are given up; and commands and guests' requests, which
+    /// are several of the others.
+    pub const SEVERAL: Duration = Duration::from_secs(45);
+}
+
 /// A request under way.
 #[derive(Clone, Debug)]
 pub struct Open {
@@ -34,6 +56,8 @@ pub struct Open {
     pub node: NodeId,
     /// Since when.
     pub since: Picos,
+    /// When it is to have ended.
+    pub until: Picos,
     /// For what.
     pub what: String,
 }
@@ -54,6 +78,8 @@ pub struct Shared {
     pub services: RefCell<BTreeMap<NodeId, Service>>,
     /// The handle of every node that runs.
     pub nodes: RefCell<BTreeMap<NodeId, Cx>>,
+    /// The clocks of their machines.
+    pub clocks: RefCell<BTreeMap<NodeId, Clock>>,
     /// What programs do now.
     pub phase: Cell<Phase>,
     /// Nodes that the registry has given up and that are in no other life yet: what they are told counts for nothing.
@@ -83,6 +109,7 @@ impl Shared {
             storage: RefCell::new(Storage::new(seed)),
             services: RefCell::default(),
             nodes: RefCell::default(),
+            clocks: RefCell::default(),
             phase: Cell::default(),
             fenced: RefCell::default(),
             readers_done: RefCell::default(),
@@ -100,16 +127,28 @@ impl Shared {
         node.0 <= self.shape.nodes
     }
 
+    /// The clock of a node that runs.
+    pub fn clock(&self, node: NodeId) -> Clock {
+        self.clocks.borrow()[&node]
+    }
+
+    /// What time it is, whatever the node's clock says.
+    pub fn now(&self, cx: &Cx) -> Picos {
+        self.clock(cx.id()).when(cx.now())
+    }
+
     /// A number that nobody had before.
     pub fn serial(&self) -> u64 {
         self.serial.set(self.serial.get() + 1);
         self.serial.get()
     }
 
-    /// A request begins; its number is for [`end`](Shared::end).
-    pub fn begin(&self, now: Picos, node: NodeId, what: fmt::Arguments<'_>) -> u64 {
-        let number = self.serial();
-        self.open.borrow_mut().insert(number, Open { node, since: now, what: what.to_string() });
+    /// A request of this node begins, which has so long by its clock. Its number is for [`end`](Shared::end).
+    pub fn begin(&self, cx: &Cx, most: Duration, what: fmt::Arguments<'_>) -> u64 {
+        let (number, node, since) = (self.serial(), cx.id(), self.now(cx));
+        let until = since + self.clock(node).span(most.into());
+        let open = Open { node, since, until, what: what.to_string() };
+        self.open.borrow_mut().insert(number, open);
         number
     }
 
@@ -163,11 +202,11 @@ impl Shared {
         let mut open = self.open.borrow_mut();
         open.values_mut()
             .filter(|open| open.node == node)
-            .for_each(|open| open.since = open.since + span);
+            .for_each(|open| open.until = open.until + span);
     }
 
-    /// A request that has been open since before `limit`.
-    pub fn overdue(&self, limit: Picos) -> Option<Open> {
-        self.open.borrow().values().find(|open| open.since < limit).cloned()
+    /// A request that was to have ended.
+    pub fn overdue(&self, now: Picos) -> Option<Open> {
+        self.open.borrow().values().find(|open| open.until < now).cloned()
     }
 }

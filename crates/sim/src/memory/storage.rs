@@ -84,8 +84,8 @@ pub struct Door {
 impl Door {
     /// Waits as long as an operation takes; whether it fails.
     async fn wait(cx: &Cx, shared: &Shared, bytes: usize, writes: bool) -> Result<(), Errno> {
-        let at = shared.storage.borrow_mut().time(Picos::of_node_time(cx.now()), bytes, writes);
-        cx.sleep_until(at.node_time()).await;
+        let at = shared.storage.borrow_mut().time(shared.now(cx), bytes, writes);
+        cx.sleep_until(shared.clock(cx.id()).time(at)).await;
         if shared.storage.borrow_mut().fails() { Err(Errno::EIO) } else { Ok(()) }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::registry::{EXPIRED, GIVEN_UP, Process, Registry, Step};
 use super::shared::Shared;
+use crate::clock::Clock;
 use crate::experiment::Faults;
 use crate::faults::{Nodes, Rule};
 use crate::queue::Picos;
@@ -37,6 +38,8 @@ pub struct Trouble {
     cures: Vec<(Picos, Cure)>,
     /// Who is up.
     pub registry: Registry,
+    /// The registry's own.
+    clock: Clock,
     /// Nodes whose loss has been reckoned with, until they begin another life.
     lost: BTreeSet<NodeId>,
     /// Nodes that do nothing.
@@ -56,12 +59,14 @@ fn process(world: &World, node: NodeId) -> Process {
 impl Trouble {
     /// For a cluster that begins.
     pub fn new(shared: &Rc<Shared>, faults: Faults) -> Trouble {
+        let mut rates = Random::new(shared.seed, "registry's clock");
         Trouble {
             shared: shared.clone(),
             faults,
             random: Random::new(shared.seed, "trouble"),
             cures: Vec::new(),
             registry: Registry::new(shared.seed),
+            clock: Clock::drawn(Picos::ZERO, faults.clock_rate_percent, &mut rates),
             lost: BTreeSet::new(),
             asleep: BTreeSet::new(),
             parted: BTreeSet::new(),
@@ -132,9 +137,9 @@ impl Trouble {
 
     /// Who is heard of is not taken for dead for a while.
     fn renew(&self, world: &World) {
-        let until = (world.now() + EXPIRED).node_time();
         for (node, service) in self.shared.services.borrow().iter() {
             if !self.registry.cut_off.contains(node) {
+                let until = self.shared.clock(*node).time(world.now()) + EXPIRED;
                 let life = self.registry.life(*node);
                 service.set_lease(life, until);
                 self.shared.keys.renew(*node, life, until);
@@ -298,7 +303,7 @@ impl Trouble {
             self.asleep.remove(&node);
             self.shared.node_down(node);
             self.shared.model.borrow_mut().process_ended(node);
-            self.registry.later(now + GIVEN_UP, gone);
+            self.registry.later(now + self.clock.span(GIVEN_UP), gone);
             let back = now + self.span();
             self.cures.push((back, Cure::Start(node)));
         }
@@ -331,9 +336,10 @@ impl Trouble {
     fn silent(&mut self, world: &World, nodes: &[NodeId], span: Picos) {
         let now = world.now();
         self.registry.cut_off.extend(nodes);
-        if span > GIVEN_UP {
+        let given_up = self.clock.span(GIVEN_UP);
+        if span > given_up {
             let lives = nodes.iter().map(|node| (*node, self.registry.life(*node))).collect();
-            self.registry.later(now + GIVEN_UP, Step::GiveUp(lives));
+            self.registry.later(now + given_up, Step::GiveUp(lives));
         }
     }
 
