@@ -3,6 +3,7 @@
 mod talk;
 
 use kv::Protocol::Memcached;
+use kv::limits::INPUT_BYTES;
 use talk::{Client, LENGTHS_AND_STEPS, Server, WALL_MS, pattern, start};
 
 /// Sends each line and compares the answer; `|` stands for a line's end in both.
@@ -493,4 +494,54 @@ fn cas_uniques_are_greater_than_those_of_earlier_lives() {
     });
     let first = lives.next().unwrap();
     assert!(lives.next().unwrap() > first + 1000 && lives.all(|later| later < 1 << 63));
+}
+
+/// Wherever a read of the socket ends, a line is taken or refused as it is when all of it comes at once.
+#[test]
+fn what_is_answered_does_not_depend_on_the_pieces() {
+    let keys = |count| "k ".repeat(count);
+    for line in [
+        format!("gat x {}\r\nmn\r\n", keys(20_000)),
+        format!("get {} {}\r\nmn\r\n", "y".repeat(300), keys(20_000)),
+        format!("get k{}k\r\nmn\r\n", " ".repeat(70_000)),
+        format!("{}gets {}\r\nmn\r\n", " ".repeat(13), keys(18_000)),
+        format!("{}get k\r\nmn\r\n", " ".repeat(2045)),
+        format!("mn {}\r\nmn\r\n", "x".repeat(2045)),
+    ] {
+        let told = in_pieces(&line);
+        assert!(told[0].ends_with(b"MN\r\n"), "{}", &line[..20]);
+        assert!(told.iter().all(|other| *other == told[0]), "{}", &line[..20]);
+    }
+    for line in [
+        format!("{}get k\r\nmn\r\n", " ".repeat(2046)),
+        format!("mn {}\r\nmn\r\n", "x".repeat(2046)),
+    ] {
+        let refused = b"CLIENT_ERROR line too long\r\n";
+        assert!(in_pieces(&line).iter().all(|told| told == refused), "{}", &line[..20]);
+    }
+}
+
+/// What is passed over from a wrong word on is bounded: a line without an end ends the connection.
+#[test]
+fn a_wrong_line_that_does_not_end_is_given_up() {
+    let refused = b"CLIENT_ERROR bad command line format\r\n".to_vec();
+    let taken = [&refused[..], b"MN\r\n"].concat();
+    for (spaces, more, expected) in
+        [(1, 0, &taken), (300, 0, &taken), (1, 1, &refused), (300, 1, &refused)]
+    {
+        let rest = |word: &str| word.to_string() + &"z".repeat(INPUT_BYTES - 2 - word.len() + more);
+        for wrong in [rest(""), rest(&("y".repeat(300) + " "))] {
+            let line = format!("get k{}{wrong}\r\nmn\r\n", " ".repeat(spaces));
+            assert!(in_pieces(&line).iter().all(|told| told == expected), "{spaces} {more}");
+        }
+    }
+}
+
+/// The answers to a text that comes in reads of several lengths.
+fn in_pieces(text: &str) -> [Vec<u8>; 4] {
+    [1, 7, 500, 1 << 20].map(|step| {
+        let (mut server, mut client) = start(Memcached);
+        server.ask(&mut client, "set s 0 0 1\r\nx\r\n");
+        server.send(&mut client, text.as_bytes(), step)
+    })
 }

@@ -8,7 +8,8 @@ mod text;
 
 use crate::items::Content;
 use crate::limits::{
-    BESIDE_BYTES_MAX, GET_LINE_BYTES, GET_PART_BYTES, LINE_BYTES_MAX, MEMCACHED_KEY_BYTES_MAX,
+    BESIDE_BYTES_MAX, GET_LINE_BYTES, GET_PART_BYTES, INPUT_BYTES, LINE_BYTES_MAX,
+    MEMCACHED_KEY_BYTES_MAX,
 };
 use crate::session::{Step, Turn};
 use crate::value::Draft;
@@ -39,6 +40,8 @@ enum State {
     Discarding(usize),
     /// In the middle of the keys of a long `get`.
     Getting(Reading),
+    /// What is left of such a line is no command; so many bytes of it are passed over.
+    Passing(usize),
 }
 
 #[derive(Debug)]
@@ -62,9 +65,12 @@ fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
 }
 
-/// Where a line's verb ends, which may begin behind spaces.
-fn verb_end(line: &[u8], verb: &[u8]) -> usize {
-    line.iter().take_while(|byte| **byte == b' ').count() + verb.len()
+/// How a line reads, if it does, and where its verb ends. Spaces in front of that count for a command's length: what
+/// has come so far tells as much as all of the line.
+fn reading(line: &[u8]) -> Option<(Reading, usize)> {
+    let verb = words(line).next()?;
+    let end = line.iter().take_while(|byte| **byte == b' ').count() + verb.len();
+    Reading::of(verb).filter(|_| end <= LINE_BYTES_MAX).map(|reading| (reading, end))
 }
 
 /// A key as it may be: not empty, not too long. As with memcached it is any bytes that a line can have as one word, so
@@ -109,6 +115,7 @@ impl Memcached {
             State::Storing(storing) => self.storing(storing, input, turn),
             State::Discarding(left) => self.discard(left, input),
             State::Getting(reading) => self.get_on(reading, input, turn),
+            State::Passing(left) => self.pass(left, input),
         }
     }
 
@@ -118,6 +125,19 @@ impl Memcached {
             self.0 = State::Discarding(left - count);
         }
         if count == 0 && left > 0 { Step::Wants } else { Step::Used(count) }
+    }
+
+    /// Goes on behind the end of the line, if it comes within `left` bytes.
+    fn pass(&mut self, left: usize, input: &[u8]) -> Step {
+        let input = &input[..input.len().min(left)];
+        if let Some(end) = input.iter().position(|byte| *byte == b'\n') {
+            return Step::Used(end + 1);
+        }
+        if input.len() == left {
+            return Step::End;
+        }
+        self.0 = State::Passing(left - input.len());
+        if input.is_empty() { Step::Wants } else { Step::Used(input.len()) }
     }
 
     fn line(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Step {
@@ -131,15 +151,15 @@ impl Memcached {
         if turn.has_to_wait(false) {
             return Step::Blocked;
         }
-        if let Some(reading) = Reading::of(verb) {
+        if let Some((reading, verb_end)) = reading(line) {
             if reading.changes() && turn.has_to_wait(true) {
                 return Step::Blocked;
             }
             if line.len() > GET_LINE_BYTES {
                 self.0 = State::Getting(reading);
-                return Step::Used(verb_end(line, verb));
+                return Step::Used(verb_end);
             }
-            return self.get(reading, &line[verb_end(line, verb)..], end + 1, turn);
+            return self.get(reading, &line[verb_end..], end + 1, turn);
         }
         if line.len() > LINE_BYTES_MAX {
             turn.say(LONG_LINE);
@@ -161,16 +181,18 @@ impl Memcached {
 
     /// A line without an end: one that gets keys is done as far as it is here.
     fn half_line(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Step {
-        let verb = words(&input[..input.len().min(16)]).next().unwrap_or_default();
-        match Reading::of(verb) {
-            _ if input.len() <= LINE_BYTES_MAX => Step::Wants,
+        match reading(input) {
+            // the last byte may be the `\r` of a line's end
+            _ if input.len() <= LINE_BYTES_MAX + 1 => Step::Wants,
             Some(_) if input.len() <= GET_PART_BYTES => Step::Wants,
-            Some(reading) if turn.has_to_wait(reading.changes()) || turn.has_to_wait(false) => {
+            Some((reading, _))
+                if turn.has_to_wait(reading.changes()) || turn.has_to_wait(false) =>
+            {
                 Step::Blocked
             }
-            Some(reading) => {
+            Some((reading, verb_end)) => {
                 self.0 = State::Getting(reading);
-                Step::Used(verb_end(input, verb))
+                Step::Used(verb_end)
             }
             None => {
                 turn.say(LONG_LINE);
@@ -193,10 +215,16 @@ impl Memcached {
     fn get_on(&mut self, mut reading: Reading, input: &[u8], turn: &mut Turn<'_>) -> Step {
         let start = input.iter().take_while(|byte| **byte == b' ').count();
         let word = &input[start..];
+        if word.is_empty() && start > 0 {
+            self.0 = State::Getting(reading);
+            return Step::Used(start);
+        }
         let Some(len) = word.iter().position(|byte| matches!(byte, b' ' | b'\n')) else {
             if word.len() > MEMCACHED_KEY_BYTES_MAX + 1 {
-                turn.say(BAD_LINE);
-                return Step::End;
+                // it is neither a key nor a number
+                let wrong = reading.word(word, turn).err();
+                turn.say(wrong.unwrap_or(BAD_LINE));
+                return self.pass(start + INPUT_BYTES, input);
             }
             self.0 = State::Getting(reading);
             return Step::Wants;
@@ -209,9 +237,7 @@ impl Memcached {
         }
         if let Err(text) = reading.word(&word[..len], turn) {
             turn.say(text);
-            // what is left of the line is no command
-            let end = input.iter().position(|byte| *byte == b'\n');
-            return end.map_or(Step::End, |end| Step::Used(end + 1));
+            return self.pass(start + INPUT_BYTES, input);
         }
         self.0 = State::Getting(reading);
         Step::Used(start + len)
