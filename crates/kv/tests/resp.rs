@@ -2,10 +2,15 @@
 
 mod talk;
 
+use endpoint::Frames;
+use endpoint::limits::PAGE_BYTES;
+use endpoint::memory::HeapRegion;
 use kv::Protocol::Resp;
-use kv::TenantConfig;
 use kv::limits::OUTPUT_BYTES_MAX;
-use talk::{LENGTHS_AND_STEPS, Server, WALL_MS, ask, command, pattern, script, script_of, start};
+use kv::{Items, ItemsConfig, TenantConfig, TenantNo};
+use talk::{
+    LENGTHS_AND_STEPS, Server, WALL_MS, ask, command, pattern, script, script_of, start, tenant,
+};
 
 #[test]
 fn values_are_set_under_conditions() {
@@ -549,4 +554,104 @@ fn items_end_when_they_should_though_the_wall_clock_is_set() {
         server.moment.now_ms += 1_001;
         assert_eq!(ask(&mut server, &mut client, "EXISTS a b"), ":0|", "{step}");
     }
+}
+
+/// The answers to commands that come in reads of several lengths; all are the same.
+fn in_any_pieces(server: impl Fn() -> Server, text: &[u8]) -> Vec<u8> {
+    let told = [1, 100, 5000, 1 << 20].map(|step| {
+        let server = &mut server();
+        let mut client = server.client(Resp);
+        server.send(&mut client, text, step)
+    });
+    let shown = |told: &[u8]| String::from_utf8_lossy(&told[..told.len().min(200)]).into_owned();
+    let same = told.iter().all(|other| *other == told[0]);
+    assert!(same, "{:?}", told.iter().map(|told| shown(told)).collect::<Vec<_>>());
+    told.into_iter().next().unwrap()
+}
+
+/// A long argument where none may be is refused, not taken for an empty word.
+#[test]
+fn long_arguments_are_the_same_in_any_pieces() {
+    let long = vec![b'x'; 5000];
+    let bulk = [b"$5000\r\n", &long[..], b"\r\n"].concat();
+    let too_long = b"-ERR an argument is too long\r\n".to_vec();
+    let long_key = b"-ERR a key has at most 1024 bytes here\r\n".to_vec();
+    let long = &long[..];
+    for (words, expected) in [
+        (vec![&b"ECHO"[..], long], &bulk),
+        (vec![b"PING", long], &bulk),
+        (vec![b"KEYS", long], &too_long),
+        (vec![b"SELECT", long], &too_long),
+        (vec![b"HELLO", b"3", b"SETNAME", long], &too_long),
+        (vec![b"CLIENT", b"SETNAME", long], &too_long),
+        (vec![b"EXPIRE", b"k", b"5", long], &too_long),
+        (vec![b"SET", b"k", b"v", long], &too_long),
+        (vec![b"SETEX", b"k", long, long], &too_long),
+        (vec![b"SETEX", long, b"5", long], &long_key),
+        (vec![b"SET", long, long], &long_key),
+        (vec![b"GET", long], &long_key),
+        (vec![b"SET", b"k", long, long], &b"-ERR syntax error\r\n".to_vec()),
+        (vec![b"EXISTS", b"k", long], &b":0\r\n".to_vec()),
+        (vec![b"APPEND", b"k", long], &b":5000\r\n".to_vec()),
+    ] {
+        let told = in_any_pieces(Server::usual, &command(&words));
+        let shown = String::from_utf8_lossy(&told[..told.len().min(99)]);
+        assert!(told == *expected, "{} {}: {shown}", words[0].escape_ascii(), words.len());
+    }
+}
+
+/// What is echoed is in the items' memory until it is written, and no longer.
+#[test]
+fn an_echo_of_a_long_text_keeps_nothing() {
+    let (mut server, mut client) = start(Resp);
+    let text = pattern(1 << 20);
+    let told = server.send(&mut client, &command(&[b"ECHO", &text]), 4097);
+    assert!(told == [b"$1048576\r\n", &text[..], b"\r\n"].concat());
+    assert_eq!(server.frames.free_pages(), server.frames.pages());
+    assert_eq!(server.items.held_bytes(TenantNo(0)), 0);
+}
+
+/// A server whose values are shorter than what comes at once.
+fn small() -> Server {
+    let mut server = Server::usual();
+    let (memory_bytes, tenants) = (1 << 20, vec![tenant("default")]);
+    server.frames = Frames::new(HeapRegion::new(memory_bytes / PAGE_BYTES));
+    let config = ItemsConfig { memory_bytes, value_bytes_max: 8192, seed: 7, tenants };
+    server.items = Items::new(config, server.frames.clone()).unwrap();
+    server
+}
+
+/// What is longer than a value may be here is refused also when all of it came at once, alone and in a transaction.
+#[test]
+fn too_large_arguments_are_the_same_in_any_pieces() {
+    let large = "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$8193\r\n".to_string() + &"x".repeat(8193) + "\r\n";
+    let text = format!("{large}MULTI\r\n{large}EXEC\r\n{large}");
+    let told = String::from_utf8(in_any_pieces(small, text.as_bytes())).unwrap();
+    let refused = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+    let aborted = "-EXECABORT Transaction discarded because of previous errors.";
+    assert_eq!(told, format!("{refused}\r\n+OK\r\n{refused}\r\n{aborted}\r\n{refused}\r\n"));
+}
+
+/// An argument that is passed over has to end as any other does.
+#[test]
+fn too_large_arguments_end_as_others_do() {
+    let large =
+        |end: &str| format!("*2\r\n$3\r\nDEL\r\n$9000\r\n{}{end}PING\r\n", "x".repeat(9000));
+    let told = in_any_pieces(small, large("\r\n").as_bytes());
+    assert!(told.starts_with(b"-ERR string exceeds") && told.ends_with(b"\r\n+PONG\r\n"));
+    let told = in_any_pieces(small, large("yy").as_bytes());
+    assert_eq!(told.escape_ascii().to_string(), "-ERR Protocol error: invalid bulk length\\r\\n");
+}
+
+/// A typed command may be so long and no longer, whether its end has come or not.
+#[test]
+fn long_inline_commands_are_the_same_in_any_pieces() {
+    let line = |bytes: usize| format!("PING {}\nPING\n", "x".repeat(bytes - 5));
+    let told = in_any_pieces(Server::usual, line(32_768).as_bytes());
+    assert!(told.starts_with(b"$32763\r\n") && told.ends_with(b"\r\n+PONG\r\n"));
+    let told = in_any_pieces(Server::usual, line(32_769).as_bytes());
+    assert_eq!(
+        told.escape_ascii().to_string(),
+        "-ERR Protocol error: too big inline request\\r\\n"
+    );
 }

@@ -5,8 +5,9 @@ mod talk;
 
 use front::{Plan, World, bad_link};
 use kv::Protocol::{self, Resp};
+use kv::TenantNo;
 use netmem::{Member, Slots};
-use talk::{ask, command, pattern, script, script_of, start};
+use talk::{Server, ask, command, pattern, script, script_of, start, tenant};
 use wire::{NodeId, Time};
 
 fn world() -> World {
@@ -160,6 +161,38 @@ fn transactions_are_long_but_bounded() {
     let text = [command(&[b"MULTI"]), command(&[b"SET", b"k", &too_large])].concat();
     server.send(&mut client, &text, 1 << 20);
     assert!(ask(&mut server, &mut client, "EXEC").starts_with("-EXECABORT"));
+}
+
+/// Long values are in the items' memory while they wait, in whatever pieces they came: there may be more of them than
+/// of short ones.
+#[test]
+fn long_values_are_queued_in_any_pieces() {
+    let value = vec![b'v'; 60_000];
+    let sets = command(&[b"SET", b"k", &value]).repeat(300);
+    for step in [1000, 1 << 20] {
+        let mut server = Server::new(64 << 20, vec![tenant("default")]);
+        let mut client = server.client(Resp);
+        ask(&mut server, &mut client, "MULTI");
+        let told = server.send(&mut client, &sets, step);
+        assert!(told == b"+QUEUED\r\n".repeat(300), "{step}");
+        assert!(client.session.held_bytes() < 100_000, "{}", client.session.held_bytes());
+        assert!(server.items.held_bytes(TenantNo(0)) >= 300 * 60_000);
+        let told = server.send(&mut client, &command(&[b"EXEC"]), step);
+        assert!(told == [&b"*300\r\n"[..], &b"+OK\r\n".repeat(300)].concat(), "{step}");
+    }
+}
+
+/// A transaction for whose long values there is no memory is not executed.
+#[test]
+fn long_values_that_have_no_room_are_not_queued() {
+    let (mut server, mut client) = start(Resp);
+    ask(&mut server, &mut client, "MULTI");
+    let set = command(&[b"SET", b"k", &[b'v'; 30_000]]);
+    let mut told = (0..1000).map(|_| text(server.send(&mut client, &set, 1 << 20)));
+    let told = told.find(|told| told != "+QUEUED\r\n").unwrap();
+    assert!(told.starts_with("-OOM command not allowed"), "{told}");
+    assert!(ask(&mut server, &mut client, "EXEC").starts_with("-EXECABORT"));
+    assert_eq!(server.frames.free_pages(), server.frames.pages());
 }
 
 /// Long values in a transaction that never ends are given back with its connection.

@@ -69,6 +69,20 @@ fn command(name: &[u8]) -> Option<(usize, usize, Run)> {
     })
 }
 
+/// Whether an argument is long that commands know short only. Values may be long; a key that is has its own error, or
+/// is one of several and not there.
+fn has_too_long(name: &[u8], args: &Args<'_>) -> bool {
+    let first = || (1..args.len()).find(|number| args.is_long(*number));
+    match name {
+        // these may have a million arguments, and be looked at again and again
+        b"MSET" | b"MSETNX" | b"MGET" | b"DEL" | b"UNLINK" | b"EXISTS" | b"TOUCH" => false,
+        b"ECHO" | b"PING" => false,
+        b"SET" | b"SETNX" | b"GETSET" | b"APPEND" => first().is_some_and(|number| number > 2),
+        b"SETEX" | b"PSETEX" => first().is_some_and(|number| number == 2),
+        _ => first().is_some_and(|number| number > 1 || !owner::has_one_key(name)),
+    }
+}
+
 /// What a command does; `None` when it is none, or has not the arguments it needs, which is answered.
 pub fn find(args: &Args<'_>, turn: &mut Turn<'_>) -> Option<Run> {
     let mut space = [0; NAME_BYTES_MAX];
@@ -78,7 +92,12 @@ pub fn find(args: &Args<'_>, turn: &mut Turn<'_>) -> Option<Run> {
     space[..len].copy_from_slice(&given[..len]);
     space.make_ascii_uppercase();
     match command(&space[..len]) {
-        Some((least, most, run)) if (least..=most).contains(&args.len()) => return Some(run),
+        Some((least, most, run)) if (least..=most).contains(&args.len()) => {
+            if !has_too_long(&space[..len], args) {
+                return Some(run);
+            }
+            turn.error("ERR an argument is too long");
+        }
         Some(_) => wrong_count(given, turn),
         None => unknown(args, turn),
     }

@@ -12,15 +12,15 @@ const CLIENT_NAME_BYTES_MAX: usize = 256;
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 
-pub fn ping(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
-    match args.get(1) {
-        Some(text) => turn.bulk(text),
-        None => turn.simple("PONG"),
+pub fn ping(mut args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
+    match args.len() {
+        1 => turn.simple("PONG"),
+        _ => turn.content(args.take(1)),
     }
 }
 
-pub fn echo(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
-    turn.bulk(args.text(1));
+pub fn echo(mut args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
+    turn.content(args.take(1));
 }
 
 pub fn select(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {

@@ -81,8 +81,8 @@ struct Gather {
     args: Vec<Arg>,
     bytes: Vec<u8>,
     draft: Option<Draft>,
-    /// Bytes of an argument that is not wanted are to come.
-    discard: usize,
+    /// Of an argument that is not wanted: so many of its bytes, and the end of its line, are to come.
+    discard: Option<usize>,
     /// Why the command is not executed.
     failed: Option<&'static [u8]>,
 }
@@ -120,9 +120,24 @@ impl<'a> Args<'a> {
     /// A short argument; `None` when there is none, or it is long.
     pub fn get(&self, number: usize) -> Option<&'a [u8]> {
         match self.args.get(number)? {
-            Arg::Span(start, end) => Some(&self.bytes[*start as usize..*end as usize]),
+            Arg::Span(start, end) if (end - start) as usize <= BESIDE_BYTES_MAX => {
+                Some(&self.bytes[*start as usize..*end as usize])
+            }
             _ => None,
         }
+    }
+
+    /// Whether an argument is long, in whatever pieces it came.
+    pub fn is_long(&self, number: usize) -> bool {
+        number < self.args.len() && self.get(number).is_none()
+    }
+
+    /// How long those are that are not in frames.
+    pub fn spans(&self) -> impl Iterator<Item = usize> {
+        self.args.iter().filter_map(|arg| match arg {
+            Arg::Span(start, end) => Some((end - start) as usize),
+            _ => None,
+        })
     }
 
     /// A short argument; of a long one nothing.
@@ -293,6 +308,9 @@ impl Resp {
         match parse(input) {
             Parsed::Whole(mut args, used) => {
                 let args = Args { bytes: input, args: &mut args };
+                if args.spans().any(|bytes| !turn.items.takes(bytes)) {
+                    return self.refuse(TOO_LARGE, used, turn);
+                }
                 self.execute(args, used, turn)
             }
             Parsed::Half => Step::Wants,
@@ -332,10 +350,11 @@ impl Resp {
 
     /// A command as a person types it: words on a line.
     fn inline(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Step {
-        let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
-            let long = input.len() > INLINE_BYTES_MAX;
-            return if long { wrong("too big inline request", turn) } else { Step::Wants };
-        };
+        let end = input.iter().position(|byte| *byte == b'\n');
+        if end.unwrap_or(input.len()) > INLINE_BYTES_MAX {
+            return wrong("too big inline request", turn);
+        }
+        let Some(end) = end else { return Step::Wants };
         let Some((bytes, mut args)) = inline::split(&input[..end]) else {
             return wrong("unbalanced quotes in request", turn);
         };
@@ -362,9 +381,7 @@ impl Resp {
 
     fn gathered(&mut self, mut gather: Gather, turn: &mut Turn<'_>) -> Step {
         if let Some(text) = gather.failed {
-            turn.say(text);
-            self.client.queue.iter_mut().for_each(|queue| queue.fail());
-            return Step::Used(0);
+            return self.refuse(text, 0, turn);
         }
         let args = Args { bytes: &gather.bytes, args: &mut gather.args };
         let step = self.execute(args, 0, turn);
@@ -372,6 +389,13 @@ impl Resp {
             self.gather = Some(gather);
         }
         step
+    }
+
+    /// A command that is not looked at, nor the transaction that it is a part of.
+    fn refuse(&mut self, text: &'static [u8], used: usize, turn: &mut Turn<'_>) -> Step {
+        turn.say(text);
+        self.client.queue.iter_mut().for_each(|queue| queue.fail());
+        Step::Used(used)
     }
 }
 
@@ -391,15 +415,26 @@ impl Gather {
 
     /// Takes in something of the next argument.
     fn step(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Result<Step, Why> {
-        if self.discard > 0 {
-            let count = self.discard.min(input.len());
-            self.discard -= count;
-            self.missing -= usize::from(self.discard == 0);
-            return Ok(if count == 0 { Step::Wants } else { Step::Used(count) });
+        if let Some(left) = self.discard {
+            return self.discard(left, input);
         }
         match self.draft.take() {
             Some(draft) => self.go_on(draft, input, turn),
             None => self.begin(input, turn),
+        }
+    }
+
+    fn discard(&mut self, left: usize, input: &[u8]) -> Result<Step, Why> {
+        let count = left.min(input.len());
+        self.discard = Some(left - count);
+        match input.get(..2) {
+            _ if count > 0 => Ok(Step::Used(count)),
+            None => Ok(Step::Wants),
+            Some(b"\r\n") if left == 0 => {
+                (self.discard, self.missing) = (None, self.missing - 1);
+                Ok(Step::Used(2))
+            }
+            Some(_) => Err(BAD_BULK),
         }
     }
 
@@ -418,7 +453,7 @@ impl Gather {
             self.fail(TOO_LONG);
         }
         if self.failed.is_some() {
-            self.discard = len + 2;
+            self.discard = Some(len);
             return Ok(Step::Used(start));
         }
         if len > BESIDE_BYTES_MAX {
@@ -438,7 +473,7 @@ impl Gather {
         if left > 0 {
             if turn.items.extend(&mut draft, turn.tenant).is_err() {
                 self.fail(NO_ROOM);
-                self.discard = left + 2;
+                self.discard = Some(left);
                 return Ok(Step::Used(0));
             }
             let count = draft.copy(input);

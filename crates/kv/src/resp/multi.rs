@@ -13,8 +13,10 @@
 use super::owner::{Tally, Whose};
 use super::{Arg, Args, Client, NO_ROOM, commands};
 use crate::carry::{Dialect, Join, Note, Target, command};
-use crate::items::NoRoom;
-use crate::limits::{KEY_BYTES_MAX, QUEUED_ARGUMENTS_MAX, QUEUED_BYTES_MAX, WATCHED_MAX};
+use crate::items::{Content, NoRoom};
+use crate::limits::{
+    BESIDE_BYTES_MAX, KEY_BYTES_MAX, QUEUED_ARGUMENTS_MAX, QUEUED_BYTES_MAX, WATCHED_MAX,
+};
 use crate::number::unsigned;
 use crate::rope::Rope;
 use crate::session::{Effect, Protocol, Seat, Turn};
@@ -48,18 +50,26 @@ impl Queue {
         count <= QUEUED_ARGUMENTS_MAX && bytes <= QUEUED_BYTES_MAX
     }
 
-    fn push(&mut self, args: Args<'_>) {
-        for arg in args.args {
-            self.args.push(match std::mem::replace(arg, Arg::Gone) {
-                Arg::Span(start, end) => {
-                    let at = self.bytes.len();
-                    self.bytes.extend_from_slice(&args.bytes[start as usize..end as usize]);
-                    Arg::span(at, self.bytes.len())
+    /// Adds a command. What is long goes into frames of the items', as when it comes in pieces.
+    fn push(&mut self, mut args: Args<'_>, turn: &mut Turn<'_>) -> Result<(), NoRoom> {
+        for number in 0..args.len() {
+            let arg = match args.take(number) {
+                Content::Bytes(bytes) if bytes.len() <= BESIDE_BYTES_MAX => self.span(bytes),
+                Content::Bytes(bytes) => {
+                    Arg::Draft(Box::new(turn.items.draft_of(turn.tenant, bytes)?))
                 }
-                other => other,
-            });
+                Content::Draft(draft) => Arg::Draft(Box::new(draft)),
+            };
+            self.args.push(arg);
         }
         self.ends.push(self.args.len() as u32);
+        Ok(())
+    }
+
+    fn span(&mut self, bytes: &[u8]) -> Arg {
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        Arg::span(at, self.bytes.len())
     }
 
     fn commands(&self) -> impl Iterator<Item = Range<usize>> {
@@ -165,11 +175,11 @@ fn queue(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
         turn.error(
             "ERR the transaction is too long: its commands have 65536 arguments and 16M at most",
         );
-    } else {
-        if !queue.failed {
-            queue.push(args);
-        }
+    } else if queue.failed || queue.push(args, turn).is_ok() {
         turn.simple("QUEUED");
+    } else {
+        queue.fail();
+        turn.say(NO_ROOM);
     }
 }
 

@@ -124,6 +124,11 @@ fn keys_of(name: &[u8]) -> Keys {
     }
 }
 
+/// Whether a command's only key is its first argument.
+pub fn has_one_key(name: &[u8]) -> bool {
+    keys_of(name) == Keys::First
+}
+
 fn effect(name: &[u8]) -> Effect {
     match name {
         b"GET" | b"MGET" | b"STRLEN" | b"GETRANGE" | b"SUBSTR" | b"TYPE" | b"TTL" | b"PTTL"

@@ -1,7 +1,7 @@
 //! Replies, as versions 2 and 3 of the protocol write them.
 
 use super::Client;
-use crate::items::{ItemNo, Items};
+use crate::items::{Content, ItemNo, Items};
 use crate::number::Decimal;
 use crate::session::Turn;
 use std::ops::Range;
@@ -49,6 +49,18 @@ impl Turn<'_> {
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.header(b'$', bytes.len() as u64);
         self.say(bytes);
+        self.say(b"\r\n");
+    }
+
+    /// Bytes of an argument, which may be long.
+    pub fn content(&mut self, content: Content<'_>) {
+        self.header(b'$', content.len() as u64);
+        match content {
+            Content::Bytes(bytes) => self.say(bytes),
+            Content::Draft(draft) => {
+                draft.finish().pieces().for_each(|piece| self.out.piece(piece));
+            }
+        }
         self.say(b"\r\n");
     }
 
