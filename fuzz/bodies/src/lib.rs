@@ -9,7 +9,7 @@ mod sessions;
 
 pub use ring::ring;
 pub use rpc::rpc;
-pub use sessions::{memcached, resp};
+pub use sessions::{memcached, memcached_words, resp, resp_words};
 
 use live::fuse::request;
 use members::{Lease, Life, Member};
@@ -33,6 +33,8 @@ pub const TARGETS: &[Target] = &[
     ("fuse", fuse),
     ("memcached", memcached),
     ("resp", resp),
+    ("memcached_words", memcached_words),
+    ("resp_words", resp_words),
 ];
 
 /// The control message in the first bytes, sealed here when the byte behind it is odd; zeros follow what is missing.
