@@ -11,8 +11,9 @@
 //!
 //! What is checked: every payload is what was written as this version of this page; versions are as new as was asked
 //! for; nothing of a freed space is returned; what was acknowledged is readable while no more went down than its class
-//! stands; a request ends; frames sum up, directory and hints stay in their part of memory; at rest directories and
-//! frames agree.
+//! stands; a request ends in its time and is passed on four times at most; a shared page has one writer; frames sum up,
+//! others' pages leave the node's own their part, directory and hints stay in theirs; at rest directories and frames
+//! agree.
 
 pub mod ahead;
 mod check;
