@@ -3,7 +3,7 @@
 mod world;
 
 use netmem::protocol::{Record, op};
-use netmem::service::{GetError, PutError, Weak};
+use netmem::service::{Config, GetError, PutError, Source, Weak};
 use netmem::*;
 use std::time::Duration;
 use wire::Time;
@@ -63,6 +63,48 @@ fn what_only_others_had_for_it_is_lost_and_said_to_be() {
     assert_eq!(world.service(1).counters().lost_pages, 1);
     write(&mut world, 1, away, 7, Class::Mirrored);
     assert_eq!(world.read(1, away, 0).0, 7);
+}
+
+/// A page that was durable left, as a clean copy of what its mirrors have, and came back. They go with the life of its
+/// node, and it stays: it is made durable again before it leaves again.
+#[test]
+fn a_page_that_came_back_is_as_dirty_as_it_was() {
+    let mut world = World::new(5, |_| small(32));
+    let disk = Disk::default();
+    let share = disk.clone();
+    // who is full gives clean copies away, whoever has mirrors
+    world.restart_all(move |cx| Config {
+        backing: Some(share.at(cx)),
+        policy: Policy::Random,
+        ..small(32)
+    });
+    world.seconds(2);
+    let pages: Vec<PageId> = (0..4).map(|index| private(1, index)).collect();
+    for id in &pages {
+        write(&mut world, 1, *id, 3, Class::Mirrored);
+    }
+    // others push them out
+    for at in 0..64 {
+        let other = shared(wire::mix(at) % 10_000);
+        disk.pages.borrow_mut().insert(other, late(1));
+        world.read(1, other, 0);
+        world.net.run(20);
+    }
+    let away = |world: &World, id: &PageId| {
+        let held = world.where_is(*id);
+        held.iter().all(|(node, ..)| *node != 1)
+            && held.iter().any(|(_, role, _)| *role == Role::Hosted)
+    };
+    let away: Vec<PageId> = pages.into_iter().filter(|id| away(&world, id)).collect();
+    assert!(!away.is_empty());
+    away.iter().for_each(|id| assert_eq!(world.read(1, *id, 3), (3, Source::Peer)));
+    world.give_up(1);
+    world.seconds(1);
+    world.come_back(1);
+    for id in away {
+        world.flush(1, id).unwrap();
+        assert_eq!(world.mirrors(id).len(), 2, "{:?}", world.where_is(id));
+    }
 }
 
 #[test]

@@ -203,6 +203,22 @@ impl Service {
         Ok(())
     }
 
+    /// A page that left is here again. One of the node's own that depends on copies elsewhere is as dirty as it was,
+    /// wherever its bytes come from: those copies go with this life of the node, and it stays.
+    pub(super) fn come_back(&self, arrival: Arrival, stored: &mut Stored) -> Arrival {
+        match self.depends(arrival.id, arrival.version) {
+            true => self.with_mirrors(arrival, stored),
+            false => arrival,
+        }
+    }
+
+    /// Whether a version of the node's own page is on no stable storage.
+    pub(super) fn depends(&self, id: PageId, version: Version) -> bool {
+        let home = self.0.home.borrow();
+        let entry = home.directory().entry(id).filter(|entry| entry.version == version);
+        id.space.owner() == Some(self.me()) && entry.is_some_and(Entry::is_hard)
+    }
+
     /// A dirty page of the node's own, of which its directory says who has mirrors.
     pub(super) fn with_mirrors(&self, arrival: Arrival, stored: &mut Stored) -> Arrival {
         let Arrival { id, version, .. } = arrival;

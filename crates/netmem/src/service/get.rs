@@ -164,7 +164,9 @@ impl Service {
         let arrival =
             Arrival { id: wanted.id, version, duplicate: true, reused: true, ..Arrival::default() };
         let got = Got { version, data: data.clone(), source: Source::Local };
-        if self.keep(arrival, Stored::new(data, checksum)) {
+        let mut stored = Stored::new(data, checksum);
+        let arrival = self.come_back(arrival, &mut stored);
+        if self.keep(arrival, stored) {
             self.announce(wanted.id, version);
         }
         Some(got)
@@ -527,14 +529,16 @@ impl Service {
         Got { version, data: frame, source: Source::Peer }
     }
 
-    /// Of the node's own page that others have mirrors of, it knows which; everything else is a copy.
+    /// Of the node's own page that others have mirrors of, it knows which, also where a clean copy comes; everything
+    /// else is a copy.
     fn keep_copy(&self, data: &Data, own: bool, mut stored: Stored) {
         let PageStamp { id, version, .. } = data.stamp;
-        let mut arrival =
+        let arrival =
             Arrival { id, version, duplicate: data.kept, reused: true, ..Arrival::default() };
-        if own && !data.clean {
-            arrival = self.with_mirrors(arrival, &mut stored);
-        }
+        let arrival = match own && !data.clean {
+            true => self.with_mirrors(arrival, &mut stored),
+            false => self.come_back(arrival, &mut stored),
+        };
         if self.keep(arrival, stored) && !own {
             self.announce(id, version);
         }

@@ -288,12 +288,9 @@ impl Service {
         if id.space.owner() != Some(self.me()) || source == Source::Backing {
             return Some(arrival);
         }
-        let mirrors = {
-            let home = self.0.home.borrow();
-            let entry = home.directory().entry(id).filter(|entry| entry.version == version)?;
-            entry.mirrors()
-        };
-        if mirrors == 0 {
+        let known = self.0.home.borrow().directory().entry(id).map(|entry| entry.version);
+        known.filter(|known| *known == version)?;
+        if !self.depends(id, version) {
             return Some(arrival);
         }
         let own = self.with_mirrors(arrival, stored);
