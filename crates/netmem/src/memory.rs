@@ -231,8 +231,8 @@ impl Memory {
         self.ahead
     }
 
-    /// Times that another node's page took a frame of those that the node's own are guaranteed. For those who check that
-    /// it is never: tests and the simulator.
+    /// Times that another node's page took a frame of those that the node's own are guaranteed. For those who check
+    /// that it is never: tests and the simulator.
     pub fn squeezed(&self) -> u64 {
         self.squeezed
     }

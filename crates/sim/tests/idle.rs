@@ -73,8 +73,9 @@ fn two_busy_nodes_of_eight_read_each_page_from_disk_once() {
     }
 }
 
-/// A node that comes when others' memory is full, and programs read more than all memory holds: its part of what leaves grows with the time that it has been a
-/// member, whatever number of epochs that is, and from the third epoch on hardly a page is refused.
+/// A node that comes when others' memory is full, and programs read more than all memory holds: its part of what
+/// leaves grows with the time that it has been a member, whatever number of epochs that is, and from the third
+/// epoch on hardly a page is refused.
 #[test]
 fn a_node_that_joins_is_given_pages_slowly_and_few_are_refused() {
     const JOINER: NodeId = NodeId(6);

@@ -10,8 +10,8 @@ use netmem::{Directory, HolderRole, PageId, Role, Service, Slots, Version};
 use std::collections::BTreeMap;
 use wire::NodeId;
 
-/// Frames by role sum up; others' pages leave the node's own their part; directories stay in theirs; a request is passed
-/// on so many times; a page has one writer.
+/// Frames by role sum up; others' pages leave the node's own their part; directories stay in theirs; a request is
+/// passed on so many times; a page has one writer.
 pub fn always(shared: &Shared, now: Picos) -> Vec<String> {
     let services = shared.services.borrow();
     let mut wrong: Vec<String> =

@@ -30,8 +30,8 @@ pub enum Phase {
     Reading,
 }
 
-/// How long requests take at most, by their nodes' clocks: what the service says, the last attempt that was begun before
-/// that, and what stable storage takes when it is slow.
+/// How long requests take at most, by their nodes' clocks: what the service says, the last attempt that was begun
+/// before that, and what stable storage takes when it is slow.
 pub mod deadlines {
     use super::{ATTEMPT, Duration, MIRROR_TRIES, PATIENCE};
 
