@@ -1,12 +1,11 @@
 //! One connection: a socket and its session.
 
+use super::gather::Gather;
 use super::limits::*;
-use arrayvec::ArrayVec;
 use kv::limits::INPUT_BYTES;
 use kv::{Items, Moment, Out, Progress, Session, TenantNo};
 use rustix::io::Errno;
 use std::cell::RefCell;
-use std::io::IoSlice;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
@@ -19,6 +18,7 @@ pub struct Workplace {
     input: Box<[u8]>,
     /// Empty between two connections.
     out: Out,
+    gather: Gather,
     /// Bytes of half commands of all connections.
     pub kept_bytes: usize,
     /// The most of it.
@@ -36,6 +36,7 @@ impl Workplace {
             items: Rc::new(RefCell::new(items)),
             input,
             out: Out::default(),
+            gather: Gather::new(),
             kept_bytes: 0,
             kept_bytes_max: KEPT_BYTES_MAX,
             waiting_bytes: 0,
@@ -115,18 +116,14 @@ enum Wrote {
 }
 
 /// Writes what waits, as long as the socket takes it.
-fn write(socket: &TcpStream, out: &mut Out) -> Wrote {
+fn write(socket: &TcpStream, out: &mut Out, gather: &mut Gather) -> Wrote {
     let mut total = 0;
     out.settle();
     while !out.is_empty() {
         if out.is_blocked() {
             return Wrote::Part(total);
         }
-        let written = {
-            let pieces: ArrayVec<IoSlice<'_>, PIECES_MAX> =
-                out.pieces().take(PIECES_MAX).map(IoSlice::new).collect();
-            rustix::io::writev(socket, &pieces)
-        };
+        let written = rustix::io::writev(socket, &gather.slices(out.pieces()));
         match written {
             Ok(0) | Err(Errno::AGAIN) => return Wrote::Part(total),
             Ok(count) => {
@@ -211,7 +208,7 @@ impl Connection {
         place: &mut Workplace,
         moment: Moment,
     ) -> Served {
-        match write(&self.socket, &mut waiting.out) {
+        match write(&self.socket, &mut waiting.out, &mut place.gather) {
             Wrote::Failed => Served::Closed,
             Wrote::All if waiting.last => Served::Closed,
             Wrote::All => self.execute(0, place, moment),
@@ -267,7 +264,7 @@ impl Connection {
                 let items = &mut place.items.borrow_mut();
                 self.session.run(input, items, moment, &mut place.out)
             };
-            match write(&self.socket, &mut place.out) {
+            match write(&self.socket, &mut place.out, &mut place.gather) {
                 Wrote::All => {}
                 Wrote::Part(_) => {
                     let out = std::mem::take(&mut place.out);

@@ -8,6 +8,7 @@
 
 mod accept;
 mod connection;
+mod gather;
 mod limits;
 
 use crate::clock;
