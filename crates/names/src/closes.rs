@@ -1,7 +1,8 @@
 //! Which closes of a client have taken place, by the numbers that the client gives them.
 //!
 //! A close that was not answered comes again by another call, while the first may still be on its way: it takes place
-//! once. When the client says again what it has open, which is absolute, none of before may take place any more.
+//! once. When the client says again what it has open, which is absolute, none of before may take place any more: who
+//! comes with one that has not is told to close anew.
 //!
 //! Numbers are kept as runs. Between two runs are numbers of closes that have not taken place: they are under way, or
 //! their client gave them up. However many others end meanwhile, none that took place is forgotten.
@@ -12,17 +13,30 @@ use std::collections::BTreeMap;
 /// The closes of one client that take place no more.
 #[derive(Debug, Default)]
 pub(crate) struct Closes {
-    /// First and last number of each run; no two touch.
+    /// First and last number of each run of closes that took place; no two touch.
     runs: BTreeMap<u64, u64>,
+    /// Those up to here that did not never will.
+    ended: u64,
 }
 
 impl Closes {
+    /// None up to this number takes place from now on.
+    pub fn end(&mut self, last: u64) {
+        self.ended = self.ended.max(last);
+    }
+
+    /// Whether it can take place no more, and did not.
+    pub fn has_ended(&self, number: u64) -> bool {
+        number <= self.ended && !self.has(number)
+    }
+
+    /// Whether it took place.
     pub fn has(&self, number: u64) -> bool {
         let run = self.runs.range(..=number).next_back();
         run.is_some_and(|(_, last)| number <= *last)
     }
 
-    /// These take place no more.
+    /// These took place.
     pub fn insert(&mut self, mut first: u64, mut last: u64) {
         while let Some((start, end)) = self.run_before(last.saturating_add(1))
             && end.saturating_add(1) >= first

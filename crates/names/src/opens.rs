@@ -104,9 +104,14 @@ impl Opens {
 
     fn note_end(&mut self, file: FileId, before: Holder, now: Holder) {
         if now.session.writers < before.session.writers || now.settling && !before.settling {
-            self.ended += 1;
-            self.ends.insert(file, self.ended);
+            self.ended(file);
         }
+    }
+
+    /// A write session of the file ended.
+    pub fn ended(&mut self, file: FileId) {
+        self.ended += 1;
+        self.ends.insert(file, self.ended);
     }
 
     /// The end of the last write session of a file that has sessions to be settled. What the objects said before it
@@ -115,9 +120,14 @@ impl Opens {
         self.ends.get(&file).copied()
     }
 
-    /// Whether the close that `client` calls so takes place no more.
+    /// Whether the close that `client` calls so took place.
     pub fn has_closed(&self, client: u64, number: u64) -> bool {
         self.closes.get(&client).is_some_and(|closes| closes.has(number))
+    }
+
+    /// Whether it did not and never will, because the client has begun to say what it holds.
+    pub fn has_ended_close(&self, client: u64, number: u64) -> bool {
+        self.closes.get(&client).is_some_and(|closes| closes.has_ended(number))
     }
 
     /// It has taken place.
@@ -127,7 +137,7 @@ impl Opens {
 
     /// The client is about to say what it holds: none of its closes up to this one may take place after that.
     pub fn end_closes(&mut self, client: u64, last: u64) {
-        self.closes.entry(client).or_default().insert(0, last);
+        self.closes.entry(client).or_default().end(last);
     }
 
     /// The client is dead.

@@ -121,7 +121,8 @@ impl Transaction<'_> {
     }
 
     /// As [`close`](Transaction::close), once for each number that the client gives its closes: one that was not
-    /// answered comes again by another call, while the first may still be on its way.
+    /// answered comes again by another call, while the first may still be on its way. ECANCELED when the client has
+    /// begun meanwhile to say what it has open, whether that was done or not: it closes anew.
     pub fn close_once(
         &mut self,
         file: FileId,
@@ -131,6 +132,9 @@ impl Transaction<'_> {
         if self.opens.has_closed(self.client, number) {
             self.changes.repeated = true;
             return Ok(None);
+        }
+        if self.opens.has_ended_close(self.client, number) {
+            return Err(Errno::ECANCELED);
         }
         let entry = self.close(file, outcome)?;
         self.effect(Effect::Closed(self.client, number));
@@ -150,6 +154,8 @@ impl Transaction<'_> {
             return Ok(false);
         };
         if holder.settling {
+            // The objects may have been asked before this client wrote last.
+            self.effect(Effect::Ended(file));
             return Ok(true);
         }
         if holder.session.writers == 0 {

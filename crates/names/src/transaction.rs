@@ -33,6 +33,8 @@ pub(crate) enum Effect {
     Removed(FileId),
     /// They are, and what the store knew of them.
     ObjectsRemoved(FileId),
+    /// A write session that is to be settled ended once more.
+    Ended(FileId),
     /// A close of the client's, by its number.
     Closed(u64, u64),
     /// The client is dead.

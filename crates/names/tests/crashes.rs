@@ -85,6 +85,37 @@ fn files_are_opened_and_closed_for_reading_while_the_log_is_full() {
     });
 }
 
+/// There is no room for the close, whether that shows before or after it is applied, nor for what the client says again
+/// that it has open. Found on a machine whose disk was full: a file that was there with all its bytes was empty for a
+/// while.
+#[test]
+fn a_close_that_was_refused_takes_place_when_what_is_held_was_refused_too() {
+    for shows_before in [true, false] {
+        let mut cluster = Cluster::new(1);
+        let client = cluster.client(1);
+        let file = cluster.created(&client, b"f", Some(WRITE));
+        cluster.objects.0.sizes.borrow_mut().insert(file, (4096, 0));
+        cluster.turns(3000);
+        cluster.room = 0;
+        let outcome = Some(Final { size: 4096, ..Final::default() });
+        let one = client.clone();
+        cluster.run(1, async move {
+            if shows_before {
+                assert_eq!(create(&one, b"a", None).await.map(drop), Err(Errno::ENOSPC));
+            }
+            assert_eq!(one.close(file, outcome).await, Err(Errno::ENOSPC));
+            assert_eq!(one.keep_alive().await.map(drop), Err(Errno::ENOSPC));
+        });
+        cluster.room = usize::MAX;
+        cluster.turns(3000);
+        let entry = cluster.run(1, async move {
+            client.close(file, outcome).await.unwrap();
+            client.get_attr(file).await.unwrap()
+        });
+        assert!(entry.attr.size == 4096 || entry.is_hint(), "shows before: {shows_before}");
+    }
+}
+
 /// A short record fits where a long one before it did not: replay never gets to it.
 #[test]
 fn nothing_is_acknowledged_behind_a_hole_in_the_log() {

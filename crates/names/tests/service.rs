@@ -166,6 +166,34 @@ fn what_the_objects_said_before_the_last_close_settles_nothing() {
     assert_eq!(entry.attr.size, 9);
 }
 
+/// Who was taken for dead writes and closes before it hears of that, while the objects are asked how long the file is.
+#[test]
+fn what_the_objects_said_before_a_close_by_the_dead_settles_nothing() {
+    let mut cluster = Cluster::new(1);
+    let writer = cluster.client(1);
+    let file = cluster.created(&writer, b"f", Some(WRITE));
+    cluster.turns(1000);
+    cluster.objects.0.late.replace(Some(cluster.net.nodes[0].cx().clone()));
+    let (sizes, cx) = (cluster.objects.clone(), cluster.net.nodes[1].cx().clone());
+    let entry = cluster.run(1, async move {
+        writer.leave().await.unwrap();
+        while sizes.0.asked.get() == 0 {
+            cx.sleep(Duration::from_millis(10)).await;
+        }
+        sizes.0.sizes.borrow_mut().insert(file, (9, 0));
+        let outcome = Final { size: 9, ..Final::default() };
+        assert_eq!(writer.close(file, Some(outcome)).await, Ok(None));
+        loop {
+            let entry = writer.get_attr(file).await.unwrap();
+            if !entry.is_hint() {
+                return entry;
+            }
+            cx.sleep(Duration::from_millis(100)).await;
+        }
+    });
+    assert_eq!(entry.attr.size, 9);
+}
+
 /// A server is away, and as many requests wait for a truncation as are served at once. The close among them, which the
 /// client gives up first, takes place when it comes again.
 #[test]

@@ -81,7 +81,8 @@ impl Client {
 
     /// Closes a file: `outcome` for an open for writing, none for one without. Returns the file as it is then, when the
     /// manager knows. After an error the next close of the file is this one again, which takes place once. It is a
-    /// new one when the client has said meanwhile that it has the file open: then the first takes place no more.
+    /// new one when the client has begun meanwhile to say what it has open (ECANCELED tells so when it did not get to
+    /// the end): then the first takes place no more.
     pub async fn close(
         &self,
         file: FileId,
@@ -89,8 +90,11 @@ impl Client {
     ) -> Result<Option<Entry>, Errno> {
         let _permit = self.hold().await;
         let key = (file, outcome.is_some());
-        let number = self.close_number(key);
-        let answer = self.ask(Operation::Close { file, outcome, number }, SMALL).await;
+        let (mut number, mut answer) = (0, Err(Errno::ECANCELED));
+        while answer == Err(Errno::ECANCELED) {
+            number = self.close_number(key);
+            answer = self.ask(Operation::Close { file, outcome, number }, SMALL).await;
+        }
         if answer.is_err() {
             self.0.unsure_closes.borrow_mut().entry(key).or_default().push(number);
         }

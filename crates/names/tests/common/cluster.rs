@@ -34,6 +34,8 @@ pub struct State {
     pub stuck: RefCell<Option<Cx>>,
     /// Set: lengths are told a second after they were found out.
     pub late: RefCell<Option<Cx>>,
+    /// How often they were asked for their lengths.
+    pub asked: Cell<u64>,
     /// One that cannot be read.
     pub unreadable: Cell<Option<ObjectId>>,
     /// One that is set aside with an error.
@@ -71,6 +73,7 @@ impl Objects for Fake {
     }
     async fn totals(&self, objects: &ObjectsOf) -> Result<Final, Errno> {
         self.check()?;
+        self.0.asked.set(self.0.asked.get() + 1);
         let size = self.0.sizes.borrow().get(&objects.file).map_or(0, |found| found.0);
         let mtime = Wall { seconds: 1 << 40, nanos: 0 };
         let late = self.0.late.borrow().clone();
