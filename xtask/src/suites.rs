@@ -18,7 +18,7 @@ pub fn test() -> Result<(), String> {
     suites.tests("tests of all crates", SUITE, all);
     suites.tests("ring order, model-checked", SUITE, loom());
     for experiment in &EXPERIMENTS[..5] {
-        suites.note("fresh seeds", seeds("", experiment, "--seconds 36"));
+        suites.note("fresh seeds", seeds("", experiment, "--seconds 24"));
     }
     suites.finish()
 }
@@ -95,7 +95,7 @@ impl Toolchain {
     }
 }
 
-/// Run with fresh seeds: the first five 36 seconds each among the tests, all of them 400 seconds each in a soak.
+/// Run with fresh seeds: the first five 24 seconds each among the tests, all of them 400 seconds each in a soak.
 const EXPERIMENTS: [&str; 12] = [
     "one-mount",
     "two-mounts",

@@ -104,8 +104,10 @@ pub fn write_and_read_files(dir: &Path) {
             write(dir, place, version).map(|()| versions.acknowledge(place, version))
         };
         done += u64::from(outcome.is_ok());
-        if outcome.is_err() {
+        if let Err(error) = outcome {
             errors += 1;
+            let short = error.kind() == io::ErrorKind::UnexpectedEof;
+            wrong.extend(short.then(|| format!("{place} is shorter than it was acknowledged")));
             std::thread::sleep(Duration::from_millis(100));
         }
     }
