@@ -443,7 +443,7 @@ impl Manager {
             Effect::Truncated(file) => drop(self.truncating.remove(&file)),
             Effect::Removed(file) => drop(self.removing.insert(file)),
             Effect::ObjectsRemoved(file) => drop(self.removing.remove(&file)),
-            Effect::Ended(file) => self.opens.ended(file),
+            Effect::Ended(file) => self.opens.count_end(file),
             Effect::Closed(client, number) => self.opens.closed(client, number),
             Effect::Expired(client) => self.forget_client(client),
             Effect::Retired(server, retired) => {

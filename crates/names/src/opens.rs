@@ -104,12 +104,12 @@ impl Opens {
 
     fn note_end(&mut self, file: FileId, before: Holder, now: Holder) {
         if now.session.writers < before.session.writers || now.settling && !before.settling {
-            self.ended(file);
+            self.count_end(file);
         }
     }
 
     /// A write session of the file ended.
-    pub fn ended(&mut self, file: FileId) {
+    pub fn count_end(&mut self, file: FileId) {
         self.ended += 1;
         self.ends.insert(file, self.ended);
     }

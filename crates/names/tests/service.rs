@@ -5,11 +5,12 @@ mod common;
 use common::cluster::{Cluster, MANAGER, WHO, create};
 use common::{ROOT, config};
 use names::limits::TASKS;
-use names::{Client, Final, IoServer, READ, WRITE, Who};
+use names::{Client, Entry, Final, IoServer, READ, WRITE, Who};
+use node::Cx;
 use node::rings::{Lock, LockKind};
 use std::time::Duration;
 use store::{MemoryBackend, MemoryLogs, Store};
-use wire::{Errno, NodeId, SetAttr, VolumeId};
+use wire::{Errno, FileId, NodeId, SetAttr, VolumeId};
 
 #[test]
 fn every_operation_crosses_the_wire() {
@@ -126,6 +127,17 @@ fn a_dead_writer_is_settled_and_its_locks_are_given_on() {
     assert_eq!((entry.attr.size, entry.writers), (1234, false));
 }
 
+/// The file as it is when the manager knows how long it is.
+async fn settled(client: &Client, file: FileId, cx: &Cx) -> Entry {
+    loop {
+        let entry = client.get_attr(file).await.unwrap();
+        if !entry.is_hint() {
+            return entry;
+        }
+        cx.sleep(Duration::from_millis(100)).await;
+    }
+}
+
 /// The file is opened and written again while the objects are asked how long it is.
 #[test]
 fn what_the_objects_said_before_the_last_close_settles_nothing() {
@@ -154,15 +166,7 @@ fn what_the_objects_said_before_the_last_close_settles_nothing() {
         writer.close(file, outcome(9)).await.unwrap();
     });
     let cx = cluster.net.nodes[2].cx().clone();
-    let entry = cluster.run(2, async move {
-        loop {
-            let entry = other.get_attr(file).await.unwrap();
-            if !entry.writers {
-                return entry;
-            }
-            cx.sleep(Duration::from_millis(100)).await;
-        }
-    });
+    let entry = cluster.run(2, async move { settled(&other, file, &cx).await });
     assert_eq!(entry.attr.size, 9);
 }
 
@@ -183,13 +187,7 @@ fn what_the_objects_said_before_a_close_by_the_dead_settles_nothing() {
         sizes.0.sizes.borrow_mut().insert(file, (9, 0));
         let outcome = Final { size: 9, ..Final::default() };
         assert_eq!(writer.close(file, Some(outcome)).await, Ok(None));
-        loop {
-            let entry = writer.get_attr(file).await.unwrap();
-            if !entry.is_hint() {
-                return entry;
-            }
-            cx.sleep(Duration::from_millis(100)).await;
-        }
+        settled(&writer, file, &cx).await
     });
     assert_eq!(entry.attr.size, 9);
 }

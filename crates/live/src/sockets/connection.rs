@@ -1,6 +1,6 @@
 //! One connection: a socket and its session.
 
-use super::gather::Gather;
+use super::detour::Detour;
 use super::limits::*;
 use kv::limits::INPUT_BYTES;
 use kv::{Items, Moment, Out, Progress, Session, TenantNo};
@@ -18,7 +18,7 @@ pub struct Workplace {
     input: Box<[u8]>,
     /// Empty between two connections.
     out: Out,
-    gather: Gather,
+    detour: Detour,
     /// Bytes of half commands of all connections.
     pub kept_bytes: usize,
     /// The most of it.
@@ -36,7 +36,7 @@ impl Workplace {
             items: Rc::new(RefCell::new(items)),
             input,
             out: Out::default(),
-            gather: Gather::new(),
+            detour: Detour::new(),
             kept_bytes: 0,
             kept_bytes_max: KEPT_BYTES_MAX,
             waiting_bytes: 0,
@@ -116,14 +116,14 @@ enum Wrote {
 }
 
 /// Writes what waits, as long as the socket takes it.
-fn write(socket: &TcpStream, out: &mut Out, gather: &mut Gather) -> Wrote {
+fn write(socket: &TcpStream, out: &mut Out, detour: &mut Detour) -> Wrote {
     let mut total = 0;
     out.settle();
     while !out.is_empty() {
         if out.is_blocked() {
             return Wrote::Part(total);
         }
-        let written = rustix::io::writev(socket, &gather.slices(out.pieces()));
+        let written = rustix::io::writev(socket, &detour.slices(out.pieces()));
         match written {
             Ok(0) | Err(Errno::AGAIN) => return Wrote::Part(total),
             Ok(count) => {
@@ -208,7 +208,7 @@ impl Connection {
         place: &mut Workplace,
         moment: Moment,
     ) -> Served {
-        match write(&self.socket, &mut waiting.out, &mut place.gather) {
+        match write(&self.socket, &mut waiting.out, &mut place.detour) {
             Wrote::Failed => Served::Closed,
             Wrote::All if waiting.last => Served::Closed,
             Wrote::All => self.execute(0, place, moment),
@@ -264,7 +264,7 @@ impl Connection {
                 let items = &mut place.items.borrow_mut();
                 self.session.run(input, items, moment, &mut place.out)
             };
-            match write(&self.socket, &mut place.out, &mut place.gather) {
+            match write(&self.socket, &mut place.out, &mut place.detour) {
                 Wrote::All => {}
                 Wrote::Part(_) => {
                     let out = std::mem::take(&mut place.out);

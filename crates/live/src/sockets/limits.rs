@@ -14,7 +14,7 @@ pub const WRITES_PER_TURN: usize = 8;
 pub const PIECES_MAX: usize = 64;
 /// Bytes of pieces of one gathered write that take a detour: as much as an output is filled with at a time, half of a
 /// processor's cache.
-pub const DETOUR_BYTES: usize = 512 << 10;
+pub const DETOUR_BYTES: usize = kv::limits::OUTPUT_BYTES_MAX;
 /// Bytes of half commands that all connections keep at the most: 24 KiB for each of 2,700 of them, 6 KiB for each of
 /// 10,000.
 pub const KEPT_BYTES_MAX: usize = 64 << 20;

@@ -8,7 +8,7 @@
 
 mod accept;
 mod connection;
-mod gather;
+mod detour;
 mod limits;
 
 use crate::clock;

@@ -89,18 +89,24 @@ impl Client {
         outcome: Option<Final>,
     ) -> Result<Option<Entry>, Errno> {
         let _permit = self.hold().await;
-        let key = (file, outcome.is_some());
-        let (mut number, mut answer) = (0, Err(Errno::ECANCELED));
+        let mut answer = self.try_close(file, outcome).await;
         while answer == Err(Errno::ECANCELED) {
-            number = self.close_number(key);
-            answer = self.ask(Operation::Close { file, outcome, number }, SMALL).await;
-        }
-        if answer.is_err() {
-            self.0.unsure_closes.borrow_mut().entry(key).or_default().push(number);
+            answer = self.try_close(file, outcome).await;
         }
         let entry = decoded(self.unsure(answer)?)?;
         self.closed(file, outcome.is_some());
         Ok(entry)
+    }
+
+    /// After any error but ECANCELED the next try is this one again.
+    async fn try_close(&self, file: FileId, outcome: Option<Final>) -> Result<Vec<u8>, Errno> {
+        let key = (file, outcome.is_some());
+        let number = self.close_number(key);
+        let answer = self.ask(Operation::Close { file, outcome, number }, SMALL).await;
+        if !matches!(answer, Ok(_) | Err(Errno::ECANCELED)) {
+            self.0.unsure_closes.borrow_mut().entry(key).or_default().push(number);
+        }
+        answer
     }
 
     /// The number of a close that was not answered, or a new one.

@@ -19,13 +19,13 @@ const SHIFT: usize = 64;
 
 /// Memory for pieces that take the detour.
 #[derive(Debug)]
-pub struct Gather {
+pub struct Detour {
     room: Box<[u8]>,
 }
 
-impl Gather {
-    pub fn new() -> Gather {
-        Gather { room: vec![0; DETOUR_BYTES].into() }
+impl Detour {
+    pub fn new() -> Detour {
+        Detour { room: vec![0; DETOUR_BYTES].into() }
     }
 
     /// The first pieces, to be written at once.
@@ -37,7 +37,7 @@ impl Gather {
         let placed = pieces.take(PIECES_MAX).map(|piece| {
             let slow = is_slow(offset, piece);
             offset += piece.len();
-            let copy = if slow { detour(&mut room, piece) } else { None };
+            let copy = if slow { copied(&mut room, piece) } else { None };
             IoSlice::new(copy.unwrap_or(piece))
         });
         placed.collect()
@@ -51,7 +51,7 @@ fn is_slow(offset: usize, piece: &[u8]) -> bool {
 }
 
 /// A copy of a piece that is quick to make and quick to copy. `None` when there is no room for it.
-fn detour<'a>(room: &mut &'a mut [u8], piece: &[u8]) -> Option<&'a [u8]> {
+fn copied<'a>(room: &mut &'a mut [u8], piece: &[u8]) -> Option<&'a [u8]> {
     let place = piece.as_ptr().addr() + SHIFT;
     let skipped = place.wrapping_sub(room.as_ptr().addr()) % PAGE_BYTES;
     let (taken, rest) = std::mem::take(room).split_at_mut_checked(skipped + piece.len())?;
@@ -78,11 +78,11 @@ mod tests {
 
     #[test]
     fn a_value_behind_a_short_head_is_taken_from_where_it_is_quick() {
-        let (memory, mut gather) = (memory(), Gather::new());
+        let (memory, mut detour) = (memory(), Detour::new());
         for (head, slow) in [(0, false), (1, true), (7, true), (15, true), (16, false), (22, false)]
         {
             let pieces = [at(&memory, 100, head), at(&memory, 0, 2 * PAGE_BYTES)];
-            let slices = gather.slices(pieces.into_iter());
+            let slices = detour.slices(pieces.into_iter());
             assert_eq!(slices[1].as_ptr() != pieces[1].as_ptr(), slow, "a head of {head}");
             assert!(!is_slow(head, &slices[1]), "a head of {head}");
         }
@@ -93,13 +93,13 @@ mod tests {
         fn the_bytes_are_the_same(
             pieces in prop::collection::vec((0..PAGE_BYTES, 0..20 * PAGE_BYTES, any::<bool>()), 0..100)
         ) {
-            let (memory, mut gather) = (memory(), Gather::new());
+            let (memory, mut detour) = (memory(), Detour::new());
             let pieces = pieces.into_iter().map(|(shift, len, short)| {
                 let (shift, len) = if short { (shift, len % 16) } else { (0, len) };
                 at(&memory, shift, len)
             });
             let pieces: Vec<&[u8]> = pieces.collect();
-            let slices = gather.slices(pieces.iter().copied());
+            let slices = detour.slices(pieces.iter().copied());
             prop_assert_eq!(slices.len(), pieces.len().min(PIECES_MAX));
             for (slice, piece) in slices.iter().zip(&pieces) {
                 prop_assert!(slice[..] == **piece);
