@@ -4,11 +4,11 @@ use crate::error::*;
 use crate::memory::{Done, Memory};
 use crate::message::Attached;
 use crate::serve::Arrived;
-use crate::wake::Wake;
 use crate::{call::Ended, limits::MEMORY_BYTES_MAX};
 use live::clock;
 use live::host::Host;
 use live::link::Directory;
+use live::wakeup::Wakeup;
 use netmem::Service;
 use node::Cx;
 use std::cell::{Cell, RefCell};
@@ -132,7 +132,7 @@ pub struct Ep {
     depth: Cell<u32>,
     directory: Directory,
     address: CString,
-    wake: Wake,
+    wake: Wakeup,
 }
 
 /// An endpoint: a pair of message rings, payload memory, and links to peers. It belongs to the thread that opened it: a
@@ -236,9 +236,9 @@ fn open(plan: Plan<'_>, options: &Options) -> Outcome<Ep> {
 }
 
 impl Ep {
-    fn new(host: Host, directory: Directory, address: String, peer: NodeId) -> Outcome<Ep> {
-        let wake = Wake::new()?;
-        wake.watch(&host)?;
+    fn new(mut host: Host, directory: Directory, address: String, peer: NodeId) -> Outcome<Ep> {
+        let wake = Wakeup::new()?;
+        host.add(wake.clone())?;
         let cx = host.node().cx().clone();
         cx.accept_messages();
         Ok(Ep {
@@ -540,7 +540,7 @@ pub unsafe extern "C" fn tpz_wake(ep: *const tpz_ep_t) -> c_int {
         // SAFETY: the caller's promise. Of the endpoint only this field is reached, which never changes and whose parts
         // are made for several threads; the pointer to it is made without a reference to the rest.
         let wake = unsafe { &(*Rc::as_ptr(&(*ep).0)).wake };
-        wake.ask();
+        wake.ring();
         Ok(())
     }))
 }

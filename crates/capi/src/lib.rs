@@ -27,4 +27,3 @@ pub mod region;
 pub mod serve;
 pub mod system_calls;
 pub mod token;
-mod wake;

@@ -29,6 +29,9 @@ pub struct Ready {
 }
 
 impl Poller {
+    /// The name of what has none.
+    pub(crate) const NAMELESS: u64 = u64::MAX;
+
     /// An empty set.
     pub fn new() -> io::Result<Poller> {
         Ok(Poller(Arc::new(epoll::create(CreateFlags::CLOEXEC)?)))
@@ -36,7 +39,7 @@ impl Poller {
 
     /// Adds a descriptor that nobody asks the name of.
     pub fn add(&self, fd: impl AsFd, readable: bool, writable: bool) -> io::Result<()> {
-        self.add_named(fd, readable, writable, u64::MAX)
+        self.add_named(fd, readable, writable, Poller::NAMELESS)
     }
 
     /// Adds a descriptor under a name that [`wait`](Poller::wait) reports.
@@ -69,7 +72,7 @@ impl Poller {
 
     /// As [`modify_named`](Poller::modify_named) for a descriptor without a name.
     pub fn modify(&self, fd: impl AsFd, readable: bool, writable: bool) -> io::Result<()> {
-        self.modify_named(fd, readable, writable, u64::MAX)
+        self.modify_named(fd, readable, writable, Poller::NAMELESS)
     }
 
     /// Takes a descriptor out of the set.

@@ -3,11 +3,11 @@
 //! Work goes in through a queue and its results come back through another; an eventfd rings only while the node's
 //! thread says that it sleeps. Work is done in no particular order. Dropping the pool finishes what was submitted.
 
-use rustix::event::EventfdFlags;
+use crate::device::Poller;
+use crate::wakeup::Edge;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -45,35 +45,19 @@ struct Queue<W> {
 
 /// Wakes a thread that said it would sleep.
 struct Bell {
-    descriptor: OwnedFd,
+    edge: Edge,
     sleeping: AtomicBool,
-    rung: AtomicBool,
 }
 
 impl Bell {
     fn new() -> io::Result<Bell> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let descriptor = rustix::event::eventfd(0, flags)?;
-        Ok(Bell { descriptor, sleeping: AtomicBool::new(false), rung: AtomicBool::new(false) })
+        Ok(Bell { edge: Edge::new()?, sleeping: AtomicBool::new(false) })
     }
 
     /// By the one who has put something where the sleeper looks.
     fn ring(&self) {
         if self.sleeping.swap(false, Ordering::SeqCst) {
-            // A full counter is a bell that rings already, so the result does not matter.
-            let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
-            // After the write: a sleeper that misses it finds the bell ringing next time, and silences it then.
-            self.rung.store(true, Ordering::SeqCst);
-        }
-    }
-
-    /// By the sleeper, when it is awake.
-    fn silence(&self) {
-        self.sleeping.store(false, Ordering::SeqCst);
-        if self.rung.swap(false, Ordering::SeqCst) {
-            let mut count = [0; 8];
-            // Empty when the ringer was faster than its flag; nothing to do about it, nothing lost.
-            let _ = rustix::io::read(&self.descriptor, &mut count);
+            self.edge.ring();
         }
     }
 }
@@ -140,12 +124,12 @@ impl<W: Work> Helpers<W> {
 
     /// Awake: results no longer ring.
     pub(crate) fn after_sleep(&self) {
-        self.shared.bell.silence();
+        self.shared.bell.sleeping.store(false, Ordering::SeqCst);
     }
 
-    /// Readable when a result came during sleep.
-    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
-        self.shared.bell.descriptor.as_fd()
+    /// From now on a result that comes during sleep ends a wait of this poller.
+    pub(crate) fn watch(&self, poller: &Poller) -> io::Result<()> {
+        self.shared.bell.edge.watch(poller)
     }
 }
 
@@ -189,7 +173,6 @@ impl<W: Work> Drop for Helpers<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::event::{PollFd, PollFlags};
 
     struct Square(u64);
 
@@ -202,11 +185,11 @@ mod tests {
     }
 
     fn collect(helpers: &mut Helpers<Square>, count: usize) -> Vec<u64> {
-        let mut results = Vec::new();
+        let (poller, mut ready, mut results) = (Poller::new().unwrap(), Vec::new(), Vec::new());
+        helpers.watch(&poller).unwrap();
         while results.len() < count {
             if !helpers.before_sleep() {
-                let mut fds = [PollFd::from_borrowed_fd(helpers.bell(), PollFlags::IN)];
-                rustix::event::poll(&mut fds, None).unwrap();
+                poller.wait(None, &mut ready).unwrap();
             }
             helpers.after_sleep();
             helpers.take(|result| results.push(result));

@@ -17,3 +17,4 @@ pub mod region;
 pub mod signals;
 pub mod sockets;
 pub mod wait;
+pub mod wakeup;

@@ -77,8 +77,8 @@ impl Embedded {
                 let setup =
                     Setup::of(&machine, WaitPolicy::Adaptive).map_err(MachineError::from)?;
                 let setup = Setup { quiet: true, ..setup };
-                let running = serve::start_as(&machine, &setup)?;
-                stopper.watch(&running.host)?;
+                let mut running = serve::start_as(&machine, &setup)?;
+                stopper.watch(&mut running.host)?;
                 ready();
                 serve::drive(running, || stopper.asked())
             };
@@ -114,7 +114,7 @@ impl Embedded {
         let work = move |stopper: &Stopper, ready: &dyn Fn()| {
             let mut running = reach.mount_client(lending, listen.as_deref())?;
             let watch = serve::add_mount(&mut running, &path)?;
-            stopper.watch(&running.host)?;
+            stopper.watch(&mut running.host)?;
             ready();
             running.host.run(|| stopper.asked() || watch.stage() == Stage::Ended)?;
             serve::stop(running)

@@ -163,10 +163,10 @@ impl Server {
     /// one).
     pub fn listen(address: &str, options: &Options) -> Result<Server> {
         let plan = Plan { node: SERVER_NODE, listen: Some(address), ..Plan::default() };
-        let Joined { host, address, .. } = join(plan, options)?;
+        let Joined { mut host, address, .. } = join(plan, options)?;
         let address = address.expect("it listens");
         let stopper = Stopper::new().map_err(system("the loop"))?;
-        stopper.watch(&host).map_err(system("the loop"))?;
+        stopper.watch(&mut host).map_err(system("the loop"))?;
         Ok(Server { host, address, stopper })
     }
 

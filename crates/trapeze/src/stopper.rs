@@ -1,43 +1,31 @@
 //! The wish that a host's thread ends, from another thread.
 
 use live::host::Host;
-use rustix::event::{EventfdFlags, eventfd};
+use live::wakeup::Wakeup;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Asks one host to stop. Clones ask the same one.
 #[derive(Clone, Debug)]
-pub struct Stopper(Arc<Wish>);
-
-#[derive(Debug)]
-struct Wish {
-    asked: AtomicBool,
-    wake: OwnedFd,
-}
+pub struct Stopper(Wakeup);
 
 impl Stopper {
     /// Nobody has asked yet.
     pub fn new() -> io::Result<Stopper> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Stopper(Arc::new(Wish { asked: AtomicBool::new(false), wake })))
+        Ok(Stopper(Wakeup::new()?))
     }
 
     /// From now on asking wakes this host.
-    pub fn watch(&self, host: &Host) -> io::Result<()> {
-        host.poller().add(&self.0.wake, true, false)
+    pub fn watch(&self, host: &mut Host) -> io::Result<()> {
+        host.add(self.0.clone())
     }
 
     /// Asks.
     pub fn stop(&self) {
-        self.0.asked.store(true, Ordering::SeqCst);
-        // The counter is far from full, so the write takes place; a host that is awake needs none.
-        let _ = rustix::io::write(&self.0.wake, &1u64.to_ne_bytes());
+        self.0.ring();
     }
 
     /// Whether somebody has asked.
     pub fn asked(&self) -> bool {
-        self.0.asked.load(Ordering::SeqCst)
+        self.0.is_rung()
     }
 }

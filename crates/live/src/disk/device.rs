@@ -12,7 +12,7 @@ use wire::Time;
 
 impl Device for Disks {
     fn attach(&mut self, poller: &Poller) -> io::Result<()> {
-        poller.add(self.helpers.bell(), true, false)?;
+        self.helpers.watch(poller)?;
         if let Some(uring) = &self.uring {
             poller.add(uring.bell(), true, false)?;
         }

@@ -287,7 +287,7 @@ impl Work for Job {
 
 impl Device for Stores {
     fn attach(&mut self, poller: &Poller) -> io::Result<()> {
-        poller.add(self.helpers.bell(), true, false)
+        self.helpers.watch(poller)
     }
 
     fn poll(&mut self, node: &mut Node, _now: Time) -> io::Result<bool> {

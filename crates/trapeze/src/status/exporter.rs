@@ -5,13 +5,13 @@
 
 use live::device::Poller;
 use live::host::Device;
+use live::wakeup::Wakeup;
 use node::{Cx, Node, Notify};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -46,9 +46,9 @@ impl Exporter {
     }
 
     /// Starts the threads; what they ask for comes here, and the bell is rung when there is one.
-    pub fn start(self, ringer: Option<Ringer>) -> io::Result<Receiver<Scrape>> {
+    pub fn start(self, ringer: Option<Wakeup>) -> io::Result<Receiver<Scrape>> {
         let (sender, asked) = channel();
-        let scrapes = Scrapes { sender, ringer: ringer.map(Arc::new) };
+        let scrapes = Scrapes { sender, ringer };
         let accept = move || accept(&self.0, &scrapes);
         thread::Builder::new().name("metrics".into()).spawn(accept)?;
         Ok(asked)
@@ -59,7 +59,7 @@ impl Exporter {
 #[derive(Clone)]
 struct Scrapes {
     sender: Sender<Scrape>,
-    ringer: Option<Arc<Ringer>>,
+    ringer: Option<Wakeup>,
 }
 
 impl Scrapes {
@@ -72,25 +72,19 @@ impl Scrapes {
 
 /// Wakes a host whose node answers scrapes. As long as none comes a look at it is one of a flag.
 pub struct Bell {
-    near: UnixStream,
-    rung: Arc<AtomicBool>,
+    wakeup: Wakeup,
     notify: Rc<Notify>,
-}
-
-/// The other end of a [`Bell`], for other threads.
-pub struct Ringer {
-    far: UnixStream,
-    rung: Arc<AtomicBool>,
 }
 
 impl Bell {
     /// For tasks of this node.
-    pub fn new(cx: &Cx) -> io::Result<(Bell, Ringer)> {
-        let (near, far) = UnixStream::pair()?;
-        near.set_nonblocking(true)?;
-        far.set_nonblocking(true)?;
-        let (rung, notify) = (Arc::new(AtomicBool::new(false)), Rc::new(Notify::new(cx)));
-        Ok((Bell { near, rung: rung.clone(), notify }, Ringer { far, rung }))
+    pub fn new(cx: &Cx) -> io::Result<Bell> {
+        Ok(Bell { wakeup: Wakeup::new()?, notify: Rc::new(Notify::new(cx)) })
+    }
+
+    /// What other threads ring it by.
+    pub fn ringer(&self) -> Wakeup {
+        self.wakeup.clone()
     }
 
     /// What its ringing ends the waiting for.
@@ -99,31 +93,25 @@ impl Bell {
     }
 }
 
-impl Ringer {
-    fn ring(&self) {
-        // Who is woken by the byte finds the flag soon. When there is no room, bytes enough are there.
-        let _ = (&self.far).write(&[1]);
-        self.rung.store(true, Ordering::Release);
-    }
-}
-
 impl Device for Bell {
     fn attach(&mut self, poller: &Poller) -> io::Result<()> {
-        poller.add(&self.near, true, false)
+        self.wakeup.attach(poller)
     }
 
     fn poll(&mut self, _node: &mut Node, _now: Time) -> io::Result<bool> {
-        if !self.rung.swap(false, Ordering::AcqRel) {
-            return Ok(false);
+        let rung = self.wakeup.take();
+        if rung {
+            self.notify.notify_all();
         }
-        let mut bytes = [0; 64];
-        while matches!(self.near.read(&mut bytes), Ok(count) if count > 0) {}
-        self.notify.notify_all();
-        Ok(true)
+        Ok(rung)
     }
 
     fn is_quiet(&self) -> bool {
-        !self.rung.load(Ordering::Acquire)
+        self.wakeup.is_quiet()
+    }
+
+    fn before_sleep(&mut self) -> bool {
+        self.wakeup.before_sleep()
     }
 }
 

@@ -386,8 +386,9 @@ fn answer(asker: &mut Asker, waiting: Vec<Scrape>) -> Result<(), VisitError> {
 
 /// Has a node that is in no cluster answer for itself. The device belongs into its host.
 pub fn serve_own(exporter: Exporter, name: &str, source: service::Source) -> io::Result<Bell> {
-    let (cx, (bell, ringer)) = (source.cx.clone(), Bell::new(&source.cx)?);
-    let (asked, rung, started) = (exporter.start(Some(ringer))?, bell.rung(), cx.now());
+    let (cx, bell) = (source.cx.clone(), Bell::new(&source.cx)?);
+    let asked = exporter.start(Some(bell.ringer()))?;
+    let (rung, started) = (bell.rung(), cx.now());
     let member = itself(&cx, name);
     cx.spawn("metrics", async move {
         loop {
