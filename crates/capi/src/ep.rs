@@ -359,7 +359,7 @@ impl Ep {
     fn poll(&self, late: Option<Time>) -> Outcome<bool> {
         loop {
             let waits = self.news.borrow().is_empty() && self.cx.messages_waiting() == 0;
-            self.turn(if waits { late } else { Some(Time::ZERO) })?;
+            self.turn(if waits && !self.wake.is_rung() { late } else { Some(Time::ZERO) })?;
             if self.complete() + self.tell() + self.cx.messages_waiting() > 0 {
                 return Ok(true);
             }

@@ -11,7 +11,8 @@ use std::time::Duration;
 /// Most descriptors that one [`Poller::wait`] reports; the rest is reported by the next.
 const EVENTS_MAX: usize = 64;
 
-/// A level-triggered epoll set. Clones name the same set; it is itself a descriptor that can be put into another.
+/// An epoll set, level-triggered but for what is added as an [edge](Poller::add_edge). Clones name the same set; it is
+/// itself a descriptor that can be put into another.
 #[derive(Clone, Debug)]
 pub struct Poller(Arc<OwnedFd>);
 
@@ -68,11 +69,6 @@ impl Poller {
         name: u64,
     ) -> io::Result<()> {
         Ok(epoll::modify(&*self.0, fd, EventData::new_u64(name), flags(readable, writable))?)
-    }
-
-    /// As [`modify_named`](Poller::modify_named) for a descriptor without a name.
-    pub fn modify(&self, fd: impl AsFd, readable: bool, writable: bool) -> io::Result<()> {
-        self.modify_named(fd, readable, writable, Poller::NAMELESS)
     }
 
     /// Takes a descriptor out of the set.

@@ -184,9 +184,14 @@ mod tests {
         }
     }
 
-    fn collect(helpers: &mut Helpers<Square>, count: usize) -> Vec<u64> {
-        let (poller, mut ready, mut results) = (Poller::new().unwrap(), Vec::new(), Vec::new());
+    fn watched(threads: usize) -> (Helpers<Square>, Poller) {
+        let (helpers, poller) = (Helpers::start("test", threads).unwrap(), Poller::new().unwrap());
         helpers.watch(&poller).unwrap();
+        (helpers, poller)
+    }
+
+    fn collect(helpers: &mut Helpers<Square>, poller: &Poller, count: usize) -> Vec<u64> {
+        let (mut ready, mut results) = (Vec::new(), Vec::new());
         while results.len() < count {
             if !helpers.before_sleep() {
                 poller.wait(None, &mut ready).unwrap();
@@ -199,10 +204,10 @@ mod tests {
 
     #[test]
     fn every_result_wakes_the_sleeper() {
-        let mut helpers = Helpers::start("test", 2).unwrap();
+        let (mut helpers, poller) = watched(2);
         for round in 0..500 {
             (0..3).for_each(|n| helpers.submit(Square(round + 1000 + n)));
-            let mut results = collect(&mut helpers, 3);
+            let mut results = collect(&mut helpers, &poller, 3);
             results.sort_unstable();
             let wanted: Vec<_> = (0..3).map(|n| (round + 1000 + n).pow(2)).collect();
             assert_eq!(results, wanted);
@@ -228,8 +233,8 @@ mod tests {
     #[test]
     #[should_panic(expected = "planted")]
     fn a_panic_of_a_helper_is_the_owners() {
-        let mut helpers = Helpers::start("test", 1).unwrap();
+        let (mut helpers, poller) = watched(1);
         helpers.submit(Square(13));
-        collect(&mut helpers, 1);
+        collect(&mut helpers, &poller, 1);
     }
 }

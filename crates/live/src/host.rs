@@ -1,7 +1,7 @@
 //! The loop of one node on one thread: poll the devices, step the node, wait.
 //!
 //! It is not a scheduler: the node runs its tasks, a device moves ring entries, and the [`Waiter`] decides what to do
-//! when nobody has work. All sleeping is done in one place, one `epoll_wait` over what the devices put into the set.
+//! when nobody has work. All sleeping is one `epoll_wait` over what the devices put into the set.
 
 use crate::clock;
 use crate::device::{Poller, Ready};
@@ -144,11 +144,6 @@ impl Host {
     /// The node.
     pub fn node(&self) -> &Node {
         &self.node
-    }
-
-    /// The set it sleeps in: what is added here wakes it.
-    pub fn poller(&self) -> &Poller {
-        &self.poller
     }
 
     /// What waiting came to.

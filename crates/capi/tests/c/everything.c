@@ -230,6 +230,22 @@ static void answered(const tpz_reply_t *reply, void *arg)
     tpz_frame_free(reply->into);
 }
 
+/* A wake is for tpz_poll: a call that nobody answers waits asleep. */
+static void woken_while_it_waits(tpz_ep_t *ep, const tpz_call_t *unanswered)
+{
+    tpz_counters_t before, after;
+    tpz_reply_t reply;
+    EXPECT(tpz_counters(ep, &before) == TPZ_OK);
+    EXPECT(tpz_wake(ep) == TPZ_OK);
+    REFUSED(tpz_call_wait(ep, unanswered, &reply), TPZ_ETIMEDOUT, "no reply");
+    EXPECT(tpz_counters(ep, &after) == TPZ_OK);
+    EXPECT(after.sleeps - before.sleeps < 100);
+    EXPECT(tpz_poll(ep, 0) == TPZ_OK); /* the request has come */
+    EXPECT(tpz_reply(kept, 0, NULL, 0, NULL, 0) == TPZ_OK);
+    EXPECT(tpz_poll(ep, -1) == TPZ_OK); /* by the wake */
+    REFUSED(tpz_poll(ep, 0), TPZ_ETIMEDOUT, "nothing happened");
+}
+
 static void calls(tpz_ep_t *ep)
 {
     unsigned char number = 21;
@@ -270,6 +286,7 @@ static void calls(tpz_ep_t *ep)
     while (replies < 3)
         EXPECT(tpz_poll(ep, -1) == TPZ_OK);
     EXPECT(tpz_reply(kept, 0, NULL, 0, NULL, 0) == TPZ_OK);
+    woken_while_it_waits(ep, &call);
     call.timeout_ms = 0;
     call.into = tpz_frame_alloc(ep, 10);
     EXPECT(tpz_call(ep, &call, answered, &cancelled) == TPZ_OK);

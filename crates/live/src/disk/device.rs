@@ -14,7 +14,7 @@ impl Device for Disks {
     fn attach(&mut self, poller: &Poller) -> io::Result<()> {
         self.helpers.watch(poller)?;
         if let Some(uring) = &self.uring {
-            poller.add(uring.bell(), true, false)?;
+            uring.watch(poller)?;
         }
         Ok(())
     }

@@ -2,20 +2,20 @@
 //!
 //! Results are delivered by the kernel in the owner's own context when the owner asks (`DEFER_TASKRUN` where the
 //! kernel has it), so an idle look costs two loads and a busy thread is never interrupted. Such a ring does not wake
-//! those who poll its own descriptor when results wait for that asking, so an eventfd is its bell.
+//! those who poll its own descriptor when results wait for that asking, so an eventfd is its bell. The kernel
+//! rings it when the result is there to be seen, however much later.
 
 use super::task::{Direction, Transfer};
+use crate::device::Poller;
+use crate::wakeup::Edge;
 use io_uring::{IoUring, opcode, types};
-use rustix::event::EventfdFlags;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 /// One ring, made and used by one thread.
 pub(super) struct Uring {
     ring: IoUring,
-    bell: OwnedFd,
-    /// Whether the bell may have rung since it was last silenced.
-    may_ring: bool,
+    bell: Edge,
     /// Submitted or about to be, result not taken.
     under_way: usize,
 }
@@ -29,10 +29,9 @@ impl Uring {
         unsafe { ring.submission().push(&entry) }.map_err(io::Error::other)?;
         ring.submit_and_wait(1)?;
         ring.completion().for_each(drop);
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = rustix::event::eventfd(0, flags)?;
-        ring.submitter().register_eventfd(bell.as_raw_fd())?;
-        Ok(Uring { ring, bell, may_ring: false, under_way: 0 })
+        let bell = Edge::new()?;
+        ring.submitter().register_eventfd(bell.as_fd().as_raw_fd())?;
+        Ok(Uring { ring, bell, under_way: 0 })
     }
 
     /// Queues a transfer. The caller keeps it, and so its frame and descriptor, until `take` names `slot`.
@@ -54,7 +53,6 @@ impl Uring {
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("there are as many entries as slots");
         self.under_way += 1;
-        self.may_ring = true;
     }
 
     /// Hands what is queued to the kernel and lets it deliver results.
@@ -91,13 +89,8 @@ impl Uring {
         }
     }
 
-    /// About to sleep: silences the bell, then tells whether something is there already, or still to be handed on.
-    /// In this order, so that what comes later rings.
+    /// About to sleep: whether something is there already, or still to be handed on. What comes later rings.
     pub(super) fn before_sleep(&mut self) -> bool {
-        if std::mem::replace(&mut self.may_ring, self.under_way > 0) {
-            // Empty when it did not ring.
-            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-        }
         let submission = self.ring.submission();
         let due = !submission.is_empty() || submission.taskrun();
         drop(submission);
@@ -109,9 +102,9 @@ impl Uring {
         self.under_way
     }
 
-    /// Readable when a result came since the last [`before_sleep`](Uring::before_sleep).
-    pub(super) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    /// From now on a result ends a wait of this poller.
+    pub(super) fn watch(&self, poller: &Poller) -> io::Result<()> {
+        self.bell.watch(poller)
     }
 }
 

@@ -98,8 +98,8 @@ impl Device for Bell {
         self.wakeup.attach(poller)
     }
 
-    fn poll(&mut self, _node: &mut Node, _now: Time) -> io::Result<bool> {
-        let rung = self.wakeup.take();
+    fn poll(&mut self, node: &mut Node, now: Time) -> io::Result<bool> {
+        let rung = self.wakeup.poll(node, now)?;
         if rung {
             self.notify.notify_all();
         }
