@@ -111,18 +111,29 @@ impl Files {
         // Taken before the servers are asked: what is stable by the time they answer may not have been when they read.
         let overlay = self.overlay(file, &range);
         let bytes = (range.end - range.start) as usize;
-        let mut frame = self
+        let (mut frame, absent) = self
             .persist(file, async |reference| {
                 let into = self.frame(bytes).await?;
                 // What was written waits for a disk that its server lacks; who reads does not.
                 let now = |errno| if errno == Errno::ENXIO { Errno::EIO } else { errno };
-                self.stripe.read(&reference, range.start, into).await.map_err(now)
+                self.stripe.read_marking(&reference, range.start, into).await.map_err(now)
             })
             .await?;
+        if absent {
+            self.confirm(file).await?;
+        }
         for (at, data) in overlay {
             data.copy_to(&mut frame[(at - range.start) as usize..]);
         }
         Ok(frame.freeze())
+    }
+}
+
+impl Files {
+    /// ESTALE when the file is gone. A column without an object reads as zeros, and so would a file whose objects were
+    /// removed because the manager took this client, paused for longer than its lease, for dead.
+    async fn confirm(&self, file: &Rc<File>) -> Result<(), Errno> {
+        if self.is_fresh(file) { Ok(()) } else { self.refresh(file).await }
     }
 }
 

@@ -168,7 +168,7 @@ impl Files {
     }
 
     /// Makes sure that there is a write session before bytes are sent: there is none when a closed file is sent again
-    /// to a server that forgot it, or when a descriptor shared by processes is written after one closed it.
+    /// to a server that forgot it, or when a map is written back after its handle is released.
     pub(crate) async fn begin_session(&self, file: &Rc<File>) -> Result<(), Errno> {
         if self.has_session(file) {
             return Ok(());
@@ -225,14 +225,14 @@ impl Files {
         Ok(())
     }
 
-    /// Ends the write sessions of the file with what this client knows, unless more than `writers` have it open
-    /// meanwhile or something is not sent yet: then they go on.
-    pub(crate) async fn end_sessions(&self, file: &Rc<File>, writers: u32) -> Result<(), Errno> {
+    /// Ends the write sessions of the file with what this client knows, unless a handle is open for writing by now or
+    /// something is not sent yet: then they go on.
+    pub(crate) async fn end_sessions(&self, file: &Rc<File>) -> Result<(), Errno> {
         self.take_turn(file).await;
         let mut result = self.measure_resent(file).await;
         let ends = |state: &State| {
             let sent = state.is_sent() && !state.resent;
-            sent && state.sessions > 0 && state.writers <= writers
+            sent && state.sessions > 0 && state.writers == 0
         };
         while result.is_ok() && ends(&file.state.borrow()) {
             result = self.end_session(file).await;

@@ -1,7 +1,9 @@
 //! Flush, fsync, release, drain: the promises of the durability contract.
 //!
-//! - *close* (flush): every byte is at its servers and the manager knows length and time. The copy stays here until a
-//!   commit, at the latest [`KEEP_AGE`](crate::limits::KEEP_AGE) later.
+//! - *close* (flush): every byte is at its servers. The copy stays here until a commit, at the latest
+//!   [`KEEP_AGE`](crate::limits::KEEP_AGE) later. The write session goes on until the handle's *release*: a flush is the
+//!   close of one descriptor, and others, maps and children of a fork may have the file open, also when it has no name
+//!   any more. Until then the manager knows that its length is a hint, and whoever opens the file asks the objects.
 //! - *fsync*: every byte is on stable storage, and so is the name if this mount changed it. What a power cut took of
 //!   such changes before is told once, by an fsync of each file and directory that it may concern.
 //!
@@ -32,13 +34,7 @@ impl Files {
             false => self.send_all(&open.file).await,
             true => drop(open.file.state.borrow_mut().written.want_sent()),
         }
-        self.tell(open)?;
-        // With other writers here the session goes on: who opens the file elsewhere sees that and asks the objects.
-        let last = {
-            let state = open.file.state.borrow();
-            state.writers == 1 && state.local.is_some()
-        };
-        if last { self.end_sessions(&open.file, 1).await } else { Ok(()) }
+        self.tell(open)
     }
 
     /// Waits until the servers have all that was written before.
@@ -203,7 +199,7 @@ impl Files {
             state.writers -= 1;
             state.writers
         };
-        if left == 0 { self.end_sessions(&open.file, 0).await } else { Ok(()) }
+        if left == 0 { self.end_sessions(&open.file).await } else { Ok(()) }
     }
 
     pub(crate) async fn release_reader(&self, file: &File) -> Result<(), Errno> {
@@ -220,7 +216,7 @@ impl Files {
         };
         if spare {
             // The manager takes the length from the objects when it hears nothing: no need to insist.
-            let _ = self.end_sessions(file, 0).await;
+            let _ = self.end_sessions(file).await;
             self.note_left(file);
         }
     }

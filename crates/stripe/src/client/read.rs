@@ -15,6 +15,13 @@ struct Part {
     into: Pieces<FrameMut>,
 }
 
+/// What landed in the frames of one call, or of all.
+struct Landed<T> {
+    into: T,
+    /// A column had no object.
+    absent: bool,
+}
+
 /// Why a part was not read.
 enum Failure {
     Errno(Errno),
@@ -29,19 +36,30 @@ impl Client {
         &self,
         file: &FileRef,
         offset: u64,
-        mut into: FrameMut,
+        into: FrameMut,
     ) -> Result<FrameMut, Errno> {
+        self.read_marking(file, offset, into).await.map(|(into, _)| into)
+    }
+
+    /// As [`read`](Client::read); whether a column had no object comes with it. Its bytes are zeros, which is right of a
+    /// column that was never written, and wrong of a file that was removed: the file's manager knows which.
+    pub async fn read_marking(
+        &self,
+        file: &FileRef,
+        offset: u64,
+        mut into: FrameMut,
+    ) -> Result<(FrameMut, bool), Errno> {
         let length = into.len();
         if !offset.is_multiple_of(BLOCK_BYTES as u64) || length > TRANSFER_BYTES_MAX {
             return Err(Errno::EINVAL);
         }
         if length == 0 {
-            return Ok(into);
+            return Ok((into, false));
         }
         let mut tries = self.tries();
         loop {
             let trouble = match self.read_parts(file, offset, into).await {
-                Ok(into) => return Ok(into),
+                Ok(Landed { into, absent }) => return Ok((into, absent)),
                 Err(Failure::Errno(errno)) => return Err(errno),
                 Err(Failure::Lost(trouble)) => trouble,
             };
@@ -64,7 +82,7 @@ impl Client {
         file: &FileRef,
         offset: u64,
         into: FrameMut,
-    ) -> Result<FrameMut, Failure> {
+    ) -> Result<Landed<FrameMut>, Failure> {
         let length = into.len();
         let fragments = self.fragments(file).map_err(Failure::Errno)?;
         let map = BlockMap::new(&file.layout, &fragments);
@@ -77,18 +95,21 @@ impl Client {
         }
         let parts = self.split(map, offset, into);
         let reads = parts.into_iter().map(|part| self.read_part(file, part));
-        let mut pieces = self.cx().pieces::<FrameMut>();
+        let mut all = Landed { into: self.cx().pieces::<FrameMut>(), absent: false };
         let mut failure = None;
         for read in node::all(reads).await {
             match read {
-                Ok(mut some) => pieces.append(&mut some),
+                Ok(mut some) => {
+                    all.into.append(&mut some.into);
+                    all.absent |= some.absent;
+                }
                 // What cannot be repaired is told first.
                 Err(Failure::Errno(errno)) => failure = Some(Failure::Errno(errno)),
                 Err(lost) => failure = failure.or(Some(lost)),
             }
         }
         failure.map_or(Ok(()), Err)?;
-        join(pieces, length)
+        join(all, length)
     }
 
     /// Reads a part of one column's object; what is behind its end is zero.
@@ -102,7 +123,7 @@ impl Client {
         let bytes = into.len();
         let part = Part { column, offset, bytes, into: self.cx().piece(into) };
         let read = self.read_part(file, part).await.and_then(|pieces| join(pieces, bytes));
-        read.map_err(|failure| match failure {
+        read.map(|landed| landed.into).map_err(|failure| match failure {
             Failure::Errno(errno) => errno,
             Failure::Lost(Trouble::Retry(errno) | Trouble::Fail(errno)) => errno,
         })
@@ -131,7 +152,11 @@ impl Client {
     }
 
     /// Reads one part, as often as needed while its frames come back.
-    async fn read_part(&self, file: &FileRef, part: Part) -> Result<Pieces<FrameMut>, Failure> {
+    async fn read_part(
+        &self,
+        file: &FileRef,
+        part: Part,
+    ) -> Result<Landed<Pieces<FrameMut>>, Failure> {
         let mut tries = self.tries();
         let request = ObjectRequest {
             offset: part.offset,
@@ -159,7 +184,10 @@ impl Client {
             }
             let intact = reply.status == 0 && self.verify(&mut reply, part.bytes);
             let tried = match reply.status {
-                0 if intact => return Ok(reply.data),
+                0 if intact => {
+                    let absent = decoded(&reply).map_err(Failure::Errno)?.epoch == 0;
+                    return Ok(Landed { into: reply.data, absent });
+                }
                 0 => {
                     self.count(|c| c.damaged_reads += 1);
                     tries.damaged().inspect_err(|_| self.count(|c| c.corrupt_reads += 1))
@@ -193,13 +221,14 @@ impl Client {
 }
 
 /// The pieces as the one frame that they were cut from.
-fn join(mut pieces: Pieces<FrameMut>, length: usize) -> Result<FrameMut, Failure> {
+fn join(landed: Landed<Pieces<FrameMut>>, length: usize) -> Result<Landed<FrameMut>, Failure> {
     let lost = || Failure::Lost(Trouble::Retry(Errno::EIO));
+    let Landed { into: mut pieces, absent } = landed;
     pieces.sort_unstable_by_key(|piece| piece.offset());
     let mut pieces = pieces.drain(..);
     let mut whole = pieces.next().ok_or_else(lost)?;
     for piece in pieces {
         whole.join(piece).map_err(|_| lost())?;
     }
-    if whole.len() == length { Ok(whole) } else { Err(lost()) }
+    if whole.len() == length { Ok(Landed { into: whole, absent }) } else { Err(lost()) }
 }
