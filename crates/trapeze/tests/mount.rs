@@ -348,3 +348,26 @@ fn synchronous_and_direct_writes() {
     drop(file);
     cluster.stop();
 }
+
+/// `umount M; trapeze mount C M` while the first mount's process still has something to do.
+#[test]
+fn a_mount_at_the_place_of_one_that_ends_stays() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::mounted(2);
+    let point = cluster.processes.mount_point().to_path_buf();
+    for round in 0..15 {
+        let written = pattern(round, 3_000_000);
+        fs::write(point.join(format!("file{round}")), &written).unwrap();
+        let mut ending = cluster.processes.take_mount().unwrap();
+        rustix::mount::unmount(&point, rustix::mount::UnmountFlags::empty()).unwrap();
+        cluster.processes.mount().unwrap();
+        while ending.runs() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(common::is_mounted(&point), "round {round}: the second mount went with the first");
+        assert!(fs::read(point.join(format!("file{round}"))).unwrap() == written);
+    }
+    cluster.stop();
+}

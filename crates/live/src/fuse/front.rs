@@ -71,6 +71,12 @@ impl Fuse {
         self.watch.clone()
     }
 
+    fn note_end(&mut self) {
+        if self.session.has_ended() {
+            self.mount.note_ended();
+        }
+    }
+
     /// Follows the session: watches the descriptor as long as its requests may be read. One that may not be read
     /// would wake the host for ever.
     fn follow(&mut self, node: &Node) -> io::Result<()> {
@@ -92,6 +98,13 @@ impl Fuse {
             self.watched = watch;
         }
         Ok(())
+    }
+}
+
+impl Drop for Fuse {
+    fn drop(&mut self) {
+        // While the descriptor is open: afterwards nothing tells this mount from the next one at its place.
+        self.note_end();
     }
 }
 
@@ -122,6 +135,7 @@ impl Device for Fuse {
     /// all that was asked is answered, but for locks that wait. Whoever still has a file open gets ENOTCONN once the
     /// device is dropped.
     fn quiesce(&mut self, node: &mut Node) -> io::Result<bool> {
+        self.note_end();
         if self.unmounting.is_none() && self.session.stage() != Stage::Ended {
             self.unmounting = Some(self.mount.unmount_beside());
         }

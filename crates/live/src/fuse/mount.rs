@@ -123,8 +123,10 @@ pub enum MountError {
 pub struct Mount {
     path: PathBuf,
     by_helper: bool,
-    /// Number of the file system in the mount table; tells ours from one that was mounted over it.
+    /// Number of the file system in the mount table; tells ours from one that was mounted over it. The kernel gives
+    /// it to another mount once this one has ended.
     device: Option<String>,
+    ended: bool,
 }
 
 impl Mount {
@@ -140,7 +142,7 @@ impl Mount {
         rustix::io::ioctl_fionbio(&descriptor, true)
             .map_err(|error| system(&path, "set /dev/fuse to not wait", error.into()))?;
         let device = mount_table::top(&path).map(|mounted| mounted.device);
-        Ok((descriptor, Mount { path, by_helper, device }))
+        Ok((descriptor, Mount { path, by_helper, device, ended: false }))
     }
 
     /// Where it is.
@@ -158,8 +160,17 @@ impl Mount {
         }
     }
 
+    /// The kernel has said on the descriptor that the mount has ended: what is at its place from now on is another one,
+    /// whatever its number.
+    pub fn note_ended(&mut self) {
+        self.ended = true;
+    }
+
     /// Whether it is still in the mount table, on top.
     pub fn is_mounted(&self) -> bool {
+        if self.ended {
+            return false;
+        }
         let top = mount_table::top(&self.path);
         top.is_some_and(|top| top.kind == FILE_SYSTEM && Some(top.device) == self.device)
     }

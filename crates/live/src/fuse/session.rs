@@ -105,6 +105,16 @@ impl Session {
         self.stage
     }
 
+    /// Whether the kernel has ended the connection, which it does before the mount's number is another one's. It may not
+    /// have been read yet.
+    pub fn has_ended(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut asked = [PollFd::new(&self.device, PollFlags::empty())];
+        let ended = poll(&mut asked, Some(&Timespec::default())).is_ok()
+            && asked[0].revents().contains(PollFlags::ERR);
+        ended || self.stage == Stage::Ended
+    }
+
     /// What was done so far.
     pub fn counters(&self) -> SessionCounters {
         self.counters

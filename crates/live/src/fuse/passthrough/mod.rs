@@ -125,7 +125,7 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let frames = Frames::new(HeapRegion::new(POOL_PAGES));
     let mut front = Passthrough::new(source, frames.clone(), keep_cache)?;
-    let (device, mount) = Mount::new(options)?;
+    let (device, mut mount) = Mount::new(options)?;
     // Nothing else is to be done on this thread: it may wait in the read itself.
     rustix::io::ioctl_fionbio(&device, false).map_err(io::Error::from)?;
     let mut session = Session::new(device, Belief::default());
@@ -139,6 +139,7 @@ pub fn serve(
             }
         }
     }
+    mount.note_ended();
     Ok(())
 }
 
