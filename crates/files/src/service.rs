@@ -22,7 +22,9 @@ impl Files {
         let who = &Who::from(&request.caller);
         match request.op {
             FileOp::Read { handle, offset, bytes, .. } => self.read(handle, offset, bytes).await,
-            FileOp::Write { handle, offset, data, .. } => self.write(handle, offset, data).await,
+            FileOp::Write { handle, offset, data, flags, .. } => {
+                self.write(handle, offset, data, flags).await
+            }
             FileOp::Flush { handle, owner, .. } => self.flush(handle, owner).await,
             FileOp::Release { handle, owner, .. } => self.release(handle, owner).await,
             FileOp::Fsync { handle, .. } => self.fsync(handle).await,

@@ -14,7 +14,7 @@ use crate::table::Open;
 use crate::written::{Fate, Send, Sent};
 use endpoint::Frame;
 use node::Bug;
-use node::rings::{FileReply, Handle};
+use node::rings::{FileReply, Handle, WriteFlags};
 use std::rc::Rc;
 use stripe::{Verifiers, Write};
 use wire::Errno;
@@ -58,6 +58,7 @@ impl Files {
         handle: Handle,
         offset: u64,
         data: Vec<Frame>,
+        flags: WriteFlags,
     ) -> Result<FileReply, Errno> {
         let open = self.table.borrow().handle(handle)?;
         if !writes(open.flags) {
@@ -65,6 +66,11 @@ impl Files {
         }
         let place = if open.flags & APPEND == 0 { Place::At(offset) } else { Place::End };
         let bytes = self.accept(&open, place, Gather::new(data)).await?;
+        if flags.direct {
+            // A reader beside may have filled the kernel's pages while the write was on its way: the next open must not
+            // keep them.
+            open.file.state.borrow_mut().cached = None;
+        }
         if open.flags & SYNCHRONOUS != 0 {
             self.keep(&open).await?;
         }

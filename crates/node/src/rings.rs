@@ -305,6 +305,13 @@ pub type Name = Box<[u8]>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Handle(pub u64);
 
+/// What a front knows of a write beside its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteFlags {
+    /// The bytes did not pass the front's own cache (O_DIRECT), which may have older ones in their place.
+    pub direct: bool,
+}
+
 /// Kind of a byte-range or whole-file lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
@@ -411,6 +418,7 @@ pub enum FileOp {
         handle: Handle,
         offset: u64,
         data: Vec<Frame>,
+        flags: WriteFlags,
     },
     Flush {
         file: FileId,

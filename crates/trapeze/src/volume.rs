@@ -13,7 +13,7 @@ use crate::local::MANAGER_NODE;
 use crate::machine::Running;
 use members::Roles;
 use node::rings::{
-    Caller, DirectoryEntry, FileOp, FileReply, FileRequest, Handle, Name, VolumeSpace,
+    Caller, DirectoryEntry, FileOp, FileReply, FileRequest, Handle, Name, VolumeSpace, WriteFlags,
 };
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -295,8 +295,8 @@ impl Volume {
             let bytes = fill(from, &mut frame).map_err(VolumeError::Local)?;
             frame.truncate(bytes);
             if bytes > 0 {
-                let data = vec![frame.freeze()];
-                under_way.push(self.submit(FileOp::Write { file, handle, offset, data })?);
+                let (data, flags) = (vec![frame.freeze()], WriteFlags::default());
+                under_way.push(self.submit(FileOp::Write { file, handle, offset, data, flags })?);
                 offset += bytes as u64;
                 progress(bytes as u64);
             }

@@ -286,7 +286,13 @@ impl<A: Ask> Client<A> {
         for (index, part) in bytes.chunks(TRANSFER_BYTES_MAX).enumerate() {
             let offset = offset + (index * TRANSFER_BYTES_MAX) as u64;
             let data = vec![self.frame_of(part)?];
-            let op = FileOp::Write { file: open.file, handle: open.handle, offset, data };
+            let op = FileOp::Write {
+                file: open.file,
+                handle: open.handle,
+                offset,
+                data,
+                flags: Default::default(),
+            };
             match self.ask(op).await? {
                 FileReply::Written(written) => assert_eq!(written as usize, part.len()),
                 other => unexpected(other),

@@ -117,6 +117,8 @@ pub const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
 /// `FUSE_LK_FLOCK`: the lock is of the whole file.
 pub const LK_FLOCK: u32 = 1 << 0;
+/// `O_DIRECT` of open(2), which a WRITE says of its file as it is then.
+pub const O_DIRECT: u32 = libc::O_DIRECT as u32;
 /// `FOPEN_KEEP_CACHE`: the kernel's cached pages of the file stay.
 pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 /// `OFFSET_MAX`: the kernel's "to the end of the file" in locks.

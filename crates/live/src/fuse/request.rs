@@ -6,7 +6,7 @@
 use super::abi::{self, Input, change, opcode};
 use super::limits::{IO_BYTES_MAX, XATTR_BYTES_MAX};
 use super::listing::Listing;
-use node::rings::{Caller, FileOp, Handle, Lock, LockKind, Name};
+use node::rings::{Caller, FileOp, Handle, Lock, LockKind, Name, WriteFlags};
 use wire::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 use wire::{Errno, FileId, SetAttr, SetTime, Wall};
 
@@ -129,6 +129,8 @@ pub struct WriteIn {
     pub offset: u64,
     /// Bytes of data that follow.
     pub bytes: u32,
+    /// The rest.
+    pub flags: WriteFlags,
 }
 
 impl WriteIn {
@@ -137,7 +139,9 @@ impl WriteIn {
         let mut input = Input::new(body);
         let (handle, offset, bytes) = (Handle(input.u64()?), input.u64()?, input.u32()?);
         offset.checked_add(u64::from(bytes)).ok_or(Errno::EFBIG)?;
-        Ok(WriteIn { handle, offset, bytes })
+        let (_write_flags, _owner, open_flags) = (input.u32()?, input.u64()?, input.u32()?);
+        let flags = WriteFlags { direct: open_flags & abi::O_DIRECT != 0 };
+        Ok(WriteIn { handle, offset, bytes, flags })
     }
 }
 

@@ -244,8 +244,8 @@ impl Session {
             return Err(Errno::EINVAL);
         }
         let data = self.landing.take(data_bytes, frames);
-        let WriteIn { handle, offset, bytes } = write;
-        let op = FileOp::Write { file: header.file, handle, offset, data };
+        let WriteIn { handle, offset, bytes, flags } = write;
+        let op = FileOp::Write { file: header.file, handle, offset, data, flags };
         Ok(Asked::Operation(op, Shape::Written { bytes }))
     }
 

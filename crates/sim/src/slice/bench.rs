@@ -166,7 +166,8 @@ impl Bench {
 
     fn write(&mut self) {
         let (file, handle, offset) = (self.file, self.handle, self.written);
-        self.call(FileOp::Write { file, handle, offset, data: vec![self.data.clone()] });
+        let (data, flags) = (vec![self.data.clone()], Default::default());
+        self.call(FileOp::Write { file, handle, offset, data, flags });
         self.written += CALL_BYTES;
     }
 

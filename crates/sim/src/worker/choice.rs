@@ -226,7 +226,10 @@ impl Worker {
         model.data.goes_through(id, handle.0);
         fill(id, offset, &mut frame);
         let data = vec![frame.freeze()];
-        Some((FileOp::Write { file, handle, offset, data }, Asked::Write { id, bytes }))
+        Some((
+            FileOp::Write { file, handle, offset, data, flags: Default::default() },
+            Asked::Write { id, bytes },
+        ))
     }
 }
 
