@@ -384,7 +384,16 @@ impl Inner {
         if object.state.borrow().phase == Phase::Removed {
             return Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() });
         }
-        let in_place = object.state.borrow().in_place;
+        let (exists, in_place) = {
+            let state = object.state.borrow();
+            (state.exists, state.in_place)
+        };
+        if !exists && !in_place {
+            // Neither the log nor the disk has anything of it: most columns of a small file. That it is refused for a
+            // while is all there is to do, and a restart forgets that of any removal.
+            self.let_go(&object);
+            return Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() });
+        }
         // The checkpoint then waits for us before it drops the log with the removal in it.
         self.disk(&object).unapplied.borrow_mut().insert(object.id, object.clone());
         self.remove_durably(self.disk(&object), ask, in_place).await?;

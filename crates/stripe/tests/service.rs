@@ -264,6 +264,24 @@ fn removed_objects_stay_removed() {
 }
 
 #[test]
+fn removing_what_was_never_written_needs_no_log_and_refuses_what_comes_late() {
+    let mut world = World::new(4, 1);
+    let file = world.file(1);
+    world.write(&file, 0, b"one column of four").unwrap();
+    let records = |world: &World| -> u64 {
+        world.servers.iter().flat_map(|s| &s.server).map(|s| s.counters().log_records).sum()
+    };
+    let before = records(&world);
+    let client = world.client.clone();
+    world.run(async move { client.remove(&file).await }).unwrap();
+    assert_eq!(records(&world) - before, 1, "of the column that was written");
+    for unit in 0..4 {
+        let late = world.write(&file, unit * u64::from(file.layout.unit_bytes), b"late");
+        assert_eq!(late, Err(Errno::ESTALE), "column of unit {unit}");
+    }
+}
+
+#[test]
 fn quarantined_objects_are_whole_and_out_of_the_way_until_purged() {
     let mut world = World::new(1, 2);
     let file = world.file(5);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Cluster, cannot_mount, python};
+use common::{Cluster, cannot_mount, python, soaks};
 use std::process::Command;
 
 /// Writes by every way in turn, a reader beside, and opens the file anew after each write.
@@ -75,7 +75,8 @@ fn a_fresh_open_shows_what_was_written_by_every_way_with_readers_beside() {
     let Some(python) = python("mmap") else { return };
     let mut cluster = Cluster::mounted(2);
     let mut command = Command::new("timeout");
-    command.args(["100", python, "-c", WRITER]).arg(cluster.at("file")).arg("60");
+    let rounds = if soaks() { "120" } else { "25" };
+    command.args(["100", python, "-c", WRITER]).arg(cluster.at("file")).arg(rounds);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     cluster.stop();
