@@ -57,7 +57,7 @@ impl From<ReachError> for Failure {
             ReachError::Machine(MachineError::LendsNowhere | MachineError::BadListen(_)) => {
                 TPZ_EINVAL
             }
-            ReachError::Machine(_) => TPZ_EIO,
+            ReachError::Groups(_) | ReachError::Machine(_) => TPZ_EIO,
         };
         Failure { code, text: error.to_string().into() }
     }

@@ -66,6 +66,11 @@ impl Names {
         self.names.borrow_mut().insert(file, known);
     }
 
+    /// The file that was told to have the name.
+    pub fn file(&self, parent: FileId, name: &[u8]) -> Option<FileId> {
+        self.files.borrow().get(&(parent, name.into())).copied()
+    }
+
     /// How an open of the file goes.
     pub fn way(&self, file: FileId, now: Time) -> Way {
         let mut names = self.names.borrow_mut();
@@ -136,6 +141,7 @@ mod tests {
         set(two, dir, b"b");
         assert_eq!(names.path(one).as_deref(), Some("dir/a"));
         names.rename((dir, b"a"), (dir, b"b"), true);
+        assert_eq!((names.file(dir, b"b"), names.file(dir, b"c")), (Some(one), None));
         assert_eq!(names.path(one).as_deref(), Some("dir/b"));
         assert_eq!(names.path(two).as_deref(), Some("dir/a"));
         names.rename((dir, b"b"), (dir, b"a"), false);

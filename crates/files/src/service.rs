@@ -67,17 +67,22 @@ impl Files {
                 Ok(self.made((new_parent, &new_name), entry, asked).await)
             }
             FileOp::Unlink { parent, name } => {
-                self.names.unlink(who, parent, &name).await?;
+                let who = who.having_seen([self.naming.file(parent, &name), None]);
+                self.names.unlink(&who, parent, &name).await?;
                 self.naming.remove(parent, &name);
                 Ok(self.removed(parent))
             }
             FileOp::RemoveDirectory { parent, name } => {
-                self.names.remove_directory(who, parent, &name).await?;
+                let who = who.having_seen([self.naming.file(parent, &name), None]);
+                self.names.remove_directory(&who, parent, &name).await?;
                 self.naming.remove(parent, &name);
                 Ok(self.removed(parent))
             }
             FileOp::Rename { parent, name, new_parent, new_name, flags } => {
-                self.names.rename(who, parent, &name, new_parent, &new_name, flags).await?;
+                let seen = [(parent, &name), (new_parent, &new_name)];
+                let who =
+                    who.having_seen(seen.map(|(parent, name)| self.naming.file(parent, name)));
+                self.names.rename(&who, parent, &name, new_parent, &new_name, flags).await?;
                 let exchange = flags & EXCHANGE != 0;
                 self.naming.rename((parent, &name), (new_parent, &new_name), exchange);
                 self.note_directory(new_parent);

@@ -18,7 +18,7 @@ struct Behind(Vec<Pin<Box<dyn Future<Output = ()>>>>);
 
 impl Behind {
     fn begin(&mut self, ask: &Asks, client: &Client<Asks>, op: FileOp) {
-        let (ask, caller) = (ask.clone(), client.caller);
+        let (ask, caller) = (ask.clone(), client.caller.clone());
         let mut work = Box::pin(async move { drop(ask.ask(caller, op).await) });
         let mut context = Context::from_waker(Waker::noop());
         let _ = work.as_mut().poll(&mut context);

@@ -131,13 +131,13 @@ fn check_changes(who: &Who<'_>, inode: &Inode, changes: &SetAttr) -> Result<(), 
     }
     if let Some(uid) = changes.uid {
         let stays = uid == attr.uid && who.uid == attr.uid;
-        if !who.is_root() && !stays {
+        if !who.may_all() && !stays {
             return Err(Errno::EPERM);
         }
     }
     if let Some(gid) = changes.gid {
         let own = who.uid == attr.uid && (gid == attr.gid || who.in_group(gid));
-        if !who.is_root() && !own {
+        if !who.may_all() && !own {
             return Err(Errno::EPERM);
         }
     }

@@ -85,6 +85,11 @@ impl Transaction<'_> {
         open: Option<u32>,
     ) -> Result<Entry, Errno> {
         let named = self.named(parent, name)?.ok_or(Errno::EISDIR)?;
+        if who.is_decided() && how == How::Unchecked {
+            // Its kernel took the name for a free one and has not checked what may be done with this file, or where this
+            // link leads: it is to look again.
+            return Err(Errno::ESTALE);
+        }
         let mut inode = self.inode(named.file)?;
         if inode.is_directory() && how == How::Unchecked {
             return Err(Errno::EISDIR);
@@ -159,7 +164,7 @@ impl Transaction<'_> {
         match kind {
             FileKind::Directory => return Err(Errno::EPERM),
             FileKind::Symlink => return Err(Errno::EINVAL),
-            _ if device && !who.is_root() => return Err(Errno::EPERM),
+            _ if device && !who.may_all() => return Err(Errno::EPERM),
             _ => {}
         }
         let new = New { rdev: if device { rdev } else { 0 }, ..New::of(kind, mode) };

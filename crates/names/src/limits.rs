@@ -6,9 +6,9 @@ use std::time::Duration;
 pub const LINKS_MAX: u32 = 65_000;
 /// Longest symbolic link: a path without its terminating zero.
 pub const SYMLINK_BYTES_MAX: usize = wire::limits::PATH_BYTES_MAX - 1;
-/// Supplementary groups that a call carries: AUTH_SYS has room for 16 (RFC 1831 appendix A), Linux users rarely more
-/// than 32; 32 * 4 = 128 bytes of every call at most.
-pub const GROUPS_MAX: usize = 32;
+/// Supplementary groups that a call carries: all that a process of Linux can have (`NGROUPS_MAX`), 256 KiB. Users rarely
+/// have more than 32, which are 128 bytes of every call.
+pub const GROUPS_MAX: usize = 65_536;
 /// Longest name of an extended attribute (Linux `XATTR_NAME_MAX`).
 pub const XATTR_NAME_BYTES_MAX: usize = 255;
 /// Largest value of an extended attribute (Linux `XATTR_SIZE_MAX`).

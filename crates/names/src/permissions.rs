@@ -1,8 +1,12 @@
 //! Who may do what: POSIX permission bits, with root above them.
+//!
+//! The kernel of a mount has decided for its callers already, by groups, capabilities and user namespaces that are known
+//! there alone. Here is decided what it could not know: what it did not look at because another client has changed the
+//! name meanwhile.
 
 use crate::limits::GROUPS_MAX;
-use node::rings::Caller;
-use wire::{Attr, Errno, FileKind};
+use node::rings::{Caller, Rights};
+use wire::{Attr, Errno, FileId, FileKind};
 
 /// Read permission, as in access(2).
 pub const READ: u32 = 4;
@@ -16,50 +20,97 @@ pub(crate) const SET_GID: u32 = 0o2000;
 pub(crate) const STICKY: u32 = 0o1000;
 const GROUP_EXECUTE: u32 = 0o010;
 
-/// Who asks, with supplementary groups when they are known.
+/// Who asks, and what the answer rests on.
 #[derive(Clone, Copy, Debug)]
 pub struct Who<'a> {
     /// User.
     pub uid: u32,
     /// Group of new files.
     pub gid: u32,
-    /// Supplementary groups, each as 4 bytes, lowest first; at most [`GROUPS_MAX`].
-    groups: &'a [u8],
+    basis: Basis<'a>,
 }
 
-impl From<&Caller> for Who<'static> {
-    fn from(caller: &Caller) -> Who<'static> {
-        Who { uid: caller.uid, gid: caller.gid, groups: &[] }
+/// What the permissions of a caller rest on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Basis<'a> {
+    /// Supplementary groups, each as 4 bytes, lowest first; at most [`GROUPS_MAX`].
+    Groups(&'a [u8]),
+    /// The decision of a mount's kernel, which took the names that are to go for these files; 0 is none or unknown.
+    Kernel([FileId; 2]),
+}
+
+/// The file of a name that the kernel did not look at, as far as is known.
+const UNSEEN: FileId = FileId(0);
+
+impl<'a> From<&'a Caller> for Who<'a> {
+    fn from(caller: &'a Caller) -> Who<'a> {
+        match &caller.rights {
+            Rights::Groups(groups) => Who::new(caller.uid, caller.gid, groups),
+            Rights::Kernel => Who::decided(caller.uid, caller.gid),
+        }
     }
 }
 
 impl<'a> Who<'a> {
     /// The superuser.
-    pub const ROOT: Who<'static> = Who { uid: 0, gid: 0, groups: &[] };
+    pub const ROOT: Who<'static> = Who { uid: 0, gid: 0, basis: Basis::Groups(&[]) };
 
     /// A user with supplementary groups, each as 4 bytes, lowest first; what is beyond [`GROUPS_MAX`] is left out.
     pub fn new(uid: u32, gid: u32, groups: &'a [u8]) -> Who<'a> {
-        Who { uid, gid, groups: &groups[..groups.len().min(GROUPS_MAX * 4) & !3] }
+        let groups = &groups[..groups.len().min(GROUPS_MAX * 4) & !3];
+        Who { uid, gid, basis: Basis::Groups(groups) }
     }
 
-    pub(crate) fn groups(&self) -> &'a [u8] {
-        self.groups
+    /// A process whose kernel has decided that it may.
+    pub fn decided(uid: u32, gid: u32) -> Who<'static> {
+        Who { uid, gid, basis: Basis::Kernel([UNSEEN; 2]) }
+    }
+
+    /// The same. Where its kernel has decided, it took the names that are to go or to be replaced for these files.
+    pub fn having_seen(self, files: [Option<FileId>; 2]) -> Who<'a> {
+        let basis = match self.basis {
+            Basis::Kernel(_) => Basis::Kernel(files.map(|file| file.unwrap_or(UNSEEN))),
+            groups => groups,
+        };
+        Who { basis, ..self }
+    }
+
+    pub(crate) fn with_basis(uid: u32, gid: u32, basis: Basis<'a>) -> Who<'a> {
+        Who { uid, gid, basis }
+    }
+
+    pub(crate) fn basis(&self) -> Basis<'a> {
+        self.basis
     }
 
     pub(crate) fn is_root(&self) -> bool {
         self.uid == 0
     }
 
+    /// Whether its kernel has decided that it may.
+    pub(crate) fn is_decided(&self) -> bool {
+        matches!(self.basis, Basis::Kernel(_))
+    }
+
+    /// Whether nothing is left to be decided here by its permissions.
+    pub(crate) fn may_all(&self) -> bool {
+        self.is_root() || self.is_decided()
+    }
+
     pub(crate) fn in_group(&self, gid: u32) -> bool {
-        self.gid == gid || self.groups.chunks_exact(4).any(|group| group == gid.to_le_bytes())
+        let Basis::Groups(groups) = self.basis else { return self.gid == gid };
+        self.gid == gid || groups.chunks_exact(4).any(|group| group == gid.to_le_bytes())
     }
 
     pub(crate) fn owns(&self, attr: &Attr) -> bool {
-        self.is_root() || self.uid == attr.uid
+        self.may_all() || self.uid == attr.uid
     }
 
     /// Whether all of `mask` is permitted.
     pub(crate) fn may(&self, attr: &Attr, mask: u32) -> bool {
+        if self.is_decided() {
+            return true;
+        }
         if self.is_root() {
             let runs = attr.kind == FileKind::Directory || attr.mode & 0o111 != 0;
             return mask & EXECUTE == 0 || runs;
@@ -83,19 +134,33 @@ impl<'a> Who<'a> {
     }
 
     /// Whether a name of `file` may be taken out of `directory`: write and search permission, and in a sticky
-    /// directory owning either.
-    pub(crate) fn check_removal(&self, directory: &Attr, file: &Attr) -> Result<(), Errno> {
+    /// directory owning either. It is the first or the second name that is to go.
+    ///
+    /// A kernel may have decided about another file, which had the name before: ESTALE, and it looks again.
+    pub(crate) fn check_removal(
+        &self,
+        directory: &Attr,
+        file: &Attr,
+        second: bool,
+    ) -> Result<(), Errno> {
         self.check(directory, WRITE | EXECUTE)?;
-        let sticky = directory.mode & STICKY != 0;
-        if sticky && !self.owns(file) && !self.owns(directory) {
-            return Err(Errno::EPERM);
+        let owner = self.is_root() || self.uid == file.uid || self.uid == directory.uid;
+        if directory.mode & STICKY == 0 || owner {
+            return Ok(());
         }
-        Ok(())
+        let Basis::Kernel(seen) = self.basis else { return Err(Errno::EPERM) };
+        // A file with several names is looked up before each use of one, so what is unknown of it was just seen.
+        let several = file.kind != FileKind::Directory && file.links > 1;
+        match seen[usize::from(second)] {
+            seen if seen == file.file => Ok(()),
+            UNSEEN if several => Ok(()),
+            _ => Err(Errno::ESTALE),
+        }
     }
 
     /// The mode that a chmod to `mode` gives: only a member of its group makes a file set-group-id.
     pub(crate) fn permitted_mode(&self, mode: u32, gid: u32) -> u32 {
-        if self.is_root() || self.in_group(gid) { mode } else { mode & !SET_GID }
+        if self.may_all() || self.in_group(gid) { mode } else { mode & !SET_GID }
     }
 }
 
@@ -154,11 +219,33 @@ mod tests {
     fn sticky_directories_protect_names() {
         let directory = Attr { uid: 1, ..attr(0o1777, FileKind::Directory) };
         let file = attr(0o666, FileKind::Regular);
-        let check = |uid| Who::new(uid, 0, &[]).check_removal(&directory, &file);
+        let check = |uid| Who::new(uid, 0, &[]).check_removal(&directory, &file, false);
         assert_eq!(check(10), Ok(()));
         assert_eq!(check(1), Ok(()));
         assert_eq!(check(0), Ok(()));
         assert_eq!(check(11), Err(Errno::EPERM));
+    }
+
+    #[test]
+    fn a_kernel_decides_but_about_the_file_that_it_has_seen() {
+        let directory = Attr { uid: 1, ..attr(0o1777, FileKind::Directory) };
+        let file = Attr { file: FileId(7), links: 1, ..attr(0, FileKind::Regular) };
+        let user = Who::decided(11, 11);
+        assert!(user.may(&file, READ | WRITE) && user.owns(&file));
+        let check = |seen, file: &Attr| {
+            user.having_seen([Some(FileId(9)), seen]).check_removal(&directory, file, true)
+        };
+        assert_eq!(check(Some(FileId(7)), &file), Ok(()));
+        assert_eq!(check(Some(FileId(8)), &file), Err(Errno::ESTALE));
+        assert_eq!(check(None, &file), Err(Errno::ESTALE));
+        assert_eq!(check(None, &Attr { links: 2, ..file }), Ok(()));
+        assert_eq!(check(Some(FileId(8)), &Attr { links: 2, ..file }), Err(Errno::ESTALE));
+        let owner = Who::decided(10, 11);
+        assert_eq!(owner.check_removal(&directory, &file, false), Ok(()));
+        let own = Attr { mode: 0o755, ..directory };
+        assert_eq!(user.check_removal(&own, &file, false), Ok(()));
+        let listed = Who::new(11, 11, &[]).having_seen([Some(FileId(7)); 2]);
+        assert_eq!(listed.check_removal(&directory, &file, false), Err(Errno::EPERM));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::create::How;
 use crate::directory::{Listing, ListingEntry};
 use crate::field::{Field, fields};
 use crate::lookup::Entry;
-use crate::permissions::Who;
+use crate::permissions::{Basis, Who};
 use crate::record::Policy;
 use crate::sessions::{Claim, Final};
 use endpoint::FrameMut;
@@ -15,16 +15,28 @@ use node::rings::{Lock, VolumeSpace};
 use wire::limits::BODY_BYTES;
 use wire::{Decoder, FileId, Fragment, Home, NodeId, SetAttr, Short, VolumeId};
 
+/// In place of the bytes of a caller's groups: its kernel has decided.
+const KERNEL: u32 = u32::MAX;
+
 impl<'a> Field<'a> for Who<'a> {
     fn put(&self, out: &mut Vec<u8>) {
         self.uid.put(out);
         self.gid.put(out);
-        out.push((self.groups().len() / 4) as u8);
-        out.extend_from_slice(self.groups());
+        match self.basis() {
+            Basis::Groups(groups) => groups.put(out),
+            Basis::Kernel(seen) => {
+                KERNEL.put(out);
+                seen.iter().for_each(|file| file.put(out));
+            }
+        }
     }
     fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
-        let (uid, gid, count) = (input.u32()?, input.u32()?, input.u8()?);
-        Ok(Who::new(uid, gid, input.raw(usize::from(count) * 4)?))
+        let (uid, gid, bytes) = (input.u32()?, input.u32()?, input.u32()?);
+        if bytes == KERNEL {
+            let basis = Basis::Kernel([Field::take(input)?, Field::take(input)?]);
+            return Ok(Who::with_basis(uid, gid, basis));
+        }
+        Ok(Who::new(uid, gid, input.raw(bytes as usize)?))
     }
 }
 
@@ -354,6 +366,7 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::GROUPS_MAX;
     use proptest::prelude::*;
 
     proptest! {
@@ -381,6 +394,24 @@ mod tests {
         fn no_bytes_make_decoding_panic(code in 0u16..45, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = Operation::decode(code, &mut Decoder::new(&bytes));
         }
+    }
+
+    #[test]
+    fn callers_survive_with_any_number_of_groups_and_with_what_their_kernel_has_seen() {
+        let groups: Vec<u8> = (0..GROUPS_MAX as u32).flat_map(u32::to_le_bytes).collect();
+        let seen = [Some(FileId(7)), None];
+        for who in [
+            Who::ROOT,
+            Who::new(7, 8, &groups),
+            Who::decided(7, 8),
+            Who::decided(7, 8).having_seen(seen),
+        ] {
+            let bytes = crate::field::encoded(&who);
+            let got = Who::take(&mut Decoder::new(&bytes)).unwrap();
+            assert_eq!((got.uid, got.gid, got.basis()), (who.uid, who.gid, who.basis()));
+            assert!(Who::take(&mut Decoder::new(&bytes[..bytes.len() - 1])).is_err());
+        }
+        assert!(Who::new(7, 8, &groups).in_group(GROUPS_MAX as u32 - 1));
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl Transaction<'_> {
         };
         who.check(&directory.attr, WRITE | EXECUTE)?;
         let inode = self.inode(named.file)?;
-        who.check_removal(&directory.attr, &inode.attr)?;
+        who.check_removal(&directory.attr, &inode.attr, false)?;
         Ok((directory, named, inode))
     }
 

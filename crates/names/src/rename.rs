@@ -227,10 +227,10 @@ fn check_rename(
 ) -> Result<(), Errno> {
     let (from, to) = (&directories.all[0].attr, &directories.all[directories.to].attr);
     let (moved, moves) = (&renamed.moved, directories.to > 0);
-    who.check_removal(from, &moved.attr)?;
+    who.check_removal(from, &moved.attr, false)?;
     match &renamed.target {
         None => who.check(to, WRITE | EXECUTE)?,
-        Some((_, target)) => who.check_removal(to, &target.attr)?,
+        Some((_, target)) => who.check_removal(to, &target.attr, true)?,
     }
     if let Some((_, target)) = &renamed.target {
         if flags != EXCHANGE {

@@ -40,7 +40,7 @@ impl Space {
         match self {
             Space::User if !carries_user(inode) => Err(Errno::ENODATA),
             Space::User => who.check(&inode.attr, READ),
-            Space::Trusted if !who.is_root() => Err(Errno::ENODATA),
+            Space::Trusted if !who.may_all() => Err(Errno::ENODATA),
             _ => Ok(()),
         }
     }
@@ -51,7 +51,7 @@ impl Space {
             Space::User if !carries_user(inode) => Err(Errno::EPERM),
             Space::User if sticky && !who.owns(&inode.attr) => Err(Errno::EPERM),
             Space::User => who.check(&inode.attr, WRITE),
-            _ if who.is_root() => Ok(()),
+            _ if who.may_all() => Ok(()),
             _ => Err(Errno::EPERM),
         }
     }

@@ -6,6 +6,7 @@
 
 use endpoint::{Frame, FrameMut};
 use std::fmt;
+use std::sync::Arc;
 use wire::attr::{Attr, Errno, SetAttr};
 use wire::{FileId, ObjectId};
 
@@ -288,7 +289,7 @@ impl From<String> for MetaError {
 }
 
 /// Who asks for a file operation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// User.
     pub uid: u32,
@@ -296,6 +297,30 @@ pub struct Caller {
     pub gid: u32,
     /// Process, for locks and messages.
     pub pid: u32,
+    /// What its permissions rest on.
+    pub rights: Rights,
+}
+
+/// What the permissions of a caller rest on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// On user, group and these supplementary groups, each as 4 bytes, lowest first: the manager decides.
+    Groups(Arc<[u8]>),
+    /// On the kernel that the request comes from: it knows groups, capabilities and user namespaces, and has decided.
+    Kernel,
+}
+
+impl Rights {
+    /// Of a member of these supplementary groups.
+    pub fn of_groups(groups: impl IntoIterator<Item = u32>) -> Rights {
+        Rights::Groups(groups.into_iter().flat_map(u32::to_le_bytes).collect())
+    }
+}
+
+impl Default for Rights {
+    fn default() -> Rights {
+        Rights::Groups(Arc::default())
+    }
 }
 
 /// A name in a directory or of an attribute: any bytes but zero and, in a directory, slash.

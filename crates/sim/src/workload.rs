@@ -110,7 +110,7 @@ impl Workload {
         self.next_front += 1;
         let now = world.now();
         world.trace_mut().line(now, mount, "ask", format_args!("{front} worker {number} {op:?}"));
-        let caller = Caller { uid: 0, gid: 0, pid: number as u32 + 1 };
+        let caller = Caller { pid: number as u32 + 1, ..Caller::default() };
         self.waiting.insert((mount, front), number as usize);
         if let Err(request) = world.ask(mount, FileRequest { front, caller, op }) {
             let result = Err(wire::Errno::EAGAIN);

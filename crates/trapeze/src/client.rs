@@ -8,7 +8,7 @@ use crate::serve::ServeError;
 use crate::volume::Volume;
 use live::link::{Address, Keys, Security};
 use live::wait::WaitPolicy;
-use node::rings::Caller;
+use node::rings::{Caller, Rights};
 use std::io;
 use std::path::{Path, PathBuf};
 use wire::{NodeId, VolumeId};
@@ -40,6 +40,9 @@ pub enum ReachError {
         "tcp is encrypted: name the cluster key with --key FILE, or use --insecure on every machine"
     )]
     NoKey,
+    /// The groups of this process are not known.
+    #[error("cannot read the groups of this process: {0}")]
+    Groups(io::Error),
     /// Anything about the machine.
     #[error(transparent)]
     Machine(#[from] MachineError),
@@ -108,10 +111,13 @@ impl Reach {
 
     /// Joins the cluster and opens its volume for this process's user.
     pub fn volume(&self, name: &str) -> Result<Volume, ReachError> {
+        let groups =
+            rustix::process::getgroups().map_err(|error| ReachError::Groups(error.into()))?;
         let caller = Caller {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             pid: std::process::id(),
+            rights: Rights::of_groups(groups.iter().map(|group| group.as_raw())),
         };
         Ok(Volume::new(self.client(name)?, caller))
     }

@@ -93,7 +93,7 @@ impl Volume {
     fn submit(&mut self, op: FileOp) -> Result<u64> {
         let front = self.next;
         self.next += 1;
-        let mut request = FileRequest { front, caller: self.caller, op };
+        let mut request = FileRequest { front, caller: self.caller.clone(), op };
         while let Err(refused) = self.running.host.node().front_push(request) {
             request = refused;
             self.running.host.turn()?;

@@ -4,6 +4,7 @@ use super::client::{
     APPEND, Ask, Client, EXCLUSIVE, READ_ONLY, READ_WRITE, SYNCHRONOUS, TRUNCATE, WRITE_ONLY,
     pattern,
 };
+use node::rings::{Caller, Rights};
 use wire::{Errno, FileId, SetAttr, SetTime, Wall};
 
 const KIB: usize = 1024;
@@ -201,10 +202,31 @@ pub async fn times<A: Ask>(client: &Client<A>, dir: FileId) {
     assert_ne!(client.lookup(dir, b"f").await.expect("lookup").mtime, old);
 }
 
+/// A caller whose groups are told is a member of each, however many there are.
+pub async fn groups_of_callers<A: Ask>(client: &Client<A>, dir: FileId) {
+    let user = |groups: u32| {
+        let (uid, gid, rights) = (1000, 1000, Rights::of_groups(0..groups));
+        let caller = Caller { uid, gid, rights, ..Caller::default() };
+        Client { ask: &client.ask, frames: client.frames.clone(), caller }
+    };
+    let shared = SetAttr { mode: Some(0o2770), gid: Some(500), ..SetAttr::default() };
+    client.set_attr(dir, None, shared).await.expect("chgrp");
+    let member = user(501);
+    let open = member.create(dir, b"f", READ_WRITE | EXCLUSIVE).await.expect("create");
+    member.close(open).await.expect("close");
+    let attr = client.lookup(dir, b"f").await.expect("lookup");
+    assert_eq!((attr.uid, attr.gid), (1000, 500));
+    let to_another = SetAttr { gid: Some(7), ..SetAttr::default() };
+    assert_eq!(member.set_attr(open.file, None, to_another).await.expect("chgrp").gid, 7);
+    let to_foreign = SetAttr { gid: Some(501), ..SetAttr::default() };
+    assert_eq!(member.set_attr(open.file, None, to_foreign).await, Err(Errno::EPERM));
+    assert_eq!(user(500).lookup(dir, b"f").await, Err(Errno::EACCES));
+}
+
 /// A handle may do what it was opened for, whatever the mode of the file.
 pub async fn modes_of_opening<A: Ask>(client: &Client<A>, dir: FileId) {
     let mut user =
-        Client { ask: &client.ask, frames: client.frames.clone(), caller: client.caller };
+        Client { ask: &client.ask, frames: client.frames.clone(), caller: client.caller.clone() };
     (user.caller.uid, user.caller.gid) = (1000, 1000);
     let open_to_all = SetAttr { mode: Some(0o777), ..SetAttr::default() };
     client.set_attr(dir, None, open_to_all).await.expect("chmod");

@@ -123,7 +123,7 @@ impl<A: Ask> Client<A> {
     }
 
     async fn ask(&self, op: FileOp) -> Result<FileReply, Errno> {
-        self.ask.ask(self.caller, op).await
+        self.ask.ask(self.caller.clone(), op).await
     }
 
     async fn done(&self, op: FileOp) -> Result<(), Errno> {

@@ -27,6 +27,7 @@ pub async fn all<A: Ask>(client: &Client<A>, parent: wire::FileId) {
     basic::many_small_files(client, client.scratch(parent, "small").await).await;
     basic::allocation_and_seeking(client, client.scratch(parent, "allocation").await).await;
     basic::times(client, client.scratch(parent, "times").await).await;
+    basic::groups_of_callers(client, client.scratch(parent, "groups").await).await;
     basic::modes_of_opening(client, client.scratch(parent, "modes").await).await;
     names::rename_over_an_open_file(client, client.scratch(parent, "rename").await).await;
     names::unlinked_files_go_on(client, client.scratch(parent, "unlink").await).await;

@@ -6,12 +6,12 @@
 use super::abi::{self, Input, change, opcode};
 use super::limits::{IO_BYTES_MAX, XATTR_BYTES_MAX};
 use super::listing::Listing;
-use node::rings::{Caller, FileOp, Handle, Lock, LockKind, Name, WriteFlags};
+use node::rings::{Caller, FileOp, Handle, Lock, LockKind, Name, Rights, WriteFlags};
 use wire::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 use wire::{Errno, FileId, SetAttr, SetTime, Wall};
 
 /// `fuse_in_header`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Bytes of the whole request.
     pub bytes: u32,
@@ -31,7 +31,9 @@ impl Header {
         let mut input = Input::new(bytes);
         let (bytes, opcode) = (input.u32()?, input.u32()?);
         let (unique, file) = (input.u64()?, FileId(input.u64()?));
-        let caller = Caller { uid: input.u32()?, gid: input.u32()?, pid: input.u32()? };
+        let (uid, gid, pid) = (input.u32()?, input.u32()?, input.u32()?);
+        // Mounts ask it to (`default_permissions`).
+        let caller = Caller { uid, gid, pid, rights: Rights::Kernel };
         input.u32()?;
         Ok(Header { bytes, opcode, unique, file, caller })
     }
@@ -442,7 +444,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn header(opcode: u32) -> Header {
-        let caller = Caller { uid: 1000, gid: 100, pid: 7 };
+        let caller = Caller { uid: 1000, gid: 100, pid: 7, ..Caller::default() };
         Header { bytes: 0, opcode, unique: 4, file: FileId(9), caller }
     }
 

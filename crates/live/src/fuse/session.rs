@@ -5,7 +5,7 @@
 //!
 //! Invariant: every request that was read gets exactly one reply, or none where the protocol has none.
 
-use super::abi::{IN_HEADER_BYTES, OUT_HEADER_BYTES, Output, opcode};
+use super::abi::{IN_HEADER_BYTES, MINOR_MIN, OUT_HEADER_BYTES, Output, opcode};
 use super::landing::{HEAD_BYTES, Landing, RUNS_MAX};
 use super::limits::{REPLY_PIECES_MAX, TURN_REQUESTS_MAX};
 use super::negotiation::{self, Answer};
@@ -55,6 +55,15 @@ enum Step {
 /// Number at the front of what the kernel wants no reply to; requests have greater ones.
 const UNANSWERED: u64 = 0;
 
+/// From Linux 6.1 on the kernel takes set-group-id from new programs whose makers are not of the group that the
+/// directory gives. Before, who asks for it at once and not by a chmod does not get it, being a member or not.
+const MINOR_STRIPS_SET_GID: u32 = 37;
+
+fn without_set_gid(mode: u32) -> u32 {
+    let program = libc::S_ISGID | libc::S_IXGRP;
+    if mode & program == program { mode & !libc::S_ISGID } else { mode }
+}
+
 fn interrupt(front: u64) -> FileRequest {
     let (caller, op) = (Caller::default(), FileOp::Interrupt { front });
     FileRequest { front: UNANSWERED, caller, op }
@@ -82,6 +91,8 @@ pub struct Session {
     requests: Requests,
     held: Option<FileRequest>,
     counters: SessionCounters,
+    /// Second number of the version agreed on.
+    minor: u32,
 }
 
 impl Session {
@@ -97,6 +108,7 @@ impl Session {
             requests: Requests::new(),
             held: None,
             counters: SessionCounters::default(),
+            minor: MINOR_MIN,
         }
     }
 
@@ -277,9 +289,15 @@ impl Session {
         }
     }
 
-    fn post(&mut self, header: &Header, op: FileOp, shape: Shape, front: &mut impl Front) {
+    fn post(&mut self, header: &Header, mut op: FileOp, shape: Shape, front: &mut impl Front) {
+        if let FileOp::Create { mode, .. } | FileOp::MakeNode { mode, .. } = &mut op
+            && self.minor < MINOR_STRIPS_SET_GID
+            && header.caller.uid != 0
+        {
+            *mode = without_set_gid(*mode);
+        }
         let number = self.requests.insert(header.unique, header.caller.pid, shape);
-        let request = FileRequest { front: number, caller: header.caller, op };
+        let request = FileRequest { front: number, caller: header.caller.clone(), op };
         self.held = front.push(request).err();
     }
 
@@ -299,8 +317,8 @@ impl Session {
         answer.put(&mut Output(&mut self.head));
         let tail = reply::finish(&mut self.head, unique, Ok(Tail::default()));
         self.send(unique, &tail)?;
-        if let Answer::Agreed { .. } = answer {
-            self.stage = Stage::Serving;
+        if let Answer::Agreed { minor, .. } = answer {
+            (self.stage, self.minor) = (Stage::Serving, minor);
         }
         Ok(())
     }
@@ -522,6 +540,30 @@ mod tests {
         }
         let last = crate::fuse::limits::WAITING_LOCKS_MAX as u64;
         assert_eq!(pair.reply(), Some((last, -37, vec![])));
+    }
+
+    #[test]
+    fn an_old_kernel_gives_no_set_group_id_to_new_programs() {
+        assert_eq!(without_set_gid(0o6755), 0o4755);
+        assert_eq!(without_set_gid(0o2745), 0o2745, "no program");
+        let mut pair = Pair::new(9, 1000);
+        let mut init = Vec::new();
+        Output(&mut init).u32(7).u32(31).u32(1).u32(1);
+        pair.send(opcode::INIT, 2, &init);
+        let mut body = Vec::new();
+        Output(&mut body).u32(0).u32(0o102755).zeros(8).bytes(b"program\0");
+        pair.send(opcode::CREATE, 4, &body);
+        pair.poll();
+        let FileOp::Create { mode, .. } = pair.desk.answer(Err(Errno::EIO)) else { panic!() };
+        assert_eq!(mode, 0o2755, "root's");
+        pair.session.minor = MINOR_STRIPS_SET_GID - 1;
+        let header = Header::parse(&[0; IN_HEADER_BYTES]).unwrap();
+        let caller = Caller { uid: 1000, ..header.caller.clone() };
+        let op =
+            FileOp::MakeNode { parent: FileId(1), name: [b'x'].into(), mode: 0o102755, rdev: 0 };
+        pair.session.post(&Header { caller, ..header }, op, Shape::Entry, &mut pair.desk);
+        let FileOp::MakeNode { mode, .. } = pair.desk.answer(Err(Errno::EIO)) else { panic!() };
+        assert_eq!(mode, 0o100755);
     }
 
     #[test]

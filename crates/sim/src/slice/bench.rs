@@ -127,7 +127,7 @@ impl Bench {
     pub fn call(&mut self, op: FileOp) -> FileReply {
         self.calls += 1;
         let (front, client) = (self.calls, self.setup.client());
-        let request = FileRequest { front, caller: Caller { uid: 0, gid: 0, pid: 1 }, op };
+        let request = FileRequest { front, caller: Caller { pid: 1, ..Caller::default() }, op };
         self.world.ask(client, request).expect("a client that runs and has one call at a time");
         let until = self.world.now() + CALL_MAX;
         loop {
