@@ -41,6 +41,131 @@ fn who_does_not_belong_is_refused_with_the_reason_on_both_sides() {
     );
 }
 
+/// A caller with these keys, and what answers it at node 2's address.
+fn answered(answer: &[u8]) -> Side {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut a = Side::new(1, &encrypted(1));
+    let address = format!("tcp:{}", listener.local_addr().unwrap());
+    a.directory().set(NodeId(2), vec![address.parse().unwrap()]);
+    a.post_request(2, b"hello");
+    listener.set_nonblocking(true).unwrap();
+    let (mut socket, mut begun, mut have) = (None, [0; 64 + 48], 0);
+    step_until(&mut a, |_| {
+        socket = socket.take().or_else(|| listener.accept().ok());
+        let heard = |(socket, _): &mut (TcpStream, _)| {
+            socket.set_nonblocking(true).unwrap();
+            socket.read(&mut begun[have..]).unwrap_or(0)
+        };
+        have += socket.as_mut().map_or(0, heard);
+        have == begun.len()
+    });
+    let (mut socket, _) = socket.expect("it was heard");
+    let _ = socket.write_all(answer); // it may hang up before it has heard all
+    drop((socket, listener));
+    step_until(&mut a, |side| !side.events.is_empty());
+    a
+}
+
+/// What holds the port of a peer, and does not know the cluster key, can say in clear: nothing of it is believed.
+fn said_in_clear() -> Vec<Vec<u8>> {
+    let honest = Hello {
+        secure: true,
+        node: NodeId(2),
+        cluster: CLUSTER,
+        incarnation: u64::MAX,
+        session: 2,
+        ..Hello::default()
+    };
+    let mut said = vec![vec![], vec![0; 64], b"HTTP/1.1 200 OK\r\n".repeat(20)];
+    for byte in 8..64 {
+        for value in [0, 6, 0xff] {
+            let mut bytes = honest.encode();
+            bytes[byte] = value;
+            said.push(bytes.to_vec());
+        }
+    }
+    for refusal in (0..=9).chain([255]) {
+        let mut bytes = honest.encode();
+        bytes[12] = refusal;
+        said.push(bytes.to_vec());
+        said.push([&bytes[..], &[7; 160]].concat());
+        said.push([&bytes[..], &[0; 32], &bytes, &[0; 64]].concat());
+        said.push(bytes[..usize::from(refusal) * 6 % 64].to_vec());
+    }
+    said
+}
+
+#[test]
+fn a_refusal_in_clear_is_one_failed_dial() {
+    for said in said_in_clear() {
+        let a = answered(&said);
+        assert!(a.events.iter().all(|event| *event == LinkEvent::Down(NodeId(2))), "{said:?}");
+        let status = a.directory().status().remove(&NodeId(2)).unwrap();
+        assert_eq!((status.refused, status.connections), (None, 0), "{said:?}");
+        assert!(!status.last_error.is_empty() && a.logged("cannot connect to"), "{said:?}");
+    }
+}
+
+#[test]
+fn after_whatever_was_said_in_clear_the_real_peer_is_connected() {
+    for said in said_in_clear().iter().step_by(41) {
+        let mut a = answered(said);
+        let mut b = Side::new(2, &encrypted(1));
+        let address = b.links.listen(&"tcp:127.0.0.1:0".parse().unwrap()).unwrap();
+        a.directory().set(NodeId(2), vec![address]);
+        a.post_request(2, b"hello again");
+        until(&mut a, &mut b, |a, b| {
+            a.events.contains(&LinkEvent::Up(NodeId(2))) && b.take().is_some()
+        });
+    }
+}
+
+#[test]
+fn a_refusal_with_proof_of_the_cluster_key_counts() {
+    for (node, foreign, wanted) in
+        [(2, false, Refusal::Identity), (1, true, Refusal::Cluster), (1, false, Refusal::Address)]
+    {
+        let cluster = if foreign { CLUSTER + 1 } else { CLUSTER };
+        let mut a = Side::with(LinkConfig { cluster, ..config(node, &encrypted(1)) });
+        let acceptor = if wanted == Refusal::Address { 3 } else { 2 };
+        let mut b = Side::new(acceptor, &encrypted(1));
+        let address = b.links.listen(&"tcp:127.0.0.1:0".parse().unwrap()).unwrap();
+        a.directory().set(NodeId(2), vec![address]);
+        a.post_request(2, b"hello");
+        until(&mut a, &mut b, |a, _| !a.events.is_empty());
+        assert_eq!(a.directory().status()[&NodeId(2)].refused, Some(wanted));
+    }
+}
+
+/// The other direction: a caller that does not know the key takes neither a peer's place nor its name.
+#[test]
+fn a_caller_without_the_key_takes_no_place() {
+    let (mut a, mut b) = (Side::new(1, &encrypted(1)), Side::new(2, &encrypted(1)));
+    let address = b.links.listen(&"tcp:127.0.0.1:0".parse().unwrap()).unwrap();
+    let Address::Tcp(host, port) = address.clone() else { panic!() };
+    a.directory().set(NodeId(2), vec![address]);
+    a.post_request(2, b"hello");
+    until(&mut a, &mut b, |_, b| b.take().is_some());
+    let later = Hello {
+        secure: true,
+        node: NodeId(1),
+        assigned: NodeId(2),
+        cluster: CLUSTER,
+        incarnation: u64::MAX,
+        ..Hello::default()
+    };
+    let logged = |side: &Side| side.log.borrow().iter().filter(|l| l.contains("not made")).count();
+    for tail in [&[0; 48][..], &[7; 300]] {
+        let before = logged(&b);
+        let mut socket = TcpStream::connect((host.as_str(), port)).unwrap();
+        socket.write_all(&[&later.encode()[..], tail].concat()).unwrap();
+        until(&mut a, &mut b, |_, b| logged(b) > before);
+    }
+    a.post_request(2, b"still here");
+    until(&mut a, &mut b, |_, b| b.take().is_some());
+    assert_eq!(b.events, [LinkEvent::Up(NodeId(1))]);
+}
+
 /// A raw connection to a fresh side.
 fn raw() -> (Side, TcpStream) {
     let mut side = Side::new(2, &Security::Insecure);

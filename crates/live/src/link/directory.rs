@@ -30,7 +30,8 @@ pub struct PeerStatus {
     pub connections: u64,
     /// Why the last attempt or connection ended; empty when none has.
     pub last_error: String,
-    /// Why the peer refused the last attempt to connect to it, where it did.
+    /// Why the peer refused the last attempt to connect to it, where it did: on an encrypted link with proof that it
+    /// knows the cluster key, on a UNIX socket as a process of the same user or root, else in clear.
     pub refused: Option<Refusal>,
 }
 

@@ -6,6 +6,10 @@
 //!                                  <----  hello or refusal [, second Noise message]
 //!   [third Noise message]          ---->
 //! ```
+//!
+//! Under encryption the second Noise message repeats the hello or the refusal, and only what it repeats is believed. A
+//! refusal in clear alone is one more failed attempt: anything that holds the peer's port can send it. It is all that
+//! can be said to a caller with another key, another release or without encryption.
 
 use super::hello::{BadHello, HELLO_BYTES, Hello, Refusal};
 use super::limits::HANDSHAKE_SPAN;
@@ -32,9 +36,12 @@ pub enum GreetingError {
     /// The peer took too long.
     #[error("the peer did not finish the handshake in time")]
     Late,
-    /// The peer's introduction cannot be used.
+    /// The peer's introduction cannot be used. A refusal in it has been authenticated, if the link is to be.
     #[error("{0}")]
     Bad(BadHello),
+    /// A refusal in clear on a link that is to be encrypted.
+    #[error("what answers there refuses, without proof that it knows the cluster key: {0}")]
+    Unproved(Refusal),
     /// This node does not want the connection.
     #[error("refused: {0}")]
     Refused(Refusal),
@@ -50,7 +57,7 @@ pub enum GreetingError {
 }
 
 impl GreetingError {
-    /// Why the peer does not want the connection, where it said so.
+    /// Why the peer does not want the connection, where it said so in a way that counts.
     pub fn refusal(&self) -> Option<Refusal> {
         match self {
             GreetingError::Bad(BadHello::Refused(refusal)) => Some(*refusal),
@@ -64,7 +71,7 @@ impl GreetingError {
             GreetingError::Failed(_) => 0,
             GreetingError::Ended => 1,
             GreetingError::Late => 2,
-            GreetingError::Bad(_) => 3,
+            GreetingError::Bad(_) | GreetingError::Unproved(_) => 3,
             GreetingError::User(_) => 4,
             GreetingError::Memory(_) => 5,
             GreetingError::Crowded => 6,
@@ -96,6 +103,10 @@ pub struct Greeting {
     ours: Hello,
     theirs: Hello,
     caller_hello: [u8; HELLO_BYTES],
+    /// The acceptor's hello or refusal in clear, for the caller.
+    answer: [u8; HELLO_BYTES],
+    /// A refusal in clear, not to be believed before the Noise message that repeats it.
+    unproved: Option<Refusal>,
     noise: Option<Noise>,
     have: usize,
     buffer: [u8; BUFFER_BYTES],
@@ -140,6 +151,8 @@ impl Greeting {
             ours: Hello::default(),
             theirs: Hello::default(),
             caller_hello: [0; HELLO_BYTES],
+            answer: [0; HELLO_BYTES],
+            unproved: None,
             noise: None,
             have: 0,
             buffer: [0; BUFFER_BYTES],
@@ -156,6 +169,13 @@ impl Greeting {
 
     /// Goes on as far as it can; whether it is finished.
     pub fn advance(&mut self, decide: Decide<'_>) -> Result<bool, GreetingError> {
+        self.try_advance(decide).map_err(|error| match self.unproved {
+            Some(refusal) if error.refusal().is_none() => GreetingError::Unproved(refusal),
+            _ => error,
+        })
+    }
+
+    fn try_advance(&mut self, decide: Decide<'_>) -> Result<bool, GreetingError> {
         loop {
             self.flush()?;
             if self.out.is_empty()
@@ -238,10 +258,7 @@ impl Greeting {
 
     fn take(&mut self, decide: Decide<'_>) -> Result<(), GreetingError> {
         match self.step {
-            Step::CallerAnswer => {
-                self.theirs = self.hello().map_err(GreetingError::Bad)?;
-                self.step = if self.noise.is_some() { Step::CallerSecond } else { Step::Done };
-            }
+            Step::CallerAnswer => self.take_answer()?,
             Step::CallerSecond => self.take_second()?,
             Step::AcceptHello => self.take_hello(decide),
             Step::AcceptFirst => self.take_first(decide),
@@ -267,11 +284,30 @@ impl Greeting {
         }
     }
 
+    fn take_answer(&mut self) -> Result<(), GreetingError> {
+        self.answer.copy_from_slice(&self.buffer[..HELLO_BYTES]);
+        let sealed = self.noise.is_some();
+        match self.hello() {
+            Ok(theirs) => self.theirs = theirs,
+            Err(BadHello::Refused(refusal)) if sealed && refusal.is_provable() => {
+                self.unproved = Some(refusal);
+            }
+            Err(BadHello::Refused(refusal)) if sealed => {
+                return Err(GreetingError::Unproved(refusal));
+            }
+            Err(error) => return Err(GreetingError::Bad(error)),
+        }
+        self.step = if sealed { Step::CallerSecond } else { Step::Done };
+        Ok(())
+    }
+
     fn take_second(&mut self) -> Result<(), GreetingError> {
         let payload = self.read_noise(SECOND_BYTES)?;
-        let authentic = Hello::parse(payload[..HELLO_BYTES].try_into().expect("64 bytes"));
-        if authentic != Ok(self.theirs) {
+        if payload[..HELLO_BYTES] != self.answer {
             return Err(GreetingError::Bad(BadHello::Foreign));
+        }
+        if let Some(refusal) = self.unproved {
+            return Err(GreetingError::Bad(BadHello::Refused(refusal)));
         }
         let noise = self.noise.as_mut().expect("an encrypted handshake");
         noise.write(&[], &mut self.out);
@@ -293,7 +329,9 @@ impl Greeting {
             }
         }
         match &self.keys {
-            keys if keys.is_some() != self.theirs.secure => self.refuse(Refusal::Security),
+            keys if keys.is_some() != self.theirs.secure => {
+                self.refuse(Refusal::Security);
+            }
             Some(keys) => {
                 self.noise = Some(Noise::new(keys, &self.caller_hello, false));
                 self.step = Step::AcceptFirst;
@@ -305,7 +343,9 @@ impl Greeting {
     fn take_first(&mut self, decide: Decide<'_>) {
         match self.read_noise(FIRST_BYTES) {
             Ok(_) => self.answer(decide),
-            Err(_) => self.refuse(Refusal::Key),
+            Err(_) => {
+                self.refuse(Refusal::Key);
+            }
         }
     }
 
@@ -321,14 +361,21 @@ impl Greeting {
                     self.step = Step::AcceptThird;
                 }
             }
-            Err(refusal) => self.refuse(refusal),
+            Err(refusal) => {
+                let bytes = self.refuse(refusal);
+                if let Some(noise) = &mut self.noise {
+                    noise.write(&bytes, &mut self.out);
+                }
+            }
         }
     }
 
-    fn refuse(&mut self, refusal: Refusal) {
-        let hello = Hello { refusal: Some(refusal), ..Hello::default() };
-        self.out.extend_from_slice(&hello.encode());
+    /// Says so in clear; what was said.
+    fn refuse(&mut self, refusal: Refusal) -> [u8; HELLO_BYTES] {
+        let bytes = Hello { refusal: Some(refusal), ..Hello::default() }.encode();
+        self.out.extend_from_slice(&bytes);
         self.failing = Some(GreetingError::Refused(refusal));
+        bytes
     }
 }
 

@@ -78,6 +78,12 @@ impl Refusal {
             .into_iter()
             .find(|r| *r as u8 == byte)
     }
+
+    /// Whether an acceptor that refuses for this reason can prove to an encrypting caller that it knows the cluster
+    /// key: not to one that has another key, another release, or does not encrypt.
+    pub fn is_provable(self) -> bool {
+        !matches!(self, Refusal::Security | Refusal::Key | Refusal::Version)
+    }
 }
 
 impl fmt::Display for Refusal {
