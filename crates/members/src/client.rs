@@ -4,7 +4,7 @@ use crate::lenders::Lenders;
 use crate::limits::{CALL_DEADLINE, LENDER_MARGIN, LENDER_PERIOD, PAGE_BYTES, RETRY_PAUSE};
 use crate::protocol::{
     Identity, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Life, Member, Page, RENEW, Roles,
-    VIEW,
+    VIEW, is_pure,
 };
 use endpoint::{Frame, FrameMut};
 use node::{Call, Cx, Notify, Pieces, Reply};
@@ -374,7 +374,7 @@ async fn ask(
     data: Pieces<Frame>,
     into: Pieces<FrameMut>,
 ) -> Result<Reply, Errno> {
-    let once = matches!(op, JOIN | LEAVE);
+    let once = !is_pure(op);
     let deadline = Some(CALL_DEADLINE);
     let call = Call {
         to: manager,

@@ -30,6 +30,11 @@ pub const VIEW: u16 = 4;
 /// Asks who takes part in network memory.
 pub const LENDERS: u16 = 5;
 
+/// Whether the operation may be executed twice, so that no reply is kept for it.
+pub fn is_pure(op: u16) -> bool {
+    !matches!(op, JOIN | LEAVE)
+}
+
 /// What a node does for the cluster: a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Roles(u8);

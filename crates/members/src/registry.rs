@@ -8,7 +8,10 @@
 //! change that a view shows; what a lease's end sets off is told only after its record was appended.
 
 use crate::lenders::{Lender, LenderTable, Lenders, Lends};
-use crate::limits::{CLIENT_IDS, ENDED_AT_ONCE, MEMBERS_MAX, PAGE_BYTES, SERVER_IDS};
+use crate::limits::{
+    AHEAD_OF_CLOCK_MAX, AHEAD_OF_LAST_MAX, CLIENT_IDS, ENDED_AT_ONCE, MEMBERS_MAX, PAGE_BYTES,
+    SERVER_IDS,
+};
 use crate::protocol::{Identity, Join, Lease, LendersPage, Life, Member, Page, Roles};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -30,6 +33,7 @@ const MEMBER_KEY: u8 = b'm';
 /// The members and their leases.
 ///
 /// Getters: [`view`](Registry::view), [`member`](Registry::member), [`members`](Registry::members),
+/// [`check_claim`](Registry::check_claim),
 /// [`page`](Registry::page), [`lenders`](Registry::lenders), [`poll_timeout`](Registry::poll_timeout).
 /// Handlers: [`handle_start`](Registry::handle_start), [`handle_reserve`](Registry::handle_reserve),
 /// [`handle_join`](Registry::handle_join), [`handle_renew`](Registry::handle_renew),
@@ -152,6 +156,20 @@ impl Registry {
         for entry in self.members.values_mut().filter(|entry| entry.until == Time::NEVER) {
             entry.until = if entry.member.alive { now + self.span } else { now };
         }
+    }
+
+    /// Whether a JOIN may speak for its name, by the wall clock of this node in nanoseconds. Of the incarnation that it
+    /// brings: a number far ahead of the clock and of the last one would shut out every later start of that name, so
+    /// that is EOVERFLOW. Of a node that `has_id` not: a name that a living client holds belongs to that client, EEXIST.
+    pub fn check_claim(&self, clock: u64, has_id: bool, join: &Join) -> Result<(), Errno> {
+        let known = self.find(join).map(|id| &self.members[&id].member);
+        let last = known.map_or(0, |member| member.incarnation);
+        let most = clock.saturating_add(AHEAD_OF_CLOCK_MAX);
+        if join.incarnation > most.max(last.saturating_add(AHEAD_OF_LAST_MAX)) {
+            return Err(Errno::EOVERFLOW);
+        }
+        let held = known.is_some_and(|member| member.alive && last != join.incarnation);
+        if held && !has_id { Err(Errno::EEXIST) } else { Ok(()) }
     }
 
     /// A machine that is not running yet asks for an id for its name. It is down until it joins with that id, so that

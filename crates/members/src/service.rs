@@ -16,7 +16,7 @@ use std::time::Duration;
 use store::{Append, Checkpoint, Store, StoreError};
 use wire::codec::{Decoder, Short};
 use wire::limits::BODY_BYTES;
-use wire::{Channel, Errno, NodeId};
+use wire::{Channel, Errno, NodeId, Wall};
 
 /// How the service runs.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +85,7 @@ pub fn serve(cx: &Cx, store: Store, config: Config) -> Result<Service, StoreErro
         hidden: Notify::new(cx),
         subscribers: RefCell::default(),
     }));
+    cx.set_pure(Channel::MEMBERS, crate::protocol::is_pure);
     for _ in 0..REQUEST_TASKS {
         cx.spawn("members request", service.clone().requests());
     }
@@ -169,9 +170,12 @@ impl Service {
         }
         let _turn = self.0.turn.acquire(1).await;
         let now = self.0.cx.now();
-        let reserves = JOINING_IDS.contains(&source.0) && join.identity.roles.is_server();
+        let has_id = !JOINING_IDS.contains(&source.0);
+        let reserves = !has_id && join.identity.roles.is_server();
+        let clock = clock(self.0.cx.wall());
         let (lease, append) = {
             let mut registry = self.0.registry.borrow_mut();
+            registry.check_claim(clock, has_id, join)?;
             match reserves {
                 true => registry.handle_reserve(now, join)?,
                 false => registry.handle_join(now, join)?,
@@ -326,6 +330,12 @@ impl Service {
     fn meta(&self, op: MetaOp) -> impl Future<Output = Result<(), MetaError>> + Unpin + use<> {
         self.0.cx.meta(StoreId::Members, op)
     }
+}
+
+/// Wall-clock time as incarnations count it.
+fn clock(wall: Wall) -> u64 {
+    let seconds = u64::try_from(wall.seconds).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(wall.nanos.into())
 }
 
 /// The data of a request, which is small or refused.

@@ -1,5 +1,6 @@
 //! The table of members, without a node: ids, lives, leases, views, restarts.
 
+use members::limits::{AHEAD_OF_CLOCK_MAX, AHEAD_OF_LAST_MAX};
 use members::protocol::{Join, LendersPage, Page};
 use members::{Identity, Lenders, Lends, Life, Member, Registry, Roles, STORE_KIND, STORE_VERSION};
 use std::time::Duration;
@@ -125,6 +126,46 @@ fn a_later_life_replaces_an_earlier_one_and_never_the_reverse() {
     assert_eq!(world.join("mount", Roles::CLIENT, 5), Err(Errno::ESTALE));
     assert_eq!(world.renew(id, 5), Err(Errno::ESTALE));
     assert!(world.renew(id, 6).is_ok());
+}
+
+const CLOCK: u64 = 1_800_000_000 * 1_000_000_000;
+
+#[test]
+fn no_join_brings_a_number_that_shuts_later_starts_of_a_name_out() {
+    let mut world = World::new();
+    let claim = |world: &World, incarnation| {
+        let join = request("beta", Roles::IO, incarnation, None);
+        world.registry.check_claim(CLOCK, true, &join)
+    };
+    let day = AHEAD_OF_CLOCK_MAX;
+    for far in [u64::MAX, u64::MAX / 2, CLOCK + day + 1] {
+        assert_eq!(claim(&world, far), Err(Errno::EOVERFLOW));
+    }
+    for near in [0, 1, CLOCK, CLOCK + day] {
+        assert_eq!(claim(&world, near), Ok(()));
+    }
+    // A machine that was known by a number ahead of the clock counts on from there.
+    world.join("beta", Roles::IO, CLOCK + 3 * day).unwrap();
+    assert_eq!(claim(&world, CLOCK + 3 * day + AHEAD_OF_LAST_MAX), Ok(()));
+    assert_eq!(claim(&world, CLOCK + 3 * day + AHEAD_OF_LAST_MAX + 1), Err(Errno::EOVERFLOW));
+    world.join("beta", Roles::IO, u64::MAX).unwrap(); // written by an earlier release
+    assert_eq!(claim(&world, u64::MAX), Ok(()));
+}
+
+#[test]
+fn a_name_belongs_to_the_client_that_holds_it() {
+    let mut world = World::new();
+    let id = world.join("mount", Roles::CLIENT, 5).unwrap();
+    let claim = |world: &World, has_id, incarnation| {
+        let join = request("mount", Roles::CLIENT, incarnation, None);
+        world.registry.check_claim(CLOCK, has_id, &join)
+    };
+    assert_eq!(claim(&world, false, 6), Err(Errno::EEXIST));
+    assert_eq!(claim(&world, false, 5), Ok(()), "it asks again");
+    assert_eq!(claim(&world, true, 6), Ok(()), "its own next incarnation");
+    world.pass(10);
+    assert_eq!(world.ended(), [(id, 5)]);
+    assert_eq!(claim(&world, false, 6), Ok(()), "its lease has ended");
 }
 
 #[test]

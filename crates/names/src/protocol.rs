@@ -108,6 +108,14 @@ macro_rules! operations {
                 match self { $(Operation::$name { .. } => stringify!($kind) == "once"),* }
             }
 
+            /// Whether the operation with this number may be executed twice, so that no reply is kept for it.
+            pub fn is_pure(code: u16) -> bool {
+                match code {
+                    $($code => stringify!($kind) == "pure",)*
+                    _ => false,
+                }
+            }
+
             /// Appends the arguments.
             pub fn encode(&self, out: &mut Vec<u8>) {
                 match self { $(Operation::$name { $($field),* } => { $($field.put(out);)* })* }

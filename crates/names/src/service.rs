@@ -154,6 +154,7 @@ pub fn serve<O: Objects>(
     let begin = service.clone();
     let format = service.post(first);
     cx.spawn("names format", async move { begin.note(format.await) });
+    cx.set_pure(Channel::NAMES, Operation::is_pure);
     for _ in 0..TASKS {
         let service = service.clone();
         cx.spawn("names", async move {

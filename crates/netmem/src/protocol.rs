@@ -87,6 +87,12 @@ pub mod op {
     pub const HAND_ON: u16 = 19;
     /// As [`GET`], of the holder itself and of a part of the page, whose stamp is of the part.
     pub const GET_PART: u16 = 20;
+
+    /// Whether the operation may be executed twice, so that no reply is kept for it.
+    pub fn is_pure(op: u16) -> bool {
+        let reads = matches!(op, GET | GET_PART | LOOK_UP | GET_MULTI | FETCH_AHEAD | STAY);
+        reads || matches!(op, DIGEST | EPOCH | HASTEN)
+    }
 }
 
 /// A body: 64 bytes of a message.

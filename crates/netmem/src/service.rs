@@ -68,7 +68,7 @@ use crate::limits::*;
 use crate::memory::{Counts, MemoryConfig};
 use crate::page::{PageId, PageStamp, SpaceId, Version};
 use crate::placement::Policy;
-use crate::protocol::{Body, Record};
+use crate::protocol::{Body, Record, op};
 use ahead::Ahead;
 use circle::Circle;
 use endpoint::{Frame, FrameMut};
@@ -275,6 +275,7 @@ impl Service {
     /// Starts the service on this node. It keeps to itself until [`set_view`](Service::set_view) says who is there.
     pub fn start(cx: &Cx, config: Config) -> Service {
         let service = Service(Rc::new(Inner::new(cx, config)));
+        cx.set_pure(Channel::MEMORY, op::is_pure);
         for _ in 0..REQUEST_TASKS {
             cx.spawn("netmem request", service.clone().requests());
         }

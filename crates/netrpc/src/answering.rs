@@ -1,6 +1,7 @@
 //! Requests: from their arrival to the reply, never twice what must not be.
 
 use crate::calls::{Delegated, Start};
+use crate::limits::{KEPT_PAGES, KEPT_POOL_PART};
 use crate::outbox::Letter;
 use crate::rpc::{Event, Rpc};
 use crate::server::{Admission, RequestKey};
@@ -8,8 +9,8 @@ use crate::status;
 use endpoint::{Endpoint, Filling, Frame, ReceiveMessage};
 use std::time::Duration;
 use wire::{
-    CallHeader, Control, ControlView, Decoder, Encoder, Flags, Header, Kind, NodeId, SessionEpoch,
-    Time, Token,
+    CallHeader, Channel, Control, ControlView, Decoder, Encoder, Flags, Header, Kind, NodeId,
+    SessionEpoch, Time, Token,
 };
 
 impl Rpc {
@@ -33,6 +34,10 @@ impl Rpc {
         let letter = Letter { header, call, body, data, missing: 0, trailer };
         let control = self.outbox.post(endpoint, &letter);
         session.answered(key, &control, data, trailer);
+        if key.once && !data.is_empty() {
+            let pool = endpoint.frames().pages();
+            self.server.bound_kept(key.source, KEPT_PAGES.min(pool / KEPT_POOL_PART));
+        }
         if key.origin != key.source {
             self.send_done(endpoint, key);
         }
@@ -159,14 +164,14 @@ impl Rpc {
         let missing = header.payload_bytes > 0 && entry.landed.is_empty();
         match session.admit(call.slot, header.sequence, now) {
             Some(Admission::Execute) if missing => {
-                let key = request_key(now, client, header, call);
+                let key = self.request_key(now, client, header, call);
                 self.refuse_overloaded(endpoint, key);
                 endpoint.release_rcvmsg(message);
                 return None;
             }
             Some(Admission::Execute) => {
                 self.counters.executed += 1;
-                let key = request_key(now, client, header, call);
+                let key = self.request_key(now, client, header, call);
                 return Some(Event::Request { key, message });
             }
             Some(Admission::Answered) => {
@@ -174,15 +179,65 @@ impl Rpc {
                 let control = for_token(control, header.token);
                 self.outbox.post_sealed(endpoint, &control, header.source, data, trailer);
                 if self.config.flaws.executed_twice {
-                    let key = request_key(now, client, header, call);
+                    let key = self.request_key(now, client, header, call);
                     return Some(Event::Request { key, message });
                 }
+            }
+            Some(Admission::Forgotten) => {
+                let key = self.request_key(now, client, header, call);
+                self.send_forgotten(endpoint, &key);
             }
             Some(Admission::Ignore) | None => {}
         }
         self.counters.duplicates += 1;
         endpoint.release_rcvmsg(message);
         None
+    }
+
+    fn request_key(
+        &self,
+        now: Time,
+        client: u64,
+        header: &Header,
+        call: &CallHeader,
+    ) -> RequestKey {
+        let delegated = header.flags.has(Flags::DELEGATED);
+        let deadline = match header.deadline_ms {
+            0 => Time::NEVER,
+            ms => now + Duration::from_millis(ms.into()),
+        };
+        RequestKey {
+            source: header.source,
+            client: life_of(header.source, client),
+            slot: call.slot,
+            sequence: header.sequence,
+            channel: header.channel,
+            op: call.op,
+            once: header.flags.has(Flags::ONCE) && !self.is_pure(header.channel, call.op),
+            deadline,
+            origin: if delegated { call.origin } else { header.source },
+            epoch: header.epoch,
+            origin_epoch: if delegated { call.origin_epoch } else { header.epoch },
+            call: call.call,
+            token: header.token,
+            again: header.flags.has(Flags::AGAIN),
+        }
+    }
+
+    /// Whether the service of the channel said that the operation may be executed twice, whatever the caller says: then
+    /// no reply is kept for it.
+    fn is_pure(&self, channel: Channel, op: u16) -> bool {
+        let pure = self.pure.get(usize::from(channel.0)).copied().flatten();
+        pure.is_some_and(|is_pure| is_pure(op))
+    }
+
+    /// The call was executed, and the data of its reply is not kept any more.
+    fn send_forgotten(&mut self, endpoint: &mut Endpoint, key: &RequestKey) {
+        self.counters.forgotten += 1;
+        let header = reply_header(self.config.id, key, (self.server.slots(), self.server.window()));
+        let header = Header { token: Token::NONE, ..header };
+        let call = reply_call(key, status::FORGOTTEN);
+        self.outbox.post(endpoint, &Letter { call, ..Letter::bare(header) });
     }
 
     pub(crate) fn send_reset(&mut self, endpoint: &mut Endpoint, header: &Header) {
@@ -226,30 +281,6 @@ fn reply_call(key: &RequestKey, status: u16) -> CallHeader {
 /// The life of a client among those of all nodes: incarnations alone are each node's own counts.
 fn life_of(node: NodeId, incarnation: u64) -> u64 {
     u64::from(node.0) << 48 ^ incarnation
-}
-
-fn request_key(now: Time, client: u64, header: &Header, call: &CallHeader) -> RequestKey {
-    let delegated = header.flags.has(Flags::DELEGATED);
-    let deadline = match header.deadline_ms {
-        0 => Time::NEVER,
-        ms => now + Duration::from_millis(ms.into()),
-    };
-    RequestKey {
-        source: header.source,
-        client: life_of(header.source, client),
-        slot: call.slot,
-        sequence: header.sequence,
-        channel: header.channel,
-        op: call.op,
-        once: header.flags.has(Flags::ONCE),
-        deadline,
-        origin: if delegated { call.origin } else { header.source },
-        epoch: header.epoch,
-        origin_epoch: if delegated { call.origin_epoch } else { header.epoch },
-        call: call.call,
-        token: header.token,
-        again: header.flags.has(Flags::AGAIN),
-    }
 }
 
 /// A kept reply for a request that came again, perhaps with another token than the one the reply was made for.

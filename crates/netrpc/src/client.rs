@@ -164,11 +164,13 @@ impl Rpc {
         let (peer, slot, pages) = (record.to, record.slot, record.pages);
         self.calls.end(index);
         self.free_slot(now, endpoint, peer, slot, pages);
-        if call.status == status::REFUSED {
-            endpoint.release_rcvmsg(message);
-            return Some(Event::Failed { ticket, error: CallError::Refused });
-        }
-        Some(Event::Reply { ticket, status: call.status, message })
+        let failed = match call.status {
+            status::REFUSED => CallError::Refused,
+            status::FORGOTTEN => CallError::PeerLost,
+            status => return Some(Event::Reply { ticket, status, message }),
+        };
+        endpoint.release_rcvmsg(message);
+        Some(Event::Failed { ticket, error: failed })
     }
 
     /// Whether the call is under way and this answers its latest sending: an answer to an earlier one, in another slot
@@ -422,6 +424,7 @@ impl Rpc {
             if lost_at <= now {
                 session.down_since = Some(now);
                 self.give_up(now, endpoint, peer);
+                self.server.forget_kept(peer);
             }
             self.next_check =
                 self.next_check.min(if lost_at <= now { Time::NEVER } else { lost_at });

@@ -27,12 +27,18 @@
 //! sequence and token it names, or nothing (that of a third node, for a call that may be executed twice, has a slot of
 //! its own); a record's payload token is cancelled before its frames are given back.
 //!
+//! Which operations may be executed twice the service says ([`Rpc::set_pure`]), whatever a caller asks for. The data of
+//! kept replies is bounded for each session and in all, and goes when the client's link stays away for
+//! [`limits::PEER_LOST`]: a copy of such a request is then answered by "forgotten", and the call ends as
+//! [`CallError::PeerLost`].
+//!
 //! What a hostile peer can do: answer its own calls wrongly or never, and with a call's token spend the frames of that
 //! call, which then ends as [`CallError::Fatal`]. It cannot make a call hang beyond its deadline, nor anything panic.
 
 mod answering;
 mod calls;
 mod client;
+mod kept;
 pub mod limits;
 mod outbox;
 mod rpc;
@@ -94,4 +100,6 @@ pub mod status {
     pub const REFUSED: u16 = 0xff01;
     /// No room for the request or its payload; it was not executed.
     pub const OVERLOADED: u16 = 0xff02;
+    /// The request was executed, and its reply is not kept any more.
+    pub const FORGOTTEN: u16 = 0xff03;
 }

@@ -29,3 +29,13 @@ pub const PEER_LOST: Duration = Duration::from_secs(10);
 pub const OUTBOX: usize = 4096;
 /// Sessions a server keeps; the one that was silent longest makes room.
 pub const SESSIONS: usize = 1024;
+/// Pages of kept replies of one session: two largest payloads. What is kept over it forgets its data, oldest first.
+pub const KEPT_SESSION_PAGES: usize = 512;
+/// Pages of kept replies of all sessions: 16 MiB, and never more than a part of the pool
+/// ([`KEPT_POOL_PART`]). The session that keeps most forgets first.
+pub const KEPT_PAGES: usize = 4096;
+/// What kept replies may hold of the pool: a quarter.
+pub const KEPT_POOL_PART: usize = 4;
+/// Copies of a request that are ignored when the data of its kept reply was forgotten: the reply itself may still be
+/// on its way, and with [`RETRY`] doubling the fourth copy comes 3.75 s after the request.
+pub const FORGOTTEN_COPIES: u8 = 3;

@@ -10,7 +10,7 @@ use endpoint::{Endpoint, ReceiveMessage};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::time::Duration;
-use wire::{ControlView, Kind, NodeId, Time};
+use wire::{Channel, ControlView, Kind, NodeId, Time};
 
 /// What a node's calls are configured by.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +110,8 @@ pub struct Counters {
     pub credit_stalls: u64,
     /// Answers lost because too many waited for the send ring.
     pub answers_lost: u64,
+    /// Requests that came again when their reply was not kept any more.
+    pub forgotten: u64,
 }
 
 /// Calls and requests of one node. See the crate's text for how to drive it.
@@ -126,6 +128,8 @@ pub struct Rpc {
     /// When to try the full send ring again.
     pub(crate) flush_at: Time,
     pub(crate) counters: Counters,
+    /// For each channel, which operations may be executed twice.
+    pub(crate) pure: [Option<fn(u16) -> bool>; Channel::COUNT],
 }
 
 impl Rpc {
@@ -141,10 +145,22 @@ impl Rpc {
             next_check: Time::NEVER,
             flush_at: Time::ZERO,
             counters: Counters::default(),
+            pure: [None; Channel::COUNT],
         }
     }
 
+    /// The service of `channel` says which of its operations may be executed twice: no reply is kept for them, though a
+    /// caller asks for it. Of a channel that says nothing each caller decides.
+    pub fn set_pure(&mut self, channel: Channel, is_pure: fn(u16) -> bool) {
+        self.pure[usize::from(channel.0)] = Some(is_pure);
+    }
+
     // Getters.
+
+    /// Pages of the replies that are kept for clients.
+    pub fn kept_pages(&self) -> usize {
+        self.server.kept_pages()
+    }
 
     /// What happened so far.
     pub fn counters(&self) -> Counters {

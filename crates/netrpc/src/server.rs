@@ -1,6 +1,9 @@
 //! The server's half of sessions: what each slot last did, so that nothing is executed twice that must not be.
 
-use crate::limits::{SESSIONS, SLOTS_MAX, WINDOW_PAGES_MAX, WINDOW_PAGES_MIN};
+use crate::kept::{Kept, Tally};
+use crate::limits::{
+    FORGOTTEN_COPIES, KEPT_SESSION_PAGES, SESSIONS, SLOTS_MAX, WINDOW_PAGES_MAX, WINDOW_PAGES_MIN,
+};
 use endpoint::Frame;
 use std::collections::BTreeMap;
 use wire::{Channel, Control, NodeId, SessionEpoch, Time, Token};
@@ -43,16 +46,17 @@ enum State {
     Done,
     /// Answered; the reply is kept.
     Kept,
+    /// Answered; the reply was kept and its data is gone. So many copies of the request have come since.
+    Forgotten(u8),
 }
 
 /// A slot, with the reply of its last once-call.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slot {
     sequence: u32,
     state: State,
     control: Control,
-    data: Vec<Frame>,
-    trailer: Vec<u8>,
+    kept: Kept,
 }
 
 /// What to do with a request.
@@ -61,6 +65,8 @@ pub(crate) enum Admission {
     Execute,
     /// It was executed, and the reply is here.
     Answered,
+    /// It was executed, and the reply is here no more.
+    Forgotten,
     /// It is being executed, or a later call of the slot was: nothing.
     Ignore,
 }
@@ -71,6 +77,10 @@ pub(crate) struct ServerSession {
     pub client: u64,
     heard: Time,
     slots: Vec<Slot>,
+    /// Pages of the replies that are kept.
+    kept: Tally,
+    /// Replies kept so far: tells which is oldest.
+    answers: u64,
 }
 
 impl ServerSession {
@@ -82,8 +92,13 @@ impl ServerSession {
         Some(match (ahead, slot.state) {
             (1.., _) => {
                 (slot.sequence, slot.state) = (sequence, State::Executing);
-                slot.data.clear();
+                slot.kept.clear();
                 Admission::Execute
+            }
+            (0, State::Forgotten(FORGOTTEN_COPIES)) => Admission::Forgotten,
+            (0, State::Forgotten(copies)) => {
+                slot.state = State::Forgotten(copies + 1);
+                Admission::Ignore
             }
             (0, State::Kept) => Admission::Answered,
             (0, State::Done) => {
@@ -112,16 +127,43 @@ impl ServerSession {
         slot.state = if key.once { State::Kept } else { State::Done };
         if key.once {
             slot.control = *control;
-            slot.data.extend_from_slice(data);
-            slot.trailer.clear();
-            slot.trailer.extend_from_slice(trailer);
+            self.answers += 1;
+            slot.kept.set(self.answers, data, trailer);
         }
+    }
+
+    /// Forgets the data of the oldest replies until at most `pages` are kept.
+    pub fn keep_at_most(&mut self, pages: usize) {
+        while self.kept.get() > pages {
+            let with_data = self.slots.iter_mut().filter(|slot| slot.kept.pages() > 0);
+            let oldest = with_data.min_by_key(|slot| slot.kept.number());
+            oldest.expect("pages are kept").forget();
+        }
+    }
+
+    /// Forgets what every reply that is kept carries beside its control part.
+    pub fn forget_kept(&mut self) {
+        self.slots.iter_mut().filter(|slot| slot.kept.carries()).for_each(Slot::forget);
     }
 
     /// The kept answer of a slot.
     pub fn kept(&self, slot: u16) -> (&Control, &[Frame], &[u8]) {
         let slot = &self.slots[slot as usize];
-        (&slot.control, &slot.data, &slot.trailer)
+        (&slot.control, slot.kept.data(), slot.kept.trailer())
+    }
+}
+
+impl Slot {
+    fn new(kept: Kept) -> Slot {
+        Slot { sequence: 0, state: State::Idle, control: Control::default(), kept }
+    }
+
+    fn forget(&mut self) {
+        self.kept.release();
+        self.state = match self.state {
+            State::Kept => State::Forgotten(0),
+            state => state,
+        };
     }
 }
 
@@ -132,12 +174,15 @@ pub(crate) struct Server {
     next_epoch: u32,
     slots: u16,
     budget_pages: usize,
+    /// Pages of the replies that all sessions keep.
+    kept: Tally,
 }
 
 impl Server {
     pub fn new(first_epoch: u32, slots: u16, budget_pages: usize) -> Server {
         let slots = slots.clamp(1, SLOTS_MAX);
-        Server { sessions: BTreeMap::new(), next_epoch: first_epoch, slots, budget_pages }
+        let (sessions, next_epoch, kept) = (BTreeMap::new(), first_epoch, Tally::default());
+        Server { sessions, next_epoch, slots, budget_pages, kept }
     }
 
     /// The session of this client in this epoch.
@@ -171,9 +216,35 @@ impl Server {
         self.make_room();
         self.next_epoch = self.next_epoch.wrapping_add(1).max(1);
         let epoch = SessionEpoch(self.next_epoch);
-        let slots = (0..self.slots).map(|_| Slot::default()).collect();
-        self.sessions.insert(from, ServerSession { epoch, client, heard: now, slots });
+        let kept = Tally::default();
+        let slot = |_| Slot::new(Kept::new(&kept, &self.kept));
+        let slots = (0..self.slots).map(slot).collect();
+        let session = ServerSession { epoch, client, heard: now, slots, kept, answers: 0 };
+        self.sessions.insert(from, session);
         Ok(epoch)
+    }
+
+    /// Forgets replies of `source` until it keeps no more than a session may, then of those that keep most until all
+    /// together keep no more than `pages`.
+    pub fn bound_kept(&mut self, source: NodeId, pages: usize) {
+        if let Some(session) = self.sessions.get_mut(&source) {
+            session.keep_at_most(KEPT_SESSION_PAGES.min(pages));
+        }
+        while self.kept.get() > pages {
+            let most = self.sessions.values_mut().max_by_key(|session| session.kept.get());
+            let most = most.expect("pages are kept");
+            most.keep_at_most(most.kept.get() - 1);
+        }
+    }
+
+    /// The client is gone: nothing that it could ask for again is kept in frames.
+    pub fn forget_kept(&mut self, client: NodeId) {
+        self.sessions.get_mut(&client).into_iter().for_each(ServerSession::forget_kept);
+    }
+
+    /// Pages of kept replies.
+    pub fn kept_pages(&self) -> usize {
+        self.kept.get()
     }
 
     fn make_room(&mut self) {

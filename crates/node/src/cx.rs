@@ -324,6 +324,11 @@ impl Cx {
         ticket
     }
 
+    /// Says which operations of `channel` may be executed twice: no reply is kept for them, whatever a caller asks for.
+    pub fn set_pure(&self, channel: Channel, is_pure: fn(u16) -> bool) {
+        self.0.rpc.borrow_mut().set_pure(channel, is_pure);
+    }
+
     /// The next request for `channel`; of several tasks that wait, each gets one.
     pub async fn accept(&self, channel: Channel) -> Request {
         let task = self.current();

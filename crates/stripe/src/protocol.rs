@@ -56,6 +56,11 @@ pub mod op {
     /// As [`COMMIT`]; the object, a copy of one on another disk, goes by that one's order of writes from now on, which
     /// is the trailer as [`HISTORY`] replied with it.
     pub const INHERIT: u16 = 16;
+
+    /// Whether the operation may be executed twice, so that no reply is kept for it.
+    pub fn is_pure(op: u16) -> bool {
+        matches!(op, READ | ATTRIBUTES | SPACE | LIST)
+    }
 }
 
 /// What an object is to its file; kept in its header for whoever must make sense of a disk alone.

@@ -153,6 +153,7 @@ pub struct Server(pub(crate) Rc<Inner>);
 
 /// Starts the service. It accepts requests once every disk is ready or refused; see [`Server::ready`].
 pub fn serve(cx: &Cx, config: ServerConfig) -> Server {
+    cx.set_pure(Channel::STRIPE, op::is_pure);
     let cache = Rc::new(RefCell::new(cache(cx, &config)));
     let disks = (0..cx.disks()).map(|disk| Disk::new(cx, &cache, DiskId(disk))).collect();
     let inner = Rc::new(Inner {

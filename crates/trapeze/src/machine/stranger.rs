@@ -90,6 +90,9 @@ pub(super) fn refused(errno: Errno) -> MachineError {
         Errno::EIO | Errno::ENOSPC => {
             format!("the manager cannot write what it keeps ({errno}): is its disk full?")
         }
+        Errno::EOVERFLOW => "this machine's clock is more than a day ahead of the manager's: set \
+            the clock that is wrong, then try again"
+            .to_string(),
         _ => format!("the manager refuses: {errno}"),
     })
 }
