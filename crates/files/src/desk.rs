@@ -119,11 +119,11 @@ impl Files {
                 Ok(open) => Afterwards::Untold(open.clone(), open.reported.get()),
                 Err(_) => Afterwards::GoesOn,
             },
-            FileOp::SetLock { file, owner, lock, whole_file, .. }
+            FileOp::SetLock { file, handle, owner, lock, whole_file, .. }
                 if lock.kind != LockKind::Unlock =>
             {
-                let (file, owner, whole_file) = (*file, *owner, *whole_file);
-                Afterwards::NotLocked(Wanted { file, owner, lock: *lock, whole_file })
+                let (file, handle, owner, whole_file) = (*file, *handle, *owner, *whole_file);
+                Afterwards::NotLocked(Wanted { file, handle, owner, lock: *lock, whole_file })
             }
             _ => Afterwards::GoesOn,
         }

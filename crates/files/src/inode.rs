@@ -7,9 +7,10 @@ use crate::ahead::Chunks;
 use crate::limits::SEND_BYTES_MAX;
 use crate::written::Written;
 use names::{Entry, Final};
+use node::rings::Handle;
 use node::{Cx, Notify};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 use stripe::{FileRef, Verifiers};
@@ -91,8 +92,8 @@ pub(crate) struct State {
     /// In the queue of files with work.
     pub queued: bool,
     pub chunks: Chunks,
-    /// Owners that may hold locks: the owner, and whether of the whole file.
-    pub lockers: BTreeSet<(u64, bool)>,
+    /// Owners that may hold locks, and whether of the whole file, with the handles through which they took them.
+    pub lockers: BTreeMap<(u64, bool), BTreeSet<Handle>>,
     /// The mount's last change of the name space that concerns the file.
     pub names_mark: u64,
     /// Those of a name or of attributes, of a directory one of its names.

@@ -153,6 +153,8 @@ pub struct Inner {
     front_places: Rc<Places>,
     line: Line,
     line_joined: Notify,
+    /// Locks were released.
+    line_freed: Notify,
     /// Grows when names are taken away.
     generation: Cell<u64>,
     /// Changes of the name space by this mount, and how many of them are on stable storage.
@@ -197,6 +199,7 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
         front_places: Places::new(cx, BEHIND_MAX, Files::start_front_loop),
         line: Line::default(),
         line_joined: Notify::new(cx),
+        line_freed: Notify::new(cx),
         generation: Cell::default(),
         changes: Cell::default(),
         synced: Cell::default(),

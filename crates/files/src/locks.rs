@@ -5,17 +5,18 @@
 
 use crate::Files;
 use crate::inode::File;
-use crate::limits::{LOCK_PAUSE, LOCK_WAITERS_MAX};
+use crate::limits::{LOCK_PAUSE, LOCK_REFUSALS_MAX, LOCK_WAITERS_MAX};
 use node::Either;
-use node::rings::{FileReply, Lock, LockKind};
+use node::rings::{FileReply, Handle, Lock, LockKind};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use wire::{Errno, FileId};
 
 /// A lock that an application wants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub file: FileId,
+    pub handle: Handle,
     pub owner: u64,
     pub lock: Lock,
     pub whole_file: bool,
@@ -24,6 +25,30 @@ pub(crate) struct Wanted {
 struct Waiter {
     front: u64,
     wanted: Wanted,
+}
+
+/// What was refused in this round, by file and kind of lock.
+#[derive(Default)]
+struct Refused(BTreeMap<(FileId, bool), Vec<Lock>>);
+
+impl Refused {
+    fn note(&mut self, wanted: &Wanted) {
+        let locks = self.0.entry((wanted.file, wanted.whole_file)).or_default();
+        if locks.len() < LOCK_REFUSALS_MAX {
+            locks.push(wanted.lock);
+        }
+    }
+
+    /// Whether what refused another of these refuses this one too, when its owner has nothing that could have.
+    fn covers(&self, wanted: &Wanted) -> bool {
+        let mine = wanted.lock;
+        let within = |other: &Lock| {
+            let weaker = other.kind == LockKind::Read || mine.kind == LockKind::Write;
+            weaker && mine.start <= other.start && other.end <= mine.end
+        };
+        let locks = self.0.get(&(wanted.file, wanted.whole_file));
+        locks.is_some_and(|locks| locks.iter().any(within))
+    }
 }
 
 /// The line of waiting locks.
@@ -73,19 +98,39 @@ impl Files {
     }
 
     pub(crate) async fn ask_lock(&self, wanted: &Wanted) -> Result<(), Errno> {
-        let Wanted { file, owner, lock, whole_file } = *wanted;
+        let Wanted { file, handle, owner, lock, whole_file } = *wanted;
         self.names.lock(file, owner, whole_file, lock).await.map_err(refusal)?;
-        if lock.kind != LockKind::Unlock {
-            self.file(file).state.borrow_mut().lockers.insert((owner, whole_file));
+        if lock.kind == LockKind::Unlock {
+            self.line_freed.notify_all();
+            return Ok(());
         }
+        let file = self.file(file);
+        let mut state = file.state.borrow_mut();
+        state.lockers.entry((owner, whole_file)).or_default().insert(handle);
         Ok(())
     }
 
     /// Gives back everything that the owner holds of a file.
     pub(crate) async fn unlock_owner(&self, file: &File, owner: u64, whole_file: bool) {
-        if file.state.borrow_mut().lockers.remove(&(owner, whole_file)) {
+        let held = file.state.borrow_mut().lockers.remove(&(owner, whole_file));
+        if held.is_some() {
             // When the manager is away, the release takes place when it is back.
             let _ = self.names.unlock(file.id, owner, whole_file).await;
+            self.line_freed.notify_all();
+        }
+    }
+
+    /// Gives back what was taken through a handle that is closed for good. The locks of processes went with the flush that
+    /// each of them sent as it closed the file; what is left belongs to the open file itself (F_OFD_SETLK, flock), of
+    /// whose owner the release says nothing.
+    pub(crate) async fn unlock_handle(&self, file: &File, handle: Handle) {
+        let owners: Vec<(u64, bool)> = {
+            let state = file.state.borrow();
+            let through = state.lockers.iter().filter(|(_, handles)| handles.contains(&handle));
+            through.map(|(owner, _)| *owner).collect()
+        };
+        for (owner, whole_file) in owners {
+            self.unlock_owner(file, owner, whole_file).await;
         }
     }
 
@@ -113,22 +158,33 @@ impl Files {
             if self.line.waiting.borrow().is_empty() {
                 joined.await;
             }
-            self.cx.sleep(LOCK_PAUSE).await;
-            let count = self.line.waiting.borrow().len();
+            node::race(self.cx.sleep(LOCK_PAUSE), self.line_freed.wait()).await;
+            let (count, mut refused) = (self.line.waiting.borrow().len(), Refused::default());
             for _ in 0..count {
                 let waiter = self.line.waiting.borrow_mut().pop_front();
                 let Some(waiter) = waiter else { break };
-                self.ask_again(waiter).await;
+                if refused.covers(&waiter.wanted) && !self.holds_any(&waiter.wanted) {
+                    self.line.waiting.borrow_mut().push_back(waiter);
+                } else {
+                    self.ask_again(waiter, &mut refused).await;
+                }
             }
         }
     }
 
-    async fn ask_again(&self, waiter: Waiter) {
+    /// Whether the owner may hold locks of the same kind on the file.
+    fn holds_any(&self, wanted: &Wanted) -> bool {
+        let owner = (wanted.owner, wanted.whole_file);
+        self.file(wanted.file).state.borrow().lockers.contains_key(&owner)
+    }
+
+    async fn ask_again(&self, waiter: Waiter, refused: &mut Refused) {
         self.line.asking.set(Some(waiter.front));
         let asked = node::race(self.ask_lock(&waiter.wanted), self.interrupted()).await;
         let interrupted = self.line.asking.take().is_none();
         match asked {
             Either::Left(Err(Errno::EAGAIN)) if !interrupted => {
+                refused.note(&waiter.wanted);
                 self.line.waiting.borrow_mut().push_back(waiter);
             }
             Either::Left(Ok(())) => self.cx.front_done(waiter.front, Ok(FileReply::Done)),

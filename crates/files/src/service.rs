@@ -10,9 +10,9 @@ use wire::Errno;
 impl Files {
     /// `None` when the answer comes later, from the line of waiting locks.
     pub(crate) async fn answer(&self, request: FileRequest) -> Option<Result<FileReply, Errno>> {
-        if let FileOp::SetLock { file, owner, lock, wait, whole_file, .. } = request.op {
+        if let FileOp::SetLock { file, handle, owner, lock, wait, whole_file } = request.op {
             let lock = Lock { pid: request.caller.pid, ..lock };
-            let wanted = Wanted { file, owner, lock, whole_file };
+            let wanted = Wanted { file, handle, owner, lock, whole_file };
             return self.set_lock(request.front, wanted, wait).await;
         }
         Some(self.serve_op(request).await)

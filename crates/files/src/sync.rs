@@ -176,6 +176,7 @@ impl Files {
         if let Some(owner) = owner {
             self.unlock_owner(file, owner, true).await;
         }
+        self.unlock_handle(file, handle).await;
         let result = match writes(open.flags) {
             true => self.release_writer(&open).await,
             false => self.release_reader(file).await,

@@ -39,6 +39,8 @@ pub async fn all<A: Ask>(client: &Client<A>, parent: wire::FileId) {
     names::errors(client, client.scratch(parent, "errors").await).await;
     shared::locks_of_two_owners(client, client.scratch(parent, "locks").await).await;
     shared::a_waiting_lock(client, client.scratch(parent, "waiting").await).await;
+    shared::locks_of_open_files(client, client.scratch(parent, "open-locks").await).await;
+    shared::many_waiting_locks(client, client.scratch(parent, "line").await).await;
 }
 
 /// Runs every body that needs two clients of one volume and no faults.

@@ -4,6 +4,7 @@ use super::client::{
     APPEND, Ask, Client, Opened, READ_ONLY, READ_WRITE, WRITE_ONLY, lock, pattern,
 };
 use node::rings::LockKind;
+use std::task::Poll;
 use wire::{Errno, FileId};
 
 /// An open sees what the last close left, on another client.
@@ -130,6 +131,45 @@ pub async fn a_waiting_lock<A: Ask>(client: &Client<A>, dir: FileId) {
         client.set_lock(open, owner, read, false, true).await.expect("lock");
     }
     assert_eq!(both(converts(1), converts(2)).await, (Ok(()), Ok(())));
+    client.close(open).await.expect("close");
+}
+
+/// A lock of the open file itself, whose owner no release names, goes with the last descriptor of it and not before.
+pub async fn locks_of_open_files<A: Ask>(client: &Client<A>, dir: FileId) {
+    let first = client.create(dir, b"f", READ_WRITE).await.expect("create");
+    let second = client.open(first.file, READ_WRITE).await.expect("open");
+    let all = lock(LockKind::Write, 0, u64::MAX);
+    let (of_first, process) = (100, 7);
+    client.set_lock(first, of_first, all, false, false).await.expect("lock");
+    client.flush_as(first, process).await.expect("flush");
+    assert_eq!(client.set_lock(second, process, all, false, false).await, Err(Errno::EAGAIN));
+    client.close(first).await.expect("close");
+    client.set_lock(second, process, all, false, false).await.expect("lock");
+    // What a process took through a handle that is closed later is its own until it closes the file.
+    let third = client.open(first.file, READ_WRITE).await.expect("open");
+    client.close(third).await.expect("close");
+    assert_eq!(client.set_lock(second, 9, all, false, false).await, Err(Errno::EAGAIN));
+    client.close(second).await.expect("close");
+}
+
+/// Many locks wait at once, of which none is refused, and each gets its turn.
+pub async fn many_waiting_locks<A: Ask>(client: &Client<A>, dir: FileId) {
+    let open = client.create(dir, b"f", READ_WRITE).await.expect("create");
+    let (all, unlock) = (lock(LockKind::Write, 0, u64::MAX), lock(LockKind::Unlock, 0, u64::MAX));
+    client.set_lock(open, 0, all, false, false).await.expect("lock");
+    let turn = async |owner| {
+        client.set_lock(open, owner, all, true, false).await.expect("wait");
+        client.set_lock(open, owner, unlock, false, false).await.expect("unlock");
+    };
+    let mut waiting: Vec<_> = (1..=2000).map(|owner| Box::pin(turn(owner))).collect();
+    let mut freed = Box::pin(client.set_lock(open, 0, unlock, false, false));
+    let mut is_freed = false;
+    std::future::poll_fn(|context| {
+        waiting.retain_mut(|turn| turn.as_mut().poll(context).is_pending());
+        is_freed = is_freed || freed.as_mut().poll(context).is_ready();
+        if is_freed && waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
     client.close(open).await.expect("close");
 }
 

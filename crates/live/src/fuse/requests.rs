@@ -1,20 +1,25 @@
 //! Requests that were read from the kernel and are not yet answered.
 //!
-//! A request's number at the front names its place in a table of fixed size and its life there, so that an answer
-//! given twice or too late finds nothing.
+//! A request's number at the front names its place in a table of bounded size and its life there, so that an answer
+//! given twice or too late finds nothing. Locks that wait do not take the places of other requests.
 
-use super::limits::{REQUESTS_MAX, WAITING_LOCKS_MAX};
+use super::limits::{REQUESTS_MAX, WAITING_LOCKS_MAX, WAITING_LOOKS_MAX};
 use super::request::Shape;
 
 /// Bits of a front's number that name the place.
-const PLACE_BITS: u32 = 16;
+const PLACE_BITS: u32 = 20;
+const _: () = assert!(REQUESTS_MAX + WAITING_LOCKS_MAX < 1 << PLACE_BITS);
 
 /// The table.
 pub struct Requests {
     places: Vec<Place>,
     free: Vec<usize>,
+    /// Requests that are no waiting locks.
+    passing: usize,
     waiting_locks: usize,
     lives: u64,
+    /// Where the next look at the callers of waiting locks begins.
+    look_from: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -30,19 +35,21 @@ struct Place {
 const EMPTY: Place = Place { front: 0, request: None, caller: 0, old: false };
 
 impl Requests {
-    /// With room for [`REQUESTS_MAX`].
+    /// With room for [`REQUESTS_MAX`], and as many waiting locks as come.
     pub fn new() -> Requests {
         Requests {
             places: vec![EMPTY; REQUESTS_MAX],
             free: (0..REQUESTS_MAX).rev().collect(),
+            passing: 0,
             waiting_locks: 0,
             lives: 0,
+            look_from: 0,
         }
     }
 
     /// Whether one more fits.
     pub fn has_room(&self) -> bool {
-        !self.free.is_empty()
+        self.passing < REQUESTS_MAX
     }
 
     /// Whether one more lock may wait.
@@ -52,16 +59,19 @@ impl Requests {
 
     /// Whether none is under way but locks that wait, maybe for ever.
     pub fn is_quiet(&self) -> bool {
-        self.free.len() + self.waiting_locks == self.places.len()
+        self.passing == 0
     }
 
     /// Enters the kernel's request `unique` of thread `caller` and gives it its number at the front. Ask
     /// [`has_room`](Self::has_room) first.
     pub fn insert(&mut self, unique: u64, caller: u32, shape: Shape) -> u64 {
-        let place = self.free.pop().expect("room for the request");
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(EMPTY);
+            self.places.len() - 1
+        });
         self.lives += 1;
         let front = self.lives << PLACE_BITS | place as u64;
-        self.waiting_locks += usize::from(shape == Shape::WaitingLock);
+        *self.count_of(shape) += 1;
         self.places[place] = Place { front, request: Some((unique, shape)), caller, old: false };
         front
     }
@@ -71,9 +81,13 @@ impl Requests {
         let at = (front & ((1 << PLACE_BITS) - 1)) as usize;
         let place = self.places.get_mut(at).filter(|place| place.front == front)?;
         let (unique, shape) = place.request.take()?;
-        self.waiting_locks -= usize::from(shape == Shape::WaitingLock);
+        *self.count_of(shape) -= 1;
         self.free.push(at);
         Some((unique, shape))
+    }
+
+    fn count_of(&mut self, shape: Shape) -> &mut usize {
+        if shape == Shape::WaitingLock { &mut self.waiting_locks } else { &mut self.passing }
     }
 
     /// The number at the front of the kernel's request `unique` when any signal ends it: a lock that waits, and a
@@ -88,13 +102,27 @@ impl Requests {
         self.places.iter().find(is_it).map(|place| place.front)
     }
 
-    /// Those that were here at the last call already and whose callers have `given_up`.
+    /// Those that were here at the last call already and whose callers have `given_up`; of waiting locks some at each
+    /// call, in turns.
     pub fn abandoned(&mut self, given_up: impl Fn(u32) -> bool) -> Vec<u64> {
-        let here = self.places.iter_mut().filter(|place| place.request.is_some());
-        let old =
-            here.filter_map(|place| std::mem::replace(&mut place.old, true).then_some(&*place));
-        let gone = old.filter(|place| place.caller != 0 && given_up(place.caller));
-        gone.map(|place| place.front).collect()
+        let (count, from) = (self.places.len(), std::mem::take(&mut self.look_from));
+        let (mut gone, mut locks) = (Vec::new(), 0);
+        for at in (from..count).chain(0..from) {
+            let place = &mut self.places[at];
+            let Some((_, shape)) = place.request else { continue };
+            let waits = shape == Shape::WaitingLock;
+            if waits && locks == WAITING_LOOKS_MAX {
+                continue;
+            }
+            if !std::mem::replace(&mut place.old, true) || place.caller == 0 {
+                continue;
+            }
+            if waits {
+                (locks, self.look_from) = (locks + 1, at + 1);
+            }
+            gone.extend(given_up(place.caller).then_some(place.front));
+        }
+        gone
     }
 }
 
@@ -125,11 +153,35 @@ mod tests {
             .collect();
         assert!(!requests.has_room_to_wait());
         assert!(requests.is_quiet());
-        (WAITING_LOCKS_MAX..REQUESTS_MAX).for_each(|_| _ = requests.insert(9, 0, Shape::Empty));
+        let passing: Vec<_> =
+            (0..REQUESTS_MAX).map(|_| requests.insert(9, 0, Shape::Empty)).collect();
         assert!(!requests.has_room());
         requests.remove(waiting[0]);
-        assert!(requests.has_room());
+        assert!(!requests.has_room(), "a lock had no other's place");
         assert!(requests.has_room_to_wait());
+        requests.remove(passing[0]);
+        assert!(requests.has_room());
+        assert_eq!(requests.places.len(), REQUESTS_MAX + WAITING_LOCKS_MAX);
+    }
+
+    #[test]
+    fn of_many_waiting_locks_some_callers_are_looked_at_in_each_turn() {
+        let mut requests = Requests::new();
+        let caller = |number: u32| number + 1;
+        (0..1000).for_each(|number| _ = requests.insert(1, caller(number), Shape::WaitingLock));
+        let request = requests.insert(1, 5000, Shape::Empty);
+        let (looks, turns) = (std::cell::RefCell::new(std::collections::BTreeSet::new()), 40);
+        for turn in 0..turns {
+            let looked = std::cell::Cell::new(0);
+            let gone = requests.abandoned(|id| {
+                looked.set(looked.get() + 1);
+                looks.borrow_mut().insert(id);
+                id == 5000
+            });
+            assert!(looked.get() <= WAITING_LOOKS_MAX + 1);
+            assert_eq!(gone.contains(&request), turn > 0);
+        }
+        assert_eq!(looks.borrow().len(), 1001, "all in their turns");
     }
 
     #[test]

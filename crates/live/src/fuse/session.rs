@@ -531,7 +531,7 @@ mod tests {
 
     #[test]
     fn locks_wait_in_bounded_number() {
-        let mut pair = Pair::new(2000, 1000);
+        let mut pair = Pair::new(crate::fuse::limits::WAITING_LOCKS_MAX + 1, 1000);
         let mut body = Vec::new();
         Output(&mut body).u64(7).u64(1).u64(0).u64(9).u32(libc::F_WRLCK as u32).zeros(12);
         for unique in 0..=crate::fuse::limits::WAITING_LOCKS_MAX as u64 {
