@@ -29,6 +29,8 @@ pub enum DiskFile {
     Object(ObjectId),
     /// An object that no file claims, set aside.
     Quarantined(ObjectId),
+    /// The index of the objects, by generation.
+    Index(u32),
 }
 
 /// Which files a listing names.

@@ -8,7 +8,7 @@
 use crate::disk::{Disk, errno};
 use crate::limits::*;
 use crate::log::{Kind, Record};
-use crate::object::{Header, data_offset, encode_sums, header_offset, sums_offset};
+use crate::object::{Header, data_offset, encode_sums, file_bytes, header_offset, sums_offset};
 use crate::objects::{Object, Phase};
 use crate::server::Inner;
 use endpoint::Frame;
@@ -29,7 +29,7 @@ type Placement = (u64, Frame);
 struct Placed<'a> {
     object: &'a Rc<Object>,
     groups: Vec<u64>,
-    sequence: u64,
+    header: Header,
     _gate: Permit<'a>,
 }
 
@@ -76,6 +76,8 @@ impl Inner {
     async fn replace_logs(self: &Rc<Self>, disk: &Disk, last: u32) -> Result<(), Errno> {
         self.apply_all(disk).await?;
         self.carry_intents(disk).await?;
+        // What the logs say of objects that are there, or gone, is recorded before they go.
+        self.save_index(disk).await.map_err(errno)?;
         self.drop_logs(disk, last).await.map_err(errno)
     }
 
@@ -154,6 +156,7 @@ impl Inner {
         let header = Header { object: object.id, sequence, head };
         let groups = self.cache.borrow().dirty_groups(object.key);
         let placements = self.placements(disk, object, &groups, header).await;
+        self.make_long(disk, object, head.length).await?;
         object.state.borrow_mut().in_place = true;
         for some in placements.chunks(PLACE_PARALLEL) {
             let writes = some
@@ -162,13 +165,35 @@ impl Inner {
             let written: Result<Vec<()>, DiskError> = node::all(writes).await.into_iter().collect();
             written.map_err(errno)?;
         }
-        Ok(Some(Placed { object, groups, sequence, _gate: gate }))
+        Ok(Some(Placed { object, groups, header, _gate: gate }))
+    }
+
+    /// Sees to it that an object's file reaches as far as its header will say, also where nothing is written: a file that
+    /// is shorter is one that was cut short.
+    async fn make_long(&self, disk: &Disk, object: &Object, length: u64) -> Result<(), Errno> {
+        let blocks = length.div_ceil(BLOCK_BYTES as u64);
+        let (reached, in_place) = {
+            let state = object.state.borrow();
+            let written = state.pending.last_key_value().map_or(0, |(block, _)| block + 1);
+            (state.file_blocks.max(written), state.in_place)
+        };
+        if reached < blocks {
+            let (file, bytes) = (object.file(), file_bytes(length));
+            if !in_place {
+                let nothing = disk.zeros(BLOCK_BYTES).await.freeze();
+                disk.write(file, 0, nothing, false).await.map_err(errno)?;
+            }
+            disk.simple(|| DiskOp::Truncate { file, bytes }).await.map_err(errno)?;
+        }
+        Ok(())
     }
 
     /// What was placed is synchronised.
     fn note_placed(&self, placed: Placed<'_>) {
         let mut state = placed.object.state.borrow_mut();
-        state.header_sequence = placed.sequence;
+        state.header_sequence = placed.header.sequence;
+        state.file_blocks = placed.header.head.length.div_ceil(BLOCK_BYTES as u64);
+        self.disk(placed.object).index.note(&placed.header);
         state.pending.clear();
         state.note_changed();
         let mut cache = self.cache.borrow_mut();

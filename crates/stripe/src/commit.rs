@@ -49,8 +49,19 @@ impl Inner {
         self.commit(object).await
     }
 
-    /// Makes everything that was written to the object before durable.
+    /// Makes everything that was written to the object before durable. Must not be called by a holder of its gates.
     pub async fn commit(self: &Rc<Self>, object: &Rc<Object>) -> Result<(), Errno> {
+        match self.commit_once(object).await {
+            Err(Errno::ENOSPC) if self.disk(object).checkpointing.try_acquire(1).is_none() => {
+                // What is in the log takes its bytes twice until the checkpoint that is under way is done.
+                drop(self.disk(object).checkpointing.acquire(1).await);
+                self.commit_once(object).await
+            }
+            result => result,
+        }
+    }
+
+    async fn commit_once(self: &Rc<Self>, object: &Rc<Object>) -> Result<(), Errno> {
         let wanted = object.state.borrow().writes;
         self.wait_for_log(self.disk(object)).await?;
         let _committing = match object.commits.try_acquire(1) {
@@ -196,6 +207,7 @@ impl Inner {
         for (block, sum) in blocks(stretches) {
             cache.set_committed_sum(object.key, block, sum);
             state.pending.remove(&block);
+            state.file_blocks = state.file_blocks.max(block + 1);
         }
         Ok(())
     }

@@ -95,6 +95,7 @@ impl Inner {
         }
         let mut state = object.state.borrow_mut();
         state.uncut = None;
+        state.file_blocks = state.file_blocks.min(kept);
         state.note_changed();
         Ok(())
     }

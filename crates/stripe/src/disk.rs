@@ -1,6 +1,7 @@
 //! One disk of the server: how its files are read and written, and what state it is in.
 
 use crate::cache::Cache;
+use crate::index::Index;
 use crate::journal::Journal;
 use crate::limits::{SPARE_ROOM_BYTES, UNREADABLE_PAUSE, UNREADABLE_READS_MIN, UNREADABLE_SPAN};
 use crate::objects::Object;
@@ -9,7 +10,7 @@ use endpoint::{Frame, FrameMut};
 use node::rings::{DiskError, DiskFile, DiskId, DiskOp, DiskReply};
 use node::{Cx, Notify, Semaphore};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 use wire::{Errno, ObjectId};
@@ -35,6 +36,10 @@ pub(crate) struct Disk {
     pub cache: Rc<RefCell<Cache>>,
     pub health: RefCell<Health>,
     pub journal: Journal,
+    /// Which objects are in place.
+    pub index: Index,
+    /// Objects found damaged since the start, at most [`DAMAGED_MAX`].
+    pub damaged: RefCell<BTreeSet<ObjectId>>,
     /// Objects with records in the log that are not in place yet.
     pub unapplied: RefCell<BTreeMap<ObjectId, Rc<Object>>>,
     /// Objects with dirty blocks, in the order in which they became dirty.
@@ -67,6 +72,8 @@ impl Disk {
             cache: cache.clone(),
             health: RefCell::default(),
             journal: Journal::new(cx),
+            index: Index::new(cx),
+            damaged: RefCell::default(),
             unapplied: RefCell::default(),
             dirty: RefCell::default(),
             room: Notify::new(cx),
@@ -120,17 +127,28 @@ impl Disk {
         &self,
         file: DiskFile,
         offset: u64,
-        mut into: FrameMut,
+        into: FrameMut,
     ) -> Result<(FrameMut, bool), DiskError> {
+        let (into, bytes) = self.read_some(file, offset, into).await?;
+        Ok((into, bytes.is_some()))
+    }
+
+    /// As [`read`](Disk::read), with how many bytes the file had; `None` of a file that does not exist.
+    pub async fn read_some(
+        &self,
+        file: DiskFile,
+        offset: u64,
+        mut into: FrameMut,
+    ) -> Result<(FrameMut, Option<usize>), DiskError> {
         let wanted = into.len();
         loop {
             match self.run(DiskOp::Read { file, offset, into }).await {
                 Ok(DiskReply::Read { mut into, bytes }) => {
                     into[bytes..].fill(0);
-                    return Ok((into, true));
+                    return Ok((into, Some(bytes)));
                 }
                 Ok(_) => return Err(DiskError::Failed(Errno::EPROTO)),
-                Err(DiskError::NotFound) => return Ok((self.zeros(wanted).await, false)),
+                Err(DiskError::NotFound) => return Ok((self.zeros(wanted).await, None)),
                 Err(DiskError::Busy) => {
                     self.cx.sleep(BUSY_PAUSE).await;
                     into = self.frame(wanted).await;

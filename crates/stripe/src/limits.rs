@@ -104,6 +104,15 @@ pub const JOINED_BYTES_MAX: usize = 72 << 10;
 pub const CHECKPOINT_BYTES: u64 = 8 << 20;
 /// Records in a log that start a checkpoint whatever their size: each may be an object to open at a restart.
 pub const CHECKPOINT_RECORDS: u64 = 16 * 1024;
+/// Most bytes of one batch of a disk's index, so of one write: 2,976 objects. It is memory that a checkpoint takes while
+/// the cache may be full.
+pub const INDEX_BATCH_BYTES: usize = 64 << 10;
+/// By how much the index's file grows at a time: 16 checkpoints of few objects.
+pub const INDEX_STEP_BYTES: usize = 64 << 10;
+/// Bytes of the index's file that may say nothing any more, besides as many as count: 64 checkpoints of few objects.
+pub const INDEX_DEAD_BYTES: u64 = 256 << 10;
+/// Objects that a disk names as damaged; more are counted by a lower bound.
+pub const DAMAGED_MAX: usize = 16 * 1024;
 /// Bytes that commits leave free on a disk: for removals and truncations, headers and checksums.
 pub const RESERVE_BYTES: u64 = 1 << 20;
 /// With so much more free than needed, a disk is not asked for its room at every commit.

@@ -1,15 +1,16 @@
 //! The objects that the server has open.
 
 use crate::cache::{Cache, Key};
+use crate::damage::Opened;
 use crate::disk::{Disk, errno};
 use crate::limits::*;
 use crate::log::Run;
-use crate::object::{GROUP_BYTES, HEADER_BYTES, Head, Header, decode_sums};
+use crate::object::{GROUP_BYTES, HEADER_BYTES, Head, Header, decode_sums, file_bytes};
 use crate::order::{Writer, joined};
 use crate::protocol::ObjectRequest;
 use crate::server::Inner;
 use endpoint::Frame;
-use node::rings::{DiskError, DiskFile, DiskOp};
+use node::rings::{DiskError, DiskFile};
 use node::{Cx, Notify, Permit, Semaphore};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -92,6 +93,8 @@ pub(crate) struct State {
     pub header_sequence: u64,
     /// Whether there is a file.
     pub in_place: bool,
+    /// So many blocks its file reaches behind, at least: a read within them that is short is damage.
+    pub file_blocks: u64,
     /// Committed blocks that are in the log, not in place: bytes and checksum.
     pub pending: BTreeMap<u64, (Frame, u32)>,
     /// Blocks that a failed commit may have left torn in place; an intent in the log names them.
@@ -149,6 +152,7 @@ impl Object {
             stable: None,
             header_sequence: 0,
             in_place: false,
+            file_blocks: 0,
             pending: BTreeMap::new(),
             torn: Vec::new(),
             uncut: None,
@@ -370,32 +374,33 @@ impl Inner {
     async fn open(&self, object: &Object) -> Result<(), Errno> {
         let disk = self.disk(object);
         let into = disk.frame(OPEN_BYTES).await;
-        let (bytes, found) = match disk.read(object.file(), 0, into).await {
+        let (bytes, count) = match disk.read_some(object.file(), 0, into).await {
             Err(DiskError::Failed(Errno::EIO)) => {
                 let into = disk.frame(HEADER_BYTES as usize).await;
-                disk.read(object.file(), 0, into).await
+                disk.read_some(object.file(), 0, into).await
             }
             read => read,
         }
         .map_err(errno)?;
-        let header = Header::read(object.id, &bytes).map_err(|error| {
-            self.report(format!("disk {}, object {}: {error}", disk.id.0, object.id));
-            Errno::EIO
-        })?;
-        let Some(header) = header else {
-            // A file without a header was never committed: nothing in it counts.
-            if found {
-                let file = object.file();
-                disk.simple(|| DiskOp::Truncate { file, bytes: 0 }).await.map_err(errno)?;
+        let header = Header::read(object.id, &bytes);
+        let header = match self.recognise(disk, object.id, header, count.is_some()).await? {
+            Opened::Object(header) => header,
+            Opened::Nothing => {
+                // What is in a file without a header was never committed: the first write cuts it off.
+                object.state.borrow_mut().uncut = count.map(|_| 0);
+                return Ok(());
             }
-            object.state.borrow_mut().in_place = found;
-            return Ok(());
         };
+        let there = count.unwrap_or(0) as u64;
+        if there < file_bytes(header.head.length).min(bytes.len() as u64) {
+            return Err(self.damage(disk, object.id, &"its file is cut short"));
+        }
         {
             let mut state = object.state.borrow_mut();
             (state.exists, state.in_place) = (true, true);
             (state.head, state.stable) = (header.head, Some(header.head));
             state.header_sequence = header.sequence;
+            state.file_blocks = state.blocks();
         }
         if bytes.len() == OPEN_BYTES {
             self.keep_first_chunk(object, header.head.length, &bytes[HEADER_BYTES as usize..]);

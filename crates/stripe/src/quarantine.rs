@@ -2,12 +2,13 @@
 //! only set aside, complete and in place, so that they can be given back by renaming a file.
 
 use crate::disk::{Disk, errno};
+use crate::object::{HEADER_BYTES, Header};
 use crate::objects::{Object, Phase};
 use crate::protocol::{ObjectReply, ObjectRequest};
 use crate::server::Inner;
 use node::rings::{DiskError, DiskFile, DiskOp};
 use std::rc::Rc;
-use wire::Errno;
+use wire::{Errno, ObjectId};
 
 impl Inner {
     /// QUARANTINE.
@@ -37,6 +38,9 @@ impl Inner {
         disk.simple(|| DiskOp::Rename { from, to }).await.map_err(errno)?;
         disk.sync_names().await.map_err(errno)?;
         self.let_go(&object);
+        // Until then the index has what is not there; who opens it finds where it is.
+        disk.index.note_removed(object.id);
+        self.save_index(disk).await.map_err(errno)?;
         let length = object.state.borrow().head.length;
         Ok(ObjectReply { verifier: self.verifier, length, ..ObjectReply::default() })
     }
@@ -56,6 +60,7 @@ impl Inner {
             return Err(Errno::EEXIST);
         }
         let (from, to) = (DiskFile::Quarantined(ask.object), object.file());
+        self.record_quarantined(disk, ask.object).await?;
         disk.simple(|| DiskOp::Rename { from, to }).await.map_err(|error| match error {
             DiskError::NotFound => Errno::ENOENT,
             other => errno(other),
@@ -66,6 +71,20 @@ impl Inner {
         self.objects.borrow_mut().dig_out(&object);
         object.moved.notify_all();
         Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() })
+    }
+
+    /// Has the index know an object that comes back, before it is there.
+    async fn record_quarantined(&self, disk: &Disk, object: ObjectId) -> Result<(), Errno> {
+        let into = disk.frame(HEADER_BYTES as usize).await;
+        let read = disk.read(DiskFile::Quarantined(object), 0, into).await;
+        let (bytes, found) = read.map_err(errno)?;
+        if !found {
+            return Err(Errno::ENOENT);
+        }
+        let header = Header::read(object, &bytes).map_err(|why| self.damage(disk, object, &why))?;
+        let header = header.ok_or_else(|| self.damage(disk, object, &"it has no header"))?;
+        disk.index.note(&header);
+        self.save_index(disk).await.map_err(errno)
     }
 
     /// PURGE.

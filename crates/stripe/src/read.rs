@@ -3,7 +3,7 @@
 use crate::cache::{Block, WindowPart, block_at, window_of, window_parts};
 use crate::disk::errno;
 use crate::limits::*;
-use crate::object::{GROUP_BLOCKS, data_offset, decode_sums, group_of, sums_offset};
+use crate::object::{GROUP_BLOCKS, data_offset, decode_sums, file_bytes, group_of, sums_offset};
 use crate::objects::{Object, Phase, Spot, State};
 use crate::protocol::{ObjectReply, ObjectRequest, op, set_sum, trailer_bytes};
 use crate::server::Inner;
@@ -379,7 +379,8 @@ impl Inner {
         Ok(frame)
     }
 
-    /// Fills `into` from the object's file. Once its header is there, a file that is not is damage and no hole.
+    /// Fills `into` from the object's file. Once its header is there, a file that is not, or is shorter than it was made,
+    /// is damage and no hole.
     async fn read_file(
         &self,
         object: &Object,
@@ -387,13 +388,23 @@ impl Inner {
         into: FrameMut,
     ) -> Result<FrameMut, Errno> {
         let disk = self.disk(object);
-        let (bytes, found) = disk.read(object.file(), offset, into).await.map_err(errno)?;
+        let (version, blocks) = {
+            let state = object.state.borrow();
+            (state.version, state.file_blocks)
+        };
+        let (bytes, count) = disk.read_some(object.file(), offset, into).await.map_err(errno)?;
         let state = object.state.borrow();
-        if found || state.header_sequence == 0 || state.phase != Phase::Open {
-            return Ok(bytes);
-        }
-        self.report(format!("disk {}, object {}: its file is gone", disk.id.0, object.id));
-        Err(Errno::EIO)
+        let end = offset + count.unwrap_or(0) as u64;
+        let wanted = offset + bytes.len() as u64;
+        let is_short = end < wanted.min(file_bytes(blocks.min(state.file_blocks) * BLOCK));
+        let is_known = state.version == version && state.uncut.is_none();
+        let why = match count {
+            _ if state.header_sequence == 0 || state.phase != Phase::Open => return Ok(bytes),
+            None => "its file is gone",
+            Some(_) if is_short && is_known => "its file is cut short",
+            Some(_) => return Ok(bytes),
+        };
+        Err(self.damage(disk, object.id, &why))
     }
 
     /// Verifies what was read and keeps what is right. Answers with the blocks of the window that are not.
@@ -428,12 +439,10 @@ impl Inner {
 
     fn report_damage(&self, object: &Object, block: u64) -> Errno {
         self.count(|c| c.corrupt_blocks += 1);
-        self.report(format!(
-            "disk {}, object {}: block {block} does not fit its checksum: the disk returned other bytes than were written",
-            self.disk(object).id.0,
-            object.id,
-        ));
-        Errno::EIO
+        let why = format!(
+            "block {block} does not fit its checksum: the disk returned other bytes than were written"
+        );
+        self.damage(self.disk(object), object.id, &why)
     }
 
     /// Makes the committed checksums of a group known.

@@ -11,6 +11,7 @@
 //! restart, until the checkpoint finds room for it.
 
 use crate::disk::Disk;
+use crate::index::{LABEL_BLOCKS, Mark};
 use crate::log::{End, Generation};
 use crate::object::FORMAT_VERSION;
 use crate::order::Lives;
@@ -26,7 +27,7 @@ use wire::limits::BLOCK_BYTES;
 use wire::{Errno, NodeId, ObjectId, VolumeId};
 
 const LABEL_MAGIC: u32 = u32::from_le_bytes(*b"TZLB");
-const LABEL_BYTES: usize = 24;
+const LABEL_BYTES: usize = 40;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// What a disk is: the contents of its label file.
@@ -40,6 +41,8 @@ pub struct Label {
     pub disk: u16,
     /// Disks that the server had when this one was made; it may have more now.
     pub disks: u16,
+    /// Drawn at random when the disk was made.
+    pub id: u128,
 }
 
 impl Label {
@@ -49,12 +52,13 @@ impl Label {
         let mut out = Encoder::new(block);
         out.u32(LABEL_MAGIC).u16(FORMAT_VERSION).u32(self.volume.0);
         out.u16(self.server.0).u16(self.disk).u16(self.disks);
+        out.u64(self.id as u64).u64((self.id >> 64) as u64);
         let sum = crc32c(&block[..LABEL_BYTES]);
         block[LABEL_BYTES..LABEL_BYTES + 4].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Why the block is not this label, as a sentence that names both.
-    pub fn check(&self, block: &[u8]) -> Result<(), String> {
+    /// The id in a label of this disk, or why the block is not one, as a sentence that names both.
+    pub fn check(&self, block: &[u8]) -> Result<u128, String> {
         let found = Label::decode(block)?;
         let pairs = [
             ("volume", found.volume.0, self.volume.0),
@@ -69,7 +73,7 @@ impl Label {
             Some((what, found, wanted)) => Err(format!(
                 "its label says {what} {found}, the configuration says {wanted}: give the server the directories it had"
             )),
-            None => Ok(()),
+            None => Ok(found.id),
         }
     }
 
@@ -94,6 +98,8 @@ impl Label {
             server: NodeId(input.u16().map_err(damaged)?),
             disk: input.u16().map_err(damaged)?,
             disks: input.u16().map_err(damaged)?,
+            id: u128::from(input.u64().map_err(damaged)?)
+                | u128::from(input.u64().map_err(damaged)?) << 64,
         })
     }
 }
@@ -123,10 +129,16 @@ impl Logs {
 }
 
 /// Why a disk cannot serve.
-type Refusal = (Errno, String);
+pub(crate) type Refusal = (Errno, String);
 
-fn refusal(disk: &Disk, what: &str, error: DiskError) -> Refusal {
+pub(crate) fn refusal(disk: &Disk, what: &str, error: DiskError) -> Refusal {
     (crate::disk::errno(error), format!("disk {}: {what}: {error}", disk.id.0))
+}
+
+/// The later one of the two slots of incarnations.
+fn latest(slots: &[u8]) -> Lives {
+    let found = slots.chunks_exact(BLOCK_BYTES).take(2).filter_map(Lives::decode);
+    found.max_by_key(Lives::sequence).unwrap_or_default()
 }
 
 fn unreplayed(disk: &Disk, id: ObjectId, error: DiskError) -> Refusal {
@@ -159,9 +171,10 @@ impl Inner {
     /// Makes an identified disk ready to serve, one of `disks` that the server has.
     pub async fn prepare(&self, disk: usize, disks: u16) -> Result<(), Refusal> {
         let disk = &self.disks[disk];
+        self.read_index(disk).await?;
         self.begin_life(disk, disks).await?;
         let logs = self.read_logs(disk).await?;
-        if !self.replay_all(disk, &logs).await? {
+        if !self.replay_all(disk, &logs).await? || !self.is_index_saved(disk).await? {
             return self.keep_all(disk, &logs).await;
         }
         let dropped = self.drop_replayed(disk, &logs).await;
@@ -171,6 +184,16 @@ impl Inner {
         let oldest = logs.generations.first().filter(|_| !logs.say_something());
         disk.oldest_log.set(oldest.copied().unwrap_or(number));
         Ok(())
+    }
+
+    /// Records what was brought into place; whether the disk had room for it.
+    async fn is_index_saved(&self, disk: &Disk) -> Result<bool, Refusal> {
+        match self.save_index(disk).await {
+            Err(DiskError::NoSpace) => Ok(false),
+            saved => saved
+                .map(|()| true)
+                .map_err(|error| refusal(disk, "its index of objects cannot be written", error)),
+        }
     }
 
     /// Brings what the logs say into place; whether the disk had room for it.
@@ -212,14 +235,22 @@ impl Inner {
             server: self.config.server,
             disk: disk.id.0,
             disks: self.disks.len() as u16,
+            id: u128::from(self.cx.random()) << 64 | u128::from(self.cx.random()),
         };
-        let into = disk.frame(BLOCK_BYTES).await;
+        let into = disk.frame(LABEL_BLOCKS * BLOCK_BYTES).await;
         let read = disk.read(DiskFile::Label, 0, into).await;
-        let (block, found) =
+        let (blocks, found) =
             read.map_err(|error| refusal(disk, "its label cannot be read", error))?;
-        if found && !self.is_unwritten(disk, &block).await? {
+        let (block, slots) = blocks.split_at(BLOCK_BYTES);
+        let has_begun = latest(slots).sequence() > 0;
+        // No incarnation has begun on a disk whose label's writing was broken off, by a full disk or a crash, and nothing
+        // of it was written that its writer relied on.
+        if found && (has_begun || block.iter().any(|byte| *byte != 0)) {
             let refuse = |text| (Errno::ENODEV, format!("disk {}: {text}", disk.id.0));
-            return label.check(&block).map_err(refuse);
+            disk.index.open(label.check(block).map_err(refuse)?, &slots[2 * BLOCK_BYTES..]);
+            if has_begun {
+                return Ok(());
+            }
         }
         self.check_empty(disk).await?;
         if disk.id.0 < known {
@@ -231,13 +262,17 @@ impl Inner {
             );
             return Err((Errno::ENODEV, text));
         }
-        // With both slots of lives, which later have room also when the disk is full.
-        let mut blocks = disk.frame(3 * BLOCK_BYTES).await;
+        // With both slots of lives and of marks, which later have room also when the disk is full.
+        let mut blocks = disk.frame(LABEL_BLOCKS * BLOCK_BYTES).await;
         label.encode(&mut blocks[..BLOCK_BYTES]);
-        let slots = blocks[BLOCK_BYTES..].chunks_exact_mut(BLOCK_BYTES);
-        slots.for_each(|slot| Lives::default().encode(slot));
+        let (lives, marks) = blocks[BLOCK_BYTES..].split_at_mut(2 * BLOCK_BYTES);
+        lives.chunks_exact_mut(BLOCK_BYTES).for_each(|slot| Lives::default().encode(slot));
+        marks.chunks_exact_mut(BLOCK_BYTES).for_each(|slot| Mark::FIRST.encode(slot));
+        disk.index.open(label.id, marks);
         let written = disk.write(DiskFile::Label, 0, blocks.freeze(), true).await;
         written.map_err(|error| refusal(disk, "its label cannot be written", error))?;
+        let begun = self.begin_index(disk).await;
+        begun.map_err(|error| refusal(disk, "its index cannot be written", error))?;
         let synced = disk.sync_names().await;
         synced.map_err(|error| refusal(disk, "its label cannot be written", error))
     }
@@ -263,22 +298,11 @@ impl Inner {
         }
     }
 
-    /// Whether the label is one whose writing was broken off, by a full disk or a crash: no life has begun on it then,
-    /// and nothing of it was written that its writer relied on.
-    async fn is_unwritten(&self, disk: &Disk, label: &[u8]) -> Result<bool, Refusal> {
-        if label.iter().any(|byte| *byte != 0) {
-            return Ok(false);
-        }
-        let lives = self.find_lives(disk).await;
-        Ok(lives.map_err(|error| refusal(disk, "its lives cannot be read", error))?.sequence() == 0)
-    }
-
     /// What the disk says of the server's lives before this one.
     async fn find_lives(&self, disk: &Disk) -> Result<Lives, DiskError> {
         let into = disk.frame(2 * BLOCK_BYTES).await;
         let (slots, _) = disk.read(DiskFile::Label, BLOCK, into).await?;
-        let found = slots.chunks_exact(BLOCK_BYTES).filter_map(Lives::decode);
-        Ok(found.max_by_key(Lives::sequence).unwrap_or_default())
+        Ok(latest(&slots))
     }
 
     /// A disk without a label is new only when there is nothing on it.
@@ -289,7 +313,7 @@ impl Inner {
             match listed.map_err(|error| refusal(disk, "it cannot be listed", error))? {
                 DiskReply::Files(files) if files.is_empty() => {}
                 _ => {
-                    let text = "it holds data but no label: its label was removed, restore it";
+                    let text = "it holds data but no label, or a damaged one: bring its label back as it was";
                     return Err((Errno::ENODEV, format!("disk {}: {text}", disk.id.0)));
                 }
             }
@@ -393,15 +417,15 @@ mod tests {
     use super::*;
 
     fn label(disk: u16, disks: u16) -> Label {
-        Label { volume: VolumeId(7), server: NodeId(2), disk, disks }
+        Label { volume: VolumeId(7), server: NodeId(2), disk, disks, id: 1 << 70 | 5 }
     }
 
     #[test]
     fn labels_tell_what_is_wrong_and_let_a_server_have_more_disks() {
         let mut block = [0; BLOCK_BYTES];
         label(1, 3).encode(&mut block);
-        assert_eq!(label(1, 3).check(&block), Ok(()));
-        assert_eq!(label(1, 4).check(&block), Ok(()));
+        assert_eq!(label(1, 3).check(&block), Ok(1 << 70 | 5));
+        assert_eq!(label(1, 4).check(&block), Ok(1 << 70 | 5));
         let said = |wanted: Label| wanted.check(&block).unwrap_err();
         assert!(said(label(0, 3)).contains("disk number 1"));
         let fewer = said(label(1, 2));

@@ -7,6 +7,7 @@
 //! Invariant: it may be repeated, from any point, for as long as the logs are there and whatever they say besides.
 
 use crate::disk::Disk;
+use crate::index::Entry;
 use crate::log::{Kind, Record};
 use crate::object::{
     GROUP_BLOCKS, HEADER_BYTES, Head, Header, Unreadable, data_offset, decode_sums, encode_sums,
@@ -16,7 +17,7 @@ use crate::objects::Logged;
 use crate::server::Inner;
 use endpoint::{Frame, FrameMut};
 use node::Bug;
-use node::rings::{DiskError, DiskFile, DiskOp};
+use node::rings::{DiskError, DiskFile, DiskOp, DiskReply};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::checksum::block_crc;
 use wire::limits::BLOCK_BYTES;
@@ -43,6 +44,10 @@ pub(crate) struct Replay {
     /// Likewise, since its file was last known to be synchronised.
     file_cut: Option<u64>,
     removed: bool,
+    /// It was removed and made again: what is recorded of it may be of the object before.
+    remade: bool,
+    /// Something of it was put in place since.
+    placed: bool,
 }
 
 impl Replay {
@@ -51,9 +56,11 @@ impl Replay {
         let blocks = record.runs.iter().flat_map(|run| run.blocks());
         match record.kind {
             Kind::Intent => return self.torn.extend(blocks),
-            Kind::Remove => return *self = Replay { removed: true, ..Replay::default() },
+            Kind::Remove => {
+                return *self = Replay { removed: true, remade: true, ..Replay::default() };
+            }
             // Cuts came into place, and were synchronised, before data was placed.
-            Kind::Placed => self.file_cut = None,
+            Kind::Placed => (self.file_cut, self.placed) = (None, true),
             Kind::Cut => {
                 let kept = record.head.length.div_ceil(BLOCK);
                 self.blocks.split_off(&kept);
@@ -84,7 +91,7 @@ impl Inner {
         replay: &Replay,
     ) -> Result<(), DiskError> {
         if let Some(mut work) = self.begin_replay(disk, id, replay).await? {
-            work.place().await?;
+            disk.index.note(&work.place().await?);
             self.count(|c| c.torn_blocks += work.torn);
         }
         Ok(())
@@ -112,25 +119,46 @@ impl Inner {
         replay: &'a Replay,
     ) -> Result<Option<Work<'a>>, DiskError> {
         let file = DiskFile::Object(id);
-        if replay.removed {
+        // The file of the object before may have come back; nothing of the present one is in a file yet.
+        if replay.remade && !replay.placed {
             disk.simple(|| DiskOp::Remove { file }).await?;
+        }
+        if replay.removed {
+            disk.index.note_removed(id);
             return Ok(None);
         }
-        let Some((bytes, found)) = self.read_slots(disk, file, replay).await? else {
+        let Some((bytes, found, readable)) = self.read_slots(disk, file, replay).await? else {
             self.report(format!(
                 "disk {}, object {id}: its header cannot be read, and the log does not know it",
                 disk.id.0
             ));
             return Ok(None);
         };
+        if !readable {
+            // The log knows what was to be there, and it need not fit what is recorded.
+            disk.index.note_removed(id);
+        }
+        let recorded = disk.index.get(id).filter(|_| !replay.remade);
         let header = match Header::read(id, &bytes) {
             // Torn while it was made; the log knows what it was to say.
-            Err(Unreadable::Damaged) if replay.head.is_some() => None,
-            Err(unreadable) => {
-                self.report(format!("disk {}, object {id}: {unreadable}", disk.id.0));
+            Err(Unreadable::Damaged) if replay.head.is_some() && recorded.is_none() => Ok(None),
+            Err(unreadable) => Err(unreadable.to_string()),
+            Ok(header) => match recorded {
+                Some(entry) => self.check_replayed(disk, id, replay, entry, header).await?,
+                None => Ok(()),
+            }
+            .map(|()| header),
+        };
+        let header = match header {
+            Ok(header) => header,
+            Err(why) => {
+                self.damage(disk, id, &why);
+                // The log goes, so what it has of the object is lost: no file may pass for the object any more.
+                if replay.head.is_some() {
+                    disk.index.note_lost(id);
+                }
                 return Ok(None);
             }
-            Ok(header) => header,
         };
         let Some(head) = replay.head.or(header.map(|header| header.head)) else {
             disk.simple(|| DiskOp::Remove { file }).await?;
@@ -162,19 +190,51 @@ impl Inner {
         Ok(Some(work))
     }
 
-    /// Both header slots, and whether there is a file. One that cannot be read, as a power cut may leave it, counts as
-    /// never written when the log knows what it was to say; `None` when it does not.
+    /// Whether the file is that of the object that is recorded, as it was when the logs began or some way on, or else
+    /// what it is. A crash while it was brought into place leaves a later header than the one that is recorded.
+    async fn check_replayed(
+        &self,
+        disk: &Disk,
+        id: ObjectId,
+        replay: &Replay,
+        entry: Entry,
+        header: Option<Header>,
+    ) -> Result<Result<(), String>, DiskError> {
+        let Some(header) = header else {
+            return Ok(match self.is_quarantined(disk, id).await? {
+                true => Ok(()),
+                false => Err("its file is missing or has no header, but the index knows it".into()),
+            });
+        };
+        if let Err(why) = entry.check(&header) {
+            return Ok(if entry.is_before(&header) { Ok(()) } else { Err(why.to_string()) });
+        }
+        let blocks = header.head.length.div_ceil(BLOCK).min(replay.cut.unwrap_or(u64::MAX));
+        let file = DiskFile::Object(id);
+        let bytes = match disk.ask(|| DiskOp::Stat { file }).await? {
+            DiskReply::Stat { bytes, .. } => bytes,
+            _ => return Err(DiskError::Failed(Errno::EPROTO)),
+        };
+        match bytes < file_bytes(blocks * BLOCK) {
+            true => Ok(Err("its file is cut short".into())),
+            false => Ok(Ok(())),
+        }
+    }
+
+    /// Both header slots, whether there is a file, and whether all of them could be read. One that could not, as a power
+    /// cut may leave it, counts as never written when the log knows what it was to say; `None` when it does not.
     async fn read_slots(
         &self,
         disk: &Disk,
         file: DiskFile,
         replay: &Replay,
-    ) -> Result<Option<(FrameMut, bool)>, DiskError> {
+    ) -> Result<Option<(FrameMut, bool, bool)>, DiskError> {
         let into = disk.frame(HEADER_BYTES as usize).await;
         match disk.read(file, 0, into).await {
             Err(DiskError::Failed(Errno::EIO)) => {}
-            read => return read.map(Some),
+            read => return read.map(|(bytes, found)| Some((bytes, found, true))),
         }
+        let mut readable = true;
         let mut slots = disk.zeros(HEADER_BYTES as usize).await;
         for (slot, offset) in slots.chunks_exact_mut(BLOCK_BYTES).zip([0, BLOCK]) {
             match disk.read_patiently(file, offset, BLOCK_BYTES).await? {
@@ -184,10 +244,11 @@ impl Inner {
                     // When the log is gone it must be readable, and must not be what it was.
                     let zeros = disk.zeros(BLOCK_BYTES).await;
                     disk.write(file, offset, zeros.freeze(), false).await?;
+                    readable = false;
                 }
             }
         }
-        Ok(Some((slots, true)))
+        Ok(Some((slots, true, readable)))
     }
 }
 
@@ -224,14 +285,28 @@ impl Work<'_> {
         self.sum_torn().await
     }
 
-    /// Writes it.
-    async fn place(&mut self) -> Result<(), DiskError> {
+    /// Writes it; the header that it has now.
+    async fn place(&mut self) -> Result<Header, DiskError> {
         self.write_blocks().await?;
         self.write_sums().await?;
         let sequence = self.sequence + 1;
-        self.write_header(Header { object: self.id, sequence, head: self.head }).await?;
+        let header = Header { object: self.id, sequence, head: self.head };
+        self.write_header(header).await?;
+        self.make_long().await?;
         let file = self.file();
-        self.disk.simple(|| DiskOp::Sync { file }).await
+        self.disk.simple(|| DiskOp::Sync { file }).await?;
+        Ok(header)
+    }
+
+    /// The file reaches as far as its header says.
+    async fn make_long(&self) -> Result<(), DiskError> {
+        let (file, wanted) = (self.file(), file_bytes(self.head.length));
+        match self.disk.ask(|| DiskOp::Stat { file }).await? {
+            DiskReply::Stat { bytes, .. } if bytes < wanted => {
+                self.disk.simple(|| DiskOp::Truncate { file, bytes: wanted }).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The object with what would be written in memory.

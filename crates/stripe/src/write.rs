@@ -386,9 +386,10 @@ impl Inner {
         }
         let (exists, in_place) = {
             let state = object.state.borrow();
-            (state.exists, state.in_place)
+            (state.exists, state.in_place || state.uncut.is_some())
         };
-        if !exists && !in_place {
+        let recorded = self.disk(&object).index.get(object.id).is_some();
+        if !exists && !in_place && !recorded {
             // Neither the log nor the disk has anything of it: most columns of a small file. That it is refused for a
             // while is all there is to do, and a restart forgets that of any removal.
             self.let_go(&object);
@@ -425,10 +426,13 @@ impl Inner {
         }
         match logged {
             Err(DiskError::NoSpace) => {
-                disk.journal.append(record(), Vec::new()).await.map(drop).map_err(errno)
+                disk.journal.append(record(), Vec::new()).await.map(drop).map_err(errno)?
             }
-            logged => logged.map_err(errno),
+            logged => logged.map_err(errno)?,
         }
+        disk.index.note_removed(ask.object);
+        disk.damaged.borrow_mut().remove(&ask.object);
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@
 //! label
 //! log/7
 //! objects/3f/00000001.0000000000000123.0002      VOLUME.FILE.COLUMN, spread over 256 directories by hash
+//! index/4
 //! quarantine/00000001.0000000000000123.0002
 //! ```
 //!
@@ -16,7 +17,7 @@ use wire::{FileId, ObjectId, VolumeId};
 /// Directories that objects are spread over.
 pub(super) const FANOUT: usize = 256;
 /// All directories of a disk, the top one included.
-pub(super) const DIRECTORIES: usize = FANOUT + 3;
+pub(super) const DIRECTORIES: usize = FANOUT + 4;
 
 /// A directory of the disk, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ impl Place {
     pub(super) const LOGS: Place = Place(1);
     /// Objects set aside.
     pub(super) const QUARANTINE: Place = Place(2);
+    /// The index of the objects.
+    pub(super) const INDEX: Place = Place(3);
 
     /// The directory that `file` is in.
     pub(super) fn of(file: DiskFile) -> Place {
@@ -36,13 +39,14 @@ impl Place {
             DiskFile::Label => Place::TOP,
             DiskFile::Log(_) => Place::LOGS,
             DiskFile::Quarantined(_) => Place::QUARANTINE,
+            DiskFile::Index(_) => Place::INDEX,
             DiskFile::Object(object) => Place::of_objects(spread(object.file)),
         }
     }
 
     /// One of the directories that objects are spread over.
     pub(super) fn of_objects(branch: u8) -> Place {
-        Place(3 + u16::from(branch))
+        Place(4 + u16::from(branch))
     }
 
     /// All of them, every one after its parent, except `objects`, which holds no files.
@@ -61,7 +65,8 @@ impl Place {
             Place::TOP => ".".to_owned(),
             Place::LOGS => "log".to_owned(),
             Place::QUARANTINE => "quarantine".to_owned(),
-            Place(number) => format!("objects/{:02x}", number - 3),
+            Place::INDEX => "index".to_owned(),
+            Place(number) => format!("objects/{:02x}", number - 4),
         }
     }
 }
@@ -77,7 +82,9 @@ pub(super) fn path(file: DiskFile) -> String {
     let directory = Place::of(file).path();
     match file {
         DiskFile::Label => "label".to_owned(),
-        DiskFile::Log(generation) => format!("{directory}/{generation}"),
+        DiskFile::Log(generation) | DiskFile::Index(generation) => {
+            format!("{directory}/{generation}")
+        }
         DiskFile::Object(object) | DiskFile::Quarantined(object) => {
             format!("{directory}/{object}")
         }
@@ -120,6 +127,7 @@ mod tests {
         let id = object(1, 0x123, 2);
         assert_eq!(path(DiskFile::Label), "label");
         assert_eq!(path(DiskFile::Log(7)), "log/7");
+        assert_eq!(path(DiskFile::Index(4)), "index/4");
         assert_eq!(path(DiskFile::Object(id)), "objects/d9/00000001.0000000000000123.0002");
         assert_eq!(path(DiskFile::Quarantined(id)), "quarantine/00000001.0000000000000123.0002");
     }

@@ -65,6 +65,10 @@ impl Disk {
         live.map(|(name, _)| *name).filter(|name| matches!(name, DiskFile::Object(_))).collect()
     }
 
+    pub fn files(&self) -> impl Iterator<Item = DiskFile> + '_ {
+        self.files.iter().filter(|(_, file)| file.now.is_some()).map(|(name, _)| *name)
+    }
+
     pub fn bytes(&self, file: DiskFile) -> Option<&[u8]> {
         self.files.get(&file)?.now.as_deref()
     }

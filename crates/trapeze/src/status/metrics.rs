@@ -109,6 +109,9 @@ const OF_IO: &[Metric<Io>] = &[
     counter("commits_total", "Commits served.", |io| io.commits as f64),
     counter("torn_blocks_total", "Blocks of interrupted writes.", |io| io.torn_blocks as f64),
     counter("corrupt_blocks_total", "Blocks with a wrong checksum.", |io| io.corrupt_blocks as f64),
+    counter("damaged_objects_total", "Objects found damaged since the start.", |io| {
+        io.damaged_objects as f64
+    }),
     counter("damaged_writes_total", "Writes refused for their checksum.", |io| {
         io.damaged_writes as f64
     }),

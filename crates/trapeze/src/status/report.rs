@@ -108,6 +108,8 @@ pub struct Io {
     pub commits: u64,
     pub torn_blocks: u64,
     pub corrupt_blocks: u64,
+    /// Objects found damaged since the start; `problems` names them.
+    pub damaged_objects: u64,
     pub damaged_writes: u64,
 }
 

@@ -204,6 +204,7 @@ impl Source {
             commits: counters.commits,
             torn_blocks: counters.torn_blocks,
             corrupt_blocks: counters.corrupt_blocks,
+            damaged_objects: server.damaged().len() as u64,
             damaged_writes: counters.damaged_writes,
         }
     }

@@ -1,0 +1,81 @@
+//! Objects that are damaged: what is found, and how it is told.
+//!
+//! Damage is found when an object is opened or read, and at a restart. The object's name is kept as long as the server
+//! runs, or until the object is removed.
+
+use crate::disk::{Disk, errno};
+use crate::limits::DAMAGED_MAX;
+use crate::object::{Header, Unreadable};
+use crate::server::{Inner, Server};
+use node::rings::{DiskError, DiskFile, DiskOp};
+use wire::{Errno, ObjectId};
+
+/// What an object's file turns out to be, by what is recorded of it.
+pub(crate) enum Opened {
+    /// The object.
+    Object(Header),
+    /// There is no such object.
+    Nothing,
+}
+
+impl Inner {
+    /// An object is damaged, for this reason.
+    pub fn damage(&self, disk: &Disk, object: ObjectId, why: &dyn std::fmt::Display) -> Errno {
+        self.report(format!("disk {}, object {object}: {why}", disk.id.0));
+        let mut damaged = disk.damaged.borrow_mut();
+        if damaged.len() < DAMAGED_MAX {
+            damaged.insert(object);
+        }
+        Errno::EIO
+    }
+
+    /// Compares what is in an object's file with what is recorded. `header` is of its first bytes; `found`: there is a
+    /// file.
+    pub async fn recognise(
+        &self,
+        disk: &Disk,
+        object: ObjectId,
+        header: Result<Option<Header>, Unreadable>,
+        found: bool,
+    ) -> Result<Opened, Errno> {
+        let header = header.map_err(|error| self.damage(disk, object, &error))?;
+        let checked = match (disk.index.get(object), header) {
+            (Some(recorded), Some(header)) => {
+                recorded.check(&header).map(|()| Opened::Object(header))
+            }
+            (None, None) => Ok(Opened::Nothing),
+            (None, Some(_)) => Err("its file is there, but the index knows no such object"),
+            (Some(_), None) if found => {
+                Err("its file has no header, but the index knows the object")
+            }
+            (Some(_), None) if self.is_quarantined(disk, object).await.map_err(errno)? => {
+                Ok(Opened::Nothing)
+            }
+            (Some(_), None) => Err("its file is missing, but the index knows the object"),
+        };
+        checked.map_err(|why| self.damage(disk, object, &why))
+    }
+
+    /// Whether the object was set aside, and a crash came before the index said so.
+    pub async fn is_quarantined(&self, disk: &Disk, object: ObjectId) -> Result<bool, DiskError> {
+        let file = DiskFile::Quarantined(object);
+        match disk.ask(|| DiskOp::Stat { file }).await {
+            Ok(_) => Ok(true),
+            Err(DiskError::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Server {
+    /// Objects found damaged since the start, by disk; at most [`DAMAGED_MAX`] of each.
+    pub fn damaged(&self) -> Vec<(usize, ObjectId)> {
+        let disks = self.0.disks.iter().enumerate();
+        disks
+            .flat_map(|(number, disk)| {
+                let damaged = disk.damaged.borrow();
+                damaged.iter().map(|object| (number, *object)).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+}
