@@ -183,6 +183,6 @@ fn seeds_on_the_plain_models_are_the_runs_they_were() {
     let fingerprint = |seed, experiment: &Experiment| outcome(seed, experiment).fingerprint;
     let troubled = Experiment { seconds: 20, ..Experiment::default() };
     let now = [fingerprint(1, &calm()), fingerprint(2, &calm()), fingerprint(3, &troubled)];
-    let before = [0x7d25_888f_bf93_bfd8, 0x71f9_82be_5548_dc55, 0x9ddb_c3cc_bb45_3c06];
+    let before = [0x172c_9658_d5ec_5643, 0x91c7_82d4_59d7_6a97, 0x9c06_12e3_60aa_5aad];
     assert_eq!(now, before, "{now:#018x?}");
 }

@@ -61,24 +61,28 @@ impl Inner {
     pub async fn checkpoint(self: &Rc<Self>, disk: &Disk) -> Result<(), Errno> {
         let _one = disk.checkpointing.acquire(1).await;
         disk.pressed.set(false);
-        let (old, bytes, records) = disk.journal.switch(self.cx.random()).await;
-        let result = self.replace_logs(disk, old).await;
+        let result = self.start_anew(disk).await;
         disk.checkpoint_error.set(result.err());
         disk.free_bytes.set(0);
         if result.is_ok() {
-            disk.journal.applied(bytes, records);
             self.count(|c| c.checkpoints += 1);
         }
         disk.room.notify_all();
         result
     }
 
-    async fn replace_logs(self: &Rc<Self>, disk: &Disk, last: u32) -> Result<(), Errno> {
+    async fn start_anew(self: &Rc<Self>, disk: &Disk) -> Result<(), Errno> {
+        let salt = disk.next_salt().await.map_err(errno)?;
+        let old = disk.journal.switch(salt).await;
         self.apply_all(disk).await?;
         self.carry_intents(disk).await?;
-        // What the logs say of objects that are there, or gone, is recorded before they go.
+        // First of all, what was removed while these logs said so, and what they say of objects that are there, or gone;
+        // then that a restart need not look for them.
+        disk.sync_names().await.map_err(errno)?;
         self.save_index(disk).await.map_err(errno)?;
-        self.drop_logs(disk, last).await.map_err(errno)
+        disk.note_applied(old.last).await.map_err(errno)?;
+        disk.journal.applied(old.bytes, old.records);
+        self.drop_logs(disk, old.generation).await.map_err(errno)
     }
 
     async fn apply_all(self: &Rc<Self>, disk: &Disk) -> Result<(), Errno> {
@@ -120,11 +124,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Drops the logs up to this generation. That must be durable before a younger one may go: a log that came back
-    /// alone would bring old blocks back.
+    /// Drops the logs that are in place. That must be durable before a younger one may go: a log that came back alone
+    /// would bring old blocks back.
     async fn drop_logs(&self, disk: &Disk, last: u32) -> Result<(), DiskError> {
-        // First of all, what was removed while these logs said so.
-        disk.sync_names().await?;
         while disk.oldest_log.get() <= last {
             let generation = disk.oldest_log.get();
             match generation == last && disk.has_spare_room().await {

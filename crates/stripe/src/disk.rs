@@ -60,8 +60,10 @@ pub(crate) struct Disk {
     pub checkpointing: Semaphore,
     /// No log of an older generation is left.
     pub oldest_log: Cell<u32>,
-    /// The server's lives on this disk.
+    /// The server's incarnations on this disk, and how far its log is, as its label has them.
     pub lives: RefCell<Lives>,
+    /// One write of them at a time.
+    pub noting: Semaphore,
 }
 
 impl Disk {
@@ -85,6 +87,7 @@ impl Disk {
             checkpointing: Semaphore::new(cx, 1),
             oldest_log: Cell::new(1),
             lives: RefCell::default(),
+            noting: Semaphore::new(cx, 1),
         }
     }
 

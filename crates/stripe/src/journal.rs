@@ -7,14 +7,15 @@
 //! grows in steps, by zeros behind the record that needs the room: nearly all records are written over something.
 
 use crate::disk::Disk;
-use crate::limits::{LOG_BATCH_BYTES_MAX, LOG_STEP_BYTES, SPARE_ROOM_BYTES};
-use crate::log::{Generation, Kind, Record};
+use crate::limits::{LOG_BATCH_BYTES_MAX, LOG_SEQUENCE_STEP, LOG_STEP_BYTES, SPARE_ROOM_BYTES};
+use crate::log::{Chain, Generation, Kind, Record};
 use endpoint::Frame;
 use node::rings::{DiskError, DiskFile, DiskOp};
 use node::{Bug, Cx, Notify, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use wire::Time;
 use wire::limits::BLOCK_BYTES;
 
 /// The record's data in the log's frame, when it is durable.
@@ -35,6 +36,8 @@ pub(crate) struct Journal {
     writing: Semaphore,
     generation: Cell<Generation>,
     sequence: Cell<u64>,
+    /// The last record that is durable, and since when.
+    durable: Cell<(u64, Time)>,
     tail: Cell<u64>,
     /// Bytes that the log's file has at least.
     made: Cell<u64>,
@@ -52,6 +55,16 @@ pub(crate) struct Batch {
     pub bytes: usize,
 }
 
+/// The logs that nothing is added to any more.
+pub(crate) struct Ended {
+    /// The last of them.
+    pub generation: u32,
+    pub bytes: u64,
+    pub records: u64,
+    /// The last record in them.
+    pub last: u64,
+}
+
 impl Journal {
     pub fn new(cx: &Cx) -> Journal {
         Journal {
@@ -61,6 +74,7 @@ impl Journal {
             writing: Semaphore::new(cx, 1),
             generation: Cell::default(),
             sequence: Cell::new(1),
+            durable: Cell::default(),
             tail: Cell::new(0),
             made: Cell::new(0),
             made_before: Cell::new(0),
@@ -70,10 +84,26 @@ impl Journal {
         }
     }
 
-    /// Starts with an empty log of this generation, after what a restart found.
-    pub fn start(&self, generation: Generation, sequence: u64) {
+    /// Starts with an empty log of this generation, after the last record that a restart found.
+    pub fn start(&self, generation: Generation, last: u64) {
         self.generation.set(generation);
-        self.sequence.set(sequence);
+        self.durable.set((last, Time::ZERO));
+        self.sequence.set(last + LOG_SEQUENCE_STEP);
+    }
+
+    /// The log that records go to now.
+    pub fn generation(&self) -> Generation {
+        self.generation.get()
+    }
+
+    /// The last record that is durable, and since when.
+    pub fn durable(&self) -> (u64, Time) {
+        self.durable.get()
+    }
+
+    /// Until more records are durable, or could not be written.
+    pub fn written(&self) -> impl Future<Output = ()> + '_ {
+        self.done.wait()
     }
 
     /// Logs before this one hold so much that is not in place.
@@ -111,13 +141,18 @@ impl Journal {
         let entries = self.take_batch();
         let bytes: usize = entries.iter().map(|entry| entry.record.bytes()).sum();
         let mut frame = disk.frame(bytes).await;
-        let mut at = 0;
+        let (mut at, synced) = (0, self.durable.get().0);
+        let mut last = synced;
         for entry in &entries {
-            at += self.encode(entry, &mut frame[at..]);
+            let sequence = self.sequence.replace(self.sequence.get() + 1);
+            let chain = Chain { sequence, previous: last, synced };
+            at += self.encode(entry, chain, &mut frame[at..]);
+            last = sequence;
         }
         let frame = frame.freeze();
         let result = self.write(disk, frame.clone()).await;
         if result.is_ok() {
+            self.durable.set((last, disk.cx.now()));
             self.tail.set(self.tail.get() + bytes as u64);
             self.bytes.set(self.bytes.get() + bytes as u64);
             self.records.set(self.records.get() + entries.len() as u64);
@@ -148,10 +183,8 @@ impl Journal {
         batch
     }
 
-    fn encode(&self, entry: &Entry, out: &mut [u8]) -> usize {
-        let sequence = self.sequence.get();
-        self.sequence.set(sequence + 1);
-        entry.record.encode(self.generation.get(), sequence, out);
+    fn encode(&self, entry: &Entry, chain: Chain, out: &mut [u8]) -> usize {
+        entry.record.encode(self.generation.get(), chain, out);
         let mut at = entry.record.meta_blocks() * BLOCK_BYTES;
         for frame in &entry.data {
             out[at..at + frame.len()].copy_from_slice(frame);
@@ -164,6 +197,7 @@ impl Journal {
     async fn write(&self, disk: &Disk, frame: Frame) -> Result<(), DiskError> {
         let file = DiskFile::Log(self.generation.get().number);
         let durable = !disk.cx.has_bug(Bug::SkippedFsync);
+        disk.admit_log(self.generation.get()).await?;
         self.make_room(disk, self.tail.get() + frame.len() as u64).await;
         disk.write(file, self.tail.get(), frame, durable).await?;
         match self.tail.get() {
@@ -190,8 +224,8 @@ impl Journal {
     }
 
     /// Goes on in a new log with this salt, unless nothing is in the present one; the generation that nothing is added
-    /// to any more, and the size of all up to it.
-    pub async fn switch(&self, salt: u64) -> (u32, u64, u64) {
+    /// to any more, and the size and the last record of all up to it.
+    pub async fn switch(&self, salt: u64) -> Ended {
         let _permit = self.writing.acquire(1).await;
         let number = self.generation.get().number;
         if self.tail.get() > 0 {
@@ -199,7 +233,12 @@ impl Journal {
             self.tail.set(0);
             self.made_before.set(self.made.replace(self.made_next.take()));
         }
-        (self.generation.get().number - 1, self.bytes.get(), self.records.get())
+        Ended {
+            generation: self.generation.get().number - 1,
+            bytes: self.bytes.get(),
+            records: self.records.get(),
+            last: self.durable.get().0,
+        }
     }
 
     /// The file of the log before is the next log's.

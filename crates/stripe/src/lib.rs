@@ -21,6 +21,7 @@ mod index;
 mod journal;
 pub mod limits;
 pub mod log;
+pub mod mark;
 mod moves;
 mod network;
 pub mod object;

@@ -87,6 +87,12 @@ pub const RECORD_META_BLOCKS_MAX: usize = 34;
 pub const LOG_BATCH_BYTES_MAX: usize = 512 << 10;
 /// By how much a log's file grows at a time: 21 commits of 8 KiB, 0.3 ms of a disk of 1 GB/s.
 pub const LOG_STEP_BYTES: usize = 256 << 10;
+/// By how much sequences jump at a start, over those of the records that one write to the log may have left unfinished.
+pub const LOG_SEQUENCE_STEP: u64 = 1024;
+const _: () = assert!(LOG_SEQUENCE_STEP > (LOG_BATCH_BYTES_MAX / BLOCK_BYTES) as u64);
+/// A disk whose log was not written to for so long notes in its label how far it is durable: two small writes after
+/// each pause, for which no commit waits.
+pub const MARK_SPAN: Duration = Duration::from_secs(1);
 /// Dirty bytes of a disk at which it begins to write them, unasked: a disk that waits for a COMMIT stands still while
 /// the client fills its memory, and the client while the disk works. 4 MiB are 30 ms of a disk of 130 MB/s, so what a
 /// synchronisation costs beside them is little.
@@ -129,7 +135,7 @@ pub const TOMBSTONE: Duration = Duration::from_secs(120);
 pub const TOMBSTONES_MAX: usize = 64 * 1024;
 /// Lives of a server that a disk remembers, 8 bytes each in one block.
 pub const LIVES_MAX: usize = 500;
-const _: () = assert!(24 + LIVES_MAX * 8 <= BLOCK_BYTES);
+const _: () = assert!(64 + LIVES_MAX * 8 <= BLOCK_BYTES);
 /// How long a server remembers what was written since its start: a client that has not sent again by then what the
 /// last life lost gave up long ago (5 minutes).
 pub const RECENT_SPAN: Duration = Duration::from_secs(600);

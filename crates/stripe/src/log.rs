@@ -6,9 +6,9 @@
 //! ```text
 //!   0  magic 4 | crc 4 | version 2 | kind 1 | 0 1 | description blocks 4
 //!  16  generation 4 | runs 4 | sequence 8 | data blocks 4 | checksums 4
-//!  40  object 14 | head 95 | 0 to 152
-//! 152  salt 8
-//! 160  runs: first block 8, count 4; then checksums of 4 bytes; 0 to the block's end
+//!  40  object 14 | head 159 | 0 to 216
+//! 216  salt 8 | previous 8 | synced 8
+//! 240  runs: first block 8, count 4; then checksums of 4 bytes; 0 to the block's end
 //! ```
 //!
 //! Logs are written over: behind a log's last record lie those of an earlier generation and the data of clients. The
@@ -18,6 +18,10 @@
 //! The crc covers the description with itself as zero; the data is covered by the checksums in the description.
 //! Sequences only grow, also across a write that failed and is written again, so what a failed write left behind a
 //! later, shorter one is never taken for a record: a reader stops where a record does not fit or the sequence falls.
+//!
+//! Records form a chain, over all generations of a disk's log: `previous` is the record before this one, `synced` the
+//! last one that was known to be durable when this one was written. So damage in front of what was acknowledged is told
+//! from an end that a power cut tore, whose records cannot say that more than the ones in front of them was durable.
 
 use crate::limits::RECORD_META_BLOCKS_MAX;
 use crate::object::{FORMAT_VERSION, Head};
@@ -30,7 +34,7 @@ use wire::limits::BLOCK_BYTES;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"TZLG");
 const SALT_AT: usize = 216;
-const FIXED_BYTES: usize = 224;
+const FIXED_BYTES: usize = 240;
 const _: () = assert!(40 + 14 + Head::BYTES <= SALT_AT);
 const RUN_BYTES: usize = 12;
 
@@ -72,6 +76,17 @@ pub struct Generation {
     pub number: u32,
     /// Random.
     pub salt: u64,
+}
+
+/// Where a record is in the chain of all records of a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Chain {
+    /// The record's own sequence.
+    pub sequence: u64,
+    /// That of the record before it, in this log or in the one before.
+    pub previous: u64,
+    /// That of the last record that was durable when this one was written.
+    pub synced: u64,
 }
 
 /// Blocks in a row.
@@ -128,7 +143,7 @@ impl Record {
     }
 
     /// Writes the description into the first bytes of `out`; the caller puts the data behind it.
-    pub fn encode(&self, generation: Generation, sequence: u64, out: &mut [u8]) {
+    pub fn encode(&self, generation: Generation, chain: Chain, out: &mut [u8]) {
         assert!(self.meta_blocks() <= RECORD_META_BLOCKS_MAX, "a description within its limit");
         let meta = &mut out[..self.meta_blocks() * BLOCK_BYTES];
         meta.fill(0);
@@ -137,10 +152,11 @@ impl Record {
         let mut fixed = Encoder::new(meta);
         fixed.u32(MAGIC).u32(0).u16(FORMAT_VERSION).u8(self.kind as u8).u8(0);
         fixed.u32(self.meta_blocks() as u32).u32(generation.number).u32(self.runs.len() as u32);
-        fixed.u64(sequence).u32(self.data_blocks() as u32).u32(sums.len() as u32);
+        fixed.u64(chain.sequence).u32(self.data_blocks() as u32).u32(sums.len() as u32);
         encode_object(&self.object, &mut fixed);
         self.head.encode(&mut fixed);
-        meta[SALT_AT..FIXED_BYTES].copy_from_slice(&generation.salt.to_le_bytes());
+        let mut tail = Encoder::new(&mut meta[SALT_AT..FIXED_BYTES]);
+        tail.u64(generation.salt).u64(chain.previous).u64(chain.synced);
         let mut rest = Encoder::new(&mut meta[FIXED_BYTES..]);
         for run in &self.runs {
             rest.u64(run.first).u32(run.count);
@@ -162,8 +178,8 @@ pub struct Start {
     pub data_blocks: usize,
     /// The log's generation.
     pub generation: Generation,
-    /// The record's sequence.
-    pub sequence: u64,
+    /// The record's place in the chain.
+    pub chain: Chain,
     kind: Kind,
     runs: usize,
     sums: usize,
@@ -201,19 +217,25 @@ impl Start {
         if magic != MAGIC {
             return Err(End::Here);
         }
-        if version != FORMAT_VERSION {
-            return Err(End::Version(version));
-        }
-        let kind = Kind::parse(input.u8()?).ok_or(End::Here)?;
+        let kind = input.u8()?;
         input.u8()?;
         let (meta_blocks, number) = (input.u32()? as usize, input.u32()?);
+        if version != FORMAT_VERSION {
+            // Of another release, unless it is a bit that flipped.
+            let meta = meta_blocks.checked_mul(BLOCK_BYTES).and_then(|bytes| block.get(..bytes));
+            let whole = meta.is_some_and(|meta| meta.len() > 8 && crc_of_rest(meta) == sum);
+            return Err(if whole { End::Version(version) } else { End::Here });
+        }
+        let kind = Kind::parse(kind).ok_or(End::Here)?;
         let (runs, sequence) = (input.u32()? as usize, input.u64()?);
         let (data_blocks, sums) = (input.u32()? as usize, input.u32()? as usize);
-        let salt = Decoder::new(block.get(SALT_AT..).ok_or(End::Here)?).u64()?;
+        let mut tail = Decoder::new(block.get(SALT_AT..).ok_or(End::Here)?);
+        let salt = tail.u64()?;
+        let chain = Chain { sequence, previous: tail.u64()?, synced: tail.u64()? };
         let generation = Generation { number, salt };
         let fits = (1..=RECORD_META_BLOCKS_MAX).contains(&meta_blocks)
             && data_blocks <= meta_blocks * BLOCK_BYTES / 4;
-        let start = Start { meta_blocks, data_blocks, generation, sequence, kind, runs, sums, sum };
+        let start = Start { meta_blocks, data_blocks, generation, chain, kind, runs, sums, sum };
         if fits { Ok(start) } else { Err(End::Here) }
     }
 
@@ -264,11 +286,12 @@ mod tests {
     proptest! {
         #[test]
         fn records_survive_the_disk(record in record(), number: u32, salt: u64, sequence: u64) {
+            let chain = Chain { sequence, previous: sequence / 2, synced: sequence / 3 };
             let generation = Generation { number, salt };
             let mut bytes = vec![0xaa; record.bytes()];
-            record.encode(generation, sequence, &mut bytes);
+            record.encode(generation, chain, &mut bytes);
             let start = Start::read(&bytes).unwrap();
-            prop_assert_eq!((start.generation, start.sequence), (generation, sequence));
+            prop_assert_eq!((start.generation, start.chain), (generation, chain));
             prop_assert_eq!(start.data_blocks, record.data_blocks());
             prop_assert_eq!(start.record(&bytes), Ok(record));
         }
@@ -276,7 +299,7 @@ mod tests {
         #[test]
         fn a_flipped_bit_ends_the_log(record in record(), bit: prop::sample::Index) {
             let mut bytes = vec![0; record.meta_blocks() * BLOCK_BYTES + record.data_blocks() * BLOCK_BYTES];
-            record.encode(Generation::default(), 2, &mut bytes);
+            record.encode(Generation::default(), Chain::default(), &mut bytes);
             let bit = bit.index(record.meta_blocks() * BLOCK_BYTES * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
             let read = Start::read(&bytes).and_then(|start| start.record(&bytes));

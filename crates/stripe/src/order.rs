@@ -14,10 +14,12 @@
 //! still hold of it is judged where it is now.
 
 use crate::limits::LIVES_MAX;
+use crate::mark::Mark;
 use crate::object::FORMAT_VERSION;
 use crate::sums::crc_of_rest;
 use wire::checksum::crc32c;
 use wire::codec::{Decoder, Encoder, Short};
+use wire::limits::BLOCK_BYTES;
 
 /// When a server executed a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -183,11 +185,12 @@ pub struct Lives {
     sequence: u64,
     lives: Vec<u64>,
     disks: u16,
+    mark: Mark,
 }
 
 impl Lives {
     const MAGIC: u32 = u32::from_le_bytes(*b"TZLV");
-    const FIXED_BYTES: usize = 24;
+    const FIXED_BYTES: usize = 64;
 
     /// These lives, the present one last.
     pub fn of(lives: impl IntoIterator<Item = u64>) -> Lives {
@@ -211,10 +214,24 @@ impl Lives {
         let surplus = (self.lives.len() + 1).saturating_sub(LIVES_MAX);
         self.lives.drain(..surplus);
         self.lives.push(life);
+    }
+
+    /// How far the disk's log is.
+    pub fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    /// Notes how far the disk's log is.
+    pub fn set_mark(&mut self, mark: Mark) {
+        self.mark = mark;
+    }
+
+    /// They are to be written once more.
+    pub fn turn(&mut self) {
         self.sequence += 1;
     }
 
-    /// Grows with every life: which of two slots is the later one, and where the next goes.
+    /// Grows with every write: which of two slots is the later one, and which is to be written first.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -240,12 +257,19 @@ impl Lives {
         self.lives.len().saturating_sub(1)
     }
 
+    /// The later one of the two slots at the beginning of `slots`, as far as they can be understood.
+    pub fn later_of(slots: &[u8]) -> Option<Lives> {
+        let found = slots.chunks_exact(BLOCK_BYTES).take(2).filter_map(Lives::decode);
+        found.max_by_key(Lives::sequence)
+    }
+
     /// Writes one slot: a block.
     pub fn encode(&self, block: &mut [u8]) {
         block.fill(0);
         let mut out = Encoder::new(block);
         out.u32(Lives::MAGIC).u32(0).u16(FORMAT_VERSION).u64(self.sequence);
         out.u32(self.lives.len() as u32).u16(self.disks);
+        self.mark.encode(&mut out);
         let mut rest = Encoder::new(&mut block[Lives::FIXED_BYTES..]);
         self.lives.iter().for_each(|life| {
             rest.u64(*life);
@@ -263,10 +287,11 @@ impl Lives {
         }
         let (sequence, count) = (input.u64().ok()?, input.u32().ok()? as usize);
         let disks = input.u16().ok()?;
+        let mark = Mark::decode(&mut input).ok()?;
         let mut rest = Decoder::new(block.get(Lives::FIXED_BYTES..)?);
         let lives: Result<Vec<u64>, Short> =
             (0..count.min(LIVES_MAX)).map(|_| rest.u64()).collect();
-        Some(Lives { sequence, lives: lives.ok()?, disks })
+        Some(Lives { sequence, lives: lives.ok()?, disks, mark })
     }
 }
 

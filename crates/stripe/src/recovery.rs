@@ -4,15 +4,17 @@
 //! names, and no later record, may be *torn*: when it does not fit its checksum it is summed anew, old or new as it
 //! is, and counted. Any other block that does not fit is corruption, found and told when it is read.
 //!
-//! What a power cut left of the write to the log that was under way may be such that the disk cannot read it. It is
-//! torn like any other, unless later records are behind it: a log that is damaged in its middle is not replayed.
+//! A log ends where no record follows the one before. What a power cut left of the write that was under way is such an
+//! end, torn or unreadable. It is damage when anything knows that more was durable: a record behind it, one of the next
+//! log, or the [`Mark`] in the label. Then the disk is refused: replayed up to there it would bring older bytes back.
 //!
 //! A disk that is too full for that serves all the same, and keeps its logs: what they hold is in memory, as before the
 //! restart, until the checkpoint finds room for it.
 
 use crate::disk::Disk;
-use crate::index::{LABEL_BLOCKS, Mark};
-use crate::log::{End, Generation};
+use crate::index::{self, LABEL_BLOCKS};
+use crate::log::{End, Generation, Record, Start};
+use crate::mark::Mark;
 use crate::object::FORMAT_VERSION;
 use crate::order::Lives;
 use crate::replay::Replay;
@@ -114,17 +116,73 @@ struct Logs {
     records: u64,
     /// The last generation that says something.
     last: u32,
+    /// The last generation with a record, also one that is in place.
+    used: u32,
+    /// Where the last log ended that had the last record so far.
+    end: Option<(u32, u64)>,
+}
+
+/// What the next record of a log is.
+enum Next {
+    /// One to be replayed, or one that is in place already.
+    Record { is_new: bool },
+    /// None: the log ends in front of it.
+    End,
+    /// One that the label should know of.
+    Unknown,
 }
 
 impl Logs {
-    /// The generation to go on with: after all that say something. Logs that say nothing need not go, so that a disk
-    /// that cannot be written to serves its readers.
-    fn next_generation(&self) -> u32 {
-        self.generations.last().map_or(1, |last| last + u32::from(self.say_something()))
+    /// The log to go on with: after all with a record, and known to the label where that is possible. Logs without need
+    /// not go, so that a disk that cannot be written to serves its readers.
+    fn next(&self, mark: &Mark, salt: u64) -> Generation {
+        let number = match self.generations.last() {
+            Some(last) if self.say_something() || *last == self.used => last + 1,
+            Some(last) => *last,
+            None => mark.generation + 1,
+        };
+        let known = mark.salt_of(number).filter(|_| mark.generation > 0);
+        Generation { number, salt: known.unwrap_or(salt) }
     }
 
     fn say_something(&self) -> bool {
         !self.objects.is_empty()
+    }
+
+    /// Judges what is at an offset of a log whose record before it has sequence `before`.
+    fn judge(
+        &mut self,
+        start: &Start,
+        reader: &mut Reader<'_>,
+        (at, before): (u64, u64),
+        mark: &Mark,
+    ) -> Next {
+        let Generation { number, salt } = start.generation;
+        if number != reader.generation() {
+            return Next::End;
+        }
+        // No client's data comes to a log's beginning: what is there was written as a record of this log.
+        let known = reader.salt.is_none_or(|known| known == salt) && !mark.is_ahead(number);
+        if !known {
+            return if at == 0 { Next::Unknown } else { Next::End };
+        }
+        reader.salt = Some(salt);
+        let chain = start.chain;
+        if chain.sequence <= before || chain.previous > self.sequence {
+            return Next::End;
+        }
+        self.used = number;
+        let is_new = chain.sequence > self.sequence;
+        if is_new {
+            (self.sequence, self.last, self.end) = (chain.sequence, number, None);
+        }
+        Next::Record { is_new }
+    }
+
+    fn take(&mut self, record: &Record, generation: u32, data_at: u64) {
+        self.bytes += record.bytes() as u64;
+        self.records += 1;
+        self.objects.entry(record.object).or_default().take(record, generation, data_at);
     }
 }
 
@@ -135,10 +193,31 @@ pub(crate) fn refusal(disk: &Disk, what: &str, error: DiskError) -> Refusal {
     (crate::disk::errno(error), format!("disk {}: {what}: {error}", disk.id.0))
 }
 
-/// The later one of the two slots of incarnations.
-fn latest(slots: &[u8]) -> Lives {
-    let found = slots.chunks_exact(BLOCK_BYTES).take(2).filter_map(Lives::decode);
-    found.max_by_key(Lives::sequence).unwrap_or_default()
+/// What is to be done about a disk that is refused for what it lost.
+const LOSS_ADVICE: &str = "nothing of this disk is served, so that no older bytes are read: bring its directory back as it was last; \
+     where that cannot be, remove the directory and start the server again, and only what was on this disk is lost";
+
+/// The logs end before a record that was durable.
+fn damage(disk: &Disk, logs: &Logs, durable: u64) -> Refusal {
+    let place = match logs.end {
+        Some((generation, at)) => {
+            format!("log {generation} is damaged, cut short or older at offset {at}")
+        }
+        None => "its log is missing".to_string(),
+    };
+    let text = format!(
+        "disk {}: its {place}: records {} to {durable} of it were acknowledged and are not there; {LOSS_ADVICE}",
+        disk.id.0,
+        logs.sequence + 1
+    );
+    (Errno::EIO, text)
+}
+
+/// A log was written after the label: the label is an older one.
+fn older_label(disk: &Disk, generation: u32) -> Refusal {
+    let text =
+        format!("disk {}: its label is older than its log {generation}; {LOSS_ADVICE}", disk.id.0);
+    (Errno::EIO, text)
 }
 
 fn unreplayed(disk: &Disk, id: ObjectId, error: DiskError) -> Refusal {
@@ -150,7 +229,7 @@ impl Inner {
     pub async fn known_disks(&self) -> u16 {
         let mut known = 0;
         for disk in &self.disks {
-            let found = self.find_lives(disk).await;
+            let found = disk.find_lives().await.ok().flatten();
             known = known.max(found.map_or(0, |lives| lives.disks()));
         }
         known
@@ -177,12 +256,12 @@ impl Inner {
         if !self.replay_all(disk, &logs).await? || !self.is_index_saved(disk).await? {
             return self.keep_all(disk, &logs).await;
         }
+        let log = logs.next(&disk.mark(), self.cx.random());
+        disk.journal.start(log, logs.sequence);
         let dropped = self.drop_replayed(disk, &logs).await;
         dropped.map_err(|error| refusal(disk, "the replayed log cannot be removed", error))?;
-        let number = logs.next_generation();
-        disk.journal.start(Generation { number, salt: self.cx.random() }, logs.sequence + 1);
         let oldest = logs.generations.first().filter(|_| !logs.say_something());
-        disk.oldest_log.set(oldest.copied().unwrap_or(number));
+        disk.oldest_log.set(oldest.copied().unwrap_or(log.number));
         Ok(())
     }
 
@@ -218,7 +297,7 @@ impl Inner {
         synced.map_err(|error| refusal(disk, "removals cannot be made stable", error))?;
         // The file of the next generation may be there to be written over: then cuts and removals find room in it.
         let generation = Generation { number: logs.last + 1, salt: self.cx.random() };
-        disk.journal.start(generation, logs.sequence + 1);
+        disk.journal.start(generation, logs.sequence);
         disk.journal.found(logs.bytes, logs.records);
         disk.oldest_log.set(*logs.generations.first().expect("a log said it"));
         disk.checkpoint_error.set(Some(Errno::ENOSPC));
@@ -237,12 +316,11 @@ impl Inner {
             disks: self.disks.len() as u16,
             id: u128::from(self.cx.random()) << 64 | u128::from(self.cx.random()),
         };
-        let into = disk.frame(LABEL_BLOCKS * BLOCK_BYTES).await;
-        let read = disk.read(DiskFile::Label, 0, into).await;
+        let read = disk.read_label().await;
         let (blocks, found) =
             read.map_err(|error| refusal(disk, "its label cannot be read", error))?;
         let (block, slots) = blocks.split_at(BLOCK_BYTES);
-        let has_begun = latest(slots).sequence() > 0;
+        let has_begun = Lives::later_of(slots).is_some_and(|lives| lives.sequence() > 0);
         // No incarnation has begun on a disk whose label's writing was broken off, by a full disk or a crash, and nothing
         // of it was written that its writer relied on.
         if found && (has_begun || block.iter().any(|byte| *byte != 0)) {
@@ -252,7 +330,11 @@ impl Inner {
                 return Ok(());
             }
         }
-        self.check_empty(disk).await?;
+        self.check_empty(
+            disk,
+            "it holds data but no label, or a damaged one: bring its label back as it was",
+        )
+        .await?;
         if disk.id.0 < known {
             let text = format!(
                 "disk {}: its directory is empty, but the server has had {known} disks, this one too: mount the disk there; \
@@ -267,7 +349,7 @@ impl Inner {
         label.encode(&mut blocks[..BLOCK_BYTES]);
         let (lives, marks) = blocks[BLOCK_BYTES..].split_at_mut(2 * BLOCK_BYTES);
         lives.chunks_exact_mut(BLOCK_BYTES).for_each(|slot| Lives::default().encode(slot));
-        marks.chunks_exact_mut(BLOCK_BYTES).for_each(|slot| Mark::FIRST.encode(slot));
+        marks.chunks_exact_mut(BLOCK_BYTES).for_each(|slot| index::Mark::FIRST.encode(slot));
         disk.index.open(label.id, marks);
         let written = disk.write(DiskFile::Label, 0, blocks.freeze(), true).await;
         written.map_err(|error| refusal(disk, "its label cannot be written", error))?;
@@ -277,43 +359,42 @@ impl Inner {
         synced.map_err(|error| refusal(disk, "its label cannot be written", error))
     }
 
-    /// Notes this life of the server behind the label, in two slots in turns, before anything is written in it. Who
-    /// cannot note it because the disk is read-only will not commit anything either.
+    /// Notes this incarnation of the server behind the label, before anything is written in it. On a disk that is
+    /// read-only it cannot be noted, and nothing is committed either.
     async fn begin_life(&self, disk: &Disk, disks: u16) -> Result<(), Refusal> {
-        let lives = self.find_lives(disk).await;
-        let mut lives = lives.map_err(|error| refusal(disk, "its lives cannot be read", error))?;
-        lives.begin(self.verifier);
-        lives.note_disks(disks);
-        let mut block = disk.frame(BLOCK_BYTES).await;
-        lives.encode(&mut block);
-        let offset = BLOCK + lives.sequence() % 2 * BLOCK;
-        let noted = match disk.write(DiskFile::Label, offset, block.freeze(), true).await {
+        let lives = disk.find_lives().await;
+        let lives = lives.map_err(|error| refusal(disk, "its label cannot be read", error))?;
+        if lives.is_none() {
+            let text = "both places of its label that say how far its log is are damaged: restore the label";
+            self.check_empty(disk, text).await?;
+        }
+        *disk.lives.borrow_mut() = lives.unwrap_or_default();
+        let begin = |lives: &mut Lives| {
+            lives.begin(self.verifier);
+            lives.note_disks(disks);
+        };
+        let noted = match disk.note(begin).await {
             Ok(()) => disk.sync_names().await,
             Err(error) => Err(error),
         };
-        *disk.lives.borrow_mut() = lives;
         match noted {
-            Ok(()) | Err(DiskError::ReadOnly) => Ok(()),
+            Ok(()) => Ok(()),
+            Err(DiskError::ReadOnly) => {
+                begin(&mut disk.lives.borrow_mut());
+                Ok(())
+            }
             Err(error) => Err(refusal(disk, "this start cannot be noted on it", error)),
         }
     }
 
-    /// What the disk says of the server's lives before this one.
-    async fn find_lives(&self, disk: &Disk) -> Result<Lives, DiskError> {
-        let into = disk.frame(2 * BLOCK_BYTES).await;
-        let (slots, _) = disk.read(DiskFile::Label, BLOCK, into).await?;
-        Ok(latest(&slots))
-    }
-
-    /// A disk without a label is new only when there is nothing on it.
-    async fn check_empty(&self, disk: &Disk) -> Result<(), Refusal> {
+    /// A disk without a label is new only when there is nothing on it; `text` says what is wrong otherwise.
+    async fn check_empty(&self, disk: &Disk, text: &str) -> Result<(), Refusal> {
         let listings = [DiskListing::Logs, DiskListing::Objects { after: None, count: 1 }];
         for listing in listings {
             let listed = disk.ask(|| DiskOp::List(listing)).await;
             match listed.map_err(|error| refusal(disk, "it cannot be listed", error))? {
                 DiskReply::Files(files) if files.is_empty() => {}
                 _ => {
-                    let text = "it holds data but no label, or a damaged one: bring its label back as it was";
                     return Err((Errno::ENODEV, format!("disk {}: {text}", disk.id.0)));
                 }
             }
@@ -326,7 +407,8 @@ impl Inner {
     async fn read_logs(&self, disk: &Disk) -> Result<Logs, Refusal> {
         let listed = disk.ask(|| DiskOp::List(DiskListing::Logs)).await;
         let listed = listed.map_err(|error| refusal(disk, "its logs cannot be listed", error))?;
-        let mut logs = Logs::default();
+        let mark = disk.mark();
+        let mut logs = Logs { sequence: mark.applied, ..Logs::default() };
         if let DiskReply::Files(files) = listed {
             logs.generations = files
                 .into_iter()
@@ -340,56 +422,56 @@ impl Inner {
         for generation in logs.generations.clone() {
             self.read_log(disk, generation, &mut logs).await?;
         }
+        if mark.durable > logs.sequence {
+            return Err(damage(disk, &logs, mark.durable));
+        }
         Ok(logs)
     }
 
     async fn read_log(&self, disk: &Disk, generation: u32, logs: &mut Logs) -> Result<(), Refusal> {
-        let (mut at, mut salt) = (0, None);
-        let mut reader = Reader::new(disk, generation);
         let unread = |error| refusal(disk, "its log cannot be read", error);
-        loop {
+        let mark = disk.mark();
+        let reader = Reader::new(disk, generation, mark.salt_of(generation)).await;
+        let mut reader = reader.map_err(unread)?;
+        let (mut at, mut before) = (0, 0);
+        let end = loop {
             let (start, record) = match reader.record(at).await.map_err(unread)? {
                 Ok(found) => found,
-                Err(End::Here) => return Ok(()),
-                Err(End::Unreadable) => {
-                    let goes_on = reader.goes_on(at, salt, logs.sequence).await;
-                    return self.end_torn(disk, generation, goes_on.map_err(unread)?);
+                Err(End::Version(version)) if at == 0 => {
+                    let text = End::Version(version);
+                    return Err((Errno::ENODEV, format!("disk {}: {text}", disk.id.0)));
                 }
-                Err(version) => {
-                    return Err((Errno::ENODEV, format!("disk {}: {version}", disk.id.0)));
-                }
+                Err(end) => break end,
             };
-            let first = *salt.get_or_insert(start.generation.salt);
-            let own = start.generation == Generation { number: generation, salt: first };
-            if !own || start.sequence <= logs.sequence {
-                return Ok(());
-            }
-            (logs.sequence, logs.last) = (start.sequence, generation);
-            logs.bytes += record.bytes() as u64;
-            logs.records += 1;
+            let is_new = match logs.judge(&start, &mut reader, (at, before), &mark) {
+                Next::Record { is_new } => is_new,
+                Next::End => break End::Here,
+                Next::Unknown => return Err(older_label(disk, generation)),
+            };
+            before = start.chain.sequence;
+            let next = at + record.bytes() as u64;
             if self.cx.has_bug(Bug::LastRecordSkipped) {
-                let next = reader.record(at + record.bytes() as u64).await;
-                if !matches!(next, Ok(Ok((next, _))) if next.sequence > start.sequence) {
+                let next = reader.record(next).await;
+                if !matches!(next, Ok(Ok((next, _))) if next.chain.sequence > before) {
                     return Ok(());
                 }
             }
-            let data_at = at + start.meta_blocks as u64 * BLOCK;
-            let replay = logs.objects.entry(record.object).or_default();
-            replay.take(&record, generation, data_at);
-            at += record.bytes() as u64;
+            if is_new {
+                logs.take(&record, generation, at + start.meta_blocks as u64 * BLOCK);
+            }
+            at = next;
+        };
+        logs.end.get_or_insert((generation, at));
+        let synced = reader.synced_behind(at).await.map_err(unread)?;
+        if synced > logs.sequence {
+            return Err(damage(disk, logs, synced));
         }
-    }
-
-    /// The log ends where it cannot be read, unless it goes on behind that.
-    fn end_torn(&self, disk: &Disk, generation: u32, goes_on: bool) -> Result<(), Refusal> {
-        if goes_on {
-            let what = format!("its log {generation} cannot be read in the middle");
-            return Err(refusal(disk, &what, DiskError::Failed(Errno::EIO)));
+        if end == End::Unreadable {
+            self.report(format!(
+                "disk {}: its log {generation} cannot be read behind its last whole record: taken for what a power cut left",
+                disk.id.0
+            ));
         }
-        self.report(format!(
-            "disk {}: its log {generation} cannot be read behind its last whole record: taken for what a power cut left",
-            disk.id.0
-        ));
         Ok(())
     }
 
@@ -398,13 +480,14 @@ impl Inner {
             return Ok(());
         }
         disk.sync_names().await?;
+        disk.note_applied(logs.sequence).await?;
         let (last, others) = logs.generations.split_last().expect("a log said it");
         for generation in others {
             disk.drop_log(*generation).await?;
             disk.sync_names().await?;
         }
         match disk.has_spare_room().await {
-            true => disk.reuse_log(*last, logs.next_generation()).await?,
+            true => disk.reuse_log(*last, disk.journal.generation().number).await?,
             false => disk.drop_log(*last).await?,
         }
         disk.sync_names().await?;

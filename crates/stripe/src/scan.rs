@@ -1,17 +1,15 @@
 //! Reading a log at a restart: its records, one by one, and why there is no other.
 //!
-//! A power cut may leave the blocks of the log that were being written such that the disk cannot read them. They count
-//! as torn, which is as good as not written, while nothing that was written later is behind them: [`goes_on`] tells.
+//! A power cut may leave the blocks of the log that were being written torn, or such that the disk cannot read them.
+//! That is as good as not written, unless a record behind them says that they were durable: [`synced_behind`] tells.
 //!
-//! [`goes_on`]: Reader::goes_on
+//! [`synced_behind`]: Reader::synced_behind
 
 use crate::disk::Disk;
-use crate::limits::{
-    LOG_BAD_BLOCKS_MAX, LOG_BATCH_BYTES_MAX, RECORD_META_BLOCKS_MAX, WINDOW_BYTES,
-};
-use crate::log::{End, Record, Start};
+use crate::limits::{LOG_BAD_BLOCKS_MAX, RECORD_META_BLOCKS_MAX, WINDOW_BYTES};
+use crate::log::{End, Generation, Record, Start};
 use endpoint::FrameMut;
-use node::rings::{DiskError, DiskFile};
+use node::rings::{DiskError, DiskFile, DiskOp, DiskReply};
 use std::collections::BTreeSet;
 use wire::Errno;
 use wire::checksum::block_crc;
@@ -23,13 +21,31 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 pub(crate) struct Reader<'a> {
     disk: &'a Disk,
     generation: u32,
+    /// That of the log's records, as far as it is known.
+    pub salt: Option<u64>,
+    /// Bytes of the file.
+    bytes: u64,
     /// Where the blocks are that cannot be read.
     bad: BTreeSet<u64>,
 }
 
 impl Reader<'_> {
-    pub fn new(disk: &Disk, generation: u32) -> Reader<'_> {
-        Reader { disk, generation, bad: BTreeSet::new() }
+    pub async fn new(
+        disk: &Disk,
+        generation: u32,
+        salt: Option<u64>,
+    ) -> Result<Reader<'_>, DiskError> {
+        let file = DiskFile::Log(generation);
+        let bytes = match disk.ask(|| DiskOp::Stat { file }).await? {
+            DiskReply::Stat { bytes, .. } => bytes,
+            _ => return Err(DiskError::Failed(Errno::EPROTO)),
+        };
+        Ok(Reader { disk, generation, salt, bytes, bad: BTreeSet::new() })
+    }
+
+    /// The log's number.
+    pub fn generation(&self) -> u32 {
+        self.generation
     }
 
     /// The record at an offset, its data verified.
@@ -58,27 +74,28 @@ impl Reader<'_> {
         Ok(Ok((start, record)))
     }
 
-    /// Whether behind the block at `at` a record begins that is later than the one with this sequence, the last whole
-    /// one. `salt` is the log's, if it is known.
-    pub async fn goes_on(
-        &mut self,
-        at: u64,
-        salt: Option<u64>,
-        sequence: u64,
-    ) -> Result<bool, DiskError> {
-        let behind = at + BLOCK..at + BLOCK + LOG_BATCH_BYTES_MAX as u64;
-        for offset in behind.step_by(WINDOW_BYTES) {
+    /// The last record that any from `at` on says was durable when it was written; 0 when none is there.
+    pub async fn synced_behind(&mut self, at: u64) -> Result<u64, DiskError> {
+        let Some(salt) = self.salt else { return Ok(0) };
+        let mut synced = 0;
+        for offset in (at..self.bytes).step_by(WINDOW_BYTES) {
             let bytes = self.read(offset, WINDOW_BYTES).await?;
-            let mut starts = bytes.chunks_exact(BLOCK_BYTES).filter_map(|b| Start::read(b).ok());
-            if starts.any(|start| {
-                let own = start.generation.number == self.generation;
-                own && salt.is_none_or(|salt| start.generation.salt == salt)
-                    && start.sequence > sequence
-            }) {
-                return Ok(true);
+            for (block, place) in
+                bytes.chunks_exact(BLOCK_BYTES).zip((offset..).step_by(BLOCK_BYTES))
+            {
+                let Ok(start) = Start::read(block) else { continue };
+                let own = start.generation == Generation { number: self.generation, salt };
+                if own && start.chain.synced > synced && self.is_whole(&start, place).await? {
+                    synced = start.chain.synced;
+                }
             }
         }
-        Ok(false)
+        Ok(synced)
+    }
+
+    async fn is_whole(&mut self, start: &Start, at: u64) -> Result<bool, DiskError> {
+        let meta = self.read(at, start.meta_blocks * BLOCK_BYTES).await?;
+        Ok(start.record(&meta).is_ok())
     }
 
     /// Bytes of the log; zeros for blocks that cannot be read. An error when they are too many for a power cut.

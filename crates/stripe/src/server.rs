@@ -199,11 +199,15 @@ async fn start(inner: Rc<Inner>) {
     // All have their labels: from now on none of them is a new one.
     let last = identified.iter().rposition(|result| result.is_ok());
     let disks = last.map_or(0, |last| last as u16 + 1);
-    for (disk, identified) in identified.into_iter().enumerate() {
-        let prepared = match identified {
-            Ok(()) => inner.prepare(disk, disks).await,
+    let service = &inner;
+    let prepared = identified.into_iter().enumerate().map(|(disk, identified)| async move {
+        match identified {
+            Ok(()) => service.prepare(disk, disks).await,
             refused => refused,
-        };
+        }
+    });
+    let prepared = node::all(prepared).await;
+    for (disk, prepared) in prepared.into_iter().enumerate() {
         let health = match prepared {
             Ok(()) => Health::Serving,
             Err((errno, text)) => {
@@ -289,6 +293,7 @@ impl Server {
                 Ok(()) => self.0.checkpoint(disk).await,
                 error => error,
             };
+            let flushed = flushed.and(disk.note_durable().await.map_err(errno));
             result = result.and(flushed);
         }
         result
@@ -516,5 +521,6 @@ impl Inner {
         self.cx.spawn("stripe flush", async move { service.flusher(disk).await });
         let service = self.clone();
         self.cx.spawn("stripe checkpoint", async move { service.checkpoints(disk).await });
+        self.cx.spawn("stripe mark", self.clone().note_idle(disk));
     }
 }

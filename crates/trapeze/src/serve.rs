@@ -110,10 +110,13 @@ pub(crate) fn start_as(machine: &Machine, setup: &Setup) -> Result<Running, Serv
     // What it says is asked for disk by disk.
     let _ = running.host.block_on(async move { waiting.ready().await })?;
     for (disk, health) in (0..).zip(io.disks()) {
-        let Health::Refused(_, text) = health else { continue };
+        let Health::Refused(errno, text) = health else { continue };
         match running.lost.iter().find(|(lost, _)| *lost == disk) {
             Some((_, why)) => eprintln!("serving without {why}"),
-            None => return Err(ServeError::Refused(text)),
+            // Another disk's directory is a mistake to be put right first. A damaged one may be all there is of it: the
+            // other disks serve, and what is on this one is an error at once instead of a server that does not answer.
+            None if errno == wire::Errno::ENODEV => return Err(ServeError::Refused(text)),
+            None => eprintln!("serving without {text}"),
         }
     }
     Ok(running)

@@ -1,0 +1,118 @@
+//! Damage to what a stopped server has on its disk: right bytes or an error that names what is damaged, never zeros.
+
+mod common;
+
+use common::{Cluster, cannot_mount, pattern, trapeze};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const FILES: u64 = 20;
+const BYTES: usize = 8192;
+const BLOCK: usize = 4096;
+
+fn number(bytes: &[u8], at: usize) -> usize {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
+}
+
+/// Where the log's records begin.
+fn records(log: &[u8]) -> Vec<usize> {
+    let mut places = vec![0];
+    while let Some(record) =
+        log.get(places[places.len() - 1]..).filter(|rest| rest.starts_with(b"TZLG"))
+    {
+        let blocks = number(record, 12) + number(record, 32);
+        places.push(places[places.len() - 1] + blocks * BLOCK);
+    }
+    places
+}
+
+/// Files written and synced one after the other; their server is killed.
+fn killed(idle: Duration) -> (Cluster, PathBuf) {
+    let mut cluster = Cluster::mounted(1);
+    for name in 0..FILES {
+        let mut file = File::create(cluster.at(&format!("file{name}"))).unwrap();
+        file.write_all(&pattern(name, BYTES)).unwrap();
+        file.sync_all().unwrap();
+    }
+    std::thread::sleep(idle);
+    cluster.processes.kill_server(1).unwrap();
+    cluster.processes.take_mount().unwrap().kill().unwrap();
+    common::detach(&cluster.at(""));
+    let log = cluster.beside("cluster/io1/disk0/log/1");
+    (cluster, log)
+}
+
+/// How many files are right; the others are errors.
+fn read_all(cluster: &Cluster) -> usize {
+    let target = cluster.processes.target();
+    let read = |name: u64| trapeze(&["cat", "-c", &target, &format!("/file{name}")]);
+    let right = (0..FILES).filter(|name| {
+        let done = read(*name);
+        let right = done.status.success() && done.stdout == pattern(*name, BYTES);
+        assert!(right || !done.status.success(), "file{name}: {} other bytes", done.stdout.len());
+        right
+    });
+    right.count()
+}
+
+/// The server starts, says which disk it does without and why, and so does `status`; every file is an error.
+fn assert_refused(cluster: &mut Cluster, what: &str) {
+    cluster.processes.start_server(1).unwrap();
+    let said = fs::read_to_string(cluster.beside("cluster/log/io1.log")).unwrap();
+    assert!(said.contains("serving without disk 0: its") && said.contains(what), "{said}");
+    let target = cluster.processes.target();
+    let status = String::from_utf8(trapeze(&["status", "-c", &target]).stdout).unwrap();
+    assert!(status.contains("disk 0: its") && status.contains(what), "{status}");
+    assert_eq!(read_all(cluster), 0);
+    cluster.processes.take_server(1).unwrap().stop().unwrap();
+}
+
+fn assert_whole(cluster: &mut Cluster) {
+    cluster.processes.start_server(1).unwrap();
+    assert_eq!(read_all(cluster), FILES as usize);
+    cluster.stop();
+}
+
+/// The input of issue 26: today files 3 to 19 read as zeros, with exit code 0.
+#[test]
+fn a_flipped_bit_in_an_early_record_of_the_log_refuses_the_disk_by_name() {
+    if cannot_mount() {
+        return;
+    }
+    let (mut cluster, path) = killed(Duration::ZERO);
+    let log = fs::read(&path).unwrap();
+    let places = records(&log);
+    assert!(places.len() > FILES as usize, "{places:?}");
+    let mut damaged = log.clone();
+    damaged[places[2] + 60] ^= 1;
+    fs::write(&path, damaged).unwrap();
+    assert_refused(
+        &mut cluster,
+        &format!("log 1 is damaged, cut short or older at offset {}", places[2]),
+    );
+    fs::write(&path, log).unwrap();
+    assert_whole(&mut cluster);
+}
+
+/// A second after the last fsync the label knows how far the log was.
+#[test]
+fn a_log_that_is_cut_short_or_gone_or_older_refuses_the_disk_by_name() {
+    if cannot_mount() {
+        return;
+    }
+    let (mut cluster, path) = killed(Duration::from_secs(3));
+    let log = fs::read(&path).unwrap();
+    let places = records(&log);
+    fs::write(&path, &log[..places[5]]).unwrap();
+    assert_refused(&mut cluster, "log 1 is damaged, cut short or older");
+    let mut older = log.clone();
+    older[places[5]..].fill(0);
+    fs::write(&path, older).unwrap();
+    assert_refused(&mut cluster, "log 1 is damaged, cut short or older");
+    fs::remove_file(&path).unwrap();
+    assert_refused(&mut cluster, "log is missing");
+    fs::write(&path, log).unwrap();
+    assert_whole(&mut cluster);
+}
