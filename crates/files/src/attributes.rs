@@ -7,7 +7,7 @@ use crate::inode::{File, Local, State};
 use crate::limits::{FILE_BYTES_MAX, SEND_BYTES_MAX};
 use crate::table::Open;
 use crate::write::Place;
-use names::{Entry, Who};
+use names::{Entry, Who, without_set_id};
 use node::rings::{FileReply, Handle};
 use std::ops::Range;
 use std::rc::Rc;
@@ -104,6 +104,16 @@ impl Files {
         self.change(&Who::ROOT, file, changes, true).await
     }
 
+    /// Takes set-id bits away from a file that is known to have some, before what is written counts.
+    pub(crate) async fn clear_set_id(&self, file: &Rc<File>) -> Result<(), Errno> {
+        let mode = self.attr(file).mode;
+        if without_set_id(mode) == mode {
+            return Ok(());
+        }
+        let changes = SetAttr { clear_set_id: true, ..SetAttr::default() };
+        self.change(&Who::ROOT, file, changes, true).await
+    }
+
     /// Who changes the length holds writes back.
     async fn change(
         &self,
@@ -180,6 +190,7 @@ impl Files {
     /// fallocate(2): extending, and zeroing by writing zeros. Space is not reserved, so keeping the length is refused.
     pub(crate) async fn allocate(
         &self,
+        who: &Who<'_>,
         handle: Handle,
         offset: u64,
         bytes: u64,
@@ -193,6 +204,9 @@ impl Files {
         let end = end.ok_or(Errno::EFBIG)?;
         if !self.is_fresh(&open.file) {
             self.refresh(&open.file).await?;
+        }
+        if who.uid != 0 {
+            self.clear_set_id(&open.file).await?;
         }
         let size = open.file.state.borrow().size();
         if mode == PUNCH_HOLE | KEEP_SIZE || mode == ZERO_RANGE | KEEP_SIZE {

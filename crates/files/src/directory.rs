@@ -7,12 +7,9 @@ use crate::inode::File;
 use crate::limits::NAME_AGE_MAX;
 use crate::naming::Way;
 use names::{Entry, How, READ, Who};
-use node::rings::{DirectoryEntry, FileReply, Handle};
+use node::rings::{DirectoryEntry, FileReply, Handle, OPEN_CLEARS_SET_ID};
 use std::rc::Rc;
 use wire::{Attr, Errno, FileId, FileKind, SetAttr, Time};
-
-const ALL_SIZE_ZERO: SetAttr =
-    SetAttr { mode: None, uid: None, gid: None, size: Some(0), atime: None, mtime: None };
 
 impl Files {
     pub(crate) async fn lookup(
@@ -170,7 +167,9 @@ impl Files {
 
     async fn prepare_open(&self, who: &Who<'_>, file: &Rc<File>, flags: u32) -> Result<(), Errno> {
         if flags & TRUNCATE != 0 && writes(flags) {
-            return self.truncate(who, file, ALL_SIZE_ZERO, true).await;
+            let clear_set_id = flags & OPEN_CLEARS_SET_ID != 0;
+            let changes = SetAttr { size: Some(0), clear_set_id, ..SetAttr::default() };
+            return self.truncate(who, file, changes, true).await;
         }
         self.ask_objects(file).await
     }

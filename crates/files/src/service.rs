@@ -29,7 +29,7 @@ impl Files {
             FileOp::Release { handle, owner, .. } => self.release(handle, owner).await,
             FileOp::Fsync { handle, .. } => self.fsync(handle).await,
             FileOp::Allocate { handle, offset, bytes, mode, .. } => {
-                self.allocate(handle, offset, bytes, mode).await
+                self.allocate(who, handle, offset, bytes, mode).await
             }
             FileOp::Seek { handle, offset, whence, .. } => self.seek(handle, offset, whence).await,
             FileOp::Open { file, flags } => self.open_file(who, file, flags).await,

@@ -64,6 +64,9 @@ impl Files {
         if !writes(open.flags) {
             return Err(Errno::EBADF);
         }
+        if flags.clears_set_id {
+            self.clear_set_id(&open.file).await?;
+        }
         let place = if open.flags & APPEND == 0 { Place::At(offset) } else { Place::End };
         let bytes = self.accept(&open, place, Gather::new(data)).await?;
         if flags.direct {

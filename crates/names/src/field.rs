@@ -196,7 +196,7 @@ impl<'a> Field<'a> for SetTime {
     }
 }
 
-fields!(SetAttr { mode, uid, gid, size, atime, mtime });
+fields!(SetAttr { mode, uid, gid, size, atime, mtime, clear_set_id });
 fields!(Lock { start, end, kind, pid });
 fields!(VolumeSpace { total_bytes, free_bytes, files, free_files });
 
@@ -228,6 +228,7 @@ mod tests {
             mode: Some(0o644),
             mtime: Some(SetTime::To(Wall { seconds: -7, nanos: 5 })),
             atime: Some(SetTime::Now),
+            clear_set_id: true,
             ..SetAttr::default()
         };
         let bytes = encoded(&changes);

@@ -50,7 +50,7 @@ pub use lookup::Entry;
 pub use manager::{Manager, Once, OpenError, Origin, STORE, VolumeSettings};
 pub use objects::{Objects, ObjectsOf};
 pub use opens::{Holder, Opens};
-pub use permissions::{EXECUTE, READ, WRITE, Who};
+pub use permissions::{EXECUTE, READ, WRITE, Who, without_set_id};
 pub use quarantine::{Aside, Standing, Unclaimed};
 pub use record::{Policy, Removed};
 pub use rename::Place;

@@ -166,7 +166,7 @@ impl<'a> Who<'a> {
 
 /// `mode` after a change of owner or of contents: a program does not keep rights that its new owner or contents
 /// were not given. Set-group-id without group execution means mandatory locking and stays.
-pub(crate) fn without_set_id(mode: u32) -> u32 {
+pub fn without_set_id(mode: u32) -> u32 {
     let mode = mode & !SET_UID;
     if mode & GROUP_EXECUTE != 0 { mode & !SET_GID } else { mode }
 }

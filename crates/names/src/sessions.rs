@@ -56,7 +56,8 @@ impl Transaction<'_> {
             holder.session = Session { writers: 0, shared: true, ..holder.session };
         }
         holder.session.writers += 1;
-        holder.session.unprivileged |= !who.is_root();
+        // A mount's kernel says of each write whether they go.
+        holder.session.unprivileged |= !who.may_all();
         let mut others = self.opens.holders(file).filter(|(other, _)| *other != client);
         if others.any(|(_, other)| other.session.writers > 0) {
             holder.session.shared = true;

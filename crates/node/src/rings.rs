@@ -337,7 +337,13 @@ pub struct Handle(pub u64);
 pub struct WriteFlags {
     /// The bytes did not pass the front's own cache (O_DIRECT), which may have older ones in their place.
     pub direct: bool,
+    /// The front's kernel says that set-id bits go: the writer has no right to keep them.
+    pub clears_set_id: bool,
 }
+
+/// Beside the flags of open(2), which it is none of: with O_TRUNC set-id bits go, for who opens the file has no right to
+/// keep them.
+pub const OPEN_CLEARS_SET_ID: u32 = 1 << 31;
 
 /// Kind of a byte-range or whole-file lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,11 +21,23 @@ pub fn mark(dir: &Path) -> PathBuf {
     dir.join("begin")
 }
 
-/// Makes the directory, where a name space may begin from now on; all of it on stable storage.
+/// Before the user and the group that it belongs to.
+const OWNER: &str = "Its root directory belongs to ";
+
+/// Makes the directory, where a name space of this process's user may begin from now on; all of it on stable storage.
 pub fn allow(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
-    replace(&mark(dir), TEXT)?;
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    replace(&mark(dir), &format!("{TEXT}{OWNER}{}:{}\n", uid.as_raw(), gid.as_raw()))?;
     sync_name(dir)
+}
+
+/// The user and the group who a name space that begins here belongs to: root where the mark does not say.
+pub(crate) fn owner(dir: &Path) -> (u32, u32) {
+    let text = fs::read_to_string(mark(dir)).unwrap_or_default();
+    let owner = text.lines().find_map(|line| line.strip_prefix(OWNER)?.split_once(':'));
+    let owner = owner.and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+    owner.unwrap_or_default()
 }
 
 /// Refuses a directory that has no name space and may have none.

@@ -36,6 +36,16 @@ pub enum DemoError {
     /// The system.
     #[error("{0}")]
     System(#[from] io::Error),
+    /// The way of the files.
+    #[error(
+        "{what}: {error}; if these files cannot be read, name a directory that can: trapeze demo DIR"
+    )]
+    Files {
+        /// What was done with them.
+        what: String,
+        /// What the system said.
+        error: io::Error,
+    },
     /// The directory to copy.
     #[error("{0}: {1}; name another directory: trapeze demo DIR")]
     Source(PathBuf, io::Error),
@@ -77,7 +87,8 @@ pub fn demo(arguments: &cli::Demo) -> Result<()> {
     if found.files.is_empty() {
         return Err(DemoError::Empty(source));
     }
-    let mounts = !arguments.no_mount && Path::new("/dev/fuse").exists();
+    let unmountable = if arguments.no_mount { Some("--no-mount") } else { unmountable() };
+    let mounts = unmountable.is_none();
     let total = if mounts { 7 } else { 5 };
     let mut steps = Steps { number: 0, total, started: Instant::now(), quiet: arguments.json };
     let shape = Shape { link: arguments.link, ..Shape::of(arguments.servers) };
@@ -87,19 +98,34 @@ pub fn demo(arguments: &cli::Demo) -> Result<()> {
         arguments.servers,
         scratch.path().display()
     ));
-    if mounts {
-        with_mount(arguments, &mut cluster, &source, &found, &mut steps, scratch.path())?;
-    } else {
+    if let Some(why) = unmountable {
         if !arguments.json {
-            println!(
-                "no /dev/fuse (or --no-mount): files go through the library client, not through a mount"
-            );
+            println!("{why}: files go through the library client, not through a mount");
         }
         without_mount(&mut cluster, &source, &found, &mut steps)?;
+    } else {
+        with_mount(arguments, &mut cluster, &source, &found, &mut steps, scratch.path())?;
     }
     cluster.stop()?;
     steps.done("everything is stopped and removed");
     Ok(())
+}
+
+/// Why this user cannot mount here, as far as that shows.
+fn unmountable() -> Option<&'static str> {
+    if !Path::new("/dev/fuse").exists() {
+        return Some("there is no /dev/fuse");
+    }
+    let has = |folder: PathBuf| folder.join("fusermount3").is_file();
+    let helper = std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(has));
+    let may = rustix::process::geteuid().is_root() || helper;
+    (!may).then_some("only root may mount, and fusermount3 (package fuse3) is not installed")
+}
+
+/// Names what could not be done with the files.
+fn at(what: &str, path: &Path) -> impl FnOnce(io::Error) -> DemoError {
+    let what = format!("cannot {what} {}", path.display());
+    move |error| DemoError::Files { what, error }
 }
 
 fn source(arguments: &cli::Demo) -> Result<PathBuf> {
@@ -120,20 +146,22 @@ fn with_mount(
     let mount_point = cluster.mount_point().to_path_buf();
     steps.done(&format!("mounted at {}", mount_point.display()));
     let copy = mount_point.join("copy");
-    let text =
-        copy_with_a_crash(cluster, found, |progress| trees::copy(source, &copy, found, progress))?;
+    let text = copy_with_a_crash(cluster, found, &copy, |progress| {
+        trees::copy(source, &copy, found, progress)
+    })?;
     steps.done(&text);
     cluster.unmount()?;
     cluster.mount()?;
     steps.done("unmounted and mounted again: the client has forgotten everything");
     let bar = progress::bytes_of("comparing", found.bytes);
-    let difference = trees::compare(source, &copy, found, &mut |bytes| bar.inc(bytes))?;
+    let difference = trees::compare(source, &copy, found, &mut |bytes| bar.inc(bytes))
+        .map_err(at("compare the files with", &copy))?;
     bar.finish_and_clear();
     if let Some(difference) = difference {
         return Err(DemoError::Different(difference));
     }
     steps.done(&format!("read back {} files: every byte is the same", found.files.len()));
-    fs::remove_dir_all(&copy)?;
+    fs::remove_dir_all(&copy).map_err(at("remove", &copy))?;
     let table =
         crate::bench::speeds(cluster, &scratch.join("plain"), arguments.size, arguments.json)?;
     if !arguments.json {
@@ -150,6 +178,7 @@ fn with_mount(
 fn copy_with_a_crash(
     cluster: &mut Processes,
     found: &Found,
+    target: &Path,
     copy: impl FnOnce(&mut dyn FnMut(u64)) -> io::Result<()>,
 ) -> Result<String> {
     let bar = progress::bytes_of("copying", found.bytes);
@@ -175,7 +204,7 @@ fn copy_with_a_crash(
     drop(tell);
     cluster.put_server(number, crash.join().expect("no panic")?);
     bar.finish_and_clear();
-    copied?;
+    copied.map_err(at("copy the files into", target))?;
     Ok(format!(
         "copied {} files, {}; {name} was killed (kill -9) in the middle and came back after {:.0} s",
         found.files.len(),
@@ -193,7 +222,7 @@ fn without_mount(
     let reach = Reach { cluster: cluster.target(), key: None, insecure: false };
     let mut volume = reach.volume("demo")?;
     let root = Path::new("/copy");
-    let text = copy_with_a_crash(cluster, found, |progress| {
+    let text = copy_with_a_crash(cluster, found, root, |progress| {
         trees::put(&mut volume, source, root, found, progress).map_err(io::Error::other)
     })?;
     volume.close()?;

@@ -428,12 +428,13 @@ fn open_disks(machine: &Machine) -> Result<Option<Disks>, MachineError> {
 
 fn open_manager(dir: &Path, volume: VolumeId) -> Result<(ManagerRole, Stores), MachineError> {
     beginning::check(dir)?;
+    let owner = beginning::owner(dir);
     let names = open_store(dir, StoreId::Names, names_store())?;
     beginning::check_store(dir, &names)?;
     let members = open_store(dir, StoreId::Members, members_store())?;
     let both = [StoreId::Names, StoreId::Members].map(|store| (store, dir.to_path_buf()));
     let stores = Stores::new(both).map_err(system("the manager's store"))?;
-    let volume = VolumeSettings::new(volume);
+    let volume = VolumeSettings { owner, ..VolumeSettings::new(volume) };
     Ok((ManagerRole { names, members: Some(members), volume, servers: Vec::new() }, stores))
 }
 

@@ -222,3 +222,148 @@ fn commands_have_the_groups_of_who_runs_them() {
     refused(with(&user(1000, &groups[..999].join(",")), &words), "permission denied");
     cluster.stop();
 }
+
+/// What becomes of set-id bits, of a file's capabilities and of calls that touch them, one line for each case.
+const SET_ID: &str = r#"
+import errno, os, sys
+CAPABILITY = bytes.fromhex('0100000202000000000000000000000000000000')[:20]
+def become(user):
+    if user:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+def write(path):
+    fd = os.open(path, os.O_WRONLY)
+    os.write(fd, b'x')
+    os.close(fd)
+def append(path):
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+    os.write(fd, b'x')
+    os.fsync(fd)
+    os.close(fd)
+def written_then_set(path):
+    fd = os.open(path, os.O_WRONLY)
+    os.write(fd, b'x')
+    os.fchmod(fd, 0o4755)
+    os.close(fd)
+def with_fd(what, flags=os.O_WRONLY):
+    def run(path):
+        fd = os.open(path, flags)
+        what(fd)
+        os.close(fd)
+    return run
+WAYS = {
+    'write': write, 'append': append, 'fchmod after the write': written_then_set,
+    'open': with_fd(lambda fd: None), 'O_TRUNC': with_fd(lambda fd: None, os.O_WRONLY | os.O_TRUNC),
+    'O_CREAT|O_TRUNC': with_fd(lambda fd: None, os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+    'truncate': lambda path: os.truncate(path, 3), 'ftruncate': with_fd(lambda fd: os.ftruncate(fd, 1)),
+    'fallocate': with_fd(lambda fd: os.posix_fallocate(fd, 0, 9000)),
+    'chown to nobody else': lambda path: os.chown(path, -1, -1),
+    'chown to itself': lambda path: os.chown(path, os.getuid(), -1),
+    'chgrp to itself': lambda path: os.chown(path, -1, os.getgid()),
+    'utime': lambda path: os.utime(path), 'chmod': lambda path: os.chmod(path, 0o4711),
+}
+def case(name, way, mode, user, capability):
+    path = 'file'
+    with open(path, 'wb') as file:
+        file.write(b'content')
+    os.chown(path, 1000, 1000)
+    os.chmod(path, mode)
+    if capability:
+        os.setxattr(path, 'security.capability', CAPABILITY)
+    child = os.fork()
+    if child == 0:
+        become(user)
+        try:
+            way(path)
+        except OSError as error:
+            os._exit(error.errno)
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    result = errno.errorcode.get(code, 'done')
+    left = 'security.capability' in os.listxattr(path)
+    print(name, f'{mode:o}', user, result, f'{os.stat(path).st_mode & 0o7777:o}', os.stat(path).st_size, left)
+    os.unlink(path)
+for name, way in WAYS.items():
+    for user in (0, 1000, 1001):
+        for mode in (0o4777, 0o6755, 0o2777, 0o755):
+            case(name, way, mode, user, False)
+        case(name, way, 0o777, user, True)
+os.mkdir('dir', 0o777)
+os.chmod('dir', 0o6777)
+os.chown('dir', 1000, 1000)
+print(f'{os.stat("dir").st_mode:o}')
+os.rmdir('dir')
+"#;
+
+#[test]
+fn set_id_bits_and_capabilities_of_files_go_where_a_local_file_system_has_them_go() {
+    let local = Path::new("/dev/shm");
+    if cannot_mount() || lacks("python3") || !local.is_dir() {
+        return;
+    }
+    let mut cluster = open_cluster();
+    let local = tempfile::tempdir_in(local).unwrap();
+    chmod(local.path(), 0o777);
+    chmod(&cluster.at(""), 0o777);
+    let script = cluster.beside("set-id.py");
+    fs::write(&script, SET_ID).unwrap();
+    let run = |dir: &Path| shell(dir, 120, &format!("python3 {}", text(&script)));
+    let (expected, found) = (run(local.path()), run(&cluster.at("")));
+    // A kernel that leaves set-id bits to the front does not say that a chown asked for this one: it is no error, and
+    // nothing changes.
+    let stranger = |line: &str| line.starts_with("chown to nobody else") && line.contains(" 1001 ");
+    let differ = |(one, two): &(&str, &str)| {
+        one != two && !(stranger(one) && one.replace("EPERM", "done") == *two)
+    };
+    let different: Vec<_> = expected.lines().zip(found.lines()).filter(differ).collect();
+    assert!(different.is_empty(), "(local, here): {different:#?}");
+    assert_eq!(expected.lines().count(), found.lines().count());
+    cluster.stop();
+}
+
+/// A directory of an ordinary user's, with a copy of the command.
+fn home() -> (tempfile::TempDir, std::path::PathBuf) {
+    let home = tempfile::tempdir().unwrap();
+    let copy = home.path().join("trapeze");
+    shell(home.path(), 60, &format!("cp {} {}", text(program()), text(&copy)));
+    chown(home.path(), Some(1000), Some(1000)).unwrap();
+    (home, copy)
+}
+
+/// The first page of the documents as somebody who is not root.
+#[test]
+fn an_ordinary_user_has_a_file_system_of_its_own() {
+    if cannot_mount() || lacks("setpriv") {
+        return;
+    }
+    let (home, copy) = home();
+    let user = user(1000, "");
+    let script = format!(
+        "cd {home} && export HOME=$PWD TMPDIR=$PWD TRAPEZE_CLUSTER=$PWD/data && mkdir files && echo hello > files/one\n\
+         {trapeze} up --dir data --servers 1 > up.log 2>&1 & up=$!\n\
+         for _ in $(seq 300); do grep -q ^ready up.log && break; sleep 0.1; done\n\
+         {trapeze} cp -r files :/headers && {trapeze} ls /headers && {trapeze} cat /headers/one && {trapeze} ls --json /\n\
+         {trapeze} rm -r /headers; code=$?; kill -INT $up; wait $up; exit $code",
+        home = home.path().display(),
+        trapeze = copy.display(),
+    );
+    let said = done(with(&user, &["bash", "-c", &script]));
+    assert!(said.contains("one") && said.contains("hello"), "{said}");
+}
+
+#[test]
+fn the_demonstration_runs_for_an_ordinary_user() {
+    if cannot_mount() || lacks("setpriv") {
+        return;
+    }
+    let (home, copy) = home();
+    let files = home.path().join("files");
+    fs::create_dir(&files).unwrap();
+    fs::write(files.join("one"), common::pattern(1, 300_000)).unwrap();
+    let temporary = format!("TMPDIR={}", home.path().display());
+    let words =
+        ["env", &temporary, text(&copy), "demo", text(&files), "--servers", "1", "--no-mount"];
+    let said = done(with(&user(1000, ""), &words));
+    assert!(said.contains("every byte is the same"), "{said}");
+}

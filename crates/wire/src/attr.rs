@@ -168,6 +168,8 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Modification time.
     pub mtime: Option<SetTime>,
+    /// Set-user-id and set-group-id go, as with new contents or a new owner.
+    pub clear_set_id: bool,
 }
 
 /// A POSIX error number, Linux's values, as applications see it.

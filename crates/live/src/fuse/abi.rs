@@ -107,8 +107,15 @@ pub mod change {
     pub const FH: u32 = 1 << 6;
     pub const ATIME_NOW: u32 = 1 << 7;
     pub const MTIME_NOW: u32 = 1 << 8;
+    pub const LOCK_OWNER: u32 = 1 << 9;
+    pub const CTIME: u32 = 1 << 10;
+    pub const KILL_SUIDGID: u32 = 1 << 11;
 }
 
+/// `FUSE_WRITE_KILL_SUIDGID`: set-id bits go with the write.
+pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// `FUSE_OPEN_KILL_SUIDGID`: they go with the truncation by O_TRUNC.
+pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// `FUSE_GETATTR_FH`: the request names a handle.
 pub const GETATTR_FH: u32 = 1 << 0;
 /// `FUSE_RELEASE_FLOCK_UNLOCK`: the owner's flock ends with the handle.

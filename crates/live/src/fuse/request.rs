@@ -6,7 +6,9 @@
 use super::abi::{self, Input, change, opcode};
 use super::limits::{IO_BYTES_MAX, XATTR_BYTES_MAX};
 use super::listing::Listing;
-use node::rings::{Caller, FileOp, Handle, Lock, LockKind, Name, Rights, WriteFlags};
+use node::rings::{
+    Caller, FileOp, Handle, Lock, LockKind, Name, OPEN_CLEARS_SET_ID, Rights, WriteFlags,
+};
 use wire::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 use wire::{Errno, FileId, SetAttr, SetTime, Wall};
 
@@ -141,8 +143,11 @@ impl WriteIn {
         let mut input = Input::new(body);
         let (handle, offset, bytes) = (Handle(input.u64()?), input.u64()?, input.u32()?);
         offset.checked_add(u64::from(bytes)).ok_or(Errno::EFBIG)?;
-        let (_write_flags, _owner, open_flags) = (input.u32()?, input.u64()?, input.u32()?);
-        let flags = WriteFlags { direct: open_flags & abi::O_DIRECT != 0 };
+        let (write_flags, _owner, open_flags) = (input.u32()?, input.u64()?, input.u32()?);
+        let flags = WriteFlags {
+            direct: open_flags & abi::O_DIRECT != 0,
+            clears_set_id: write_flags & abi::WRITE_KILL_SUIDGID != 0,
+        };
         Ok(WriteIn { handle, offset, bytes, flags })
     }
 }
@@ -265,7 +270,8 @@ fn name_operation(
         }
         opcode::CREATE => {
             let (flags, mode) = (input.u32()?, permissions(input.u32()?));
-            input.u64()?;
+            let (_umask, more) = (input.u32()?, input.u32()?);
+            let flags = open_flags(flags, more);
             (FileOp::Create { parent, name: name(input)?, mode, flags }, Shape::Create)
         }
         opcode::UNLINK => (FileOp::Unlink { parent, name: name(input)? }, Shape::Empty),
@@ -295,6 +301,16 @@ fn get_attr(file: FileId, input: &mut Input<'_>) -> Result<Operation, Errno> {
     Ok((FileOp::GetAttr { file, handle }, Shape::Attr))
 }
 
+/// Bits of a change of attributes that change none. What is left when a kernel that leaves set-id bits to us
+/// (HANDLE_KILLPRIV_V2) has nothing to change but those: chown(-1, -1), fallocate.
+const SAYS_NOTHING: u32 = change::FH | change::LOCK_OWNER | change::CTIME;
+
+/// Flags of an open, with what the kernel says beside them.
+fn open_flags(flags: u32, more: u32) -> u32 {
+    let clears = more & abi::OPEN_KILL_SUIDGID != 0;
+    if clears { flags | OPEN_CLEARS_SET_ID } else { flags & !OPEN_CLEARS_SET_ID }
+}
+
 fn set_attr(file: FileId, input: &mut Input<'_>) -> Result<Operation, Errno> {
     let valid = padded(input)?;
     let asked = |bit: u32| valid & bit != 0;
@@ -319,6 +335,7 @@ fn set_attr(file: FileId, input: &mut Input<'_>) -> Result<Operation, Errno> {
         size: asked(change::SIZE).then_some(size),
         atime: time(change::ATIME, change::ATIME_NOW, atime, atime_nanos),
         mtime: time(change::MTIME, change::MTIME_NOW, mtime, mtime_nanos),
+        clear_set_id: asked(change::KILL_SUIDGID) || valid & !SAYS_NOTHING == 0,
     };
     let handle = asked(change::FH).then_some(handle);
     Ok((FileOp::SetAttr { file, handle, changes }, Shape::Attr))
@@ -381,7 +398,10 @@ fn handle_operation(
     input: &mut Input<'_>,
 ) -> Result<Option<Operation>, Errno> {
     let operation = match code {
-        opcode::OPEN => (FileOp::Open { file, flags: input.u32()? }, Shape::Open),
+        opcode::OPEN => {
+            let flags = open_flags(input.u32()?, input.u32()?);
+            (FileOp::Open { file, flags }, Shape::Open)
+        }
         opcode::OPENDIR => (FileOp::OpenDirectory { file }, Shape::Open),
         opcode::READ => {
             let (handle, offset) = (Handle(input.u64()?), input.u64()?);
@@ -513,6 +533,32 @@ mod tests {
         let mtime = SetTime::To(Wall { seconds: -1, nanos: 5 });
         let (atime, mtime) = (Some(SetTime::Now), Some(mtime));
         assert_eq!(changes, SetAttr { size: Some(4096), atime, mtime, ..SetAttr::default() });
+    }
+
+    #[test]
+    fn set_id_bits_go_when_the_kernel_says_so() {
+        let change = |valid: u32| {
+            let fields: Vec<(usize, u64)> =
+                [(4, valid.into()), (4, 0)].into_iter().chain((0..10).map(|_| (8, 0))).collect();
+            match parse(&header(opcode::SETATTR), &body(&fields, b"")) {
+                Ok(Asked::Operation(FileOp::SetAttr { changes, .. }, _)) => changes.clear_set_id,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(
+            change(0)
+                && change(change::FH | change::CTIME)
+                && change(change::SIZE | change::KILL_SUIDGID)
+        );
+        assert!(!change(change::SIZE) && !change(change::MTIME | change::FH));
+        let write = |flags: u64| {
+            let body = body(&[(8, 1), (8, 2), (4, 3), (4, flags), (8, 0), (4, 0), (4, 0)], b"");
+            WriteIn::parse(&body).unwrap().flags.clears_set_id
+        };
+        assert!(write(4) && !write(3));
+        let (open, _) = operation(opcode::OPEN, &body(&[(4, 0o1001), (4, 1)], b""));
+        let flags = 0o1001 | OPEN_CLEARS_SET_ID;
+        assert!(open.ends_with(&format!("flags: {flags} }}")), "{open}");
     }
 
     #[test]
