@@ -240,6 +240,11 @@ impl Client {
         Client(Rc::new(Shared { cx, volume, patience, counters, maps, rooms, formula }))
     }
 
+    /// The volume whose files it reads and writes.
+    pub fn volume(&self) -> VolumeId {
+        self.0.volume
+    }
+
     /// What happened so far.
     pub fn counters(&self) -> ClientCounters {
         self.0.counters.get()

@@ -7,7 +7,9 @@ use crate::disk::{Disk, errno};
 use crate::limits::DAMAGED_MAX;
 use crate::object::{Header, Unreadable};
 use crate::server::{Inner, Server};
+use crate::protocol::{ObjectReply, ObjectRequest};
 use node::rings::{DiskError, DiskFile, DiskOp};
+use std::rc::Rc;
 use wire::{Errno, ObjectId};
 
 /// What an object's file turns out to be, by what is recorded of it.
@@ -54,6 +56,17 @@ impl Inner {
             (Some(_), None) => Err("its file is missing, but the index knows the object"),
         };
         checked.map_err(|why| self.damage(disk, object, &why))
+    }
+
+    /// ACCEPT_LOSS: the object begins anew as an empty one.
+    pub async fn accept_loss(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
+        match self.object(ask).await {
+            Err(Errno::EIO) => {}
+            found => return found.and(Err(Errno::EEXIST)),
+        }
+        self.remove_durably(self.disk_at(ask.disk)?, ask, true).await?;
+        // Made at once, so that it is an object with a layout epoch and not one that was never written.
+        self.set_layout(ask).await
     }
 
     /// Whether the object was set aside, and a crash came before the index said so.

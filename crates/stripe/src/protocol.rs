@@ -56,6 +56,9 @@ pub mod op {
     /// As [`COMMIT`]; the object, a copy of one on another disk, goes by that one's order of writes from now on, which
     /// is the trailer as [`HISTORY`] replied with it.
     pub const INHERIT: u16 = 16;
+    /// What is missing or damaged of the object is given up: the object is empty, under the layout epoch and truncate
+    /// generation of the request. Stable when the reply comes; EEXIST when the object is neither missing nor damaged.
+    pub const ACCEPT_LOSS: u16 = 17;
 
     /// Whether the operation may be executed twice, so that no reply is kept for it.
     pub fn is_pure(op: u16) -> bool {

@@ -378,6 +378,7 @@ impl Inner {
             op::ATTRIBUTES => self.attributes(&ask).await,
             op::SET_LAYOUT => self.set_layout(&ask).await,
             op::SPACE => self.space().await,
+            op::ACCEPT_LOSS => self.accept_loss(&ask).await,
             op::QUARANTINE => self.quarantine(&ask).await,
             op::PURGE => self.purge(&ask).await,
             op::RESTORE => self.restore(&ask).await,

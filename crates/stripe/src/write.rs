@@ -412,7 +412,7 @@ impl Inner {
     /// The removal is in the log before the file goes; on a full disk the file goes first, to make room for it. A
     /// removal that the log does not take for another reason leaves the object whole: who was refused may ask again,
     /// and until then nobody finds damage where there is none.
-    async fn remove_durably(
+    pub async fn remove_durably(
         &self,
         disk: &Disk,
         ask: &ObjectRequest,

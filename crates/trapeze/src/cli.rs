@@ -64,6 +64,8 @@ pub enum Command {
     Metrics(Metrics),
     /// Move columns until every disk holds about the same, or off servers that are to go; files stay in use
     Rebalance(Rebalance),
+    /// Compare names with objects and list damaged files by path; exit code 1 when anything is wrong
+    Check(Check),
     /// Objects that no file claims: list them, put them back, remove them
     Quarantine(Quarantine),
     /// Run the cluster in the deterministic simulator, or replay a seed; model a cluster of your own
@@ -330,6 +332,24 @@ pub struct Rebalance {
     /// Most bytes a second; 0 is as fast as it goes
     #[arg(long, value_name = "BYTES", default_value = "0")]
     pub rate: Size,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Everything, quickly:\n  trapeze check -c DIR\nEvery byte of a tree:\n  trapeze check -c DIR --deep /home\nA loss is final, the rest of the file is to be used:\n  trapeze check -c DIR --accept /home/a/mail.db\n\nExit codes: 0 nothing is wrong, 1 something is, or could not be checked."
+)]
+pub struct Check {
+    #[command(flatten)]
+    pub target: Target,
+    /// Only what is under this path of the cluster; objects without a file are looked for under / only
+    #[arg(default_value = "/")]
+    pub path: PathBuf,
+    /// Read every byte, not only each object's head
+    #[arg(long)]
+    pub deep: bool,
+    /// Take what is lost of this file as final: it reads as zeros there from now on; may be repeated
+    #[arg(long, value_name = "PATH")]
+    pub accept: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -16,6 +16,7 @@ pub mod output;
 mod beginning;
 pub mod bench;
 pub mod built_in;
+pub mod check;
 pub mod children;
 pub mod cli;
 pub mod client;

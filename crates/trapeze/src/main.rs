@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use trapeze::children::follow_parent;
 use trapeze::cli::{Cli, Command};
 use trapeze::{
-    bench, cluster, copy, demo, interrupted, memory, output, papers, preloaded, quarantine,
+    bench, check, cluster, copy, demo, interrupted, memory, output, papers, preloaded, quarantine,
     rebalance, serve, simulate, status, tools,
 };
 
@@ -62,6 +62,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Top(arguments) => status::top(&arguments)?,
         Command::Metrics(arguments) => status::metrics(&arguments)?,
         Command::Rebalance(arguments) => rebalance::rebalance(&arguments)?,
+        Command::Check(arguments) => check::check(&arguments)?,
         Command::Quarantine(arguments) => quarantine::quarantine(&arguments)?,
         Command::Sim(arguments) => simulate::sim(&arguments)?,
         Command::Papers(arguments) => papers::papers(&arguments)?,

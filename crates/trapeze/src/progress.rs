@@ -13,6 +13,13 @@ pub fn bytes_moved(what: &str) -> ProgressBar {
     bar.with_message(what.to_string())
 }
 
+/// Counts steps of work whose length is not known.
+pub fn counted(what: &str) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    bar.set_style(style("{msg} {pos} ({per_sec})"));
+    bar.with_message(what.to_string())
+}
+
 /// A bar of `total` bytes.
 pub fn bytes_of(what: &str, total: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());

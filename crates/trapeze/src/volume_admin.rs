@@ -2,8 +2,9 @@
 //!
 //! Whoever has the cluster's key, or its directory, may: these calls are made as root.
 
-use super::{At, Result, Volume};
+use super::{At, CHUNK_BYTES, O_RDWR, Result, Volume};
 use names::{Aside, Entry, IoServer, Who};
+use node::rings::{FileOp, FileReply, Handle};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -26,6 +27,20 @@ pub struct Placed {
 }
 
 impl Volume {
+    /// The node's context and clients of the services below the file system, for [`run`](Volume::run).
+    pub(crate) fn asking(&mut self) -> (node::Cx, names::Client, stripe::Client) {
+        let (names, stripe) = self.clients();
+        (self.running.host.node().cx().clone(), names, stripe)
+    }
+
+    /// Drives the node until `work` has ended.
+    pub(crate) fn run<T: 'static>(
+        &mut self,
+        work: impl Future<Output = T> + 'static,
+    ) -> Result<T> {
+        Ok(self.running.host.block_on(work)?)
+    }
+
     fn asked<T: 'static>(
         &mut self,
         path: &Path,
@@ -116,6 +131,43 @@ impl Volume {
                 }
             }
         })
+    }
+
+    /// Begins a lost column anew as an empty one.
+    pub(crate) fn accept_column(&mut self, path: &Path, file: FileRef, column: u16) -> Result<()> {
+        let (_, stripe) = self.clients();
+        self.run(async move { stripe.accept_loss(&file, column).await })?.at(path)
+    }
+
+    /// Writes zeros over a part of a file, on stable storage when this returns.
+    pub(crate) fn write_zeros(&mut self, path: &Path, offset: u64, bytes: u64) -> Result<()> {
+        let file = self.stat(path)?.file;
+        let handle = match self.ask(path, FileOp::Open { file, flags: O_RDWR })? {
+            FileReply::Opened { handle, .. } => handle,
+            other => unreachable!("a file was opened, {other:?} came"),
+        };
+        let zeroed = self.zero(path, (file, handle), offset, bytes);
+        let released = self.release(path, file, handle);
+        zeroed.and(released)
+    }
+
+    fn zero(
+        &mut self,
+        path: &Path,
+        (file, handle): (FileId, Handle),
+        mut offset: u64,
+        bytes: u64,
+    ) -> Result<()> {
+        let end = offset + bytes;
+        while offset < end {
+            let mut frame = self.frame(path)?;
+            frame.truncate((end - offset).min(CHUNK_BYTES as u64) as usize);
+            frame.fill(0);
+            let (length, data) = (frame.len() as u64, vec![frame.freeze()]);
+            self.ask(path, FileOp::Write { file, handle, offset, data })?;
+            offset += length;
+        }
+        self.ask(path, FileOp::Fsync { file, handle, data_only: false }).map(drop)
     }
 
     /// Objects that no file claimed, and those that were put back.

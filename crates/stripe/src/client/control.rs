@@ -162,6 +162,13 @@ impl Client {
         self.ask(server, op::PURGE, true, &about(kept)).await.map(drop)
     }
 
+    /// Begins a column anew as an empty object, in place of one that is missing or damaged; EEXIST when it is neither.
+    /// For a person who takes the loss as final.
+    pub async fn accept_loss(&self, file: &FileRef, column: u16) -> Result<(), Errno> {
+        let request = self.request(file, column);
+        self.ask(file.layout.server(column), op::ACCEPT_LOSS, true, &request).await.map(drop)
+    }
+
     async fn ask_columns(
         &self,
         file: &FileRef,
