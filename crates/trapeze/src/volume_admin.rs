@@ -34,10 +34,7 @@ impl Volume {
     }
 
     /// Drives the node until `work` has ended.
-    pub(crate) fn run<T: 'static>(
-        &mut self,
-        work: impl Future<Output = T> + 'static,
-    ) -> Result<T> {
+    pub(crate) fn run<T: 'static>(&mut self, work: impl Future<Output = T> + 'static) -> Result<T> {
         Ok(self.running.host.block_on(work)?)
     }
 

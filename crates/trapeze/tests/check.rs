@@ -183,7 +183,10 @@ fn a_server_that_is_away_is_named_and_what_it_has_is_not_called_lost() {
     let (rows, whole) = checked.rows(&[]);
     assert!(!whole);
     let row = &rows[0];
-    assert_eq!((&row["problem"], &row["server"]), (&"server does not answer".into(), &"io2".into()));
+    assert_eq!(
+        (&row["problem"], &row["server"]),
+        (&"server does not answer".into(), &"io2".into())
+    );
     let last = rows.last().unwrap();
     assert_eq!((&last["damaged"], last["unchecked"].as_u64() > Some(0)), (&0.into(), true));
     checked.cluster.processes.start_server(2).unwrap();

@@ -21,7 +21,9 @@ pub fn accept(volume: &mut Volume, path: &Path, target: &Target) -> Result<()> {
     let (reference, found) = look(volume, path, attr.file)?;
     let refused = |text: String| Err(ToolError::Usage(format!("{}: {text}", path.display())));
     if let Some(server) = found.silent.first() {
-        return refused(format!("{server} does not answer, so what is lost is not known: start it"));
+        return refused(format!(
+            "{server} does not answer, so what is lost is not known: start it"
+        ));
     }
     if let Some(away) = found.columns.iter().find(|lost| lost.why != Errno::EIO) {
         return refused(format!(

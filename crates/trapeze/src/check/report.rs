@@ -85,7 +85,10 @@ impl Report {
             println!("{}: an object without a file: {}", object_name(orphan), orphan.why);
         }
         for server in &self.silent {
-            println!("{} does not answer: its part of the files is not checked", self.name(*server));
+            println!(
+                "{} does not answer: its part of the files is not checked",
+                self.name(*server)
+            );
         }
         println!("{}", self.summary());
     }
@@ -119,7 +122,9 @@ impl Report {
     fn show_json(&self) {
         self.damaged.iter().for_each(|file| print_json(&self.damaged_json(file)));
         for (path, errno) in &self.unreadable {
-            print_json(&json!({ "problem": "unreadable", "path": path, "error": errno.to_string() }));
+            print_json(
+                &json!({ "problem": "unreadable", "path": path, "error": errno.to_string() }),
+            );
         }
         for orphan in &self.orphans {
             print_json(&json!({
@@ -128,7 +133,9 @@ impl Report {
             }));
         }
         for server in &self.silent {
-            print_json(&json!({ "problem": "server does not answer", "server": self.name(*server) }));
+            print_json(
+                &json!({ "problem": "server does not answer", "server": self.name(*server) }),
+            );
         }
         print_json(&json!({
             "files": self.files, "directories": self.directories, "bytes": self.bytes, "deep": self.deep,

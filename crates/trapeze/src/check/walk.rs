@@ -155,11 +155,7 @@ impl Walk {
         }
     }
 
-    async fn listing(
-        &self,
-        directory: FileId,
-        cookie: u64,
-    ) -> std::result::Result<Listing, Errno> {
+    async fn listing(&self, directory: FileId, cookie: u64) -> std::result::Result<Listing, Errno> {
         self.names.read_directory(&Who::ROOT, directory, cookie, LISTING_BYTES, false).await
     }
 
@@ -209,10 +205,7 @@ impl Walk {
         }
     }
 
-    async fn fragments(
-        &self,
-        reference: &FileRef,
-    ) -> std::result::Result<Vec<Fragment>, Errno> {
+    async fn fragments(&self, reference: &FileRef) -> std::result::Result<Vec<Fragment>, Errno> {
         if reference.layout.placement == Placement::Formula {
             return Ok(Vec::new());
         }
