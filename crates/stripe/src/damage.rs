@@ -6,8 +6,8 @@
 use crate::disk::{Disk, errno};
 use crate::limits::DAMAGED_MAX;
 use crate::object::{Header, Unreadable};
-use crate::server::{Inner, Server};
 use crate::protocol::{ObjectReply, ObjectRequest};
+use crate::server::{Inner, Server};
 use node::rings::{DiskError, DiskFile, DiskOp};
 use std::rc::Rc;
 use wire::{Errno, ObjectId};

@@ -261,3 +261,26 @@ fn an_index_that_grew_is_written_anew_and_knows_the_same() {
     restart(&mut world);
     is_damaged(&mut world, &files[3], "missing");
 }
+
+#[test]
+fn an_object_whose_loss_is_accepted_begins_anew_and_only_a_damaged_one_can() {
+    let (mut world, files) = settled(2);
+    let accept = |world: &mut World, file: &FileRef| {
+        let (client, file) = (world.client.clone(), *file);
+        world.run(async move { client.accept_loss(&file, 0).await })
+    };
+    assert_eq!(accept(&mut world, &files[0]), Err(Errno::EEXIST));
+    disk(&mut world).run(DiskOp::Remove { file: World::object(1, 0) }).unwrap();
+    restart(&mut world);
+    is_damaged(&mut world, &files[0], "missing");
+    assert_eq!(accept(&mut world, &files[0]), Ok(()));
+    world.write(&files[0], 4096, b"anew").unwrap();
+    world.commit(&files[0]).unwrap();
+    for _ in 0..2 {
+        assert!(world.read(&files[0], 0, 4096).unwrap() == vec![0; 4096]);
+        assert!(world.read(&files[0], 4096, 4).unwrap() == b"anew");
+        is_whole(&mut world, &files[1]);
+        assert!(world.servers[0].server.as_ref().unwrap().damaged().is_empty());
+        world.forget_memory();
+    }
+}

@@ -73,10 +73,6 @@ impl Disk {
         self.files.get(&file)?.now.as_deref()
     }
 
-    pub fn files(&self) -> impl Iterator<Item = DiskFile> + '_ {
-        self.files.iter().filter(|(_, file)| file.now.is_some()).map(|(name, _)| *name)
-    }
-
     /// A file is gone, and no crash brings it back.
     pub fn lose(&mut self, file: DiskFile) {
         self.files.remove(&file);
