@@ -161,7 +161,10 @@ impl Volume {
             frame.truncate((end - offset).min(CHUNK_BYTES as u64) as usize);
             frame.fill(0);
             let (length, data) = (frame.len() as u64, vec![frame.freeze()]);
-            self.ask(path, FileOp::Write { file, handle, offset, data })?;
+            self.ask(
+                path,
+                FileOp::Write { file, handle, offset, data, flags: Default::default() },
+            )?;
             offset += length;
         }
         self.ask(path, FileOp::Fsync { file, handle, data_only: false }).map(drop)
