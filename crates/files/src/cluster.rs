@@ -4,10 +4,11 @@
 //! world opens the stores, because their files are its own, and moves the node's rings.
 
 use crate::{Config, Files, serve};
-use members::{Identity, Roles};
+use members::{Identity, Roles, Standing, ToldDisk, Verdict};
 use names::{IoServer, VolumeSettings};
 use netmem::service::{Up, View};
 use node::Cx;
+use std::time::Duration;
 use store::{Store, StoreError};
 use stripe::{Server, ServerConfig};
 use wire::{NodeId, VolumeId};
@@ -92,7 +93,11 @@ pub fn names_store() -> store::Config {
 /// Starts the services of a node.
 pub fn start(cx: &Cx, roles: NodeRoles) -> Result<Services, StartError> {
     let memory = roles.memory.map(|config| netmem::Service::start(cx, config));
-    let io = roles.io.map(|config| start_io(cx, config, &memory));
+    let is_member = roles.member.is_some();
+    let io = roles.io.map(|config| {
+        let confirms = is_member || config.confirms;
+        start_io(cx, ServerConfig { confirms, ..config }, &memory)
+    });
     let (manager, members) = match roles.manager {
         Some(role) => start_manager(cx, role)?,
         None => (None, None),
@@ -100,6 +105,9 @@ pub fn start(cx: &Cx, roles: NodeRoles) -> Result<Services, StartError> {
     let member = roles.member.map(|(at, identity)| members::Client::start(cx, at, identity));
     if let (Some(memory), Some(member)) = (&memory, &member) {
         cx.spawn("cluster: memory", follow_lenders(memory.clone(), member.clone()));
+    }
+    if let (Some(io), Some(member)) = (&io, &member) {
+        cx.spawn("cluster: disks", confirm_disks(cx.clone(), io.clone(), member.clone()));
     }
     let files = roles.client.map(|client| start_client(cx, client));
     Ok(Services { memory, io, manager, members, member, files })
@@ -139,6 +147,59 @@ pub fn lenders_view(lenders: &members::Lenders) -> View {
         Up { node: id, incarnation: life, weight: lends.mib, machine: lends.machine }
     };
     View::new(lenders.number, lenders.up.iter().map(up).collect())
+}
+
+/// How long to wait before disks that were not confirmed are told again.
+const CONFIRM_PAUSE: Duration = Duration::from_millis(200);
+
+/// An I/O server serves the disks that the manager knows as its own, and tells with its lease how far they are.
+async fn confirm_disks(cx: Cx, io: Server, member: members::Client) {
+    let _ = io.ready().await;
+    let mut last = Vec::new();
+    loop {
+        let changed = member.changed();
+        let told = told_disks(&io);
+        let is_member = matches!(member.standing(), Standing::Member(_));
+        if is_member && told != last {
+            match member.tell_disks(&told).await {
+                Ok(verdict) => {
+                    told.iter().for_each(|told| io.confirm(told.disk, judged(verdict, told)));
+                    last = told;
+                }
+                Err(_) => {
+                    cx.sleep(CONFIRM_PAUSE).await;
+                    continue;
+                }
+            }
+        }
+        changed.await;
+    }
+}
+
+fn told_disks(io: &Server) -> Vec<ToldDisk> {
+    let told = |(disk, age): (u16, stripe::DiskAge)| ToldDisk {
+        disk,
+        id: age.id,
+        found: age.found,
+        now: age.now,
+    };
+    io.ages().into_iter().map(told).collect()
+}
+
+fn judged(verdict: Verdict, told: &ToldDisk) -> Result<(), String> {
+    let has = |bits: u32| bits >> told.disk & 1 == 1;
+    let next = "bring the disk back as it was last, and start the server again; if it is lost, remove the directory, and \
+                the server starts without it; a new disk gets a directory of its own behind the others";
+    match () {
+        () if has(verdict.foreign) => Err(format!(
+            "the cluster knows another disk here: its directory is empty, a mount point without its disk, or another \
+             disk's; {next}"
+        )),
+        () if has(verdict.older) => Err(format!(
+            "this is an older copy of the disk: what was written since is not on it; {next}"
+        )),
+        () => Ok(()),
+    }
 }
 
 /// Network memory goes by the members' view of who lends, and trusts it for as long as the membership lasts.

@@ -1,10 +1,11 @@
 //! The members' client: joins, stays a member, and knows who the others are.
 
+use crate::disks::{ToldDisk, Verdict};
 use crate::lenders::Lenders;
 use crate::limits::{CALL_DEADLINE, LENDER_MARGIN, LENDER_PERIOD, PAGE_BYTES, RETRY_PAUSE};
 use crate::protocol::{
-    Identity, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Life, Member, Page, RENEW, Roles,
-    VIEW, is_pure,
+    DISKS, Identity, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Life, Member, Page, RENEW,
+    Roles, VIEW, is_pure,
 };
 use endpoint::{Frame, FrameMut};
 use node::{Call, Cx, Notify, Pieces, Reply};
@@ -181,6 +182,16 @@ impl Client {
         self.stand(Standing::Left);
         let body = self.life().encode();
         self.ask(LEAVE, &body, self.0.cx.pieces()).await.map(drop)
+    }
+
+    /// Tells the disks of this node; which of them the manager knows better, and are not to be served.
+    pub async fn tell_disks(&self, disks: &[ToldDisk]) -> Result<Verdict, Errno> {
+        let Shared { cx, manager, .. } = &*self.0;
+        let data = ToldDisk::encode_all(disks);
+        let frame = cx.frames().copy_of(&data).ok_or(Errno::ENOMEM)?;
+        let body = self.life().encode();
+        let reply = ask(cx, *manager, DISKS, &body, cx.piece(frame), cx.pieces()).await?;
+        Verdict::decode(&reply.body).map_err(|Short| Errno::EPROTO)
     }
 
     /// Asks for the view now instead of with the next renewal.

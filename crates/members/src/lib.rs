@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod disks;
 mod lenders;
 pub mod limits;
 pub mod protocol;
@@ -21,6 +22,7 @@ mod registry;
 mod service;
 
 pub use client::{Client, Directory, Standing, is_silence, join, view};
+pub use disks::{Age, ToldDisk, Verdict};
 pub use lenders::{Lender, Lenders, Lends};
 pub use protocol::{Identity, Lease, Life, Member, Roles};
 pub use registry::{Registry, STORE_KIND, STORE_VERSION};

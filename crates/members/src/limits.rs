@@ -14,6 +14,8 @@ pub const ADDRESS_BYTES_MAX: usize = 255;
 /// 17 + 257 + 8 x 257 = 2,330: a page always holds one.
 pub const MEMBER_BYTES_MAX: usize =
     17 + (2 + NAME_BYTES_MAX) + ADDRESSES_MAX * (2 + ADDRESS_BYTES_MAX);
+/// Disks of a server: as many as a member's bits.
+pub const DISKS_MAX: usize = 32;
 /// Bytes of one page of a view.
 pub const PAGE_BYTES: usize = BLOCK_BYTES;
 /// Most members: 4,096 of the largest take 10 MB of the first manager's memory.

@@ -7,6 +7,7 @@
 //! | LEAVE | id 2, incarnation 8 | | | |
 //! | VIEW | after 2 | | view 8, count 2, last page 1 | members |
 //! | LENDERS | after 2 | | lenders' view 8, count 2, last page 1 | lenders: id 2, life 8, MiB 4 |
+//! | DISKS | id 2, incarnation 8 | disks: number 2, id 16, age at the start 16, age now 16 | foreign 4, older 4 | |
 //!
 //! JOIN and LEAVE are executed once. A VIEW or list of LENDERS larger than a page is asked for in steps, each after the
 //! last id of the one before; when its number changes in between, the asker starts again.
@@ -29,6 +30,9 @@ pub const LEAVE: u16 = 3;
 pub const VIEW: u16 = 4;
 /// Asks who takes part in network memory.
 pub const LENDERS: u16 = 5;
+
+/// Tells the disks of a member, and asks which of them may be served.
+pub const DISKS: u16 = 6;
 
 /// Whether the operation may be executed twice, so that no reply is kept for it.
 pub fn is_pure(op: u16) -> bool {

@@ -7,6 +7,7 @@
 //! Invariants: a server's name keeps its id for ever, and no other name gets it; the view's number grows with every
 //! change that a view shows; what a lease's end sets off is told only after its record was appended.
 
+use crate::disks::{DiskTable, ToldDisk, Verdict};
 use crate::lenders::{Lender, LenderTable, Lenders, Lends};
 use crate::limits::{
     AHEAD_OF_CLOCK_MAX, AHEAD_OF_LAST_MAX, CLIENT_IDS, ENDED_AT_ONCE, MEMBERS_MAX, PAGE_BYTES,
@@ -37,7 +38,7 @@ const MEMBER_KEY: u8 = b'm';
 /// [`page`](Registry::page), [`lenders`](Registry::lenders), [`poll_timeout`](Registry::poll_timeout).
 /// Handlers: [`handle_start`](Registry::handle_start), [`handle_reserve`](Registry::handle_reserve),
 /// [`handle_join`](Registry::handle_join), [`handle_renew`](Registry::handle_renew),
-/// [`handle_leave`](Registry::handle_leave),
+/// [`handle_leave`](Registry::handle_leave), [`handle_disks`](Registry::handle_disks),
 /// [`handle_timeout`](Registry::handle_timeout), [`handle_synced`](Registry::handle_synced).
 /// [`poll_ended`](Registry::poll_ended).
 #[derive(Debug)]
@@ -47,6 +48,7 @@ pub struct Registry {
     members: BTreeMap<NodeId, Entry>,
     view: u64,
     lenders: LenderTable,
+    disks: DiskTable,
     /// Where the search for the next client's id begins.
     next_client: u16,
     /// Lives that ended, by the change that ended them.
@@ -72,8 +74,10 @@ impl Registry {
         let (view, client) = (number(VIEW_KEY)?, number(CLIENT_KEY)?);
         let next_client = u16::try_from(client).ok().filter(|id| CLIENT_IDS.contains(id));
         let next_client = next_client.unwrap_or(*CLIENT_IDS.start());
-        let (lenders, ended) = (LenderTable::open(&store)?, VecDeque::new());
-        let mut registry = Registry { store, span, members, view, lenders, next_client, ended };
+        let (lenders, disks) = (LenderTable::open(&store)?, DiskTable::open(&store)?);
+        let ended = VecDeque::new();
+        let mut registry =
+            Registry { store, span, members, view, lenders, disks, next_client, ended };
         registry.handle_synced();
         Ok(registry)
     }
@@ -255,6 +259,19 @@ impl Registry {
         Ok((self.renew(now, life.id), append))
     }
 
+    /// A member tells its disks. What is new of them is known when the record is appended.
+    pub fn handle_disks(
+        &mut self,
+        life: Life,
+        disks: &[ToldDisk],
+    ) -> Result<(Verdict, Option<Append>), Errno> {
+        self.living(life).ok_or(Errno::ESTALE)?;
+        self.store.admit()?;
+        let mut batch = Batch::new();
+        let (verdict, is_new) = self.disks.note(&mut batch, life.id, life.incarnation, disks);
+        Ok((verdict, is_new.then(|| self.store.apply(batch))))
+    }
+
     /// A member leaves. Leaving twice is no error.
     pub fn handle_leave(&mut self, life: Life) -> Result<Option<Append>, Errno> {
         let alive = self.living(life).is_some_and(|member| member.alive);
@@ -400,7 +417,7 @@ fn number_of(value: Option<&[u8]>) -> u64 {
     value.and_then(|value| Decoder::new(value).u64().ok()).unwrap_or(0)
 }
 
-fn malformed() -> StoreError {
+pub(crate) fn malformed() -> StoreError {
     StoreError::Storage { action: "read", reason: "it holds a member that is malformed".into() }
 }
 /// The id to begin with after a client has taken one. They go round in a circle, which a client does not turn back that

@@ -1,10 +1,11 @@
 //! The service's tasks: requests, leases that end, and the store's log and checkpoints.
 
+use crate::disks::{ToldDisk, Verdict};
 use crate::limits::{
     JOINING_IDS, LEASE_DEFAULT, MEMBER_BYTES_MAX, REQUEST_TASKS, RETRY_PAUSE, SYNC_PERIOD,
 };
 use crate::protocol::{
-    JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Life, Member, Page, RENEW, VIEW,
+    DISKS, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Life, Member, Page, RENEW, VIEW,
 };
 use crate::registry::Registry;
 use node::rings::{MetaError, MetaOp, MetaWork, StoreId};
@@ -159,6 +160,10 @@ impl Service {
                 self.leave(self.life(request)?).await?;
                 Ok(([0; BODY_BYTES], Vec::new()))
             }
+            DISKS => {
+                let disks = ToldDisk::decode_all(&data(request)?).map_err(malformed)?;
+                Ok((self.disks(self.life(request)?, &disks).await?.encode(), Vec::new()))
+            }
             VIEW => Ok(self.page(&request.body).map_err(malformed)?.encode()),
             LENDERS => Ok(self.lenders_page(&request.body).map_err(malformed)?.encode()),
             _ => Err(Errno::ENOSYS),
@@ -197,6 +202,13 @@ impl Service {
         let (lease, append) = self.0.registry.borrow_mut().handle_renew(now, life)?;
         self.appended(append).await?;
         Ok(lease)
+    }
+
+    async fn disks(&self, life: Life, disks: &[ToldDisk]) -> Result<Verdict, Errno> {
+        let _turn = self.0.turn.acquire(1).await;
+        let (verdict, append) = self.0.registry.borrow_mut().handle_disks(life, disks)?;
+        self.appended(append).await?;
+        Ok(verdict)
     }
 
     async fn leave(&self, life: Life) -> Result<(), Errno> {

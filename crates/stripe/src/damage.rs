@@ -3,7 +3,7 @@
 //! Damage is found when an object is opened or read, and at a restart. The object's name is kept as long as the server
 //! runs, or until the object is removed.
 
-use crate::disk::{Disk, errno};
+use crate::disk::{Disk, DiskAge, Health, errno};
 use crate::limits::DAMAGED_MAX;
 use crate::object::{Header, Unreadable};
 use crate::protocol::{ObjectReply, ObjectRequest};
@@ -81,6 +81,35 @@ impl Inner {
 }
 
 impl Server {
+    /// The disks that were made ready, by number, also those that wait to be confirmed.
+    pub fn ages(&self) -> Vec<(u16, DiskAge)> {
+        let ready = self.0.disks.iter().filter(|disk| self.is_ready() && !disk.is_refused());
+        let age = |disk: &Disk| DiskAge {
+            id: disk.index.disk(),
+            found: disk.found.get(),
+            now: [disk.lives.borrow().sequence(), disk.journal.durable().0],
+        };
+        ready.map(|disk| (disk.id.0, age(disk))).collect()
+    }
+
+    /// A disk that was made ready serves from now on, or is refused for this reason.
+    pub fn confirm(&self, disk: u16, confirmed: Result<(), String>) {
+        let disk = &self.0.disks[usize::from(disk)];
+        if disk.is_refused() {
+            return;
+        }
+        *disk.health.borrow_mut() = match confirmed {
+            Ok(()) => Health::Serving,
+            Err(why) => {
+                let text = format!("disk {}: {why}", disk.id.0);
+                self.0.report(text.clone());
+                Health::Refused(Errno::ENODEV, text)
+            }
+        };
+        disk.room.notify_all();
+        disk.work.notify_all();
+    }
+
     /// Objects found damaged since the start, by disk; at most [`DAMAGED_MAX`] of each.
     pub fn damaged(&self) -> Vec<(usize, ObjectId)> {
         let disks = self.0.disks.iter().enumerate();

@@ -29,6 +29,17 @@ pub enum Health {
     Refused(Errno, String),
 }
 
+/// Which disk it is, and how far what is on it has come: numbers that only grow, of its label and of its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskAge {
+    /// In its label.
+    pub id: u128,
+    /// When this start began.
+    pub found: [u64; 2],
+    /// Now, durably.
+    pub now: [u64; 2],
+}
+
 /// A disk.
 pub(crate) struct Disk {
     pub id: DiskId,
@@ -60,6 +71,8 @@ pub(crate) struct Disk {
     pub checkpointing: Semaphore,
     /// No log of an older generation is left.
     pub oldest_log: Cell<u32>,
+    /// Starts and log as they were found.
+    pub found: Cell<[u64; 2]>,
     /// The server's incarnations on this disk, and how far its log is, as its label has them.
     pub lives: RefCell<Lives>,
     /// One write of them at a time.
@@ -86,6 +99,7 @@ impl Disk {
             free_bytes: Cell::new(0),
             checkpointing: Semaphore::new(cx, 1),
             oldest_log: Cell::new(1),
+            found: Cell::default(),
             lives: RefCell::default(),
             noting: Semaphore::new(cx, 1),
         }

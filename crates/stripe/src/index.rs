@@ -174,6 +174,11 @@ impl Index {
         entries.map(|(object, entry)| (*object, Some(*entry))).collect()
     }
 
+    /// The disk's id.
+    pub fn disk(&self) -> u128 {
+        self.disk.get()
+    }
+
     /// How many objects are recorded.
     pub fn len(&self) -> usize {
         self.table.borrow().len()

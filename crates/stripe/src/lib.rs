@@ -44,7 +44,7 @@ mod write;
 pub use cache::Network;
 pub use census::Held;
 pub use client::{Client, ClientCounters, FileRef, ObjectTotals, Verifiers, VolumeRoom, Write};
-pub use disk::Health;
+pub use disk::{DiskAge, Health};
 pub use protocol::Kept;
 pub use recovery::Label;
 pub use server::{Server, ServerConfig, ServerCounters, serve};

@@ -253,6 +253,7 @@ impl Inner {
         self.read_index(disk).await?;
         self.begin_life(disk, disks).await?;
         let logs = self.read_logs(disk).await?;
+        disk.found.set([disk.found.get()[0], logs.sequence]);
         if !self.replay_all(disk, &logs).await? || !self.is_index_saved(disk).await? {
             return self.keep_all(disk, &logs).await;
         }
@@ -369,6 +370,7 @@ impl Inner {
             self.check_empty(disk, text).await?;
         }
         *disk.lives.borrow_mut() = lives.unwrap_or_default();
+        disk.found.set([disk.lives.borrow().sequence(), 0]);
         let begin = |lives: &mut Lives| {
             lives.begin(self.verifier);
             lives.note_disks(disks);

@@ -41,6 +41,8 @@ pub struct ServerConfig {
     pub checkpoint_bytes: u64,
     /// The node's network memory, when it takes part.
     pub memory: Option<netmem::Service>,
+    /// Whether a disk serves only after [`Server::confirm`].
+    pub confirms: bool,
 }
 
 impl ServerConfig {
@@ -54,6 +56,7 @@ impl ServerConfig {
             slots: 64,
             checkpoint_bytes: CHECKPOINT_BYTES,
             memory: None,
+            confirms: false,
         }
     }
 }
@@ -209,6 +212,7 @@ async fn start(inner: Rc<Inner>) {
     let prepared = node::all(prepared).await;
     for (disk, prepared) in prepared.into_iter().enumerate() {
         let health = match prepared {
+            Ok(()) if inner.config.confirms => Health::Starting,
             Ok(()) => Health::Serving,
             Err((errno, text)) => {
                 inner.report(text.clone());

@@ -253,3 +253,70 @@ fn write_until_refused(path: &Path) -> Result<(), i32> {
     };
     write().map_err(|error| error.raw_os_error().unwrap_or(0))
 }
+
+/// What `cat` says of a file, for at most half a minute.
+fn cat(target: &str, name: &str) -> Result<Vec<u8>, String> {
+    let script = format!("timeout 30 {} cat -c {target} /{name}", text(common::program()));
+    let done = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+    match done.status.success() {
+        true => Ok(done.stdout),
+        false => Err(String::from_utf8_lossy(&done.stderr).into_owned()),
+    }
+}
+
+fn put(cluster: &Cluster, target: &str, name: &str, content: &[u8]) {
+    let file = cluster.beside("content");
+    fs::write(&file, content).unwrap();
+    assert!(trapeze(&["cp", "-c", target, text(&file), &format!(":/{name}")]).status.success());
+}
+
+/// Waits until `status` says this of a disk.
+fn status_says(target: &str, what: &str) {
+    let said = || String::from_utf8(trapeze(&["status", "-c", target]).stdout).unwrap();
+    let all: Vec<String> = (0..100)
+        .map(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            said()
+        })
+        .take_while(|said| !said.contains(what))
+        .collect();
+    assert!(all.len() < 100, "{}", all.last().unwrap());
+}
+
+/// An empty directory where the only disk of a server was, as when it is not mounted; then an older copy of the disk.
+#[test]
+fn an_empty_directory_or_an_older_copy_is_not_taken_for_the_disk() {
+    let mut cluster = Cluster::bare(1);
+    let target = cluster.processes.target();
+    put(&cluster, &target, "first", &pattern(1, 100_000));
+    cluster.stop();
+    let (disk, away) = (cluster.beside("cluster/io1/disk0"), cluster.beside("away"));
+    let (older, parent) = (cluster.beside("older"), disk.parent().unwrap().to_owned());
+    fs::rename(&disk, &away).unwrap();
+    fs::create_dir(&disk).unwrap();
+    let start = |cluster: &mut Cluster| {
+        (0..2).for_each(|number| cluster.processes.start_server(number).unwrap());
+    };
+    start(&mut cluster);
+    status_says(&target, "another disk here");
+    cat(&target, "first").expect_err("its bytes are on the disk that is away");
+    cluster.stop();
+    fs::remove_dir_all(&disk).unwrap();
+    fs::rename(&away, &disk).unwrap();
+    shell(&parent, 30, &format!("cp -a disk0 {}", text(&older)));
+    start(&mut cluster);
+    assert!(cat(&target, "first").unwrap() == pattern(1, 100_000));
+    put(&cluster, &target, "first", &pattern(2, 100_000));
+    cluster.stop();
+    fs::rename(&disk, &away).unwrap();
+    fs::rename(&older, &disk).unwrap();
+    start(&mut cluster);
+    status_says(&target, "an older copy of the disk");
+    cat(&target, "first").expect_err("what was written last is on the disk that is away");
+    cluster.stop();
+    fs::remove_dir_all(&disk).unwrap();
+    fs::rename(&away, &disk).unwrap();
+    start(&mut cluster);
+    assert!(cat(&target, "first").unwrap() == pattern(2, 100_000));
+    cluster.stop();
+}

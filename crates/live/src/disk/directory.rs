@@ -18,7 +18,9 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// There is no such directory.
-    #[error("disk {0}: the directory is missing; mount the disk or create the directory")]
+    #[error(
+        "disk {0}: the directory is missing; mount the disk there or bring the directory back (an empty one in its place is refused)"
+    )]
     Missing(PathBuf),
     /// The path names something else.
     #[error("disk {0}: not a directory")]

@@ -1,0 +1,204 @@
+//! The disks of I/O servers: which disk belongs to which number of a server, and how far each is known to have come.
+//!
+//! An I/O server tells the id of each of its disks, and how old what is on it was when the server started, before it
+//! serves from it. A directory with another id is another disk, or an empty mount point. One that has not come as far as
+//! was told before is an older copy. Neither is served: what is missing from it would read as zeros.
+
+use crate::limits::DISKS_MAX;
+use std::collections::BTreeMap;
+use store::{Batch, Store, StoreError};
+use wire::NodeId;
+use wire::codec::{Decoder, Encoder, Short};
+use wire::limits::BODY_BYTES;
+
+/// Then the server and the disk, highest bytes first.
+const DISK_KEY: u8 = b'd';
+
+/// How far a disk is: numbers that only grow, of its label and of its log.
+pub type Age = [u64; 2];
+
+/// What a server tells of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToldDisk {
+    /// Its number on the server.
+    pub disk: u16,
+    /// In its label.
+    pub id: u128,
+    /// How far it was when this incarnation of the server began.
+    pub found: Age,
+    /// How far it is now, durably.
+    pub now: Age,
+}
+
+impl ToldDisk {
+    const BYTES: usize = 2 + 16 + 16 + 16;
+
+    /// Several as the data of a message.
+    pub fn encode_all(disks: &[ToldDisk]) -> Vec<u8> {
+        let mut bytes = vec![0; disks.len() * ToldDisk::BYTES];
+        let mut out = Encoder::new(&mut bytes);
+        for told in disks {
+            out.u16(told.disk).u64(told.id as u64).u64((told.id >> 64) as u64);
+            out.u64(told.found[0]).u64(told.found[1]).u64(told.now[0]).u64(told.now[1]);
+        }
+        bytes
+    }
+
+    /// Reads what [`encode_all`](ToldDisk::encode_all) wrote.
+    pub fn decode_all(data: &[u8]) -> Result<Vec<ToldDisk>, Short> {
+        if !data.len().is_multiple_of(ToldDisk::BYTES) || data.len() > DISKS_MAX * ToldDisk::BYTES {
+            return Err(Short);
+        }
+        data.chunks_exact(ToldDisk::BYTES).map(ToldDisk::decode).collect()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<ToldDisk, Short> {
+        let mut input = Decoder::new(bytes);
+        let disk = input.u16()?;
+        let id = u128::from(input.u64()?) | u128::from(input.u64()?) << 64;
+        let (found, now) = ([input.u64()?, input.u64()?], [input.u64()?, input.u64()?]);
+        Ok(ToldDisk { disk, id, found, now })
+    }
+}
+
+/// Which of the disks that were told are not to be served, one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Another disk is known by this number.
+    pub foreign: u32,
+    /// It was further already.
+    pub older: u32,
+}
+
+impl Verdict {
+    /// The body.
+    pub fn encode(&self) -> [u8; BODY_BYTES] {
+        let mut body = [0; BODY_BYTES];
+        Encoder::new(&mut body).u32(self.foreign).u32(self.older);
+        body
+    }
+
+    /// Reads what [`encode`](Verdict::encode) wrote.
+    pub fn decode(body: &[u8]) -> Result<Verdict, Short> {
+        let mut input = Decoder::new(body);
+        Ok(Verdict { foreign: input.u32()?, older: input.u32()? })
+    }
+}
+
+/// What is known of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    id: u128,
+    age: Age,
+    /// Of the server that told it last.
+    incarnation: u64,
+}
+
+impl Known {
+    const BYTES: usize = 16 + 16 + 8;
+
+    fn to_bytes(self) -> [u8; Known::BYTES] {
+        let mut bytes = [0; Known::BYTES];
+        let mut out = Encoder::new(&mut bytes);
+        out.u64(self.id as u64).u64((self.id >> 64) as u64);
+        out.u64(self.age[0]).u64(self.age[1]).u64(self.incarnation);
+        bytes
+    }
+
+    fn decode(value: &[u8]) -> Option<Known> {
+        let mut input = Decoder::new(value);
+        let mut number = || input.u64().ok();
+        let id = u128::from(number()?) | u128::from(number()?) << 64;
+        Some(Known { id, age: [number()?, number()?], incarnation: number()? })
+    }
+}
+
+/// All disks.
+#[derive(Debug, Default)]
+pub(crate) struct DiskTable(BTreeMap<(NodeId, u16), Known>);
+
+impl DiskTable {
+    pub fn open(store: &Store) -> Result<DiskTable, StoreError> {
+        let mut table = DiskTable::default();
+        for (key, value) in store.range(&[DISK_KEY][..]..&[DISK_KEY + 1][..], usize::MAX)? {
+            let number = |at: usize| Some(u16::from_be_bytes([*key.get(at)?, *key.get(at + 1)?]));
+            let entry = number(1).zip(number(3)).zip(Known::decode(&value));
+            let ((server, disk), known) = entry.ok_or_else(crate::registry::malformed)?;
+            table.0.insert((NodeId(server), disk), known);
+        }
+        Ok(table)
+    }
+
+    /// Judges what a server told, and notes in `batch` what is new of it; whether that is anything.
+    pub fn note(
+        &mut self,
+        batch: &mut Batch,
+        server: NodeId,
+        incarnation: u64,
+        disks: &[ToldDisk],
+    ) -> (Verdict, bool) {
+        let (mut verdict, mut is_new) = (Verdict::default(), false);
+        for told in disks.iter().filter(|told| usize::from(told.disk) < DISKS_MAX) {
+            let bit = 1 << told.disk;
+            let known = self.0.get(&(server, told.disk)).copied();
+            let age = match known {
+                Some(known) if known.id != told.id => {
+                    verdict.foreign |= bit;
+                    continue;
+                }
+                Some(known)
+                    if known.incarnation != incarnation && is_older(told.found, known.age) =>
+                {
+                    verdict.older |= bit;
+                    continue;
+                }
+                Some(known) => [0, 1].map(|at| known.age[at].max(told.now[at])),
+                None => told.now,
+            };
+            let next = Known { id: told.id, age, incarnation };
+            if known != Some(next) {
+                batch.put(&key(server, told.disk), &next.to_bytes());
+                self.0.insert((server, told.disk), next);
+                is_new = true;
+            }
+        }
+        (verdict, is_new)
+    }
+}
+
+fn is_older(found: Age, known: Age) -> bool {
+    found.iter().zip(known).any(|(found, known)| *found < known)
+}
+
+fn key(server: NodeId, disk: u16) -> [u8; 5] {
+    let ([a, b], [c, d]) = (server.0.to_be_bytes(), disk.to_be_bytes());
+    [DISK_KEY, a, b, c, d]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(disk: u16, id: u128, found: u64, now: u64) -> ToldDisk {
+        ToldDisk { disk, id, found: [found, 7], now: [now, 7] }
+    }
+
+    fn note(table: &mut DiskTable, incarnation: u64, disk: ToldDisk) -> Verdict {
+        table.note(&mut Batch::new(), NodeId(3), incarnation, &[disk]).0
+    }
+
+    #[test]
+    fn another_disk_and_an_older_copy_are_told_and_change_nothing() {
+        let mut table = DiskTable::default();
+        let right = Verdict::default();
+        assert_eq!(note(&mut table, 1, told(2, 9, 0, 5)), right);
+        assert_eq!(note(&mut table, 1, told(2, 9, 0, 8)), right, "the same start goes on");
+        assert_eq!(note(&mut table, 2, told(2, 8, 9, 9)), Verdict { foreign: 4, older: 0 });
+        assert_eq!(note(&mut table, 2, told(2, 9, 7, 8)), Verdict { foreign: 0, older: 4 });
+        assert_eq!(note(&mut table, 2, told(2, 9, 8, 9)), right);
+        assert_eq!(note(&mut table, 2, told(1, 8, 0, 1)), right, "a disk that was added");
+        let all = [told(2, u128::MAX - 3, 5, u64::MAX), told(31, 4, 5, 6)];
+        assert_eq!(ToldDisk::decode_all(&ToldDisk::encode_all(&all)).unwrap(), all);
+        assert!(ToldDisk::decode_all(&[0; 49]).is_err());
+    }
+}
