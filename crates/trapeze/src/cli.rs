@@ -230,7 +230,7 @@ pub struct Serve {
     pub cpu: Option<usize>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Mount {
     /// A directory of `up` or `init`, or the manager's address: unix:PATH, adapter:PATH or tcp:HOST:PORT
     pub servers: String,
@@ -257,6 +257,13 @@ pub struct Mount {
     /// Run on this processor only
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
+    /// Options as mount(8) has them: ro, allow_other, noatime, noexec, sync, fsname=NAME; and key=FILE, insecure,
+    /// pool=SIZE, lend=SIZE, listen=HOST:PORT, which are those above
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Called by mount(8): leaves the terminal that it was started from
+    #[arg(long, hide = true)]
+    pub background: bool,
 }
 
 #[derive(Debug, Args)]

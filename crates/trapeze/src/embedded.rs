@@ -10,7 +10,7 @@ use crate::machine::{MachineError, Setup};
 use crate::serve::{self, ServeError};
 use crate::stopper::Stopper;
 use crate::volume::Volume;
-use live::fuse::Stage;
+use live::fuse::{MountOptions, Stage};
 use live::wait::WaitPolicy;
 use std::path::Path;
 use std::sync::mpsc;
@@ -109,11 +109,12 @@ impl Embedded {
     /// As [`mount`](Embedded::mount), with a part in network memory. Machines elsewhere reach it at the port after
     /// those of the I/O servers.
     pub(crate) fn mount_lending(&self, path: &Path, lending: Lending) -> Result<Mounted> {
-        let (reach, path) = (self.reach(), path.to_path_buf());
+        let source = self.cluster.dir().display().to_string();
+        let (reach, options) = (self.reach(), MountOptions { source, ..MountOptions::new(path) });
         let listen = self.cluster.listen_of_mount();
         let work = move |stopper: &Stopper, ready: &dyn Fn()| {
             let mut running = reach.mount_client(lending, listen.as_deref())?;
-            let watch = serve::add_mount(&mut running, &path)?;
+            let watch = serve::add_mount(&mut running, &options)?;
             stopper.watch(&mut running.host)?;
             ready();
             running.host.run(|| stopper.asked() || watch.stage() == Stage::Ended)?;

@@ -35,6 +35,8 @@ pub mod machine;
 pub mod machine_stat;
 pub mod membership;
 pub mod memory;
+pub mod mount_helper;
+mod mount_options;
 pub mod page_log;
 pub mod papers;
 pub mod preloaded;

@@ -7,11 +7,14 @@ use std::process::ExitCode;
 use trapeze::children::follow_parent;
 use trapeze::cli::{Cli, Command};
 use trapeze::{
-    bench, check, cluster, copy, demo, interrupted, memory, output, papers, preloaded, quarantine,
-    rebalance, serve, simulate, status, tools,
+    bench, check, cluster, copy, demo, interrupted, memory, mount_helper, output, papers, preloaded,
+    quarantine, rebalance, serve, simulate, status, tools,
 };
 
 fn main() -> ExitCode {
+    if let Some(call) = mount_helper::call(std::env::args_os()) {
+        return mount_helper::run(call);
+    }
     let done = run(Cli::parse().command);
     match done.and_then(|()| Ok(output::finish()?)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,6 +10,7 @@ use crate::local::{Asked, LocalCluster, LocalError, Shape};
 use crate::machine::{self, MachineError, Running, Setup};
 use crate::size::Size;
 use crate::stopping;
+use crate::{mount_helper, mount_options};
 use live::fuse::{
     Belief, Fuse, MountError, MountOptions, MountWatch, Stage, check_mount_point, detach_below,
 };
@@ -139,7 +140,11 @@ pub(crate) fn stop(mut running: Running) -> Result<(), ServeError> {
 
 /// `trapeze mount`.
 pub fn mount(arguments: &cli::Mount) -> Result<(), ServeError> {
+    let (arguments, options) = mount_options::applied(arguments).map_err(ServeError::Refused)?;
     pin(arguments.cpu)?;
+    if arguments.background {
+        mount_helper::leave_terminal()?;
+    }
     let (cluster, key, insecure) =
         (arguments.servers.clone(), arguments.key.clone(), arguments.insecure);
     check_mount(&arguments.path, Some(Path::new(&cluster)).filter(|path| path.is_dir()))?;
@@ -149,7 +154,7 @@ pub fn mount(arguments: &cli::Mount) -> Result<(), ServeError> {
     let setup = Setup { lending: arguments.lending, ..setup };
     signals::install()?;
     let mut running = machine::mount_client(&setup, arguments.listen.as_deref())?;
-    let watch = add_mount(&mut running, &arguments.path)?;
+    let watch = add_mount(&mut running, &options)?;
     println!("{READY} mounted at {}", arguments.path.display());
     running.host.add(Signals::default())?;
     running.host.run(|| signals::asked() || watch.stage() == Stage::Ended)?;
@@ -177,8 +182,11 @@ fn check_mount(path: &Path, dir: Option<&Path>) -> Result<(), ServeError> {
 }
 
 /// Mounts, and drives the host until the kernel has agreed with us.
-pub(crate) fn add_mount(running: &mut Running, path: &Path) -> Result<MountWatch, ServeError> {
-    let fuse = Fuse::new(&MountOptions::new(path), Belief::default())?;
+pub(crate) fn add_mount(
+    running: &mut Running,
+    options: &MountOptions,
+) -> Result<MountWatch, ServeError> {
+    let fuse = Fuse::new(options, Belief::default())?;
     let watch = fuse.watch();
     running.host.add(fuse)?;
     let waiting = watch.clone();

@@ -36,6 +36,12 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Whether changes are refused.
     pub read_only: bool,
+    /// Whether the kernel is told never to change access times; reads do not change them anyway.
+    pub no_atime: bool,
+    /// Whether programs in it cannot be run.
+    pub no_exec: bool,
+    /// Whether every write is stable when it returns, as with O_SYNC.
+    pub synchronous: bool,
     /// What the mount table shows as the source.
     pub source: String,
 }
@@ -44,7 +50,15 @@ impl MountOptions {
     /// The usual: writable, for everybody when root mounts.
     pub fn new(path: impl Into<PathBuf>) -> MountOptions {
         let allow_other = rustix::process::geteuid().is_root();
-        MountOptions { path: path.into(), allow_other, read_only: false, source: "trapeze".into() }
+        MountOptions {
+            path: path.into(),
+            allow_other,
+            read_only: false,
+            no_atime: false,
+            no_exec: false,
+            synchronous: false,
+            source: "trapeze".into(),
+        }
     }
 }
 
@@ -303,6 +317,9 @@ fn open_and_mount(options: &MountOptions, path: &Path) -> Result<OwnedFd, OsErro
     // Devices and set-id programs in the volume are of other machines: as fusermount3 does for everybody.
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
     flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NOATIME, options.no_atime);
+    flags.set(MountFlags::NOEXEC, options.no_exec);
+    flags.set(MountFlags::SYNCHRONOUS, options.synchronous);
     rustix::mount::mount(options.source.as_str(), path, FILE_SYSTEM, flags, Some(data.as_c_str()))?;
     Ok(descriptor)
 }
@@ -314,7 +331,14 @@ fn by_helper(options: &MountOptions, path: &Path) -> Result<OwnedFd, MountError>
         options.source.replace('\\', r"\\").replace(',', r"\,"),
     );
     words.push_str(if options.allow_other { ",allow_other" } else { "" });
-    words.push_str(if options.read_only { ",ro" } else { "" });
+    for (word, asked) in [
+        (",ro", options.read_only),
+        (",noatime", options.no_atime),
+        (",noexec", options.no_exec),
+        (",sync", options.synchronous),
+    ] {
+        words.push_str(if asked { word } else { "" });
+    }
     helper::mount(&words, path).map_err(|failure| match failure {
         helper::Failure::Missing => MountError::NoHelper { path: path.into() },
         helper::Failure::Refused(said) => MountError::Refused { path: path.into(), said },
