@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use trapeze::children::follow_parent;
 use trapeze::cli::{Cli, Command};
 use trapeze::{
-    bench, check, cluster, copy, demo, interrupted, memory, mount_helper, output, papers, preloaded,
-    quarantine, rebalance, serve, simulate, status, tools,
+    bench, check, cluster, copy, demo, interrupted, memory, mount_helper, output, papers,
+    preloaded, quarantine, rebalance, serve, simulate, status, tools,
 };
 
 fn main() -> ExitCode {
