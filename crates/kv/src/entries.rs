@@ -9,7 +9,8 @@ use crate::value::Value;
 pub const NONE: u32 = u32::MAX;
 /// Bytes of memory that an entry is counted for.
 pub const ENTRY_BYTES: usize = size_of::<Entry>();
-const BLOCK: usize = 1024;
+/// Places of a block.
+pub const BLOCK: usize = 1024;
 
 /// An item's place in the table; good until the item is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +58,14 @@ pub struct Entry {
 #[derive(Debug)]
 pub struct Entries {
     blocks: Vec<Vec<Entry>>,
+    /// Items of each block.
+    used: Vec<u32>,
     free: u32,
 }
 
 impl Entries {
     pub fn new() -> Entries {
-        Entries { blocks: Vec::new(), free: NONE }
+        Entries { blocks: Vec::new(), used: Vec::new(), free: NONE }
     }
 
     /// Adds an entry.
@@ -71,11 +74,14 @@ impl Entries {
             let number = self.free;
             self.free = self.get(number).next;
             *self.get_mut(number) = entry;
+            self.used[number as usize / BLOCK] += 1;
             return number;
         }
         if self.blocks.last().is_none_or(|block| block.len() == BLOCK) {
             self.blocks.push(Vec::with_capacity(BLOCK));
+            self.used.push(0);
         }
+        *self.used.last_mut().expect("just added") += 1;
         self.blocks.last_mut().expect("just added").push(entry);
         self.len() - 1
     }
@@ -83,6 +89,7 @@ impl Entries {
     /// Takes an entry's chunk and value out; its number is used again.
     pub fn take(&mut self, number: u32) -> (Option<Chunk>, Value) {
         let next = std::mem::replace(&mut self.free, number);
+        self.used[number as usize / BLOCK] -= 1;
         let entry = self.get_mut(number);
         entry.next = next;
         (entry.chunk.take(), std::mem::take(&mut entry.value))
@@ -99,6 +106,16 @@ impl Entries {
 
     pub fn get_mut(&mut self, number: u32) -> &mut Entry {
         &mut self.blocks[number as usize / BLOCK][number as usize % BLOCK]
+    }
+
+    /// The first place from `number` on that is not in a block without items; where the table ends if there is none.
+    pub fn skip_empty(&self, number: u32) -> u32 {
+        let block = number as usize / BLOCK;
+        match self.used.iter().skip(block).position(|used| *used > 0) {
+            Some(0) => number,
+            Some(blocks) => ((block + blocks) * BLOCK) as u32,
+            None => self.len(),
+        }
     }
 
     /// Whether there is an item under this number.

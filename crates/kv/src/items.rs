@@ -16,14 +16,14 @@ mod room;
 use crate::away::Away;
 use crate::body::{Body, Stored};
 use crate::carry::Carry;
-use crate::entries::{ENTRY_BYTES, Entries, Entry, NONE};
+use crate::entries::{BLOCK, ENTRY_BYTES, Entries, Entry, NONE};
 pub use crate::entries::{Item, ItemNo};
-use crate::limits::{BESIDE_BYTES_MAX, CHAIN_BYTES};
+use crate::limits::{BESIDE_BYTES_MAX, CHAIN_BYTES, SCAN_PLACES};
 use crate::moment::{Expiry, Moment};
 use crate::out::{Out, Ready};
 use crate::owners::Owners;
 use crate::slab::{Slab, chunk_bytes};
-use crate::tenants::{self, BadTenants, Counters, Tenant, TenantConfig, TenantNo};
+use crate::tenants::{self, BadTenants, Counters, Mortals, Tenant, TenantConfig, TenantNo};
 use crate::value::{Draft, Value};
 use endpoint::Frames;
 use std::collections::VecDeque;
@@ -45,8 +45,10 @@ pub struct ItemsConfig {
 }
 
 /// What the world tells about the server, for `stats` and `INFO`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Facts {
+    /// What clients of Redis have to say before anything else.
+    pub password: Option<Rc<str>>,
     /// The process.
     pub process: u32,
     /// When it started.
@@ -59,6 +61,36 @@ pub struct Facts {
     pub accepted: u64,
     /// Connections refused, because there were too many.
     pub refused: u64,
+    /// Most connections at a time.
+    pub connections_max: u64,
+    /// Commands of clients, by either protocol.
+    pub commands: u64,
+    /// Bytes read from clients.
+    pub received_bytes: u64,
+    /// Bytes written to them.
+    pub sent_bytes: u64,
+    /// How the system says what the process uses.
+    pub usage: Option<fn() -> Usage>,
+}
+
+/// What a process uses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// Bytes of memory now, and at most until now.
+    pub resident_bytes: u64,
+    /// See [`resident_bytes`](Usage::resident_bytes).
+    pub peak_bytes: u64,
+    /// Microseconds of processor time in the program.
+    pub user_us: u64,
+    /// The same in the kernel.
+    pub system_us: u64,
+}
+
+impl Facts {
+    /// What the process uses now, as far as the world tells.
+    pub fn used(&self) -> Usage {
+        self.usage.map(|usage| usage()).unwrap_or_default()
+    }
 }
 
 /// A value that is stored.
@@ -262,9 +294,30 @@ impl Items {
 
     /// Changes when it ends.
     pub fn set_expiry(&mut self, at: ItemNo, expiry: Expiry) {
-        let before = std::mem::replace(&mut self.entries.get_mut(at.0).expiry, expiry);
-        self.mortal += usize::from(expiry != Expiry::NEVER);
-        self.mortal -= usize::from(before != Expiry::NEVER);
+        let entry = self.entries.get_mut(at.0);
+        let before = std::mem::replace(&mut entry.expiry, expiry);
+        let tenant = entry.tenant;
+        self.count_expiry(tenant, before, false);
+        self.count_expiry(tenant, expiry, true);
+    }
+
+    fn count_expiry(&mut self, tenant: TenantNo, expiry: Expiry, comes: bool) {
+        let Some(end_ms) = expiry.end_ms() else { return };
+        let mortals = &mut self.tenants[usize::from(tenant.0)].mortals;
+        match comes {
+            true => (self.mortal, mortals.items) = (self.mortal + 1, mortals.items + 1),
+            false => (self.mortal, mortals.items) = (self.mortal - 1, mortals.items - 1),
+        }
+        let change = i128::from(end_ms);
+        mortals.ends_ms += if comes { change } else { -change };
+    }
+
+    /// How many items of a tenant end at some time, and how far that is on average, in milliseconds.
+    pub fn expiring(&self, tenant: TenantNo, moment: Moment) -> (usize, u64) {
+        let Mortals { items, ends_ms } = self.tenants[usize::from(tenant.0)].mortals;
+        let mean = ends_ms.checked_div(items as i128).unwrap_or(0);
+        let left = (mean - i128::from(moment.now_ms)).max(0);
+        (items, u64::try_from(left).unwrap_or(u64::MAX))
     }
 
     /// Its key.
@@ -438,8 +491,8 @@ impl Items {
     fn add(&mut self, mut entry: Entry) -> ItemNo {
         let (chain, chunk) = (self.chain(entry.hash), entry.chunk.expect("it has one"));
         entry.next = self.chains[chain];
-        self.mortal += usize::from(entry.expiry != Expiry::NEVER);
         self.tenants[usize::from(entry.tenant.0)].items += 1;
+        self.count_expiry(entry.tenant, entry.expiry, true);
         let number = self.entries.add(entry);
         self.count(number);
         self.slab.set_owner(chunk, number);
@@ -455,7 +508,8 @@ impl Items {
         self.uncount(at.0);
         let entry = self.entries.get(at.0);
         self.tenants[usize::from(entry.tenant.0)].items -= 1;
-        self.mortal -= usize::from(entry.expiry != Expiry::NEVER);
+        let (tenant, expiry) = (entry.tenant, entry.expiry);
+        self.count_expiry(tenant, expiry, false);
         let (chunk, _value) = self.entries.take(at.0);
         self.slab.free(chunk.expect("an item has a chunk"));
     }
@@ -489,11 +543,12 @@ impl Items {
         self.tenants[usize::from(tenant.0)].counters
     }
 
-    /// They begin at 0 again, and so does how many connections there were.
+    /// They begin at 0 again, and so do those of all tenants: connections, commands, bytes.
     pub(crate) fn reset_counters(&mut self, tenant: TenantNo) {
         let tenant = &mut self.tenants[usize::from(tenant.0)];
         (tenant.counters, tenant.away) = Default::default();
         (self.facts.accepted, self.facts.refused) = (0, 0);
+        (self.facts.commands, self.facts.received_bytes, self.facts.sent_bytes) = (0, 0, 0);
     }
 
     /// All tenants, in the order in which they were configured.
@@ -522,16 +577,21 @@ impl Items {
         self.memory_bytes
     }
 
-    /// The items of a tenant from place `from` of the table on, at most `count` places; where to go on, or 0.
-    pub fn scan(
-        &self,
-        tenant: TenantNo,
-        from: u32,
-        count: u32,
-    ) -> (impl Iterator<Item = ItemNo> + '_, u32) {
-        let end = from.saturating_add(count).min(self.entries.len());
-        let used = (from..end).filter(|number| self.entries.is_used(*number));
-        let its = used.filter(move |number| self.entries.get(*number).tenant == tenant);
-        (its.map(ItemNo), if end < self.entries.len() { end } else { 0 })
+    /// At most `count` items of a tenant, from place `from` of the table on; where to go on, or 0. Places without items
+    /// cost nothing by the thousand, those of other tenants little: [`SCAN_PLACES`] of them end a step.
+    pub fn scan(&self, tenant: TenantNo, from: u32, count: u32) -> (Vec<ItemNo>, u32) {
+        let (mut found, mut looks) = (Vec::new(), SCAN_PLACES.max(count));
+        let mut at = self.entries.skip_empty(from.min(self.entries.len()));
+        while at < self.entries.len() && looks > 0 && found.len() < count as usize {
+            if self.entries.is_used(at) && self.entries.get(at).tenant == tenant {
+                found.push(ItemNo(at));
+            }
+            (at, looks) = (at + 1, looks - 1);
+            if at.is_multiple_of(BLOCK as u32) {
+                at = self.entries.skip_empty(at);
+            }
+        }
+        let next = self.entries.skip_empty(at);
+        (found, if next < self.entries.len() { next } else { 0 })
     }
 }

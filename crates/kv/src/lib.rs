@@ -40,7 +40,7 @@ mod value;
 pub use away::{AwayConfig, AwayCounters, Fetch, Place, Store, Trip};
 pub use carry::{Carry, Dialect, Target, Unanswered};
 pub use entries::ItemNo;
-pub use items::{Content, Facts, Item, Items, ItemsConfig, NoRoom, Placed};
+pub use items::{Content, Facts, Item, Items, ItemsConfig, NoRoom, Placed, Usage};
 pub use moment::{Expiry, Moment};
 pub use out::Out;
 pub use owners::{Owners, slot_of};

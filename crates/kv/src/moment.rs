@@ -34,6 +34,11 @@ impl Expiry {
     /// It has.
     pub const PAST: Expiry = Expiry(0);
 
+    /// When, if ever, in milliseconds of the clock that is never set.
+    pub fn end_ms(self) -> Option<u64> {
+        (self != Expiry::NEVER).then_some(self.0)
+    }
+
     /// After so many milliseconds.
     pub fn after_ms(span_ms: u64, moment: Moment) -> Expiry {
         Expiry(moment.now_ms.saturating_add(span_ms).min(u64::MAX - 1))

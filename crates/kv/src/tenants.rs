@@ -82,6 +82,14 @@ impl List {
     const EMPTY: List = List { oldest: NONE, newest: NONE };
 }
 
+/// Items that end at some time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mortals {
+    pub items: usize,
+    /// The sum of when they end, on the clock that is never set.
+    pub ends_ms: i128,
+}
+
 #[derive(Debug)]
 pub struct Tenant {
     pub config: TenantConfig,
@@ -90,6 +98,7 @@ pub struct Tenant {
     /// Of memory here, of its long values, from the first byte that arrives to the last one that is sent.
     pub account: Rc<Account>,
     pub items: usize,
+    pub mortals: Mortals,
     /// Items whose values are here.
     pub near: List,
     /// Items whose values are away.
@@ -109,6 +118,7 @@ impl Tenant {
             index_bytes: 0,
             account: Rc::default(),
             items: 0,
+            mortals: Mortals::default(),
             near: List::EMPTY,
             far: List::EMPTY,
             away_bytes: 0,

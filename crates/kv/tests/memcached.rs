@@ -545,3 +545,26 @@ fn in_pieces(text: &str) -> [Vec<u8>; 4] {
         server.send(&mut client, text.as_bytes(), step)
     })
 }
+
+#[test]
+fn an_http_request_ends_the_connection_before_its_body_is_executed() {
+    let body = "set a 0 0 6\r\nstolen\r\n";
+    let heads = [
+        "POST / HTTP/1.1\r\nHost: localhost:11211\r\n\r\n",
+        "GET / HTTP/1.1\r\n",
+        "PUT /x HTTP/1.1\r\n",
+        "Host: localhost\r\n",
+        "content-length: 5\r\n",
+        "version\r\nPOST /\r\n",
+    ];
+    for head in heads {
+        for step in [1, 4096] {
+            let mut server = Server::usual();
+            let mut client = server.client(Memcached);
+            server.send(&mut client, format!("{head}{body}").as_bytes(), step);
+            assert!(client.ended, "{head:?}");
+            let mut other = server.client(Memcached);
+            assert_eq!(server.ask(&mut other, "get a\r\n"), "END\r\n", "{head:?}");
+        }
+    }
+}

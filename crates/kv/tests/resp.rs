@@ -4,7 +4,7 @@ mod talk;
 
 use kv::Protocol::Resp;
 use kv::TenantConfig;
-use talk::{Server, WALL_MS, ask, command, script, script_of, start};
+use talk::{Server, WALL_MS, ask, command, script, script_of, start, tenant};
 
 #[test]
 fn values_are_set_under_conditions() {
@@ -258,7 +258,10 @@ fn connections_introduce_themselves() {
         ),
         ("AUTH a b c", "-ERR syntax error"),
         ("ROLE", "*3|$6|master|:0|*0"),
-        ("INFO replication", "$48|# Replication|role:master|connected_slaves:0|"),
+        (
+            "INFO replication",
+            "$105|# Replication|role:master|connected_slaves:0|master_failover_state:no-failover|master_repl_offset:0|",
+        ),
         ("FLUSHALL SYNC ASYNC", "-ERR syntax error"),
         ("SCAN 0 COUNT 0", "-ERR syntax error"),
         ("CLIENT GETNAME", "$2|me"),
@@ -403,5 +406,181 @@ fn items_end_when_they_should_though_the_wall_clock_is_set() {
         assert_eq!(ask(&mut server, &mut client, "EXISTS a b"), ":2|", "{step}");
         server.moment.now_ms += 1_001;
         assert_eq!(ask(&mut server, &mut client, "EXISTS a b"), ":0|", "{step}");
+    }
+}
+
+#[test]
+fn an_http_request_ends_the_connection_before_its_body_is_executed() {
+    let requests = [
+        "POST / HTTP/1.1\r\nHost: localhost:6379\r\n\r\nSET a stolen\r\n",
+        "GET /index.html HTTP/1.1\r\nSET a stolen\r\n",
+        "get / HTTP/1.0\r\nSET a stolen\r\n",
+        "DELETE /x HTTP/1.1\r\nSET a stolen\r\n",
+        "Host: localhost\r\nSET a stolen\r\n",
+        "host: localhost\r\nSET a stolen\r\n",
+        "X-Anything: y\r\nSET a stolen\r\n",
+        "PING\r\nPOST /\r\nSET a stolen\r\n",
+    ];
+    for request in requests {
+        for step in [1, 7, 4096] {
+            let mut server = Server::usual();
+            let mut client = server.client(Resp);
+            let answer = server.send(&mut client, request.as_bytes(), step);
+            assert!(client.ended, "{request:?}");
+            assert!(!String::from_utf8_lossy(&answer).contains("OK"), "{request:?}");
+            let mut other = server.client(Resp);
+            assert_eq!(server.ask(&mut other, "GET a\r\n"), "$-1\r\n", "{request:?}");
+        }
+    }
+    script(&[("SET HTTP/1.1 1", "+OK"), ("MGET a HTTP/1.1", "*2|$-1|$1|1")]);
+}
+
+/// A server whose clients have to give this password.
+fn locked(password: &str) -> Server {
+    let mut server = Server::usual();
+    server.items.facts_mut().password = Some(password.into());
+    server
+}
+
+#[test]
+fn without_the_password_nothing_is_executed() {
+    let mut server = locked("sesame");
+    let mut client = server.client(Resp);
+    let no = "-NOAUTH Authentication required.\r\n";
+    for text in
+        ["GET a", "SET a 1", "INFO", "MULTI", "EXEC", "CONFIG GET *", "FLUSHALL", "nonsense"]
+    {
+        assert_eq!(server.ask(&mut client, &format!("{text}\r\n")), no, "{text}");
+    }
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+    let long = "x".repeat(500);
+    let texts = ["AUTH x", "AUTH sesam", "AUTH sesame2", "AUTH other sesame", "AUTH default x"];
+    for text in texts.iter().map(|text| text.to_string()).chain([format!("AUTH {long}")]) {
+        assert_eq!(server.ask(&mut client, &format!("{text}\r\n")), wrong, "{text}");
+        assert_eq!(server.ask(&mut client, "GET a\r\n"), no, "{text}");
+    }
+    assert!(server.ask(&mut client, "HELLO 3\r\n").starts_with("-NOAUTH HELLO must be called"));
+    assert_eq!(server.ask(&mut client, "HELLO 3 AUTH default x\r\n"), wrong);
+    assert_eq!(
+        server.ask(&mut client, "AUTH\r\n"),
+        "-ERR wrong number of arguments for 'auth' command\r\n"
+    );
+    assert!(!client.ended);
+}
+
+#[test]
+fn the_password_opens_by_every_way_to_give_it() {
+    for text in ["AUTH sesame", "AUTH default sesame", "HELLO 2 AUTH default sesame SETNAME me"] {
+        let mut server = locked("sesame");
+        let mut client = server.client(Resp);
+        assert!(!server.ask(&mut client, &format!("{text}\r\n")).starts_with('-'), "{text}");
+        assert_eq!(server.ask(&mut client, "SET a 1\r\n"), "+OK\r\n", "{text}");
+        assert_eq!(server.ask(&mut client, "AUTH wrong\r\n").as_bytes()[0], b'-');
+        assert_eq!(server.ask(&mut client, "GET a\r\n"), "$1\r\n1\r\n", "it stays open");
+        assert_eq!(server.ask(&mut client, "RESET\r\n"), "+RESET\r\n");
+        assert!(server.ask(&mut client, "GET a\r\n").starts_with("-NOAUTH"), "{text}");
+    }
+}
+
+#[test]
+fn a_stranger_has_no_memory_of_the_server() {
+    for text in [
+        "*11\r\n$4\r\nMGET\r\n".repeat(1),
+        "*1000000\r\n".into(),
+        "*2\r\n$3\r\nSET\r\n$1000000\r\n".into(),
+    ] {
+        let mut server = locked("sesame");
+        let mut client = server.client(Resp);
+        let text = text + &"x".repeat(300_000);
+        let answer = server.send(&mut client, text.as_bytes(), 4096);
+        assert!(client.ended || client.session.held_bytes() < 1 << 16, "{:?}", &text[..20]);
+        assert_eq!(client.session.draft_bytes(), 0);
+        assert!(answer.is_empty() || answer[0] == b'-');
+    }
+}
+
+#[test]
+fn a_scan_takes_rounds_by_the_keys_there_are() {
+    let mut server = Server::new(64 << 20, vec![tenant("default")]);
+    let mut client = server.client(Resp);
+    for number in 0..50_000 {
+        server.send(&mut client, format!("SET key-{number} 1\r\n").as_bytes(), 4096);
+    }
+    server.ask(&mut client, "FLUSHALL\r\n");
+    server.ask(&mut client, "SET only 1\r\n");
+    let (mut cursor, mut rounds, mut found) = ("0".to_string(), 0, Vec::new());
+    loop {
+        let told = server.ask(&mut client, &format!("SCAN {cursor}\r\n"));
+        let words: Vec<_> = told.split("\r\n").collect();
+        cursor = words[2].to_string();
+        found.extend(words.iter().filter(|word| **word == "only").map(|word| word.to_string()));
+        rounds += 1;
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!(found, ["only"]);
+    assert!(rounds <= 5, "{rounds} rounds for one key");
+}
+
+#[test]
+fn info_counts_what_expires_and_has_what_exporters_read() {
+    let mut server = Server::usual();
+    let mut client = server.client(Resp);
+    for text in ["SET a 1 PX 4000", "SET b 1 PX 2000", "SET c 1", "SET d 1 EX 9", "PERSIST d"] {
+        server.ask(&mut client, &format!("{text}\r\n"));
+    }
+    let info = server.ask(&mut client, "INFO keyspace\r\n");
+    assert!(info.contains("db0:keys=4,expires=2,avg_ttl=3000"), "{info}");
+    server.ask(&mut client, "DEL a\r\n");
+    server.ask(&mut client, "EXPIRE c 6\r\n");
+    let info = server.ask(&mut client, "INFO keyspace\r\n");
+    assert!(info.contains("db0:keys=3,expires=2,avg_ttl=4000"), "{info}");
+    server.ask(&mut client, "FLUSHALL\r\n");
+    let info = server.ask(&mut client, "INFO\r\n");
+    assert!(!info.contains("db0"), "{info}");
+    // What redis_exporter 1.x reads of a server without persistence and replicas.
+    let fields = [
+        "redis_version",
+        "redis_mode",
+        "os",
+        "process_id",
+        "tcp_port",
+        "uptime_in_seconds",
+        "connected_clients",
+        "blocked_clients",
+        "maxclients",
+        "used_memory",
+        "used_memory_rss",
+        "used_memory_peak",
+        "maxmemory",
+        "maxmemory_policy",
+        "mem_fragmentation_ratio",
+        "loading",
+        "rdb_changes_since_last_save",
+        "rdb_last_save_time",
+        "aof_enabled",
+        "total_connections_received",
+        "total_commands_processed",
+        "total_net_input_bytes",
+        "total_net_output_bytes",
+        "rejected_connections",
+        "expired_keys",
+        "evicted_keys",
+        "keyspace_hits",
+        "keyspace_misses",
+        "pubsub_channels",
+        "latest_fork_usec",
+        "role",
+        "connected_slaves",
+        "master_repl_offset",
+        "used_cpu_sys",
+        "used_cpu_user",
+        "cluster_enabled",
+    ];
+    for field in fields {
+        let lines: Vec<_> =
+            info.lines().filter_map(|line| line.strip_prefix(field)?.strip_prefix(':')).collect();
+        assert!(lines.len() == 1 && !lines[0].is_empty(), "{field}: {lines:?}");
     }
 }

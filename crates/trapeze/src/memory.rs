@@ -20,12 +20,15 @@ use live::sockets::{Address, ListenError, Sockets};
 use node::{Node, NodeConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
+use std::rc::Rc;
 use wire::NodeId;
 
 /// Longest value when nobody says otherwise: a chunk of a language model's cache has up to 32 MiB.
 const VALUE_BYTES: u64 = 64 << 20;
 /// The part of the memory that one value may take, one in so many: others have to stay.
 const VALUE_SHARE: u64 = 4;
+/// Longest password: it comes in one short argument.
+const PASSWORD_BYTES_MAX: usize = 512;
 /// Descriptors beside those of connections.
 const OTHER_DESCRIPTORS: u64 = 64;
 
@@ -52,13 +55,16 @@ pub enum MemoryError {
     Usage(String),
 }
 
-/// The addresses and their protocols; both usual ones when none is given.
+/// The addresses and their protocols; both usual ones when none is given, without memcached's where a password is.
 fn listens(arguments: &cli::Memory) -> Vec<(Protocol, Listen)> {
     let usual = |text: &str| text.parse().expect("an address");
     let memcached = arguments.memcached.iter().cloned().map(|at| (Protocol::Memcached, at));
     let resp = arguments.resp.iter().cloned().map(|at| (Protocol::Resp, at));
     let all: Vec<_> = memcached.chain(resp).collect();
     match all.is_empty() {
+        true if arguments.resp_password.is_some() => {
+            vec![(Protocol::Resp, usual("127.0.0.1:6379"))]
+        }
         true => vec![
             (Protocol::Memcached, usual("127.0.0.1:11211")),
             (Protocol::Resp, usual("127.0.0.1:6379")),
@@ -100,6 +106,34 @@ fn tenants(
         }
     };
     Ok(names.iter().map(config).collect())
+}
+
+/// The password of clients of Redis. A memcached address with the same items would make it worthless.
+fn password(
+    arguments: &cli::Memory,
+    listens: &[(Protocol, Listen)],
+) -> Result<Option<Rc<str>>, MemoryError> {
+    let Some(path) = &arguments.resp_password else { return Ok(None) };
+    let usage = |why: String| MemoryError::Usage(format!("--resp-password: {why}"));
+    let of = |wanted| listens.iter().filter(move |(protocol, _)| *protocol == wanted);
+    for (_, open) in of(Protocol::Memcached) {
+        if of(Protocol::Resp).any(|(_, listen)| listen.tenant == open.tenant) {
+            return Err(usage(format!(
+                "the memcached address {} asks for none and has the same items: leave it out, or give it a tenant of its own, {}/NAME",
+                open.at, open.at
+            )));
+        }
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| usage(format!("{}: {error}", path.display())))?;
+    let password = text.lines().next().unwrap_or_default();
+    if password.is_empty() {
+        return Err(usage(format!("{}: its first line is empty", path.display())));
+    }
+    if password.len() > PASSWORD_BYTES_MAX {
+        return Err(usage(format!("a password has {PASSWORD_BYTES_MAX} bytes at most")));
+    }
+    Ok(Some(password.into()))
 }
 
 fn value_bytes_max(arguments: &cli::Memory) -> Result<usize, MemoryError> {
@@ -146,7 +180,8 @@ fn sockets(arguments: &cli::Memory, frames: &Frames) -> Result<Sockets, MemoryEr
         seed: u64::from_le_bytes(crate::local::random()),
         tenants,
     };
-    let items = Items::new(config, frames.clone())?;
+    let mut items = Items::new(config, frames.clone())?;
+    items.facts_mut().password = password(arguments, &listens)?;
     Ok(Sockets::listen(&addresses, items, arguments.connections as usize)?)
 }
 
@@ -229,7 +264,10 @@ pub fn serve(arguments: &cli::Memory) -> Result<(), MemoryError> {
     allow_descriptors(arguments.connections.into())?;
     signals::install()?;
     let (mut serving, said) = host(arguments)?;
-    if listens(arguments).iter().any(|(_, listen)| !listen.at.ip().is_loopback()) {
+    let open = |protocol| protocol == Protocol::Memcached || arguments.resp_password.is_none();
+    let reached =
+        |(protocol, listen): &(_, Listen)| open(*protocol) && !listen.at.ip().is_loopback();
+    if listens(arguments).iter().any(reached) {
         eprintln!("anybody who reaches these addresses can read and change every item");
     }
     println!("{READY} {said}; {} of memory; stop with Ctrl-C", arguments.memory);

@@ -155,13 +155,14 @@ impl World {
 
     fn outcome(mut self) -> Outcome {
         let (found, _) = self.items.scan(TENANT, 0, u32::MAX);
-        let kept = found.filter(|at| !self.items.has_ended(*at, self.moment)).map(|at| {
-            let (items, item) = (&self.items, self.items.item(at));
-            let value: Vec<u8> = items.value(at).flatten().copied().collect();
-            assert_eq!(value.len(), items.value_len(at));
-            let left = items.expiry(at).left_ms(self.moment);
-            (items.key(at).to_vec(), (value, item.flags, item.cas, left))
-        });
+        let kept =
+            found.into_iter().filter(|at| !self.items.has_ended(*at, self.moment)).map(|at| {
+                let (items, item) = (&self.items, self.items.item(at));
+                let value: Vec<u8> = items.value(at).flatten().copied().collect();
+                assert_eq!(value.len(), items.value_len(at));
+                let left = items.expiry(at).left_ms(self.moment);
+                (items.key(at).to_vec(), (value, item.flags, item.cas, left))
+            });
         let (kept, counters) = (kept.collect(), self.items.counters(TENANT));
         drop((self.session, self.out));
         self.items.flush(TENANT);

@@ -73,6 +73,17 @@ fn reading(line: &[u8]) -> Option<(Reading, usize)> {
     Reading::of(verb).filter(|_| end <= LINE_BYTES_MAX).map(|reading| (reading, end))
 }
 
+/// Whether a line of this verb is one of an HTTP request's. Commands are all lower case.
+fn is_http(verb: &[u8]) -> bool {
+    if verb.ends_with(b":") {
+        return true;
+    }
+    let method = verb.first().is_some_and(u8::is_ascii_uppercase);
+    let methods: [&[u8]; 9] =
+        [b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"OPTIONS", b"PATCH", b"CONNECT", b"TRACE"];
+    method && methods.contains(&verb)
+}
+
 /// A key as it may be: not empty, not too long. As with memcached it is any bytes that a line can have as one word, so
 /// control characters too, and in base64 anything.
 fn is_key(key: &[u8]) -> bool {
@@ -148,9 +159,13 @@ impl Memcached {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let mut rest = words(line);
         let verb = rest.next().unwrap_or_default();
+        if is_http(verb) {
+            return Step::End; // a page in a browser sends it: what follows must not be executed
+        }
         if turn.has_to_wait(false) {
             return Step::Blocked;
         }
+        turn.items.facts_mut().commands += 1;
         if let Some((reading, verb_end)) = reading(line) {
             if reading.changes() && turn.has_to_wait(true) {
                 return Step::Blocked;

@@ -304,8 +304,14 @@ fn stat(turn: &mut Turn<'_>, name: &str, value: impl std::fmt::Display) {
     turn.out.text(format!("STAT {name} {value}\r\n").as_bytes());
 }
 
+/// Microseconds as seconds with six places.
+fn seconds(us: u64) -> String {
+    format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
+}
+
 fn general(turn: &mut Turn<'_>) {
-    let (facts, counters) = (*turn.items.facts(), turn.items.counters(turn.tenant));
+    let (facts, counters) = (turn.items.facts().clone(), turn.items.counters(turn.tenant));
+    let used = facts.used();
     let (items, bytes) = turn.items.holds(turn.tenant);
     let most = turn.items.tenant(turn.tenant).max_bytes.min(turn.items.memory_bytes());
     stat(turn, "pid", facts.process);
@@ -313,6 +319,9 @@ fn general(turn: &mut Turn<'_>) {
     stat(turn, "time", turn.moment.wall_ms / 1000);
     stat(turn, "version", VERSION);
     stat(turn, "pointer_size", usize::BITS);
+    stat(turn, "rusage_user", seconds(used.user_us));
+    stat(turn, "rusage_system", seconds(used.system_us));
+    stat(turn, "max_connections", facts.connections_max);
     stat(turn, "curr_connections", facts.connections);
     stat(turn, "total_connections", facts.accepted);
     stat(turn, "rejected_connections", facts.refused);
@@ -321,6 +330,10 @@ fn general(turn: &mut Turn<'_>) {
     stat(turn, "get_hits", counters.hits);
     stat(turn, "get_misses", counters.misses);
     stat(turn, "get_expired", counters.expired);
+    stat(turn, "bytes_read", facts.received_bytes);
+    stat(turn, "bytes_written", facts.sent_bytes);
+    stat(turn, "accepting_conns", 1);
+    stat(turn, "listen_disabled_num", facts.refused);
     stat(turn, "bytes", bytes);
     stat(turn, "held_bytes", turn.items.held_bytes(turn.tenant));
     stat(turn, "curr_items", items);

@@ -2,7 +2,7 @@
 
 use super::commands::{REDIS_VERSION, shown, wrong_count};
 use super::strings::{NO_INTEGER, SYNTAX, upper};
-use super::{Args, Client, glob, multi};
+use super::{Args, Client, glob, info, multi};
 use crate::number::integer;
 use crate::session::Turn;
 
@@ -10,6 +10,7 @@ use crate::session::Turn;
 const CLIENT_NAME_BYTES_MAX: usize = 256;
 
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
+const HELLO_UNPROVED: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time";
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 
 pub fn ping(mut args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
@@ -32,21 +33,39 @@ pub fn select(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
     }
 }
 
-/// Whether somebody may come in by this name: the usual one has no password, so any is right.
-fn is_user(name: &[u8], turn: &mut Turn<'_>) -> bool {
-    let known = name == b"default";
-    if !known {
-        turn.error("WRONGPASS invalid username-password pair or user is disabled.");
-    }
-    known
+/// Whether a command may be given before the password.
+pub fn is_open(args: &Args<'_>) -> bool {
+    matches!(upper(args.text(0)).as_slice(), b"AUTH" | b"HELLO" | b"QUIT" | b"RESET")
 }
 
-pub fn auth(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
-    match args.len() {
-        2 => turn.error(NO_PASSWORD),
-        3 if is_user(args.text(1), turn) => turn.ok(),
-        3 => {}
-        _ => turn.error(SYNTAX),
+/// Whether the client comes in by this name and password; without a password here any is right.
+fn prove(name: &[u8], given: &[u8], client: &mut Client, turn: &mut Turn<'_>) -> bool {
+    let password = turn.items.facts().password.clone();
+    let fits = password.is_none_or(|password| is_same(password.as_bytes(), given));
+    let right = name == b"default" && fits;
+    match right {
+        true => client.proved = true,
+        false => turn.error("WRONGPASS invalid username-password pair or user is disabled."),
+    }
+    right
+}
+
+/// Compares all of it, so that the time tells nothing of where they differ.
+fn is_same(password: &[u8], given: &[u8]) -> bool {
+    let pairs = given.iter().enumerate().map(|(at, byte)| byte ^ password[at % password.len()]);
+    pairs.fold(u8::from(password.len() != given.len()), |all, different| all | different) == 0
+}
+
+pub fn auth(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
+    let has_password = turn.items.facts().password.is_some();
+    let right = match args.len() {
+        2 if !has_password => return turn.error(NO_PASSWORD),
+        2 => prove(b"default", args.text(1), client, turn),
+        3 => prove(args.text(1), args.text(2), client, turn),
+        _ => return turn.error(SYNTAX),
+    };
+    if right {
+        turn.ok();
     }
 }
 
@@ -59,12 +78,14 @@ pub fn hello(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
             return turn.error("ERR Protocol version is not an integer or out of range");
         }
     };
-    let (mut at, mut name) = (2, None);
+    let (mut at, mut name, mut proof) = (2, None, None);
     while at < args.len() {
         let option = args.text(at);
         match (upper(option).as_slice(), args.len() - at - 1) {
-            (b"AUTH", 2..) if is_user(args.text(at + 1), turn) => at += 3,
-            (b"AUTH", 2..) => return,
+            (b"AUTH", 2..) => {
+                proof = Some((args.text(at + 1), args.text(at + 2)));
+                at += 3;
+            }
             (b"SETNAME", 1..) if is_name(args.text(at + 1)) => {
                 name = Some(args.text(at + 1));
                 at += 2;
@@ -75,6 +96,14 @@ pub fn hello(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
                 return turn.error(&format!("ERR Syntax error in HELLO option '{option}'"));
             }
         }
+    }
+    if let Some((user, password)) = proof
+        && !prove(user, password, client, turn)
+    {
+        return;
+    }
+    if client.is_stranger(turn) {
+        return turn.error(HELLO_UNPROVED);
     }
     client.version = version;
     name.into_iter().for_each(|name| client.name = name.to_vec());
@@ -101,6 +130,7 @@ fn greet(client: &Client, turn: &mut Turn<'_>) {
 
 pub fn reset(_: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
     client.version = 2;
+    client.proved = false;
     client.name.clear();
     multi::forget(client);
     turn.simple("RESET");
@@ -211,59 +241,11 @@ pub fn info(args: Args<'_>, client: &mut Client, turn: &mut Turn<'_>) {
             || (1..args.len()).any(|n| every(&upper(args.text(n))) || named(args.text(n)))
     };
     let mut text = String::new();
-    for (section, lines) in sections(turn) {
+    for (section, lines) in info::sections(turn) {
         if wanted(section) {
             let gap = if text.is_empty() { "" } else { "\r\n" };
             text += &format!("{gap}# {section}\r\n{lines}");
         }
     }
     turn.verbatim(&text, client);
-}
-
-fn sections(turn: &Turn<'_>) -> [(&'static str, String); 6] {
-    let (items, bytes) = turn.items.holds(turn.tenant);
-    let (facts, counters) = (turn.items.facts(), turn.items.counters(turn.tenant));
-    let tenant = turn.items.tenant(turn.tenant);
-    let most = tenant.max_bytes.min(turn.items.memory_bytes());
-    let uptime = turn.moment.now_ms.saturating_sub(facts.started_ms) / 1000;
-    let (process, port) = (facts.process, facts.port);
-    let server = format!(
-        "redis_version:{REDIS_VERSION}\r\ntrapeze_version:{}\r\nredis_mode:standalone\r\nprocess_id:{process}\r\ntcp_port:{port}\r\nuptime_in_seconds:{uptime}\r\n",
-        env!("CARGO_PKG_VERSION"),
-    );
-    let memory = format!(
-        "used_memory:{bytes}\r\nheld_bytes:{}\r\nmaxmemory:{most}\r\nmaxmemory_policy:allkeys-lfu\r\ntenant:{}\r\n",
-        turn.items.held_bytes(turn.tenant),
-        tenant.name
-    );
-    let away = turn.items.away_counters(turn.tenant);
-    let mut stats = format!(
-        "total_connections_received:{}\r\nrejected_connections:{}\r\nkeyspace_hits:{}\r\nkeyspace_misses:{}\r\nevicted_keys:{}\r\nexpired_keys:{}\r\n",
-        facts.accepted,
-        facts.refused,
-        counters.hits,
-        counters.misses,
-        counters.evicted,
-        counters.expired
-    );
-    if turn.items.can_be_away() {
-        let bytes = turn.items.away_bytes(turn.tenant);
-        stats += &format!(
-            "away_bytes:{bytes}\r\naway_sent:{}\r\naway_asked:{}\r\naway_lost:{}\r\naway_returned:{}\r\naway_dropped:{}\r\n",
-            away.sent, away.asked, away.lost, away.returned, away.dropped
-        );
-    }
-    let keyspace = match items {
-        0 => String::new(),
-        _ => format!("db0:keys={items},expires=0,avg_ttl=0\r\n"),
-    };
-    let clients = format!("connected_clients:{}\r\n", facts.connections);
-    [
-        ("Server", server),
-        ("Clients", clients),
-        ("Memory", memory),
-        ("Stats", stats),
-        ("Replication", "role:master\r\nconnected_slaves:0\r\n".into()),
-        ("Keyspace", keyspace),
-    ]
 }

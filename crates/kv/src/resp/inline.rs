@@ -8,7 +8,7 @@
 //!
 //! Quotes may begin in the middle of a word; behind their end there is a space or the end of the line.
 
-use super::Arg;
+use super::{Arg, Args};
 
 /// The words of a line, which lie in the bytes; `None` when a quote has no end, or something follows behind it.
 pub fn split(line: &[u8]) -> Option<(Vec<u8>, Vec<Arg>)> {
@@ -25,6 +25,17 @@ pub fn split(line: &[u8]) -> Option<(Vec<u8>, Vec<Arg>)> {
         rest = word(rest, &mut bytes)?;
         args.push(Arg::span(start, bytes.len()));
     }
+}
+
+/// Whether a line is one of an HTTP request's: its first, or a header's.
+pub fn is_http(args: &Args<'_>) -> bool {
+    let first = args.text(0);
+    let methods: [&[u8]; 9] =
+        [b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"OPTIONS", b"PATCH", b"CONNECT", b"TRACE"];
+    let asks = args.len() == 3 && args.text(2).starts_with(b"HTTP/");
+    let known = |method: &&[u8]| method.eq_ignore_ascii_case(first);
+    let begins = asks && methods.iter().any(known);
+    begins || first.eq_ignore_ascii_case(b"POST") || (first.len() > 1 && first.ends_with(b":"))
 }
 
 fn is_space(byte: u8) -> bool {

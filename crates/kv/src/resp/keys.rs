@@ -183,7 +183,7 @@ pub fn persist(args: Args<'_>, _: &mut Client, turn: &mut Turn<'_>) {
 /// The places of the table where keys are that fit, from `from` on, and where to go on.
 fn matching(from: u32, count: u32, pattern: &[u8], turn: &Turn<'_>) -> (Vec<ItemNo>, u32) {
     let (found, next) = turn.items.scan(turn.tenant, from, count);
-    let alive = found.filter(|at| !turn.items.has_ended(*at, turn.moment));
+    let alive = found.into_iter().filter(|at| !turn.items.has_ended(*at, turn.moment));
     (alive.filter(|at| glob::fits(pattern, turn.items.key(*at))).collect(), next)
 }
 

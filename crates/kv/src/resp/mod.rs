@@ -3,6 +3,7 @@
 mod commands;
 mod connection;
 mod glob;
+mod info;
 mod inline;
 mod keys;
 mod multi;
@@ -16,7 +17,7 @@ use crate::limits::{
     WHOLE_BYTES,
 };
 use crate::number::integer;
-use crate::session::{Step, Turn};
+use crate::session::{Seat, Step, Turn};
 use crate::value::Draft;
 use arrayvec::ArrayVec;
 use owner::Place;
@@ -30,6 +31,8 @@ const WHOLE_ARGUMENTS: usize = 16;
 /// Longest line that says how much follows.
 const HEADER_BYTES_MAX: usize = 32;
 
+const NO_AUTH: &str = "NOAUTH Authentication required.";
+const TOO_MUCH_UNPROVED: &str = "unauthenticated multibulk length";
 const NO_ROOM: &[u8] = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n";
 const TOO_LARGE: &[u8] = b"-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n";
 const TOO_LONG: &[u8] = b"-ERR the command is too long: keys and short values of one have 24M at most, with 16 for each\r\n";
@@ -57,6 +60,8 @@ pub struct Client {
     pub watched: Vec<multi::Watch>,
     /// What a transaction works on was asked for.
     pub brought: bool,
+    /// Whether it gave the password, where there is one.
+    pub proved: bool,
 }
 
 impl Client {
@@ -69,7 +74,14 @@ impl Client {
             queue: None,
             watched: Vec::new(),
             brought: false,
+            proved: false,
         }
+    }
+
+    /// Whether it may do nothing yet but give the password. What another node has carried here was asked there.
+    fn is_stranger(&self, turn: &Turn<'_>) -> bool {
+        let asked = !self.proved && turn.items.facts().password.is_some();
+        asked && matches!(turn.seat, Seat::Connection(_))
     }
 }
 
@@ -306,6 +318,7 @@ impl Resp {
 
     fn array(&mut self, input: &[u8], turn: &mut Turn<'_>) -> Step {
         match parse(input) {
+            Parsed::Long if self.client.is_stranger(turn) => wrong(TOO_MUCH_UNPROVED, turn),
             Parsed::Whole(mut args, used) => {
                 let args = Args { bytes: input, args: &mut args };
                 if args.spans().any(|bytes| !turn.items.takes(bytes)) {
@@ -324,9 +337,14 @@ impl Resp {
     }
 
     fn execute(&mut self, args: Args<'_>, used: usize, turn: &mut Turn<'_>) -> Step {
+        if args.len() > 0 && self.client.is_stranger(turn) && !connection::is_open(&args) {
+            turn.error(NO_AUTH);
+            return Step::Used(used);
+        }
         if turn.has_to_wait(false) {
             return Step::Blocked;
         }
+        turn.items.facts_mut().commands += 1;
         let args = match multi::take(args, &mut self.client, turn) {
             multi::Taken::Not(args) => args,
             multi::Taken::Done => return Step::Used(used),
@@ -358,6 +376,12 @@ impl Resp {
         let Some((bytes, mut args)) = inline::split(&input[..end]) else {
             return wrong("unbalanced quotes in request", turn);
         };
+        if inline::is_http(&Args { bytes: &bytes, args: &mut args }) {
+            return Step::End; // a page in a browser sends it: what follows must not be executed
+        }
+        if self.client.is_stranger(turn) && args.len() > WHOLE_ARGUMENTS {
+            return wrong(TOO_MUCH_UNPROVED, turn);
+        }
         if args.len() <= WHOLE_ARGUMENTS {
             return self.execute(Args { bytes: &bytes, args: &mut args }, end + 1, turn);
         }

@@ -27,6 +27,15 @@ pub struct Workplace {
     pub waiting_bytes: usize,
     /// The most of it.
     pub waiting_bytes_max: usize,
+    /// Bytes read and written that are not yet told.
+    pub moved: Moved,
+}
+
+/// Bytes read from sockets, and written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moved {
+    pub received: u64,
+    pub sent: u64,
 }
 
 impl Workplace {
@@ -41,6 +50,7 @@ impl Workplace {
             kept_bytes_max: KEPT_BYTES_MAX,
             waiting_bytes: 0,
             waiting_bytes_max: WAITING_BYTES_MAX,
+            moved: Moved::default(),
         }
     }
 }
@@ -57,6 +67,15 @@ pub enum Excess {
 }
 
 impl Workplace {
+    /// Tells the items' facts what was read and written.
+    fn tell_moved(&mut self) {
+        let Moved { received, sent } = std::mem::take(&mut self.moved);
+        let mut items = self.items.borrow_mut();
+        let facts = items.facts_mut();
+        facts.received_bytes += received;
+        facts.sent_bytes += sent;
+    }
+
     /// What they have too much of.
     pub fn excess(&self) -> Option<Excess> {
         if self.kept_bytes > self.kept_bytes_max {
@@ -116,7 +135,7 @@ enum Wrote {
 }
 
 /// Writes what waits, as long as the socket takes it.
-fn write(socket: &TcpStream, out: &mut Out, detour: &mut Detour) -> Wrote {
+fn write(socket: &TcpStream, out: &mut Out, detour: &mut Detour, moved: &mut Moved) -> Wrote {
     let mut total = 0;
     out.settle();
     while !out.is_empty() {
@@ -128,6 +147,7 @@ fn write(socket: &TcpStream, out: &mut Out, detour: &mut Detour) -> Wrote {
             Ok(0) | Err(Errno::AGAIN) => return Wrote::Part(total),
             Ok(count) => {
                 total += count;
+                moved.sent += count as u64;
                 out.written(count);
             }
             Err(Errno::INTR) => {}
@@ -196,6 +216,7 @@ impl Connection {
         };
         self.count_kept(place);
         if served != Served::Nothing {
+            place.tell_moved();
             self.moved_ms = moment.now_ms;
         }
         served
@@ -208,7 +229,7 @@ impl Connection {
         place: &mut Workplace,
         moment: Moment,
     ) -> Served {
-        match write(&self.socket, &mut waiting.out, &mut place.detour) {
+        match write(&self.socket, &mut waiting.out, &mut place.detour, &mut place.moved) {
             Wrote::Failed => Served::Closed,
             Wrote::All if waiting.last => Served::Closed,
             Wrote::All => self.execute(0, place, moment),
@@ -241,6 +262,7 @@ impl Connection {
                 Err(Errno::AGAIN | Errno::INTR) => return Served::Done,
                 Err(_) => return Served::Closed,
             };
+            place.moved.received += count as u64;
             let fresh = if is_gap { 0 } else { count };
             if is_gap {
                 self.session.filled(count);
@@ -264,7 +286,7 @@ impl Connection {
                 let items = &mut place.items.borrow_mut();
                 self.session.run(input, items, moment, &mut place.out)
             };
-            match write(&self.socket, &mut place.out, &mut place.detour) {
+            match write(&self.socket, &mut place.out, &mut place.detour, &mut place.moved) {
                 Wrote::All => {}
                 Wrote::Part(_) => {
                     let out = std::mem::take(&mut place.out);

@@ -10,6 +10,7 @@ mod accept;
 mod connection;
 mod detour;
 mod limits;
+mod usage;
 
 use crate::clock;
 use crate::device::{Poller, Ready};
@@ -84,6 +85,8 @@ impl Sockets {
         let facts = items.facts_mut();
         facts.process = std::process::id();
         facts.started_ms = moment.now_ms;
+        facts.connections_max = most as u64;
+        facts.usage = Some(usage::usage);
         let workplace = Workplace::new(items);
         Ok(Sockets {
             poller,

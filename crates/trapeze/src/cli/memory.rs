@@ -14,7 +14,7 @@ pub const DEFAULT_TENANT: &str = "default";
 #[derive(Clone, Debug, Args)]
 #[command(
     mut_arg("lend", |lend| lend.help("Memory of this machine for the cluster's network memory, beside that of the items; 64M when nothing is said")),
-    after_help = "Without --memcached and --resp both listen at their usual ports of 127.0.0.1.\n\nTwo tenants with key spaces of their own:\n  trapeze memory --memory 1G --memcached 127.0.0.1:11211/web --resp 127.0.0.1:6379/jobs \\\n    --tenant web:min=256M --tenant jobs:max=512M\n\nThere is no password and no encryption: listen where only friends can reach."
+    after_help = "Without --memcached and --resp both listen at their usual ports of 127.0.0.1.\n\nTwo tenants with key spaces of their own:\n  trapeze memory --memory 1G --memcached 127.0.0.1:11211/web --resp 127.0.0.1:6379/jobs \\\n    --tenant web:min=256M --tenant jobs:max=512M\n\nThere is no encryption, and without --resp-password no password: listen where only friends can reach."
 )]
 pub struct Memory {
     /// Where clients of memcached connect, and whose items are there; may be repeated
@@ -23,6 +23,10 @@ pub struct Memory {
     /// Where clients of Redis connect, and whose items are there; may be repeated
     #[arg(long, value_name = "HOST:PORT[/TENANT]")]
     pub resp: Vec<Listen>,
+    /// File with the password that clients of Redis have to give first (AUTH), in its first line. memcached's protocol
+    /// has none: no tenant is at both
+    #[arg(long, env = "TRAPEZE_RESP_PASSWORD_FILE", value_name = "FILE")]
+    pub resp_password: Option<PathBuf>,
     /// Memory for all items: keys, values and their table
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub memory: Size,
