@@ -140,7 +140,7 @@ fn an_ordinary_user_mounts_through_the_helper() {
             std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
         });
         let program = _all.path().join("test");
-        fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        rig::copy_program(&std::env::current_exe().unwrap(), &program, "755");
         let mut server = serving_process(&program, &source, &mount, 65534);
         wait_until("the mount", || is_mounted(&mount) || server.try_wait().unwrap().is_some());
         let by_user = Command::new("sh")

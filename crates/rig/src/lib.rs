@@ -1,5 +1,5 @@
-//! What the tests of several crates share: packets between endpoints, nodes on a bad link, counted allocations, and
-//! what a test says that cannot run here.
+//! What the tests of several crates share: packets between endpoints, nodes on a bad link, counted allocations,
+//! copied executables, and what a test says that cannot run here.
 //!
 //! It is for tests only: crates name it among their dev-dependencies. It is not a world: it has no clock, no faults of
 //! its own and no checkers; those are `sim`'s.
@@ -7,9 +7,11 @@
 mod counting;
 mod net;
 mod packet;
+mod programs;
 mod skips;
 
 pub use counting::Counting;
 pub use net::{Fate, Net, node, start};
 pub use packet::{Packet, carry, put_packet, take_packet};
+pub use programs::copy_program;
 pub use skips::{SKIPS, lacks, python, skip};

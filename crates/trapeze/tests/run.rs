@@ -82,10 +82,9 @@ fn a_user_who_may_not_is_told_what_to_set() {
     }
     let dir = tempfile::tempdir().unwrap();
     let all = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(dir.path(), all.clone()).unwrap();
+    fs::set_permissions(dir.path(), all).unwrap();
     let own = dir.path().join("trapeze");
-    fs::copy(program(), &own).unwrap();
-    fs::set_permissions(&own, all).unwrap();
+    rig::copy_program(Path::new(program()), &own, "755");
     let mut command = Command::new(&own);
     command.args(["run", "--memory", "1M", "--", "echo", "ran"]).current_dir("/");
     if rustix::process::geteuid().is_root() {
