@@ -183,6 +183,6 @@ fn seeds_on_the_plain_models_are_the_runs_they_were() {
     let fingerprint = |seed, experiment: &Experiment| outcome(seed, experiment).fingerprint;
     let troubled = Experiment { seconds: 20, ..Experiment::default() };
     let now = [fingerprint(1, &calm()), fingerprint(2, &calm()), fingerprint(3, &troubled)];
-    let before = [0xa99a_b587_6502_d1a6, 0x7ce0_ea4c_904f_16e8, 0x0e7b_c1b5_49bc_4556];
+    let before = [0x1fb5_c19f_16ba_0bce, 0x07fd_2fcb_f75a_7645, 0x7139_cb1c_89f6_7d8e];
     assert_eq!(now, before, "{now:#018x?}");
 }
