@@ -4,7 +4,7 @@
 //! world opens the stores, because their files are its own, and moves the node's rings.
 
 use crate::{Config, Files, serve};
-use members::{Identity, Roles, Standing, ToldDisk, Verdict};
+use members::{Identity, Member, Roles, Standing, ToldDisk, Verdict};
 use names::{IoServer, VolumeSettings};
 use netmem::service::{Up, View};
 use node::Cx;
@@ -109,7 +109,13 @@ pub fn start(cx: &Cx, roles: NodeRoles) -> Result<Services, StartError> {
     if let (Some(io), Some(member)) = (&io, &member) {
         cx.spawn("cluster: disks", confirm_disks(cx.clone(), io.clone(), member.clone()));
     }
-    let files = roles.client.map(|client| start_client(cx, client));
+    let files = roles.client.map(|client| {
+        let objects = stripe::Client::new(cx, client.volume);
+        if let Some(member) = &member {
+            cx.spawn("cluster: gone", follow_gone(objects.clone(), member.clone()));
+        }
+        start_client(cx, client, objects)
+    });
     Ok(Services { memory, io, manager, members, member, files })
 }
 
@@ -118,9 +124,9 @@ fn start_io(cx: &Cx, config: ServerConfig, memory: &Option<netmem::Service>) -> 
     stripe::serve(cx, ServerConfig { memory, ..config })
 }
 
-fn start_client(cx: &Cx, client: ClientRole) -> Files {
+fn start_client(cx: &Cx, client: ClientRole, objects: stripe::Client) -> Files {
     let ClientRole { manager, volume, files } = client;
-    serve(cx, files, names::Client::new(cx, manager, volume), stripe::Client::new(cx, volume))
+    serve(cx, files, names::Client::new(cx, manager, volume), objects)
 }
 
 type Managing = (Option<names::Handle>, Option<members::Service>);
@@ -129,13 +135,13 @@ fn start_manager(cx: &Cx, role: ManagerRole) -> Result<Managing, StartError> {
     let ManagerRole { names, members, volume, servers } = role;
     let objects = stripe::Client::new(cx, volume.volume);
     let config = names::Config { volume, servers };
-    let manager = names::serve(cx, config, names, objects)?;
+    let manager = names::serve(cx, config, names, objects.clone())?;
     let members = match members {
         Some(store) => Some(members::serve(cx, store, members::Config::default())?),
         None => None,
     };
     if let Some(members) = &members {
-        cx.spawn("cluster: servers", follow(members.clone(), manager.clone()));
+        cx.spawn("cluster: servers", follow(members.clone(), manager.clone(), objects));
     }
     Ok((Some(manager), members))
 }
@@ -147,6 +153,20 @@ pub fn lenders_view(lenders: &members::Lenders) -> View {
         Up { node: id, incarnation: life, weight: lends.mib, machine: lends.machine }
     };
     View::new(lenders.number, lenders.up.iter().map(up).collect())
+}
+
+/// The disks of these members that were declared gone, as a client of I/O servers takes them.
+pub fn gone_disks<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<(NodeId, u32)> {
+    members.map(|member| (member.id, member.lost_disks())).filter(|(_, lost)| *lost != 0).collect()
+}
+
+/// Reads and writes of what was declared gone fail at once.
+async fn follow_gone(objects: stripe::Client, member: members::Client) {
+    loop {
+        let changed = member.changed();
+        objects.set_gone(gone_disks(member.directory().iter()));
+        changed.await;
+    }
 }
 
 /// How long to wait before disks that were not confirmed are told again.
@@ -215,9 +235,10 @@ async fn follow_lenders(memory: netmem::Service, member: members::Client) {
 }
 
 /// New files go to the I/O servers that are members and alive; with none alive, to those that were.
-async fn follow(members: members::Service, manager: names::Handle) {
+async fn follow(members: members::Service, manager: names::Handle, objects: stripe::Client) {
     loop {
         let changed = members.changed();
+        objects.set_gone(gone_disks(members.registry().members()));
         let servers: Vec<IoServer> = {
             let registry = members.registry();
             let all = registry.members().filter(|m| m.alive && m.roles.contains(Roles::IO));

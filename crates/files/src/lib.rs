@@ -122,6 +122,8 @@ pub struct Unsaved {
 pub struct Inner {
     cx: Cx,
     config: Config,
+    /// How long a server that is away is waited for, now.
+    patience: Cell<Duration>,
     names: names::Client,
     /// The same, for who has more patience with the manager.
     asking: names::Client,
@@ -176,6 +178,7 @@ pub fn serve(cx: &Cx, config: Config, names: names::Client, stripe: stripe::Clie
     let inner = Inner {
         cx: cx.clone(),
         config,
+        patience: Cell::new(config.patience),
         asking: names.with_patience(config.manager_patience),
         names,
         stripe,
@@ -228,6 +231,12 @@ impl Files {
 
     pub(crate) fn start_front_loop(&self) {
         self.cx.spawn("files: front", self.clone().front_loop());
+    }
+
+    /// From now on a server that is away is waited for no longer than this.
+    pub fn set_patience(&self, patience: Duration) {
+        self.patience.set(patience);
+        self.stripe.set_patience(patience.min(stripe::limits::RETRY_DEADLINE));
     }
 
     /// What the client has done and holds.

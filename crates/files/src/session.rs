@@ -80,7 +80,7 @@ impl Files {
     /// While another client writes, only the objects know length and time. That they refuse the layout says that it has
     /// changed since the manager told it: only the manager says that a file is gone.
     pub(crate) async fn ask_objects(&self, file: &Rc<File>) -> Result<(), Errno> {
-        let give_up = self.cx.now() + self.config.patience;
+        let give_up = self.cx.now() + self.patience.get();
         loop {
             let result = self.ask_objects_once(file).await;
             if result != Err(Errno::ESTALE) || self.cx.now() >= give_up {
@@ -135,7 +135,7 @@ impl Files {
         file: &Rc<File>,
         attempt: impl AsyncFn(FileRef) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        let give_up = self.cx.now() + self.config.patience;
+        let give_up = self.cx.now() + self.patience.get();
         let mut pause = RETRY_PAUSE;
         loop {
             let reference = file.state.borrow().reference()?;
@@ -345,7 +345,7 @@ impl Files {
     }
 
     async fn patiently<T>(&self, attempt: impl AsyncFn() -> Result<T, Errno>) -> Result<T, Errno> {
-        let give_up = self.cx.now() + self.config.patience;
+        let give_up = self.cx.now() + self.patience.get();
         let mut pause = RETRY_PAUSE;
         loop {
             match attempt().await {

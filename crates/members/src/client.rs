@@ -4,8 +4,8 @@ use crate::disks::{ToldDisk, Verdict};
 use crate::lenders::Lenders;
 use crate::limits::{CALL_DEADLINE, LENDER_MARGIN, LENDER_PERIOD, PAGE_BYTES, RETRY_PAUSE};
 use crate::protocol::{
-    DISKS, Identity, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Life, Member, Page, RENEW,
-    Roles, VIEW, is_pure,
+    DECLARED_GONE, DISKS, FORGET, Forget, Identity, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage,
+    Life, Member, Page, RENEW, Roles, VIEW, is_pure,
 };
 use endpoint::{Frame, FrameMut};
 use node::{Call, Cx, Notify, Pieces, Reply};
@@ -66,6 +66,7 @@ struct Shared {
     standing: Cell<Standing>,
     refused: Cell<Option<Errno>>,
     later_life: Cell<Option<u64>>,
+    declared_gone: Cell<bool>,
     directory: RefCell<Rc<Directory>>,
     lenders: RefCell<Rc<Lenders>>,
     /// The life among the lenders that the last lease was for.
@@ -84,6 +85,12 @@ pub async fn join(cx: &Cx, manager: NodeId, identity: &Identity) -> Result<Lease
     let frame = cx.frames().copy_of(&data).ok_or(Errno::ENOMEM)?;
     let reply = ask(cx, manager, JOIN, &body, cx.piece(frame), cx.pieces()).await?;
     Lease::decode(&reply.body).map_err(|Short| Errno::EPROTO)
+}
+
+/// Declares a server, or a disk of it, gone for good; on stable storage when this returns. The errors are those of
+/// [`Registry::handle_forget`](crate::Registry::handle_forget).
+pub async fn forget(cx: &Cx, manager: NodeId, forget: Forget) -> Result<(), Errno> {
+    ask(cx, manager, FORGET, &forget.encode(), cx.pieces(), cx.pieces()).await.map(drop)
 }
 
 /// Asks once who the members are: also a node that is none may.
@@ -105,6 +112,7 @@ impl Client {
             standing: Cell::new(Standing::Joining),
             refused: Cell::new(None),
             later_life: Cell::new(None),
+            declared_gone: Cell::new(false),
             directory: RefCell::default(),
             lenders: RefCell::default(),
             lends_as: Cell::new(0),
@@ -131,6 +139,11 @@ impl Client {
     /// The incarnation of a life of this node that the manager takes for a later one, and refuses this one for.
     pub fn later_life(&self) -> Option<u64> {
         self.0.later_life.get()
+    }
+
+    /// Whether the manager refuses this node because it, or one of its disks, was declared gone.
+    pub fn is_declared_gone(&self) -> bool {
+        self.0.declared_gone.get()
     }
 
     /// The last view seen.
@@ -211,6 +224,10 @@ impl Client {
                 Standing::Member(_) => self.renew().await,
                 _ => self.join_again().await,
             };
+            if result.as_ref().err() == Some(&DECLARED_GONE) {
+                // What it is told to do depends on what was declared gone, which the view says.
+                let _ = self.refresh().await;
+            }
             self.tell_refusal(result.as_ref().err().copied().filter(|errno| !is_silence(*errno)));
             match result {
                 Ok(lease) => self.renewed(asked, lease).await,
@@ -220,6 +237,7 @@ impl Client {
     }
 
     fn tell_refusal(&self, refused: Option<Errno>) {
+        self.0.declared_gone.set(refused == Some(DECLARED_GONE));
         if self.0.refused.replace(refused) != refused {
             self.0.changed.notify_all();
         }

@@ -21,9 +21,9 @@ pub mod protocol;
 mod registry;
 mod service;
 
-pub use client::{Client, Directory, Standing, is_silence, join, view};
+pub use client::{Client, Directory, Standing, forget, is_silence, join, view};
 pub use disks::{Age, ToldDisk, Verdict};
 pub use lenders::{Lender, Lenders, Lends};
-pub use protocol::{Identity, Lease, Life, Member, Roles};
+pub use protocol::{DECLARED_GONE, Forget, Identity, Lease, Life, Member, Roles};
 pub use registry::{Registry, STORE_KIND, STORE_VERSION};
 pub use service::{Config, Service, Subscription, serve};

@@ -11,9 +11,9 @@ pub const ADDRESSES_MAX: usize = 8;
 /// Longest address, in bytes: a host name (253) and a port are within it for every host that exists.
 pub const ADDRESS_BYTES_MAX: usize = 255;
 /// Bytes of the largest member on the wire: fixed fields, name and addresses with their lengths of two bytes.
-/// 17 + 257 + 8 x 257 = 2,330: a page always holds one.
+/// 21 + 257 + 8 x 257 = 2,334: a page always holds one.
 pub const MEMBER_BYTES_MAX: usize =
-    17 + (2 + NAME_BYTES_MAX) + ADDRESSES_MAX * (2 + ADDRESS_BYTES_MAX);
+    21 + (2 + NAME_BYTES_MAX) + ADDRESSES_MAX * (2 + ADDRESS_BYTES_MAX);
 /// Disks of a server: as many as a member's bits.
 pub const DISKS_MAX: usize = 32;
 /// Bytes of one page of a view.

@@ -6,10 +6,11 @@
 //! | RENEW | id 2, incarnation 8 | | id 2, lease ms 4, view 8, lenders' view 8, life 8 | |
 //! | LEAVE | id 2, incarnation 8 | | | |
 //! | VIEW | after 2 | | view 8, count 2, last page 1 | members |
+//! | FORGET | id 2, disk 1 (255: all of it) | | view 8 | |
 //! | LENDERS | after 2 | | lenders' view 8, count 2, last page 1 | lenders: id 2, life 8, MiB 4 |
 //! | DISKS | id 2, incarnation 8 | disks: number 2, id 16, age at the start 16, age now 16 | foreign 4, older 4 | |
 //!
-//! JOIN and LEAVE are executed once. A VIEW or list of LENDERS larger than a page is asked for in steps, each after the
+//! JOIN and LEAVE are executed once; a repeated FORGET changes nothing. A VIEW or list of LENDERS larger than a page is asked for in steps, each after the
 //! last id of the one before; when its number changes in between, the asker starts again.
 
 use crate::lenders::{Lender, Lends};
@@ -30,6 +31,11 @@ pub const LEAVE: u16 = 3;
 pub const VIEW: u16 = 4;
 /// Asks who takes part in network memory.
 pub const LENDERS: u16 = 5;
+/// Declares a server, or one of its disks, gone for good.
+pub const FORGET: u16 = 7;
+
+/// The refusal of a server that was declared gone, or that has a disk which was.
+pub const DECLARED_GONE: Errno = Errno::ENXIO;
 
 /// Tells the disks of a member, and asks which of them may be served.
 pub const DISKS: u16 = 6;
@@ -83,6 +89,9 @@ impl BitOr for Roles {
     }
 }
 
+/// The state of a member that was declared gone, beside 0 and 1, which are down and alive.
+const GONE: u8 = 2;
+
 /// A member of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
@@ -92,10 +101,14 @@ pub struct Member {
     pub roles: Roles,
     /// Whether its lease lasts. A server whose lease ended stays a member that is down.
     pub alive: bool,
+    /// Whether it was declared gone for good: it is never alive again, and its name is free.
+    pub gone: bool,
     /// Which life: greater than in every earlier one.
     pub incarnation: u64,
     /// Its disks that take objects, one bit each.
     pub disks: u32,
+    /// Its disks that were declared gone for good, one bit each.
+    pub gone_disks: u32,
     /// Its name, one per kind (server or client) in the cluster.
     pub name: String,
     /// Where it can be reached, best first, as the links understand it.
@@ -105,8 +118,9 @@ pub struct Member {
 impl Member {
     /// Appends the member.
     pub fn encode(&self, out: &mut Encoder<'_>) {
-        out.u16(self.id.0).u8(self.roles.0).u8(self.alive.into()).u64(self.incarnation);
-        out.u32(self.disks);
+        let state = if self.gone { GONE } else { self.alive.into() };
+        out.u16(self.id.0).u8(self.roles.0).u8(state).u64(self.incarnation);
+        out.u32(self.disks).u32(self.gone_disks);
         encode_names(out, &self.name, &self.addresses);
     }
 
@@ -114,10 +128,16 @@ impl Member {
     pub fn decode(input: &mut Decoder<'_>) -> Result<Member, Short> {
         let id = NodeId(input.u16()?);
         let roles = Roles::parse(input.u8()?).ok_or(Short)?;
-        let alive = input.u8()? == 1;
-        let (incarnation, disks) = (input.u64()?, input.u32()?);
+        let state = input.u8()?;
+        let (alive, gone) = (state == 1, state == GONE);
+        let (incarnation, disks, gone_disks) = (input.u64()?, input.u32()?, input.u32()?);
         let (name, addresses) = decode_names(input)?;
-        Ok(Member { id, roles, alive, incarnation, disks, name, addresses })
+        Ok(Member { id, roles, alive, gone, incarnation, disks, gone_disks, name, addresses })
+    }
+
+    /// The disks whose columns are lost for good, one bit each: all of them when the server is gone.
+    pub fn lost_disks(&self) -> u32 {
+        if self.gone { u32::MAX } else { self.gone_disks }
     }
 
     /// The member as bytes.
@@ -211,6 +231,33 @@ impl Life {
     pub fn decode(body: &[u8]) -> Result<Life, Short> {
         let mut input = Decoder::new(body);
         Ok(Life { id: NodeId(input.u16()?), incarnation: input.u64()? })
+    }
+}
+
+/// Names what is gone for good: arguments of FORGET.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forget {
+    /// The server.
+    pub id: NodeId,
+    /// A disk of it; `None` is all of the server.
+    pub disk: Option<u8>,
+}
+
+impl Forget {
+    const ALL: u8 = u8::MAX;
+
+    /// The body.
+    pub fn encode(&self) -> [u8; BODY_BYTES] {
+        let mut body = [0; BODY_BYTES];
+        Encoder::new(&mut body).u16(self.id.0).u8(self.disk.unwrap_or(Forget::ALL));
+        body
+    }
+
+    /// Reads what [`encode`](Forget::encode) wrote.
+    pub fn decode(body: &[u8]) -> Result<Forget, Short> {
+        let mut input = Decoder::new(body);
+        let id = NodeId(input.u16()?);
+        Ok(Forget { id, disk: Some(input.u8()?).filter(|disk| *disk != Forget::ALL) })
     }
 }
 
@@ -348,8 +395,10 @@ mod tests {
             id: NodeId(id),
             roles: Roles::IO | Roles::MEMORY,
             alive: true,
+            gone: false,
             incarnation: u64::MAX,
             disks: 5,
+            gone_disks: 2,
             name: "s".repeat(NAME_BYTES_MAX),
             addresses: vec!["a".repeat(ADDRESS_BYTES_MAX); ADDRESSES_MAX],
         }
@@ -384,6 +433,13 @@ mod tests {
         assert_eq!(Lease::decode(&lease.encode()), Ok(lease));
         let life = Life { id: NodeId(9), incarnation: 5 };
         assert_eq!(Life::decode(&life.encode()), Ok(life));
+        for disk in [None, Some(0), Some(31)] {
+            let forget = Forget { id: NodeId(9), disk };
+            assert_eq!(Forget::decode(&forget.encode()), Ok(forget));
+        }
+        let gone = Member { gone: true, alive: false, ..member(3) };
+        let bytes = gone.to_bytes();
+        assert_eq!(Member::decode(&mut Decoder::new(&bytes)), Ok(gone));
         let page = Page { view: 4, members: vec![member(1), member(2)], last: true };
         let (body, data) = page.encode();
         assert_eq!(Page::decode(&body, &data), Ok(page));

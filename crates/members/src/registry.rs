@@ -4,8 +4,8 @@
 //! must be appended before the answer is sent. Leases are in memory only; after a restart every member that was alive
 //! has one full lease to renew, so that a restart of the manager ends nobody's membership; who was down stays down.
 //!
-//! Invariants: a server's name keeps its id for ever, and no other name gets it; the view's number grows with every
-//! change that a view shows; what a lease's end sets off is told only after its record was appended.
+//! Invariants: a server's name keeps its id until the server is declared gone, and no other machine gets that id ever;
+//! the view's number grows with every change that a view shows; what a lease's end sets off is told only after its record was appended.
 
 use crate::disks::{DiskTable, ToldDisk, Verdict};
 use crate::lenders::{Lender, LenderTable, Lenders, Lends};
@@ -13,7 +13,9 @@ use crate::limits::{
     AHEAD_OF_CLOCK_MAX, AHEAD_OF_LAST_MAX, CLIENT_IDS, ENDED_AT_ONCE, MEMBERS_MAX, PAGE_BYTES,
     SERVER_IDS,
 };
-use crate::protocol::{Identity, Join, Lease, LendersPage, Life, Member, Page, Roles};
+use crate::protocol::{
+    DECLARED_GONE, Forget, Identity, Join, Lease, LendersPage, Life, Member, Page, Roles,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -24,7 +26,7 @@ use wire::{Errno, NodeId, Time};
 /// Kind of the store of members.
 pub const STORE_KIND: &str = "members";
 /// Version of its keys and values.
-pub const STORE_VERSION: u32 = 2;
+pub const STORE_VERSION: u32 = 3;
 
 const VIEW_KEY: &[u8] = b"view";
 const CLIENT_KEY: &[u8] = b"client";
@@ -39,6 +41,7 @@ const MEMBER_KEY: u8 = b'm';
 /// Handlers: [`handle_start`](Registry::handle_start), [`handle_reserve`](Registry::handle_reserve),
 /// [`handle_join`](Registry::handle_join), [`handle_renew`](Registry::handle_renew),
 /// [`handle_leave`](Registry::handle_leave), [`handle_disks`](Registry::handle_disks),
+/// [`handle_forget`](Registry::handle_forget),
 /// [`handle_timeout`](Registry::handle_timeout), [`handle_synced`](Registry::handle_synced).
 /// [`poll_ended`](Registry::poll_ended).
 #[derive(Debug)]
@@ -196,8 +199,10 @@ impl Registry {
             id,
             roles: identity.roles,
             alive: false,
+            gone: false,
             incarnation: *incarnation,
             disks: identity.disks,
+            gone_disks: 0,
             name: identity.name.clone(),
             addresses: identity.addresses.clone(),
         };
@@ -216,18 +221,22 @@ impl Registry {
         identity.check()?;
         // Also an answer that changes nothing promises what an earlier change did, which the log may not hold.
         self.store.admit()?;
+        self.refuse_gone(identity)?;
         let known = self.find(join);
         let id = match known {
             Some(id) if identity.wish.is_none_or(|wish| wish == id) => id,
             Some(_) => return Err(Errno::EEXIST),
             None => self.new_id(join)?,
         };
+        let gone_disks = self.member(id).map_or(0, |old| old.gone_disks);
         let member = Member {
             id,
             roles: identity.roles,
             alive: true,
+            gone: false,
             incarnation: *incarnation,
             disks: identity.disks,
+            gone_disks,
             name: identity.name.clone(),
             addresses: identity.addresses.clone(),
         };
@@ -248,6 +257,9 @@ impl Registry {
         now: Time,
         life: Life,
     ) -> Result<(Lease, Option<Append>), Errno> {
+        if self.member(life.id).is_some_and(|member| member.gone) {
+            return Err(DECLARED_GONE);
+        }
         let member = self.living(life).ok_or(Errno::ESTALE)?.clone();
         let append = match member.alive {
             true => None,
@@ -278,6 +290,53 @@ impl Registry {
         if alive { self.end(&[life.id]).map(Some) } else { Ok(None) }
     }
 
+    /// A server, or a disk of one, is gone for good: what it held is lost, its name is free, its id is not. Doing so
+    /// twice is no error.
+    ///
+    /// # Errors
+    ///
+    /// EBUSY: it is up, or the disk takes objects. EPERM: it is the manager. ENOENT: there is no such server or disk.
+    pub fn handle_forget(&mut self, now: Time, forget: Forget) -> Result<Option<Append>, Errno> {
+        self.store.admit()?;
+        let known = self.member(forget.id).filter(|member| member.roles.is_server());
+        let member = known.ok_or(Errno::ENOENT)?.clone();
+        let lost = match forget.disk {
+            None if member.roles.contains(Roles::MANAGER) => return Err(Errno::EPERM),
+            None => Member { gone: true, ..member.clone() },
+            Some(disk) => {
+                let bit = 1u32.checked_shl(disk.into()).ok_or(Errno::ENOENT)?;
+                if member.alive && member.disks & bit != 0 {
+                    return Err(Errno::EBUSY);
+                }
+                let (gone_disks, disks) = (member.gone_disks | bit, member.disks & !bit);
+                Member { gone_disks, disks, ..member.clone() }
+            }
+        };
+        if lost == member {
+            return Ok(None);
+        }
+        if forget.disk.is_none() && member.alive {
+            return Err(Errno::EBUSY);
+        }
+        let (lends, until) = (self.lenders.lends(forget.id), self.until(forget.id));
+        let append = self.write_member(now, lost, lends)?;
+        // Neither prolongs a lease.
+        let entry = self.members.get_mut(&forget.id).expect("just written");
+        entry.until = until.unwrap_or(now);
+        Ok(Some(append))
+    }
+
+    /// A server that was declared gone, or whose disk was, does not come back: files that it had may have been removed
+    /// and made anew since.
+    fn refuse_gone(&self, identity: &Identity) -> Result<(), Errno> {
+        let known = identity.wish.and_then(|id| self.member(id));
+        let refused = known.is_some_and(|member| {
+            let same = member.roles.is_server() && member.name == identity.name;
+            same && (member.gone || member.gone_disks & identity.disks != 0)
+        });
+        if refused { Err(DECLARED_GONE) } else { Ok(()) }
+    }
+
     /// Ends leases that were not renewed in time; more of them than [`ENDED_AT_ONCE`] when it is called again.
     pub fn handle_timeout(&mut self, now: Time) -> Result<Option<Append>, Errno> {
         let over = |entry: &&Entry| entry.member.alive && entry.until <= now;
@@ -300,7 +359,8 @@ impl Registry {
     fn find(&self, join: &Join) -> Option<NodeId> {
         let identity = &join.identity;
         let same = |member: &&Member| {
-            member.name == identity.name && member.roles.is_server() == identity.roles.is_server()
+            let same_kind = member.roles.is_server() == identity.roles.is_server();
+            member.name == identity.name && same_kind && !member.gone
         };
         self.members().find(same).map(|member| member.id)
     }

@@ -5,7 +5,8 @@ use crate::limits::{
     JOINING_IDS, LEASE_DEFAULT, MEMBER_BYTES_MAX, REQUEST_TASKS, RETRY_PAUSE, SYNC_PERIOD,
 };
 use crate::protocol::{
-    DISKS, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Life, Member, Page, RENEW, VIEW,
+    DISKS, FORGET, Forget, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Life, Member, Page,
+    RENEW, VIEW,
 };
 use crate::registry::Registry;
 use node::rings::{MetaError, MetaOp, MetaWork, StoreId};
@@ -14,8 +15,7 @@ use std::cell::{Ref, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use store::limits::{SCRUB_FIRST, SCRUB_KEYS, SCRUB_PAUSE, SCRUB_PERIOD};
-use store::{Append, Checkpoint, Health, Scrub, Store, StoreError};
+use store::{Append, Checkpoint, Store, StoreError};
 use wire::codec::{Decoder, Short};
 use wire::limits::BODY_BYTES;
 use wire::{Channel, Errno, NodeId, Wall};
@@ -94,7 +94,6 @@ pub fn serve(cx: &Cx, store: Store, config: Config) -> Result<Service, StoreErro
     cx.spawn("members leases", service.clone().leases());
     cx.spawn("members store", service.clone().upkeep());
     cx.spawn("members lenders", service.clone().show_lenders());
-    cx.spawn("members scrub", service.clone().scrubs());
     Ok(service)
 }
 
@@ -102,11 +101,6 @@ impl Service {
     /// The members as they are now. Not to be held while waiting for anything.
     pub fn registry(&self) -> Ref<'_, Registry> {
         self.0.registry.borrow()
-    }
-
-    /// Whether the store holds what was written, as far as it was read.
-    pub fn health(&self) -> Health {
-        self.0.registry.borrow_mut().store_mut().health()
     }
 
     /// Waits for another view.
@@ -164,6 +158,11 @@ impl Service {
                 let disks = ToldDisk::decode_all(&data(request)?).map_err(malformed)?;
                 Ok((self.disks(self.life(request)?, &disks).await?.encode(), Vec::new()))
             }
+            FORGET => {
+                let forget = Forget::decode(&request.body).map_err(malformed)?;
+                self.forget(forget).await?;
+                Ok(([0; BODY_BYTES], Vec::new()))
+            }
             VIEW => Ok(self.page(&request.body).map_err(malformed)?.encode()),
             LENDERS => Ok(self.lenders_page(&request.body).map_err(malformed)?.encode()),
             _ => Err(Errno::ENOSYS),
@@ -215,6 +214,16 @@ impl Service {
         let _turn = self.0.turn.acquire(1).await;
         let append = self.0.registry.borrow_mut().handle_leave(life)?;
         self.appended(append).await
+    }
+
+    /// Tells of it only when it is on stable storage: a loss that was announced must not come back with a power cut.
+    async fn forget(&self, forget: Forget) -> Result<(), Errno> {
+        let _turn = self.0.turn.acquire(1).await;
+        let append = self.0.registry.borrow_mut().handle_forget(self.0.cx.now(), forget)?;
+        self.appended(append).await?;
+        self.sync().await;
+        let admitted = self.0.registry.borrow_mut().store_mut().admit();
+        admitted.map_err(Errno::from)
     }
 
     async fn end_leases(&self) -> Result<(), Errno> {
@@ -335,21 +344,6 @@ impl Service {
         // Also what could not be appended is done now.
         self.tell(synced);
         self.synced();
-    }
-
-    /// Reads all of the store now and then; what is damaged is in its state.
-    async fn scrubs(self) {
-        self.0.cx.sleep(SCRUB_FIRST).await;
-        loop {
-            while !self.0.registry.borrow_mut().store_mut().scrub_begin() {
-                self.0.cx.sleep(SCRUB_PAUSE).await;
-            }
-            let step = || self.0.registry.borrow_mut().store_mut().scrub_step(SCRUB_KEYS);
-            while step() == Scrub::Going {
-                self.0.cx.sleep(SCRUB_PAUSE).await;
-            }
-            self.0.cx.sleep(SCRUB_PERIOD).await;
-        }
     }
 
     async fn drop_logs(&self) {

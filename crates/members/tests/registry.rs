@@ -2,7 +2,10 @@
 
 use members::limits::{AHEAD_OF_CLOCK_MAX, AHEAD_OF_LAST_MAX};
 use members::protocol::{Join, LendersPage, Page};
-use members::{Identity, Lenders, Lends, Life, Member, Registry, Roles, STORE_KIND, STORE_VERSION};
+use members::{
+    DECLARED_GONE, Forget, Identity, Lenders, Lends, Life, Member, Registry, Roles, STORE_KIND,
+    STORE_VERSION,
+};
 use std::time::Duration;
 use store::{Append, Config, MemoryBackend, MemoryLogs, Store};
 use wire::{Errno, NodeId, Time};
@@ -440,4 +443,67 @@ fn lenders_come_in_pages() {
         }
     }
     assert_eq!((&all, pages), (&world.registry.lenders().up, 4));
+}
+
+impl World {
+    fn forget(&mut self, id: u16, disk: Option<u8>) -> Result<(), Errno> {
+        let forget = Forget { id: NodeId(id), disk };
+        let append = self.registry.handle_forget(self.now, forget)?;
+        self.append(append);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_server_that_is_gone_for_good_gives_its_name_back_and_never_its_id() {
+    let mut world = World::new();
+    let manager = world.join("alpha", Roles::IO | Roles::MANAGER, 1).unwrap();
+    let beta = world.join("beta", Roles::IO, 1).unwrap();
+    assert_eq!(world.forget(beta, None), Err(Errno::EBUSY), "it is up");
+    world.pass(11);
+    assert_eq!(world.forget(manager, None), Err(Errno::EPERM), "the last manager");
+    assert_eq!(world.forget(77, None), Err(Errno::ENOENT));
+    let view = world.registry.view();
+    world.forget(beta, None).unwrap();
+    world.forget(beta, None).unwrap();
+    assert_eq!(world.registry.view(), view + 1, "told to everybody, once");
+    for _ in 0..2 {
+        let known = world.registry.member(NodeId(beta)).unwrap();
+        assert_eq!((known.gone, known.alive, known.lost_disks()), (true, false, u32::MAX));
+        let back = request("beta", Roles::IO, 2, Some(beta));
+        assert_eq!(world.join_as(&back), Err(DECLARED_GONE));
+        assert_eq!(world.renew(beta, 1), Err(DECLARED_GONE));
+        world.restart();
+    }
+    let (lease, append) =
+        world.registry.handle_reserve(world.now, &request("beta", Roles::IO, 3, None)).unwrap();
+    world.append(append);
+    assert_ne!(lease.id.0, beta, "its id is nobody else's");
+    assert_eq!(world.join("beta", Roles::IO, 4), Ok(lease.id.0));
+    let back = request("beta", Roles::IO, 5, Some(beta));
+    assert_eq!(world.join_as(&back), Err(DECLARED_GONE), "also now that another one has the name");
+    world.sync();
+    world.cut_power();
+    assert!(world.registry.member(NodeId(beta)).unwrap().gone, "on stable storage");
+}
+
+#[test]
+fn a_disk_that_is_gone_for_good_is_refused_when_its_server_brings_it_back() {
+    let mut world = World::new();
+    let with = |disks, incarnation| {
+        let mut join = request("beta", Roles::IO, incarnation, Some(2));
+        join.identity.disks = disks;
+        join
+    };
+    world.join_as(&with(0b11, 1)).unwrap();
+    assert_eq!(world.forget(2, Some(1)), Err(Errno::EBUSY), "it takes objects");
+    assert_eq!(world.forget(2, Some(32)), Err(Errno::ENOENT));
+    world.join_as(&with(0b01, 2)).unwrap();
+    world.forget(2, Some(1)).unwrap();
+    world.restart();
+    assert_eq!(world.registry.member(NodeId(2)).unwrap().lost_disks(), 0b10);
+    assert!(world.renew(2, 2).is_ok(), "the server goes on");
+    assert_eq!(world.join_as(&with(0b11, 3)), Err(DECLARED_GONE));
+    assert_eq!(world.join_as(&with(0b101, 3)), Ok(2), "a disk that was added");
+    assert_eq!(world.registry.member(NodeId(2)).unwrap().lost_disks(), 0b10);
 }

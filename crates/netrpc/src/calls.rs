@@ -68,6 +68,8 @@ pub(crate) struct Record {
     pub op: u16,
     pub once: bool,
     pub deadline: Time,
+    /// When it was started.
+    pub begun: Time,
     pub body: Body,
     pub trailer: Vec<u8>,
     pub ticket: u64,
@@ -181,6 +183,11 @@ impl Calls {
         record.state = State::Waiting;
         record.fill(start, data, into);
         Some(CallId(u32::from(record.generation) << 16 | u32::from(index)))
+    }
+
+    /// The open calls.
+    pub fn all_open(&self) -> impl Iterator<Item = &Record> {
+        self.records.iter().filter(|record| record.state != State::Free)
     }
 
     /// The open call of this name.

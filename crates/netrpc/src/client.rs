@@ -22,6 +22,7 @@ impl Rpc {
         into: &mut Vec<FrameMut>,
     ) -> Result<CallId, CallError> {
         let id = self.calls.begin(start, data, into).ok_or(CallError::Overloaded)?;
+        self.calls.at(id.index() as u16).begun = now;
         self.enqueue(now, endpoint, id);
         Ok(id)
     }

@@ -172,6 +172,16 @@ impl Rpc {
         self.calls.open()
     }
 
+    /// When the oldest call that has not ended was started, for each peer that was called.
+    pub fn oldest_calls(&self) -> BTreeMap<NodeId, Time> {
+        let mut oldest = BTreeMap::new();
+        for call in self.calls.all_open() {
+            let begun = oldest.entry(call.to).or_insert(call.begun);
+            *begun = call.begun.min(*begun);
+        }
+        oldest
+    }
+
     /// Clients with a session here.
     pub fn clients(&self) -> usize {
         self.server.len()

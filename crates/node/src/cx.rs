@@ -286,6 +286,11 @@ impl Cx {
         }
     }
 
+    /// When the oldest call that has not ended was started, for each node that was called.
+    pub fn oldest_calls(&self) -> std::collections::BTreeMap<NodeId, Time> {
+        self.0.rpc.borrow().oldest_calls()
+    }
+
     /// Starts a call and runs `continuation` when it has ended. The continuation may not wait; it may start calls.
     pub fn call_then(
         &self,

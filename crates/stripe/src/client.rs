@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use wire::layout::WIDTH_MAX;
 use wire::{
-    BlockMap, Channel, Errno, FileId, Fragment, Layout, NodeId, ObjectId, Placement, Time,
+    BlockMap, Channel, Errno, FileId, Fragment, Home, Layout, NodeId, ObjectId, Placement, Time,
     VolumeId, Wall,
 };
 
@@ -146,12 +146,14 @@ pub struct Client(Rc<Shared>);
 struct Shared {
     cx: Cx,
     volume: VolumeId,
-    patience: Duration,
+    patience: Cell<Duration>,
     counters: Cell<ClientCounters>,
     maps: RefCell<BTreeMap<FileId, KnownMap>>,
     /// What each server that was asked said of its room; nothing if it never did.
     rooms: RefCell<BTreeMap<NodeId, Option<VolumeRoom>>>,
     formula: Rc<[Fragment]>,
+    /// Disks that were declared gone, one bit each.
+    gone: RefCell<BTreeMap<NodeId, u32>>,
 }
 
 /// A block map, and the layout epoch it belongs to.
@@ -236,8 +238,32 @@ impl Client {
     /// As [`new`](Client::new), waiting this long for a server that does not answer.
     pub fn with_patience(cx: &Cx, volume: VolumeId, patience: Duration) -> Client {
         let (counters, formula, cx) = (Cell::default(), Rc::default(), cx.clone());
-        let (maps, rooms) = (RefCell::default(), RefCell::default());
-        Client(Rc::new(Shared { cx, volume, patience, counters, maps, rooms, formula }))
+        let (maps, rooms, patience) = (RefCell::default(), RefCell::default(), Cell::new(patience));
+        let gone = RefCell::default();
+        Client(Rc::new(Shared { cx, volume, patience, counters, maps, rooms, formula, gone }))
+    }
+
+    /// From now on a server that does not answer is waited for this long.
+    pub fn set_patience(&self, patience: Duration) {
+        self.0.patience.set(patience);
+    }
+
+    /// These servers' disks, one bit each, were declared gone: what is asked of them fails with EIO from now on instead
+    /// of being waited for.
+    pub fn set_gone(&self, gone: impl IntoIterator<Item = (NodeId, u32)>) {
+        let gone = gone.into_iter().filter(|(_, disks)| *disks != 0).collect();
+        self.0.gone.replace(gone);
+    }
+
+    /// Whether the disk was declared gone.
+    pub fn is_gone(&self, home: Home) -> bool {
+        let gone = self.0.gone.borrow();
+        gone.get(&home.server).is_some_and(|disks| disks >> home.disk & 1 == 1)
+    }
+
+    /// EIO for a disk that was declared gone. Asked before every try: it may be declared so meanwhile.
+    fn there(&self, server: NodeId, disk: u8) -> Result<(), Errno> {
+        if self.is_gone(Home { server, disk }) { Err(Errno::EIO) } else { Ok(()) }
     }
 
     /// The volume whose files it reads and writes.
@@ -287,7 +313,7 @@ impl Client {
     }
 
     fn tries(&self) -> Tries<'_> {
-        let until = self.cx().now() + self.0.patience;
+        let until = self.cx().now() + self.0.patience.get();
         Tries { client: self, until, pause: RETRY_PAUSE, damaged: 0 }
     }
 
@@ -330,6 +356,7 @@ impl Client {
     ) -> Result<Reply, Errno> {
         let mut tries = self.tries();
         loop {
+            self.there(to, request.disk)?;
             let call = Call {
                 to,
                 channel: Channel::STRIPE,

@@ -2,6 +2,8 @@
 #![allow(missing_docs)] // the documentation of a flag is its help
 
 mod bench;
+mod files;
+mod forget;
 pub mod memory;
 mod program;
 mod simulations;
@@ -9,10 +11,11 @@ mod simulations;
 use crate::lending::Lending;
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 pub use bench::*;
+pub use files::{Cat, Cp, Du, Mkdir, Mv, Paths, Rm, default_cluster, in_cluster};
+pub use forget::Forget;
 pub use memory::{Listen, Memory, Tenant};
 pub use program::{RunEnd, RunProgram};
 pub use simulations::{Output, Papers, Results, Seeds, Sim, Simulator};
@@ -50,14 +53,22 @@ pub enum Command {
     Cp(Cp),
     /// Print files of the cluster
     Cat(Cat),
+    /// Make directories in the cluster
+    Mkdir(Mkdir),
+    /// Rename or move what is in the cluster
+    Mv(Mv),
+    /// Show the storage that directories of the cluster take
+    Du(Du),
     /// Remove files and trees of the cluster
     Rm(Rm),
     /// Show what the cluster knows of a file: attributes, layout, where its columns are
     Stat(Paths),
     /// Show room on the cluster
     Df(Target),
-    /// Show members, servers, links and their counters
+    /// Say whether all is well, and who is there; the exit code is 1 when it is not
     Status(Status),
+    /// For monitors: says nothing and exits with 0 when all is well, else what is wrong and 1
+    Health(Target),
     /// Watch what the servers do now: rates of reads, writes, calls, messages, how they wait, and who lends memory
     Top(Top),
     /// Serve the servers' counters to Prometheus
@@ -66,6 +77,8 @@ pub enum Command {
     Rebalance(Rebalance),
     /// Compare names with objects and list damaged files by path; exit code 1 when anything is wrong
     Check(Check),
+    /// Declare a machine or a disk gone for good: what was there is an error at once, its name is free
+    Forget(Forget),
     /// Objects that no file claims: list them, put them back, remove them
     Quarantine(Quarantine),
     /// Run the cluster in the deterministic simulator, or replay a seed; model a cluster of your own
@@ -101,8 +114,9 @@ pub enum Command {
 /// How to reach a cluster.
 #[derive(Clone, Debug, Args)]
 pub struct Target {
-    /// A directory of `up` or `init`, or the manager's address: unix:PATH, adapter:PATH or tcp:HOST:PORT
-    #[arg(long, short = 'c', env = "TRAPEZE_CLUSTER", value_name = "DIR|ADDRESS")]
+    /// A directory of `up`, `init` or `join`, or the manager's address: unix:PATH, adapter:PATH or tcp:HOST:PORT.
+    /// Default: trapeze-machine here, else trapeze-data
+    #[arg(long, short = 'c', env = "TRAPEZE_CLUSTER", value_name = "DIR|ADDRESS", hide_default_value = true, default_value = default_cluster())]
     pub cluster: String,
     /// File with the cluster key, when the address is tcp
     #[arg(long, env = "TRAPEZE_KEY", value_name = "FILE")]
@@ -140,6 +154,9 @@ pub struct Demo {
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Memory: all of it together takes at most an eighth of this machine's, as it is used; little at the start.\n`pool` and `cache` under [memory] in DIR/ioN.toml, written when the directory is made, say otherwise.\nIts log: DIR/log/up.log."
+)]
 pub struct Up {
     /// Where the cluster's data is kept; made when it is not there
     #[arg(long, default_value = "trapeze-data")]
@@ -150,9 +167,12 @@ pub struct Up {
     /// Disk directories of each I/O server, when the directory is made; default 1
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=32))]
     pub disks: Option<u16>,
-    /// Mount the file system here
+    /// Mount the file system here, an empty directory
     #[arg(long)]
     pub mount: Option<PathBuf>,
+    /// Mount also over a directory that is not empty, and hide what is in it meanwhile
+    #[arg(long, requires = "mount")]
+    pub nonempty: bool,
     /// Also listen for other machines, when the directory is made: the manager here, the I/O servers at the ports after
     /// it, and a mount that lends memory at the next
     #[arg(long, value_name = "HOST:PORT")]
@@ -231,11 +251,18 @@ pub struct Serve {
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(override_usage = "trapeze mount [OPTIONS] [CLUSTER] PATH")]
 pub struct Mount {
-    /// A directory of `up` or `init`, or the manager's address: unix:PATH, adapter:PATH or tcp:HOST:PORT
-    pub servers: String,
-    /// Where to mount; an empty directory
-    pub path: PathBuf,
+    /// The cluster, unless TRAPEZE_CLUSTER or --cluster names it, then where to mount: an empty directory
+    #[arg(required = true, num_args = 1..=2, value_name = "[CLUSTER] PATH")]
+    pub places: Vec<PathBuf>,
+    /// A directory of `up`, `init` or `join`, or the manager's address: unix:PATH, adapter:PATH or tcp:HOST:PORT.
+    /// Default: trapeze-machine here, else trapeze-data
+    #[arg(long, short = 'c', env = "TRAPEZE_CLUSTER", value_name = "DIR|ADDRESS", hide_default_value = true, default_value = default_cluster())]
+    pub cluster: String,
+    /// Mount also over a directory that is not empty, and hide what is in it meanwhile
+    #[arg(long)]
+    pub nonempty: bool,
     /// File with the cluster key, when the address is tcp
     #[arg(long, env = "TRAPEZE_KEY", value_name = "FILE")]
     pub key: Option<PathBuf>,
@@ -266,28 +293,23 @@ pub struct Mount {
     pub background: bool,
 }
 
-#[derive(Debug, Args)]
-pub struct Paths {
-    #[command(flatten)]
-    pub target: Target,
-    /// Paths in the cluster, from its root
-    #[arg(default_value = "/")]
-    pub paths: Vec<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub struct Cat {
-    #[command(flatten)]
-    pub target: Target,
-    /// Files in the cluster, by their paths from its root
-    #[arg(required = true)]
-    pub paths: Vec<PathBuf>,
+impl Mount {
+    /// The cluster, and where to mount it.
+    pub fn places(&self) -> (String, PathBuf) {
+        match &self.places[..] {
+            [cluster, path] => (cluster.to_string_lossy().into_owned(), path.clone()),
+            places => (self.cluster.clone(), places[0].clone()),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
 pub struct Status {
     #[command(flatten)]
     pub target: Target,
+    /// Also every disk, memory, links and calls, with their counters
+    #[arg(long)]
+    pub all: bool,
     /// Show it again every so many seconds, until Ctrl-C
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub watch: Option<u64>,
@@ -325,7 +347,7 @@ pub struct Rebalance {
     #[command(flatten)]
     pub target: Target,
     /// Only files under this path of the cluster
-    #[arg(default_value = "/")]
+    #[arg(default_value = "/", value_parser = in_cluster())]
     pub path: PathBuf,
     /// The server with this name gets nothing new from now on, and what it has moves to the others; may be repeated
     #[arg(long, value_name = "SERVER")]
@@ -349,13 +371,13 @@ pub struct Check {
     #[command(flatten)]
     pub target: Target,
     /// Only what is under this path of the cluster; objects without a file are looked for under / only
-    #[arg(default_value = "/")]
+    #[arg(default_value = "/", value_parser = in_cluster())]
     pub path: PathBuf,
     /// Read every byte, not only each object's head
     #[arg(long)]
     pub deep: bool,
     /// Take what is lost of this file as final: it reads as zeros there from now on; may be repeated
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = in_cluster())]
     pub accept: Vec<PathBuf>,
 }
 
@@ -373,9 +395,6 @@ pub enum QuarantineDo {
     Restore(Objects),
     /// Remove for good what was set aside, or put back
     Purge(Objects),
-    /// Go on with what stops while the disks have objects of files that the manager's store cannot know: they are what
-    /// a power cut left, and no newer copy of the store will come back
-    Resume(Target),
 }
 
 #[derive(Debug, Args)]
@@ -388,33 +407,6 @@ pub struct Objects {
     /// All that are set aside
     #[arg(long, conflicts_with = "objects")]
     pub all: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(
-    after_help = "FIFOs, sockets and devices are named and left out, and so are files of this machine that cannot be read or written;\nthe rest is copied, and the exit code is 1 then. A copy that was broken off is simply repeated."
-)]
-pub struct Cp {
-    #[command(flatten)]
-    pub target: Target,
-    /// Copy directories with all that is in them
-    #[arg(long, short)]
-    pub recursive: bool,
-    /// What to copy, then where to: local paths as they are, the cluster's as :/path
-    #[arg(required = true, num_args = 2.., value_name = "PATH")]
-    pub paths: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-pub struct Rm {
-    #[command(flatten)]
-    pub target: Target,
-    /// Remove directories with all that is in them
-    #[arg(long, short)]
-    pub recursive: bool,
-    /// Paths in the cluster, from its root
-    #[arg(required = true)]
-    pub paths: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -32,7 +32,7 @@ pub struct Reach {
 pub enum ReachError {
     /// Neither a directory of a cluster nor an address.
     #[error(
-        "{0:?} is neither a cluster's directory nor an address: give the DIR of `trapeze up`, or unix:PATH, adapter:PATH or tcp:HOST:PORT"
+        "{0:?} is neither a cluster's directory nor an address: name the cluster with -c or TRAPEZE_CLUSTER, by the DIR of `trapeze up`, `init` or `join`, or unix:PATH, adapter:PATH or tcp:HOST:PORT"
     )]
     Unknown(String),
     /// TCP needs a key.

@@ -21,6 +21,9 @@
 //! keep = "1G"                         # optional: of `lend`, what this machine's own pages can always have; a quarter
 //! reserve = "512M"                    # optional: with less memory left on this machine, it lends less; a 32nd of all
 //! ```
+//!
+//! A path that does not begin with `/` is meant from the file's own directory, those of sockets too. What is in that directory
+//! is written so, and the whole can be moved or copied: a copy names nothing of the original.
 
 use crate::lending::Lending;
 use crate::size::Size;
@@ -190,20 +193,53 @@ impl Machine {
             text: error.to_string().trim_end().to_string(),
         })?;
         let problem = machine.problem();
+        let machine = machine.with_paths(|part| folder_of(path).join(part));
+        machine.sockets().try_for_each(|socket| check_socket(Path::new(socket)))?;
         problem
             .map_or(Ok(machine), |text| Err(ConfigError::Value { path: path.to_path_buf(), text }))
     }
 
     /// Writes the file, to stable storage.
     pub fn save(&self, path: &Path) -> Result<(), ConfigError> {
+        let folder = folder_of(path);
         let path = path.to_path_buf();
-        match toml::to_string(self) {
+        let inside = |part: &Path| part.strip_prefix(&folder).unwrap_or(part).to_path_buf();
+        match toml::to_string(&self.clone().with_paths(inside)) {
             Ok(text) => replace(&path, &text).map_err(|error| ConfigError::File { path, error }),
             // Only a path can be what a configuration does not hold.
             Err(error) => {
                 Err(ConfigError::Value { path, text: format!("{error}: choose another") })
             }
         }
+    }
+
+    /// The same with every path, those of sockets too, as `of` makes it.
+    fn with_paths(self, of: impl Fn(&Path) -> PathBuf) -> Machine {
+        let address = |text: &String| match text.split_once(':') {
+            Some((scheme @ ("unix" | "adapter"), path)) => {
+                format!("{scheme}:{}", of(Path::new(path)).display())
+            }
+            _ => text.clone(),
+        };
+        let disk = |disk: &Disk| Disk { path: of(&disk.path), ..disk.clone() };
+        let addresses = self.manager.addresses.iter().map(address).collect();
+        Machine {
+            listen: self.listen.iter().map(address).collect(),
+            manager: ManagerAddress { addresses, ..self.manager },
+            key: self.key.as_deref().map(&of),
+            store: self.store.as_deref().map(&of),
+            disks: self.disks.iter().map(disk).collect(),
+            ..self
+        }
+    }
+
+    /// Paths of the sockets that it listens at, or finds its manager at.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = &str> {
+        let all = self.listen.iter().chain(&self.manager.addresses);
+        all.filter_map(|text| match text.split_once(':') {
+            Some(("unix" | "adapter", path)) => Some(path),
+            _ => None,
+        })
     }
 
     /// Whether it has this role.
@@ -261,6 +297,13 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
 pub(crate) fn sync_name(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// The directory of a file, from the root.
+fn folder_of(path: &Path) -> PathBuf {
+    let parent = path.parent().unwrap_or(Path::new(""));
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    parent.canonicalize().or_else(|_| std::path::absolute(parent)).unwrap_or(parent.to_path_buf())
 }
 
 fn read(path: &Path) -> Result<String, ConfigError> {
@@ -348,6 +391,39 @@ mod tests {
         assert_eq!(Machine::load(file.path()).unwrap(), machine);
         assert!(!file.path().with_extension("new").exists(), "nothing is left beside it");
         assert_eq!(machine.cluster_id(), 0xab);
+    }
+
+    #[test]
+    fn a_directory_that_was_moved_names_only_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().canonicalize().unwrap().join("a");
+        fs::create_dir(&dir).unwrap();
+        let path = |name: &str| dir.join(name);
+        let plain = load(GOOD).unwrap();
+        let machine = Machine {
+            listen: vec![format!("unix:{}", path("run/io1.sock").display()), "tcp:h:1".into()],
+            key: Some(path("key")),
+            disks: vec![
+                Disk { path: path("io1/disk0"), limit: None },
+                Disk { path: "/elsewhere/disk".into(), limit: None },
+            ],
+            ..plain
+        };
+        machine.save(&path("io1.toml")).unwrap();
+        let text = fs::read_to_string(path("io1.toml")).unwrap();
+        assert!(!text.contains(dir.to_str().unwrap()), "{text}");
+        assert_eq!(Machine::load(&path("io1.toml")).unwrap(), machine);
+        let moved = dir.with_file_name("b");
+        fs::rename(&dir, &moved).unwrap();
+        let there = Machine::load(&moved.join("io1.toml")).unwrap();
+        assert_eq!(there.disks[0].path, moved.join("io1/disk0"));
+        assert_eq!(there.disks[1].path, Path::new("/elsewhere/disk"));
+        assert_eq!(there.listen[0], format!("unix:{}", moved.join("run/io1.sock").display()));
+        let long = moved.join("d".repeat(90));
+        fs::create_dir(&long).unwrap();
+        fs::copy(moved.join("io1.toml"), long.join("io1.toml")).unwrap();
+        let error = Machine::load(&long.join("io1.toml")).unwrap_err().to_string();
+        assert!(error.contains("at most 107 bytes"), "{error}");
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! `trapeze cp`: files and trees between this machine and the cluster.
 //!
-//! What cannot be copied on this machine, and what is no file, directory or link, is named and left out; the rest is
-//! copied. An error of the cluster ends the copy, and so does a disk of this machine that takes nothing: the next file
-//! would meet it, too, and copies of an earlier time would be cut for nothing.
+//! What cannot be read or written, on this machine or in the cluster, and what is no file, directory or link, is named
+//! and left out; the rest is copied. A manager that does not answer ends the copy, and so does a side that takes nothing
+//! more: the next file would meet it, too, and copies of an earlier time would be truncated for nothing.
+//!
+//! An I/O server that is away is waited for once. While it stays away, other files on it are left out soon: one dead
+//! server must not cost its timeout for every file.
 
 use crate::cli;
 use crate::table::print_json;
@@ -11,21 +14,26 @@ use crate::volume::{Volume, VolumeError};
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use wire::FileKind;
+use std::time::Duration;
+use wire::{Errno, FileKind};
 
 /// A side of a copy.
 enum Side {
     Local(PathBuf),
     Cluster(PathBuf),
+    /// Standard input or output.
+    Pipe,
 }
 
 impl Side {
     fn of(text: &OsStr) -> Side {
         match text.as_bytes().strip_prefix(b":") {
             Some(path) => Side::Cluster(name_of(path)),
+            None if text == "-" => Side::Pipe,
             None => Side::Local(PathBuf::from(text)),
         }
     }
@@ -34,6 +42,7 @@ impl Side {
 /// `trapeze cp`.
 pub fn cp(arguments: &cli::Cp) -> Result<()> {
     let mut volume = volume(&arguments.target)?;
+    volume.set_patience(PATIENCE);
     let bar = crate::progress::bytes_moved("copied");
     let (recursive, tally) = (arguments.recursive, Tally::default());
     let mut copy = Copy { volume: &mut volume, recursive, bar: &bar, tally };
@@ -86,6 +95,17 @@ fn transfer(path: &Path) -> impl Fn(VolumeError) -> ToolError {
     }
 }
 
+/// How long the first file waits for an I/O server that is away.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long those after it wait.
+const PATIENCE_LATER: Duration = Duration::from_secs(1);
+
+/// Whether an error of the cluster is one that every other file would meet.
+fn is_of_the_cluster(errno: Errno) -> bool {
+    let all = [Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS, Errno::ETIMEDOUT, Errno::EHOSTDOWN];
+    all.contains(&errno)
+}
+
 /// Whether it is full, or may not be written.
 fn is_of_the_disk(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
@@ -111,6 +131,8 @@ impl Copy<'_> {
                     let got = self.get(&from, &to);
                     self.note(got)?;
                 }
+                (Side::Cluster(from), Side::Pipe) => self.print(&from)?,
+                (Side::Pipe, Side::Cluster(to)) => self.take_in(&to)?,
                 _ => {
                     let text = "cp copies between this machine and the cluster: write the cluster's paths as :/path";
                     return Err(ToolError::Usage(text.to_string()));
@@ -120,11 +142,38 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Says why something of this machine is left out; any other error is the whole copy's.
+    /// Writes a file to standard output.
+    fn print(&mut self, from: &Path) -> Result<()> {
+        let (mut out, bar) = (std::io::stdout().lock(), self.bar);
+        let read = self.volume.read_file(from, &mut out, &mut |bytes| bar.inc(bytes));
+        self.tally.bytes += read.map_err(transfer(Path::new("standard output")))?;
+        out.flush().map_err(local(Path::new("standard output")))?;
+        self.tally.files += 1;
+        Ok(())
+    }
+
+    /// Makes a file of standard input.
+    fn take_in(&mut self, to: &Path) -> Result<()> {
+        let (mut input, bar) = (std::io::stdin().lock(), self.bar);
+        let put = self.volume.write_file(to, 0o644, &mut input, &mut |bytes| bar.inc(bytes));
+        self.tally.bytes += put.map_err(transfer(Path::new("standard input")))?;
+        self.tally.files += 1;
+        Ok(())
+    }
+
+    /// Says why something is left out; an error that the next file would meet, too, is the whole copy's.
     fn note(&mut self, done: Result<()>) -> Result<()> {
         let error = match done {
             Err(ToolError::Local(path, error)) if !is_of_the_disk(&error) => {
                 ToolError::Local(path, error)
+            }
+            Err(ToolError::Volume(VolumeError::File { path, errno }))
+                if !is_of_the_cluster(errno) =>
+            {
+                if errno == Errno::EIO {
+                    self.volume.set_patience(PATIENCE_LATER);
+                }
+                ToolError::Volume(VolumeError::File { path, errno })
             }
             done => return done,
         };

@@ -27,6 +27,8 @@ use std::path::{Path, PathBuf};
 
 /// The format of the directory that this program writes.
 const FORMAT: u32 = 3;
+/// Memory of a manager that is nothing else.
+pub(crate) const MANAGER_POOL_BYTES: u64 = 96 << 20;
 /// Node id of the only manager.
 pub const MANAGER_NODE: u16 = 1;
 
@@ -69,6 +71,20 @@ pub enum LocalError {
          servers' and its mount's, so PORT is from 1 to {1}"
     )]
     Listen(String, u16),
+    /// A configuration in it names another place, as those of older releases did when they were copied.
+    #[error(
+        "{file} names {path}, which is not in {dir}: the directory was moved or copied, and this would use the files of another \
+         one. If {dir} is to be used, make the paths relative to it: sed -i 's|OLD/||' {dir}/*.toml, with the directory that \
+         they name now in place of OLD"
+    )]
+    Elsewhere {
+        /// The configuration.
+        file: String,
+        /// What it names.
+        path: PathBuf,
+        /// The directory.
+        dir: String,
+    },
     /// Somebody runs it.
     #[error("{0} is in use by another trapeze process: stop that one, or choose another directory")]
     InUse(PathBuf),
@@ -138,6 +154,7 @@ pub struct Asked {
 #[derive(Debug)]
 pub struct LocalCluster {
     dir: PathBuf,
+    made: Option<Made>,
     /// The manager first, then the I/O servers.
     pub machines: Vec<Machine>,
     _lock: File,
@@ -147,6 +164,8 @@ impl LocalCluster {
     /// Opens the cluster in `dir`, or makes one of this shape when the directory is empty or not there.
     pub fn open_or_create(dir: &Path, shape: &Shape) -> Result<LocalCluster, LocalError> {
         check(dir)?;
+        // Where there is a directory already, what is in it is made, not itself.
+        let had_dir = dir.is_dir();
         fs::create_dir_all(dir).map_err(|error| LocalError::System(dir.into(), error))?;
         let dir = dir.canonicalize().map_err(|error| LocalError::System(dir.into(), error))?;
         let is_known = || dir.join("cluster.toml").exists();
@@ -155,11 +174,18 @@ impl LocalCluster {
             return Err(LocalError::Foreign(dir));
         }
         let lock = lock(&dir)?;
-        if !is_known() {
-            create(&dir, shape)?;
+        let made = (!is_known()).then(|| Made { dir: dir.clone(), had_dir });
+        if let Some(made) = &made {
+            // A refused start leaves nothing behind.
+            create(&dir, shape).inspect_err(|_| drop(made.remove()))?;
         }
         let machines = load(&dir)?;
-        Ok(LocalCluster { dir, machines, _lock: lock })
+        Ok(LocalCluster { dir, made, machines, _lock: lock })
+    }
+
+    /// What this start has made, if it is the directory's first.
+    pub(crate) fn made(&self) -> Option<Made> {
+        self.made.clone()
     }
 
     /// Refuses a shape that is asked for and is not the one that the cluster was made with.
@@ -213,6 +239,30 @@ impl LocalCluster {
     /// Where the output of a process goes.
     pub fn log_of(&self, name: &str) -> PathBuf {
         self.dir.join("log").join(format!("{name}.log"))
+    }
+}
+
+/// A cluster's directory that this process made, and nobody has used yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    dir: PathBuf,
+    had_dir: bool,
+}
+
+impl Made {
+    /// Removes what was made.
+    pub(crate) fn remove(&self) -> std::io::Result<()> {
+        if !self.had_dir {
+            return fs::remove_dir_all(&self.dir);
+        }
+        for entry in fs::read_dir(&self.dir)? {
+            let entry = entry?;
+            match entry.file_type()?.is_dir() {
+                true => fs::remove_dir_all(entry.path())?,
+                false => fs::remove_file(entry.path())?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -322,7 +372,7 @@ fn machines(dir: &Path, cluster: &str, shape: &Shape) -> Vec<Machine> {
         name,
     };
     let manager = common("manager".to_string(), MANAGER_NODE);
-    let (pool, cache) = (crate::size::Size(96 << 20), crate::size::Size(0));
+    let (pool, cache) = (crate::size::Size(MANAGER_POOL_BYTES), crate::size::Size(0));
     let small = Memory { pool, cache, ..Memory::default() };
     let manager = Machine {
         roles: vec![Role::Manager],
@@ -361,7 +411,34 @@ fn load(dir: &Path) -> Result<Vec<Machine>, LocalError> {
     let description: Description = toml::from_str(&text).map_err(syntax)?;
     let servers = (1..=description.servers).map(|number| format!("io{number}"));
     let names = std::iter::once("manager".to_string()).chain(servers);
-    names.map(|name| Ok(Machine::load(&dir.join(format!("{name}.toml")))?)).collect()
+    let load = |name: String| {
+        let path = dir.join(format!("{name}.toml"));
+        let machine = Machine::load(&path)?;
+        check_inside(dir, &path, &machine)?;
+        Ok(machine)
+    };
+    names.map(load).collect()
+}
+
+/// Refuses a machine that has its key, its sockets, its names or its first disks in the directory of another cluster, from
+/// which this one was copied. A disk that was added may be anywhere.
+fn check_inside(dir: &Path, file: &Path, machine: &Machine) -> Result<(), LocalError> {
+    let of_another = |path: &Path| {
+        let mut above = path.ancestors().skip(1);
+        !path.starts_with(dir) && above.any(|folder| folder.join("cluster.toml").exists())
+    };
+    let own = machine.key.iter().chain(&machine.store).map(PathBuf::as_path);
+    let mut own = own.chain(machine.sockets().map(Path::new));
+    let outside = own.find(|path| !path.starts_with(dir));
+    let disks = machine.disks.iter().map(|disk| disk.path.as_path());
+    match outside.or_else(|| disks.into_iter().find(|path| of_another(path))) {
+        None => Ok(()),
+        Some(path) => Err(LocalError::Elsewhere {
+            file: file.display().to_string(),
+            path: path.to_path_buf(),
+            dir: dir.display().to_string(),
+        }),
+    }
 }
 
 #[cfg(test)]

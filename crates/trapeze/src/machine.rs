@@ -56,8 +56,8 @@ pub enum MachineError {
     /// The manager has begun somewhere else than in this directory.
     #[error(
         "{dir} holds no name space, and this cluster has one: is the disk mounted, and is `store` in the \
-         configuration right? Bring the directory back, from a copy if need be, and start again: files made \
-         after the copy have no names then, and what the disks have of them is kept. An empty name space, without the files of before, begins only where the file {mark} is"
+         configuration right? Bring the directory back, from a copy if need be, and start again. An empty \
+         name space, without the files of before, begins only where the file {mark} is"
     )]
     NoNames {
         /// The directory.
@@ -106,7 +106,8 @@ pub enum MachineError {
     Lending(String),
     /// Another machine has the name.
     #[error(
-        "the cluster has a machine named {0} already: choose another --name; to start that machine again, use its own machine.toml"
+        "the cluster has a machine named {0} already: choose another --name; to start that machine again, use its own machine.toml; \
+         if it is gone for good, trapeze forget {0}"
     )]
     NameTaken(String),
     /// Another machine runs as this one.
@@ -278,12 +279,23 @@ impl Running {
     /// What says whether the manager takes another node for the one that this one says it is, from now on for ever.
     pub fn is_replaced(&self) -> impl Fn() -> bool + use<> {
         let (member, replaced) = (self.services.member.clone(), self.replaced.clone());
-        move || replaced.get() || member.as_ref().is_some_and(|m| m.later_life().is_some())
+        let is_refused = |m: &members::Client| m.later_life().is_some() || m.is_declared_gone();
+        move || replaced.get() || member.as_ref().is_some_and(is_refused)
     }
 
     /// Why the manager does not take this machine for the one that it says it is, if that is so.
     pub fn refusal(&self) -> Option<String> {
-        self.later_start().or_else(|| self.replaced.get().then(|| stranger::REPLACED.to_string()))
+        self.declared_gone()
+            .or_else(|| self.later_start())
+            .or_else(|| self.replaced.get().then(|| stranger::REPLACED.to_string()))
+    }
+
+    fn declared_gone(&self) -> Option<String> {
+        let member = self.services.member.as_ref().filter(|member| member.is_declared_gone())?;
+        let directory = member.directory();
+        let known = directory.get(self.host.node().cx().id());
+        let disks = known.filter(|known| !known.gone).map(|known| known.gone_disks);
+        Some(gone_text(known.map_or("this machine", |known| &known.name), disks))
     }
 
     fn later_start(&self) -> Option<String> {
@@ -311,6 +323,29 @@ impl Running {
             disks,
             cache_bytes,
         }
+    }
+}
+
+/// What a machine is told that was declared gone, or some of whose disks were.
+fn gone_text(name: &str, disks: Option<u32>) -> String {
+    match disks {
+        Some(disks) if disks != 0 => {
+            let numbers: Vec<String> = (0..32)
+                .filter(|disk| disks >> disk & 1 == 1)
+                .map(|disk| disk.to_string())
+                .collect();
+            format!(
+                "disk {} of {name} was declared gone with `trapeze forget`, and files may have been removed since: move \
+                 its directory away, leave its [[disk]] entry where it is, and start {name} again, which serves without \
+                 it; space for new files comes as one more [[disk]] entry at the end",
+                numbers.join(" and ")
+            )
+        }
+        _ => format!(
+            "{name} was declared gone with `trapeze forget`, and files may have been removed since: it cannot come back. \
+             To use this machine again, move its directories away and run `trapeze join` with a new --dir; it may have \
+             the same name"
+        ),
     }
 }
 

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use trapeze::children::follow_parent;
 use trapeze::cli::{Cli, Command};
 use trapeze::{
-    bench, check, cluster, copy, demo, interrupted, memory, mount_helper, output, papers,
-    preloaded, quarantine, rebalance, serve, simulate, status, tools,
+    bench, check, cluster, copy, demo, directories, forget, interrupted, memory, mount_helper,
+    output, papers, preloaded, quarantine, rebalance, serve, simulate, status, tools,
 };
 
 fn main() -> ExitCode {
@@ -20,6 +20,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             interrupted::wait_if_ending();
+            if error.is::<status::NotWell>() {
+                let _ = output::finish();
+                return ExitCode::FAILURE; // said already
+            }
             output::tell(format_args!("trapeze: {error}"));
             ExitCode::FAILURE
         }
@@ -37,10 +41,14 @@ fn prepare(command: &Command) -> std::io::Result<()> {
         | Command::Memory(_)
         | Command::BenchPeer(_)
         | Command::BenchHolder(_) => follow_parent(Signal::KILL),
-        Command::Ls(_) | Command::Cat(_) | Command::Stat(_) | Command::Df(_) => end_with_pipes(),
-        Command::Status(_) | Command::Top(_) | Command::Sim(_) | Command::Papers(_) => {
+        Command::Ls(_) | Command::Cat(_) | Command::Du(_) | Command::Stat(_) | Command::Df(_) => {
             end_with_pipes()
         }
+        Command::Status(_)
+        | Command::Health(_)
+        | Command::Top(_)
+        | Command::Sim(_)
+        | Command::Papers(_) => end_with_pipes(),
         _ => Ok(()),
     }
 }
@@ -58,14 +66,19 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Ls(arguments) => tools::ls(&arguments)?,
         Command::Cp(arguments) => copy::cp(&arguments)?,
         Command::Cat(arguments) => tools::cat(&arguments)?,
+        Command::Mkdir(arguments) => directories::mkdir(&arguments)?,
+        Command::Mv(arguments) => directories::mv(&arguments)?,
+        Command::Du(arguments) => directories::du(&arguments)?,
         Command::Rm(arguments) => tools::rm(&arguments)?,
         Command::Stat(arguments) => tools::stat(&arguments)?,
         Command::Df(target) => tools::df(&target)?,
         Command::Status(arguments) => status::status(&arguments)?,
+        Command::Health(target) => status::health(&target)?,
         Command::Top(arguments) => status::top(&arguments)?,
         Command::Metrics(arguments) => status::metrics(&arguments)?,
         Command::Rebalance(arguments) => rebalance::rebalance(&arguments)?,
         Command::Check(arguments) => check::check(&arguments)?,
+        Command::Forget(arguments) => forget::forget(&arguments)?,
         Command::Quarantine(arguments) => quarantine::quarantine(&arguments)?,
         Command::Sim(arguments) => simulate::sim(&arguments)?,
         Command::Papers(arguments) => papers::papers(&arguments)?,

@@ -33,7 +33,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "nosuid",
     "dev",
     "nodev",
-    "nonempty",
     "noiversion",
     "silent",
     "nomand",
@@ -45,8 +44,8 @@ const PREFIXES_WITHOUT_EFFECT: &[&str] =
 /// The arguments with what `-o` says of them, and how to mount.
 pub(crate) fn applied(arguments: &cli::Mount) -> Result<(cli::Mount, MountOptions), String> {
     let mut arguments = arguments.clone();
-    let mut options =
-        MountOptions { source: arguments.servers.clone(), ..MountOptions::new(&arguments.path) };
+    let (cluster, path) = arguments.places();
+    let mut options = MountOptions { source: cluster, ..MountOptions::new(&path) };
     for word in arguments.options.join(",").split(',') {
         apply(word, &mut arguments, &mut options)?;
     }
@@ -61,6 +60,7 @@ fn apply(word: &str, arguments: &mut cli::Mount, options: &mut MountOptions) -> 
     }
     let size = |text: &str| text.parse().map_err(|error| format!("-o {word}: {error}"));
     match word.split_once('=').unwrap_or((word, "")) {
+        ("nonempty", "") => arguments.nonempty = true,
         ("ro", "") => options.read_only = true,
         ("rw", "") => options.read_only = false,
         ("allow_other", "") => options.allow_other = true,

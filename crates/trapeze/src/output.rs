@@ -5,8 +5,11 @@
 //! be said on standard output is told at the end, by [`finish`].
 
 use std::fmt::Arguments;
-use std::io::{self, Write};
-use std::sync::OnceLock;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::sync::{Mutex, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Why something could not be said on standard output, the first time.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
@@ -31,9 +34,57 @@ pub fn out(text: Arguments<'_>) {
     }
 }
 
-/// Writes a line to standard error; there is nobody to tell when that fails.
+/// A log beside standard error.
+static LOG: OnceLock<Mutex<File>> = OnceLock::new();
+/// Whether lines of standard error have the time in front, where that is no terminal.
+static TIMES: OnceLock<bool> = OnceLock::new();
+
+/// From now on this is a process that runs on and on: its lines on standard error say when, unless a person reads them
+/// as they come, or the system's journal does, which says that itself.
+pub fn say_when() {
+    let journal = std::env::var_os("JOURNAL_STREAM").is_some();
+    let _ = TIMES.set(!journal && !io::stderr().is_terminal());
+}
+
+/// From now on, what is told on standard error goes to this file as well.
+pub fn log_to(path: &Path) -> io::Result<()> {
+    let file = File::options().create(true).append(true).open(path)?;
+    let _ = LOG.set(Mutex::new(file));
+    Ok(())
+}
+
+/// Writes a line to standard error, and to the log; nothing can be done when that fails.
 pub fn tell(text: Arguments<'_>) {
-    let _ = io::stderr().write_fmt(format_args!("{text}\n"));
+    let when = match TIMES.get() {
+        Some(true) => format!("{} ", time()),
+        _ => String::new(),
+    };
+    let _ = io::stderr().write_fmt(format_args!("{when}{text}\n"));
+    if let Some(Ok(mut log)) = LOG.get().map(Mutex::lock) {
+        let _ = log.write_fmt(format_args!("{} {text}\n", time()));
+    }
+}
+
+/// Now, as logs have it (UTC).
+fn time() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    at(now.as_secs(), now.subsec_millis())
+}
+
+/// A time since 1970 in the form of RFC 3339.
+fn at(seconds: u64, millis: u32) -> String {
+    // Days are counted from the first of March of the year 0, so that a leap day is the last of its year; 400 years have
+    // 146,097 days.
+    let days = seconds / 86_400 + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
 /// Whether something could not be said on standard output.
@@ -47,4 +98,18 @@ pub fn finish() -> Result<(), String> {
         let _ = FAILURE.set(error);
     }
     FAILURE.get().map_or(Ok(()), |error| Err(format!("standard output: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_the_log_are_those_of_the_calendar() {
+        assert_eq!(at(0, 0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(at(951_782_399, 7), "2000-02-28T23:59:59.007Z");
+        assert_eq!(at(951_782_400, 0), "2000-02-29T00:00:00.000Z");
+        assert_eq!(at(1_764_115_199, 999), "2025-11-25T23:59:59.999Z");
+        assert_eq!(at(4_107_542_400, 0), "2100-03-01T00:00:00.000Z");
+    }
 }

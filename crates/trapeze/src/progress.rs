@@ -1,6 +1,26 @@
 //! Progress of long work: on a terminal, and nothing in a pipe.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, WeakProgressBar};
+use std::cell::RefCell;
+
+thread_local! {
+    /// The bar of this thread's command, if it has one.
+    static SHOWN: RefCell<WeakProgressBar> = RefCell::default();
+}
+
+fn shown(bar: ProgressBar) -> ProgressBar {
+    SHOWN.with(|shown| shown.replace(bar.downgrade()));
+    bar
+}
+
+/// Says a line on standard error, above the bar that is there.
+pub fn tell(text: &str) {
+    let bar = SHOWN.with(|shown| shown.borrow().upgrade());
+    match bar {
+        Some(bar) => bar.suspend(|| eprintln!("{text}")),
+        None => eprintln!("{text}"),
+    }
+}
 
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("a template that is written here")
@@ -10,7 +30,7 @@ fn style(template: &str) -> ProgressStyle {
 pub fn bytes_moved(what: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     bar.set_style(style("{msg} {bytes} ({bytes_per_sec})"));
-    bar.with_message(what.to_string())
+    shown(bar.with_message(what.to_string()))
 }
 
 /// Counts steps of work whose length is not known.
@@ -24,12 +44,12 @@ pub fn counted(what: &str) -> ProgressBar {
 pub fn bytes_of(what: &str, total: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
     bar.set_style(style("{msg:<24} {wide_bar} {bytes}/{total_bytes} ({bytes_per_sec})"));
-    bar.with_message(what.to_string())
+    shown(bar.with_message(what.to_string()))
 }
 
 /// A bar of `total` steps.
 pub fn steps(what: &str, total: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
     bar.set_style(style("{msg:<24} {wide_bar} {pos}/{len} {elapsed}"));
-    bar.with_message(what.to_string())
+    shown(bar.with_message(what.to_string()))
 }

@@ -14,6 +14,7 @@ use crate::size::Size;
 use crate::table::{Table, print_json};
 use crate::tools::{ToolError, close, volume};
 use crate::volume::{Placed, Volume, VolumeError};
+use files::cluster::gone_disks;
 use names::{IoServer, homes_of};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -88,6 +89,8 @@ struct Run<'a> {
     volume: &'a mut Volume,
     loads: Loads,
     names: BTreeMap<NodeId, String>,
+    /// Disks that were declared gone, one bit each.
+    gone: BTreeMap<NodeId, u32>,
     done: Done,
     bar: indicatif::ProgressBar,
 }
@@ -100,6 +103,10 @@ pub fn rebalance(arguments: &cli::Rebalance) -> Result<()> {
         let server = names.iter().find(|(_, known)| *known == name).map(|(id, _)| *id);
         let server = server.ok_or_else(|| ToolError::Usage(unknown(name, &names)))?;
         volume.retire(server, retired)?;
+        let members = volume.server_members();
+        if retired && members.iter().any(|member| member.id == server && !member.alive) {
+            return Err(ToolError::Usage(away(name)));
+        }
     }
     let loads = Loads::new(&volume.servers()?);
     if loads.open.is_empty() {
@@ -108,8 +115,9 @@ pub fn rebalance(arguments: &cli::Rebalance) -> Result<()> {
         return Err(ToolError::Usage(text.to_string()));
     }
     let bar = progress::bytes_moved("moved");
+    let gone = gone_disks(volume.server_members().iter()).into_iter().collect();
     let (done, volume_) = (Done::default(), &mut volume);
-    let mut run = Run { arguments, volume: volume_, loads, names, done, bar };
+    let mut run = Run { arguments, volume: volume_, loads, names, gone, done, bar };
     run.walk(&mut |run, _, placed| {
         run.loads.note(placed);
         Ok(())
@@ -135,6 +143,13 @@ fn retirements(arguments: &cli::Rebalance) -> impl Iterator<Item = (&String, boo
 fn unknown(name: &str, names: &BTreeMap<NodeId, String>) -> String {
     let all: Vec<&str> = names.values().map(String::as_str).collect();
     format!("the cluster has no server named {name}; it has {}", all.join(", "))
+}
+
+fn away(name: &str) -> String {
+    format!(
+        "{name} is down, so what it has cannot be moved; it gets nothing new from now on. Start it and run this again. If it \
+         is gone for good: trapeze forget {name}"
+    )
 }
 
 type Visit<'a, 'b> = &'b mut dyn FnMut(&mut Run<'a>, &Path, &Placed) -> Result<()>;
@@ -186,8 +201,9 @@ impl<'a> Run<'a> {
         for column in 0..placed.used.len() {
             let from = placed.layout.home(column as u16);
             let Some(to) = self.loads.target(&placed, column) else {
-                // A column whose server is away cannot leave it.
-                let stuck = placed.used[column].is_none() && !self.loads.open.contains(&from);
+                // A column whose server is away cannot leave it; one that was declared gone is no more.
+                let away = placed.used[column].is_none() && !self.loads.open.contains(&from);
+                let stuck = away && !self.is_gone(from);
                 self.done.skipped += u64::from(stuck);
                 continue;
             };
@@ -238,6 +254,10 @@ impl<'a> Run<'a> {
             self.done.widened += 1;
         }
         Ok(())
+    }
+
+    fn is_gone(&self, home: Home) -> bool {
+        self.gone.get(&home.server).is_some_and(|disks| disks >> home.disk & 1 == 1)
     }
 
     fn name(&self, server: NodeId) -> String {

@@ -2,14 +2,17 @@
 
 use crate::children::READY;
 use crate::cli;
-use crate::client::{Reach, ReachError};
-use crate::config::Machine;
+use crate::client::{POOL_BYTES, Reach, ReachError};
+use crate::config::{Machine, Memory};
 use crate::embedded::{Embedded, Mounted};
 use crate::lending::Lending;
-use crate::local::{Asked, LocalCluster, LocalError, Shape};
+use crate::local::{Asked, LocalCluster, LocalError, MANAGER_POOL_BYTES, Shape};
 use crate::machine::{self, MachineError, Running, Setup};
+use crate::machine_stat::total_memory;
+use crate::output;
 use crate::size::Size;
 use crate::stopping;
+use crate::waiting;
 use crate::{mount_helper, mount_options};
 use live::fuse::{
     Belief, Fuse, MountError, MountOptions, MountWatch, Stage, check_mount_point, detach_below,
@@ -78,6 +81,7 @@ pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
     if arguments.on_line && io::stdin().read_line(&mut String::new())? == 0 {
         return Ok(()); // whoever was to say go is gone
     }
+    output::say_when();
     pin(arguments.cpu)?;
     let machine = Machine::load(&arguments.config).map_err(MachineError::from)?;
     signals::install()?;
@@ -141,13 +145,15 @@ pub(crate) fn stop(mut running: Running) -> Result<(), ServeError> {
 /// `trapeze mount`.
 pub fn mount(arguments: &cli::Mount) -> Result<(), ServeError> {
     let (arguments, options) = mount_options::applied(arguments).map_err(ServeError::Refused)?;
+    output::say_when();
     pin(arguments.cpu)?;
     if arguments.background {
         mount_helper::leave_terminal()?;
     }
-    let (cluster, key, insecure) =
-        (arguments.servers.clone(), arguments.key.clone(), arguments.insecure);
-    check_mount(&arguments.path, Some(Path::new(&cluster)).filter(|path| path.is_dir()))?;
+    let (cluster, path) = arguments.places();
+    let (key, insecure) = (arguments.key.clone(), arguments.insecure);
+    check_mount(&path, Some(Path::new(&cluster)).filter(|path| path.is_dir()))?;
+    check_empty(&path, arguments.nonempty)?;
     let reach = Reach { cluster, key, insecure };
     check_lending(&arguments.lending, arguments.pool, 1)?;
     let setup = reach.setup(arguments.pool.0, arguments.wait.into())?;
@@ -155,7 +161,9 @@ pub fn mount(arguments: &cli::Mount) -> Result<(), ServeError> {
     signals::install()?;
     let mut running = machine::mount_client(&setup, arguments.listen.as_deref())?;
     let watch = add_mount(&mut running, &options)?;
-    println!("{READY} mounted at {}", arguments.path.display());
+    // Programs may wait at any time.
+    waiting::watch(&running).begin(running.host.node().cx().now());
+    println!("{READY} mounted at {}", path.display());
     running.host.add(Signals::default())?;
     running.host.run(|| signals::asked() || watch.stage() == Stage::Ended)?;
     stop(running)
@@ -179,6 +187,20 @@ fn check_mount(path: &Path, dir: Option<&Path>) -> Result<(), ServeError> {
     let (point, dir) = (point.display(), dir.display());
     let text = format!("cannot mount on {point}: {why} {dir}; choose another directory");
     Err(ServeError::Refused(text))
+}
+
+/// Refuses to hide what is in a directory, unless that is asked for.
+fn check_empty(path: &Path, nonempty: bool) -> Result<(), ServeError> {
+    // A directory that cannot be listed is the mount's own business.
+    let empty = std::fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none());
+    if empty || nonempty {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(ServeError::Refused(format!(
+        "cannot mount on {path}: it is not empty, and what is in it would be hidden; choose another directory, or say \
+         --nonempty"
+    )))
 }
 
 /// Mounts, and drives the host until the kernel has agreed with us.
@@ -215,21 +237,34 @@ const SERVERS: u16 = 4;
 pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
     let cli::Up { servers, disks, listen, insecure, link, .. } = arguments.clone();
     let usual = Shape::of(servers.unwrap_or(SERVERS));
+    let memory = memory_for(usual.servers, total_memory());
+    let usual = Shape { memory, ..usual };
     let stores = disks.unwrap_or(usual.stores);
     let shape = Shape { listen: listen.clone(), insecure, stores, link, ..usual };
-    arguments.mount.iter().try_for_each(|path| check_mount(path, Some(&arguments.dir)))?;
+    arguments.mount.iter().try_for_each(|path| {
+        check_mount(path, Some(&arguments.dir))?;
+        check_empty(path, arguments.nonempty)
+    })?;
     signals::install()?;
     let cluster = LocalCluster::open_or_create(&arguments.dir, &shape)?;
-    cluster.check(&Asked { servers, disks, listen, insecure })?;
-    let lending = arguments.lending;
-    let lenders = cluster.machines.len() - 1 + usize::from(arguments.mount.is_some());
-    check_lending(&lending, usual.memory.pool, lenders as u64)?;
-    let cluster = Embedded::of_cluster(cluster.lending(lending))?;
+    output::say_when();
+    let made = cluster.made();
+    let run = run_up(arguments, cluster, &Asked { servers, disks, listen, insecure }, usual.memory);
+    let (cluster, mounted) = match run {
+        Ok(running) => running,
+        Err(error) => {
+            // What was made for a start that was refused would stand in the way of the next one, made differently.
+            made.map_or(Ok(()), |made| made.remove()).map_err(|left| {
+                ServeError::Refused(format!(
+                    "{error}; and what was made for it could not be removed: {left}"
+                ))
+            })?;
+            return Err(error);
+        }
+    };
     let (dir, servers) = (cluster.cluster().dir().display(), cluster.cluster().machines.len() - 1);
     println!("cluster of a manager and {servers} I/O servers, data in {dir}");
     println!("every file has one copy: a lost disk loses its part of every file");
-    let mount = |path: &PathBuf| cluster.mount_lending(path, lending);
-    let mounted = arguments.mount.as_ref().map(mount).transpose()?;
     match &arguments.mount {
         Some(path) => println!("{READY} mounted at {}; stop with Ctrl-C", path.display()),
         None => println!("{READY} mount it with: trapeze mount {dir} PATH"),
@@ -248,5 +283,57 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
     stopped.and(unmounted)
 }
 
+/// Starts the machines and mounts.
+fn run_up(
+    arguments: &cli::Up,
+    cluster: LocalCluster,
+    asked: &Asked,
+    memory: Memory,
+) -> Result<(Embedded, Option<Mounted>), ServeError> {
+    cluster.check(asked)?;
+    let lending = arguments.lending;
+    let lenders = cluster.machines.len() - 1 + usize::from(arguments.mount.is_some());
+    check_lending(&lending, memory.pool, lenders as u64)?;
+    output::log_to(&cluster.log_of("up"))?;
+    let cluster = Embedded::of_cluster(cluster.lending(lending))?;
+    let mount = |path: &PathBuf| cluster.mount_lending(path, lending);
+    let mounted = arguments.mount.as_ref().map(mount).transpose()?;
+    Ok((cluster, mounted))
+}
+
+/// The part of the machine's memory that all of `up` may have, one in so many.
+const MEMORY_PART: u64 = 8;
+/// Least memory of an I/O server: some requests of the largest size, and a cache.
+const SERVER_POOL_MIN: u64 = 64 << 20;
+
+/// Memory of each of so many I/O servers on a machine with `total` bytes: with the manager and a mount an eighth of it at
+/// most, and what a server has by default where that is less.
+fn memory_for(servers: u16, total: u64) -> Memory {
+    let usual = Memory::default();
+    let shared = (total / MEMORY_PART).saturating_sub(MANAGER_POOL_BYTES + POOL_BYTES);
+    let pool = (shared / u64::from(servers)).clamp(SERVER_POOL_MIN, usual.pool.0);
+    let pool = pool - pool % (1 << 20);
+    let cache = (pool - (32 << 20)).min(pool / 4 * 3);
+    Memory { pool: Size(pool), cache: Size(cache), ..usual }
+}
+
 /// How often the main thread, which does nothing else, looks for a signal.
 const SIGNAL_PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_up_has_an_eighth_of_the_machine() {
+        let all = |servers: u16, total: u64| {
+            let memory = memory_for(servers, total);
+            assert!(memory.cache.0 + (32 << 20) <= memory.pool.0, "{memory:?}");
+            memory.pool.0 * u64::from(servers) + MANAGER_POOL_BYTES + POOL_BYTES
+        };
+        assert!((900 << 20..=1 << 30).contains(&all(4, 8 << 30)));
+        assert!(all(2, 8 << 30) <= 1 << 30);
+        assert_eq!(memory_for(4, 1 << 40), Memory::default());
+        assert_eq!(memory_for(16, 1 << 30).pool, Size(SERVER_POOL_MIN));
+    }
+}

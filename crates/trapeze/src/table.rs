@@ -21,12 +21,39 @@ impl Table {
         self.rows.push(cells.to_vec());
     }
 
+    /// As [`render`](Table::render), in parts below each other where it is wider than `columns`; each begins with the
+    /// first column, which says what a row is about.
+    pub fn render_within(&self, columns: usize) -> String {
+        let widths = self.widths();
+        let mut parts: Vec<Vec<usize>> = Vec::new();
+        let (mut part, mut width) = (vec![0], widths[0]);
+        for (column, own) in widths.iter().enumerate().skip(1) {
+            if width + 2 + own > columns && part.len() > 1 {
+                parts.push(std::mem::replace(&mut part, vec![0]));
+                width = widths[0];
+            }
+            part.push(column);
+            width += 2 + own;
+        }
+        parts.push(part);
+        let cut = |part: &Vec<usize>| {
+            let of = |row: &Vec<String>| part.iter().map(|column| row[*column].clone()).collect();
+            let rows = self.rows.iter().map(of).collect();
+            Table { headings: of(&self.headings), rows }.render()
+        };
+        parts.iter().map(cut).collect::<Vec<String>>().join("\n")
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let all = || std::iter::once(&self.headings).chain(&self.rows);
+        (0..self.headings.len())
+            .map(|column| all().map(|row| row[column].chars().count()).max().unwrap_or(0))
+            .collect()
+    }
+
     /// The table as text, two spaces between columns.
     pub fn render(&self) -> String {
-        let all = || std::iter::once(&self.headings).chain(&self.rows);
-        let widths: Vec<usize> = (0..self.headings.len())
-            .map(|column| all().map(|row| row[column].chars().count()).max().unwrap_or(0))
-            .collect();
+        let widths = self.widths();
         let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
         let lines = std::iter::once(&self.headings).chain([&rule]).chain(&self.rows);
         lines.map(|row| render_row(row, &widths)).collect()

@@ -3,8 +3,10 @@
 use crate::cli;
 use crate::client::{Reach, ReachError};
 use crate::size::Size;
+use crate::status::{self, Room};
 use crate::table::{Table, print_json};
 use crate::volume::{Column, Volume, VolumeError};
+use members::Roles;
 use serde::Serialize;
 use serde_json::json;
 use std::io::{self, Write};
@@ -20,6 +22,9 @@ pub enum ToolError {
     /// A file of it.
     #[error(transparent)]
     Volume(#[from] VolumeError),
+    /// Asking the servers.
+    #[error(transparent)]
+    Visit(#[from] crate::client::VisitError),
     /// A file of this machine.
     #[error("{0}: {1}")]
     Local(PathBuf, io::Error),
@@ -186,18 +191,22 @@ fn layout_json((layout, columns): &Placed) -> serde_json::Value {
 
 /// `trapeze df`.
 pub fn df(target: &cli::Target) -> Result<()> {
+    let told = status::ask_once(target)?;
+    let Room { total_bytes: total, free_bytes: free } = Room::of(&told);
     let mut volume = volume(target)?;
-    let rooms = volume.rooms()?;
-    let told = || rooms.iter().filter_map(|(_, room)| room.as_ref().ok());
-    let total: u64 = told().map(|room| room.total_bytes).sum();
-    let free: u64 = told().map(|room| room.free_bytes).sum();
     let used = total.saturating_sub(free);
     let files = volume.space().map(|space| space.files).ok();
-    let silent: Vec<&str> =
-        rooms.iter().filter(|(_, room)| room.is_err()).map(|(name, _)| name.as_str()).collect();
+    let servers = told.iter().filter(|it| it.member.roles.contains(Roles::IO) && !it.member.gone);
+    let silent: Vec<(&str, Errno)> = servers
+        .filter_map(|it| match &it.report {
+            Some(Err(errno)) => Some((it.member.name.as_str(), *errno)),
+            _ => None,
+        })
+        .collect();
+    let names: Vec<&str> = silent.iter().map(|(name, _)| *name).collect();
     if target.json {
         print_json(&json!({
-            "total_bytes": total, "used_bytes": used, "free_bytes": free, "files": files, "copies": 1, "silent": silent,
+            "total_bytes": total, "used_bytes": used, "free_bytes": free, "files": files, "copies": 1, "silent": names,
         }));
     } else {
         let mut table = Table::new(&["cluster", "size", "used", "free", "files", "copies"]);
@@ -205,10 +214,8 @@ pub fn df(target: &cli::Target) -> Result<()> {
         let files = files.map_or("?".to_string(), |files| files.to_string());
         table.row(&[target.cluster.clone(), total, used, free, files, "1".into()]);
         print!("{}", table.render());
-        for (name, room) in &rooms {
-            if let Err(errno) = room {
-                println!("without {name}, which does not answer: {errno}");
-            }
+        for (name, errno) in &silent {
+            println!("without {name}, which does not answer: {errno}");
         }
     }
     close(volume)

@@ -11,6 +11,8 @@ pub use admin::Placed;
 
 use crate::local::MANAGER_NODE;
 use crate::machine::Running;
+use crate::waiting::{self, Waiting};
+use files::cluster::gone_disks;
 use members::Roles;
 use node::rings::{
     Caller, DirectoryEntry, FileOp, FileReply, FileRequest, Handle, Name, VolumeSpace, WriteFlags,
@@ -79,6 +81,7 @@ impl<T> At<T> for std::result::Result<T, Errno> {
 /// A client of a cluster's volume.
 pub struct Volume {
     running: Running,
+    waiting: Waiting,
     caller: Caller,
     next: u64,
     ended: BTreeMap<u64, std::result::Result<FileReply, Errno>>,
@@ -87,7 +90,8 @@ pub struct Volume {
 impl Volume {
     /// The volume of a client node, for this caller.
     pub fn new(running: Running, caller: Caller) -> Volume {
-        Volume { running, caller, next: 1, ended: BTreeMap::new() }
+        let waiting = waiting::watch(&running);
+        Volume { running, waiting, caller, next: 1, ended: BTreeMap::new() }
     }
 
     fn submit(&mut self, op: FileOp) -> Result<u64> {
@@ -102,6 +106,21 @@ impl Volume {
     }
 
     fn wait(&mut self, front: u64) -> Result<std::result::Result<FileReply, Errno>> {
+        self.waiting.begin(self.running.host.node().cx().now());
+        let result = self.wait_quietly(front);
+        self.waiting.end();
+        result
+    }
+
+    /// As [`Host::block_on`](live::host::Host::block_on), and says what is waited for.
+    fn block_on<T: 'static>(&mut self, future: impl Future<Output = T> + 'static) -> Result<T> {
+        self.waiting.begin(self.running.host.node().cx().now());
+        let result = self.running.host.block_on(future);
+        self.waiting.end();
+        Ok(result?)
+    }
+
+    fn wait_quietly(&mut self, front: u64) -> Result<std::result::Result<FileReply, Errno>> {
         loop {
             while let Some(done) = self.running.host.node().take_front_done() {
                 self.ended.insert(done.front, done.result);
@@ -111,6 +130,12 @@ impl Volume {
             }
             self.running.host.turn()?;
         }
+    }
+
+    /// From now on an I/O server that is away is waited for no longer than this.
+    pub fn set_patience(&self, patience: Duration) {
+        let files = self.running.services.files.as_ref();
+        files.expect("a client has files").set_patience(patience);
     }
 
     /// Does one operation, as a FUSE or NFS front would ask for it.
@@ -169,11 +194,24 @@ impl Volume {
 
     /// Makes a directory; no error when there is one.
     pub fn make_directory(&mut self, path: &Path, mode: u32) -> Result<()> {
-        let (parent, name) = self.parent(path)?;
-        match self.ask(path, FileOp::MakeDirectory { parent, name, mode }) {
+        match self.new_directory(path, mode) {
             Err(VolumeError::File { errno: Errno::EEXIST, .. }) => Ok(()),
-            other => other.map(drop),
+            other => other,
         }
+    }
+
+    /// Makes a directory that is not there yet.
+    pub fn new_directory(&mut self, path: &Path, mode: u32) -> Result<()> {
+        let (parent, name) = self.parent(path)?;
+        self.ask(path, FileOp::MakeDirectory { parent, name, mode }).map(drop)
+    }
+
+    /// Gives what `from` names the name `to`, in place of what that names, if anything.
+    pub fn rename(&mut self, from: &Path, to: &Path) -> Result<()> {
+        let (parent, name) = self.parent(from)?;
+        let (new_parent, new_name) = self.parent(to)?;
+        let op = FileOp::Rename { parent, name, new_parent, new_name, flags: 0 };
+        self.ask(from, op).map(drop)
     }
 
     /// Makes a symbolic link.
@@ -334,7 +372,7 @@ impl Volume {
     pub fn layout(&mut self, path: &Path) -> Result<Option<(Layout, Vec<Column>)>> {
         let file = self.stat(path)?.file;
         let (names, stripe) = self.clients();
-        let asked = self.running.host.block_on(async move {
+        let asked = self.block_on(async move {
             let entry = names.get_attr(file).await?;
             let Some(layout) = entry.layout else { return Ok(None) };
             let reference = FileRef { file, layout, truncations: entry.truncations };
@@ -349,12 +387,12 @@ impl Volume {
     pub fn rooms(&mut self) -> Result<Vec<(String, std::result::Result<VolumeRoom, Errno>)>> {
         let member = self.running.services.member.clone().expect("a client is a member");
         let (_, stripe) = self.clients();
-        Ok(self.running.host.block_on(async move {
+        self.block_on(async move {
             let directory = member.directory();
-            let servers = directory.iter().filter(|member| member.roles.contains(Roles::IO));
+            let servers = directory.iter().filter(|m| m.roles.contains(Roles::IO) && !m.gone);
             let (ids, names): (Vec<_>, Vec<_>) = servers.map(|m| (m.id, m.name.clone())).unzip();
             names.into_iter().zip(stripe.rooms(&ids).await).collect()
-        })?)
+        })
     }
 
     /// Clients of the services below the file system, that give a silent server up soon.
@@ -362,6 +400,8 @@ impl Volume {
         let cx = self.running.host.node().cx();
         let (manager, volume) = (NodeId(MANAGER_NODE), VolumeId(1));
         let stripe = stripe::Client::with_patience(cx, volume, ASK_SPAN);
+        let member = self.running.services.member.as_ref().expect("a client is a member");
+        stripe.set_gone(gone_disks(member.directory().iter()));
         (names::Client::new(cx, manager, volume), stripe)
     }
 

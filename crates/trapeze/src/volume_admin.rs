@@ -3,13 +3,15 @@
 //! Whoever has the cluster's key, or its directory, may: these calls are made as root.
 
 use super::{At, CHUNK_BYTES, O_RDWR, Result, Volume};
+use crate::local::MANAGER_NODE;
+use members::{Forget, Member};
 use names::{Aside, Entry, IoServer, Who};
 use node::rings::{FileOp, FileReply, Handle};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use stripe::FileRef;
-use wire::{Errno, FileId, Home, Layout, NodeId};
+use wire::{BlockMap, Errno, FileId, Home, Layout, NodeId, Placement};
 
 /// How often a change is asked for again that met another one.
 const TRIES: u32 = 20;
@@ -44,7 +46,7 @@ impl Volume {
         ask: impl AsyncFnOnce(names::Client) -> std::result::Result<T, Errno> + 'static,
     ) -> Result<T> {
         let (names, _) = self.clients();
-        self.running.host.block_on(async move { ask(names).await })?.at(path)
+        self.block_on(async move { ask(names).await })?.at(path)
     }
 
     /// The active I/O servers.
@@ -54,10 +56,50 @@ impl Volume {
 
     /// The names of all members that are servers.
     pub fn server_names(&self) -> BTreeMap<NodeId, String> {
+        let servers = self.server_members();
+        let there = servers.into_iter().filter(|member| !member.gone);
+        there.map(|member| (member.id, member.name)).collect()
+    }
+
+    /// All members that are servers, also those that were declared gone.
+    pub fn server_members(&self) -> Vec<Member> {
         let member = self.running.services.member.clone().expect("a client is a member");
         let directory = member.directory();
-        let servers = directory.iter().filter(|member| member.roles.is_server());
-        servers.map(|member| (member.id, member.name.clone())).collect()
+        directory.iter().filter(|member| member.roles.is_server()).cloned().collect()
+    }
+
+    /// Declares a server or a disk gone for good; on stable storage.
+    pub fn forget(&mut self, forget: Forget) -> Result<()> {
+        let (cx, manager) = (self.running.host.node().cx().clone(), NodeId(MANAGER_NODE));
+        let asked = self.block_on(async move { members::forget(&cx, manager, forget).await })?;
+        asked.at(Path::new("the members"))
+    }
+
+    /// Bytes of a regular file that its layout has on these disks, one bit each; holes count.
+    pub fn held_on(
+        &mut self,
+        path: &Path,
+        file: FileId,
+        disks: &BTreeMap<NodeId, u32>,
+    ) -> Result<u64> {
+        let entry = self.asked(path, async move |names| match names.get_attr(file).await {
+            Err(Errno::ESTALE) => Ok(None),
+            entry => entry.map(Some),
+        })?;
+        let Some((size, Some(layout))) = entry.map(|entry| (entry.attr.size, entry.layout)) else {
+            return Ok(0);
+        };
+        let on = |column: &u16| {
+            let home = layout.home(*column);
+            disks.get(&home.server).is_some_and(|disks| disks >> home.disk & 1 == 1)
+        };
+        let map = BlockMap::new(&layout, &[]);
+        let held = |column: u16| match layout.placement {
+            Placement::Formula => map.object_bytes(column, size),
+            // Which of its columns the file's bytes are in stands in a map that is not asked for here.
+            _ => size,
+        };
+        Ok((0..layout.width()).filter(on).map(held).sum())
     }
 
     /// From now on the server gets nothing new, or does again; on stable storage.
@@ -71,7 +113,7 @@ impl Volume {
     /// Where a file is; `None` of what is no regular file, or is gone.
     pub fn placed(&mut self, path: &Path, file: FileId) -> Result<Option<Placed>> {
         let (names, stripe) = self.clients();
-        let asked = self.running.host.block_on(async move {
+        let asked = self.block_on(async move {
             let entry = match names.get_attr(file).await {
                 Err(Errno::ESTALE) => return Ok(None),
                 entry => entry?,
@@ -192,10 +234,5 @@ impl Volume {
     /// Removes for good what was set aside.
     pub fn purge(&mut self, name: &Path, aside: Aside) -> Result<()> {
         self.asked(name, async move |names| names.purge(&Who::ROOT, &aside).await)
-    }
-
-    /// Takes objects of files that the manager's store cannot know for what a power cut left.
-    pub fn own_all(&mut self) -> Result<()> {
-        self.asked(Path::new("quarantine"), async move |names| names.own_all(&Who::ROOT).await)
     }
 }

@@ -28,7 +28,8 @@ fn a_manager_whose_directory_is_removed() {
     // Who looks is no member, and so it sees why.
     let told = |arguments: &[&str]| {
         let done = trapeze(&[arguments, &["-c", &target]].concat());
-        assert!(done.status.success(), "{arguments:?} {done:?}");
+        let well = arguments[0] != "status";
+        assert_eq!(done.status.success(), well, "{arguments:?} {done:?}");
         String::from_utf8(done.stdout).unwrap()
     };
     let said = told(&["status"]);
@@ -122,7 +123,8 @@ fn a_disk_that_is_removed_under_its_server() {
     let said = shell(&cluster.at(""), 30, script);
     assert!(said.contains("refused"), "fsync acknowledges what is nowhere: {said}");
     let target = cluster.processes.target();
-    let said = String::from_utf8(trapeze(&["status", "-c", &target]).stdout).unwrap();
+    let said = String::from_utf8(trapeze(&["status", "--all", "-c", &target]).stdout).unwrap();
+    assert!(said.starts_with("NOT WELL: "), "{said}");
     assert!(said.contains("disk 0: its directory went missing"), "{said}");
     assert!(said.contains(text(&disk)), "{said}");
     if soaks() {

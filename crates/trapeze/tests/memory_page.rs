@@ -131,7 +131,7 @@ fn keys_and_values_on_three_machines() {
 fn lending_and_programs_that_know_nothing_of_it() {
     let Some(mut network) = network() else { return };
     follow(&mut network, "alpha", block("trapeze up"));
-    let status = network.print("alpha", "trapeze status --cluster data");
+    let status = network.print("alpha", "trapeze status --all --cluster data");
     let lent = status.split("\n\n").find(|table| table.starts_with("lent by")).unwrap();
     let lent = lent.lines().skip(2).map(|row| row.split_whitespace().nth(1).unwrap());
     assert_eq!(lent.collect::<Vec<_>>(), ["64M"; 4], "three servers and the mount: {status}");

@@ -98,7 +98,7 @@ fn who_lends_memory_is_seen_by_all_and_missed_when_it_ends() {
     let told = String::from_utf8(trapeze(&["top", "-c", &target, "--count", "1"]).stdout).unwrap();
     assert!(told.contains("lent by") && told.contains("hosted"), "{told}");
     assert!(told.contains("local us") && !told.contains("storage"), "no node has any: {told}");
-    let told = String::from_utf8(trapeze(&["status", "-c", &target]).stdout).unwrap();
+    let told = String::from_utf8(trapeze(&["status", "--all", "-c", &target]).stdout).unwrap();
     assert!(told.contains("io,memory") && told.contains("lent by"), "{told}");
     cluster.processes.kill_server(1).unwrap();
     until_top(&target, all_see(2, 2));
@@ -140,7 +140,7 @@ fn the_keys_of_a_member_are_in_all_that_is_shown() {
         let told = trapeze(&[command, &["-c", &target]].concat());
         String::from_utf8(told.stdout).unwrap()
     };
-    for told in [table(&["status"]), table(&["top", "--count", "1"])] {
+    for told in [table(&["status", "--all"]), table(&["top", "--count", "1"])] {
         assert!(told.contains("keys of") && told.contains(" web "), "{told}");
     }
     let told = table(&["top", "--count", "1", "--json"]);

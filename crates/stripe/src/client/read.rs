@@ -166,8 +166,10 @@ impl Client {
         let mut into = part.into;
         let pieces = into.len();
         loop {
+            let home = file.layout.home(part.column);
+            self.there(home.server, home.disk).map_err(Failure::Errno)?;
             let call = Call {
-                to: file.layout.server(part.column),
+                to: home.server,
                 channel: Channel::STRIPE,
                 op: op::READ,
                 once: false,

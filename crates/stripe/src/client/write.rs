@@ -202,6 +202,7 @@ impl Client {
         let server = file.layout.server(part.column);
         let mut tries = self.tries();
         loop {
+            self.there(server, request.disk)?;
             let mut data = self.cx().pieces();
             data.extend(part.data.iter().cloned());
             let call = Call {

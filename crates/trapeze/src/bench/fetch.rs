@@ -33,6 +33,8 @@ use wire::{Errno, FileId, Layout, NodeId, Time, VolumeId};
 /// Rounds, each of ours and of the baseline; medians of them are shown, also of their ratios: a virtual machine's
 /// processors move, and then both change.
 const ROUNDS: u64 = 15;
+/// Fewest of them, however little time there is.
+const ROUNDS_MIN: u64 = 3;
 /// What an adaptive wait is compared with: blocking up to this rate, spinning above it and without a pace.
 const PACE_BLOCKING_MAX: u64 = 5_000;
 /// Bytes written in one call while the server's memory is filled.
@@ -357,6 +359,14 @@ impl Exchange {
         Ok(())
     }
 
+    /// Fetches of each side in a round. At a pace only so many fit into the time, which is known beforehand.
+    fn count_of_round(&self) -> u64 {
+        let sides = 2 + u64::from(self.wait == Wait::Adaptive);
+        let rounds = ROUNDS + 1;
+        let fit = self.pace.map(|pace| pace.saturating_mul(self.seconds) / (sides * rounds));
+        (self.count / ROUNDS).min(fit.unwrap_or(u64::MAX)).max(1)
+    }
+
     /// The fixed way to wait that an adaptive one is compared with.
     fn partner(&self) -> Option<Exchange> {
         let wait = if self.baseline_spins() { Wait::Spin } else { Wait::Block };
@@ -426,12 +436,13 @@ fn run_rounds(arguments: &Exchange) -> Result<Results, FetchError> {
     let mut baseline = Baseline::start(arguments, scratch.path())?;
     let mut results = Results::default();
     let bar = crate::progress::steps("fetching", ROUNDS + 1);
+    let begun = clock::now();
     for round in 0..=ROUNDS {
         // The first round warms memory, caches and branch predictors up.
         if round == 1 {
             results = Results::default();
         }
-        let count = (arguments.count / ROUNDS).max(1);
+        let count = arguments.count_of_round();
         results.ours.push(pair.round(count, arguments)?);
         results.baseline.push(baseline.round(count, spin, arguments)?);
         if let (Some(partner), Some(fixed)) = (&mut partner, &fixed) {
@@ -441,6 +452,12 @@ fn run_rounds(arguments: &Exchange) -> Result<Results, FetchError> {
             results.line_ns.push(peer::line_exchange_ns(arguments.cpus[1])?);
         }
         bar.inc(1);
+        // Medians need a few; the first counts for nothing.
+        if round >= ROUNDS_MIN
+            && clock::now().since(begun) >= Duration::from_secs(arguments.seconds)
+        {
+            break;
+        }
     }
     bar.finish_and_clear();
     Ok(results)
@@ -545,4 +562,26 @@ fn checksum_us() -> f64 {
         }
     }
     clock::now().since(start).as_secs_f64() * 1e6 / f64::from(times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Bench, Cli, Command};
+    use clap::Parser;
+
+    #[test]
+    fn a_slow_pace_measures_less_instead_of_longer() {
+        let fetches = |flags: &str| {
+            let words = format!("trapeze bench fetch {flags}");
+            let Command::Bench(Bench::Fetch(arguments)) = Cli::parse_from(words.split(' ')).command
+            else {
+                panic!()
+            };
+            arguments.count_of_round()
+        };
+        assert_eq!(fetches("--wait spin"), 200_000 / ROUNDS);
+        assert_eq!(fetches("--wait spin --pace 100"), 30 * 100 / (2 * (ROUNDS + 1)));
+        assert_eq!(fetches("--wait adaptive --pace 1 --seconds 1"), 1);
+    }
 }

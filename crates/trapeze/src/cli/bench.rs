@@ -49,9 +49,12 @@ pub struct Exchange {
     /// Do not encrypt TCP
     #[arg(long)]
     pub insecure: bool,
-    /// Fetches to measure
+    /// Fetches to measure, fewer when the time is up
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub count: u64,
+    /// How long all of it may take
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
     /// Start fetches at this rate per second instead of as fast as they go
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub pace: Option<u64>,

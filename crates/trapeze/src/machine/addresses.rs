@@ -20,7 +20,8 @@ impl Addresses {
 
     /// These are the members now.
     pub(super) fn follow<'a>(&mut self, members: impl Iterator<Item = &'a Member>) {
-        let there: BTreeSet<NodeId> = members.map(|member| self.reach(member)).collect();
+        let there: BTreeSet<NodeId> =
+            members.filter(|member| !member.gone).map(|member| self.reach(member)).collect();
         // A client that lends memory and has left does not come back under its number.
         self.known.difference(&there).for_each(|gone| self.directory.remove(*gone));
         self.known = there;

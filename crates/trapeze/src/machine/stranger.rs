@@ -12,6 +12,7 @@ use super::{Bare, Life, MachineError, Setup, bare, system};
 use crate::config::Machine;
 use crate::incarnation;
 use crate::lending::Lending;
+use crate::progress;
 use live::link::hello::Refusal;
 use live::link::limits::PROVISIONAL_FIRST;
 use live::link::{Address, Directory};
@@ -29,6 +30,8 @@ use wire::{Errno, NodeId};
 const JOIN_SPAN: Duration = Duration::from_secs(20);
 /// How long it may take to say who is there: machines start also while it is away.
 const VIEW_SPAN: Duration = Duration::from_secs(1);
+/// How long it may take before that is said.
+const TELL_SPAN: Duration = Duration::from_millis(1250);
 /// Memory of a node that only asks.
 const POOL_BYTES: u64 = 4 << 20;
 /// How often the links are looked at, and another machine's lease is asked after.
@@ -77,11 +80,37 @@ pub(super) fn ask<T: 'static>(
     question: impl Future<Output = Result<T, Errno>> + 'static,
 ) -> Result<Result<T, Errno>, MachineError> {
     let cx = bare.host.node().cx().clone();
+    let answered = Rc::new(Cell::new(false));
+    cx.spawn("tell of the wait", tell_of_wait(cx.clone(), setup, bare, answered.clone()));
     let asked = async move { cx.with_deadline(JOIN_SPAN, question).await };
-    match bare.host.block_on(asked).map_err(system("asking the manager"))? {
+    let answer = bare.host.block_on(asked).map_err(system("asking the manager"))?;
+    answered.set(true);
+    match answer {
         Ok(Err(errno)) if members::is_silence(errno) => Err(unreached(setup, &bare.directory)),
         Err(node::Late) => Err(unreached(setup, &bare.directory)),
         Ok(answer) => Ok(answer),
+    }
+}
+
+/// Says on standard error what is waited for, when the manager has not answered soon.
+fn tell_of_wait(
+    cx: Cx,
+    setup: &Setup,
+    bare: &Bare,
+    answered: Rc<Cell<bool>>,
+) -> impl Future<Output = ()> + use<> {
+    let (manager, links) = (setup.manager.clone(), bare.directory.clone());
+    async move {
+        cx.sleep(TELL_SPAN).await;
+        if answered.get() {
+            return;
+        }
+        let places: Vec<String> = manager.1.iter().map(Address::to_string).collect();
+        let status = links.status().remove(&manager.0);
+        let why = status.map(|status| status.last_error).filter(|text| !text.is_empty());
+        let why = why.unwrap_or("it does not answer".to_string());
+        let places = places.join(", ");
+        progress::tell(&format!("trapeze: waiting for the manager at {places}: {why}"));
     }
 }
 

@@ -1,5 +1,6 @@
 //! The asker's side: every server's report.
 
+use super::keyboard::Keyboard;
 use super::report::{Lease, Report};
 use super::service::{PART_BYTES, REPORT};
 use crate::cli;
@@ -16,6 +17,9 @@ use wire::{Channel, Errno, NodeId, Time};
 
 /// How long a machine's answer is waited for.
 const ANSWER_SPAN: Duration = Duration::from_secs(2);
+
+/// How often a key is looked for.
+const KEY_PERIOD: Duration = Duration::from_millis(100);
 
 /// A member and what it told.
 pub struct Told {
@@ -54,16 +58,25 @@ impl Asker {
         self.0.host().node().cx().now()
     }
 
-    /// Waits; false when asked to stop.
-    pub fn wait(&mut self, span: Duration) -> io::Result<bool> {
+    /// Waits; false when asked to stop, by a signal or the `q` of this keyboard.
+    pub fn wait(&mut self, span: Duration, keyboard: Option<&Keyboard>) -> io::Result<bool> {
         let until = self.now() + span;
         let cx = self.0.host().node().cx().clone();
         cx.spawn("watch", {
             let cx = cx.clone();
-            async move { cx.sleep_until(until).await }
+            async move {
+                // A key wakes nothing: it is looked for now and then.
+                while cx.now() < until {
+                    cx.sleep_until(until.min(cx.now() + KEY_PERIOD)).await;
+                }
+            }
         });
-        self.0.host().run(|| signals::asked() || cx.now() >= until)?;
-        Ok(!signals::asked())
+        let mut quits = false;
+        self.0.host().run(|| {
+            quits = quits || keyboard.is_some_and(Keyboard::quits);
+            signals::asked() || quits || cx.now() >= until
+        })?;
+        Ok(!signals::asked() && !quits)
     }
 
     /// What every member tells now.
@@ -78,6 +91,21 @@ impl Asker {
         });
         Ok(told?)
     }
+}
+
+/// What every member tells now.
+pub fn ask_once(target: &cli::Target) -> Result<Vec<Told>, VisitError> {
+    let mut asker = Asker::start(target)?;
+    let told = asker.ask()?;
+    asker.stop()?;
+    Ok(told)
+}
+
+/// How many disks the server has been given, those that it serves without included.
+pub fn disks_of(target: &cli::Target, server: NodeId) -> Result<usize, VisitError> {
+    let told = ask_once(target)?;
+    let report = told.iter().find(|told| told.member.id == server).and_then(Told::report);
+    Ok(report.map_or(0, |report| report.disks.len()))
 }
 
 fn with_leases(members: Vec<Member>, reports: Vec<Option<Result<Report, Errno>>>) -> Vec<Told> {
@@ -144,9 +172,11 @@ pub mod tests {
             name: name.into(),
             roles: Roles::IO,
             alive: true,
+            gone: false,
             incarnation: 1,
             addresses: Vec::new(),
             disks: 1,
+            gone_disks: 0,
         };
         Told { member, lease: None, report }
     }

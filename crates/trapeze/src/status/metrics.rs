@@ -6,7 +6,7 @@ use super::exporter::{Bell, Exporter, Scrape};
 use super::keys::{Keys, Tenant};
 use super::memory::{Memory, Source};
 use super::reads::{self, Found};
-use super::report::{Disk, Io, Link, Report, StoreHealth};
+use super::report::{Disk, Io, Link, Report};
 use super::service;
 use crate::children::READY;
 use crate::cli;
@@ -67,28 +67,8 @@ const OF_SERVERS: &[Metric<Report>] = &[
     counter("rpc_answers_lost_total", "Answers that could not be sent.", |r| {
         r.rpc.answers_lost as f64
     }),
-    counter(
-        "store_scrubbed_keys_total",
-        "Keys of the manager's stores that the scrub read.",
-        |r| of_stores(r, |store| store.scrubbed_keys),
-    ),
-    counter(
-        "store_scrubs_clean_total",
-        "Scrubs of a store that found all as it was written.",
-        |r| of_stores(r, |store| store.scrubs_clean),
-    ),
-    counter("store_scrubs_damaged_total", "Scrubs of a store that found damage.", |r| {
-        of_stores(r, |store| store.scrubs_damaged)
-    }),
-    counter("store_damaged_reads_total", "Reads of damaged pages of the manager's stores.", |r| {
-        of_stores(r, |store| store.damaged_reads)
-    }),
     gauge("problems", "Things that are wrong now.", |r| r.problems.len() as f64),
 ];
-
-fn of_stores(report: &Report, of: fn(&StoreHealth) -> u64) -> f64 {
-    report.stores.iter().map(of).sum::<u64>() as f64
-}
 
 const OF_IO: &[Metric<Io>] = &[
     gauge("cache_bytes", "Limit of the block cache.", |io| io.cache_bytes as f64),
@@ -352,6 +332,8 @@ fn server(told: &Told) -> String {
 
 fn render(told: &[Told]) -> String {
     let mut text = String::new();
+    // What was declared gone is no server that is away.
+    let told = || told.iter().filter(|told| !told.member.gone);
     let up =
         gauge::<Told>("up", "Whether a server answers; of a client, whether it is alive.", |t| {
             f64::from(match t.report {
@@ -359,8 +341,8 @@ fn render(told: &[Told]) -> String {
                 None => t.member.alive,
             })
         });
-    write(&mut text, &[up], told.iter().map(|told| (server(told), told)));
-    let reports = told.iter().filter_map(|told| Some((server(told), told.report()?)));
+    write(&mut text, &[up], told().map(|told| (server(told), told)));
+    let reports = told().filter_map(|told| Some((server(told), told.report()?)));
     write(&mut text, OF_SERVERS, reports.clone());
     let ios = reports.clone().filter_map(|(labels, report)| Some((labels, report.io.as_ref()?)));
     write(&mut text, OF_IO, ios.clone());
@@ -389,7 +371,7 @@ pub fn metrics(arguments: &cli::Metrics) -> Result<(), VisitError> {
     let mut asker = Asker::start(&arguments.target)?;
     println!("{READY} {}", exporter.address()?);
     let asked = exporter.start(None)?;
-    while asker.wait(TICK)? {
+    while asker.wait(TICK, None)? {
         let waiting: Vec<Scrape> = asked.try_iter().collect();
         if !waiting.is_empty() {
             answer(&mut asker, waiting)?;
@@ -434,9 +416,11 @@ fn itself(cx: &Cx, name: &str) -> Member {
         name: name.to_string(),
         roles: Roles::MEMORY,
         alive: true,
+        gone: false,
         incarnation: cx.incarnation(),
         addresses: Vec::new(),
         disks: 0,
+        gone_disks: 0,
     }
 }
 
@@ -473,6 +457,33 @@ mod tests {
             ..Report::default()
         };
         vec![told(2, Some(Ok(report))), told(3, Some(Err(Errno::ETIMEDOUT))), told(4, None)]
+    }
+
+    /// Every name that there is, as Prometheus sees it.
+    fn all_names() -> std::collections::BTreeSet<String> {
+        fn names<T>(metrics: &[Metric<T>]) -> impl Iterator<Item = String> + '_ {
+            metrics.iter().map(|metric| format!("trapeze_{}", metric.name))
+        }
+        let all = names(OF_SERVERS).chain(names(OF_IO)).chain(names(OF_MEMORY));
+        let all = all.chain(names(OF_PLACES)).chain(names(OF_SOURCES)).chain(names(OF_READS));
+        let all = all.chain(names(OF_KEYS)).chain(names(OF_TENANTS));
+        let all = all.chain(names(OF_DISKS)).chain(names(OF_LINKS));
+        all.chain(["trapeze_up".to_string()]).collect()
+    }
+
+    #[test]
+    fn every_number_that_the_dashboard_and_the_alerts_name_is_there() {
+        let known = all_names();
+        for text in [
+            include_str!("../../../../extras/grafana/trapeze.json"),
+            include_str!("../../../../extras/prometheus/trapeze-alerts.yml"),
+        ] {
+            let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let words = text.split(|c: char| !is_of_name(c));
+            let named: Vec<&str> = words.filter(|word| word.starts_with("trapeze_")).collect();
+            assert!(named.len() > 5);
+            named.iter().for_each(|name| assert!(known.contains(*name), "{name}"));
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@
 
 mod ask;
 mod exporter;
+mod keyboard;
 pub mod keys;
 pub mod memory;
 mod metrics;
@@ -20,8 +21,11 @@ pub mod report;
 pub mod service;
 mod show;
 mod top;
+mod verdict;
 
+pub use ask::{ask_once, disks_of};
 pub use exporter::Exporter;
 pub use metrics::{metrics, serve_own};
 pub use show::status;
 pub use top::top;
+pub use verdict::{NotWell, Room, health};

@@ -10,7 +10,7 @@
 use super::keys::Keys;
 use super::memory::Memory;
 use super::reads::Reads;
-use super::report::{Disk, Io, Lease, Link, Pool, Report, StoreHealth, Wait};
+use super::report::{Disk, Io, Lease, Link, Pool, Report, Wait};
 use crate::machine_stat;
 use endpoint::limits::PAGE_BYTES;
 use kv::Items;
@@ -20,6 +20,7 @@ use live::wait::WaitCounters;
 use node::{Answer, Cx, Request};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -143,6 +144,7 @@ impl Source {
         let own = std::process::id();
         let io = self.io.as_ref();
         Report {
+            machine: live::boot::number(),
             version: env!("CARGO_PKG_VERSION").to_string(),
             uptime_s: self.cx.now().since(started).as_secs(),
             resident_bytes: machine_stat::process_memory(own).unwrap_or(0),
@@ -155,7 +157,6 @@ impl Source {
             links: self.links(),
             wait: wait(self.waits.get()),
             rpc: self.cx.rpc_counters().into(),
-            stores: self.stores().map(|(name, health)| StoreHealth::of(name, &health)).collect(),
             problems: self.problems(),
             leases: self.leases(),
         }
@@ -168,28 +169,7 @@ impl Source {
             format!("changes of names are refused with {errno}: {}", error.reason)
         });
         let io = self.io.as_ref().map(stripe::Server::problems).unwrap_or_default();
-        let damage = self.stores().filter_map(|(name, health)| Some((name, health.damage?)));
-        let damage = damage.map(|(name, damage)| format!("{name}: {damage}"));
-        io.into_iter().chain(names).chain(damage).chain(self.younger()).collect()
-    }
-
-    /// Of objects that the manager's store may be too old to know.
-    fn younger(&self) -> Option<String> {
-        let count = self.names.as_ref()?.quarantine().younger_now;
-        (count > 0).then(|| {
-            format!(
-                "the disks have {count} objects of files that the manager's store does not know: it is an older copy, \
-                 or a power cut took the names of new files. None of them is touched, and nothing is purged from \
-                 quarantine. Bring the newest store back if there is one; if not, `trapeze quarantine resume`"
-            )
-        })
-    }
-
-    /// The stores of a manager.
-    fn stores(&self) -> impl Iterator<Item = (&'static str, store::Health)> {
-        let names = self.names.as_ref().map(|names| ("names", names.health()));
-        let members = self.members.as_ref().map(|members| ("members", members.health()));
-        names.into_iter().chain(members)
+        io.into_iter().chain(names).collect()
     }
 
     fn pool(&self) -> Pool {
@@ -265,6 +245,7 @@ fn disk_report(path: &Path, health: Health, held: Held) -> Disk {
     };
     Disk {
         path: path.display().to_string(),
+        device: std::fs::metadata(path).map_or(0, |it| it.dev()),
         state,
         total_bytes: held.total_bytes,
         free_bytes: held.free_bytes,

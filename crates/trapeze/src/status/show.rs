@@ -1,12 +1,14 @@
-//! Every server's report, as tables or JSON.
+//! Every server's report: whether all is well, then tables or JSON.
 
 use super::ask::{Asker, Told};
-use super::report::Report;
+use super::keyboard::Keyboard;
+use super::report::{Link, Report};
+use super::verdict::{NotWell, line, troubles};
 use super::{keys, memory, reads};
 use crate::cli;
-use crate::client::VisitError;
 use crate::size::Size;
 use crate::table::{Table, print_json};
+use members::limits::JOINING_IDS;
 use members::{Member, Roles};
 use serde_json::json;
 use std::time::Duration;
@@ -15,22 +17,27 @@ use std::time::Duration;
 const ONE_COPY: &str = "every file has one copy: a lost disk loses its part of every file";
 
 /// `trapeze status`.
-pub fn status(arguments: &cli::Status) -> Result<(), VisitError> {
+pub fn status(arguments: &cli::Status) -> Result<(), Box<dyn std::error::Error>> {
     let mut asker = Asker::start(&arguments.target)?;
-    loop {
+    let keyboard = arguments.watch.map(|_| Keyboard::take());
+    let well = loop {
         let told = asker.ask()?;
-        if arguments.target.json {
-            print_all_json(&told)
-        } else {
-            print_tables(&told)
+        let troubles = troubles(&told);
+        match (arguments.target.json, arguments.all) {
+            (true, _) => print_all_json(&told, &troubles),
+            (false, true) => print_tables(&told, &troubles),
+            (false, false) => print_short(&told, &troubles),
         }
-        let Some(seconds) = arguments.watch else { break };
-        if crate::output::has_failed() || !asker.wait(Duration::from_secs(seconds))? {
-            break;
+        let well = troubles.is_empty();
+        let Some(seconds) = arguments.watch else { break well };
+        let wait = asker.wait(Duration::from_secs(seconds), keyboard.as_ref());
+        if crate::output::has_failed() || !wait? {
+            break well;
         }
         println!();
-    }
-    asker.stop()
+    };
+    asker.stop()?;
+    if well { Ok(()) } else { Err(NotWell.into()) }
 }
 
 pub(super) fn role_names(member: &Member) -> Vec<&'static str> {
@@ -43,9 +50,13 @@ pub(super) fn role_names(member: &Member) -> Vec<&'static str> {
     all.iter().filter(|(role, _)| member.roles.contains(*role)).map(|(_, name)| *name).collect()
 }
 
-fn print_all_json(told: &[Told]) {
-    let down = told.iter().filter(|told| !told.member.alive).count();
-    print_json(&json!({ "members": told.len(), "down": down, "copies": 1, "note": ONE_COPY }));
+fn print_all_json(told: &[Told], troubles: &[String]) {
+    let down = told.iter().filter(|told| !told.member.alive && !told.member.gone).count();
+    let gone = told.iter().filter(|told| told.member.lost_disks() != 0).count();
+    let well = troubles.is_empty();
+    print_json(
+        &json!({ "well": well, "troubles": troubles, "members": told.len(), "down": down, "gone": gone, "copies": 1, "note": ONE_COPY }),
+    );
     for Told { member, lease, report } in told {
         let (report, error) = match report {
             Some(Ok(report)) => (Some(report), None),
@@ -54,6 +65,7 @@ fn print_all_json(told: &[Told]) {
         };
         print_json(&json!({
             "node": member.id.0, "name": member.name, "roles": role_names(member), "alive": member.alive,
+            "gone": member.gone, "gone_disks": member.gone_disks,
             "lease_ms": lease.filter(|lease| lease.alive).map(|lease| lease.ms),
             "down_ms": lease.filter(|lease| !lease.alive).map(|lease| lease.ms),
             "incarnation": member.incarnation, "addresses": member.addresses, "report": report, "error": error,
@@ -61,7 +73,18 @@ fn print_all_json(told: &[Told]) {
     }
 }
 
-fn print_tables(told: &[Told]) {
+/// What most want to know: whether all is well, and who is there.
+fn print_short(told: &[Told], troubles: &[String]) {
+    println!("{}\n", line(told, troubles));
+    let there: Vec<&Told> = told.iter().filter(|one| one.member.roles.is_server()).collect();
+    print!("{}", members_table(&there).render());
+    println!("\n{ONE_COPY}; --all shows disks, memory, links and calls");
+}
+
+fn print_tables(told: &[Told], troubles: &[String]) {
+    println!("{}\n", line(told, troubles));
+    let told: Vec<&Told> = told.iter().collect();
+    let told = &told[..];
     print!("{}", members_table(told).render());
     let reports: Vec<(&Member, &Report)> = told
         .iter()
@@ -86,6 +109,9 @@ fn print_tables(told: &[Told]) {
 pub(super) fn state(told: &Told) -> [String; 2] {
     let seconds = |ms: u64| format!("{:.1} s", ms as f64 / 1000.0);
     let lease = told.lease.map(|lease| seconds(lease.ms)).unwrap_or_default();
+    if told.member.gone {
+        return ["gone for good".into(), String::new()];
+    }
     match (&told.report, told.member.alive) {
         (_, false) => ["DOWN".into(), format!("ended {lease} ago")],
         (Some(Err(errno)), true) => [format!("no answer: {errno}"), lease],
@@ -93,7 +119,7 @@ pub(super) fn state(told: &Told) -> [String; 2] {
     }
 }
 
-fn members_table(told: &[Told]) -> Table {
+fn members_table(told: &[&Told]) -> Table {
     let mut table = Table::new(&["node", "name", "roles", "state", "lease", "addresses"]);
     for one in told {
         let member = &one.member;
@@ -175,7 +201,9 @@ fn links_table(reports: &[(&Member, &Report)]) -> Table {
         ["link of", "to node", "by", "sent", "bytes", "received", "bytes", "dropped", "trouble"];
     let mut table = Table::new(&headings);
     for (member, report) in reports {
-        for link in &report.links {
+        // A node without an id of its own only asks: this command is one.
+        let known = |link: &&Link| !JOINING_IDS.contains(&link.peer);
+        for link in report.links.iter().filter(known) {
             let by = if link.transport.is_empty() { "-" } else { &link.transport };
             table.row(&[
                 member.name.clone(),

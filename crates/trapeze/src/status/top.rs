@@ -1,6 +1,7 @@
 //! `trapeze top`: what the servers do now, from the difference of two reports.
 
 use super::ask::{Asker, Told};
+use super::keyboard::{self, Keyboard};
 use super::keys::{self, Keys, Tenant};
 use super::memory::{Memory, PLACES};
 use super::reads::Reads;
@@ -415,7 +416,8 @@ fn rates(before: &[Told], now: &[Told], seconds: f64) -> Vec<Rates> {
     servers.map(row).collect()
 }
 
-fn render(rows: &[Rates], clients: usize) -> String {
+/// The tables, none wider than `columns`.
+fn render(rows: &[Rates], clients: usize, columns: usize) -> String {
     let (mut blocks, mut messages) = (Table::new(&BLOCKS), Table::new(&MESSAGES));
     for row in rows {
         blocks.row(&row.blocks());
@@ -424,7 +426,8 @@ fn render(rows: &[Rates], clients: usize) -> String {
     let total = |of: fn(&Rates) -> f64| rows.iter().map(of).sum::<f64>();
     let more = [reads_table(rows), memory_table(rows), keys_table(rows)].into_iter().flatten();
     let tables: Vec<Table> = [blocks].into_iter().chain(more).chain([messages]).collect();
-    let mut text = tables.iter().map(Table::render).collect::<Vec<String>>().join("\n");
+    let parts = tables.iter().map(|table| table.render_within(columns));
+    let mut text = parts.collect::<Vec<String>>().join("\n");
     let _ = writeln!(
         text,
         "\nall: {:.0} reads/s, {:.1} MB/s; {:.0} writes/s, {:.1} MB/s; {clients} clients",
@@ -450,8 +453,11 @@ pub fn top(arguments: &cli::Top) -> Result<(), VisitError> {
     let mut asker = Asker::start(&arguments.target)?;
     let over = stdout().is_terminal() && !arguments.target.json;
     let (mut before, mut since) = (asker.ask()?, asker.now());
+    let keyboard = over.then(Keyboard::take);
     for _ in 0..arguments.count.unwrap_or(u64::MAX) {
-        if !asker.wait(Duration::from_secs(arguments.every))? || crate::output::has_failed() {
+        if !asker.wait(Duration::from_secs(arguments.every), keyboard.as_ref())?
+            || crate::output::has_failed()
+        {
             break;
         }
         let (told, at) = (asker.ask()?, asker.now());
@@ -468,7 +474,8 @@ fn show(before: &[Told], now: &[Told], span: Duration, json: bool, over: bool) {
     }
     let clients = now.iter().filter(|told| !told.member.roles.is_server() && told.member.alive);
     let clients = clients.count();
-    draw(&render(&rows, clients), over);
+    let columns = if over { keyboard::columns() } else { usize::MAX };
+    draw(&render(&rows, clients, columns), over);
 }
 
 #[cfg(test)]
@@ -547,7 +554,7 @@ mod tests {
         let found = row.found.unwrap();
         assert_eq!((found.answered_per_s, found.cache_ratio), (10.0, Some(0.6)));
         assert_eq!((found.network_ratio, found.disk_ratio), (Some(0.3), Some(0.1)));
-        let text = render(std::slice::from_ref(row), 0);
+        let text = render(std::slice::from_ref(row), 0, 80);
         assert!(text.contains("reads of") && text.contains("70/90"), "{text}");
     }
 
@@ -573,7 +580,7 @@ mod tests {
         assert_eq!((tenants[0].gets_per_s, tenants[0].hit_ratio), (10.0, Some(0.9)));
         assert_eq!((tenants[1].gets_per_s, tenants[1].hit_ratio), (4.0, Some(0.0)));
         assert_eq!(tenants[1].stored_per_s, 2.0);
-        let text = render(std::slice::from_ref(row), 0);
+        let text = render(std::slice::from_ref(row), 0, 80);
         assert!(text.contains("keys of") && text.contains("jobs"), "{text}");
     }
 
@@ -589,9 +596,23 @@ mod tests {
     }
 
     #[test]
+    fn all_of_it_fits_a_terminal_of_80_columns() {
+        let name = "a-machine".to_string();
+        let found = Some(ReadRates::default());
+        let row = Rates { name, found, memory: Some(MemoryRates::default()), ..Rates::default() };
+        let wide = render(std::slice::from_ref(&row), 2, usize::MAX);
+        let narrow = render(&[row], 2, 80);
+        assert!(wide.lines().any(|line| line.len() > 80));
+        assert!(narrow.lines().all(|line| line.len() <= 80), "{narrow}");
+        for heading in BLOCKS.iter().chain(&MESSAGES).chain(&READS) {
+            assert!(narrow.contains(heading), "{heading} in\n{narrow}");
+        }
+    }
+
+    #[test]
     fn every_heading_has_a_cell() {
         let mut row = Rates::default();
-        let text = render(&[row.clone()], 2);
+        let text = render(&[row.clone()], 2, usize::MAX);
         assert!(text.contains("reads/s") && text.contains("2 clients"), "{text}");
         assert!(
             !["lent by", "reads of", "keys of"].iter().any(|head| text.contains(head)),
@@ -601,7 +622,7 @@ mod tests {
         row.found = Some(ReadRates::default());
         let tenants = vec![TenantRates::default()];
         row.keys = Some(KeyRates { tenants, ..KeyRates::default() });
-        let text = render(&[row.clone()], 2);
+        let text = render(&[row.clone()], 2, usize::MAX);
         assert!(
             ["lent by", "reads of", "keys of"].iter().all(|head| text.contains(head)),
             "{text}"
@@ -609,6 +630,6 @@ mod tests {
         assert!(!text.contains("storage"), "{text}");
         let now = Memory { storage: Some(Source::default()), ..Memory::default() };
         row.memory = Some(MemoryRates { now, ..MemoryRates::default() });
-        assert!(render(&[row], 2).contains("storage us"));
+        assert!(render(&[row], 2, usize::MAX).contains("storage us"));
     }
 }

@@ -1,0 +1,119 @@
+//! Arguments of the commands about single files and directories of a cluster.
+#![allow(missing_docs)] // the documentation of a flag is its help
+
+use super::Target;
+use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A path in the cluster, from its root: `/x`, `x`, or `:/x` as `cp` has it, so that one may be typed like the other.
+pub fn in_cluster() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(|path: PathBuf| without_colon(&path))
+}
+
+fn without_colon(path: &Path) -> PathBuf {
+    match path.as_os_str().as_bytes() {
+        b":" => PathBuf::from("/"),
+        [b':', rest @ ..] if rest.starts_with(b"/") => PathBuf::from(OsStr::from_bytes(rest)),
+        _ => path.to_path_buf(),
+    }
+}
+
+/// The cluster of this directory, when none is named: what `init` and `join` make, else what `up` makes.
+pub fn default_cluster() -> &'static str {
+    let joined = "trapeze-machine";
+    let is_there = Path::new(joined).join("machine.toml").is_file();
+    if is_there { joined } else { "trapeze-data" }
+}
+
+#[derive(Debug, Args)]
+pub struct Paths {
+    #[command(flatten)]
+    pub target: Target,
+    /// Paths in the cluster, from its root
+    #[arg(default_value = "/", value_parser = in_cluster())]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Cat {
+    #[command(flatten)]
+    pub target: Target,
+    /// Files in the cluster, by their paths from its root
+    #[arg(required = true, value_parser = in_cluster())]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "FIFOs, sockets and devices are named and left out, and so are files of this machine that cannot be read or written;\nthe rest is copied, and the exit code is 1 then. A copy that was broken off is simply repeated."
+)]
+pub struct Cp {
+    #[command(flatten)]
+    pub target: Target,
+    /// Copy directories with all that is in them
+    #[arg(long, short)]
+    pub recursive: bool,
+    /// What to copy, then where to: local paths as they are, the cluster's as :/path, - is standard input or output
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
+    pub paths: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct Rm {
+    #[command(flatten)]
+    pub target: Target,
+    /// Remove directories with all that is in them
+    #[arg(long, short)]
+    pub recursive: bool,
+    /// Paths in the cluster, from its root
+    #[arg(required = true, value_parser = in_cluster())]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Mkdir {
+    #[command(flatten)]
+    pub target: Target,
+    /// Also make the directories above; no error for those that are there
+    #[arg(long, short)]
+    pub parents: bool,
+    /// Paths in the cluster, from its root
+    #[arg(required = true, value_parser = in_cluster())]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Mv {
+    #[command(flatten)]
+    pub target: Target,
+    /// What to move, then where to: a new name, or a directory; all in the cluster
+    #[arg(required = true, num_args = 2.., value_name = "PATH", value_parser = in_cluster())]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Du {
+    #[command(flatten)]
+    pub target: Target,
+    /// Only the sum of each path, not of every directory in it
+    #[arg(long, short)]
+    pub summarize: bool,
+    /// Paths in the cluster, from its root
+    #[arg(default_value = "/", value_parser = in_cluster())]
+    pub paths: Vec<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_the_cluster_may_have_the_colon_of_cp() {
+        let path = |text: &str| without_colon(Path::new(text)).display().to_string();
+        assert_eq!([path(":/a/b"), path("/a/b"), path("a"), path(":")], ["/a/b", "/a/b", "a", "/"]);
+        assert_eq!(path(":x"), ":x", "a name that begins with a colon");
+    }
+}
