@@ -15,7 +15,8 @@ use std::cell::{Ref, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use store::{Append, Checkpoint, Store, StoreError};
+use store::limits::{SCRUB_FIRST, SCRUB_KEYS, SCRUB_PAUSE, SCRUB_PERIOD};
+use store::{Append, Checkpoint, Health, Scrub, Store, StoreError};
 use wire::codec::{Decoder, Short};
 use wire::limits::BODY_BYTES;
 use wire::{Channel, Errno, NodeId, Wall};
@@ -94,6 +95,7 @@ pub fn serve(cx: &Cx, store: Store, config: Config) -> Result<Service, StoreErro
     cx.spawn("members leases", service.clone().leases());
     cx.spawn("members store", service.clone().upkeep());
     cx.spawn("members lenders", service.clone().show_lenders());
+    cx.spawn("members scrub", service.clone().scrubs());
     Ok(service)
 }
 
@@ -101,6 +103,11 @@ impl Service {
     /// The members as they are now. Not to be held while waiting for anything.
     pub fn registry(&self) -> Ref<'_, Registry> {
         self.0.registry.borrow()
+    }
+
+    /// Whether the store holds what was written, as far as it was read.
+    pub fn health(&self) -> Health {
+        self.0.registry.borrow_mut().store_mut().health()
     }
 
     /// Waits for another view.
@@ -344,6 +351,21 @@ impl Service {
         // Also what could not be appended is done now.
         self.tell(synced);
         self.synced();
+    }
+
+    /// Reads all of the store now and then; what is damaged is in its state.
+    async fn scrubs(self) {
+        self.0.cx.sleep(SCRUB_FIRST).await;
+        loop {
+            while !self.0.registry.borrow_mut().store_mut().scrub_begin() {
+                self.0.cx.sleep(SCRUB_PAUSE).await;
+            }
+            let step = || self.0.registry.borrow_mut().store_mut().scrub_step(SCRUB_KEYS);
+            while step() == Scrub::Going {
+                self.0.cx.sleep(SCRUB_PAUSE).await;
+            }
+            self.0.cx.sleep(SCRUB_PERIOD).await;
+        }
     }
 
     async fn drop_logs(&self) {

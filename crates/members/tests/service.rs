@@ -244,7 +244,7 @@ fn changes_are_in_the_checkpoint_soon_and_an_idle_service_does_nothing() {
     let alpha = world.start(2, "alpha", Roles::IO);
     world.until(|_| is_member(&alpha));
     world.seconds(3);
-    assert_eq!(world.logs.contents().count(), 0, "checkpointed and dropped");
+    assert_eq!(world.logs.contents().count(), 1, "checkpointed, and the last log is its witness");
     let (checkpoints, syncs) = (world.checkpoints, world.backend.syncs());
     assert_eq!(checkpoints, 1);
     world.seconds(30);

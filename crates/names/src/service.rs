@@ -21,7 +21,7 @@ pub use quarantine::QuarantineCounters;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use store::{Append, Store, StoreError};
+use store::{Append, Health, Store, StoreError};
 use wire::{Channel, Decoder, Errno, FileId, Time, VolumeId};
 
 /// How a manager is started.
@@ -74,6 +74,7 @@ trait Control {
     fn servers(&self) -> Vec<IoServer>;
     fn quarantine(&self) -> QuarantineCounters;
     fn trouble(&self) -> Option<MetaError>;
+    fn health(&self) -> Health;
 }
 
 impl Handle {
@@ -90,6 +91,11 @@ impl Handle {
     /// Why changes of names are refused, or were until a moment ago.
     pub fn trouble(&self) -> Option<MetaError> {
         self.0.trouble()
+    }
+
+    /// Whether the store holds what was written, as far as it was read.
+    pub fn health(&self) -> Health {
+        self.0.health()
     }
 
     /// The active I/O servers.
@@ -116,6 +122,9 @@ impl<O> Control for Service<O> {
     }
     fn trouble(&self) -> Option<MetaError> {
         self.trouble.borrow().clone()
+    }
+    fn health(&self) -> Health {
+        self.manager.borrow_mut().store().health()
     }
 }
 

@@ -1,17 +1,21 @@
 //! The checkpoint: all changes up to a mark, in redb. One table holds the data, one says what the store is and which
 //! changes the data covers; both change in one durable transaction.
 //!
+//! Below redb every page has a sum (`sealed`).
+//!
 //! redb refuses everything after the first error of its storage, so a failed commit is followed by opening the
 //! database anew over the same backend. It then holds the old mark or the new one, and either is fine: the same changes
 //! are written again.
 
 use crate::error::StoreError;
 use crate::overlay::{Bounds, Overlay};
+use crate::sealed::Sealed;
 use crate::store::Config;
 use redb::{
     AccessGuard, Builder, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, StorageBackend,
     TableDefinition, TableError, WriteTransaction,
 };
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::{Arc, Weak};
 
@@ -19,23 +23,26 @@ type Bytes = &'static [u8];
 const DATA: TableDefinition<Bytes, Bytes> = TableDefinition::new("data");
 const STORE: TableDefinition<&str, Bytes> = TableDefinition::new("store");
 /// Layout of the two tables and of the log records.
-const STORE_VERSION: u32 = 1;
-const MAGIC_BYTES: usize = 9;
+const STORE_VERSION: u32 = 2;
 
 /// How far the checkpoint goes: it covers all changes up to `sequence`, and all logs up to `generation`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub generation: u64,
     pub sequence: u64,
+    /// What the record behind the last change names as the one before it.
+    pub chain: u32,
+    /// Some log of this generation or a later one is on stable storage, and none of them is dropped before another is.
+    pub witness: u64,
 }
 
-/// A database over the backend that outlives it.
+/// A database over the file that outlives it.
 #[derive(Debug)]
 struct Shared(Arc<Storage>);
 
-/// The backend, closed when the last database over it is gone.
+/// The file, closed when the last database over it is gone.
 #[derive(Debug)]
-struct Storage(Box<dyn StorageBackend>);
+struct Storage(Sealed);
 
 impl StorageBackend for Shared {
     fn len(&self) -> io::Result<u64> {
@@ -66,8 +73,8 @@ impl Drop for Storage {
 pub(crate) struct Base {
     storage: Arc<Storage>,
     config: Config,
-    mark: Mark,
-    opened: Option<Opened>,
+    mark: Cell<Mark>,
+    opened: RefCell<Option<Opened>>,
 }
 
 struct Opened {
@@ -78,68 +85,101 @@ struct Opened {
 
 impl Base {
     pub fn open(backend: impl StorageBackend, config: Config) -> Result<Base, StoreError> {
-        let storage = Arc::new(Storage(Box::new(backend)));
-        discard_half_made(&*storage.0)?;
-        let mut base = Base { storage, config, mark: Mark::default(), opened: None };
+        let sealed = Sealed::open(Box::new(backend));
+        let sealed = sealed.map_err(|error| StoreError::storage("opened")(error.into()))?;
+        let (storage, opened) = (Arc::new(Storage(sealed)), RefCell::new(None));
+        let base = Base { storage, config, mark: Cell::default(), opened };
         base.reopen()?;
         Ok(base)
     }
 
     pub fn mark(&self) -> Mark {
-        self.mark
+        self.mark.get()
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
     }
 
     /// Whether the database can be used.
     pub fn is_open(&self) -> bool {
-        self.opened.is_some()
+        self.opened.borrow().is_some()
     }
 
-    /// Closes the database and opens it again: after an error, as redb demands.
-    pub fn reopen(&mut self) -> Result<(), StoreError> {
-        self.opened = None;
+    /// Closes the database and opens it again: after an error, as redb demands, or to read all from the disk. Not
+    /// while a checkpoint is under way, which has a database of its own.
+    pub fn reopen(&self) -> Result<(), StoreError> {
+        self.opened.replace(None);
         let mut builder = Builder::new();
         builder.set_cache_size(self.config.cache_bytes);
-        let database = builder
-            .create_with_backend(Shared(self.storage.clone()))
-            .map_err(|error| StoreError::storage("opened")(error.into()))?;
-        let (table, mark) = snapshot(&database, &self.config)?;
-        self.mark = mark;
-        self.opened = Some(Opened { table, database: Arc::new(database) });
+        let open = builder.create_with_backend(Shared(self.storage.clone()));
+        let database = open.map_err(|error| self.failed("opened", error.into()))?;
+        let (table, mark) = self.snapshot(&database)?;
+        self.mark.set(mark);
+        self.opened.replace(Some(Opened { table, database: Arc::new(database) }));
         Ok(())
     }
 
     /// Reads from the newest transaction from now on.
-    pub fn refresh(&mut self) -> Result<(), StoreError> {
-        let opened = self.opened()?;
-        let (table, mark) = snapshot(&opened.database, &self.config)?;
-        self.mark = mark;
-        self.opened.as_mut().expect("as seen above").table = table;
+    pub fn refresh(&self) -> Result<(), StoreError> {
+        let database = self.with(|opened| Ok(opened.database.clone()))?;
+        let (table, mark) = self.snapshot(&database)?;
+        self.mark.set(mark);
+        self.opened.borrow_mut().as_mut().expect("as seen above").table = table;
         Ok(())
     }
 
     pub fn get(&self, key: &[u8]) -> Result<Option<AccessGuard<'static, Bytes>>, StoreError> {
-        self.opened()?.table.get(key).map_err(|error| StoreError::storage("read")(error.into()))
+        self.with(|opened| opened.table.get(key).map_err(|error| self.failed("read", error.into())))
     }
 
     pub fn range(
         &self,
         bounds: Bounds<'_>,
     ) -> Result<redb::Range<'static, Bytes, Bytes>, StoreError> {
-        let range = self.opened()?.table.range::<&[u8]>(bounds);
-        range.map_err(|error| StoreError::storage("read")(error.into()))
+        self.with(|opened| {
+            let range = opened.table.range::<&[u8]>(bounds);
+            range.map_err(|error| self.failed("read", error.into()))
+        })
     }
 
     /// Work that puts `overlay` into the database and moves the mark.
     pub fn checkpoint(&self, overlay: Arc<Overlay>, mark: Mark) -> Result<Checkpoint, StoreError> {
-        let database = Arc::downgrade(&self.opened()?.database);
-        Ok(Checkpoint { database, overlay, mark })
+        let database = self.with(|opened| Ok(Arc::downgrade(&opened.database)))?;
+        Ok(Checkpoint { database, storage: self.storage.clone(), overlay, mark })
     }
 
-    fn opened(&self) -> Result<&Opened, StoreError> {
-        self.opened.as_ref().ok_or_else(|| StoreError::Storage {
-            action: "read",
-            reason: "it could not be opened again after an error".into(),
+    /// What is told of an error of the database.
+    pub fn failed(&self, action: &'static str, error: redb::Error) -> StoreError {
+        failed(&self.storage, action, error)
+    }
+
+    fn with<R>(
+        &self,
+        read: impl FnOnce(&Opened) -> Result<R, StoreError>,
+    ) -> Result<R, StoreError> {
+        match &*self.opened.borrow() {
+            Some(opened) => read(opened),
+            None => Err(StoreError::Storage {
+                action: "read",
+                reason: "it could not be opened again after an error".into(),
+            }),
+        }
+    }
+
+    fn snapshot(&self, database: &Database) -> Result<Snapshot, StoreError> {
+        snapshot(database, &self.config).map_err(|error| match self.storage.0.take_damage() {
+            Some(damage) => StoreError::Rotten { offset: damage.offset },
+            None => error,
         })
+    }
+}
+
+/// Damage is told where there is some: what redb makes of it leads nowhere.
+fn failed(storage: &Storage, action: &'static str, error: redb::Error) -> StoreError {
+    match storage.0.take_damage() {
+        Some(damage) => StoreError::Rotten { offset: damage.offset },
+        None => StoreError::storage(action)(error),
     }
 }
 
@@ -149,6 +189,7 @@ impl Base {
 pub struct Checkpoint {
     /// Weak, so that work that never runs cannot keep a database open that the store must open anew.
     database: Weak<Database>,
+    storage: Arc<Storage>,
     overlay: Arc<Overlay>,
     mark: Mark,
 }
@@ -166,7 +207,8 @@ impl Checkpoint {
             reason: "the store was closed before".to_string(),
         };
         let database = self.database.upgrade().ok_or_else(closed)?;
-        commit(&database, &self.overlay, self.mark).map_err(StoreError::storage("written"))
+        let committed = commit(&database, &self.overlay, self.mark);
+        committed.map_err(|error| failed(&self.storage, "written", error))
     }
 
     /// About how many bytes of changes it writes.
@@ -208,24 +250,9 @@ fn write_mark(transaction: &WriteTransaction, mark: Mark) -> Result<(), redb::Er
     let mut table = transaction.open_table(STORE)?;
     table.insert("generation", mark.generation.to_le_bytes().as_slice())?;
     table.insert("sequence", mark.sequence.to_le_bytes().as_slice())?;
+    table.insert("chain", mark.chain.to_le_bytes().as_slice())?;
+    table.insert("witness", mark.witness.to_le_bytes().as_slice())?;
     Ok(())
-}
-
-/// A crash while redb made its file leaves one without redb's magic, which it writes last and then refuses to open.
-/// Nothing was ever stored in such a file.
-fn discard_half_made(backend: &dyn StorageBackend) -> Result<(), StoreError> {
-    let half_made = || -> io::Result<()> {
-        let mut magic = [0; MAGIC_BYTES];
-        let len = backend.len()?;
-        if len >= MAGIC_BYTES as u64 {
-            backend.read(0, &mut magic)?;
-        }
-        if len > 0 && magic == [0; MAGIC_BYTES] {
-            backend.set_len(0)?;
-        }
-        Ok(())
-    };
-    half_made().map_err(|error| StoreError::storage("opened")(error.into()))
 }
 
 type Snapshot = (ReadOnlyTable<Bytes, Bytes>, Mark);
@@ -244,8 +271,12 @@ fn snapshot(database: &Database, config: &Config) -> Result<Snapshot, StoreError
             Err(error) => return Err(read(error.into())),
         };
         check_format(&table, config)?;
-        let generation = number(&table, "generation")?;
-        let mark = Mark { generation, sequence: number(&table, "sequence")? };
+        let mark = Mark {
+            generation: number(&table, "generation")?,
+            sequence: number(&table, "sequence")?,
+            chain: version(&table, "chain")?,
+            witness: number(&table, "witness")?,
+        };
         let data = transaction.open_table(DATA).map_err(|error| read(error.into()))?;
         return Ok((data, mark));
     }

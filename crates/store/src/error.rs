@@ -7,13 +7,56 @@ use wire::Errno;
 pub enum StoreError {
     /// The storage under the store failed or holds what cannot be read.
     #[error(
-        "the store's checkpoint cannot be {action}: {reason}; check the disk, then start again"
+        "the store's checkpoint cannot be {action}: {reason}; check the disk, then start again, or restore the store from a backup"
     )]
     Storage {
         /// What was tried.
         action: &'static str,
         /// What the storage said.
         reason: String,
+    },
+    /// A page of the checkpoint is not what was written.
+    #[error(
+        "the store's checkpoint is damaged at byte {offset}: the page there is not what was written; \
+         restore the store from a backup"
+    )]
+    Rotten {
+        /// Where the page begins.
+        offset: u64,
+    },
+    /// The checkpoint ends before the first change that there is, which went into it once.
+    #[error(
+        "the store's checkpoint ends at change {sequence}, and the first log that there is, {log}, begins at change \
+         {begins}: the checkpoint is an older copy of itself, or logs were removed; bring back both, or restore \
+         the store from a backup"
+    )]
+    Behind {
+        /// The last change in the checkpoint.
+        sequence: u64,
+        /// The first log behind it.
+        log: u64,
+        /// The first change in it.
+        begins: u64,
+    },
+    /// The logs are not there.
+    #[error(
+        "the store has no log of generation {log} or later, of which there was one; bring its logs back, or restore \
+         the store from a backup"
+    )]
+    NoLog {
+        /// The first that may be there.
+        log: u64,
+    },
+    /// A log belongs to another store, or to another history of this one.
+    #[error(
+        "log {log} of the store is not one of its own: {why}; give back the store's own log, or restore the store \
+         from a backup"
+    )]
+    Foreign {
+        /// Generation by its name.
+        log: u64,
+        /// What is wrong with it.
+        why: &'static str,
     },
     /// The checkpoint belongs to something else.
     #[error("the store holds {found}, not {wanted}; give the directory of the right store")]
@@ -39,7 +82,7 @@ pub enum StoreError {
     /// A log lost a change that was on stable storage once.
     #[error(
         "log {log} of the store is damaged at byte {offset}: change {sequence} is missing although \
-         it was on stable storage; restore the log from a copy"
+         it was on stable storage; restore the store from a backup"
     )]
     Damaged {
         /// Generation of the log.

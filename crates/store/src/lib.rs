@@ -14,6 +14,11 @@
 //! and so is every change before it. Opening puts all logs into the checkpoint and starts a new one, so what a crash
 //! tore is looked at once and never appended to.
 //!
+//! Whatever becomes of its files while nothing has them open, what is read is what was written or an error that says
+//! what is damaged: below redb every page has a sum (`sealed`), a log and the checkpoint each say what the other must
+//! have (`log`, `recovery`), and `scrub` reads what nothing else does. One thing no store can tell by itself: that all
+//! of its files together are an older copy.
+//!
 //! How the owner drives it: `admit` · `apply` → append the record, then answer · now and then `sync_point` → sync its
 //! logs in order → `synced` · when dirty `freeze` → run the checkpoint → `checkpoint_done` → drop what `poll_drop`
 //! names.
@@ -27,6 +32,8 @@ mod log;
 pub mod memory;
 mod overlay;
 mod recovery;
+mod scrub;
+mod sealed;
 mod store;
 
 pub use batch::{Batch, Change};
@@ -35,4 +42,5 @@ pub use error::StoreError;
 pub use memory::{MemoryBackend, MemoryLogs};
 pub use recovery::Recovery;
 pub use redb::StorageBackend;
+pub use scrub::{Health, Scrub, ScrubCounters};
 pub use store::{Append, Config, Counters, Entry, Format, Store, SyncPoint};

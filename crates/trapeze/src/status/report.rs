@@ -33,12 +33,39 @@ pub struct Report {
     pub links: Vec<Link>,
     pub wait: Wait,
     pub rpc: Rpc,
+    /// Of the manager.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stores: Vec<StoreHealth>,
     /// The latest things that went wrong, as sentences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
     /// Of the manager: how long the members still are members, or are none any more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub leases: Vec<Lease>,
+}
+
+/// What reading a manager's store has come to since its start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StoreHealth {
+    pub name: String,
+    pub scrubbed_keys: u64,
+    pub scrubs_clean: u64,
+    pub scrubs_damaged: u64,
+    pub damaged_reads: u64,
+}
+
+impl StoreHealth {
+    /// Of this store.
+    pub fn of(name: &str, health: &store::Health) -> StoreHealth {
+        StoreHealth {
+            name: name.to_string(),
+            scrubbed_keys: health.scrub.keys,
+            scrubs_clean: health.scrub.clean,
+            scrubs_damaged: health.scrub.damaged,
+            damaged_reads: health.damaged_reads,
+        }
+    }
 }
 
 /// How long things from one source took lately: median and 99th percentile, in nanoseconds.

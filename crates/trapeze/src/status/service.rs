@@ -10,7 +10,7 @@
 use super::keys::Keys;
 use super::memory::Memory;
 use super::reads::Reads;
-use super::report::{Disk, Io, Lease, Link, Pool, Report, Wait};
+use super::report::{Disk, Io, Lease, Link, Pool, Report, StoreHealth, Wait};
 use crate::machine_stat;
 use endpoint::limits::PAGE_BYTES;
 use kv::Items;
@@ -157,6 +157,7 @@ impl Source {
             links: self.links(),
             wait: wait(self.waits.get()),
             rpc: self.cx.rpc_counters().into(),
+            stores: self.stores().map(|(name, health)| StoreHealth::of(name, &health)).collect(),
             problems: self.problems(),
             leases: self.leases(),
         }
@@ -169,7 +170,16 @@ impl Source {
             format!("changes of names are refused with {errno}: {}", error.reason)
         });
         let io = self.io.as_ref().map(stripe::Server::problems).unwrap_or_default();
-        io.into_iter().chain(names).collect()
+        let damage = self.stores().filter_map(|(name, health)| Some((name, health.damage?)));
+        let damage = damage.map(|(name, damage)| format!("{name}: {damage}"));
+        io.into_iter().chain(names).chain(damage).collect()
+    }
+
+    /// The stores of a manager.
+    fn stores(&self) -> impl Iterator<Item = (&'static str, store::Health)> {
+        let names = self.names.as_ref().map(|names| ("names", names.health()));
+        let members = self.members.as_ref().map(|members| ("members", members.health()));
+        names.into_iter().chain(members)
     }
 
     fn pool(&self) -> Pool {
