@@ -41,6 +41,10 @@ pub enum Table {
     Retired = 15,
     /// Lives of the manager, by number: the last change before each; at site 0 only.
     Life = 16,
+    /// Serial numbers that were passed over, by the last of them: the last one before them.
+    Passed = 17,
+    /// For how many seconds the volume had a manager; at site 0 only.
+    Uptime = 18,
 }
 
 fn key(site: u8, table: Table, parts: &[&[u8]]) -> Vec<u8> {
@@ -72,6 +76,16 @@ pub fn life(number: u32) -> Vec<u8> {
 /// The number of a key that [`life`] made.
 pub fn life_of(key: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(key.get(2..6)?.try_into().ok()?))
+}
+
+/// Serial numbers that were passed over, up to this one.
+pub fn passed(site: u8, last: u64) -> Vec<u8> {
+    key(site, Table::Passed, &[&last.to_be_bytes()])
+}
+
+/// For how long the volume had a manager.
+pub fn uptime() -> Vec<u8> {
+    key(0, Table::Uptime, &[])
 }
 
 /// The volume record.

@@ -70,14 +70,25 @@ pub const BACKGROUND_BATCH: usize = 16;
 pub const WALK_COUNT: usize = 1024;
 /// See [`WALK_COUNT`].
 pub const WALK_INTERVAL: Duration = Duration::from_secs(60);
-/// How long an object that no file claims is kept, in seconds: long enough to see the mistake and rename it back.
-pub const QUARANTINE_SECONDS: i64 = 24 * 3600;
+/// How long an object that no file claims is kept, in seconds of a manager's running: long enough to see the mistake
+/// and rename it back. No clock of the world is asked, which may be set.
+pub const QUARANTINE_SECONDS: u64 = 24 * 3600;
+/// How often it is written down for how long there was a manager. A kill makes things in quarantine younger by so much.
+pub const UPTIME_INTERVAL: Duration = Duration::from_secs(600);
 /// Pause of a background task after a failure.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Serial numbers that a manager passes over when it starts. A store holds at most two overlays of 24 MiB that are not
 /// in its checkpoint; a new file takes 3 entries of 80 bytes and more of them: 200,000 files that a power cut can take
 /// back. 2^56 serial numbers are enough for 2^36 starts.
 pub const SERIALS_LEAP: u64 = 1 << 20;
+/// Serial numbers for each second since [`SERIALS_EPOCH`], at least: a manager begins behind all those of the time before
+/// its start. A life that makes fewer files a second, start to end, gives none that a copy of its store, started later,
+/// gives again: 16,384, of which 2^44 last 34 years. The bits above are free for a lineage.
+pub const SERIALS_PER_SECOND: u64 = 1 << 14;
+/// The start of 2025, in seconds since 1970.
+pub const SERIALS_EPOCH: u64 = 1_735_689_600;
+/// What begins with the clock, of a serial number's 56 bits.
+pub const SERIALS_BY_CLOCK: u64 = 1 << 44;
 /// Lives of the manager that it remembers the ends of, and that a client tells apart between two syncs. What is older
 /// has long been stable: the manager syncs every second.
 pub const LIVES_MAX: usize = 256;

@@ -6,7 +6,7 @@
 
 use crate::field::{Field, encoded};
 use crate::keys::{self, Table};
-use crate::limits::{LIVES_MAX, SERIALS_LEAP};
+use crate::limits::{LIVES_MAX, SERIALS_BY_CLOCK, SERIALS_EPOCH, SERIALS_LEAP, SERIALS_PER_SECOND};
 use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
 use crate::protocol::Point;
@@ -154,6 +154,7 @@ impl Manager {
             format: FORMAT,
             volume: settings.volume,
             switch_per_mille: settings.switch_per_mille,
+            base: 0,
         };
         let mut manager = Manager {
             store,
@@ -180,7 +181,7 @@ impl Manager {
         manager.volume = damaged(&keys::volume(), &bytes)?;
         manager.check_volume(settings.volume)?;
         manager.load(now)?;
-        let append = manager.leap()?;
+        let append = manager.leap(life)?;
         Ok((manager, Some(append)))
     }
 
@@ -215,15 +216,21 @@ impl Manager {
     }
 
     /// Goes beyond every serial number that the last life may have given out without a sync: a power cut takes such
-    /// files back, but not the objects that their writers made.
-    fn leap(&mut self) -> Result<Append, OpenError> {
+    /// files back, but not the objects that their writers made. And beyond every one that another copy of this store,
+    /// which went on by itself, has given out before now: objects of such files are known by having been passed over.
+    fn leap(&mut self, life: u64) -> Result<Append, OpenError> {
         let mut batch = Batch::new();
         self.begin_life(&mut batch);
+        let clock = by_clock(life);
+        self.volume.base = self.volume.base.max(clock);
+        batch.put(&keys::volume(), &encoded(&self.volume));
         for site in 0..=u8::MAX {
             let key = keys::site(site);
             let Some(bytes) = self.store.get(&key)? else { continue };
             let counters: Site = damaged(&key, &bytes)?;
-            batch.put(&key, &encoded(&Site { serial: counters.serial + SERIALS_LEAP, ..counters }));
+            let serial = clock.max(counters.serial + SERIALS_LEAP);
+            batch.put(&key, &encoded(&Site { serial, ..counters }));
+            batch.put(&keys::passed(site, serial), &encoded(&counters.serial));
         }
         Ok(self.store.apply(batch))
     }
@@ -262,6 +269,12 @@ impl Manager {
         batch.put(&keys::site(0), &encoded(&site));
         batch.put(&keys::inode(FileId::ROOT), &encoded(&inode));
         self.store.apply(batch)
+    }
+
+    /// For how many seconds the volume had a manager when that was last written down.
+    pub(crate) fn uptime(&self) -> Result<u64, Errno> {
+        let seconds = self.read(0, |t| t.get(&keys::uptime()))?;
+        seconds.map_or(Ok(0), |seconds| Transaction::decoded(&seconds))
     }
 
     /// Makes again what is in memory.
@@ -484,4 +497,10 @@ fn damaged<'a, T: Field<'a>>(key: &[u8], value: &'a [u8]) -> Result<T, OpenError
 
 fn key_file(key: &[u8]) -> Result<FileId, OpenError> {
     keys::file_of(key).ok_or_else(|| OpenError::Damaged { key: key.to_vec() })
+}
+
+/// The serial number that a start at `life` (in nanoseconds since 1970, or a small number in simulations) begins behind.
+fn by_clock(life: u64) -> u64 {
+    let seconds = (life / 1_000_000_000).saturating_sub(SERIALS_EPOCH);
+    (seconds * SERIALS_PER_SECOND).min(SERIALS_BY_CLOCK - 1)
 }

@@ -176,6 +176,7 @@ operations! {
     Retire = 40 once { who: Who<'a>, server: NodeId, retired: bool }
     Restore = 41 once { who: Who<'a>, home: Home, file: FileId, column: u16 }
     Purge = 42 once { who: Who<'a>, home: Home, file: FileId, column: u16 }
+    Own = 50 once { who: Who<'a> }
     OpenNamed = 43 once { who: Who<'a>, parent: FileId, name: &'a [u8], file: FileId, mask: u32 }
 }
 
@@ -220,6 +221,7 @@ impl Operation<'_> {
             | MoveColumn { file, .. } => file.site(),
             Space {} | KeepAlive {} | Sync { .. } | Leave {} | Claim { .. } => 0,
             Servers {} | Quarantined { .. } | Retire { .. } | Restore { .. } | Purge { .. } => 0,
+            Own { .. } => 0,
         }
     }
 }

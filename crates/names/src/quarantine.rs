@@ -1,8 +1,10 @@
 //! Objects that no file claims: what a client's death between two steps, or a move that was given up, leaves.
 //!
-//! They are set aside for a day before they are removed. An object is never touched while the store is older than it
-//! is: a store that was restored from a copy does not know the files made since, whose numbers are above all it gave
-//! out. What somebody put back by hand is left alone until somebody drops it by hand.
+//! They are set aside for a day before they are removed; a day in which there was a manager, by its own running and no
+//! clock that may be set. An object is never touched while the store is older than it is: a store that was brought back
+//! from a copy does not know the files made since. Their numbers are above all that it gave out, or among those that it
+//! passed over when it started. And while there are such objects nothing is purged by its age: what else the servers
+//! have may be newer than the store too, as a column is that moved since. What somebody put back by hand is left alone until somebody drops it by hand.
 
 use crate::field::{Field, encoded, fields};
 use crate::keys::{self, Table};
@@ -52,11 +54,12 @@ impl<'a> Field<'a> for Unclaimed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Note {
     since: u64,
+    uptime: u64,
     bytes: u64,
     why: Unclaimed,
     restored: bool,
 }
-fields!(Note { since, bytes, why, restored });
+fields!(Note { since, uptime, bytes, why, restored });
 
 /// An object in quarantine, or one that was put back from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +72,8 @@ pub struct Aside {
     pub column: u16,
     /// When it was set aside, in seconds since 1970.
     pub since: u64,
+    /// For how many seconds the volume had had a manager then.
+    pub uptime: u64,
     /// Its length.
     pub bytes: u64,
     /// Why.
@@ -76,7 +81,7 @@ pub struct Aside {
     /// Whether it was put back: an object again, which nobody sets aside.
     pub restored: bool,
 }
-fields!(Aside { home, file, column, since, bytes, why, restored });
+fields!(Aside { home, file, column, since, uptime, bytes, why, restored });
 
 impl Aside {
     /// The object, on its server.
@@ -130,24 +135,57 @@ impl Transaction<'_> {
         let site: Option<Site> =
             self.get(&keys::site(file.site()))?.map(|site| Self::decoded(&site)).transpose()?;
         let known = site.is_some_and(|site| file.serial() <= site.serial);
+        let known = known && !self.passed_over(file)?;
         let known = known || self.bugs.has(Bug::QuarantineHasty);
         Ok(if known { Standing::Unclaimed(why) } else { Standing::Younger })
     }
 
+    /// Whether this store passed over the file's number, so that only another copy of it can have given it out, or one
+    /// life of it that a power cut took back.
+    fn passed_over(&self, file: FileId) -> Result<bool, Errno> {
+        let before = keys::passed(file.site(), file.serial() - 1);
+        let next = self.scan(&keys::table(file.site(), Table::Passed), Some(&before), 1)?;
+        let Some((_, last)) = next.first() else { return Ok(false) };
+        let last: u64 = Self::decoded(last)?;
+        Ok(last < file.serial())
+    }
+
+    /// Of what was passed over until now everything is taken for what a power cut left: it is set aside from now on.
+    /// Root's. At most [`CHANGES_MAX`] at once; whether that was all.
+    pub fn own_all(&mut self, who: &Who<'_>) -> Result<bool, Errno> {
+        if !who.is_root() {
+            return Err(Errno::EPERM);
+        }
+        for site in 0..=u8::MAX {
+            let found = self.scan(&keys::table(site, Table::Passed), None, CHANGES_MAX)?;
+            if !found.is_empty() {
+                found.into_iter().for_each(|(key, _)| self.delete(key));
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// The object is being set aside now; how long it is comes later.
-    pub fn note_quarantined(&mut self, server: NodeId, kept: Kept, why: Unclaimed) -> Aside {
+    pub fn note_quarantined(
+        &mut self,
+        server: NodeId,
+        kept: Kept,
+        why: Unclaimed,
+        uptime: u64,
+    ) -> Aside {
         let (file, column) = (kept.object.file, kept.object.column);
         let home = Home { server, disk: kept.disk };
         let since = self.now.seconds as u64;
-        let aside = Aside { home, file, column, since, bytes: 0, why, restored: false };
+        let aside = Aside { home, file, column, since, uptime, bytes: 0, why, restored: false };
         self.note_aside(&aside);
         aside
     }
 
     /// Writes down what is known of it.
     pub fn note_aside(&mut self, aside: &Aside) {
-        let Aside { since, bytes, why, restored, .. } = *aside;
-        self.put(aside.key(), encoded(&Note { since, bytes, why, restored }));
+        let Aside { since, uptime, bytes, why, restored, .. } = *aside;
+        self.put(aside.key(), encoded(&Note { since, uptime, bytes, why, restored }));
     }
 
     /// Objects in quarantine, and those put back, at most `count` after this one. Root's.
@@ -182,11 +220,10 @@ impl Transaction<'_> {
         self.get(&key)?.map(|note| aside_of(&key, &note)).transpose()
     }
 
-    /// Objects that were set aside a day before `seconds` (since 1970) or earlier, at most [`CHANGES_MAX`].
-    pub fn quarantine_due(&self, seconds: i64) -> Result<Vec<Aside>, Errno> {
+    /// Objects that were set aside a day of running or longer ago, at most [`CHANGES_MAX`].
+    pub fn quarantine_due(&self, uptime: u64) -> Result<Vec<Aside>, Errno> {
         let all = self.quarantined(&Who::ROOT, None, usize::MAX)?;
-        let due =
-            |aside: &Aside| !aside.restored && aside.since as i64 + QUARANTINE_SECONDS <= seconds;
+        let due = |aside: &Aside| !aside.restored && aside.uptime + QUARANTINE_SECONDS <= uptime;
         Ok(all.into_iter().filter(due).take(CHANGES_MAX).collect())
     }
 
@@ -198,6 +235,6 @@ impl Transaction<'_> {
 
 fn aside_of(key: &[u8], value: &[u8]) -> Result<Aside, Errno> {
     let (home, file, column) = keys::quarantined_of(key).ok_or(Errno::EIO)?;
-    let Note { since, bytes, why, restored } = Transaction::decoded(value)?;
-    Ok(Aside { home, file, column, since, bytes, why, restored })
+    let Note { since, uptime, bytes, why, restored } = Transaction::decoded(value)?;
+    Ok(Aside { home, file, column, since, uptime, bytes, why, restored })
 }

@@ -9,7 +9,7 @@ use wire::layout::{UNIT_BYTES_DEFAULT, WIDTH_MAX};
 use wire::{Attr, Decoder, FileId, FileKind, Home, Layout, NodeId, Short, VolumeId, Wall};
 
 /// Version of the key space and of all records in it.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 
 /// Position of a directory's first entry, after those of "." and "..".
 pub const FIRST_POSITION: u64 = 3;
@@ -23,8 +23,10 @@ pub struct Volume {
     pub volume: VolumeId,
     /// Of 1000 new directories so many go to the site of their hash, the others to their parent's (mkdir switching).
     pub switch_per_mille: u16,
+    /// The serial number behind which sites begin that are made in this life of the manager.
+    pub base: u64,
 }
-fields!(Volume { format, volume, switch_per_mille });
+fields!(Volume { format, volume, switch_per_mille, base });
 
 /// Counters of a site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

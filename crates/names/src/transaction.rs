@@ -186,7 +186,12 @@ impl Transaction<'_> {
 
     /// An identifier that no file ever had.
     pub(crate) fn new_file(&mut self, site: u8) -> Result<FileId, Errno> {
-        let mut counters: Site = self.record(&keys::site(site))?.unwrap_or_default();
+        let counters: Option<Site> = self.record(&keys::site(site))?;
+        if counters.is_none() && self.volume.base > 0 {
+            self.put(keys::passed(site, self.volume.base), encoded(&0u64));
+        }
+        let first = Site { serial: self.volume.base, files: 0 };
+        let mut counters = counters.unwrap_or(first);
         counters.serial += 1;
         counters.files += 1;
         self.put(keys::site(site), encoded(&counters));

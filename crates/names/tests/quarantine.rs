@@ -38,11 +38,68 @@ fn objects_that_no_file_claims_are_set_aside_and_younger_ones_are_not() {
     let counters = cluster.handle.as_ref().unwrap().quarantine();
     assert_eq!((counters.quarantined, counters.purged), (2, 0));
     assert!(counters.younger >= 2 && counters.rounds >= 1, "{counters:?}");
-    // A day later they go; what the store does not know stays.
-    cluster.net.nodes[0].set_wall(24 * 3600 * 1_000_000_000);
+    // While there is what the store does not know, it may be an older copy: nothing goes for its age.
+    cluster.a_day();
+    assert_eq!(cluster.objects.0.aside.borrow().len(), 2);
+    cluster.objects.0.stored.borrow_mut().remove(&(own, object(later, 0)));
+    cluster.turns(16 * 60_000);
+    assert!(cluster.objects.0.aside.borrow().is_empty(), "else they go after a day");
+    assert_eq!(cluster.objects.0.stored.borrow().len(), 2);
+}
+
+#[test]
+fn a_clock_that_jumps_a_day_ahead_purges_nothing() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let (gone, one) = (cluster.created(&client, b"gone", None), client.clone());
+    cluster.run(1, async move { one.unlink(&WHO, ROOT, b"gone").await }).unwrap();
+    let object = ObjectId { volume: VolumeId(5), file: gone, column: 0 };
+    cluster.objects.0.stored.borrow_mut().insert((NodeId(11), object));
+    cluster.turns(8 * 60_000);
+    assert_eq!(cluster.objects.0.aside.borrow().len(), 1);
+    for day in 1..5 {
+        cluster.net.nodes[0].set_wall(day * 24 * 3600 * 1_000_000_000);
+        cluster.turns(4 * 60_000);
+    }
+    assert_eq!(cluster.objects.0.aside.borrow().len(), 1, "no day has passed");
+    // Starts in between do not make the day longer than by what was not written down.
+    cluster.a_day();
+    cluster.restart();
     cluster.turns(8 * 60_000);
     assert!(cluster.objects.0.aside.borrow().is_empty());
-    assert_eq!(cluster.objects.0.stored.borrow().len(), 3);
+}
+
+#[test]
+fn a_file_made_after_the_copy_that_the_store_is_from_is_neither_touched_nor_made_again() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    cluster.created(&client, b"before", None);
+    cluster.turns(3000);
+    let copy = cluster.copy();
+    // In nanoseconds since 1970.
+    cluster.life = 1_800_000_000_000_000_000;
+    cluster.restart();
+    let client = cluster.client(1);
+    let after = cluster.created(&client, b"after", None);
+    let object = ObjectId { volume: VolumeId(5), file: after, column: 0 };
+    cluster.objects.0.stored.borrow_mut().insert((NodeId(11), object));
+    cluster.bring_back(copy);
+    let client = cluster.client(1);
+    let made: Vec<FileId> =
+        [b"a", b"b", b"c"].map(|name| cluster.created(&client, name, None)).into();
+    assert!(made.iter().all(|file| file.serial() > after.serial()), "{made:?} {after:?}");
+    cluster.turns(8 * 60_000);
+    assert!(cluster.objects.0.aside.borrow().is_empty(), "it may be of a newer store");
+    let counters = cluster.handle.as_ref().unwrap().quarantine();
+    assert_eq!(counters.younger_now, 1, "{counters:?}");
+    // A person says that no newer store will come back.
+    let one = client.clone();
+    let (stranger, root) = cluster.run(1, async move {
+        (one.own_all(&Who::new(7, 7, &[])).await, one.own_all(&Who::ROOT).await)
+    });
+    assert_eq!((stranger, root), (Err(Errno::EPERM), Ok(())));
+    cluster.turns(8 * 60_000);
+    assert_eq!(cluster.objects.0.aside.borrow().len(), 1);
 }
 
 #[test]
@@ -94,8 +151,8 @@ fn what_was_set_aside_is_shown_put_back_and_dropped_by_hand() {
     assert_eq!(answers, (Err(Errno::EPERM), Err(Errno::EPERM), Ok(()), Ok(())));
     // Neither a restart, a round of the walk nor a day takes away what somebody put back.
     cluster.restart();
-    cluster.net.nodes[0].set_wall(24 * 3600 * 1_000_000_000);
-    cluster.turns(8 * 60_000);
+    cluster.turns(1000);
+    cluster.a_day();
     assert_eq!(*cluster.objects.0.stored.borrow(), BTreeSet::from([all[0]]));
     assert!(cluster.objects.0.aside.borrow().is_empty());
     let shown = list(&mut cluster);

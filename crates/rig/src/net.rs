@@ -43,7 +43,8 @@ pub fn start<T: 'static>(
 /// A node with 8 MiB of frames.
 pub fn node(id: u16, incarnation: u64) -> Node {
     let frames = Frames::new(HeapRegion::new(2048));
-    Node::new(NodeConfig::new(NodeId(id), incarnation, incarnation * 1000 + u64::from(id)), frames)
+    let seed = incarnation.wrapping_mul(1000).wrapping_add(u64::from(id));
+    Node::new(NodeConfig::new(NodeId(id), incarnation, seed), frames)
 }
 
 impl Net {

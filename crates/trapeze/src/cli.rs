@@ -395,6 +395,9 @@ pub enum QuarantineDo {
     Restore(Objects),
     /// Remove for good what was set aside, or put back
     Purge(Objects),
+    /// Go on with what stops while the disks have objects of files that the manager's store cannot know: they are what
+    /// a power cut left, and no newer copy of the store will come back
+    Resume(Target),
 }
 
 #[derive(Debug, Args)]

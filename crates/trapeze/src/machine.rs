@@ -56,8 +56,8 @@ pub enum MachineError {
     /// The manager has begun somewhere else than in this directory.
     #[error(
         "{dir} holds no name space, and this cluster has one: is the disk mounted, and is `store` in the \
-         configuration right? Bring the directory back, from a copy if need be, and start again. An empty \
-         name space, without the files of before, begins only where the file {mark} is"
+         configuration right? Bring the directory back, from a copy if need be, and start again: files made \
+         after the copy have no names then, and what the disks have of them is kept. An empty name space, without the files of before, begins only where the file {mark} is"
     )]
     NoNames {
         /// The directory.

@@ -31,6 +31,12 @@ pub fn quarantine(arguments: &cli::Quarantine) -> Result<()> {
         QuarantineDo::Restore(objects) => {
             each(objects, "put back", |volume, path, aside| volume.restore(path, aside))
         }
+        QuarantineDo::Resume(target) => {
+            let mut volume = volume(target)?;
+            volume.own_all()?;
+            println!("objects that the manager's store did not know are set aside from now on");
+            close(volume)
+        }
         QuarantineDo::Purge(objects) => {
             each(objects, "removed", |volume, path, aside| volume.purge(path, aside))
         }

@@ -235,4 +235,9 @@ impl Volume {
     pub fn purge(&mut self, name: &Path, aside: Aside) -> Result<()> {
         self.asked(name, async move |names| names.purge(&Who::ROOT, &aside).await)
     }
+
+    /// Takes objects of files that the manager's store cannot know for what a power cut left.
+    pub fn own_all(&mut self) -> Result<()> {
+        self.asked(Path::new("quarantine"), async move |names| names.own_all(&Who::ROOT).await)
+    }
 }

@@ -291,6 +291,12 @@ impl Client {
         self.ask(Operation::Purge { who: *who, home, file, column }, SMALL).await.map(drop)
     }
 
+    /// Takes objects of files that the store cannot know for what a power cut left: they are set aside from now on.
+    /// Root's.
+    pub async fn own_all(&self, who: &Who<'_>) -> Result<(), Errno> {
+        self.ask(Operation::Own { who: *who }, SMALL).await.map(drop)
+    }
+
     /// From now on what is written behind the file's present end goes to new columns on these disks, in turns.
     /// Root's.
     pub async fn add_columns(

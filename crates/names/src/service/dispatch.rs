@@ -53,6 +53,7 @@ impl<O: Objects> Service<O> {
             Operation::Purge { ref who, home, file, column } => {
                 self.purge_now(Wanted { who, home, file, column }).await
             }
+            Operation::Own { ref who } => self.own_now(who).await,
             Operation::Restore { ref who, home, file, column } => {
                 self.restore_now(Wanted { who, home, file, column }).await
             }

@@ -2,12 +2,15 @@
 
 use super::Service;
 use super::dispatch::Encoded;
-use crate::limits::{WALK_COUNT, WALK_INTERVAL};
+use crate::field::encoded;
+use crate::keys;
+use crate::limits::{UPTIME_INTERVAL, WALK_COUNT, WALK_INTERVAL};
 use crate::objects::Objects;
+use crate::permissions::Who;
 use crate::quarantine::{Aside, Standing, Unclaimed, Wanted};
 use std::rc::Rc;
 use stripe::Kept;
-use wire::{Errno, FileId, NodeId, ObjectId};
+use wire::{Errno, FileId, NodeId, ObjectId, Time};
 
 /// What the walk has seen and done since the manager started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +25,9 @@ pub struct QuarantineCounters {
     pub purged: u64,
     /// Rounds over all servers that ended.
     pub rounds: u64,
+    /// Objects that the store may be too old to know, in the last round; while there are any, nothing is purged by its
+    /// age.
+    pub younger_now: u64,
 }
 
 /// Where the walk has come to.
@@ -29,52 +35,108 @@ pub struct QuarantineCounters {
 struct Walk {
     server: usize,
     after: Option<ObjectId>,
+    /// Objects of this round that the store may be too old to know.
+    younger: u64,
+    /// A server of this round was not heard of.
+    missed: bool,
+    /// The last round saw every server, and no such object.
+    clean: bool,
+    /// When the walk began, and for how many seconds there had been a manager by then.
+    begun: Time,
+    uptime: u64,
+    noted: Time,
+}
+
+impl Walk {
+    fn uptime(&self, now: Time) -> u64 {
+        self.uptime + now.since(self.begun).as_secs()
+    }
+
+    /// To the next server.
+    fn next(&mut self) {
+        self.server += 1;
+        self.after = None;
+    }
 }
 
 impl<O: Objects> Service<O> {
     pub(super) async fn walk_objects(self: Rc<Self>) {
-        let mut walk = Walk::default();
+        // Damage here is found by whoever reads something; and what is set aside only stays longer.
+        let uptime = self.manager.borrow().uptime().unwrap_or(0);
+        let begun = self.cx.now();
+        let mut walk = Walk { begun, uptime, noted: begun, ..Walk::default() };
         loop {
             self.cx.sleep(WALK_INTERVAL).await;
             // A server that is away, or a store that takes no changes, is found in the next step.
             let _ = self.walk_step(&mut walk).await;
-            let _ = self.purge_due().await;
+            let uptime = walk.uptime(self.cx.now());
+            if self.cx.now() >= walk.noted + UPTIME_INTERVAL
+                && self.note_uptime(uptime).await.is_ok()
+            {
+                walk.noted = self.cx.now();
+            }
+            if walk.clean {
+                let _ = self.purge_due(uptime).await;
+            }
         }
+    }
+
+    async fn note_uptime(self: &Rc<Self>, seconds: u64) -> Result<(), Errno> {
+        self.commit(|t| {
+            t.put(keys::uptime(), encoded(&seconds));
+            Ok(())
+        })
+        .await
+    }
+
+    /// The end of a round.
+    fn end_round(&self, walk: &mut Walk) {
+        self.count_quarantine(|c| {
+            c.rounds += 1;
+            c.younger_now = walk.younger;
+        });
+        walk.clean = walk.younger == 0 && !walk.missed;
+        (walk.server, walk.after, walk.younger, walk.missed) = (0, None, 0, false);
     }
 
     async fn walk_step(self: &Rc<Self>, walk: &mut Walk) -> Result<(), Errno> {
         let server = self.manager.borrow().servers().get(walk.server).map(|server| server.id);
         let Some(server) = server else {
-            self.count_quarantine(|c| c.rounds += 1);
-            *walk = Walk::default();
+            self.end_round(walk);
             return Ok(());
         };
         let listed = self.objects.list(server, walk.after, WALK_COUNT).await;
-        let next = Walk { server: walk.server + 1, after: None };
         let Ok(objects) = listed else {
-            *walk = next;
+            walk.missed = true;
+            walk.next();
             return Ok(());
         };
         match objects.last() {
             Some(last) if objects.len() == WALK_COUNT => walk.after = Some(last.object),
-            _ => *walk = next,
+            _ => walk.next(),
         }
         self.count_quarantine(|c| c.seen += objects.len() as u64);
         let mut unclaimed = Vec::new();
         for object in objects {
             match self.manager.borrow().read(0, |t| t.standing(server, object))? {
                 Standing::Claimed => {}
-                Standing::Younger => self.count_quarantine(|c| c.younger += 1),
+                Standing::Younger => {
+                    self.count_quarantine(|c| c.younger += 1);
+                    if object.object.volume == self.volume {
+                        (walk.younger, walk.clean) = (walk.younger + 1, false);
+                    }
+                }
                 Standing::Unclaimed(why) => unclaimed.push((object, why)),
             }
         }
-        self.set_aside(server, unclaimed).await
+        self.set_aside(server, unclaimed, walk.uptime(self.cx.now())).await
     }
 
     async fn set_aside(
         self: &Rc<Self>,
         server: NodeId,
         all: Vec<(Kept, Unclaimed)>,
+        uptime: u64,
     ) -> Result<(), Errno> {
         if all.is_empty() {
             return Ok(());
@@ -91,7 +153,8 @@ impl<O: Objects> Service<O> {
             }
             let before = self.manager.borrow().read(0, |t| t.noted(server, object))?;
             // First the note: what is set aside without one would stay for ever.
-            let aside = self.commit(|t| Ok(t.note_quarantined(server, object, why))).await?;
+            let aside =
+                self.commit(|t| Ok(t.note_quarantined(server, object, why, uptime))).await?;
             match self.objects.quarantine(server, object).await {
                 Ok(bytes) => {
                     self.count_quarantine(|c| c.quarantined += 1);
@@ -143,9 +206,8 @@ impl<O: Objects> Service<O> {
         .await
     }
 
-    async fn purge_due(self: &Rc<Self>) -> Result<(), Errno> {
-        let now = self.cx.wall().seconds;
-        let due = self.manager.borrow().read(0, |t| t.quarantine_due(now))?;
+    async fn purge_due(self: &Rc<Self>, uptime: u64) -> Result<(), Errno> {
+        let due = self.manager.borrow().read(0, |t| t.quarantine_due(uptime))?;
         for aside in due {
             // What fails is tried again in the next step.
             if self.drop_aside(&aside).await.is_ok() {
@@ -183,6 +245,12 @@ impl<O: Objects> Service<O> {
             Err(Errno::ENOENT) => Ok(Vec::new()),
             found => self.drop_aside(&found?).await.map(|()| Vec::new()),
         }
+    }
+
+    /// By hand: what the store passed over is no other copy's.
+    pub(super) async fn own_now(self: &Rc<Self>, who: &Who<'_>) -> Encoded {
+        while !self.commit(|t| t.own_all(who)).await? {}
+        Ok(Vec::new())
     }
 
     /// By hand: makes what is in quarantine an object again, which nobody sets aside.

@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-use store::{MemoryBackend, MemoryLogs, Store};
+use store::{MemoryBackend, MemoryLogs, StorageBackend, Store};
 use stripe::Kept;
 use wire::{Errno, FileId, Fragment, NodeId, ObjectId, VolumeId, Wall};
 
@@ -209,6 +209,28 @@ impl Cluster {
         self.backend = self.backend.crash(&mut nothing);
         self.logs.crash(&mut nothing);
         self.life += 1;
+        self.net.nodes[0] = node(1, self.life);
+        self.start();
+    }
+
+    /// A day passes, and some minutes.
+    pub fn a_day(&mut self) {
+        self.net.now = self.net.now + Duration::from_secs(24 * 3600);
+        self.turns(8 * 60_000);
+    }
+
+    /// The files of the manager's store as they are now.
+    pub fn copy(&self) -> (Vec<u8>, MemoryLogs) {
+        let mut checkpoint = vec![0; self.backend.len().unwrap() as usize];
+        self.backend.read(0, &mut checkpoint).unwrap();
+        (checkpoint, self.logs.clone())
+    }
+
+    /// The manager starts a minute later from a copy of its store.
+    pub fn bring_back(&mut self, (checkpoint, logs): (Vec<u8>, MemoryLogs)) {
+        self.life += 60_000_000_000;
+        (self.backend, self.logs) = (MemoryBackend::new(), logs);
+        self.backend.write(0, &checkpoint).unwrap();
         self.net.nodes[0] = node(1, self.life);
         self.start();
     }

@@ -172,7 +172,19 @@ impl Source {
         let io = self.io.as_ref().map(stripe::Server::problems).unwrap_or_default();
         let damage = self.stores().filter_map(|(name, health)| Some((name, health.damage?)));
         let damage = damage.map(|(name, damage)| format!("{name}: {damage}"));
-        io.into_iter().chain(names).chain(damage).collect()
+        io.into_iter().chain(names).chain(damage).chain(self.younger()).collect()
+    }
+
+    /// Of objects that the manager's store may be too old to know.
+    fn younger(&self) -> Option<String> {
+        let count = self.names.as_ref()?.quarantine().younger_now;
+        (count > 0).then(|| {
+            format!(
+                "the disks have {count} objects of files that the manager's store does not know: it is an older copy, \
+                 or a power cut took the names of new files. None of them is touched, and nothing is purged from \
+                 quarantine. Bring the newest store back if there is one; if not, `trapeze quarantine resume`"
+            )
+        })
     }
 
     /// The stores of a manager.
