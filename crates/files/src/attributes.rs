@@ -20,8 +20,14 @@ impl Files {
     /// The attributes of a file, from memory when they are young enough.
     pub(crate) async fn get_attr(&self, id: FileId) -> Result<FileReply, Errno> {
         let file = self.file(id);
+        if let Some(attr) = self.unnamed_attr(id) {
+            return Ok(FileReply::Attr(attr));
+        }
         if !self.is_fresh(&file) {
-            self.refresh(&file).await?;
+            match self.refresh(&file).await {
+                Err(Errno::ESTALE) => return self.removed_elsewhere(&file).map(FileReply::Attr),
+                result => result?,
+            }
         }
         Ok(FileReply::Attr(self.attr(&file)))
     }
@@ -45,6 +51,9 @@ impl Files {
         handle: Option<Handle>,
         changes: SetAttr,
     ) -> Result<FileReply, Errno> {
+        if self.is_unnamed(id) {
+            return self.change_unnamed(who, id, &changes).map(FileReply::Attr);
+        }
         let file = self.file(id);
         let open = handle.and_then(|handle| self.table.borrow().handle(handle).ok());
         let opened = open.is_some_and(|open| writes(open.flags));

@@ -6,7 +6,7 @@ use crate::flags::{EXCLUSIVE, TRUNCATE, permissions, writes};
 use crate::inode::File;
 use crate::limits::NAME_AGE_MAX;
 use crate::naming::Way;
-use names::{Entry, How, READ, Who};
+use names::{Entry, How, READ, Span, Who};
 use node::rings::{DirectoryEntry, FileReply, Handle, OPEN_CLEARS_SET_ID};
 use std::rc::Rc;
 use wire::{Attr, Errno, FileId, FileKind, SetAttr, Time};
@@ -19,7 +19,11 @@ impl Files {
         name: &[u8],
     ) -> Result<FileReply, Errno> {
         let asked = self.cx.now();
-        let entry = self.asking.lookup(who, parent, name).await?;
+        let entry = match self.asking.lookup(who, parent, name).await {
+            // Of a handle of open_by_handle_at(2), whatever the file is.
+            Err(Errno::ENOTDIR) if name == b"." => self.asking.get_attr(parent).await,
+            entry => entry,
+        }?;
         self.note_name(parent, name, &entry);
         Ok(FileReply::Entry(self.present(entry, asked).await?))
     }
@@ -174,27 +178,39 @@ impl Files {
         self.ask_objects(file).await
     }
 
-    /// Directories keep no state here: a handle is only a permission that was checked.
+    /// A handle is a permission that was checked, and the end of the listing that goes on through it.
     pub(crate) async fn open_directory(
         &self,
         who: &Who<'_>,
         id: FileId,
     ) -> Result<FileReply, Errno> {
-        self.asking.access(who, id, READ).await?;
-        Ok(FileReply::Opened { handle: Handle::default(), keep_cache: false })
+        if !self.is_unnamed(id) {
+            self.asking.access(who, id, READ).await?;
+        }
+        Ok(FileReply::Opened {
+            handle: self.table.borrow_mut().open_directory(id),
+            keep_cache: false,
+        })
     }
 
     pub(crate) async fn read_directory(
         &self,
         who: &Who<'_>,
-        id: FileId,
+        (id, handle): (FileId, Handle),
         cookie: u64,
         bytes: u32,
         with_attributes: bool,
     ) -> Result<FileReply, Errno> {
+        if self.is_unnamed(id) {
+            return Ok(FileReply::Entries { entries: Vec::new(), end: true });
+        }
         let asked = self.cx.now();
+        // A listing that begins anew has an end of its own.
+        let until = if cookie == 0 { 0 } else { self.table.borrow().listing_end(handle) };
+        let span = Span { cookie, until };
         let listing =
-            self.asking.read_directory(who, id, cookie, bytes as usize, with_attributes).await?;
+            self.asking.read_directory(who, id, span, bytes as usize, with_attributes).await?;
+        self.table.borrow_mut().end_listing(handle, listing.until);
         let end = listing.end;
         let mut entries = Vec::with_capacity(listing.entries.len());
         for listed in listing.entries {

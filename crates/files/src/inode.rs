@@ -6,7 +6,7 @@
 use crate::ahead::Chunks;
 use crate::limits::SEND_BYTES_MAX;
 use crate::written::Written;
-use names::{Entry, Final};
+use names::{Entry, Final, Unnamed};
 use node::rings::Handle;
 use node::{Cx, Notify};
 use std::cell::{Cell, RefCell};
@@ -102,6 +102,8 @@ pub(crate) struct State {
     pub cached: Option<u64>,
     /// It is open here and has no `security.capability`.
     pub plain: bool,
+    /// It has no bytes and has lost its last name: what whoever has it open goes on with. The manager has forgotten it.
+    pub unnamed: Option<Unnamed>,
 }
 
 /// Changes by this mount that a power cut may take: what is between the first of which no sync was known when it was

@@ -42,6 +42,7 @@ mod session;
 pub mod stream;
 mod sync;
 mod table;
+mod unnamed;
 mod write;
 pub mod written;
 

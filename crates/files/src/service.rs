@@ -68,13 +68,15 @@ impl Files {
             }
             FileOp::Unlink { parent, name } => {
                 let who = who.having_seen([self.naming.file(parent, &name), None]);
-                self.names.unlink(&who, parent, &name).await?;
+                let unnamed = self.names.unlink(&who, parent, &name).await?;
+                self.keep_unnamed(unnamed);
                 self.naming.remove(parent, &name);
                 Ok(self.removed(parent))
             }
             FileOp::RemoveDirectory { parent, name } => {
                 let who = who.having_seen([self.naming.file(parent, &name), None]);
-                self.names.remove_directory(&who, parent, &name).await?;
+                let unnamed = self.names.remove_directory(&who, parent, &name).await?;
+                self.keep_unnamed(unnamed);
                 self.naming.remove(parent, &name);
                 Ok(self.removed(parent))
             }
@@ -82,17 +84,22 @@ impl Files {
                 let seen = [(parent, &name), (new_parent, &new_name)];
                 let who =
                     who.having_seen(seen.map(|(parent, name)| self.naming.file(parent, name)));
-                self.names.rename(&who, parent, &name, new_parent, &new_name, flags).await?;
+                let unnamed =
+                    self.names.rename(&who, parent, &name, new_parent, &new_name, flags).await?;
+                self.keep_unnamed(unnamed);
                 let exchange = flags & EXCHANGE != 0;
                 self.naming.rename((parent, &name), (new_parent, &new_name), exchange);
                 self.note_directory(new_parent);
                 Ok(self.removed(parent))
             }
             FileOp::OpenDirectory { file } => self.open_directory(who, file).await,
-            FileOp::ReadDirectory { file, cookie, bytes, with_attributes, .. } => {
-                self.read_directory(who, file, cookie, bytes, with_attributes).await
+            FileOp::ReadDirectory { file, handle, cookie, bytes, with_attributes } => {
+                self.read_directory(who, (file, handle), cookie, bytes, with_attributes).await
             }
-            FileOp::ReleaseDirectory { .. } => Ok(FileReply::Done),
+            FileOp::ReleaseDirectory { handle, .. } => {
+                self.table.borrow_mut().close_directory(handle);
+                Ok(FileReply::Done)
+            }
             op => self.serve_other(who, op).await,
         }
     }
@@ -105,7 +112,7 @@ impl Files {
             FileOp::Access { file, mask } => {
                 self.asking.access(who, file, mask).await.map(|()| FileReply::Done)
             }
-            FileOp::ReadLink { file } => self.asking.read_link(file).await.map(bytes),
+            FileOp::ReadLink { file } => self.read_link(file).await.map(bytes),
             FileOp::GetXattr { file, name } => self.get_xattr(who, file, &name).await.map(bytes),
             FileOp::ListXattr { file } => self.asking.list_xattr(who, file).await.map(bytes),
             FileOp::SetXattr { file, name, value, flags } => {

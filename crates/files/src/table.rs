@@ -26,6 +26,8 @@ pub(crate) struct Table {
     order: BTreeMap<u64, FileId>,
     uses: u64,
     handles: BTreeMap<Handle, Rc<Open>>,
+    /// Open directories, and where the listings end that were begun through them; 0: not begun.
+    listings: BTreeMap<Handle, (FileId, u64)>,
     last_handle: u64,
 }
 
@@ -80,6 +82,36 @@ impl Table {
         handle
     }
 
+    /// A new handle of a directory.
+    pub fn open_directory(&mut self, id: FileId) -> Handle {
+        self.last_handle += 1;
+        let handle = Handle(self.last_handle);
+        self.listings.insert(handle, (id, 0));
+        handle
+    }
+
+    /// Ends a handle of a directory.
+    pub fn close_directory(&mut self, handle: Handle) {
+        self.listings.remove(&handle);
+    }
+
+    /// Whether the directory is open.
+    pub fn is_open_directory(&self, id: FileId) -> bool {
+        self.listings.values().any(|(open, _)| *open == id)
+    }
+
+    /// Where the listing of this handle ends; 0 is not known.
+    pub fn listing_end(&self, handle: Handle) -> u64 {
+        self.listings.get(&handle).map_or(0, |(_, until)| *until)
+    }
+
+    /// The listing of this handle ends here from now on.
+    pub fn end_listing(&mut self, handle: Handle, until: u64) {
+        if let Some((_, known)) = self.listings.get_mut(&handle) {
+            *known = until;
+        }
+    }
+
     /// The open file of this number; EBADF when there is none.
     pub fn handle(&self, handle: Handle) -> Result<Rc<Open>, Errno> {
         self.handles.get(&handle).cloned().ok_or(Errno::EBADF)
@@ -114,7 +146,9 @@ impl Table {
             let Some((_, id)) = self.order.pop_first() else { return };
             let file = self.files[&id].clone();
             // The table's handle and ours: nobody else is at work on it.
-            if Rc::strong_count(&file) == 2 && file.state.borrow().is_idle() {
+            let idle = file.state.borrow().is_idle();
+            let unnamed = file.state.borrow().unnamed.is_some() && self.is_open_directory(id);
+            if Rc::strong_count(&file) == 2 && idle && !unnamed {
                 self.files.remove(&id);
                 forgotten(id);
             } else {

@@ -95,26 +95,31 @@ impl Transaction<'_> {
     }
 
     fn apply(&self, who: &Who<'_>, inode: &mut Inode, changes: &SetAttr) {
-        let attr = &mut inode.attr;
-        attr.uid = changes.uid.unwrap_or(attr.uid);
-        attr.gid = changes.gid.unwrap_or(attr.gid);
-        if let Some(mode) = changes.mode {
-            attr.mode = who.permitted_mode(mode & 0o7777, attr.gid);
-        }
-        let chowned = changes.uid.is_some() || changes.gid.is_some();
-        if (chowned || changes.clear_set_id) && attr.kind != FileKind::Directory {
-            attr.mode = without_set_id(attr.mode);
-        }
-        let time = |time| match time {
-            SetTime::Now => self.now,
-            SetTime::To(time) => time,
-        };
-        attr.atime = changes.atime.map_or(attr.atime, time);
-        let Some(mtime) = changes.mtime else { return };
-        attr.mtime = time(mtime);
-        if let Some(regular) = inode.regular_mut() {
-            regular.mtime_set = self.now;
-        }
+        apply(who, inode, changes, self.now);
+    }
+}
+
+/// Makes changes that were checked, but for the length.
+pub(crate) fn apply(who: &Who<'_>, inode: &mut Inode, changes: &SetAttr, now: Wall) {
+    let attr = &mut inode.attr;
+    attr.uid = changes.uid.unwrap_or(attr.uid);
+    attr.gid = changes.gid.unwrap_or(attr.gid);
+    if let Some(mode) = changes.mode {
+        attr.mode = who.permitted_mode(mode & 0o7777, attr.gid);
+    }
+    let chowned = changes.uid.is_some() || changes.gid.is_some();
+    if (chowned || changes.clear_set_id) && attr.kind != FileKind::Directory {
+        attr.mode = without_set_id(attr.mode);
+    }
+    let time = |time| match time {
+        SetTime::Now => now,
+        SetTime::To(time) => time,
+    };
+    attr.atime = changes.atime.map_or(attr.atime, time);
+    let Some(mtime) = changes.mtime else { return };
+    attr.mtime = time(mtime);
+    if let Some(regular) = inode.regular_mut() {
+        regular.mtime_set = now;
     }
 }
 
@@ -131,7 +136,7 @@ fn keeps_set_id(who: &Who<'_>, inode: &Inode, changes: &SetAttr) -> bool {
 }
 
 /// Whether the caller may make these changes.
-fn check_changes(who: &Who<'_>, inode: &Inode, changes: &SetAttr) -> Result<(), Errno> {
+pub(crate) fn check_changes(who: &Who<'_>, inode: &Inode, changes: &SetAttr) -> Result<(), Errno> {
     let attr = &inode.attr;
     if changes.mode.is_some() {
         who.check_owner(attr)?;

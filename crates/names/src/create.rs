@@ -204,6 +204,29 @@ impl Transaction<'_> {
         name: &[u8],
         new: New,
     ) -> Result<Inode, Errno> {
+        let inode = self.make_in(who, &mut directory, name, new)?;
+        self.put_inode(&directory);
+        Ok(inode)
+    }
+
+    /// The mark that overlayfs reads as "removed"; whoever may take the old name may leave it. The caller puts the
+    /// directory.
+    pub(crate) fn put_whiteout(
+        &mut self,
+        who: &Who<'_>,
+        directory: &mut Inode,
+        name: &[u8],
+    ) -> Result<(), Errno> {
+        self.make_in(who, directory, name, New::of(FileKind::CharDevice, 0)).map(drop)
+    }
+
+    fn make_in(
+        &mut self,
+        who: &Who<'_>,
+        directory: &mut Inode,
+        name: &[u8],
+        new: New,
+    ) -> Result<Inode, Errno> {
         let parent = directory.attr.file;
         let policy = directory.directory().ok_or(Errno::ENOTDIR)?.policy.clone();
         let site = match new.kind {
@@ -220,11 +243,10 @@ impl Transaction<'_> {
         (attr.atime, attr.mtime, attr.ctime) = (self.now, self.now, self.now);
         let inode = Inode { attr, content };
         self.put_inode(&inode);
-        self.insert_name(&mut directory, name, file, new.kind);
+        self.insert_name(directory, name, file, new.kind);
         if new.kind == FileKind::Directory {
             directory.attr.links += 1;
         }
-        self.put_inode(&directory);
         Ok(inode)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A cookie is a site and a position; positions only grow and belong to one entry for as long as it has its name. So
 //! a listing that goes on from a cookie shows every entry that was there all the time exactly once, whatever happens
-//! to the others.
+//! to the others. And it ends where the directory ended when it began, however many names are made meanwhile.
 
 use crate::keys;
 use crate::lookup::Entry;
@@ -26,6 +26,21 @@ const PLUS_BYTES: usize = Attr::BYTES + Layout::BYTES_MAX + 1 + 4 + 1 + 1;
 /// Entries read from the store at once.
 const CHUNK: usize = 128;
 
+/// Which part of a directory is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Cookie of the last entry that was listed; 0 is the start.
+    pub cookie: u64,
+    /// The end that the first part of the listing came with; 0: what the directory has now.
+    pub until: u64,
+}
+
+impl From<u64> for Span {
+    fn from(cookie: u64) -> Span {
+        Span { cookie, until: 0 }
+    }
+}
+
 /// A part of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
@@ -33,6 +48,8 @@ pub struct Listing {
     pub entries: Vec<ListingEntry>,
     /// There are no more.
     pub end: bool,
+    /// Where the listing ends: positions from here on are of names that were made after it began.
+    pub until: u64,
 }
 
 /// One entry of a listing.
@@ -88,16 +105,17 @@ impl Collector {
 }
 
 impl Transaction<'_> {
-    /// Entries after `cookie` (0 is the start), as many as fit in `bytes` bytes of reply; EINVAL when not even the
-    /// first does, or when the cookie is of another site.
+    /// Entries of the span, as many as fit in `bytes` bytes of reply; EINVAL when not even the first does, or when the
+    /// cookie is of another site.
     pub fn read_directory(
         &self,
         who: &Who<'_>,
         file: FileId,
-        cookie: u64,
+        span: impl Into<Span>,
         bytes: usize,
         plus: bool,
     ) -> Result<Listing, Errno> {
+        let Span { cookie, until } = span.into();
         let inode = self.inode(file)?;
         let directory = inode.directory().ok_or(Errno::ENOTDIR)?;
         who.check(&inode.attr, READ)?;
@@ -105,7 +123,8 @@ impl Transaction<'_> {
         if cookie != 0 && site != u64::from(file.site()) {
             return Err(Errno::EINVAL);
         }
-        let listing = Listing::default();
+        let until = if until == 0 { directory.next_position } else { until };
+        let listing = Listing { until, ..Listing::default() };
         let mut collector = Collector { site: file.site(), room: bytes, plus, listing };
         let full = !self.list_dots(&mut collector, file, directory.parent, start)?
             || !self.list_names(&mut collector, file, start.max(PARENT))?;
@@ -146,6 +165,9 @@ impl Transaction<'_> {
             let last = chunk.len() < CHUNK;
             for (key, value) in chunk {
                 after = keys::number_at(&key, keys::ABOUT_BYTES).ok_or(Errno::EIO)?;
+                if after >= collector.listing.until {
+                    return Ok(true);
+                }
                 if !collector.add(self, Self::decoded(&value)?, after)? {
                     return Ok(false);
                 }

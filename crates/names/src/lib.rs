@@ -44,7 +44,7 @@ pub mod xattr;
 
 pub use client::{Client, LostLock};
 pub use create::How;
-pub use directory::{Listing, ListingEntry};
+pub use directory::{Listing, ListingEntry, Span};
 pub use locks::{LockOutcome, LockOwner, LockTarget, Locks};
 pub use lookup::Entry;
 pub use manager::{Manager, Once, OpenError, Origin, STORE, VolumeSettings};
@@ -53,6 +53,7 @@ pub use opens::{Holder, Opens};
 pub use permissions::{EXECUTE, READ, WRITE, Who, without_set_id};
 pub use quarantine::{Aside, Standing, Unclaimed};
 pub use record::{Policy, Removed};
+pub use remove::Unnamed;
 pub use rename::Place;
 pub use service::{Config, Handle, QuarantineCounters, serve};
 pub use sessions::{Claim, Final};

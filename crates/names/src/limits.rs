@@ -19,8 +19,10 @@ pub const XATTRS_MAX: usize = 256;
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// Largest answer beside what its body holds: a value of an extended attribute, a listing of a directory.
 pub const REPLY_BYTES_MAX: usize = 64 * 1024;
-/// Largest listing of a directory: a count and a flag less than an answer.
-pub const LISTING_BYTES_MAX: usize = REPLY_BYTES_MAX - 8;
+/// Room for what a listing of a directory has beside its entries: their count, whether it ends, and where.
+pub const LISTING_HEAD_BYTES: usize = 16;
+/// Largest listing of a directory.
+pub const LISTING_BYTES_MAX: usize = REPLY_BYTES_MAX - LISTING_HEAD_BYTES;
 /// Fragments of a block map in one reply or change: all of them.
 pub const FRAGMENTS_MAX: usize = wire::blockmap::MAP_FRAGMENTS_MAX;
 /// Opens that one call announces again: 16 bytes each, 32 KiB.

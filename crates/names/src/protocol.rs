@@ -4,11 +4,12 @@
 //! executed twice, the call's name; what of the message does not fit behind them follows as data.
 
 use crate::create::How;
-use crate::directory::{Listing, ListingEntry};
+use crate::directory::{Listing, ListingEntry, Span};
 use crate::field::{Field, fields};
 use crate::lookup::Entry;
 use crate::permissions::{Basis, Who};
 use crate::record::Policy;
+use crate::remove::Unnamed;
 use crate::sessions::{Claim, Final};
 use endpoint::FrameMut;
 use node::rings::{Lock, VolumeSpace};
@@ -62,7 +63,9 @@ impl<'a> Field<'a> for How {
 }
 
 fields!(Entry { attr, layout, truncations, writers, unsure });
-fields!(Listing { entries, end });
+fields!(Listing { entries, end, until });
+fields!(Span { cookie, until });
+fields!(Unnamed { attr, target });
 fields!(ListingEntry { file, kind, cookie, name, entry });
 
 /// What a client is told about itself.
@@ -137,7 +140,7 @@ operations! {
     GetAttr = 2 pure { file: FileId }
     Access = 3 pure { who: Who<'a>, file: FileId, mask: u32 }
     ReadLink = 4 pure { file: FileId }
-    ReadDirectory = 5 pure { who: Who<'a>, file: FileId, cookie: u64, bytes: u32, plus: bool }
+    ReadDirectory = 5 pure { who: Who<'a>, file: FileId, span: Span, bytes: u32, plus: bool }
     GetXattr = 6 pure { who: Who<'a>, file: FileId, name: &'a [u8] }
     ListXattr = 7 pure { who: Who<'a>, file: FileId }
     Space = 8 pure {}
@@ -343,6 +346,7 @@ pub(crate) enum Outcome {
     Entry(Entry),
     Closed(Option<Entry>),
     Created(Created),
+    Unnamed(Option<Unnamed>),
     Bytes(Vec<u8>),
     Listing(Listing),
     Space(VolumeSpace),
@@ -361,6 +365,7 @@ impl Outcome {
             Outcome::Entry(value) => value.put(&mut out),
             Outcome::Closed(value) => value.put(&mut out),
             Outcome::Created(value) => value.put(&mut out),
+            Outcome::Unnamed(value) => value.put(&mut out),
             Outcome::Bytes(value) => value.as_slice().put(&mut out),
             Outcome::Listing(value) => value.put(&mut out),
             Outcome::Space(value) => value.put(&mut out),

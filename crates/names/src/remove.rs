@@ -1,14 +1,54 @@
 //! Removing names, and files when their last name and last user are gone.
 
+use crate::attributes;
 use crate::field::encoded;
 use crate::keys::{self, Table};
 use crate::limits::CHANGES_MAX;
 use crate::lookup::check_name;
 use crate::permissions::{EXECUTE, WRITE, Who};
-use crate::record::{Inode, Named, Removed};
+use crate::record::{Content, Inode, Named, Removed};
 use crate::transaction::{Effect, Transaction};
 use node::Bug;
-use wire::{Errno, FileId};
+use wire::{Attr, Errno, FileId, FileKind, SetAttr, Wall};
+
+/// What went with its last name and has no bytes elsewhere: a directory, a symbolic link, a FIFO, a device. Whoever has
+/// it open goes on with this.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unnamed {
+    /// Its attributes, with no links.
+    pub attr: Attr,
+    /// Of a symbolic link, where it leads.
+    pub target: Box<[u8]>,
+}
+
+impl Unnamed {
+    fn of(inode: &Inode, now: Wall) -> Option<Unnamed> {
+        let mut gone = inode.clone();
+        gone.touch(now);
+        gone.attr.links = 0;
+        let target = match gone.content {
+            Content::Regular(_) => return None,
+            Content::Symlink(target) => target,
+            Content::Directory(_) | Content::Special => Box::default(),
+        };
+        Some(Unnamed { attr: gone.attr, target })
+    }
+
+    /// Changes attributes, as [`Transaction::set_attr`] does while there is a name.
+    pub fn set_attr(&mut self, who: &Who<'_>, changes: &SetAttr, now: Wall) -> Result<(), Errno> {
+        match (changes.size, self.attr.kind) {
+            (None, _) => {}
+            (Some(_), FileKind::Directory) => return Err(Errno::EISDIR),
+            (Some(_), _) => return Err(Errno::EINVAL),
+        }
+        let mut inode = Inode { attr: self.attr, content: Content::Special };
+        attributes::check_changes(who, &inode, changes)?;
+        attributes::apply(who, &mut inode, changes, now);
+        inode.touch(now);
+        self.attr = inode.attr;
+        Ok(())
+    }
+}
 
 impl Transaction<'_> {
     /// The directory, the entry and the file of a name that is to go.
@@ -31,6 +71,11 @@ impl Transaction<'_> {
         let inode = self.inode(named.file)?;
         who.check_removal(&directory.attr, &inode.attr, false)?;
         Ok((directory, named, inode))
+    }
+
+    /// What the operation took the last name of, if it has no bytes.
+    pub(crate) fn take_unnamed(&mut self) -> Option<Unnamed> {
+        self.changes.unnamed.take()
     }
 
     /// Removes a name of anything but a directory (RFC 1813 section 3.3.12).
@@ -115,6 +160,7 @@ impl Transaction<'_> {
             self.put(keys::removed(file), encoded(&Removed { layout, truncations }));
             self.effect(Effect::Removed(file));
         }
+        self.changes.unnamed = Unnamed::of(inode, self.now);
         self.effect(Effect::Truncated(file));
         self.count_files(file.site(), -1)
     }

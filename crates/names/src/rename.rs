@@ -12,6 +12,10 @@ use wire::{Errno, FileId};
 pub const NO_REPLACE: u32 = 1;
 /// Both names exist and change places (Linux `RENAME_EXCHANGE`).
 pub const EXCHANGE: u32 = 2;
+/// A character device with number 0 takes the old name, which overlayfs reads as "removed" (Linux `RENAME_WHITEOUT`).
+pub const WHITEOUT: u32 = 4;
+/// With nothing replaced.
+const WHITEOUT_ALONE: u32 = WHITEOUT | NO_REPLACE;
 
 /// A name in a directory.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +64,7 @@ impl Transaction<'_> {
         to: Place<'_>,
         flags: u32,
     ) -> Result<(), Errno> {
-        if !matches!(flags, 0 | NO_REPLACE | EXCHANGE) {
+        if !matches!(flags, 0 | NO_REPLACE | EXCHANGE | WHITEOUT | WHITEOUT_ALONE) {
             return Err(Errno::EINVAL);
         }
         let mut directories = self.rename_directories(who, from, to)?;
@@ -76,6 +80,9 @@ impl Transaction<'_> {
                 self.exchange(&mut directories, (from, source, moved), (to, named, inode));
             }
             renamed => self.replace(&mut directories, from, to, renamed)?,
+        }
+        if flags & WHITEOUT != 0 {
+            self.put_whiteout(who, directories.from(), from.name)?;
         }
         directories.all.iter().for_each(|directory| self.put_inode(directory));
         Ok(())
@@ -110,7 +117,7 @@ impl Transaction<'_> {
         let source = self.named(from.parent, from.name)?.ok_or(Errno::ENOENT)?;
         let target = self.named(to.parent, to.name)?;
         match target {
-            Some(_) if flags == NO_REPLACE => return Err(Errno::EEXIST),
+            Some(_) if flags & NO_REPLACE != 0 => return Err(Errno::EEXIST),
             None if flags == EXCHANGE => return Err(Errno::ENOENT),
             _ => {}
         }
@@ -167,10 +174,14 @@ impl Transaction<'_> {
     ) -> Result<(), Errno> {
         let Renamed { source, mut moved, target } = renamed;
         let (file, kind) = (moved.attr.file, moved.attr.kind);
-        if !self.bugs.has(Bug::SourceNameKept) {
+        let stays = target.is_none() && from.parent == to.parent;
+        if stays {
+            self.change_name(directories.to(), (from.name, to.name), source);
+        } else if !self.bugs.has(Bug::SourceNameKept) {
             self.delete_name(directories.from(), from.name, source.position);
         }
         match target {
+            None if stays => {}
             None => self.insert_name(directories.to(), to.name, file, kind),
             Some((named, inode)) => {
                 self.put_name(to.parent, to.name, Named { file, kind, position: named.position });

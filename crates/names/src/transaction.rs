@@ -7,6 +7,7 @@ use crate::limits::CHANGES_BYTES_MAX;
 use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
 use crate::record::{FIRST_POSITION, Inode, Listed, Named, Policy, Site, Volume};
+use crate::remove::Unnamed;
 use crate::stores::IoServer;
 use node::{Bug, Bugs};
 use std::collections::BTreeMap;
@@ -52,6 +53,8 @@ pub(crate) struct Changes {
     pub effects: Vec<Effect>,
     /// It was made before, by a call of another number.
     pub repeated: bool,
+    /// What went with its last name.
+    pub unnamed: Option<Unnamed>,
 }
 
 impl Changes {
@@ -173,6 +176,22 @@ impl Transaction<'_> {
         content.next_position += 1;
         content.entries += 1;
         self.put_name(parent, name, Named { file, kind, position });
+    }
+
+    /// Gives the entry another name of the same directory, which it has not yet. It keeps its position: a listing shows
+    /// it once, by the one name or the other. The caller puts the directory.
+    pub(crate) fn change_name(
+        &mut self,
+        directory: &mut Inode,
+        (from, to): (&[u8], &[u8]),
+        named: Named,
+    ) {
+        let parent = directory.attr.file;
+        directory.touch_contents(self.now);
+        if !self.bugs.has(Bug::SourceNameKept) {
+            self.delete(keys::name(parent, from));
+        }
+        self.put_name(parent, to, named);
     }
 
     /// Takes a name out of `directory`; the caller puts the directory.

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{ROOT, World};
-use names::{How, Place, VolumeSettings, Who};
+use names::{How, Place, Span, VolumeSettings, Who};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use wire::{Errno, FileId, VolumeId};
@@ -301,12 +301,12 @@ proptest! {
             world.touch(&WHO, &stays(i), 0o600).unwrap();
             world.touch(&WHO, &format!("goes-{i}"), 0o600).unwrap();
         }
-        let (mut cookie, mut seen, mut changes) = (0, Vec::new(), changes.into_iter());
+        let (mut span, mut seen, mut changes) = (Span::default(), Vec::new(), changes.into_iter());
         loop {
-            let listing = world.read(|t| t.read_directory(&WHO, ROOT, cookie, bytes, false)).unwrap();
+            let listing = world.read(|t| t.read_directory(&WHO, ROOT, span, bytes, false)).unwrap();
             for entry in &listing.entries {
                 seen.push(String::from_utf8(entry.name.to_vec()).unwrap());
-                cookie = entry.cookie;
+                span = Span { cookie: entry.cookie, until: listing.until };
             }
             if listing.end {
                 break;
@@ -323,6 +323,7 @@ proptest! {
         let mut expected: Vec<_> = (0..before).map(stays).collect();
         expected.sort();
         prop_assert_eq!(kept, expected);
+        prop_assert!(!seen.iter().any(|name| name.starts_with("new")), "made after it began");
         prop_assert_eq!(&seen[..2], &[".".to_string(), "..".to_string()]);
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{CLIENT, ROOT, World};
-use names::rename::{EXCHANGE, NO_REPLACE};
+use names::rename::{EXCHANGE, NO_REPLACE, WHITEOUT};
 use names::xattr::{CREATE, REPLACE};
 use names::{EXECUTE, Final, How, Place, READ, Transaction, WRITE, Who};
 use wire::{Errno, FileId, FileKind, SetAttr, SetTime, Wall};
@@ -210,6 +210,26 @@ fn parents_learn_of_changes() {
 }
 
 #[test]
+fn a_renamed_file_leaves_a_whiteout_when_asked() {
+    let mut world = open_world();
+    let d = world.mkdir(&WHO, "d", 0o777).unwrap();
+    let (f, g) = (world.touch(&WHO, "f", 0o644).unwrap(), world.touch(&WHO, "g", 0o644).unwrap());
+    for (from, to, flags) in [("f", "d/f", WHITEOUT | NO_REPLACE), ("g", "h", WHITEOUT)] {
+        world.rename(&user(5), from, to, flags).unwrap();
+        let whiteout = world.find(from).unwrap().attr;
+        assert_eq!((whiteout.kind, whiteout.rdev, whiteout.links), (FileKind::CharDevice, 0, 1));
+    }
+    assert_eq!([world.find("d/f").unwrap().attr.file, world.find("h").unwrap().attr.file], [f, g]);
+    world.rename(&WHO, "d/f", "h", WHITEOUT).unwrap();
+    assert_eq!((world.find("h").unwrap().attr.file, world.list(d, 4096).len()), (f, 1));
+    assert_eq!(world.get(g).map(drop), Err(Errno::ESTALE));
+    let mut world = world.restart();
+    world.unlink(&WHO, "d/f").unwrap();
+    world.rmdir(&WHO, "d").unwrap();
+    assert_eq!(world.list(ROOT, 4096).len(), 3);
+}
+
+#[test]
 fn renames() {
     let mut world = open_world();
     for path in ["a", "a/b", "a/b/c", "x"] {
@@ -226,7 +246,9 @@ fn renames() {
         ("f", "g", NO_REPLACE, Err(Errno::EEXIST)),
         ("f", "h", EXCHANGE, Err(Errno::ENOENT)),
         ("f", "g", NO_REPLACE | EXCHANGE, Err(Errno::EINVAL)),
-        ("f", "g", 4, Err(Errno::EINVAL)),
+        ("f", "g", WHITEOUT | EXCHANGE, Err(Errno::EINVAL)),
+        ("f", "g", WHITEOUT | NO_REPLACE, Err(Errno::EEXIST)),
+        ("f", "g", 8, Err(Errno::EINVAL)),
         ("nothing", "g", 0, Err(Errno::ENOENT)),
         ("f", "f", 0, Ok(())),
         ("f", "x", EXCHANGE, Ok(())),

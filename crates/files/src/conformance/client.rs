@@ -379,8 +379,29 @@ impl<A: Ask> Client<A> {
         cookie: u64,
         bytes: u32,
     ) -> Result<(Vec<DirectoryEntry>, bool), Errno> {
-        let handle = Handle::default();
-        let file = directory;
+        self.list_through((directory, Handle::default()), cookie, bytes).await
+    }
+
+    /// opendir(3)
+    pub async fn open_directory(&self, file: FileId) -> Result<Handle, Errno> {
+        match self.ask(FileOp::OpenDirectory { file }).await? {
+            FileReply::Opened { handle, .. } => Ok(handle),
+            other => unexpected(other),
+        }
+    }
+
+    /// closedir(3)
+    pub async fn close_directory(&self, file: FileId, handle: Handle) -> Result<(), Errno> {
+        self.done(FileOp::ReleaseDirectory { file, handle }).await
+    }
+
+    /// As [`list_part`](Client::list_part), of a listing that goes on through an open directory.
+    pub async fn list_through(
+        &self,
+        (file, handle): (FileId, Handle),
+        cookie: u64,
+        bytes: u32,
+    ) -> Result<(Vec<DirectoryEntry>, bool), Errno> {
         let op = FileOp::ReadDirectory { file, handle, cookie, bytes, with_attributes: true };
         match self.ask(op).await? {
             FileReply::Entries { entries, end } => Ok((entries, end)),

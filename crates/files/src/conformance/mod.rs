@@ -34,8 +34,12 @@ pub async fn all<A: Ask>(client: &Client<A>, parent: wire::FileId) {
     names::hard_links(client, client.scratch(parent, "links").await).await;
     names::extended_attributes(client, client.scratch(parent, "xattr").await).await;
     names::big_directory(client, client.scratch(parent, "list").await).await;
+    let renames = client.scratch(parent, "listing").await;
+    names::a_listing_ends_while_its_files_are_renamed(client, renames).await;
     names::any_names(client, client.scratch(parent, "names").await).await;
     names::kinds_of_files(client, client.scratch(parent, "kinds").await).await;
+    let unnamed = client.scratch(parent, "unnamed").await;
+    names::what_has_no_bytes_goes_on_without_a_name(client, unnamed).await;
     names::errors(client, client.scratch(parent, "errors").await).await;
     shared::locks_of_two_owners(client, client.scratch(parent, "locks").await).await;
     shared::a_waiting_lock(client, client.scratch(parent, "waiting").await).await;

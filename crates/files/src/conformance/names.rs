@@ -2,7 +2,7 @@
 
 use super::client::{Ask, Client, READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
 use std::collections::BTreeSet;
-use wire::{Errno, FileId, FileKind};
+use wire::{Errno, FileId, FileKind, SetAttr};
 
 /// An open file stays what it was when another is renamed over its name.
 pub async fn rename_over_an_open_file<A: Ask>(client: &Client<A>, dir: FileId) {
@@ -103,6 +103,47 @@ pub async fn big_directory<A: Ask>(client: &Client<A>, dir: FileId) {
     assert!(stayed.into_iter().all(|name| unique.contains(&name)), "every name that stayed");
 }
 
+/// A listing has an end that was fixed when it began: files that are renamed or moved away and back while they are
+/// listed are not listed again, and those that stay, or are renamed before their turn, are all there.
+pub async fn a_listing_ends_while_its_files_are_renamed<A: Ask>(client: &Client<A>, dir: FileId) {
+    const COUNT: usize = 120;
+    let other = client.make_directory(dir, b"other").await.expect("mkdir");
+    let listed = client.make_directory(dir, b"listed").await.expect("mkdir");
+    for number in 0..COUNT {
+        let name = format!("{number:03} a name of some length").into_bytes();
+        client.make_node(listed, &name, 0o644, 0).await.expect("mknod");
+    }
+    let handle = client.open_directory(listed).await.expect("opendir");
+    let (mut seen, mut cookie, mut end) = (Vec::new(), 0, false);
+    while !end {
+        let part = client.list_through((listed, handle), cookie, 1024).await.expect("readdir");
+        end = part.1;
+        for entry in part.0.iter().filter(|entry| !matches!(&entry.name[..], b"." | b"..")) {
+            seen.push(entry.file);
+            assert!(seen.len() <= COUNT, "a file is listed again");
+            let (from, away) = ((listed, &entry.name[..]), (other, &b"away"[..]));
+            match seen.len() % 3 {
+                0 => client.rename(from, (listed, &[&entry.name, &b"'"[..]].concat()), 0).await,
+                1 => client.rename(from, away, 0).await,
+                _ => client
+                    .put(listed, &[b'+', entry.name[0], seen.len() as u8], b"")
+                    .await
+                    .map(drop),
+            }
+            .expect("a change");
+            if seen.len() % 3 == 1 {
+                client.rename(away, from, 0).await.expect("back");
+            }
+        }
+        cookie = part.0.last().map_or(cookie, |entry| entry.cookie);
+    }
+    let unique: BTreeSet<_> = seen.iter().collect();
+    assert_eq!((unique.len(), seen.len()), (COUNT, COUNT));
+    let (again, _) = client.list_through((listed, handle), 0, 1 << 16).await.expect("rewinddir");
+    assert!(again.len() > COUNT + 2, "who begins anew sees what is new");
+    client.close_directory(listed, handle).await.expect("closedir");
+}
+
 /// Names of any bytes up to 255.
 pub async fn any_names<A: Ask>(client: &Client<A>, dir: FileId) {
     let names = [vec![b'x'; 255], vec![0xff, 0xfe, 1, 10], " . ".into(), "…".into(), vec![b'-']];
@@ -139,7 +180,46 @@ pub async fn kinds_of_files<A: Ask>(client: &Client<A>, dir: FileId) {
     assert_eq!(client.stat(dir).await.expect("stat").links, 3);
     assert_eq!(client.remove_directory(dir, b"sub").await, Ok(()));
     assert_eq!(client.stat(dir).await.expect("stat").links, 2);
-    assert_eq!(client.stat(sub).await, Err(Errno::ESTALE));
+    assert_eq!(client.stat(sub).await.expect("it may be open").links, 0);
+}
+
+/// Directories, symbolic links, FIFOs and devices go on without a name: whoever has them open sees them with no links.
+pub async fn what_has_no_bytes_goes_on_without_a_name<A: Ask>(client: &Client<A>, dir: FileId) {
+    let sub = client.make_directory(dir, b"sub").await.expect("mkdir");
+    let replaced = client.make_directory(dir, b"replaced").await.expect("mkdir");
+    let other = client.make_directory(dir, b"other").await.expect("mkdir");
+    let link = client.symlink(dir, b"link", b"to/where").await.expect("symlink").file;
+    let pipe = client.make_node(dir, b"pipe", 0o010644, 0).await.expect("mknod").file;
+    let handle = client.open_directory(sub).await.expect("opendir");
+    client.link(pipe, dir, b"second").await.expect("link");
+    client.remove_directory(dir, b"sub").await.expect("rmdir");
+    client.rename((dir, b"other"), (dir, b"replaced"), 0).await.expect("rename");
+    client.unlink(dir, b"pipe").await.expect("unlink");
+    assert_eq!(client.stat(pipe).await.expect("by its other name").links, 1);
+    client.unlink(dir, b"second").await.expect("unlink");
+    client.put(dir, b"file", b"").await.expect("put");
+    client.rename((dir, b"file"), (dir, b"link"), 0).await.expect("rename");
+    let kinds = [
+        (sub, FileKind::Directory),
+        (replaced, FileKind::Directory),
+        (link, FileKind::Symlink),
+        (pipe, FileKind::Fifo),
+    ];
+    for (file, kind) in kinds {
+        let attr = client.stat(file).await.expect("stat");
+        assert_eq!((attr.file, attr.kind, attr.links), (file, kind, 0));
+        let changes = SetAttr { mode: Some(0o600), uid: Some(7), ..SetAttr::default() };
+        let attr = client.set_attr(file, None, changes).await.expect("chmod");
+        assert_eq!((attr.mode, attr.uid, attr.links), (0o600, 7, 0));
+        assert_eq!(client.stat(file).await, Ok(attr));
+    }
+    assert_eq!(client.read_link(link).await, Ok(b"to/where".to_vec()));
+    assert_eq!(client.list_through((sub, handle), 0, 4096).await, Ok((Vec::new(), true)));
+    assert_eq!(client.fsync_directory(sub).await, Ok(()));
+    client.close_directory(sub, handle).await.expect("closedir");
+    assert_eq!(client.stat(other).await.expect("stat").links, 2);
+    assert_eq!(client.lookup(dir, b"sub").await, Err(Errno::ENOENT));
+    assert!(client.put(sub, b"f", b"").await.is_err());
 }
 
 /// Refusals that applications rely on.

@@ -8,6 +8,9 @@
 //! WRITEBACK_CACHE stays off: write-behind is the client's, where it knows servers, limits and errors. With
 //! HANDLE_KILLPRIV_V2 the front clears set-id bits when a user other than root writes, truncates or changes the
 //! owner; without it the kernel would ask for `security.capability` before every single write.
+//!
+//! EXPORT_SUPPORT: a handle of name_to_handle_at(2) names a file by its number, which is never used again; the front
+//! finds it by a look-up of `.`.
 
 use super::abi::{MAJOR, MINOR_MAX, MINOR_MIN, Output, capability as can};
 use super::limits::{BACKGROUND_MAX, CONGESTION, IO_BYTES_MAX, IO_PAGES_MAX, READ_AHEAD_BYTES};
@@ -18,6 +21,7 @@ use wire::Errno;
 const WANTED: u64 = can::ASYNC_READ
     | can::POSIX_LOCKS
     | can::ATOMIC_O_TRUNC
+    | can::EXPORT_SUPPORT
     | can::BIG_WRITES
     | can::FLOCK_LOCKS
     | can::DO_READDIRPLUS

@@ -2,21 +2,25 @@
 
 use super::{Client, SMALL, Style};
 use crate::create::How;
-use crate::directory::Listing;
+use crate::directory::{Listing, Span};
 use crate::field::Field;
-use crate::limits::{CHANGES_MAX, DEADLINE, LISTING_BYTES_MAX, REPLY_BYTES_MAX};
+use crate::limits::{
+    CHANGES_MAX, DEADLINE, LISTING_BYTES_MAX, LISTING_HEAD_BYTES, REPLY_BYTES_MAX,
+};
 use crate::lookup::Entry;
 use crate::permissions::Who;
 use crate::protocol::{Created, Map, Operation, Point};
 use crate::quarantine::Aside;
 use crate::record::Policy;
+use crate::remove::Unnamed;
 use crate::stores::IoServer;
 use node::rings::VolumeSpace;
 use wire::limits::PATH_BYTES_MAX;
-use wire::{Decoder, Errno, FileId, Fragment, Home, NodeId, SetAttr};
+use wire::{Attr, Decoder, Errno, FileId, Fragment, Home, NodeId, SetAttr};
 
 const LARGE: Style = Style { room: REPLY_BYTES_MAX, deadline: Some(DEADLINE) };
 const PATH: Style = Style { room: PATH_BYTES_MAX, deadline: Some(DEADLINE) };
+const UNNAMED: Style = Style { room: PATH_BYTES_MAX + Attr::BYTES, deadline: Some(DEADLINE) };
 
 pub(super) fn decoded<T: for<'a> Field<'a>>(message: Vec<u8>) -> Result<T, Errno> {
     T::take(&mut Decoder::new(&message)).map_err(|_| Errno::EPROTO)
@@ -114,22 +118,27 @@ impl Client {
         Ok((entry, made))
     }
 
-    /// Removes a name of anything but a directory.
-    pub async fn unlink(&self, who: &Who<'_>, parent: FileId, name: &[u8]) -> Result<(), Errno> {
-        self.ask(Operation::Unlink { who: *who, parent, name }, SMALL).await.map(drop)
+    /// Removes a name of anything but a directory; what went with it, if it had no bytes.
+    pub async fn unlink(
+        &self,
+        who: &Who<'_>,
+        parent: FileId,
+        name: &[u8],
+    ) -> Result<Option<Unnamed>, Errno> {
+        decoded(self.ask(Operation::Unlink { who: *who, parent, name }, UNNAMED).await?)
     }
 
-    /// Removes an empty directory.
+    /// Removes an empty directory; what it was.
     pub async fn remove_directory(
         &self,
         who: &Who<'_>,
         parent: FileId,
         name: &[u8],
-    ) -> Result<(), Errno> {
-        self.ask(Operation::RemoveDirectory { who: *who, parent, name }, SMALL).await.map(drop)
+    ) -> Result<Option<Unnamed>, Errno> {
+        decoded(self.ask(Operation::RemoveDirectory { who: *who, parent, name }, UNNAMED).await?)
     }
 
-    /// Renames; `flags` are those of rename(2).
+    /// Renames; `flags` are those of rename(2). What was replaced, if it had no bytes and no other name.
     pub async fn rename(
         &self,
         who: &Who<'_>,
@@ -138,9 +147,9 @@ impl Client {
         new_parent: FileId,
         new_name: &[u8],
         flags: u32,
-    ) -> Result<(), Errno> {
+    ) -> Result<Option<Unnamed>, Errno> {
         let operation = Operation::Rename { who: *who, parent, name, new_parent, new_name, flags };
-        self.ask(operation, SMALL).await.map(drop)
+        decoded(self.ask(operation, UNNAMED).await?)
     }
 
     /// Another name of a file.
@@ -154,20 +163,20 @@ impl Client {
         decoded(self.ask(Operation::Link { who: *who, parent, name, file }, SMALL).await?)
     }
 
-    /// Entries after `cookie` (0 is the start) that fit in `bytes` bytes of answer, at most 64 KiB; `.` and `..` come
-    /// first. `plus`: each with its entry.
+    /// Entries of the span that fit in `bytes` bytes of answer, at most 64 KiB; `.` and `..` come first. `plus`: each
+    /// with its entry.
     pub async fn read_directory(
         &self,
         who: &Who<'_>,
         file: FileId,
-        cookie: u64,
+        span: impl Into<Span>,
         bytes: usize,
         plus: bool,
     ) -> Result<Listing, Errno> {
         let bytes = bytes.clamp(1024, LISTING_BYTES_MAX);
-        let style = Style { room: bytes + 8, ..SMALL };
-        let bytes = bytes as u32;
-        let operation = Operation::ReadDirectory { who: *who, file, cookie, bytes, plus };
+        let style = Style { room: bytes + LISTING_HEAD_BYTES, ..SMALL };
+        let (span, bytes) = (span.into(), bytes as u32);
+        let operation = Operation::ReadDirectory { who: *who, file, span, bytes, plus };
         decoded(self.ask(operation, style).await?)
     }
 

@@ -329,9 +329,9 @@ fn read(transaction: &Transaction<'_>, client: u64, operation: &Operation<'_>) -
             Outcome::Done
         }
         ReadLink { file } => Outcome::Bytes(transaction.read_link(*file)?.into()),
-        ReadDirectory { who, file, cookie, bytes, plus } => {
+        ReadDirectory { who, file, span, bytes, plus } => {
             let bytes = (*bytes as usize).min(LISTING_BYTES_MAX);
-            Outcome::Listing(transaction.read_directory(who, *file, *cookie, bytes, *plus)?)
+            Outcome::Listing(transaction.read_directory(who, *file, *span, bytes, *plus)?)
         }
         GetXattr { who, file, name } => Outcome::Bytes(transaction.get_xattr(who, *file, name)?),
         ListXattr { who, file } => Outcome::Bytes(transaction.list_xattr(who, *file)?),
@@ -380,14 +380,19 @@ fn change(transaction: &mut Transaction<'_>, operation: &Operation<'_>) -> Resul
         Link { who, parent, name, file } => {
             transaction.link(who, *file, *parent, name).map(Outcome::Entry)
         }
-        Unlink { who, parent, name } => transaction.unlink(who, *parent, name).map(done),
+        Unlink { who, parent, name } => {
+            transaction.unlink(who, *parent, name)?;
+            Ok(Outcome::Unnamed(transaction.take_unnamed()))
+        }
         RemoveDirectory { who, parent, name } => {
-            transaction.remove_directory(who, *parent, name).map(done)
+            transaction.remove_directory(who, *parent, name)?;
+            Ok(Outcome::Unnamed(transaction.take_unnamed()))
         }
         Rename { who, parent, name, new_parent, new_name, flags } => {
             let from = Place { parent: *parent, name };
             let to = Place { parent: *new_parent, name: new_name };
-            transaction.rename(who, from, to, *flags).map(done)
+            transaction.rename(who, from, to, *flags)?;
+            Ok(Outcome::Unnamed(transaction.take_unnamed()))
         }
         Open { who, file, mask } => transaction.open(who, *file, *mask).map(Outcome::Entry),
         OpenNamed { who, parent, name, file, mask } => {
