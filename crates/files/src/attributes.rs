@@ -4,7 +4,7 @@ use crate::Files;
 use crate::flags::{KEEP_SIZE, PUNCH_HOLE, SEEK_DATA, SEEK_HOLE, ZERO_RANGE, writes};
 use crate::gather::Gather;
 use crate::inode::{File, Local, State};
-use crate::limits::{FILE_BYTES_MAX, SEND_BYTES_MAX};
+use crate::limits::SEND_BYTES_MAX;
 use crate::table::Open;
 use crate::write::Place;
 use names::{Entry, Who, without_set_id};
@@ -209,8 +209,7 @@ impl Files {
         if !writes(open.flags) {
             return Err(Errno::EBADF);
         }
-        let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX);
-        let end = end.ok_or(Errno::EFBIG)?;
+        let end = open.file.state.borrow().end_of(offset, bytes)?;
         if !self.is_fresh(&open.file) {
             self.refresh(&open.file).await?;
         }

@@ -29,7 +29,7 @@ pub(crate) fn kind(op: &FileOp) -> usize {
         FileOp::Symlink { .. } | FileOp::MakeNode { .. } | FileOp::MakeDirectory { .. } => 2,
         FileOp::Unlink { .. } | FileOp::RemoveDirectory { .. } => 2,
         FileOp::Rename { .. } | FileOp::Link { .. } => 2,
-        FileOp::Create { .. } | FileOp::Open { .. } => 3,
+        FileOp::Create { .. } | FileOp::CreateUnnamed { .. } | FileOp::Open { .. } => 3,
         FileOp::Read { .. } => 4,
         FileOp::Write { .. } | FileOp::Allocate { .. } => 5,
         FileOp::Flush { .. } | FileOp::Release { .. } => 6,

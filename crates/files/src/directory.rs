@@ -90,6 +90,23 @@ impl Files {
         Ok(FileReply::Created { attr: self.attr(&file), handle })
     }
 
+    /// open(2) with O_TMPFILE.
+    pub(crate) async fn create_unnamed(
+        &self,
+        who: &Who<'_>,
+        parent: FileId,
+        mode: u32,
+        flags: u32,
+    ) -> Result<FileReply, Errno> {
+        let (asked, life) = (self.cx.now(), self.names.life());
+        let entry = self.names.create_unnamed(who, parent, mode, permissions(flags)).await?;
+        let file = self.learn(entry, asked);
+        self.note_own(&file);
+        file.state.borrow_mut().plain = true;
+        let handle = self.opened(who, &file, flags & !TRUNCATE, life).await?;
+        Ok(FileReply::Created { attr: self.attr(&file), handle })
+    }
+
     pub(crate) async fn open_file(
         &self,
         who: &Who<'_>,

@@ -4,7 +4,7 @@
 //! not know yet. All else is the manager's, as of the last answer.
 
 use crate::ahead::Chunks;
-use crate::limits::SEND_BYTES_MAX;
+use crate::limits::{FILE_BYTES_MAX, SEND_BYTES_MAX};
 use crate::written::Written;
 use names::{Entry, Final, Unnamed};
 use node::rings::Handle;
@@ -153,6 +153,13 @@ impl State {
     /// Length as an application on this client sees it.
     pub fn size(&self) -> u64 {
         self.local.map_or(self.entry.attr.size, |local| local.size)
+    }
+
+    /// Where a range ends; EFBIG when no file of this layout is so long. Told here, an error reaches the write that asks
+    /// for it and not a later fsync.
+    pub fn end_of(&self, offset: u64, bytes: u64) -> Result<u64, Errno> {
+        let most = self.entry.layout.map_or(FILE_BYTES_MAX, |layout| layout.size_max());
+        offset.checked_add(bytes).filter(|end| *end <= most).ok_or(Errno::EFBIG)
     }
 
     /// How the I/O servers are asked for the file; EINVAL when it has no bytes to ask for.

@@ -36,6 +36,9 @@ impl Files {
             FileOp::Create { parent, name, mode, flags } => {
                 self.create(who, parent, &name, mode, flags).await
             }
+            FileOp::CreateUnnamed { parent, mode, flags } => {
+                self.create_unnamed(who, parent, mode, flags).await
+            }
             FileOp::GetAttr { file, .. } => self.get_attr(file).await,
             FileOp::SetAttr { file, handle, changes } => {
                 self.set_attr(who, file, handle, changes).await

@@ -8,7 +8,7 @@ use crate::Files;
 use crate::flags::{APPEND, SYNCHRONOUS, writes};
 use crate::gather::Gather;
 use crate::inode::{File, State};
-use crate::limits::{FILE_BYTES_MAX, KEEP_AGE, TICK};
+use crate::limits::{KEEP_AGE, TICK};
 use crate::queue::Worker;
 use crate::table::Open;
 use crate::written::{Fate, Send, Sent};
@@ -102,8 +102,7 @@ impl Files {
         if bytes == 0 {
             return Ok(0);
         }
-        let end = offset.checked_add(bytes).filter(|end| *end <= FILE_BYTES_MAX);
-        let end = end.ok_or(Errno::EFBIG)?;
+        let end = file.state.borrow().end_of(offset, bytes)?;
         self.with_written(file, |state| {
             if !self.cx.has_bug(Bug::StaleReadAhead) {
                 state.chunks.forget(&(offset..end));

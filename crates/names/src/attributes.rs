@@ -6,7 +6,6 @@
 
 use crate::field::encoded;
 use crate::keys;
-use crate::limits::FILE_BYTES_MAX;
 use crate::lookup::Entry;
 use crate::permissions::{WRITE, Who, without_set_id};
 use crate::record::Inode;
@@ -54,7 +53,7 @@ impl Transaction<'_> {
         if !(opened && writes) {
             who.check(&inode.attr, WRITE)?;
         }
-        if size > FILE_BYTES_MAX {
+        if inode.regular().is_some_and(|regular| size > regular.layout.size_max()) {
             return Err(Errno::EFBIG);
         }
         check_changes(who, &inode, changes)?;

@@ -1,5 +1,6 @@
 //! Making files: create, directories, symbolic links, nodes, hard links.
 
+use crate::keys;
 use crate::limits::{LINKS_MAX, SYMLINK_BYTES_MAX};
 use crate::lookup::{Entry, check_name};
 use crate::permissions::{EXECUTE, READ, WRITE, Who, inherited};
@@ -184,15 +185,48 @@ impl Transaction<'_> {
         let mut directory = self.directory_for(who, parent, name)?;
         match inode.attr {
             Attr { kind: FileKind::Directory, .. } => return Err(Errno::EPERM),
-            Attr { links: 0, .. } => return Err(Errno::ENOENT),
+            Attr { links: 0, .. } if !self.may_name(who, file) => return Err(Errno::ENOENT),
             Attr { links, .. } if links >= LINKS_MAX => return Err(Errno::EMLINK),
             _ => {}
+        }
+        if inode.attr.links == 0 {
+            self.delete(keys::orphan(file));
         }
         inode.attr.links += 1;
         inode.touch(self.now);
         self.put_inode(&inode);
         self.insert_name(&mut directory, name, file, inode.attr.kind);
         self.put_inode(&directory);
+        Ok(self.entry_of(&inode))
+    }
+
+    /// Whether a file without a name may be given one: by who has it open, when its kernel has decided that it may. Only
+    /// that knows a file which was made without a name from one that has lost it.
+    fn may_name(&self, who: &Who<'_>, file: FileId) -> bool {
+        who.is_decided() && !self.opens.get(file, self.client).is_empty()
+    }
+
+    /// Makes a regular file without a name and opens it, as open(2) with O_TMPFILE: it goes with its last close unless
+    /// it is linked before.
+    pub fn create_unnamed(
+        &mut self,
+        who: &Who<'_>,
+        parent: FileId,
+        mode: u32,
+        mask: u32,
+    ) -> Result<Entry, Errno> {
+        let directory = self.inode(parent)?;
+        if !directory.is_directory() {
+            return Err(Errno::ENOTDIR);
+        }
+        who.check(&directory.attr, WRITE | EXECUTE)?;
+        let mut inode = self.new_inode(who, &directory, b"", New::of(FileKind::Regular, mode))?;
+        inode.attr.links = 0;
+        self.hold(&mut inode, who, mask & WRITE != 0);
+        self.put_inode(&inode);
+        if mask & WRITE != 0 {
+            self.put_orphan(inode.attr.file); // an open for reading has put it
+        }
         Ok(self.entry_of(&inode))
     }
 
@@ -227,6 +261,23 @@ impl Transaction<'_> {
         name: &[u8],
         new: New,
     ) -> Result<Inode, Errno> {
+        let inode = self.new_inode(who, directory, name, new)?;
+        self.put_inode(&inode);
+        self.insert_name(directory, name, inode.attr.file, inode.attr.kind);
+        if inode.is_directory() {
+            directory.attr.links += 1;
+        }
+        Ok(inode)
+    }
+
+    /// A new file as one called `name` in `directory` is.
+    fn new_inode(
+        &mut self,
+        who: &Who<'_>,
+        directory: &Inode,
+        name: &[u8],
+        new: New,
+    ) -> Result<Inode, Errno> {
         let parent = directory.attr.file;
         let policy = directory.directory().ok_or(Errno::ENOTDIR)?.policy.clone();
         let site = match new.kind {
@@ -241,13 +292,7 @@ impl Transaction<'_> {
         attr.links = if new.kind == FileKind::Directory { 2 } else { 1 };
         attr.size = new.target.map_or(0, |target| target.len() as u64);
         (attr.atime, attr.mtime, attr.ctime) = (self.now, self.now, self.now);
-        let inode = Inode { attr, content };
-        self.put_inode(&inode);
-        self.insert_name(directory, name, file, new.kind);
-        if new.kind == FileKind::Directory {
-            directory.attr.links += 1;
-        }
-        Ok(inode)
+        Ok(Inode { attr, content })
     }
 
     fn content_of(

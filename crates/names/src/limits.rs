@@ -15,8 +15,6 @@ pub const XATTR_NAME_BYTES_MAX: usize = 255;
 pub const XATTR_VALUE_BYTES_MAX: usize = 64 * 1024;
 /// Extended attributes of one file: 256 names of 255 bytes and a zero fill the 64 KiB of `XATTR_LIST_MAX`.
 pub const XATTRS_MAX: usize = 256;
-/// Largest length of a file: Linux's `loff_t`.
-pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// Largest answer beside what its body holds: a value of an extended attribute, a listing of a directory.
 pub const REPLY_BYTES_MAX: usize = 64 * 1024;
 /// Room for what a listing of a directory has beside its entries: their count, whether it ends, and where.

@@ -180,6 +180,7 @@ operations! {
     Restore = 41 once { who: Who<'a>, home: Home, file: FileId, column: u16 }
     Purge = 42 once { who: Who<'a>, home: Home, file: FileId, column: u16 }
     Own = 50 once { who: Who<'a> }
+    CreateUnnamed = 44 once { who: Who<'a>, parent: FileId, mode: u32, mask: u32 }
     OpenNamed = 43 once { who: Who<'a>, parent: FileId, name: &'a [u8], file: FileId, mask: u32 }
 }
 
@@ -196,6 +197,7 @@ impl Operation<'_> {
         match self {
             Lookup { parent, .. }
             | Create { parent, .. }
+            | CreateUnnamed { parent, .. }
             | MakeDirectory { parent, .. }
             | Symlink { parent, .. }
             | MakeNode { parent, .. }
@@ -406,7 +408,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_decoding_panic(code in 0u16..45, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn no_bytes_make_decoding_panic(code in 0u16..52, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = Operation::decode(code, &mut Decoder::new(&bytes));
         }
     }

@@ -170,7 +170,7 @@ fn open_twice(cluster: &mut Cluster, client: &Client, file: FileId) {
         client.open(&Who::ROOT, file, READ).await?;
         client.unlink(&Who::ROOT, FileId::ROOT, b"f").await
     });
-    assert_eq!(removed, Ok(()));
+    assert_eq!(removed, Ok(None));
 }
 
 fn close(cluster: &mut Cluster, client: &Client, file: FileId) -> Result<Option<Entry>, Errno> {

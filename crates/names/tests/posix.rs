@@ -210,6 +210,28 @@ fn parents_learn_of_changes() {
 }
 
 #[test]
+fn a_file_that_is_made_without_a_name_lives_while_it_is_open() {
+    let mut world = open_world();
+    let make = |world: &mut World| {
+        world.change(|t| t.create_unnamed(&user(5), ROOT, 0o640, READ | WRITE)).unwrap().attr
+    };
+    let (kept, lost) = (make(&mut world), make(&mut world));
+    assert_eq!((kept.links, kept.mode, kept.uid), (0, 0o640, 5));
+    let link = |world: &mut World, who: &Who<'_>| {
+        world.change(|t| t.link(who, kept.file, ROOT, b"kept")).map(|entry| entry.attr.links)
+    };
+    assert_eq!(link(&mut world, &WHO), Err(Errno::ENOENT));
+    assert_eq!(link(&mut world, &Who::decided(5, 5)), Ok(1));
+    let mut world = world.restart();
+    assert_eq!(world.get(lost.file).unwrap().attr.links, 0, "its client may still have it");
+    world.end_grace();
+    assert_eq!(world.get(lost.file).map(drop), Err(Errno::ESTALE));
+    assert_eq!(world.find("kept").unwrap().attr.file, kept.file);
+    let refused = world.change(|t| t.create_unnamed(&user(5), kept.file, 0o640, WRITE));
+    assert_eq!(refused.map(drop), Err(Errno::ENOTDIR));
+}
+
+#[test]
 fn a_renamed_file_leaves_a_whiteout_when_asked() {
     let mut world = open_world();
     let d = world.mkdir(&WHO, "d", 0o777).unwrap();

@@ -435,6 +435,12 @@ pub enum FileOp {
         mode: u32,
         flags: u32,
     },
+    /// A file without a name in the site of `parent` (O_TMPFILE).
+    CreateUnnamed {
+        parent: FileId,
+        mode: u32,
+        flags: u32,
+    },
     Open {
         file: FileId,
         flags: u32,

@@ -73,8 +73,8 @@ pub const THROUGH_PATIENCE: Duration = Duration::from_millis(20);
 /// that is lost on the way, some retransmissions later.
 pub const THROUGH_PAUSE: Duration = Duration::from_secs(10);
 
-/// Longest object: 2^52 bytes, 4 PiB; block numbers then stay below 2^40.
-pub const OBJECT_BYTES_MAX: u64 = 1 << 52;
+/// Longest object; block numbers stay below 2^32.
+pub const OBJECT_BYTES_MAX: u64 = wire::limits::OBJECT_BYTES_MAX;
 /// Most dirty blocks that one COMMIT puts into the log itself: 256 KiB.
 pub const LOGGED_BLOCKS_MAX: usize = 64;
 /// Most blocks under one intent: 32 MiB; its checksums are 32 KiB of log.

@@ -20,6 +20,8 @@ fn names_as_on_a_local_file_system() {
     let root = cluster.at("");
     a_listing_ends_while_its_files_are_renamed(&root.join("listed"));
     what_is_open_stays_without_a_name(&root.join("open"));
+    files_are_made_without_a_name(&root);
+    what_no_file_can_hold_is_refused_at_once(&root);
     an_overlay_has_its_upper_layer_here(&root.join("overlay"), &cluster.beside("lower"));
     the_mount_table_names_the_cluster(&cluster);
     handles_outlive_the_mount(&mut cluster);
@@ -98,6 +100,51 @@ fn what_is_open_stays_without_a_name(dir: &Path) {
         fs::remove_dir_all(dir).unwrap();
         fs::create_dir(dir).unwrap();
     }
+}
+
+/// O_TMPFILE, which kernels from 6.2 on ask file systems like ours for.
+fn files_are_made_without_a_name(root: &Path) {
+    let flags = OFlags::TMPFILE | OFlags::RDWR;
+    let make = || rustix::fs::open(root, flags, Mode::from(0o600));
+    let kept = match make() {
+        Err(rustix::io::Errno::OPNOTSUPP) => return skip("this kernel's FUSE has no O_TMPFILE"),
+        kept => kept.unwrap(),
+    };
+    let lost = make().unwrap();
+    for (file, text) in [(&kept, b"kept"), (&lost, b"lost")] {
+        assert_eq!(rustix::io::pwrite(file, text, 100_000), Ok(4));
+        drop(rustix::io::dup(file).unwrap());
+        rustix::fs::fsync(file).unwrap();
+    }
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&kept));
+    rustix::fs::linkat(CWD, path, CWD, root.join("kept"), AtFlags::SYMLINK_FOLLOW).unwrap();
+    let mut seen = [0; 4];
+    assert_eq!((rustix::io::pread(&lost, &mut seen, 100_000), &seen), (Ok(4), b"lost"));
+    assert_eq!((links(&kept), links(&lost)), (1, 0));
+    drop((kept, lost));
+    assert_eq!(fs::read(root.join("kept")).unwrap()[100_000..], *b"kept");
+    fs::remove_file(root.join("kept")).unwrap();
+    let exclusive = rustix::fs::open(root, flags | OFlags::EXCL, Mode::from(0o600)).unwrap();
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&exclusive));
+    let refused = rustix::fs::linkat(CWD, path, CWD, root.join("x"), AtFlags::SYMLINK_FOLLOW);
+    assert_eq!(refused, Err(rustix::io::Errno::NOENT));
+}
+
+/// Not at a later fsync.
+fn what_no_file_can_hold_is_refused_at_once(root: &Path) {
+    let path = root.join("long");
+    fs::write(&path, "before").unwrap();
+    let file = rustix::fs::open(&path, OFlags::RDWR, Mode::empty()).unwrap();
+    let big = Err(rustix::io::Errno::FBIG);
+    for offset in [1 << 50, 1 << 62, i64::MAX as u64 - 10] {
+        assert_eq!(rustix::io::pwrite(&file, b"beyond", offset), big, "{offset}");
+        assert_eq!(rustix::fs::ftruncate(&file, offset), big.map(drop), "{offset}");
+    }
+    let copied = rustix::fs::copy_file_range(&file, Some(&mut 0), &file, Some(&mut 1000), 6);
+    assert_eq!(copied, Ok(6));
+    assert_eq!(rustix::fs::fsync(&file), Ok(()));
+    let whole = fs::read(&path).unwrap();
+    assert_eq!((whole.len(), &whole[..6], &whole[1000..]), (1006, &b"before"[..], &b"before"[..]));
 }
 
 /// overlayfs keeps what is new and what is removed in a directory of ours.

@@ -34,6 +34,8 @@ def replaced(name):
 def linked_and_unlinked(name):
     os.link(name, name + '.link'); os.unlink(name); os.unlink(name + '.link')
 
+def made_unnamed(name): pass
+
 def by_descriptor(fd): return fd, lambda: os.pread(fd, size, 0)
 def by_map(fd):
     m = mmap.mmap(fd, size); os.close(fd)
@@ -48,11 +50,14 @@ def by_socket(fd):
     return None, read
 
 flushes = [flush_none, flush_dup, flush_child, flush_other_open]
-kinds = list(itertools.product([unlinked, replaced, linked_and_unlinked], flushes, flushes, [by_descriptor, by_map, by_socket]))
+kinds = list(itertools.product([unlinked, replaced, linked_and_unlinked, made_unnamed], flushes, flushes, [by_descriptor, by_map, by_socket]))
 held = []
 for number, (nameless, before, after, holds) in enumerate(kinds):
     name, data = 'f%d' % number, bytes([number % 251 + 1]) * size
-    fd = os.open(name, os.O_CREAT | os.O_RDWR)
+    if nameless == made_unnamed:
+        try: fd = os.open('.', os.O_TMPFILE | os.O_RDWR)
+        except OSError: continue  # the kernel's FUSE does not ask for it before Linux 6.2
+    else: fd = os.open(name, os.O_CREAT | os.O_RDWR)
     os.write(fd, data)
     os.fsync(fd)
     before(fd); nameless(name); after(fd)

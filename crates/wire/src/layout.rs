@@ -2,7 +2,7 @@
 
 use crate::codec::{Decoder, Encoder, Short};
 use crate::ids::NodeId;
-use crate::limits::BLOCK_BYTES;
+use crate::limits::{BLOCK_BYTES, OBJECT_BYTES_MAX};
 
 /// Most columns of one file: the papers' 6 servers with 4 disks each are 24. A layout of 32 takes 108 bytes of a record
 /// or message.
@@ -218,6 +218,11 @@ impl Layout {
         let (row, within) = ((object_bytes - 1) / unit, (object_bytes - 1) % unit);
         let index = row.saturating_mul(width).saturating_add(column.into());
         index.saturating_mul(unit).saturating_add(within + 1)
+    }
+
+    /// The longest that a file may be: its columns are objects, which have a limit.
+    pub fn size_max(&self) -> u64 {
+        self.file_bytes(0, OBJECT_BYTES_MAX).min(i64::MAX as u64)
     }
 
     /// Bytes that [`encode`](Layout::encode) writes at most.

@@ -202,6 +202,25 @@ pub async fn times<A: Ask>(client: &Client<A>, dir: FileId) {
     assert_ne!(client.lookup(dir, b"f").await.expect("lookup").mtime, old);
 }
 
+/// What no file can hold is refused by the call that asks for it, and harms nothing.
+pub async fn too_long_files<A: Ask>(client: &Client<A>, dir: FileId) {
+    let open = client.create(dir, b"f", READ_WRITE).await.expect("create");
+    client.write(open, 0, b"before").await.expect("write");
+    for offset in [i64::MAX as u64 - 5, 1 << 62, 1 << 55] {
+        assert_eq!(client.write(open, offset, b"beyond").await, Err(Errno::EFBIG), "{offset}");
+        assert_eq!(client.set_size(open, offset).await.map(drop), Err(Errno::EFBIG), "{offset}");
+        assert_eq!(client.allocate(open, offset, 9, 0).await, Err(Errno::EFBIG), "{offset}");
+    }
+    assert_eq!(client.fsync(open).await, Ok(()));
+    let far = (16 << 40) - (16 << 30) - 4096;
+    client.write(open, far, b"in time").await.expect("write");
+    assert_eq!(client.fsync(open).await, Ok(()));
+    assert_eq!(client.read(open, far, 100).await, Ok(b"in time".to_vec()));
+    client.close(open).await.expect("close");
+    assert_eq!(client.lookup(dir, b"f").await.expect("lookup").size, far + 7);
+    client.unlink(dir, b"f").await.expect("unlink");
+}
+
 /// A caller whose groups are told is a member of each, however many there are.
 pub async fn groups_of_callers<A: Ask>(client: &Client<A>, dir: FileId) {
     let user = |groups: u32| {

@@ -249,6 +249,14 @@ impl<A: Ask> Client<A> {
         }
     }
 
+    /// open(2) with O_TMPFILE
+    pub async fn create_unnamed(&self, parent: FileId, flags: u32) -> Result<Opened, Errno> {
+        match self.ask(FileOp::CreateUnnamed { parent, mode: 0o644, flags }).await? {
+            FileReply::Created { attr, handle } => Ok(Opened { file: attr.file, handle }),
+            other => unexpected(other),
+        }
+    }
+
     /// open(2)
     pub async fn open(&self, file: FileId, flags: u32) -> Result<Opened, Errno> {
         match self.ask(FileOp::Open { file, flags }).await? {

@@ -26,11 +26,14 @@ pub async fn all<A: Ask>(client: &Client<A>, parent: wire::FileId) {
     basic::append(client, client.scratch(parent, "append").await).await;
     basic::many_small_files(client, client.scratch(parent, "small").await).await;
     basic::allocation_and_seeking(client, client.scratch(parent, "allocation").await).await;
+    basic::too_long_files(client, client.scratch(parent, "long").await).await;
     basic::times(client, client.scratch(parent, "times").await).await;
     basic::groups_of_callers(client, client.scratch(parent, "groups").await).await;
     basic::modes_of_opening(client, client.scratch(parent, "modes").await).await;
     names::rename_over_an_open_file(client, client.scratch(parent, "rename").await).await;
     names::unlinked_files_go_on(client, client.scratch(parent, "unlink").await).await;
+    let unnamed = client.scratch(parent, "made-unnamed").await;
+    names::files_are_made_without_a_name(client, unnamed).await;
     names::hard_links(client, client.scratch(parent, "links").await).await;
     names::extended_attributes(client, client.scratch(parent, "xattr").await).await;
     names::big_directory(client, client.scratch(parent, "list").await).await;

@@ -1,6 +1,7 @@
 //! Names on one client.
 
 use super::client::{Ask, Client, READ_ONLY, READ_WRITE, WRITE_ONLY, pattern};
+use node::rings::{Caller, Rights};
 use std::collections::BTreeSet;
 use wire::{Errno, FileId, FileKind, SetAttr};
 
@@ -37,6 +38,31 @@ pub async fn unlinked_files_go_on<A: Ask>(client: &Client<A>, dir: FileId) {
     client.put(dir, b"f", b"another").await.expect("the name is free");
     client.close(reader).await.expect("close");
     assert_eq!(client.get(dir, b"f").await, Ok(b"another".to_vec()));
+}
+
+/// A file that is made without a name goes with its last close, or stays when it is given one.
+pub async fn files_are_made_without_a_name<A: Ask>(client: &Client<A>, dir: FileId) {
+    let (kept, lost) = (pattern(1, 0, 150_000), pattern(2, 0, 50_000));
+    // Whether a file without a name may be given one is its kernel's decision.
+    let caller = Caller { rights: Rights::Kernel, ..client.caller.clone() };
+    let client = &Client { ask: &client.ask, frames: client.frames.clone(), caller };
+    let one = client.create_unnamed(dir, READ_WRITE).await.expect("create");
+    let two = client.create_unnamed(dir, READ_WRITE).await.expect("create");
+    client.write(one, 0, &kept).await.expect("write");
+    client.write(two, 0, &lost).await.expect("write");
+    client.fsync(two).await.expect("fsync");
+    client.flush(two).await.expect("a descriptor is closed");
+    assert_eq!(client.list(dir, 4096).await, Ok(Vec::new()));
+    assert_eq!(client.stat(two.file).await.expect("stat").links, 0);
+    assert!(client.read(two, 0, 1 << 20).await == Ok(lost));
+    assert_eq!(client.link(one.file, dir, b"kept").await.expect("link").links, 1);
+    client.close(one).await.expect("close");
+    client.close(two).await.expect("close");
+    assert!(client.get(dir, b"kept").await == Ok(kept));
+    assert_eq!(client.link(two.file, dir, b"lost").await.map(drop), Err(Errno::ESTALE));
+    assert_eq!(client.create_unnamed(one.file, READ_WRITE).await.map(drop), Err(Errno::ENOTDIR));
+    client.unlink(dir, b"kept").await.expect("unlink");
+    assert_eq!(client.stat(one.file).await, Err(Errno::ESTALE));
 }
 
 /// Two names, one file.
@@ -125,10 +151,7 @@ pub async fn a_listing_ends_while_its_files_are_renamed<A: Ask>(client: &Client<
             match seen.len() % 3 {
                 0 => client.rename(from, (listed, &[&entry.name, &b"'"[..]].concat()), 0).await,
                 1 => client.rename(from, away, 0).await,
-                _ => client
-                    .put(listed, &[b'+', entry.name[0], seen.len() as u8], b"")
-                    .await
-                    .map(drop),
+                _ => client.put(listed, format!("+{}", seen.len()).as_bytes(), b"").await.map(drop),
             }
             .expect("a change");
             if seen.len() % 3 == 1 {

@@ -168,9 +168,10 @@ pub fn parse(header: &Header, body: &[u8]) -> Result<Asked, Errno> {
         opcode::WRITE => Err(Errno::EINVAL),
         _ => {
             let operation = match header.opcode {
-                opcode::LOOKUP..=opcode::LINK | opcode::RENAME2 | opcode::CREATE => {
-                    name_operation(header.opcode, file, input)?
-                }
+                opcode::LOOKUP..=opcode::LINK
+                | opcode::RENAME2
+                | opcode::CREATE
+                | opcode::TMPFILE => name_operation(header.opcode, file, input)?,
                 opcode::SETXATTR..=opcode::REMOVEXATTR => {
                     attribute_operation(header.opcode, file, input)?
                 }
@@ -273,6 +274,10 @@ fn name_operation(
             let (_umask, more) = (input.u32()?, input.u32()?);
             let flags = open_flags(flags, more);
             (FileOp::Create { parent, name: name(input)?, mode, flags }, Shape::Create)
+        }
+        opcode::TMPFILE => {
+            let (flags, mode) = (input.u32()?, permissions(input.u32()?));
+            (FileOp::CreateUnnamed { parent, mode, flags }, Shape::Create)
         }
         opcode::UNLINK => (FileOp::Unlink { parent, name: name(input)? }, Shape::Empty),
         opcode::RMDIR => (FileOp::RemoveDirectory { parent, name: name(input)? }, Shape::Empty),
@@ -562,6 +567,14 @@ mod tests {
     }
 
     #[test]
+    fn a_file_without_a_name_has_a_mode_and_flags() {
+        let fields = [(4, 0o20200002), (4, 0o100640), (4, 0o22), (4, 0)];
+        let (op, shape) = operation(opcode::TMPFILE, &body(&fields, b"/\0"));
+        assert!(op.starts_with("CreateUnnamed { parent: FileId(9), mode: 416"), "{op}");
+        assert_eq!(shape, Shape::Create);
+    }
+
+    #[test]
     fn two_names_follow_a_rename() {
         let (plain, _) = operation(opcode::RENAME, &body(&[(8, 12)], b"old\0new\0"));
         let (flagged, shape) = operation(opcode::RENAME2, &body(&[(8, 12), (8, 1)], b"old\0new\0"));
@@ -605,7 +618,7 @@ mod tests {
 
     #[test]
     fn what_we_do_not_do_is_refused_so_that_the_kernel_does_not_ask_again() {
-        for code in [37, 40, 47, 48, 49, 50, 51, 52, 4096, u32::MAX] {
+        for code in [37, 40, 47, 48, 49, 50, 52, 4096, u32::MAX] {
             let asked = parse(&header(code), &[0; 200]);
             assert!(matches!(asked, Ok(Asked::Refused(Errno::ENOSYS))), "{code}: {asked:?}");
         }

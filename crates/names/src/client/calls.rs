@@ -118,6 +118,22 @@ impl Client {
         Ok((entry, made))
     }
 
+    /// Makes a regular file without a name, and opens it: it lives until it is closed, or for good once it is linked.
+    pub async fn create_unnamed(
+        &self,
+        who: &Who<'_>,
+        parent: FileId,
+        mode: u32,
+        mask: u32,
+    ) -> Result<Entry, Errno> {
+        let _permit = self.hold().await;
+        let operation = Operation::CreateUnnamed { who: *who, parent, mode, mask };
+        let created = self.ask(operation, SMALL).await;
+        let entry: Entry = decoded(self.unsure(created)?)?;
+        self.opened(entry.attr.file, mask);
+        Ok(entry)
+    }
+
     /// Removes a name of anything but a directory; what went with it, if it had no bytes.
     pub async fn unlink(
         &self,

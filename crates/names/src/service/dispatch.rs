@@ -368,6 +368,9 @@ fn change(transaction: &mut Transaction<'_>, operation: &Operation<'_>) -> Resul
             let (entry, made) = transaction.create(who, *parent, name, *mode, *how, *open)?;
             Ok(Outcome::Created(Created { entry, made }))
         }
+        CreateUnnamed { who, parent, mode, mask } => {
+            transaction.create_unnamed(who, *parent, *mode, *mask).map(Outcome::Entry)
+        }
         MakeDirectory { who, parent, name, mode } => {
             transaction.make_directory(who, *parent, name, *mode).map(Outcome::Entry)
         }
