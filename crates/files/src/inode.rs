@@ -155,8 +155,8 @@ impl State {
         self.local.map_or(self.entry.attr.size, |local| local.size)
     }
 
-    /// Where a range ends; EFBIG when no file of this layout is so long. Told here, an error reaches the write that asks
-    /// for it and not a later fsync.
+    /// Where a range ends; EFBIG when no file of this layout is so long. Told here, an error reaches the write that
+    /// asks for it and not a later fsync.
     pub fn end_of(&self, offset: u64, bytes: u64) -> Result<u64, Errno> {
         let most = self.entry.layout.map_or(FILE_BYTES_MAX, |layout| layout.size_max());
         offset.checked_add(bytes).filter(|end| *end <= most).ok_or(Errno::EFBIG)

@@ -82,13 +82,13 @@ pub const READ_BYTES_MAX: u64 = wire::limits::PAYLOAD_BYTES_MAX as u64;
 /// Most frames of an answer to a read that are handed out as they were written: a page each is the longest payload.
 /// FUSE takes 1,023 in one reply.
 pub const READ_FRAMES_MAX: usize = 256;
-/// Waiting lock requests of a mount; more are refused with ENOLCK. As many as locks that a file may have, 80 bytes each:
-/// 5 MiB.
+/// Waiting lock requests of a mount; more are refused with ENOLCK. As many as locks that a file may have, 80 bytes
+/// each: 5 MiB.
 pub const LOCK_WAITERS_MAX: usize = 65_536;
 /// How often a waiting lock is asked for again that another mount may have made free.
 pub const LOCK_PAUSE: Duration = Duration::from_millis(20);
-/// Refusals of one round with which those that wait behind them are compared, of each file: who waits for the same bytes
-/// as another need not be asked for.
+/// Refusals of one round with which those that wait behind them are compared, of each file: who waits for the same
+/// bytes as another need not be asked for.
 pub const LOCK_REFUSALS_MAX: usize = 64;
 /// Losses by power cuts that files may not have told yet: each fsync after one tells of its own.
 pub const LOSSES_MAX: usize = 64;

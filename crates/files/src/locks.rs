@@ -120,9 +120,9 @@ impl Files {
         }
     }
 
-    /// Gives back what was taken through a handle that is closed for good. The locks of processes went with the flush that
-    /// each of them sent as it closed the file; what is left belongs to the open file itself (F_OFD_SETLK, flock), of
-    /// whose owner the release says nothing.
+    /// Gives back what was taken through a handle that is closed for good. The locks of processes went with the flush
+    /// that each of them sent as it closed the file; what is left belongs to the open file itself (F_OFD_SETLK, flock),
+    /// of whose owner the release says nothing.
     pub(crate) async fn unlock_handle(&self, file: &File, handle: Handle) {
         let owners: Vec<(u64, bool)> = {
             let state = file.state.borrow();

@@ -1,8 +1,8 @@
 //! The disks of I/O servers: which disk belongs to which number of a server, and how far each is known to have come.
 //!
 //! An I/O server tells the id of each of its disks, and how old what is on it was when the server started, before it
-//! serves from it. A directory with another id is another disk, or an empty mount point. One that has not come as far as
-//! was told before is an older copy. Neither is served: what is missing from it would read as zeros.
+//! serves from it. A directory with another id is another disk, or an empty mount point. One that has not come as far
+//! as was told before is an older copy. Neither is served: what is missing from it would read as zeros.
 
 use crate::limits::DISKS_MAX;
 use std::collections::BTreeMap;

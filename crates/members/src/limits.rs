@@ -48,6 +48,6 @@ pub const LENDER_PERIOD: Duration = Duration::from_secs(1);
 /// Most that the incarnation of a JOIN, nanoseconds since 1970, may be ahead of the manager's clock: a day, because
 /// clocks that were never set are mostly wrong by hours.
 pub const AHEAD_OF_CLOCK_MAX: u64 = 24 * 3600 * 1_000_000_000;
-/// Most that it may be ahead of the last one of its name, where that is ahead of the clock itself: about a second, which
-/// a thousand starts that were never told count on; to reach the end of the numbers so takes 2^34 joins.
+/// Most that it may be ahead of the last one of its name, where that is ahead of the clock itself: about a second,
+/// which a thousand starts that were never told count on; to reach the end of the numbers so takes 2^34 joins.
 pub const AHEAD_OF_LAST_MAX: u64 = 1 << 30;

@@ -10,8 +10,9 @@
 //! | LENDERS | after 2 | | lenders' view 8, count 2, last page 1 | lenders: id 2, life 8, MiB 4 |
 //! | DISKS | id 2, incarnation 8 | disks: number 2, id 16, age at the start 16, age now 16 | foreign 4, older 4 | |
 //!
-//! JOIN and LEAVE are executed once; a repeated FORGET changes nothing. A VIEW or list of LENDERS larger than a page is asked for in steps, each after the
-//! last id of the one before; when its number changes in between, the asker starts again.
+//! JOIN and LEAVE are executed once; a repeated FORGET changes nothing. A VIEW or list of LENDERS larger than a page is
+//! asked for in steps, each after the last id of the one before; when its number changes in between, the asker starts
+//! again.
 
 use crate::lenders::{Lender, Lends};
 use crate::limits::{ADDRESS_BYTES_MAX, ADDRESSES_MAX, MEMBER_BYTES_MAX, NAME_BYTES_MAX};

@@ -5,7 +5,8 @@
 //! has one full lease to renew, so that a restart of the manager ends nobody's membership; who was down stays down.
 //!
 //! Invariants: a server's name keeps its id until the server is declared gone, and no other machine gets that id ever;
-//! the view's number grows with every change that a view shows; what a lease's end sets off is told only after its record was appended.
+//! the view's number grows with every change that a view shows; what a lease's end sets off is told only after its
+//! record was appended.
 
 use crate::disks::{DiskTable, ToldDisk, Verdict};
 use crate::lenders::{Lender, LenderTable, Lenders, Lends};
@@ -167,7 +168,8 @@ impl Registry {
 
     /// Whether a JOIN may speak for its name, by the wall clock of this node in nanoseconds. Of the incarnation that it
     /// brings: a number far ahead of the clock and of the last one would shut out every later start of that name, so
-    /// that is EOVERFLOW. Of a node that `has_id` not: a name that a living client holds belongs to that client, EEXIST.
+    /// that is EOVERFLOW. Of a node that `has_id` not: a name that a living client holds belongs to that client,
+    /// EEXIST.
     pub fn check_claim(&self, clock: u64, has_id: bool, join: &Join) -> Result<(), Errno> {
         let known = self.find(join).map(|id| &self.members[&id].member);
         let last = known.map_or(0, |member| member.incarnation);

@@ -127,8 +127,9 @@ pub(crate) fn is_truncation(changes: &SetAttr) -> bool {
     changes.size.is_some()
 }
 
-/// Whether nothing is asked for but that set-id bits go, by a user who may not change the mode. A kernel that checks for
-/// us asks so for a chown to the present owner, which is nobody else's business, and before a write, which says so again.
+/// Whether nothing is asked for but that set-id bits go, by a user who may not change the mode. A kernel that checks
+/// for us asks so for a chown to the present owner, which is nobody else's business, and before a write, which says so
+/// again.
 fn keeps_set_id(who: &Who<'_>, inode: &Inode, changes: &SetAttr) -> bool {
     let alone = SetAttr { clear_set_id: true, ..SetAttr::default() };
     *changes == alone && !who.is_root() && who.uid != inode.attr.uid

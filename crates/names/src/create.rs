@@ -87,8 +87,8 @@ impl Transaction<'_> {
     ) -> Result<Entry, Errno> {
         let named = self.named(parent, name)?.ok_or(Errno::EISDIR)?;
         if who.is_decided() && how == How::Unchecked {
-            // Its kernel took the name for a free one and has not checked what may be done with this file, or where this
-            // link leads: it is to look again.
+            // Its kernel took the name for a free one and has not checked what may be done with this file, or where
+            // this link leads: it is to look again.
             return Err(Errno::ESTALE);
         }
         let mut inode = self.inode(named.file)?;
@@ -200,8 +200,8 @@ impl Transaction<'_> {
         Ok(self.entry_of(&inode))
     }
 
-    /// Whether a file without a name may be given one: by who has it open, when its kernel has decided that it may. Only
-    /// that knows a file which was made without a name from one that has lost it.
+    /// Whether a file without a name may be given one: by who has it open, when its kernel has decided that it may.
+    /// Only that knows a file which was made without a name from one that has lost it.
     fn may_name(&self, who: &Who<'_>, file: FileId) -> bool {
         who.is_decided() && !self.opens.get(file, self.client).is_empty()
     }

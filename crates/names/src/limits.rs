@@ -6,8 +6,8 @@ use std::time::Duration;
 pub const LINKS_MAX: u32 = 65_000;
 /// Longest symbolic link: a path without its terminating zero.
 pub const SYMLINK_BYTES_MAX: usize = wire::limits::PATH_BYTES_MAX - 1;
-/// Supplementary groups that a call carries: all that a process of Linux can have (`NGROUPS_MAX`), 256 KiB. Users rarely
-/// have more than 32, which are 128 bytes of every call.
+/// Supplementary groups that a call carries: all that a process of Linux can have (`NGROUPS_MAX`), 256 KiB. Users
+/// rarely have more than 32, which are 128 bytes of every call.
 pub const GROUPS_MAX: usize = 65_536;
 /// Longest name of an extended attribute (Linux `XATTR_NAME_MAX`).
 pub const XATTR_NAME_BYTES_MAX: usize = 255;
@@ -81,9 +81,9 @@ pub const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// in its checkpoint; a new file takes 3 entries of 80 bytes and more of them: 200,000 files that a power cut can take
 /// back. 2^56 serial numbers are enough for 2^36 starts.
 pub const SERIALS_LEAP: u64 = 1 << 20;
-/// Serial numbers for each second since [`SERIALS_EPOCH`], at least: a manager begins behind all those of the time before
-/// its start. A life that makes fewer files a second, start to end, gives none that a copy of its store, started later,
-/// gives again: 16,384, of which 2^44 last 34 years. The bits above are free for a lineage.
+/// Serial numbers for each second since [`SERIALS_EPOCH`], at least: a manager begins behind all those of the time
+/// before its start. A life that makes fewer files a second, start to end, gives none that a copy of its store, started
+/// later, gives again: 16,384, of which 2^44 last 34 years. The bits above are free for a lineage.
 pub const SERIALS_PER_SECOND: u64 = 1 << 14;
 /// The start of 2025, in seconds since 1970.
 pub const SERIALS_EPOCH: u64 = 1_735_689_600;

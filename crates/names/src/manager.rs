@@ -499,7 +499,8 @@ fn key_file(key: &[u8]) -> Result<FileId, OpenError> {
     keys::file_of(key).ok_or_else(|| OpenError::Damaged { key: key.to_vec() })
 }
 
-/// The serial number that a start at `life` (in nanoseconds since 1970, or a small number in simulations) begins behind.
+/// The serial number that a start at `life` (in nanoseconds since 1970, or a small number in simulations) begins
+/// behind.
 fn by_clock(life: u64) -> u64 {
     let seconds = (life / 1_000_000_000).saturating_sub(SERIALS_EPOCH);
     (seconds * SERIALS_PER_SECOND).min(SERIALS_BY_CLOCK - 1)

@@ -1,8 +1,8 @@
 //! Who may do what: POSIX permission bits, with root above them.
 //!
-//! The kernel of a mount has decided for its callers already, by groups, capabilities and user namespaces that are known
-//! there alone. Here is decided what it could not know: what it did not look at because another client has changed the
-//! name meanwhile.
+//! The kernel of a mount has decided for its callers already, by groups, capabilities and user namespaces that are
+//! known there alone. Here is decided what it could not know: what it did not look at because another client has
+//! changed the name meanwhile.
 
 use crate::limits::GROUPS_MAX;
 use node::rings::{Caller, Rights};

@@ -4,7 +4,8 @@
 //! clock that may be set. An object is never touched while the store is older than it is: a store that was brought back
 //! from a copy does not know the files made since. Their numbers are above all that it gave out, or among those that it
 //! passed over when it started. And while there are such objects nothing is purged by its age: what else the servers
-//! have may be newer than the store too, as a column is that moved since. What somebody put back by hand is left alone until somebody drops it by hand.
+//! have may be newer than the store too, as a column is that moved since. What somebody put back by hand is left alone
+//! until somebody drops it by hand.
 
 use crate::field::{Field, encoded, fields};
 use crate::keys::{self, Table};

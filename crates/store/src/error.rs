@@ -7,7 +7,8 @@ use wire::Errno;
 pub enum StoreError {
     /// The storage under the store failed or holds what cannot be read.
     #[error(
-        "the store's checkpoint cannot be {action}: {reason}; check the disk, then start again, or restore the store from a backup"
+        "the store's checkpoint cannot be {action}: {reason}; check the disk, then start again, or bring the whole \
+         directory of the store back from a copy"
     )]
     Storage {
         /// What was tried.
@@ -18,7 +19,7 @@ pub enum StoreError {
     /// A page of the checkpoint is not what was written.
     #[error(
         "the store's checkpoint is damaged at byte {offset}: the page there is not what was written; \
-         restore the store from a backup"
+         bring the whole directory of the store back from a copy"
     )]
     Rotten {
         /// Where the page begins.
@@ -27,8 +28,8 @@ pub enum StoreError {
     /// The checkpoint ends before the first change that there is, which went into it once.
     #[error(
         "the store's checkpoint ends at change {sequence}, and the first log that there is, {log}, begins at change \
-         {begins}: the checkpoint is an older copy of itself, or logs were removed; bring back both, or restore \
-         the store from a backup"
+         {begins}: the checkpoint is an older copy of itself, or logs were removed; bring back both, or bring the whole \
+         directory of the store back from a copy"
     )]
     Behind {
         /// The last change in the checkpoint.
@@ -40,8 +41,8 @@ pub enum StoreError {
     },
     /// The logs are not there.
     #[error(
-        "the store has no log of generation {log} or later, of which there was one; bring its logs back, or restore \
-         the store from a backup"
+        "the store has no log of generation {log} or later, of which there was one; bring its logs back, or bring the whole \
+         directory of the store back from a copy"
     )]
     NoLog {
         /// The first that may be there.
@@ -49,8 +50,8 @@ pub enum StoreError {
     },
     /// A log belongs to another store, or to another history of this one.
     #[error(
-        "log {log} of the store is not one of its own: {why}; give back the store's own log, or restore the store \
-         from a backup"
+        "log {log} of the store is not one of its own: {why}; give back the store's own log, or bring the whole \
+         directory of the store back from a copy"
     )]
     Foreign {
         /// Generation by its name.
@@ -82,7 +83,7 @@ pub enum StoreError {
     /// A log lost a change that was on stable storage once.
     #[error(
         "log {log} of the store is damaged at byte {offset}: change {sequence} is missing although \
-         it was on stable storage; restore the store from a backup"
+         it was on stable storage; bring the whole directory of the store back from a copy"
     )]
     Damaged {
         /// Generation of the log.

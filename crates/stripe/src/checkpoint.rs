@@ -76,8 +76,8 @@ impl Inner {
         let old = disk.journal.switch(salt).await;
         self.apply_all(disk).await?;
         self.carry_intents(disk).await?;
-        // First of all, what was removed while these logs said so, and what they say of objects that are there, or gone;
-        // then that a restart need not look for them.
+        // First of all, what was removed while these logs said so, and what they say of objects that are there, or
+        // gone; then that a restart need not look for them.
         disk.sync_names().await.map_err(errno)?;
         self.save_index(disk).await.map_err(errno)?;
         disk.note_applied(old.last).await.map_err(errno)?;
@@ -170,8 +170,8 @@ impl Inner {
         Ok(Some(Placed { object, groups, header, _gate: gate }))
     }
 
-    /// Sees to it that an object's file reaches as far as its header will say, also where nothing is written: a file that
-    /// is shorter is one that was cut short.
+    /// Sees to it that an object's file reaches as far as its header will say, also where nothing is written: a file
+    /// that is shorter is one that was cut short.
     async fn make_long(&self, disk: &Disk, object: &Object, length: u64) -> Result<(), Errno> {
         let blocks = length.div_ceil(BLOCK_BYTES as u64);
         let (reached, in_place) = {

@@ -355,8 +355,8 @@ impl Inner {
         Ok(Tail { at, made: tail.made.max(at), chain, sequence: head.sequence, ..tail })
     }
 
-    /// Makes the file longer in steps, by zeros, so that batches find room in it also when the disk is full, and the disk
-    /// has a length less to note.
+    /// Makes the file longer in steps, by zeros, so that batches find room in it also when the disk is full, and the
+    /// disk has a length less to note.
     async fn make_index_room(&self, disk: &Disk, tail: &mut Tail) {
         let end = tail.at;
         let zeros = disk.zeros(INDEX_STEP_BYTES).await;

@@ -110,8 +110,8 @@ pub const JOINED_BYTES_MAX: usize = 72 << 10;
 pub const CHECKPOINT_BYTES: u64 = 8 << 20;
 /// Records in a log that start a checkpoint whatever their size: each may be an object to open at a restart.
 pub const CHECKPOINT_RECORDS: u64 = 16 * 1024;
-/// Most bytes of one batch of a disk's index, so of one write: 2,976 objects. It is memory that a checkpoint takes while
-/// the cache may be full.
+/// Most bytes of one batch of a disk's index, so of one write: 2,976 objects. It is memory that a checkpoint takes
+/// while the cache may be full.
 pub const INDEX_BATCH_BYTES: usize = 64 << 10;
 /// By how much the index's file grows at a time: 16 checkpoints of few objects.
 pub const INDEX_STEP_BYTES: usize = 64 << 10;

@@ -379,8 +379,8 @@ impl Inner {
         Ok(frame)
     }
 
-    /// Fills `into` from the object's file. Once its header is there, a file that is not, or is shorter than it was made,
-    /// is damage and no hole.
+    /// Fills `into` from the object's file. Once its header is there, a file that is not, or is shorter than it was
+    /// made, is damage and no hole.
     async fn read_file(
         &self,
         object: &Object,

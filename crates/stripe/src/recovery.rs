@@ -322,8 +322,8 @@ impl Inner {
             read.map_err(|error| refusal(disk, "its label cannot be read", error))?;
         let (block, slots) = blocks.split_at(BLOCK_BYTES);
         let has_begun = Lives::later_of(slots).is_some_and(|lives| lives.sequence() > 0);
-        // No incarnation has begun on a disk whose label's writing was broken off, by a full disk or a crash, and nothing
-        // of it was written that its writer relied on.
+        // No incarnation has begun on a disk whose label's writing was broken off, by a full disk or a crash, and
+        // nothing of it was written that its writer relied on.
         if found && (has_begun || block.iter().any(|byte| *byte != 0)) {
             let refuse = |text| (Errno::ENODEV, format!("disk {}: {text}", disk.id.0));
             disk.index.open(label.check(block).map_err(refuse)?, &slots[2 * BLOCK_BYTES..]);

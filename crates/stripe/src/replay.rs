@@ -138,17 +138,7 @@ impl Inner {
             // The log knows what was to be there, and it need not fit what is recorded.
             disk.index.note_removed(id);
         }
-        let recorded = disk.index.get(id).filter(|_| !replay.remade);
-        let header = match Header::read(id, &bytes) {
-            // Torn while it was made; the log knows what it was to say.
-            Err(Unreadable::Damaged) if replay.head.is_some() && recorded.is_none() => Ok(None),
-            Err(unreadable) => Err(unreadable.to_string()),
-            Ok(header) => match recorded {
-                Some(entry) => self.check_replayed(disk, id, replay, entry, header).await?,
-                None => Ok(()),
-            }
-            .map(|()| header),
-        };
+        let header = self.replayed_header(disk, id, replay, &bytes).await?;
         let header = match header {
             Ok(header) => header,
             Err(why) => {
@@ -190,6 +180,27 @@ impl Inner {
         Ok(Some(work))
     }
 
+    /// The header of the file that is there, or why it is not the object's.
+    async fn replayed_header(
+        &self,
+        disk: &Disk,
+        id: ObjectId,
+        replay: &Replay,
+        bytes: &[u8],
+    ) -> Result<Result<Option<Header>, String>, DiskError> {
+        let recorded = disk.index.get(id).filter(|_| !replay.remade);
+        Ok(match Header::read(id, bytes) {
+            // Torn while it was made; the log knows what it was to say.
+            Err(Unreadable::Damaged) if replay.head.is_some() && recorded.is_none() => Ok(None),
+            Err(unreadable) => Err(unreadable.to_string()),
+            Ok(header) => match recorded {
+                Some(entry) => self.check_replayed(disk, id, replay, entry, header).await?,
+                None => Ok(()),
+            }
+            .map(|()| header),
+        })
+    }
+
     /// Whether the file is that of the object that is recorded, as it was when the logs began or some way on, or else
     /// what it is. A crash while it was brought into place leaves a later header than the one that is recorded.
     async fn check_replayed(
@@ -221,8 +232,8 @@ impl Inner {
         }
     }
 
-    /// Both header slots, whether there is a file, and whether all of them could be read. One that could not, as a power
-    /// cut may leave it, counts as never written when the log knows what it was to say; `None` when it does not.
+    /// Both header slots, whether there is a file, and whether all of them could be read. One that could not, as a
+    /// power cut may leave it, counts as never written when the log knows what it was to say; `None` when it does not.
     async fn read_slots(
         &self,
         disk: &Disk,

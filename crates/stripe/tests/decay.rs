@@ -38,8 +38,8 @@ impl Dice {
 /// What was acknowledged of every file.
 type Model = BTreeMap<u64, Vec<u8>>;
 
-/// A server with files, all of it committed, some in place and some in the log only, and its disk as it was at some time
-/// before.
+/// A server with files, all of it committed, some in place and some in the log only, and its disk as it was at some
+/// time before.
 struct Case {
     world: World,
     dice: Dice,

@@ -3,7 +3,8 @@
 //! ```text
 //! list    the objects of every I/O server                  candidates for objects without a file
 //! walk    every directory; of each file, every column      a server tells whether its object is whole; --deep reads it
-//! back    candidates that no file of the walk claimed       asked of the manager once more: files come and go meanwhile
+//! back    candidates that no file of the walk claimed       asked of the manager once more: files come and go
+//! meanwhile
 //! ```
 //!
 //! It changes nothing. `--accept` is the only exception, and only for the paths it names.

@@ -22,8 +22,8 @@
 //! reserve = "512M"                    # optional: with less memory left on this machine, it lends less; a 32nd of all
 //! ```
 //!
-//! A path that does not begin with `/` is meant from the file's own directory, those of sockets too. What is in that directory
-//! is written so, and the whole can be moved or copied: a copy names nothing of the original.
+//! A path that does not begin with `/` is meant from the file's own directory, those of sockets too. What is in that
+//! directory is written so, and the whole can be moved or copied: a copy names nothing of the original.
 
 use crate::lending::Lending;
 use crate::size::Size;

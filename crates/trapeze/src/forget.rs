@@ -1,7 +1,7 @@
 //! `trapeze forget`: a machine or a disk that is gone for good is declared so.
 //!
-//! The members' record holds it, and every client learns of it with the view: what was there is an error at once instead
-//! of being waited for. Nothing else changes: the files keep their layouts, which say what of them is lost.
+//! The members' record holds it, and every client learns of it with the view: what was there is an error at once
+//! instead of being waited for. Nothing else changes: the files keep their layouts, which say what of them is lost.
 
 use crate::cli;
 use crate::size::Size;

@@ -420,8 +420,8 @@ fn load(dir: &Path) -> Result<Vec<Machine>, LocalError> {
     names.map(load).collect()
 }
 
-/// Refuses a machine that has its key, its sockets, its names or its first disks in the directory of another cluster, from
-/// which this one was copied. A disk that was added may be anywhere.
+/// Refuses a machine that has its key, its sockets, its names or its first disks in the directory of another cluster,
+/// from which this one was copied. A disk that was added may be anywhere.
 fn check_inside(dir: &Path, file: &Path, machine: &Machine) -> Result<(), LocalError> {
     let of_another = |path: &Path| {
         let mut above = path.ancestors().skip(1);

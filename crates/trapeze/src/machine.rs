@@ -1,6 +1,7 @@
 //! A machine of a cluster, put together on the real world: its memory, links, disks, stores and services.
 
 mod addresses;
+mod gone;
 mod looker;
 mod stranger;
 
@@ -14,6 +15,7 @@ use crate::status::service::{SharedItems, Source};
 use addresses::Addresses;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, StartError};
 use files::cluster::{members_store, names_store, start};
+use gone::gone_text;
 use live::disk::{DiskConfig, Disks, DisksError, Engine};
 use live::host::Host;
 use live::link::{Address, Directory, Keys, LinkConfig, Links, Security, SharedPool};
@@ -323,29 +325,6 @@ impl Running {
             disks,
             cache_bytes,
         }
-    }
-}
-
-/// What a machine is told that was declared gone, or some of whose disks were.
-fn gone_text(name: &str, disks: Option<u32>) -> String {
-    match disks {
-        Some(disks) if disks != 0 => {
-            let numbers: Vec<String> = (0..32)
-                .filter(|disk| disks >> disk & 1 == 1)
-                .map(|disk| disk.to_string())
-                .collect();
-            format!(
-                "disk {} of {name} was declared gone with `trapeze forget`, and files may have been removed since: move \
-                 its directory away, leave its [[disk]] entry where it is, and start {name} again, which serves without \
-                 it; space for new files comes as one more [[disk]] entry at the end",
-                numbers.join(" and ")
-            )
-        }
-        _ => format!(
-            "{name} was declared gone with `trapeze forget`, and files may have been removed since: it cannot come back. \
-             To use this machine again, move its directories away and run `trapeze join` with a new --dir; it may have \
-             the same name"
-        ),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What mount(8) calls: this program by the name `mount.trapeze` or `mount.fuse.trapeze`, or as mount.fuse3 calls the
-//! program of a file system, `trapeze SOURCE PATH -o OPTIONS`. The mount is served in the background, and whoever called
-//! goes on when it can be used.
+//! program of a file system, `trapeze SOURCE PATH -o OPTIONS`. The mount is served in the background, and whoever
+//! called goes on when it can be used.
 
 use crate::children::READY;
 use crate::cli::Cli;

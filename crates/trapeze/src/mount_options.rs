@@ -1,5 +1,5 @@
-//! The words behind `-o`: those of mount(8), those of FUSE, and this command's own flags, so that a line of fstab can say
-//! everything.
+//! The words behind `-o`: those of mount(8), those of FUSE, and this command's own flags, so that a line of fstab can
+//! say everything.
 
 use crate::cli;
 use live::fuse::MountOptions;

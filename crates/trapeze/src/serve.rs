@@ -306,8 +306,8 @@ const MEMORY_PART: u64 = 8;
 /// Least memory of an I/O server: some requests of the largest size, and a cache.
 const SERVER_POOL_MIN: u64 = 64 << 20;
 
-/// Memory of each of so many I/O servers on a machine with `total` bytes: with the manager and a mount an eighth of it at
-/// most, and what a server has by default where that is less.
+/// Memory of each of so many I/O servers on a machine with `total` bytes: with the manager and a mount an eighth of it
+/// at most, and what a server has by default where that is less.
 fn memory_for(servers: u16, total: u64) -> Memory {
     let usual = Memory::default();
     let shared = (total / MEMORY_PART).saturating_sub(MANAGER_POOL_BYTES + POOL_BYTES);

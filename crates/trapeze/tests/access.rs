@@ -340,10 +340,12 @@ fn an_ordinary_user_has_a_file_system_of_its_own() {
     let (home, copy) = home();
     let user = user(1000, "");
     let script = format!(
-        "cd {home} && export HOME=$PWD TMPDIR=$PWD TRAPEZE_CLUSTER=$PWD/data && mkdir files && echo hello > files/one\n\
+        "cd {home} && export HOME=$PWD TMPDIR=$PWD TRAPEZE_CLUSTER=$PWD/data\n\
+         mkdir files && echo hello > files/one\n\
          {trapeze} up --dir data --servers 1 > up.log 2>&1 & up=$!\n\
          for _ in $(seq 300); do grep -q ^ready up.log && break; sleep 0.1; done\n\
-         {trapeze} cp -r files :/headers && {trapeze} ls /headers && {trapeze} cat /headers/one && {trapeze} ls --json /\n\
+         {trapeze} cp -r files :/headers && {trapeze} ls /headers && {trapeze} cat /headers/one && \
+         {trapeze} ls --json /\n\
          {trapeze} rm -r /headers; code=$?; kill -INT $up; wait $up; exit $code",
         home = home.path().display(),
         trapeze = copy.display(),

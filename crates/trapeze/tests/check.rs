@@ -1,4 +1,5 @@
-//! `trapeze check` finds what is damaged, says it as paths and ranges, and takes a loss as final where a person says so.
+//! `trapeze check` finds what is damaged, says it as paths and ranges, and takes a loss as final where a person says
+//! so.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! What the first hour with it meets: commands that agree with each other, starts that are refused, copies of a directory.
+//! What the first hour with it meets: commands that agree with each other, starts that are refused, copies of a
+//! directory.
 
 mod common;
 

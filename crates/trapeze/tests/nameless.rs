@@ -50,7 +50,9 @@ def by_socket(fd):
     return None, read
 
 flushes = [flush_none, flush_dup, flush_child, flush_other_open]
-kinds = list(itertools.product([unlinked, replaced, linked_and_unlinked, made_unnamed], flushes, flushes, [by_descriptor, by_map, by_socket]))
+ways = [unlinked, replaced, linked_and_unlinked, made_unnamed]
+holders = [by_descriptor, by_map, by_socket]
+kinds = list(itertools.product(ways, flushes, flushes, holders))
 held = []
 for number, (nameless, before, after, holds) in enumerate(kinds):
     name, data = 'f%d' % number, bytes([number % 251 + 1]) * size

@@ -18,9 +18,9 @@ pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 pub const TRAILER_WORD_BYTES: usize = 8;
 /// Most bytes of trailer: 255 words hold 510 block checksums; 1 MiB that straddles blocks needs 257.
 pub const TRAILER_BYTES_MAX: usize = 255 * TRAILER_WORD_BYTES;
-/// Longest object, 16 TiB less 16 GiB: with 4 bytes of checksum for each of its blocks, and 16 MiB to spare for headers, it
-/// is no longer than the longest file of ext4 with blocks of 4 KiB. An I/O server would else acknowledge bytes that it
-/// can never write in place.
+/// Longest object, 16 TiB less 16 GiB: with 4 bytes of checksum for each of its blocks, and 16 MiB to spare for
+/// headers, it is no longer than the longest file of ext4 with blocks of 4 KiB. An I/O server would else acknowledge
+/// bytes that it can never write in place.
 pub const OBJECT_BYTES_MAX: u64 = (16 << 40) - (16 << 30);
 /// Longest file name, in bytes (POSIX `NAME_MAX`).
 pub const NAME_BYTES_MAX: usize = 255;

@@ -123,8 +123,10 @@ fn seeds() {
         id: NodeId(1),
         roles: members::Roles::IO,
         alive: true,
+        gone: false,
         incarnation: 3,
         disks: 1,
+        gone_disks: 0,
         name: "a".into(),
         addresses: vec!["127.0.0.1:9".into()],
     };

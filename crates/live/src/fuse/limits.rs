@@ -7,9 +7,9 @@ use std::time::Duration;
 pub const IO_BYTES_MAX: usize = wire::limits::PAYLOAD_BYTES_MAX;
 /// The same in pages, as INIT states it.
 pub const IO_PAGES_MAX: u16 = (IO_BYTES_MAX / wire::limits::BLOCK_BYTES) as u16;
-/// Requests read from the kernel and not yet answered, but for locks that wait. The kernel keeps at most [`BACKGROUND_MAX`] of its own under
-/// way; the rest is one per thread that waits in a system call, so 1,024 is more threads than a machine of 32 cores
-/// usually has waiting. Beyond it requests wait in the kernel.
+/// Requests read from the kernel and not yet answered, but for locks that wait. The kernel keeps at most
+/// [`BACKGROUND_MAX`] of its own under way; the rest is one per thread that waits in a system call, so 1,024 is more
+/// threads than a machine of 32 cores usually has waiting. Beyond it requests wait in the kernel.
 pub const REQUESTS_MAX: usize = 1024;
 /// Locks that wait (SETLKW), beside those: they may wait forever and must leave room for the requests that end them. 64
 /// bytes each, taken as they come: 4 MiB.

@@ -1,8 +1,8 @@
 //! The place in the file tree: mounting, replacing a dead mount of ours, unmounting.
 //!
 //! Root mounts by itself; anybody else through `fusermount3`, which is installed set-uid for this. The kernel
-//! decides what its processes may, from the attributes it was told (`default_permissions`): groups, capabilities and user
-//! namespaces are known there alone, and the manager takes its word.
+//! decides what its processes may, from the attributes it was told (`default_permissions`): groups, capabilities and
+//! user namespaces are known there alone, and the manager takes its word.
 //!
 //! It never looks inside a mount that may be its own: what it needs to know it reads from the mount table.
 

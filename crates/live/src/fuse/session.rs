@@ -117,8 +117,8 @@ impl Session {
         self.stage
     }
 
-    /// Whether the kernel has ended the connection, which it does before the mount's number is another one's. It may not
-    /// have been read yet.
+    /// Whether the kernel has ended the connection, which it does before the mount's number is another one's. It may
+    /// not have been read yet.
     pub fn has_ended(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let mut asked = [PollFd::new(&self.device, PollFlags::empty())];

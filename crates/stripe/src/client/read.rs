@@ -41,8 +41,8 @@ impl Client {
         self.read_marking(file, offset, into).await.map(|(into, _)| into)
     }
 
-    /// As [`read`](Client::read); whether a column had no object comes with it. Its bytes are zeros, which is right of a
-    /// column that was never written, and wrong of a file that was removed: the file's manager knows which.
+    /// As [`read`](Client::read); whether a column had no object comes with it. Its bytes are zeros, which is right of
+    /// a column that was never written, and wrong of a file that was removed: the file's manager knows which.
     pub async fn read_marking(
         &self,
         file: &FileRef,

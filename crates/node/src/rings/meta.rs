@@ -1,0 +1,88 @@
+//! The ring of a manager's store: its log and its checkpoints.
+
+use super::Ticket;
+use std::fmt;
+
+/// One of the transactional stores of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StoreId {
+    /// The name space of a file manager.
+    Names,
+    /// The cluster's members.
+    Members,
+}
+
+/// Work that takes long and waits for the disk: run on a helper thread (live) or in modelled time (simulated).
+pub trait MetaWork: Send {
+    /// Does it. An error is a sentence for people.
+    fn run(self: Box<Self>) -> Result<(), String>;
+}
+
+/// An operation on the files behind a store. Operations on one log are done in the order they were posted.
+pub enum MetaOp {
+    /// Appends to the log of this generation, creating it; done when a kill of this process cannot lose it.
+    Append {
+        /// Generation of the log.
+        log: u64,
+        /// What to append.
+        bytes: Vec<u8>,
+    },
+    /// Everything appended to this log before is on stable storage.
+    Sync {
+        /// Generation of the log.
+        log: u64,
+    },
+    /// Runs a durable checkpoint.
+    Checkpoint(Box<dyn MetaWork>),
+    /// Removes the log of this generation.
+    DropLog {
+        /// Generation of the log.
+        log: u64,
+    },
+}
+
+impl fmt::Debug for MetaOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MetaOp::Append { log, bytes } => write!(f, "Append({log}, {} bytes)", bytes.len()),
+            MetaOp::Sync { log } => write!(f, "Sync({log})"),
+            MetaOp::Checkpoint(_) => f.write_str("Checkpoint"),
+            MetaOp::DropLog { log } => write!(f, "DropLog({log})"),
+        }
+    }
+}
+
+/// Entry of the meta ring.
+#[derive(Debug)]
+pub struct MetaRequest {
+    /// Comes back in the completion.
+    pub ticket: Ticket,
+    /// Which store.
+    pub store: StoreId,
+    /// What to do.
+    pub op: MetaOp,
+}
+
+/// Entry of the meta completion ring.
+#[derive(Debug)]
+pub struct MetaDone {
+    /// Of the request.
+    pub ticket: Ticket,
+    /// Done, or why not.
+    pub result: Result<(), MetaError>,
+}
+
+/// Why an operation on a store's files failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetaError {
+    /// There was no room for it.
+    pub full: bool,
+    /// A sentence that says what failed.
+    pub reason: String,
+}
+
+impl From<String> for MetaError {
+    fn from(reason: String) -> MetaError {
+        MetaError { full: false, reason }
+    }
+}
