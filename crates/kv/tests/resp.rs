@@ -485,7 +485,7 @@ fn the_password_opens_by_every_way_to_give_it() {
 #[test]
 fn a_stranger_has_no_memory_of_the_server() {
     for text in [
-        "*11\r\n$4\r\nMGET\r\n".repeat(1),
+        "*11\r\n$4\r\nMGET\r\n".to_string(),
         "*1000000\r\n".into(),
         "*2\r\n$3\r\nSET\r\n$1000000\r\n".into(),
     ] {

@@ -25,7 +25,10 @@ mod tests {
         let start = || Command::new("true").status().unwrap().success();
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| while !done.load(Ordering::Relaxed) && start() {});
+                scope.spawn(|| {
+                    let mut starts = std::iter::repeat_with(start);
+                    starts.any(|started| !started || done.load(Ordering::Relaxed))
+                });
             }
             for number in 0..50 {
                 let copy = dir.join(number.to_string());

@@ -28,8 +28,8 @@ pub enum StoreError {
     /// The checkpoint ends before the first change that there is, which went into it once.
     #[error(
         "the store's checkpoint ends at change {sequence}, and the first log that there is, {log}, begins at change \
-         {begins}: the checkpoint is an older copy of itself, or logs were removed; bring back both, or bring the whole \
-         directory of the store back from a copy"
+         {begins}: the checkpoint is an older copy of itself, or logs were removed; bring back both, or bring \
+         the whole directory of the store back from a copy"
     )]
     Behind {
         /// The last change in the checkpoint.
@@ -41,8 +41,8 @@ pub enum StoreError {
     },
     /// The logs are not there.
     #[error(
-        "the store has no log of generation {log} or later, of which there was one; bring its logs back, or bring the whole \
-         directory of the store back from a copy"
+        "the store has no log of generation {log} or later, of which there was one; bring its logs back, or bring \
+         the whole directory of the store back from a copy"
     )]
     NoLog {
         /// The first that may be there.

@@ -162,7 +162,8 @@ fn an_overlay_has_its_upper_layer_here(dir: &Path, lower: &Path) {
     let [low, up, working] = [lower, &upper, &work].map(|path| path.display().to_string());
     let data = std::ffi::CString::new(format!("lowerdir={low},upperdir={up},workdir={working}"));
     let data = data.unwrap();
-    let mounted = rustix::mount::mount("overlay", &merged, "overlay", MountFlags::empty(), &*data);
+    let mounted =
+        rustix::mount::mount("overlay", &merged, "overlay", MountFlags::empty(), data.as_c_str());
     if let Err(error @ (rustix::io::Errno::NODEV | rustix::io::Errno::PERM)) = mounted {
         return skip(&format!("overlayfs cannot be mounted: {error}"));
     }
