@@ -165,7 +165,7 @@ fn an_overlay_has_its_upper_layer_here(dir: &Path, lower: &Path) {
     let mounted =
         rustix::mount::mount("overlay", &merged, "overlay", MountFlags::empty(), data.as_c_str());
     if let Err(error @ (rustix::io::Errno::NODEV | rustix::io::Errno::PERM)) = mounted {
-        return skip(&format!("overlayfs cannot be mounted: {error}"));
+        return skip(format!("overlayfs cannot be mounted: {error}"));
     }
     mounted.unwrap();
     fs::remove_file(merged.join("removed")).unwrap();
