@@ -73,15 +73,13 @@ fn reading(line: &[u8]) -> Option<(Reading, usize)> {
     Reading::of(verb).filter(|_| end <= LINE_BYTES_MAX).map(|reading| (reading, end))
 }
 
-/// Whether a line of this verb is one of an HTTP request's. Commands are all lower case.
-fn is_http(verb: &[u8]) -> bool {
-    if verb.ends_with(b":") {
-        return true;
-    }
-    let method = verb.first().is_some_and(u8::is_ascii_uppercase);
-    let methods: [&[u8]; 9] =
-        [b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"OPTIONS", b"PATCH", b"CONNECT", b"TRACE"];
-    method && methods.contains(&verb)
+/// Whether a line is one of an HTTP request's: a header's, a POST, or any other method's with the version at its end.
+/// Commands are all lower case; a wrong one in capitals is an error, as with memcached.
+fn is_http(line: &[u8]) -> bool {
+    let Some(verb) = words(line).next() else { return false };
+    let method = verb.iter().all(u8::is_ascii_uppercase);
+    let version = words(line).last().is_some_and(|word| word.starts_with(b"HTTP/"));
+    verb.ends_with(b":") || verb == b"POST" || method && version
 }
 
 /// A key as it may be: not empty, not too long. As with memcached it is any bytes that a line can have as one word, so
@@ -159,7 +157,7 @@ impl Memcached {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let mut rest = words(line);
         let verb = rest.next().unwrap_or_default();
-        if is_http(verb) {
+        if is_http(line) {
             return Step::End; // a page in a browser sends it: what follows must not be executed
         }
         if turn.has_to_wait(false) {
