@@ -1,9 +1,9 @@
 //! Flush, fsync, release, drain: the promises of the durability contract.
 //!
 //! - *close* (flush): every byte is at its servers. The copy stays here until a commit, at the latest
-//!   [`KEEP_AGE`](crate::limits::KEEP_AGE) later. The write session goes on until the handle's *release*: a flush is the
-//!   close of one descriptor, and others, maps and children of a fork may have the file open, without a name too. Until
-//!   then the manager knows that its length is a hint, and whoever opens the file asks the objects.
+//!   [`KEEP_AGE`](crate::limits::KEEP_AGE) later. The write session goes on until the handle's *release*: a flush is
+//!   the close of one descriptor, and others, maps and children of a fork may have the file open, without a name too.
+//!   Until then the manager knows that its length is a hint, and whoever opens the file asks the objects.
 //! - *fsync*: every byte is on stable storage, and so is the name if this mount changed it. What a power cut took of
 //!   such changes before is told once, by an fsync of each file and directory that it may concern.
 //!
