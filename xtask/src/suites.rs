@@ -4,6 +4,8 @@ use crate::planted::planted;
 use crate::run::{SUITE, Tally, command, root, run, run_tests};
 use crate::skips::Skips;
 use crate::tidy::tidy;
+use std::num::NonZero;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,13 +16,19 @@ const LONG_SUITE: Duration = Duration::from_secs(2 * 3600);
 pub fn test() -> Result<(), String> {
     let mut suites = Suites::default();
     suites.note("tidy", tidy());
-    let all = command("cargo test --workspace --locked --no-fail-fast");
+    let mut all = command("cargo test --workspace --locked --no-fail-fast");
+    all.env("RUST_TEST_THREADS", threads().to_string());
     suites.tests("tests of all crates", SUITE, all);
     suites.tests("ring order, model-checked", SUITE, loom());
     for experiment in &EXPERIMENTS[..5] {
-        suites.note("fresh seeds", seeds("", experiment, "--seconds 24"));
+        suites.note("fresh seeds", seeds("debug", experiment, "--seconds 24"));
     }
     suites.finish()
+}
+
+/// Tests at a time: those of real clusters wait more than they compute.
+fn threads() -> usize {
+    2 * std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// The long counts.
@@ -33,9 +41,9 @@ pub fn soak() -> Result<(), String> {
     suites.note("tests that notice planted bugs", planted());
     suites.tests("ring order, model-checked", LONG_SUITE, loom());
     for experiment in EXPERIMENTS {
-        suites.note("fresh seeds", seeds("--release", experiment, "--seconds 400"));
+        suites.note("fresh seeds", seeds("release", experiment, "--seconds 400"));
     }
-    suites.note("a fresh seed of many nodes", seeds("--release", MANY_NODES, "--count 1"));
+    suites.note("a fresh seed of many nodes", seeds("release", MANY_NODES, "--count 1"));
     suites.finish()
 }
 
@@ -113,14 +121,21 @@ const EXPERIMENTS: [&str; 12] = [
 /// A hundred nodes for a simulated minute, four of a processor: a single seed in a soak.
 const MANY_NODES: &str = "network-memory-100";
 
-/// Runs seeds of an experiment in the simulator; a failing one is printed as the command that replays it.
+/// Runs seeds of an experiment in the simulator; a failing one is printed as the command that replays it. The program is
+/// the one that the tests of the whole workspace have just built: `cargo run -p trapeze` selects other features of the
+/// dependencies and would build most of them once more.
 fn seeds(profile: &str, experiment: &str, which: &str) -> Result<(), String> {
-    let line = format!(
-        "cargo run {profile} --locked --quiet -p trapeze -- sim experiments/{experiment}.toml {which}"
-    );
-    let mut command = command(&line);
-    link_quickly(&mut command);
-    run(&format!("seeds of experiments/{experiment}.toml"), command)
+    let mut command = Command::new(built(profile, "trapeze")?);
+    let file = format!("experiments/{experiment}.toml");
+    command.args(["sim", &file]).args(which.split(' ')).current_dir(root());
+    run(&format!("seeds of {file}"), command)
+}
+
+/// The path of a program in the target folder that this one was built in.
+fn built(profile: &str, name: &str) -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|error| format!("the path of xtask: {error}"))?;
+    let target = own.ancestors().nth(2).ok_or("xtask lies in no target folder")?;
+    Ok(target.join(profile).join(name))
 }
 
 /// For release builds of dozens of test programs.
