@@ -3,12 +3,13 @@
 mod sides;
 
 use live::clock;
-use live::link::hello::{Hello, Refusal};
+use live::link::hello::{Hello, LINK_VERSION, Refusal};
 use live::link::limits::BACKOFF_MAX;
 use live::link::{Address, LinkConfig, LinkEvent, Security};
 use sides::*;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use wire::checksum::crc32c;
 use wire::{CallHeader, Control, Header, Kind, NodeId};
@@ -286,17 +287,42 @@ fn garbage_on_the_port_is_logged_and_closed() {
     step_until(&mut side, |side| side.logged("during the handshake"));
 }
 
+/// A node whose requests have another layout, older or newer, is told so and hears this one's version, over both kinds of
+/// socket.
 #[test]
 fn another_version_is_refused_naming_both() {
-    let (mut side, mut socket) = raw();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    for (version, older) in [(1, "the peer is the older one"), (9, "this program is the older one")]
+    {
+        let (mut side, mut socket) = raw();
+        other_release(&mut side, &mut socket, version, older);
+        let mut side = Side::new(2, &Security::Insecure);
+        side.links.listen(&format!("unix:{}", path.display()).parse().unwrap()).unwrap();
+        other_release(&mut side, &mut UnixStream::connect(&path).unwrap(), version, older);
+    }
+}
+
+fn other_release(side: &mut Side, socket: &mut (impl Read + Write), version: u8, older: &str) {
     let mut bytes = hello();
-    bytes[8] = 9;
+    bytes[8] = version;
     socket.write_all(&bytes).unwrap();
-    step_until(&mut side, |side| side.logged("link version 9") && side.logged("this program 1"));
+    let both = [format!("link version {version}"), format!("this program {LINK_VERSION}")];
+    step_until(side, |side| both.iter().all(|text| side.logged(text)) && side.logged(older));
     let mut answer = [0; 64];
     socket.read_exact(&mut answer).unwrap();
     assert_eq!(&answer[..8], b"trapeze\n");
+    assert_eq!(answer[8..10], LINK_VERSION.to_le_bytes());
     assert_eq!(answer[12], Refusal::Version as u8);
+}
+
+#[test]
+fn a_caller_of_a_newer_release_is_told_that_the_node_it_calls_is_older() {
+    let refusal = Hello { refusal: Some(Refusal::Version), ..Hello::default() };
+    let mut bytes = refusal.encode();
+    bytes[8] = 1; // what release 1 answers
+    let a = answered(&bytes);
+    assert!(a.logged("the peer is the older one: upgrade it"), "{:?}", a.log.borrow());
 }
 
 /// A raw peer that has said hello.

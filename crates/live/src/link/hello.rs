@@ -13,8 +13,9 @@ use std::fmt;
 use wire::control::VERSION;
 use wire::{Decoder, Encoder, NodeId};
 
-/// Version of everything between links that is not the control message.
-pub const LINK_VERSION: u16 = 1;
+/// Version of everything between links that is not the control message: the handshake, and the layouts of all requests
+/// and replies. It rises once a release in which any of them changes.
+pub const LINK_VERSION: u16 = 2;
 /// Bytes of a hello.
 pub const HELLO_BYTES: usize = 64;
 const MAGIC: &[u8; 8] = b"trapeze\n";
@@ -120,11 +121,17 @@ impl fmt::Display for BadHello {
             BadHello::Foreign => {
                 f.write_str("whoever is there does not speak Trapeze: check the address")
             }
-            BadHello::Version(link, message) => write!(
-                f,
-                "the peer speaks link version {link} and message version {message}, this program {LINK_VERSION} and \
-                 {VERSION}: run the same release on both"
-            ),
+            BadHello::Version(link, message) => {
+                let older = match (*link, *message) < (LINK_VERSION, VERSION) {
+                    true => "the peer is the older one: upgrade it",
+                    false => "this program is the older one: upgrade it",
+                };
+                write!(
+                    f,
+                    "the peer speaks link version {link} and message version {message}, this program {LINK_VERSION} and \
+                     {VERSION}: {older}, so that both run the same release"
+                )
+            }
             BadHello::Refused(refusal) => write!(f, "the peer refuses: {refusal}"),
         }
     }
@@ -211,13 +218,24 @@ mod tests {
     }
 
     #[test]
-    fn other_releases_are_refused_naming_both_versions() {
-        let mut bytes = Hello::default().encode();
-        bytes[8] = 9;
-        let error = Hello::parse(&bytes).unwrap_err();
-        assert_eq!(error, BadHello::Version(9, VERSION));
-        assert!(error.to_string().contains("link version 9"));
-        assert!(error.to_string().contains("this program 1"));
+    fn other_releases_are_refused_naming_both_versions_and_the_older_side() {
+        let said = |link: u16, message: u8| {
+            let mut bytes = Hello { refusal: Some(Refusal::Version), ..Hello::default() }.encode();
+            bytes[8..10].copy_from_slice(&link.to_le_bytes());
+            bytes[10] = message;
+            let error = Hello::parse(&bytes).unwrap_err();
+            assert_eq!(error, BadHello::Version(link, message));
+            let text = error.to_string();
+            assert!(text.contains(&format!("link version {link} and message version {message}")));
+            assert!(text.contains(&format!("this program {LINK_VERSION} and {VERSION}")), "{text}");
+            text
+        };
+        for (link, message) in [(1, VERSION), (1, VERSION + 1), (LINK_VERSION, VERSION - 1)] {
+            assert!(said(link, message).contains("the peer is the older one: upgrade it"));
+        }
+        for (link, message) in [(9, VERSION), (9, VERSION - 1), (LINK_VERSION, VERSION + 1)] {
+            assert!(said(link, message).contains("this program is the older one: upgrade it"));
+        }
     }
 
     proptest! {

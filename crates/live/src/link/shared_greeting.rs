@@ -6,7 +6,7 @@
 
 use super::adapter::{AdapterLink, AdapterShape, Port};
 use super::greeting::{Decide, GreetingError};
-use super::hello::{HELLO_BYTES, Hello, Refusal};
+use super::hello::{BadHello, HELLO_BYTES, Hello, Refusal};
 use super::limits::{HANDSHAKE_SPAN, SHARED_SLOTS};
 use super::neighbour::Neighbour;
 use super::shared_words::{OwnWords, PeerWords, ring_bytes};
@@ -169,7 +169,13 @@ impl SharedGreeting {
         if got < HELLO_BYTES {
             return Err(GreetingError::Ended); // it is sent in one piece
         }
-        self.theirs = Hello::parse(&bytes).map_err(GreetingError::Bad)?;
+        self.theirs = Hello::parse(&bytes).map_err(|error| {
+            // Another release learns this one's version; a foreign protocol gets no answer.
+            if !self.caller && matches!(error, BadHello::Version(..)) {
+                self.refuse(Refusal::Version);
+            }
+            GreetingError::Bad(error)
+        })?;
         self.map(descriptors)?;
         Ok(true)
     }
