@@ -4,8 +4,13 @@ mod sides;
 
 use live::clock;
 use live::link::limits::{SHARED_SLOTS, SILENCE_SPAN};
-use live::link::{LinkEvent, Security};
+use live::link::{Address, LinkEvent, Security, SocketAccess};
 use sides::*;
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use wire::{Kind, NodeId, Time, Token};
 
@@ -369,4 +374,137 @@ fn who_is_still_filling_a_message_does_not_take_its_reader_for_silent() {
     a.side.fill(&filling, &data[32 << 10..]);
     a.pass(105, Duration::from_millis(100));
     assert!(a.is_down(), "now it has everything");
+}
+
+#[test]
+fn listening_at_a_path_removes_nothing_but_a_socket_that_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let listen = |name: &str| {
+        let address = format!("unix:{}", dir.path().join(name).display()).parse().unwrap();
+        let mut side = Side::new(2, &Security::Insecure);
+        side.links.listen(&address).map(|_| side)
+    };
+    std::fs::write(dir.path().join("text"), "letters").unwrap();
+    std::fs::create_dir(dir.path().join("folder")).unwrap();
+    std::os::unix::fs::symlink("text", dir.path().join("link")).unwrap();
+    for name in ["text", "folder", "link"] {
+        let error = listen(name).err().expect("it is refused");
+        assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists, "{name}: {error}");
+        assert!(error.to_string().contains("no socket"), "{name}: {error}");
+    }
+    assert_eq!(std::fs::read_to_string(dir.path().join("text")).unwrap(), "letters");
+    let first = listen("socket").unwrap();
+    let error = listen("socket").err().expect("it is in use");
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    drop(first);
+    assert!(dir.path().join("socket").exists(), "left behind");
+    listen("socket").expect("and taken over");
+}
+
+/// What a thread that is nothing but this user and this group makes of `act`.
+fn as_user<T: Send>(user: u32, group: u32, act: impl FnOnce() -> T + Send) -> T {
+    let become_it = move || {
+        // SAFETY: system calls on numbers, which change what this thread may, and not the process.
+        unsafe {
+            assert_eq!(libc::syscall(libc::SYS_setgroups, 0, 0), 0);
+            assert_eq!(libc::syscall(libc::SYS_setresgid, group, group, group), 0);
+            assert_eq!(libc::syscall(libc::SYS_setresuid, user, user, user), 0);
+        }
+        act()
+    };
+    std::thread::scope(|scope| scope.spawn(become_it).join().unwrap())
+}
+
+/// A listening side, and where, in a directory that all may enter.
+fn for_users(access: SocketAccess) -> (Side, tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let path = dir.path().join("socket");
+    let mut side = Side::new(2, &Security::Insecure);
+    side.links.listen_for(&Address::Unix(path.clone()), access).unwrap();
+    (side, dir, path)
+}
+
+#[test]
+fn a_unix_socket_is_its_users_unless_it_is_configured_for_others() {
+    if !rustix::process::geteuid().is_root() {
+        return rig::skip("only root has other users");
+    }
+    let connect = |path: &Path, user, group| as_user(user, group, || UnixStream::connect(path));
+    let (mut side, _dir, path) = for_users(SocketAccess::default());
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    assert_eq!(connect(&path, 65534, 65534).unwrap_err().kind(), ErrorKind::PermissionDenied);
+    // Opened behind the process's back, it is still no other's.
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
+    let socket = connect(&path, 65534, 65534).unwrap();
+    step_until(&mut side, |side| side.logged("user 65534 called") && side.logged("listen_mode"));
+    drop(socket);
+
+    let group = SocketAccess { mode: 0o660, group: Some(4242) };
+    let (mut side, _dir, path) = for_users(group);
+    assert_eq!(std::fs::metadata(&path).unwrap().gid(), 4242);
+    assert_eq!(connect(&path, 65534, 65534).unwrap_err().kind(), ErrorKind::PermissionDenied);
+    let _socket = connect(&path, 65534, 4242).unwrap();
+    for _ in 0..100 {
+        side.step();
+    }
+    assert!(side.log.borrow().is_empty(), "{:?}", side.log.borrow());
+}
+
+/// Two of another user, of whom the one owns the directory and the other has put a socket in everybody's.
+#[test]
+fn a_socket_in_everybodys_directory_is_not_believed_to_be_who_was_meant() {
+    if !rustix::process::geteuid().is_root() {
+        return rig::skip("only root has other users");
+    }
+    for (mode, is_believed) in [(0o755, true), (0o1777, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(mode)).unwrap();
+        std::os::unix::fs::chown(dir.path(), Some(1000), Some(1000)).unwrap();
+        let address: Address = format!("unix:{}/s", dir.path().display()).parse().unwrap();
+        let (given, done) = (address.clone(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                as_user(1000, 1000, || {
+                    let mut b = Side::new(2, &Security::Insecure);
+                    b.links.listen_for(&given, SocketAccess { mode: 0o666, group: None }).unwrap();
+                    while !done.load(Ordering::Relaxed) {
+                        b.step();
+                    }
+                })
+            });
+            as_user(1001, 1001, || {
+                let mut a = Side::new(1, &Security::Insecure);
+                a.directory().set(NodeId(2), vec![address]);
+                a.post_request(2, b"hello");
+                step_until(&mut a, |a| match is_believed {
+                    true => a.events.contains(&LinkEvent::Up(NodeId(2))),
+                    false => a.logged("the owner of the socket's directory"),
+                });
+                done.store(true, Ordering::Relaxed);
+            });
+        });
+    }
+}
+
+/// The cluster key, a peer's memory, a listening port: none of it is a child's.
+#[test]
+fn a_child_inherits_no_descriptor_of_a_link() {
+    let inherited = || {
+        let child = std::process::Command::new("ls").arg("/proc/self/fd").output().unwrap();
+        String::from_utf8(child.stdout).unwrap()
+    };
+    let before = inherited(); // from whatever started the test
+    let dir = tempfile::tempdir().unwrap();
+    let unix = format!("unix:{}/s", dir.path().display());
+    let connected = |address: &str| {
+        let (mut a, mut b) = (Side::new(1, &encrypted(1)), Side::new(2, &encrypted(1)));
+        let address = b.links.listen(&address.parse().unwrap()).unwrap();
+        a.directory().set(NodeId(2), vec![address]);
+        a.post_request(2, b"hello");
+        until(&mut a, &mut b, |_, b| b.take().is_some());
+        (a, b)
+    };
+    let _links = ["tcp:127.0.0.1:0", &unix].map(connected);
+    assert_eq!(inherited(), before);
 }

@@ -287,8 +287,8 @@ fn garbage_on_the_port_is_logged_and_closed() {
     step_until(&mut side, |side| side.logged("during the handshake"));
 }
 
-/// A node whose requests have another layout, older or newer, is told so and hears this one's version, over both kinds of
-/// socket.
+/// A node whose requests have another layout, older or newer, is told so and hears this one's version, over both kinds
+/// of socket.
 #[test]
 fn another_version_is_refused_naming_both() {
     let dir = tempfile::tempdir().unwrap();

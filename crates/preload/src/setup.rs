@@ -21,7 +21,7 @@ const ROOM: &str = "TRAPEZE_RUN_ROOM";
 const SPILL: &str = "TRAPEZE_RUN_SPILL";
 /// Addresses of nodes that have the rest instead, with blanks between them.
 const HOLDERS: &str = "TRAPEZE_RUN_HOLDERS";
-/// File with the 32 bytes of their cluster's key, if links to them are encrypted.
+/// File with their cluster's key, if links to them are encrypted.
 const KEY: &str = "TRAPEZE_RUN_KEY";
 /// The program that has the nodes forget this process's pages when it has ended.
 const ENDED_BY: &str = "TRAPEZE_RUN_END";
@@ -82,7 +82,7 @@ fn peers(holders: &str) -> io::Result<Peers> {
     let config = PeerConfig::told(holders, key.as_deref())?;
     if let Ok(program) = std::env::var(ENDED_BY) {
         // without it they are forgotten some minutes later
-        let _ = watch_end(&program, config.space.0, key.as_deref());
+        let _ = watch_end(&program, config.space.0);
     }
     Peers::new(config)
 }
@@ -90,7 +90,7 @@ fn peers(holders: &str) -> io::Result<Peers> {
 /// Starts a process that has the nodes forget this one's pages when it has ended, however it does: by themselves they
 /// cannot tell it from one that was stopped, and keep them for minutes. It is nobody's child when this returns, so that
 /// the program does not wait for one that it has not started.
-fn watch_end(program: &str, space: u64, key: Option<&Path>) -> io::Result<()> {
+fn watch_end(program: &str, space: u64) -> io::Result<()> {
     // SAFETY: pidfd_open(2) takes numbers.
     let own = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) } as c_int;
     if own < 0 {
@@ -98,16 +98,15 @@ fn watch_end(program: &str, space: u64, key: Option<&Path>) -> io::Result<()> {
     }
     // SAFETY: the descriptor was just made, and is nobody else's.
     let own = unsafe { OwnedFd::from_raw_fd(own) };
-    let key = key.and_then(|path| path.file_name()?.to_str()?.parse::<c_int>().ok());
     let mut command = Command::new(program);
     command.args(["run-end", &format!("{space:x}")]).current_dir("/").env_remove("LD_PRELOAD");
     command.stdin(own).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: it makes system calls only.
-    unsafe { command.pre_exec(move || detach(key)) }.status().map(drop)
+    unsafe { command.pre_exec(detach) }.status().map(drop)
 }
 
-/// Leaves the program's session and its descriptors, but for the key's.
-fn detach(key: Option<c_int>) -> io::Result<()> {
+/// Leaves the program's session and its descriptors.
+fn detach() -> io::Result<()> {
     // SAFETY: system calls on numbers; the first process ends at once, and nothing of it is run.
     unsafe {
         libc::setsid();
@@ -120,9 +119,6 @@ fn detach(key: Option<c_int>) -> io::Result<()> {
             libc::signal(signal, libc::SIG_IGN);
         }
         libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
-        if let Some(key) = key {
-            libc::fcntl(key, libc::F_SETFD, 0);
-        }
     }
     Ok(())
 }

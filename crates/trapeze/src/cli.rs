@@ -10,6 +10,7 @@ mod simulations;
 
 use crate::lending::Lending;
 use crate::size::Size;
+use crate::socket_access::ListenAccess;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -183,6 +184,9 @@ pub struct Up {
     /// How processes of this machine are linked, when the directory is made
     #[arg(long, value_enum, default_value_t = LocalLink::Shm)]
     pub link: LocalLink,
+    /// Of every machine in it
+    #[command(flatten)]
+    pub access: ListenAccess,
     /// Of each I/O server and of the mount
     #[command(flatten)]
     pub lending: Lending,
@@ -207,13 +211,21 @@ pub struct Init {
     pub insecure: bool,
     /// Written to its configuration
     #[command(flatten)]
+    pub access: ListenAccess,
+    /// Written to its configuration
+    #[command(flatten)]
     pub lending: Lending,
 }
 
 #[derive(Debug, Args)]
 pub struct Join {
-    /// What `trapeze init` printed
-    pub token: String,
+    /// What `trapeze init` printed; `-` reads it from the standard input. It holds the cluster key, and other users of
+    /// the machine can read the command line
+    #[arg(required_unless_present = "token_file", conflicts_with = "token_file")]
+    pub token: Option<String>,
+    /// Read the token from the first line of this file
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
     /// Where this machine's configuration is kept
     #[arg(long, default_value = "trapeze-machine")]
     pub dir: PathBuf,

@@ -83,6 +83,16 @@ impl Reach {
         Ok(Setup { cluster, volume, security, manager, pool_bytes, prefault, lending, wait, quiet })
     }
 
+    /// The file with the cluster key, where there is one.
+    pub(crate) fn key_file(&self) -> Option<PathBuf> {
+        let known =
+            ["manager.toml", "machine.toml"].map(|name| Path::new(&self.cluster).join(name));
+        match known.iter().find(|file| file.is_file()) {
+            Some(file) => Machine::load(file).ok()?.key,
+            None => self.key.clone(),
+        }
+    }
+
     fn security(&self, address: &Address) -> Result<Security, ReachError> {
         match (&self.key, address) {
             (Some(key), _) if !self.insecure => {

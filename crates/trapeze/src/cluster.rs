@@ -7,12 +7,12 @@ use crate::config::{
 };
 use crate::lending::Lending;
 use crate::local::{MANAGER_NODE, random};
-use crate::machine::{self, MachineError, Setup};
-use live::link::{Address, Keys, Security};
+use crate::machine::{self, MachineError, Setup, own_address};
+use live::link::{Keys, Security};
 use live::wait::WaitPolicy;
 use members::{Identity, Lends, Roles};
 use std::fs;
-use std::io;
+use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 use wire::{NodeId, VolumeId};
 
@@ -39,9 +39,15 @@ pub enum ClusterError {
     OtherKey(PathBuf),
     /// The address for the others.
     #[error(
-        "--listen {0:?}: write the address that the other machines reach this one by, as HOST:PORT"
+        "--listen {0:?}: {1}write the address that the other machines reach this one by, as HOST:PORT"
     )]
-    Listen(String),
+    Listen(String, String),
+    /// The users of its socket.
+    #[error("{0}")]
+    Access(String),
+    /// Where the token was to be.
+    #[error("no token in {0}: {1}")]
+    NoToken(String, io::Error),
     /// A file of the machine.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -114,10 +120,30 @@ fn memory_with(lending: Lending) -> Result<Memory> {
 }
 
 fn check_listen(listen: &str) -> Result<String> {
-    let address = format!("tcp:{listen}");
-    let parsed =
-        address.parse::<Address>().map_err(|_| ClusterError::Listen(listen.to_string()))?;
-    Ok(parsed.to_string())
+    let wrong = |why| ClusterError::Listen(listen.to_string(), why);
+    own_address(listen).map(|address| address.to_string()).map_err(wrong)
+}
+
+/// The token from where the command line says it is. On the command line itself every user of this machine reads it for
+/// as long as the command runs.
+fn token_text(arguments: &cli::Join) -> Result<String> {
+    let mut text = String::new();
+    match (&arguments.token, &arguments.token_file) {
+        (Some(dash), _) if dash == "-" => io::stdin()
+            .read_line(&mut text)
+            .map_err(|error| ClusterError::NoToken("the standard input".into(), error))?,
+        (Some(token), _) => {
+            eprintln!(
+                "the token is on the command line, where every user of this machine can read it: use `trapeze join -` or --token-file"
+            );
+            return Ok(token.clone());
+        }
+        (None, Some(path)) => fs::File::open(path)
+            .and_then(|file| io::BufReader::new(file).read_line(&mut text))
+            .map_err(|error| ClusterError::NoToken(path.display().to_string(), error))?,
+        (None, None) => 0,
+    };
+    Ok(text)
 }
 
 /// The directories of the disks, made and absolute.
@@ -154,6 +180,7 @@ fn own_key(dir: &Path) -> Result<ClusterKey> {
 /// `trapeze init`.
 pub fn init(arguments: &cli::Init) -> Result<()> {
     let address = check_listen(&arguments.listen)?;
+    arguments.access.resolve().map_err(ClusterError::Access)?;
     let dir = make_dir(&arguments.dir)?;
     let socket = dir.join("manager.sock");
     check_socket(&socket)?;
@@ -171,6 +198,8 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
         node: MANAGER_NODE,
         roles,
         listen: vec![socket.clone(), address.clone()],
+        listen_mode: arguments.access.listen_mode.clone(),
+        listen_group: arguments.access.listen_group.clone(),
         manager: ManagerAddress { node: MANAGER_NODE, addresses: vec![socket, address] },
         key: save_key(&dir, key.as_ref())?,
         insecure: arguments.insecure,
@@ -185,14 +214,15 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
     let token = Token { cluster, key, manager: arguments.listen.clone() };
     println!("1. start this machine:\n\n   trapeze serve --config {}\n", path.display());
     println!("2. on every other machine (the token holds the cluster key: keep it secret):\n");
-    println!("   trapeze join {} --listen HOST:PORT\n", token.text());
+    println!("   trapeze join - --listen HOST:PORT\n");
+    println!("   and as its input this line:\n\n   {}\n", token.text());
     println!("every file has one copy: a lost disk loses its part of every file");
     Ok(())
 }
 
 /// `trapeze join`.
 pub fn join(arguments: &cli::Join) -> Result<()> {
-    let token = Token::parse(&arguments.token)?;
+    let token = Token::parse(&token_text(arguments)?)?;
     let address = check_listen(&arguments.listen)?;
     let dir = make_dir(&arguments.dir)?;
     let memory = memory_with(arguments.lending)?;
@@ -223,6 +253,8 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
         node: id.0,
         roles: vec![Role::Io],
         listen: vec![address],
+        listen_mode: None,
+        listen_group: None,
         manager: ManagerAddress { node: MANAGER_NODE, addresses: vec![manager] },
         key,
         insecure: token.key.is_none(),

@@ -7,6 +7,8 @@
 //! node = 2                            # unique in the cluster, given by `init` and `join`
 //! roles = ["io"]                      # "manager", "io"
 //! listen = ["unix:/srv/t/io1.sock", "tcp:10.0.0.2:7400"]
+//! listen_mode = "660"                 # optional: permissions of the UNIX sockets, else 600; all may do everything who may
+//! listen_group = "storage"            # optional: their group                              # connect
 //! manager = { node = 1, addresses = ["tcp:10.0.0.1:7400"] }
 //! key = "/srv/t/key"                  # 64 hexadecimal digits, mode 0600
 //! store = "/srv/t/store"              # of a manager: its logs and checkpoint
@@ -26,12 +28,15 @@
 //! directory is written so, and the whole can be moved or copied: a copy names nothing of the original.
 
 use crate::lending::Lending;
+use crate::machine::own_address;
+use crate::progress;
 use crate::size::Size;
+use crate::socket_access::ListenAccess;
 use live::link::Address;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// What a machine does for its cluster.
@@ -124,6 +129,10 @@ pub struct Machine {
     pub node: u16,
     pub roles: Vec<Role>,
     pub listen: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen_mode: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen_group: Option<String>,
     pub manager: ManagerAddress,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
@@ -242,6 +251,12 @@ impl Machine {
         })
     }
 
+    /// Which users may connect to its UNIX sockets.
+    pub fn listen_access(&self) -> ListenAccess {
+        let (listen_mode, listen_group) = (self.listen_mode.clone(), self.listen_group.clone());
+        ListenAccess { listen_mode, listen_group }
+    }
+
     /// Whether it has this role.
     pub fn is(&self, role: Role) -> bool {
         self.roles.contains(&role)
@@ -276,6 +291,14 @@ impl Machine {
         }
         if let Some(problem) = self.memory.lending().problem(self.memory.pool, 1) {
             return Some(format!("memory: {problem}"));
+        }
+        if let Err(problem) = self.listen_access().resolve() {
+            return Some(problem);
+        }
+        let mut own = self.listen.iter().filter_map(|text| text.strip_prefix("tcp:"));
+        if let Some(problem) = own.find_map(|text| own_address(text).err()) {
+            let next = "write the address that the other machines reach this one by";
+            return Some(format!("listen: {problem}{next}, as tcp:HOST:PORT"));
         }
         let addresses = self.listen.iter().chain(&self.manager.addresses);
         addresses.filter_map(|text| text.parse::<Address>().err()).map(|e| e.to_string()).next()
@@ -324,6 +347,13 @@ impl ClusterKey {
     /// Reads 64 hexadecimal digits.
     pub fn load(path: &Path) -> Result<ClusterKey, ConfigError> {
         let text = read(path)?;
+        let mode = fs::metadata(path).map_or(0, |found| found.permissions().mode());
+        if mode & 0o007 != 0 {
+            let path = path.display();
+            progress::tell(&format!(
+                "trapeze: {path}: every user of this machine can read or write the cluster key: chmod 600 {path}"
+            ));
+        }
         ClusterKey::parse(text.trim()).ok_or_else(|| ConfigError::Value {
             path: path.to_path_buf(),
             text: "a cluster key is 64 hexadecimal digits; copy the file that `trapeze init` made"
@@ -438,6 +468,16 @@ mod tests {
                 "at least one [[disk]]",
             ),
             (GOOD.replace("unix:", "udp:"), "is no address"),
+            (
+                GOOD.replace("unix:/tmp/x.sock", "tcp:0.0.0.0:7401"),
+                "listen: 0.0.0.0 stands for every",
+            ),
+            (GOOD.replace("unix:/tmp/x.sock", "tcp:10.0.0.2:0"), "listen: port 0"),
+            (format!("listen_mode = \"rw\"\n{GOOD}"), "listen_mode \"rw\": write three octal"),
+            (
+                format!("listen_group = \"no-one\"\n{GOOD}"),
+                "listen_group \"no-one\": there is no such",
+            ),
             (GOOD.replace("\"io\"]", "\"manager\"]"), "needs a directory"),
             (GOOD.replace("00ab", "zz"), "16 hexadecimal digits"),
             (memory("pool = \"1M\"\ncache = \"1M\""), "32M larger"),
@@ -458,7 +498,6 @@ mod tests {
 
     #[test]
     fn keys_are_private_files() {
-        use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let key = ClusterKey([0xa7; 32]);

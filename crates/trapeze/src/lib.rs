@@ -50,6 +50,7 @@ pub mod serve;
 pub mod service;
 pub mod simulate;
 pub mod size;
+pub mod socket_access;
 pub mod status;
 pub mod stopper;
 mod stopping;

@@ -18,8 +18,9 @@ use crate::config::{
     ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, check_socket, replace,
 };
 use crate::lending::Lending;
+use crate::machine::own_address;
 use crate::machine_stat::available_memory;
-use live::link::Address;
+use crate::socket_access::ListenAccess;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -65,12 +66,15 @@ pub enum LocalError {
         /// Its format.
         found: u32,
     },
+    /// The users of its sockets.
+    #[error("{0}")]
+    Access(String),
     /// The address for other machines.
     #[error(
-        "--listen {0}: write HOST:PORT, an address that other machines reach this one by; the ports after it are its I/O \
+        "--listen {0}: {2}write HOST:PORT, an address that other machines reach this one by; the ports after it are its I/O \
          servers' and its mount's, so PORT is from 1 to {1}"
     )]
-    Listen(String, u16),
+    Listen(String, u16, String),
     /// A configuration in it names another place, as those of older releases did when they were copied.
     #[error(
         "{file} names {path}, which is not in {dir}: the directory was moved or copied, and this would use the files of another \
@@ -119,13 +123,16 @@ pub struct Shape {
     pub insecure: bool,
     /// How its processes are linked.
     pub link: LocalLink,
+    /// Who may connect to its UNIX sockets.
+    pub access: ListenAccess,
 }
 
 impl Shape {
     /// `servers` servers with a disk each.
     pub fn of(servers: u16) -> Shape {
-        let (memory, link) = (Memory::default(), LocalLink::Shm);
-        Shape { servers, stores: 1, limit: None, memory, listen: None, insecure: false, link }
+        let (memory, link, access) = (Memory::default(), LocalLink::Shm, ListenAccess::default());
+        let (stores, limit, listen, insecure) = (1, None, None, false);
+        Shape { servers, stores, limit, memory, listen, insecure, link, access }
     }
 
     /// The same to be measured: what the first use of memory costs is nobody's speed. Where memory is short, as usual.
@@ -148,6 +155,8 @@ pub struct Asked {
     pub listen: Option<String>,
     /// Without encryption.
     pub insecure: bool,
+    /// Users of the UNIX sockets.
+    pub access: ListenAccess,
 }
 
 /// A cluster's directory, held by this process.
@@ -199,6 +208,10 @@ impl LocalCluster {
             (asked.disks.is_some_and(|n| usize::from(n) != disks), "--disks"),
             (asked.listen.as_ref().is_some_and(|address| !listens(address)), "--listen"),
             (asked.insecure && !manager.insecure, "--insecure"),
+            (
+                asked.access.differs_from(&manager.listen_access()),
+                "--listen-mode and --listen-group",
+            ),
         ];
         let Some((_, flag)) = differs.into_iter().find(|(differs, _)| *differs) else {
             return Ok(());
@@ -285,11 +298,9 @@ fn after(listen: &str, number: u16) -> Option<String> {
 fn check_listen(shape: &Shape) -> Result<(), LocalError> {
     let Some(listen) = &shape.listen else { return Ok(()) };
     let last = shape.servers + 1;
-    let is_address = format!("tcp:{listen}").parse::<Address>().is_ok();
-    match after(listen, last).filter(|_| is_address) {
-        Some(_) => Ok(()),
-        None => Err(LocalError::Listen(listen.clone(), u16::MAX - last)),
-    }
+    let wrong = |why| LocalError::Listen(listen.clone(), u16::MAX - last, why);
+    own_address(listen).map_err(wrong)?;
+    after(listen, last).map(drop).ok_or_else(|| wrong(String::new()))
 }
 
 /// Whether nothing is there but the lock of somebody who looked before.
@@ -312,6 +323,7 @@ fn lock(dir: &Path) -> Result<File, LocalError> {
 
 fn create(dir: &Path, shape: &Shape) -> Result<(), LocalError> {
     check_listen(shape)?;
+    shape.access.resolve().map_err(LocalError::Access)?;
     let system = |path: &Path| {
         let path = path.to_path_buf();
         move |error| LocalError::System(path.clone(), error)
@@ -363,6 +375,8 @@ fn machines(dir: &Path, cluster: &str, shape: &Shape) -> Vec<Machine> {
         node,
         roles: Vec::new(),
         listen: vec![socket(&format!("{name}.sock"))],
+        listen_mode: shape.access.listen_mode.clone(),
+        listen_group: shape.access.listen_group.clone(),
         manager: ManagerAddress { node: MANAGER_NODE, addresses: manager_addresses.clone() },
         key: Some(dir.join("key")),
         insecure: shape.insecure,

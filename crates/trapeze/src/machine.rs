@@ -18,7 +18,7 @@ use files::cluster::{members_store, names_store, start};
 use gone::gone_text;
 use live::disk::{DiskConfig, Disks, DisksError, Engine};
 use live::host::Host;
-use live::link::{Address, Directory, Keys, LinkConfig, Links, Security, SharedPool};
+use live::link::{Address, Directory, Keys, LinkConfig, Links, Security, SharedPool, SocketAccess};
 use live::memory::MemfdRegion;
 use live::meta::{LoadError, Stores, load};
 use live::wait::WaitPolicy;
@@ -34,6 +34,7 @@ use store::{Store, StoreError};
 use stripe::{Network, ServerConfig};
 use wire::{NodeId, VolumeId};
 
+pub(crate) use addresses::own_address;
 pub use looker::Looker;
 pub use stranger::join;
 
@@ -101,8 +102,10 @@ pub enum MachineError {
     #[error("what this one lends, other machines must reach: say where with --listen HOST:PORT")]
     LendsNowhere,
     /// An address of a mount.
-    #[error("--listen: {0} is no address: write HOST:PORT")]
-    BadListen(String),
+    #[error(
+        "--listen {0:?}: {1}write the address that the other machines reach this one by, as HOST:PORT"
+    )]
+    BadListen(String, String),
     /// What it is to lend.
     #[error("--lend: {0}")]
     Lending(String),
@@ -226,7 +229,7 @@ fn bare(
     setup: &Setup,
     (id, incarnation): Life,
     name: &str,
-    listen: &[String],
+    (listen, access): (&[String], SocketAccess),
     disks: u16,
 ) -> Result<Bare, MachineError> {
     let region = payload_memory(name, setup)?;
@@ -247,7 +250,9 @@ fn bare(
     let mut links = Links::new(config_of_links, Some(pool), log).map_err(system("links"))?;
     for text in listen {
         let address: Address = text.parse().expect("checked when it was read");
-        links.listen(&address).map_err(|error| MachineError::Listen(text.clone(), error))?;
+        links
+            .listen_for(&address, access)
+            .map_err(|error| MachineError::Listen(text.clone(), error))?;
     }
     let directory = links.directory().clone();
     directory.set(setup.manager.0, setup.manager.1.clone());
@@ -337,6 +342,9 @@ pub(crate) fn after_listening(error: &io::Error) -> &'static str {
         io::ErrorKind::AddrNotAvailable => {
             "; this machine has no such address: correct the address, on the command line or in `listen` of its configuration"
         }
+        io::ErrorKind::PermissionDenied => {
+            "; may this user make files there, and give them the group of `listen_group`?"
+        }
         _ => "",
     }
 }
@@ -360,7 +368,8 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
         stranger::only_one(setup, machine, &directories)?;
     }
     let life = (id, begin(&directories)?);
-    let mut bare = bare(setup, life, &machine.name, &machine.listen, count)?;
+    let access = machine.listen_access().resolve().map_err(MachineError::Refused)?;
+    let mut bare = bare(setup, life, &machine.name, (&machine.listen, access), count)?;
     if let Some(disks) = disks {
         bare.host.add(disks).map_err(system("disks"))?;
     }
@@ -508,12 +517,13 @@ fn listens(setup: &Setup, name: &str, listen: Option<&str>) -> Result<Vec<String
     let manager: Vec<String> = setup.manager.1.iter().map(Address::to_string).collect();
     let sockets = manager.iter().filter_map(|text| text.strip_suffix("/manager.sock"));
     let mut all: Vec<String> = sockets.map(|folder| format!("{folder}/{name}.sock")).collect();
-    all.extend(listen.map(|listen| format!("tcp:{listen}")));
-    let elsewhere = manager.iter().any(|text| text.starts_with("tcp:")) || all.is_empty();
-    match all.iter().find(|text| text.parse::<Address>().is_err()) {
-        Some(bad) => Err(MachineError::BadListen(bad.clone())),
-        None if elsewhere && listen.is_none() => Err(MachineError::LendsNowhere),
-        None => Ok(all),
+    if let Some(listen) = listen {
+        let wrong = |why| MachineError::BadListen(listen.to_string(), why);
+        all.push(own_address(listen).map_err(wrong)?.to_string());
+    }
+    match manager.iter().any(|text| text.starts_with("tcp:")) || all.is_empty() {
+        true if listen.is_none() => Err(MachineError::LendsNowhere),
+        _ => Ok(all),
     }
 }
 
@@ -568,7 +578,7 @@ fn enter(
     let life = (id, incarnation::clock().max(joining + 1));
     // What its links have to say is the machines' news.
     let setup = &Setup { quiet: true, ..setup.clone() };
-    let mut bare = bare(setup, life, &name, &listen, 0)?;
+    let mut bare = bare(setup, life, &name, (&listen, SocketAccess::default()), 0)?;
     let roles = NodeRoles { member: Some((setup.manager.0, identity)), ..roles };
     let services = start(bare.host.node().cx(), roles)?;
     let keys = begin(bare.host.node().cx(), &services);

@@ -98,14 +98,16 @@ fn problem(arguments: &RunProgram) -> Option<String> {
     })
 }
 
-/// Has the program's region keep its pages with the cluster's lenders. The key is passed in memory, not by name.
+/// Has the program's region keep its pages with the cluster's lenders. The key is passed by the name of its file, which
+/// only those may read who have it: a descriptor would be open in all that the program starts.
 fn keep_with(cluster: &str, arguments: &RunProgram, command: &mut Command) -> Result<(), RunError> {
     let (key, insecure) = (arguments.key.clone(), arguments.insecure);
-    let lenders = lenders::find(&Reach { cluster: cluster.to_string(), key, insecure })?;
+    let reach = Reach { cluster: cluster.to_string(), key, insecure };
+    let lenders = lenders::find(&reach)?;
     let holders: Vec<String> = lenders.holders.iter().map(Address::to_string).collect();
     command.env(HOLDERS, holders.join(" ")).env("TRAPEZE_RUN_END", std::env::current_exe()?);
-    if let Security::Encrypted(keys) = &lenders.security {
-        command.env(KEY, passed("cluster key", &keys.cluster)?);
+    if let (Security::Encrypted(_), Some(file)) = (&lenders.security, reach.key_file()) {
+        command.env(KEY, file.canonicalize()?);
     }
     Ok(())
 }

@@ -240,7 +240,9 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
     let memory = memory_for(usual.servers, total_memory());
     let usual = Shape { memory, ..usual };
     let stores = disks.unwrap_or(usual.stores);
-    let shape = Shape { listen: listen.clone(), insecure, stores, link, ..usual };
+    let access = arguments.access.clone();
+    let (listened, allowed) = (listen.clone(), access.clone());
+    let shape = Shape { listen: listened, access: allowed, insecure, stores, link, ..usual };
     arguments.mount.iter().try_for_each(|path| {
         check_mount(path, Some(&arguments.dir))?;
         check_empty(path, arguments.nonempty)
@@ -249,7 +251,8 @@ pub fn up(arguments: &cli::Up) -> Result<(), ServeError> {
     let cluster = LocalCluster::open_or_create(&arguments.dir, &shape)?;
     output::say_when();
     let made = cluster.made();
-    let run = run_up(arguments, cluster, &Asked { servers, disks, listen, insecure }, usual.memory);
+    let asked = Asked { servers, disks, listen, insecure, access };
+    let run = run_up(arguments, cluster, &asked, usual.memory);
     let (cluster, mounted) = match run {
         Ok(running) => running,
         Err(error) => {

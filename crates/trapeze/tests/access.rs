@@ -6,9 +6,10 @@ use common::{Cluster, cannot_mount, free_ports, lacks, program, shell, text};
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use trapeze::local::Shape;
+use trapeze::socket_access::ListenAccess;
 
 /// Sets the mode of a file.
 fn chmod(path: &Path, mode: u32) {
@@ -197,14 +198,40 @@ fn a_sticky_directory_protects_the_file_that_another_mount_gave_the_name_to() {
     cluster.stop();
 }
 
-/// The commands run as who calls them, in all groups of theirs.
+/// What children of this process would have open, beyond standard input and output.
+fn inherited_of(process: u32) -> Vec<PathBuf> {
+    let descriptors = fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
+    let is_inherited = |number: &str| {
+        let info = fs::read_to_string(format!("/proc/{process}/fdinfo/{number}")).ok()?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?.trim();
+        Some(u32::from_str_radix(flags, 8).unwrap() & rustix::fs::OFlags::CLOEXEC.bits() == 0)
+    };
+    let inherited = descriptors.filter(|entry| {
+        let number = entry.file_name().into_string().unwrap();
+        !["0", "1", "2"].contains(&&number[..]) && is_inherited(&number) == Some(true)
+    });
+    inherited.flat_map(|entry| fs::read_link(entry.path())).collect()
+}
+
+/// Keys, memory, files, sockets, the kernel's device: all of a manager, of a server and of a mount is theirs.
+fn nothing_is_inherited(cluster: &Cluster) {
+    let before = inherited_of(std::process::id()); // from whatever started the test
+    for process in cluster.processes.ids() {
+        let open = inherited_of(process);
+        assert!(open.iter().all(|target| before.contains(target)), "{open:?}");
+    }
+}
+
+/// The commands run as who calls them, in all groups of theirs. A socket is its own user's, and the configured group's.
 #[test]
 fn commands_have_the_groups_of_who_runs_them() {
     if cannot_mount() || lacks("setpriv") {
         return;
     }
     let listen = format!("127.0.0.1:{}", free_ports(2));
-    let shape = Shape { listen: Some(listen.clone()), insecure: true, ..Shape::of(1) };
+    let listen_group = Some("3999".to_string());
+    let access = ListenAccess { listen_group, ..ListenAccess::default() };
+    let shape = Shape { listen: Some(listen.clone()), insecure: true, access, ..Shape::of(1) };
     let mut cluster = Cluster::shaped(&shape);
     cluster.processes.mount().unwrap();
     chmod(&cluster.beside(""), 0o755);
@@ -220,6 +247,11 @@ fn commands_have_the_groups_of_who_runs_them() {
     let groups: Vec<String> = (3000..4000).map(|group| group.to_string()).collect();
     assert_eq!(done(with(&user(1000, &groups.join(",")), &words)), "of the group");
     refused(with(&user(1000, &groups[..999].join(",")), &words), "permission denied");
+    let socket = format!("unix:{}/run/manager.sock", cluster.processes.target());
+    let words = [text(&copy), "cat", "-c", &socket, "/file"];
+    assert_eq!(done(with(&user(1000, "3999"), &words)), "of the group");
+    refused(with(&user(1000, "3998"), &words), "--listen-group");
+    nothing_is_inherited(&cluster);
     cluster.stop();
 }
 

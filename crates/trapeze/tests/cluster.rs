@@ -292,6 +292,23 @@ fn what_goes_wrong_is_said() {
 
     check(&join(&token[..token.len() - 3], ""), &["damaged", "trapeze init"]);
     check(&join("nonsense", ""), &["no token", "trapeze init"]);
+    check("echo nonsense | trapeze join - --listen 10.0.0.2:7400", &["no token", "trapeze init"]);
+    check("trapeze join --token-file nowhere --listen 10.0.0.2:7400", &["nowhere", "No such file"]);
+    for (address, why) in [
+        ("0.0.0.0:7400", "every address"),
+        ("[::]:7400", "every address"),
+        ("10.0.0.2:0", "port 0"),
+    ] {
+        let asks = [
+            format!("echo {token} | trapeze join - --listen {address}"),
+            format!("trapeze init --dir refused --listen {address}"),
+            format!("trapeze up --dir refused --listen {address}"),
+        ];
+        for ask in asks {
+            check(&ask, &[address, why, "HOST:PORT"]);
+        }
+        assert!(!network.path("beta", "refused/machine.toml").exists());
+    }
     let other = key.trim().chars().rev().collect::<String>();
     fs::write(network.path("beta", "other-key"), other + "\n").unwrap();
     fs::write(network.path("beta", "key"), &key).unwrap();
@@ -315,7 +332,11 @@ fn what_goes_wrong_is_said() {
     fs::write(network.path("beta", "foreign/key"), &key).unwrap();
     check(&client("foreign"), &["another cluster"]);
 
-    network.print("beta", &join(token, "--name twin --dir one"));
+    fs::write(network.path("beta", "token"), format!("{token}\n")).unwrap();
+    network.print(
+        "beta",
+        "trapeze join --token-file token --listen 10.0.0.2:7400 --name twin --dir one",
+    );
     check(&join(token, "--name twin --dir two"), &["twin", "--name", "machine.toml"]);
     check(&join(token, "--name third --dir one"), &["holds a machine already", "--dir"]);
     let row = reader.status("twin").unwrap();

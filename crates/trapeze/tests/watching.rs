@@ -222,6 +222,16 @@ fn full_of_chunks() -> Cluster {
     cluster
 }
 
+/// The program that is run is a shell, and what it starts lists its descriptors.
+fn nothing_of_the_key_is_open_in_what_a_program_starts(target: &str) {
+    let run =
+        ["run", "--memory", "1M", "--from", "256K", "--room", "24M", "-q", "-c", target, "--"];
+    let mut command = Command::new(program());
+    let shell = command.args(run).args(["sh", "-c", "ls -l /proc/self/fd; true"]).output().unwrap();
+    let said = String::from_utf8_lossy(&shell.stdout);
+    assert!(said.contains("/proc/") && !said.contains("key"), "{said}");
+}
+
 #[test]
 fn a_programs_pages_are_in_the_clusters_memory() {
     let mut cluster = full_of_chunks();
@@ -244,6 +254,7 @@ fn a_programs_pages_are_in_the_clusters_memory() {
     assert!(done.status.success(), "{said}");
     assert!(done.stdout == sorted, "{said}");
     assert!(said.contains(" fetched, "), "{said}");
+    nothing_of_the_key_is_open_in_what_a_program_starts(&target);
     until_top(&target, |rows| mirrors(rows) == 0); // long before the nodes would forget them by themselves
     a_killed_programs_pages_are_forgotten_and_a_stopped_ones_kept(&target, &lines);
     cluster.processes.kill_server(1).unwrap();

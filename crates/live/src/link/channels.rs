@@ -1,7 +1,7 @@
 //! The table of everything that has a descriptor: listeners, handshakes, connections.
 
 use super::address::Address;
-use super::dial::Lookup;
+use super::dial::{Lookup, SocketAccess};
 use super::greeting::Greeting;
 use super::neighbour::Neighbour;
 use super::shared_greeting::SharedGreeting;
@@ -17,8 +17,8 @@ use wire::{NodeId, Time};
 /// What a channel is.
 #[derive(Debug)]
 pub enum Kind {
-    /// Accepts connections; true: of a UNIX socket.
-    Listener(OwnedFd, bool),
+    /// Accepts connections; of a UNIX socket, from whom.
+    Listener(OwnedFd, Option<SocketAccess>),
     /// A host name is being looked up; it has no descriptor.
     Lookup(Lookup, Time),
     /// A TCP connection is being made.

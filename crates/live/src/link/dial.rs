@@ -1,14 +1,39 @@
 //! Sockets: made, bound, connected without waiting.
 
 use super::address::Address;
-use super::limits::SILENCE_SPAN;
+use super::limits::{BACKLOG, SILENCE_SPAN};
+use rustix::fs::{Gid, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixListener;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
+
+/// Which users of this machine may connect to a UNIX socket, whatever the process's umask. Over it nothing is encrypted
+/// and everything is believed: a user that may connect may do everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketAccess {
+    /// Permissions of the socket.
+    pub mode: u32,
+    /// Its group; else the process's.
+    pub group: Option<u32>,
+}
+
+impl Default for SocketAccess {
+    fn default() -> SocketAccess {
+        SocketAccess { mode: 0o600, group: None }
+    }
+}
+
+impl SocketAccess {
+    /// Whether other users than the process's own and root may connect.
+    pub fn is_shared(&self) -> bool {
+        self.mode & 0o022 != 0
+    }
+}
 
 /// A host name on its way to becoming an address.
 #[derive(Debug)]
@@ -89,17 +114,46 @@ pub fn tune(socket: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// A listening socket and the address it really has (port 0 becomes a free one). The path of a UNIX socket that
-/// nobody listens on any more is taken over.
-pub fn listen(address: &Address) -> io::Result<(OwnedFd, Address)> {
+/// Removes a socket that nothing listens at any more. Whatever else has the path stays: it is not ours.
+fn make_way(path: &Path) -> io::Result<()> {
+    let kind = match std::fs::symlink_metadata(path) {
+        Ok(found) => found.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !kind.is_socket() {
+        let text = "there is something that is no socket: choose another path, or move it away";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+    }
+    // Refused is what a socket without a listener answers; what may not be asked, or does not answer, is in use.
+    match std::os::unix::net::UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path)
+        }
+        _ => Ok(()), // binding says that it is in use
+    }
+}
+
+/// A socket at this path, for those users only from the first connection on.
+fn listen_at(path: &Path, access: SocketAccess) -> io::Result<OwnedFd> {
+    make_way(path)?;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    // Nothing can connect before it listens.
+    if let Some(group) = access.group {
+        rustix::fs::chown(path, None, Some(Gid::from_raw(group)))?;
+    }
+    rustix::fs::chmod(path, Mode::from_raw_mode(access.mode))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// A listening socket and the address it really has (port 0 becomes a free one). The path of a UNIX socket without a
+/// listener is taken over.
+pub fn listen(address: &Address, access: SocketAccess) -> io::Result<(OwnedFd, Address)> {
     match address {
         Address::Unix(path) | Address::Adapter(path) => {
-            if std::os::unix::net::UnixStream::connect(path).is_err() && path.exists() {
-                std::fs::remove_file(path)?;
-            }
-            let listener = UnixListener::bind(path)?;
-            listener.set_nonblocking(true)?;
-            Ok((listener.into(), address.clone()))
+            Ok((listen_at(path, access)?, address.clone()))
         }
         Address::Tcp(host, port) => {
             let listener = TcpListener::bind((host.as_str(), *port))?;

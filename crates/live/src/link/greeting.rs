@@ -45,9 +45,18 @@ pub enum GreetingError {
     /// This node does not want the connection.
     #[error("refused: {0}")]
     Refused(Refusal),
-    /// The peer runs as another user.
-    #[error("the process there runs as user {0}: shared memory is for the same user or root")]
+    /// The acceptor runs as another user.
+    #[error(
+        "the process there runs as user {0}, in a directory that others than that user can write: shared memory is for the \
+         same user, root, or the owner of the socket's directory"
+    )]
     User(u32),
+    /// The caller runs as another user.
+    #[error(
+        "user {0} called: UNIX sockets are for the same user and root; `listen_mode` and `listen_group` in the configuration \
+         let others use them"
+    )]
+    Stranger(u32),
     /// Newer ones needed the place.
     #[error("too many connections are being made at once, and this one is the oldest")]
     Crowded,
@@ -72,7 +81,7 @@ impl GreetingError {
             GreetingError::Ended => 1,
             GreetingError::Late => 2,
             GreetingError::Bad(_) | GreetingError::Unproved(_) => 3,
-            GreetingError::User(_) => 4,
+            GreetingError::User(_) | GreetingError::Stranger(_) => 4,
             GreetingError::Memory(_) => 5,
             GreetingError::Crowded => 6,
             GreetingError::Refused(refusal) => 7 + *refusal as u8,

@@ -57,6 +57,8 @@ pub const STRANGERS_MAX: usize = 64;
 /// Connections accepted in one turn: a quarter of [`STRANGERS_MAX`], so that those who came before have been heard
 /// several times before newer ones take their places. The others stay in the kernel's line until the next turn.
 pub const ACCEPTS_MAX: usize = 16;
+/// Connections to a UNIX socket that wait in the kernel to be accepted: as many as the standard library has for TCP.
+pub const BACKLOG: i32 = 128;
 /// Lines about refused connections of one kind from one address, before they are only counted.
 pub const REFUSAL_LINES: u32 = 3;
 /// Addresses and kinds that are told apart. With [`REFUSAL_LINES`] and the line that has the count at most 49 lines a

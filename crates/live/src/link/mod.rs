@@ -36,6 +36,7 @@ mod stream;
 
 pub use adapter::{AdapterShape, ShapeError};
 pub use address::Address;
+pub use dial::SocketAccess;
 pub use directory::{Directory, PeerStatus};
 pub use noise::Keys;
 pub use shared_greeting::SharedPool;
@@ -160,13 +161,19 @@ impl Links {
         self.config.node
     }
 
-    /// Accepts connections at `address`; the address it really got (port 0 becomes a free one).
+    /// Accepts connections at `address`, over a UNIX socket of this process's user and root only; the address it really
+    /// got (port 0 becomes a free one).
     pub fn listen(&mut self, address: &Address) -> io::Result<Address> {
-        let unix = address.is_local();
-        if unix && self.pool.is_none() {
+        self.listen_for(address, SocketAccess::default())
+    }
+
+    /// As [`listen`](Links::listen), over a UNIX socket of these users.
+    pub fn listen_for(&mut self, address: &Address, access: SocketAccess) -> io::Result<Address> {
+        let unix = address.is_local().then_some(access);
+        if unix.is_some() && self.pool.is_none() {
             return Err(io::Error::other("shared memory needs a pool in a memfd"));
         }
-        let (socket, address) = dial::listen(address)?;
+        let (socket, address) = dial::listen(address, access)?;
         self.channels.add(Channel::new(Kind::Listener(socket, unix), NodeId(0)))?;
         Ok(address)
     }

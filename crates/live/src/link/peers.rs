@@ -159,7 +159,7 @@ impl Links {
                 let adapter = matches!(address, Address::Adapter(_));
                 let hello = Hello { adapter, ..self.introduce(peer, bulk) };
                 let passed = Passed { pool: &pool, shape: &self.adapter };
-                let greeting = SharedGreeting::call(socket, hello, passed, now)?;
+                let greeting = SharedGreeting::call((socket, address), hello, passed, now)?;
                 Kind::SharedGreeting(Box::new(greeting))
             }
             Dial::Socket(socket) => self.call_over(socket, peer, bulk, now),
@@ -221,9 +221,9 @@ impl Links {
                 }
             };
             let kind = match unix {
-                true => SharedGreeting::accept(socket, now)
+                Some(access) => SharedGreeting::accept(socket, access, now)
                     .map(|greeting| Kind::SharedGreeting(Box::new(greeting))),
-                false => dial::tune(&socket)
+                None => dial::tune(&socket)
                     .map(|()| Kind::Greeting(Box::new(Greeting::accept(socket, self.keys(), now))))
                     .map_err(GreetingError::from),
             };

@@ -1,10 +1,13 @@
 //! The handshake over a UNIX socket: a hello each way, with the descriptors of the speaker's ring memory and pool. A
 //! caller that wants adapters passes its adapter's memory instead of its pool, and the acceptor does as the caller.
 //!
-//! Both sides insist that the other process runs as the same user, or as root, and that the memory is sealed so that
-//! it can neither shrink nor be written by anyone but its owner.
+//! Both sides insist that the other process may: an acceptor that it runs as the same user, as root, or as one that the
+//! socket is configured for; a caller that it runs as the same user, as root, or as the owner of the directory in which
+//! the socket is. And both that the memory is sealed, so that it can neither shrink nor be written but by its owner.
 
 use super::adapter::{AdapterLink, AdapterShape, Port};
+use super::address::Address;
+use super::dial::SocketAccess;
 use super::greeting::{Decide, GreetingError};
 use super::hello::{BadHello, HELLO_BYTES, Hello, Refusal};
 use super::limits::{HANDSHAKE_SPAN, SHARED_SLOTS};
@@ -12,6 +15,7 @@ use super::neighbour::Neighbour;
 use super::shared_words::{OwnWords, PeerWords, ring_bytes};
 use super::shm::SharedLink;
 use crate::memory::{PeerRegion, SharedMemory};
+use rustix::fs::Uid;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -20,6 +24,8 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use wire::Time;
 
 const DESCRIPTORS: usize = 2;
@@ -58,14 +64,16 @@ pub struct SharedGreeting {
 }
 
 impl SharedGreeting {
-    /// The caller's side: says hello at once, a fresh socket has room for it.
+    /// The caller's side, of a socket that is connected to this address: says hello at once, for which a fresh socket
+    /// has room.
     pub fn call(
-        socket: OwnedFd,
+        (socket, address): (OwnedFd, &Address),
         ours: Hello,
         Passed { pool, shape }: Passed<'_>,
         now: Time,
     ) -> Result<SharedGreeting, GreetingError> {
-        let mut greeting = SharedGreeting::accept(socket, now)?;
+        check_acceptor(&socket, address)?;
+        let mut greeting = SharedGreeting::new(socket, now)?;
         greeting.caller = true;
         greeting.ours = ours;
         greeting.speak(Passed { pool, shape })?;
@@ -73,8 +81,16 @@ impl SharedGreeting {
     }
 
     /// The acceptor's side.
-    pub fn accept(socket: OwnedFd, now: Time) -> Result<SharedGreeting, GreetingError> {
-        check_user(&socket)?;
+    pub fn accept(
+        socket: OwnedFd,
+        access: SocketAccess,
+        now: Time,
+    ) -> Result<SharedGreeting, GreetingError> {
+        check_caller(&socket, access)?;
+        SharedGreeting::new(socket, now)
+    }
+
+    fn new(socket: OwnedFd, now: Time) -> Result<SharedGreeting, GreetingError> {
         let ring = SharedMemory::create("trapeze-ring", ring_bytes(SHARED_SLOTS))?;
         Ok(SharedGreeting {
             socket,
@@ -206,13 +222,33 @@ impl SharedGreeting {
     }
 }
 
-fn check_user(socket: impl AsFd) -> Result<(), GreetingError> {
+/// The user at the other end, unless it is this process's own or root.
+fn other_user(socket: impl AsFd) -> Result<Option<Uid>, GreetingError> {
     let theirs = sockopt::socket_peercred(socket).map_err(io::Error::from)?.uid;
-    let ours = rustix::process::geteuid();
-    if theirs == ours || theirs.is_root() || ours.is_root() {
-        Ok(())
-    } else {
-        Err(GreetingError::User(theirs.as_raw()))
+    let trusted = theirs == rustix::process::geteuid() || theirs.is_root();
+    Ok((!trusted).then_some(theirs))
+}
+
+/// Where the socket is configured for others, the kernel has compared its permissions with the caller. Else they may
+/// have been changed since it was made.
+fn check_caller(socket: impl AsFd, access: SocketAccess) -> Result<(), GreetingError> {
+    match other_user(socket)? {
+        Some(user) if !access.is_shared() => Err(GreetingError::Stranger(user.as_raw())),
+        _ => Ok(()),
+    }
+}
+
+/// Another user is who this address means only where no third one could have put a socket in its place.
+fn check_acceptor(socket: impl AsFd, address: &Address) -> Result<(), GreetingError> {
+    let Some(user) = other_user(socket)?.filter(|_| !rustix::process::geteuid().is_root()) else {
+        return Ok(());
+    };
+    let (Address::Unix(path) | Address::Adapter(path)) = address else { return Ok(()) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let found = std::fs::metadata(folder.unwrap_or(Path::new(".")))?;
+    match found.uid() == user.as_raw() && found.mode() & 0o022 == 0 {
+        true => Ok(()),
+        false => Err(GreetingError::User(user.as_raw())),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::lending::Lending;
 use crate::progress;
 use live::link::hello::Refusal;
 use live::link::limits::PROVISIONAL_FIRST;
-use live::link::{Address, Directory};
+use live::link::{Address, Directory, SocketAccess};
 use live::wait::WaitPolicy;
 use members::limits::{JOINING_IDS, LEASE_DEFAULT};
 use members::{Identity, Member};
@@ -57,7 +57,7 @@ pub(super) fn some_id() -> NodeId {
 pub(super) fn stranger(setup: &Setup, life: Life, pool_bytes: u64) -> Result<Bare, MachineError> {
     let (wait, lending) = (WaitPolicy::Block, Lending::default());
     let setup = Setup { pool_bytes, prefault: false, lending, wait, ..setup.clone() };
-    bare(&setup, life, "joining", &[], 0)
+    bare(&setup, life, "joining", (&[], SocketAccess::default()), 0)
 }
 
 /// Asks the manager for an id, as a node that has none, in this life.
@@ -138,6 +138,10 @@ fn unreached(setup: &Setup, directory: &Directory) -> MachineError {
     let next = match (why.contains("refuses"), is_local) {
         // A refusal says itself what to do.
         (true, _) => "",
+        (false, true) if why.contains("Permission denied") => {
+            "; its sockets are for its own user: --listen-group of trapeze up and init, `listen_group` in its configuration, \
+             lets others use them"
+        }
         (false, true) => "; does the cluster run? trapeze up, or serve, starts it",
         (false, false) => {
             "; is trapeze serve running there, and is the address right and open in the firewall?"

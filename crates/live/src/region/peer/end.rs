@@ -14,20 +14,29 @@ const FREE_TRIES: u32 = 10;
 const FREE_PAUSE: Duration = Duration::from_secs(1);
 
 impl PeerConfig {
-    /// As a process is told that another one starts: addresses with blanks between them, and the file with the 32 bytes
-    /// of their cluster's key, if links to them are encrypted. In a new space.
+    /// As a process is told that another one starts: addresses with blanks between them, and the file with their
+    /// cluster's key, 64 hexadecimal digits, if links to them are encrypted. In a new space.
     pub fn told(holders: &str, key: Option<&Path>) -> io::Result<PeerConfig> {
         let holders = holders.split(' ').map(str::parse).collect::<Result<Vec<Address>, _>>();
         let security = match key {
             Some(path) => {
-                let key = std::fs::read(path)?;
-                let key = key.try_into().map_err(|_| io::Error::other("a key has 32 bytes"))?;
+                let wrong = || io::Error::other("a cluster key is 64 hexadecimal digits");
+                let key = key_of(&std::fs::read_to_string(path)?).ok_or_else(wrong)?;
                 Security::Encrypted(Keys::generate(key))
             }
             None => Security::Insecure,
         };
         PeerConfig::new(holders.map_err(io::Error::other)?, security)
     }
+}
+
+fn key_of(text: &str) -> Option<[u8; 32]> {
+    let digits = Some(text.trim()).filter(|text| text.len() == 64 && text.is_ascii())?;
+    let mut key = [0; 32];
+    for (byte, at) in key.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(&digits[at..at + 2], 16).ok()?;
+    }
+    Some(key)
 }
 
 /// Has all holders forget the pages of a region that is gone. Those that do not answer are told again, for some
