@@ -54,7 +54,7 @@ impl From<ReachError> for Failure {
         let code = match &error {
             ReachError::Unknown(_) | ReachError::NoKey => TPZ_EINVAL,
             ReachError::Machine(MachineError::Unreached { .. }) => TPZ_EHOSTDOWN,
-            ReachError::Machine(MachineError::LendsNowhere | MachineError::BadListen(_)) => {
+            ReachError::Machine(MachineError::LendsNowhere | MachineError::BadListen(..)) => {
                 TPZ_EINVAL
             }
             ReachError::Groups(_) | ReachError::Machine(_) => TPZ_EIO,
