@@ -134,16 +134,34 @@ type Managing = (Option<names::Handle>, Option<members::Service>);
 fn start_manager(cx: &Cx, role: ManagerRole) -> Result<Managing, StartError> {
     let ManagerRole { names, members, volume, servers } = role;
     let objects = stripe::Client::new(cx, volume.volume);
-    let config = names::Config { volume, servers };
-    let manager = names::serve(cx, config, names, objects.clone())?;
     let members = match members {
         Some(store) => Some(members::serve(cx, store, members::Config::default())?),
         None => None,
     };
+    let witnesses = match &members {
+        Some(members) => witnesses(members.registry().members()),
+        None => servers.iter().map(|server| server.id).collect(),
+    };
+    let config = names::Config { volume, servers, witnesses };
+    let manager = names::serve(cx, config, names, objects.clone())?;
     if let Some(members) = &members {
+        let told = manager.clone();
+        members.before_stopping(move |server| {
+            let told = told.clone();
+            Box::pin(async move { told.settle(Some(server)).await })
+        });
         cx.spawn("cluster: servers", follow(members.clone(), manager.clone(), objects));
     }
     Ok((Some(manager), members))
+}
+
+/// The servers that a manager asks when it starts how far its store was: those that were up, and all where none was, as
+/// after a clean stop of everything.
+fn witnesses<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<NodeId> {
+    let there = |member: &&Member| member.roles.contains(Roles::IO) && !member.gone;
+    let all: Vec<&Member> = members.filter(there).collect();
+    let up = all.iter().any(|member| member.alive);
+    all.into_iter().filter(|member| member.alive || !up).map(|member| member.id).collect()
 }
 
 /// The members' view of who lends memory, as network memory takes it.
@@ -166,6 +184,21 @@ async fn follow_gone(objects: stripe::Client, member: members::Client) {
         let changed = member.changed();
         objects.set_gone(gone_disks(member.directory().iter()));
         changed.await;
+    }
+}
+
+/// For a clean stop: how far the disks and the manager are stands in their labels, and the manager knows the disks'.
+pub async fn settle(io: Option<Server>, manager: Option<names::Handle>, member: members::Client) {
+    if let Some(manager) = manager {
+        manager.settle(None).await;
+    }
+    if let Some(io) = io
+        && matches!(member.standing(), Standing::Member(_))
+    {
+        // Without an answer, or without a disk that can be written to, it is as if the machine had died.
+        let _ = member.stopping().await;
+        let _ = io.note().await;
+        let _ = member.tell_disks(&told_disks(&io)).await;
     }
 }
 

@@ -2,10 +2,12 @@
 
 use crate::disks::{ToldDisk, Verdict};
 use crate::lenders::Lenders;
-use crate::limits::{CALL_DEADLINE, LENDER_MARGIN, LENDER_PERIOD, PAGE_BYTES, RETRY_PAUSE};
+use crate::limits::{
+    CALL_DEADLINE, LENDER_MARGIN, LENDER_PERIOD, PAGE_BYTES, PARTING_SPAN, RETRY_PAUSE,
+};
 use crate::protocol::{
     DECLARED_GONE, DISKS, FORGET, Forget, Identity, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage,
-    Life, Member, Page, RENEW, Roles, VIEW, is_pure,
+    Life, Member, Page, RENEW, Roles, STOPPING, VIEW, is_pure,
 };
 use endpoint::{Frame, FrameMut};
 use node::{Call, Cx, Notify, Pieces, Reply};
@@ -195,6 +197,14 @@ impl Client {
         self.stand(Standing::Left);
         let body = self.life().encode();
         self.ask(LEAVE, &body, self.0.cx.pieces()).await.map(drop)
+    }
+
+    /// Tells the manager that this node stops, and waits until it has said what it has to say.
+    pub async fn stopping(&self) -> Result<(), Errno> {
+        let body = self.life().encode();
+        let asked = self.ask(STOPPING, &body, self.0.cx.pieces());
+        let late = |_| Errno::ETIMEDOUT;
+        self.0.cx.with_deadline(PARTING_SPAN, asked).await.map_err(late)?.map(drop)
     }
 
     /// Tells the disks of this node; which of them the manager knows better, and are not to be served.

@@ -40,6 +40,8 @@ pub const REQUEST_TASKS: usize = 4;
 pub const SYNC_PERIOD: Duration = Duration::from_secs(1);
 /// How long a client waits for an answer of the manager.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(3);
+/// How long a server that stops is kept waiting for what the manager has to tell it, and how long it waits.
+pub const PARTING_SPAN: Duration = Duration::from_secs(1);
 /// How long a client waits before it tries again what failed.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// How often a member that lends memory renews: what it learns late, its programs wait for. 100 of them are 100

@@ -5,6 +5,7 @@
 //! | JOIN | incarnation 8, wish 2, roles 1, disks 4, lends MiB 4 | name, count 1, addresses | as of RENEW | |
 //! | RENEW | id 2, incarnation 8 | | id 2, lease ms 4, view 8, lenders' view 8, life 8 | |
 //! | LEAVE | id 2, incarnation 8 | | | |
+//! | STOPPING | id 2, incarnation 8 | | | |
 //! | VIEW | after 2 | | view 8, count 2, last page 1 | members |
 //! | FORGET | id 2, disk 1 (255: all of it) | | view 8 | |
 //! | LENDERS | after 2 | | lenders' view 8, count 2, last page 1 | lenders: id 2, life 8, MiB 4 |
@@ -37,6 +38,9 @@ pub const FORGET: u16 = 7;
 
 /// The refusal of a server that was declared gone, or that has a disk which was.
 pub const DECLARED_GONE: Errno = Errno::ENXIO;
+
+/// Tells that a server stops cleanly: the answer comes when the manager has told it how far its own store is.
+pub const STOPPING: u16 = 8;
 
 /// Tells the disks of a member, and asks which of them may be served.
 pub const DISKS: u16 = 6;

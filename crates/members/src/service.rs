@@ -2,17 +2,19 @@
 
 use crate::disks::{ToldDisk, Verdict};
 use crate::limits::{
-    JOINING_IDS, LEASE_DEFAULT, MEMBER_BYTES_MAX, REQUEST_TASKS, RETRY_PAUSE, SYNC_PERIOD,
+    JOINING_IDS, LEASE_DEFAULT, MEMBER_BYTES_MAX, PARTING_SPAN, REQUEST_TASKS, RETRY_PAUSE,
+    SYNC_PERIOD,
 };
 use crate::protocol::{
     DISKS, FORGET, Forget, JOIN, Join, LEAVE, LENDERS, Lease, LendersPage, Life, Member, Page,
-    RENEW, VIEW,
+    RENEW, STOPPING, VIEW,
 };
 use crate::registry::Registry;
 use node::rings::{MetaError, MetaOp, MetaWork, StoreId};
 use node::{Answer, Cx, Notify, Request, Semaphore};
 use std::cell::{Ref, RefCell};
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use store::limits::{SCRUB_FIRST, SCRUB_KEYS, SCRUB_PAUSE, SCRUB_PERIOD};
@@ -52,7 +54,11 @@ struct Shared {
     /// Lenders have to be on stable storage before they are shown.
     hidden: Notify,
     subscribers: RefCell<Vec<Weak<Queue>>>,
+    /// What is done before a server stops.
+    parting: RefCell<Option<Parting>>,
 }
+
+type Parting = Rc<dyn Fn(NodeId) -> Pin<Box<dyn Future<Output = ()>>>>;
 
 struct Queue {
     ended: RefCell<VecDeque<Member>>,
@@ -87,6 +93,7 @@ pub fn serve(cx: &Cx, store: Store, config: Config) -> Result<Service, StoreErro
         dirty: Notify::new(cx),
         hidden: Notify::new(cx),
         subscribers: RefCell::default(),
+        parting: RefCell::default(),
     }));
     cx.set_pure(Channel::MEMBERS, crate::protocol::is_pure);
     for _ in 0..REQUEST_TASKS {
@@ -125,6 +132,27 @@ impl Service {
         Subscription(queue)
     }
 
+    /// A member that stops is answered when this has ended, for as long as it waits: until then it still serves.
+    pub fn before_stopping(
+        &self,
+        parting: impl Fn(NodeId) -> Pin<Box<dyn Future<Output = ()>>> + 'static,
+    ) {
+        self.0.parting.replace(Some(Rc::new(parting)));
+    }
+
+    async fn part(&self, life: Life) -> Result<(), Errno> {
+        let known = self.0.registry.borrow().member(life.id).map(|member| member.incarnation);
+        if known != Some(life.incarnation) {
+            return Err(Errno::ESTALE);
+        }
+        let parting = self.0.parting.borrow().clone();
+        if let Some(parting) = parting {
+            // Its last word is one of courtesy.
+            let _ = self.0.cx.with_deadline(PARTING_SPAN, parting(life.id)).await;
+        }
+        Ok(())
+    }
+
     async fn requests(self) {
         loop {
             let request = self.0.cx.accept(Channel::MEMBERS).await;
@@ -156,6 +184,10 @@ impl Service {
             RENEW => {
                 let life = self.life(request)?;
                 Ok((self.renew(life).await?.encode(), Vec::new()))
+            }
+            STOPPING => {
+                self.part(self.life(request)?).await?;
+                Ok(([0; BODY_BYTES], Vec::new()))
             }
             LEAVE => {
                 self.leave(self.life(request)?).await?;

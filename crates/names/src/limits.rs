@@ -83,12 +83,25 @@ pub const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 pub const SERIALS_LEAP: u64 = 1 << 20;
 /// Serial numbers for each second since [`SERIALS_EPOCH`], at least: a manager begins behind all those of the time
 /// before its start. A life that makes fewer files a second, start to end, gives none that a copy of its store, started
-/// later, gives again: 16,384, of which 2^44 last 34 years. The bits above are free for a lineage.
+/// later, gives again: 16,384, of which 2^44 last 34 years. The bits above are the lineage.
 pub const SERIALS_PER_SECOND: u64 = 1 << 14;
 /// The start of 2025, in seconds since 1970.
 pub const SERIALS_EPOCH: u64 = 1_735_689_600;
 /// What begins with the clock, of a serial number's 56 bits.
-pub const SERIALS_BY_CLOCK: u64 = 1 << 44;
+pub const SERIALS_BY_CLOCK: u64 = 1 << LINEAGE_SHIFT;
+/// Where the lineage begins in a serial number.
+pub const LINEAGE_SHIFT: u32 = 44;
+/// Lineages of a volume, which the upper 12 bits of a serial number tell apart: as many restores.
+pub const LINEAGES_MAX: u16 = 1 << 12;
+/// How long a manager that starts waits for what the servers know of it, at most: those that do not answer by then are
+/// asked later. Servers that start with it answer within a second; clients wait for 30.
+pub const WITNESS_SPAN: Duration = Duration::from_secs(5);
+/// How long one of them is waited for, and the pause before it is asked again.
+pub const WITNESS_DEADLINE: Duration = Duration::from_secs(1);
+/// The same for the last word of a manager that stops.
+pub const WITNESS_LAST_SPAN: Duration = Duration::from_millis(200);
+/// See [`WITNESS_DEADLINE`].
+pub const WITNESS_PAUSE: Duration = Duration::from_millis(20);
 /// Lives of the manager that it remembers the ends of, and that a client tells apart between two syncs. What is older
 /// has long been stable: the manager syncs every second.
 pub const LIVES_MAX: usize = 256;

@@ -6,20 +6,17 @@
 
 use crate::field::{Field, encoded};
 use crate::keys::{self, Table};
-use crate::limits::{LIVES_MAX, SERIALS_BY_CLOCK, SERIALS_EPOCH, SERIALS_LEAP, SERIALS_PER_SECOND};
 use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
 use crate::protocol::Point;
-use crate::record::{
-    Answered, Content, Directory, FORMAT, Inode, Policy, Reader, Session, Site, Volume,
-};
+use crate::record::{Answered, FORMAT, Policy, Reader, Session, Volume};
 use crate::stores::IoServer;
 use crate::transaction::{CallName, Changes, Effect, Records, Transaction};
 use node::{Bug, Bugs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use store::{Append, Batch, Store, StoreError};
-use wire::{Attr, Decoder, Errno, FileId, FileKind, NodeId, Time, VolumeId, Wall};
+use store::{Append, Store, StoreError};
+use wire::{Decoder, Errno, FileId, NodeId, Time, VolumeId, Wall};
 
 /// What a store of names is, for [`store::Config`].
 pub const STORE: store::Format = store::Format { kind: "names", version: FORMAT };
@@ -114,7 +111,11 @@ pub struct Once {
 /// [`opens`](Manager::opens), [`truncating`](Manager::truncating), [`removing`](Manager::removing).
 pub struct Manager {
     store: Store,
-    volume: Volume,
+    pub(crate) volume: Volume,
+    /// The store is empty yet.
+    pub(crate) is_new: bool,
+    /// The store was made or restored, so that it goes on as a lineage above all that servers know of.
+    pub(crate) outbids: bool,
     /// Active I/O servers, and those of them that get new files.
     pub(crate) servers: Vec<IoServer>,
     pub(crate) open_servers: Vec<IoServer>,
@@ -133,7 +134,7 @@ pub struct Manager {
     /// Locks, which are only in memory.
     pub locks: Locks,
     /// The latest lives, this one last: the number of each, and the last change before it.
-    lives: BTreeMap<u32, u64>,
+    pub(crate) lives: BTreeMap<u32, u64>,
     /// Planted bugs; none outside of tests of the checkers.
     bugs: Bugs,
 }
@@ -150,15 +151,34 @@ impl Manager {
         now: Time,
         life: u64,
     ) -> Result<(Manager, Option<Append>), OpenError> {
+        let mut manager = Manager::load(store, settings, now, life)?;
+        let append = manager.begin_incarnation(settings, wall, life, 0, true)?;
+        Ok((manager, Some(append)))
+    }
+
+    /// As [`open`](Manager::open), without a change: what is in the store can be read, and
+    /// [`begin_incarnation`](Manager::begin_incarnation) is to come first of all changes.
+    pub fn load(
+        store: Store,
+        settings: &VolumeSettings,
+        now: Time,
+        life: u64,
+    ) -> Result<Manager, OpenError> {
         let volume = Volume {
             format: FORMAT,
             volume: settings.volume,
             switch_per_mille: settings.switch_per_mille,
             base: 0,
+            lineage: 0,
+            // Servers may know of another store: of what they have of its files this one knows nothing.
+            outbids: true,
+            frozen: false,
         };
         let mut manager = Manager {
             store,
             volume,
+            is_new: true,
+            outbids: true,
             servers: Vec::new(),
             open_servers: Vec::new(),
             retired: BTreeSet::new(),
@@ -174,32 +194,16 @@ impl Manager {
             lives: BTreeMap::new(),
             bugs: Bugs::everywhere(),
         };
-        let Some(bytes) = manager.store.get(&keys::volume())? else {
-            let append = manager.format(settings, wall);
-            return Ok((manager, Some(append)));
-        };
+        let Some(bytes) = manager.store.get(&keys::volume())? else { return Ok(manager) };
         manager.volume = damaged(&keys::volume(), &bytes)?;
+        (manager.is_new, manager.outbids) = (false, manager.volume.outbids);
         manager.check_volume(settings.volume)?;
-        manager.load(now)?;
-        let append = manager.leap(life)?;
-        Ok((manager, Some(append)))
-    }
-
-    /// Notes that a life begins; the oldest goes when there are many.
-    fn begin_life(&mut self, batch: &mut Batch) {
-        let life = self.life() + 1;
-        let before = self.store.sequence();
-        self.lives.insert(life, before);
-        batch.put(&keys::life(life), &encoded(&before));
-        if self.lives.len() > LIVES_MAX
-            && let Some((oldest, _)) = self.lives.pop_first()
-        {
-            batch.delete(&keys::life(oldest));
-        }
+        manager.load_tables(now)?;
+        Ok(manager)
     }
 
     /// The number of the present life.
-    fn life(&self) -> u32 {
+    pub(crate) fn life(&self) -> u32 {
         self.lives.last_key_value().map_or(0, |(life, _)| *life)
     }
 
@@ -215,26 +219,6 @@ impl Manager {
         current || later.next().is_some_and(|(_, before)| point.change <= *before)
     }
 
-    /// Goes beyond every serial number that the last life may have given out without a sync: a power cut takes such
-    /// files back, but not the objects that their writers made. And beyond every one that another copy of this store,
-    /// which went on by itself, has given out before now: objects of such files are known by having been passed over.
-    fn leap(&mut self, life: u64) -> Result<Append, OpenError> {
-        let mut batch = Batch::new();
-        self.begin_life(&mut batch);
-        let clock = by_clock(life);
-        self.volume.base = self.volume.base.max(clock);
-        batch.put(&keys::volume(), &encoded(&self.volume));
-        for site in 0..=u8::MAX {
-            let key = keys::site(site);
-            let Some(bytes) = self.store.get(&key)? else { continue };
-            let counters: Site = damaged(&key, &bytes)?;
-            let serial = clock.max(counters.serial + SERIALS_LEAP);
-            batch.put(&key, &encoded(&Site { serial, ..counters }));
-            batch.put(&keys::passed(site, serial), &encoded(&counters.serial));
-        }
-        Ok(self.store.apply(batch))
-    }
-
     fn check_volume(&self, wanted: VolumeId) -> Result<(), OpenError> {
         let Volume { format, volume, .. } = self.volume;
         if format != FORMAT {
@@ -246,31 +230,6 @@ impl Manager {
         Ok(())
     }
 
-    fn format(&mut self, settings: &VolumeSettings, now: Wall) -> Append {
-        let (uid, gid) = settings.owner;
-        let attr = Attr {
-            file: FileId::ROOT,
-            kind: FileKind::Directory,
-            mode: settings.mode & 0o7777,
-            links: 2,
-            uid,
-            gid,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            ..Attr::default()
-        };
-        let root = Directory::new(FileId::ROOT, settings.policy.clone());
-        let inode = Inode { attr, content: Content::Directory(root) };
-        let site = Site { serial: FileId::ROOT.serial(), files: 1 };
-        let mut batch = Batch::new();
-        self.begin_life(&mut batch);
-        batch.put(&keys::volume(), &encoded(&self.volume));
-        batch.put(&keys::site(0), &encoded(&site));
-        batch.put(&keys::inode(FileId::ROOT), &encoded(&inode));
-        self.store.apply(batch)
-    }
-
     /// For how many seconds the volume had a manager when that was last written down.
     pub(crate) fn uptime(&self) -> Result<u64, Errno> {
         let seconds = self.read(0, |t| t.get(&keys::uptime()))?;
@@ -278,7 +237,7 @@ impl Manager {
     }
 
     /// Makes again what is in memory.
-    fn load(&mut self, now: Time) -> Result<(), OpenError> {
+    fn load_tables(&mut self, now: Time) -> Result<(), OpenError> {
         for (key, _) in self.table(0, Table::Client)? {
             let client = keys::number_at(&key, 2).ok_or(OpenError::Damaged { key })?;
             self.grace.insert(client);
@@ -459,6 +418,9 @@ impl Manager {
             Effect::Ended(file) => self.opens.count_end(file),
             Effect::Closed(client, number) => self.opens.closed(client, number),
             Effect::Expired(client) => self.forget_client(client),
+            Effect::Thawed => {
+                (self.volume.frozen, self.volume.outbids, self.outbids) = (false, false, false);
+            }
             Effect::Retired(server, retired) => {
                 match retired {
                     true => self.retired.insert(server),
@@ -490,18 +452,11 @@ impl Manager {
     }
 }
 
-fn damaged<'a, T: Field<'a>>(key: &[u8], value: &'a [u8]) -> Result<T, OpenError> {
+pub(crate) fn damaged<'a, T: Field<'a>>(key: &[u8], value: &'a [u8]) -> Result<T, OpenError> {
     let record = T::take(&mut Decoder::new(value));
     record.map_err(|_| OpenError::Damaged { key: key.to_vec() })
 }
 
 fn key_file(key: &[u8]) -> Result<FileId, OpenError> {
     keys::file_of(key).ok_or_else(|| OpenError::Damaged { key: key.to_vec() })
-}
-
-/// The serial number that a start at `life` (in nanoseconds since 1970, or a small number in simulations) begins
-/// behind.
-fn by_clock(life: u64) -> u64 {
-    let seconds = (life / 1_000_000_000).saturating_sub(SERIALS_EPOCH);
-    (seconds * SERIALS_PER_SECOND).min(SERIALS_BY_CLOCK - 1)
 }

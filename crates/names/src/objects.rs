@@ -3,9 +3,10 @@
 //! It is a trait so that the service is tested with objects that fail and wait on purpose; the one implementation that
 //! runs is the striping client.
 
+use crate::limits::WITNESS_DEADLINE;
 use crate::sessions::Final;
 use node::rings::VolumeSpace;
-use stripe::{FileRef, Kept};
+use stripe::{FileRef, Kept, Witness};
 use wire::{Errno, FileId, Fragment, Layout, NodeId, ObjectId};
 
 /// The objects of one file.
@@ -56,6 +57,8 @@ pub trait Objects: 'static {
     async fn restore(&self, server: NodeId, object: Kept) -> Result<(), Errno>;
     /// What was set aside is gone for good.
     async fn purge(&self, server: NodeId, object: Kept) -> Result<(), Errno>;
+    /// Tells the server how far the manager's store is; what it knows of that.
+    async fn witness(&self, server: NodeId, told: Witness) -> Result<Witness, Errno>;
     /// Room on these servers, in bytes; the counts of files are 0.
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno>;
 }
@@ -126,6 +129,10 @@ impl Objects for stripe::Client {
 
     async fn purge(&self, server: NodeId, object: Kept) -> Result<(), Errno> {
         stripe::Client::purge(self, server, object).await
+    }
+
+    async fn witness(&self, server: NodeId, told: Witness) -> Result<Witness, Errno> {
+        stripe::Client::witness(self, server, told, WITNESS_DEADLINE).await
     }
 
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {

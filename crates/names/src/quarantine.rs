@@ -11,8 +11,8 @@ use crate::field::{Field, encoded, fields};
 use crate::keys::{self, Table};
 use crate::limits::{CHANGES_MAX, QUARANTINE_SECONDS};
 use crate::permissions::Who;
-use crate::record::Site;
-use crate::transaction::Transaction;
+use crate::record::{Site, Volume};
+use crate::transaction::{Effect, Transaction};
 use node::Bug;
 use stripe::Kept;
 use wire::{Decoder, Errno, FileId, Home, NodeId, ObjectId, Short};
@@ -163,6 +163,11 @@ impl Transaction<'_> {
                 found.into_iter().for_each(|(key, _)| self.delete(key));
                 return Ok(false);
             }
+        }
+        if self.volume.frozen || self.volume.outbids {
+            let thawed = Volume { frozen: false, outbids: false, ..*self.volume };
+            self.put(keys::volume(), encoded(&thawed));
+            self.effect(Effect::Thawed);
         }
         Ok(true)
     }

@@ -9,7 +9,7 @@ use wire::layout::{UNIT_BYTES_DEFAULT, WIDTH_MAX};
 use wire::{Attr, Decoder, FileId, FileKind, Home, Layout, NodeId, Short, VolumeId, Wall};
 
 /// Version of the key space and of all records in it.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 
 /// Position of a directory's first entry, after those of "." and "..".
 pub const FIRST_POSITION: u64 = 3;
@@ -25,8 +25,14 @@ pub struct Volume {
     pub switch_per_mille: u16,
     /// The serial number behind which sites begin that are made in this life of the manager.
     pub base: u64,
+    /// Which of the stores that the volume's names were in this is: a restored one begins another.
+    pub lineage: u16,
+    /// It was restored, and not every server has told yet what it knows of other lineages: this one goes above them.
+    pub outbids: bool,
+    /// It was restored, and no person has said yet that what it does not know may go.
+    pub frozen: bool,
 }
-fields!(Volume { format, volume, switch_per_mille, base });
+fields!(Volume { format, volume, switch_per_mille, base, lineage, outbids, frozen });
 
 /// Counters of a site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,25 +4,31 @@
 //! waits, so that each of its operations is whole. A change is applied, its record posted in the same breath, and
 //! answered when the append is done.
 
+mod begin;
 mod dispatch;
 mod layouts;
 mod quarantine;
 mod upkeep;
 
 use crate::limits::{HEAR_INTERVAL, SLOTS, TASKS};
+use crate::lineage::Older;
 use crate::manager::{Manager, OpenError, Origin, VolumeSettings};
 use crate::objects::Objects;
 use crate::protocol::{CallNumber, Operation, cut, join};
 use crate::stores::IoServer;
 use crate::transaction::Transaction;
+pub use begin::REFUSED;
+use begin::Stage;
 use node::rings::{MetaError, MetaOp, StoreId};
 use node::{Answer, Cx, Notify, Request};
 pub use quarantine::QuarantineCounters;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
 use std::rc::Rc;
 use store::{Append, Health, Store, StoreError};
-use wire::{Channel, Decoder, Errno, FileId, Time, VolumeId};
+use stripe::Witness;
+use wire::{Channel, Decoder, Errno, FileId, NodeId, Time, VolumeId};
 
 /// How a manager is started.
 #[derive(Clone, Debug)]
@@ -31,6 +37,8 @@ pub struct Config {
     pub volume: VolumeSettings,
     /// The active I/O servers.
     pub servers: Vec<IoServer>,
+    /// The I/O servers that are asked at the start how far the store of names was.
+    pub witnesses: Vec<NodeId>,
 }
 
 /// What the tasks of the service share.
@@ -40,7 +48,12 @@ struct Service<O> {
     objects: O,
     manager: RefCell<Manager>,
     /// The first change of this life, which must be on stable storage before any other is told.
-    first: u64,
+    first: Cell<u64>,
+    stage: Cell<Stage>,
+    /// The stage is another.
+    begun: Notify,
+    /// What each active server knows of this store.
+    told: RefCell<BTreeMap<NodeId, Witness>>,
     /// The last change whose record is appended.
     appended: Cell<u64>,
     syncing: Cell<bool>,
@@ -69,12 +82,19 @@ struct Service<O> {
 #[derive(Clone)]
 pub struct Handle(Rc<dyn Control>);
 
+/// What a handle waits for.
+type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+
 trait Control {
     fn set_servers(&self, servers: &[IoServer]);
     fn servers(&self) -> Vec<IoServer>;
     fn quarantine(&self) -> QuarantineCounters;
     fn trouble(&self) -> Option<MetaError>;
     fn health(&self) -> Health;
+    fn older(&self) -> Option<Older>;
+    fn refused(&self) -> LocalFuture<Older>;
+    fn is_frozen(&self) -> bool;
+    fn settle(&self, server: Option<NodeId>) -> LocalFuture<()>;
 }
 
 impl Handle {
@@ -98,6 +118,27 @@ impl Handle {
         self.0.health()
     }
 
+    /// Why nothing is served, when the store is not the newest.
+    pub fn older(&self) -> Option<Older> {
+        self.0.older()
+    }
+
+    /// Waits until nothing is served any more since the store is not the newest; mostly for ever.
+    pub async fn refused(&self) -> Older {
+        self.0.refused().await
+    }
+
+    /// Whether the volume was restored, and no person has said yet that what it does not know may go.
+    pub fn is_frozen(&self) -> bool {
+        self.0.is_frozen()
+    }
+
+    /// Everything so far is on stable storage, and this server knows how far that is, or each that answers soon: for a
+    /// clean stop.
+    pub async fn settle(&self, server: Option<NodeId>) {
+        self.0.settle(server).await;
+    }
+
     /// The active I/O servers.
     pub fn servers(&self) -> Vec<IoServer> {
         self.0.servers()
@@ -110,7 +151,7 @@ impl std::fmt::Debug for Handle {
     }
 }
 
-impl<O> Control for Service<O> {
+impl<O: Objects> Control for Rc<Service<O>> {
     fn set_servers(&self, servers: &[IoServer]) {
         self.manager.borrow_mut().set_servers(servers);
     }
@@ -126,6 +167,21 @@ impl<O> Control for Service<O> {
     fn health(&self) -> Health {
         self.manager.borrow_mut().store().health()
     }
+    fn older(&self) -> Option<Older> {
+        match self.stage.get() {
+            Stage::Refused(older) => Some(older),
+            _ => None,
+        }
+    }
+    fn refused(&self) -> LocalFuture<Older> {
+        Box::pin(self.clone().refused())
+    }
+    fn is_frozen(&self) -> bool {
+        self.manager.borrow().is_frozen()
+    }
+    fn settle(&self, server: Option<NodeId>) -> LocalFuture<()> {
+        Box::pin(self.clone().tell_now(server))
+    }
 }
 
 /// Serves the volume in `store`, which was opened with [`crate::STORE`], on [`Channel::NAMES`]. A `Names` store of the
@@ -136,12 +192,14 @@ pub fn serve<O: Objects>(
     store: Store,
     objects: O,
 ) -> Result<Handle, OpenError> {
-    let (mut manager, first) =
-        Manager::open(store, &config.volume, cx.wall(), cx.now(), cx.incarnation())?;
+    let mut manager = Manager::load(store, &config.volume, cx.now(), cx.incarnation())?;
     manager.plant(cx.bugs());
     manager.set_servers(&config.servers);
     let service = Rc::new(Service {
-        first: first.as_ref().map_or(0, |append| append.sequence),
+        first: Cell::new(u64::MAX),
+        stage: Cell::default(),
+        begun: Notify::new(cx),
+        told: RefCell::default(),
         cx: cx.clone(),
         volume: config.volume.volume,
         objects,
@@ -160,9 +218,7 @@ pub fn serve<O: Objects>(
         quarantine: Cell::default(),
         trouble: RefCell::default(),
     });
-    let begin = service.clone();
-    let format = service.post(first);
-    cx.spawn("names format", async move { begin.note(format.await) });
+    cx.spawn("names start", service.clone().begin(config.volume, config.witnesses));
     cx.set_pure(Channel::NAMES, Operation::is_pure);
     for _ in 0..TASKS {
         let service = service.clone();
@@ -174,9 +230,7 @@ pub fn serve<O: Objects>(
         });
     }
     cx.spawn("names hear", service.clone().hear_the_living());
-    upkeep::spawn(&service);
-    cx.spawn("names walk", service.clone().walk_objects());
-    Ok(Handle(service))
+    Ok(Handle(Rc::new(service)))
 }
 
 /// A record on its way to the log.
@@ -231,6 +285,9 @@ impl<O: Objects> Service<O> {
     /// Waits until a change may be applied.
     async fn admit(&self) -> Result<(), Errno> {
         loop {
+            if self.is_refused() {
+                return Err(REFUSED);
+            }
             let progress = self.progress.wait();
             match self.manager.borrow_mut().store().admit() {
                 Ok(()) => return Ok(()),
@@ -321,6 +378,11 @@ impl<O: Objects> Service<O> {
     }
 
     async fn serve(self: &Rc<Self>, request: Request) {
+        // That a client lives is heard at any time: its lease would end meanwhile.
+        let waits = request.op != Operation::KeepAlive {}.code() || self.is_refused();
+        if waits && let Err(errno) = self.may_serve().await {
+            return self.cx.reply(request, Answer::error(errno));
+        }
         let mut message = Vec::new();
         let about = join(&request.body, &request.data, request.bytes, &mut message);
         let number = about.and_then(CallNumber::of);

@@ -42,6 +42,8 @@ pub(crate) enum Effect {
     Expired(u64),
     /// The server gets nothing new, or does again.
     Retired(NodeId, bool),
+    /// A restored volume is as any other from now on.
+    Thawed,
 }
 
 /// What an operation wants to change.

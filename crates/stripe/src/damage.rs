@@ -108,6 +108,7 @@ impl Server {
         };
         disk.room.notify_all();
         disk.work.notify_all();
+        self.0.witnessed.notify_all();
     }
 
     /// Objects found damaged since the start, by disk; at most [`DAMAGED_MAX`] of each.

@@ -39,6 +39,7 @@ mod server;
 mod sources;
 mod sums;
 mod through;
+mod witness;
 mod write;
 
 pub use cache::Network;
@@ -49,3 +50,4 @@ pub use protocol::Kept;
 pub use recovery::Label;
 pub use server::{Server, ServerConfig, ServerCounters, serve};
 pub use sources::{Found, Source, Sources};
+pub use witness::Witness;

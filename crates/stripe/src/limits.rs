@@ -135,7 +135,9 @@ pub const TOMBSTONE: Duration = Duration::from_secs(120);
 pub const TOMBSTONES_MAX: usize = 64 * 1024;
 /// Lives of a server that a disk remembers, 8 bytes each in one block.
 pub const LIVES_MAX: usize = 500;
-const _: () = assert!(64 + LIVES_MAX * 8 <= BLOCK_BYTES);
+/// Bytes of a label's second block in front of them: 24 of its head, 36 of the log's mark, 18 of the manager's.
+pub const LIVES_FIXED_BYTES: usize = 96;
+const _: () = assert!(LIVES_FIXED_BYTES + LIVES_MAX * 8 <= BLOCK_BYTES);
 /// How long a server remembers what was written since its start: a client that has not sent again by then what the
 /// last life lost gave up long ago (5 minutes).
 pub const RECENT_SPAN: Duration = Duration::from_secs(600);

@@ -13,10 +13,11 @@
 //! A column that moves to another disk takes its [`History`] along, and what its server remembers. So what clients
 //! still hold of it is judged where it is now.
 
-use crate::limits::LIVES_MAX;
+use crate::limits::{LIVES_FIXED_BYTES, LIVES_MAX};
 use crate::mark::Mark;
 use crate::object::FORMAT_VERSION;
 use crate::sums::crc_of_rest;
+use crate::witness::Witness;
 use wire::checksum::crc32c;
 use wire::codec::{Decoder, Encoder, Short};
 use wire::limits::BLOCK_BYTES;
@@ -186,11 +187,12 @@ pub struct Lives {
     lives: Vec<u64>,
     disks: u16,
     mark: Mark,
+    witness: Witness,
 }
 
 impl Lives {
     const MAGIC: u32 = u32::from_le_bytes(*b"TZLV");
-    const FIXED_BYTES: usize = 64;
+    const FIXED_BYTES: usize = LIVES_FIXED_BYTES;
 
     /// These lives, the present one last.
     pub fn of(lives: impl IntoIterator<Item = u64>) -> Lives {
@@ -224,6 +226,16 @@ impl Lives {
     /// Notes how far the disk's log is.
     pub fn set_mark(&mut self, mark: Mark) {
         self.mark = mark;
+    }
+
+    /// How far the manager was heard to be.
+    pub fn witness(&self) -> Witness {
+        self.witness
+    }
+
+    /// Notes how far the manager was heard to be.
+    pub fn set_witness(&mut self, witness: Witness) {
+        self.witness = self.witness.max(witness);
     }
 
     /// They are to be written once more.
@@ -270,6 +282,7 @@ impl Lives {
         out.u32(Lives::MAGIC).u32(0).u16(FORMAT_VERSION).u64(self.sequence);
         out.u32(self.lives.len() as u32).u16(self.disks);
         self.mark.encode(&mut out);
+        self.witness.encode(&mut out);
         let mut rest = Encoder::new(&mut block[Lives::FIXED_BYTES..]);
         self.lives.iter().for_each(|life| {
             rest.u64(*life);
@@ -288,10 +301,11 @@ impl Lives {
         let (sequence, count) = (input.u64().ok()?, input.u32().ok()? as usize);
         let disks = input.u16().ok()?;
         let mark = Mark::decode(&mut input).ok()?;
+        let witness = Witness::decode(&mut input).ok()?;
         let mut rest = Decoder::new(block.get(Lives::FIXED_BYTES..)?);
         let lives: Result<Vec<u64>, Short> =
             (0..count.min(LIVES_MAX)).map(|_| rest.u64()).collect();
-        Some(Lives { sequence, lives: lives.ok()?, disks, mark })
+        Some(Lives { sequence, lives: lives.ok()?, disks, mark, witness })
     }
 }
 

@@ -60,9 +60,14 @@ pub mod op {
     /// generation of the request. Stable when the reply comes; EEXIST when the object is neither missing nor damaged.
     pub const ACCEPT_LOSS: u16 = 17;
 
+    /// Of no object but `object`'s volume: the manager's store is durable up to change `offset` of lineage `epoch`,
+    /// by its clock at `mtime`; zeros only ask. The reply has the latest that the server was ever told, as lineage
+    /// `epoch`, change `length` and time `mtime`. EAGAIN when no disk serves yet. May be executed twice.
+    pub const WITNESS: u16 = 20;
+
     /// Whether the operation may be executed twice, so that no reply is kept for it.
     pub fn is_pure(op: u16) -> bool {
-        matches!(op, READ | ATTRIBUTES | SPACE | LIST)
+        matches!(op, READ | ATTRIBUTES | SPACE | LIST | WITNESS)
     }
 }
 

@@ -15,6 +15,7 @@ use crate::objects::{Object, Objects, Spot};
 use crate::protocol::{Kept, ObjectReply, ObjectRequest, op};
 use crate::recent::Recent;
 use crate::sources::Sources;
+use crate::witness::Witness;
 use endpoint::Frame;
 use node::rings::{DiskFile, DiskId, DiskListing, DiskOp, DiskReply};
 use node::{Answer, Bug, Cx, Notify, Request, Semaphore};
@@ -146,6 +147,9 @@ pub(crate) struct Inner {
     problems: RefCell<VecDeque<String>>,
     started: Cell<bool>,
     changed: Notify,
+    /// How far the manager was told to be, and that it was told.
+    pub witness: Cell<Witness>,
+    pub witnessed: Notify,
     /// Memory for long requests is short.
     pub tight: Notify,
 }
@@ -177,6 +181,8 @@ pub fn serve(cx: &Cx, config: ServerConfig) -> Server {
         problems: RefCell::default(),
         started: Cell::new(false),
         changed: Notify::new(cx),
+        witness: Cell::default(),
+        witnessed: Notify::new(cx),
         tight: Notify::new(cx),
         config,
     });
@@ -386,6 +392,7 @@ impl Inner {
             op::QUARANTINE => self.quarantine(&ask).await,
             op::PURGE => self.purge(&ask).await,
             op::RESTORE => self.restore(&ask).await,
+            op::WITNESS => self.hear_witness(&ask).await,
             _ => Err(Errno::EOPNOTSUPP),
         };
         match result {
@@ -527,5 +534,6 @@ impl Inner {
         let service = self.clone();
         self.cx.spawn("stripe checkpoint", async move { service.checkpoints(disk).await });
         self.cx.spawn("stripe mark", self.clone().note_idle(disk));
+        self.cx.spawn("stripe witness", self.clone().keep_witness(disk));
     }
 }

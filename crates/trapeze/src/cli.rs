@@ -6,6 +6,7 @@ mod files;
 mod forget;
 pub mod memory;
 mod program;
+mod restore;
 mod simulations;
 
 use crate::lending::Lending;
@@ -19,6 +20,7 @@ pub use files::{Cat, Cp, Du, Mkdir, Mv, Paths, Rm, default_cluster, in_cluster};
 pub use forget::Forget;
 pub use memory::{Listen, Memory, Tenant};
 pub use program::{RunEnd, RunProgram};
+pub use restore::Restore;
 pub use simulations::{Output, Papers, Results, Seeds, Sim, Simulator};
 
 /// Network storage at network speed: files striped over block servers, mounted, on one machine or several.
@@ -82,6 +84,8 @@ pub enum Command {
     Forget(Forget),
     /// Objects that no file claims: list them, put them back, remove them
     Quarantine(Quarantine),
+    /// Have a manager go on with an older copy of its store, when there is no newer one
+    Restore(Restore),
     /// Run the cluster in the deterministic simulator, or replay a seed; model a cluster of your own
     Sim(Sim),
     /// The papers' tables and figures: the paper's values beside formulas and simulations

@@ -45,6 +45,7 @@ pub mod preloaded;
 pub mod progress;
 pub mod quarantine;
 pub mod rebalance;
+pub mod restore;
 pub mod scratch;
 pub mod serve;
 pub mod service;

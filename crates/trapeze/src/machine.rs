@@ -3,6 +3,7 @@
 mod addresses;
 mod gone;
 mod looker;
+pub(crate) mod older;
 mod stranger;
 
 use crate::beginning;
@@ -391,6 +392,7 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     follow_members(bare.host.node().cx(), &services, &bare.directory);
     setup.lending.watch(&mut bare.host, &services).map_err(system("memory pressure"))?;
     let (host, directory, _sockets) = (bare.host, bare.directory, Sockets::of(&[]));
+    older::watch(host.node().cx(), &services);
     let replaced = stranger::watch_identity(host.node().cx(), &directory, setup.manager.0);
     let running = Running { host, services, directory, lost, replaced, _sockets };
     let paths = machine.disks.iter().map(|disk| disk.path.clone()).collect();

@@ -8,7 +8,7 @@ use trapeze::children::follow_parent;
 use trapeze::cli::{Cli, Command};
 use trapeze::{
     bench, check, cluster, copy, demo, directories, forget, interrupted, memory, mount_helper,
-    output, papers, preloaded, quarantine, rebalance, serve, simulate, status, tools,
+    output, papers, preloaded, quarantine, rebalance, restore, serve, simulate, status, tools,
 };
 
 fn main() -> ExitCode {
@@ -80,6 +80,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Check(arguments) => check::check(&arguments)?,
         Command::Forget(arguments) => forget::forget(&arguments)?,
         Command::Quarantine(arguments) => quarantine::quarantine(&arguments)?,
+        Command::Restore(arguments) => restore::restore(&arguments)?,
         Command::Sim(arguments) => simulate::sim(&arguments)?,
         Command::Papers(arguments) => papers::papers(&arguments)?,
         Command::Run(arguments) => preloaded::run(&arguments)?,

@@ -72,7 +72,7 @@ fn time() -> String {
 }
 
 /// A time since 1970 in the form of RFC 3339.
-fn at(seconds: u64, millis: u32) -> String {
+pub fn at(seconds: u64, millis: u32) -> String {
     // Days are counted from the first of March of the year 0, so that a leap day is the last of its year; 400 years
     // have 146,097 days.
     let days = seconds / 86_400 + 719_468;

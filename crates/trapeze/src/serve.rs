@@ -133,6 +133,8 @@ pub(crate) fn stop(mut running: Running) -> Result<(), ServeError> {
     let written = stopping::write_back(&mut running);
     if running.services.files.is_some() {
         stopping::leave(&mut running)?;
+    } else {
+        stopping::settle(&mut running)?;
     }
     match written {
         Ok(()) => running.host.stop()?,

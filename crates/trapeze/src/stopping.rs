@@ -6,7 +6,7 @@
 use crate::machine::Running;
 use crate::serve::ServeError;
 use crate::size::Size;
-use files::cluster::Services;
+use files::cluster::{self, Services};
 use files::{Files, Unsaved};
 use live::clock;
 use live::host::Host;
@@ -128,6 +128,16 @@ fn refused(unsaved: &[Unsaved], lost: u64, why: &str) -> ServeError {
 /// Gives the lease back; it ends by itself if the manager is gone.
 pub(crate) fn leave(running: &mut Running) -> io::Result<()> {
     leave_with(&mut running.host, &running.services)
+}
+
+/// A server's last word: how far it and the manager are is noted in a second place.
+pub(crate) fn settle(running: &mut Running) -> io::Result<()> {
+    let Services { io, manager, member, .. } = &running.services;
+    let Some(member) = member.clone() else { return Ok(()) };
+    let (cx, settled) =
+        (running.host.node().cx().clone(), cluster::settle(io.clone(), manager.clone(), member));
+    let settling = async move { cx.with_deadline(GOODBYE_SPAN, settled).await };
+    running.host.block_on(settling).map(drop)
 }
 
 /// As [`leave`], of a machine's parts.

@@ -226,6 +226,7 @@ errnos! {
     EOVERFLOW = 75 "value too large",
     EOPNOTSUPP = 95 "operation not supported",
     ETIMEDOUT = 110 "timed out",
+    EUCLEAN = 117 "needs repair: `trapeze status` says why",
     EHOSTDOWN = 112 "host is down",
     ESTALE = 116 "stale file handle",
     EDQUOT = 122 "quota exceeded",

@@ -135,7 +135,7 @@ impl<O: Objects> Service<O> {
         if once.repeated {
             self.settled().await?;
         }
-        let begun = self.manager.borrow_mut().store().synced_sequence() >= self.first;
+        let begun = self.manager.borrow_mut().store().synced_sequence() >= self.first.get();
         if !begun {
             self.sync().await?;
         }

@@ -67,6 +67,9 @@ impl<O: Objects> Service<O> {
         let mut walk = Walk { begun, uptime, noted: begun, ..Walk::default() };
         loop {
             self.cx.sleep(WALK_INTERVAL).await;
+            if self.is_refused() {
+                return;
+            }
             // A server that is away, or a store that takes no changes, is found in the next step.
             let _ = self.walk_step(&mut walk).await;
             let uptime = walk.uptime(self.cx.now());
@@ -95,7 +98,8 @@ impl<O: Objects> Service<O> {
             c.rounds += 1;
             c.younger_now = walk.younger;
         });
-        walk.clean = walk.younger == 0 && !walk.missed;
+        let is_frozen = self.manager.borrow().is_frozen();
+        walk.clean = walk.younger == 0 && !walk.missed && !is_frozen;
         (walk.server, walk.after, walk.younger, walk.missed) = (0, None, 0, false);
     }
 
@@ -126,6 +130,8 @@ impl<O: Objects> Service<O> {
                         (walk.younger, walk.clean) = (walk.younger + 1, false);
                     }
                 }
+                // What it is to a restored volume is not decided yet.
+                Standing::Unclaimed(_) if self.manager.borrow().is_frozen() => {}
                 Standing::Unclaimed(why) => unclaimed.push((object, why)),
             }
         }

@@ -48,6 +48,9 @@ pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
     cx.spawn("names upkeep", async move {
         loop {
             let work = works.work.wait();
+            if works.is_refused() {
+                return;
+            }
             works.keep_up().await;
             node::race(works.cx.sleep(SYNC_INTERVAL), work).await;
         }

@@ -3,7 +3,7 @@
 use super::{ROOT, config};
 use names::{
     Client, Config, Entry, Final, Handle, How, IoServer, Objects, ObjectsOf, VolumeSettings, Who,
-    serve,
+    accept, serve,
 };
 use node::Cx;
 use node::rings::{MetaDone, MetaError, MetaOp, VolumeSpace};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use store::{MemoryBackend, MemoryLogs, StorageBackend, Store};
-use stripe::Kept;
+use stripe::{Kept, Witness};
 use wire::{Errno, FileId, Fragment, NodeId, ObjectId, VolumeId, Wall};
 
 pub const WHO: Who<'static> = Who::ROOT;
@@ -42,6 +42,9 @@ pub struct State {
     pub unstable: Cell<Option<ObjectId>>,
     /// The server whose objects were asked for last.
     pub listed: Cell<NodeId>,
+    /// How far each server was told that the manager is, and servers that do not answer about that.
+    pub witnesses: RefCell<BTreeMap<NodeId, Witness>>,
+    pub silent: RefCell<BTreeSet<NodeId>>,
     /// What the servers have, and what they set aside.
     pub stored: RefCell<BTreeSet<(NodeId, ObjectId)>>,
     pub aside: RefCell<BTreeSet<(NodeId, ObjectId)>>,
@@ -138,6 +141,18 @@ impl Objects for Fake {
         self.0.aside.borrow_mut().remove(&(server, kept.object));
         Ok(())
     }
+    async fn witness(&self, server: NodeId, told: Witness) -> Result<Witness, Errno> {
+        let silent = self.0.silent.borrow().contains(&server);
+        if silent || self.0.down.get() {
+            return Err(Errno::EHOSTDOWN);
+        }
+        let mut known = self.0.witnesses.borrow_mut();
+        let known = known.entry(server).or_default();
+        if told.is_beyond(known) {
+            *known = told;
+        }
+        Ok(*known)
+    }
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {
         let bytes = servers.len() as u64 * 100;
         Ok(VolumeSpace { total_bytes: bytes, free_bytes: bytes / 2, ..VolumeSpace::default() })
@@ -157,6 +172,8 @@ pub struct Cluster {
     pub life: u64,
     pub syncs: u64,
     pub handle: Option<Handle>,
+    /// Servers that the next start asks.
+    pub witnesses: Vec<NodeId>,
     pub append_fails: bool,
     /// The log and the checkpoint do not answer.
     pub stalled: bool,
@@ -176,6 +193,7 @@ impl Cluster {
             life: 1,
             syncs: 0,
             handle: None,
+            witnesses: Vec::new(),
             append_fails: false,
             stalled: false,
             room: usize::MAX,
@@ -190,7 +208,8 @@ impl Cluster {
         let limits = store::Config { overlay_bytes_max: self.overlay_bytes_max, ..config() };
         let store = Store::open(self.backend.clone(), limits, logs).unwrap();
         let servers = [11, 12, 13].map(|id| IoServer::from(NodeId(id))).to_vec();
-        let config = Config { volume: VolumeSettings::new(VolumeId(5)), servers };
+        let witnesses = self.witnesses.clone();
+        let config = Config { volume: VolumeSettings::new(VolumeId(5)), servers, witnesses };
         let cx = self.net.nodes[0].cx();
         self.handle = Some(serve(cx, config, store, self.objects.clone()).unwrap());
     }
@@ -233,6 +252,19 @@ impl Cluster {
         self.backend.write(0, &checkpoint).unwrap();
         self.net.nodes[0] = node(1, self.life);
         self.start();
+    }
+
+    /// As [`bring_back`](Self::bring_back), by a person who takes the copy as it is.
+    pub fn bring_back_accepted(&mut self, (checkpoint, mut logs): (Vec<u8>, MemoryLogs)) {
+        let backend = MemoryBackend::new();
+        backend.write(0, &checkpoint).unwrap();
+        let mut store = Store::open(backend.clone(), config(), logs.contents()).unwrap();
+        let append = accept(&mut store).unwrap();
+        logs.append(append.log, &append.bytes);
+        drop(store);
+        let mut checkpoint = vec![0; backend.len().unwrap() as usize];
+        backend.read(0, &mut checkpoint).unwrap();
+        self.bring_back((checkpoint, logs));
     }
 
     pub fn turn(&mut self) {

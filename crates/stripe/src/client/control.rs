@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::protocol::{Kept, op};
+use crate::witness::Witness;
 use wire::codec::Decoder;
 
 impl Client {
@@ -107,6 +108,24 @@ impl Client {
     /// Room on each of `servers`, or why it does not say.
     pub async fn rooms(&self, servers: &[NodeId]) -> Vec<Result<VolumeRoom, Errno>> {
         node::all(servers.iter().map(|server| self.room(*server, SPACE_SPAN))).await
+    }
+
+    /// Tells a server how far the manager's store is, and what it knows of that; an answer within `span`. For managers.
+    pub async fn witness(
+        &self,
+        server: NodeId,
+        told: Witness,
+        span: Duration,
+    ) -> Result<Witness, Errno> {
+        let object = ObjectId { volume: self.volume(), ..ObjectId::default() };
+        // The disks that are left of the server know it.
+        let left = (0..u32::BITS as u8).find(|disk| !self.is_gone(Home { server, disk: *disk }));
+        let disk = left.unwrap_or_default();
+        let mut ask = ObjectRequest { object, disk, ..ObjectRequest::default() };
+        told.put(&mut ask);
+        let asked = self.ask(server, op::WITNESS, false, &ask);
+        let late = |_| Errno::ETIMEDOUT;
+        Witness::of_reply(&self.cx().with_deadline(span, asked).await.map_err(late)??)
     }
 
     /// What the servers say of the file's objects, in the order of the columns. ENOENT: nothing was written there.

@@ -11,6 +11,7 @@ use super::keys::Keys;
 use super::memory::Memory;
 use super::reads::Reads;
 use super::report::{Disk, Io, Lease, Link, Pool, Report, StoreHealth, Wait};
+use crate::machine::older::{name_of, older_text};
 use crate::machine_stat;
 use endpoint::limits::PAGE_BYTES;
 use kv::Items;
@@ -172,7 +173,24 @@ impl Source {
         let io = self.io.as_ref().map(stripe::Server::problems).unwrap_or_default();
         let damage = self.stores().filter_map(|(name, health)| Some((name, health.damage?)));
         let damage = damage.map(|(name, damage)| format!("{name}: {damage}"));
-        io.into_iter().chain(names).chain(damage).chain(self.younger()).collect()
+        let older = self.older();
+        let io = io.into_iter().chain(older);
+        io.chain(names).chain(damage).chain(self.frozen()).chain(self.younger()).collect()
+    }
+
+    /// Of a store that is not the newest.
+    fn older(&self) -> Option<String> {
+        let older = self.names.as_ref()?.older()?;
+        let name = self.members.as_ref().and_then(|members| name_of(members, &older));
+        Some(older_text(&older, name.as_deref()))
+    }
+
+    /// Of names that were restored.
+    fn frozen(&self) -> Option<String> {
+        self.names.as_ref()?.is_frozen().then(|| {
+            "the names were restored: what the disks have and no file claims is neither set aside nor purged. Look at              `trapeze check`, and when all is as it should be, `trapeze quarantine resume`"
+                .to_string()
+        })
     }
 
     /// Of objects that the manager's store may be too old to know.

@@ -1,0 +1,200 @@
+//! How a life of the manager begins, and which lineage of the volume its store is of.
+//!
+//! A store whose directory comes back as it was some time ago cannot tell so by itself: it lacks what it acknowledged
+//! since, and would take the objects of those files for garbage. So the I/O servers know how far the store was
+//! ([`stripe::Witness`]), and a manager begins only when it has compared. Sequences can be compared within a *lineage*:
+//! a store that was restored from a backup, or that a person accepted as it is, begins a lineage above all that the
+//! servers know of, and one of an earlier lineage is refused from then on. Serial numbers begin with the lineage, so
+//! those of different lineages differ whatever became of the counters.
+
+use crate::field::encoded;
+use crate::keys;
+use crate::limits::{
+    LINEAGE_SHIFT, LINEAGES_MAX, LIVES_MAX, SERIALS_BY_CLOCK, SERIALS_EPOCH, SERIALS_LEAP,
+    SERIALS_PER_SECOND,
+};
+use crate::manager::{Manager, OpenError, VolumeSettings, damaged};
+use crate::record::{Content, Directory, FORMAT, Inode, Site, Volume};
+use store::{Append, Batch, Store};
+use stripe::Witness;
+use wire::{Attr, FileId, FileKind, NodeId, Wall};
+
+/// A server knows of a store that is beyond this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the store of names is not the newest: node {} was told of change {} of lineage {}, and this store ends with \
+     change {} of lineage {}", .server.0, .seen.sequence, .seen.lineage, .own.sequence, .own.lineage
+)]
+pub struct Older {
+    /// The server.
+    pub server: NodeId,
+    /// What it was told of, and when.
+    pub seen: Witness,
+    /// How far this store is.
+    pub own: Witness,
+}
+
+/// What is to be done about what a server knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// Nothing.
+    Fits,
+    /// This store was restored: it goes on as this lineage.
+    Outbid(u16),
+    /// This store lacks what was acknowledged, and is not to be served.
+    Older,
+}
+
+impl Manager {
+    /// How far the store is, as far as it is on stable storage.
+    pub(crate) fn own_witness(&mut self, told: u64) -> Witness {
+        let sequence = self.store().synced_sequence();
+        Witness { lineage: self.volume.lineage, sequence, told }
+    }
+
+    /// Judges what a server was told of a manager's store; this one is at `own`. `is_first`: this incarnation has told
+    /// no server anything yet.
+    pub fn judge(&self, seen: &Witness, own: &Witness, is_first: bool) -> Judgement {
+        // What this incarnation told comes back.
+        let is_other = self.outbids && is_first && seen.lineage >= own.lineage;
+        if seen.is_nothing() || !(is_other || seen.is_beyond(own)) {
+            return Judgement::Fits;
+        }
+        if !self.outbids {
+            return Judgement::Older;
+        }
+        match seen.lineage + 1 {
+            LINEAGES_MAX.. => Judgement::Older,
+            lineage => Judgement::Outbid(lineage),
+        }
+    }
+
+    /// Whether nothing is set aside and nothing purged: the volume was restored, until a person says go.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.volume.frozen
+    }
+
+    /// Begins a life: of a new volume, or behind every serial number that the last life may have given out without a
+    /// sync. A power cut takes such files back, but not the objects that their writers made. And behind every one that
+    /// another copy of this store, which went on by itself, has given out before now: objects of such files are known
+    /// by having been passed over. `asked_all`: every server told what it knows, of which the latest is `lineage`.
+    pub fn begin_incarnation(
+        &mut self,
+        settings: &VolumeSettings,
+        now: Wall,
+        life: u64,
+        lineage: u16,
+        asked_all: bool,
+    ) -> Result<Append, OpenError> {
+        let mut batch = Batch::new();
+        if self.is_new {
+            self.format(settings, now, &mut batch);
+        }
+        self.volume.frozen |= lineage > self.volume.lineage;
+        self.volume.lineage = self.volume.lineage.max(lineage);
+        self.volume.outbids &= !asked_all;
+        self.leap(&mut batch, floor(self.volume.lineage, life))?;
+        self.begin_life(&mut batch);
+        self.is_new = false;
+        Ok(self.store().apply(batch))
+    }
+
+    /// Goes on as a later lineage.
+    pub(crate) fn outbid(&mut self, lineage: u16, life: u64) -> Result<Append, OpenError> {
+        let mut batch = Batch::new();
+        (self.volume.lineage, self.volume.frozen) = (lineage, true);
+        self.leap(&mut batch, floor(lineage, life))?;
+        Ok(self.store().apply(batch))
+    }
+
+    /// Notes that a life begins; the oldest goes when there are many.
+    fn begin_life(&mut self, batch: &mut Batch) {
+        let (life, before) = (self.life() + 1, self.store().sequence());
+        self.lives.insert(life, before);
+        batch.put(&keys::life(life), &encoded(&before));
+        if self.lives.len() > LIVES_MAX
+            && let Some((oldest, _)) = self.lives.pop_first()
+        {
+            batch.delete(&keys::life(oldest));
+        }
+    }
+
+    fn leap(&mut self, batch: &mut Batch, floor: u64) -> Result<(), OpenError> {
+        self.volume.base = self.volume.base.max(floor);
+        batch.put(&keys::volume(), &encoded(&self.volume));
+        for site in 0..=u8::MAX {
+            let key = keys::site(site);
+            let counters = match self.store().get(&key)? {
+                Some(bytes) => damaged::<Site>(&key, &bytes)?,
+                None if self.is_new && site == 0 => FIRST_SITE,
+                None => continue,
+            };
+            let leap = if self.is_new { 0 } else { SERIALS_LEAP };
+            let serial = floor.max(counters.serial + leap);
+            batch.put(&key, &encoded(&Site { serial, ..counters }));
+            if serial > counters.serial {
+                batch.put(&keys::passed(site, serial), &encoded(&counters.serial));
+            }
+        }
+        Ok(())
+    }
+
+    /// A new volume: its root directory.
+    fn format(&mut self, settings: &VolumeSettings, now: Wall, batch: &mut Batch) {
+        let (uid, gid) = settings.owner;
+        let attr = Attr {
+            file: FileId::ROOT,
+            kind: FileKind::Directory,
+            mode: settings.mode & 0o7777,
+            links: 2,
+            uid,
+            gid,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            ..Attr::default()
+        };
+        let root = Directory::new(FileId::ROOT, settings.policy.clone());
+        let inode = Inode { attr, content: Content::Directory(root) };
+        batch.put(&keys::inode(FileId::ROOT), &encoded(&inode));
+    }
+}
+
+/// A person takes the store as it is, though it may lack what was acknowledged: its next start goes on as a lineage
+/// above all that the servers know of, and nothing is set aside or purged until a person says so.
+pub fn accept(store: &mut Store) -> Result<Append, OpenError> {
+    let key = keys::volume();
+    let bytes = store.get(&key)?.ok_or_else(|| OpenError::Damaged { key: key.clone() })?;
+    let volume: Volume = damaged(&key, &bytes)?;
+    if volume.format != FORMAT {
+        return Err(OpenError::Format { found: volume.format });
+    }
+    let mut batch = Batch::new();
+    batch.put(&key, &encoded(&Volume { outbids: true, frozen: true, ..volume }));
+    Ok(store.apply(batch))
+}
+
+/// Counters of the site that has the root directory.
+const FIRST_SITE: Site = Site { serial: FileId::ROOT.serial(), files: 1 };
+
+/// The serial number that a start of a lineage at `life` (in nanoseconds since 1970, or a small number in simulations)
+/// begins behind.
+fn floor(lineage: u16, life: u64) -> u64 {
+    let seconds = (life / 1_000_000_000).saturating_sub(SERIALS_EPOCH);
+    let clock = (seconds * SERIALS_PER_SECOND).min(SERIALS_BY_CLOCK - 1);
+    u64::from(lineage) << LINEAGE_SHIFT | clock
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serial_numbers_begin_with_the_lineage() {
+        let now = 1_800_000_000_000_000_000;
+        assert_eq!(floor(0, 5), 0);
+        assert!(floor(0, now) < floor(1, 5) && floor(1, u64::MAX) < floor(2, 0));
+        assert_eq!(floor(7, now) >> LINEAGE_SHIFT, 7);
+        assert!(floor(LINEAGES_MAX - 1, u64::MAX) < 1 << 56);
+    }
+}

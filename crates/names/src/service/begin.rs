@@ -1,0 +1,204 @@
+//! How the service begins, and goes on telling the I/O servers how far its store is.
+//!
+//! Nothing is served, changed or purged before the servers that answer have said what they know of this volume's
+//! stores. A server that comes later is asked then: when it knows more, nothing is served from then on.
+
+use super::{Service, upkeep};
+use crate::limits::{
+    RETRY_INTERVAL, SYNC_INTERVAL, WITNESS_DEADLINE, WITNESS_LAST_SPAN, WITNESS_PAUSE, WITNESS_SPAN,
+};
+use crate::lineage::{Judgement, Older};
+use crate::manager::{OpenError, VolumeSettings};
+use crate::objects::Objects;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+use stripe::Witness;
+use wire::{Errno, NodeId};
+
+/// The refusal of a manager whose store is not the newest.
+pub const REFUSED: Errno = Errno::EUCLEAN;
+
+/// Whether requests are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The servers are being asked.
+    #[default]
+    Asking,
+    Serving,
+    /// Not by this store.
+    Refused(Older),
+}
+
+/// What the servers know.
+type Told = BTreeMap<NodeId, Witness>;
+
+impl<O: Objects> Service<O> {
+    /// Whether requests are served, when that is known.
+    pub(super) async fn may_serve(&self) -> Result<(), Errno> {
+        loop {
+            let begun = self.begun.wait();
+            match self.stage.get() {
+                Stage::Serving => return Ok(()),
+                Stage::Refused(_) => return Err(REFUSED),
+                Stage::Asking => begun.await,
+            }
+        }
+    }
+
+    pub(super) async fn refused(self: Rc<Self>) -> Older {
+        loop {
+            let begun = self.begun.wait();
+            if let Stage::Refused(older) = self.stage.get() {
+                return older;
+            }
+            begun.await;
+        }
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self.stage.get(), Stage::Refused(_))
+    }
+
+    fn set_stage(&self, stage: Stage) {
+        // What was refused stays so: a later answer says nothing else.
+        if !self.is_refused() {
+            self.stage.set(stage);
+            self.begun.notify_all();
+        }
+    }
+
+    /// Asks `servers` what they know, then serves or not.
+    pub(super) async fn begin(self: Rc<Self>, settings: VolumeSettings, servers: Vec<NodeId>) {
+        let told = self.ask_all(&servers).await;
+        let own = self.own();
+        let latest = told.iter().max_by_key(|(_, witness)| **witness);
+        let latest = latest.map(|(server, witness)| (*server, *witness));
+        let judged = latest
+            .map_or(Judgement::Fits, |(_, seen)| self.manager.borrow().judge(&seen, &own, true));
+        let lineage = match (judged, latest) {
+            (Judgement::Older, Some((server, seen))) => {
+                return self.set_stage(Stage::Refused(Older { server, seen, own }));
+            }
+            (Judgement::Outbid(lineage), _) => lineage,
+            _ => own.lineage,
+        };
+        let asked_all = servers.iter().all(|server| told.contains_key(server));
+        while let Err(error) = self.begin_incarnation(&settings, lineage, asked_all) {
+            // Numbers could be given twice by an incarnation that has not begun.
+            self.trouble.replace(Some(error.to_string().into()));
+            self.cx.sleep(RETRY_INTERVAL).await;
+        }
+        self.set_stage(Stage::Serving);
+        upkeep::spawn(&self);
+        self.cx.spawn("names walk", self.clone().walk_objects());
+        self.tell_for_ever().await;
+    }
+
+    fn begin_incarnation(
+        self: &Rc<Self>,
+        settings: &VolumeSettings,
+        lineage: u16,
+        asked_all: bool,
+    ) -> Result<(), OpenError> {
+        let (wall, life) = (self.cx.wall(), self.cx.incarnation());
+        let append = self
+            .manager
+            .borrow_mut()
+            .begin_incarnation(settings, wall, life, lineage, asked_all)?;
+        self.first.set(append.sequence);
+        let (service, posted) = (self.clone(), self.post(Some(append)));
+        self.cx.spawn("names begin", async move { service.note(posted.await) });
+        Ok(())
+    }
+
+    /// How far this store is, durably.
+    fn own(&self) -> Witness {
+        let told = u64::try_from(self.cx.wall().seconds).unwrap_or(0);
+        self.manager.borrow_mut().own_witness(told)
+    }
+
+    /// Asks them until each has answered, for a bounded time.
+    async fn ask_all(&self, servers: &[NodeId]) -> Told {
+        let until = self.cx.now() + WITNESS_SPAN;
+        let mut told = Told::new();
+        loop {
+            let silent = servers.iter().copied().filter(|server| !told.contains_key(server));
+            let silent: Vec<NodeId> = silent.collect();
+            if silent.is_empty() || self.cx.now() >= until {
+                return told;
+            }
+            // Not one after the other: one that is away takes its time.
+            let left = until.since(self.cx.now());
+            told.extend(self.ask_some(&silent, Witness::default(), left).await);
+            self.cx.sleep(WITNESS_PAUSE).await;
+        }
+    }
+
+    /// What those of them know that answer within `span`.
+    async fn ask_some(&self, servers: &[NodeId], tell: Witness, span: Duration) -> Told {
+        let calls = servers.iter().map(async |server| {
+            let asked = self.objects.witness(*server, tell);
+            let known = self.cx.with_deadline(span, asked).await;
+            known.ok()?.ok().map(|known| (*server, known))
+        });
+        node::all(calls).await.into_iter().flatten().collect()
+    }
+
+    /// Tells the servers every second what is new.
+    async fn tell_for_ever(self: &Rc<Self>) {
+        while !self.is_refused() {
+            self.cx.sleep(SYNC_INTERVAL).await;
+            let behind = self.behind(&self.own());
+            self.tell(&behind, WITNESS_DEADLINE).await;
+        }
+    }
+
+    /// For a server that stops, or the manager itself: what is new is synced and told at once.
+    pub(super) async fn tell_now(self: Rc<Self>, server: Option<NodeId>) {
+        if self.stage.get() != Stage::Serving || self.sync().await.is_err() {
+            return;
+        }
+        let behind = self.behind(&self.own());
+        let behind: Vec<NodeId> =
+            behind.into_iter().filter(|one| server.is_none_or(|server| server == *one)).collect();
+        // Some may have stopped before, and not in silence.
+        let span = if server.is_some() { WITNESS_DEADLINE } else { WITNESS_LAST_SPAN };
+        self.tell(&behind, span).await;
+    }
+
+    /// The active servers that do not know yet how far the store is.
+    fn behind(&self, own: &Witness) -> Vec<NodeId> {
+        let active: BTreeSet<NodeId> =
+            self.manager.borrow().servers().iter().map(|server| server.id).collect();
+        let mut told = self.told.borrow_mut();
+        told.retain(|server, _| active.contains(server));
+        let knows = |server: &NodeId| told.get(server).is_some_and(|known| !own.is_beyond(known));
+        active.into_iter().filter(|server| !knows(server)).collect()
+    }
+
+    /// Tells servers how far the store is, and looks at what they know.
+    async fn tell(self: &Rc<Self>, servers: &[NodeId], span: Duration) {
+        for (server, seen) in self.ask_some(servers, self.own(), span).await {
+            let own = self.own();
+            let judged = self.manager.borrow().judge(&seen, &own, false);
+            match judged {
+                Judgement::Fits => drop(self.told.borrow_mut().insert(server, seen)),
+                Judgement::Older => self.set_stage(Stage::Refused(Older { server, seen, own })),
+                Judgement::Outbid(lineage) => self.outbid(lineage).await,
+            }
+        }
+    }
+
+    /// A server told late of another store's lineage.
+    async fn outbid(self: &Rc<Self>, lineage: u16) {
+        if self.admit().await.is_err() {
+            return; // it is asked again
+        }
+        let append = self.manager.borrow_mut().outbid(lineage, self.cx.incarnation());
+        if let Ok(append) = append {
+            let posted = self.post(Some(append)).await;
+            self.note(posted);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A client and a manager on two nodes: what I/O servers know of the manager's store, and stores that come back from a
+//! copy.
+
+mod common;
+
+use common::ROOT;
+use common::cluster::{Cluster, WHO, create};
+use names::{Client, Entry, REFUSED};
+use wire::{Errno, FileId, NodeId, ObjectId, VolumeId};
+
+const SERVERS: [NodeId; 3] = [NodeId(11), NodeId(12), NodeId(13)];
+
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::new(1);
+    cluster.witnesses = SERVERS.to_vec();
+    cluster
+}
+
+fn try_create(cluster: &mut Cluster, client: &Client, name: &'static [u8]) -> Result<Entry, Errno> {
+    let client = client.clone();
+    cluster.run(1, async move { create(&client, name, None).await })
+}
+
+fn lookup(cluster: &mut Cluster, client: &Client, name: &'static [u8]) -> Result<FileId, Errno> {
+    let client = client.clone();
+    let found = cluster.run(1, async move { client.lookup(&WHO, ROOT, name).await });
+    found.map(|entry| entry.attr.file)
+}
+
+/// A second of idleness, and the sync before.
+const IDLE: usize = 2500;
+
+#[test]
+fn a_store_older_than_the_servers_know_is_refused_however_often_it_starts_and_the_right_one_is_not()
+{
+    let mut cluster = cluster();
+    let client = cluster.client(1);
+    cluster.created(&client, b"before", None);
+    cluster.turns(IDLE);
+    let older = cluster.copy();
+    cluster.created(&client, b"after", None);
+    cluster.turns(IDLE);
+    let right = cluster.copy();
+    cluster.bring_back(older);
+    for _ in 0..5 {
+        let client = cluster.client(1);
+        assert_eq!(lookup(&mut cluster, &client, b"before"), Err(REFUSED));
+        assert_eq!(try_create(&mut cluster, &client, b"new").map(drop), Err(REFUSED));
+        let told = cluster.handle.as_ref().unwrap().older().expect("why");
+        assert!(told.seen.sequence > told.own.sequence, "{told}");
+        assert!(SERVERS.contains(&told.server));
+        cluster.restart();
+    }
+    cluster.bring_back(right);
+    let client = cluster.client(1);
+    assert!(lookup(&mut cluster, &client, b"after").is_ok());
+    assert!(try_create(&mut cluster, &client, b"new").is_ok());
+    assert!(cluster.handle.as_ref().unwrap().older().is_none());
+}
+
+#[test]
+fn a_server_that_answers_later_ends_the_service_of_an_older_store() {
+    let mut cluster = cluster();
+    let client = cluster.client(1);
+    cluster.turns(IDLE);
+    let older = cluster.copy();
+    cluster.created(&client, b"after", None);
+    cluster.turns(IDLE);
+    cluster.objects.0.silent.borrow_mut().extend(SERVERS);
+    cluster.bring_back(older);
+    let client = cluster.client(1);
+    let asked = cluster.net.now;
+    assert_eq!(lookup(&mut cluster, &client, b"after"), Err(Errno::ENOENT));
+    assert!(cluster.net.now >= asked + names::limits::WITNESS_SPAN, "they were waited for");
+    cluster.objects.0.silent.borrow_mut().remove(&SERVERS[1]);
+    cluster.turns(IDLE);
+    assert_eq!(lookup(&mut cluster, &client, b"after"), Err(REFUSED));
+    assert_eq!(cluster.handle.as_ref().unwrap().older().unwrap().server, SERVERS[1]);
+}
+
+#[test]
+fn a_copy_that_a_person_accepts_goes_on_as_another_lineage_and_purges_nothing_until_told() {
+    let mut cluster = cluster();
+    let client = cluster.client(1);
+    let gone = cluster.created(&client, b"gone", None);
+    let one = client.clone();
+    cluster.run(1, async move { one.unlink(&WHO, ROOT, b"gone").await }).unwrap();
+    cluster.turns(IDLE);
+    let older = cluster.copy();
+    let after = cluster.created(&client, b"after", None);
+    cluster.turns(IDLE);
+    let newer = cluster.copy();
+    let object = |file| ObjectId { volume: VolumeId(5), file, column: 0 };
+    let objects = [gone, after].map(|file| (SERVERS[0], object(file)));
+    cluster.objects.0.stored.borrow_mut().extend(objects);
+    cluster.bring_back_accepted(older);
+    let client = cluster.client(1);
+    let made = try_create(&mut cluster, &client, b"made").unwrap().attr.file;
+    assert_eq!((made.serial() >> 44, after.serial() >> 44), (1, 0), "numbers begin with it");
+    assert!(cluster.handle.as_ref().unwrap().is_frozen());
+    cluster.a_day();
+    cluster.restart();
+    cluster.a_day();
+    assert_eq!(cluster.objects.0.stored.borrow().len(), 2, "nothing was set aside");
+    // What was the newest before is of an older lineage now.
+    let accepted = cluster.copy();
+    cluster.bring_back(newer);
+    let client = cluster.client(1);
+    assert_eq!(lookup(&mut cluster, &client, b"after"), Err(REFUSED));
+    assert_eq!(cluster.handle.as_ref().unwrap().older().unwrap().seen.lineage, 1);
+    cluster.bring_back(accepted);
+    let client = cluster.client(1);
+    let one = client.clone();
+    cluster.run(1, async move { one.own_all(&WHO).await }).unwrap();
+    assert!(!cluster.handle.as_ref().unwrap().is_frozen());
+    assert!(lookup(&mut cluster, &client, b"made").is_ok());
+    cluster.turns(8 * 60_000);
+    assert_eq!(cluster.objects.0.aside.borrow().len(), 2, "a person said that no newer one comes");
+}
+
+#[test]
+fn a_server_with_a_later_lineage_that_comes_late_is_outbid_by_what_was_accepted() {
+    let mut cluster = cluster();
+    cluster.turns(IDLE);
+    let older = cluster.copy();
+    let client = cluster.client(1);
+    cluster.created(&client, b"after", None);
+    cluster.turns(IDLE);
+    for _ in 0..3 {
+        cluster.bring_back_accepted(older.clone());
+        cluster.turns(IDLE);
+    }
+    let lineage = |cluster: &Cluster, server| cluster.objects.0.witnesses.borrow()[&server].lineage;
+    assert_eq!(lineage(&cluster, SERVERS[0]), 3);
+    cluster.objects.0.silent.borrow_mut().insert(SERVERS[2]);
+    cluster.objects.0.witnesses.borrow_mut().entry(SERVERS[2]).or_default().lineage = 9;
+    cluster.bring_back_accepted(older);
+    cluster.turns(9000);
+    assert_eq!(lineage(&cluster, SERVERS[0]), 4);
+    cluster.objects.0.silent.borrow_mut().clear();
+    cluster.turns(2 * IDLE);
+    assert_eq!(SERVERS.map(|server| lineage(&cluster, server)), [10; 3]);
+    let client = cluster.client(1);
+    assert!(try_create(&mut cluster, &client, b"on").is_ok());
+    // From the next start on it is as any other.
+    cluster.restart();
+    cluster.turns(IDLE);
+    cluster.objects.0.witnesses.borrow_mut().entry(SERVERS[2]).or_default().lineage = 20;
+    cluster.restart();
+    let client = cluster.client(1);
+    assert_eq!(lookup(&mut cluster, &client, b"on"), Err(REFUSED));
+}
+
+#[test]
+fn a_manager_that_lost_power_is_never_behind_what_it_told() {
+    let mut cluster = cluster();
+    for round in 0..20usize {
+        let client = cluster.client(1);
+        for name in [b"a", b"b", b"c"] {
+            let _ = try_create(&mut cluster, &client, name);
+            let one = client.clone();
+            let _ = cluster.run(1, async move { one.unlink(&WHO, ROOT, name).await });
+            cluster.turns(round * 97);
+        }
+        cluster.power_cut();
+        let client = cluster.client(1);
+        assert_eq!(lookup(&mut cluster, &client, b"x"), Err(Errno::ENOENT), "round {round}");
+    }
+}
