@@ -5,6 +5,7 @@ mod bundle;
 mod header;
 mod layers;
 mod planted;
+mod pool;
 mod run;
 mod skips;
 mod source;

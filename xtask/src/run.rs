@@ -4,8 +4,8 @@ use crate::skips::{self, Skips};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::spawn;
 use std::time::{Duration, Instant};
 
@@ -78,38 +78,58 @@ impl Outcome {
     fn failure(problem: String) -> Outcome {
         Outcome { tally: Tally::default(), skips: Skips::default(), result: Err(problem) }
     }
+
+    /// Of a command that counts no tests: it is one.
+    pub fn of_one(self) -> Outcome {
+        let (passed, failed) = if self.result.is_ok() { (1, 0) } else { (0, 1) };
+        Outcome { tally: Tally { passed, failed, skipped: 0 }, ..self }
+    }
 }
 
 /// Runs a test command, passing its output on, and counts its tests. A suite, one program of tests, that takes longer
 /// than `limit` is killed and named with the tests it was at: the others still run.
-pub fn run_tests(what: &str, limit: Duration, mut command: Command) -> Outcome {
+pub fn run_tests(what: &str, limit: Duration, command: Command) -> Outcome {
     println!("\n== {what}");
-    let (start, path) = (Instant::now(), skips::path());
+    let start = Instant::now();
+    let outcome = watch_tests(what, command, Watch::of_runner(limit), |line| println!("{line}"));
+    println!("   {what}: {:.0} s", start.elapsed().as_secs_f64());
+    outcome
+}
+
+/// Runs a test command to its end and gives each line of its output to `see`.
+pub fn watch_tests(
+    what: &str,
+    mut command: Command,
+    mut watch: Watch,
+    mut see: impl FnMut(&str),
+) -> Outcome {
+    let path = skips::path();
     if let Err(problem) = Skips::ask(&mut command, &path) {
         return Outcome::failure(problem);
     }
-    let mut child = match command.stdout(Stdio::piped()).spawn() {
-        Ok(child) => child,
+    let (mut child, lines) = match start(command, watch.is_suite) {
+        Ok(started) => started,
         Err(error) => return Outcome::failure(format!("{what}: cannot start: {error}")),
     };
-    let output = BufReader::new(child.stdout.take().expect("piped"));
-    let (sender, lines) = channel();
-    spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-    let mut watch = Watch { limit, ..Watch::default() };
-    let mut tally = Tally::default();
+    let (mut tally, mut status) = (Tally::default(), None);
     loop {
         match lines.recv_timeout(Duration::from_secs(1)) {
             Ok(line) => {
-                println!("{line}");
+                see(&line);
                 tally.add(Tally::read(&line).unwrap_or_default());
                 watch.line(&line);
             }
-            Err(RecvTimeoutError::Timeout) => watch.look(child.id()),
+            // A process that a test left behind may keep the output open.
+            Err(RecvTimeoutError::Timeout) if status.is_some() => break,
+            Err(RecvTimeoutError::Timeout) => {
+                status = child.try_wait().ok().flatten();
+                watch.look(&mut child, &mut see);
+            }
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    let success = child.wait().is_ok_and(|status| status.success()) && watch.hung.is_empty();
-    println!("   {what}: {:.0} s", start.elapsed().as_secs_f64());
+    let status = status.or_else(|| child.wait().ok());
+    let success = status.is_some_and(|status| status.success()) && watch.hung.is_empty();
     let hung: String = watch.hung.iter().map(|suite| format!("; {suite}")).collect();
     let skips = Skips::take(&path);
     let tally = skips.taken_from(tally, &watch.passed);
@@ -117,10 +137,37 @@ pub fn run_tests(what: &str, limit: Duration, mut command: Command) -> Outcome {
     Outcome { tally, skips, result }
 }
 
+/// Starts a command whose output comes as lines; with what it says of errors among them where `merged`.
+fn start(mut command: Command, merged: bool) -> std::io::Result<(Child, Receiver<String>)> {
+    let (reader, writer) = std::io::pipe()?;
+    if merged {
+        command.stderr(writer.try_clone()?);
+    }
+    let child = command.stdout(writer).spawn()?;
+    // It has the ends for writing, and would keep them open.
+    drop(command);
+    let (sender, lines) = channel();
+    let mut output = BufReader::new(reader);
+    spawn(move || {
+        let mut line = Vec::new();
+        // Tests may write bytes that are no text.
+        while output.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+            let text = String::from_utf8_lossy(&line).trim_end_matches('\n').to_string();
+            line.clear();
+            if sender.send(text).is_err() {
+                return;
+            }
+        }
+    });
+    Ok((child, lines))
+}
+
 /// Ends suites that hang, and knows which tests passed.
 #[derive(Default)]
-struct Watch {
+pub struct Watch {
     limit: Duration,
+    /// Whether the command is a suite itself, and not a runner of several.
+    is_suite: bool,
     /// When the one that runs has begun.
     suite: Option<Instant>,
     /// Its tests that the runner called long.
@@ -130,6 +177,16 @@ struct Watch {
 }
 
 impl Watch {
+    /// Of a command that runs one suite after the other.
+    pub fn of_runner(limit: Duration) -> Watch {
+        Watch { limit, ..Watch::default() }
+    }
+
+    /// Of a command that is one suite.
+    pub fn of_suite(limit: Duration) -> Watch {
+        Watch { limit, is_suite: true, suite: Some(Instant::now()), ..Watch::default() }
+    }
+
     fn line(&mut self, line: &str) {
         if line.starts_with("running ") {
             (self.suite, self.long) = (Some(Instant::now()), BTreeSet::new());
@@ -147,18 +204,21 @@ impl Watch {
         }
     }
 
-    fn look(&mut self, runner: u32) {
+    fn look(&mut self, command: &mut Child, see: &mut impl FnMut(&str)) {
         if self.suite.is_none_or(|start| start.elapsed() < self.limit) {
             return;
         }
         self.suite = None;
         let long = self.long.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         let told = format!("killed after {} s in: {long}", self.limit.as_secs());
-        println!("{told}");
+        see(&told);
         self.hung.push(told);
-        for child in children(runner) {
+        for child in children(command.id()) {
             let killed = Command::new("sh").args(["-c", &format!("kill -KILL {child}")]).status();
-            killed.map_or_else(|error| println!("cannot kill {child}: {error}"), drop);
+            killed.map_or_else(|error| see(&format!("cannot kill {child}: {error}")), drop);
+        }
+        if self.is_suite {
+            let _ = command.kill(); // it may have ended just now
         }
     }
 }
@@ -196,6 +256,31 @@ mod tests {
         command.args(["-c", script]);
         let outcome = run_tests("suites", Duration::from_secs(1), command);
         assert_eq!(outcome.result.unwrap_err(), "suites failed; killed after 1 s in: b");
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended_with_what_it_started() {
+        let script = "echo 'test b has been running for over 60 seconds' >&2; sleep 1000";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let mut seen = Vec::new();
+        let watch = Watch::of_suite(Duration::from_secs(1));
+        let outcome = watch_tests("one", command, watch, |line| seen.push(line.to_string()));
+        assert_eq!(outcome.result.unwrap_err(), "one failed; killed after 1 s in: b");
+        assert!(seen[0].contains("running for over"), "{seen:?}");
+    }
+
+    #[test]
+    fn a_process_that_outlives_its_suite_is_not_waited_for() {
+        let mut command = Command::new("sh");
+        let script = "sleep 60 & echo $!; echo 'test result: ok. 1 passed; 0 failed; 0 ignored; '";
+        command.args(["-c", script]);
+        let mut seen = Vec::new();
+        let watch = Watch::of_suite(SUITE);
+        let outcome = watch_tests("one", command, watch, |line| seen.push(line.to_string()));
+        assert!(outcome.result.is_ok() && outcome.tally.passed == 1);
+        let ended = Command::new("kill").arg(&seen[0]).status().unwrap();
+        assert!(ended.success(), "it was waited for");
     }
 
     #[test]

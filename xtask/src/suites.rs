@@ -1,11 +1,10 @@
 //! The suites of tests, short and long.
 
 use crate::planted::planted;
-use crate::run::{SUITE, Tally, command, root, run, run_tests};
+use crate::pool::{self, Job};
+use crate::run::{Outcome, Tally, command, root, run, run_tests};
 use crate::skips::Skips;
 use crate::tidy::tidy;
-use std::num::NonZero;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,19 +15,11 @@ const LONG_SUITE: Duration = Duration::from_secs(2 * 3600);
 pub fn test() -> Result<(), String> {
     let mut suites = Suites::default();
     suites.note("tidy", tidy());
-    let mut all = command("cargo test --workspace --locked --no-fail-fast");
-    all.env("RUST_TEST_THREADS", threads().to_string());
-    suites.tests("tests of all crates", SUITE, all);
-    suites.tests("ring order, model-checked", SUITE, loom());
-    for experiment in &EXPERIMENTS[..5] {
-        suites.note("fresh seeds", seeds("debug", experiment, "--seconds 24"));
+    match pool::suites() {
+        Ok(programs) => suites.side_by_side(programs),
+        Err(problem) => suites.note("tests of all crates", Err(problem)),
     }
     suites.finish()
-}
-
-/// Tests at a time: those of real clusters wait more than they compute.
-fn threads() -> usize {
-    2 * std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// The long counts.
@@ -39,11 +30,11 @@ pub fn soak() -> Result<(), String> {
     long.env("TRAPEZE_SOAK", "1").args(["--", "--include-ignored", "--nocapture"]);
     suites.tests("long counts", LONG_SUITE, long);
     suites.note("tests that notice planted bugs", planted());
-    suites.tests("ring order, model-checked", LONG_SUITE, loom());
+    suites.tests(LOOM, LONG_SUITE, loom());
     for experiment in EXPERIMENTS {
-        suites.note("fresh seeds", seeds("release", experiment, "--seconds 400"));
+        suites.note("fresh seeds", run_seeds(experiment, "--seconds 400"));
     }
-    suites.note("a fresh seed of many nodes", seeds("release", MANY_NODES, "--count 1"));
+    suites.note("a fresh seed of many nodes", run_seeds(MANY_NODES, "--count 1"));
     suites.finish()
 }
 
@@ -103,6 +94,7 @@ impl Toolchain {
     }
 }
 
+const LOOM: &str = "ring order, model-checked";
 /// Run with fresh seeds: the first five 24 seconds each among the tests, all of them 400 seconds each in a soak.
 const EXPERIMENTS: [&str; 12] = [
     "one-mount",
@@ -121,21 +113,21 @@ const EXPERIMENTS: [&str; 12] = [
 /// A hundred nodes for a simulated minute, four of a processor: a single seed in a soak.
 const MANY_NODES: &str = "network-memory-100";
 
-/// Runs seeds of an experiment in the simulator; a failing one is printed as the command that replays it. The program is
-/// the one that the tests of the whole workspace have just built: `cargo run -p trapeze` selects other features of the
-/// dependencies and would build most of them once more.
-fn seeds(profile: &str, experiment: &str, which: &str) -> Result<(), String> {
-    let mut command = Command::new(built(profile, "trapeze")?);
-    let file = format!("experiments/{experiment}.toml");
-    command.args(["sim", &file]).args(which.split(' ')).current_dir(root());
-    run(&format!("seeds of {file}"), command)
+/// The command that runs seeds of an experiment in the simulator; a failing one is printed as the command that replays
+/// it. The program is the one that the tests of the whole workspace have just built: `cargo run -p trapeze` selects other
+/// features of the dependencies and would build most of them once more.
+fn seeds(profile: &str, experiment: &str, which: &str) -> Result<Command, String> {
+    let mut command = pool::program(pool::built(profile, "trapeze")?);
+    command.args(["sim", &format!("experiments/{experiment}.toml")]).args(which.split(' '));
+    Ok(command)
 }
 
-/// The path of a program in the target folder that this one was built in.
-fn built(profile: &str, name: &str) -> Result<PathBuf, String> {
-    let own = std::env::current_exe().map_err(|error| format!("the path of xtask: {error}"))?;
-    let target = own.ancestors().nth(2).ok_or("xtask lies in no target folder")?;
-    Ok(target.join(profile).join(name))
+fn seeds_of(experiment: &str) -> String {
+    format!("seeds of experiments/{experiment}.toml")
+}
+
+fn run_seeds(experiment: &str, which: &str) -> Result<(), String> {
+    run(&seeds_of(experiment), seeds("release", experiment, which)?)
 }
 
 /// For release builds of dozens of test programs.
@@ -172,8 +164,26 @@ impl Suites {
         self.tally.add(counted);
     }
 
+    /// The programs of tests, beside loom and fresh seeds, which keep a processor busy while those wait.
+    fn side_by_side(&mut self, mut jobs: Vec<Job>) {
+        let loom = Job { what: LOOM.into(), command: loom(), is_suite: true };
+        jobs.insert(jobs.len().min(1), loom);
+        for experiment in &EXPERIMENTS[..5] {
+            match seeds("debug", experiment, "--seconds 24") {
+                Ok(command) => {
+                    jobs.push(Job { what: seeds_of(experiment), command, is_suite: false })
+                }
+                Err(problem) => self.note("fresh seeds", Err(problem)),
+            }
+        }
+        pool::run_all(jobs).into_iter().for_each(|(_, outcome)| self.take(outcome));
+    }
+
     fn tests(&mut self, what: &str, limit: Duration, command: Command) {
-        let outcome = run_tests(what, limit, command);
+        self.take(run_tests(what, limit, command));
+    }
+
+    fn take(&mut self, outcome: Outcome) {
         self.tally.add(outcome.tally);
         self.skips.add(outcome.skips);
         if let Err(problem) = outcome.result {
