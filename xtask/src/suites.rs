@@ -114,8 +114,8 @@ const EXPERIMENTS: [&str; 12] = [
 const MANY_NODES: &str = "network-memory-100";
 
 /// The command that runs seeds of an experiment in the simulator; a failing one is printed as the command that replays
-/// it. The program is the one that the tests of the whole workspace have just built: `cargo run -p trapeze` selects other
-/// features of the dependencies and would build most of them once more.
+/// it. The program is the one that the tests of the whole workspace have just built: `cargo run -p trapeze` selects
+/// other features of the dependencies and would build most of them once more.
 fn seeds(profile: &str, experiment: &str, which: &str) -> Result<Command, String> {
     let mut command = pool::program(pool::built(profile, "trapeze")?);
     command.args(["sim", &format!("experiments/{experiment}.toml")]).args(which.split(' '));
