@@ -241,8 +241,9 @@ fn told_disks(io: &Server) -> Vec<ToldDisk> {
 
 fn judged(verdict: Verdict, told: &ToldDisk) -> Result<(), String> {
     let has = |bits: u32| bits >> told.disk & 1 == 1;
-    let next = "bring the disk back as it was last, and start the server again; if it is lost, remove the directory, and \
-                the server starts without it; a new disk gets a directory of its own behind the others";
+    let next = "bring the disk back as it was last, and start the server again; if it is lost, move the directory away, keep \
+                it, and the server's other disks serve without it; a new disk gets a directory of its own: \
+                `trapeze disk add`";
     match () {
         () if has(verdict.foreign) => Err(format!(
             "the cluster knows another disk here: its directory is empty, a mount point without its disk, or another \

@@ -44,7 +44,9 @@ pub enum OpenError {
         found: u32,
     },
     /// A record cannot be read.
-    #[error("the store's record {key:02x?} is damaged: restore the store from a copy")]
+    #[error(
+        "the store's record {key:02x?} is damaged: bring the names back from a backup with `trapeze restore`"
+    )]
     Damaged {
         /// Its key.
         key: Vec<u8>,

@@ -8,7 +8,7 @@ pub enum StoreError {
     /// The storage under the store failed or holds what cannot be read.
     #[error(
         "the store's checkpoint cannot be {action}: {reason}; check the disk, then start again, or bring the whole \
-         directory of the store back from a copy"
+         directory of the store back as it was, or a backup with `trapeze restore`"
     )]
     Storage {
         /// What was tried.
@@ -19,7 +19,7 @@ pub enum StoreError {
     /// A page of the checkpoint is not what was written.
     #[error(
         "the store's checkpoint is damaged at byte {offset}: the page there is not what was written; \
-         bring the whole directory of the store back from a copy"
+         bring the whole directory of the store back as it was, or a backup with `trapeze restore`"
     )]
     Rotten {
         /// Where the page begins.
@@ -29,7 +29,7 @@ pub enum StoreError {
     #[error(
         "the store's checkpoint ends at change {sequence}, and the first log that there is, {log}, begins at change \
          {begins}: the checkpoint is an older copy of itself, or logs were removed; bring back both, or bring \
-         the whole directory of the store back from a copy"
+         the whole directory of the store back as it was, or a backup with `trapeze restore`"
     )]
     Behind {
         /// The last change in the checkpoint.
@@ -42,7 +42,7 @@ pub enum StoreError {
     /// The logs are not there.
     #[error(
         "the store has no log of generation {log} or later, of which there was one; bring its logs back, or bring \
-         the whole directory of the store back from a copy"
+         the whole directory of the store back as it was, or a backup with `trapeze restore`"
     )]
     NoLog {
         /// The first that may be there.
@@ -51,7 +51,7 @@ pub enum StoreError {
     /// A log belongs to another store, or to another history of this one.
     #[error(
         "log {log} of the store is not one of its own: {why}; give back the store's own log, or bring the whole \
-         directory of the store back from a copy"
+         directory of the store back as it was, or a backup with `trapeze restore`"
     )]
     Foreign {
         /// Generation by its name.
@@ -83,7 +83,7 @@ pub enum StoreError {
     /// A log lost a change that was on stable storage once.
     #[error(
         "log {log} of the store is damaged at byte {offset}: change {sequence} is missing although \
-         it was on stable storage; bring the whole directory of the store back from a copy"
+         it was on stable storage; bring the whole directory of the store back as it was, or a backup with `trapeze restore`"
     )]
     Damaged {
         /// Generation of the log.

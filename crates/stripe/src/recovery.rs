@@ -195,7 +195,7 @@ pub(crate) fn refusal(disk: &Disk, what: &str, error: DiskError) -> Refusal {
 
 /// What is to be done about a disk that is refused for what it lost.
 const LOSS_ADVICE: &str = "nothing of this disk is served, so that no older bytes are read: bring its directory back as it was last; \
-     where that cannot be, remove the directory and start the server again, and only what was on this disk is lost";
+     where that cannot be, move the directory away, keep it, and start the server again: what was on this disk is an error then";
 
 /// The logs end before a record that was durable.
 fn damage(disk: &Disk, logs: &Logs, durable: u64) -> Refusal {
@@ -333,14 +333,15 @@ impl Inner {
         }
         self.check_empty(
             disk,
-            "it holds data but no label, or a damaged one: bring its label back as it was",
+            "it holds data but no label, or a damaged one: bring the file `label` back as it was last; where that cannot be, \
+             move the directory away, keep it, and start the server again: what was on this disk is an error then",
         )
         .await?;
         if disk.id.0 < known {
             let text = format!(
                 "disk {}: its directory is empty, but the server has had {known} disks, this one too: mount the disk there; \
-                 if it is lost, remove the directory, and the server starts without it; \
-                 if the server never held a file, empty all its disk directories",
+                 if it is lost, remove the empty directory, and the server's other disks serve without it; \
+                 a new disk gets a directory of its own: `trapeze disk add`",
                 disk.id.0
             );
             return Err((Errno::ENODEV, text));
@@ -366,7 +367,7 @@ impl Inner {
         let lives = disk.find_lives().await;
         let lives = lives.map_err(|error| refusal(disk, "its label cannot be read", error))?;
         if lives.is_none() {
-            let text = "both places of its label that say how far its log is are damaged: restore the label";
+            let text = "both places of its label that say how far its log is are damaged: bring the file `label` back as it was last";
             self.check_empty(disk, text).await?;
         }
         *disk.lives.borrow_mut() = lives.unwrap_or_default();

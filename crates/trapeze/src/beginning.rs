@@ -45,13 +45,13 @@ pub(crate) fn check(dir: &Path) -> Result<(), MachineError> {
     if live::meta::exists(dir, StoreId::Names) || mark(dir).exists() {
         return Ok(());
     }
-    Err(MachineError::NoNames { dir: dir.into(), mark: mark(dir) })
+    Err(MachineError::NoNames { dir: dir.into() })
 }
 
 /// As [`check`], of the store that is there.
 pub(crate) fn check_store(dir: &Path, names: &Store) -> Result<(), MachineError> {
     match (names.sequence() > 0, mark(dir).exists()) {
-        (false, false) => Err(MachineError::NoNames { dir: dir.into(), mark: mark(dir) }),
+        (false, false) => Err(MachineError::NoNames { dir: dir.into() }),
         (true, true) => fs::remove_file(mark(dir))
             .map_err(|error| MachineError::System("the manager's store", error)),
         _ => Ok(()),

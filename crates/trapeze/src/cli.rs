@@ -2,6 +2,7 @@
 #![allow(missing_docs)] // the documentation of a flag is its help
 
 mod bench;
+mod disk;
 mod files;
 mod forget;
 pub mod memory;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 pub use bench::*;
+pub use disk::{AddDisk, Disk};
 pub use files::{Cat, Cp, Du, Mkdir, Mv, Paths, Rm, default_cluster, in_cluster};
 pub use forget::Forget;
 pub use memory::{Listen, Memory, Tenant};
@@ -44,6 +46,9 @@ pub enum Command {
     Init(Init),
     /// Add this machine to a cluster as an I/O server
     Join(Join),
+    /// Add disks to an I/O server
+    #[command(subcommand)]
+    Disk(Disk),
     /// Run one machine of a cluster from its configuration file; stop with Ctrl-C
     Serve(Serve),
     /// Mount the file system; stop with Ctrl-C or by unmounting

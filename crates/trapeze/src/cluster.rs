@@ -3,11 +3,14 @@
 use crate::beginning;
 use crate::cli;
 use crate::config::{
-    ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, check_socket, sync_name,
+    ClusterKey, ConfigError, Disk, Machine, ManagerAddress, Memory, Role, check_socket,
 };
+use crate::incarnation;
 use crate::lending::Lending;
 use crate::local::{MANAGER_NODE, random};
 use crate::machine::{self, MachineError, Setup, own_address};
+use crate::new_disk;
+use crate::undo::Undo;
 use live::link::{Keys, Security};
 use live::wait::WaitPolicy;
 use members::{Identity, Lends, Roles};
@@ -35,7 +38,9 @@ pub enum ClusterError {
     )]
     Exists(PathBuf),
     /// Its key is another one.
-    #[error("{0} is another cluster's key: choose another --dir, or remove the key")]
+    #[error(
+        "{0} is another cluster's key: choose another --dir, or move that key away, and keep it"
+    )]
     OtherKey(PathBuf),
     /// The address for the others.
     #[error(
@@ -102,9 +107,9 @@ fn checksum(body: &str) -> String {
     format!("{:08x}", wire::checksum::block_crc(body.as_bytes()))
 }
 
-fn make_dir(dir: &Path) -> Result<PathBuf> {
+fn make_dir(dir: &Path, undo: &mut Undo) -> Result<PathBuf> {
     let system = |error| ClusterError::System(dir.to_path_buf(), error);
-    fs::create_dir_all(dir).map_err(system)?;
+    undo.create_dir_all(dir).map_err(system)?;
     let dir = dir.canonicalize().map_err(system)?;
     if dir.join("machine.toml").exists() {
         return Err(ClusterError::Exists(dir));
@@ -146,13 +151,14 @@ fn token_text(arguments: &cli::Join) -> Result<String> {
     Ok(text)
 }
 
-/// The directories of the disks, made and absolute.
-fn make_disks(paths: &[PathBuf]) -> Result<Vec<Disk>> {
+/// The directories of the disks, made and absolute, where new disks may begin.
+fn make_disks(paths: &[PathBuf], undo: &mut Undo) -> Result<Vec<Disk>> {
     let make = |path: &PathBuf| {
         let system = |error| ClusterError::System(path.clone(), error);
-        fs::create_dir_all(path).map_err(system)?;
+        undo.create_dir_all(path).map_err(system)?;
         let path = path.canonicalize().map_err(system)?;
-        sync_name(&path).map_err(system)?;
+        undo.file(new_disk::mark(&path));
+        new_disk::allow(&path).map_err(system)?;
         Ok(Disk { path, limit: None })
     };
     paths.iter().map(make).collect()
@@ -160,9 +166,10 @@ fn make_disks(paths: &[PathBuf]) -> Result<Vec<Disk>> {
 
 /// Keeps the key in the machine's directory. One that is there is left from an attempt that failed, or was put there to
 /// be used; it is not replaced.
-fn save_key(dir: &Path, key: Option<&ClusterKey>) -> Result<Option<PathBuf>> {
+fn save_key(dir: &Path, key: Option<&ClusterKey>, undo: &mut Undo) -> Result<Option<PathBuf>> {
     let Some(key) = key else { return Ok(None) };
     let path = dir.join("key");
+    undo.file(path.clone());
     match path.exists() {
         false => key.save(&path)?,
         true if ClusterKey::load(&path)? == *key => {}
@@ -181,11 +188,12 @@ fn own_key(dir: &Path) -> Result<ClusterKey> {
 pub fn init(arguments: &cli::Init) -> Result<()> {
     let address = check_listen(&arguments.listen)?;
     arguments.access.resolve().map_err(ClusterError::Access)?;
-    let dir = make_dir(&arguments.dir)?;
+    let mut undo = Undo::default();
+    let dir = make_dir(&arguments.dir, &mut undo)?;
     let socket = dir.join("manager.sock");
     check_socket(&socket)?;
     let memory = memory_with(arguments.lending)?;
-    let disks = make_disks(&arguments.disks)?;
+    let disks = make_disks(&arguments.disks, &mut undo)?;
     let key = (!arguments.insecure).then(|| own_key(&dir)).transpose()?;
     let cluster = format!("{:016x}", u64::from_le_bytes(random()));
     let socket = format!("unix:{}", socket.display());
@@ -201,16 +209,19 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
         listen_mode: arguments.access.listen_mode.clone(),
         listen_group: arguments.access.listen_group.clone(),
         manager: ManagerAddress { node: MANAGER_NODE, addresses: vec![socket, address] },
-        key: save_key(&dir, key.as_ref())?,
+        key: save_key(&dir, key.as_ref(), &mut undo)?,
         insecure: arguments.insecure,
         store: Some(dir.join("store")),
         disks,
         memory,
     };
     let store = dir.join("store");
+    undo.create_dir_all(&store).map_err(|error| ClusterError::System(store.clone(), error))?;
+    undo.file(beginning::mark(&store));
     beginning::allow(&store).map_err(|error| ClusterError::System(store, error))?;
     let path = dir.join("machine.toml");
     machine.save(&path)?;
+    undo.keep();
     let token = Token { cluster, key, manager: arguments.listen.clone() };
     println!("1. start this machine:\n\n   trapeze serve --config {}\n", path.display());
     println!("2. on every other machine (the token holds the cluster key: keep it secret):\n");
@@ -224,14 +235,15 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
 pub fn join(arguments: &cli::Join) -> Result<()> {
     let token = Token::parse(&token_text(arguments)?)?;
     let address = check_listen(&arguments.listen)?;
-    let dir = make_dir(&arguments.dir)?;
+    let mut undo = Undo::default();
+    let dir = make_dir(&arguments.dir, &mut undo)?;
     let memory = memory_with(arguments.lending)?;
     // Whatever can fail on this machine comes before the manager gives the name away.
     let disks = match &arguments.disks[..] {
-        [] => make_disks(&[dir.join("disk0")])?,
-        disks => make_disks(disks)?,
+        [] => make_disks(&[dir.join("disk0")], &mut undo)?,
+        disks => make_disks(disks, &mut undo)?,
     };
-    let key = save_key(&dir, token.key.as_ref())?;
+    let key = save_key(&dir, token.key.as_ref(), &mut undo)?;
     let name = arguments.name.clone().unwrap_or_else(host_name);
     let manager = format!("tcp:{}", token.manager);
     let identity = Identity {
@@ -244,6 +256,7 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
     };
     // Its first start must count as later than this.
     let directories: Vec<PathBuf> = disks.iter().map(|disk| disk.path.clone()).collect();
+    directories.iter().for_each(|dir| undo.file(dir.join(incarnation::FILE)));
     let incarnation = machine::begin(&directories)?;
     let id = machine::join(&joining_setup(&token, &manager), &identity, incarnation)?;
     let machine = Machine {
@@ -264,6 +277,7 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
     };
     let path = dir.join("machine.toml");
     machine.save(&path)?;
+    undo.keep();
     println!("{} is node {} of the cluster; start it:\n", machine.name, machine.node);
     println!("   trapeze serve --config {}", path.display());
     Ok(())
@@ -301,11 +315,12 @@ mod tests {
         let (dir, ours) = (folder.path(), ClusterKey([7; 32]));
         let fresh = own_key(dir).unwrap();
         assert!(fresh != own_key(dir).unwrap(), "none is kept yet");
-        let path = save_key(dir, Some(&ours)).unwrap().unwrap();
+        let undo = &mut Undo::default();
+        let path = save_key(dir, Some(&ours), undo).unwrap().unwrap();
         assert_eq!(own_key(dir).unwrap(), ours, "a second attempt");
-        assert_eq!(save_key(dir, Some(&ours)).unwrap(), Some(path));
-        assert!(matches!(save_key(dir, Some(&fresh)), Err(ClusterError::OtherKey(_))));
-        assert_eq!(save_key(dir, None).unwrap(), None);
+        assert_eq!(save_key(dir, Some(&ours), undo).unwrap(), Some(path));
+        assert!(matches!(save_key(dir, Some(&fresh), undo), Err(ClusterError::OtherKey(_))));
+        assert_eq!(save_key(dir, None, undo).unwrap(), None);
     }
 
     #[test]

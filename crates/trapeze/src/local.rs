@@ -20,6 +20,7 @@ use crate::config::{
 use crate::lending::Lending;
 use crate::machine::own_address;
 use crate::machine_stat::available_memory;
+use crate::new_disk;
 use crate::socket_access::ListenAccess;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -339,7 +340,7 @@ fn create(dir: &Path, shape: &Shape) -> Result<(), LocalError> {
     let cluster = format!("{:016x}", u64::from_le_bytes(id));
     for machine in machines(dir, &cluster, shape) {
         for disk in &machine.disks {
-            fs::create_dir_all(&disk.path).map_err(system(&disk.path))?;
+            new_disk::allow(&disk.path).map_err(system(&disk.path))?;
         }
         machine.save(&dir.join(format!("{}.toml", machine.name)))?;
     }

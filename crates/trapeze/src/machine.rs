@@ -12,8 +12,9 @@ use crate::incarnation::{self, Start};
 use crate::lending::Lending;
 use crate::machine_stat::available_memory;
 use crate::membership::{Membership, Sockets};
+use crate::new_disk::{self, NoDisk};
 use crate::status::service::{SharedItems, Source};
-use addresses::Addresses;
+use addresses::{Addresses, listens};
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, Services, StartError};
 use files::cluster::{members_store, names_store, start};
 use gone::gone_text;
@@ -60,15 +61,16 @@ pub enum MachineError {
     /// The manager has begun somewhere else than in this directory.
     #[error(
         "{dir} holds no name space, and this cluster has one: is the disk mounted, and is `store` in the \
-         configuration right? Bring the directory back, from a copy if need be, and start again: files made \
-         after the copy have no names then, and what the disks have of them is kept. An empty name space, without the files of before, begins only where the file {mark} is"
+         configuration right? If the names are lost, bring them back from a backup with `trapeze restore`: what the \
+         disks have is kept, of files made after the backup too"
     )]
     NoNames {
         /// The directory.
         dir: PathBuf,
-        /// What allows to begin there.
-        mark: PathBuf,
     },
+    /// A directory in which no disk is, and none may begin.
+    #[error(transparent)]
+    NoDisk(#[from] NoDisk),
     /// A service.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -119,7 +121,7 @@ pub enum MachineError {
     /// Another machine runs as this one.
     #[error(
         "the cluster has a machine that runs as node {node}, {name} at {addresses}, and it is not this one: stop that one \
-         first, or, if this one has a copy of its configuration, remove the copy and join with a name of its own"
+         first, or, if this one has a copy of its configuration, move the copy away and join with a name of its own"
     )]
     TwoOfOne {
         /// The id of both.
@@ -447,6 +449,7 @@ fn open_disks(machine: &Machine) -> Result<Option<Disks>, MachineError> {
         };
         Ok(DiskConfig { throttle: throttle.map_err(wrong)?, ..DiskConfig::new(&disk.path) })
     };
+    (0..).zip(&machine.disks).try_for_each(|(number, disk)| new_disk::check(number, &disk.path))?;
     let configs = machine.disks.iter().map(config).collect::<Result<Vec<_>, MachineError>>()?;
     Ok(Some(Disks::open(&configs, Engine::Auto)?))
 }
@@ -512,21 +515,6 @@ pub fn client(setup: &Setup, name: &str) -> Result<Running, MachineError> {
 
 fn client_name(kind: &str) -> String {
     format!("{kind}-{:08x}", u32::from_le_bytes(crate::local::random()))
-}
-
-/// Where a client that lends memory listens: beside the manager's socket where that is on this machine.
-fn listens(setup: &Setup, name: &str, listen: Option<&str>) -> Result<Vec<String>, MachineError> {
-    let manager: Vec<String> = setup.manager.1.iter().map(Address::to_string).collect();
-    let sockets = manager.iter().filter_map(|text| text.strip_suffix("/manager.sock"));
-    let mut all: Vec<String> = sockets.map(|folder| format!("{folder}/{name}.sock")).collect();
-    if let Some(listen) = listen {
-        let wrong = |why| MachineError::BadListen(listen.to_string(), why);
-        all.push(own_address(listen).map_err(wrong)?.to_string());
-    }
-    match manager.iter().any(|text| text.starts_with("tcp:")) || all.is_empty() {
-        true if listen.is_none() => Err(MachineError::LendsNowhere),
-        _ => Ok(all),
-    }
 }
 
 fn client_with(

@@ -5,10 +5,11 @@ use live::signals::end_with_pipes;
 use rustix::process::Signal;
 use std::process::ExitCode;
 use trapeze::children::follow_parent;
-use trapeze::cli::{Cli, Command};
+use trapeze::cli::{self, Cli, Command};
 use trapeze::{
     bench, check, cluster, copy, demo, directories, forget, interrupted, memory, mount_helper,
-    output, papers, preloaded, quarantine, rebalance, restore, serve, simulate, status, tools,
+    new_disk, output, papers, preloaded, quarantine, rebalance, restore, serve, simulate, status,
+    tools,
 };
 
 fn main() -> ExitCode {
@@ -60,6 +61,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Up(arguments) => serve::up(&arguments)?,
         Command::Init(arguments) => cluster::init(&arguments)?,
         Command::Join(arguments) => cluster::join(&arguments)?,
+        Command::Disk(cli::Disk::Add(arguments)) => new_disk::add(&arguments)?,
         Command::Serve(arguments) => serve::serve(&arguments)?,
         Command::Mount(arguments) => serve::mount(&arguments)?,
         Command::Memory(arguments) => memory::serve(&arguments)?,

@@ -9,6 +9,7 @@ use crate::lending::Lending;
 use crate::local::{Asked, LocalCluster, LocalError, MANAGER_POOL_BYTES, Shape};
 use crate::machine::{self, MachineError, Running, Setup};
 use crate::machine_stat::total_memory;
+use crate::new_disk;
 use crate::output;
 use crate::size::Size;
 use crate::stopping;
@@ -115,7 +116,10 @@ pub(crate) fn start_as(machine: &Machine, setup: &Setup) -> Result<Running, Serv
     // What it says is asked for disk by disk.
     let _ = running.host.block_on(async move { waiting.ready().await })?;
     for (disk, health) in (0..).zip(io.disks()) {
-        let Health::Refused(errno, text) = health else { continue };
+        let Health::Refused(errno, text) = health else {
+            new_disk::has_begun(&machine.disks[usize::from(disk)].path);
+            continue;
+        };
         match running.lost.iter().find(|(lost, _)| *lost == disk) {
             Some((_, why)) => eprintln!("serving without {why}"),
             // Another disk's directory is a mistake to be put right first. A damaged one may be all there is of it: the

@@ -338,6 +338,7 @@ fn what_goes_wrong_is_said() {
         "trapeze join --token-file token --listen 10.0.0.2:7400 --name twin --dir one",
     );
     check(&join(token, "--name twin --dir two"), &["twin", "--name", "machine.toml"]);
+    assert!(!network.path("beta", "two").exists(), "a refusal leaves nothing behind");
     check(&join(token, "--name third --dir one"), &["holds a machine already", "--dir"]);
     let row = reader.status("twin").unwrap();
     assert_eq!(row["alive"], false, "a machine that was never started is not up: {row}");

@@ -72,7 +72,7 @@ fn a_manager_whose_directory_is_empty() {
         let said = refusal(&["serve", "--config", text(&config)]);
         assert!(said.contains("cluster/manager holds no name space"), "{said}");
         assert!(said.contains("is the disk mounted"), "{said}");
-        assert!(said.contains("cluster/manager/begin"), "{said}");
+        assert!(said.contains("`trapeze restore`"), "{said}");
     };
     refused();
     fs::create_dir(&store).unwrap();
@@ -299,6 +299,10 @@ fn an_empty_directory_or_an_older_copy_is_not_taken_for_the_disk() {
     let start = |cluster: &mut Cluster| {
         (0..2).for_each(|number| cluster.processes.start_server(number).unwrap());
     };
+    let said = refusal(&["serve", "--config", text(&cluster.beside("cluster/io1.toml"))]);
+    assert!(said.contains("disk0 is empty") && said.contains("`trapeze disk add`"), "{said}");
+    // Nor when a person says that it is a new one: the cluster knows another by this number.
+    trapeze::new_disk::allow(&disk).unwrap();
     start(&mut cluster);
     status_says(&target, "another disk here");
     cat(&target, "first").expect_err("its bytes are on the disk that is away");

@@ -78,6 +78,19 @@ fn a_start_that_is_refused_leaves_nothing_behind() {
         &["up", "--dir", "data", "--listen", &listen][..],
         &["up", "--dir", "data", "--listen", "nowhere"],
         &["up", "--dir", "data", "--lend", "900T"],
+        &["init", "--dir", "data", "--listen", "nowhere"],
+        &["init", "--dir", "data", "--listen", "m:7400", "--lend", "900T"],
+        &[
+            "init",
+            "--dir",
+            "data",
+            "--listen",
+            "m:7400",
+            "--disk",
+            "data/disk",
+            "--disk",
+            "/proc/none",
+        ],
     ] {
         let out = typed(dir, arguments, b"");
         assert_eq!(out.status.code(), Some(1), "{arguments:?}: {}", said(&out));

@@ -34,7 +34,7 @@ fn join(cluster: &Cluster, name: &str, node: u16) -> Process {
     let like = Machine::load(&cluster.beside("cluster/io1.toml")).unwrap();
     let disk = |number: u16| {
         let path = cluster.beside(&format!("{name}-disk{number}"));
-        fs::create_dir_all(&path).unwrap();
+        trapeze::new_disk::allow(&path).unwrap();
         Disk { path, limit: None }
     };
     let listen = vec![format!("unix:{}", cluster.beside(&format!("{name}.sock")).display())];
@@ -163,7 +163,15 @@ fn a_disk_comes_and_a_disk_is_lost() {
     fs::create_dir(&path).unwrap();
     machine.disks.push(Disk { path: path.clone(), limit: None });
     machine.save(&config).unwrap();
+    // An empty directory, maybe a mount point without its disk, is none before a command says so.
+    let said = refusal(&["serve", "--config", text(&config)]);
+    assert!(said.contains("disk 2") && said.contains("`trapeze disk add`"), "{said}");
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "it was not touched");
+    let add = ["disk", "add", "--config", text(&config), text(&path)];
+    assert!(trapeze(&add).status.success());
     cluster.processes.start_server(1).unwrap();
+    assert!(!trapeze::new_disk::mark(&path).exists(), "it has begun");
+    assert!(refusal(&add).contains("is not empty"));
     assert!(put(":/new").status.success());
     let width = |path: &str| {
         let rows = json_lines(&trapeze(&["stat", "-c", &target, path, "--json"]).stdout);
@@ -195,6 +203,15 @@ fn a_disk_comes_and_a_disk_is_lost() {
     fs::rename(cluster.beside("away"), &path).unwrap();
     cluster.processes.start_server(1).unwrap();
     assert!(trapeze(&["cat", "-c", &target, "/new"]).stdout == pattern(1, 1_000_000));
+    // Nor is what a command says of it: the server knows how many disks it has had.
+    cluster.processes.take_server(1).unwrap().stop().unwrap();
+    fs::rename(&path, cluster.beside("away")).unwrap();
+    trapeze::new_disk::allow(&path).unwrap();
+    let said = refusal(&["serve", "--config", text(&config)]);
+    assert!(said.contains("disk 2") && said.contains("has had 3 disks"), "{said}");
+    fs::remove_dir_all(&path).unwrap();
+    fs::rename(cluster.beside("away"), &path).unwrap();
+    cluster.processes.start_server(1).unwrap();
     // A machine whose configuration forgets a disk is refused: numbers would be another's.
     cluster.processes.take_server(1).unwrap().stop().unwrap();
     machine.disks.swap(0, 1);

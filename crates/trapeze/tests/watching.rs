@@ -301,7 +301,7 @@ fn copy_of_io1(cluster: &Cluster) -> PathBuf {
     let mut copy = Machine::load(&cluster.beside("cluster/io1.toml")).unwrap();
     copy.listen = vec![format!("unix:{}", cluster.beside("copy.sock").display())];
     copy.disks[0].path = cluster.beside("copy");
-    fs::create_dir(&copy.disks[0].path).unwrap();
+    trapeze::new_disk::allow(&copy.disks[0].path).unwrap();
     let config = cluster.beside("copy.toml");
     copy.save(&config).unwrap();
     config

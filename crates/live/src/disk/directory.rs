@@ -14,12 +14,22 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+/// Whether no disk was ever in this directory: it has no label and nothing that a disk keeps.
+pub fn is_unused(path: &Path) -> bool {
+    let has_files = |place: Place| {
+        std::fs::read_dir(path.join(place.path())).is_ok_and(|mut entries| entries.next().is_some())
+    };
+    let label = path.join(layout::path(DiskFile::Label));
+    label.symlink_metadata().is_err() && !Place::all().skip(1).any(has_files)
+}
+
 /// Why a disk cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// There is no such directory.
     #[error(
-        "disk {0}: the directory is missing; mount the disk there or bring the directory back (an empty one in its place is refused)"
+        "disk {0}: the directory is missing; mount the disk there or bring the directory back (an empty one in its place is refused); \
+         if the disk is gone for good, trapeze forget says so to the cluster"
     )]
     Missing(PathBuf),
     /// The path names something else.

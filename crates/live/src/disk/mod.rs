@@ -23,7 +23,7 @@ mod throttle;
 mod uring;
 
 pub use config::{DiskConfig, DisksError, Engine};
-pub use directory::OpenError;
+pub use directory::{OpenError, is_unused};
 pub use throttle::{BadThrottle, Throttle};
 
 use crate::helpers::Helpers;

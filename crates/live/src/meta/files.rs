@@ -170,7 +170,8 @@ pub(super) fn has_name(file: &File) -> bool {
 pub(super) fn removed(path: &Path) -> String {
     let path = path.display();
     format!(
-        "{path} was removed while it was in use: bring it back from a copy and start this node again"
+        "{path} was removed while it was in use: bring all of that directory back as it was, or the names from a backup \
+         with `trapeze restore`, and start this node again"
     )
 }
 

@@ -1,5 +1,6 @@
 //! Where a node's links look for the members.
 
+use super::{MachineError, Setup};
 use live::link::{Address, Directory};
 use members::Member;
 use std::collections::BTreeSet;
@@ -20,6 +21,25 @@ pub(crate) fn own_address(listen: &str) -> Result<Address, String> {
             Err("port 0 is whichever is free, which no other machine knows: ".to_string())
         }
         (false, _) => Ok(address),
+    }
+}
+
+/// Where a client that lends memory listens: beside the manager's socket where that is on this machine.
+pub(super) fn listens(
+    setup: &Setup,
+    name: &str,
+    listen: Option<&str>,
+) -> Result<Vec<String>, MachineError> {
+    let manager: Vec<String> = setup.manager.1.iter().map(Address::to_string).collect();
+    let sockets = manager.iter().filter_map(|text| text.strip_suffix("/manager.sock"));
+    let mut all: Vec<String> = sockets.map(|folder| format!("{folder}/{name}.sock")).collect();
+    if let Some(listen) = listen {
+        let wrong = |why| MachineError::BadListen(listen.to_string(), why);
+        all.push(own_address(listen).map_err(wrong)?.to_string());
+    }
+    match manager.iter().any(|text| text.starts_with("tcp:")) || all.is_empty() {
+        true if listen.is_none() => Err(MachineError::LendsNowhere),
+        _ => Ok(all),
     }
 }
 

@@ -11,7 +11,7 @@ pub(super) fn gone_text(name: &str, disks: Option<u32>) -> String {
             format!(
                 "disk {} of {name} was declared gone with `trapeze forget`, and files may have been removed since: \
                  move its directory away, leave its [[disk]] entry where it is, and start {name} again, which serves \
-                 without it; space for new files comes as one more [[disk]] entry at the end",
+                 without it; a new disk gets a directory of its own: `trapeze disk add`",
                 numbers.join(" and ")
             )
         }

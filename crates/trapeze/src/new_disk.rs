@@ -1,0 +1,219 @@
+//! New disks: an empty directory is taken for one only where a command has left a mark in it.
+//!
+//! `init`, `join` and `up` leave the mark in the directories that they make, `trapeze disk add` in one that is added to
+//! a machine. A directory without objects and without the mark is a mount point without its disk, or was emptied: served
+//! as a new disk, it would make zeros or errors of what was on it. The mark goes once the disk has its label.
+
+use crate::cli;
+use crate::config::{ConfigError, DISKS_MAX, Machine, replace, sync_name};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The mark in a disk's directory.
+const MARK: &str = "fresh";
+/// The mark's text.
+const TEXT: &str = "A new disk may begin in this directory.\n";
+/// What a file system has in its root directory from the start.
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// A directory in which no disk is, and none may begin.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "disk {number}: {dir} is empty, and no command has said that a new disk begins there: if a disk belongs there, mount it; \
+     if that one is lost, remove the empty directory, and the server's other disks serve without it; if this is a new \
+     one, run `trapeze disk add`"
+)]
+pub struct NoDisk {
+    /// Its number on the machine.
+    number: usize,
+    /// The directory.
+    dir: PathBuf,
+}
+
+/// Why a disk was not added.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// The machine's configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The machine keeps no objects.
+    #[error("{0} is of a machine without disks, a manager: a disk is added to an I/O server")]
+    NoServer(PathBuf),
+    /// It has as many as there may be.
+    #[error("{0} names {DISKS_MAX} disks already, the most of one machine: add a machine")]
+    TooMany(PathBuf),
+    /// There is something in it.
+    #[error(
+        "{0} is not empty: a new disk begins in an empty directory, best in one below its mount point, as {0}/trapeze; a \
+         directory that was a disk is not made one anew"
+    )]
+    NotEmpty(PathBuf),
+    /// What would be written is none.
+    #[error(
+        "{path}: a [[disk]] cannot be appended: {error}; write the disks there as [[disk]] sections"
+    )]
+    Append {
+        /// The configuration.
+        path: PathBuf,
+        /// What is wrong.
+        error: String,
+    },
+    /// The system.
+    #[error("{0}: {1}")]
+    System(PathBuf, io::Error),
+}
+
+/// The mark in a disk's directory.
+pub fn mark(dir: &Path) -> PathBuf {
+    dir.join(MARK)
+}
+
+/// Makes the directory, where a new disk may begin from now on; all of it on stable storage.
+pub fn allow(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    replace(&mark(dir), TEXT)?;
+    sync_name(dir)
+}
+
+/// Refuses a directory in which no disk is and none may begin. One that is not there is a lost disk.
+pub(crate) fn check(number: usize, dir: &Path) -> Result<(), NoDisk> {
+    match dir.is_dir() && live::disk::is_unused(dir) && !mark(dir).exists() {
+        false => Ok(()),
+        true => Err(NoDisk { number, dir: dir.into() }),
+    }
+}
+
+/// The disk in this directory has its label: it is none that may begin. A mark that cannot be removed goes at a later
+/// start.
+pub(crate) fn has_begun(dir: &Path) {
+    let _ = fs::remove_file(mark(dir));
+}
+
+/// `trapeze disk add`.
+pub fn add(arguments: &cli::AddDisk) -> Result<(), DiskError> {
+    let path = &arguments.config;
+    let mut machine = Machine::load(path)?;
+    if machine.disks.is_empty() {
+        return Err(DiskError::NoServer(path.clone()));
+    }
+    let system = |dir: &Path| {
+        let dir = dir.to_path_buf();
+        move |error| DiskError::System(dir, error)
+    };
+    for dir in &arguments.directories {
+        fs::create_dir_all(dir).map_err(system(dir))?;
+        let dir = dir.canonicalize().map_err(system(dir))?;
+        check_empty(&dir)?;
+        let known = machine.disks.iter().position(|disk| disk.path == dir);
+        // The mark comes first: a configuration that names an unmarked directory stops the machine's next start.
+        allow(&dir).map_err(system(&dir))?;
+        if known.is_none() {
+            machine = append(path, &machine, &dir)?;
+        }
+        let number = known.unwrap_or(machine.disks.len() - 1);
+        println!("disk {number} of {}: {}", machine.name, dir.display());
+    }
+    println!("{} uses it from its next start: stop it and start it again", machine.name);
+    Ok(())
+}
+
+fn check_empty(dir: &Path) -> Result<(), DiskError> {
+    let entries = fs::read_dir(dir).map_err(|error| DiskError::System(dir.into(), error))?;
+    match entries
+        .flatten()
+        .all(|entry| [LOST_AND_FOUND, MARK].iter().any(|own| entry.file_name() == *own))
+    {
+        true => Ok(()),
+        false => Err(DiskError::NotEmpty(dir.into())),
+    }
+}
+
+/// Appends the disk to the configuration as it stands, comments and all.
+fn append(path: &Path, machine: &Machine, dir: &Path) -> Result<Machine, DiskError> {
+    if machine.disks.len() >= DISKS_MAX {
+        return Err(DiskError::TooMany(path.into()));
+    }
+    let system = |error| DiskError::System(path.into(), error);
+    let before = fs::read_to_string(path).map_err(system)?;
+    let wrong = |error: String| DiskError::Append { path: path.into(), error };
+    let name = dir.to_str().ok_or_else(|| wrong("its path is not UTF-8".into()))?;
+    let name = toml::Value::String(name.to_string());
+    let text = format!("{}\n\n[[disk]]\npath = {name}\n", before.trim_end());
+    // Before it takes the old one's place.
+    let parsed = toml::from_str::<Machine>(&text).map_err(|error| wrong(error.to_string()))?;
+    match parsed.disks.len() == machine.disks.len() + 1 {
+        true => replace(path, &text).map_err(system)?,
+        false => return Err(wrong("it is not one disk more".into())),
+    }
+    Ok(Machine::load(path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: &str = "# by hand\ncluster = \"00000000000000ab\"\nvolume = 1\nname = \"io1\"\nnode = 2\n\
+        roles = [\"io\"]\nlisten = [\"unix:io1.sock\"]\nmanager = { node = 1, addresses = [\"tcp:m:7400\"] }\n\
+        [[disk]]\npath = \"disk0\"\n[memory]\npool = \"64M\"\ncache = \"8M\" # little\n";
+
+    fn added(config: &Path, dir: &Path) -> Result<Machine, String> {
+        let arguments =
+            cli::AddDisk { config: config.into(), directories: vec![dir.to_path_buf()] };
+        add(&arguments).map_err(|error| error.to_string())?;
+        Ok(Machine::load(config).unwrap())
+    }
+
+    #[test]
+    fn a_disk_is_appended_to_a_configuration_that_stays_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().canonicalize().unwrap();
+        let (config, new) = (home.join("machine.toml"), home.join("a \"new\" one"));
+        fs::write(&config, CONFIG).unwrap();
+        let machine = added(&config, &new).unwrap();
+        let paths: Vec<_> = machine.disks.iter().map(|disk| disk.path.clone()).collect();
+        assert_eq!(paths, [home.join("disk0"), new.clone()]);
+        assert!(mark(&new).exists() && check(1, &new).is_ok());
+        assert!(fs::read_to_string(&config).unwrap().starts_with(CONFIG.trim_end()));
+        // Again, or after it was written by hand: the mark only.
+        fs::remove_file(mark(&new)).unwrap();
+        assert_eq!(added(&config, &new).unwrap(), machine);
+        assert!(mark(&new).exists());
+    }
+
+    #[test]
+    fn what_has_files_in_it_is_no_new_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().canonicalize().unwrap();
+        let (config, disk) = (home.join("machine.toml"), home.join("disk"));
+        fs::write(&config, CONFIG).unwrap();
+        fs::create_dir_all(disk.join(LOST_AND_FOUND)).unwrap();
+        added(&config, &disk).unwrap();
+        fs::write(disk.join("label"), "of a disk").unwrap();
+        assert!(added(&config, &disk).unwrap_err().contains("is not empty"));
+        let inline = CONFIG.replace("[[disk]]\npath = \"disk0\"", "");
+        fs::write(&config, format!("disk = [{{ path = \"disk0\" }}]\n{inline}")).unwrap();
+        let error = added(&config, &home.join("other")).unwrap_err();
+        assert!(error.contains("as [[disk]] sections"), "{error}");
+        assert_eq!(Machine::load(&config).unwrap().disks.len(), 1);
+    }
+
+    #[test]
+    fn an_empty_directory_is_no_disk_unless_it_is_marked() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path();
+        let error = check(3, dir).unwrap_err().to_string();
+        for part in ["disk 3", "is empty", "trapeze disk add"] {
+            assert!(error.contains(part), "{error}");
+        }
+        check(3, &dir.join("missing")).unwrap();
+        allow(dir).unwrap();
+        check(3, dir).unwrap();
+        has_begun(dir);
+        assert!(check(3, dir).is_err());
+        fs::create_dir_all(dir.join("objects/7f")).unwrap();
+        assert!(check(3, dir).is_err(), "what an opened disk has before anything is in it");
+        fs::write(dir.join("objects/7f/object"), "").unwrap();
+        check(3, dir).unwrap();
+    }
+}
