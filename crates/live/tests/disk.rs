@@ -93,7 +93,9 @@ fn files_are_where_the_format_says() {
         assert_eq!(rig.list(DiskListing::Logs), [DiskFile::Log(3)]);
         rig.done(DiskOp::Sync { file: to });
         match rig.run(DiskOp::Space).unwrap() {
-            DiskReply::Space { total, free } => assert!(total > free && free > 0),
+            DiskReply::Space { total, free, device } => {
+                assert!(total > free && free > 0 && device != 0);
+            }
             other => panic!("{other:?}"),
         }
     });

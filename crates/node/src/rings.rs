@@ -142,6 +142,8 @@ pub enum DiskReply {
         total: u64,
         /// Free.
         free: u64,
+        /// The same for all disks, on whichever server, that share this room; 0 is a disk with its own.
+        device: u64,
     },
 }
 

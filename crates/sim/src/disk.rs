@@ -223,7 +223,7 @@ impl Disk {
     fn space(&self) -> DiskReply {
         let total = self.model.capacity_bytes;
         let free = if self.faults.full { 0 } else { total.saturating_sub(self.used_bytes()) };
-        DiskReply::Space { total, free }
+        DiskReply::Space { total, free, device: 0 }
     }
 
     fn check_room(&self, file: DiskFile, offset: u64, len: usize) -> Result<(), DiskError> {

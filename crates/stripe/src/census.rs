@@ -38,7 +38,7 @@ impl Server {
         let disk = &self.0.disks[disk];
         let (mut held, mut after) = (logged(disk), None);
         // Also of a disk that was idle this tells whether it is still there.
-        if let Ok(DiskReply::Space { total, free }) = disk.ask(|| DiskOp::Space).await {
+        if let Ok(DiskReply::Space { total, free, .. }) = disk.ask(|| DiskOp::Space).await {
             (held.total_bytes, held.free_bytes) = (total, free);
         }
         while disk.check().is_ok() && self.0.cx.now() < until {

@@ -14,10 +14,10 @@ mod write;
 
 use crate::limits::*;
 use crate::order::Stamp;
-use crate::protocol::{ObjectReply, ObjectRequest, Shape};
+use crate::protocol::{DeviceRoom, ObjectReply, ObjectRequest, Shape};
 use node::{Bug, Call, CallError, Cx, Reply};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use wire::layout::WIDTH_MAX;
@@ -126,6 +126,18 @@ pub struct VolumeRoom {
     pub free_bytes: u64,
 }
 
+impl VolumeRoom {
+    /// All together. What several disks are on, of one server or of several on one machine, counts once.
+    fn of<'a>(rooms: impl Iterator<Item = &'a DeviceRoom>) -> VolumeRoom {
+        let (mut room, mut counted) = (VolumeRoom::default(), BTreeSet::new());
+        for one in rooms.filter(|one| one.device == 0 || counted.insert(one.device)) {
+            room.total_bytes += one.total_bytes;
+            room.free_bytes += one.free_bytes;
+        }
+        room
+    }
+}
+
 /// What happened since the client was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientCounters {
@@ -150,7 +162,7 @@ struct Shared {
     counters: Cell<ClientCounters>,
     maps: RefCell<BTreeMap<FileId, KnownMap>>,
     /// What each server that was asked said of its room; nothing if it never did.
-    rooms: RefCell<BTreeMap<NodeId, Option<VolumeRoom>>>,
+    rooms: RefCell<BTreeMap<NodeId, Option<Vec<DeviceRoom>>>>,
     formula: Rc<[Fragment]>,
     /// Disks that were declared gone, one bit each.
     gone: RefCell<BTreeMap<NodeId, u32>>,

@@ -29,7 +29,8 @@ pub mod op {
     pub const ATTRIBUTES: u16 = 6;
     /// `epoch` is the new layout epoch; the object is made when there is none. Stable when the reply comes.
     pub const SET_LAYOUT: u16 = 7;
-    /// Pure, of no object. The reply has `length` = bytes in all and `used` = bytes free.
+    /// Pure, of no object. The reply has `length` = bytes in all and `used` = bytes free on disks with a room of their
+    /// own; data is the room that other disks may share, 24 bytes each: device, bytes in all, bytes free.
     pub const SPACE: u16 = 8;
     /// Pure. Names at most `bytes` objects after `object` as data, 16 bytes each, ascending, with their disks; the
     /// reply's `length` is how many.
@@ -148,6 +149,33 @@ impl Kept {
     /// Reads what [`encode`](Kept::encode) wrote.
     pub fn decode(input: &mut Decoder<'_>) -> Result<Kept, Short> {
         Ok(Kept { object: decode_object(input)?, disk: input.u8()? })
+    }
+}
+
+/// Room on what one or more disks are on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceRoom {
+    /// The same for all disks that share this room; 0 is in no SPACE reply's data.
+    pub device: u64,
+    /// All bytes.
+    pub total_bytes: u64,
+    /// Those that are free.
+    pub free_bytes: u64,
+}
+
+impl DeviceRoom {
+    /// Bytes in a SPACE reply.
+    pub const BYTES: usize = 24;
+
+    /// Appends it, as SPACE replies with it.
+    pub fn encode(&self, out: &mut Encoder<'_>) {
+        out.u64(self.device).u64(self.total_bytes).u64(self.free_bytes);
+    }
+
+    /// Reads what [`encode`](DeviceRoom::encode) wrote.
+    pub fn decode(input: &mut Decoder<'_>) -> Result<DeviceRoom, Short> {
+        let (device, total_bytes, free_bytes) = (input.u64()?, input.u64()?, input.u64()?);
+        Ok(DeviceRoom { device, total_bytes, free_bytes })
     }
 }
 

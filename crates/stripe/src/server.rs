@@ -12,7 +12,7 @@ use crate::cache::{Cache, Network};
 use crate::disk::{Disk, Health, errno};
 use crate::limits::*;
 use crate::objects::{Object, Objects, Spot};
-use crate::protocol::{Kept, ObjectReply, ObjectRequest, op};
+use crate::protocol::{DeviceRoom, Kept, ObjectReply, ObjectRequest, op};
 use crate::recent::Recent;
 use crate::sources::Sources;
 use crate::witness::Witness;
@@ -20,7 +20,7 @@ use endpoint::Frame;
 use node::rings::{DiskFile, DiskId, DiskListing, DiskOp, DiskReply};
 use node::{Answer, Bug, Cx, Notify, Request, Semaphore};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use wire::codec::Encoder;
 use wire::{Channel, Errno, NodeId, ObjectId, Time, VolumeId};
@@ -374,6 +374,9 @@ impl Inner {
         if request.op == op::LIST {
             return self.list(request, &ask).await;
         }
+        if request.op == op::SPACE {
+            return self.space(request).await;
+        }
         if request.op == op::HISTORY {
             return self.tell_history(request, &ask).await;
         }
@@ -387,7 +390,6 @@ impl Inner {
             op::REMOVE => self.remove(&ask).await,
             op::ATTRIBUTES => self.attributes(&ask).await,
             op::SET_LAYOUT => self.set_layout(&ask).await,
-            op::SPACE => self.space().await,
             op::ACCEPT_LOSS => self.accept_loss(&ask).await,
             op::QUARANTINE => self.quarantine(&ask).await,
             op::PURGE => self.purge(&ask).await,
@@ -452,20 +454,39 @@ impl Inner {
         Ok(in_place.max(length.min(in_place + blocks as u64 * 4096)))
     }
 
-    async fn space(&self) -> Result<ObjectReply, Errno> {
+    async fn space(&self, request: Request) {
+        match self.rooms().await {
+            Ok((reply, shared)) => {
+                let devices = shared.len();
+                let rooms = shared.into_iter().map(|(device, [total_bytes, free_bytes])| {
+                    DeviceRoom { device, total_bytes, free_bytes }
+                });
+                let encode = |room: DeviceRoom, out: &mut Encoder<'_>| room.encode(out);
+                self.reply_rows(request, reply, (devices, DeviceRoom::BYTES), rooms, encode);
+            }
+            Err(errno) => self.cx.reply(request, Answer::error(errno)),
+        }
+    }
+
+    /// Room on disks with their own, all together; and on what other disks may be on too, by device.
+    async fn rooms(&self) -> Result<(ObjectReply, BTreeMap<u64, [u64; 2]>), Errno> {
         let mut reply = ObjectReply { verifier: self.verifier, ..ObjectReply::default() };
+        let mut shared = BTreeMap::new();
         for disk in self.disks.iter().filter(|disk| disk.check().is_ok()) {
             match disk.ask(|| DiskOp::Space).await {
-                Ok(DiskReply::Space { total, free }) => {
+                Ok(DiskReply::Space { total, free, device: 0 }) => {
                     reply.length += total;
                     reply.used += free;
+                }
+                Ok(DiskReply::Space { total, free, device }) => {
+                    shared.insert(device, [total, free]);
                 }
                 Ok(_) => return Err(Errno::EPROTO),
                 Err(_) if disk.is_refused() => {} // by this very question
                 Err(error) => return Err(errno(error)),
             }
         }
-        Ok(reply)
+        Ok((reply, shared))
     }
 
     async fn list(&self, request: Request, ask: &ObjectRequest) {
@@ -501,18 +522,32 @@ impl Inner {
     }
 
     fn reply_names(&self, request: Request, names: &[Kept]) {
-        let body = ObjectReply { length: names.len() as u64, ..ObjectReply::default() }.encode();
+        let reply = ObjectReply { length: names.len() as u64, ..ObjectReply::default() };
+        let encode = |name: &Kept, out: &mut Encoder<'_>| name.encode(out);
+        self.reply_rows(request, reply, (names.len(), Kept::BYTES), names.iter(), encode);
+    }
+
+    /// Replies with so many rows of so many bytes.
+    fn reply_rows<T>(
+        &self,
+        request: Request,
+        reply: ObjectReply,
+        (count, row_bytes): (usize, usize),
+        rows: impl Iterator<Item = T>,
+        encode: impl Fn(T, &mut Encoder<'_>),
+    ) {
         let mut data = self.cx.pieces::<Frame>();
-        if !names.is_empty() {
-            let Some(mut frame) = self.cx.frames().alloc_exact(names.len() * Kept::BYTES) else {
+        if count > 0 {
+            let Some(mut frame) = self.cx.frames().alloc_exact(count * row_bytes) else {
                 return self.cx.reply(request, Answer::error(Errno::EAGAIN));
             };
             frame.fill(0);
-            for (name, out) in names.iter().zip(frame.chunks_exact_mut(Kept::BYTES)) {
-                name.encode(&mut Encoder::new(out));
+            for (row, out) in rows.zip(frame.chunks_exact_mut(row_bytes)) {
+                encode(row, &mut Encoder::new(out));
             }
             data.push(frame.freeze());
         }
+        let body = reply.encode();
         self.cx.reply(request, Answer { body: &body, data: &data, ..Answer::DONE });
     }
 

@@ -434,6 +434,27 @@ fn columns_are_on_the_disks_that_the_layout_names() {
 }
 
 #[test]
+fn room_that_disks_of_several_servers_share_is_counted_once() {
+    let mut world = World::new(3, 2);
+    let servers = [NodeId(1), NodeId(2), NodeId(3)];
+    let of = |world: &mut World, servers: &[NodeId]| {
+        let (client, servers) = (world.client.clone(), servers.to_vec());
+        world.run(async move { client.space(&servers).await }).unwrap().total_bytes
+    };
+    assert_eq!(of(&mut world, &servers), 6 << 30, "each its own");
+    // Both disks of the first and one of the second are on one file system.
+    for (server, disk) in [(0, 0), (0, 1), (1, 0)] {
+        world.servers[server].disks[disk].device = 7;
+    }
+    assert_eq!(of(&mut world, &servers), 4 << 30);
+    assert_eq!(of(&mut world, &servers[..1]), 1 << 30);
+    let client = world.client.clone();
+    let rooms = world.run(async move { client.rooms(&servers).await });
+    let totals: Vec<u64> = rooms.into_iter().map(|room| room.unwrap().total_bytes).collect();
+    assert_eq!(totals, [1 << 30, 2 << 30, 2 << 30]);
+}
+
+#[test]
 fn a_cold_sequential_read_is_few_large_disk_reads() {
     let mut world = World::new(1, 1);
     let file = world.file(5);

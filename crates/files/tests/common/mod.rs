@@ -320,7 +320,7 @@ fn do_disk(disk: &mut Disk, op: DiskOp) -> Result<DiskReply, DiskError> {
             return Ok(DiskReply::Stat { bytes, used: bytes, changed: 0 });
         }
         DiskOp::List(listing) => return Ok(DiskReply::Files(list(disk, listing))),
-        DiskOp::Space => return Ok(DiskReply::Space { total: 1 << 40, free: 1 << 39 }),
+        DiskOp::Space => return Ok(DiskReply::Space { total: 1 << 40, free: 1 << 39, device: 0 }),
     }
     Ok(DiskReply::Done)
 }

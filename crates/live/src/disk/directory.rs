@@ -5,6 +5,7 @@
 
 use super::layout::{self, DIRECTORIES, Place};
 use super::listing::Listing;
+use super::task::Brought;
 use node::rings::{DiskError, DiskFile, DiskListing};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -305,10 +306,20 @@ impl Directory {
 
     /// All bytes of the file system, and those that this user may still take. The file system of a directory that was
     /// removed tells them as well, so that is asked first.
-    pub(super) fn space(&self) -> Result<(u64, u64), DiskError> {
+    pub(super) fn space(&self) -> Result<Brought, DiskError> {
         self.check()?;
         let space = rustix::fs::fstatvfs(&self.top).map_err(|errno| self.error(errno))?;
-        Ok((space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize))
+        let (total, free) = (space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize);
+        Ok(Brought::Space { total, free, device: self.device() })
+    }
+
+    /// The file system that it is on: the same for all disks there, in processes of this machine, and for no other.
+    fn device(&self) -> u64 {
+        let number = rustix::fs::fstat(&self.top).map_or(0, |stat| stat.st_dev);
+        match (crate::boot::number(), number) {
+            (0, _) | (_, 0) => 0,
+            (machine, number) => wire::mix(machine ^ wire::mix(number)).max(1),
+        }
     }
 
     /// As [`error`](Directory::error), of an operation on this file: without the directory that all files of its place

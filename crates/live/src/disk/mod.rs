@@ -274,7 +274,9 @@ impl Disks {
             Ok(Brought::Moved(result)) => return self.handle_moved(slot, result),
             Ok(Brought::Done) => Ok(DiskReply::Done),
             Ok(Brought::Files(files)) => Ok(DiskReply::Files(files)),
-            Ok(Brought::Space { total, free }) => Ok(DiskReply::Space { total, free }),
+            Ok(Brought::Space { total, free, device }) => {
+                Ok(DiskReply::Space { total, free, device })
+            }
             Ok(Brought::Stat(stat)) => {
                 let (bytes, used, changed) = (stat.bytes, stat.used, stat.changed);
                 Ok(DiskReply::Stat { bytes, used, changed })

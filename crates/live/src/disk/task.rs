@@ -99,7 +99,7 @@ pub(super) enum Brought {
     Moved(Result<usize, Errno>),
     Stat(FileStat),
     Files(Vec<DiskFile>),
-    Space { total: u64, free: u64 },
+    Space { total: u64, free: u64, device: u64 },
 }
 
 /// A task for a helper, with the flight that waits for it.
@@ -142,6 +142,6 @@ fn run(disk: &Directory, task: Task) -> Result<Brought, DiskError> {
         }
         Task::Stat { file } => disk.stat(file).map(Brought::Stat),
         Task::List(which) => disk.list(which).map(Brought::Files),
-        Task::Space => disk.space().map(|(total, free)| Brought::Space { total, free }),
+        Task::Space => disk.space(),
     }
 }

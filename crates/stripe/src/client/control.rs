@@ -1,9 +1,10 @@
 //! Operations without data: commit, attributes, and those of managers.
 
 use super::*;
-use crate::protocol::{Kept, op};
+use crate::protocol::{DeviceRoom, Kept, op};
 use crate::witness::Witness;
 use wire::codec::Decoder;
+use wire::layout::WIDTH_MAX;
 
 impl Client {
     /// Makes everything written to the columns that `columns` names stable. The verifiers are those of the servers'
@@ -80,34 +81,36 @@ impl Client {
     /// asked before is waited for only briefly.
     pub async fn space(&self, servers: &[NodeId]) -> Result<VolumeRoom, Errno> {
         let rooms = node::all(servers.iter().map(|server| self.last_room(*server))).await;
-        let mut room = VolumeRoom::default();
-        for one in rooms.iter().flatten() {
-            room.total_bytes += one.total_bytes;
-            room.free_bytes += one.free_bytes;
-        }
         let known = servers.is_empty() || rooms.iter().any(Option::is_some);
+        let room = VolumeRoom::of(rooms.iter().flatten().flatten());
         if known { Ok(room) } else { Err(Errno::ETIMEDOUT) }
     }
 
-    async fn last_room(&self, server: NodeId) -> Option<VolumeRoom> {
-        let known = self.0.rooms.borrow().get(&server).copied();
+    async fn last_room(&self, server: NodeId) -> Option<Vec<DeviceRoom>> {
+        let known = self.0.rooms.borrow().get(&server).cloned();
         let span = if known.is_some() { SPACE_AGAIN_SPAN } else { SPACE_SPAN };
         let room = self.room(server, span).await.ok().or(known.flatten());
-        self.0.rooms.borrow_mut().insert(server, room);
+        self.0.rooms.borrow_mut().insert(server, room.clone());
         room
     }
 
-    async fn room(&self, server: NodeId, span: Duration) -> Result<VolumeRoom, Errno> {
+    async fn room(&self, server: NodeId, span: Duration) -> Result<Vec<DeviceRoom>, Errno> {
         let ask = ObjectRequest::default();
-        let asked = self.ask(server, op::SPACE, false, &ask);
+        let asked = self.ask_server(server, op::SPACE, &ask, WIDTH_MAX * DeviceRoom::BYTES);
         let late = |_| Errno::ETIMEDOUT;
         let reply = self.cx().with_deadline(span, asked).await.map_err(late)??;
-        Ok(VolumeRoom { total_bytes: reply.length, free_bytes: reply.used })
+        let own = decoded(&reply)?;
+        let mut rooms = rows(&reply, DeviceRoom::BYTES, DeviceRoom::decode)?;
+        let (device, total_bytes, free_bytes) = (0, own.length, own.used);
+        rooms.push(DeviceRoom { device, total_bytes, free_bytes });
+        Ok(rooms)
     }
 
     /// Room on each of `servers`, or why it does not say.
     pub async fn rooms(&self, servers: &[NodeId]) -> Vec<Result<VolumeRoom, Errno>> {
-        node::all(servers.iter().map(|server| self.room(*server, SPACE_SPAN))).await
+        let asked = servers.iter().map(|server| self.room(*server, SPACE_SPAN));
+        let told = node::all(asked).await;
+        told.into_iter().map(|room| room.map(|rooms| VolumeRoom::of(rooms.iter()))).collect()
     }
 
     /// Tells a server how far the manager's store is, and what it knows of that; an answer within `span`. For managers.
@@ -148,14 +151,25 @@ impl Client {
             bytes: count as u32,
             ..ObjectRequest::default()
         };
+        let reply = self.ask_server(server, op::LIST, &ask, count * Kept::BYTES).await?;
+        rows(&reply, Kept::BYTES, Kept::decode)
+    }
+
+    /// A question to a server as a whole, whose answer has at most `bytes` of data.
+    async fn ask_server(
+        &self,
+        to: NodeId,
+        op: u16,
+        ask: &ObjectRequest,
+        bytes: usize,
+    ) -> Result<Reply, Errno> {
         let mut tries = self.tries();
         loop {
-            let into =
-                self.cx().frames().alloc_exact(count.max(1) * Kept::BYTES).ok_or(Errno::ENOMEM)?;
+            let into = self.cx().frames().alloc_exact(bytes.max(1)).ok_or(Errno::ENOMEM)?;
             let call = Call {
-                to: server,
+                to,
                 channel: Channel::STRIPE,
-                op: op::LIST,
+                op,
                 once: false,
                 deadline: Some(tries.left()),
                 body: &ask.encode(),
@@ -164,7 +178,7 @@ impl Client {
                 into: self.cx().piece(into),
             };
             let trouble = match self.cx().call(call).await {
-                Ok(reply) if reply.status == 0 => return decode_names(&reply.data, reply.bytes),
+                Ok(reply) if reply.status == 0 => return Ok(reply),
                 Ok(reply) => Trouble::of_status(reply.status),
                 Err(error) => error.into(),
             };
@@ -219,8 +233,13 @@ fn about(Kept { object, disk }: Kept) -> ObjectRequest {
     ObjectRequest { object, disk, ..ObjectRequest::default() }
 }
 
-fn decode_names(data: &[endpoint::FrameMut], bytes: usize) -> Result<Vec<Kept>, Errno> {
-    let Some(frame) = data.first() else { return Ok(Vec::new()) };
-    let names = frame[..bytes.min(frame.len())].chunks_exact(Kept::BYTES);
-    names.map(|name| Kept::decode(&mut Decoder::new(name)).map_err(|_| Errno::EPROTO)).collect()
+/// The rows of so many bytes that a reply's data is.
+fn rows<T>(
+    reply: &Reply,
+    bytes: usize,
+    decode: impl Fn(&mut Decoder<'_>) -> Result<T, wire::Short>,
+) -> Result<Vec<T>, Errno> {
+    let Some(frame) = reply.data.first() else { return Ok(Vec::new()) };
+    let all = frame[..reply.bytes.min(frame.len())].chunks_exact(bytes);
+    all.map(|row| decode(&mut Decoder::new(row)).map_err(|_| Errno::EPROTO)).collect()
 }

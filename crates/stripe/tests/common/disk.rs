@@ -17,6 +17,8 @@ struct File {
 pub struct Disk {
     files: BTreeMap<DiskFile, File>,
     pub capacity: Option<usize>,
+    /// The file system that it shares with the others that have this number; 0 is one of its own.
+    pub device: u64,
     pub read_only: bool,
     pub missing: bool,
     /// It refuses to make files shorter or longer.
@@ -183,7 +185,8 @@ impl Disk {
             DiskOp::List(listing) => Ok(DiskReply::Files(self.list(listing))),
             DiskOp::Space => {
                 let total = self.capacity.unwrap_or(1 << 30) as u64;
-                Ok(DiskReply::Space { total, free: total.saturating_sub(self.used() as u64) })
+                let free = total.saturating_sub(self.used() as u64);
+                Ok(DiskReply::Space { total, free, device: self.device })
             }
             DiskOp::Rename { from, to } => self.rename(from, to),
             DiskOp::SyncAll => {
