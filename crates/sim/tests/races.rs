@@ -3,113 +3,17 @@
 //! a counter or a state that nothing else leaves. Where that is a matter of microseconds the script is repeated with
 //! other times, and some of them have to hit.
 
+mod scripts;
+
 use netmem::protocol::{No, op};
 use netmem::service::{GetError, Hint, Source};
-use netmem::{Durability, EpochConfig, PageId, Role, SpaceId};
+use netmem::{Durability, EpochConfig, PageId, Role};
+use scripts::*;
 use sim::experiment::MemoryShape;
-use sim::faults::{Fault, Messages, Nodes, Rule};
-use sim::memory::scene::{Actor, EPOCHS, Scene};
-use sim::memory::spaces::{private, shared};
+use sim::faults::{Fault, Nodes, Rule};
+use sim::memory::scene::{EPOCHS, Scene};
 use sim::queue::Picos;
-use wire::{Channel, Kind, NodeId};
-
-const A: NodeId = NodeId(1);
-const B: NodeId = NodeId(2);
-const C: NodeId = NodeId(3);
-const D: NodeId = NodeId(4);
-const E: NodeId = NodeId(5);
-const FRAMES: u32 = 64;
-/// As many pages as a node has frames.
-const FULL: u64 = FRAMES as u64;
-
-fn page(space: SpaceId, index: u64) -> PageId {
-    PageId { space, index }
-}
-
-/// A page of a space of A, in mirrors.
-fn own(index: u64) -> PageId {
-    page(private(A, 4), index)
-}
-
-/// A page of a space of a node, on stable storage: clean once it is written, so that it may move to other nodes.
-fn saved(owner: NodeId, index: u64) -> PageId {
-    page(private(owner, 5), index)
-}
-
-/// A page of a shared space on stable storage.
-fn stored(index: u64) -> PageId {
-    let space = (0..4).map(shared).find(|space| space.0 % 2 == 0);
-    page(space.expect("every other one is"), index)
-}
-
-/// A page of a shared space in mirrors.
-fn mirrored(index: u64) -> PageId {
-    let space = (0..4).map(shared).find(|space| space.0 % 2 == 1);
-    page(space.expect("every other one is"), index)
-}
-
-fn requests(op: u16) -> Messages {
-    Messages::Of(Kind::Request, Channel::MEMORY, op)
-}
-
-fn answers(op: u16) -> Messages {
-    Messages::Of(Kind::Reply, Channel::MEMORY, op)
-}
-
-fn only(node: NodeId) -> Nodes {
-    Nodes::These(vec![node])
-}
-
-/// Writes pages of A's own until its memory is full of them, and one more: another one leaves for another node.
-fn fill_and_one_more(scene: &mut Scene) {
-    scene.run(A, async |actor| write_saved(&actor, 0..FULL + 1).await);
-}
-
-async fn write_saved(actor: &Actor, indices: std::ops::Range<u64>) {
-    for index in indices {
-        actor.write(saved(actor.cx.id(), index), 1).await;
-    }
-}
-
-/// The page of A's own that is not in its memory.
-fn left(scene: &Scene) -> PageId {
-    let mut gone =
-        (0..=FULL).map(|index| saved(A, index)).filter(|id| scene.page(A, *id).is_none());
-    let id = gone.next().expect("one has left");
-    assert_eq!(gone.next(), None, "and no other");
-    id
-}
-
-/// Who has that page: one other node, as one that is not its own.
-fn host(scene: &Scene, id: PageId) -> NodeId {
-    let holders = scene.holders(id);
-    let &[(node, Role::Hosted, 1)] = &holders[..] else { panic!("{holders:?}") };
-    node
-}
-
-/// Nobody has a page of A's own of which its directory does not know.
-fn assert_known(scene: &Scene) {
-    for id in (0..=FULL).map(|index| saved(A, index)) {
-        let others = scene.holders(id).into_iter().filter(|(node, ..)| *node != A);
-        let entry = scene.entry(A, id);
-        for (node, _, version) in others {
-            let known =
-                entry.as_ref().is_some_and(|(v, nodes)| *v == version && nodes.contains(&node));
-            assert!(known, "{node} has {id} version {version}, known is {entry:?}");
-        }
-    }
-}
-
-/// Whether a page of A's is being made durable, and is not yet.
-fn is_under_way(scene: &Scene, id: PageId) -> bool {
-    scene.page(A, id).is_some_and(|page| page.busy && !page.is_durable())
-}
-
-/// Requests that came a second time, at all nodes.
-fn repeated(scene: &Scene, nodes: u16) -> u64 {
-    let nodes = (1..=nodes).map(NodeId);
-    nodes.map(|node| scene.actor(node).cx.rpc_counters().duplicates).sum()
-}
+use wire::NodeId;
 
 /// All its messages arrive 5 ms late, when the page is back.
 #[test]
