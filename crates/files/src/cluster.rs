@@ -272,7 +272,9 @@ async fn follow_lenders(memory: netmem::Service, member: members::Client) {
 async fn follow(members: members::Service, manager: names::Handle, objects: stripe::Client) {
     loop {
         let changed = members.changed();
-        objects.set_gone(gone_disks(members.registry().members()));
+        let gone = gone_disks(members.registry().members());
+        manager.set_gone(&gone);
+        objects.set_gone(gone);
         let servers: Vec<IoServer> = {
             let registry = members.registry();
             let all = registry.members().filter(|m| m.alive && m.roles.contains(Roles::IO));

@@ -105,3 +105,9 @@ pub const WITNESS_PAUSE: Duration = Duration::from_millis(20);
 /// Lives of the manager that it remembers the ends of, and that a client tells apart between two syncs. What is older
 /// has long been stable: the manager syncs every second.
 pub const LIVES_MAX: usize = 256;
+/// Files that are looked at in one go for what they have on disks that are gone: half a millisecond.
+pub const GONE_SLICE: usize = 256;
+/// Between two of these: a million files take a minute and a tenth of a processor.
+pub const GONE_PAUSE: Duration = Duration::from_millis(10);
+/// How often they are counted anew while something is gone.
+pub const GONE_INTERVAL: Duration = Duration::from_secs(60);

@@ -9,14 +9,14 @@ use crate::keys::{self, Table};
 use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
 use crate::protocol::Point;
-use crate::record::{Answered, FORMAT, Policy, Reader, Session, Volume};
+use crate::record::{Answered, FORMAT, Inode, Policy, Reader, Session, Volume};
 use crate::stores::IoServer;
 use crate::transaction::{CallName, Changes, Effect, Records, Transaction};
 use node::{Bug, Bugs};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use store::{Append, Store, StoreError};
-use wire::{Decoder, Errno, FileId, NodeId, Time, VolumeId, Wall};
+use wire::{BlockMap, Decoder, Errno, FileId, Home, NodeId, Placement, Time, VolumeId, Wall};
 
 /// What a store of names is, for [`store::Config`].
 pub const STORE: store::Format = store::Format { kind: "names", version: FORMAT };
@@ -297,6 +297,36 @@ impl Manager {
             ControlFlow::Continue(())
         })?;
         Ok(found)
+    }
+
+    /// Of at most `count` files of a site after the one with this key: how many have bytes on these disks, one bit
+    /// each; and the key of the last, if there may be more.
+    pub(crate) fn files_on(
+        &self,
+        disks: &BTreeMap<NodeId, u32>,
+        site: u8,
+        after: Option<&[u8]>,
+        count: usize,
+    ) -> Result<(u64, Option<Vec<u8>>), Errno> {
+        let prefix = keys::table(site, Table::Inode);
+        let end = [site, Table::Inode as u8 + 1];
+        let start = after.map_or(Bound::Included(&prefix[..]), Bound::Excluded);
+        let records = self.store.range((start, Bound::Excluded(&end[..])), count);
+        let records = records.map_err(|_| Errno::EIO)?;
+        let is_on = |value: &[u8]| {
+            let inode = Inode::take(&mut Decoder::new(value)).ok()?;
+            let layout = inode.regular()?.layout;
+            let map = BlockMap::new(&layout, &[]);
+            let mut columns = (0..layout.width()).zip(layout.homes());
+            Some(columns.any(|(column, Home { server, disk })| {
+                let is_gone = disks.get(&server).is_some_and(|bits| bits >> disk & 1 == 1);
+                let by_formula = layout.placement == Placement::Formula;
+                is_gone && (!by_formula || map.object_bytes(column, inode.attr.size) > 0)
+            }))
+        };
+        let found = records.iter().filter(|(_, value)| is_on(value) == Some(true)).count() as u64;
+        let last = records.last().filter(|_| records.len() == count);
+        Ok((found, last.map(|(key, _)| key.to_vec())))
     }
 
     /// An operation that may change something if it is committed.

@@ -6,6 +6,7 @@
 
 mod begin;
 mod dispatch;
+mod gone;
 mod layouts;
 mod quarantine;
 mod upkeep;
@@ -74,6 +75,8 @@ struct Service<O> {
     /// What the last life's clients did not say to hold was let go.
     swept: Cell<bool>,
     quarantine: Cell<QuarantineCounters>,
+    /// Disks that were declared gone, and how many files that concerns.
+    gone: gone::Gone,
     /// Why the log last failed, until a sync succeeds.
     trouble: RefCell<Option<MetaError>>,
 }
@@ -95,6 +98,8 @@ trait Control {
     fn refused(&self) -> LocalFuture<Older>;
     fn is_frozen(&self) -> bool;
     fn settle(&self, server: Option<NodeId>) -> LocalFuture<()>;
+    fn set_gone(&self, disks: &[(NodeId, u32)]);
+    fn gone_files(&self) -> u64;
 }
 
 impl Handle {
@@ -137,6 +142,16 @@ impl Handle {
     /// clean stop.
     pub async fn settle(&self, server: Option<NodeId>) {
         self.0.settle(server).await;
+    }
+
+    /// These disks of servers are gone for good, one bit each.
+    pub fn set_gone(&self, disks: &[(NodeId, u32)]) {
+        self.0.set_gone(disks);
+    }
+
+    /// Files with a column on what is gone, as of the last walk over all of them.
+    pub fn gone_files(&self) -> u64 {
+        self.0.gone_files()
     }
 
     /// The active I/O servers.
@@ -182,6 +197,12 @@ impl<O: Objects> Control for Rc<Service<O>> {
     fn settle(&self, server: Option<NodeId>) -> LocalFuture<()> {
         Box::pin(self.clone().tell_now(server))
     }
+    fn set_gone(&self, disks: &[(NodeId, u32)]) {
+        self.gone.set(disks);
+    }
+    fn gone_files(&self) -> u64 {
+        self.gone.files()
+    }
 }
 
 /// Serves the volume in `store`, which was opened with [`crate::STORE`], on [`Channel::NAMES`]. A `Names` store of the
@@ -216,6 +237,7 @@ pub fn serve<O: Objects>(
         retry_at: RefCell::default(),
         swept: Cell::new(false),
         quarantine: Cell::default(),
+        gone: gone::Gone::new(cx),
         trouble: RefCell::default(),
     });
     cx.spawn("names start", service.clone().begin(config.volume, config.witnesses));

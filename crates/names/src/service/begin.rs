@@ -92,6 +92,7 @@ impl<O: Objects> Service<O> {
         self.set_stage(Stage::Serving);
         upkeep::spawn(&self);
         self.cx.spawn("names walk", self.clone().walk_objects());
+        self.cx.spawn("names gone", self.clone().count_gone());
         self.tell_for_ever().await;
     }
 

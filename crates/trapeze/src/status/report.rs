@@ -36,6 +36,9 @@ pub struct Report {
     /// Of the manager.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stores: Vec<StoreHealth>,
+    /// Of the manager: files with a column on what was declared gone, as of its last walk over all of them.
+    #[serde(default)]
+    pub gone_files: u64,
     /// The latest things that went wrong, as sentences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,

@@ -159,6 +159,7 @@ impl Source {
             wait: wait(self.waits.get()),
             rpc: self.cx.rpc_counters().into(),
             stores: self.stores().map(|(name, health)| StoreHealth::of(name, &health)).collect(),
+            gone_files: self.names.as_ref().map_or(0, names::Handle::gone_files),
             problems: self.problems(),
             leases: self.leases(),
         }

@@ -3,7 +3,7 @@
 use super::ask::{Asker, Told};
 use super::keyboard::Keyboard;
 use super::report::{Link, Report};
-use super::verdict::{NotWell, line, troubles};
+use super::verdict::{NotWell, gone_files, line, troubles};
 use super::{keys, memory, reads};
 use crate::cli;
 use crate::size::Size;
@@ -53,10 +53,10 @@ pub(super) fn role_names(member: &Member) -> Vec<&'static str> {
 fn print_all_json(told: &[Told], troubles: &[String]) {
     let down = told.iter().filter(|told| !told.member.alive && !told.member.gone).count();
     let gone = told.iter().filter(|told| told.member.lost_disks() != 0).count();
-    let well = troubles.is_empty();
-    print_json(
-        &json!({ "well": well, "troubles": troubles, "members": told.len(), "down": down, "gone": gone, "copies": 1, "note": ONE_COPY }),
-    );
+    print_json(&json!({
+        "well": troubles.is_empty(), "troubles": troubles, "members": told.len(), "down": down, "gone": gone,
+        "gone_files": gone_files(told), "copies": 1, "note": ONE_COPY,
+    }));
     for Told { member, lease, report } in told {
         let (report, error) = match report {
             Some(Ok(report)) => (Some(report), None),

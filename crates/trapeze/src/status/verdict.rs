@@ -77,7 +77,7 @@ pub fn line(told: &[Told], troubles: &[String]) -> String {
     let lost: Vec<String> = told.iter().filter_map(gone).collect();
     let lost = match lost.is_empty() {
         true => String::new(),
-        false => format!("; gone for good: {}", lost.join(", ")),
+        false => format!("; gone for good: {}{}", lost.join(", "), files_gone(told)),
     };
     match troubles {
         [] => format!(
@@ -87,6 +87,18 @@ pub fn line(told: &[Told], troubles: &[String]) -> String {
             Size(total_bytes)
         ),
         some => format!("NOT WELL: {}{lost}", some.join("; ")),
+    }
+}
+
+/// Files with a part on what is gone, as the manager has counted them.
+pub fn gone_files(told: &[Told]) -> u64 {
+    told.iter().filter_map(Told::report).map(|report| report.gone_files).max().unwrap_or(0)
+}
+
+fn files_gone(told: &[Told]) -> String {
+    match gone_files(told) {
+        0 => String::new(),
+        count => format!(" ({count} files have a part there: trapeze forget --files NAME)"),
     }
 }
 
@@ -159,5 +171,9 @@ mod tests {
         assert!(troubles[1].starts_with("io2 is no answer: timed out"), "{troubles:?}");
         assert_eq!(troubles.len(), 2);
         assert!(line(&bad, &troubles).ends_with("gone for good: disk 0 of io1, io3"));
+        if let Some(Ok(report)) = &mut bad[0].report {
+            report.gone_files = 7;
+        }
+        assert!(line(&bad, &troubles).contains("io3 (7 files have a part there: trapeze forget"));
     }
 }
