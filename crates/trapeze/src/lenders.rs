@@ -1,8 +1,11 @@
 //! The nodes of a cluster that lend memory, for regions of programs beside it.
 
+use crate::cli::Target;
 use crate::client::{POOL_BYTES, Reach, ReachError, VisitError};
 use crate::machine::{self, Setup};
 use crate::serve;
+use crate::status::ask_once;
+use crate::status::memory::Memory;
 use live::link::{Address, Security};
 use live::region::limits::HOLDERS_MAX;
 use live::wait::WaitPolicy;
@@ -47,6 +50,24 @@ pub fn find_as(setup: &Setup) -> Result<Lenders, LendersError> {
     }
 }
 
+/// Bytes that the nodes have left for a program's pages, each of which is kept by two.
+pub fn room(target: &Target) -> Result<u64, VisitError> {
+    let told = ask_once(target)?;
+    let memory = told.iter().filter_map(|told| told.report()?.memory.as_ref());
+    Ok(in_pairs(memory.map(left).collect()))
+}
+
+/// What a node has left for pages that are nowhere else: clean ones of others make way for them.
+fn left(memory: &Memory) -> u64 {
+    memory.share_bytes.saturating_sub(memory.kept_bytes + memory.mirror_bytes)
+}
+
+/// How much fits on two nodes each.
+fn in_pairs(left: Vec<u64>) -> u64 {
+    let (sum, most) = (left.iter().sum::<u64>(), left.iter().max().copied().unwrap_or(0));
+    (sum / 2).min(sum - most)
+}
+
 /// One address of each node that lends.
 fn all_of(setup: &Setup) -> Result<Vec<Address>, VisitError> {
     let mut running = machine::client(setup, "run").map_err(ReachError::from)?;
@@ -88,6 +109,24 @@ mod tests {
         assert_eq!(reached(&texts, |_| true), texts[0].parse().ok());
         assert_eq!(reached(&texts, |_| false), texts[1].parse().ok());
         assert_eq!(reached(&texts[..1], |_| false), None);
+    }
+
+    #[test]
+    fn a_page_has_room_where_two_nodes_have() {
+        let pairs = [
+            (vec![], 0),
+            (vec![8], 0),
+            (vec![8, 5], 5),
+            (vec![8, 5, 5], 9),
+            (vec![20, 5, 5], 10),
+            (vec![0, 0, 7], 0),
+        ];
+        for (left, fits) in pairs {
+            assert_eq!(in_pairs(left.clone()), fits, "{left:?}");
+        }
+        let memory =
+            Memory { share_bytes: 64, kept_bytes: 16, mirror_bytes: 8, ..Memory::default() };
+        assert_eq!((left(&memory), left(&Memory { mirror_bytes: 60, ..memory })), (40, 0));
     }
 
     #[test]

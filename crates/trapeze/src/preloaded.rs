@@ -3,7 +3,7 @@
 //! The library that goes before the program is part of this file: `cargo xtask bundle` puts it behind the executable's
 //! own bytes, with its length and a mark behind it. A build that has none takes the one beside it.
 
-use crate::cli::{RunEnd, RunProgram};
+use crate::cli::{RunEnd, RunProgram, Target};
 use crate::client::Reach;
 use crate::lenders::{self, LendersError};
 use crate::size::Size;
@@ -41,6 +41,11 @@ const MEMORY_MIN: Size = Size(256 << 10);
 /// itself before the region is there is smaller.
 const FROM_MIN: Size = Size(64 << 10);
 
+/// Of what a program may ask for in all, unless that is said, to its memory here.
+const ROOM_PER_MEMORY: u64 = 16;
+/// With room for less in a cluster a program does not start.
+const LEFT_MIN: u64 = 1 << 20;
+
 /// Why the program does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -68,14 +73,20 @@ pub fn run(arguments: &RunProgram) -> Result<(), RunError> {
     command.env("TRAPEZE_RUN_MEMORY", arguments.memory.0.to_string());
     command.env("TRAPEZE_RUN_FROM", arguments.from.0.to_string());
     command.env("TRAPEZE_RUN_SPILL", &arguments.spill);
-    if let Some(room) = arguments.room {
+    let mut room = arguments.room;
+    if let Some(cluster) = &arguments.cluster {
+        keep_with(cluster, arguments, &mut command)?;
+        let (there, said) = room_in(cluster, arguments)?;
+        room = Some(there);
+        if !arguments.quiet {
+            eprintln!("{said}");
+        }
+    }
+    if let Some(room) = room {
         command.env("TRAPEZE_RUN_ROOM", room.0.to_string());
     }
     if arguments.report {
         command.env("TRAPEZE_RUN_REPORT", "1");
-    }
-    if let Some(cluster) = &arguments.cluster {
-        keep_with(cluster, arguments, &mut command)?;
     }
     let error = command.exec();
     let text = format!("{} cannot be run: {error}", arguments.program.display());
@@ -96,6 +107,38 @@ fn problem(arguments: &RunProgram) -> Option<String> {
     (*from < FROM_MIN).then(|| {
         format!("--from {from}: pieces of less than {FROM_MIN} stay where they are; give {FROM_MIN} or more")
     })
+}
+
+/// What the program may ask for in all, where the rest of it is kept by a cluster's nodes; and what to tell of it.
+fn room_in(cluster: &str, arguments: &RunProgram) -> Result<(Size, String), RunError> {
+    let RunProgram { memory, room, key, insecure, .. } = arguments;
+    let (cluster, key, insecure) = (cluster.to_string(), key.clone(), *insecure);
+    let target = Target { cluster, key, insecure, json: false };
+    let left = Size(lenders::room(&target).map_err(LendersError::from)?);
+    fitting(*memory, *room, left)
+        .map_err(|text| io::Error::new(io::ErrorKind::StorageFull, text).into())
+}
+
+/// With room for so much in the cluster. A program that uses more stands still in the middle of its work until there is
+/// room; one that just asks for more does not, so what was said by name is taken.
+fn fitting(memory: Size, room: Option<Size>, left: Size) -> Result<(Size, String), String> {
+    let most = Size(memory.0 + left.0);
+    let there =
+        format!("the cluster's nodes have room for {left} of its pages, each kept by two of them");
+    if left.0 < memory.0.min(LEFT_MIN) {
+        let more = "--lend of trapeze up and mount, or `lend` under [memory] of a machine";
+        return Err(format!(
+            "{there}: wait until other programs have ended, or lend more ({more})"
+        ));
+    }
+    let said = match room {
+        Some(room) if room > most => {
+            format!("{there}, and {memory} are here: beyond {most} of --room {room} it waits")
+        }
+        _ => format!("{there}, and {memory} are here"),
+    };
+    let usual = Size(memory.0.saturating_mul(ROOM_PER_MEMORY));
+    Ok((room.unwrap_or(usual.min(most)), said))
 }
 
 /// Has the program's region keep its pages with the cluster's lenders. The key is passed by the name of its file, which
@@ -147,7 +190,8 @@ fn library() -> io::Result<PathBuf> {
     let found = [folder.join(LIBRARY), folder.join("deps").join(LIBRARY)];
     found.into_iter().find(|path| path.is_file()).ok_or_else(|| {
         let text = format!(
-            "this executable was built without {LIBRARY}, and there is none beside it: build with `cargo xtask bundle`"
+            "this executable was built without {LIBRARY}, and there is none beside it: `cargo build --release` puts it there, \
+             and `cargo xtask bundle` into the executable; keep the two together"
         );
         io::Error::new(io::ErrorKind::NotFound, text)
     })
@@ -188,6 +232,21 @@ mod tests {
             problem("--memory 1M --room 512K").contains("--room 512K is less than --memory 1M")
         );
         assert!(problem("--memory 1M --from 4K").contains("--from 4K: pieces of less than 64K"));
+    }
+
+    #[test]
+    fn a_program_has_the_room_that_the_clusters_nodes_have() {
+        let fitting = |room: Option<u64>, left: u64| {
+            fitting(Size(4 << 20), room.map(|mib| Size(mib << 20)), Size(left << 20))
+        };
+        let room = |given, left| fitting(given, left).unwrap().0;
+        assert_eq!(room(None, 20), Size(24 << 20), "as much as there is");
+        assert_eq!(room(None, 1000), Size(64 << 20), "as without a cluster");
+        assert_eq!(room(Some(99), 20), Size(99 << 20), "as it was said");
+        assert!(fitting(Some(25), 20).unwrap().1.contains("beyond 24M of --room 25M it waits"));
+        assert!(!fitting(Some(24), 20).unwrap().1.contains("waits"));
+        let text = fitting(None, 0).unwrap_err();
+        assert!(text.contains("have room for 0") && text.contains("--lend"), "{text}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub struct RunProgram {
     /// How much of the program's large memory may be in memory at a time
     #[arg(long, value_name = "SIZE")]
     pub memory: Size,
-    /// How much it may ask for in all; default 16 times --memory
+    /// How much it may ask for in all; default 16 times --memory, with --cluster at most what that has room for
     #[arg(long, value_name = "SIZE")]
     pub room: Option<Size>,
     /// Directory of the file that has the rest; the file has no name and goes with the program
