@@ -1,8 +1,8 @@
 //! New disks: an empty directory is taken for one only where a command has left a mark in it.
 //!
 //! `init`, `join` and `up` leave the mark in the directories that they make, `trapeze disk add` in one that is added to
-//! a machine. A directory without objects and without the mark is a mount point without its disk, or was emptied: served
-//! as a new disk, it would make zeros or errors of what was on it. The mark goes once the disk has its label.
+//! a machine. A directory without objects and without the mark is a mount point without its disk, or was emptied:
+//! served as a new disk, it would make zeros or errors of what was on it. The mark goes once the disk has its label.
 
 use crate::cli;
 use crate::config::{ConfigError, DISKS_MAX, Machine, replace, sync_name};

@@ -48,7 +48,7 @@ impl Loads {
 
     fn note(&mut self, placed: &Placed) {
         for (home, used) in placed.layout.homes().zip(&placed.used) {
-            *self.held.entry(home).or_default() += used.unwrap_or(0);
+            *self.held.entry(home).or_default() += used.unwrap_or_default();
         }
     }
 
@@ -61,7 +61,7 @@ impl Loads {
     /// Where a column is to go, if anywhere. A disk gets no second column of a file, but for a server that has to go.
     fn target(&self, placed: &Placed, column: usize) -> Option<Home> {
         let from = placed.layout.home(column as u16);
-        let bytes = placed.used[column]?;
+        let bytes = placed.used[column].ok()?;
         let taken: Vec<Home> = placed.layout.homes().collect();
         let emptiest =
             |homes: &mut dyn Iterator<Item = Home>| homes.min_by_key(|home| self.of(*home));
@@ -92,6 +92,8 @@ struct Run<'a> {
     /// Disks that were declared gone, one bit each.
     gone: BTreeMap<NodeId, u32>,
     done: Done,
+    /// Whether what cannot be read is named: once.
+    names_unread: bool,
     bar: indicatif::ProgressBar,
 }
 
@@ -116,12 +118,14 @@ pub fn rebalance(arguments: &cli::Rebalance) -> Result<()> {
     }
     let bar = progress::bytes_moved("moved");
     let gone = gone_disks(volume.server_members().iter()).into_iter().collect();
-    let (done, volume_) = (Done::default(), &mut volume);
-    let mut run = Run { arguments, volume: volume_, loads, names, gone, done, bar };
+    let (done, names_unread) = (Done::default(), false);
+    let asked = &mut volume;
+    let mut run = Run { arguments, volume: asked, loads, names, gone, done, names_unread, bar };
     run.walk(&mut |run, _, placed| {
         run.loads.note(placed);
         Ok(())
     })?;
+    run.names_unread = true;
     run.walk(&mut |run, path, placed| run.settle(path, placed))?;
     run.bar.finish_and_clear();
     run.show();
@@ -130,7 +134,8 @@ pub fn rebalance(arguments: &cli::Rebalance) -> Result<()> {
     match skipped {
         0 => Ok(()),
         count => Err(ToolError::Usage(format!(
-            "{count} columns are still where they should not be: their files were in use or a server is away; run it again"
+            "{count} columns and directories are named above that cannot be moved or read now: their files were in use, a server is \
+             away, or they are damaged, which `trapeze check` tells; run this again"
         ))),
     }
 }
@@ -171,8 +176,11 @@ impl<'a> Run<'a> {
     ) -> Result<()> {
         use std::os::unix::ffi::OsStrExt;
         if kind == FileKind::Regular {
-            let Some(placed) = self.volume.placed(&path, file)? else { return Ok(()) };
-            return visit(self, &path, &placed);
+            let placed = self.volume.placed(&path, file);
+            return match self.or_named(placed)?.flatten() {
+                Some(placed) => visit(self, &path, &placed),
+                None => Ok(()),
+            };
         }
         if kind != FileKind::Directory {
             return Ok(());
@@ -185,13 +193,27 @@ impl<'a> Run<'a> {
             }) => {
                 return Ok(());
             }
-            listed => listed?,
+            listed => self.or_named(listed)?,
         };
-        for entry in listed {
+        for entry in listed.into_iter().flatten() {
             let path = path.join(std::ffi::OsStr::from_bytes(&entry.name));
             self.walk_from(path, entry.file, entry.kind, visit)?;
         }
         Ok(())
+    }
+
+    /// What was read; what cannot be read is named, and the others go on. Without the manager nothing does.
+    fn or_named<T>(&mut self, read: std::result::Result<T, VolumeError>) -> Result<Option<T>> {
+        match read {
+            Ok(read) => Ok(Some(read)),
+            Err(VolumeError::File { path, errno }) if !members::is_silence(errno) => {
+                if self.names_unread {
+                    self.skip(&path, None, &errno.to_string());
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Moves the columns of a file that are not where they should be.
@@ -201,19 +223,26 @@ impl<'a> Run<'a> {
         for column in 0..placed.used.len() {
             let from = placed.layout.home(column as u16);
             let Some(to) = self.loads.target(&placed, column) else {
-                // A column whose server is away cannot leave it; one that was declared gone is no more.
-                let away = placed.used[column].is_none() && !self.loads.open.contains(&from);
-                let stuck = away && !self.is_gone(from);
-                self.done.skipped += u64::from(stuck);
+                // A column that is not told of cannot leave its disk; one that was declared gone is no more.
+                if let Err(errno) = placed.used[column]
+                    && !self.loads.open.contains(&from)
+                    && !self.is_gone(from)
+                {
+                    let why = format!("{} disk {}: {errno}", self.name(from.server), from.disk);
+                    self.skip(path, Some(column), &why);
+                }
                 continue;
             };
-            let (rate, bytes) = (self.arguments.rate.0, placed.used[column].unwrap_or(0));
+            let (rate, bytes) = (self.arguments.rate.0, placed.used[column].unwrap_or_default());
             match self.volume.move_column(path, placed.file, column as u16, to, rate) {
                 Ok(entry) => {
                     placed.layout = entry.layout.unwrap_or(placed.layout);
                     self.note(path, column, (from, to), bytes);
                 }
-                Err(error) => self.skip(path, column, &error.to_string()),
+                Err(VolumeError::File { errno, .. }) => {
+                    self.skip(path, Some(column), &errno.to_string());
+                }
+                Err(error) => return Err(error.into()),
             }
         }
         if self.arguments.widen { self.widen(path, &placed) } else { Ok(()) }
@@ -232,15 +261,20 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn skip(&mut self, path: &Path, column: usize, why: &str) {
+    /// Names a column that stays where it is, or a file or directory that cannot be read.
+    fn skip(&mut self, path: &Path, column: Option<usize>, why: &str) {
         self.done.skipped += 1;
         if self.arguments.target.json {
-            print_json(
-                &json!({ "path": path.to_string_lossy(), "column": column, "skipped": why }),
-            );
-        } else {
-            self.bar.suspend(|| eprintln!("trapeze: column {column} stays where it is: {why}"));
+            let path = path.to_string_lossy();
+            return print_json(&json!({ "path": path, "column": column, "skipped": why }));
         }
+        let path = path.display();
+        self.bar.suspend(|| match column {
+            Some(column) => {
+                eprintln!("trapeze: {path}: column {column} stays where it is: {why}");
+            }
+            None => eprintln!("trapeze: {path}: {why}"),
+        });
     }
 
     /// Gives a file columns on the disks that it has none on, for what is yet to be written behind its end.
@@ -250,8 +284,8 @@ impl<'a> Run<'a> {
         let free = self.loads.open.iter().copied().filter(|home| !taken.contains(home));
         let more: Vec<Home> = free.take(room).collect();
         if !more.is_empty() {
-            self.volume.add_columns(path, placed.file, more)?;
-            self.done.widened += 1;
+            let added = self.volume.add_columns(path, placed.file, more);
+            self.done.widened += u64::from(self.or_named(added)?.is_some());
         }
         Ok(())
     }
@@ -303,7 +337,7 @@ mod tests {
         let home = |(server, disk): &(u16, u8)| Home { server: NodeId(*server), disk: *disk };
         let homes: Vec<Home> = homes.iter().map(home).collect();
         let layout = Layout::new(1, 4096, &homes).unwrap();
-        Placed { file: FileId(9), layout, used: used.iter().copied().map(Some).collect() }
+        Placed { file: FileId(9), layout, used: used.iter().copied().map(Ok).collect() }
     }
 
     /// Plays the moves of a run until none is left.
@@ -352,7 +386,7 @@ mod tests {
     fn a_column_whose_server_is_away_stays() {
         let loads = Loads::new(&[server(1, 1, false), server(2, 1, true)]);
         let mut file = placed(&[(2, 0)], &[7]);
-        file.used[0] = None;
+        file.used[0] = Err(Errno::EIO);
         assert_eq!(loads.target(&file, 0), None);
     }
 }

@@ -240,8 +240,8 @@ impl Volume {
         self.ask(path, op).map(|_| attr)
     }
 
-    fn open(&mut self, path: &Path, file: FileId) -> Result<Handle> {
-        match self.ask(path, FileOp::Open { file, flags: 0 })? {
+    fn open(&mut self, path: &Path, file: FileId, flags: u32) -> Result<Handle> {
+        match self.ask(path, FileOp::Open { file, flags })? {
             FileReply::Opened { handle, .. } => Ok(handle),
             other => unreachable!("a file was opened, {other:?} came"),
         }
@@ -264,7 +264,7 @@ impl Volume {
         if attr.kind == FileKind::Directory {
             return Err(Errno::EISDIR).at(path);
         }
-        let handle = self.open(path, attr.file)?;
+        let handle = self.open(path, attr.file, 0)?;
         let read = self.read_chunks(path, (attr.file, handle), out, progress);
         let released = self.release(path, attr.file, handle);
         read.and_then(|bytes| released.map(|()| bytes))
@@ -310,24 +310,27 @@ impl Volume {
         let reply = self.ask(path, FileOp::Create { parent, name, mode, flags: O_RDWR })?;
         let FileReply::Created { attr, handle } = reply else { unreachable!("a file was created") };
         let file = attr.file;
+        if attr.change > 0 {
+            self.drop_privileges(path, file)?; // it was there before
+        }
         if attr.size > 0 {
             let changes = SetAttr { size: Some(0), ..SetAttr::default() };
             self.ask(path, FileOp::SetAttr { file, handle: Some(handle), changes })?;
         }
-        let written = self.write_chunks(path, file, handle, from, progress);
+        let written = self.write_chunks(path, (file, handle, 0), from, progress);
         let released = self.release(path, file, handle);
         written.and_then(|bytes| released.map(|()| bytes))
     }
 
+    /// Writes all of `from` from an offset on; where it ends.
     fn write_chunks(
         &mut self,
         path: &Path,
-        file: FileId,
-        handle: Handle,
+        (file, handle, mut offset): (FileId, Handle, u64),
         from: &mut dyn Read,
         progress: &mut dyn FnMut(u64),
     ) -> Result<u64> {
-        let (mut offset, mut under_way) = (0, Vec::new());
+        let mut under_way = Vec::new();
         loop {
             let mut frame = self.frame(path)?;
             let bytes = fill(from, &mut frame).map_err(VolumeError::Local)?;
@@ -362,7 +365,7 @@ impl Volume {
     /// Puts what was written to a file on stable storage.
     pub fn sync(&mut self, path: &Path) -> Result<()> {
         let file = self.stat(path)?.file;
-        let handle = self.open(path, file)?;
+        let handle = self.open(path, file, 0)?;
         let synced = self.ask(path, FileOp::Fsync { file, handle, data_only: false });
         self.release(path, file, handle)?;
         synced.map(drop)

@@ -2,12 +2,13 @@
 //!
 //! Whoever has the cluster's key, or its directory, may: these calls are made as root.
 
-use super::{At, CHUNK_BYTES, O_RDWR, Result, Volume};
+use super::{At, O_RDWR, Result, Volume};
 use crate::local::MANAGER_NODE;
 use members::{Forget, Member};
 use names::{Aside, Entry, IoServer, Who};
-use node::rings::{FileOp, FileReply, Handle};
+use node::rings::FileOp;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 use stripe::FileRef;
@@ -17,6 +18,9 @@ use wire::{BlockMap, Errno, FileId, Home, Layout, NodeId, Placement};
 const TRIES: u32 = 20;
 const TRY_PAUSE: Duration = Duration::from_millis(100);
 
+/// Extended attribute with the privileges of a program.
+const CAPABILITY: &[u8] = b"security.capability";
+
 /// Where a file is and what it takes there.
 #[derive(Clone, Debug)]
 pub struct Placed {
@@ -24,8 +28,8 @@ pub struct Placed {
     pub file: FileId,
     /// Its columns.
     pub layout: Layout,
-    /// Storage of each column; `None` where its server does not answer.
-    pub used: Vec<Option<u64>>,
+    /// Storage of each column, or why its server does not tell.
+    pub used: Vec<std::result::Result<u64, Errno>>,
 }
 
 impl Volume {
@@ -122,9 +126,9 @@ impl Volume {
             let reference = FileRef { file, layout, truncations: entry.truncations };
             let told = stripe.columns(&reference).await.into_iter();
             let used = told.map(|told| match told {
-                Ok(told) => Some(told.used),
-                Err(Errno::ENOENT) => Some(0),
-                Err(_) => None,
+                Ok(told) => Ok(told.used),
+                Err(Errno::ENOENT) => Ok(0),
+                Err(errno) => Err(errno),
             });
             Ok(Some(Placed { file, layout, used: used.collect() }))
         })?;
@@ -178,38 +182,28 @@ impl Volume {
         self.run(async move { stripe.accept_loss(&file, column).await })?.at(path)
     }
 
+    /// Takes the file's `security.capability` away before it is written to: a program that was written anew is not
+    /// trusted with it. On a mount the kernel does so for every writer.
+    pub(super) fn drop_privileges(&mut self, path: &Path, file: FileId) -> Result<()> {
+        self.asked(path, async move |names| {
+            match names.remove_xattr(&Who::ROOT, file, CAPABILITY).await {
+                Err(Errno::ENODATA) => Ok(()),
+                removed => removed,
+            }
+        })
+    }
+
     /// Writes zeros over a part of a file, on stable storage when this returns.
     pub(crate) fn write_zeros(&mut self, path: &Path, offset: u64, bytes: u64) -> Result<()> {
         let file = self.stat(path)?.file;
-        let handle = match self.ask(path, FileOp::Open { file, flags: O_RDWR })? {
-            FileReply::Opened { handle, .. } => handle,
-            other => unreachable!("a file was opened, {other:?} came"),
-        };
-        let zeroed = self.zero(path, (file, handle), offset, bytes);
+        self.drop_privileges(path, file)?;
+        let handle = self.open(path, file, O_RDWR)?;
+        let zeros = &mut std::io::repeat(0).take(bytes);
+        let written = self.write_chunks(path, (file, handle, offset), zeros, &mut |_| ());
+        let synced =
+            written.and_then(|_| self.ask(path, FileOp::Fsync { file, handle, data_only: false }));
         let released = self.release(path, file, handle);
-        zeroed.and(released)
-    }
-
-    fn zero(
-        &mut self,
-        path: &Path,
-        (file, handle): (FileId, Handle),
-        mut offset: u64,
-        bytes: u64,
-    ) -> Result<()> {
-        let end = offset + bytes;
-        while offset < end {
-            let mut frame = self.frame(path)?;
-            frame.truncate((end - offset).min(CHUNK_BYTES as u64) as usize);
-            frame.fill(0);
-            let (length, data) = (frame.len() as u64, vec![frame.freeze()]);
-            self.ask(
-                path,
-                FileOp::Write { file, handle, offset, data, flags: Default::default() },
-            )?;
-            offset += length;
-        }
-        self.ask(path, FileOp::Fsync { file, handle, data_only: false }).map(drop)
+        synced.and(released)
     }
 
     /// Objects that no file claimed, and those that were put back.

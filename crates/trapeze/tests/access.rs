@@ -247,6 +247,15 @@ fn commands_have_the_groups_of_who_runs_them() {
     let groups: Vec<String> = (3000..4000).map(|group| group.to_string()).collect();
     assert_eq!(done(with(&user(1000, &groups.join(",")), &words)), "of the group");
     refused(with(&user(1000, &groups[..999].join(",")), &words), "permission denied");
+    // A command that writes takes a program's privileges away, as a kernel does.
+    let (name, flags) = ("security.capability", rustix::fs::XattrFlags::empty());
+    let value = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    rustix::fs::setxattr(&file, name, &value, flags).unwrap();
+    let given = |words: &[&str]| done(with(&user(0, "0"), &[&[text(&copy)], words].concat()));
+    given(&["cp", "-c", &address, "--insecure", "/proc/version", ":/file"]);
+    let left = rustix::fs::getxattr(&file, name, &mut [0; 64]);
+    assert_eq!(left, Err(rustix::io::Errno::NODATA));
+    fs::write(&file, "of the group").unwrap();
     let socket = format!("unix:{}/run/manager.sock", cluster.processes.target());
     let words = [text(&copy), "cat", "-c", &socket, "/file"];
     assert_eq!(done(with(&user(1000, "3999"), &words)), "of the group");

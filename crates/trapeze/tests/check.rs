@@ -193,3 +193,30 @@ fn a_server_that_is_away_is_named_and_what_it_has_is_not_called_lost() {
     checked.cluster.processes.start_server(2).unwrap();
     checked.cluster.stop();
 }
+
+#[test]
+fn a_rebalance_names_what_it_cannot_read_and_moves_the_rest() {
+    let mut checked = Checked::with_files();
+    let wide = checked.id_of("/tree/sub/wide");
+    checked.damaged(|it| fs::remove_file(&it.objects_of(&wide)[1]).unwrap());
+    let (rows, _) = checked.rows(&[]);
+    let server = rows[0]["columns"][0]["server"].as_str().unwrap();
+    let run = |flags: &[&str]| trapeze(&[&["rebalance", "-c", &checked.target], flags].concat());
+    let done = run(&["--off", server, "--json"]);
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    let lines = String::from_utf8(done.stdout).unwrap();
+    let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let skipped: Vec<_> =
+        rows.iter().filter(|row| row["column"] == 1 && row["skipped"].is_string()).collect();
+    assert!(skipped.len() == 1 && skipped[0]["path"] == "/tree/sub/wide", "{lines}");
+    let others = |row: &&Value| row["from"]["server"] == server && row["path"] != "/tree/sub/wide";
+    assert!(rows.iter().any(|row| others(&row)), "{lines}");
+    let done = run(&["--off", server]);
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(
+        said.contains("/tree/sub/wide: column 1 stays where it is: ")
+            && said.contains("`trapeze check`"),
+        "{said}"
+    );
+    checked.cluster.stop();
+}

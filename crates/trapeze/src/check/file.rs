@@ -72,7 +72,7 @@ impl Inspector {
                 Err(_) => drop(self.silent.borrow_mut().insert(home.server)),
             }
         }
-        let mut lost = self.lost_with(target, &findings.columns);
+        let mut lost = lost_with(target, &findings.columns);
         if self.deep && !self.note_silent(target, &mut findings) {
             lost.extend(self.unreadable(target, &findings.columns).await?);
         }
@@ -88,23 +88,6 @@ impl Inspector {
             target.reference.layout.homes().map(|home| home.server).collect();
         findings.silent = servers.intersection(&silent).copied().collect();
         !findings.silent.is_empty()
-    }
-
-    /// The bytes of the file that are in lost columns.
-    fn lost_with(&self, target: &Target<'_>, lost: &[LostColumn]) -> Vec<Range> {
-        let is_lost = |column: u16| lost.iter().any(|lost| lost.column == column);
-        if lost.is_empty() {
-            return Vec::new();
-        }
-        let map = BlockMap::new(&target.reference.layout, target.fragments);
-        let (mut offset, mut ranges) = (0, Vec::new());
-        for extent in map.extents(0, target.size) {
-            if is_lost(extent.column) {
-                ranges.push(Range { offset, bytes: extent.bytes });
-            }
-            offset += extent.bytes;
-        }
-        ranges
     }
 
     /// The blocks of the other columns that cannot be read.
@@ -149,24 +132,40 @@ impl Inspector {
     }
 }
 
+/// Whether a column is one of these.
+fn is_in(lost: &[LostColumn], column: u16) -> bool {
+    lost.iter().any(|lost| lost.column == column)
+}
+
+/// The file's parts of one column each, in their order.
+fn extents<'a>(target: &'a Target<'_>) -> impl Iterator<Item = (u16, Range)> + 'a {
+    let map = BlockMap::new(&target.reference.layout, target.fragments);
+    let mut offset = 0;
+    map.extents(0, target.size).map(move |extent| {
+        let range = Range { offset, bytes: extent.bytes };
+        offset += extent.bytes;
+        (extent.column, range)
+    })
+}
+
+/// The bytes of the file that are in lost columns.
+fn lost_with(target: &Target<'_>, lost: &[LostColumn]) -> Vec<Range> {
+    if lost.is_empty() {
+        return Vec::new();
+    }
+    extents(target).filter(|(column, _)| is_in(lost, *column)).map(|(_, range)| range).collect()
+}
+
 /// Ranges to be read: all of the file, but what is in lost columns.
 fn readable(target: &Target<'_>, lost: &[LostColumn]) -> Vec<Range> {
-    let step = TRANSFER_BYTES_MAX as u64;
     if lost.is_empty() {
+        let step = TRANSFER_BYTES_MAX as u64;
         let starts = (0..target.size).step_by(TRANSFER_BYTES_MAX);
         return starts
             .map(|offset| Range { offset, bytes: (target.size - offset).min(step) })
             .collect();
     }
-    let map = BlockMap::new(&target.reference.layout, target.fragments);
-    let (mut offset, mut ranges) = (0, Vec::new());
-    for extent in map.extents(0, target.size) {
-        if lost.iter().all(|lost| lost.column != extent.column) {
-            ranges.push(Range { offset, bytes: extent.bytes });
-        }
-        offset += extent.bytes;
-    }
-    ranges
+    extents(target).filter(|(column, _)| !is_in(lost, *column)).map(|(_, range)| range).collect()
 }
 
 /// Both halves, cut at a block's border.
