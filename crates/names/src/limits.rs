@@ -63,8 +63,12 @@ pub const CLAIMS_AT_ONCE: usize = 256;
 /// How long a client waits for an answer. No longer than [`LEASE`] for what must not be executed twice: the manager
 /// forgets its answers with the client.
 pub const DEADLINE: Duration = Duration::from_secs(30);
-/// Files whose objects are removed, settled or truncated in one turn of the background tasks.
+/// Files that are settled or truncated in one turn of the background tasks.
 pub const BACKGROUND_BATCH: usize = 16;
+/// Files whose objects are removed by the same requests: with four columns on four disks four requests for each disk.
+pub const REMOVALS_AT_ONCE: usize = 512;
+/// How long removals are gathered: `rm -r` takes some thousand names in that time, and the room is free soon all the same.
+pub const REMOVALS_GATHERED: Duration = Duration::from_millis(100);
 /// Objects of the servers that are looked at in one step of the walk, and the pause between two: 17 a second, a million
 /// in 17 hours.
 pub const WALK_COUNT: usize = 1024;

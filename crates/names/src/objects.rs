@@ -25,8 +25,8 @@ pub struct ObjectsOf {
 pub trait Objects: 'static {
     /// Every object has the length that follows from `size`, and the generation.
     async fn truncate(&self, objects: &ObjectsOf, size: u64) -> Result<(), Errno>;
-    /// No object is left.
-    async fn remove(&self, objects: &ObjectsOf) -> Result<(), Errno>;
+    /// No object is left; what became of each file.
+    async fn remove(&self, files: &[ObjectsOf]) -> Vec<Result<(), Errno>>;
     /// Length, last write and storage, from all objects.
     async fn totals(&self, objects: &ObjectsOf) -> Result<Final, Errno>;
     /// Every object knows the layout's epoch.
@@ -74,8 +74,9 @@ impl Objects for stripe::Client {
         stripe::Client::truncate(self, &objects.reference(), size).await
     }
 
-    async fn remove(&self, objects: &ObjectsOf) -> Result<(), Errno> {
-        stripe::Client::remove(self, &objects.reference()).await
+    async fn remove(&self, files: &[ObjectsOf]) -> Vec<Result<(), Errno>> {
+        let files: Vec<FileRef> = files.iter().map(ObjectsOf::reference).collect();
+        self.remove_all(&files).await
     }
 
     async fn totals(&self, objects: &ObjectsOf) -> Result<Final, Errno> {

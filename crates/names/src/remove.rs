@@ -171,6 +171,16 @@ impl Transaction<'_> {
         value.map(|value| Self::decoded(&value)).transpose()
     }
 
+    /// As [`objects_removed`](Transaction::objects_removed), of as many of these files as a batch takes; how many of them,
+    /// from the first on, are done.
+    pub fn all_removed(&mut self, files: &[FileId], count: usize) -> Result<usize, Errno> {
+        let mut done = 0;
+        while done < files.len() && !self.is_full() && self.objects_removed(files[done], count)? {
+            done += 1;
+        }
+        Ok(done)
+    }
+
     /// The objects of a file are gone; its block map follows, at most `count` fragments at once. Whether all is done.
     pub fn objects_removed(&mut self, file: FileId, count: usize) -> Result<bool, Errno> {
         let fragments = self.scan(&keys::about(file, Table::Fragment), None, count)?;

@@ -7,6 +7,7 @@ use common::cluster::{Cluster, WHO, create};
 use names::{Client, Final, READ, WRITE};
 use node::rings::{Lock, LockKind};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use wire::{Errno, FileId, SetAttr};
 
 #[test]
@@ -264,6 +265,38 @@ fn objects_are_removed_after_the_last_close_and_after_a_restart() {
     cluster.objects.0.down.set(false);
     cluster.turns(5000);
     assert_eq!(*cluster.objects.0.removed.borrow(), [file]);
+}
+
+#[test]
+fn many_files_are_removed_by_few_requests_and_tried_again_when_servers_are_back() {
+    const FILES: u8 = 40;
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let mut files = BTreeSet::new();
+    for number in 0..FILES {
+        let one = client.clone();
+        let made = cluster.run(1, async move {
+            let file = create(&one, &[b'f', number + 1], Some(WRITE)).await?.attr.file;
+            one.close(file, Some(Final::default())).await.map(|_| file)
+        });
+        files.insert(made.unwrap());
+    }
+    cluster.objects.0.down.set(true);
+    let unlink = client.clone();
+    cluster.run(1, async move {
+        for number in 0..FILES {
+            unlink.unlink(&WHO, ROOT, &[b'f', number + 1]).await.unwrap();
+        }
+    });
+    cluster.turns(3000);
+    assert!(cluster.objects.0.removed.borrow().is_empty());
+    let before = cluster.objects.0.removals.get();
+    cluster.objects.0.down.set(false);
+    cluster.turns(5000);
+    let removed: BTreeSet<_> = cluster.objects.0.removed.borrow().iter().copied().collect();
+    assert_eq!(removed, files);
+    let requests = cluster.objects.0.removals.get() - before;
+    assert!(requests <= usize::from(FILES) / 4, "{requests} requests for {FILES} files");
 }
 
 proptest! {

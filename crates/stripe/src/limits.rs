@@ -133,6 +133,8 @@ pub const IDLE_OBJECTS_MAX: usize = 16 * 1024;
 pub const TOMBSTONE: Duration = Duration::from_secs(120);
 /// Most tombstones; the oldest goes first.
 pub const TOMBSTONES_MAX: usize = 64 * 1024;
+/// Objects that one request removes: as many names of 16 bytes as a trailer has room for.
+pub const REMOVALS_MAX: usize = wire::limits::TRAILER_BYTES_MAX / crate::protocol::Kept::BYTES;
 /// Lives of a server that a disk remembers, 8 bytes each in one block.
 pub const LIVES_MAX: usize = 500;
 /// Bytes of a label's second block in front of them: 24 of its head, 36 of the log's mark, 18 of the manager's.

@@ -273,7 +273,7 @@ impl Objects {
     }
 
     /// Refuses the object for a while.
-    fn bury(&mut self, spot: Spot, now: Time) {
+    pub fn bury(&mut self, spot: Spot, now: Time) {
         self.tombstones.insert(spot, now + TOMBSTONE);
         self.buried.push_back((now + TOMBSTONE, spot));
         while self.buried.front().is_some_and(|(until, _)| *until <= now)
@@ -348,6 +348,16 @@ impl Inner {
         drop(state);
         self.objects.borrow_mut().insert(&object);
         disk.unapplied.borrow_mut().insert(id, object);
+    }
+
+    /// Whether neither memory, nor the log, nor the disk has anything of an object. ENXIO and the disk's own error when it
+    /// is not served.
+    pub fn is_nowhere(&self, Spot { id, disk }: Spot) -> Result<bool, Errno> {
+        let open = self.objects.borrow().get(Spot { id, disk }).is_some();
+        let disk = self.disk_at(disk)?;
+        disk.check()?;
+        let logged = disk.unapplied.borrow().contains_key(&id);
+        Ok(!open && !logged && disk.index.get(id).is_none())
     }
 
     /// The object in the caller's hands alone, with room in the log for what it will do.

@@ -377,6 +377,9 @@ impl Inner {
         if request.op == op::SPACE {
             return self.space(request).await;
         }
+        if request.op == op::REMOVE {
+            return self.remove_all(request, &ask).await;
+        }
         if request.op == op::HISTORY {
             return self.tell_history(request, &ask).await;
         }
@@ -387,7 +390,6 @@ impl Inner {
             op::TRUNCATE => self.truncate(&ask).await,
             op::INHERIT => self.inherit(&request, &ask).await,
             op::VACATE => self.vacate(&ask).await,
-            op::REMOVE => self.remove(&ask).await,
             op::ATTRIBUTES => self.attributes(&ask).await,
             op::SET_LAYOUT => self.set_layout(&ask).await,
             op::ACCEPT_LOSS => self.accept_loss(&ask).await,

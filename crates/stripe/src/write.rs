@@ -7,17 +7,17 @@ use crate::log::{Kind, Record};
 use crate::object::Head;
 use crate::objects::{Object, Phase, Spot, State};
 use crate::order::{Stamp, Verdict, joined, judge};
-use crate::protocol::{ObjectReply, ObjectRequest, piece_count, set_sum, trailer_bytes};
+use crate::protocol::{Kept, ObjectReply, ObjectRequest, piece_count, set_sum, trailer_bytes};
 use crate::server::Inner;
 use crate::sums::{is_intact, sum_pieces};
 use endpoint::Frame;
 use node::rings::{DiskError, DiskOp};
-use node::{Bug, Pieces, Request};
+use node::{Answer, Bug, Pieces, Request};
 use std::ops::Range;
 use std::rc::Rc;
-use wire::Errno;
-use wire::codec::Decoder;
-use wire::limits::BLOCK_BYTES;
+use wire::codec::{Decoder, Short};
+use wire::limits::{BLOCK_BYTES, TRAILER_WORD_BYTES};
+use wire::{Errno, ObjectId};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -370,9 +370,14 @@ impl Inner {
         };
     }
 
-    /// REMOVE.
-    pub async fn remove(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
+    /// Removes one object.
+    async fn remove(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
         if self.is_buried(Spot::of(ask)) {
+            return Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() });
+        }
+        if self.is_nowhere(Spot::of(ask))? {
+            // Most columns of a small file: the disk need not be asked for what was never there.
+            self.objects.borrow_mut().bury(Spot::of(ask), self.cx.now());
             return Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() });
         }
         let object = match self.object(ask).await {
@@ -400,6 +405,23 @@ impl Inner {
         self.remove_durably(self.disk(&object), ask, in_place).await?;
         self.let_go(&object);
         Ok(ObjectReply { verifier: self.verifier, ..ObjectReply::default() })
+    }
+
+    /// REMOVE: what waits for the log at the same time shares its writes.
+    pub async fn remove_all(self: &Rc<Self>, request: Request, ask: &ObjectRequest) {
+        let Ok(objects) = decode_all(request.trailer(), ask.disk) else {
+            return self.refuse(request, ask, Errno::EPROTO);
+        };
+        let asks = objects.into_iter().map(|object| ObjectRequest { object, ..*ask });
+        let removals = asks.map(async |ask| match self.remove(&ask).await {
+            Ok(_) | Err(Errno::ENOENT) => 0,
+            Err(errno) => errno.0,
+        });
+        let results = node::all(removals).await;
+        let mut trailer: Vec<u8> = results.into_iter().flat_map(u16::to_le_bytes).collect();
+        trailer.resize(trailer.len().next_multiple_of(TRAILER_WORD_BYTES), 0);
+        let body = ObjectReply { verifier: self.verifier, ..ObjectReply::default() }.encode();
+        self.cx.reply(request, Answer { trailer: &trailer, ..Answer::body(&body) });
     }
 
     async fn remove_unreadable(&self, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
@@ -434,6 +456,15 @@ impl Inner {
         disk.damaged.borrow_mut().remove(&ask.object);
         Ok(())
     }
+}
+
+/// The objects that a trailer names, all on one disk.
+fn decode_all(trailer: &[u8], disk: u8) -> Result<Vec<ObjectId>, Short> {
+    let each = trailer.chunks_exact(Kept::BYTES);
+    let decoded = each.map(|name| Kept::decode(&mut Decoder::new(name)));
+    let kept: Vec<Kept> = decoded.collect::<Result<_, _>>()?;
+    let on_it = kept.iter().all(|kept| kept.disk == disk);
+    if on_it { Ok(kept.into_iter().map(|kept| kept.object).collect()) } else { Err(Short) }
 }
 
 /// Whether the object has the generation of this truncation, durably.

@@ -1,8 +1,11 @@
 //! What the manager does unasked: syncs and checkpoints, leases, and bringing to the objects what a change left to do.
 
 use super::Service;
-use crate::limits::{BACKGROUND_BATCH, RETRY_INTERVAL, SYNC_INTERVAL};
+use crate::limits::{
+    BACKGROUND_BATCH, REMOVALS_AT_ONCE, REMOVALS_GATHERED, RETRY_INTERVAL, SYNC_INTERVAL,
+};
 use crate::objects::{Objects, ObjectsOf};
+use crate::record::Removed;
 use crate::sessions::Final;
 use node::rings::{MetaOp, MetaWork, StoreId};
 use std::rc::Rc;
@@ -55,6 +58,16 @@ pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
             node::race(works.cx.sleep(SYNC_INTERVAL), work).await;
         }
     });
+    let removals = service.clone();
+    cx.spawn("names removals", async move {
+        loop {
+            let work = removals.work.wait();
+            while removals.remove_some().await {}
+            node::race(removals.cx.sleep(SYNC_INTERVAL), work).await;
+            // Whoever removes one file removes more: together they cost the servers little.
+            removals.cx.sleep(REMOVALS_GATHERED).await;
+        }
+    });
 }
 
 /// What is done to a file in the background.
@@ -99,7 +112,7 @@ impl<O: Objects> Service<O> {
         self.end_grace().await;
         let now = self.cx.now();
         self.retry_at.borrow_mut().retain(|_, at| *at > now);
-        while self.settle_some().await || self.remove_some().await || self.truncate_some().await {}
+        while self.settle_some().await || self.truncate_some().await {}
         self.work_seen.set(self.upkeep_left());
     }
 
@@ -138,9 +151,22 @@ impl<O: Objects> Service<O> {
 
     /// Those of `all` that are not waiting for another try.
     fn due<T>(&self, chore: Chore, all: impl Iterator<Item = (FileId, T)>) -> Vec<(FileId, T)> {
-        let retry_at = self.retry_at.borrow();
-        let due = all.filter(|(file, _)| !retry_at.contains_key(&(chore, *file)));
-        due.take(BACKGROUND_BATCH).collect()
+        all.filter(|(file, _)| self.is_due(chore, *file)).take(BACKGROUND_BATCH).collect()
+    }
+
+    fn is_due(&self, chore: Chore, file: FileId) -> bool {
+        !self.retry_at.borrow().contains_key(&(chore, file))
+    }
+
+    /// Those that failed wait for another try.
+    fn note_failures(
+        &self,
+        chore: Chore,
+        results: impl Iterator<Item = (FileId, Result<(), Errno>)>,
+    ) {
+        let again = self.cx.now() + RETRY_INTERVAL;
+        let failed = results.filter(|(_, result)| result.is_err());
+        self.retry_at.borrow_mut().extend(failed.map(|(file, _)| ((chore, file), again)));
     }
 
     /// Does the work that is due, and notes failures, to be tried again later; whether anything succeeded.
@@ -152,9 +178,7 @@ impl<O: Objects> Service<O> {
     ) -> bool {
         let each = due.into_iter().map(async |(file, more)| (file, work(file, more).await));
         let results = node::all(each).await;
-        let again = self.cx.now() + RETRY_INTERVAL;
-        let failed = results.iter().filter(|(_, result)| result.is_err());
-        self.retry_at.borrow_mut().extend(failed.map(|(file, _)| ((chore, *file), again)));
+        self.note_failures(chore, results.iter().copied());
         results.iter().any(|(_, result)| result.is_ok())
     }
 
@@ -187,21 +211,48 @@ impl<O: Objects> Service<O> {
         self.post(append).await.map(drop)
     }
 
+    /// Removes the objects of files that are gone, of many at once; whether anything was done.
     async fn remove_some(self: &Rc<Self>) -> bool {
-        let removing = |file: &FileId| (*file, ());
-        let due = self.due(Chore::Remove, self.manager.borrow().removing().iter().map(removing));
-        self.do_due(Chore::Remove, due, |file, ()| self.remove(file)).await
+        let removing: Vec<FileId> = self.manager.borrow().removing().iter().copied().collect();
+        let due = removing.into_iter().filter(|file| self.is_due(Chore::Remove, *file));
+        let due: Vec<FileId> = due.take(REMOVALS_AT_ONCE).collect();
+        if due.is_empty() {
+            return false;
+        }
+        let removed = self.remove_objects(&due).await;
+        self.note_failures(Chore::Remove, due.iter().copied().zip(removed.iter().copied()));
+        let gone = due.into_iter().zip(removed).filter(|(_, removed)| removed.is_ok());
+        let gone: Vec<FileId> = gone.map(|(file, _)| file).collect();
+        // What is not noted is removed once more.
+        !gone.is_empty() && self.note_removed(gone).await.is_ok()
     }
 
-    async fn remove(self: &Rc<Self>, file: FileId) -> Result<(), Errno> {
-        let removed = self.manager.borrow().read(0, |transaction| transaction.removed(file))?;
-        if let Some(removed) = removed {
-            // A power cut that takes the removal of the name back must find the bytes too.
-            self.sync().await?;
-            let (layout, truncations) = (removed.layout, removed.truncations);
-            self.objects.remove(&ObjectsOf { file, layout, truncations }).await?;
+    async fn remove_objects(&self, files: &[FileId]) -> Vec<Result<(), Errno>> {
+        let (mut results, mut all) = (Vec::new(), Vec::new());
+        for file in files {
+            let removed = self.manager.borrow().read(0, |t| t.removed(*file));
+            results.push(removed.as_ref().map(|_| ()).map_err(|errno| *errno));
+            if let Ok(Some(Removed { layout, truncations })) = removed {
+                all.push((results.len() - 1, ObjectsOf { file: *file, layout, truncations }));
+            }
         }
-        while !self.commit(|t| t.objects_removed(file, crate::limits::FRAGMENTS_MAX)).await? {}
+        // A power cut that takes the removal of a name back must find the bytes too.
+        if let Err(errno) = self.sync().await {
+            return vec![Err(errno); files.len()];
+        }
+        let objects: Vec<ObjectsOf> = all.iter().map(|(_, objects)| *objects).collect();
+        for ((at, _), removed) in all.iter().zip(self.objects.remove(&objects).await) {
+            results[*at] = removed;
+        }
+        results
+    }
+
+    /// Nothing is left to be removed of these files, but the rest of block maps that one batch did not take.
+    async fn note_removed(self: &Rc<Self>, mut files: Vec<FileId>) -> Result<(), Errno> {
+        while !files.is_empty() {
+            let done = self.commit(|t| t.all_removed(&files, crate::limits::FRAGMENTS_MAX)).await?;
+            files.drain(..done);
+        }
         Ok(())
     }
 

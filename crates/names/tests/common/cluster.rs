@@ -40,6 +40,8 @@ pub struct State {
     pub unreadable: Cell<Option<ObjectId>>,
     /// One that is set aside with an error.
     pub unstable: Cell<Option<ObjectId>>,
+    /// Requests to remove objects, each of many files.
+    pub removals: Cell<usize>,
     /// The server whose objects were asked for last.
     pub listed: Cell<NodeId>,
     /// How far each server was told that the manager is, and servers that do not answer about that.
@@ -69,10 +71,14 @@ impl Objects for Fake {
         self.0.sizes.borrow_mut().insert(objects.file, (size, objects.truncations));
         Ok(())
     }
-    async fn remove(&self, objects: &ObjectsOf) -> Result<(), Errno> {
-        self.check()?;
-        self.0.removed.borrow_mut().push(objects.file);
-        Ok(())
+    async fn remove(&self, files: &[ObjectsOf]) -> Vec<Result<(), Errno>> {
+        self.0.removals.set(self.0.removals.get() + 1);
+        let removed = |objects: &ObjectsOf| {
+            self.check()?;
+            self.0.removed.borrow_mut().push(objects.file);
+            Ok(())
+        };
+        files.iter().map(removed).collect()
     }
     async fn totals(&self, objects: &ObjectsOf) -> Result<Final, Errno> {
         self.check()?;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::protocol::{DeviceRoom, Kept, op};
 use crate::witness::Witness;
-use wire::codec::Decoder;
+use wire::codec::{Decoder, Encoder};
 use wire::layout::WIDTH_MAX;
 
 impl Client {
@@ -63,11 +63,52 @@ impl Client {
 
     /// Removes all objects of the file. For managers.
     pub async fn remove(&self, file: &FileRef) -> Result<(), Errno> {
-        let replies = self.ask_columns(file, self.left(file), op::REMOVE, |_, _| ()).await;
-        replies.into_iter().try_for_each(|(_, reply)| match reply {
-            Err(Errno::ENOENT) => Ok(()),
-            reply => reply.map(drop),
-        })
+        self.remove_all(std::slice::from_ref(file)).await.remove(0)
+    }
+
+    /// Removes all objects of these files; what became of each file. What is on one disk goes by the same requests. For
+    /// managers.
+    pub async fn remove_all(&self, files: &[FileRef]) -> Vec<Result<(), Errno>> {
+        let mut disks: BTreeMap<Home, Vec<(usize, ObjectId)>> = BTreeMap::new();
+        for (at, file) in files.iter().enumerate() {
+            for column in self.left(file) {
+                let object = ObjectId { volume: self.volume(), file: file.file, column };
+                disks.entry(file.layout.home(column)).or_default().push((at, object));
+            }
+        }
+        let some = disks.iter().flat_map(|(home, objects)| {
+            objects.chunks(REMOVALS_MAX).map(|objects| (*home, objects))
+        });
+        let removed = node::all(some.map(|(home, objects)| self.remove_some(home, objects))).await;
+        let mut results = vec![Ok(()); files.len()];
+        for (at, result) in removed.into_iter().flatten() {
+            results[at] = results[at].and(result);
+        }
+        results
+    }
+
+    /// Removes objects of one disk, as many as a request names.
+    async fn remove_some(
+        &self,
+        home: Home,
+        objects: &[(usize, ObjectId)],
+    ) -> Vec<(usize, Result<(), Errno>)> {
+        let mut trailer = vec![0; objects.len() * Kept::BYTES];
+        let mut out = Encoder::new(&mut trailer);
+        for (_, object) in objects {
+            Kept { object: *object, disk: home.disk }.encode(&mut out);
+        }
+        let ask = ObjectRequest { disk: home.disk, ..ObjectRequest::default() };
+        let reply = self.ask_with(home.server, op::REMOVE, true, &ask, &trailer).await;
+        let result = |at: usize| {
+            let trailer = reply.as_ref().map_err(|errno| *errno)?.trailer();
+            let status = trailer.chunks_exact(2).nth(at).ok_or(Errno::EPROTO)?;
+            match u16::from_le_bytes([status[0], status[1]]) {
+                0 => Ok(()),
+                status => Err(Errno(status)),
+            }
+        };
+        objects.iter().enumerate().map(|(at, (file, _))| (*file, result(at))).collect()
     }
 
     /// Sets the layout's epoch on all objects. For managers.
