@@ -183,6 +183,6 @@ fn seeds_on_the_plain_models_are_the_runs_they_were() {
     let fingerprint = |seed, experiment: &Experiment| outcome(seed, experiment).fingerprint;
     let troubled = Experiment { seconds: 20, ..Experiment::default() };
     let now = [fingerprint(1, &calm()), fingerprint(2, &calm()), fingerprint(3, &troubled)];
-    let before = [0xaf68_9be1_87f6_33e8, 0x42ae_47df_9c40_8f76, 0x539e_9606_7870_afe8];
+    let before = [0x1f53_5c13_9807_eb55, 0x9c24_0646_29bc_282d, 0x6259_f362_047f_dcb7];
     assert_eq!(now, before, "{now:#018x?}");
 }

@@ -15,7 +15,6 @@ use node::{Bug, Cx, Notify, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use wire::Time;
 use wire::limits::BLOCK_BYTES;
 
 /// The record's data in the log's frame, when it is durable.
@@ -36,8 +35,8 @@ pub(crate) struct Journal {
     writing: Semaphore,
     generation: Cell<Generation>,
     sequence: Cell<u64>,
-    /// The last record that is durable, and since when.
-    durable: Cell<(u64, Time)>,
+    /// The last record that is durable.
+    durable: Cell<u64>,
     tail: Cell<u64>,
     /// Bytes that the log's file has at least.
     made: Cell<u64>,
@@ -87,7 +86,7 @@ impl Journal {
     /// Starts with an empty log of this generation, after the last record that a restart found.
     pub fn start(&self, generation: Generation, last: u64) {
         self.generation.set(generation);
-        self.durable.set((last, Time::ZERO));
+        self.durable.set(last);
         self.sequence.set(last + LOG_SEQUENCE_STEP);
     }
 
@@ -96,8 +95,8 @@ impl Journal {
         self.generation.get()
     }
 
-    /// The last record that is durable, and since when.
-    pub fn durable(&self) -> (u64, Time) {
+    /// The last record that is durable.
+    pub fn durable(&self) -> u64 {
         self.durable.get()
     }
 
@@ -141,7 +140,7 @@ impl Journal {
         let entries = self.take_batch();
         let bytes: usize = entries.iter().map(|entry| entry.record.bytes()).sum();
         let mut frame = disk.frame(bytes).await;
-        let (mut at, synced) = (0, self.durable.get().0);
+        let (mut at, synced) = (0, self.durable.get());
         let mut last = synced;
         for entry in &entries {
             let sequence = self.sequence.replace(self.sequence.get() + 1);
@@ -152,7 +151,7 @@ impl Journal {
         let frame = frame.freeze();
         let result = self.write(disk, frame.clone()).await;
         if result.is_ok() {
-            self.durable.set((last, disk.cx.now()));
+            self.durable.set(last);
             self.tail.set(self.tail.get() + bytes as u64);
             self.bytes.set(self.bytes.get() + bytes as u64);
             self.records.set(self.records.get() + entries.len() as u64);
@@ -237,7 +236,7 @@ impl Journal {
             generation: self.generation.get().number - 1,
             bytes: self.bytes.get(),
             records: self.records.get(),
-            last: self.durable.get().0,
+            last: self.durable.get(),
         }
     }
 

@@ -90,8 +90,8 @@ pub const LOG_STEP_BYTES: usize = 256 << 10;
 /// By how much sequences jump at a start, over those of the records that one write to the log may have left unfinished.
 pub const LOG_SEQUENCE_STEP: u64 = 1024;
 const _: () = assert!(LOG_SEQUENCE_STEP > (LOG_BATCH_BYTES_MAX / BLOCK_BYTES) as u64);
-/// A disk whose log was not written to for so long notes in its label how far it is durable: two small writes after
-/// each pause, for which no commit waits.
+/// So long after a commit a disk notes in its label how far its log is durable: two small writes a second while there
+/// are commits, for which none of them waits.
 pub const MARK_SPAN: Duration = Duration::from_secs(1);
 /// Dirty bytes of a disk at which it begins to write them, unasked: a disk that waits for a COMMIT stands still while
 /// the client fills its memory, and the client while the disk works. 4 MiB are 30 ms of a disk of 130 MB/s, so what a

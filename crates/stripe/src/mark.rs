@@ -2,8 +2,8 @@
 //!
 //! The log's own chain tells damage in front of what it still holds; the mark tells that its end, a whole log or all of
 //! them are missing, damaged or older than they were. It is written by every checkpoint before it drops logs, by a
-//! stop, and after a second without commits; never on the way of a commit. So what the mark does not cover is at most
-//! the last second before the server or its machine died.
+//! stop, and a second after a commit; never on the way of one. So what the mark does not cover is at most the last
+//! second before the server or its machine died.
 //!
 //! Both slots say the same: the one that is due is written durably, then the other one, which is the next that is due.
 //! A power cut tears one of them at most, and damage to one costs nothing.
@@ -122,7 +122,7 @@ impl Disk {
         if last <= self.mark().applied {
             return Ok(());
         }
-        let (log, durable) = (self.journal.generation(), self.journal.durable().0);
+        let (log, durable) = (self.journal.generation(), self.journal.durable());
         let salt = self.cx.random();
         self.note_mark(|mark| {
             mark.applied = last;
@@ -134,7 +134,7 @@ impl Disk {
 
     /// Notes how far the log is durable.
     pub async fn note_durable(&self) -> Result<(), DiskError> {
-        let durable = self.journal.durable().0;
+        let durable = self.journal.durable();
         if durable <= self.mark().durable {
             return Ok(());
         }
@@ -150,7 +150,7 @@ impl Disk {
     }
 
     async fn enter_log(&self) -> Result<(), DiskError> {
-        let (log, durable) = (self.journal.generation(), self.journal.durable().0);
+        let (log, durable) = (self.journal.generation(), self.journal.durable());
         // As secret as the one that it is made of.
         let salt = next_of(log.salt);
         self.note_mark(|mark| {
@@ -194,26 +194,22 @@ impl Disk {
 }
 
 impl Inner {
-    /// Notes how far a disk's log is durable whenever it was idle for a while.
-    pub async fn note_idle(self: Rc<Self>, disk: usize) {
+    /// Notes how far a disk's log is durable, a second later at most, also while commits go on. Neither a log that is
+    /// missing nor one that is truncated tells by itself how far it was.
+    pub async fn note_progress(self: Rc<Self>, disk: usize) {
         let disk = &self.disks[disk];
         while !disk.is_refused() {
             let written = disk.journal.written();
-            let (durable, since) = disk.journal.durable();
-            if durable <= disk.mark().durable {
+            if disk.journal.durable() <= disk.mark().durable {
                 written.await;
                 continue;
             }
-            if self.cx.now() < since + MARK_SPAN {
-                self.cx.sleep_until(since + MARK_SPAN).await;
-                continue;
-            }
+            self.cx.sleep(MARK_SPAN).await;
             if let Err(error) = disk.note_durable().await {
                 self.report(format!(
                     "disk {}: how far its log is cannot be noted in its label: {error}",
                     disk.id.0
                 ));
-                self.cx.sleep(MARK_SPAN).await;
             }
         }
     }

@@ -570,7 +570,7 @@ impl Inner {
         self.cx.spawn("stripe flush", async move { service.flusher(disk).await });
         let service = self.clone();
         self.cx.spawn("stripe checkpoint", async move { service.checkpoints(disk).await });
-        self.cx.spawn("stripe mark", self.clone().note_idle(disk));
+        self.cx.spawn("stripe mark", self.clone().note_progress(disk));
         self.cx.spawn("stripe witness", self.clone().keep_witness(disk));
     }
 }

@@ -149,7 +149,7 @@ fn a_refusal_names_the_log_and_the_place_and_changes_nothing() {
 
 type Damage = fn(&mut World, DiskFile, Copy);
 
-/// What is told only where the label knows how much was durable: after a second without commits, or a stop.
+/// What is told only where the label knows how much was durable: a second later, or after a stop.
 const TO_THE_END: [(&str, Damage); 7] = [
     ("a flipped bit in the last record", |world, log, _| {
         world.servers[0].disks[0].bytes_mut(log)[38 * BLOCK + 5] ^= 1;
@@ -177,6 +177,24 @@ fn after_a_second_of_idleness_the_end_of_the_log_is_covered_too() {
         let older = copy(&world, log);
         write_all(&mut world, 11..21, 1);
         world.turns(6000);
+        world.servers[0].kill();
+        damage(&mut world, log, older);
+        assert_refused(&mut world, what);
+    }
+}
+
+/// A log that is never idle says by itself no more than one that is.
+#[test]
+fn while_commits_go_on_no_more_than_the_last_second_is_uncovered() {
+    for (what, damage) in &TO_THE_END[3..] {
+        let mut world = World::new(1, 1);
+        write_all(&mut world, 1..11, 1);
+        let log = log_in_use(&world);
+        let older = copy(&world, log);
+        for file in 11..21 {
+            write_all(&mut world, file..file + 1, 1);
+            world.turns(1500);
+        }
         world.servers[0].kill();
         damage(&mut world, log, older);
         assert_refused(&mut world, what);
