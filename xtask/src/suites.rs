@@ -96,7 +96,7 @@ impl Toolchain {
 
 const LOOM: &str = "ring order, model-checked";
 /// Run with fresh seeds: the first five 24 seconds each among the tests, all of them 400 seconds each in a soak.
-const EXPERIMENTS: [&str; 12] = [
+const EXPERIMENTS: [&str; 13] = [
     "one-mount",
     "two-mounts",
     "long-files",
@@ -104,6 +104,7 @@ const EXPERIMENTS: [&str; 12] = [
     "network-memory",
     "full-disks",
     "failing-disks",
+    "decaying-disks",
     "moving-columns",
     "lending",
     "network-memory-keys",

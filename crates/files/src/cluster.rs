@@ -7,7 +7,7 @@ use crate::{Config, Files, serve};
 use members::{Identity, Member, Roles, Standing, ToldDisk, Verdict};
 use names::{IoServer, VolumeSettings};
 use netmem::service::{Up, View};
-use node::Cx;
+use node::{Bug, Cx};
 use std::time::Duration;
 use store::{Store, StoreError};
 use stripe::{Server, ServerConfig};
@@ -216,6 +216,7 @@ async fn confirm_disks(cx: Cx, io: Server, member: members::Client) {
         if is_member && told != last {
             match member.tell_disks(&told).await {
                 Ok(verdict) => {
+                    let verdict = planted(&cx, verdict);
                     told.iter().for_each(|told| io.confirm(told.disk, judged(verdict, told)));
                     last = told;
                 }
@@ -237,6 +238,15 @@ fn told_disks(io: &Server) -> Vec<ToldDisk> {
         now: age.now,
     };
     io.ages().into_iter().map(told).collect()
+}
+
+/// The verdict without what a planted bug ignores of it.
+fn planted(cx: &Cx, verdict: Verdict) -> Verdict {
+    let kept = |bits: u32, bug: Bug| if cx.has_bug(bug) { 0 } else { bits };
+    Verdict {
+        foreign: kept(verdict.foreign, Bug::DiskIdIgnored),
+        older: kept(verdict.older, Bug::DiskAgeIgnored),
+    }
 }
 
 fn judged(verdict: Verdict, told: &ToldDisk) -> Result<(), String> {

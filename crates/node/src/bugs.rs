@@ -90,6 +90,17 @@ bugs! {
     GuestsForgotten = 58, "netmem: a node that was given up while it ran forgets what processes that are no nodes keep there.";
     GuestsLifeIgnored = 59, "netmem: what a holder had of a guest in another life counts as a copy.";
     SilentHolderCounted = 60, "netmem: a holder that does not answer counts as one that has taken a guest's page.";
+    LogChainIgnored = 61, "stripe server: damage in a log is taken for the log's end.";
+    MarkIgnored = 62, "stripe server: records are not missed that the label knows to be durable.";
+    RecordSumIgnored = 63, "stripe server: the checksum of a record's description is not verified.";
+    MissingIsHole = 64, "stripe server: an object whose file is missing reads as zeros.";
+    IndexNotCompared = 65, "stripe server: the file of an object is not compared with what the index has.";
+    HeaderSumIgnored = 66, "stripe server: the checksum of an object's header is not verified.";
+    ShortFileIgnored = 67, "stripe server: what a file is too short for reads as zeros.";
+    DiskIdIgnored = 68, "files: a disk serves although the cluster knows another one in its place.";
+    DiskAgeIgnored = 69, "files: a disk serves although it is an older copy.";
+    OlderStoreServed = 71, "names: a store serves although I/O servers know that it is an older copy.";
+    PageSumIgnored = 70, "store: pages of the checkpoint are not verified.";
 }
 
 impl Bug {
@@ -99,14 +110,14 @@ impl Bug {
     }
 
     /// Its bit in [`crate::NodeConfig::bugs`].
-    pub const fn bit(self) -> u64 {
+    pub const fn bit(self) -> u128 {
         1 << self as u8
     }
 }
 
 /// The bugs that are on, for what has no [`Cx`](crate::Cx).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bugs(pub u64);
+pub struct Bugs(pub u128);
 
 impl Bugs {
     /// Those that every node has. `cargo xtask planted` builds tests with `--cfg planted` and names one in the

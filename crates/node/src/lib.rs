@@ -13,6 +13,7 @@ pub mod bugs;
 mod call;
 mod combine;
 mod cx;
+pub mod decay;
 mod filling;
 pub mod limits;
 mod mailbox;

@@ -29,7 +29,7 @@ pub struct NodeConfig {
     /// Pages of request payload that all clients share.
     pub budget_pages: usize,
     /// Planted bugs, one bit each; 0 outside of tests of the checkers.
-    pub bugs: u64,
+    pub bugs: u128,
 }
 
 impl NodeConfig {

@@ -9,8 +9,8 @@ use endpoint::limits::PAGE_BYTES;
 use files::cluster::{ClientRole, ManagerRole, NodeRoles, members_store, names_store, start};
 use members::Identity;
 use names::{IoServer, Who, homes_of};
-use node::Cx;
 use node::rings::StoreId;
+use node::{Bug, Cx};
 use std::any::Any;
 use std::rc::Rc;
 use std::time::Duration;
@@ -26,8 +26,9 @@ const CACHE_BESIDE_MEMORY_BYTES: usize = 512 << 10;
 const ENTRIES_PER_FRAME: usize = 6;
 
 fn open(boot: &mut Boot<'_>, id: StoreId, config: store::Config) -> Result<Store, StoreError> {
+    let flaws = store::Flaws { pages_unverified: boot.cx.has_bug(Bug::PageSumIgnored) };
     let (backend, logs) = boot.open(id);
-    Store::open(backend, config, logs)
+    Store::open(backend, store::Config { flaws, ..config }, logs)
 }
 
 fn started(boot: &Boot<'_>, roles: NodeRoles) -> Result<Box<dyn Any>, String> {
@@ -136,7 +137,7 @@ async fn move_one(cx: &Cx, names: &names::Client) -> Result<(), Errno> {
 }
 
 /// The roles of a cluster for [`crate::run::run`], with these planted bugs.
-pub fn roles(experiment: &Experiment, bugs: u64) -> Roles {
+pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
     let Members { manager: at, servers, .. } = Members::of(experiment);
     let lends_mib = experiment.shape.lend_mib;
     let cache_bytes = if lends_mib > 0 { CACHE_BESIDE_MEMORY_BYTES } else { CACHE_BYTES };

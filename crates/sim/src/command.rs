@@ -22,7 +22,7 @@ pub enum Kind {
 
 /// The keys that a file may have outside its tables.
 const KEYS: [(Kind, &[&str]); 2] = [
-    (Kind::Faults, &["seconds", "shape", "faults", "memory", "bugs"]),
+    (Kind::Faults, &["seconds", "shape", "faults", "memory", "bugs", "decays_of"]),
     (
         Kind::Model,
         &[
@@ -51,7 +51,7 @@ pub fn kind(source: Source<'_>) -> Result<Kind, Fault> {
 }
 
 /// The bits of the bugs that the experiment names. An error names the first that there is not.
-pub fn bugs(experiment: &Experiment) -> Result<u64, String> {
+pub fn bugs(experiment: &Experiment) -> Result<u128, String> {
     experiment.bugs.iter().try_fold(0, |bits, name| match Bug::parse(name) {
         Some(bug) => Ok(bits | bug.bit()),
         None => Err(format!("no planted bug is called {name}; there are {:?}", Bug::ALL)),

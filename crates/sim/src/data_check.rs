@@ -9,7 +9,7 @@
 //! It knows nothing of how the services work; the contract is DESIGN's durability table.
 
 use crate::queue::Picos;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use wire::{FileId, NodeId};
 
 /// Names one write, truncation or the emptiness that a file begins with.
@@ -23,6 +23,8 @@ const LINGER: Picos = Picos::seconds(30);
 const SETTLE: Picos = Picos::seconds(30);
 /// How long after a removal a power cut may undo it.
 const UNDO: Picos = Picos::seconds(10);
+/// What a disk that decays may lose from its end when its server is killed: DESIGN says 1 s, and writes take time.
+pub const RECENT: Picos = Picos::seconds(2);
 /// Until a sync says that it is there after all.
 const UNTIL_SYNCED: Picos = Picos(u64::MAX - 2);
 /// Until the servers are back, and [`SETTLE`] longer.
@@ -130,6 +132,8 @@ pub struct DataCheck {
     oldest: Picos,
     /// Files that are gone, and when that is certain.
     going: Vec<(Picos, FileId)>,
+    /// What became durable lately, and when.
+    recent: VecDeque<(Picos, WriteId)>,
 }
 
 impl Default for DataCheck {
@@ -142,6 +146,7 @@ impl Default for DataCheck {
             volatile: Vec::new(),
             oldest: Picos::ZERO,
             going: Vec::new(),
+            recent: VecDeque::new(),
         }
     }
 }
@@ -262,7 +267,8 @@ impl DataCheck {
         durable: bool,
         now: Picos,
     ) {
-        let writes = &mut self.writes;
+        let (writes, recent) = (&mut self.writes, &mut self.recent);
+        recent.retain(|(at, _)| *at + RECENT > now);
         self.volatile.retain(|id| {
             let write = &mut writes[id.0 as usize];
             let covered = write.file == file
@@ -277,8 +283,22 @@ impl DataCheck {
             if covered && durable && write.weak_until <= UNTIL_BACK {
                 write.weak_until = write.weak_until.min(now);
             }
+            if covered && durable {
+                recent.push_back((now, *id));
+            }
             !(covered && durable)
         });
+    }
+
+    /// All machines were killed, and disks may decay: what became durable in the last second may be lost.
+    pub fn last_second_lost(&mut self, now: Picos) {
+        for (at, id) in std::mem::take(&mut self.recent) {
+            if at + RECENT > now {
+                let write = self.write(id);
+                (write.durable, write.weak_until, write.held) = (false, Picos::NEVER, false);
+                self.volatile.push(id);
+            }
+        }
     }
 
     /// A close or fsync failed: the mount's unsynced writes of the file may be lost.

@@ -122,6 +122,12 @@ impl Disk {
         &self.volume
     }
 
+    /// As [`volume`](Disk::volume), to damage it or to put another one in its place. While its node runs this is what
+    /// no disk does.
+    pub fn volume_mut(&mut self) -> &mut Volume {
+        &mut self.volume
+    }
+
     /// Flips a bit of an object. Which, if there was any.
     pub fn rot(&mut self) -> Option<DiskFile> {
         self.volume.rot(&mut self.random)

@@ -11,8 +11,8 @@
 
 use crate::faults::{Fault as Trouble, Rule};
 use crate::limits::{
-    CLOCK_RATE_PERCENT_MAX, FILE_KIB_MAX, KEYS_MAX, LEND_MIB_MAX, MACHINES_MAX, MEMORY_FRAMES_MAX,
-    MEMORY_NODES_MAX, PER_MINUTE_MAX, SECONDS_MAX, SKEW_MS_MAX, WORKERS_MAX,
+    CLOCK_RATE_PERCENT_MAX, DECAYS_MAX, FILE_KIB_MAX, KEYS_MAX, LEND_MIB_MAX, MACHINES_MAX,
+    MEMORY_FRAMES_MAX, MEMORY_NODES_MAX, PER_MINUTE_MAX, SECONDS_MAX, SKEW_MS_MAX, WORKERS_MAX,
 };
 use crate::queue::Picos;
 use crate::random::Random;
@@ -34,12 +34,15 @@ pub struct Experiment {
     pub memory: Option<MemoryShape>,
     /// Planted bugs to switch on, by name.
     pub bugs: Vec<String>,
+    /// How things decay, by name as in [`node::decay::Decay`]; in all ways when none is named.
+    pub decays_of: Vec<String>,
 }
 
 impl Default for Experiment {
     fn default() -> Experiment {
         let (shape, faults) = (Shape::default(), Faults::default());
-        Experiment { seconds: 60, shape, faults, memory: None, bugs: Vec::new() }
+        let (bugs, decays_of) = (Vec::new(), Vec::new());
+        Experiment { seconds: 60, shape, faults, memory: None, bugs, decays_of }
     }
 }
 
@@ -188,6 +191,9 @@ pub struct Faults {
     pub full_disks_per_minute: u32,
     /// Nodes whose network memory is short of memory for a while.
     pub shrinks_per_minute: u32,
+    /// After the work all machines stop; then so often some of what one of them stores decays, all are started, and
+    /// everything is read.
+    pub decays: u32,
     /// Clocks run up to so many percent too fast or too slow, each life of a machine in its own way.
     pub clock_rate_percent: u32,
 }
@@ -209,6 +215,7 @@ impl Default for Faults {
             slow_disks_per_minute: 1,
             full_disks_per_minute: 0,
             shrinks_per_minute: 0,
+            decays: 0,
             clock_rate_percent: 0,
         }
     }
@@ -231,6 +238,7 @@ impl Faults {
         slow_disks_per_minute: 0,
         full_disks_per_minute: 0,
         shrinks_per_minute: 0,
+        decays: 0,
         clock_rate_percent: 0,
     };
 
@@ -307,6 +315,7 @@ impl Experiment {
             often("slow_disks_per_minute", faults.slow_disks_per_minute),
             often("full_disks_per_minute", faults.full_disks_per_minute),
             often("shrinks_per_minute", faults.shrinks_per_minute),
+            ("decays", faults.decays.into(), 0, DECAYS_MAX.into()),
             (
                 "clock_rate_percent",
                 faults.clock_rate_percent.into(),

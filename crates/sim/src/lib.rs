@@ -8,6 +8,7 @@
 //!   queue ──► world ──► network   messages: delay, loss, duplication, corruption, partition
 //!               │  ├──► disk      object stores: volatile and durable state, power cuts
 //!               │  ├──► meta      managers' logs and checkpoints
+//!               │  ├──► decay     what becomes of both while their machines stand still
 //!               │  └──► workload  what applications do, checked by checker
 //!               └─ fingerprint, trace
 //!   memory                      clusters with network memory: programs, registry, checker
@@ -23,6 +24,7 @@ pub mod cluster;
 pub mod command;
 pub mod cooperative;
 pub mod data_check;
+pub mod decay;
 pub mod disk;
 pub mod experiment;
 pub mod faults;

@@ -33,6 +33,8 @@ pub const SKEW_MS_MAX: u64 = 3_600_000;
 pub const CLOCK_RATE_PERCENT_MAX: u32 = 10;
 /// Faults and moves in a minute: ten a second, more would leave no time between them.
 pub const PER_MINUTE_MAX: u32 = 600;
+/// Decays of one run: each takes a start of the whole cluster, and finds less than a run of its own would.
+pub const DECAYS_MAX: u32 = 1_000;
 /// Points of a sweep, seeds included: at a microsecond for a formula they are done at once, and a figure shows no more.
 pub const POINTS_MAX: usize = 20_000;
 /// Seeds of an experiment of the papers.

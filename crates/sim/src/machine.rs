@@ -2,10 +2,11 @@
 
 use crate::clock::Clock;
 use crate::disk::{Disk, DiskFaults, DiskModel};
-use crate::meta::Meta;
+use crate::meta::{Meta, StoresImage};
 use crate::queue::Picos;
 use crate::random::Random;
 use crate::storage::Crash;
+use crate::volume::Volume;
 use endpoint::{Frames, HeapRegion};
 use node::rings::StoreId;
 use node::{Cx, Node, NodeConfig};
@@ -30,7 +31,7 @@ pub struct MachineConfig {
     /// In each life its clock runs up to so many percent too fast or too slow.
     pub clock_rate_percent: u32,
     /// Planted bugs of its node, one bit each.
-    pub bugs: u64,
+    pub bugs: u128,
 }
 
 impl MachineConfig {
@@ -46,6 +47,15 @@ impl MachineConfig {
             bugs: 0,
         }
     }
+}
+
+/// All that is stored on a machine at one time.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Of each disk.
+    pub disks: Vec<Volume>,
+    /// Of the stores.
+    pub stores: StoresImage,
 }
 
 /// A node that is about to live: what its services start from.
@@ -117,6 +127,21 @@ impl Machine {
     /// What is wrong with its disks, to be changed: each disk's, then that of the stores' disk.
     pub fn faults(&mut self) -> impl Iterator<Item = &mut DiskFaults> {
         self.disks.iter_mut().map(Disk::faults_mut).chain(std::iter::once(self.meta.faults_mut()))
+    }
+
+    /// What is stored on it now.
+    pub fn image(&self) -> Image {
+        let disks = self.disks.iter().map(|disk| disk.volume().clone()).collect();
+        Image { disks, stores: self.meta.image() }
+    }
+
+    /// What is stored on it is this from now on. Not while its node runs.
+    pub fn restore(&mut self, image: &Image) {
+        assert!(self.node.is_none(), "nothing has the files open");
+        for (disk, volume) in self.disks.iter_mut().zip(&image.disks) {
+            *disk.volume_mut() = volume.clone();
+        }
+        self.meta.restore(&image.stores);
     }
 
     /// Gives the machine a node with its services. Its incarnation is the machine and the number of the life.

@@ -24,6 +24,10 @@ struct Files {
     busy_until: Picos,
 }
 
+/// The files of a machine's stores at one time.
+#[derive(Clone, Debug, Default)]
+pub struct StoresImage(pub BTreeMap<StoreId, (Vec<u8>, MemoryLogs)>);
+
 #[derive(Debug)]
 struct Pending {
     ticket: Ticket,
@@ -72,6 +76,23 @@ impl Meta {
     pub fn open(&mut self, store: StoreId) -> (MemoryBackend, Vec<(u64, Vec<u8>)>) {
         let files = self.files(store);
         (files.backend.clone(), files.logs.contents().collect())
+    }
+
+    /// All stores' files as they are now.
+    pub fn image(&self) -> StoresImage {
+        let image = |files: &Files| (files.backend.contents(), files.logs.clone());
+        StoresImage(self.stores.iter().map(|(store, files)| (*store, image(files))).collect())
+    }
+
+    /// All stores' files are these from now on. Not while the node runs.
+    pub fn restore(&mut self, image: &StoresImage) {
+        self.pending.clear();
+        self.stores.clear();
+        for (store, (database, logs)) in &image.0 {
+            let files = self.files(*store);
+            files.backend = MemoryBackend::with(database.clone());
+            files.logs = logs.clone();
+        }
     }
 
     /// Takes an operation. When it will be complete, and the number to ask for it by.

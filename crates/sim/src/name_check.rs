@@ -3,6 +3,7 @@
 //! For each name it keeps what may be there: one thing, usually; several after an operation whose outcome nobody
 //! learnt, or after a power cut of the manager that may have taken a change which no sync had acknowledged.
 
+use crate::data_check::RECENT;
 use crate::queue::Picos;
 use node::rings::Name;
 use std::collections::BTreeMap;
@@ -37,6 +38,10 @@ struct Entry {
     may: Vec<Value>,
     /// What it was before the last changes, and until when.
     before: Vec<(Picos, Value)>,
+    /// The same, whether it was synced since or not.
+    lately: Vec<(Picos, Value)>,
+    /// What it may be after a kill and damage, whatever a look brought since.
+    stopped: Vec<Value>,
     /// What it was when a power cut came that may have taken changes, until a look or a sync tells.
     kept: Option<Vec<Value>>,
     /// The mount that made the last change lives since, and so can be told by a sync that it was taken.
@@ -68,6 +73,8 @@ impl NameCheck {
             let was = std::mem::replace(&mut entry.may, vec![*value]);
             (entry.kept, entry.held) = (None, true);
             entry.before.retain(|(until, _)| *until + UNSYNCED > now);
+            entry.lately.retain(|(until, _)| *until + RECENT > now);
+            entry.lately.extend(was.iter().map(|value| (now, *value)));
             entry.before.extend(was.into_iter().map(|value| (now, value)));
         }
     }
@@ -137,6 +144,22 @@ impl NameCheck {
             if entry.may != known && entry.held && entry.kept.is_none() {
                 entry.kept = Some(known);
             }
+        }
+    }
+
+    /// The manager was killed, and its disk may decay: changes of the last second may be gone.
+    pub fn last_second_lost(&mut self, now: Picos) {
+        for entry in self.entries.values_mut() {
+            let lately = std::mem::take(&mut entry.lately).into_iter();
+            let lost = lately.filter(|(until, _)| *until + RECENT > now).map(|(_, value)| value);
+            entry.stopped = entry.may.iter().copied().chain(lost).collect();
+        }
+    }
+
+    /// The manager is started once more from what it stored then, and that may have decayed in another way.
+    pub fn start_again(&mut self) {
+        for entry in self.entries.values_mut().filter(|entry| !entry.stopped.is_empty()) {
+            entry.may.clone_from(&entry.stopped);
         }
     }
 

@@ -1,5 +1,7 @@
 //! One run: a cluster, its workload and its trouble, from a seed to an outcome.
 
+use crate::data_check::RECENT;
+use crate::decay::Decays;
 use crate::disk::DiskModel;
 use crate::experiment::Experiment;
 use crate::machine::{MachineConfig, Role};
@@ -30,7 +32,7 @@ pub struct Roles {
     /// Machines after the servers.
     pub mount: Role,
     /// Planted bugs, for every node.
-    pub bugs: u64,
+    pub bugs: u128,
 }
 
 /// Which nodes a cluster has.
@@ -56,7 +58,7 @@ impl Members {
         }
     }
 
-    fn keepers(&self) -> Vec<NodeId> {
+    pub(crate) fn keepers(&self) -> Vec<NodeId> {
         std::iter::once(self.manager).chain(self.servers.iter().copied()).collect()
     }
 }
@@ -119,6 +121,7 @@ pub struct Run {
     world: World,
     workload: Workload,
     trouble: Trouble,
+    decays: Option<Decays>,
     violations: Vec<String>,
     working_until: Picos,
     finishing: bool,
@@ -146,13 +149,21 @@ impl Run {
         workload.start(&mut world, &mut random);
         world.set_timer(TICK, TICK_TIMER);
         let working_until = Picos::seconds(experiment.seconds);
-        Run { world, workload, trouble, violations: Vec::new(), working_until, finishing: false }
+        let decays = Decays::new(seed, experiment, &members);
+        if decays.is_some() {
+            workload.remember(RECENT);
+        }
+        let violations = Vec::new();
+        Run { world, workload, trouble, decays, violations, working_until, finishing: false }
     }
 
     /// Runs to the end, or to the first violation.
     pub fn finish(mut self) -> Outcome {
-        let until = self.working_until + SETTLE + LAST_PHASE_MAX;
-        while self.violations.is_empty() && !self.workload.is_finished() {
+        let until = match self.decays {
+            Some(_) => Picos::NEVER,
+            None => self.working_until + SETTLE + LAST_PHASE_MAX,
+        };
+        while self.violations.is_empty() && !self.is_over() {
             match self.world.advance(until) {
                 Happening::Done(mount, done) => {
                     self.workload.handle_done(mount, done, &mut self.world);
@@ -168,6 +179,13 @@ impl Run {
         self.outcome()
     }
 
+    fn is_over(&self) -> bool {
+        match &self.decays {
+            Some(decays) => decays.is_over(),
+            None => self.workload.is_finished(),
+        }
+    }
+
     fn collect(&mut self) {
         self.violations.append(&mut self.workload.model_mut().violations);
         self.violations.append(&mut self.world.take_violations());
@@ -177,10 +195,14 @@ impl Run {
         let now = self.world.now();
         if now < self.working_until {
             self.trouble.tick(&mut self.world, &mut self.workload);
+            self.decays.iter_mut().for_each(|decays| decays.watch(&self.world));
         } else if !self.finishing {
             self.finishing = true;
             self.trouble.end(&mut self.world, &mut self.workload);
             self.world.trace_mut().line(now, NodeId(0), "run", format_args!("all faults end"));
+        } else if let Some(decays) = &mut self.decays {
+            let ticked = decays.tick(&mut self.world, &mut self.workload);
+            self.violations.extend(ticked.err());
         } else if now >= self.working_until + SETTLE {
             self.workload.finish();
         }

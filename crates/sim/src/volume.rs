@@ -102,6 +102,13 @@ impl Volume {
         self.journal.push(change);
     }
 
+    /// The file has these bytes, all of them stable.
+    pub fn put(&mut self, file: DiskFile, bytes: &[u8], wall: i64) {
+        self.remove(file);
+        self.write(file, 0, bytes, false, wall);
+        self.sync_all(self.changes);
+    }
+
     /// Cuts or extends; whether there is such a file.
     pub fn truncate(&mut self, file: DiskFile, bytes: u64, wall: i64) -> bool {
         self.changes += 1;

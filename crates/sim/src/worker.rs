@@ -3,6 +3,7 @@
 //! It owns a directory, where it alone changes names, and shares some files with all other workers of all mounts.
 //! What it asks next is drawn from its own random stream and from what the checks know.
 
+mod audit;
 mod choice;
 
 use crate::data_check::{DataCheck, Reader, WriteId, fill};
@@ -10,6 +11,7 @@ use crate::experiment::Shape;
 use crate::name_check::{Change, NameCheck, Value};
 use crate::queue::Picos;
 use crate::random::Random;
+use audit::Audit;
 use endpoint::Frames;
 use node::rings::{DirectoryEntry, FileOp, FileReply, Handle, Name};
 use wire::limits::PAYLOAD_BYTES_MAX;
@@ -17,6 +19,8 @@ use wire::{Errno, FileId, FileKind, NodeId, SetAttr};
 
 /// Longest pause between two operations.
 const THINK_US_MAX: u64 = 40_000;
+/// Between two operations of an audit.
+const AUDIT_PAUSE: Picos = Picos::micros(100);
 /// After an outcome that nobody learnt a worker waits until the operation can no more take effect.
 pub const LINGER: Picos = Picos::seconds(30);
 
@@ -84,12 +88,15 @@ struct Sizes {
     file: u64,
     write: u64,
     read: u64,
+    /// Of an audit's reads.
+    audit: u64,
 }
 
 impl Sizes {
     fn of(shape: &Shape) -> Sizes {
         let file = u64::from(shape.file_kib) << 10;
-        Sizes { file, write: file * 3 / 16, read: (file / 4).min(PAYLOAD_BYTES_MAX as u64) }
+        let most = PAYLOAD_BYTES_MAX as u64;
+        Sizes { file, write: file * 3 / 16, read: (file / 4).min(most), audit: file.min(most) }
     }
 }
 
@@ -113,6 +120,7 @@ pub struct Worker {
     follow: Option<Asked>,
     closing: bool,
     last: Last,
+    audit: Option<Audit>,
 }
 
 /// The last phase: everything is read once more.
@@ -167,6 +175,7 @@ impl Worker {
             follow: None,
             closing: false,
             last: Last::default(),
+            audit: None,
         }
     }
 
@@ -200,6 +209,9 @@ impl Worker {
     /// Whether the last phase is over. Others may wait for a shared file that a power cut took and that this one
     /// notices only now.
     pub fn is_finished(&self) -> bool {
+        if let Some(has_audited) = self.has_audited() {
+            return has_audited;
+        }
         let read_all = self.last.left.as_ref().is_some_and(|left| left.is_empty());
         let knows_all = self.shared.iter().all(Option::is_some);
         read_all
@@ -239,6 +251,12 @@ impl Worker {
             model.violations.push(format!("{now} worker {}: an answer to nothing", self.number));
             return Picos::ZERO;
         };
+        if self.audit.is_some() {
+            if let Err(wrong) = self.audited(asked, result, begun, model, now) {
+                model.violations.push(format!("{now} worker {}: {wrong}", self.number));
+            }
+            return AUDIT_PAUSE;
+        }
         match result {
             Ok(reply) => {
                 model.succeeded += 1;
@@ -366,8 +384,8 @@ impl Worker {
                 model.data.ends(id, u64::from(written) == bytes, now);
             }
             (Asked::Read { offset, asked }, FileReply::Data { frames, bytes }) => {
-                let mut data: Vec<u8> =
-                    frames.iter().flat_map(|frame| frame.iter().copied()).collect();
+                let mut data = Vec::with_capacity(bytes);
+                frames.iter().for_each(|frame| data.extend_from_slice(frame));
                 data.truncate(bytes);
                 let Some(open) = &self.open else { return Ok(()) };
                 let (reader, file) = (self.reader(begun), open.file);

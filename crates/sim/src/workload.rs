@@ -26,6 +26,10 @@ pub struct Workload {
     /// Operations may fail, and take long, until this.
     trouble_until: Picos,
     reported: bool,
+    /// Nothing new is asked.
+    rests: bool,
+    /// For so long the checks remember what was overwritten.
+    remembers: Picos,
 }
 
 impl Workload {
@@ -41,6 +45,8 @@ impl Workload {
             next_front: 0,
             trouble_until: Picos::ZERO,
             reported: false,
+            rests: false,
+            remembers: Picos::ZERO,
         }
     }
 
@@ -72,6 +78,40 @@ impl Workload {
         self.workers.iter_mut().for_each(Worker::finish);
     }
 
+    /// The checks can look back for so long.
+    pub fn remember(&mut self, span: Picos) {
+        self.remembers = span;
+    }
+
+    /// From now on nothing new is asked.
+    pub fn rest(&mut self) {
+        self.rests = true;
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_quiet(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// From now on everything is looked at once, in a cluster that was started anew. The first such audit is one of
+    /// disks that are as they should be.
+    pub fn audit(&mut self, is_control: bool, world: &mut World) {
+        self.rests = false;
+        for (number, worker) in self.workers.iter_mut().enumerate() {
+            worker.begin_audit(&mut self.model, is_control);
+            world.set_timer(world.now(), number as u64);
+        }
+    }
+
+    /// After audits: work goes on.
+    pub fn resume(&mut self, world: &mut World) {
+        self.rests = false;
+        for (number, worker) in self.workers.iter_mut().enumerate() {
+            worker.end_audit();
+            world.set_timer(world.now(), number as u64);
+        }
+    }
+
     /// Something is wrong with the world until `until`: operations may fail, and for a while after.
     pub fn trouble(&mut self, until: Picos) {
         self.trouble_until = self.trouble_until.max(until + LINGER);
@@ -99,6 +139,9 @@ impl Workload {
         let mount = worker.mount;
         if worker.is_finished() || worker.waits_since().is_some() {
             return;
+        }
+        if self.rests {
+            return world.set_timer(world.now() + IDLE, number);
         }
         let Some(frames) = world.frames(mount) else {
             return world.set_timer(world.now() + IDLE, number);
@@ -141,7 +184,8 @@ impl Workload {
     /// To be asked now and then: an operation that takes too long is a violation.
     pub fn check_progress(&mut self, now: Picos) {
         let oldest = self.workers.iter().map(|worker| worker.looks_back_to(now)).min();
-        self.model.data.set_oldest(oldest.unwrap_or(now));
+        let oldest = oldest.unwrap_or(now).min(Picos(now.0.saturating_sub(self.remembers.0)));
+        self.model.data.set_oldest(oldest);
         if self.reported {
             return;
         }

@@ -181,12 +181,19 @@ impl World {
     /// machine must start from whatever a crash left.
     pub fn start(&mut self, node: NodeId) {
         let now = self.now();
+        if let Err(error) = self.try_start(node) {
+            self.violations.push(format!("{now} {node} does not start: {error}"));
+        }
+    }
+
+    /// As [`start`](World::start) where an error may be: of a machine of which something decayed.
+    pub fn try_start(&mut self, node: NodeId) -> Result<(), String> {
+        let now = self.now();
         let wall = i128::from(WALL_SECONDS) * 1_000_000_000;
         self.fingerprint.mix(u64::from(node.0));
         if let Err(error) = self.machine_mut(node).start(now, wall) {
-            let text = format!("{now} {node} does not start: {error}");
             self.trace.line(now, node, "world", format_args!("does not start: {error}"));
-            return self.violations.push(text);
+            return Err(error);
         }
         let life = self.machine(node).life;
         self.trace.line(now, node, "world", format_args!("starts, life {life}"));
@@ -196,6 +203,7 @@ impl World {
             }
         }
         self.wake(node);
+        Ok(())
     }
 
     /// Both ends of a link learn within `delay` that it is up or down, if their nodes run then.

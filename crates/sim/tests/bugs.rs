@@ -10,6 +10,8 @@ use sim::experiment::Experiment;
 const SEEDS_MAX: u64 = 100;
 /// Bugs among the tests; all are a soak's.
 const FEW: usize = 6;
+/// The same of [`SKIPPED`].
+const FEW_SKIPPED: usize = 4;
 
 /// What a change of a service could break, found by a few seeds.
 const FOUND: [Bug; 22] = [
@@ -87,6 +89,57 @@ const LARGE_COMMITS: &str = "
     power_cuts_per_minute = 20";
 const FULL_DISKS: &str = include_str!("../../../experiments/full-disks.toml");
 
+const DECAYING_DISKS: &str = include_str!("../../../experiments/decaying-disks.toml");
+
+/// A check that is skipped.
+struct Skipped {
+    bug: Bug,
+    /// Checks that would notice as well, and are skipped too; alone they are silent in the seed that finds the bug.
+    besides: &'static [Bug],
+    /// How disks decay.
+    decays_of: &'static [&'static str],
+}
+
+const fn skipped(bug: Bug, besides: &'static [Bug], decays_of: &'static [&str]) -> Skipped {
+    Skipped { bug, besides, decays_of }
+}
+
+/// Found by decaying disks.
+const SKIPPED: [Skipped; 12] = [
+    skipped(Bug::MissingIsHole, &[], &["FileRemoved"]),
+    skipped(Bug::DiskNotVerified, &[], &["BitFlipped", "BlockZeroed", "WriteLost"]),
+    skipped(Bug::DiskIdIgnored, &[], &["Emptied"]),
+    skipped(Bug::DiskAgeIgnored, &[], &["AllOlder"]),
+    skipped(Bug::OlderStoreServed, &[], &["AllOlder"]),
+    skipped(Bug::PageSumIgnored, &[], &["BlockZeroed", "WriteLost"]),
+    skipped(Bug::IndexNotCompared, &[], &["FileOlder"]),
+    skipped(Bug::MarkIgnored, &[Bug::DiskAgeIgnored], &["FileTruncated", "FileRemoved"]),
+    skipped(Bug::LogChainIgnored, &[Bug::DiskAgeIgnored, Bug::MarkIgnored], &["BitFlipped"]),
+    skipped(Bug::RecordSumIgnored, &[], &["BitFlipped"]),
+    skipped(Bug::HeaderSumIgnored, &[Bug::IndexNotCompared], &["BitFlipped"]),
+    skipped(Bug::ShortFileIgnored, &[], &["FileTruncated"]),
+];
+
+impl Skipped {
+    fn experiment(&self, with_bug: bool) -> Experiment {
+        let usual = Experiment::parse(DECAYING_DISKS).expect("a good experiment");
+        let bugs = self.besides.iter().chain(with_bug.then_some(&self.bug));
+        let bugs = bugs.map(|bug| format!("{bug:?}")).collect();
+        let decays_of = self.decays_of.iter().map(|decay| decay.to_string()).collect();
+        Experiment { bugs, decays_of, ..usual }
+    }
+
+    fn seeds_until_found(&self, first: u64) -> Option<u64> {
+        let fails = |seed: u64, with_bug| {
+            let found = search(seed..=seed, &self.experiment(with_bug), |_, _| ());
+            found.expect("a known bug").is_some()
+        };
+        let found =
+            |seed: &u64| fails(*seed, true) && (self.besides.is_empty() || !fails(*seed, false));
+        (first..first + SEEDS_MAX).find(found).map(|seed| seed - first + 1)
+    }
+}
+
 /// Seeds until the bug is found; `None` when it is not.
 fn seeds_until_found(bug: Bug, experiment: &str, first: u64) -> Option<u64> {
     let usual = Experiment::parse(experiment).expect("a good experiment");
@@ -95,10 +148,17 @@ fn seeds_until_found(bug: Bug, experiment: &str, first: u64) -> Option<u64> {
     found.map(|(seed, _)| seed - first + 1)
 }
 
+fn first_seed() -> u64 {
+    std::env::var("SIM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
+}
+
+fn searches_for_all() -> bool {
+    std::env::var_os("TRAPEZE_SOAK").is_some()
+}
+
 #[test]
 fn planted_bugs_are_found() {
-    let first = std::env::var("SIM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let all = std::env::var_os("TRAPEZE_SOAK").is_some();
+    let (first, all) = (first_seed(), searches_for_all());
     let usual = FOUND.map(|bug| (bug, ""));
     let bugs = if all { [&usual[..], &FOUND_BY[..]].concat() } else { usual[..FEW].to_vec() };
     let mut missed = Vec::new();
@@ -106,6 +166,20 @@ fn planted_bugs_are_found() {
         match seeds_until_found(bug, experiment, first) {
             Some(seeds) => println!("{bug:?}: found after {seeds} seeds"),
             None => missed.push(bug),
+        }
+    }
+    assert!(missed.is_empty(), "not found in {SEEDS_MAX} seeds each: {missed:?}");
+}
+
+/// A check is worth what is found without it. All of them together are found within five minutes.
+#[test]
+fn checks_that_are_skipped_are_found_by_decaying_disks() {
+    let count = if searches_for_all() { SKIPPED.len() } else { FEW_SKIPPED };
+    let mut missed = Vec::new();
+    for skipped in &SKIPPED[..count] {
+        match skipped.seeds_until_found(first_seed()) {
+            Some(seeds) => println!("{:?}: found after {seeds} seeds", skipped.bug),
+            None => missed.push(skipped.bug),
         }
     }
     assert!(missed.is_empty(), "not found in {SEEDS_MAX} seeds each: {missed:?}");

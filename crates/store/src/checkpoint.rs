@@ -86,7 +86,8 @@ struct Opened {
 impl Base {
     pub fn open(backend: impl StorageBackend, config: Config) -> Result<Base, StoreError> {
         let sealed = Sealed::open(Box::new(backend));
-        let sealed = sealed.map_err(|error| StoreError::storage("opened")(error.into()))?;
+        let mut sealed = sealed.map_err(|error| StoreError::storage("opened")(error.into()))?;
+        sealed.verifies = !config.flaws.pages_unverified;
         let (storage, opened) = (Arc::new(Storage(sealed)), RefCell::new(None));
         let base = Base { storage, config, mark: Cell::default(), opened };
         base.reopen()?;

@@ -43,4 +43,4 @@ pub use memory::{MemoryBackend, MemoryLogs};
 pub use recovery::Recovery;
 pub use redb::StorageBackend;
 pub use scrub::{Health, Scrub, ScrubCounters};
-pub use store::{Append, Config, Counters, Entry, Format, Store, SyncPoint};
+pub use store::{Append, Config, Counters, Entry, Flaws, Format, Store, SyncPoint};

@@ -47,6 +47,17 @@ impl MemoryBackend {
         MemoryBackend { file: Arc::new(Mutex::new(File::default())), life: 0 }
     }
 
+    /// A file with these bytes, all of them on stable storage.
+    pub fn with(bytes: Vec<u8>) -> MemoryBackend {
+        let file = File { seen: bytes.clone(), stable: bytes, ..File::default() };
+        MemoryBackend { file: Arc::new(Mutex::new(file)), life: 0 }
+    }
+
+    /// All bytes, as programs see them.
+    pub fn contents(&self) -> Vec<u8> {
+        self.lock().seen.clone()
+    }
+
     /// The power fails: of what was not synced some is there and some is not, whole sectors in any combination.
     /// Returns the handle of the next life.
     pub fn crash(&self, random: Random<'_>) -> MemoryBackend {
@@ -243,6 +254,18 @@ impl MemoryLogs {
     /// All logs, as [`Store::open`](crate::Store::open) takes them.
     pub fn contents(&self) -> impl Iterator<Item = (u64, Vec<u8>)> {
         self.logs.iter().map(|(generation, log)| (*generation, log.bytes.clone()))
+    }
+
+    /// A log has these bytes from now on, all of them on stable storage.
+    pub fn put(&mut self, log: u64, bytes: Vec<u8>) {
+        self.removed.remove(&log);
+        let synced = bytes.len();
+        self.logs.insert(log, Log { bytes, synced });
+    }
+
+    /// The log is gone, and no crash brings it back.
+    pub fn lose(&mut self, log: u64) {
+        self.logs.remove(&log);
     }
 
     /// The bytes of one log, to damage them.

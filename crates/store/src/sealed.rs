@@ -51,6 +51,8 @@ pub(crate) struct Damage {
 pub(crate) struct Sealed {
     file: Box<dyn StorageBackend>,
     state: Mutex<State>,
+    /// Cleared by a planted bug only.
+    pub verifies: bool,
 }
 
 #[derive(Debug)]
@@ -92,7 +94,7 @@ impl Sealed {
             file.set_len(0)?;
         }
         let state = State { header, sequence, sums, dirty: BTreeSet::new(), damage: None };
-        Ok(Sealed { file, state: Mutex::new(state) })
+        Ok(Sealed { file, state: Mutex::new(state), verifies: true })
     }
 
     /// The page that was last found to be damaged, once.
@@ -126,7 +128,7 @@ impl Sealed {
                 sums.iter().zip(known).position(|(sum, known)| known != Some(*sum))
             };
             // A page that was never written has no sum, and is all zeros.
-            let wrong = wrong.filter(|&index| {
+            let wrong = wrong.filter(|_| self.verifies).filter(|&index| {
                 let bytes = &out[index * PAGE_BYTES..][..PAGE_BYTES];
                 let never = self.lock().sums.get(first + index) == Some(&0);
                 !never || bytes.iter().any(|byte| *byte != 0)

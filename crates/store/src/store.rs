@@ -32,6 +32,15 @@ pub struct Config {
     pub cache_bytes: usize,
     /// Bytes of changes in memory over which [`Store::admit`] refuses.
     pub overlay_bytes_max: usize,
+    /// Planted bugs; none outside of tests of the checkers.
+    pub flaws: Flaws,
+}
+
+/// Planted bugs, for simulations that test whether their checkers find them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flaws {
+    /// Pages of the checkpoint are not verified.
+    pub pages_unverified: bool,
 }
 
 impl Config {
@@ -41,6 +50,7 @@ impl Config {
             format: Format { kind, version },
             cache_bytes: CACHE_BYTES_DEFAULT,
             overlay_bytes_max: OVERLAY_BYTES_DEFAULT,
+            flaws: Flaws::default(),
         }
     }
 }

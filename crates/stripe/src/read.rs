@@ -398,6 +398,7 @@ impl Inner {
         let wanted = offset + bytes.len() as u64;
         let is_short = end < wanted.min(file_bytes(blocks.min(state.file_blocks) * BLOCK));
         let is_known = state.version == version && state.uncut.is_none();
+        let is_known = is_known && !self.cx.has_bug(Bug::ShortFileIgnored);
         let why = match count {
             _ if state.header_sequence == 0 || state.phase != Phase::Open => return Ok(bytes),
             None => "its file is gone",

@@ -217,7 +217,7 @@ impl Inner {
                 false => Err("its file is missing or has no header, but the index knows it".into()),
             });
         };
-        if let Err(why) = entry.check(&header) {
+        if let Err(why) = self.compare(entry, &header) {
             return Ok(if entry.is_before(&header) { Ok(()) } else { Err(why.to_string()) });
         }
         let blocks = header.head.length.div_ceil(BLOCK).min(replay.cut.unwrap_or(u64::MAX));

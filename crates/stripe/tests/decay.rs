@@ -8,6 +8,7 @@ mod common;
 
 use common::disk::Disk;
 use common::*;
+use node::decay::{Decay, Medium};
 use node::rings::DiskFile;
 use std::collections::BTreeMap;
 use stripe::{FileRef, Health};
@@ -32,6 +33,49 @@ impl Dice {
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) % end
+    }
+}
+
+/// The disk of a server that stands still.
+struct Decaying<'a> {
+    disk: &'a mut Disk,
+    earlier: &'a Disk,
+}
+
+impl Medium for Decaying<'_> {
+    type File = DiskFile;
+
+    fn files(&self) -> Vec<DiskFile> {
+        self.disk.files().collect()
+    }
+
+    fn class(&self, file: &DiskFile) -> usize {
+        match file {
+            DiskFile::Label => 0,
+            DiskFile::Log(_) => 1,
+            DiskFile::Object(_) | DiskFile::Quarantined(_) => 2,
+            DiskFile::Index(_) => 3,
+        }
+    }
+
+    fn bytes(&self, file: &DiskFile) -> Vec<u8> {
+        self.disk.bytes(*file).expect("a file that is there").to_vec()
+    }
+
+    fn earlier(&self, file: &DiskFile) -> Option<Vec<u8>> {
+        self.earlier.bytes(*file).map(<[u8]>::to_vec)
+    }
+
+    fn put(&mut self, file: &DiskFile, bytes: Vec<u8>) {
+        *self.disk.bytes_mut(*file) = bytes;
+    }
+
+    fn remove(&mut self, file: &DiskFile) {
+        self.disk.lose(*file);
+    }
+
+    fn restore(&mut self) {
+        *self.disk = self.earlier.clone();
     }
 }
 
@@ -107,46 +151,11 @@ impl Case {
 
     /// Does one damage; what it was.
     fn damage(&mut self) -> String {
-        let files: Vec<DiskFile> = self.disk().files().collect();
-        let file = files[self.dice.below(files.len() as u64) as usize];
-        let bytes = self.disk().bytes(file).unwrap().to_vec();
-        let length = bytes.len() as u64;
-        let kind = self.dice.below(6);
-        let at = self.dice.below(length.max(1));
-        match kind {
-            0 if length > 0 => {
-                let bit = 1 << self.dice.below(8);
-                self.disk().bytes_mut(file)[at as usize] ^= bit;
-                format!("{file:?}: bit {bit:#x} of byte {at} flipped")
-            }
-            1 if length > 0 => {
-                let start = at / BLOCK * BLOCK;
-                let end = (start + BLOCK).min(length);
-                self.disk().bytes_mut(file)[start as usize..end as usize].fill(0);
-                format!("{file:?}: block at {start} zeroed")
-            }
-            2 => {
-                self.disk().lose(file);
-                format!("{file:?} removed")
-            }
-            3 => match self.earlier.bytes(file).map(<[u8]>::to_vec) {
-                Some(earlier) => {
-                    *self.disk().bytes_mut(file) = earlier;
-                    format!("{file:?} as it was earlier")
-                }
-                None => "nothing: it was not there earlier".to_string(),
-            },
-            4 => {
-                let other = files[self.dice.below(files.len() as u64) as usize];
-                let others = std::mem::replace(self.disk().bytes_mut(other), bytes);
-                *self.disk().bytes_mut(file) = others;
-                format!("{file:?} and {other:?} swapped")
-            }
-            _ => {
-                self.disk().bytes_mut(file).truncate(at as usize);
-                format!("{file:?} cut from {length} to {at}")
-            }
-        }
+        let decay = Decay::OF_FILES[self.dice.below(Decay::OF_FILES.len() as u64) as usize];
+        let disk = &mut self.world.servers[0].disks[0];
+        let mut medium = Decaying { disk, earlier: &self.earlier };
+        let said = decay.strike(&mut medium, &mut |end| self.dice.below(end));
+        format!("{decay:?}: {}", said.unwrap_or_else(|| "nothing to decay".into()))
     }
 
     /// Reads everything; what is wrong with it.

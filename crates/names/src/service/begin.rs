@@ -10,6 +10,7 @@ use crate::limits::{
 use crate::lineage::{Judgement, Older};
 use crate::manager::{OpenError, VolumeSettings};
 use crate::objects::Objects;
+use node::Bug;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -77,7 +78,7 @@ impl<O: Objects> Service<O> {
         let judged = latest
             .map_or(Judgement::Fits, |(_, seen)| self.manager.borrow().judge(&seen, &own, true));
         let lineage = match (judged, latest) {
-            (Judgement::Older, Some((server, seen))) => {
+            (Judgement::Older, Some((server, seen))) if !self.cx.has_bug(Bug::OlderStoreServed) => {
                 return self.set_stage(Stage::Refused(Older { server, seen, own }));
             }
             (Judgement::Outbid(lineage), _) => lineage,
@@ -185,6 +186,7 @@ impl<O: Objects> Service<O> {
             let judged = self.manager.borrow().judge(&seen, &own, false);
             match judged {
                 Judgement::Fits => drop(self.told.borrow_mut().insert(server, seen)),
+                Judgement::Older if self.cx.has_bug(Bug::OlderStoreServed) => {}
                 Judgement::Older => self.set_stage(Stage::Refused(Older { server, seen, own })),
                 Judgement::Outbid(lineage) => self.outbid(lineage).await,
             }

@@ -81,7 +81,13 @@ pub(super) fn role(shared: Rc<Shared>, epoch: EpochConfig) -> Role {
 }
 
 impl Run {
-    fn new(seed: u64, experiment: &Experiment, shape: MemoryShape, bugs: u64, trace: Trace) -> Run {
+    fn new(
+        seed: u64,
+        experiment: &Experiment,
+        shape: MemoryShape,
+        bugs: u128,
+        trace: Trace,
+    ) -> Run {
         let shared = Rc::new(Shared::new(seed, shape, trace.is_on()));
         let mut world = World::new(seed, LinkModel::default(), trace);
         let frame_pages = shape.frames as usize * 2 + POOL_PAGES;
@@ -201,7 +207,7 @@ pub fn run(
     seed: u64,
     experiment: &Experiment,
     shape: MemoryShape,
-    bugs: u64,
+    bugs: u128,
     trace: Trace,
 ) -> Outcome {
     Run::new(seed, experiment, shape, bugs, trace).finish()

@@ -18,6 +18,9 @@ impl Worker {
         if let Some(asked) = self.follow.take() {
             return Some(self.go_on(asked));
         }
+        if self.audit.is_some() {
+            return self.choose_audit();
+        }
         let Some(home) = self.home else { return Some(self.choose_home()) };
         if self.open.is_some() {
             return self.choose_data(model, frames, now);
@@ -233,6 +236,6 @@ impl Worker {
     }
 }
 
-fn open_file(file: FileId) -> (FileOp, Asked) {
+pub(super) fn open_file(file: FileId) -> (FileOp, Asked) {
     (FileOp::Open { file, flags: O_RDWR }, Asked::Open { file })
 }

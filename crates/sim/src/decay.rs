@@ -1,0 +1,376 @@
+//! Disks that decay while their machines stand still ([`node::decay`]), and that nothing of it is silent.
+//!
+//! When the work is over the cluster stops: rested, at once after it was idle for longer than marks take to be written,
+//! or in the middle of its work, where the last second before the stop is not covered. What its machines store then is
+//! kept, and beside it what they stored earlier. Each round begins with that: one thing decays, all machines start, and
+//! everything is looked up, listed and read. What comes is right, or an error. The first round is without damage.
+
+use crate::experiment::Experiment;
+use crate::machine::{Image, Machine};
+use crate::meta::StoresImage;
+use crate::queue::Picos;
+use crate::random::{MILLION, Random};
+use crate::run::Members;
+use crate::storage::Crash;
+use crate::volume::Volume;
+use crate::workload::Workload;
+use crate::world::World;
+use files::cluster::Services;
+use node::decay::{Decay, Medium};
+use node::rings::{DiskFile, StoreId};
+use std::collections::BTreeMap;
+use wire::NodeId;
+
+/// How long a cluster is idle before it is stopped, if it is: longer than marks and names take to be on disk.
+const REST: Picos = Picos::seconds(6);
+/// How long everything may take to be read when nothing is damaged, and how long it is tried otherwise.
+const AUDIT: Picos = Picos::seconds(60);
+/// Of a round the first audit is over, and the machine that decayed is started once more.
+const AGAIN: u32 = MILLION / 4;
+
+/// What all machines store at one time.
+type Images = BTreeMap<NodeId, Image>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The cluster works.
+    Working,
+    /// Nothing new is asked, and what is under way ends.
+    Quieting,
+    /// Nothing is under way.
+    Resting { until: Picos },
+    /// Everything is read.
+    Auditing { until: Picos, again: bool },
+    /// All rounds are over.
+    Over,
+}
+
+/// All rounds of a run.
+#[derive(Debug)]
+pub struct Decays {
+    left: u32,
+    kinds: Vec<Decay>,
+    members: Members,
+    random: Random,
+    /// Whether the cluster rests before it is stopped.
+    rests: bool,
+    crash: Crash,
+    phase: Phase,
+    earlier: Vec<(Picos, Option<Images>)>,
+    stopped: Images,
+    /// The machine of which something decayed.
+    victim: Option<NodeId>,
+    rounds: u32,
+}
+
+impl Decays {
+    /// The rounds of this experiment; `None` when it has none. An error names a kind that there is not.
+    pub fn new(seed: u64, experiment: &Experiment, members: &Members) -> Option<Decays> {
+        let left = experiment.faults.decays;
+        let mut random = Random::new(seed, "decays");
+        let all = Decay::OF_FILES.into_iter().chain(Decay::OF_ALL);
+        let named = |kind: &Decay| {
+            let names = &experiment.decays_of;
+            names.is_empty() || names.contains(&format!("{kind:?}"))
+        };
+        let kinds: Vec<Decay> = all.filter(named).collect();
+        let quarter = Picos(Picos::seconds(experiment.seconds).0 / 4);
+        let earlier = (1..=3).map(|part| (Picos(quarter.0 * part), None)).collect();
+        let rests = random.chance(MILLION / 2);
+        let power = rests && random.chance(MILLION / 2);
+        (left > 0 && !kinds.is_empty()).then(|| Decays {
+            left,
+            kinds,
+            members: members.clone(),
+            random,
+            rests,
+            crash: if power { Crash::Power } else { Crash::Kill },
+            phase: Phase::Working,
+            earlier,
+            stopped: Images::new(),
+            victim: None,
+            rounds: 0,
+        })
+    }
+
+    /// Whether all rounds are over.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// Whether the cluster is being stopped, or was.
+    pub fn has_begun(&self) -> bool {
+        self.phase != Phase::Working
+    }
+
+    /// To be called in each tick of the work.
+    pub fn watch(&mut self, world: &World) {
+        let now = world.now();
+        let due = self.earlier.iter_mut().find(|(at, images)| *at <= now && images.is_none());
+        if let Some((_, images)) = due {
+            *images = Some(images_of(world));
+        }
+    }
+
+    /// To be called in each tick when the work is over. What is wrong, if anything.
+    pub fn tick(&mut self, world: &mut World, workload: &mut Workload) -> Result<(), String> {
+        let now = world.now();
+        workload.trouble(now);
+        match self.phase {
+            Phase::Working if self.rests => {
+                workload.rest();
+                self.phase = Phase::Quieting;
+            }
+            Phase::Working => self.stop(world, workload),
+            Phase::Quieting if workload.is_quiet() => {
+                self.phase = Phase::Resting { until: now + REST };
+            }
+            Phase::Resting { until } if now >= until => self.stop(world, workload),
+            Phase::Auditing { until, again } => {
+                let read = workload.is_finished();
+                let late = now >= until || !self.members.keepers().iter().all(|n| world.is_up(*n));
+                if !read && late && self.victim.is_none() {
+                    return Err(format!("{now} not everything can be read though nothing decayed"));
+                }
+                match () {
+                    () if again && read => self.start_again(world, workload),
+                    () if read || late => self.next_round(world, workload),
+                    () => {}
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The cluster stops, and what it stores is kept.
+    fn stop(&mut self, world: &mut World, workload: &mut Workload) {
+        self.end_all(world, workload, self.crash);
+        if !self.rests {
+            let (now, model) = (world.now(), workload.model_mut());
+            model.data.last_second_lost(now);
+            model.names.last_second_lost(now);
+        }
+        self.stopped = images_of(world);
+        self.start_round(world, workload);
+    }
+
+    fn end_all(&self, world: &mut World, workload: &mut Workload, crash: Crash) {
+        for mount in &self.members.mounts {
+            world.crash(*mount, crash);
+            workload.mount_died(*mount, world);
+        }
+        for keeper in self.members.keepers() {
+            world.crash(keeper, crash);
+        }
+        let (now, model) = (world.now(), workload.model_mut());
+        model.data.server_died(|_| false);
+        if crash == Crash::Power {
+            model.names.note_power_cut(now);
+            model.names.manager_power_cut(now);
+            model.data.power_cut();
+        }
+    }
+
+    fn next_round(&mut self, world: &mut World, workload: &mut Workload) {
+        self.rounds += 1;
+        if self.rounds > self.left {
+            self.phase = Phase::Over;
+            return;
+        }
+        self.trace_health(world);
+        self.end_all(world, workload, Crash::Kill);
+        for (node, image) in &self.stopped {
+            world.machine_mut(*node).restore(image);
+        }
+        self.strike(world);
+        self.start_round(world, workload);
+    }
+
+    fn start_round(&mut self, world: &mut World, workload: &mut Workload) {
+        let now = world.now();
+        for node in world.nodes() {
+            match self.victim {
+                // A refusal is an answer.
+                Some(victim) if victim == node => drop(world.try_start(node)),
+                _ => world.start(node),
+            }
+        }
+        workload.model_mut().names.start_again();
+        let again = self.victim.is_some() && self.random.chance(AGAIN);
+        self.phase = Phase::Auditing { until: now + AUDIT, again };
+        workload.audit(self.victim.is_none(), world);
+    }
+
+    /// What the server of the disk that decayed makes of it.
+    fn trace_health(&self, world: &mut World) {
+        let Some(victim) = self.victim else { return };
+        let services: Option<&Services> = world.machine(victim).services();
+        let Some(io) = services.and_then(|services| services.io.as_ref()) else { return };
+        let said = format!("{:?}, damaged {:?}", io.disks(), io.damaged());
+        let now = world.now();
+        world.trace_mut().line(now, victim, "decay", format_args!("{said}"));
+    }
+
+    /// What the first start and the reads did has made nothing worse.
+    fn start_again(&mut self, world: &mut World, workload: &mut Workload) {
+        let victim = self.victim.expect("nothing is started again in the first round");
+        world.crash(victim, Crash::Kill);
+        workload.model_mut().data.server_died(|_| false);
+        drop(world.try_start(victim));
+        self.phase = Phase::Auditing { until: world.now() + AUDIT, again: false };
+        workload.audit(false, world);
+    }
+
+    /// Something decays on one machine.
+    fn strike(&mut self, world: &mut World) {
+        let now = world.now();
+        let (keepers, kind) = (self.members.keepers(), *self.random.pick(&self.kinds));
+        let node = *self.random.pick(&keepers);
+        // What else knows of all of it knows it when there was a second of rest. That a manager's directory is empty is
+        // noticed before its stores are opened.
+        let unmodelled = node == self.members.manager && kind == Decay::Emptied;
+        let whole = Decay::OF_ALL.contains(&kind) && (!self.rests || unmodelled);
+        let kind = if whole { *self.random.pick(&Decay::OF_FILES) } else { kind };
+        let known: Vec<&Images> = self.earlier.iter().filter_map(|(_, i)| i.as_ref()).collect();
+        let earlier = match known.is_empty() {
+            true => &self.stopped[&node],
+            false => &self.random.pick(&known)[&node],
+        };
+        let earlier = earlier.clone();
+        let below = &mut |end: u64| self.random.below(end);
+        let machine = world.machine_mut(node);
+        let said = if node == self.members.manager {
+            let mut stores = Stores { now: machine.meta.image(), earlier: earlier.stores };
+            let said = kind.strike(&mut stores, below);
+            machine.meta.restore(&stores.now);
+            said
+        } else {
+            let disk = below(earlier.disks.len() as u64) as usize;
+            let mut medium = Standing { machine, disk, earlier: &earlier.disks[disk] };
+            kind.strike(&mut medium, below)
+        };
+        let said = said.unwrap_or_else(|| "nothing to decay".into());
+        world.trace_mut().line(now, node, "decay", format_args!("{kind:?}: {said}"));
+        self.victim = Some(node);
+    }
+}
+
+fn images_of(world: &World) -> Images {
+    world.nodes().into_iter().map(|node| (node, world.machine(node).image())).collect()
+}
+
+/// A disk of a machine that stands still.
+struct Standing<'a> {
+    machine: &'a mut Machine,
+    disk: usize,
+    earlier: &'a Volume,
+}
+
+impl Standing<'_> {
+    fn volume(&mut self) -> &mut Volume {
+        self.machine.disks[self.disk].volume_mut()
+    }
+}
+
+fn bytes_of(volume: &Volume, file: DiskFile) -> Option<Vec<u8>> {
+    volume.get(file).map(|inode| inode.bytes.bytes())
+}
+
+impl Medium for Standing<'_> {
+    type File = DiskFile;
+
+    fn files(&self) -> Vec<DiskFile> {
+        self.machine.disks[self.disk].volume().names_from(DiskFile::Label).collect()
+    }
+
+    fn class(&self, file: &DiskFile) -> usize {
+        match file {
+            DiskFile::Label => 0,
+            DiskFile::Log(_) => 1,
+            DiskFile::Object(_) => 2,
+            DiskFile::Quarantined(_) => 3,
+            DiskFile::Index(_) => 4,
+        }
+    }
+
+    fn bytes(&self, file: &DiskFile) -> Vec<u8> {
+        bytes_of(self.machine.disks[self.disk].volume(), *file).unwrap_or_default()
+    }
+
+    fn earlier(&self, file: &DiskFile) -> Option<Vec<u8>> {
+        bytes_of(self.earlier, *file)
+    }
+
+    fn put(&mut self, file: &DiskFile, bytes: Vec<u8>) {
+        self.volume().put(*file, &bytes, 0);
+    }
+
+    fn remove(&mut self, file: &DiskFile) {
+        let volume = self.volume();
+        volume.remove(*file);
+        volume.sync_all(volume.changes());
+    }
+
+    fn restore(&mut self) {
+        *self.volume() = self.earlier.clone();
+    }
+}
+
+/// The stores of a machine that stands still.
+struct Stores {
+    now: StoresImage,
+    earlier: StoresImage,
+}
+
+/// A database, or one of its logs.
+type StoreFile = (StoreId, Option<u64>);
+
+fn files_of(image: &StoresImage) -> impl Iterator<Item = (StoreFile, Vec<u8>)> + '_ {
+    image.0.iter().flat_map(|(store, (database, logs))| {
+        let logs = logs.contents().map(|(log, bytes)| ((*store, Some(log)), bytes));
+        std::iter::once(((*store, None), database.clone())).chain(logs)
+    })
+}
+
+impl Medium for Stores {
+    type File = StoreFile;
+
+    fn files(&self) -> Vec<StoreFile> {
+        files_of(&self.now).map(|(file, _)| file).collect()
+    }
+
+    fn class(&self, (store, log): &StoreFile) -> usize {
+        // Names are what everything hangs on.
+        let class = usize::from(log.is_some());
+        if *store == StoreId::Names { class } else { 2 }
+    }
+
+    fn bytes(&self, file: &StoreFile) -> Vec<u8> {
+        files_of(&self.now).find(|(name, _)| name == file).map_or(Vec::new(), |(_, bytes)| bytes)
+    }
+
+    fn earlier(&self, file: &StoreFile) -> Option<Vec<u8>> {
+        files_of(&self.earlier).find(|(name, _)| name == file).map(|(_, bytes)| bytes)
+    }
+
+    fn put(&mut self, (store, log): &StoreFile, bytes: Vec<u8>) {
+        let (database, logs) = self.now.0.get_mut(store).expect("a store that is there");
+        match log {
+            Some(log) => logs.put(*log, bytes),
+            None => *database = bytes,
+        }
+    }
+
+    fn remove(&mut self, (store, log): &StoreFile) {
+        let (database, logs) = self.now.0.get_mut(store).expect("a store that is there");
+        match log {
+            Some(log) => logs.lose(*log),
+            None => database.clear(),
+        }
+    }
+
+    fn restore(&mut self) {
+        self.now = self.earlier.clone();
+    }
+}
