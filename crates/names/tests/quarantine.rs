@@ -4,9 +4,21 @@ mod common;
 
 use common::ROOT;
 use common::cluster::{Cluster, WHO, create};
-use names::{READ, Unclaimed, WRITE, Who};
+use names::{Client, READ, Unclaimed, WRITE, Who};
 use std::collections::BTreeSet;
 use wire::{Errno, FileId, NodeId, ObjectId, VolumeId};
+
+/// A file that is gone and has left so many objects on one server.
+fn with_strays<const N: usize>() -> (Cluster, Client, [(NodeId, ObjectId); N]) {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let (file, one) = (cluster.created(&client, b"gone", None), client.clone());
+    cluster.run(1, async move { one.unlink(&WHO, ROOT, b"gone").await }).unwrap();
+    let object = |column| ObjectId { volume: VolumeId(5), file, column: column as u16 };
+    let all = std::array::from_fn(|column| (NodeId(11), object(column)));
+    cluster.objects.0.stored.borrow_mut().extend(all);
+    (cluster, client, all)
+}
 
 #[test]
 fn objects_that_no_file_claims_are_set_aside_and_younger_ones_are_not() {
@@ -49,12 +61,7 @@ fn objects_that_no_file_claims_are_set_aside_and_younger_ones_are_not() {
 
 #[test]
 fn a_clock_that_jumps_a_day_ahead_purges_nothing() {
-    let mut cluster = Cluster::new(1);
-    let client = cluster.client(1);
-    let (gone, one) = (cluster.created(&client, b"gone", None), client.clone());
-    cluster.run(1, async move { one.unlink(&WHO, ROOT, b"gone").await }).unwrap();
-    let object = ObjectId { volume: VolumeId(5), file: gone, column: 0 };
-    cluster.objects.0.stored.borrow_mut().insert((NodeId(11), object));
+    let (mut cluster, _, _) = with_strays::<1>();
     cluster.turns(8 * 60_000);
     assert_eq!(cluster.objects.0.aside.borrow().len(), 1);
     for day in 1..5 {
@@ -104,15 +111,9 @@ fn a_file_made_after_the_copy_that_the_store_is_from_is_neither_touched_nor_made
 
 #[test]
 fn an_object_that_cannot_be_read_does_not_keep_others_from_being_set_aside() {
-    let mut cluster = Cluster::new(1);
-    let client = cluster.client(1);
-    let (gone, one) = (cluster.created(&client, b"gone", None), client.clone());
-    cluster.run(1, async move { one.unlink(&WHO, ROOT, b"gone").await }).unwrap();
-    let object = |column| ObjectId { volume: VolumeId(5), file: gone, column };
-    let all = [0, 1, 2].map(|column| (NodeId(11), object(column)));
-    cluster.objects.0.stored.borrow_mut().extend(all);
-    cluster.objects.0.unreadable.set(Some(object(0)));
-    cluster.objects.0.unstable.set(Some(object(1)));
+    let (mut cluster, client, all) = with_strays::<3>();
+    cluster.objects.0.unreadable.set(Some(all[0].1));
+    cluster.objects.0.unstable.set(Some(all[1].1));
     cluster.turns(8 * 60_000);
     assert!(cluster.objects.0.aside.borrow().iter().copied().eq(all[1..].iter().copied()));
     let shown = cluster.run(1, async move { client.quarantined(&Who::ROOT, None).await.unwrap() });
@@ -122,13 +123,8 @@ fn an_object_that_cannot_be_read_does_not_keep_others_from_being_set_aside() {
 
 #[test]
 fn what_was_set_aside_is_shown_put_back_and_dropped_by_hand() {
-    let mut cluster = Cluster::new(1);
-    let client = cluster.client(1);
-    let (gone, one) = (cluster.created(&client, b"gone", None), client.clone());
-    cluster.run(1, async move { one.unlink(&WHO, ROOT, b"gone").await }).unwrap();
-    let object = |column| ObjectId { volume: VolumeId(5), file: gone, column };
-    let all = [0, 1].map(|column| (NodeId(11), object(column)));
-    cluster.objects.0.stored.borrow_mut().extend(all);
+    let (mut cluster, client, all) = with_strays::<2>();
+    let gone = all[0].1.file;
     cluster.turns(8 * 60_000);
     let list = |cluster: &mut Cluster| {
         let client = client.clone();

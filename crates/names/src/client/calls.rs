@@ -108,14 +108,9 @@ impl Client {
         how: How,
         open: Option<u32>,
     ) -> Result<(Entry, bool), Errno> {
-        let _permit = self.hold().await;
         let operation = Operation::Create { who: *who, parent, name, mode, how, open };
-        let created = self.ask(operation, SMALL).await;
-        let Created { entry, made } = decoded(self.unsure(created)?)?;
-        if let Some(mask) = open {
-            self.opened(entry.attr.file, mask);
-        }
-        Ok((entry, made))
+        let created = self.made(operation, open, |created: &Created| created.entry.attr.file).await;
+        created.map(|Created { entry, made }| (entry, made))
     }
 
     /// Makes a regular file without a name, and opens it: it lives until it is closed, or for good once it is linked.
@@ -126,12 +121,24 @@ impl Client {
         mode: u32,
         mask: u32,
     ) -> Result<Entry, Errno> {
-        let _permit = self.hold().await;
         let operation = Operation::CreateUnnamed { who: *who, parent, mode, mask };
-        let created = self.ask(operation, SMALL).await;
-        let entry: Entry = decoded(self.unsure(created)?)?;
-        self.opened(entry.attr.file, mask);
-        Ok(entry)
+        self.made(operation, Some(mask), |entry: &Entry| entry.attr.file).await
+    }
+
+    /// Asks for a new file, which is open with these permissions when that is answered.
+    async fn made<T: for<'a> Field<'a>>(
+        &self,
+        operation: Operation<'_>,
+        open: Option<u32>,
+        file: impl Fn(&T) -> FileId,
+    ) -> Result<T, Errno> {
+        let _permit = self.hold().await;
+        let made = self.ask(operation, SMALL).await;
+        let made = decoded(self.unsure(made)?)?;
+        if let Some(mask) = open {
+            self.opened(file(&made), mask);
+        }
+        Ok(made)
     }
 
     /// Removes a name of anything but a directory; what went with it, if it had no bytes.
