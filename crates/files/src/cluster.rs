@@ -11,7 +11,7 @@ use node::{Bug, Cx};
 use std::time::Duration;
 use store::{Store, StoreError};
 use stripe::{Server, ServerConfig};
-use wire::{NodeId, VolumeId};
+use wire::{Errno, NodeId, VolumeId};
 
 /// The roles of one node.
 #[derive(Default)]
@@ -145,6 +145,8 @@ fn start_manager(cx: &Cx, role: ManagerRole) -> Result<Managing, StartError> {
     let config = names::Config { volume, servers, witnesses };
     let manager = names::serve(cx, config, names, objects.clone())?;
     if let Some(members) = &members {
+        let rows = members.clone();
+        manager.set_members(move || rows.rows().map_err(Errno::from));
         let told = manager.clone();
         members.before_stopping(move |server| {
             let told = told.clone();

@@ -117,6 +117,11 @@ impl Service {
         self.0.registry.borrow_mut().store_mut().health()
     }
 
+    /// All that the store holds, for a backup.
+    pub fn rows(&self) -> Result<Vec<store::Entry>, StoreError> {
+        self.0.registry.borrow_mut().store_mut().range(&[][..].., usize::MAX)
+    }
+
     /// Waits for another view.
     pub fn changed(&self) -> impl Future<Output = ()> + '_ {
         self.0.changed.wait()

@@ -8,6 +8,8 @@ mod calls;
 mod held;
 mod locking;
 
+pub use calls::BackupPart;
+
 use crate::limits::{DEADLINE, HOLDING_MAX, LIVES_MAX, RETRY_PAUSE, SLOTS};
 use crate::locks::Locks;
 use crate::protocol::{CallNumber, Operation, Point, cut, join};

@@ -45,6 +45,8 @@ pub enum Table {
     Passed = 17,
     /// For how many seconds the volume had a manager; at site 0 only.
     Uptime = 18,
+    /// Files of a restored volume that were not compared with their objects yet, or whose objects are gone.
+    Restored = 19,
 }
 
 fn key(site: u8, table: Table, parts: &[&[u8]]) -> Vec<u8> {
@@ -81,6 +83,11 @@ pub fn life_of(key: &[u8]) -> Option<u32> {
 /// Serial numbers that were passed over, up to this one.
 pub fn passed(site: u8, last: u64) -> Vec<u8> {
     key(site, Table::Passed, &[&last.to_be_bytes()])
+}
+
+/// A file of a restored volume.
+pub fn restored(file: FileId) -> Vec<u8> {
+    about(file, Table::Restored)
 }
 
 /// For how long the volume had a manager.

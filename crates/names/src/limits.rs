@@ -19,6 +19,12 @@ pub const XATTRS_MAX: usize = 256;
 pub const REPLY_BYTES_MAX: usize = 64 * 1024;
 /// Room for what a listing of a directory has beside its entries: their count, whether it ends, and where.
 pub const LISTING_HEAD_BYTES: usize = 16;
+/// Bytes of keys and values in a part of a backup, of which the last may be as long as the store takes one: 136 KiB.
+pub const BACKUP_PART_BYTES: usize = 64 * 1024;
+/// Most bytes of such an answer.
+pub const BACKUP_REPLY_BYTES_MAX: usize = 256 * 1024;
+/// A backup that was not asked for any more of itself for so long has ended.
+pub const BACKUP_SPAN: Duration = Duration::from_secs(60);
 /// Largest listing of a directory.
 pub const LISTING_BYTES_MAX: usize = REPLY_BYTES_MAX - LISTING_HEAD_BYTES;
 /// Fragments of a block map in one reply or change: all of them.
@@ -74,6 +80,8 @@ pub const REMOVALS_GATHERED: Duration = Duration::from_millis(100);
 pub const WALK_COUNT: usize = 1024;
 /// See [`WALK_COUNT`].
 pub const WALK_INTERVAL: Duration = Duration::from_secs(60);
+/// Objects of a server that are listed at once when a restored volume looks for what moved: as many as it tells.
+pub const SURVEY_COUNT: usize = 4096;
 /// How long an object that no file claims is kept, in seconds of a manager's running: long enough to see the mistake
 /// and rename it back. No clock of the world is asked, which may be set.
 pub const QUARANTINE_SECONDS: u64 = 24 * 3600;

@@ -14,8 +14,8 @@ use crate::limits::{
     SERIALS_PER_SECOND,
 };
 use crate::manager::{Manager, OpenError, VolumeSettings, damaged};
-use crate::record::{Content, Directory, FORMAT, Inode, Site, Volume};
-use store::{Append, Batch, Store};
+use crate::record::{Content, Directory, Inode, Site};
+use store::{Append, Batch};
 use stripe::Witness;
 use wire::{Attr, FileId, FileKind, NodeId, Wall};
 
@@ -158,20 +158,6 @@ impl Manager {
         let inode = Inode { attr, content: Content::Directory(root) };
         batch.put(&keys::inode(FileId::ROOT), &encoded(&inode));
     }
-}
-
-/// A person takes the store as it is, though it may lack what was acknowledged: its next start goes on as a lineage
-/// above all that the servers know of, and nothing is set aside or purged until a person says so.
-pub fn accept(store: &mut Store) -> Result<Append, OpenError> {
-    let key = keys::volume();
-    let bytes = store.get(&key)?.ok_or_else(|| OpenError::Damaged { key: key.clone() })?;
-    let volume: Volume = damaged(&key, &bytes)?;
-    if volume.format != FORMAT {
-        return Err(OpenError::Format { found: volume.format });
-    }
-    let mut batch = Batch::new();
-    batch.put(&key, &encoded(&Volume { outbids: true, frozen: true, ..volume }));
-    Ok(store.apply(batch))
 }
 
 /// Counters of the site that has the root directory.

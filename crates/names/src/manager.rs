@@ -238,6 +238,12 @@ impl Manager {
         seconds.map_or(Ok(0), |seconds| Transaction::decoded(&seconds))
     }
 
+    /// Files of a restored volume that are to be compared with their objects, or have lost some.
+    pub(crate) fn restored(&self) -> Result<u64, OpenError> {
+        let of = |site| Ok(self.table(site, Table::Restored)?.len() as u64);
+        (0..=u8::MAX).map(of).sum()
+    }
+
     /// Makes again what is in memory.
     fn load_tables(&mut self, now: Time) -> Result<(), OpenError> {
         for (key, _) in self.table(0, Table::Client)? {

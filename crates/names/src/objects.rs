@@ -6,6 +6,7 @@
 use crate::limits::WITNESS_DEADLINE;
 use crate::sessions::Final;
 use node::rings::VolumeSpace;
+use stripe::protocol::ObjectReply;
 use stripe::{FileRef, Kept, Witness};
 use wire::{Errno, FileId, Fragment, Layout, NodeId, ObjectId};
 
@@ -29,6 +30,8 @@ pub trait Objects: 'static {
     async fn remove(&self, files: &[ObjectsOf]) -> Vec<Result<(), Errno>>;
     /// Length, last write and storage, from all objects.
     async fn totals(&self, objects: &ObjectsOf) -> Result<Final, Errno>;
+    /// What the servers say of the objects, in the order of the columns; ENOENT where there is none.
+    async fn columns(&self, objects: &ObjectsOf) -> Vec<Result<ObjectReply, Errno>>;
     /// Every object knows the layout's epoch.
     async fn set_layout(&self, objects: &ObjectsOf) -> Result<(), Errno>;
     /// The block map of a file, all of it, as of this layout epoch.
@@ -87,6 +90,10 @@ impl Objects for stripe::Client {
         let used = Some(totals.used);
         let truncations = objects.truncations;
         Ok(Final { size: totals.size, mtime: totals.mtime, used, truncations })
+    }
+
+    async fn columns(&self, objects: &ObjectsOf) -> Vec<Result<ObjectReply, Errno>> {
+        stripe::Client::columns(self, &objects.reference()).await
     }
 
     async fn set_layout(&self, objects: &ObjectsOf) -> Result<(), Errno> {

@@ -75,6 +75,25 @@ pub(crate) struct Alive {
 }
 fields!(Alive { registration });
 
+/// A key of a store with its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub key: Box<[u8]>,
+    pub value: Box<[u8]>,
+}
+fields!(Row { key, value });
+
+/// A part of a backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub snapshot: u64,
+    pub sequence: u64,
+    pub lineage: u16,
+    pub rows: Vec<Row>,
+    pub last: bool,
+}
+fields!(Part { snapshot, sequence, lineage, rows, last });
+
 /// A part of a block map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Map {
@@ -151,6 +170,7 @@ operations! {
     Sync = 13 pure { changes: Vec<Point> }
     Servers = 14 pure {}
     Quarantined = 15 pure { who: Who<'a>, after: Option<(Home, FileId, u16)>, count: u32 }
+    Backup = 18 pure { who: Who<'a>, snapshot: u64, of_members: bool, after: &'a [u8] }
     SetAttr = 20 once { who: Who<'a>, file: FileId, changes: SetAttr, opened: bool }
     Create = 21 once {
         who: Who<'a>, parent: FileId, name: &'a [u8], mode: u32, how: How, open: Option<u32>,
@@ -226,7 +246,7 @@ impl Operation<'_> {
             | MoveColumn { file, .. } => file.site(),
             Space {} | KeepAlive {} | Sync { .. } | Leave {} | Claim { .. } => 0,
             Servers {} | Quarantined { .. } | Retire { .. } | Restore { .. } | Purge { .. } => 0,
-            Own { .. } => 0,
+            Own { .. } | Backup { .. } => 0,
         }
     }
 }

@@ -4,7 +4,9 @@
 //! waits, so that each of its operations is whole. A change is applied, its record posted in the same breath, and
 //! answered when the append is done.
 
+mod backup;
 mod begin;
+mod compare;
 mod dispatch;
 mod gone;
 mod layouts;
@@ -18,8 +20,10 @@ use crate::objects::Objects;
 use crate::protocol::{CallNumber, Operation, cut, join};
 use crate::stores::IoServer;
 use crate::transaction::Transaction;
+use backup::{Backup, Members};
 pub use begin::REFUSED;
 use begin::Stage;
+use compare::Strays;
 use node::rings::{MetaError, MetaOp, StoreId};
 use node::{Answer, Cx, Notify, Request};
 pub use quarantine::QuarantineCounters;
@@ -51,6 +55,14 @@ struct Service<O> {
     /// The first change of this life, which must be on stable storage before any other is told.
     first: Cell<u64>,
     stage: Cell<Stage>,
+    /// Files of a restored volume that are to be compared or lost; 0 only when there are none.
+    restored_left: Cell<u64>,
+    strays: RefCell<Option<Strays>>,
+    /// All servers were surveyed.
+    surveyed: Notify,
+    backups: RefCell<BTreeMap<u64, Backup>>,
+    /// What a backup has beside the names.
+    members: RefCell<Option<Members>>,
     /// The stage is another.
     begun: Notify,
     /// What each active server knows of this store.
@@ -97,6 +109,7 @@ trait Control {
     fn older(&self) -> Option<Older>;
     fn refused(&self) -> LocalFuture<Older>;
     fn is_frozen(&self) -> bool;
+    fn set_members(&self, members: Members);
     fn settle(&self, server: Option<NodeId>) -> LocalFuture<()>;
     fn set_gone(&self, disks: &[(NodeId, u32)]);
     fn gone_files(&self) -> u64;
@@ -131,6 +144,11 @@ impl Handle {
     /// Waits until nothing is served any more since the store is not the newest; mostly for ever.
     pub async fn refused(&self) -> Older {
         self.0.refused().await
+    }
+
+    /// What a backup has beside the names: all rows of the members' store.
+    pub fn set_members(&self, members: impl Fn() -> Result<Vec<store::Entry>, Errno> + 'static) {
+        self.0.set_members(Rc::new(members));
     }
 
     /// Whether the volume was restored, and no person has said yet that what it does not know may go.
@@ -191,6 +209,9 @@ impl<O: Objects> Control for Rc<Service<O>> {
     fn refused(&self) -> LocalFuture<Older> {
         Box::pin(self.clone().refused())
     }
+    fn set_members(&self, members: Members) {
+        self.members.replace(Some(members));
+    }
     fn is_frozen(&self) -> bool {
         self.manager.borrow().is_frozen()
     }
@@ -215,10 +236,16 @@ pub fn serve<O: Objects>(
 ) -> Result<Handle, OpenError> {
     let mut manager = Manager::load(store, &config.volume, cx.now(), cx.incarnation())?;
     manager.plant(cx.bugs());
+    let restored = manager.restored()?;
     manager.set_servers(&config.servers);
     let service = Rc::new(Service {
         first: Cell::new(u64::MAX),
         stage: Cell::default(),
+        restored_left: Cell::new(restored),
+        strays: RefCell::default(),
+        surveyed: Notify::new(cx),
+        backups: RefCell::default(),
+        members: RefCell::default(),
         begun: Notify::new(cx),
         told: RefCell::default(),
         cx: cx.clone(),

@@ -130,6 +130,12 @@ impl Base {
         Ok(())
     }
 
+    /// The data of the newest transaction, to be read for a while.
+    pub fn table(&self) -> Result<ReadOnlyTable<Bytes, Bytes>, StoreError> {
+        let database = self.with(|opened| Ok(opened.database.clone()))?;
+        Ok(self.snapshot(&database)?.0)
+    }
+
     pub fn get(&self, key: &[u8]) -> Result<Option<AccessGuard<'static, Bytes>>, StoreError> {
         self.with(|opened| opened.table.get(key).map_err(|error| self.failed("read", error.into())))
     }

@@ -34,6 +34,7 @@ mod overlay;
 mod recovery;
 mod scrub;
 mod sealed;
+mod snapshot;
 mod store;
 
 pub use batch::{Batch, Change};

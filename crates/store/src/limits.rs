@@ -16,6 +16,8 @@ pub const OVERLAY_BYTES_DEFAULT: usize = 24 << 20;
 /// Cache of the checkpoint by default. With the overlay it stays under the 64 MiB that a server may use beside its
 /// configured caches.
 pub const CACHE_BYTES_DEFAULT: usize = 16 << 20;
+/// Snapshots of a store that are read at once: each holds on to pages that are written over else.
+pub const SNAPSHOTS_MAX: usize = 2;
 /// How often all of a store is read.
 pub const SCRUB_PERIOD: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The first time after a start: when what a start brings with it is over.

@@ -1,7 +1,7 @@
 //! A snapshot: the store as it was at one moment, read a few keys at a time while changes go on, for a backup.
 //!
-//! It is a read transaction of the checkpoint, and what was not in it yet. It belongs to its store, because it ends when
-//! the database is opened anew, after an error or for a scrub: what it reads could have been written over then.
+//! It is a read transaction of the checkpoint, and what was not in it yet. It belongs to its store, because it ends
+//! when the database is opened anew, after an error or for a scrub: what it reads could have been written over then.
 
 use crate::error::StoreError;
 use crate::limits::SNAPSHOTS_MAX;
@@ -41,7 +41,7 @@ impl Store {
     pub fn snapshot_begin(&mut self) -> Result<u64, StoreError> {
         let table = self.base.table().map_err(|error| self.read_failed(error))?;
         let moment = Moment { table, active: self.active.clone(), frozen: self.frozen.clone() };
-        let moments = &mut self.moments;
+        let moments = &mut *self.moments.borrow_mut();
         moments.next += 1;
         moments.all.insert(moments.next, moment);
         if moments.all.len() > SNAPSHOTS_MAX {
@@ -58,7 +58,8 @@ impl Store {
         after: Option<&[u8]>,
         bytes: usize,
     ) -> Result<Option<Vec<Entry>>, StoreError> {
-        let Some(moment) = self.moments.all.get(&snapshot) else { return Ok(None) };
+        let moments = self.moments.borrow();
+        let Some(moment) = moments.all.get(&snapshot) else { return Ok(None) };
         let bounds = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         let (mut entries, mut taken) = (Vec::new(), 0);
         let read = moment.scan(bounds, |key, value| {
@@ -66,6 +67,7 @@ impl Store {
             entries.push((key.to_vec(), value.to_vec()));
             if taken < bytes { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
+        drop(moments);
         match read {
             Ok(()) => Ok(Some(entries)),
             Err(error) => Err(self.read_failed(self.base.failed("read", error))),
@@ -74,7 +76,7 @@ impl Store {
 
     /// A snapshot is not needed any more.
     pub fn snapshot_end(&mut self, snapshot: u64) {
-        self.moments.all.remove(&snapshot);
+        self.moments.borrow_mut().all.remove(&snapshot);
     }
 }
 

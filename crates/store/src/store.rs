@@ -8,6 +8,7 @@ use crate::log::{RecordHeader, chain_of, kind_sum, seal};
 use crate::overlay::{Bounds, Merged, Overlay, is_empty_range};
 use crate::recovery::{Recovery, Replay};
 use crate::scrub::Round;
+use crate::snapshot::Moments;
 use redb::StorageBackend;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -104,10 +105,12 @@ pub struct Counters {
 /// [`synced`](Store::synced), [`append_failed`](Store::append_failed), [`checkpoint_done`](Store::checkpoint_done).
 /// [`poll_drop`](Store::poll_drop).
 pub struct Store {
-    base: Base,
-    active: Overlay,
+    /// Before the database, as every reader must be.
+    pub(crate) moments: RefCell<Moments>,
+    pub(crate) base: Base,
+    pub(crate) active: Overlay,
     /// Changes on their way into the checkpoint, or waiting for another try.
-    frozen: Option<Arc<Overlay>>,
+    pub(crate) frozen: Option<Arc<Overlay>>,
     checkpointing: Option<Mark>,
     config: Config,
     /// The log that the next change goes to.
@@ -161,6 +164,7 @@ impl Store {
             base,
             active: Overlay::default(),
             frozen: None,
+            moments: RefCell::default(),
             checkpointing: None,
             config,
             generation: mark.generation + 1,
@@ -420,13 +424,14 @@ impl Store {
     }
 
     /// redb refuses everything after an error, so it is opened anew: one page that is damaged must not cost the rest.
-    fn read_failed(&self, error: StoreError) -> StoreError {
+    pub(crate) fn read_failed(&self, error: StoreError) -> StoreError {
         if let StoreError::Rotten { .. } = error {
             self.damaged_reads.set(self.damaged_reads.get() + 1);
             self.last_damage.replace(Some(error.to_string()));
         }
         if self.checkpointing.is_none() {
             // What fails here is told by the next read.
+            self.moments.borrow_mut().clear();
             let _ = self.base.reopen();
         }
         error
@@ -440,13 +445,14 @@ impl Store {
     }
 
     pub(crate) fn reopen(&mut self) {
+        self.moments.borrow_mut().clear();
         if let Err(error) = self.base.reopen() {
             self.last_failure = Some(error.to_string());
         }
     }
 }
 
-fn show(
+pub(crate) fn show(
     entry: (&[u8], Option<&[u8]>),
     visit: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
 ) -> ControlFlow<()> {

@@ -22,7 +22,7 @@ pub use files::{Cat, Cp, Du, Mkdir, Mv, Paths, Rm, default_cluster, in_cluster};
 pub use forget::Forget;
 pub use memory::{Listen, Memory, Tenant};
 pub use program::{RunEnd, RunProgram};
-pub use restore::Restore;
+pub use restore::{Backup, Restore};
 pub use simulations::{Output, Papers, Results, Seeds, Sim, Simulator};
 
 /// Network storage at network speed: files striped over block servers, mounted, on one machine or several.
@@ -89,7 +89,9 @@ pub enum Command {
     Forget(Forget),
     /// Objects that no file claims: list them, put them back, remove them
     Quarantine(Quarantine),
-    /// Have a manager go on with an older copy of its store, when there is no newer one
+    /// Write all names, and where their bytes are, to a file: online, at one moment, compressed
+    Backup(Backup),
+    /// Restore the names of a manager from a backup, or go on with an older copy of its store
     Restore(Restore),
     /// Run the cluster in the deterministic simulator, or replay a seed; model a cluster of your own
     Sim(Sim),

@@ -13,6 +13,7 @@
 #[macro_use]
 pub mod output;
 
+pub mod backup;
 mod beginning;
 pub mod bench;
 pub mod built_in;

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use trapeze::children::follow_parent;
 use trapeze::cli::{self, Cli, Command};
 use trapeze::{
-    bench, check, cluster, copy, demo, directories, forget, interrupted, memory, mount_helper,
-    new_disk, output, papers, preloaded, quarantine, rebalance, restore, serve, simulate, status,
-    tools,
+    backup, bench, check, cluster, copy, demo, directories, forget, interrupted, memory,
+    mount_helper, new_disk, output, papers, preloaded, quarantine, rebalance, restore, serve,
+    simulate, status, tools,
 };
 
 fn main() -> ExitCode {
@@ -82,6 +82,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Check(arguments) => check::check(&arguments)?,
         Command::Forget(arguments) => forget::forget(&arguments)?,
         Command::Quarantine(arguments) => quarantine::quarantine(&arguments)?,
+        Command::Backup(arguments) => backup::backup(&arguments)?,
         Command::Restore(arguments) => restore::restore(&arguments)?,
         Command::Sim(arguments) => simulate::sim(&arguments)?,
         Command::Papers(arguments) => papers::papers(&arguments)?,

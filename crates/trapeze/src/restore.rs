@@ -1,19 +1,25 @@
-//! `trapeze restore`: the names of a manager go on from what there is of them.
+//! `trapeze restore`: the names of a manager go on from a backup, or from an older copy of its directory.
 
+use crate::backup::format::{BadBackup, Counts, Head, Of, Reader};
 use crate::cli;
-use crate::config::{ConfigError, Machine, Role};
-use files::cluster::names_store;
-use live::meta::{LoadError, load};
+use crate::config::{ConfigError, Machine, Role, sync_name};
+use crate::{incarnation, output, progress};
+use files::cluster::{members_store, names_store};
+use live::meta::{LoadError, exists, load};
 use node::rings::StoreId;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
-use store::{Store, StoreError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use store::{Batch, Entry, Store, StoreError};
 
 /// Why names were not restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// Not a manager's directory.
     #[error(
-        "{0} is no directory of a manager: name the DIR of `trapeze up` or of `trapeze init`, where manager.toml or machine.toml is"
+        "{0} is no directory of a manager: name the DIR of `trapeze up` or of `trapeze init`, where manager.toml or \
+         machine.toml is"
     )]
     NoManager(PathBuf),
     /// Its configuration.
@@ -29,31 +35,224 @@ pub enum RestoreError {
     #[error("{0}: {1}")]
     Names(PathBuf, names::OpenError),
     /// It could not be written.
-    #[error("{0}: {1}; the store is as it was")]
+    #[error("{0}: {1}; nothing was changed")]
     Written(PathBuf, String),
+    /// The backup.
+    #[error("{0}: {1}; nothing was changed")]
+    Backup(PathBuf, BadBackup),
+    /// It is of something else.
+    #[error(
+        "{0} is a backup of {1}, and {2} is of {3}: name the backup of this cluster; nothing was \
+         changed"
+    )]
+    Other(PathBuf, String, PathBuf, String),
+    /// Another release made it.
+    #[error(
+        "{0} was made by a release whose names have format {1} and whose members have format {2}, this one knows {3} \
+         and {4}: restore it with that release; nothing was changed"
+    )]
+    Format(PathBuf, u32, u32, u32, u32),
+    /// There are names.
+    #[error(
+        "{0} has names: to restore the backup in their place, say --replace, which keeps them beside it; to go on with \
+         them though they are an older copy, `trapeze restore --accept`"
+    )]
+    Exists(PathBuf),
+    /// The system.
+    #[error("{0}: {1}")]
+    System(PathBuf, io::Error),
 }
 
 type Result<T> = std::result::Result<T, RestoreError>;
 
+/// What a person does next.
+const NEXT: &str = "start the manager and all machines, look at `trapeze check`, and when all is as it should be, \
+                    `trapeze quarantine resume`: until then nothing that the names do not know is purged";
+
 /// `trapeze restore`.
 pub fn restore(arguments: &cli::Restore) -> Result<()> {
-    let store = store_of(&arguments.dir)?;
-    accept(&store)?;
-    println!(
-        "the store of names in {} is taken as it is when its manager starts next; nothing that it does not know is purged until \
-         `trapeze quarantine resume`",
-        store.display()
-    );
+    let (machine, store) = manager_of(&arguments.dir)?;
+    let Some(file) = &arguments.file else {
+        accept(&store)?;
+        println!("the names in {} are taken as they are; {NEXT}", store.display());
+        return Ok(());
+    };
+    let there = exists(&store, StoreId::Names);
+    if there && !arguments.replace {
+        return Err(RestoreError::Exists(store));
+    }
+    // Held to the end: no manager runs on it meanwhile.
+    let _held = there.then(|| load(&store, StoreId::Names)).transpose()?;
+    let bad = |error| RestoreError::Backup(file.clone(), error);
+    let input: Box<dyn Read> = match file == Path::new("-") {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(File::open(file).map_err(|error| bad(error.into()))?),
+    };
+    let (mut reader, head) = Reader::new(BufReader::new(input)).map_err(bad)?;
+    check(file, &head, &arguments.dir, &machine)?;
+    let new = beside(&store, "restoring");
+    let _ = fs::remove_dir_all(&new); // of a restore that was broken off
+    let written = write(&new, &mut reader).map_err(|error| match error {
+        Failure::Backup(error) => bad(error),
+        Failure::Other(error) => error,
+    });
+    let counts = written.inspect_err(|_| drop(fs::remove_dir_all(&new)))?;
+    let kept = put(&store, &new)?;
+    let when = output::at(head.taken, 0);
+    println!("{} records of names and {} of members, as of {when}", counts.names, counts.members);
+    if let Some(kept) = kept {
+        println!("what was there is in {}", kept.display());
+    }
+    println!("{NEXT}");
     Ok(())
 }
 
-/// The directory of the store of a manager's directory.
-fn store_of(dir: &Path) -> Result<PathBuf> {
+/// The configuration in a manager's directory, and where its store is.
+fn manager_of(dir: &Path) -> Result<(Machine, PathBuf)> {
     let files = ["manager.toml", "machine.toml"].map(|name| dir.join(name));
     let file = files.iter().find(|file| file.is_file());
     let machine = Machine::load(file.ok_or_else(|| RestoreError::NoManager(dir.into()))?)?;
     let store = machine.store.clone().filter(|_| machine.is(Role::Manager));
-    store.ok_or_else(|| RestoreError::NoManager(dir.into()))
+    let store = store.ok_or_else(|| RestoreError::NoManager(dir.into()))?;
+    Ok((machine, store))
+}
+
+fn beside(store: &Path, what: &str) -> PathBuf {
+    let mut name = store.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{what}"));
+    store.with_file_name(name)
+}
+
+fn check(file: &Path, head: &Head, dir: &Path, machine: &Machine) -> Result<()> {
+    let (names, members) = (names::STORE.version, members::STORE_VERSION);
+    if (head.names_format, head.members_format) != (names, members) {
+        let (old_names, old_members) = (head.names_format, head.members_format);
+        return Err(RestoreError::Format(file.into(), old_names, old_members, names, members));
+    }
+    let (wanted, volume) = (machine.cluster_id(), machine.volume);
+    if (head.cluster != wanted && head.cluster != 0) || head.volume != volume {
+        let name = |cluster: u64, volume: u32| format!("cluster {cluster:016x}, volume {volume}");
+        let (one, other) = (name(head.cluster, head.volume), name(wanted, volume));
+        return Err(RestoreError::Other(file.into(), one, dir.into(), other));
+    }
+    Ok(())
+}
+
+enum Failure {
+    Backup(BadBackup),
+    Other(RestoreError),
+}
+
+impl From<BadBackup> for Failure {
+    fn from(error: BadBackup) -> Failure {
+        Failure::Backup(error)
+    }
+}
+
+impl From<RestoreError> for Failure {
+    fn from(error: RestoreError) -> Failure {
+        Failure::Other(error)
+    }
+}
+
+/// Makes both stores in a new directory, on stable storage when the backup has turned out to be whole.
+fn write<R: Read>(new: &Path, reader: &mut Reader<R>) -> std::result::Result<Counts, Failure> {
+    fs::create_dir_all(new).map_err(|error| RestoreError::System(new.into(), error))?;
+    let mut names = Filling::open(new, StoreId::Names, names_store())?;
+    let mut members = Filling::open(new, StoreId::Members, members_store())?;
+    let (bar, mut counts) = (progress::counted("records"), Counts::default());
+    while let Some((of, rows)) = reader.rows()? {
+        bar.inc(rows.len() as u64);
+        match of {
+            Of::Members => {
+                counts.members += rows.len() as u64;
+                members.fill(rows)?;
+            }
+            Of::Names => {
+                counts.names += rows.len() as u64;
+                for (key, value) in rows {
+                    let rows = names::restored(&key, &value);
+                    names.fill(rows.map_err(|error| RestoreError::Names(new.into(), error))?)?;
+                }
+            }
+        }
+    }
+    bar.finish_and_clear();
+    names.end()?;
+    members.end()?;
+    sync_name(&new.join("names.redb")).map_err(|error| RestoreError::System(new.into(), error))?;
+    Ok(counts)
+}
+
+/// A store that is being filled.
+struct Filling {
+    dir: PathBuf,
+    store: Store,
+    batch: Batch,
+    bytes: usize,
+}
+
+/// Bytes of rows in a batch: half of what the store takes in a record.
+const BATCH_BYTES: usize = 1 << 20;
+/// Bytes that are in memory before they are written.
+const FILLING_BYTES: usize = 16 << 20;
+
+impl Filling {
+    fn open(dir: &Path, id: StoreId, config: store::Config) -> Result<Filling> {
+        let loaded = load(dir, id)?;
+        let opened = Store::open(loaded.backend, config, loaded.logs);
+        let store = opened.map_err(|error| RestoreError::Store(dir.into(), error))?;
+        Ok(Filling { dir: dir.into(), store, batch: Batch::new(), bytes: 0 })
+    }
+
+    fn fill(&mut self, rows: Vec<Entry>) -> Result<()> {
+        for (key, value) in rows {
+            self.bytes += key.len() + value.len() + 16;
+            self.batch.put(&key, &value);
+            if self.bytes >= BATCH_BYTES {
+                self.apply();
+            }
+        }
+        if self.store.overlay_bytes() >= FILLING_BYTES {
+            self.put_in_place()?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self) {
+        self.bytes = 0;
+        // All of it comes into the checkpoint, so the record needs no log.
+        let _no_log = self.store.apply(std::mem::replace(&mut self.batch, Batch::new()));
+    }
+
+    fn put_in_place(&mut self) -> Result<()> {
+        let written = put_in_place(&mut self.store);
+        written.map_err(|text| RestoreError::Written(self.dir.clone(), text))
+    }
+
+    fn end(mut self) -> Result<()> {
+        self.apply();
+        self.put_in_place()
+    }
+}
+
+/// Gives a new store the place of the one that is there, which is kept; where.
+fn put(store: &Path, new: &Path) -> Result<Option<PathBuf>> {
+    let system = |error| RestoreError::System(store.into(), error);
+    let start = store.join(incarnation::FILE);
+    if start.is_file() {
+        fs::copy(&start, new.join(incarnation::FILE)).map_err(system)?;
+    }
+    let kept = store.exists().then(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |span| span.as_secs());
+        beside(store, &format!("before-{now}"))
+    });
+    if let Some(kept) = &kept {
+        fs::rename(store, kept).map_err(system)?;
+    }
+    fs::rename(new, store).map_err(system)?;
+    sync_name(store).map_err(system)?;
+    Ok(kept)
 }
 
 /// Has the next start of the manager go on from its store, whatever servers know of a newer one.
@@ -61,8 +260,9 @@ fn accept(dir: &Path) -> Result<()> {
     let loaded = load(dir, StoreId::Names)?;
     let opened = Store::open(loaded.backend, names_store(), loaded.logs);
     let mut store = opened.map_err(|error| RestoreError::Store(dir.into(), error))?;
-    // All of it comes into the checkpoint, so its record needs no log.
-    let _ = names::accept(&mut store).map_err(|error| RestoreError::Names(dir.into(), error))?;
+    // All of it comes into the checkpoint, so its records need no log.
+    let _no_log =
+        names::accept(&mut store).map_err(|error| RestoreError::Names(dir.into(), error))?;
     put_in_place(&mut store).map_err(|text| RestoreError::Written(dir.into(), text))
 }
 

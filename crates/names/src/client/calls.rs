@@ -5,11 +5,12 @@ use crate::create::How;
 use crate::directory::{Listing, Span};
 use crate::field::Field;
 use crate::limits::{
-    CHANGES_MAX, DEADLINE, LISTING_BYTES_MAX, LISTING_HEAD_BYTES, REPLY_BYTES_MAX,
+    BACKUP_REPLY_BYTES_MAX, CHANGES_MAX, DEADLINE, LISTING_BYTES_MAX, LISTING_HEAD_BYTES,
+    REPLY_BYTES_MAX,
 };
 use crate::lookup::Entry;
 use crate::permissions::Who;
-use crate::protocol::{Created, Map, Operation, Point};
+use crate::protocol::{Created, Map, Operation, Part, Point};
 use crate::quarantine::Aside;
 use crate::record::Policy;
 use crate::remove::Unnamed;
@@ -19,11 +20,27 @@ use wire::limits::PATH_BYTES_MAX;
 use wire::{Attr, Decoder, Errno, FileId, Fragment, Home, NodeId, SetAttr};
 
 const LARGE: Style = Style { room: REPLY_BYTES_MAX, deadline: Some(DEADLINE) };
+const BACKUP: Style = Style { room: BACKUP_REPLY_BYTES_MAX, deadline: Some(DEADLINE) };
 const PATH: Style = Style { room: PATH_BYTES_MAX, deadline: Some(DEADLINE) };
 const UNNAMED: Style = Style { room: PATH_BYTES_MAX + Attr::BYTES, deadline: Some(DEADLINE) };
 
 pub(super) fn decoded<T: for<'a> Field<'a>>(message: Vec<u8>) -> Result<T, Errno> {
     T::take(&mut Decoder::new(&message)).map_err(|_| Errno::EPROTO)
+}
+
+/// A part of a backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupPart {
+    /// To ask for the next one by.
+    pub snapshot: u64,
+    /// The last change that is in it.
+    pub sequence: u64,
+    /// The lineage of the store.
+    pub lineage: u16,
+    /// Keys and values, in ascending order.
+    pub rows: Vec<store::Entry>,
+    /// Nothing is behind it.
+    pub last: bool,
 }
 
 impl Client {
@@ -309,6 +326,22 @@ impl Client {
         let after = after.map(|aside| (aside.home, aside.file, aside.column));
         let count = CHANGES_MAX as u32;
         decoded(self.ask(Operation::Quarantined { who: *who, after, count }, LARGE).await?)
+    }
+
+    /// A part of a backup of all that the manager's stores hold: what is behind `after`, of the members or of the
+    /// names. Root's. ECANCELED: it ended before its time, and another one is to be begun.
+    pub async fn back_up(
+        &self,
+        who: &Who<'_>,
+        snapshot: u64,
+        of_members: bool,
+        after: &[u8],
+    ) -> Result<BackupPart, Errno> {
+        let operation = Operation::Backup { who: *who, snapshot, of_members, after };
+        let Part { snapshot, sequence, lineage, rows, last } =
+            decoded(self.ask(operation, BACKUP).await?)?;
+        let rows = rows.into_iter().map(|row| (row.key.into(), row.value.into())).collect();
+        Ok(BackupPart { snapshot, sequence, lineage, rows, last })
     }
 
     /// Makes one of them an object again. Root's.

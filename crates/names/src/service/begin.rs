@@ -94,6 +94,11 @@ impl<O: Objects> Service<O> {
         upkeep::spawn(&self);
         self.cx.spawn("names walk", self.clone().walk_objects());
         self.cx.spawn("names gone", self.clone().count_gone());
+        if self.restored_left.get() > 0 {
+            let active = self.manager.borrow().servers().to_vec();
+            let all = active.iter().map(|server| server.id).chain(servers).collect();
+            self.cx.spawn("names compare", self.clone().compare_for_ever(all));
+        }
         self.tell_for_ever().await;
     }
 

@@ -49,6 +49,9 @@ impl<O: Objects> Service<O> {
             Operation::MoveColumn { ref who, file, column, home, rate } => {
                 self.move_column(Asker { client, call, who }, file, column, home, rate).await
             }
+            Operation::Backup { ref who, snapshot, of_members, after } => {
+                self.back_up(who, snapshot, of_members, after).await
+            }
             Operation::Servers {} => Ok(encoded(&self.manager.borrow().servers().to_vec())),
             Operation::Purge { ref who, home, file, column } => {
                 self.purge_now(Wanted { who, home, file, column }).await
@@ -58,6 +61,9 @@ impl<O: Objects> Service<O> {
                 self.restore_now(Wanted { who, home, file, column }).await
             }
             Operation::SetAttr { file, ref changes, .. } if is_truncation(changes) => {
+                if let Err(errno) = self.compare(file).await {
+                    return self.answer(request, Err(errno));
+                }
                 self.soon_alone(file, self.truncate(client, call, &operation)).await
             }
             ref once if once.is_once() => self.change(client, call, once).await,
@@ -95,6 +101,7 @@ impl<O: Objects> Service<O> {
         match operation {
             Operation::Open { file, mask, .. } | Operation::OpenNamed { file, mask, .. } => {
                 self.soon_quiet(*file).await?;
+                self.compare(*file).await?;
                 self.heal(*file).await?;
                 if mask & WRITE != 0 && self.manager.borrow().truncating().contains_key(file) {
                     self.soon_alone(*file, self.finish_truncation(*file)).await?;

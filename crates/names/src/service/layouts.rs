@@ -68,6 +68,9 @@ impl<O: Objects> Service<O> {
         homes: &[Home],
     ) -> Encoded {
         self.finish_truncation(file).await?;
+        if self.is_restored(file) {
+            return Err(Errno::EBUSY);
+        }
         let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
         with_homes(&before.layout, 1, homes)?;
         let epoch = self.fence(asker.who, file).await?;
@@ -90,6 +93,7 @@ impl<O: Objects> Service<O> {
         home: Home,
         rate: u64,
     ) -> Encoded {
+        self.compare(file).await?;
         // A truncation under way has its generation already, but not on every object: a copy would have it too early.
         self.alone(file, self.finish_truncation(file)).await?;
         let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;

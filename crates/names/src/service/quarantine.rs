@@ -6,7 +6,6 @@ use crate::field::encoded;
 use crate::keys;
 use crate::limits::{UPTIME_INTERVAL, WALK_COUNT, WALK_INTERVAL};
 use crate::objects::Objects;
-use crate::permissions::Who;
 use crate::quarantine::{Aside, Standing, Unclaimed, Wanted};
 use std::rc::Rc;
 use stripe::Kept;
@@ -251,12 +250,6 @@ impl<O: Objects> Service<O> {
             Err(Errno::ENOENT) => Ok(Vec::new()),
             found => self.drop_aside(&found?).await.map(|()| Vec::new()),
         }
-    }
-
-    /// By hand: what the store passed over is no other copy's.
-    pub(super) async fn own_now(self: &Rc<Self>, who: &Who<'_>) -> Encoded {
-        while !self.commit(|t| t.own_all(who)).await? {}
-        Ok(Vec::new())
     }
 
     /// By hand: makes what is in quarantine an object again, which nobody sets aside.

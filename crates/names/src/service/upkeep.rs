@@ -38,6 +38,7 @@ pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
             let full = checkpoints.full.wait();
             node::race(checkpoints.cx.sleep(SYNC_INTERVAL), full).await;
             checkpoints.checkpoint().await;
+            checkpoints.end_backups();
         }
     });
     let scrubs = service.clone();
@@ -82,7 +83,7 @@ pub(super) enum Chore {
 }
 
 impl<O: Objects> Service<O> {
-    async fn checkpoint(&self) {
+    pub(super) async fn checkpoint(&self) {
         let Some(checkpoint) = self.manager.borrow_mut().store().freeze() else { return };
         let done = self.cx.meta(StoreId::Names, MetaOp::Checkpoint(Box::new(Work(checkpoint))));
         let result = done.await;
@@ -141,7 +142,9 @@ impl<O: Objects> Service<O> {
 
     /// When all clients of the last life have spoken or are dead: locks are given, orphans go that nobody holds.
     async fn end_grace(self: &Rc<Self>) {
-        if self.manager.borrow().in_grace() || self.swept.get() {
+        // What had no name in a backup may have been given one since.
+        let is_frozen = self.manager.borrow().is_frozen();
+        if self.manager.borrow().in_grace() || self.swept.get() || is_frozen {
             return;
         }
         self.swept.set(self.sweep_orphans().await.is_ok());

@@ -13,8 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use store::{MemoryBackend, MemoryLogs, StorageBackend, Store};
+use stripe::protocol::ObjectReply;
 use stripe::{Kept, Witness};
-use wire::{Errno, FileId, Fragment, NodeId, ObjectId, VolumeId, Wall};
+use wire::{Errno, FileId, Fragment, Home, NodeId, ObjectId, VolumeId, Wall};
 
 pub const WHO: Who<'static> = Who::ROOT;
 pub const MANAGER: NodeId = NodeId(1);
@@ -47,6 +48,10 @@ pub struct State {
     /// How far each server was told that the manager is, and servers that do not answer about that.
     pub witnesses: RefCell<BTreeMap<NodeId, Witness>>,
     pub silent: RefCell<BTreeSet<NodeId>>,
+    /// Set: no object is answered for.
+    pub absent: Cell<bool>,
+    /// What objects say of themselves.
+    pub columns: RefCell<BTreeMap<(NodeId, ObjectId), ObjectReply>>,
     /// What the servers have, and what they set aside.
     pub stored: RefCell<BTreeSet<(NodeId, ObjectId)>>,
     pub aside: RefCell<BTreeSet<(NodeId, ObjectId)>>,
@@ -90,6 +95,17 @@ impl Objects for Fake {
             cx.sleep(Duration::from_secs(1)).await;
         }
         Ok(Final { size, mtime, used: Some(size), truncations: objects.truncations })
+    }
+    async fn columns(&self, objects: &ObjectsOf) -> Vec<Result<ObjectReply, Errno>> {
+        if self.0.absent.get() {
+            return vec![Err(Errno::ETIMEDOUT); objects.layout.width().into()];
+        }
+        let known = self.0.columns.borrow();
+        let column = |(column, home): (u16, Home)| {
+            let object = ObjectId { volume: VolumeId(5), file: objects.file, column };
+            known.get(&(home.server, object)).copied().ok_or(Errno::ENOENT)
+        };
+        (0..).zip(objects.layout.homes()).map(column).collect()
     }
     async fn set_layout(&self, _: &ObjectsOf) -> Result<(), Errno> {
         self.check()
@@ -265,8 +281,9 @@ impl Cluster {
         let backend = MemoryBackend::new();
         backend.write(0, &checkpoint).unwrap();
         let mut store = Store::open(backend.clone(), config(), logs.contents()).unwrap();
-        let append = accept(&mut store).unwrap();
-        logs.append(append.log, &append.bytes);
+        for append in accept(&mut store).unwrap() {
+            logs.append(append.log, &append.bytes);
+        }
         drop(store);
         let mut checkpoint = vec![0; backend.len().unwrap() as usize];
         backend.read(0, &mut checkpoint).unwrap();

@@ -1,18 +1,37 @@
-//! The arguments of `trapeze restore`.
+//! The arguments of `trapeze backup` and `trapeze restore`.
 #![allow(missing_docs)] // the documentation of a flag is its help
 
+use super::Target;
 use clap::Args;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "For a manager that is stopped. When its directory comes back from an older copy, the I/O servers know that it is older,\nand it serves nothing. If no newer copy exists, --accept goes on with this one: files made since have no names, files\nremoved since are back, and what the disks have is kept until `trapeze quarantine resume`.\n\n  trapeze restore --accept --dir DIR"
+    after_help = "Names, attributes, and where the bytes are, of the whole volume at one moment, while it is in use; not the bytes themselves.\nFor when the manager's disk is lost: the I/O servers still have the bytes, and `trapeze restore` says which are whose.\nAlso keep DIR/key and the *.toml files of every machine. A backup is whole or not there; an older one of the same name is\nreplaced at the end.\n\n  trapeze backup -c DIR names.backup\n  trapeze backup -c DIR - | ssh other 'cat > names.backup'"
+)]
+pub struct Backup {
+    #[command(flatten)]
+    pub target: Target,
+    /// Where to write it; - is standard output
+    #[arg(value_name = "FILE|-")]
+    pub file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "For a manager that is stopped; the I/O servers may run. Contents are then what the disks have now: files go on from what was\nwritten last, also after the backup; columns that moved are found by their headers; files removed since are back without\nbytes, so that opening them is an error; files made since have no names, and what the disks have of them is kept until\n`trapeze quarantine resume`.\n\n  trapeze restore names.backup --dir DIR             into a manager's directory without names\n  trapeze restore names.backup --dir DIR --replace   in place of those that are there, which are kept beside it\n  trapeze restore --accept --dir DIR                 no backup: go on with an older copy that is there"
 )]
 pub struct Restore {
+    /// What `trapeze backup` wrote; - is standard input
+    #[arg(value_name = "FILE|-", required_unless_present = "accept")]
+    pub file: Option<PathBuf>,
     /// The directory of `up` or `init` that has the manager's configuration
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
-    /// Go on with the store that is there, though the I/O servers know of a newer one
-    #[arg(long, required = true)]
+    /// Restore though there are names; they are kept beside
+    #[arg(long, conflicts_with = "accept")]
+    pub replace: bool,
+    /// Go on with the names that are there, though the I/O servers know of newer ones
+    #[arg(long, conflicts_with = "file")]
     pub accept: bool,
 }

@@ -1,0 +1,197 @@
+//! A store that was restored from a backup, or accepted though it is an older copy: what of its records still counts,
+//! and which files are to be compared with their objects.
+//!
+//! Objects go on without the store. A file may have been written, truncated, moved or removed since; so its size, its
+//! truncate generation and the disks of its columns are the objects' to say, and until they did the file is not opened.
+
+use crate::field::{Field, encoded};
+use crate::keys::{self, Table};
+use crate::manager::{OpenError, damaged};
+use crate::record::{FORMAT, Inode, Volume};
+use crate::sessions::Final;
+use crate::transaction::{Effect, Transaction};
+use std::ops::ControlFlow;
+use store::{Append, Batch, Entry, Store};
+use wire::{Decoder, Errno, FileId, Layout, Short, Wall};
+
+/// What is known of a file of a restored volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Restored {
+    /// It was not compared with its objects yet.
+    Due = 0,
+    /// Objects that it had are nowhere: opening it is an error.
+    Lost = 1,
+}
+
+impl<'a> Field<'a> for Restored {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+    fn take(input: &mut Decoder<'a>) -> Result<Self, Short> {
+        match input.u8()? {
+            0 => Ok(Restored::Due),
+            1 => Ok(Restored::Lost),
+            _ => Err(Short),
+        }
+    }
+}
+
+/// Rows of a batch: 2 MiB hold more than this many of them.
+const BATCH_ROWS: usize = 4096;
+
+/// What becomes of a record of a backup in a restored store.
+pub fn restored(key: &[u8], value: &[u8]) -> Result<Vec<Entry>, OpenError> {
+    let table = key.get(1).copied().unwrap_or_default();
+    let is = |one: Table| table == one as u8;
+    // Of clients and starts of before nothing is left, and a truncation may have been done and written over since.
+    let of_before = [Table::Session, Table::Client, Table::Answer, Table::Life, Table::Truncation];
+    if of_before.into_iter().any(is) {
+        return Ok(Vec::new());
+    }
+    if is(Table::Volume) {
+        let volume = restored_volume(key, value)?;
+        let lineage = volume.lineage + 1;
+        return Ok(vec![(key.to_vec(), encoded(&Volume { lineage, ..volume }))]);
+    }
+    let row = if is(Table::Inode) { due(key, value)? } else { None };
+    Ok([(key.to_vec(), value.to_vec())].into_iter().chain(row).collect())
+}
+
+fn restored_volume(key: &[u8], value: &[u8]) -> Result<Volume, OpenError> {
+    let volume: Volume = damaged(key, value)?;
+    if volume.format != FORMAT {
+        return Err(OpenError::Format { found: volume.format });
+    }
+    Ok(Volume { outbids: true, frozen: true, ..volume })
+}
+
+/// The row that says that a file is to be compared, if it has objects.
+fn due(key: &[u8], value: &[u8]) -> Result<Option<Entry>, OpenError> {
+    let inode: Inode = damaged(key, value)?;
+    let has_objects = inode.regular().is_some_and(|regular| regular.has_objects);
+    let row = || (keys::restored(inode.attr.file), encoded(&Restored::Due));
+    Ok(has_objects.then(row))
+}
+
+/// A person takes the store as it is, though it may lack what was acknowledged: its next start goes on as a lineage
+/// above all that the servers know of, compares files with their objects, and nothing is set aside or purged until a
+/// person says so. The records must be appended, in order.
+pub fn accept(store: &mut Store) -> Result<Vec<Append>, OpenError> {
+    let key = keys::volume();
+    let value = store.get(&key)?.ok_or_else(|| OpenError::Damaged { key: key.clone() })?;
+    let mut rows = vec![(key.clone(), Some(encoded(&restored_volume(&key, &value)?)))];
+    for site in 0..=u8::MAX {
+        for (key, value) in table(store, site, Table::Inode)? {
+            rows.extend(due(&key, &value)?.map(|(key, value)| (key, Some(value))));
+        }
+        let truncations = table(store, site, Table::Truncation)?;
+        rows.extend(truncations.into_iter().map(|(key, _)| (key, None)));
+    }
+    let batch = |rows: &[(Vec<u8>, Option<Vec<u8>>)]| {
+        let mut batch = Batch::new();
+        for (key, value) in rows {
+            match value {
+                Some(value) => batch.put(key, value),
+                None => batch.delete(key),
+            };
+        }
+        batch
+    };
+    Ok(rows.chunks(BATCH_ROWS).map(|rows| store.apply(batch(rows))).collect())
+}
+
+fn table(store: &Store, site: u8, table: Table) -> Result<Vec<Entry>, OpenError> {
+    let (prefix, end) = (keys::table(site, table), [site, table as u8 + 1]);
+    let mut found = Vec::new();
+    store.scan(&prefix[..]..&end[..], |key, value| {
+        found.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    })?;
+    Ok(found)
+}
+
+/// What a comparison with the objects found out.
+#[derive(Clone, Copy, Debug)]
+pub struct Compared {
+    /// Where the columns are, and the epoch that the objects know.
+    pub layout: Layout,
+    /// The truncate generation.
+    pub truncations: u32,
+    /// What the objects say; `None` when there are none, and need be none.
+    pub totals: Option<Final>,
+    /// A truncation that did not reach all of them is to be ended at this length.
+    pub unfinished: Option<u64>,
+}
+
+impl Transaction<'_> {
+    /// What is known of a file of a restored volume; nothing of any other.
+    pub fn restored(&self, file: FileId) -> Result<Option<Restored>, Errno> {
+        self.get(&keys::restored(file))?.map(|row| Self::decoded(&row)).transpose()
+    }
+
+    /// Files of a site that are to be compared, or are lost, behind one; at most `count`.
+    pub fn restored_at(
+        &self,
+        site: u8,
+        after: Option<FileId>,
+        count: usize,
+    ) -> Result<Vec<(FileId, Restored)>, Errno> {
+        let after = after.map(keys::restored);
+        let rows = self.scan(&keys::table(site, Table::Restored), after.as_deref(), count)?;
+        let row = |(key, value): &(Vec<u8>, Vec<u8>)| {
+            Ok((keys::file_of(key).ok_or(Errno::EIO)?, Self::decoded(value)?))
+        };
+        rows.iter().map(row).collect()
+    }
+
+    /// The objects may be given this epoch from now on, and have this truncate generation.
+    pub fn fence_restored(
+        &mut self,
+        file: FileId,
+        epoch: u32,
+        truncations: u32,
+    ) -> Result<(), Errno> {
+        let mut inode = self.inode(file)?;
+        let regular = inode.regular_mut().ok_or(Errno::EINVAL)?;
+        regular.fence = regular.fence.max(epoch);
+        regular.truncations = regular.truncations.max(truncations);
+        self.put_inode(&inode);
+        Ok(())
+    }
+
+    /// The file is as its objects say.
+    pub fn compared(&mut self, file: FileId, found: &Compared) -> Result<(), Errno> {
+        let mut inode = self.inode(file)?;
+        let regular = inode.regular_mut().ok_or(Errno::EINVAL)?;
+        regular.layout = found.layout;
+        regular.fence = regular.fence.max(found.layout.epoch);
+        regular.truncations = regular.truncations.max(found.truncations);
+        let by_hand = regular.mtime_set;
+        if let Some(Final { size, mtime, used, .. }) = found.totals {
+            inode.attr.size = size;
+            inode.attr.used = used.unwrap_or(inode.attr.used);
+            if mtime > inode.attr.mtime && (by_hand == Wall::default() || mtime > by_hand) {
+                inode.attr.mtime = mtime;
+            }
+        }
+        inode.touch(self.now);
+        self.put_inode(&inode);
+        if let Some(size) = found.unfinished {
+            self.put(keys::truncation(file), encoded(&size));
+            self.effect(Effect::Truncating(file, size));
+        }
+        self.forget_restored(file);
+        Ok(())
+    }
+
+    /// Nothing is to be compared any more.
+    pub fn forget_restored(&mut self, file: FileId) {
+        self.delete(keys::restored(file));
+    }
+
+    /// Objects that the file had are nowhere.
+    pub fn note_lost(&mut self, file: FileId) {
+        self.put(keys::restored(file), encoded(&Restored::Lost));
+    }
+}

@@ -1,0 +1,99 @@
+//! A backup: everything in the stores at one moment, told in parts to who asks for one after the other.
+
+use super::Service;
+use super::dispatch::Encoded;
+use crate::field::encoded;
+use crate::limits::{BACKUP_PART_BYTES, BACKUP_SPAN};
+use crate::objects::Objects;
+use crate::permissions::Who;
+use crate::protocol::{Part, Row};
+use std::rc::Rc;
+use store::Entry;
+use wire::{Errno, Time};
+
+/// One that is under way.
+pub(super) struct Backup {
+    sequence: u64,
+    lineage: u16,
+    members: Vec<Entry>,
+    used: Time,
+}
+
+/// What else is kept with the names.
+pub(super) type Members = Rc<dyn Fn() -> Result<Vec<Entry>, Errno>>;
+
+impl<O: Objects> Service<O> {
+    /// A part of a backup behind a key, of the names or of the members; snapshot 0 begins one. ECANCELED: it has ended
+    /// before its time, since the store was opened anew; root's.
+    pub(super) async fn back_up(
+        self: &Rc<Self>,
+        who: &Who<'_>,
+        snapshot: u64,
+        of_members: bool,
+        after: &[u8],
+    ) -> Encoded {
+        if !who.is_root() {
+            return Err(Errno::EPERM);
+        }
+        let snapshot = if snapshot == 0 { self.begin_backup().await? } else { snapshot };
+        let now = self.cx.now();
+        let mut backups = self.backups.borrow_mut();
+        let backup = backups.get_mut(&snapshot).ok_or(Errno::ECANCELED)?;
+        backup.used = now;
+        let after = Some(after).filter(|after| !after.is_empty());
+        let entries = match of_members {
+            true => members_behind(&backup.members, after),
+            false => {
+                let mut manager = self.manager.borrow_mut();
+                let store = manager.store();
+                let read = store.snapshot_read(snapshot, after, BACKUP_PART_BYTES);
+                read.map_err(|_| Errno::EIO)?.ok_or(Errno::ECANCELED)?
+            }
+        };
+        let (sequence, lineage) = (backup.sequence, backup.lineage);
+        let bytes: usize = entries.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let last = bytes < BACKUP_PART_BYTES;
+        let row = |(key, value): Entry| Row { key: key.into(), value: value.into() };
+        let rows = entries.into_iter().map(row).collect();
+        Ok(encoded(&Part { snapshot, sequence, lineage, rows, last }))
+    }
+
+    async fn begin_backup(self: &Rc<Self>) -> Result<u64, Errno> {
+        // What a power cut takes back is in no backup; and what is in the checkpoint need not be copied.
+        self.sync().await?;
+        self.checkpoint().await;
+        let members = self.members.borrow().clone();
+        let members = members.map_or(Ok(Vec::new()), |members| members())?;
+        let mut manager = self.manager.borrow_mut();
+        let lineage = manager.volume.lineage;
+        let snapshot = manager.store().snapshot_begin().map_err(|_| Errno::EIO)?;
+        let sequence = manager.store().sequence();
+        let backup = Backup { sequence, lineage, members, used: self.cx.now() };
+        self.backups.borrow_mut().insert(snapshot, backup);
+        Ok(snapshot)
+    }
+
+    /// Ends backups that were not asked for any more: they hold on to pages of the database.
+    pub(super) fn end_backups(&self) {
+        let now = self.cx.now();
+        let mut manager = self.manager.borrow_mut();
+        self.backups.borrow_mut().retain(|snapshot, backup| {
+            let goes_on = backup.used + BACKUP_SPAN > now;
+            if !goes_on {
+                manager.store().snapshot_end(*snapshot);
+            }
+            goes_on
+        });
+    }
+}
+
+fn members_behind(members: &[Entry], after: Option<&[u8]>) -> Vec<Entry> {
+    let mut bytes = 0;
+    let rest = members.iter().filter(|(key, _)| after.is_none_or(|after| &key[..] > after));
+    let fits = |(key, value): &&Entry| {
+        let fits = bytes < BACKUP_PART_BYTES;
+        bytes += key.len() + value.len();
+        fits
+    };
+    rest.take_while(fits).cloned().collect()
+}
