@@ -25,8 +25,8 @@ pub(crate) fn older_text(older: &Older, server: Option<&str>) -> String {
     };
     format!(
         "{what}. Nothing is served from it, so that nothing made since is lost. Stop the manager, bring back the newest \
-         copy of its directory, and start it again. If there is none newer: `trapeze restore BACKUP --dir DIR`, or, to go on with \
-         this one, `trapeze restore --accept --dir DIR`"
+         copy of its directory, and start it again. If there is none newer: `trapeze restore BACKUP --dir DIR \
+         --replace`, or, to go on with this one, `trapeze restore --accept --dir DIR`"
     )
 }
 
