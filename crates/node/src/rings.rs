@@ -90,6 +90,15 @@ pub enum DiskOp {
         /// New length.
         bytes: u64,
     },
+    /// The bytes read as zeros, and take no storage where whole blocks of 4 KiB are among them; the length stays.
+    Punch {
+        /// The file.
+        file: DiskFile,
+        /// First byte.
+        offset: u64,
+        /// How many.
+        bytes: u64,
+    },
     /// Removes the file; no error when there is none. Durable after a `Sync` of any file of the disk.
     Remove {
         /// The file.

@@ -90,7 +90,7 @@ fn transfer_bytes(op: &DiskOp) -> usize {
 
 fn changes(op: &DiskOp) -> bool {
     use DiskOp::*;
-    matches!(op, Write { .. } | Truncate { .. } | Remove { .. } | Rename { .. })
+    matches!(op, Write { .. } | Truncate { .. } | Punch { .. } | Remove { .. } | Rename { .. })
 }
 
 impl Disk {
@@ -207,6 +207,9 @@ impl Disk {
                 Ok(DiskReply::Done)
             }
             DiskOp::Truncate { file, bytes } => found(self.volume.truncate(file, bytes, wall)),
+            DiskOp::Punch { file, offset, bytes } => {
+                found(self.volume.punch(file, offset..offset.saturating_add(bytes), wall))
+            }
             DiskOp::Remove { file } => {
                 self.volume.remove(file);
                 Ok(DiskReply::Done)

@@ -9,6 +9,7 @@
 use crate::limits::DISK_PAGE_BYTES;
 use crate::random::{MILLION, Random};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 type Page = Arc<[u8; DISK_PAGE_BYTES]>;
@@ -166,6 +167,28 @@ impl LossyFile {
             });
         }
         self.set_len(number, len);
+    }
+
+    /// Zeroes the bytes of a range, as far as the file goes; its whole pages take no storage any more.
+    pub fn punch(&mut self, number: u64, range: Range<u64>) {
+        let range = range.start..range.end.min(self.now.len);
+        if range.is_empty() {
+            return;
+        }
+        let pages = split(range.start).0..=split(range.end - 1).0;
+        let there: Vec<u64> = self.now.pages.range(pages).map(|(page, _)| *page).collect();
+        for page in there {
+            let start = page * DISK_PAGE_BYTES as u64;
+            let from = range.start.saturating_sub(start) as usize;
+            let to = (range.end - start).min(DISK_PAGE_BYTES as u64) as usize;
+            if (from, to) == (0, DISK_PAGE_BYTES) {
+                self.now.pages.remove(&page);
+            } else {
+                let bytes = self.now.pages.get_mut(&page).expect("just seen");
+                Arc::make_mut(bytes)[from..to].fill(0);
+            }
+            self.dirty.entry(page).or_insert(number);
+        }
     }
 
     fn set_len(&mut self, number: u64, len: u64) {

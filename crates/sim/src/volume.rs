@@ -8,6 +8,7 @@ use crate::random::Random;
 use crate::storage::{Crash, LossyFile, PowerCut};
 use node::rings::DiskFile;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 #[derive(Clone, Copy, Debug)]
 enum NameChange {
@@ -117,6 +118,18 @@ impl Volume {
             return false;
         };
         inode.bytes.truncate(number, bytes);
+        inode.changed = wall;
+        true
+    }
+
+    /// Zeroes bytes and gives their storage back; whether there is such a file.
+    pub fn punch(&mut self, file: DiskFile, range: Range<u64>, wall: i64) -> bool {
+        self.changes += 1;
+        let number = self.changes;
+        let Some(inode) = self.names.get(&file).and_then(|inode| self.inodes.get_mut(inode)) else {
+            return false;
+        };
+        inode.bytes.punch(number, range);
         inode.changed = wall;
         true
     }

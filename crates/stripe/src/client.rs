@@ -9,8 +9,11 @@
 
 mod control;
 mod copy;
+mod holes;
 mod read;
 mod write;
+
+pub use holes::Seek;
 
 use crate::limits::*;
 use crate::order::Stamp;

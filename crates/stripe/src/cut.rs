@@ -83,9 +83,14 @@ impl Inner {
         self.cut_file(object).await
     }
 
-    /// Cuts an object's file, if that is still to be done: before anything is put behind the cut, and before the log
-    /// forgets it. The caller holds a gate.
+    /// Cuts an object's file, and punches holes, as far as that is still to be done: before anything is put behind the
+    /// cut or into a hole, and before the log forgets it. The caller holds a gate.
     pub async fn cut_file(&self, object: &Object) -> Result<(), Errno> {
+        self.cut_behind(object).await?;
+        self.punch_file(object).await
+    }
+
+    async fn cut_behind(&self, object: &Object) -> Result<(), Errno> {
         let Some(kept) = object.state.borrow().uncut else { return Ok(()) };
         let (file, bytes) = (object.file(), file_bytes(kept * BLOCK));
         match self.disk(object).simple(|| DiskOp::Truncate { file, bytes }).await {

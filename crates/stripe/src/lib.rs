@@ -17,6 +17,7 @@ mod commit;
 mod cut;
 mod damage;
 mod disk;
+mod hole;
 mod index;
 mod journal;
 pub mod limits;
@@ -44,7 +45,9 @@ mod write;
 
 pub use cache::Network;
 pub use census::Held;
-pub use client::{Client, ClientCounters, FileRef, ObjectTotals, Verifiers, VolumeRoom, Write};
+pub use client::{
+    Client, ClientCounters, FileRef, ObjectTotals, Seek, Verifiers, VolumeRoom, Write,
+};
 pub use disk::{DiskAge, Health};
 pub use protocol::Kept;
 pub use recovery::Label;

@@ -184,3 +184,6 @@ pub const RETRY_PAUSE_MAX: Duration = Duration::from_millis(200);
 pub const SPACE_SPAN: Duration = Duration::from_secs(2);
 /// The same for a server whose last answer, or silence, is known: a hundred times what a disk's answer takes.
 pub const SPACE_AGAIN_SPAN: Duration = Duration::from_millis(100);
+
+/// Groups of blocks that one SEEK looks through: their checksums may have to be read.
+pub const SEEK_GROUPS_MAX: usize = 256;

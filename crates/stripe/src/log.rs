@@ -52,12 +52,14 @@ pub enum Kind {
     Cut = 4,
     /// The object is gone.
     Remove = 5,
+    /// The blocks named are holes: they read as zeros, and nothing of them is in place. And the head.
+    Punch = 6,
 }
 
 impl Kind {
     fn parse(byte: u8) -> Option<Kind> {
         use Kind::*;
-        [Commit, Intent, Placed, Cut, Remove].into_iter().find(|kind| *kind as u8 == byte)
+        [Commit, Intent, Placed, Cut, Remove, Punch].into_iter().find(|kind| *kind as u8 == byte)
     }
 
     fn has_sums(self) -> bool {
@@ -116,7 +118,7 @@ pub struct Record {
     pub head: Head,
     /// Which blocks, ascending.
     pub runs: Vec<Run>,
-    /// Their checksums, in order; none in intents and removals.
+    /// Their checksums, in order; none in intents, removals and holes.
     pub sums: Vec<u32>,
 }
 
@@ -272,7 +274,8 @@ mod tests {
     use wire::{FileId, VolumeId};
 
     fn record() -> impl Strategy<Value = Record> {
-        let kinds = [Kind::Commit, Kind::Intent, Kind::Placed, Kind::Cut, Kind::Remove];
+        use Kind::*;
+        let kinds = [Commit, Intent, Placed, Cut, Remove, Punch];
         let runs = prop::collection::vec((0u64..1 << 40, 1u32..50), 0..40);
         (prop::sample::select(kinds.to_vec()), runs, any::<u64>()).prop_map(
             |(kind, runs, length)| {
@@ -313,7 +316,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 4096), kind in 1u8..6) {
+        fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 4096), kind in 1u8..7) {
             let mut out = Encoder::new(&mut bytes);
             out.u32(MAGIC).u32(0).u16(FORMAT_VERSION).u8(kind).u8(0).u32(1);
             if let Ok(start) = Start::read(&bytes) {

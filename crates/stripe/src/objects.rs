@@ -101,6 +101,8 @@ pub(crate) struct State {
     pub torn: Vec<Run>,
     /// Blocks that its file is to be cut to and is not yet: what is behind them there is cut off.
     pub uncut: Option<u64>,
+    /// Blocks that are holes and may not be in its file yet.
+    pub unpunched: Vec<Run>,
     /// Writes since it was opened, and how many of them are known to be stable.
     pub writes: u64,
     pub stable_writes: u64,
@@ -156,6 +158,7 @@ impl Object {
             pending: BTreeMap::new(),
             torn: Vec::new(),
             uncut: None,
+            unpunched: Vec::new(),
             version: 0,
             sums_version: 0,
             writes: 0,

@@ -67,10 +67,16 @@ pub mod op {
     /// by its clock at `mtime`; zeros only ask. The reply has the latest that the server was ever told, as lineage
     /// `epoch`, change `length` and time `mtime`. EAGAIN when no disk serves yet. May be executed twice.
     pub const WITNESS: u16 = 20;
+    /// `bytes` **blocks** from `offset`, which is at a block, become a hole, as far as the object goes: they read as
+    /// zeros and take no room. The length stays. Stable when the reply comes, with everything written before.
+    pub const PUNCH: u16 = 21;
+    /// Pure. Where the next data is at or behind `offset` (with `bytes` 0), or the next hole (with 1), to a block. The
+    /// reply's `length` is the place, `u64::MAX` where no data follows; with `used` 0 the search is to go on there.
+    pub const SEEK: u16 = 22;
 
     /// Whether the operation may be executed twice, so that no reply is kept for it.
     pub fn is_pure(op: u16) -> bool {
-        matches!(op, READ | ATTRIBUTES | SPACE | LIST | WITNESS)
+        matches!(op, READ | ATTRIBUTES | SPACE | LIST | WITNESS | SEEK)
     }
 }
 

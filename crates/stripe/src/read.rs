@@ -2,8 +2,11 @@
 
 use crate::cache::{Block, WindowPart, block_at, window_of, window_parts};
 use crate::disk::errno;
+use crate::hole::zero_holes;
 use crate::limits::*;
-use crate::object::{GROUP_BLOCKS, data_offset, decode_sums, file_bytes, group_of, sums_offset};
+use crate::object::{
+    GROUP_BLOCKS, data_offset, decode_sums, file_bytes, group_of, sums_offset, zero_sum,
+};
 use crate::objects::{Object, Phase, Spot, State};
 use crate::protocol::{ObjectReply, ObjectRequest, op, set_sum, trailer_bytes};
 use crate::server::Inner;
@@ -372,6 +375,7 @@ impl Inner {
         } else {
             frame.fill(0);
         }
+        zero_holes(&object.state.borrow().unpunched, &blocks, &mut frame);
         for (block, (bytes, _)) in object.state.borrow().pending.range(blocks) {
             let at = (block - first) as usize * BLOCK_BYTES;
             frame[at..at + BLOCK_BYTES].copy_from_slice(bytes);
@@ -448,30 +452,37 @@ impl Inner {
 
     /// Makes the committed checksums of a group known.
     pub async fn need_group(&self, object: &Object, group: u64) -> Result<(), Errno> {
-        loop {
-            let (version, in_place) = {
-                let state = object.state.borrow();
-                (state.sums_version, state.in_place)
-            };
-            if self.cache.borrow().has_group(object.key, group) {
-                return Ok(());
-            }
-            let mut sums = Vec::new();
-            if in_place {
-                let into = self.disk(object).frame(BLOCK_BYTES).await;
-                sums = decode_sums(&self.read_file(object, sums_offset(group), into).await?);
-            }
-            let state = object.state.borrow();
-            if let Some(kept) = state.uncut {
-                // Its file has yet to see the cut: what is behind it there is gone.
-                let kept = kept.saturating_sub(group * GROUP_BLOCKS).min(GROUP_BLOCKS);
-                sums.truncate(kept as usize);
-            }
-            if state.sums_version == version {
+        while !self.cache.borrow().has_group(object.key, group) {
+            if let Some(sums) = self.read_sums(object, group).await? {
                 self.cache.borrow_mut().set_group(object.key, group, sums);
-                return Ok(());
             }
         }
+        Ok(())
+    }
+
+    /// The checksums of a group that is not known, as the disk has them; `None` when they changed meanwhile.
+    pub async fn read_sums(&self, object: &Object, group: u64) -> Result<Option<Vec<u32>>, Errno> {
+        let (version, in_place) = {
+            let state = object.state.borrow();
+            (state.sums_version, state.in_place)
+        };
+        let mut sums = Vec::new();
+        if in_place {
+            let into = self.disk(object).frame(BLOCK_BYTES).await;
+            sums = decode_sums(&self.read_file(object, sums_offset(group), into).await?);
+        }
+        let state = object.state.borrow();
+        if let Some(kept) = state.uncut {
+            // Its file has yet to see the cut: what is behind it there is gone.
+            let kept = kept.saturating_sub(group * GROUP_BLOCKS).min(GROUP_BLOCKS);
+            sums.truncate(kept as usize);
+        }
+        for run in &state.unpunched {
+            let within = |block: u64| block.saturating_sub(group * GROUP_BLOCKS) as usize;
+            let end = within(run.blocks().end).min(sums.len());
+            sums[within(run.first).min(end)..end].fill(zero_sum());
+        }
+        Ok((state.sums_version == version).then_some(sums))
     }
 
     /// Learns from a read whether the reader is sequential, and reads ahead of it.

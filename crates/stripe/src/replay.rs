@@ -7,8 +7,9 @@
 //! Invariant: it may be repeated, from any point, for as long as the logs are there and whatever they say besides.
 
 use crate::disk::Disk;
+use crate::hole::{edge_blocks, hole_ranges, whole_groups};
 use crate::index::Entry;
-use crate::log::{Kind, Record};
+use crate::log::{Kind, Record, Run};
 use crate::object::{
     GROUP_BLOCKS, HEADER_BYTES, Head, Header, Unreadable, data_offset, decode_sums, encode_sums,
     file_bytes, group_of, header_offset, lost_sum, sums_offset, zero_sum,
@@ -43,6 +44,10 @@ pub(crate) struct Replay {
     cut: Option<u64>,
     /// Likewise, since its file was last known to be synchronised.
     file_cut: Option<u64>,
+    /// Blocks that became holes.
+    punched: Vec<Run>,
+    /// Likewise, since its file was last known to be synchronised.
+    file_punched: Vec<Run>,
     removed: bool,
     /// It was removed and made again: what is recorded of it may be of the object before.
     remade: bool,
@@ -59,8 +64,12 @@ impl Replay {
             Kind::Remove => {
                 return *self = Replay { removed: true, remade: true, ..Replay::default() };
             }
-            // Cuts came into place, and were synchronised, before data was placed.
-            Kind::Placed => (self.file_cut, self.placed) = (None, true),
+            // Cuts and holes came into place, and were synchronised, before data was placed.
+            Kind::Placed => {
+                (self.file_cut, self.placed) = (None, true);
+                self.file_punched.clear();
+            }
+            Kind::Punch => self.take_holes(&record.runs),
             Kind::Cut => {
                 let kept = record.head.length.div_ceil(BLOCK);
                 self.blocks.split_off(&kept);
@@ -79,6 +88,15 @@ impl Replay {
             self.torn.remove(&block);
         }
         (self.head, self.removed) = (Some(record.head), false);
+    }
+
+    fn take_holes(&mut self, runs: &[Run]) {
+        for run in runs {
+            self.blocks.retain(|block, _| !run.blocks().contains(block));
+            self.torn.retain(|block| !run.blocks().contains(block));
+        }
+        self.punched.extend_from_slice(runs);
+        self.file_punched.extend_from_slice(runs);
     }
 }
 
@@ -290,6 +308,7 @@ impl Work<'_> {
     /// Finds out what is to be written.
     async fn prepare(&mut self) -> Result<(), DiskError> {
         self.cut_off().await?;
+        self.punch_out().await?;
         for (block, (_, sum)) in &self.replay.blocks {
             self.set_sum(*block, *sum).await?;
         }
@@ -358,6 +377,29 @@ impl Work<'_> {
         if let Some(blocks) = self.replay.cut.into_iter().chain(unfinished).min() {
             let at = (blocks % GROUP_BLOCKS) as usize;
             self.group(group_of(blocks)).await?.truncate(at);
+        }
+        Ok(())
+    }
+
+    /// What became a hole must read as zeros.
+    async fn punch_out(&mut self) -> Result<(), DiskError> {
+        for (offset, bytes) in self.replay.file_punched.iter().flat_map(|run| hole_ranges(run)) {
+            let file = self.file();
+            match self.disk.simple(|| DiskOp::Punch { file, offset, bytes }).await {
+                // It was never put in place.
+                Err(DiskError::NotFound) => {}
+                result => result?,
+            }
+        }
+        let end = self.head.length.div_ceil(BLOCK);
+        for run in &self.replay.punched {
+            // The checksums of whole groups went with their blocks; these were read when the object was cut.
+            for group in whole_groups(run) {
+                self.sums.get_mut(&group).into_iter().for_each(Vec::clear);
+            }
+            for block in edge_blocks(run).filter(|block| *block < end) {
+                self.set_sum(block, zero_sum()).await?;
+            }
         }
         Ok(())
     }

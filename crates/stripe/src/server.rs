@@ -388,6 +388,8 @@ impl Inner {
             op::REWRITE => self.rewrite(&mut request, &ask).await,
             op::COMMIT => self.commit_request(&ask).await,
             op::TRUNCATE => self.truncate(&ask).await,
+            op::PUNCH => self.punch(&request, &ask).await,
+            op::SEEK => self.seek(&ask).await,
             op::INHERIT => self.inherit(&request, &ask).await,
             op::VACATE => self.vacate(&ask).await,
             op::ATTRIBUTES => self.attributes(&ask).await,

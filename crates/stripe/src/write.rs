@@ -169,7 +169,7 @@ impl Inner {
         Ok(())
     }
 
-    fn next_order(&self) -> u64 {
+    pub fn next_order(&self) -> u64 {
         self.orders.set(self.orders.get() + 1);
         self.orders.get()
     }
@@ -474,7 +474,7 @@ fn is_truncated(object: &Object, ask: &ObjectRequest) -> bool {
 
 /// Whether the caller knows of a truncation that this object has yet to see. What it writes waits for that: the object
 /// would have the new generation, and the truncation be taken for one that was executed.
-fn is_uncut(object: &Object, ask: &ObjectRequest) -> bool {
+pub fn is_uncut(object: &Object, ask: &ObjectRequest) -> bool {
     let state = object.state.borrow();
     state.exists && ask.truncations > state.head.truncations
 }

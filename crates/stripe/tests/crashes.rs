@@ -7,11 +7,12 @@ use common::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use stripe::{FileRef, Verifiers};
+use stripe::{FileRef, Seek, Verifiers};
 use wire::Errno;
 
 const UNIT: usize = 32 * 1024;
 const SIZE_MAX: usize = 1_300_000;
+const BLOCKS: usize = SIZE_MAX / 4096;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -31,6 +32,20 @@ enum Op {
     Read {
         offset: usize,
         bytes: usize,
+    },
+    /// Blocks become a hole.
+    Punch {
+        blocks: Range<usize>,
+    },
+    /// Where the next data and the next hole are.
+    Seek {
+        offset: usize,
+    },
+    /// Power loss while a hole is made.
+    CrashInPunch {
+        server: usize,
+        turns: usize,
+        blocks: Range<usize>,
     },
     /// Power loss of one server, or a kill.
     Crash {
@@ -80,6 +95,10 @@ fn op() -> impl Strategy<Value = Op> {
         0..SIZE_MAX - 800_000,
         (0usize..300).prop_map(|block| block * 4096)
     ];
+    let blocks = prop_oneof![
+        (0usize..BLOCKS, 1usize..20).prop_map(|(first, count)| first..first + count),
+        (0usize..BLOCKS, 1usize..BLOCKS).prop_map(|(first, count)| first..first + count),
+    ];
     prop_oneof![
         8 => (offset.clone(), bytes.clone()).prop_map(|(offset, bytes)| Op::Write { offset, bytes }),
         3 => (offset.clone(), bytes.clone())
@@ -88,6 +107,10 @@ fn op() -> impl Strategy<Value = Op> {
         1 => size.clone().prop_map(|size| Op::Truncate { size }),
         4 => (offset.clone(), bytes.clone())
             .prop_map(|(offset, bytes)| Op::Read { offset, bytes }),
+        3 => blocks.clone().prop_map(|blocks| Op::Punch { blocks }),
+        2 => (0..SIZE_MAX).prop_map(|offset| Op::Seek { offset }),
+        2 => (0usize..2, 0usize..40, blocks)
+            .prop_map(|(server, turns, blocks)| Op::CrashInPunch { server, turns, blocks }),
         2 => (0usize..2, any::<bool>()).prop_map(|(server, power)| Op::Crash { server, power }),
         2 => (0usize..2, 0usize..40).prop_map(|(server, turns)| Op::CrashInCommit { server, turns }),
         2 => (0usize..2, 0usize..40, offset, bytes).prop_map(
@@ -145,6 +168,22 @@ impl Model {
         self.sizes.insert(self.size);
     }
 
+    /// A hole is stable when it is made, with all that was written before.
+    fn punch(&mut self, range: Range<usize>) {
+        self.bytes[range.clone()].iter_mut().for_each(|values| values.insert(0, 0));
+        self.keep(range);
+    }
+
+    /// The first block from `offset` on that has another byte than 0, or has none.
+    fn seek(&self, offset: usize, what: Seek) -> Option<u64> {
+        let blocks = self.bytes.chunks(4096).enumerate().skip(offset / 4096);
+        let is_data = |block: &[Vec<u8>]| block.iter().any(|values| values[0] != 0);
+        let found = blocks.clone().find(|(_, block)| is_data(block) == (what == Seek::Data));
+        let end = (what == Seek::Hole).then_some(self.bytes.len().div_ceil(4096));
+        let block = found.map(|(index, _)| index).or(end)?;
+        Some((block * 4096).max(offset) as u64)
+    }
+
     /// After a crash, what is found of the servers that crashed becomes what is there.
     fn find(&mut self, found: &[u8], size: u64) -> Result<(), TestCaseError> {
         for (at, (values, byte)) in self.bytes.iter_mut().zip(found).enumerate() {
@@ -161,6 +200,12 @@ impl Model {
         self.crashed = [false; 2];
         Ok(())
     }
+}
+
+/// The bytes of blocks, as the model and as the client takes them.
+fn hole(blocks: &Range<usize>) -> (Range<usize>, Range<u64>) {
+    let (start, end) = (blocks.start * 4096, blocks.end * 4096);
+    (start..end.min(SIZE_MAX), start as u64..end as u64)
 }
 
 struct Run {
@@ -245,6 +290,37 @@ impl Run {
                 let wanted = self.model.bytes[offset..offset + bytes].iter().map(|v| v[0]);
                 prop_assert!(found.iter().copied().eq(wanted), "read {offset}+{bytes}");
                 prop_assert_eq!(self.world.size(&self.file), self.model.size);
+            }
+            Op::Punch { blocks } => {
+                self.look()?;
+                let (range, asked) = hole(&blocks);
+                let (client, file) = (self.world.client.clone(), self.file);
+                let punch = self.world.start(async move { client.punch(&file, asked).await });
+                self.world.until(|| punch.borrow().is_some());
+                prop_assert_eq!(punch.borrow_mut().take(), Some(Ok::<(), Errno>(())));
+                self.model.punch(range);
+            }
+            Op::Seek { offset } => {
+                self.look()?;
+                for what in [Seek::Data, Seek::Hole] {
+                    let (client, file) = (self.world.client.clone(), self.file);
+                    let at = offset as u64;
+                    let seek = self.world.start(async move { client.seek(&file, at, what).await });
+                    self.world.until(|| seek.borrow().is_some());
+                    let found = seek.borrow_mut().take().unwrap().unwrap();
+                    prop_assert_eq!(found, self.model.seek(offset, what), "{:?} {}", what, offset);
+                }
+            }
+            Op::CrashInPunch { server, turns, blocks } => {
+                self.look()?;
+                let (range, asked) = hole(&blocks);
+                let (client, file) = (self.world.client.clone(), self.file);
+                let punch = self.world.start(async move { client.punch(&file, asked).await });
+                self.world.turns(turns);
+                self.crash(server, true);
+                self.world.until(|| punch.borrow().is_some());
+                prop_assert_eq!(punch.borrow_mut().take(), Some(Ok::<(), Errno>(())));
+                self.model.punch(range);
             }
             Op::Crash { server, power } => self.crash(server, power),
             Op::CrashInCommit { server, turns } => {

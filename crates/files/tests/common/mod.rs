@@ -310,14 +310,21 @@ fn do_disk(disk: &mut Disk, op: DiskOp) -> Result<DiskReply, DiskError> {
         }
         DiskOp::Sync { .. } | DiskOp::SyncAll => {}
         DiskOp::Truncate { file, bytes } => disk.entry(file).or_default().resize(bytes as usize, 0),
+        DiskOp::Punch { file, offset, bytes } => {
+            let there = disk.get_mut(&file).ok_or(DiskError::NotFound)?;
+            let end = there.len().min((offset + bytes) as usize);
+            there[..end].iter_mut().skip(offset as usize).for_each(|byte| *byte = 0);
+        }
         DiskOp::Remove { file } => drop(disk.remove(&file)),
         DiskOp::Rename { from, to } => {
             let bytes = disk.remove(&from).ok_or(DiskError::NotFound)?;
             disk.insert(to, bytes);
         }
         DiskOp::Stat { file } => {
-            let bytes = disk.get(&file).ok_or(DiskError::NotFound)?.len() as u64;
-            return Ok(DiskReply::Stat { bytes, used: bytes, changed: 0 });
+            let there = disk.get(&file).ok_or(DiskError::NotFound)?;
+            let blocks = there.chunks(4096).filter(|block| block.iter().any(|byte| *byte != 0));
+            let (bytes, used) = (there.len() as u64, blocks.count() as u64 * 4096);
+            return Ok(DiskReply::Stat { bytes, used, changed: 0 });
         }
         DiskOp::List(listing) => return Ok(DiskReply::Files(list(disk, listing))),
         DiskOp::Space => return Ok(DiskReply::Space { total: 1 << 40, free: 1 << 39, device: 0 }),

@@ -7,9 +7,10 @@ use super::layout::{self, DIRECTORIES, Place};
 use super::listing::Listing;
 use super::task::Brought;
 use node::rings::{DiskError, DiskFile, DiskListing};
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -263,6 +264,22 @@ impl Directory {
         rustix::fs::ftruncate(&open, bytes).map_err(|errno| self.error(errno))
     }
 
+    /// Zeroes bytes of a file that exists, and gives their storage back. A file system that knows no holes gets zeros.
+    pub(super) fn punch(&self, file: DiskFile, offset: u64, bytes: u64) -> Result<(), DiskError> {
+        let open = self.open_file(file, false, false)?;
+        let length = rustix::fs::fstat(&open).map_err(|errno| self.error(errno))?.st_size as u64;
+        let end = offset.saturating_add(bytes).min(length);
+        if offset >= end {
+            return Ok(());
+        }
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&open, hole, offset, end - offset) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(&open, offset..end),
+            punched => punched,
+        }
+        .map_err(|errno| self.error(errno))
+    }
+
     /// Removes a file, if there is one.
     pub(super) fn remove(&self, file: DiskFile) -> Result<(), DiskError> {
         let result = rustix::fs::unlinkat(&self.top, layout::path(file), AtFlags::empty());
@@ -442,4 +459,19 @@ fn holder(lock: &OwnedFd) -> String {
         Ok(number) => format!("process {number}"),
         Err(_) => "another process".to_owned(),
     }
+}
+
+/// Writes zeros where there is no other way to be rid of bytes.
+fn write_zeros(file: &OwnedFd, range: Range<u64>) -> Result<(), Errno> {
+    const ZEROS: [u8; 65536] = [0; 65536];
+    let mut at = range.start;
+    while at < range.end {
+        let bytes = (range.end - at).min(ZEROS.len() as u64) as usize;
+        match rustix::io::pwrite(file, &ZEROS[..bytes], at) {
+            Ok(written) => at += written as u64,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }

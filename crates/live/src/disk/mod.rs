@@ -214,6 +214,9 @@ impl Disks {
             }
             DiskOp::SyncAll => Task::SyncAll,
             DiskOp::Truncate { file, bytes } => Task::Truncate { file: *file, bytes: *bytes },
+            DiskOp::Punch { file, offset, bytes } => {
+                Task::Punch { file: *file, offset: *offset, bytes: *bytes }
+            }
             DiskOp::Remove { file } => {
                 let file = *file;
                 Task::Remove { file, open: self.forget(disk, file) }

@@ -74,6 +74,11 @@ pub(super) enum Task {
         file: DiskFile,
         bytes: u64,
     },
+    Punch {
+        file: DiskFile,
+        offset: u64,
+        bytes: u64,
+    },
     /// The open descriptors are closed here, because the last one frees the file's storage.
     Remove {
         file: DiskFile,
@@ -130,6 +135,9 @@ fn run(disk: &Directory, task: Task) -> Result<Brought, DiskError> {
         Task::SyncNames { file } => disk.sync_names(file).map(|()| Brought::Done),
         Task::SyncAll => disk.sync_all().map(|()| Brought::Done),
         Task::Truncate { file, bytes } => disk.truncate(file, bytes).map(|()| Brought::Done),
+        Task::Punch { file, offset, bytes } => {
+            disk.punch(file, offset, bytes).map(|()| Brought::Done)
+        }
         Task::Remove { file, open } => {
             let result = disk.remove(file).map(|()| Brought::Done);
             drop(open);

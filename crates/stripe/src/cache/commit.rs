@@ -71,26 +71,61 @@ impl Cache {
         let behind: Vec<u64> = self.entry(key).windows.range(first..).map(|(i, _)| *i).collect();
         for index in behind {
             let keep = kept.saturating_sub(block_at(index, 0));
-            self.cut_window(key, index, keep.min(WINDOW_BLOCKS as u64) as usize);
+            self.keep_in_window(key, index, mask(0..keep.min(WINDOW_BLOCKS as u64) as usize));
         }
     }
 
-    fn cut_window(&mut self, key: Key, index: u64, keep: usize) {
+    /// Forgets every block of the range, and the checksums of its whole groups: they are zeros from now on, on the disk
+    /// too. No commit of the object is under way.
+    pub fn punch(&mut self, key: Key, blocks: Range<u64>) {
+        self.forget_groups(key, blocks.start.div_ceil(GROUP_BLOCKS)..blocks.end / GROUP_BLOCKS);
+        let chunk = CHUNK_BLOCKS as u64;
+        self.forget_away(key, blocks.start / chunk..blocks.end.div_ceil(chunk));
+        let windows = window_of(blocks.start).0..=window_of(blocks.end.max(1) - 1).0;
+        let there: Vec<u64> = self.entry(key).windows.range(windows).map(|(i, _)| *i).collect();
+        for index in there {
+            let first = block_at(index, 0);
+            let within =
+                |block: u64| block.saturating_sub(first).min(WINDOW_BLOCKS as u64) as usize;
+            self.keep_in_window(key, index, !mask(within(blocks.start)..within(blocks.end)));
+        }
+    }
+
+    fn forget_groups(&mut self, key: Key, groups: Range<u64>) {
+        if groups.is_empty() {
+            return;
+        }
+        let known: Vec<u64> =
+            self.entry(key).groups.range(groups).map(|(group, _)| *group).collect();
+        for group in known {
+            let sums = self.entry(key).groups.remove(&group).expect("just found").sums;
+            self.used_bytes -= sums.len() * 4;
+        }
+    }
+
+    /// Whether a block of the group is in memory.
+    pub fn has_blocks(&self, key: Key, group: u64) -> bool {
+        let per_group = GROUP_BLOCKS / WINDOW_BLOCKS as u64;
+        let windows = &self.entries[key.0 as usize].windows;
+        windows.range(group * per_group..(group + 1) * per_group).next().is_some()
+    }
+
+    fn keep_in_window(&mut self, key: Key, index: u64, kept: u64) {
         let slot = self.slot(key, index).expect("listed");
         let window = &mut self.windows[slot as usize];
-        let kept = mask(0..keep);
         let removed = ((window.dirty | window.committing) & !kept).count_ones();
         window.valid &= kept;
         window.dirty &= kept;
         window.committing &= kept;
         let (idle, clean) = (!window.busy(), window.dirty | window.committing == 0);
+        let empty = window.valid == 0;
         let entry = self.entry(key);
         if clean {
             entry.dirty.remove(&index);
         }
         let disk = entry.disk;
         self.dirty_blocks[disk] -= removed as usize;
-        if keep == 0 && idle {
+        if empty && idle {
             self.drop_window(key, index);
         }
     }

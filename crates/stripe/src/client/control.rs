@@ -250,7 +250,7 @@ impl Client {
         self.ask(file.layout.server(column), op::ACCEPT_LOSS, true, &request).await.map(drop)
     }
 
-    async fn ask_columns(
+    pub(super) async fn ask_columns(
         &self,
         file: &FileRef,
         columns: impl Iterator<Item = u16>,
@@ -261,7 +261,7 @@ impl Client {
             let mut request = self.request(file, column);
             adapt(column, &mut request);
             async move {
-                let once = op != op::ATTRIBUTES;
+                let once = !op::is_pure(op);
                 (column, self.ask(file.layout.server(column), op, once, &request).await)
             }
         });

@@ -172,6 +172,13 @@ impl Disk {
                 now.ok_or(DiskError::NotFound)?.resize(bytes as usize, 0);
                 Ok(DiskReply::Done)
             }
+            DiskOp::Punch { file, offset, bytes } => {
+                let now = self.files.entry(file).or_default().now.as_mut();
+                let now = now.ok_or(DiskError::NotFound)?;
+                let end = now.len().min((offset + bytes) as usize);
+                now[..end].iter_mut().skip(offset as usize).for_each(|byte| *byte = 0);
+                Ok(DiskReply::Done)
+            }
             DiskOp::Remove { file } => {
                 self.bad.retain(|(bad, _)| *bad != file);
                 self.files.entry(file).or_default().now = None;

@@ -1,0 +1,80 @@
+//! Holes of files: punched in all columns at once, sought in all of them.
+
+use super::*;
+use crate::protocol::op;
+use std::ops::Range;
+use wire::limits::BLOCK_BYTES;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// What is sought in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// The next byte that is not in a hole.
+    Data,
+    /// The next byte that is.
+    Hole,
+}
+
+impl Client {
+    /// The blocks of `range`, which starts and ends at blocks, become a hole, on stable storage, with everything that
+    /// was written to their columns before. The file stays as long as it is.
+    pub async fn punch(&self, file: &FileRef, range: Range<u64>) -> Result<(), Errno> {
+        debug_assert!(range.start.is_multiple_of(BLOCK) && range.end.is_multiple_of(BLOCK));
+        let fragments = self.fragments(file)?;
+        let map = BlockMap::new(&file.layout, &fragments);
+        let part =
+            |column| map.object_bytes(column, range.start)..map.object_bytes(column, range.end);
+        let columns = (0..file.layout.width()).filter(|column| !part(*column).is_empty());
+        let mtime = self.cx().wall();
+        let replies = self.ask_columns(file, columns, op::PUNCH, |column, ask| {
+            let part = part(column);
+            (ask.offset, ask.mtime) = (part.start, mtime);
+            ask.bytes = ((part.end - part.start) / BLOCK).try_into().unwrap_or(u32::MAX);
+        });
+        replies.await.into_iter().try_for_each(|(_, reply)| reply.map(drop))
+    }
+
+    /// The next place at or behind `offset` of what is sought, to a block, as far as the servers know; behind the last
+    /// object everything is a hole. `None` where no data follows.
+    pub async fn seek(
+        &self,
+        file: &FileRef,
+        offset: u64,
+        what: Seek,
+    ) -> Result<Option<u64>, Errno> {
+        let fragments = self.fragments(file)?;
+        let map = BlockMap::new(&file.layout, &fragments);
+        let searches = (0..file.layout.width()).map(|column| {
+            let from = map.object_bytes(column, offset);
+            async move { (column, self.seek_column(file, column, from, what).await) }
+        });
+        let mut nearest = u64::MAX;
+        for (column, found) in node::all(searches).await {
+            if let Some(at) = found? {
+                nearest = nearest.min(map.file_bytes(column, at + 1).saturating_sub(1));
+            }
+        }
+        Ok((nearest < u64::MAX - 1).then_some(nearest))
+    }
+
+    async fn seek_column(
+        &self,
+        file: &FileRef,
+        column: u16,
+        mut at: u64,
+        what: Seek,
+    ) -> Result<Option<u64>, Errno> {
+        loop {
+            let mut request = self.request(file, column);
+            (request.offset, request.bytes) = (at, u32::from(what == Seek::Hole));
+            let reply = self.ask(file.layout.server(column), op::SEEK, false, &request).await?;
+            match reply.length {
+                u64::MAX => return Ok(None),
+                found if reply.used != 0 => return Ok(Some(found)),
+                on if on > at => at = on,
+                _ => return Err(Errno::EPROTO),
+            }
+        }
+    }
+}
