@@ -1,15 +1,10 @@
 //! Attributes: who is asked for them, how they are changed, and truncation.
 
 use crate::Files;
-use crate::flags::{KEEP_SIZE, PUNCH_HOLE, SEEK_DATA, SEEK_HOLE, ZERO_RANGE, writes};
-use crate::gather::Gather;
+use crate::flags::writes;
 use crate::inode::{File, Local, State};
-use crate::limits::SEND_BYTES_MAX;
-use crate::table::Open;
-use crate::write::Place;
 use names::{Entry, Who, without_set_id};
 use node::rings::{FileReply, Handle};
-use std::ops::Range;
 use std::rc::Rc;
 use wire::{Attr, Errno, FileId, SetAttr, Time};
 
@@ -94,7 +89,7 @@ impl Files {
     }
 
     /// Makes the file at least `size` bytes long.
-    async fn extend(&self, file: &Rc<File>, size: u64) -> Result<(), Errno> {
+    pub(crate) async fn extend(&self, file: &Rc<File>, size: u64) -> Result<(), Errno> {
         self.begin_session(file).await?;
         self.hold_writes(file).await;
         let result = self.grow(file, size).await;
@@ -161,7 +156,20 @@ impl Files {
         }
     }
 
-    fn resume_writes(&self, file: &Rc<File>) {
+    /// The same, once everything that was written before is stable.
+    pub(crate) async fn hold_kept(&self, file: &Rc<File>) {
+        while file.state.borrow().truncating {
+            file.changed.wait().await;
+        }
+        file.state.borrow_mut().truncating = true;
+        self.keep_all(file).await;
+        file.state.borrow_mut().written.set_paused(true);
+        while !file.state.borrow().written.is_quiet() {
+            file.changed.wait().await;
+        }
+    }
+
+    pub(crate) fn resume_writes(&self, file: &Rc<File>) {
         {
             let mut state = file.state.borrow_mut();
             state.truncating = false;
@@ -194,75 +202,5 @@ impl Files {
         let unchanged = version(&state) == before;
         state.plain = value == Err(Errno::ENODATA) && state.handles > 0 && unchanged;
         value
-    }
-
-    /// fallocate(2): extending, and zeroing by writing zeros. Space is not reserved, so keeping the length is refused.
-    pub(crate) async fn allocate(
-        &self,
-        who: &Who<'_>,
-        handle: Handle,
-        offset: u64,
-        bytes: u64,
-        mode: u32,
-    ) -> Result<FileReply, Errno> {
-        let open = self.table.borrow().handle(handle)?;
-        if !writes(open.flags) {
-            return Err(Errno::EBADF);
-        }
-        let end = open.file.state.borrow().end_of(offset, bytes)?;
-        if !self.is_fresh(&open.file) {
-            self.refresh(&open.file).await?;
-        }
-        if who.uid != 0 {
-            self.clear_set_id(&open.file).await?;
-        }
-        let size = open.file.state.borrow().size();
-        if mode == PUNCH_HOLE | KEEP_SIZE || mode == ZERO_RANGE | KEEP_SIZE {
-            self.write_zeros(&open, offset..end.min(size), Place::Within).await?;
-        } else if mode == ZERO_RANGE {
-            self.write_zeros(&open, offset..end, Place::At).await?;
-        } else if mode != 0 {
-            return Err(Errno::EOPNOTSUPP);
-        } else if end > size {
-            self.extend(&open.file, end).await?;
-        }
-        Ok(FileReply::Done)
-    }
-
-    async fn write_zeros(
-        &self,
-        open: &Open,
-        range: Range<u64>,
-        place: fn(u64) -> Place,
-    ) -> Result<(), Errno> {
-        let mut at = range.start;
-        while at < range.end {
-            let bytes = (range.end - at).min(SEND_BYTES_MAX);
-            let mut frame = self.frame(bytes as usize).await?;
-            frame.fill(0);
-            self.accept(open, place(at), Gather::new(vec![frame.freeze()])).await?;
-            at += bytes;
-        }
-        Ok(())
-    }
-
-    /// lseek(2) for data and holes: everything up to the end is data.
-    pub(crate) async fn seek(
-        &self,
-        handle: Handle,
-        offset: u64,
-        whence: u32,
-    ) -> Result<FileReply, Errno> {
-        let open = self.table.borrow().handle(handle)?;
-        if !self.is_fresh(&open.file) {
-            self.refresh(&open.file).await?;
-        }
-        let size = open.file.state.borrow().size();
-        match whence {
-            SEEK_DATA | SEEK_HOLE if offset >= size => Err(Errno::ENXIO),
-            SEEK_DATA => Ok(FileReply::Offset(offset)),
-            SEEK_HOLE => Ok(FileReply::Offset(size)),
-            _ => Err(Errno::EINVAL),
-        }
     }
 }

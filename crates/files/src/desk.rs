@@ -111,7 +111,7 @@ impl Files {
             | FileOp::GetXattr { .. }
             | FileOp::ListXattr { .. }
             | FileOp::GetLock { .. } => Afterwards::GivenUp,
-            // Zeros are written piece by piece.
+            // What must not be left half done is done to the end.
             FileOp::Allocate { mode, .. } if mode & (PUNCH_HOLE | ZERO_RANGE) != 0 => {
                 Afterwards::GivenUp
             }

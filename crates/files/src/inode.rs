@@ -315,6 +315,12 @@ impl State {
         self.local = Some(Local { size, mtime: now, used });
     }
 
+    /// The objects have just said how much room the file takes.
+    pub fn note_used(&mut self) {
+        let used = self.entry.attr.used;
+        self.local = self.local.map(|local| Local { used, ..local });
+    }
+
     /// What was written is lost to `errno`.
     pub fn fail(&mut self, errno: Errno) {
         self.failure.count += 1;

@@ -30,6 +30,7 @@ mod desk;
 mod directory;
 mod flags;
 pub mod gather;
+mod holes;
 mod inode;
 pub mod limits;
 mod locks;

@@ -44,7 +44,7 @@ impl Files {
     }
 
     /// Waits until all that was written before is on stable storage.
-    async fn keep_all(&self, file: &Rc<File>) {
+    pub(crate) async fn keep_all(&self, file: &Rc<File>) {
         let mark: Mark = file.state.borrow_mut().written.want_kept();
         if self.cx.has_bug(Bug::FsyncNotWaitedFor) {
             return self.enqueue(file);

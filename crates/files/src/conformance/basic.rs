@@ -4,6 +4,7 @@ use super::client::{
     APPEND, Ask, Client, EXCLUSIVE, READ_ONLY, READ_WRITE, SYNCHRONOUS, TRUNCATE, WRITE_ONLY,
     pattern,
 };
+use crate::flags::{KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
 use node::rings::{Caller, Rights};
 use wire::{Errno, FileId, SetAttr, SetTime, Wall};
 
@@ -179,11 +180,49 @@ pub async fn allocation_and_seeking<A: Ask>(client: &Client<A>, dir: FileId) {
     expected[5_000..5_100].fill(0);
     expected.resize(20_000, 0);
     assert!(client.read(open, 0, MIB).await.expect("read") == expected);
-    assert_eq!(client.allocate(open, 0, 50_000, 1).await, Err(Errno::EOPNOTSUPP));
+    client.allocate(open, 0, 50_000, KEEP_SIZE).await.expect("nothing is reserved");
+    assert_eq!(client.stat(open.file).await.expect("stat").size, 20_000);
     assert_eq!(client.seek(open, 100, 3).await, Ok(100));
-    assert_eq!(client.seek(open, 100, 4).await, Ok(20_000));
+    assert_eq!(client.seek(open, 100, 4).await, Ok(12_288), "behind the last block of data");
+    assert_eq!(client.seek(open, 13_000, 3).await, Err(Errno::ENXIO), "no more data");
     assert_eq!(client.seek(open, 20_000, 3).await, Err(Errno::ENXIO));
+    for mode in [0x8, 0x20, 0x40, PUNCH_HOLE] {
+        let refused = client.allocate(open, 0, 4096, mode).await;
+        assert_eq!(refused, Err(Errno::EOPNOTSUPP), "mode {mode:#x}");
+    }
     client.close(open).await.expect("close");
+}
+
+/// Whole blocks become holes in every way that fallocate(2) knows; what was written before and after is ordered.
+pub async fn holes<A: Ask>(client: &Client<A>, dir: FileId) {
+    let open = client.create(dir, b"f", READ_WRITE).await.expect("create");
+    let mut expected = pattern(2, 0, 3 << 20);
+    client.write(open, 0, &expected).await.expect("write");
+    client.allocate(open, 100_000, 1 << 20, PUNCH_HOLE | KEEP_SIZE).await.expect("punch");
+    expected[100_000..100_000 + (1 << 20)].fill(0);
+    assert_eq!(client.seek(open, 0, 4).await, Ok(102_400));
+    assert_eq!(client.seek(open, 102_500, 4).await, Ok(102_500));
+    assert_eq!(client.seek(open, 102_500, 3).await, Ok((100_000 + (1 << 20)) / 4096 * 4096));
+    let more = pattern(3, 0, 5_000);
+    client.write(open, 500_000, &more).await.expect("write into the hole");
+    expected[500_000..505_000].copy_from_slice(&more);
+    assert_eq!(client.seek(open, 102_500, 3).await.map(|at| at / 4096), Ok(500_000 / 4096));
+    client.allocate(open, 2 << 20, 2 << 20, ZERO_RANGE | KEEP_SIZE).await.expect("zero");
+    expected[2 << 20..].fill(0);
+    assert_eq!(client.stat(open.file).await.expect("stat").size, 3 << 20);
+    client.allocate(open, (3 << 20) - 10, 2 << 20, ZERO_RANGE).await.expect("zero beyond the end");
+    expected.resize((5 << 20) - 10, 0);
+    let size = expected.len() as u64;
+    assert_eq!(client.stat(open.file).await.expect("stat").size, size);
+    assert_eq!(client.seek(open, 2 << 20, 3).await, Err(Errno::ENXIO));
+    client.close(open).await.expect("close");
+    assert!(client.get(dir, b"f").await.expect("get") == expected);
+    let open = client.open(open.file, READ_WRITE).await.expect("open");
+    client.allocate(open, 0, size, PUNCH_HOLE | KEEP_SIZE).await.expect("punch everything");
+    let used = client.stat(open.file).await.expect("stat").used;
+    assert!(used < 1 << 20, "{used} bytes are left of a hole");
+    client.close(open).await.expect("close");
+    assert!(client.get(dir, b"f").await.expect("get").iter().all(|byte| *byte == 0));
 }
 
 /// A time set by hand stays, also when bytes written before reach the servers after; a write moves it.

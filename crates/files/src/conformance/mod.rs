@@ -20,12 +20,13 @@ pub use client::{Ask, Asks, Client};
 pub async fn all<A: Ask>(client: &Client<A>, parent: wire::FileId) {
     basic::patterns_across_stripes(client, client.scratch(parent, "patterns").await).await;
     basic::overwrites_and_unaligned(client, client.scratch(parent, "overwrites").await).await;
-    basic::holes_are_zeros(client, client.scratch(parent, "holes").await).await;
+    basic::holes_are_zeros(client, client.scratch(parent, "punched").await).await;
     basic::truncation(client, client.scratch(parent, "truncation").await).await;
     basic::truncation_of_unsent(client, client.scratch(parent, "unsent").await).await;
     basic::append(client, client.scratch(parent, "append").await).await;
     basic::many_small_files(client, client.scratch(parent, "small").await).await;
     basic::allocation_and_seeking(client, client.scratch(parent, "allocation").await).await;
+    basic::holes(client, client.scratch(parent, "holes").await).await;
     basic::too_long_files(client, client.scratch(parent, "long").await).await;
     basic::times(client, client.scratch(parent, "times").await).await;
     basic::groups_of_callers(client, client.scratch(parent, "groups").await).await;

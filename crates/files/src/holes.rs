@@ -1,0 +1,182 @@
+//! fallocate(2), and lseek(2) for data and holes.
+//!
+//! Whole blocks become holes at the servers, in the order of writes: what was written before is stable first, what is
+//! written meanwhile waits. What is left of the range at its ends is zeros that are written. Room is never reserved.
+
+use crate::Files;
+use crate::flags::{KEEP_SIZE, PUNCH_HOLE, SEEK_DATA, SEEK_HOLE, ZERO_RANGE, writes};
+use crate::gather::Gather;
+use crate::inode::File;
+use crate::table::Open;
+use crate::write::Place;
+use names::Who;
+use node::rings::{FileReply, Handle};
+use std::ops::Range;
+use std::rc::Rc;
+use stripe::Seek;
+use wire::Errno;
+use wire::limits::BLOCK_BYTES;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+impl Files {
+    /// fallocate(2): makes the file longer, and ranges zeros.
+    pub(crate) async fn allocate(
+        &self,
+        who: &Who<'_>,
+        handle: Handle,
+        offset: u64,
+        bytes: u64,
+        mode: u32,
+    ) -> Result<FileReply, Errno> {
+        let open = self.table.borrow().handle(handle)?;
+        if !writes(open.flags) {
+            return Err(Errno::EBADF);
+        }
+        let zeroes = match mode & !KEEP_SIZE {
+            0 => false,
+            ZERO_RANGE => true,
+            PUNCH_HOLE if mode & KEEP_SIZE != 0 => true,
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+        let end = open.file.state.borrow().end_of(offset, bytes)?;
+        if !self.is_fresh(&open.file) {
+            self.refresh(&open.file).await?;
+        }
+        if who.uid != 0 {
+            self.clear_set_id(&open.file).await?;
+        }
+        if mode & KEEP_SIZE == 0 && end > open.file.state.borrow().size() {
+            let (files, file) = (self.clone(), open.file.clone());
+            self.to_the_end(async move { files.extend(&file, end).await }).await?;
+        }
+        if zeroes {
+            let size = open.file.state.borrow().size();
+            self.zero(&open, offset..end.min(size)).await?;
+        }
+        Ok(FileReply::Done)
+    }
+
+    /// Makes a range zeros, as far as the file goes.
+    async fn zero(&self, open: &Open, range: Range<u64>) -> Result<(), Errno> {
+        let whole = range.start.next_multiple_of(BLOCK)..range.end / BLOCK * BLOCK;
+        if whole.is_empty() {
+            return self.write_zeros(open, range).await;
+        }
+        self.write_zeros(open, range.start..whole.start).await?;
+        self.write_zeros(open, whole.end..range.end).await?;
+        // Who gives up here leaves no file whose writes wait for ever.
+        let (files, file) = (self.clone(), open.file.clone());
+        self.to_the_end(async move { files.punch(&file, whole).await }).await
+    }
+
+    /// Writes zeros to less than two blocks.
+    async fn write_zeros(&self, open: &Open, range: Range<u64>) -> Result<(), Errno> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let mut frame = self.frame((range.end - range.start) as usize).await?;
+        frame.fill(0);
+        let zeros = Gather::new(vec![frame.freeze()]);
+        self.accept(open, Place::Within(range.start), zeros).await.map(drop)
+    }
+
+    /// Makes whole blocks a hole, durably.
+    async fn punch(&self, file: &Rc<File>, whole: Range<u64>) -> Result<(), Errno> {
+        self.begin_session(file).await?;
+        self.hold_kept(file).await;
+        // It may have become shorter meanwhile; what is behind its end is none of ours.
+        let end = whole.end.min(file.state.borrow().size() / BLOCK * BLOCK);
+        let range = whole.start.min(end)..end;
+        let result = match range.is_empty() {
+            true => Ok(()),
+            false => self.punch_blocks(file, &range).await,
+        };
+        self.resume_writes(file);
+        result
+    }
+
+    async fn punch_blocks(&self, file: &Rc<File>, range: &Range<u64>) -> Result<(), Errno> {
+        let punch = async |reference| self.stripe.punch(&reference, range.clone()).await;
+        self.persist(file, punch).await?;
+        self.with_written(file, |state| {
+            state.chunks.forget(range);
+            state.note_write(0, range.end, self.cx.wall());
+        });
+        // How much room it takes now, only the objects know.
+        if self.ask_objects(file).await.is_ok() {
+            file.state.borrow_mut().note_used();
+        }
+        Ok(())
+    }
+
+    /// lseek(2) for data and holes, to a block. A page that is dirty in a shared map nobody here knows of: who only
+    /// reads a file that is open for writing on this mount, and so may be mapped, hears that all of it is data.
+    pub(crate) async fn seek(
+        &self,
+        handle: Handle,
+        offset: u64,
+        whence: u32,
+    ) -> Result<FileReply, Errno> {
+        let open = self.table.borrow().handle(handle)?;
+        let what = match whence {
+            SEEK_DATA => Seek::Data,
+            SEEK_HOLE => Seek::Hole,
+            _ => return Err(Errno::EINVAL),
+        };
+        let file = &open.file;
+        if !self.is_fresh(file) {
+            self.refresh(file).await?;
+        }
+        let size = file.state.borrow().size();
+        if offset >= size {
+            return Err(Errno::ENXIO);
+        }
+        let mapped = !writes(open.flags) && file.state.borrow().writers > 0;
+        let found = match what {
+            Seek::Data if mapped => offset,
+            Seek::Hole if mapped => size,
+            Seek::Data => self.next_data(file, offset..size).await?,
+            Seek::Hole => self.next_hole(file, offset..size).await?,
+        };
+        match what {
+            Seek::Data if found >= size => Err(Errno::ENXIO),
+            _ => Ok(FileReply::Offset(found.min(size))),
+        }
+    }
+
+    /// Where the first data of the range is, or its end. What was written here and is not at the servers is data.
+    async fn next_data(&self, file: &Rc<File>, range: Range<u64>) -> Result<u64, Errno> {
+        // Taken before the servers are asked, as for a read.
+        let written = file.state.borrow().written.overlay(range.clone());
+        let found = self.sought(file, range.start, Seek::Data).await?.unwrap_or(range.end);
+        let written =
+            written.first().map_or(range.end, |(at, _)| (at / BLOCK * BLOCK).max(range.start));
+        Ok(found.min(written))
+    }
+
+    /// Where the first hole of the range is, or its end.
+    async fn next_hole(&self, file: &Rc<File>, range: Range<u64>) -> Result<u64, Errno> {
+        let written = file.state.borrow().written.overlay(range.clone());
+        let mut at = range.start;
+        while at < range.end {
+            at = self.sought(file, at, Seek::Hole).await?.unwrap_or(range.end);
+            let over = written.iter().map(|(start, data)| *start..start + data.len());
+            let block = at..(at / BLOCK + 1) * BLOCK;
+            match over.filter(|piece| piece.start < block.end && piece.end > at).last() {
+                Some(piece) => at = piece.end.next_multiple_of(BLOCK).max(block.end),
+                None => break,
+            }
+        }
+        Ok(at)
+    }
+
+    async fn sought(&self, file: &Rc<File>, at: u64, what: Seek) -> Result<Option<u64>, Errno> {
+        let seek = async |reference| {
+            // As for a read, a disk that its server lacks is an error at once.
+            let now = |errno| if errno == Errno::ENXIO { Errno::EIO } else { errno };
+            self.stripe.seek(&reference, at, what).await.map_err(now)
+        };
+        self.persist(file, seek).await
+    }
+}
