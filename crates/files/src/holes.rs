@@ -65,7 +65,7 @@ impl Files {
         }
         self.write_zeros(open, range.start..whole.start).await?;
         self.write_zeros(open, whole.end..range.end).await?;
-        // Who gives up here leaves no file whose writes wait for ever.
+        // To the end: a request that is given up must not leave writes held back.
         let (files, file) = (self.clone(), open.file.clone());
         self.to_the_end(async move { files.punch(&file, whole).await }).await
     }
@@ -110,8 +110,8 @@ impl Files {
         Ok(())
     }
 
-    /// lseek(2) for data and holes, to a block. A page that is dirty in a shared map nobody here knows of: who only
-    /// reads a file that is open for writing on this mount, and so may be mapped, hears that all of it is data.
+    /// lseek(2) for data and holes, to a block. The kernel does not say which pages are dirty in a shared map: through a
+    /// handle for reading, all of a file is data while this mount has it open for writing, since it may be mapped then.
     pub(crate) async fn seek(
         &self,
         handle: Handle,
