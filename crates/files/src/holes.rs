@@ -161,9 +161,9 @@ impl Files {
         let mut at = range.start;
         while at < range.end {
             at = self.sought(file, at, Seek::Hole).await?.unwrap_or(range.end);
-            let over = written.iter().map(|(start, data)| *start..start + data.len());
+            let mut over = written.iter().map(|(start, data)| *start..start + data.len());
             let block = at..(at / BLOCK + 1) * BLOCK;
-            match over.filter(|piece| piece.start < block.end && piece.end > at).last() {
+            match over.rfind(|piece| piece.start < block.end && piece.end > at) {
                 Some(piece) => at = piece.end.next_multiple_of(BLOCK).max(block.end),
                 None => break,
             }

@@ -189,9 +189,10 @@ impl Inner {
         let wants_hole = ask.bytes != 0;
         let mut block = ask.offset / BLOCK;
         for _ in 0..SEEK_GROUPS_MAX {
-            let state = object.state.borrow();
-            let (end, open) = (state.blocks(), state.phase == Phase::Open);
-            drop(state);
+            let (end, open) = {
+                let state = object.state.borrow();
+                (state.blocks(), state.phase == Phase::Open)
+            };
             if !open {
                 return Err(Errno::ESTALE);
             }

@@ -383,7 +383,7 @@ impl Work<'_> {
 
     /// What became a hole must read as zeros.
     async fn punch_out(&mut self) -> Result<(), DiskError> {
-        for (offset, bytes) in self.replay.file_punched.iter().flat_map(|run| hole_ranges(run)) {
+        for (offset, bytes) in self.replay.file_punched.iter().flat_map(hole_ranges) {
             let file = self.file();
             match self.disk.simple(|| DiskOp::Punch { file, offset, bytes }).await {
                 // It was never put in place.

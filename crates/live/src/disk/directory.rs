@@ -463,7 +463,7 @@ fn holder(lock: &OwnedFd) -> String {
 
 /// Writes zeros where there is no other way to be rid of bytes.
 fn write_zeros(file: &OwnedFd, range: Range<u64>) -> Result<(), Errno> {
-    const ZEROS: [u8; 65536] = [0; 65536];
+    static ZEROS: [u8; 65536] = [0; 65536];
     let mut at = range.start;
     while at < range.end {
         let bytes = (range.end - at).min(ZEROS.len() as u64) as usize;
