@@ -110,8 +110,8 @@ impl Files {
         Ok(())
     }
 
-    /// lseek(2) for data and holes, to a block. The kernel does not say which pages are dirty in a shared map: through a
-    /// handle for reading, all of a file is data while this mount has it open for writing, since it may be mapped then.
+    /// lseek(2) for data and holes, to a block. The kernel does not say which pages are dirty in a shared map: through
+    /// a handle for reading, all of a file is data while this mount has it open for writing, since it may be mapped.
     pub(crate) async fn seek(
         &self,
         handle: Handle,
