@@ -171,8 +171,8 @@ impl Transaction<'_> {
         value.map(|value| Self::decoded(&value)).transpose()
     }
 
-    /// As [`objects_removed`](Transaction::objects_removed), of as many of these files as a batch takes; how many of them,
-    /// from the first on, are done.
+    /// As [`objects_removed`](Transaction::objects_removed), of as many of these files as a batch takes; how many of
+    /// them, from the first on, are done.
     pub fn all_removed(&mut self, files: &[FileId], count: usize) -> Result<usize, Errno> {
         let mut done = 0;
         while done < files.len() && !self.is_full() && self.objects_removed(files[done], count)? {

@@ -353,8 +353,8 @@ impl Inner {
         disk.unapplied.borrow_mut().insert(id, object);
     }
 
-    /// Whether neither memory, nor the log, nor the disk has anything of an object. ENXIO and the disk's own error when it
-    /// is not served.
+    /// Whether neither memory, nor the log, nor the disk has anything of an object. ENXIO and the disk's own error when
+    /// it is not served.
     pub fn is_nowhere(&self, Spot { id, disk }: Spot) -> Result<bool, Errno> {
         let open = self.objects.borrow().get(Spot { id, disk }).is_some();
         let disk = self.disk_at(disk)?;

@@ -23,9 +23,9 @@ pub mod op {
     pub const COMMIT: u16 = 3;
     /// `offset` is the new length, `truncations` the new generation. Stable when the reply comes.
     pub const TRUNCATE: u16 = 4;
-    /// The objects that the trailer names, as [`LIST`] replies with them, are gone, and a write that comes late brings none
-    /// back: at most [`REMOVALS_MAX`](crate::limits::REMOVALS_MAX), all on the disk `disk`. Stable when the reply comes,
-    /// whose trailer says 0 or an error number of each, 2 bytes.
+    /// The objects that the trailer names, as [`LIST`] replies with them, are gone, and a write that comes late brings
+    /// none back: at most [`REMOVALS_MAX`](crate::limits::REMOVALS_MAX), all on the disk `disk`. Stable when the reply
+    /// comes, whose trailer says 0 or an error number of each, 2 bytes.
     pub const REMOVE: u16 = 5;
     /// Pure. The reply has length, used, mtime, epoch, generation; ENOENT when there is no object.
     pub const ATTRIBUTES: u16 = 6;
