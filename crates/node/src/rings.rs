@@ -99,6 +99,15 @@ pub enum DiskOp {
         /// How many.
         bytes: u64,
     },
+    /// The first byte of a range that is not in a hole of the file. A disk that knows no holes says the first.
+    FindData {
+        /// The file.
+        file: DiskFile,
+        /// First byte.
+        offset: u64,
+        /// How many.
+        bytes: u64,
+    },
     /// Removes the file; no error when there is none. Durable after a `Sync` of any file of the disk.
     Remove {
         /// The file.
@@ -143,6 +152,8 @@ pub enum DiskReply {
         /// Seconds since 1970 when the file was last changed.
         changed: i64,
     },
+    /// Of `FindData`: where it is, or the end of the range where all of it is in holes or behind the file's end.
+    Data(u64),
     /// Of `List`.
     Files(Vec<DiskFile>),
     /// Of `Space`, in bytes.

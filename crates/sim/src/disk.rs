@@ -207,6 +207,10 @@ impl Disk {
                 Ok(DiskReply::Done)
             }
             DiskOp::Truncate { file, bytes } => found(self.volume.truncate(file, bytes, wall)),
+            DiskOp::FindData { file, offset, bytes } => {
+                let inode = self.volume.get(file).ok_or(DiskError::NotFound)?;
+                Ok(DiskReply::Data(inode.bytes.find_data(offset..offset.saturating_add(bytes))))
+            }
             DiskOp::Punch { file, offset, bytes } => {
                 found(self.volume.punch(file, offset..offset.saturating_add(bytes), wall))
             }

@@ -169,6 +169,17 @@ impl LossyFile {
         self.set_len(number, len);
     }
 
+    /// The first byte of the range on a page that takes storage; its end when there is none.
+    pub fn find_data(&self, range: Range<u64>) -> u64 {
+        let end = range.end.min(self.now.len);
+        if range.start >= end {
+            return range.end;
+        }
+        let pages = split(range.start).0..=split(end - 1).0;
+        let first = self.now.pages.range(pages).next();
+        first.map_or(range.end, |(page, _)| (page * DISK_PAGE_BYTES as u64).max(range.start))
+    }
+
     /// Zeroes the bytes of a range, as far as the file goes; its whole pages take no storage any more.
     pub fn punch(&mut self, number: u64, range: Range<u64>) {
         let range = range.start..range.end.min(self.now.len);

@@ -13,7 +13,7 @@ use crate::protocol::{ObjectReply, ObjectRequest};
 use crate::server::Inner;
 use crate::write::is_uncut;
 use node::Request;
-use node::rings::{DiskError, DiskOp};
+use node::rings::{DiskError, DiskOp, DiskReply};
 use std::ops::Range;
 use std::rc::Rc;
 use wire::Errno;
@@ -73,6 +73,13 @@ pub(crate) fn zero_holes(holes: &[Run], blocks: &Range<u64>, bytes: &mut [u8]) {
             bytes[at(from)..at(to)].fill(0);
         }
     }
+}
+
+/// Blocks in a row whose checksums are those of zeros.
+struct Hole {
+    blocks: Range<u64>,
+    /// The zeros themselves are in memory, and were verified.
+    in_memory: bool,
 }
 
 impl Inner {
@@ -220,6 +227,33 @@ impl Inner {
         blocks: Range<u64>,
         wants_hole: bool,
     ) -> Result<Option<u64>, Errno> {
+        let holes = self.recorded_holes(object, blocks.clone()).await?;
+        let mut at = blocks.start;
+        for Hole { blocks: hole, in_memory } in holes {
+            if !wants_hole && at < hole.start {
+                return Ok(Some(at));
+            }
+            let data = match in_memory {
+                true => hole.end,
+                false => self.data_in(object, hole.clone()).await?,
+            };
+            if wants_hole && data > hole.start {
+                return Ok(Some(hole.start));
+            }
+            if !wants_hole && data < hole.end {
+                return Ok(Some(data));
+            }
+            at = hole.end;
+        }
+        Ok((!wants_hole && at < blocks.end).then_some(at))
+    }
+
+    /// Those of these blocks, all of one group, whose checksums are those of zeros.
+    async fn recorded_holes(
+        &self,
+        object: &Object,
+        blocks: Range<u64>,
+    ) -> Result<Vec<Hole>, Errno> {
         let group = group_of(blocks.start);
         let read = loop {
             if self.cache.borrow().has_group(object.key, group) {
@@ -229,17 +263,43 @@ impl Inner {
                 break Some(sums);
             }
         };
-        let cache = self.cache.borrow();
+        let (cache, state) = (self.cache.borrow(), object.state.borrow());
         let sums = read.as_deref().unwrap_or_else(|| cache.group_sums(object.key, group));
-        if sums.is_empty() && !cache.has_blocks(object.key, group) {
-            return Ok(wants_hole.then_some(blocks.start));
-        }
-        let is_hole = |block: &u64| {
+        let mut holes: Vec<Hole> = Vec::new();
+        for block in blocks {
             let committed = sums.get((block % GROUP_BLOCKS) as usize).copied();
-            let now = cache.sum(object.key, *block).or(committed);
-            now.unwrap_or(zero_sum()) == zero_sum()
-        };
-        Ok(blocks.clone().find(|block| is_hole(block) == wants_hole))
+            let cached = cache.sum(object.key, block);
+            let in_memory = cached.is_some() || state.pending.contains_key(&block);
+            match (cached.or(committed).unwrap_or(zero_sum()) == zero_sum(), holes.last_mut()) {
+                (true, Some(last)) if last.blocks.end == block && last.in_memory == in_memory => {
+                    last.blocks.end += 1;
+                }
+                (true, _) => holes.push(Hole { blocks: block..block + 1, in_memory }),
+                (false, _) => {}
+            }
+        }
+        Ok(holes)
+    }
+
+    /// The first of these blocks, all of one group and holes by their checksums, of which the file has bytes; their end
+    /// when there is none. Checksums that a disk lost look like those of zeros: what the file has is read, and then the
+    /// damage is found.
+    async fn data_in(&self, object: &Object, blocks: Range<u64>) -> Result<u64, Errno> {
+        if !object.state.borrow().in_place {
+            return Ok(blocks.end);
+        }
+        let (file, offset) = (object.file(), data_offset(blocks.start));
+        let bytes = (blocks.end - blocks.start) * BLOCK;
+        let found = self.disk(object).ask(|| DiskOp::FindData { file, offset, bytes }).await;
+        match found {
+            Ok(DiskReply::Data(at)) => Ok(blocks.start + at.saturating_sub(offset) / BLOCK),
+            // The disk was too full for it to be made.
+            Err(DiskError::NotFound) if object.state.borrow().header_sequence == 0 => {
+                Ok(blocks.end)
+            }
+            Err(error) => Err(errno(error)),
+            Ok(_) => Err(Errno::EPROTO),
+        }
     }
 }
 

@@ -5,7 +5,8 @@ mod common;
 use common::disk::Disk;
 use common::*;
 use node::rings::{DiskFile, DiskOp};
-use stripe::{FileRef, Health};
+use stripe::object::sums_offset;
+use stripe::{FileRef, Health, Seek};
 use wire::Errno;
 
 const BYTES: u32 = 30_000;
@@ -53,6 +54,21 @@ fn is_whole(world: &mut World, file: &FileRef) {
 
 fn disk(world: &mut World) -> &mut Disk {
     &mut world.servers[0].disks[0]
+}
+
+/// A copy that leaves holes out would take lost checksums for one, and zeros for the data.
+#[test]
+fn checksums_that_are_lost_are_no_hole_to_a_seek() {
+    let (mut world, files) = settled(1);
+    let object = World::object(files[0].file.0, 0);
+    let at = sums_offset(0) as usize;
+    disk(&mut world).bytes_mut(object)[at..at + 4096].fill(0);
+    let (client, file) = (world.client.clone(), files[0]);
+    let found = world.run(async move {
+        (client.seek(&file, 0, Seek::Data).await, client.seek(&file, 0, Seek::Hole).await)
+    });
+    assert_eq!(found, (Ok(Some(0)), Ok(Some(8 * 4096))), "the hole is behind the end");
+    assert_eq!(world.read(&file, 0, BYTES as usize).unwrap_err(), Errno::EIO);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::layout::{self, DIRECTORIES, Place};
 use super::listing::Listing;
 use super::task::Brought;
 use node::rings::{DiskError, DiskFile, DiskListing};
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::io;
 use std::ops::Range;
@@ -262,6 +262,23 @@ impl Directory {
     pub(super) fn truncate(&self, file: DiskFile, bytes: u64) -> Result<(), DiskError> {
         let open = self.open_file(file, false, false)?;
         rustix::fs::ftruncate(&open, bytes).map_err(|errno| self.error(errno))
+    }
+
+    /// Where the first byte of the range is that is not in a hole; its end when there is none.
+    pub(super) fn find_data(
+        &self,
+        file: DiskFile,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<u64, DiskError> {
+        let (open, end) = (self.open_file(file, false, false)?, offset.saturating_add(bytes));
+        match rustix::fs::seek(&open, SeekFrom::Data(offset)) {
+            Ok(at) => Ok(at.min(end)),
+            Err(Errno::NXIO) => Ok(end),
+            // A file system that knows no holes.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(offset),
+            Err(errno) => Err(self.error(errno)),
+        }
     }
 
     /// Zeroes bytes of a file that exists, and gives their storage back. A file system that knows no holes gets zeros.

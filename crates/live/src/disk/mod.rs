@@ -217,6 +217,9 @@ impl Disks {
             DiskOp::Punch { file, offset, bytes } => {
                 Task::Punch { file: *file, offset: *offset, bytes: *bytes }
             }
+            DiskOp::FindData { file, offset, bytes } => {
+                Task::FindData { file: *file, offset: *offset, bytes: *bytes }
+            }
             DiskOp::Remove { file } => {
                 let file = *file;
                 Task::Remove { file, open: self.forget(disk, file) }
@@ -276,6 +279,7 @@ impl Disks {
             Ok(Brought::Opened(descriptor)) => return self.handle_opened(slot, descriptor),
             Ok(Brought::Moved(result)) => return self.handle_moved(slot, result),
             Ok(Brought::Done) => Ok(DiskReply::Done),
+            Ok(Brought::Data(at)) => Ok(DiskReply::Data(at)),
             Ok(Brought::Files(files)) => Ok(DiskReply::Files(files)),
             Ok(Brought::Space { total, free, device }) => {
                 Ok(DiskReply::Space { total, free, device })

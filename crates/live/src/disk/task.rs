@@ -79,6 +79,11 @@ pub(super) enum Task {
         offset: u64,
         bytes: u64,
     },
+    FindData {
+        file: DiskFile,
+        offset: u64,
+        bytes: u64,
+    },
     /// The open descriptors are closed here, because the last one frees the file's storage.
     Remove {
         file: DiskFile,
@@ -103,6 +108,7 @@ pub(super) enum Brought {
     Opened(OwnedFd),
     Moved(Result<usize, Errno>),
     Stat(FileStat),
+    Data(u64),
     Files(Vec<DiskFile>),
     Space { total: u64, free: u64, device: u64 },
 }
@@ -137,6 +143,9 @@ fn run(disk: &Directory, task: Task) -> Result<Brought, DiskError> {
         Task::Truncate { file, bytes } => disk.truncate(file, bytes).map(|()| Brought::Done),
         Task::Punch { file, offset, bytes } => {
             disk.punch(file, offset, bytes).map(|()| Brought::Done)
+        }
+        Task::FindData { file, offset, bytes } => {
+            disk.find_data(file, offset, bytes).map(Brought::Data)
         }
         Task::Remove { file, open } => {
             let result = disk.remove(file).map(|()| Brought::Done);

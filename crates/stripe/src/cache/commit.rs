@@ -103,13 +103,6 @@ impl Cache {
         }
     }
 
-    /// Whether a block of the group is in memory.
-    pub fn has_blocks(&self, key: Key, group: u64) -> bool {
-        let per_group = GROUP_BLOCKS / WINDOW_BLOCKS as u64;
-        let windows = &self.entries[key.0 as usize].windows;
-        windows.range(group * per_group..(group + 1) * per_group).next().is_some()
-    }
-
     fn keep_in_window(&mut self, key: Key, index: u64, kept: u64) {
         let slot = self.slot(key, index).expect("listed");
         let window = &mut self.windows[slot as usize];

@@ -172,6 +172,14 @@ impl Disk {
                 now.ok_or(DiskError::NotFound)?.resize(bytes as usize, 0);
                 Ok(DiskReply::Done)
             }
+            DiskOp::FindData { file, offset, bytes } => {
+                let now = self.files.entry(file).or_default().now.as_ref();
+                let now = now.ok_or(DiskError::NotFound)?;
+                let end = now.len().min((offset + bytes) as usize);
+                let behind = now[..end].iter().skip(offset as usize);
+                let at = behind.enumerate().find(|(_, byte)| **byte != 0).map(|(at, _)| at as u64);
+                Ok(DiskReply::Data(at.map_or(offset + bytes, |at| offset + at)))
+            }
             DiskOp::Punch { file, offset, bytes } => {
                 let now = self.files.entry(file).or_default().now.as_mut();
                 let now = now.ok_or(DiskError::NotFound)?;
