@@ -1,8 +1,9 @@
-//! One random damage to the directories of a stopped cluster is never silent: every file has the right bytes, or an error.
+//! One random damage to the directories of a stopped cluster is never silent: every file has the right bytes, or an
+//! error.
 //!
 //! The cluster ran a mixed workload twice, so that every file on its disks has an older version; then it was killed, or
-//! stopped, a while after the last change. Each case restores that state, damages one thing ([`node::decay`]), starts the
-//! cluster, and reads and lists everything.
+//! stopped, a while after the last change. Each case restores that state, damages one thing ([`node::decay`]), starts
+//! the cluster, and reads and lists everything.
 
 mod common;
 
