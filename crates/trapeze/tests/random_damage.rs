@@ -234,19 +234,16 @@ fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// TRAPEZE_SEED: the only case. TRAPEZE_CASES: how many.
-#[test]
-fn one_damage_to_a_stopped_cluster_is_never_silent() {
+/// Damages of one directory. TRAPEZE_SEED: the only case. TRAPEZE_CASES: how many.
+fn none_is_silent(dir: &str, cases: u64, in_soak: u64) {
     let setting = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let cases = setting("TRAPEZE_CASES").unwrap_or(if soaks() { 1_000 } else { 30 });
+    let cases = setting("TRAPEZE_CASES").unwrap_or(if soaks() { in_soak } else { cases });
     let seeds = setting("TRAPEZE_SEED").map_or(1..=cases, |seed| seed..=seed);
     let mut bench = Bench::new();
     let mut silent = Vec::new();
     for seed in seeds {
         let mut random = Random(seed);
         bench.restore(random.pick(&["killed", "stopped"]));
-        // A disk has more kinds of files than a manager.
-        let dir = random.pick(&[DISK, DISK, MANAGER]);
         let damage = bench.damage(&mut random, dir);
         let wrong = bench.wrong();
         bench.kill();
@@ -256,4 +253,15 @@ fn one_damage_to_a_stopped_cluster_is_never_silent() {
         }
     }
     assert!(silent.is_empty(), "{}", silent.join("\n"));
+}
+
+// A disk has more kinds of files than a manager.
+#[test]
+fn one_damage_to_a_disk_is_never_silent() {
+    none_is_silent(DISK, 20, 667);
+}
+
+#[test]
+fn one_damage_to_a_managers_directory_is_never_silent() {
+    none_is_silent(MANAGER, 10, 333);
 }
