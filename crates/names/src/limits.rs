@@ -73,8 +73,8 @@ pub const DEADLINE: Duration = Duration::from_secs(30);
 pub const BACKGROUND_BATCH: usize = 16;
 /// Files whose objects are removed by the same requests: with four columns on four disks four requests for each disk.
 pub const REMOVALS_AT_ONCE: usize = 512;
-/// How long removals are gathered: `rm -r` takes some thousand names in that time, and the room is free soon all the
-/// same.
+/// How long removals are gathered behind one that is done at once: `rm -r` takes some thousand names in that time, and
+/// the room is free soon all the same.
 pub const REMOVALS_GATHERED: Duration = Duration::from_millis(100);
 /// Objects of the servers that are looked at in one step of the walk, and the pause between two: 17 a second, a million
 /// in 17 hours.

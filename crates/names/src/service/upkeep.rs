@@ -63,13 +63,14 @@ pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
     cx.spawn("names removals", async move {
         loop {
             let work = removals.work.wait();
-            while !removals.is_refused() && removals.remove_some().await {}
+            while !removals.is_refused() && removals.remove_some().await {
+                // Where one file is removed more follow: together they cost the servers little.
+                removals.cx.sleep(REMOVALS_GATHERED).await;
+            }
             if removals.is_refused() {
                 return;
             }
             node::race(removals.cx.sleep(SYNC_INTERVAL), work).await;
-            // Whoever removes one file removes more: together they cost the servers little.
-            removals.cx.sleep(REMOVALS_GATHERED).await;
         }
     });
 }
