@@ -147,10 +147,14 @@ fn start_manager(cx: &Cx, role: ManagerRole) -> Result<Managing, StartError> {
     if let Some(members) = &members {
         let rows = members.clone();
         manager.set_members(move || rows.rows().map_err(Errno::from));
-        let told = manager.clone();
+        let told = manager.weak();
         members.before_stopping(move |server| {
-            let told = told.clone();
-            Box::pin(async move { told.settle(Some(server)).await })
+            let told = told();
+            Box::pin(async move {
+                if let Some(told) = told {
+                    told.settle(Some(server)).await;
+                }
+            })
         });
         cx.spawn("cluster: servers", follow(members.clone(), manager.clone(), objects));
     }

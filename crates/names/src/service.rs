@@ -136,6 +136,13 @@ impl Handle {
         self.0.health()
     }
 
+    /// The handle as long as the service runs, for what the service itself holds: it would keep itself alive, and with
+    /// it the lock of its store.
+    pub fn weak(&self) -> impl Fn() -> Option<Handle> + use<> {
+        let service = Rc::downgrade(&self.0);
+        move || service.upgrade().map(Handle)
+    }
+
     /// Why nothing is served, when the store is not the newest.
     pub fn older(&self) -> Option<Older> {
         self.0.older()

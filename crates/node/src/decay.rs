@@ -187,6 +187,9 @@ impl Decay {
                 let other = any_file(medium, below)?;
                 let mut bytes = medium.bytes(&other);
                 let to = any_byte(bytes.len().max(1), below) / BLOCK_BYTES * BLOCK_BYTES;
+                if other == *file && to == at {
+                    return Some(format!("{what} lost")); // to its own place would be no damage
+                }
                 bytes.resize(bytes.len().max(to + written.len()), 0);
                 bytes[to..to + written.len()].copy_from_slice(&written);
                 medium.put(&other, bytes);

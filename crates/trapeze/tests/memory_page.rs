@@ -7,7 +7,8 @@ mod network;
 
 use network::{MISSING, Network};
 use rig::{lacks, skip};
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 
 const PAGE: &str = include_str!("../../../docs/src/memory.md");
 const MACHINES: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
@@ -100,7 +101,9 @@ fn keys_and_values_on_three_machines() {
     let key = fs::read(network.path("alpha", "trapeze-machine/key")).unwrap();
     for (number, machine) in (11..).zip(&MACHINES[1..]) {
         network.print(machine, &format!("ip addr add 10.0.0.{number}/24 dev eth0"));
-        fs::write(network.path(machine, "cluster.key"), &key).unwrap();
+        let copy = network.path(machine, "cluster.key");
+        fs::write(&copy, &key).unwrap();
+        fs::set_permissions(&copy, Permissions::from_mode(0o600)).unwrap();
         let address = format!("10.0.0.{number}");
         let here = [("10.0.0.11", address.as_str()), ("4G", "32M"), ("2G", "32M"), ("16G", "64M")];
         let mut block = block("--lend 2G");
