@@ -1,4 +1,4 @@
-//! How a life of the manager begins, and which lineage of the volume its store is of.
+//! How an incarnation of the manager begins, and which lineage of the volume its store is of.
 //!
 //! A store whose directory comes back as it was some time ago cannot tell so by itself: it lacks what it acknowledged
 //! since, and would take the objects of those files for garbage. So the I/O servers know how far the store was
@@ -74,10 +74,11 @@ impl Manager {
         self.volume.frozen
     }
 
-    /// Begins a life: of a new volume, or behind every serial number that the last life may have given out without a
-    /// sync. A power cut takes such files back, but not the objects that their writers made. And behind every one that
-    /// another copy of this store, which went on by itself, has given out before now: objects of such files are known
-    /// by having been passed over. `asked_all`: every server told what it knows, of which the latest is `lineage`.
+    /// Begins an incarnation: of a new volume, or behind every serial number that the last one may have given out
+    /// without a sync. A power cut takes such files back, but not the objects that their writers made. And behind every
+    /// one that another copy of this store, which went on by itself, has given out before now: objects of such files
+    /// are known by having been passed over. `asked_all`: every server told what it knows, of which the latest is
+    /// `lineage`.
     pub fn begin_incarnation(
         &mut self,
         settings: &VolumeSettings,
@@ -107,7 +108,7 @@ impl Manager {
         Ok(self.store().apply(batch))
     }
 
-    /// Notes that a life begins; the oldest goes when there are many.
+    /// Notes that an incarnation begins; the oldest goes when there are many.
     fn begin_life(&mut self, batch: &mut Batch) {
         let (life, before) = (self.life() + 1, self.store().sequence());
         self.lives.insert(life, before);

@@ -5,6 +5,7 @@
 //! its own and no checkers; those are `sim`'s.
 
 mod counting;
+pub mod holes;
 mod net;
 mod packet;
 mod programs;

@@ -112,24 +112,27 @@ impl Volume {
 
     /// Cuts or extends; whether there is such a file.
     pub fn truncate(&mut self, file: DiskFile, bytes: u64, wall: i64) -> bool {
-        self.changes += 1;
-        let number = self.changes;
-        let Some(inode) = self.names.get(&file).and_then(|inode| self.inodes.get_mut(inode)) else {
-            return false;
-        };
-        inode.bytes.truncate(number, bytes);
-        inode.changed = wall;
-        true
+        self.change(file, wall, |storage, number| storage.truncate(number, bytes))
     }
 
     /// Zeroes bytes and gives their storage back; whether there is such a file.
     pub fn punch(&mut self, file: DiskFile, range: Range<u64>, wall: i64) -> bool {
+        self.change(file, wall, |storage, number| storage.punch(number, range))
+    }
+
+    /// Makes the next change, to a file's bytes; whether there is such a file.
+    fn change(
+        &mut self,
+        file: DiskFile,
+        wall: i64,
+        make: impl FnOnce(&mut LossyFile, u64),
+    ) -> bool {
         self.changes += 1;
         let number = self.changes;
         let Some(inode) = self.names.get(&file).and_then(|inode| self.inodes.get_mut(inode)) else {
             return false;
         };
-        inode.bytes.punch(number, range);
+        make(&mut inode.bytes, number);
         inode.changed = wall;
         true
     }

@@ -8,7 +8,7 @@
 //! are written again.
 
 use crate::error::StoreError;
-use crate::overlay::{Bounds, Overlay};
+use crate::overlay::{Bounds, Bytes, Overlay};
 use crate::sealed::Sealed;
 use crate::store::Config;
 use redb::{
@@ -19,7 +19,6 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::{Arc, Weak};
 
-type Bytes = &'static [u8];
 const DATA: TableDefinition<Bytes, Bytes> = TableDefinition::new("data");
 const STORE: TableDefinition<&str, Bytes> = TableDefinition::new("store");
 /// Layout of the two tables and of the log records.

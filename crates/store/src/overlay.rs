@@ -4,10 +4,12 @@ use crate::batch::Change;
 use crate::limits::OVERLAY_ENTRY_BYTES;
 use std::collections::{BTreeMap, btree_map};
 use std::iter::Peekable;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 type Key = Box<[u8]>;
 type Value = Option<Box<[u8]>>;
+/// A key or a value, as the database has it.
+pub(crate) type Bytes = &'static [u8];
 /// First and last key of a range.
 pub(crate) type Bounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
@@ -85,6 +87,39 @@ impl<'a> Merged<'a> {
             older: older.map(|older| older.range(bounds).peekable()),
         }
     }
+}
+
+impl Merged<'_> {
+    /// What is left of `entries` when these changes came after them, in order, until `visit` has enough.
+    pub fn over(
+        self,
+        entries: redb::Range<'_, Bytes, Bytes>,
+        visit: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), redb::StorageError> {
+        let mut changed = self.peekable();
+        for entry in entries {
+            let (key, value) = entry?;
+            let key = key.value();
+            while let Some(entry) = changed.next_if(|entry| entry.0 < key) {
+                if show(entry, visit).is_break() {
+                    return Ok(());
+                }
+            }
+            let entry = changed.next_if(|entry| entry.0 == key);
+            if show(entry.unwrap_or((key, Some(value.value()))), visit).is_break() {
+                return Ok(());
+            }
+        }
+        let _ = changed.try_for_each(|entry| show(entry, visit));
+        Ok(())
+    }
+}
+
+fn show(
+    entry: (&[u8], Option<&[u8]>),
+    visit: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    entry.1.map_or(ControlFlow::Continue(()), |value| visit(entry.0, value))
 }
 
 impl<'a> Iterator for Merged<'a> {

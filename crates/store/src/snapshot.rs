@@ -5,14 +5,12 @@
 
 use crate::error::StoreError;
 use crate::limits::SNAPSHOTS_MAX;
-use crate::overlay::{Bounds, Merged, Overlay};
-use crate::store::{Entry, Store, show};
+use crate::overlay::{Bounds, Bytes, Merged, Overlay};
+use crate::store::{Entry, Store};
 use redb::ReadOnlyTable;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-
-type Bytes = &'static [u8];
 
 /// One moment of the store.
 pub(crate) struct Moment {
@@ -70,7 +68,7 @@ impl Store {
         drop(moments);
         match read {
             Ok(()) => Ok(Some(entries)),
-            Err(error) => Err(self.read_failed(self.base.failed("read", error))),
+            Err(error) => Err(self.read_failed(self.base.failed("read", error.into()))),
         }
     }
 
@@ -85,22 +83,8 @@ impl Moment {
         &self,
         bounds: Bounds<'_>,
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), redb::Error> {
-        let mut changed = Merged::new(&self.active, self.frozen.as_deref(), bounds).peekable();
-        for entry in self.table.range::<&[u8]>(bounds)? {
-            let (key, value) = entry?;
-            let key = key.value();
-            while let Some(entry) = changed.next_if(|entry| entry.0 < key) {
-                if show(entry, &mut visit).is_break() {
-                    return Ok(());
-                }
-            }
-            let entry = changed.next_if(|entry| entry.0 == key);
-            if show(entry.unwrap_or((key, Some(value.value()))), &mut visit).is_break() {
-                return Ok(());
-            }
-        }
-        let _ = changed.try_for_each(|entry| show(entry, &mut visit));
-        Ok(())
+    ) -> Result<(), redb::StorageError> {
+        let entries = self.table.range::<&[u8]>(bounds)?;
+        Merged::new(&self.active, self.frozen.as_deref(), bounds).over(entries, &mut visit)
     }
 }

@@ -220,23 +220,10 @@ impl Store {
         if is_empty_range(bounds) {
             return Ok(());
         }
-        let mut changed = Merged::new(&self.active, self.frozen.as_deref(), bounds).peekable();
-        for entry in self.base.range(bounds).map_err(|error| self.read_failed(error))? {
-            let failed = |error: redb::StorageError| self.base.failed("read", error.into());
-            let (key, value) = entry.map_err(failed).map_err(|error| self.read_failed(error))?;
-            let key = key.value();
-            while let Some(entry) = changed.next_if(|entry| entry.0 < key) {
-                if show(entry, &mut visit).is_break() {
-                    return Ok(());
-                }
-            }
-            let entry = changed.next_if(|entry| entry.0 == key);
-            if show(entry.unwrap_or((key, Some(value.value()))), &mut visit).is_break() {
-                return Ok(());
-            }
-        }
-        let _ = changed.try_for_each(|entry| show(entry, &mut visit));
-        Ok(())
+        let entries = self.base.range(bounds).map_err(|error| self.read_failed(error))?;
+        let changed = Merged::new(&self.active, self.frozen.as_deref(), bounds);
+        let read = changed.over(entries, &mut visit);
+        read.map_err(|error| self.read_failed(self.base.failed("read", error.into())))
     }
 
     /// The first `limit` keys in `range` with their values.
@@ -450,13 +437,6 @@ impl Store {
             self.last_failure = Some(error.to_string());
         }
     }
-}
-
-pub(crate) fn show(
-    entry: (&[u8], Option<&[u8]>),
-    visit: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-) -> ControlFlow<()> {
-    entry.1.map_or(ControlFlow::Continue(()), |value| visit(entry.0, value))
 }
 
 impl std::fmt::Debug for Store {

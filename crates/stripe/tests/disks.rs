@@ -6,7 +6,7 @@ use common::disk::Disk;
 use common::*;
 use node::rings::{DiskFile, DiskOp};
 use stripe::{FileRef, Health, Kept};
-use wire::{Errno, FileId, ObjectId};
+use wire::{Errno, FileId, Home, ObjectId};
 
 #[test]
 fn a_full_disk_refuses_and_keeps_what_it_acknowledged() {
@@ -426,4 +426,33 @@ fn a_first_start_that_failed_is_made_up_for() {
     *world.servers[0].disks[0].bytes_mut(DiskFile::Label) = label;
     world.servers[0].kill();
     assert_eq!(world.read(&world.file(1), 0, 1).unwrap(), b"x");
+}
+
+#[test]
+fn many_files_are_removed_by_shared_log_writes_and_each_has_its_own_outcome() {
+    let mut world = World::new(2, 1);
+    // More than one request names.
+    let files: Vec<FileRef> = (1..=150).map(|number| world.file(number)).collect();
+    for file in &files {
+        world.write(file, 0, b"written").unwrap();
+        world.commit(file).unwrap();
+    }
+    let writes = |world: &World| -> u64 {
+        world.servers.iter().flat_map(|s| &s.server).map(|s| s.counters().log_writes).sum()
+    };
+    let before = writes(&world);
+    let missing = Home { disk: 7, ..files[0].layout.home(0) };
+    let layout = files[0].layout.with_home(1, 0, missing).unwrap();
+    let nowhere = FileRef { layout, ..world.file(999) };
+    let (client, all) = (world.client.clone(), [&files[..], &[nowhere]].concat());
+    let removed = world.run(async move { client.remove_all(&all).await });
+    assert!(removed[..150].iter().all(|removed| *removed == Ok(())), "{removed:?}");
+    assert_eq!(removed[150], Err(Errno::ENXIO));
+    assert!(writes(&world) - before <= 8, "{} writes", writes(&world) - before);
+    for file in &files {
+        assert_eq!(world.write(file, 0, b"late"), Err(Errno::ESTALE));
+    }
+    world.servers.iter_mut().for_each(|server| server.crash());
+    world.turns(100);
+    assert!(files.iter().all(|file| world.size(file) == 0), "also after a restart");
 }

@@ -312,15 +312,11 @@ fn do_disk(disk: &mut Disk, op: DiskOp) -> Result<DiskReply, DiskError> {
         DiskOp::Truncate { file, bytes } => disk.entry(file).or_default().resize(bytes as usize, 0),
         DiskOp::FindData { file, offset, bytes } => {
             let there = disk.get(&file).ok_or(DiskError::NotFound)?;
-            let end = there.len().min((offset + bytes) as usize);
-            let behind = there[..end].iter().skip(offset as usize);
-            let at = behind.enumerate().find(|(_, byte)| **byte != 0).map(|(at, _)| at as u64);
-            return Ok(DiskReply::Data(at.map_or(offset + bytes, |at| offset + at)));
+            return Ok(DiskReply::Data(rig::holes::find_data(there, offset, bytes)));
         }
         DiskOp::Punch { file, offset, bytes } => {
             let there = disk.get_mut(&file).ok_or(DiskError::NotFound)?;
-            let end = there.len().min((offset + bytes) as usize);
-            there[..end].iter_mut().skip(offset as usize).for_each(|byte| *byte = 0);
+            rig::holes::punch(there, offset, bytes);
         }
         DiskOp::Remove { file } => drop(disk.remove(&file)),
         DiskOp::Rename { from, to } => {

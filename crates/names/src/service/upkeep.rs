@@ -156,13 +156,15 @@ impl<O: Objects> Service<O> {
         Ok(())
     }
 
-    /// Those of `all` that are not waiting for another try.
-    fn due<T>(&self, chore: Chore, all: impl Iterator<Item = (FileId, T)>) -> Vec<(FileId, T)> {
-        all.filter(|(file, _)| self.is_due(chore, *file)).take(BACKGROUND_BATCH).collect()
-    }
-
-    fn is_due(&self, chore: Chore, file: FileId) -> bool {
-        !self.retry_at.borrow().contains_key(&(chore, file))
+    /// Those of `all` that are not waiting for another try, at most `count`.
+    fn due<T>(
+        &self,
+        chore: Chore,
+        all: impl Iterator<Item = (FileId, T)>,
+        count: usize,
+    ) -> Vec<(FileId, T)> {
+        let retry_at = self.retry_at.borrow();
+        all.filter(|(file, _)| !retry_at.contains_key(&(chore, *file))).take(count).collect()
     }
 
     /// Those that failed wait for another try.
@@ -190,7 +192,10 @@ impl<O: Objects> Service<O> {
     }
 
     async fn settle_some(self: &Rc<Self>) -> bool {
-        let due = self.due(Chore::Settle, self.manager.borrow().opens().settling().iter().copied());
+        let due = {
+            let manager = self.manager.borrow();
+            self.due(Chore::Settle, manager.opens().settling().iter().copied(), BACKGROUND_BATCH)
+        };
         self.do_due(Chore::Settle, due, |file, client| self.settle(file, client)).await
     }
 
@@ -220,9 +225,12 @@ impl<O: Objects> Service<O> {
 
     /// Removes the objects of files that are gone, of many at once; whether anything was done.
     async fn remove_some(self: &Rc<Self>) -> bool {
-        let removing: Vec<FileId> = self.manager.borrow().removing().iter().copied().collect();
-        let due = removing.into_iter().filter(|file| self.is_due(Chore::Remove, *file));
-        let due: Vec<FileId> = due.take(REMOVALS_AT_ONCE).collect();
+        let due = {
+            let manager = self.manager.borrow();
+            let removing = manager.removing().iter().map(|file| (*file, ()));
+            self.due(Chore::Remove, removing, REMOVALS_AT_ONCE)
+        };
+        let due: Vec<FileId> = due.into_iter().map(|(file, ())| file).collect();
         if due.is_empty() {
             return false;
         }
@@ -242,6 +250,9 @@ impl<O: Objects> Service<O> {
             if let Ok(Some(Removed { layout, truncations })) = removed {
                 all.push((results.len() - 1, ObjectsOf { file: *file, layout, truncations }));
             }
+        }
+        if all.is_empty() {
+            return results;
         }
         // A power cut that takes the removal of a name back must find the bytes too.
         if let Err(errno) = self.sync().await {
@@ -268,7 +279,8 @@ impl<O: Objects> Service<O> {
         let due = {
             let manager = self.manager.borrow();
             let truncating = manager.truncating().iter().filter(idle);
-            self.due(Chore::Truncate, truncating.map(|(file, size)| (*file, *size)))
+            let truncating = truncating.map(|(file, size)| (*file, *size));
+            self.due(Chore::Truncate, truncating, BACKGROUND_BATCH)
         };
         let finish = |file, _| self.alone(file, self.finish_truncation(file));
         self.do_due(Chore::Truncate, due, finish).await

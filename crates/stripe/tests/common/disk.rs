@@ -175,16 +175,12 @@ impl Disk {
             DiskOp::FindData { file, offset, bytes } => {
                 let now = self.files.entry(file).or_default().now.as_ref();
                 let now = now.ok_or(DiskError::NotFound)?;
-                let end = now.len().min((offset + bytes) as usize);
-                let behind = now[..end].iter().skip(offset as usize);
-                let at = behind.enumerate().find(|(_, byte)| **byte != 0).map(|(at, _)| at as u64);
-                Ok(DiskReply::Data(at.map_or(offset + bytes, |at| offset + at)))
+                Ok(DiskReply::Data(rig::holes::find_data(now, offset, bytes)))
             }
             DiskOp::Punch { file, offset, bytes } => {
                 let now = self.files.entry(file).or_default().now.as_mut();
                 let now = now.ok_or(DiskError::NotFound)?;
-                let end = now.len().min((offset + bytes) as usize);
-                now[..end].iter_mut().skip(offset as usize).for_each(|byte| *byte = 0);
+                rig::holes::punch(now, offset, bytes);
                 Ok(DiskReply::Done)
             }
             DiskOp::Remove { file } => {
