@@ -473,6 +473,7 @@ fn a_socket_in_everybodys_directory_is_not_believed_to_be_who_was_meant() {
                     }
                 })
             });
+            let _done = rig::SetOnDrop(&done);
             as_user(1001, 1001, || {
                 let mut a = Side::new(1, &Security::Insecure);
                 a.directory().set(NodeId(2), vec![address]);
@@ -481,7 +482,6 @@ fn a_socket_in_everybodys_directory_is_not_believed_to_be_who_was_meant() {
                     true => a.events.contains(&LinkEvent::Up(NodeId(2))),
                     false => a.logged("the owner of the socket's directory"),
                 });
-                done.store(true, Ordering::Relaxed);
             });
         });
     }

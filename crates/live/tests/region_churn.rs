@@ -97,11 +97,8 @@ fn run(region: &Region) {
             let (stop, operations) = (&stop, &operations);
             scope.spawn(move || churn(region, mine, stop, operations));
         }
-        // whatever comes of it: the threads end only when they are told to
-        let waits = || wait_until(|| has_churned(&region.counters()));
-        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(waits));
-        stop.store(true, Ordering::Relaxed);
-        ended.unwrap();
+        let _stops = rig::SetOnDrop(&stop);
+        wait_until(|| has_churned(&region.counters()));
     });
     let counters = region.counters();
     println!("{} operations; {counters:?}", operations.into_inner());

@@ -100,8 +100,9 @@ fn run(every: Duration, span: Duration) {
             let (region, stop) = (&region, &stop);
             scope.spawn(move || (mine, load(region, mine, stop)))
         });
+        let stops = rig::SetOnDrop(&stop);
         let kills = kill(&mut lenders, &peers, every, span);
-        stop.store(true, Ordering::Relaxed);
+        drop(stops);
         for thread in threads {
             let (mine, (rounds, checked)) = thread.join().unwrap();
             assert!(checked > 0);

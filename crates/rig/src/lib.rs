@@ -5,6 +5,7 @@
 //! its own and no checkers; those are `sim`'s.
 
 mod counting;
+mod ending;
 pub mod holes;
 mod net;
 mod packet;
@@ -12,6 +13,7 @@ mod programs;
 mod skips;
 
 pub use counting::Counting;
+pub use ending::SetOnDrop;
 pub use net::{Fate, Net, node, start};
 pub use packet::{Packet, carry, put_packet, take_packet};
 pub use programs::copy_program;

@@ -492,3 +492,25 @@ fn write_zeros(file: &OwnedFd, range: Range<u64>) -> Result<(), Errno> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Seek};
+
+    #[test]
+    fn where_nothing_can_be_punched_zeros_are_written_and_no_byte_beside_them() {
+        for range in [0..1, 4095..4097, 3..65_539, 70_000..300_000, 5..5] {
+            let mut file = tempfile::tempfile().unwrap();
+            let mut expected = vec![0xa5; 300_000];
+            std::io::Write::write_all(&mut file, &expected).unwrap();
+            let open = OwnedFd::from(file.try_clone().unwrap());
+            write_zeros(&open, range.start as u64..range.end as u64).unwrap();
+            expected[range].fill(0);
+            let mut read = Vec::new();
+            file.rewind().unwrap();
+            file.read_to_end(&mut read).unwrap();
+            assert!(read == expected);
+        }
+    }
+}

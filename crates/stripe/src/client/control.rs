@@ -227,6 +227,12 @@ impl Client {
         }
     }
 
+    /// Bytes of an object where it is kept, whatever layout its file has. ENOENT: nothing was written there.
+    pub async fn kept_bytes(&self, server: NodeId, kept: Kept) -> Result<u64, Errno> {
+        let reply = self.ask(server, op::ATTRIBUTES, false, &about(kept)).await?;
+        Ok(reply.length)
+    }
+
     /// Sets an object aside on a server; how many bytes it has. For managers.
     pub async fn quarantine(&self, server: NodeId, kept: Kept) -> Result<u64, Errno> {
         let reply = self.ask(server, op::QUARANTINE, true, &about(kept)).await?;

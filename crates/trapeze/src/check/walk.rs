@@ -249,6 +249,8 @@ impl Walk {
             Err(_) => "its file cannot be read",
             // A file without a name that is open, or one made meanwhile.
             Ok(entry) if has(&entry, server, kept) => return,
+            // What a column that was moved leaves, until the manager sets it aside.
+            Ok(_) if self.inspector.stripe.kept_bytes(server, kept).await == Ok(0) => return,
             Ok(_) => "its file has this column elsewhere",
         };
         let server = self.servers.get(&server).cloned().unwrap_or_else(|| server.to_string());
