@@ -17,6 +17,8 @@ pub(crate) struct Open {
     pub flags: u32,
     /// The last failure of the file that this handle has reported.
     pub reported: Cell<u64>,
+    /// The last that a write of this handle has told of.
+    pub warned: Cell<u64>,
     pub stream: RefCell<Stream>,
 }
 
@@ -77,7 +79,8 @@ impl Table {
         self.last_handle += 1;
         let handle = Handle(self.last_handle);
         let reported = Cell::new(file.state.borrow().failure.told);
-        let open = Open { handle, file, flags, reported, stream: RefCell::default() };
+        let warned = reported.clone();
+        let open = Open { handle, file, flags, reported, warned, stream: RefCell::default() };
         self.handles.insert(handle, Rc::new(open));
         handle
     }

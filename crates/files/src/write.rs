@@ -51,6 +51,17 @@ impl Place {
     }
 }
 
+/// The next write after one that found no room fails: a program that only writes would otherwise never end, as what is
+/// refused makes room in memory for more. An fsync or a close tells it all the same.
+fn warn_of_no_room(open: &Open) -> Result<(), Errno> {
+    let failure = open.file.state.borrow().failure;
+    let known = open.warned.replace(failure.count).max(open.reported.get());
+    match failure.since(known) {
+        Err(Errno::ENOSPC) => Err(Errno::ENOSPC),
+        _ => Ok(()),
+    }
+}
+
 impl Files {
     /// Takes data over. With O_SYNC or O_DSYNC it is stable when this returns.
     pub(crate) async fn write(
@@ -64,6 +75,7 @@ impl Files {
         if !writes(open.flags) {
             return Err(Errno::EBADF);
         }
+        warn_of_no_room(&open)?;
         if flags.clears_set_id {
             self.clear_set_id(&open.file).await?;
         }

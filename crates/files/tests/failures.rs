@@ -40,6 +40,24 @@ fn a_full_disk_is_told_once_to_every_handle() {
     assert_eq!(world.files(0).report().held_bytes, 0);
 }
 
+/// As `dd` and `cp` do: nothing but writes, which are taken over faster than servers refuse them.
+#[test]
+fn a_program_that_only_writes_is_told_that_the_disk_is_full() {
+    let mut world = World::new(3, 1);
+    let client = world.client(0);
+    let open = world.block_on(client.create(FileId::ROOT, b"f", WRITE_ONLY)).expect("create");
+    world.run(Duration::from_secs(1));
+    world.fill_disks(true);
+    let write = |world: &mut World, at: u64| {
+        let written = world.block_on(client.write(open, at * MIB as u64, &vec![1; MIB]));
+        world.run(Duration::from_millis(100));
+        written
+    };
+    let refused = (0..200).find_map(|at| write(&mut world, at).err());
+    assert_eq!(refused, Some(Errno::ENOSPC));
+    assert_eq!(world.block_on(client.fsync(open)), Err(Errno::ENOSPC), "fsync tells it too");
+}
+
 /// What was closed is lost while nobody has the file open: who opens it next and syncs it is told, once.
 #[test]
 fn a_loss_after_the_last_close_is_told_to_who_opens_the_file_next() {

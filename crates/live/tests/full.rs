@@ -7,8 +7,8 @@ use disk_rig::{Rig, each_engine, object, pattern};
 use live::disk::{DiskConfig, Disks, DisksError, Engine, OpenError};
 use live::meta::{Stores, load};
 use node::rings::{
-    DiskError, DiskFile, DiskOp, DiskReply, MetaDone, MetaError, MetaOp, MetaRequest, StoreId,
-    Ticket,
+    DiskError, DiskFile, DiskOp, DiskReply, MetaDone, MetaError, MetaOp, MetaRequest, MetaWork,
+    StoreId, Ticket,
 };
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change, mount_remount};
 use rustix::thread::UnshareFlags;
@@ -132,5 +132,72 @@ fn a_log_on_a_full_disk_holds_whole_records_only() {
         let logs = load(path, StoreId::Names).unwrap().logs;
         assert_eq!(logs[0].1.len(), records * 50_000 + 100);
         assert!(logs[0].1.ends_with(&[255; 100]));
+    });
+}
+
+/// A change that makes room is written although there is none, and the disk is told to be low until there is.
+#[test]
+fn a_full_disk_has_a_reserve_for_the_log() {
+    on_mounted("tmpfs", "size=4m", |path| {
+        drop(load(path, StoreId::Names).unwrap());
+        let mut stores = Stores::new([(StoreId::Names, path.to_owned())]).unwrap();
+        append(&mut stores, vec![1; 100]).unwrap();
+        let filler = path.join("filler");
+        let _ = std::fs::write(&filler, vec![1; 8 << 20]);
+        let done = |stores: &mut Stores, op: MetaOp| {
+            stores.start(MetaRequest { ticket: Ticket(1), store: StoreId::Names, op });
+            stores.next_done().expect("done at once")
+        };
+        for _ in 0..20 {
+            let found = done(&mut stores, MetaOp::Append { log: 1, bytes: vec![2; 1000] });
+            assert_eq!(found.result, Ok(()));
+        }
+        assert!(done(&mut stores, MetaOp::Room).low);
+        // A start needs none of it either.
+        drop(stores);
+        let loaded = load(path, StoreId::Names).unwrap();
+        assert_eq!(loaded.logs[0].1.len(), 100 + 20 * 1000);
+        drop(loaded);
+        let mut stores = Stores::new([(StoreId::Names, path.to_owned())]).unwrap();
+        assert!(done(&mut stores, MetaOp::Append { log: 1, bytes: vec![3; 100] }).low);
+        std::fs::remove_file(&filler).unwrap();
+        assert!(!done(&mut stores, MetaOp::Room).low);
+        assert!(!done(&mut stores, MetaOp::Append { log: 1, bytes: vec![3; 100] }).low);
+        // Long logs wait for the checkpoint first: it must find room also when others take what is free.
+        assert!(done(&mut stores, MetaOp::Append { log: 1, bytes: vec![3; 50_000] }).low);
+    });
+}
+
+struct NoWork;
+
+impl MetaWork for NoWork {
+    fn run(self: Box<Self>) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Also without a change of names in between: what was refused is tried again.
+#[test]
+fn the_end_of_a_checkpoint_makes_the_reserve_again() {
+    on_mounted("tmpfs", "size=4m", |path| {
+        drop(load(path, StoreId::Names).unwrap());
+        std::fs::remove_file(path.join("names.reserve")).unwrap();
+        let filler = path.join("filler");
+        let _ = std::fs::write(&filler, vec![1; 8 << 20]);
+        let mut stores = Stores::new([(StoreId::Names, path.to_owned())]).unwrap();
+        let mut checkpoint = || {
+            let op = MetaOp::Checkpoint(Box::new(NoWork));
+            stores.start(MetaRequest { ticket: Ticket(1), store: StoreId::Names, op });
+            loop {
+                stores.turn();
+                if let Some(done) = stores.next_done() {
+                    break done;
+                }
+                std::thread::yield_now();
+            }
+        };
+        assert!(checkpoint().low);
+        std::fs::remove_file(&filler).unwrap();
+        assert!(!checkpoint().low);
     });
 }

@@ -72,7 +72,7 @@ impl World {
         self.net.turn();
         while let Some(request) = self.net.nodes[0].take_meta() {
             let result = self.execute(request.op);
-            self.net.nodes[0].meta_done(MetaDone { ticket: request.ticket, result });
+            self.net.nodes[0].meta_done(MetaDone { ticket: request.ticket, result, low: false });
         }
     }
 
@@ -84,6 +84,7 @@ impl World {
             MetaOp::Append { log, bytes } => self.logs.append(log, &bytes),
             MetaOp::Sync { log } => self.logs.sync(log),
             MetaOp::DropLog { log } => self.logs.remove(log),
+            MetaOp::Room => {}
             MetaOp::Checkpoint(work) => {
                 self.checkpoints += 1;
                 return work.run().map_err(MetaError::from);

@@ -211,6 +211,27 @@ impl Operation<'_> {
         self.is_once() && !matches!(self, Open { .. } | OpenNamed { .. } | Close { .. })
     }
 
+    /// Whether it takes room for good: it is refused while there is only what is kept for changes that make room.
+    pub fn takes_room(&self) -> bool {
+        use Operation::*;
+        match self {
+            Create { .. } | CreateUnnamed { .. } | MakeDirectory { .. } | Symlink { .. } => true,
+            MakeNode { .. } | Link { .. } | SetXattr { .. } | AddColumns { .. } => true,
+            // A record of a fixed size changes: programs that make room rename and cut.
+            Rename { .. } | SetAttr { .. } | SetDirectoryLayout { .. } | Own { .. } => false,
+            Unlink { .. } | RemoveDirectory { .. } | RemoveXattr { .. } => false,
+            // What is open or locked goes with the client.
+            Open { .. } | OpenNamed { .. } | Close { .. } | Claim { .. } | Leave { .. } => false,
+            SetLock { .. } | TestLock { .. } | KeepAlive { .. } | Sync { .. } => false,
+            // The way out for bytes on the disks.
+            MoveColumn { .. } | Retire { .. } | Restore { .. } | Purge { .. } => false,
+            Lookup { .. } | GetAttr { .. } | Access { .. } | ReadLink { .. } => false,
+            ReadDirectory { .. } | GetXattr { .. } | ListXattr { .. } | Space {} => false,
+            Fragments { .. } | DirectoryLayout { .. } | Servers {} => false,
+            Quarantined { .. } | Backup { .. } => false,
+        }
+    }
+
     /// The site of the file it is about.
     pub fn site(&self) -> u8 {
         use Operation::*;

@@ -392,3 +392,25 @@ fn the_length_of_before_a_power_cut_is_a_hint_also_to_who_closed_the_file() {
     let entry = cluster.run(1, async move { client.get_attr(file).await }).unwrap();
     assert_eq!((entry.attr.size, entry.is_hint()), (10, false));
 }
+
+/// What is kept in reserve on the manager's disk is in use: what is left of it is for changes that make room.
+#[test]
+fn on_a_full_disk_names_are_removed_and_none_are_made() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    cluster.created(&client, b"f", None);
+    cluster.low = true;
+    cluster.created(&client, b"the one that finds out", None);
+    let one = client.clone();
+    cluster.run(1, async move {
+        assert_eq!(create(&one, b"a", None).await.map(drop), Err(Errno::ENOSPC));
+        assert_eq!(one.make_directory(&WHO, ROOT, b"d", 0o755).await.map(drop), Err(Errno::ENOSPC));
+        let unnamed = one.create_unnamed(&WHO, ROOT, 0o600, READ | WRITE).await;
+        assert_eq!(unnamed.map(drop), Err(Errno::ENOSPC));
+        one.rename(&WHO, ROOT, b"f", ROOT, b"g", 0).await.unwrap();
+        one.unlink(&WHO, ROOT, b"g").await.unwrap();
+    });
+    cluster.low = false;
+    cluster.turns(3000);
+    cluster.run(1, async move { create(&client, b"a", None).await }).unwrap();
+}

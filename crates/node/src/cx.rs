@@ -49,6 +49,8 @@ pub(crate) struct Core {
     pub front_done: RefCell<VecDeque<FileDone>>,
     pub disk: RefCell<VecDeque<DiskRequest>>,
     pub meta: RefCell<VecDeque<MetaRequest>>,
+    /// What the latest operation on a store's files said of its reserve.
+    pub meta_low: Cell<bool>,
     pub spare_frames: Spare<Frame>,
     pub spare_frames_mut: Spare<FrameMut>,
     pub spare_trailers: SpareTrailers,
@@ -119,6 +121,7 @@ impl Cx {
             front_done: RefCell::default(),
             disk: RefCell::default(),
             meta: RefCell::default(),
+            meta_low: Cell::default(),
             spare_frames: Spare::default(),
             spare_frames_mut: Spare::default(),
             spare_trailers: SpareTrailers::default(),
@@ -250,6 +253,11 @@ impl Cx {
                 other => unreachable!("a disk ticket ended with {other:?}"),
             },
         }
+    }
+
+    /// Whether the disk of a store is full, so that what is left is for changes that make room.
+    pub fn meta_is_low(&self) -> bool {
+        self.0.meta_low.get()
     }
 
     /// Asks for an operation on a store's files.

@@ -328,6 +328,7 @@ impl Node {
 
     /// An operation on a store's files has ended.
     pub fn meta_done(&self, done: MetaDone) {
+        self.cx.0.meta_low.set(done.low);
         self.end(done.ticket.0, Outcome::Meta(done.result));
     }
 

@@ -116,7 +116,7 @@ impl Meta {
             MetaOp::Append { bytes, .. } => (bytes.len(), 0),
             MetaOp::Sync { .. } => (0, 1),
             MetaOp::Checkpoint(_) => (CHECKPOINT_BYTES, 2),
-            MetaOp::DropLog { .. } => (0, 0),
+            MetaOp::DropLog { .. } | MetaOp::Room => (0, 0),
         };
         let picos = bytes as u128 * 1_000_000_000_000 / u128::from(self.model.bytes_per_second);
         let spread = self.random.below(self.model.latency.0.max(1));
@@ -132,7 +132,7 @@ impl Meta {
             Some(reason) => Err(reason),
             None => self.execute(store, op),
         };
-        Some(MetaDone { ticket, result })
+        Some(MetaDone { ticket, result, low: false })
     }
 
     fn refuse(&mut self, op: &MetaOp) -> Option<MetaError> {
@@ -143,7 +143,9 @@ impl Meta {
             return Some("the disk of the store is read-only".to_string().into());
         }
         // Room is found when bytes are written: a sync needs none.
-        if self.faults.full && matches!(op, MetaOp::Append { .. } | MetaOp::Checkpoint(_)) {
+        if self.faults.full
+            && matches!(op, MetaOp::Append { .. } | MetaOp::Checkpoint(_) | MetaOp::Room)
+        {
             return Some(MetaError { full: true, reason: "the disk of the store is full".into() });
         }
         let failed = self.random.chance(self.faults.error_chance);
@@ -156,6 +158,7 @@ impl Meta {
             MetaOp::Append { log, bytes } => files.logs.append(log, &bytes),
             MetaOp::Sync { log } => files.logs.sync(log),
             MetaOp::DropLog { log } => files.logs.remove(log),
+            MetaOp::Room => {}
             MetaOp::Checkpoint(work) => return work.run().map_err(MetaError::from),
         }
         Ok(())

@@ -42,7 +42,8 @@ impl Inner {
             let (bytes, records) = disk.journal.size();
             let failed = disk.checkpoint_error.get().is_some();
             let pressed = disk.pressed.get() && bytes > 0;
-            let due = bytes >= self.config.checkpoint_bytes || records >= CHECKPOINT_RECORDS;
+            let large = bytes >= self.config.checkpoint_bytes || records >= CHECKPOINT_RECORDS;
+            let due = large || disk.journal.is_cramped();
             if !due && !failed && !pressed {
                 work.await;
                 continue;
@@ -129,12 +130,10 @@ impl Inner {
     async fn drop_logs(&self, disk: &Disk, last: u32) -> Result<(), DiskError> {
         while disk.oldest_log.get() <= last {
             let generation = disk.oldest_log.get();
-            match generation == last && disk.has_spare_room().await {
-                true => {
-                    disk.reuse_log(last, last + 2).await?;
-                    disk.journal.reused();
-                }
-                false => disk.drop_log(generation).await?,
+            if generation < last {
+                disk.drop_log(generation).await?;
+            } else if let Some(most) = disk.keep_log(last, last + 2).await? {
+                disk.journal.reused(most);
             }
             disk.sync_names().await?;
             disk.oldest_log.set(disk.oldest_log.get() + 1);

@@ -129,15 +129,17 @@ impl Inner {
     /// Refuses a commit that could not come into place any more, together with what is in the log: a disk must never be
     /// too full to be replayed. What is committed takes its bytes twice, and a small object as much again.
     async fn reserve(&self, disk: &Disk, bytes: u64) -> Result<(), Errno> {
-        let needed = 2 * (disk.journal.size().0 + bytes) + RESERVE_BYTES;
+        let needed = 2 * (disk.journal.size().0 + bytes);
         let known = disk.free_bytes.get();
-        if known > needed + ROOM_KNOWN_BYTES {
+        let fresh = self.cx.now() < disk.free_at.get() + ROOM_KNOWN_SPAN;
+        if fresh && known > needed + ROOM_KNOWN_BYTES {
             disk.free_bytes.set(known - 2 * bytes);
             return Ok(());
         }
         match disk.ask(|| DiskOp::Space).await.map_err(errno)? {
-            DiskReply::Space { free, .. } if free >= needed => {
-                disk.free_bytes.set(free - 2 * bytes);
+            DiskReply::Space { total, free, .. } if free >= needed + reserve_of(total) => {
+                disk.free_bytes.set((free - 2 * bytes).saturating_sub(reserve_of(total)));
+                disk.free_at.set(self.cx.now());
                 Ok(())
             }
             _ => Err(Errno::ENOSPC),
@@ -323,6 +325,11 @@ impl Drop for Taken<'_> {
     fn drop(&mut self) {
         self.inner.cache.borrow_mut().end_commit(self.object.key, false);
     }
+}
+
+/// Bytes that commits leave free on a disk of this size.
+fn reserve_of(total: u64) -> u64 {
+    (total / RESERVE_SHARE_OF_DISK).clamp(RESERVE_BYTES, RESERVE_BYTES_MAX)
 }
 
 fn blocks(stretches: &[Stretch]) -> impl Iterator<Item = (u64, u32)> + '_ {

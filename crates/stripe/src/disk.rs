@@ -3,7 +3,10 @@
 use crate::cache::Cache;
 use crate::index::Index;
 use crate::journal::Journal;
-use crate::limits::{SPARE_ROOM_BYTES, UNREADABLE_PAUSE, UNREADABLE_READS_MIN, UNREADABLE_SPAN};
+use crate::limits::{
+    LOG_KEPT_BYTES, LOG_KEPT_SHARE, SPARE_ROOM_BYTES, UNREADABLE_PAUSE, UNREADABLE_READS_MIN,
+    UNREADABLE_SPAN,
+};
 use crate::objects::Object;
 use crate::order::Lives;
 use endpoint::{Frame, FrameMut};
@@ -13,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
-use wire::{Errno, ObjectId};
+use wire::{Errno, ObjectId, Time};
 
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
@@ -67,6 +70,8 @@ pub(crate) struct Disk {
     pub pressed: Cell<bool>,
     /// Bytes free, at least, when it was last asked, less what was promised since; 0 when it must be asked.
     pub free_bytes: Cell<u64>,
+    /// When it was asked.
+    pub free_at: Cell<Time>,
     /// One checkpoint at a time.
     pub checkpointing: Semaphore,
     /// No log of an older generation is left.
@@ -97,6 +102,7 @@ impl Disk {
             checkpoint_error: Cell::new(None),
             pressed: Cell::new(false),
             free_bytes: Cell::new(0),
+            free_at: Cell::default(),
             checkpointing: Semaphore::new(cx, 1),
             oldest_log: Cell::new(1),
             found: Cell::default(),
@@ -248,9 +254,36 @@ impl Disk {
         self.simple(|| DiskOp::Remove { file }).await
     }
 
-    /// Makes the file of a log that is in place the file of a later one. The records in it say nothing any more: they
-    /// are of another generation than their file.
-    pub async fn reuse_log(&self, from: u32, to: u32) -> Result<(), DiskError> {
+    /// Makes the file of a log that is in place the file of a later one, or removes it where no part of it can be
+    /// spared; how many of its bytes are kept at most, or none. On a full disk this file is the room that removals
+    /// find. The records in it say nothing any more: they are of another generation than their file.
+    pub async fn keep_log(&self, from: u32, to: u32) -> Result<Option<u64>, DiskError> {
+        let mut most = u64::MAX;
+        let Ok(DiskReply::Space { total, free, .. }) = self.ask(|| DiskOp::Space).await else {
+            return self.drop_log(from).await.map(|()| None);
+        };
+        if free < SPARE_ROOM_BYTES {
+            if total < LOG_KEPT_BYTES * LOG_KEPT_SHARE {
+                return self.drop_log(from).await.map(|()| None);
+            }
+            self.shorten_log(from).await?;
+            most = LOG_KEPT_BYTES;
+        }
+        self.reuse_log(from, to).await.map(|()| Some(most))
+    }
+
+    async fn shorten_log(&self, generation: u32) -> Result<(), DiskError> {
+        let file = DiskFile::Log(generation);
+        match self.ask(|| DiskOp::Stat { file }).await {
+            Ok(DiskReply::Stat { bytes, .. }) if bytes > LOG_KEPT_BYTES => {
+                self.simple(|| DiskOp::Truncate { file, bytes: LOG_KEPT_BYTES }).await
+            }
+            Ok(_) | Err(DiskError::NotFound) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn reuse_log(&self, from: u32, to: u32) -> Result<(), DiskError> {
         let (from, to) = (DiskFile::Log(from), DiskFile::Log(to));
         match self.simple(|| DiskOp::Rename { from, to }).await {
             // Nothing was ever written to it.
@@ -259,17 +292,16 @@ impl Disk {
         }
     }
 
-    /// Whether logs that are in place may keep their bytes of the disk.
-    pub async fn has_spare_room(&self) -> bool {
-        let space = self.ask(|| DiskOp::Space).await;
-        matches!(space, Ok(DiskReply::Space { free, .. }) if free >= SPARE_ROOM_BYTES)
-    }
-
     /// As [`simple`](Disk::simple), for operations with a reply.
     pub async fn ask(&self, op: impl Fn() -> DiskOp) -> Result<DiskReply, DiskError> {
         loop {
             match self.run(op()).await {
                 Err(DiskError::Busy) => self.cx.sleep(BUSY_PAUSE).await,
+                Err(DiskError::NoSpace) => {
+                    // Others took what was known to be free.
+                    self.free_bytes.set(0);
+                    return Err(DiskError::NoSpace);
+                }
                 result => return result,
             }
         }

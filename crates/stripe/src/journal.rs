@@ -38,6 +38,8 @@ pub(crate) struct Journal {
     /// The last record that is durable.
     durable: Cell<u64>,
     tail: Cell<u64>,
+    /// A write to the log found no room on the disk.
+    cramped: Cell<bool>,
     /// Bytes that the log's file has at least.
     made: Cell<u64>,
     /// The same of the log before, and of the file that waits to be the next log's.
@@ -75,6 +77,7 @@ impl Journal {
             sequence: Cell::new(1),
             durable: Cell::default(),
             tail: Cell::new(0),
+            cramped: Cell::new(false),
             made: Cell::new(0),
             made_before: Cell::new(0),
             made_next: Cell::new(0),
@@ -109,6 +112,11 @@ impl Journal {
     pub fn found(&self, bytes: u64, records: u64) {
         self.bytes.set(bytes);
         self.records.set(records);
+    }
+
+    /// Whether the log must go on in another file, which may have room.
+    pub fn is_cramped(&self) -> bool {
+        self.cramped.get()
     }
 
     /// Bytes and records in the log that are not in place.
@@ -198,7 +206,13 @@ impl Journal {
         let durable = !disk.cx.has_bug(Bug::SkippedFsync);
         disk.admit_log(self.generation.get()).await?;
         self.make_room(disk, self.tail.get() + frame.len() as u64).await;
-        disk.write(file, self.tail.get(), frame, durable).await?;
+        let written = disk.write(file, self.tail.get(), frame, durable).await;
+        if written == Err(DiskError::NoSpace) {
+            // The checkpoint goes on in the file of the log before, which has room for what makes room.
+            self.cramped.set(true);
+            disk.work.notify_all();
+        }
+        written?;
         match self.tail.get() {
             0 if durable => disk.simple(|| DiskOp::Sync { file }).await,
             _ => Ok(()),
@@ -227,7 +241,8 @@ impl Journal {
     pub async fn switch(&self, salt: u64) -> Ended {
         let _permit = self.writing.acquire(1).await;
         let number = self.generation.get().number;
-        if self.tail.get() > 0 {
+        // Nothing may be in the present one because its file found no room; the next one's may be there.
+        if self.cramped.take() || self.tail.get() > 0 {
             self.generation.set(Generation { number: number + 1, salt });
             self.tail.set(0);
             self.made_before.set(self.made.replace(self.made_next.take()));
@@ -240,9 +255,9 @@ impl Journal {
         }
     }
 
-    /// The file of the log before is the next log's.
-    pub fn reused(&self) {
-        self.made_next.set(self.made_before.get());
+    /// The file of the log before is the next log's, with so many of its bytes at most.
+    pub fn reused(&self, most: u64) {
+        self.made_next.set(self.made_before.get().min(most));
     }
 
     /// So much of the log is in place and its file removed.

@@ -121,8 +121,19 @@ pub const INDEX_DEAD_BYTES: u64 = 256 << 10;
 pub const DAMAGED_MAX: usize = 16 * 1024;
 /// Bytes that commits leave free on a disk: for removals and truncations, headers and checksums.
 pub const RESERVE_BYTES: u64 = 1 << 20;
+/// The same on larger disks: so much of one part in so many. Others write to it too, the manager and other servers.
+pub const RESERVE_SHARE_OF_DISK: u64 = 64;
+/// Most of it.
+pub const RESERVE_BYTES_MAX: u64 = 32 << 20;
 /// With so much more free than needed, a disk is not asked for its room at every commit.
 pub const ROOM_KNOWN_BYTES: u64 = 64 << 20;
+/// How long what is known of its room counts at most: others may fill the same disk. A write that finds none ends it.
+pub const ROOM_KNOWN_SPAN: Duration = Duration::from_secs(100);
+/// What a log's file keeps of its bytes on a disk with less room than [`SPARE_ROOM_BYTES`]: 128 removals find room in
+/// it, and each checkpoint makes room for as many again.
+pub const LOG_KEPT_BYTES: u64 = 1 << 20;
+/// On disks that are smaller than so many times that, nothing of it is kept.
+pub const LOG_KEPT_SHARE: u64 = 128;
 /// With so much free on a disk, logs that are in place keep their files to be written over: two of at most 17 MiB.
 pub const SPARE_ROOM_BYTES: u64 = 256 << 20;
 /// Objects kept open that have nothing cached: 16 Ki of about 900 bytes is 15 MiB.

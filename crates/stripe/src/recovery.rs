@@ -489,10 +489,7 @@ impl Inner {
             disk.drop_log(*generation).await?;
             disk.sync_names().await?;
         }
-        match disk.has_spare_room().await {
-            true => disk.reuse_log(*last, disk.journal.generation().number).await?,
-            false => disk.drop_log(*last).await?,
-        }
+        disk.keep_log(*last, disk.journal.generation().number).await?;
         disk.sync_names().await?;
         Ok(())
     }

@@ -456,3 +456,35 @@ fn many_files_are_removed_by_shared_log_writes_and_each_has_its_own_outcome() {
     world.turns(100);
     assert!(files.iter().all(|file| world.size(file) == 0), "also after a restart");
 }
+
+/// Each needs a record in the log; a removal that finds no room is tried again by the manager.
+#[test]
+fn on_a_full_disk_removals_find_room_again_and_again() {
+    let mut world = World::new(1, 1);
+    for file in 1..=80 {
+        let file = world.file(file);
+        world.write(&file, 0, &[7; 4096]).unwrap();
+        world.commit(&file).unwrap();
+    }
+    world.flush(0);
+    world.servers[0].disks[0].capacity = Some(135 << 20);
+    for restart in [false, true] {
+        for number in (1..=40).map(|number| if restart { 40 + number } else { number }) {
+            world.servers[0].disks[0].fill_by_others();
+            let file = world.file(number);
+            let removed = (0..3).any(|_| {
+                let (client, file) = (world.client.clone(), file);
+                let removed = world.run(async move { client.remove(&file).await });
+                world.turns(50);
+                removed.is_ok()
+            });
+            assert!(removed, "file {number}");
+        }
+        world.servers[0].crash();
+        world.turns(2000);
+    }
+    for number in 1..=80 {
+        let file = world.file(number);
+        assert_eq!(world.size(&file), 0, "file {number} is back");
+    }
+}

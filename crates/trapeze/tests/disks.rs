@@ -256,6 +256,63 @@ fn write_until_refused(path: &Path) -> Result<(), i32> {
     write().map_err(|error| error.raw_os_error().unwrap_or(0))
 }
 
+/// The manager and the I/O server on one disk, filled to its last byte by a write through the mount and by another
+/// program: names are refused, everything is killed and serves again, `rm` makes room, and writing works.
+#[test]
+fn on_a_disk_that_is_full_rm_makes_room_and_a_restart_serves() {
+    if cannot_mount() {
+        return;
+    }
+    let mut cluster = Cluster::bare(1);
+    (0..2).for_each(|at| cluster.processes.take_server(at).unwrap().stop().unwrap());
+    let disk = cluster.beside("cluster");
+    let onto = "cp -a . ../was; mount -t tmpfs -o size=96M none .; cp -a ../was/. $PWD/";
+    shell(&disk, 10, onto);
+    (0..2).for_each(|at| cluster.processes.start_server(at).unwrap());
+    cluster.processes.mount().unwrap();
+    full_and_back(&mut cluster, &disk);
+    cluster.processes.unmount().unwrap();
+    (0..2).for_each(|at| cluster.processes.take_server(at).unwrap().stop().unwrap());
+    common::detach(&disk);
+    cluster.stop();
+}
+
+fn full_and_back(cluster: &mut Cluster, disk: &Path) {
+    let mount = cluster.at("");
+    fs::write(cluster.at("small"), pattern(3, 100_000)).unwrap();
+    let said = shell(&mount, 60, "sync small; dd if=/dev/zero of=big bs=1M 2>&1 || echo full");
+    assert!(said.contains("No space left on device") && said.contains("full"), "{said}");
+    let fill = |name: &str| {
+        let script = format!("dd if=/dev/zero of={name} bs=4k 2>&1 || true");
+        assert!(shell(disk, 30, &script).contains("No space left"));
+    };
+    // The first of them find what logs and checkpoints gave up meanwhile.
+    let make = "for n in $(seq 400); do ln -s $long l$1.$n 2>&1 || break; done";
+    let is_refused = |round: usize| {
+        fill(&format!("filler{round}"));
+        let script = format!("set {round}; long=$(printf %04000d 0); {make}");
+        shell(&mount, 60, &script).contains("No space left on device")
+    };
+    assert!((0..5).any(is_refused), "names are made on a full disk");
+    // It tells that bytes of the large file were refused.
+    let _ = cluster.processes.unmount();
+    (0..2).for_each(|at| cluster.processes.kill_server(at).unwrap());
+    fill("filler");
+    (0..2).for_each(|at| cluster.processes.start_server(at).unwrap());
+    cluster.processes.mount().unwrap();
+    assert!(fs::read(cluster.at("small")).unwrap() == pattern(3, 100_000));
+    shell(&mount, 60, "rm big l*");
+    if !soaks() {
+        return; // the manager waits for the grace period before the bytes go
+    }
+    let write = "cp small again 2>&1 && sync again 2>&1";
+    let tries = format!("for n in $(seq 60); do {write} && echo written && break; sleep 0.5; done");
+    let said = shell(&mount, 60, &tries);
+    assert!(said.ends_with("written\n"), "{said}");
+    cluster.remount();
+    assert!(fs::read(cluster.at("again")).unwrap() == pattern(3, 100_000));
+}
+
 /// What `cat` says of a file, for at most half a minute.
 fn cat(target: &str, name: &str) -> Result<Vec<u8>, String> {
     let script = format!("timeout 30 {} cat -c {target} /{name}", text(common::program()));

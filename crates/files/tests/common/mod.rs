@@ -369,7 +369,8 @@ fn serve_meta(node: &Node, logs: &mut MemoryLogs) {
                 logs.remove(log);
                 Ok(())
             }
+            MetaOp::Room => Ok(()),
         };
-        node.meta_done(MetaDone { ticket, result });
+        node.meta_done(MetaDone { ticket, result, low: false });
     }
 }

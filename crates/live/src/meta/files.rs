@@ -6,6 +6,7 @@
 //! names.log.16.gone   a log on its way out
 //! ```
 
+use super::reserve::{Reserve, is_full};
 use node::rings::{MetaError, StoreId};
 use redb::StorageBackend;
 use rustix::fs::FlockOperation;
@@ -54,12 +55,12 @@ pub(super) fn sentence(what: &str, path: &Path, error: &io::Error) -> String {
 
 /// As [`sentence`], and whether it was for want of room.
 pub(super) fn failed(what: &str, path: &Path, error: &io::Error) -> MetaError {
-    let full = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
+    let full = is_full(error);
     MetaError { full, reason: sentence(what, path, error) }
 }
 
 /// How a store's files begin.
-fn stem(store: StoreId) -> &'static str {
+pub(super) fn stem(store: StoreId) -> &'static str {
     match store {
         StoreId::Names => "names",
         StoreId::Members => "members",
@@ -89,7 +90,8 @@ pub fn exists(directory: &Path, store: StoreId) -> bool {
 /// Opens what is behind `store` in `directory`, which must exist; makes the database's file when there is none. The
 /// store is this process's until the backend is closed or dropped.
 pub fn load(directory: &Path, store: StoreId) -> Result<Loaded, LoadError> {
-    let backend = FileBackend::open(&database_path(directory, store))?;
+    let reserve = Reserve::of(directory, store);
+    let backend = FileBackend::open(&database_path(directory, store), reserve)?;
     sync_directory(directory).map_err(LoadError::Failed)?;
     let mut generations = Vec::new();
     let prefix = format!("{}.log.", stem(store));
@@ -136,13 +138,15 @@ pub(super) struct Home {
     pub(super) path: PathBuf,
     top: io::Result<File>,
     database: Option<Arc<File>>,
+    /// Bytes of appends since the reserve was looked at.
+    pub(super) unseen: u64,
 }
 
 impl Home {
     pub(super) fn new(path: PathBuf, store: StoreId) -> Home {
         let top = File::open(&path);
         let database = File::open(database_path(&path, store)).ok().map(Arc::new);
-        Home { path, top, database }
+        Home { path, top, database, unseen: 0 }
     }
 
     /// The database as it was at the start.
@@ -180,10 +184,11 @@ pub(super) fn removed(path: &Path) -> String {
 pub struct FileBackend {
     file: File,
     path: PathBuf,
+    reserve: Reserve,
 }
 
 impl FileBackend {
-    fn open(path: &Path) -> Result<FileBackend, LoadError> {
+    fn open(path: &Path, reserve: Reserve) -> Result<FileBackend, LoadError> {
         let fail = |what| move |e: io::Error| LoadError::Failed(sentence(what, path, &e));
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -191,7 +196,10 @@ impl FileBackend {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => Err(LoadError::InUse(path.to_owned())),
             Err(errno) => Err(fail("lock")(errno.into())),
-            Ok(()) => Ok(FileBackend { file, path: path.to_owned() }),
+            Ok(()) => {
+                reserve.make();
+                Ok(FileBackend { file, path: path.to_owned(), reserve })
+            }
         }
     }
 
@@ -210,7 +218,7 @@ impl StorageBackend for FileBackend {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len).map_err(self.told("resize"))
+        self.reserve.for_database(|| self.file.set_len(len)).map_err(self.told("resize"))
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -218,7 +226,8 @@ impl StorageBackend for FileBackend {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(data, offset).map_err(self.told("write to"))
+        let write = || self.file.write_all_at(data, offset);
+        self.reserve.for_database(write).map_err(self.told("write to"))
     }
 
     fn close(&self) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! One log of a store: appended to by the node's thread, synced by helpers.
 
 use super::files::{failed, has_name, removed, sentence};
+use super::reserve::Reserve;
 use node::rings::{MetaError, Ticket};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -28,6 +29,7 @@ pub(super) struct Log {
     /// Whether nothing is promised of it once somebody has removed it.
     must_have_name: bool,
     bytes: u64,
+    reserve: Arc<Reserve>,
 }
 
 impl Log {
@@ -37,11 +39,12 @@ impl Log {
         serial: u64,
         create: bool,
         must_have_name: bool,
+        reserve: Reserve,
     ) -> Result<Option<Log>, MetaError> {
         let mut options = OpenOptions::new();
         let options = options.append(true).create(create).mode(0o600);
         let fail = |error| failed("open", path, &error);
-        let file = match options.open(path) {
+        let file = match reserve.for_log(|| options.open(path)) {
             Err(error) if !create && error.kind() == io::ErrorKind::NotFound => return Ok(None),
             result => result.map_err(fail)?,
         };
@@ -56,6 +59,7 @@ impl Log {
             failure: None,
             must_have_name,
             bytes,
+            reserve: Arc::new(reserve),
         }))
     }
 
@@ -72,19 +76,30 @@ impl Log {
         if let Some(failure) = &self.failure {
             return Err(failure.clone().into());
         }
-        let written = (&*self.file).write_all(record);
-        match written {
+        let reserve = self.reserve.clone();
+        match reserve.for_log(|| self.write(record)) {
             Ok(()) => {
                 self.bytes += record.len() as u64;
                 self.check_name()
             }
-            Err(error) => {
-                // Later appends must not follow half a record.
-                if let Err(error) = self.file.set_len(self.bytes) {
-                    self.failure = Some(sentence("cut half a record off", &self.path, &error));
-                }
-                Err(failed("append to", &self.path, &error))
+            Err(error) => Err(failed("append to", &self.path, &error)),
+        }
+    }
+
+    /// Bytes in it.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn write(&mut self, record: &[u8]) -> io::Result<()> {
+        let written = (&*self.file).write_all(record);
+        if written.is_err() {
+            // Later appends must not follow half a record.
+            if let Err(error) = self.file.set_len(self.bytes) {
+                let failure = sentence("cut half a record off", &self.path, &error);
+                return Err(io::Error::other(self.failure.insert(failure).clone()));
             }
         }
+        written
     }
 }

@@ -14,20 +14,24 @@
 
 mod files;
 mod log;
+mod reserve;
 
 pub use files::{FileBackend, LoadError, Loaded, exists, load};
 
 use crate::device::Poller;
 use crate::helpers::{Helpers, Work};
 use crate::host::Device;
-use crate::limits::{META_HELPERS, META_OPS_PER_POLL};
+use crate::limits::{
+    META_HELPERS, META_OPS_PER_POLL, META_RESERVE_LOOK_APPENDS, META_RESERVE_LOOK_BYTES,
+};
 use files::{
     Home, database_path, gone_path, has_name, log_path, remove, removed, sentence, sync_directory,
 };
 use log::Log;
 use node::Node;
 use node::rings::{MetaDone, MetaError, MetaOp, MetaRequest, MetaWork, StoreId, Ticket};
-use std::collections::{BTreeMap, VecDeque};
+use reserve::Reserve;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,6 +41,8 @@ use wire::Time;
 /// The files of a node's stores. Belongs to the node's thread.
 pub struct Stores {
     homes: BTreeMap<StoreId, Home>,
+    /// Stores whose reserve is in use, as far as was seen.
+    low: BTreeSet<StoreId>,
     logs: BTreeMap<(StoreId, u64), Log>,
     helpers: Helpers<Job>,
     finished: Vec<Finished>,
@@ -48,18 +54,22 @@ pub struct Stores {
 impl Stores {
     /// The stores in these directories, which must exist. [`load`] comes first: it holds the lock.
     pub fn new(directories: impl IntoIterator<Item = (StoreId, PathBuf)>) -> io::Result<Stores> {
-        Ok(Stores {
+        let mut stores = Stores {
             homes: directories
                 .into_iter()
                 .map(|(store, path)| (store, Home::new(path, store)))
                 .collect(),
+            low: BTreeSet::new(),
             logs: BTreeMap::new(),
             helpers: Helpers::start("meta", META_HELPERS)?,
             finished: Vec::new(),
             done: VecDeque::new(),
             under_way: 0,
             serial: 0,
-        })
+        };
+        let all: Vec<StoreId> = stores.homes.keys().copied().collect();
+        all.into_iter().for_each(|store| stores.look_at_reserve(store));
+        Ok(stores)
     }
 
     /// Starts an operation, or does it if it does not wait for the disk.
@@ -72,6 +82,7 @@ impl Stores {
         match op {
             MetaOp::Append { log, bytes } => {
                 let result = self.append(store, log, &bytes);
+                self.note_room(store, bytes.len() as u64, &result);
                 self.end(ticket, result);
             }
             MetaOp::Sync { log } => {
@@ -82,13 +93,46 @@ impl Stores {
             MetaOp::Checkpoint(work) => {
                 let (file, path) =
                     (self.homes[&store].database(), database_path(&directory, store));
-                self.help(Job::Checkpoint { ticket, work, file, path });
+                self.help(Job::Checkpoint { ticket, store, work, file, path });
             }
             MetaOp::DropLog { log } => match self.drop_log(&directory, store, log) {
-                Ok(path) => self.help(Job::Remove { ticket, path }),
+                Ok(path) => self.help(Job::Remove { ticket, store, path }),
                 Err(reason) => self.end(ticket, Err(reason)),
             },
+            MetaOp::Room => {
+                self.look_at_reserve(store);
+                self.end(ticket, Ok::<(), MetaError>(()));
+            }
         }
+    }
+
+    /// After an append of so many bytes: looks at the reserve now and then, and each time while it is in use.
+    fn note_room(&mut self, store: StoreId, bytes: u64, appended: &Result<(), MetaError>) {
+        let Some(home) = self.homes.get_mut(&store) else { return };
+        home.unseen += bytes.max(META_RESERVE_LOOK_BYTES / META_RESERVE_LOOK_APPENDS);
+        let is_due = home.unseen >= META_RESERVE_LOOK_BYTES;
+        match appended {
+            Ok(()) if is_due || self.low.contains(&store) => self.look_at_reserve(store),
+            Err(error) if error.full => {
+                self.low.insert(store);
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes the reserve where it is not whole. Nothing is made in a directory that is there in place of the store's.
+    fn look_at_reserve(&mut self, store: StoreId) {
+        let Some(home) = self.homes.get_mut(&store) else { return };
+        home.unseen = 0;
+        if home.check().is_err() {
+            return;
+        }
+        let reserve = Reserve::of(&self.homes[&store].path, store);
+        let logs = self.logs.iter().filter(|((of, _), _)| *of == store);
+        match reserve.make() && reserve.covers(logs.map(|(_, log)| log.bytes()).sum()) {
+            true => self.low.remove(&store),
+            false => self.low.insert(store),
+        };
     }
 
     /// Takes what the helpers finished; whether there was anything.
@@ -99,7 +143,10 @@ impl Stores {
         for outcome in finished.drain(..) {
             self.under_way -= 1;
             match outcome {
-                Finished::One { ticket, result } => self.end(ticket, result),
+                Finished::One { ticket, store, result } => {
+                    self.look_at_reserve(store);
+                    self.end(ticket, result);
+                }
                 Finished::Sync { key, serial, tickets, result } => {
                     let result = self.handle_synced(key, serial, result);
                     tickets.into_iter().for_each(|ticket| self.end(ticket, result.clone()));
@@ -121,7 +168,8 @@ impl Stores {
     }
 
     fn end(&mut self, ticket: Ticket, result: Result<(), impl Into<MetaError>>) {
-        self.done.push_back(MetaDone { ticket, result: result.map_err(Into::into) });
+        let low = self.low.contains(&StoreId::Names);
+        self.done.push_back(MetaDone { ticket, result: result.map_err(Into::into), low });
     }
 
     fn help(&mut self, job: Job) {
@@ -142,7 +190,8 @@ impl Stores {
             home.check()?;
             let path = log_path(&home.path, store, log);
             let strict = store == StoreId::Names;
-            let opened = Log::open(&path, self.serial, create, strict)?;
+            let reserve = Reserve::of(&home.path, store);
+            let opened = Log::open(&path, self.serial, create, strict, reserve)?;
             let Some(opened) = opened else { return Ok(None) };
             self.logs.insert((store, log), opened);
         }
@@ -241,6 +290,7 @@ enum Job {
     },
     Checkpoint {
         ticket: Ticket,
+        store: StoreId,
         work: Box<dyn MetaWork>,
         /// The database that it goes into.
         file: Option<Arc<File>>,
@@ -248,12 +298,13 @@ enum Job {
     },
     Remove {
         ticket: Ticket,
+        store: StoreId,
         path: PathBuf,
     },
 }
 
 enum Finished {
-    One { ticket: Ticket, result: Result<(), String> },
+    One { ticket: Ticket, store: StoreId, result: Result<(), String> },
     Sync { key: (StoreId, u64), serial: u64, tickets: Vec<Ticket>, result: Result<(), String> },
 }
 
@@ -270,7 +321,7 @@ impl Work for Job {
                 });
                 Finished::Sync { key, serial, tickets, result }
             }
-            Job::Checkpoint { ticket, work, file, path } => {
+            Job::Checkpoint { ticket, store, work, file, path } => {
                 let kept = |()| {
                     if file.is_none_or(|file| has_name(&file)) {
                         Ok(())
@@ -278,9 +329,11 @@ impl Work for Job {
                         Err(removed(&path))
                     }
                 };
-                Finished::One { ticket, result: work.run().and_then(kept) }
+                Finished::One { ticket, store, result: work.run().and_then(kept) }
             }
-            Job::Remove { ticket, path } => Finished::One { ticket, result: remove(&path) },
+            Job::Remove { ticket, store, path } => {
+                Finished::One { ticket, store, result: remove(&path) }
+            }
         }
     }
 }

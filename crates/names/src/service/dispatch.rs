@@ -119,7 +119,8 @@ impl<O: Objects> Service<O> {
         call: CallName,
         operation: &Operation<'_>,
     ) -> Encoded {
-        let admitted = self.admit().await;
+        let full = self.cx.meta_is_low() && operation.takes_room();
+        let admitted = if full { Err(Errno::ENOSPC) } else { self.admit().await };
         let once = self.manager.borrow_mut().change_admitted(
             admitted,
             self.origin(client),

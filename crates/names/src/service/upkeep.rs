@@ -30,6 +30,10 @@ pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
             syncs.cx.sleep(SYNC_INTERVAL).await;
             // A failure is in the store's state, and everybody who asks for a sync is told.
             let _ = syncs.sync().await;
+            if syncs.cx.meta_is_low() {
+                // It is made again as soon as there is room for it.
+                let _ = syncs.cx.meta(StoreId::Names, MetaOp::Room).await;
+            }
         }
     });
     cx.spawn("names checkpoint", async move {

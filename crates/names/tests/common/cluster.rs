@@ -197,6 +197,8 @@ pub struct Cluster {
     /// Servers that the next start asks.
     pub witnesses: Vec<NodeId>,
     pub append_fails: bool,
+    /// What is kept in reserve on the disk is in use.
+    pub low: bool,
     /// The log and the checkpoint do not answer.
     pub stalled: bool,
     /// Room for a record; a checkpoint needs more.
@@ -217,6 +219,7 @@ impl Cluster {
             handle: None,
             witnesses: Vec::new(),
             append_fails: false,
+            low: false,
             stalled: false,
             room: usize::MAX,
             overlay_bytes_max: config().overlay_bytes_max,
@@ -312,8 +315,9 @@ impl Cluster {
                 }
                 MetaOp::Checkpoint(work) => result = work.run().map_err(MetaError::from),
                 MetaOp::DropLog { log } => self.logs.remove(log),
+                MetaOp::Room => {}
             }
-            self.net.nodes[0].meta_done(MetaDone { ticket: request.ticket, result });
+            self.net.nodes[0].meta_done(MetaDone { ticket: request.ticket, result, low: self.low });
         }
     }
 

@@ -39,6 +39,9 @@ pub enum MetaOp {
         /// Generation of the log.
         log: u64,
     },
+    /// Makes anew what is kept in reserve for changes that make room, if there is room for it; its completion says
+    /// whether it is there.
+    Room,
 }
 
 impl fmt::Debug for MetaOp {
@@ -48,6 +51,7 @@ impl fmt::Debug for MetaOp {
             MetaOp::Sync { log } => write!(f, "Sync({log})"),
             MetaOp::Checkpoint(_) => f.write_str("Checkpoint"),
             MetaOp::DropLog { log } => write!(f, "DropLog({log})"),
+            MetaOp::Room => f.write_str("Room"),
         }
     }
 }
@@ -70,6 +74,8 @@ pub struct MetaDone {
     pub ticket: Ticket,
     /// Done, or why not.
     pub result: Result<(), MetaError>,
+    /// The disk is full, and what is kept in reserve for changes that make room is in use.
+    pub low: bool,
 }
 
 /// Why an operation on a store's files failed.

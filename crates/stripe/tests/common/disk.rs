@@ -19,6 +19,8 @@ pub struct Disk {
     pub capacity: Option<usize>,
     /// The file system that it shares with the others that have this number; 0 is one of its own.
     pub device: u64,
+    /// Bytes that other programs take.
+    pub others: usize,
     pub read_only: bool,
     pub missing: bool,
     /// It refuses to make files shorter or longer.
@@ -84,6 +86,12 @@ impl Disk {
         self.files.values_mut().for_each(|file| file.stable = file.now.clone());
     }
 
+    /// Another program takes every byte that is free.
+    pub fn fill_by_others(&mut self) {
+        let capacity = self.capacity.expect("a disk of some size");
+        self.others += capacity.saturating_sub(self.used());
+    }
+
     /// Nothing new fits from now on.
     pub fn fill(&mut self) {
         self.capacity = Some(self.used());
@@ -91,7 +99,8 @@ impl Disk {
 
     fn used(&self) -> usize {
         let blocks = |bytes: &Vec<u8>| bytes.chunks(4096).filter(|b| !is_hole(b)).count();
-        self.files.values().filter_map(|file| file.now.as_ref()).map(blocks).sum::<usize>() * 4096
+        let files = self.files.values().filter_map(|file| file.now.as_ref());
+        self.others + files.map(blocks).sum::<usize>() * 4096
     }
 
     /// Bytes that a write takes besides those that the file has there.
