@@ -4,11 +4,9 @@
 mod common;
 
 use common::ROOT;
-use common::cluster::{Cluster, WHO, create};
-use names::{Client, Entry, REFUSED};
-use wire::{Errno, FileId, NodeId, ObjectId, VolumeId};
-
-const SERVERS: [NodeId; 3] = [NodeId(11), NodeId(12), NodeId(13)];
+use common::cluster::{Cluster, SERVERS, WHO, create};
+use names::{Client, Entry, IoServer, REFUSED};
+use wire::{Errno, FileId, ObjectId, VolumeId};
 
 fn cluster() -> Cluster {
     let mut cluster = Cluster::new(1);
@@ -76,6 +74,30 @@ fn a_server_that_answers_later_ends_the_service_of_an_older_store() {
     cluster.turns(IDLE);
     assert_eq!(lookup(&mut cluster, &client, b"after"), Err(REFUSED));
     assert_eq!(cluster.handle.as_ref().unwrap().older().unwrap().server, SERVERS[1]);
+}
+
+/// Its list of members is as old as its names.
+#[test]
+fn a_store_from_before_any_server_joined_waits_for_one_and_is_refused() {
+    let mut cluster = cluster();
+    let client = cluster.client(1);
+    cluster.turns(IDLE);
+    let older = cluster.copy();
+    cluster.created(&client, b"after", None);
+    cluster.turns(IDLE);
+    (cluster.servers, cluster.witnesses) = Default::default();
+    cluster.bring_back(older);
+    let client = cluster.client(1);
+    let asked = {
+        let client = client.clone();
+        cluster.begin(1, async move { client.lookup(&WHO, ROOT, b"after").await })
+    };
+    cluster.turns(1000);
+    assert!(asked.take().is_none(), "the first server is waited for");
+    let joined: Vec<IoServer> = SERVERS.map(IoServer::from).to_vec();
+    cluster.handle.as_ref().unwrap().set_servers(&joined);
+    cluster.turns(1000);
+    assert_eq!(asked.take().expect("an answer").map(drop), Err(REFUSED));
 }
 
 #[test]

@@ -3,12 +3,10 @@
 mod common;
 
 use common::ROOT;
-use common::cluster::{Cluster, WHO, create};
+use common::cluster::{Cluster, SERVERS, WHO, create};
 use names::{Entry, READ, WRITE};
 use stripe::protocol::ObjectReply;
 use wire::{Errno, FileId, Home, NodeId, ObjectId, SetAttr, VolumeId};
-
-const SERVERS: [NodeId; 3] = [NodeId(11), NodeId(12), NodeId(13)];
 
 fn object(file: FileId, column: u16) -> ObjectId {
     ObjectId { volume: VolumeId(5), file, column }

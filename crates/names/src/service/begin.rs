@@ -71,7 +71,7 @@ impl<O: Objects> Service<O> {
 
     /// Asks `servers` what they know, then serves or not.
     pub(super) async fn begin(self: Rc<Self>, settings: VolumeSettings, servers: Vec<NodeId>) {
-        let told = self.ask_all(&servers).await;
+        let (asked_all, told) = self.ask_all(servers).await;
         let own = self.own();
         let latest = told.iter().max_by_key(|(_, witness)| **witness);
         let latest = latest.map(|(server, witness)| (*server, *witness));
@@ -84,7 +84,6 @@ impl<O: Objects> Service<O> {
             (Judgement::Outbid(lineage), _) => lineage,
             _ => own.lineage,
         };
-        let asked_all = servers.iter().all(|server| told.contains_key(server));
         while let Err(error) = self.begin_incarnation(&settings, lineage, asked_all) {
             // Numbers could be given twice by an incarnation that has not begun.
             self.trouble.replace(Some(error.to_string().into()));
@@ -96,7 +95,7 @@ impl<O: Objects> Service<O> {
         self.cx.spawn("names gone", self.clone().count_gone());
         if self.restored_left.get() > 0 {
             let active = self.manager.borrow().servers().to_vec();
-            let all = active.iter().map(|server| server.id).chain(servers).collect();
+            let all = active.iter().map(|server| server.id).chain(told.into_keys()).collect();
             self.cx.spawn("names compare", self.clone().compare_for_ever(all));
         }
         self.tell_for_ever().await;
@@ -125,15 +124,22 @@ impl<O: Objects> Service<O> {
         self.manager.borrow_mut().own_witness(told)
     }
 
-    /// Asks them until each has answered, for a bounded time.
-    async fn ask_all(&self, servers: &[NodeId]) -> Told {
+    /// Asks `expected`, and those that join meanwhile, until each has answered, for a bounded time; whether all have.
+    /// A store that is not new and knows of no server may be from before they joined: the first one is waited for.
+    async fn ask_all(&self, expected: Vec<NodeId>) -> (bool, Told) {
         let until = self.cx.now() + WITNESS_SPAN;
-        let mut told = Told::new();
+        let began_before = !self.manager.borrow().is_new;
+        let (mut servers, mut told): (BTreeSet<_>, _) =
+            (expected.into_iter().collect(), Told::new());
         loop {
+            if began_before {
+                servers.extend(self.manager.borrow().servers().iter().map(|server| server.id));
+            }
             let silent = servers.iter().copied().filter(|server| !told.contains_key(server));
             let silent: Vec<NodeId> = silent.collect();
-            if silent.is_empty() || self.cx.now() >= until {
-                return told;
+            let asked_all = silent.is_empty() && !(began_before && told.is_empty());
+            if asked_all || self.cx.now() >= until {
+                return (asked_all, told);
             }
             // Not one after the other: one that is away takes its time.
             let left = until.since(self.cx.now());

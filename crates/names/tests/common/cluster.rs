@@ -185,6 +185,9 @@ fn no_room() -> MetaError {
     MetaError { full: true, reason: "no room".into() }
 }
 
+/// The I/O servers.
+pub const SERVERS: [NodeId; 3] = [NodeId(11), NodeId(12), NodeId(13)];
+
 /// A manager on node 1, clients on the others.
 pub struct Cluster {
     pub net: Net,
@@ -194,6 +197,8 @@ pub struct Cluster {
     pub life: u64,
     pub syncs: u64,
     pub handle: Option<Handle>,
+    /// Servers that the manager knows of when it starts.
+    pub servers: Vec<NodeId>,
     /// Servers that the next start asks.
     pub witnesses: Vec<NodeId>,
     pub append_fails: bool,
@@ -217,6 +222,7 @@ impl Cluster {
             life: 1,
             syncs: 0,
             handle: None,
+            servers: SERVERS.to_vec(),
             witnesses: Vec::new(),
             append_fails: false,
             low: false,
@@ -232,7 +238,7 @@ impl Cluster {
         let logs: Vec<_> = self.logs.contents().collect();
         let limits = store::Config { overlay_bytes_max: self.overlay_bytes_max, ..config() };
         let store = Store::open(self.backend.clone(), limits, logs).unwrap();
-        let servers = [11, 12, 13].map(|id| IoServer::from(NodeId(id))).to_vec();
+        let servers = self.servers.iter().map(|id| IoServer::from(*id)).collect();
         let witnesses = self.witnesses.clone();
         let config = Config { volume: VolumeSettings::new(VolumeId(5)), servers, witnesses };
         let cx = self.net.nodes[0].cx();
