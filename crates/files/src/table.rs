@@ -17,7 +17,7 @@ pub(crate) struct Open {
     pub flags: u32,
     /// The last failure of the file that this handle has reported.
     pub reported: Cell<u64>,
-    /// The last that a write of this handle has told of.
+    /// The last that a write of this handle has told of. What failed before it was opened says nothing of its writes.
     pub warned: Cell<u64>,
     pub stream: RefCell<Stream>,
 }
@@ -78,8 +78,8 @@ impl Table {
     pub fn open(&mut self, file: Rc<File>, flags: u32) -> Handle {
         self.last_handle += 1;
         let handle = Handle(self.last_handle);
-        let reported = Cell::new(file.state.borrow().failure.told);
-        let warned = reported.clone();
+        let failure = file.state.borrow().failure;
+        let (reported, warned) = (Cell::new(failure.told), Cell::new(failure.count));
         let open = Open { handle, file, flags, reported, warned, stream: RefCell::default() };
         self.handles.insert(handle, Rc::new(open));
         handle

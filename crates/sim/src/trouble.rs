@@ -162,7 +162,7 @@ impl Trouble {
             }
         }
         if full {
-            workload.model_mut().disk_full();
+            workload.model_mut().disk_full(world.now());
         }
         workload.trouble(end);
         self.cures.push((end, Cure::Disk(node)));
@@ -192,7 +192,7 @@ impl Trouble {
     /// Heals them; what they did not take while they were full is known to be at risk.
     fn empty_disks(&self, world: &mut World, workload: &mut Workload, node: NodeId) {
         if is_full(world, node) {
-            workload.model_mut().disk_full();
+            workload.model_mut().disk_full(world.now());
         }
         self.heal_disks(world, node);
     }
@@ -210,7 +210,7 @@ impl Trouble {
                 world.machine_mut(*node).faults().for_each(|disk| disk.error_chance = error_chance);
             }
             workload.trouble(world.now());
-            workload.model_mut().disk_full();
+            workload.model_mut().disk_full(world.now());
         }
     }
 

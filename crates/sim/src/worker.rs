@@ -39,14 +39,15 @@ pub struct Model {
     pub succeeded: u64,
     /// Operations that failed as they may in trouble.
     pub failed: u64,
-    /// Whether a disk was ever full: what it did not take may be told late, when the file is synced or closed next.
-    was_full: bool,
+    /// When a disk was full last: what it did not take may be told late, when the file is synced or closed next, or
+    /// by the next write through the same handle.
+    full_until: Option<Picos>,
 }
 
 impl Model {
     /// A disk is full, or was until now.
-    pub fn disk_full(&mut self) {
-        self.was_full = true;
+    pub fn disk_full(&mut self, now: Picos) {
+        self.full_until = Some(now);
         self.data.disk_full();
     }
 }
@@ -289,8 +290,7 @@ impl Worker {
         } else if tells_loss && model.names.was_cut_since(Picos::ZERO) {
             // A power cut took a change that no sync had covered; told once.
         } else if matches!(errno, Errno::ENOSPC | Errno::EIO)
-            && model.was_full
-            && matches!(asked, Asked::Fsync | Asked::Flush)
+            && self.may_tell_late(&asked, model.full_until)
         {
             // What a full disk did not take, told late. A manager whose log was full says so too.
         } else if !model.troubled {
@@ -302,6 +302,16 @@ impl Worker {
         }
         self.outcome_unknown(asked, model, now);
         LINGER
+    }
+
+    /// Whether this operation is one that tells what a full disk did not take.
+    fn may_tell_late(&self, asked: &Asked, full_until: Option<Picos>) -> bool {
+        let Some(until) = full_until else { return false };
+        match asked {
+            Asked::Fsync | Asked::Flush => true,
+            Asked::Write { .. } => self.open.as_ref().is_some_and(|open| open.opened <= until),
+            _ => false,
+        }
     }
 
     fn outcome_unknown(&mut self, asked: Asked, model: &mut Model, now: Picos) {
