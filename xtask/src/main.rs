@@ -4,6 +4,7 @@
 mod bundle;
 mod header;
 mod layers;
+mod pages;
 mod planted;
 mod pool;
 mod run;

@@ -35,19 +35,20 @@ const UNSAFE_ALLOWED: &[&str] = &["endpoint", "live", "preload", "capi", "rig"];
 pub fn problems() -> Result<Vec<String>, String> {
     let mut files = Vec::new();
     for folder in ["crates", "xtask", "examples", "fuzz"] {
-        collect(&root().join(folder), &mut files)?;
+        collect(&root().join(folder), &["rs"], &mut files)?;
     }
     files.sort();
     Ok(files.iter().flat_map(|file| file_problems(file)).collect())
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
+/// The files below a folder whose names end so.
+pub fn collect(folder: &Path, endings: &[&str], files: &mut Vec<PathBuf>) -> Result<(), String> {
     let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
     for entry in entries {
         let path = entry.map_err(|error| format!("{}: {error}", folder.display()))?.path();
         if path.is_dir() && !path.ends_with("target") {
-            collect(&path, files)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            collect(&path, endings, files)?;
+        } else if path.extension().is_some_and(|its| endings.iter().any(|ending| its == *ending)) {
             files.push(path);
         }
     }
