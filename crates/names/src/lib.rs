@@ -58,7 +58,7 @@ pub use quarantine::{Aside, Standing, Unclaimed};
 pub use record::{Policy, Removed};
 pub use remove::Unnamed;
 pub use rename::Place;
-pub use restored::{Restored, accept, restored};
+pub use restored::{Restoration, Restored, accept, restored};
 pub use service::{Config, Handle, QuarantineCounters, REFUSED, serve};
 pub use sessions::{Claim, Final};
 pub use stores::{IoServer, homes_of};

@@ -10,6 +10,7 @@ use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
 use crate::protocol::Point;
 use crate::record::{Answered, FORMAT, Inode, Policy, Reader, Session, Volume};
+use crate::restored::Restoration;
 use crate::stores::IoServer;
 use crate::transaction::{CallName, Changes, Effect, Records, Transaction};
 use node::{Bug, Bugs};
@@ -125,6 +126,7 @@ pub struct Manager {
     pub(crate) opens: Opens,
     truncating: BTreeMap<FileId, u64>,
     removing: BTreeSet<FileId>,
+    restoration: Restoration,
     pub(crate) clients: BTreeMap<u64, Client>,
     /// Clients of the last life that have not said yet what they hold.
     pub(crate) grace: BTreeSet<u64>,
@@ -187,6 +189,7 @@ impl Manager {
             opens: Opens::default(),
             truncating: BTreeMap::new(),
             removing: BTreeSet::new(),
+            restoration: Restoration::default(),
             clients: BTreeMap::new(),
             grace: BTreeSet::new(),
             registrations: life.wrapping_mul(0x9e37_79b9_7f4a_7c15),
@@ -238,12 +241,6 @@ impl Manager {
         seconds.map_or(Ok(0), |seconds| Transaction::decoded(&seconds))
     }
 
-    /// Files of a restored volume that are to be compared with their objects, or have lost some.
-    pub(crate) fn restored(&self) -> Result<u64, OpenError> {
-        let of = |site| Ok(self.table(site, Table::Restored)?.len() as u64);
-        (0..=u8::MAX).map(of).sum()
-    }
-
     /// Makes again what is in memory.
     fn load_tables(&mut self, now: Time) -> Result<(), OpenError> {
         for (key, _) in self.table(0, Table::Client)? {
@@ -277,6 +274,9 @@ impl Manager {
             }
             for (key, _) in self.table(site, Table::Removed)? {
                 self.removing.insert(key_file(&key)?);
+            }
+            for (key, value) in self.table(site, Table::Restored)? {
+                self.restoration.change(None, Some(damaged(&key, &value)?));
             }
         }
         Ok(())
@@ -344,6 +344,7 @@ impl Manager {
             opens: &self.opens,
             locks: &self.locks,
             truncating: &self.truncating,
+            restoration: self.restoration,
             keep_orphans: !self.grace.is_empty(),
             bugs: self.bugs,
             now: origin.now,
@@ -459,6 +460,7 @@ impl Manager {
             Effect::Thawed => {
                 (self.volume.frozen, self.volume.outbids, self.outbids) = (false, false, false);
             }
+            Effect::Restored(before, now) => self.restoration.change(before, now),
             Effect::Retired(server, retired) => {
                 match retired {
                     true => self.retired.insert(server),
@@ -487,6 +489,11 @@ impl Manager {
     /// Files whose objects are to be removed.
     pub fn removing(&self) -> &BTreeSet<FileId> {
         &self.removing
+    }
+
+    /// Files of a restored volume that are to be compared with their objects, or have lost some.
+    pub fn restoration(&self) -> Restoration {
+        self.restoration
     }
 }
 

@@ -170,6 +170,8 @@ operations! {
     Sync = 13 pure { changes: Vec<Point> }
     Servers = 14 pure {}
     Quarantined = 15 pure { who: Who<'a>, after: Option<(Home, FileId, u16)>, count: u32 }
+    Restoration = 16 pure {}
+    Compare = 17 pure { file: FileId }
     Backup = 18 pure { who: Who<'a>, snapshot: u64, of_members: bool, after: &'a [u8] }
     SetAttr = 20 once { who: Who<'a>, file: FileId, changes: SetAttr, opened: bool }
     Create = 21 once {
@@ -201,6 +203,7 @@ operations! {
     Purge = 42 once { who: Who<'a>, home: Home, file: FileId, column: u16 }
     Own = 50 once { who: Who<'a> }
     CreateUnnamed = 44 once { who: Who<'a>, parent: FileId, mode: u32, mask: u32 }
+    AcceptLost = 46 once { who: Who<'a>, file: FileId }
     OpenNamed = 43 once { who: Who<'a>, parent: FileId, name: &'a [u8], file: FileId, mask: u32 }
 }
 
@@ -229,6 +232,7 @@ impl Operation<'_> {
             ReadDirectory { .. } | GetXattr { .. } | ListXattr { .. } | Space {} => false,
             Fragments { .. } | DirectoryLayout { .. } | Servers {} => false,
             Quarantined { .. } | Backup { .. } => false,
+            Restoration {} | Compare { .. } | AcceptLost { .. } => false,
         }
     }
 
@@ -264,10 +268,12 @@ impl Operation<'_> {
             | SetDirectoryLayout { file, .. }
             | SetLock { file, .. }
             | AddColumns { file, .. }
+            | Compare { file }
+            | AcceptLost { file, .. }
             | MoveColumn { file, .. } => file.site(),
             Space {} | KeepAlive {} | Sync { .. } | Leave {} | Claim { .. } => 0,
             Servers {} | Quarantined { .. } | Retire { .. } | Restore { .. } | Purge { .. } => 0,
-            Own { .. } | Backup { .. } => 0,
+            Own { .. } | Backup { .. } | Restoration {} => 0,
         }
     }
 }

@@ -152,6 +152,7 @@ impl Transaction<'_> {
         self.delete(keys::inode(file));
         self.delete(keys::orphan(file));
         self.delete(keys::truncation(file));
+        self.forget_restored(file)?;
         for (key, _) in self.scan(&keys::about(file, Table::Xattr), None, usize::MAX)? {
             self.delete(key);
         }

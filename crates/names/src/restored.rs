@@ -4,7 +4,7 @@
 //! Objects go on without the store. A file may have been written, truncated, moved or removed since; so its size, its
 //! truncate generation and the disks of its columns are the objects' to say, and until they did the file is not opened.
 
-use crate::field::{Field, encoded};
+use crate::field::{Field, encoded, fields};
 use crate::keys::{self, Table};
 use crate::manager::{OpenError, damaged};
 use crate::record::{FORMAT, Inode, Volume};
@@ -33,6 +33,41 @@ impl<'a> Field<'a> for Restored {
             0 => Ok(Restored::Due),
             1 => Ok(Restored::Lost),
             _ => Err(Short),
+        }
+    }
+}
+
+/// Files of a restored volume that are not as any other yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restoration {
+    /// They were not compared with their objects so far.
+    pub due: u64,
+    /// Objects that they had are nowhere.
+    pub lost: u64,
+}
+fields!(Restoration { due, lost });
+
+impl Restoration {
+    /// How many there are.
+    pub fn files(&self) -> u64 {
+        self.due + self.lost
+    }
+
+    /// What was known of a file is this from now on.
+    pub(crate) fn change(&mut self, before: Option<Restored>, now: Option<Restored>) {
+        if let Some(before) = before {
+            let count = self.of(before);
+            *count = count.checked_sub(1).expect("a row that was counted");
+        }
+        if let Some(now) = now {
+            *self.of(now) += 1;
+        }
+    }
+
+    fn of(&mut self, row: Restored) -> &mut u64 {
+        match row {
+            Restored::Due => &mut self.due,
+            Restored::Lost => &mut self.lost,
         }
     }
 }
@@ -127,6 +162,9 @@ pub struct Compared {
 impl Transaction<'_> {
     /// What is known of a file of a restored volume; nothing of any other.
     pub fn restored(&self, file: FileId) -> Result<Option<Restored>, Errno> {
+        if self.restoration.files() == 0 {
+            return Ok(None);
+        }
         self.get(&keys::restored(file))?.map(|row| Self::decoded(&row)).transpose()
     }
 
@@ -181,17 +219,27 @@ impl Transaction<'_> {
             self.put(keys::truncation(file), encoded(&size));
             self.effect(Effect::Truncating(file, size));
         }
-        self.forget_restored(file);
-        Ok(())
+        self.forget_restored(file)
     }
 
     /// Nothing is to be compared any more.
-    pub fn forget_restored(&mut self, file: FileId) {
-        self.delete(keys::restored(file));
+    pub fn forget_restored(&mut self, file: FileId) -> Result<(), Errno> {
+        self.put_restored(file, None)
     }
 
     /// Objects that the file had are nowhere.
-    pub fn note_lost(&mut self, file: FileId) {
-        self.put(keys::restored(file), encoded(&Restored::Lost));
+    pub fn note_lost(&mut self, file: FileId) -> Result<(), Errno> {
+        self.put_restored(file, Some(Restored::Lost))
+    }
+
+    fn put_restored(&mut self, file: FileId, now: Option<Restored>) -> Result<(), Errno> {
+        let before = self.restored(file)?;
+        match now {
+            _ if now == before => return Ok(()),
+            Some(now) => self.put(keys::restored(file), encoded(&now)),
+            None => self.delete(keys::restored(file)),
+        }
+        self.effect(Effect::Restored(before, now));
+        Ok(())
     }
 }

@@ -18,6 +18,7 @@ use crate::lineage::Older;
 use crate::manager::{Manager, OpenError, Origin, VolumeSettings};
 use crate::objects::Objects;
 use crate::protocol::{CallNumber, Operation, cut, join};
+use crate::restored::Restoration;
 use crate::stores::IoServer;
 use crate::transaction::Transaction;
 use backup::{Backup, Members};
@@ -55,8 +56,6 @@ struct Service<O> {
     /// The first change of this life, which must be on stable storage before any other is told.
     first: Cell<u64>,
     stage: Cell<Stage>,
-    /// Files of a restored volume that are to be compared or lost; 0 only when there are none.
-    restored_left: Cell<u64>,
     strays: RefCell<Option<Strays>>,
     /// All servers were surveyed.
     surveyed: Notify,
@@ -109,6 +108,7 @@ trait Control {
     fn older(&self) -> Option<Older>;
     fn refused(&self) -> LocalFuture<Older>;
     fn is_frozen(&self) -> bool;
+    fn restoration(&self) -> Restoration;
     fn set_members(&self, members: Members);
     fn settle(&self, server: Option<NodeId>) -> LocalFuture<()>;
     fn set_gone(&self, disks: &[(NodeId, u32)]);
@@ -161,6 +161,11 @@ impl Handle {
     /// Whether the volume was restored, and no person has said yet that what it does not know may go.
     pub fn is_frozen(&self) -> bool {
         self.0.is_frozen()
+    }
+
+    /// Files of a restored volume that are not as any other yet.
+    pub fn restoration(&self) -> Restoration {
+        self.0.restoration()
     }
 
     /// Everything so far is on stable storage, and this server knows how far that is, or each that answers soon: for a
@@ -222,6 +227,9 @@ impl<O: Objects> Control for Rc<Service<O>> {
     fn is_frozen(&self) -> bool {
         self.manager.borrow().is_frozen()
     }
+    fn restoration(&self) -> Restoration {
+        self.manager.borrow().restoration()
+    }
     fn settle(&self, server: Option<NodeId>) -> LocalFuture<()> {
         Box::pin(self.clone().tell_now(server))
     }
@@ -243,12 +251,10 @@ pub fn serve<O: Objects>(
 ) -> Result<Handle, OpenError> {
     let mut manager = Manager::load(store, &config.volume, cx.now(), cx.incarnation())?;
     manager.plant(cx.bugs());
-    let restored = manager.restored()?;
     manager.set_servers(&config.servers);
     let service = Rc::new(Service {
         first: Cell::new(u64::MAX),
         stage: Cell::default(),
-        restored_left: Cell::new(restored),
         strays: RefCell::default(),
         surveyed: Notify::new(cx),
         backups: RefCell::default(),

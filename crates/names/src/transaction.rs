@@ -8,6 +8,7 @@ use crate::locks::Locks;
 use crate::opens::{Holder, Opens};
 use crate::record::{FIRST_POSITION, Inode, Listed, Named, Policy, Site, Volume};
 use crate::remove::Unnamed;
+use crate::restored::{Restoration, Restored};
 use crate::stores::IoServer;
 use node::{Bug, Bugs};
 use std::collections::BTreeMap;
@@ -44,6 +45,8 @@ pub(crate) enum Effect {
     Retired(NodeId, bool),
     /// A restored volume is as any other from now on.
     Thawed,
+    /// What is known of one of its files was this, and is that now.
+    Restored(Option<Restored>, Option<Restored>),
 }
 
 /// What an operation wants to change.
@@ -81,6 +84,7 @@ pub struct Transaction<'a> {
     pub(crate) opens: &'a Opens,
     pub(crate) locks: &'a Locks,
     pub(crate) truncating: &'a BTreeMap<FileId, u64>,
+    pub(crate) restoration: Restoration,
     /// Files without a name stay for now, for clients may still say that they have them open.
     pub(crate) keep_orphans: bool,
     pub(crate) bugs: Bugs,

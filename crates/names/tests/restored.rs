@@ -47,6 +47,12 @@ fn open(cluster: &mut Cluster, file: FileId) -> Result<Entry, Errno> {
     cluster.run(1, async move { client.open(&WHO, file, READ).await })
 }
 
+/// Files to be compared, and those that lost objects.
+fn restoration(cluster: &Cluster) -> (u64, u64) {
+    let names::Restoration { due, lost } = cluster.handle.as_ref().unwrap().restoration();
+    (due, lost)
+}
+
 #[test]
 fn a_column_that_moved_since_is_found_and_the_length_is_what_the_objects_say() {
     for kill in [0, 3, 40, 400, 2000] {
@@ -89,6 +95,105 @@ fn a_file_whose_objects_are_nowhere_is_an_error_and_can_be_removed() {
     cluster.turns(9000);
     let client = cluster.client(1);
     cluster.run(1, async move { client.own_all(&WHO).await }).unwrap();
+}
+
+#[test]
+fn a_file_that_lacks_objects_is_used_again_when_its_loss_was_accepted() {
+    for kill in [0, 3, 40, 400] {
+        let (mut cluster, entry) = cluster(b"file");
+        let file = entry.attr.file;
+        let copy = cluster.copy();
+        cluster.objects.0.sizes.borrow_mut().remove(&file);
+        cluster.bring_back_accepted(copy);
+        assert_eq!(restoration(&cluster), (1, 0));
+        assert_eq!(open(&mut cluster, file).map(drop), Err(Errno::EIO));
+        assert_eq!(restoration(&cluster), (0, 1));
+        let client = cluster.client(1);
+        let stranger = names::Who::new(7, 7, &[]);
+        let one = client.clone();
+        let refused = cluster.run(1, async move { one.accept_lost(&stranger, file).await });
+        assert_eq!(refused, Err(Errno::EPERM));
+        let accepted = cluster.begin(1, async move { client.accept_lost(&WHO, file).await });
+        cluster.turns(kill);
+        if kill > 0 {
+            cluster.restart();
+        }
+        assert_eq!(cluster.finish(accepted), Ok(()), "{kill} turns");
+        assert_eq!(restoration(&cluster), (0, 0));
+        let found = open(&mut cluster, file).unwrap();
+        assert_eq!(found.attr.size, 100);
+        assert!(found.truncations > entry.truncations);
+        let told = cluster.objects.0.sizes.borrow()[&file];
+        assert_eq!(told, (100, found.truncations), "each object has the length that follows");
+        cluster.restart();
+        assert_eq!(restoration(&cluster), (0, 0));
+    }
+}
+
+#[test]
+fn files_left_to_compare_are_counted_down_and_one_that_is_removed_is_none() {
+    let (mut cluster, entry) = cluster(b"file");
+    let client = cluster.client(1);
+    let one = client.clone();
+    let other = cluster.run(1, async move {
+        let other = create(&one, b"other", None).await.unwrap().attr.file;
+        let changes = SetAttr { size: Some(100), ..SetAttr::default() };
+        one.set_attr(&WHO, other, changes, false).await.unwrap();
+        other
+    });
+    cluster.turns(2500);
+    let copy = cluster.copy();
+    let homes: Vec<Home> = entry.layout.unwrap().homes().collect();
+    let columns = [0, 1, 2].map(|column| (homes[column].server, column as u16, 1, 10));
+    tell(&cluster, &entry, &columns);
+    cluster.objects.0.absent.set(true);
+    cluster.bring_back_accepted(copy);
+    // Clients of before may say that they have files open, for as long as a lease is.
+    cluster.turns(40_000);
+    assert_eq!(restoration(&cluster).0, 2, "a server is waited for");
+    let one = client.clone();
+    cluster.run(1, async move { one.unlink(&WHO, ROOT, b"other").await }).unwrap();
+    let asked = cluster.run(1, async move { client.restoration().await.unwrap() });
+    assert_eq!((asked.due, asked.lost), (1, 0), "{other:?} is gone");
+    cluster.objects.0.absent.set(false);
+    cluster.turns(9000);
+    assert_eq!(restoration(&cluster), (0, 0));
+}
+
+#[test]
+fn columns_that_a_file_got_since_are_named_lost_and_given_up_when_accepted() {
+    let (mut cluster, entry) = cluster(b"file");
+    let file = entry.attr.file;
+    let copy = cluster.copy();
+    let homes: Vec<Home> = entry.layout.unwrap().homes().collect();
+    let mut columns: Vec<_> =
+        (0..3).map(|column| (homes[column].server, column as u16, 2, 50)).collect();
+    columns.push((SERVERS[0], 3, 2, 70));
+    tell(&cluster, &entry, &columns);
+    cluster.objects.0.sizes.borrow_mut().insert(file, (120, entry.truncations));
+    cluster.bring_back_accepted(copy);
+    assert_eq!(open(&mut cluster, file).map(drop), Err(Errno::EIO));
+    let client = cluster.client(1);
+    cluster.run(1, async move { client.accept_lost(&WHO, file).await }).unwrap();
+    let found = open(&mut cluster, file).unwrap();
+    // What the columns that it had say, with an epoch that none of them knew.
+    assert_eq!((found.attr.size, found.layout.unwrap().epoch), (120, 3));
+    assert_eq!(found.layout.unwrap().width(), 3);
+}
+
+#[test]
+fn a_column_on_a_disk_that_is_gone_for_good_is_not_waited_for() {
+    let (mut cluster, entry) = cluster(b"file");
+    let file = entry.attr.file;
+    let copy = cluster.copy();
+    let homes: Vec<Home> = entry.layout.unwrap().homes().collect();
+    let columns = [0, 1].map(|column| (homes[column].server, column as u16, 1, 10));
+    tell(&cluster, &entry, &columns);
+    cluster.bring_back_accepted(copy);
+    cluster.handle.as_ref().unwrap().set_gone(&[(homes[2].server, 1)]);
+    // Its part is an error when it is read; the rest is there.
+    assert!(open(&mut cluster, file).is_ok());
+    assert_eq!(restoration(&cluster), (0, 0));
 }
 
 #[test]

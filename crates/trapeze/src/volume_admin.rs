@@ -182,6 +182,11 @@ impl Volume {
         self.run(async move { stripe.accept_loss(&file, column).await })?.at(path)
     }
 
+    /// Of a file that lacks objects since its names were restored: zeros where they are missing.
+    pub(crate) fn accept_lost(&mut self, path: &Path, file: FileId) -> Result<()> {
+        self.asked(path, async move |names| names.accept_lost(&Who::ROOT, file).await)
+    }
+
     /// Takes the file's `security.capability` away before it is written to: a program that was written anew is not
     /// trusted with it. On a mount the kernel does so for every writer.
     pub(super) fn drop_privileges(&mut self, path: &Path, file: FileId) -> Result<()> {

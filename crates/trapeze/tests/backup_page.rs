@@ -34,17 +34,20 @@ fn every_command_of_the_page_does_what_it_says() {
     let path = format!("export PATH={}:$PATH; ", text(&dir.join("bin")));
     let typed = |script: &str| shell(dir, 60, &format!("{path}{}", script.replace("DIR", "data")));
     let all = blocks();
-    let [backup, remote, restore, after, replace, accept] = all[..] else {
+    let [backup, remote, restore, after, loss, replace, accept] = all[..] else {
         panic!("{} blocks: type the new one here", all.len())
     };
 
     let running = up(dir);
     fs::write(dir.join("file"), "bytes").unwrap();
     typed("trapeze cp -c DIR file :/file");
+    typed("trapeze mkdir -c DIR /home; trapeze mkdir -c DIR /home/ann");
+    typed("trapeze cp -c DIR file :/home/ann/mail.db");
     typed(backup);
     typed(remote);
     assert!(fs::metadata(dir.join("other/names.backup")).unwrap().len() > 500);
     assert!(!dir.join("names.backup.part").exists());
+    typed("trapeze rm -c DIR /home/ann/mail.db");
     running.stop().unwrap();
 
     fs::remove_dir_all(dir.join("data/manager")).unwrap();
@@ -55,6 +58,7 @@ fn every_command_of_the_page_does_what_it_says() {
     // The first two exit with 1 while it is not as any other.
     let (look, resume) = after.trim_end().rsplit_once('\n').unwrap();
     assert!(typed(&format!("({look}) || true")).contains("the names were restored"));
+    assert!(typed(loss).contains("/home/ann/mail.db: 5 bytes read as zeros from now on"));
     typed(resume);
     assert!(typed(&format!("sleep 0; {look}")).starts_with("all is well"));
     running.stop().unwrap();

@@ -3,9 +3,11 @@
 mod common;
 
 use common::{ended_by_signals, pattern, program, refusal, text, trapeze};
+use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
+use std::time::Duration;
 use tempfile::TempDir;
 use trapeze::children::Process;
 
@@ -131,6 +133,116 @@ fn contents_after_a_restore_are_what_the_disks_have() {
     fs::rename(up.at("lost"), up.at("data/manager")).unwrap();
     up.start();
     assert!(up.refused(&["cat", "same"]).contains("`trapeze status` says why"));
+    up.stop();
+}
+
+impl Up {
+    /// The rows of a command that prints JSON, whatever its exit code.
+    fn rows(&self, arguments: &[&str]) -> Vec<Value> {
+        let dir = self.at("data");
+        let done = trapeze(&[arguments, &["--json", "-c", text(&dir)]].concat());
+        let lines = String::from_utf8(done.stdout).unwrap();
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Files that are left to compare, and that lost objects, as `status` tells.
+    fn restored(&self) -> (u64, u64) {
+        let rows = self.rows(&["status"]);
+        let report = rows.iter().find(|row| row["name"] == "manager").map(|row| &row["report"]);
+        let count = |name: &str| report.unwrap()[name].as_u64().unwrap();
+        (count("restored_due"), count("restored_lost"))
+    }
+
+    /// All files are compared.
+    fn compared(&self) -> (u64, u64) {
+        loop {
+            match self.restored() {
+                (0, lost) => return (0, lost),
+                _ => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    fn lose_names(&mut self) {
+        self.stop();
+        fs::rename(self.at("data/manager"), self.at("lost")).unwrap();
+        let done = self.restore(&[]);
+        assert!(done.status.success(), "{}", said(&done));
+        self.start();
+    }
+}
+
+#[test]
+fn what_a_restore_cannot_bring_back_is_named_counted_and_can_be_accepted() {
+    let mut up = Up::new();
+    let (long, longer) = (pattern(1, 700_000), pattern(2, 1_500_000));
+    up.done(&["rebalance", "--off", "io3"]);
+    up.put("grown", &long);
+    up.done(&["rebalance", "--back", "io3"]);
+    up.put("same", &long);
+    up.put("removed", &long);
+    up.done(&["backup", text(&up.at("names.backup"))]);
+    up.done(&["rm", "/removed"]);
+    // Part of what is written from here on is in a column that the backup does not know.
+    up.done(&["rebalance", "--widen"]);
+    up.put("grown", &longer);
+    up.lose_names();
+    // The check has the manager compare what it did not come to yet.
+    let rows = up.rows(&["check"]);
+    let row = |path: &str| rows.iter().find(|row| row["path"] == path).unwrap_or(&Value::Null);
+    assert_eq!(
+        (&row("/removed")["problem"], &row("/same")["problem"]),
+        (&"damaged".into(), &Value::Null)
+    );
+    assert_eq!(row("/removed")["lost_bytes"], 700_000, "{rows:?}");
+    assert_eq!((&row("/grown")["grown"], &row("/removed")["grown"]), (&true.into(), &false.into()));
+    assert!(up.refused(&["cat", "grown"]).contains("EIO"));
+    assert_eq!(up.compared(), (0, 2));
+    let why = |rows: &[Value]| rows[0]["troubles"].to_string();
+    assert!(why(&up.rows(&["status"])).contains("2 files whose objects are not on the disks"));
+
+    let accepted = up.rows(&["check", "--accept", "/removed", "--accept", "/grown", "--deep"]);
+    assert_eq!(up.compared(), (0, 0));
+    assert!(up.get("removed") == vec![0; 700_000]);
+    let grown = up.get("grown");
+    assert!(grown.len() >= 700_000 && grown[..] == longer[..grown.len()], "{} bytes", grown.len());
+    assert_eq!(accepted[1]["size"], grown.len());
+    let left: Vec<&Value> = accepted.iter().filter(|row| row["problem"] != Value::Null).collect();
+    // What was given up is set aside when a person says go.
+    assert!(left.len() == 1 && left[0]["why"] == "its file has no such column", "{left:?}");
+    up.put("grown", &longer);
+    up.stop();
+    up.start();
+    assert!(up.get("grown") == longer && up.get("same") == long);
+    assert_eq!(up.restored(), (0, 0));
+    up.stop();
+}
+
+#[test]
+fn columns_that_moved_after_the_backup_are_found_and_a_check_says_that_all_is_well() {
+    let mut up = Up::new();
+    let contents: Vec<Vec<u8>> =
+        (0..12).map(|file| pattern(file, 100_000 + file as usize * 50_000)).collect();
+    for (file, content) in contents.iter().enumerate() {
+        up.put(&file.to_string(), content);
+    }
+    up.done(&["backup", text(&up.at("names.backup"))]);
+    // Each file's columns on these two, some of them twice.
+    for server in ["io1", "io2"] {
+        let moved = up.rows(&["rebalance", "--off", server]);
+        assert!(moved.last().unwrap()["moves"].as_u64().unwrap() >= 12, "{moved:?}");
+        up.done(&["rebalance", "--back", server]);
+    }
+    up.lose_names();
+    for more in [&["check"][..], &["check", "--deep"]] {
+        let rows = up.rows(more);
+        assert_eq!((rows.len(), &rows[0]["problems"]), (1, &0.into()), "{rows:?}");
+        assert_eq!(rows[0]["files"], 12);
+    }
+    assert_eq!(up.restored(), (0, 0));
+    for (file, content) in contents.iter().enumerate() {
+        assert!(up.get(&file.to_string()) == *content, "file {file}");
+    }
     up.stop();
 }
 

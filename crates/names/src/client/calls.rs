@@ -14,6 +14,7 @@ use crate::protocol::{Created, Map, Operation, Part, Point};
 use crate::quarantine::Aside;
 use crate::record::Policy;
 use crate::remove::Unnamed;
+use crate::restored::Restoration;
 use crate::stores::IoServer;
 use node::rings::VolumeSpace;
 use wire::limits::PATH_BYTES_MAX;
@@ -360,6 +361,23 @@ impl Client {
     /// Root's.
     pub async fn own_all(&self, who: &Who<'_>) -> Result<(), Errno> {
         self.ask(Operation::Own { who: *who }, SMALL).await.map(drop)
+    }
+
+    /// Files of a restored volume that are not as any other yet.
+    pub async fn restoration(&self) -> Result<Restoration, Errno> {
+        decoded(self.ask(Operation::Restoration {}, SMALL).await?)
+    }
+
+    /// The file, if it is of a restored volume, is as its objects say when this ends. EIO: it had some that are
+    /// nowhere, or that cannot be read.
+    pub async fn compare(&self, file: FileId) -> Result<(), Errno> {
+        self.ask(Operation::Compare { file }, SMALL).await.map(drop)
+    }
+
+    /// Of a file that lost objects when its volume was restored: what it has is all of it from now on, and zeros where
+    /// they are missing. Root's.
+    pub async fn accept_lost(&self, who: &Who<'_>, file: FileId) -> Result<(), Errno> {
+        self.ask(Operation::AcceptLost { who: *who, file }, SMALL).await.map(drop)
     }
 
     /// From now on what is written behind the file's present end goes to new columns on these disks, in turns.

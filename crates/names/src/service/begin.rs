@@ -93,7 +93,7 @@ impl<O: Objects> Service<O> {
         upkeep::spawn(&self);
         self.cx.spawn("names walk", self.clone().walk_objects());
         self.cx.spawn("names gone", self.clone().count_gone());
-        if self.restored_left.get() > 0 {
+        if self.manager.borrow().restoration().files() > 0 {
             let active = self.manager.borrow().servers().to_vec();
             let all = active.iter().map(|server| server.id).chain(told.into_keys()).collect();
             self.cx.spawn("names compare", self.clone().compare_for_ever(all));

@@ -5,21 +5,44 @@
 
 use super::Service;
 use super::dispatch::Encoded;
-use crate::limits::{BACKGROUND_BATCH, CHANGES_MAX, DEADLINE, RETRY_INTERVAL, SURVEY_COUNT};
+use crate::limits::{
+    BACKGROUND_BATCH, CHANGES_MAX, DEADLINE, FRAGMENTS_MAX, RETRY_INTERVAL, SURVEY_COUNT,
+};
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::Who;
 use crate::restored::{Compared, Restored};
+use crate::sessions::Final;
+use crate::transaction::Transaction;
 use node::{Either, race};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use stripe::protocol::ObjectReply;
-use wire::{BlockMap, Errno, FileId, Home, NodeId, ObjectId, Placement};
+use wire::{BlockMap, Errno, FileId, Fragment, Home, NodeId, ObjectId, Placement};
 
 /// Columns that lie elsewhere than the name space has them.
 pub(super) type Strays = BTreeMap<(FileId, u16), Vec<Home>>;
 
 /// What a column's object says, on a disk; `None`: there is none.
 type Column = Option<(Home, ObjectReply)>;
+
+/// The columns of a file, wherever they are.
+struct Found {
+    columns: Vec<Column>,
+    /// There are objects of columns that the file does not have: it got them since, and which bytes are in them stood
+    /// in the store that is lost.
+    grown: bool,
+}
+
+impl Found {
+    fn told(&self) -> impl Iterator<Item = &ObjectReply> {
+        self.columns.iter().flatten().map(|(_, told)| told)
+    }
+
+    /// Whether it was truncated since.
+    fn is_cut(&self, known: &ObjectsOf) -> bool {
+        self.told().any(|told| told.truncations != known.truncations)
+    }
+}
 
 impl<O: Objects> Service<O> {
     /// Makes sure that the file, of a restored volume, is as its objects say. EIO: it had some that are nowhere.
@@ -44,51 +67,72 @@ impl<O: Objects> Service<O> {
     }
 
     fn restored_row(&self, file: FileId) -> Result<Option<Restored>, Errno> {
-        match self.restored_left.get() {
-            0 => Ok(None),
-            _ => self.manager.borrow().read(0, |t| t.restored(file)),
-        }
+        self.manager.borrow().read(0, |t| t.restored(file))
     }
 
     async fn compare_alone(self: &Rc<Self>, file: FileId) -> Result<(), Errno> {
-        if self.restored_row(file)? != Some(Restored::Due) {
-            return Ok(());
+        match self.restored_row(file)? {
+            None => return Ok(()),
+            Some(Restored::Lost) => return Err(Errno::EIO),
+            Some(Restored::Due) => {}
         }
         let Some(before) = self.objects_of(file)? else {
-            return self.end_compare(file, None).await;
+            return self.commit(|t| t.forget_restored(file)).await;
         };
-        let columns = self.columns_of(&before).await?;
-        let is_later =
-            |column: &Column| column.is_some_and(|(_, told)| told.epoch > before.layout.epoch);
-        let moved = columns.iter().any(is_later) || columns.iter().all(Option::is_none);
-        let columns = if moved { self.look_elsewhere(&before, columns).await? } else { columns };
-        let Some(columns) = self.complete(&before, columns)? else {
-            self.commit(|t| {
-                t.note_lost(file);
-                Ok(())
-            })
-            .await?;
+        let found = self.found(&before).await?;
+        if self.lacks(&before, &found)? {
+            self.commit(|t| t.note_lost(file)).await?;
             return Err(Errno::EIO);
-        };
-        let found = self.bring_together(&before, &columns).await?;
-        self.end_compare(file, Some(found)).await
+        }
+        let compared = self.bring_together(&before, &found.columns).await?;
+        self.commit(|t| t.compared(file, &compared)).await
     }
 
-    async fn end_compare(
-        self: &Rc<Self>,
-        file: FileId,
-        found: Option<Compared>,
-    ) -> Result<(), Errno> {
-        self.commit(|t| match &found {
-            Some(found) => t.compared(file, found),
-            None => {
-                t.forget_restored(file);
-                Ok(())
-            }
-        })
-        .await?;
-        self.restored_left.set(self.restored_left.get().saturating_sub(1).max(1));
-        Ok(())
+    /// By hand: what is left of a file that lost objects is all of it, and the rest zeros. What was lost of one that
+    /// got columns since is what was appended then: it ends where the columns end that it had.
+    pub(super) async fn accept_lost(self: &Rc<Self>, who: &Who<'_>, file: FileId) -> Encoded {
+        if !who.is_root() {
+            return Err(Errno::EPERM);
+        }
+        match self.compare(file).await {
+            Err(Errno::EIO) => self.soon_alone(file, self.accept_alone(file)).await?,
+            compared => compared?,
+        }
+        Ok(Vec::new())
+    }
+
+    async fn accept_alone(self: &Rc<Self>, file: FileId) -> Result<(), Errno> {
+        match self.restored_row(file)? {
+            None => return Ok(()),
+            // An object cannot be read: that loss is to be accepted first.
+            Some(Restored::Due) => return Err(Errno::EIO),
+            Some(Restored::Lost) => {}
+        }
+        let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
+        let found = self.found(&before).await?;
+        let compared = self.bring_together(&before, &found.columns).await?;
+        let known = self.manager.borrow().read(0, |t| t.get_attr(file))?.attr.size;
+        let told = compared.totals.map_or(0, |totals| totals.size);
+        let size = if found.is_cut(&before) { told } else { known.max(told) };
+        // The objects that are missing come with the truncation.
+        let truncations = compared.truncations.checked_add(1).ok_or(Errno::EOVERFLOW)?;
+        let totals = compared.totals.map(|totals| Final { size, ..totals });
+        let compared = Compared { truncations, totals, unfinished: Some(size), ..compared };
+        self.commit(|t| t.compared(file, &compared)).await?;
+        self.finish_truncation(file).await
+    }
+
+    /// The columns of a file, wherever they are.
+    async fn found(self: &Rc<Self>, objects: &ObjectsOf) -> Result<Found, Errno> {
+        let columns = self.columns_of(objects).await?;
+        let is_later =
+            |column: &Column| column.is_some_and(|(_, told)| told.epoch > objects.layout.epoch);
+        let is_gone = objects.layout.homes().any(|home| self.gone.has(home));
+        let moved = columns.iter().any(is_later) || columns.iter().all(Option::is_none) || is_gone;
+        if moved {
+            return self.look_elsewhere(objects, columns).await;
+        }
+        Ok(Found { columns, grown: false })
     }
 
     /// What the objects say where the name space has them.
@@ -97,6 +141,7 @@ impl<O: Objects> Service<O> {
         let column = |(home, told)| match told {
             Ok(told) => Ok(Some((home, told))),
             Err(Errno::ENOENT) => Ok(None),
+            Err(_) if self.gone.has(home) => Ok(None),
             Err(errno) => Err(errno),
         };
         objects.layout.homes().zip(told).map(column).collect()
@@ -107,7 +152,7 @@ impl<O: Objects> Service<O> {
         self: &Rc<Self>,
         objects: &ObjectsOf,
         mut columns: Vec<Column>,
-    ) -> Result<Vec<Column>, Errno> {
+    ) -> Result<Found, Errno> {
         self.surveyed().await;
         let file = objects.file;
         let strays: Vec<(u16, Vec<Home>)> = {
@@ -116,10 +161,11 @@ impl<O: Objects> Service<O> {
             let of_it = strays.range((file, 0)..=(file, u16::MAX));
             of_it.map(|((_, column), homes)| (*column, homes.clone())).collect()
         };
+        let mut grown = false;
         for (column, homes) in strays {
             let Some(known) = columns.get_mut(usize::from(column)) else {
-                // Columns that were added since: which bytes are in them stood in the store that is lost.
-                return Ok(Vec::new());
+                grown = true;
+                continue;
             };
             for home in homes {
                 let layout = objects.layout.with_home(objects.layout.epoch, column, home);
@@ -130,30 +176,34 @@ impl<O: Objects> Service<O> {
                 }
             }
         }
-        Ok(columns)
+        Ok(Found { columns, grown })
     }
 
-    /// The columns, if no object is missing that the file had; `None` if one is.
-    fn complete(
-        &self,
-        objects: &ObjectsOf,
-        columns: Vec<Column>,
-    ) -> Result<Option<Vec<Column>>, Errno> {
-        let entry = self.manager.borrow().read(0, |t| t.get_attr(objects.file))?;
-        let attr = entry.attr;
-        if columns.iter().all(Option::is_none) {
-            return Ok((attr.size == 0 && !columns.is_empty()).then_some(columns));
+    /// Whether objects are missing that the file had.
+    fn lacks(&self, objects: &ObjectsOf, found: &Found) -> Result<bool, Errno> {
+        let attr = self.manager.borrow().read(0, |t| t.get_attr(objects.file))?.attr;
+        let gone = |column: u16| self.gone.has(objects.layout.home(column));
+        let mut absent =
+            (0..).zip(&found.columns).filter(|(column, told)| told.is_none() && !gone(*column));
+        if found.grown || found.columns.iter().all(Option::is_none) {
+            return Ok(found.grown || attr.size > 0 && absent.next().is_some());
         }
-        let told = || columns.iter().flatten().map(|(_, told)| told);
-        let used: u64 = told().map(|told| told.used).sum();
-        let cut = told().any(|told| told.truncations != objects.truncations);
-        let map = BlockMap::new(&objects.layout, &[]);
-        let formula = objects.layout.placement == Placement::Formula;
-        let had = |column: u16| formula && map.object_bytes(column, attr.size) > 0;
-        let mut absent = (0..).zip(&columns).filter(|(_, column)| column.is_none());
+        let used: u64 = found.told().map(|told| told.used).sum();
+        let fragments = self.fragments_of(objects)?;
+        let map = BlockMap::new(&objects.layout, &fragments);
+        let mut lost = absent.filter(|(column, _)| map.object_bytes(*column, attr.size) > 0);
         // A hole's column has no object. One that is gone had storage, which is missing now.
-        let lost = !cut && used < attr.used && absent.any(|(column, _)| had(column));
-        Ok((!lost).then_some(columns))
+        Ok(!found.is_cut(objects) && used < attr.used && lost.next().is_some())
+    }
+
+    fn fragments_of(&self, objects: &ObjectsOf) -> Result<Vec<Fragment>, Errno> {
+        match objects.layout.placement {
+            Placement::Formula => Ok(Vec::new()),
+            _ => {
+                let all = |t: &Transaction<'_>| t.fragments(objects.file, 0, FRAGMENTS_MAX);
+                Ok(self.manager.borrow().read(0, all)?.1)
+            }
+        }
     }
 
     /// Gives all objects one layout epoch, where they have several, and asks them for the file's length.
@@ -187,7 +237,8 @@ impl<O: Objects> Service<O> {
         // What was being cut when the store was lost is cut to whole rows: everything that was to stay is in them.
         let is_cut = |told: &ObjectReply| told.truncations == truncations;
         let row = u64::from(layout.unit_bytes) * u64::from(layout.width());
-        let map = BlockMap::new(&layout, &[]);
+        let fragments = self.fragments_of(&now)?;
+        let map = BlockMap::new(&layout, &fragments);
         let cut = (0..).zip(columns).filter_map(|(number, column)| {
             let (_, told) = (*column)?;
             is_cut(&told).then(|| map.file_bytes(number, told.length))
@@ -286,7 +337,7 @@ impl<O: Objects> Service<O> {
         if !who.is_root() {
             return Err(Errno::EPERM);
         }
-        if self.restored_left.get() > 0 && self.manager.borrow().is_frozen() {
+        if self.manager.borrow().is_frozen() && self.manager.borrow().restoration().due > 0 {
             self.compare_all().await.map_err(|_| Errno::EBUSY)?;
         }
         while !self.commit(|t| t.own_all(who)).await? {}

@@ -56,6 +56,9 @@ impl<O: Objects> Service<O> {
             Operation::Purge { ref who, home, file, column } => {
                 self.purge_now(Wanted { who, home, file, column }).await
             }
+            Operation::Restoration {} => Ok(encoded(&self.manager.borrow().restoration())),
+            Operation::Compare { file } => self.compare(file).await.map(|()| Vec::new()),
+            Operation::AcceptLost { ref who, file } => self.accept_lost(who, file).await,
             Operation::Own { ref who } => self.own_now(who).await,
             Operation::Restore { ref who, home, file, column } => {
                 self.restore_now(Wanted { who, home, file, column }).await
@@ -174,7 +177,7 @@ impl<O: Objects> Service<O> {
     }
 
     /// As [`alone`](Self::alone), after [`soon_quiet`](Self::soon_quiet).
-    async fn soon_alone<T>(
+    pub(super) async fn soon_alone<T>(
         &self,
         file: FileId,
         work: impl Future<Output = Result<T, Errno>>,

@@ -9,7 +9,7 @@ use node::{Cx, Notify};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use wire::NodeId;
+use wire::{Home, NodeId};
 
 /// What is gone, and the count.
 pub(super) struct Gone {
@@ -29,6 +29,12 @@ impl Gone {
         if self.disks.replace(disks) != *self.disks.borrow() {
             self.changed.notify_all();
         }
+    }
+
+    /// Whether this disk is gone.
+    pub fn has(&self, home: Home) -> bool {
+        let disks = self.disks.borrow();
+        disks.get(&home.server).is_some_and(|disks| disks >> home.disk & 1 == 1)
     }
 
     /// Files with a column there at the last walk.

@@ -25,8 +25,12 @@ pub struct LostColumn {
 pub struct Findings {
     /// Columns whose disk says that they are damaged, or is not served.
     pub columns: Vec<LostColumn>,
+    /// The names are those of a backup, and the file got columns since: what is in them cannot be told.
+    pub grown: bool,
     /// Bytes that cannot be read: those of the columns, and damaged blocks.
     pub lost: Ranges,
+    /// The names were restored, and the file is not compared with its objects yet: a server is waited for.
+    pub uncompared: bool,
     /// Servers that did not answer, so that this is not all.
     pub silent: Vec<NodeId>,
 }
@@ -34,7 +38,7 @@ pub struct Findings {
 impl Findings {
     /// Whether something is known to be damaged.
     pub fn is_damaged(&self) -> bool {
-        !self.columns.is_empty() || self.lost.bytes() > 0
+        self.grown || !self.columns.is_empty() || self.lost.bytes() > 0
     }
 }
 
@@ -52,6 +56,8 @@ pub struct Target<'a> {
     pub reference: FileRef,
     pub size: u64,
     pub fragments: &'a [Fragment],
+    /// The names were restored, and the manager misses objects of it.
+    pub lacks: bool,
 }
 
 impl Inspector {
@@ -61,9 +67,15 @@ impl Inspector {
         if self.note_silent(target, &mut findings) {
             return Ok(findings);
         }
+        let map = BlockMap::new(&target.reference.layout, target.fragments);
         let told = self.stripe.columns(&target.reference).await;
         for ((column, home), told) in (0..).zip(target.reference.layout.homes()).zip(told) {
             match told {
+                Err(why @ Errno::ENOENT)
+                    if target.lacks && map.object_bytes(column, target.size) > 0 =>
+                {
+                    findings.columns.push(LostColumn { column, home, why });
+                }
                 Ok(_) | Err(Errno::ENOENT) => {}
                 Err(Errno::ESTALE) => return Err(Errno::ESTALE),
                 Err(why @ (Errno::EIO | Errno::ENXIO | Errno::ENODEV)) => {
@@ -72,8 +84,10 @@ impl Inspector {
                 Err(_) => drop(self.silent.borrow_mut().insert(home.server)),
             }
         }
+        findings.grown = target.lacks && findings.columns.is_empty();
         let mut lost = lost_with(target, &findings.columns);
-        if self.deep && !self.note_silent(target, &mut findings) {
+        // Its layout may not be what its objects go by: it is read when the loss was accepted.
+        if self.deep && !target.lacks && !self.note_silent(target, &mut findings) {
             lost.extend(self.unreadable(target, &findings.columns).await?);
         }
         self.note_silent(target, &mut findings);

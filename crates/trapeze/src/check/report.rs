@@ -10,6 +10,9 @@ use std::path::PathBuf;
 use stripe::Kept;
 use wire::{Errno, NodeId};
 
+/// Why the end of a file is not known.
+const GROWN: &str =
+    "it got columns after the backup, and which bytes are in them stood in the store that is lost";
 /// Ranges that people are shown of one file.
 const SHOWN_RANGES: usize = 4;
 
@@ -43,6 +46,8 @@ pub struct Report {
     pub unreadable: Vec<(String, Errno)>,
     /// Files of which a server did not answer.
     pub unchecked: u64,
+    /// Files of restored names that are not compared with the disks yet.
+    pub uncompared: u64,
     pub silent: Vec<NodeId>,
 }
 
@@ -59,7 +64,7 @@ impl Report {
     /// What is wrong, counted. Objects without a file are no loss: the manager sets them aside.
     pub fn problems(&self) -> u64 {
         let named = self.damaged.len() + self.unreadable.len() + self.silent.len();
-        named as u64 + self.orphans.len() as u64
+        named as u64 + self.orphans.len() as u64 + u64::from(self.uncompared > 0)
     }
 
     fn name(&self, server: NodeId) -> String {
@@ -73,7 +78,13 @@ impl Report {
     fn show_text(&self) {
         for DamagedFile { path, size, findings } in &self.damaged {
             let (bytes, text) = (findings.lost.bytes(), findings.lost.text(SHOWN_RANGES));
-            println!("{}: {bytes} of {size} bytes are lost: {text}", path.display());
+            match findings.grown {
+                true => println!(
+                    "{}: not known is what was written at its end: {GROWN}",
+                    path.display()
+                ),
+                false => println!("{}: {bytes} of {size} bytes are lost: {text}", path.display()),
+            }
             for lost in &findings.columns {
                 println!("  column {} at {}", lost.column, self.column_text(lost));
             }
@@ -90,12 +101,22 @@ impl Report {
                 self.name(*server)
             );
         }
+        if self.uncompared > 0 {
+            println!(
+                "{} files are not compared yet with what the disks have, as the names were restored and a server is \
+                 away: start it, or declare it gone with `trapeze forget`",
+                self.uncompared
+            );
+        }
         println!("{}", self.summary());
     }
 
     fn column_text(&self, lost: &LostColumn) -> String {
         let why = match lost.why {
             Errno::EIO => "the object is missing or damaged",
+            Errno::ENOENT => {
+                "the object is not on the disk any more, as of a file that was removed after the backup"
+            }
             Errno::ENODEV => "the disk is lost",
             _ => "the disk is refused",
         };
@@ -140,7 +161,7 @@ impl Report {
         print_json(&json!({
             "files": self.files, "directories": self.directories, "bytes": self.bytes, "deep": self.deep,
             "damaged": self.damaged.len(), "unreadable": self.unreadable.len(), "orphans": self.orphans.len(),
-            "unchecked": self.unchecked, "problems": self.problems(),
+            "unchecked": self.unchecked, "uncompared": self.uncompared, "problems": self.problems(),
         }));
     }
 
@@ -155,7 +176,7 @@ impl Report {
         let columns: Vec<Value> = findings.columns.iter().map(column).collect();
         json!({
             "problem": "damaged", "path": path.to_string_lossy(), "size": size, "lost_bytes": findings.lost.bytes(),
-            "lost": findings.lost.kept(), "columns": columns,
+            "lost": findings.lost.kept(), "columns": columns, "grown": findings.grown,
         })
     }
 }

@@ -6,12 +6,13 @@ use crate::progress;
 use crate::volume::Volume;
 use indicatif::ProgressBar;
 use names::{Entry, Listing, ListingEntry, Who};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 use stripe::{FileRef, Kept};
 use wire::blockmap::MAP_FRAGMENTS_MAX;
 use wire::{Attr, Errno, FileId, FileKind, Fragment, NodeId, Placement};
@@ -27,8 +28,32 @@ const LISTING_BYTES: usize = 64 * 1024;
 /// Times that a file whose layout changes meanwhile is looked at.
 const TRIES: usize = 5;
 
+/// How long a file is waited for that was not compared with its objects yet. A server that is away is waited for by the
+/// manager, and the others may need what it has.
+const COMPARE_SPAN: Duration = Duration::from_secs(5);
+
 /// Directories to be listed, with their paths.
 type Open = Vec<(PathBuf, FileId)>;
+
+/// What is known of names that were restored from a backup.
+#[derive(Default)]
+struct Comparison {
+    /// Some files are not compared with their objects yet, or lack some.
+    wanted: Cell<bool>,
+    /// One could not be compared in time: others are not waited for.
+    late: Cell<bool>,
+}
+
+/// What a comparison of a file with its objects came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Compared {
+    /// What the manager says of it is what the objects say.
+    Known,
+    /// Objects are missing, or cannot be read.
+    Lacks,
+    /// A server is waited for.
+    Later,
+}
 
 /// A check under way.
 pub struct Walk {
@@ -38,6 +63,7 @@ pub struct Walk {
     /// Objects that no file has claimed so far.
     unclaimed: RefCell<BTreeSet<(NodeId, Kept)>>,
     report: RefCell<Report>,
+    comparison: Comparison,
     bar: ProgressBar,
 }
 
@@ -51,7 +77,8 @@ impl Walk {
         let inspector = Inspector { cx, stripe, deep, silent: RefCell::default() };
         let report = RefCell::new(Report::new(servers.clone(), deep));
         let (unclaimed, bar) = (RefCell::default(), progress::counted("files checked"));
-        Ok(Rc::new(Walk { names, inspector, servers, unclaimed, report, bar }))
+        let comparison = Comparison::default();
+        Ok(Rc::new(Walk { names, inspector, servers, unclaimed, report, comparison, bar }))
     }
 
     /// Checks what is under `path`, and of the whole tree the way back too.
@@ -59,6 +86,7 @@ impl Walk {
         let (walk, path) = (self.clone(), path.to_path_buf());
         let whole = top.file == FileId::ROOT;
         volume.run(async move {
+            walk.ask_restored().await;
             if whole {
                 walk.list_objects().await;
             }
@@ -72,6 +100,13 @@ impl Walk {
         let mut report = self.report.take();
         report.silent = silent.iter().copied().collect();
         Ok(report)
+    }
+
+    async fn ask_restored(&self) {
+        match self.names.restoration().await {
+            Ok(restoration) => self.comparison.wanted.set(restoration.files() > 0),
+            Err(errno) => self.report.borrow_mut().unlisted("what was restored", errno),
+        }
     }
 
     async fn list_objects(&self) {
@@ -169,6 +204,7 @@ impl Walk {
 
     async fn file(&self, path: &Path, file: FileId) {
         for _ in 0..TRIES {
+            let compared = self.compare(file).await;
             let entry = match self.names.get_attr(file).await {
                 // Removed since its name was read.
                 Err(Errno::ESTALE) => return,
@@ -178,7 +214,7 @@ impl Walk {
                 }
                 Ok(entry) => entry,
             };
-            match self.inspect(file, &entry).await {
+            match self.inspect(file, &entry, compared).await {
                 Err(Errno::ESTALE) => continue,
                 found => return self.note(path, &entry, found),
             }
@@ -186,13 +222,41 @@ impl Walk {
         self.note(path, &Entry::default(), Err(Errno::EBUSY));
     }
 
-    async fn inspect(&self, file: FileId, entry: &Entry) -> std::result::Result<Findings, Errno> {
+    /// Has the manager compare a file of a restored volume now.
+    async fn compare(&self, file: FileId) -> Compared {
+        if !self.comparison.wanted.get() {
+            return Compared::Known;
+        }
+        if self.comparison.late.get() {
+            return Compared::Later;
+        }
+        let asked = self.names.compare(file);
+        match self.inspector.cx.with_deadline(COMPARE_SPAN, asked).await {
+            Ok(Ok(()) | Err(Errno::ESTALE)) => Compared::Known,
+            Ok(Err(Errno::EIO)) => Compared::Lacks,
+            Ok(Err(_)) | Err(_) => {
+                self.comparison.late.set(true);
+                Compared::Later
+            }
+        }
+    }
+
+    async fn inspect(
+        &self,
+        file: FileId,
+        entry: &Entry,
+        compared: Compared,
+    ) -> std::result::Result<Findings, Errno> {
         let Some(layout) = entry.layout else { return Ok(Findings::default()) };
         self.claim(file, entry);
         let reference = FileRef { file, layout, truncations: entry.truncations };
         let fragments = self.fragments(&reference).await?;
         let size = entry.attr.size;
-        self.inspector.inspect(&Target { reference, size, fragments: &fragments }).await
+        let lacks = compared == Compared::Lacks;
+        let target = Target { reference, size, fragments: &fragments, lacks };
+        let mut findings = self.inspector.inspect(&target).await?;
+        findings.uncompared = compared == Compared::Later;
+        Ok(findings)
     }
 
     fn claim(&self, file: FileId, entry: &Entry) {
@@ -224,7 +288,8 @@ impl Walk {
         report.bytes += entry.attr.size;
         match found {
             Ok(findings) => {
-                report.unchecked += u64::from(!findings.silent.is_empty());
+                report.unchecked += u64::from(!findings.silent.is_empty() || findings.uncompared);
+                report.uncompared += u64::from(findings.uncompared);
                 if findings.is_damaged() {
                     let (path, size) = (path.to_path_buf(), entry.attr.size);
                     report.damaged.push(DamagedFile { path, size, findings });
@@ -244,17 +309,36 @@ impl Walk {
     }
 
     async fn orphan(&self, server: NodeId, kept: Kept) {
-        let why = match self.names.get_attr(kept.object.file).await {
-            Err(Errno::ESTALE) => "its file is gone",
-            Err(_) => "its file cannot be read",
-            // A file without a name that is open, or one made meanwhile.
-            Ok(entry) if has(&entry, server, kept) => return,
-            // What a column that was moved leaves, until the manager sets it aside.
-            Ok(_) if self.inspector.stripe.kept_bytes(server, kept).await == Ok(0) => return,
-            Ok(_) => "its file has this column elsewhere",
-        };
+        let entry = self.names.get_attr(kept.object.file).await;
+        // A file without a name that is open, or one made meanwhile.
+        if entry.as_ref().is_ok_and(|entry| has(entry, server, kept)) {
+            return;
+        }
+        let bytes = self.inspector.stripe.kept_bytes(server, kept).await;
+        let Some(why) = why_orphan(&entry, kept.object.column, bytes) else { return };
         let server = self.servers.get(&server).cloned().unwrap_or_else(|| server.to_string());
         self.report.borrow_mut().orphans.push(Orphan { server, kept, why });
+    }
+}
+
+/// Why an object is one without a file, if it is: what the manager says of its file, and the server of its bytes, asked
+/// in this order.
+fn why_orphan(
+    entry: &std::result::Result<Entry, Errno>,
+    column: u16,
+    bytes: std::result::Result<u64, Errno>,
+) -> Option<&'static str> {
+    match (entry, bytes) {
+        // It was set aside, or removed, since it was listed.
+        (_, Err(Errno::ENOENT)) => None,
+        (Err(Errno::ESTALE), _) => Some("its file is gone"),
+        (Err(_), _) => Some("its file cannot be read"),
+        // What a column that was moved leaves, until the manager sets it aside.
+        (Ok(_), Ok(0)) => None,
+        (Ok(entry), _) if entry.layout.is_none_or(|layout| layout.width() <= column) => {
+            Some("its file has no such column")
+        }
+        (Ok(_), _) => Some("its file has this column elsewhere"),
     }
 }
 
@@ -262,10 +346,12 @@ impl Walk {
 pub fn look(volume: &mut Volume, path: &Path, file: FileId) -> Result<(FileRef, Findings)> {
     let walk = Walk::new(volume, true, BTreeMap::new())?;
     let looked = volume.run(async move {
+        walk.ask_restored().await;
         for _ in 0..TRIES {
+            let compared = walk.compare(file).await;
             let entry = walk.names.get_attr(file).await?;
             let layout = entry.layout.ok_or(Errno::EINVAL)?;
-            match walk.inspect(file, &entry).await {
+            match walk.inspect(file, &entry, compared).await {
                 Err(Errno::ESTALE) => continue,
                 found => {
                     let reference = FileRef { file, layout, truncations: entry.truncations };
@@ -282,4 +368,21 @@ pub fn look(volume: &mut Volume, path: &Path, file: FileId) -> Result<(FileRef, 
 fn has(entry: &Entry, server: NodeId, kept: Kept) -> bool {
     let home = entry.layout.and_then(|layout| layout.homes().nth(kept.object.column.into()));
     home.is_some_and(|home| home.server == server && home.disk == kept.disk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_was_set_aside_since_it_was_listed_is_no_problem() {
+        let known = Ok(Entry::default());
+        for entry in [&Err(Errno::ESTALE), &Err(Errno::EIO), &known] {
+            assert_eq!(why_orphan(entry, 0, Err(Errno::ENOENT)), None);
+            // A server that does not answer, or an object that cannot be read, is none the less one without a file.
+            assert!(why_orphan(entry, 0, Err(Errno::EIO)).is_some());
+            assert!(why_orphan(entry, 0, Ok(7)).is_some());
+        }
+        assert_eq!(why_orphan(&known, 0, Ok(0)), None, "a column that was moved leaves it");
+    }
 }

@@ -39,6 +39,12 @@ pub struct Report {
     /// Of the manager: files with a column on what was declared gone, as of its last walk over all of them.
     #[serde(default)]
     pub gone_files: u64,
+    /// Of the manager of a restored volume: files that were not compared yet with what the disks have, and files
+    /// whose objects are not there.
+    #[serde(default)]
+    pub restored_due: u64,
+    #[serde(default)]
+    pub restored_lost: u64,
     /// The latest things that went wrong, as sentences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,

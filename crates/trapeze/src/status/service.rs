@@ -160,6 +160,8 @@ impl Source {
             rpc: self.cx.rpc_counters().into(),
             stores: self.stores().map(|(name, health)| StoreHealth::of(name, &health)).collect(),
             gone_files: self.names.as_ref().map_or(0, names::Handle::gone_files),
+            restored_due: self.restoration().due,
+            restored_lost: self.restoration().lost,
             problems: self.problems(),
             leases: self.leases(),
         }
@@ -176,7 +178,8 @@ impl Source {
         let damage = damage.map(|(name, damage)| format!("{name}: {damage}"));
         let older = self.older();
         let io = io.into_iter().chain(older);
-        io.chain(names).chain(damage).chain(self.frozen()).chain(self.younger()).collect()
+        let restored = self.frozen().into_iter().chain(self.compared());
+        io.chain(names).chain(damage).chain(restored).chain(self.younger()).collect()
     }
 
     /// Of a store that is not the newest.
@@ -189,9 +192,33 @@ impl Source {
     /// Of names that were restored.
     fn frozen(&self) -> Option<String> {
         self.names.as_ref()?.is_frozen().then(|| {
-            "the names were restored: what the disks have and no file claims is neither set aside nor purged. Look at              `trapeze check`, and when all is as it should be, `trapeze quarantine resume`"
+            "the names were restored: what the disks have and no file claims is neither set aside nor purged. Look \
+             at `trapeze check`, and when all is as it should be, `trapeze quarantine resume`"
                 .to_string()
         })
+    }
+
+    fn restoration(&self) -> names::Restoration {
+        self.names.as_ref().map(names::Handle::restoration).unwrap_or_default()
+    }
+
+    /// Of the files of such a volume.
+    fn compared(&self) -> Vec<String> {
+        let names::Restoration { due, lost } = self.restoration();
+        let due = (due > 0).then(|| {
+            format!(
+                "{} left to compare with what the disks have; what is opened comes first",
+                files(due)
+            )
+        });
+        let lost = (lost > 0).then(|| {
+            format!(
+                "{} whose objects are not on the disks any more: `trapeze check` names them; `rm` them or, to use \
+                 what is left, `trapeze check --accept PATH`",
+                files(lost)
+            )
+        });
+        due.into_iter().chain(lost).collect()
     }
 
     /// Of objects that the manager's store may be too old to know.
@@ -276,6 +303,10 @@ impl Source {
         };
         registry.members().map(lease).collect()
     }
+}
+
+fn files(count: u64) -> String {
+    if count == 1 { "1 file".into() } else { format!("{count} files") }
 }
 
 fn disk_report(path: &Path, health: Health, held: Held) -> Disk {
