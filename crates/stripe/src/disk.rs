@@ -9,6 +9,7 @@ use crate::limits::{
 };
 use crate::objects::Object;
 use crate::order::Lives;
+use crate::scrub::Scrubbed;
 use endpoint::{Frame, FrameMut};
 use node::rings::{DiskError, DiskFile, DiskId, DiskOp, DiskReply};
 use node::{Cx, Notify, Semaphore};
@@ -72,6 +73,8 @@ pub(crate) struct Disk {
     pub free_bytes: Cell<u64>,
     /// When it was asked.
     pub free_at: Cell<Time>,
+    /// How far the scrub has come.
+    pub scrubbed: Cell<Scrubbed>,
     /// One checkpoint at a time.
     pub checkpointing: Semaphore,
     /// No log of an older generation is left.
@@ -103,6 +106,7 @@ impl Disk {
             pressed: Cell::new(false),
             free_bytes: Cell::new(0),
             free_at: Cell::default(),
+            scrubbed: Cell::default(),
             checkpointing: Semaphore::new(cx, 1),
             oldest_log: Cell::new(1),
             found: Cell::default(),

@@ -135,6 +135,26 @@ impl Index {
         self.mark.set(marks.max_by_key(|mark| mark.number));
     }
 
+    /// The first object that is recorded at `from` or behind it, or strictly behind it.
+    pub fn next(&self, from: Option<ObjectId>, behind: bool) -> Option<ObjectId> {
+        let start = match from {
+            None => Bound::Unbounded,
+            Some(object) if behind => Bound::Excluded(object),
+            Some(object) => Bound::Included(object),
+        };
+        self.table.borrow().range((start, Bound::Unbounded)).next().map(|(object, _)| *object)
+    }
+
+    /// An object that is recorded, by chance.
+    pub fn somewhere(&self, random: u64) -> Option<ObjectId> {
+        let table = self.table.borrow();
+        let (first, last) = (table.first_key_value()?.0, table.last_key_value()?.0);
+        let span = last.file.0.saturating_sub(first.file.0).saturating_add(1);
+        let file = wire::FileId(first.file.0 + random % span);
+        let from = ObjectId { file, column: 0, ..*first };
+        table.range(from..).next().map(|(object, _)| *object)
+    }
+
     /// What is recorded of an object.
     pub fn get(&self, object: ObjectId) -> Option<Entry> {
         self.table.borrow().get(&object).copied()

@@ -36,6 +36,7 @@ mod recovery;
 mod replay;
 mod room;
 mod scan;
+mod scrub;
 mod server;
 mod sources;
 mod sums;
@@ -51,6 +52,7 @@ pub use client::{
 pub use disk::{DiskAge, Health};
 pub use protocol::Kept;
 pub use recovery::Label;
+pub use scrub::{Pace, Scrubbed};
 pub use server::{Server, ServerConfig, ServerCounters, serve};
 pub use sources::{Found, Source, Sources};
 pub use witness::Witness;

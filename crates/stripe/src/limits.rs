@@ -119,6 +119,14 @@ pub const INDEX_STEP_BYTES: usize = 64 << 10;
 pub const INDEX_DEAD_BYTES: u64 = 256 << 10;
 /// Objects that a disk names as damaged; more are counted by a lower bound.
 pub const DAMAGED_MAX: usize = 16 * 1024;
+/// In which time everything on a disk is read once.
+pub const SCRUB_PERIOD: Duration = Duration::from_secs(7 * 24 * 3600);
+/// When the first round begins after a start, unless the period is short.
+pub const SCRUB_FIRST: Duration = Duration::from_secs(10 * 60);
+/// Between two reads of a round at least: 50 MB/s at most.
+pub const SCRUB_PAUSE: Duration = Duration::from_millis(5);
+/// How long a read of a round waits for READs that wait for a disk: where they never end, 2.6 MB/s.
+pub const SCRUB_WAIT: Duration = Duration::from_millis(100);
 /// Bytes that commits leave free on a disk: for removals and truncations, headers and checksums.
 pub const RESERVE_BYTES: u64 = 1 << 20;
 /// The same on larger disks: so much of one part in so many. Others write to it too, the manager and other servers.

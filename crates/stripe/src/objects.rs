@@ -197,9 +197,14 @@ impl Object {
 
     /// Whether nothing of it is only in memory.
     fn is_idle(&self, cache: &Cache) -> bool {
+        self.is_settled() && cache.is_empty(self.key)
+    }
+
+    /// Whether all that was written of it is in place.
+    fn is_settled(&self) -> bool {
         let state = self.state.borrow();
         let quiet = state.pending.is_empty() && state.torn.is_empty() && !state.listed_dirty;
-        quiet && state.phase != Phase::Opening && cache.is_empty(self.key)
+        quiet && state.phase != Phase::Opening
     }
 }
 
@@ -272,6 +277,16 @@ impl Objects {
             } else {
                 self.order.push_back(object);
             }
+        }
+    }
+
+    /// Closes an object that its caller alone uses, with what is cached of it.
+    pub fn close_unused(&mut self, object: &Rc<Object>, cache: &mut Cache) {
+        let is_dirty = cache.is_dirty(object.key) || !cache.dirty_groups(object.key).is_empty();
+        // By the table, by the order, and by the caller.
+        if Rc::strong_count(object) == 3 && object.is_settled() && !is_dirty {
+            self.forget(object);
+            cache.clear(object.key);
         }
     }
 

@@ -99,7 +99,10 @@ impl Inner {
             c.misses += 1;
         });
         let (began, slowest) = (self.cx.instant(), Slowest::default());
-        if self.answer_read(request, ask, &slowest).await {
+        self.missing.set(self.missing.get() + 1);
+        let answered = self.answer_read(request, ask, &slowest).await;
+        self.missing.set(self.missing.get() - 1);
+        if answered {
             self.note_read(slowest.get(), began);
         }
     }
@@ -385,7 +388,7 @@ impl Inner {
 
     /// Fills `into` from the object's file. Once its header is there, a file that is not, or is shorter than it was
     /// made, is damage and no hole.
-    async fn read_file(
+    pub async fn read_file(
         &self,
         object: &Object,
         offset: u64,
@@ -442,7 +445,7 @@ impl Inner {
         Ok(bad)
     }
 
-    fn report_damage(&self, object: &Object, block: u64) -> Errno {
+    pub fn report_damage(&self, object: &Object, block: u64) -> Errno {
         self.count(|c| c.corrupt_blocks += 1);
         let why = format!(
             "block {block} does not fit its checksum: the disk returned other bytes than were written"

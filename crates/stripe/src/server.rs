@@ -22,6 +22,7 @@ use node::{Answer, Bug, Cx, Notify, Request, Semaphore};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::time::Duration;
 use wire::codec::Encoder;
 use wire::{Channel, Errno, NodeId, ObjectId, Time, VolumeId};
 
@@ -44,6 +45,8 @@ pub struct ServerConfig {
     pub memory: Option<netmem::Service>,
     /// Whether a disk serves only after [`Server::confirm`].
     pub confirms: bool,
+    /// In which time everything on the disks is read once; never when there is none.
+    pub scrub: Option<Duration>,
 }
 
 impl ServerConfig {
@@ -58,6 +61,7 @@ impl ServerConfig {
             checkpoint_bytes: CHECKPOINT_BYTES,
             memory: None,
             confirms: false,
+            scrub: Some(SCRUB_PERIOD),
         }
     }
 }
@@ -140,6 +144,8 @@ pub(crate) struct Inner {
     pub counters: Cell<ServerCounters>,
     /// READs by where their blocks were.
     pub sources: RefCell<Sources>,
+    /// READs that wait for a disk now.
+    pub missing: Cell<u32>,
     /// READs that looked into memory, by which those to be measured are chosen.
     pub hits: Cell<u32>,
     pub ahead: RefCell<VecDeque<(Rc<Object>, u64)>>,
@@ -175,6 +181,7 @@ pub fn serve(cx: &Cx, config: ServerConfig) -> Server {
         disks,
         counters: Cell::default(),
         sources: RefCell::default(),
+        missing: Cell::default(),
         hits: Cell::default(),
         ahead: RefCell::default(),
         ahead_queued: Notify::new(cx),
@@ -573,6 +580,7 @@ impl Inner {
         let service = self.clone();
         self.cx.spawn("stripe checkpoint", async move { service.checkpoints(disk).await });
         self.cx.spawn("stripe mark", self.clone().note_progress(disk));
+        self.cx.spawn("stripe scrub", self.clone().scrubs(disk));
         self.cx.spawn("stripe witness", self.clone().keep_witness(disk));
     }
 }
