@@ -39,6 +39,16 @@ pub struct ManagerRole {
     pub volume: VolumeSettings,
     /// I/O servers of new files, until members with that role have joined.
     pub servers: Vec<IoServer>,
+    /// In which time all of the stores is read once; never when there is none.
+    pub scrub: Option<Duration>,
+}
+
+impl ManagerRole {
+    /// With the usual period of the scrub, and without servers of its own.
+    pub fn new(names: Store, members: Option<Store>, volume: VolumeSettings) -> ManagerRole {
+        let scrub = Some(store::limits::SCRUB_PERIOD);
+        ManagerRole { names, members, volume, servers: Vec::new(), scrub }
+    }
 }
 
 /// A client.
@@ -132,17 +142,21 @@ fn start_client(cx: &Cx, client: ClientRole, objects: stripe::Client) -> Files {
 type Managing = (Option<names::Handle>, Option<members::Service>);
 
 fn start_manager(cx: &Cx, role: ManagerRole) -> Result<Managing, StartError> {
-    let ManagerRole { names, members, volume, servers } = role;
+    let ManagerRole { names, members, volume, servers, scrub } = role;
     let objects = stripe::Client::new(cx, volume.volume);
     let members = match members {
-        Some(store) => Some(members::serve(cx, store, members::Config::default())?),
+        Some(store) => Some(members::serve(
+            cx,
+            store,
+            members::Config { scrub, ..members::Config::default() },
+        )?),
         None => None,
     };
     let witnesses = match &members {
         Some(members) => witnesses(members.registry().members()),
         None => servers.iter().map(|server| server.id).collect(),
     };
-    let config = names::Config { volume, servers, witnesses };
+    let config = names::Config { volume, servers, witnesses, scrub };
     let manager = names::serve(cx, config, names, objects.clone())?;
     if let Some(members) = &members {
         let rows = members.clone();

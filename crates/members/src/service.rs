@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use store::limits::{SCRUB_FIRST, SCRUB_KEYS, SCRUB_PAUSE, SCRUB_PERIOD};
-use store::{Append, Checkpoint, Health, Scrub, Store, StoreError};
+use store::limits::{SCRUB_PERIOD, scrub_first};
+use store::{Append, Checkpoint, Health, Store, StoreError};
 use wire::codec::{Decoder, Short};
 use wire::limits::BODY_BYTES;
 use wire::{Channel, Errno, NodeId, Wall};
@@ -28,11 +28,13 @@ use wire::{Channel, Errno, NodeId, Wall};
 pub struct Config {
     /// How long a member is one without renewing.
     pub lease: Duration,
+    /// In which time all of its store is read once; never when there is none.
+    pub scrub: Option<Duration>,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { lease: LEASE_DEFAULT }
+        Config { lease: LEASE_DEFAULT, scrub: Some(SCRUB_PERIOD) }
     }
 }
 
@@ -392,16 +394,11 @@ impl Service {
 
     /// Reads all of the store now and then; what is damaged is in its state.
     async fn scrubs(self) {
-        self.0.cx.sleep(SCRUB_FIRST).await;
+        let Some(period) = self.0.config.scrub else { return };
+        self.0.cx.sleep(scrub_first(period)).await;
         loop {
-            while !self.0.registry.borrow_mut().store_mut().scrub_begin() {
-                self.0.cx.sleep(SCRUB_PAUSE).await;
-            }
-            let step = || self.0.registry.borrow_mut().store_mut().scrub_step(SCRUB_KEYS);
-            while step() == Scrub::Going {
-                self.0.cx.sleep(SCRUB_PAUSE).await;
-            }
-            self.0.cx.sleep(SCRUB_PERIOD).await;
+            let pause = self.0.registry.borrow_mut().store_mut().scrub_on(period);
+            self.0.cx.sleep(pause).await;
         }
     }
 

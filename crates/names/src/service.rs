@@ -32,6 +32,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 use store::{Append, Health, Store, StoreError};
 use stripe::Witness;
 use wire::{Channel, Decoder, Errno, FileId, NodeId, Time, VolumeId};
@@ -45,12 +46,15 @@ pub struct Config {
     pub servers: Vec<IoServer>,
     /// The I/O servers that are asked at the start how far the store of names was.
     pub witnesses: Vec<NodeId>,
+    /// In which time all of its store is read once; never when there is none.
+    pub scrub: Option<Duration>,
 }
 
 /// What the tasks of the service share.
 struct Service<O> {
     cx: Cx,
     volume: VolumeId,
+    scrub: Option<Duration>,
     objects: O,
     manager: RefCell<Manager>,
     /// The first change of this life, which must be on stable storage before any other is told.
@@ -263,6 +267,7 @@ pub fn serve<O: Objects>(
         told: RefCell::default(),
         cx: cx.clone(),
         volume: config.volume.volume,
+        scrub: config.scrub,
         objects,
         appended: Cell::new(manager.store().synced_sequence()),
         manager: RefCell::new(manager),

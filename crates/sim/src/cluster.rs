@@ -81,7 +81,8 @@ pub(crate) fn manager(servers: Vec<IoServer>, lends_mib: u32) -> Role {
         let members = open(boot, StoreId::Members, members_store());
         let members = Some(members.map_err(|error| error.to_string())?);
         let volume = names::VolumeSettings::new(VOLUME);
-        let role = ManagerRole { names, members, volume, servers: servers.clone() };
+        let servers = servers.clone();
+        let role = ManagerRole { servers, ..ManagerRole::new(names, members, volume) };
         let own = members::Roles::MANAGER;
         let member = member(boot, boot.cx.id(), (lends_mib > 0).then_some(own), lends_mib);
         let memory = lends(lends_mib);

@@ -2,8 +2,10 @@
 //! reads. It begins by opening the database anew: what redb's cache has would not be read from the disk.
 
 use crate::error::StoreError;
+use crate::limits::{SCRUB_KEYS, SCRUB_PAUSE};
 use crate::store::Store;
 use std::ops::{Bound, ControlFlow};
+use std::time::Duration;
 
 /// What became of a step of the scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +44,21 @@ pub struct Health {
 #[derive(Debug, Default)]
 pub(crate) struct Round {
     after: Option<Vec<u8>>,
+    is_going: bool,
     pub counters: ScrubCounters,
 }
 
 impl Store {
+    /// Does the next bit of the scrub; when the next one is due, with rounds that begin this long after each other's end.
+    pub fn scrub_on(&mut self, period: Duration) -> Duration {
+        if !self.scrub.is_going && !self.scrub_begin() {
+            return SCRUB_PAUSE;
+        }
+        self.scrub.is_going = self.scrub_step(SCRUB_KEYS) == Scrub::Going;
+        // Also a short period leaves the node to others between two rounds.
+        if self.scrub.is_going { SCRUB_PAUSE } else { period.max(SCRUB_PAUSE) }
+    }
+
     /// Begins a round from the first key; `false` while a checkpoint is under way: try again when it is done.
     pub fn scrub_begin(&mut self) -> bool {
         if self.is_checkpointing() {

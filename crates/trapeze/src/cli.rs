@@ -11,6 +11,7 @@ mod restore;
 mod simulations;
 
 use crate::lending::Lending;
+use crate::scrubbing::Period;
 use crate::size::Size;
 use crate::socket_access::ListenAccess;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -262,6 +263,10 @@ pub struct Serve {
     /// In place of what the configuration says
     #[command(flatten)]
     pub lending: Lending,
+    /// In so many days everything that the machine keeps is read once, objects and names, or off; in place of what the
+    /// configuration says. Default 7
+    #[arg(long, value_name = "DAYS")]
+    pub scrub: Option<Period>,
     /// Wait for a line of input before anything else
     #[arg(long, hide = true)]
     pub on_line: bool,

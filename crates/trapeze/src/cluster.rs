@@ -212,6 +212,7 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
         key: save_key(&dir, key.as_ref(), &mut undo)?,
         insecure: arguments.insecure,
         store: Some(dir.join("store")),
+        scrub: None,
         disks,
         memory,
     };
@@ -272,6 +273,7 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
         key,
         insecure: token.key.is_none(),
         store: None,
+        scrub: None,
         disks,
         memory,
     };

@@ -12,6 +12,7 @@
 //! manager = { node = 1, addresses = ["tcp:10.0.0.1:7400"] }
 //! key = "/srv/t/key"                  # 64 hexadecimal digits, mode 0600
 //! store = "/srv/t/store"              # of a manager: its logs and checkpoint
+//! scrub = 7                           # optional: in so many days everything is read once; "off" for never
 //! [[disk]]                            # of an I/O server: at least one
 //! path = "/srv/t/disk0"
 //! limit = "rate=30M,delay=1ms"        # optional: slows the disk down, for experiments
@@ -30,6 +31,7 @@
 use crate::lending::Lending;
 use crate::machine::own_address;
 use crate::progress;
+use crate::scrubbing::Period;
 use crate::size::Size;
 use crate::socket_access::ListenAccess;
 use live::link::Address;
@@ -140,6 +142,8 @@ pub struct Machine {
     pub insecure: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scrub: Option<Period>,
     #[serde(default, rename = "disk", skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<Disk>,
     #[serde(default)]

@@ -49,6 +49,7 @@ pub mod quarantine;
 pub mod rebalance;
 pub mod restore;
 pub mod scratch;
+pub mod scrubbing;
 pub mod serve;
 pub mod service;
 pub mod simulate;

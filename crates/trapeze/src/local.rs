@@ -382,6 +382,7 @@ fn machines(dir: &Path, cluster: &str, shape: &Shape) -> Vec<Machine> {
         key: Some(dir.join("key")),
         insecure: shape.insecure,
         store: None,
+        scrub: None,
         disks: Vec::new(),
         memory: shape.memory,
         name,

@@ -365,6 +365,7 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
     let store = machine.store.as_ref().filter(|_| machine.is(Role::Manager));
     let manager = store.map(|store| open_manager(store, setup.volume)).transpose()?;
     let (count, id) = (machine.disks.len() as u16, NodeId(machine.node));
+    let scrub = machine.scrub.unwrap_or_default().span();
     // Before it has any link of its own, and with the locks of its directories held.
     let directories = directories(machine, store, &lost);
     if store.is_none() {
@@ -383,9 +384,10 @@ pub fn run_as(machine: &Machine, setup: &Setup) -> Result<Running, MachineError>
         let named = Network::directory_bytes(cache);
         let memory = roles.memory.as_mut();
         memory.into_iter().for_each(|it| it.directory_bytes = it.directory_bytes.max(named));
-        roles.io = Some(ServerConfig::new(setup.volume, id, cache));
+        roles.io = Some(ServerConfig { scrub, ..ServerConfig::new(setup.volume, id, cache) });
     }
     if let Some((role, stores)) = manager {
+        let role = ManagerRole { scrub, ..role };
         bare.host.add(stores).map_err(system("stores"))?;
         roles.manager = Some(role);
     }
@@ -463,7 +465,7 @@ fn open_manager(dir: &Path, volume: VolumeId) -> Result<(ManagerRole, Stores), M
     let both = [StoreId::Names, StoreId::Members].map(|store| (store, dir.to_path_buf()));
     let stores = Stores::new(both).map_err(system("the manager's store"))?;
     let volume = VolumeSettings { owner, ..VolumeSettings::new(volume) };
-    Ok((ManagerRole { names, members: Some(members), volume, servers: Vec::new() }, stores))
+    Ok((ManagerRole::new(names, Some(members), volume), stores))
 }
 
 fn open_store(dir: &Path, id: StoreId, config: store::Config) -> Result<Store, MachineError> {

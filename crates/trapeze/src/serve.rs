@@ -85,6 +85,7 @@ pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
     output::say_when();
     pin(arguments.cpu)?;
     let machine = Machine::load(&arguments.config).map_err(MachineError::from)?;
+    let machine = Machine { scrub: arguments.scrub.or(machine.scrub), ..machine };
     signals::install()?;
     let setup = Setup::of(&machine, arguments.wait.into()).map_err(MachineError::from)?;
     let lending = arguments.lending.or(setup.lending);

@@ -86,7 +86,7 @@ impl World {
             let logs: Vec<_> = machine.logs.contents().collect();
             let names = Store::open(backend, names_store(), logs).expect("the store opens");
             let volume = names::VolumeSettings::new(VOLUME);
-            roles.manager = Some(ManagerRole { names, members: None, volume, servers });
+            roles.manager = Some(ManagerRole { servers, ..ManagerRole::new(names, None, volume) });
         } else if disks > 0 {
             roles.io = Some(stripe::ServerConfig::new(VOLUME, NodeId(id), 4 << 20));
         } else {

@@ -9,8 +9,8 @@ use crate::record::Removed;
 use crate::sessions::Final;
 use node::rings::{MetaOp, MetaWork, StoreId};
 use std::rc::Rc;
-use store::limits::{SCRUB_FIRST, SCRUB_KEYS, SCRUB_PAUSE, SCRUB_PERIOD};
-use store::{Checkpoint, Scrub};
+use store::Checkpoint;
+use store::limits::scrub_first;
 use wire::{Errno, FileId};
 
 /// A checkpoint as work for the world.
@@ -47,10 +47,12 @@ pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
     });
     let scrubs = service.clone();
     cx.spawn("names scrub", async move {
-        scrubs.cx.sleep(SCRUB_FIRST).await;
+        let Some(period) = scrubs.scrub else { return };
+        scrubs.cx.sleep(scrub_first(period)).await;
         loop {
-            scrubs.scrub().await;
-            scrubs.cx.sleep(SCRUB_PERIOD).await;
+            // What is damaged is in the store's state.
+            let pause = scrubs.manager.borrow_mut().store().scrub_on(period);
+            scrubs.cx.sleep(pause).await;
         }
     });
     cx.spawn("names upkeep", async move {
@@ -94,17 +96,6 @@ impl<O: Objects> Service<O> {
         let result = done.await;
         self.manager.borrow_mut().store().checkpoint_done(result.map_err(|error| error.reason));
         self.progress.notify_all();
-    }
-
-    /// Reads all of the store once.
-    async fn scrub(&self) {
-        while !self.manager.borrow_mut().store().scrub_begin() {
-            self.cx.sleep(SCRUB_PAUSE).await;
-        }
-        // What is damaged is in the store's state.
-        while self.manager.borrow_mut().store().scrub_step(SCRUB_KEYS) == Scrub::Going {
-            self.cx.sleep(SCRUB_PAUSE).await;
-        }
     }
 
     async fn drop_logs(&self) {

@@ -240,7 +240,8 @@ impl Cluster {
         let store = Store::open(self.backend.clone(), limits, logs).unwrap();
         let servers = self.servers.iter().map(|id| IoServer::from(*id)).collect();
         let witnesses = self.witnesses.clone();
-        let config = Config { volume: VolumeSettings::new(VolumeId(5)), servers, witnesses };
+        let volume = VolumeSettings::new(VolumeId(5));
+        let config = Config { volume, servers, witnesses, scrub: None };
         let cx = self.net.nodes[0].cx();
         self.handle = Some(serve(cx, config, store, self.objects.clone()).unwrap());
     }

@@ -314,6 +314,21 @@ const OF_DISKS: &[Metric<Disk>] = &[
     gauge("disk_free_bytes", "Room on the disk.", |disk| disk.free_bytes as f64),
     gauge("disk_held_bytes", "Storage that its objects take.", |disk| disk.held_bytes as f64),
     gauge("disk_objects", "Objects on the disk.", |disk| disk.objects as f64),
+    gauge("disk_scrub_done", "Part of the scrub's round that is done.", |disk| {
+        disk.scrub.part().unwrap_or(f64::NAN)
+    }),
+    gauge("disk_scrub_began_seconds", "Time since that round began.", |disk| {
+        disk.scrub.began_s.map_or(f64::NAN, |seconds| seconds as f64)
+    }),
+    counter("disk_scrubs_total", "Rounds of the scrub over the whole disk.", |disk| {
+        disk.scrub.rounds as f64
+    }),
+    counter("disk_scrub_read_bytes_total", "Bytes that the scrub read.", |disk| {
+        disk.scrub.all_bytes as f64
+    }),
+    counter("disk_scrub_damaged_total", "Objects in which a round found damage.", |disk| {
+        disk.scrub.damaged as f64
+    }),
 ];
 
 const OF_LINKS: &[Metric<Link>] = &[

@@ -166,6 +166,66 @@ pub struct Disk {
     pub held_bytes: u64,
     /// Whether all objects were counted; else there are more.
     pub counted: bool,
+    /// How far the scrub has come.
+    pub scrub: Scrub,
+}
+
+/// The scrub of a disk: everything on it is read once in a period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Scrub {
+    /// Rounds over the whole disk since the start.
+    pub rounds: u64,
+    pub running: bool,
+    /// Seconds since the present round began, or the last one; nothing before the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub began_s: Option<u64>,
+    /// Bytes read in it, and what it is about to read in all.
+    pub bytes: u64,
+    pub total_bytes: u64,
+    /// Objects in which rounds found damage since the start.
+    pub damaged: u64,
+    /// Bytes read in all rounds.
+    pub all_bytes: u64,
+}
+
+impl Scrub {
+    /// At this time.
+    pub fn of(scrubbed: &stripe::Scrubbed, now: wire::Time) -> Scrub {
+        Scrub {
+            rounds: scrubbed.rounds,
+            running: scrubbed.running,
+            began_s: scrubbed.began.map(|began| now.since(began).as_secs()),
+            bytes: scrubbed.bytes,
+            total_bytes: scrubbed.total,
+            damaged: scrubbed.damaged,
+            all_bytes: scrubbed.all_bytes,
+        }
+    }
+
+    /// The part of the present round that is done; of the last one when none is under way, nothing before the first.
+    pub fn part(&self) -> Option<f64> {
+        self.began_s?;
+        let part = self.bytes as f64 / self.total_bytes.max(1) as f64;
+        // The disk tells about how much there is: what is not at its end is not all.
+        Some(if self.running { part.min(0.99) } else { 1.0 })
+    }
+
+    /// For people: how much of it, since when, and what was found since the start.
+    pub fn shown(&self) -> String {
+        let (Some(part), Some(began)) = (self.part(), self.began_s) else { return "-".to_string() };
+        let since = match began {
+            ..120 => format!("{began}s"),
+            120..7200 => format!("{}min", began / 60),
+            7200..172_800 => format!("{}h", began / 3600),
+            _ => format!("{}d", began / 86_400),
+        };
+        let found = match self.damaged {
+            0 => String::new(),
+            damaged => format!(", {damaged} damaged"),
+        };
+        format!("{:.0}% in {since}{found}", part * 100.0)
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@
 use super::keys::Keys;
 use super::memory::Memory;
 use super::reads::Reads;
-use super::report::{Disk, Io, Lease, Link, Pool, Report, StoreHealth, Wait};
+use super::report::{Disk, Io, Lease, Link, Pool, Report, Scrub, StoreHealth, Wait};
 use crate::machine::older::{name_of, older_text};
 use crate::machine_stat;
 use endpoint::limits::PAGE_BYTES;
@@ -284,7 +284,11 @@ impl Source {
         // Before their states: who is asked may turn out to be missing.
         let held = io.held(self.cx.now() + CENSUS_SPAN).await;
         let all = self.disks.iter().zip(io.disks()).zip(held);
-        all.map(|((path, health), held)| disk_report(path, health, held)).collect()
+        let now = self.cx.now();
+        let reports = all.map(|((path, health), held)| disk_report(path, health, held));
+        let scrubs = io.scrubbed();
+        let scrubbed = scrubs.iter().map(|scrubbed| Scrub::of(scrubbed, now));
+        reports.zip(scrubbed).map(|(disk, scrub)| Disk { scrub, ..disk }).collect()
     }
 
     fn links(&self) -> Vec<Link> {
@@ -324,6 +328,7 @@ fn disk_report(path: &Path, health: Health, held: Held) -> Disk {
         objects: held.objects,
         held_bytes: held.bytes,
         counted: held.complete,
+        scrub: Scrub::default(),
     }
 }
 

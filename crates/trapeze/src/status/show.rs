@@ -132,7 +132,7 @@ fn members_table(told: &[&Told]) -> Table {
 }
 
 fn disks_table(reports: &[(&Member, &Report)]) -> Table {
-    let headings = ["disk of", "state", "size", "free", "holds", "objects", "directory"];
+    let headings = ["disk of", "state", "size", "free", "holds", "objects", "scrub", "directory"];
     let mut table = Table::new(&headings);
     for (member, report) in reports {
         for disk in &report.disks {
@@ -147,6 +147,7 @@ fn disks_table(reports: &[(&Member, &Report)]) -> Table {
                 free,
                 format!("{}{more}", Size(disk.held_bytes)),
                 format!("{}{more}", disk.objects),
+                disk.scrub.shown(),
                 disk.path.clone(),
             ]);
         }

@@ -5,7 +5,7 @@ use super::keyboard::{self, Keyboard};
 use super::keys::{self, Keys, Tenant};
 use super::memory::{Memory, PLACES};
 use super::reads::Reads;
-use super::report::Report;
+use super::report::{Report, Scrub};
 use super::show::{role_names, state};
 use crate::cli;
 use crate::client::VisitError;
@@ -79,6 +79,11 @@ struct ReadRates {
     network_ratio: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     disk_ratio: Option<f64>,
+    /// Part of the scrub's round that is done on the disk that is behind the others; nothing before the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scrub_ratio: Option<f64>,
+    /// Objects in which the scrub found damage since the start.
+    scrub_damaged: u64,
 }
 
 /// What clients of memcached and Redis do.
@@ -192,12 +197,15 @@ impl Change<'_> {
     fn found(&self, now: Reads) -> ReadRates {
         let of =
             |of: fn(&Reads) -> u64| move |report: &Report| report.io.map_or(0, |io| of(&io.found));
+        let scrubs = || self.now.disks.iter().map(|disk| &disk.scrub);
         ReadRates {
             now,
             answered_per_s: self.rate(of(Reads::answered)),
             cache_ratio: self.ratio(of(|found| found.cache.reads), of(Reads::answered)),
             network_ratio: self.ratio(of(|found| found.network.reads), of(Reads::answered)),
             disk_ratio: self.ratio(of(|found| found.disk.reads), of(Reads::answered)),
+            scrub_ratio: scrubs().filter_map(Scrub::part).reduce(f64::min),
+            scrub_damaged: scrubs().map(|scrub| scrub.damaged).sum(),
         }
     }
 
@@ -291,7 +299,8 @@ impl ReadRates {
         let ratios = [self.cache_ratio, self.network_ratio, self.disk_ratio].map(percent);
         let times = self.now.all().map(|found| found.took.shown());
         let first = [name.to_string(), count(self.answered_per_s)];
-        first.into_iter().chain(ratios).chain(times).collect()
+        let scrub = [percent(self.scrub_ratio), self.scrub_damaged.to_string()];
+        first.into_iter().chain(ratios).chain(times).chain(scrub).collect()
     }
 }
 
@@ -358,8 +367,18 @@ const MESSAGES: [&str; 10] = [
     "server", "calls/s", "served/s", "again/s", "MB/s out", "MB/s in", "awake", "spins/s",
     "yields/s", "sleeps/s",
 ];
-const READS: [&str; 8] =
-    ["reads of", "reads/s", "cache", "network", "disk", "cache us", "network us", "disk us"];
+const READS: [&str; 10] = [
+    "reads of",
+    "reads/s",
+    "cache",
+    "network",
+    "disk",
+    "cache us",
+    "network us",
+    "disk us",
+    "scrub",
+    "found",
+];
 const KEYS: [&str; 3] = ["keys of", "clients", "tenant"];
 const KEY_RATES: [&str; 6] = ["gets/s", "hits", "sets/s", "evicted/s", "to away/s", "from away/s"];
 
