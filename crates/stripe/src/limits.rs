@@ -127,6 +127,8 @@ pub const SCRUB_FIRST: Duration = Duration::from_secs(10 * 60);
 pub const SCRUB_PAUSE: Duration = Duration::from_millis(5);
 /// How long a read of a round waits for READs that wait for a disk: where they never end, 2.6 MB/s.
 pub const SCRUB_WAIT: Duration = Duration::from_millis(100);
+/// Objects that one round tries a second time when it could not read them.
+pub const SCRUB_AGAIN_MAX: usize = 1024;
 /// Bytes that commits leave free on a disk: for removals and truncations, headers and checksums.
 pub const RESERVE_BYTES: u64 = 1 << 20;
 /// The same on larger disks: so much of one part in so many. Others write to it too, the manager and other servers.

@@ -1,24 +1,34 @@
 //! Scrub: everything on a disk is read once in a period, so that damage is found which nothing else reads.
 //!
 //! It goes over the index, object by object, a window of 256 KiB at a time, past the cache. A window is read with the
-//! object's `commits` gate held and compared with the checksums beside it, and these with the ones in memory; what the
-//! log has newer is left to the next round. What does not fit is damage as if a reader had met it. Rounds begin at a
-//! random place, so that also a server that is started often comes everywhere.
+//! object's `commits` gate held and compared, block by block, with the checksums beside it, and these with the ones in
+//! memory. Blocks that the log has newer are counted and left out: what is in place of them is not read any more. What
+//! does not fit is damage as if a reader had met it. Rounds begin at a random place, so that also a server that is
+//! started often comes everywhere.
+//!
+//! Invariant: a round that counts has compared every object that was recorded when it began and is still there: each
+//! block of it that was in place alone.
 
 use crate::disk::Disk;
-use crate::limits::{SCRUB_FIRST, SCRUB_PAUSE, SCRUB_WAIT, WINDOW_BLOCKS};
+use crate::limits::{
+    SCRUB_AGAIN_MAX, SCRUB_FIRST, SCRUB_PAUSE, SCRUB_WAIT, UNREADABLE_SPAN, WINDOW_BLOCKS,
+};
+use crate::log::Run;
 use crate::object::{
     GROUP_BLOCKS, HEADER_BYTES, Header, data_offset, decode_sums, group_of, sums_offset, zero_sum,
 };
-use crate::objects::{Object, Phase, Spot};
+use crate::objects::{Object, Phase, Spot, State};
 use crate::protocol::ObjectRequest;
 use crate::server::{Inner, Server};
 use node::rings::{DiskOp, DiskReply};
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 use wire::checksum::block_crc;
 use wire::limits::BLOCK_BYTES;
 use wire::{Errno, ObjectId, Time};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// When the next read of a round is due: as much of the period has passed as was read of what there is.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +63,10 @@ pub struct Scrubbed {
     pub bytes: u64,
     /// Bytes that it is about to read in all, as the disk says.
     pub total: u64,
+    /// Blocks that it left out: they were newer in the log.
+    pub logged_blocks: u64,
+    /// Objects that it could not read, for another reason than damage. A round that ends with some does not count.
+    pub unread: u64,
     /// Objects in which a round found damage since the start; one that stays damaged counts in each.
     pub damaged: u64,
     /// Bytes read in all rounds.
@@ -90,44 +104,77 @@ impl Inner {
             _ => return,
         };
         let pace = Pace { began: self.cx.now(), period, total };
-        let before = disk.scrubbed.get();
-        let began = Some(pace.began);
-        disk.scrubbed.set(Scrubbed { began, running: true, bytes: 0, total, ..before });
+        note(disk, |scrubbed| {
+            let Scrubbed { rounds, damaged, all_bytes, .. } = *scrubbed;
+            let began = Some(pace.began);
+            let before = Scrubbed { rounds, damaged, all_bytes, ..Scrubbed::default() };
+            *scrubbed = Scrubbed { began, running: true, total, ..before };
+        });
         let start = disk.index.somewhere(self.cx.random());
-        let up = self.scrub_from(disk, &pace, start, None).await;
-        let all = up && self.scrub_from(disk, &pace, None, start).await;
+        let mut unread = Vec::new();
+        let up = self.scrub_from(disk, &pace, (start, None), &mut unread).await;
+        let down = up && self.scrub_from(disk, &pace, (None, start), &mut unread).await;
+        let all = down && self.scrub_again(disk, &pace, unread).await;
         note(disk, |scrubbed| {
             scrubbed.running = false;
-            scrubbed.rounds += u64::from(all);
+            scrubbed.rounds += u64::from(all && scrubbed.unread == 0);
         });
     }
 
-    /// The objects from `from` on, up to `end`. Whether the disk serves still.
+    /// The objects from one on, up to another; `unread` takes those that could not be read. Whether the disk serves
+    /// still.
     async fn scrub_from(
         self: &Rc<Self>,
         disk: &Disk,
         pace: &Pace,
-        from: Option<ObjectId>,
-        end: Option<ObjectId>,
+        (from, end): (Option<ObjectId>, Option<ObjectId>),
+        unread: &mut Vec<ObjectId>,
     ) -> bool {
         let mut next = disk.index.next(from, false);
         while let Some(object) = next.filter(|object| end.is_none_or(|end| *object < end)) {
-            let result = self.scrub_object(disk, pace, object).await;
+            if self.scrub_object(disk, pace, object).await.is_err() {
+                note(disk, |scrubbed| scrubbed.unread += 1);
+                unread.extend((unread.len() < SCRUB_AGAIN_MAX).then_some(object));
+            }
             if disk.check().is_err() {
                 return false;
-            }
-            if result == Err(Errno::EIO) {
-                if !disk.damaged.borrow().contains(&object) {
-                    self.damage(disk, object, &"its file cannot be read");
-                }
-                note(disk, |scrubbed| scrubbed.damaged += 1);
             }
             next = disk.index.next(Some(object), true);
         }
         true
     }
 
-    /// All of one object. EIO when it is damaged; other errors say that there is nothing to compare any more.
+    /// Once more what could not be read, after a while: a disk that fails for a moment is no damage. Whether the disk
+    /// serves still.
+    async fn scrub_again(self: &Rc<Self>, disk: &Disk, pace: &Pace, unread: Vec<ObjectId>) -> bool {
+        if !unread.is_empty() {
+            self.cx.sleep(UNREADABLE_SPAN).await;
+        }
+        for object in unread {
+            let result = self.scrub_object(disk, pace, object).await;
+            if disk.check().is_err() {
+                return false;
+            }
+            match result {
+                Ok(()) => {}
+                Err(Errno::EIO) => {
+                    self.damage(disk, object, &"its file cannot be read");
+                    note(disk, |scrubbed| scrubbed.damaged += 1);
+                }
+                Err(error) => {
+                    self.report(format!(
+                        "disk {}, object {object}: the scrub cannot read it, and tries again in its next round: {error}",
+                        disk.id.0
+                    ));
+                    continue;
+                }
+            }
+            note(disk, |scrubbed| scrubbed.unread -= 1);
+        }
+        true
+    }
+
+    /// All of one object; damage is noted. Other errors say that it could not be read.
     async fn scrub_object(
         self: &Rc<Self>,
         disk: &Disk,
@@ -137,12 +184,25 @@ impl Inner {
         self.wait_to_scrub(disk, pace).await;
         let ask = ObjectRequest { object: id, disk: disk.id.0 as u8, ..ObjectRequest::default() };
         let was_open = self.objects.borrow().get(Spot::of(&ask)).is_some();
-        let object = self.object(&ask).await?;
-        let result = self.scrub_parts(disk, pace, &object).await;
-        if !was_open {
-            self.objects.borrow_mut().close_unused(&object, &mut self.cache.borrow_mut());
+        let result = match self.object(&ask).await {
+            Ok(object) => {
+                let result = self.scrub_parts(disk, pace, &object).await;
+                if !was_open {
+                    self.objects.borrow_mut().close_unused(&object, &mut self.cache.borrow_mut());
+                }
+                result
+            }
+            Err(error) => Err(error),
+        };
+        match result {
+            Err(Errno::EIO) if disk.damaged.borrow().contains(&id) => {
+                note(disk, |scrubbed| scrubbed.damaged += 1);
+                Ok(())
+            }
+            // Removed meanwhile.
+            Err(Errno::ESTALE) => Ok(()),
+            result => result,
         }
-        result
     }
 
     async fn scrub_parts(
@@ -153,7 +213,7 @@ impl Inner {
     ) -> Result<(), Errno> {
         self.scrub_header(disk, object).await?;
         let mut first = 0;
-        while first < object.state.borrow().blocks() {
+        while first < placed_blocks(&object.state.borrow()) {
             self.wait_to_scrub(disk, pace).await;
             self.scrub_window(disk, object, first).await?;
             first += WINDOW_BLOCKS as u64;
@@ -174,13 +234,13 @@ impl Inner {
     /// What the header says is what the index has, or later.
     async fn scrub_header(&self, disk: &Disk, object: &Object) -> Result<(), Errno> {
         let _gate = object.commits.acquire(1).await;
-        if !is_placed(object) {
+        if !is_placed(&object.state.borrow()) {
             return Ok(());
         }
         let into = disk.frame(HEADER_BYTES as usize).await;
         let bytes = self.read_file(object, 0, into).await?;
-        note_read(disk, HEADER_BYTES);
-        if !is_placed(object) {
+        note(disk, |scrubbed| scrubbed.note_read(HEADER_BYTES));
+        if !is_placed(&object.state.borrow()) {
             return Ok(());
         }
         let header = Header::read(object.id, &bytes);
@@ -196,52 +256,79 @@ impl Inner {
     }
 
     async fn scrub_window(&self, disk: &Disk, object: &Object, first: u64) -> Result<(), Errno> {
+        // Nothing is committed, placed or cut off meanwhile.
         let _gate = object.commits.acquire(1).await;
         let group = group_of(first);
-        let dirty = self.cache.borrow().dirty_groups(object.key).contains(&group);
-        let count = object.state.borrow().blocks().saturating_sub(first);
-        let count = count.min(WINDOW_BLOCKS as u64) as usize;
-        if !is_placed(object) || dirty || count == 0 {
+        let count = placed_blocks(&object.state.borrow()).saturating_sub(first);
+        let blocks = first..first + count.min(WINDOW_BLOCKS as u64);
+        let in_place = blocks.clone().filter(|block| is_in_place(&object.state.borrow(), *block));
+        let in_place = in_place.count() as u64;
+        let count = blocks.end - blocks.start;
+        note(disk, |scrubbed| scrubbed.logged_blocks += count - in_place);
+        if in_place == 0 {
             return Ok(());
         }
         let into = disk.frame(BLOCK_BYTES).await;
         let sums = decode_sums(&self.read_file(object, sums_offset(group), into).await?);
-        let into = disk.frame(count * BLOCK_BYTES).await;
+        let into = disk.frame(count as usize * BLOCK_BYTES).await;
         let data = self.read_file(object, data_offset(first), into).await?;
-        note_read(disk, ((count + 1) * BLOCK_BYTES) as u64);
-        for (block, bytes) in (first..).zip(data.chunks_exact(BLOCK_BYTES)) {
-            if !is_placed(object) {
-                return Ok(());
-            }
-            let sum = sums.get((block % GROUP_BLOCKS) as usize).copied().unwrap_or(zero_sum());
-            let known = self.cache.borrow().committed_sum(object.key, block).unwrap_or(sum);
-            if known != sum || block_crc(bytes) != sum {
-                return Err(self.report_damage(object, block));
-            }
-        }
-        Ok(())
+        note(disk, |scrubbed| scrubbed.note_read((count + 1) * BLOCK));
+        let bad = self.find_bad(object, blocks, &sums, &data);
+        bad.map_or(Ok(()), |block| Err(self.report_damage(object, block)))
+    }
+
+    /// The first of these blocks that is in place and does not fit its checksum, or whose checksum is not the one that
+    /// was committed.
+    fn find_bad(
+        &self,
+        object: &Object,
+        blocks: Range<u64>,
+        sums: &[u32],
+        data: &[u8],
+    ) -> Option<u64> {
+        let (state, cache) = (object.state.borrow(), self.cache.borrow());
+        // Those on the disk are older where some changed since.
+        let dirty = cache.dirty_groups(object.key).contains(&group_of(blocks.start));
+        let is_bad = |block: u64, bytes: &[u8]| {
+            let placed = sums.get((block % GROUP_BLOCKS) as usize).copied().unwrap_or(zero_sum());
+            let known = cache.committed_sum(object.key, block).unwrap_or(placed);
+            block_crc(bytes) != known || placed != known && !dirty
+        };
+        let mut all = blocks.zip(data.chunks_exact(BLOCK_BYTES));
+        all.find(|(block, bytes)| is_in_place(&state, *block) && is_bad(*block, bytes))
+            .map(|(block, _)| block)
     }
 }
 
-/// Whether what is committed of the object is in its file, and its file is as it is to be.
-fn is_placed(object: &Object) -> bool {
-    let state = object.state.borrow();
-    let settled = state.pending.is_empty() && state.torn.is_empty() && state.uncut.is_none();
-    let settled = settled && state.unpunched.is_empty();
-    state.phase == Phase::Open && state.in_place && settled && state.header_sequence > 0
+/// Whether the object's file has a header, and what is not in the log.
+fn is_placed(state: &State) -> bool {
+    state.phase == Phase::Open && state.in_place && state.header_sequence > 0
+}
+
+/// Blocks of the object that are committed, as far as its file has them or is to have them.
+fn placed_blocks(state: &State) -> u64 {
+    let length = state.stable.filter(|_| is_placed(state)).map_or(0, |head| head.length);
+    length.min(state.head.length).div_ceil(BLOCK)
+}
+
+/// Whether what is committed of the block is in the file, and is not about to be changed there.
+fn is_in_place(state: &State, block: u64) -> bool {
+    let is_in = |runs: &[Run]| runs.iter().any(|run| run.blocks().contains(&block));
+    let moves = state.pending.contains_key(&block) || is_in(&state.torn) || is_in(&state.unpunched);
+    is_placed(state) && !moves && state.uncut.is_none_or(|kept| block < kept)
+}
+
+impl Scrubbed {
+    fn note_read(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.all_bytes += bytes;
+    }
 }
 
 fn note(disk: &Disk, change: impl FnOnce(&mut Scrubbed)) {
     let mut scrubbed = disk.scrubbed.get();
     change(&mut scrubbed);
     disk.scrubbed.set(scrubbed);
-}
-
-fn note_read(disk: &Disk, bytes: u64) {
-    note(disk, |scrubbed| {
-        scrubbed.bytes += bytes;
-        scrubbed.all_bytes += bytes;
-    });
 }
 
 #[cfg(test)]

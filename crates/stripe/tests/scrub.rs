@@ -3,10 +3,11 @@
 mod common;
 
 use common::*;
-use node::rings::DiskFile;
+use node::rings::{DiskFile, DiskOp};
 use std::time::Duration;
+use stripe::object::data_offset;
 use stripe::{FileRef, Scrubbed, ServerConfig};
-use wire::NodeId;
+use wire::{Errno, NodeId};
 
 /// Two windows and a bit.
 const BYTES: usize = 600_000;
@@ -32,11 +33,15 @@ fn scrubbed(world: &World) -> Scrubbed {
 
 /// Runs until so many rounds have ended.
 fn rounds(world: &mut World, count: u64) {
-    for _ in 0..1000 {
-        if scrubbed(world).rounds >= count {
+    until(world, |seen| seen.rounds >= count);
+}
+
+fn until(world: &mut World, done: impl Fn(&Scrubbed) -> bool) {
+    for _ in 0..5000 {
+        if done(&scrubbed(world)) {
             return;
         }
-        world.turns(100);
+        world.turns(20);
     }
     panic!("{:?}", scrubbed(world));
 }
@@ -77,6 +82,60 @@ fn a_file_that_is_gone_is_found() {
     world.servers[0].disks[0].lose(gone);
     rounds(&mut world, 1);
     assert_eq!(damaged(&world), [gone]);
+}
+
+/// Something of an object is always in the log where a file is in use: what is in place of it is compared all the same.
+#[test]
+fn damage_beside_blocks_that_are_in_the_log_is_found_in_the_same_round() {
+    let (mut world, files) = settled(3);
+    // Each round finds one of these blocks newer in the log.
+    world.write(&files[1], 40 * 4096, &pattern(9, 8192)).unwrap();
+    world.commit(&files[1]).unwrap();
+    let hit = World::object(files[1].file.0, 0);
+    // What is to be written over, and what stays: in the same window, in another.
+    world.servers[0].disks[0].bytes_mut(hit)[data_offset(41) as usize] ^= 1;
+    rounds(&mut world, 1);
+    assert_eq!(damaged(&world), [], "what the log has newer is not read in place any more");
+    assert_eq!(scrubbed(&world).logged_blocks, 2);
+    world.servers[0].disks[0].bytes_mut(hit)[data_offset(42) as usize] ^= 1;
+    rounds(&mut world, 2);
+    assert_eq!(damaged(&world), [hit]);
+    let seen = scrubbed(&world);
+    assert_eq!((seen.logged_blocks, seen.damaged, seen.unread), (2, 1, 0), "{seen:?}");
+}
+
+fn refused(op: &DiskOp) -> bool {
+    let DiskOp::Read { file: DiskFile::Object(id), .. } = op else { return false };
+    id.file.0 == 2
+}
+
+/// A round that could not read something does not pass for one over the whole disk.
+#[test]
+fn a_round_counts_once_all_of_it_was_read() {
+    let (mut world, _) = settled(3);
+    let object = World::object(2, 0);
+    let disk = &mut world.servers[0].disks[0];
+    disk.refuses = Some(refused);
+    disk.refusal = Some(Errno::ENOMEM);
+    world.servers[0].kill();
+    until(&mut world, |seen| seen.unread == 1 && seen.began.is_some() && !seen.running);
+    assert_eq!((scrubbed(&world).rounds, damaged(&world)), (0, vec![]));
+    let told = world.servers[0].server.as_ref().unwrap().problems().join("\n");
+    assert!(told.contains("the scrub cannot read it"), "{told}");
+    world.servers[0].disks[0].refuses = None;
+    rounds(&mut world, 1);
+    assert_eq!((scrubbed(&world).unread, damaged(&world)), (0, vec![]));
+
+    // Sectors that cannot be read are damage when they still cannot after a while.
+    world.servers[0].disks[0].bad.insert((object, data_offset(100)));
+    until(&mut world, |seen| seen.unread == 1);
+    world.servers[0].disks[0].bad.clear();
+    rounds(&mut world, 2);
+    assert_eq!(damaged(&world), [], "the disk failed for a moment");
+    world.servers[0].disks[0].bad.insert((object, data_offset(100)));
+    rounds(&mut world, 3);
+    assert_eq!(damaged(&world), [object]);
+    assert_eq!((scrubbed(&world).unread, scrubbed(&world).damaged), (0, 1));
 }
 
 /// What is written, cut and removed meanwhile is never taken for damage.

@@ -27,7 +27,8 @@ pub struct Disk {
     pub keeps_lengths: bool,
     /// Blocks of files, by their offsets, that cannot be read until they are written.
     pub bad: BTreeSet<(DiskFile, u64)>,
-    /// What it answers with EIO.
+    /// What it answers with EIO, or with another error.
+    pub refusal: Option<Errno>,
     pub refuses: Option<fn(&DiskOp) -> bool>,
     /// Reads that bad blocks made fail.
     pub bad_reads: usize,
@@ -166,7 +167,7 @@ impl Disk {
             return Err(DiskError::ReadOnly);
         }
         if self.refuses.is_some_and(|refuses| refuses(&op)) {
-            return Err(DiskError::Failed(Errno::EIO));
+            return Err(DiskError::Failed(self.refusal.unwrap_or(Errno::EIO)));
         }
         match op {
             DiskOp::Read { file, offset, into } => self.read(file, offset as usize, into),
