@@ -183,6 +183,6 @@ fn seeds_on_the_plain_models_are_the_runs_they_were() {
     let fingerprint = |seed, experiment: &Experiment| outcome(seed, experiment).fingerprint;
     let troubled = Experiment { seconds: 20, ..Experiment::default() };
     let now = [fingerprint(1, &calm()), fingerprint(2, &calm()), fingerprint(3, &troubled)];
-    let before = [0x8fec_7817_cced_e16b, 0x1c54_8e01_ab0e_df7c, 0x42c8_fcc4_4040_7d34];
+    let before = [0xb492_b52e_a7a5_b997, 0x9b0c_bd6f_1dc4_8e64, 0x45c4_6598_b690_198c];
     assert_eq!(now, before, "{now:#018x?}");
 }

@@ -49,7 +49,8 @@ pub(crate) struct Round {
 }
 
 impl Store {
-    /// Does the next bit of the scrub; when the next one is due, with rounds that begin this long after each other's end.
+    /// Does the next step of the scrub; when the next one is due, where a round begins this long after the one before
+    /// has ended.
     pub fn scrub_on(&mut self, period: Duration) -> Duration {
         if !self.scrub.is_going && !self.scrub_begin() {
             return SCRUB_PAUSE;
