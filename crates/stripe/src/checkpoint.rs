@@ -6,6 +6,7 @@
 //! the new log until it is full too, and the checkpoint is tried again.
 
 use crate::disk::{Disk, errno};
+use crate::index::Entry;
 use crate::limits::*;
 use crate::log::{Kind, Record};
 use crate::object::{Header, data_offset, encode_sums, file_bytes, header_offset, sums_offset};
@@ -153,9 +154,15 @@ impl Inner {
         }
         self.cut_file(object).await?;
         let Some(head) = object.state.borrow().stable else { return Ok(None) };
-        let sequence = object.state.borrow().header_sequence + 1;
-        let header = Header { object: object.id, sequence, head };
+        let sequence = object.state.borrow().header_sequence;
         let groups = self.cache.borrow().dirty_groups(object.key);
+        let is_same = disk.index.get(object.id)
+            == Some(Entry::of(&Header { object: object.id, sequence, head }));
+        // Of commits that all failed the log has nothing: after a crash a later header could not be explained.
+        if is_same && groups.is_empty() && object.state.borrow().pending.is_empty() {
+            return Ok(None);
+        }
+        let header = Header { object: object.id, sequence: sequence + 1, head };
         let placements = self.placements(disk, object, &groups, header).await;
         self.make_long(disk, object, head.length).await?;
         object.state.borrow_mut().in_place = true;
