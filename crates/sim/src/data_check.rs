@@ -25,6 +25,8 @@ const SETTLE: Picos = Picos::seconds(30);
 const UNDO: Picos = Picos::seconds(10);
 /// What a disk that decays may lose from its end when its server is killed: DESIGN says 1 s, and writes take time.
 pub const RECENT: Picos = Picos::seconds(2);
+/// How much longer ago that may be where it was paused: see `PAUSE_MS_MAX`.
+pub const PAUSE_MAX: Picos = Picos::seconds(5);
 /// Until a sync says that it is there after all.
 const UNTIL_SYNCED: Picos = Picos(u64::MAX - 2);
 /// Until the servers are back, and [`SETTLE`] longer.
@@ -271,7 +273,7 @@ impl DataCheck {
         now: Picos,
     ) {
         let (writes, recent) = (&mut self.writes, &mut self.recent);
-        recent.retain(|(at, _)| *at + RECENT > now);
+        recent.retain(|(at, _)| *at + RECENT + PAUSE_MAX > now);
         self.volatile.retain(|id| {
             let write = &mut writes[id.0 as usize];
             let covered = write.file == file
@@ -293,8 +295,8 @@ impl DataCheck {
         });
     }
 
-    /// All machines were killed, and disks may decay: what became durable in the last second may be lost. So may be a
-    /// removal in the names, where the objects are gone.
+    /// All machines were killed after they had run until `now`, and disks may decay: what became durable in the last
+    /// second may be lost. So may be a removal in the names, where the objects are gone.
     pub fn last_second_lost(&mut self, now: Picos) {
         let lately = self.going.iter().filter(|(at, _)| *at + RECENT > now + UNDO);
         self.unchecked.extend(lately.map(|(_, file)| *file));

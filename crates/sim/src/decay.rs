@@ -147,9 +147,12 @@ impl Decays {
     fn stop(&mut self, world: &mut World, workload: &mut Workload) {
         self.end_all(world, workload, self.crash);
         if !self.rests {
-            let (now, model) = (world.now(), workload.model_mut());
-            model.data.last_second_lost(now);
-            model.names.last_second_lost(now);
+            // What would have told others of the last changes did not run while it was paused.
+            let keepers = self.members.keepers();
+            let ran_until = keepers.iter().map(|node| world.ran_until(*node)).min();
+            let (until, model) = (ran_until.unwrap_or(world.now()), workload.model_mut());
+            model.data.last_second_lost(until);
+            model.names.last_second_lost(until);
         }
         self.stopped = images_of(world);
         self.start_round(world, workload);

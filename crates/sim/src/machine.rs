@@ -94,7 +94,8 @@ pub struct Machine {
     rates: Random,
     /// When its node is to be stepped next.
     pub(crate) step_at: Picos,
-    /// The node does not run before this.
+    /// When it was paused last; it does not run before `paused_until`.
+    pub(crate) paused_at: Picos,
     pub(crate) paused_until: Picos,
 }
 
@@ -115,6 +116,7 @@ impl Machine {
             clock: Clock::drawn(Picos::ZERO, 0, &mut rates),
             rates,
             step_at: Picos::NEVER,
+            paused_at: Picos::ZERO,
             paused_until: Picos::ZERO,
         }
     }

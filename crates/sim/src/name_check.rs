@@ -3,7 +3,7 @@
 //! For each name it keeps what may be there: one thing, usually; several after an operation whose outcome nobody
 //! learnt, or after a power cut of the manager that may have taken a change which no sync had acknowledged.
 
-use crate::data_check::RECENT;
+use crate::data_check::{PAUSE_MAX, RECENT};
 use crate::queue::Picos;
 use node::rings::Name;
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ impl NameCheck {
             let was = std::mem::replace(&mut entry.may, vec![*value]);
             (entry.kept, entry.held) = (None, true);
             entry.before.retain(|(until, _)| *until + UNSYNCED > now);
-            entry.lately.retain(|(until, _)| *until + RECENT > now);
+            entry.lately.retain(|(until, _)| *until + RECENT + PAUSE_MAX > now);
             entry.lately.extend(was.iter().map(|value| (now, *value)));
             entry.before.extend(was.into_iter().map(|value| (now, value)));
         }
@@ -147,7 +147,8 @@ impl NameCheck {
         }
     }
 
-    /// The manager was killed, and its disk may decay: changes of the last second may be gone.
+    /// The manager was killed after it had run until `now`, and its disk may decay: changes of the last second may be
+    /// gone.
     pub fn last_second_lost(&mut self, now: Picos) {
         for entry in self.entries.values_mut() {
             let lately = std::mem::take(&mut entry.lately).into_iter();

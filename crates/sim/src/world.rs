@@ -236,8 +236,18 @@ impl World {
     pub fn pause(&mut self, node: NodeId, span: Picos) {
         let now = self.now();
         self.trace.line(now, node, "world", format_args!("pauses for {span} s"));
-        self.machine_mut(node).paused_until = now + span;
+        let machine = self.machine_mut(node);
+        (machine.paused_at, machine.paused_until) = (now, now + span);
         self.wake(node);
+    }
+
+    /// Since when the node may not have run for a second: since now, or since it was paused last.
+    pub fn ran_until(&self, node: NodeId) -> Picos {
+        let machine = self.machine(node);
+        match machine.paused_until + Picos::seconds(1) > self.now() {
+            true => machine.paused_at,
+            false => self.now(),
+        }
     }
 
     /// Asks the node for a file operation; gives it back when the node is down or has too many waiting.

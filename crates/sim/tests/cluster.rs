@@ -74,6 +74,8 @@ fn passes_in(seed: u64, text: &str) {
     passes(seed, &Experiment::parse(text).unwrap());
 }
 
+const DECAYING_DISKS: &str = include_str!("../../../experiments/decaying-disks.toml");
+const FULL_DISKS: &str = include_str!("../../../experiments/full-disks.toml");
 const FAILING_DISKS: &str = include_str!("../../../experiments/failing-disks.toml");
 const POWER_CUTS: &str = include_str!("../../../experiments/power-cuts.toml");
 
@@ -170,6 +172,18 @@ fn seed_113480252_with_power_cuts_may_bring_a_name_back() {
 #[test]
 fn seed_337358352_with_power_cuts_has_a_lost_name_told_of() {
     passes_in(337_358_352, POWER_CUTS);
+}
+
+/// A server whose disk was full when it was killed took an object for lost when it had started again.
+#[test]
+fn seed_3873862481_with_full_disks_has_no_object_for_lost() {
+    passes_in(3_873_862_481, FULL_DISKS);
+}
+
+/// The checker forgot that what tells the servers how far the store is does not run while the manager is paused.
+#[test]
+fn seed_295361006_with_decaying_disks_may_lose_what_came_before_a_pause() {
+    passes_in(295_361_006, DECAYING_DISKS);
 }
 
 #[test]
