@@ -44,7 +44,7 @@ impl Inner {
             let failed = disk.checkpoint_error.get().is_some();
             let pressed = disk.pressed.get() && bytes > 0;
             let large = bytes >= self.config.checkpoint_bytes || records >= CHECKPOINT_RECORDS;
-            let due = large || disk.journal.is_cramped();
+            let due = large || disk.journal.is_cramped() || disk.is_much_described();
             if !due && !failed && !pressed {
                 work.await;
                 continue;
@@ -76,6 +76,7 @@ impl Inner {
     async fn start_anew(self: &Rc<Self>, disk: &Disk) -> Result<(), Errno> {
         let salt = disk.next_salt().await.map_err(errno)?;
         let old = disk.journal.switch(salt).await;
+        self.log_described(disk).await;
         self.apply_all(disk).await?;
         self.carry_intents(disk).await?;
         // First of all, what was removed while these logs said so, and what they say of objects that are there, or
@@ -249,7 +250,8 @@ impl Inner {
             out.push((sums_offset(*group), frame.freeze()));
         }
         let mut frame = disk.frame(BLOCK_BYTES).await;
-        header.encode(&mut frame);
+        let description = object.state.borrow().description.clone();
+        header.encode(description.as_deref(), &mut frame);
         out.push((header_offset(header.sequence), frame.freeze()));
         join_rows(disk, out).await
     }

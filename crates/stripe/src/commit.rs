@@ -128,7 +128,7 @@ impl Inner {
 
     /// Refuses a commit that could not come into place any more, together with what is in the log: a disk must never be
     /// too full to be replayed. What is committed takes its bytes twice, and a small object as much again.
-    async fn reserve(&self, disk: &Disk, bytes: u64) -> Result<(), Errno> {
+    pub async fn reserve(&self, disk: &Disk, bytes: u64) -> Result<(), Errno> {
         let needed = 2 * (disk.journal.size().0 + bytes);
         let known = disk.free_bytes.get();
         let fresh = self.cx.now() < disk.free_at.get() + ROOM_KNOWN_SPAN;

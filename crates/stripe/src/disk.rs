@@ -57,6 +57,8 @@ pub(crate) struct Disk {
     pub damaged: RefCell<BTreeSet<ObjectId>>,
     /// Objects with records in the log that are not in place yet.
     pub unapplied: RefCell<BTreeMap<ObjectId, Rc<Object>>>,
+    /// Objects that were described since the last checkpoint began.
+    pub described: RefCell<BTreeMap<ObjectId, Rc<Object>>>,
     /// Objects with dirty blocks, in the order in which they became dirty.
     pub dirty: RefCell<VecDeque<Rc<Object>>>,
     /// Dirty blocks became fewer, or the log shorter.
@@ -98,6 +100,7 @@ impl Disk {
             index: Index::new(cx),
             damaged: RefCell::default(),
             unapplied: RefCell::default(),
+            described: RefCell::default(),
             dirty: RefCell::default(),
             room: Notify::new(cx),
             work: Notify::new(cx),

@@ -16,6 +16,7 @@ mod client;
 mod commit;
 mod cut;
 mod damage;
+pub mod description;
 mod disk;
 mod hole;
 mod index;
@@ -49,6 +50,7 @@ pub use census::Held;
 pub use client::{
     Client, ClientCounters, FileRef, ObjectTotals, Seek, Verifiers, VolumeRoom, Write,
 };
+pub use description::Description;
 pub use disk::{DiskAge, Health};
 pub use protocol::Kept;
 pub use recovery::Label;

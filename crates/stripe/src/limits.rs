@@ -172,6 +172,12 @@ pub const RECENT_OBJECTS_MAX: usize = 16 * 1024;
 pub const PAST_LIVES_MAX: usize = 8;
 /// Objects that a census asks a disk about at a time.
 pub const CENSUS_PARALLEL: usize = 32;
+/// Longest path that an object's description keeps: such a one fits in a trailer with all else.
+pub const DESCRIBED_PATH_BYTES_MAX: usize = 1024;
+/// Longest layout that an object's description keeps: 32 columns take 100 bytes.
+pub const DESCRIBED_LAYOUT_BYTES_MAX: usize = 512;
+/// Objects described that start a checkpoint: their records are 1 MiB of log, if they had none.
+pub const DESCRIBED_MAX: usize = 256;
 /// Most names in one LIST reply: 16 bytes each is 64 KiB.
 pub const LIST_COUNT_MAX: usize = 4096;
 

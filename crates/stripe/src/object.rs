@@ -8,9 +8,13 @@
 //!         group 1: checksums, data; and so on
 //! ```
 //!
+//! A header slot has the object's head from its first byte on, and at 512, behind its length in 2 bytes, what the
+//! manager told of the file; both are under the slot's checksum.
+//!
 //! A checksum is stored xor that of a block of zeros: a hole in the file, which reads as zeros, is then a block of
 //! zeros with the right checksum, and an object of any length starts as an empty file.
 
+use crate::description::Description;
 use crate::order::History;
 use crate::protocol::{Shape, decode_object, encode_object};
 use crate::sums::crc_of_rest;
@@ -21,10 +25,15 @@ use wire::limits::BLOCK_BYTES;
 use wire::{ObjectId, Wall};
 
 /// Version of the object file, the log, the index and the label.
-pub const FORMAT_VERSION: u16 = 6;
+pub const FORMAT_VERSION: u16 = 7;
 /// First bytes of a header: "TZOB".
 const MAGIC: u32 = u32::from_le_bytes(*b"TZOB");
 const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Where in a header slot the description is.
+const DESCRIPTION_AT: usize = 512;
+const _: () = assert!(18 + 14 + Head::BYTES <= DESCRIPTION_AT);
+const _: () = assert!(DESCRIPTION_AT + 2 + Description::BYTES_MAX <= BLOCK_BYTES);
 
 /// Bytes before group 0.
 pub const HEADER_BYTES: u64 = 2 * BLOCK;
@@ -171,13 +180,17 @@ pub enum Unreadable {
 }
 
 impl Header {
-    /// Writes the header into a block.
-    pub fn encode(&self, block: &mut [u8]) {
+    /// Writes the header into a block, with what is known of the file.
+    pub fn encode(&self, description: Option<&Description>, block: &mut [u8]) {
         block.fill(0);
         let mut out = Encoder::new(block);
         out.u32(MAGIC).u32(0).u16(FORMAT_VERSION).u64(self.sequence);
         encode_object(&self.object, &mut out);
         self.head.encode(&mut out);
+        if let Some(description) = description {
+            let mut rest = Encoder::new(&mut block[DESCRIPTION_AT..]);
+            description.encode(rest.u16(description.bytes() as u16));
+        }
         let sum = crc32c(block);
         block[4..8].copy_from_slice(&sum.to_le_bytes());
     }
@@ -199,6 +212,16 @@ impl Header {
         let object = decode_object(&mut input).ok()?;
         let head = Head::decode(&mut input).ok()?;
         Some(Ok(Header { object, sequence, head }))
+    }
+
+    /// What is said of the file in this header, which was read from these first bytes of an object's file.
+    pub fn description(&self, bytes: &[u8]) -> Option<Description> {
+        let slot = bytes.get(header_offset(self.sequence) as usize..)?;
+        let mut input = Decoder::new(slot.get(DESCRIPTION_AT..BLOCK_BYTES)?);
+        match input.u16() {
+            Ok(0) | Err(_) => None,
+            Ok(_) => Description::decode(&mut input).ok(),
+        }
     }
 
     /// Gives both slots the checksums that their bytes have: for a planted bug.
@@ -249,7 +272,7 @@ mod tests {
         let mut bytes = vec![0; HEADER_BYTES as usize];
         for header in headers {
             let at = header_offset(header.sequence) as usize;
-            header.encode(&mut bytes[at..at + BLOCK_BYTES]);
+            header.encode(None, &mut bytes[at..at + BLOCK_BYTES]);
         }
         bytes
     }

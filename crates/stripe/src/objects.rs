@@ -2,6 +2,7 @@
 
 use crate::cache::{Cache, Key};
 use crate::damage::Opened;
+use crate::description::Description;
 use crate::disk::{Disk, errno};
 use crate::limits::*;
 use crate::log::Run;
@@ -72,6 +73,7 @@ pub(crate) struct Logged {
     pub sequence: u64,
     /// Whether there is a file.
     pub found: bool,
+    pub description: Option<Rc<Description>>,
     /// Checksums of groups that are older on the disk.
     pub sums: BTreeMap<u64, Vec<u32>>,
     pub pending: BTreeMap<u64, (Frame, u32)>,
@@ -89,6 +91,8 @@ pub(crate) struct State {
     pub head: Head,
     /// As a restart would find it; `None` when it would not find the object.
     pub stable: Option<Head>,
+    /// What it was told of its file.
+    pub description: Option<Rc<Description>>,
     /// Sequence of the header in place; 0 when there is none.
     pub header_sequence: u64,
     /// Whether there is a file.
@@ -152,6 +156,7 @@ impl Object {
             exists: false,
             head: Head::default(),
             stable: None,
+            description: None,
             header_sequence: 0,
             in_place: false,
             file_blocks: 0,
@@ -360,6 +365,7 @@ impl Inner {
         (state.phase, state.exists, state.in_place) = (Phase::Open, true, logged.found);
         (state.head, state.stable) = (logged.head, Some(logged.head));
         (state.header_sequence, state.pending) = (logged.sequence, logged.pending);
+        state.description = logged.description;
         for (group, sums) in logged.sums {
             cache.set_newer_group(object.key, group, sums);
         }
@@ -432,6 +438,7 @@ impl Inner {
             (state.exists, state.in_place) = (true, true);
             (state.head, state.stable) = (header.head, Some(header.head));
             state.header_sequence = header.sequence;
+            state.description = header.description(&bytes).map(Rc::new);
             state.file_blocks = state.blocks();
         }
         if bytes.len() == OPEN_BYTES {

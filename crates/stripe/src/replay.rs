@@ -6,6 +6,7 @@
 //!
 //! Invariant: it may be repeated, from any point, for as long as the logs are there and whatever they say besides.
 
+use crate::description::Description;
 use crate::disk::Disk;
 use crate::hole::{edge_blocks, hole_ranges, whole_groups};
 use crate::index::Entry;
@@ -20,6 +21,7 @@ use endpoint::{Frame, FrameMut};
 use node::Bug;
 use node::rings::{DiskError, DiskFile, DiskOp, DiskReply};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use wire::checksum::block_crc;
 use wire::limits::BLOCK_BYTES;
 use wire::{Errno, ObjectId};
@@ -173,6 +175,7 @@ impl Inner {
             return Ok(None);
         };
         let sequence = header.map_or(0, |header| header.sequence);
+        let description = header.and_then(|header| header.description(&bytes)).map(Rc::new);
         let mut work = Work {
             disk,
             id,
@@ -180,6 +183,7 @@ impl Inner {
             head,
             sequence,
             found,
+            description,
             sums: BTreeMap::new(),
             mended: BTreeMap::new(),
             torn: 0,
@@ -291,6 +295,8 @@ struct Work<'a> {
     sequence: u64,
     /// Whether there is a file.
     found: bool,
+    /// What the header in place says of the file.
+    description: Option<Rc<Description>>,
     /// Checksums of groups in which some change.
     sums: BTreeMap<u64, Vec<u32>>,
     /// Torn blocks, with zeros behind the object's end.
@@ -357,8 +363,8 @@ impl Work<'_> {
             let sum = block_crc(&frame);
             (block, (frame, sum))
         }));
-        let Work { head, sequence, found, sums, .. } = self;
-        Ok(Logged { head, sequence, found, sums, pending })
+        let Work { head, sequence, found, description, sums, .. } = self;
+        Ok(Logged { head, sequence, found, description, sums, pending })
     }
 
     /// What is behind a cut, and what an unfinished commit put behind the end, must read as zeros.
@@ -492,7 +498,7 @@ impl Work<'_> {
 
     async fn write_header(&self, header: Header) -> Result<(), DiskError> {
         let mut frame = self.disk.frame(BLOCK_BYTES).await;
-        header.encode(&mut frame);
+        header.encode(self.description.as_deref(), &mut frame);
         let offset = header_offset(header.sequence);
         self.disk.write(self.file(), offset, frame.freeze(), false).await
     }

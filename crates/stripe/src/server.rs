@@ -390,6 +390,12 @@ impl Inner {
         if request.op == op::HISTORY {
             return self.tell_history(request, &ask).await;
         }
+        if request.op == op::DESCRIBE {
+            return self.describe_all(request, &ask).await;
+        }
+        if request.op == op::DESCRIPTION {
+            return self.tell_description(request, &ask).await;
+        }
         let result = match request.op {
             op::WRITE => self.write(&mut request, &ask).await,
             op::REWRITE => self.rewrite(&mut request, &ask).await,
@@ -440,7 +446,7 @@ impl Inner {
         }
     }
 
-    async fn attributes(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
+    pub async fn attributes(self: &Rc<Self>, ask: &ObjectRequest) -> Result<ObjectReply, Errno> {
         let object = self.object(ask).await?;
         if !object.state.borrow().exists {
             return Err(Errno::ENOENT);

@@ -1,6 +1,7 @@
 //! Operations without data: commit, attributes, and those of managers.
 
 use super::*;
+use crate::description::{Description, encode_some};
 use crate::protocol::{DeviceRoom, Kept, op};
 use crate::witness::Witness;
 use wire::codec::{Decoder, Encoder};
@@ -100,15 +101,43 @@ impl Client {
         }
         let ask = ObjectRequest { disk: home.disk, ..ObjectRequest::default() };
         let reply = self.ask_with(home.server, op::REMOVE, true, &ask, &trailer).await;
-        let result = |at: usize| {
-            let trailer = reply.as_ref().map_err(|errno| *errno)?.trailer();
-            let status = trailer.chunks_exact(2).nth(at).ok_or(Errno::EPROTO)?;
-            match u16::from_le_bytes([status[0], status[1]]) {
-                0 => Ok(()),
-                status => Err(Errno(status)),
-            }
+        let results = objects.iter().enumerate();
+        results.map(|(at, (file, _))| (*file, status_at(&reply, at))).collect()
+    }
+
+    /// Tells objects on one disk what is known of their files; what became of each. It is in their headers after the
+    /// disk's next checkpoint. For managers.
+    pub async fn describe(
+        &self,
+        home: Home,
+        objects: &[(ObjectId, Description)],
+    ) -> Vec<Result<(), Errno>> {
+        let mut results = Vec::with_capacity(objects.len());
+        while let Some(rest) = objects.get(results.len()..).filter(|rest| !rest.is_empty()) {
+            let (trailer, count) = encode_some(rest);
+            let bytes = count as u32;
+            let ask = ObjectRequest { disk: home.disk, bytes, ..ObjectRequest::default() };
+            let reply = self.ask_with(home.server, op::DESCRIBE, false, &ask, &trailer).await;
+            results.extend((0..count).map(|at| status_at(&reply, at)));
+        }
+        results
+    }
+
+    /// What an object says of itself, and what it was told of its file.
+    pub async fn description(
+        &self,
+        server: NodeId,
+        kept: Kept,
+    ) -> Result<(ObjectReply, Option<Description>), Errno> {
+        let Kept { object, disk } = kept;
+        let ask = ObjectRequest { object, disk, ..ObjectRequest::default() };
+        let reply = self.ask_with(server, op::DESCRIPTION, false, &ask, &[]).await?;
+        let description = match reply.trailer() {
+            [] => None,
+            trailer => Some(Description::decode(&mut Decoder::new(trailer))),
         };
-        objects.iter().enumerate().map(|(at, (file, _))| (*file, result(at))).collect()
+        let description = description.transpose().map_err(|_| Errno::EPROTO)?;
+        Ok((decoded(&reply)?, description))
     }
 
     /// Sets the layout's epoch on all objects. For managers.
@@ -289,4 +318,14 @@ fn rows<T>(
     let Some(frame) = reply.data.first() else { return Ok(Vec::new()) };
     let all = frame[..reply.bytes.min(frame.len())].chunks_exact(bytes);
     all.map(|row| decode(&mut Decoder::new(row)).map_err(|_| Errno::EPROTO)).collect()
+}
+
+/// What the trailer of a reply says of one of several objects.
+fn status_at(reply: &Result<Reply, Errno>, at: usize) -> Result<(), Errno> {
+    let trailer = reply.as_ref().map_err(|errno| *errno)?.trailer();
+    let status = trailer.chunks_exact(2).nth(at).ok_or(Errno::EPROTO)?;
+    match u16::from_le_bytes([status[0], status[1]]) {
+        0 => Ok(()),
+        status => Err(Errno(status)),
+    }
 }

@@ -1,0 +1,234 @@
+//! What an object knows of its file, for the day on which the names are lost.
+//!
+//! The manager tells of each file, some time after it changed, what a person needs to make use of its bytes: name, owner,
+//! times, size, layout. It is kept in the object's header, under the header's checksum, so it is right or the object is
+//! damaged. It comes there with the next checkpoint, by a header that is written anyway or, for objects that nothing
+//! else happened to, by one that the checkpoint writes for it: no request waits for a disk. What was told since the
+//! last checkpoint goes with a crash, and what was told before counts again.
+
+use crate::disk::Disk;
+use crate::limits::{DESCRIBED_LAYOUT_BYTES_MAX, DESCRIBED_MAX, DESCRIBED_PATH_BYTES_MAX};
+use crate::log::{Kind, Record};
+use crate::objects::{Object, Phase, Spot};
+use crate::protocol::{ObjectReply, ObjectRequest, decode_object, encode_object};
+use crate::server::Inner;
+use node::{Answer, Request};
+use std::rc::Rc;
+use wire::codec::{Decoder, Encoder, Short};
+use wire::limits::{BLOCK_BYTES, TRAILER_BYTES_MAX, TRAILER_WORD_BYTES};
+use wire::{Errno, ObjectId, Wall};
+
+/// A file as the manager knew it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Description {
+    /// Bytes of the file.
+    pub size: u64,
+    /// Latest write.
+    pub mtime: Wall,
+    /// Latest change of attributes or name.
+    pub ctime: Wall,
+    /// Permissions.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// The layout, as the manager writes it; at most [`DESCRIBED_LAYOUT_BYTES_MAX`], empty when it is longer.
+    pub layout: Vec<u8>,
+    /// The path; of a longer one the last [`DESCRIBED_PATH_BYTES_MAX`] bytes.
+    pub path: Vec<u8>,
+}
+
+impl Description {
+    /// Bytes besides layout and path.
+    const FIXED_BYTES: usize = 8 + 12 + 12 + 4 + 4 + 4 + 2 + 2;
+    /// Most bytes that [`encode`](Description::encode) writes.
+    pub const BYTES_MAX: usize =
+        Description::FIXED_BYTES + DESCRIBED_LAYOUT_BYTES_MAX + DESCRIBED_PATH_BYTES_MAX;
+
+    fn kept_layout(&self) -> &[u8] {
+        if self.layout.len() <= DESCRIBED_LAYOUT_BYTES_MAX { &self.layout } else { &[] }
+    }
+
+    fn kept_path(&self) -> &[u8] {
+        &self.path[self.path.len().saturating_sub(DESCRIBED_PATH_BYTES_MAX)..]
+    }
+
+    /// Bytes that [`encode`](Description::encode) writes.
+    pub fn bytes(&self) -> usize {
+        Description::FIXED_BYTES + self.kept_layout().len() + self.kept_path().len()
+    }
+
+    /// Appends it.
+    pub fn encode(&self, out: &mut Encoder<'_>) {
+        let (layout, path) = (self.kept_layout(), self.kept_path());
+        out.u64(self.size);
+        self.mtime.encode(out);
+        self.ctime.encode(out);
+        out.u32(self.mode).u32(self.uid).u32(self.gid);
+        out.u16(layout.len() as u16).u16(path.len() as u16).raw(layout).raw(path);
+    }
+
+    /// Reads what [`encode`](Description::encode) wrote.
+    pub fn decode(input: &mut Decoder<'_>) -> Result<Description, Short> {
+        let (size, mtime, ctime) = (input.u64()?, Wall::decode(input)?, Wall::decode(input)?);
+        let (mode, uid, gid) = (input.u32()?, input.u32()?, input.u32()?);
+        let (layout, path) = (usize::from(input.u16()?), usize::from(input.u16()?));
+        if layout > DESCRIBED_LAYOUT_BYTES_MAX || path > DESCRIBED_PATH_BYTES_MAX {
+            return Err(Short);
+        }
+        let (layout, path) = (input.raw(layout)?.to_vec(), input.raw(path)?.to_vec());
+        Ok(Description { size, mtime, ctime, mode, uid, gid, layout, path })
+    }
+}
+
+/// Bytes of an object's name in a DESCRIBE request.
+const NAME_BYTES: usize = 14;
+const _: () = assert!(NAME_BYTES + Description::BYTES_MAX <= TRAILER_BYTES_MAX);
+
+/// The trailer of a DESCRIBE request with as many of `objects`, from the first on, as it has room for, and how many.
+pub fn encode_some(objects: &[(ObjectId, Description)]) -> (Vec<u8>, usize) {
+    let (mut bytes, mut count) = (0, 0);
+    for (_, description) in objects {
+        let more = NAME_BYTES + description.bytes();
+        if bytes + more > TRAILER_BYTES_MAX {
+            break;
+        }
+        (bytes, count) = (bytes + more, count + 1);
+    }
+    let mut trailer = vec![0; bytes.next_multiple_of(TRAILER_WORD_BYTES)];
+    let mut out = Encoder::new(&mut trailer);
+    for (object, description) in &objects[..count] {
+        encode_object(object, &mut out);
+        description.encode(&mut out);
+    }
+    (trailer, count)
+}
+
+fn decode_some(trailer: &[u8], count: u32) -> Result<Vec<(ObjectId, Description)>, Short> {
+    let mut input = Decoder::new(trailer);
+    (0..count).map(|_| Ok((decode_object(&mut input)?, Description::decode(&mut input)?))).collect()
+}
+
+impl Inner {
+    /// DESCRIBE.
+    pub async fn describe_all(self: &Rc<Self>, request: Request, ask: &ObjectRequest) {
+        let Ok(objects) = decode_some(request.trailer(), ask.bytes) else {
+            return self.refuse(request, ask, Errno::EPROTO);
+        };
+        let told = objects.into_iter().map(async |(object, description)| {
+            let ask = ObjectRequest { object, ..*ask };
+            self.note_description(&ask, description).await.map_or_else(|errno| errno.0, |()| 0)
+        });
+        let results = node::all(told).await;
+        let mut trailer: Vec<u8> = results.into_iter().flat_map(u16::to_le_bytes).collect();
+        trailer.resize(trailer.len().next_multiple_of(TRAILER_WORD_BYTES), 0);
+        let body = ObjectReply { verifier: self.verifier, ..ObjectReply::default() }.encode();
+        self.cx.reply(request, Answer { trailer: &trailer, ..Answer::body(&body) });
+    }
+
+    async fn note_description(
+        self: &Rc<Self>,
+        ask: &ObjectRequest,
+        description: Description,
+    ) -> Result<(), Errno> {
+        if self.is_nowhere(Spot::of(ask))? {
+            return Err(Errno::ENOENT);
+        }
+        let object = self.object(ask).await?;
+        let mut state = object.state.borrow_mut();
+        if state.phase != Phase::Open || !state.exists {
+            return Err(Errno::ENOENT);
+        }
+        if state.description.as_deref() == Some(&description) {
+            return Ok(());
+        }
+        state.description = Some(Rc::new(description));
+        let disk = self.disk(&object);
+        disk.described.borrow_mut().insert(object.id, object.clone());
+        if disk.is_much_described() {
+            disk.work.notify_all();
+        }
+        Ok(())
+    }
+
+    /// DESCRIPTION.
+    pub async fn tell_description(self: &Rc<Self>, request: Request, ask: &ObjectRequest) {
+        let reply = self.attributes(ask).await;
+        let (reply, object) = match (reply, self.object(ask).await) {
+            (Ok(reply), Ok(object)) => (reply, object),
+            (Err(errno), _) | (_, Err(errno)) => return self.refuse(request, ask, errno),
+        };
+        let description = object.state.borrow().description.clone();
+        let bytes = description.as_ref().map_or(0, |description| description.bytes());
+        let mut trailer = vec![0; bytes.next_multiple_of(TRAILER_WORD_BYTES)];
+        if let Some(description) = description {
+            description.encode(&mut Encoder::new(&mut trailer));
+        }
+        self.cx.reply(request, Answer { trailer: &trailer, ..Answer::body(&reply.encode()) });
+    }
+
+    /// Sees to it that the checkpoint that has begun writes the headers of all that was described. A header that no
+    /// record of a log announces would pass for damage after a crash, so what has none gets one, in the new log.
+    pub(crate) async fn log_described(&self, disk: &Disk) {
+        let described = std::mem::take(&mut *disk.described.borrow_mut());
+        let bytes = described.len() * BLOCK_BYTES;
+        // On a full disk it waits for the next header: nothing that was acknowledged is lost by that.
+        if described.is_empty() || self.reserve(disk, bytes as u64).await.is_err() {
+            return;
+        }
+        node::all(described.values().map(|object| self.announce(disk, object))).await;
+    }
+
+    async fn announce(&self, disk: &Disk, object: &Rc<Object>) {
+        let _gate = object.commits.acquire(1).await;
+        let (phase, stable) = {
+            let state = object.state.borrow();
+            (state.phase, state.stable)
+        };
+        // The first commit of what is not stable yet will write a header.
+        let Some(head) = stable.filter(|_| phase == Phase::Open) else { return };
+        if !disk.unapplied.borrow().contains_key(&object.id) {
+            let record = Record::bare(Kind::Commit, object.id, head);
+            if disk.journal.append(record, Vec::new()).await.is_ok() {
+                disk.unapplied.borrow_mut().insert(object.id, object.clone());
+            }
+        }
+    }
+}
+
+impl Disk {
+    /// Whether so much was described that it is time for a checkpoint.
+    pub(crate) fn is_much_described(&self) -> bool {
+        self.described.borrow().len() >= DESCRIBED_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_description_survives_the_wire_and_a_long_path_keeps_its_end(
+            size: u64,
+            layout in 0usize..1000,
+            path in 0usize..3000,
+        ) {
+            let path: Vec<u8> = (0..path).map(|at| at as u8).collect();
+            let full = Description { size, uid: 7, layout: vec![3; layout], path, ..Description::default() };
+            let (trailer, count) = encode_some(&[(ObjectId::default(), full.clone())]);
+            prop_assert_eq!(count, 1);
+            let (_, read) = decode_some(&trailer, 1).unwrap().remove(0);
+            prop_assert!(full.path.ends_with(&read.path) && full.layout.starts_with(&read.layout));
+            let kept = Description { layout: read.layout.clone(), path: read.path.clone(), ..full };
+            prop_assert_eq!(read, kept);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), count in 0u32..9) {
+            let _ = decode_some(&bytes, count);
+        }
+    }
+}

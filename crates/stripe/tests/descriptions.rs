@@ -1,0 +1,144 @@
+//! What objects are told of their files: it is in their headers after a checkpoint, whatever happens to the server, and
+//! never wrong.
+
+mod common;
+
+use common::*;
+use stripe::{Description, FileRef, Kept};
+use wire::{Errno, ObjectId, Wall};
+
+fn described(path: &str) -> Description {
+    Description {
+        size: 10_000,
+        mtime: Wall { seconds: 1_800_000_000, nanos: 5 },
+        mode: 0o640,
+        uid: 1000,
+        layout: vec![1, 2, 3],
+        path: path.into(),
+        ..Description::default()
+    }
+}
+
+fn kept(file: &FileRef) -> Kept {
+    let object = ObjectId { volume: VOLUME, file: file.file, column: 0 };
+    Kept { object, disk: file.layout.home(0).disk }
+}
+
+fn tell(world: &mut World, file: &FileRef, description: Description) -> Result<(), Errno> {
+    let (client, home, object) = (world.client.clone(), file.layout.home(0), kept(file).object);
+    world.run(async move { client.describe(home, &[(object, description)]).await.remove(0) })
+}
+
+fn ask(world: &mut World, file: &FileRef) -> Result<Option<Description>, Errno> {
+    let (client, server, kept) = (world.client.clone(), file.layout.home(0).server, kept(file));
+    world.run(async move { client.description(server, kept).await.map(|(_, told)| told) })
+}
+
+fn put(world: &mut World, file: &FileRef) {
+    world.write(file, 0, &pattern(file.file.0, 10_000)).unwrap();
+    world.commit(file).unwrap();
+}
+
+fn has_its_bytes(world: &mut World, file: &FileRef) {
+    assert_eq!(world.read(file, 0, 10_000).unwrap(), pattern(file.file.0, 10_000));
+}
+
+#[test]
+fn a_description_is_kept_by_the_next_checkpoint_and_by_everything_after_it() {
+    let mut world = World::new(1, 1);
+    let file = world.single(1);
+    assert_eq!(tell(&mut world, &file, described("/a")), Err(Errno::ENOENT));
+    assert_eq!(ask(&mut world, &file), Err(Errno::ENOENT));
+    put(&mut world, &file);
+    assert_eq!(ask(&mut world, &file), Ok(None));
+    tell(&mut world, &file, described("/a")).unwrap();
+    assert_eq!(ask(&mut world, &file), Ok(Some(described("/a"))));
+    world.flush(0);
+    world.servers[0].crash();
+    assert_eq!(ask(&mut world, &file), Ok(Some(described("/a"))));
+    // One that comes long after everything else is written by a header of its own.
+    tell(&mut world, &file, described("/b/c")).unwrap();
+    world.flush(0);
+    world.servers[0].crash();
+    assert_eq!(ask(&mut world, &file), Ok(Some(described("/b/c"))));
+    // Later commits keep it, in place and when the log is replayed.
+    world.write(&file, 0, &pattern(1, 10_000)).unwrap();
+    world.commit(&file).unwrap();
+    world.servers[0].crash();
+    assert_eq!(ask(&mut world, &file), Ok(Some(described("/b/c"))));
+    world.flush(0);
+    world.servers[0].kill();
+    assert_eq!(ask(&mut world, &file), Ok(Some(described("/b/c"))));
+    has_its_bytes(&mut world, &file);
+}
+
+#[test]
+fn many_descriptions_bring_a_checkpoint_and_travel_together() {
+    let mut world = World::new(1, 1);
+    let files: Vec<FileRef> = (1..=300).map(|file| world.single(file)).collect();
+    files.iter().for_each(|file| put(&mut world, file));
+    world.flush(0);
+    let before = world.servers[0].server.as_ref().unwrap().counters().checkpoints;
+    let (client, home) = (world.client.clone(), files[0].layout.home(0));
+    let name = |file: &FileRef| format!("/dir/{}", file.file.0);
+    let told: Vec<_> =
+        files.iter().map(|file| (kept(file).object, described(&name(file)))).collect();
+    let results = world.run(async move { client.describe(home, &told).await });
+    assert!(results.len() == 300 && results.iter().all(Result::is_ok));
+    world.turns(2000);
+    assert!(world.servers[0].server.as_ref().unwrap().counters().checkpoints > before);
+    world.servers[0].crash();
+    let known = files.iter().filter(|file| {
+        ask(&mut world, file).unwrap().is_some_and(|told| told == described(&name(file)))
+    });
+    assert!(known.count() >= stripe::limits::DESCRIBED_MAX);
+}
+
+#[test]
+fn a_crash_at_any_time_leaves_the_old_description_or_the_new_one_and_no_damage() {
+    for seed in 1..=60 {
+        let mut world = World::with(1, 1, seed, small);
+        world.disk_turns = 4;
+        let files: Vec<FileRef> = (1..=4).map(|file| world.single(file)).collect();
+        for file in &files {
+            put(&mut world, file);
+            tell(&mut world, file, described("/old")).unwrap();
+        }
+        world.flush(0);
+        for file in &files {
+            tell(&mut world, file, described("/new")).unwrap();
+        }
+        let server = world.servers[0].server.clone().unwrap();
+        world.servers[0].node.cx().spawn("flush", async move {
+            let _ = server.flush().await;
+        });
+        world.turns(seed as usize);
+        world.servers[0].crash();
+        for file in &files {
+            let told = ask(&mut world, file).unwrap().unwrap();
+            assert!([described("/old"), described("/new")].contains(&told), "{seed}: {told:?}");
+            has_its_bytes(&mut world, file);
+        }
+        assert_eq!(world.servers[0].server.as_ref().unwrap().damaged(), [], "{seed}");
+    }
+}
+
+#[test]
+fn a_damaged_description_is_an_error_and_never_another_one() {
+    for at in [512, 514, 530, 570, 600] {
+        let mut world = World::new(1, 1);
+        let file = world.single(1);
+        put(&mut world, &file);
+        tell(&mut world, &file, described("/a/long/enough/path/to/be/hit/by/this/flipped/bit"))
+            .unwrap();
+        world.flush(0);
+        world.servers[0].kill();
+        let bytes = world.servers[0].disks[0].bytes_mut(World::object(1, 0));
+        let slots: Vec<usize> =
+            [0, 4096].into_iter().filter(|slot| bytes[slot + 512] != 0).collect();
+        assert!(!slots.is_empty());
+        slots.iter().for_each(|slot| bytes[slot + at] ^= 4);
+        assert_eq!(ask(&mut world, &file), Err(Errno::EIO), "{at}");
+        assert_eq!(world.read(&file, 0, 10_000), Err(Errno::EIO), "{at}");
+    }
+}
