@@ -1,7 +1,7 @@
 //! What an object knows of its file, for the day on which the names are lost.
 //!
-//! The manager tells of each file, some time after it changed, what a person needs to make use of its bytes: name, owner,
-//! times, size, layout. It is kept in the object's header, under the header's checksum, so it is right or the object is
+//! The manager tells of each file, some time after it changed, what a person needs to make use of its bytes: name,
+//! owner, times, size, layout. It is kept in the object's header, under the header's checksum, so it is right or the object is
 //! damaged. It comes there with the next checkpoint, by a header that is written anyway or, for objects that nothing
 //! else happened to, by one that the checkpoint writes for it: no request waits for a disk. What was told since the
 //! last checkpoint goes with a crash, and what was told before counts again.
