@@ -7,10 +7,12 @@
 //! last checkpoint goes with a crash, and what was told before counts again.
 
 use crate::disk::Disk;
-use crate::limits::{DESCRIBED_LAYOUT_BYTES_MAX, DESCRIBED_MAX, DESCRIBED_PATH_BYTES_MAX};
+use crate::limits::{
+    DESCRIBED_LAYOUT_BYTES_MAX, DESCRIBED_MAX, DESCRIBED_PATH_BYTES_MAX, DESCRIBED_SPAN,
+};
 use crate::log::{Kind, Record};
 use crate::objects::{Object, Phase, Spot};
-use crate::protocol::{ObjectReply, ObjectRequest, decode_object, encode_object};
+use crate::protocol::{ObjectReply, ObjectRequest, Shape, decode_object, encode_object};
 use crate::server::Inner;
 use node::{Answer, Request};
 use std::rc::Rc;
@@ -23,6 +25,8 @@ use wire::{Errno, ObjectId, Wall};
 pub struct Description {
     /// Bytes of the file.
     pub size: u64,
+    /// Bytes of storage.
+    pub used: u64,
     /// Latest write.
     pub mtime: Wall,
     /// Latest change of attributes or name.
@@ -33,15 +37,15 @@ pub struct Description {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// The layout, as the manager writes it; at most [`DESCRIBED_LAYOUT_BYTES_MAX`], empty when it is longer.
+    /// The layout and the block map, as the manager writes them; at most [`DESCRIBED_LAYOUT_BYTES_MAX`], empty when it is longer.
     pub layout: Vec<u8>,
-    /// The path; of a longer one the last [`DESCRIBED_PATH_BYTES_MAX`] bytes.
+    /// The path; of a longer one the last [`DESCRIBED_PATH_BYTES_MAX`] bytes. An empty one leaves the one that the object has.
     pub path: Vec<u8>,
 }
 
 impl Description {
     /// Bytes besides layout and path.
-    const FIXED_BYTES: usize = 8 + 12 + 12 + 4 + 4 + 4 + 2 + 2;
+    const FIXED_BYTES: usize = 8 + 8 + 12 + 12 + 4 + 4 + 4 + 2 + 2;
     /// Most bytes that [`encode`](Description::encode) writes.
     pub const BYTES_MAX: usize =
         Description::FIXED_BYTES + DESCRIBED_LAYOUT_BYTES_MAX + DESCRIBED_PATH_BYTES_MAX;
@@ -62,7 +66,7 @@ impl Description {
     /// Appends it.
     pub fn encode(&self, out: &mut Encoder<'_>) {
         let (layout, path) = (self.kept_layout(), self.kept_path());
-        out.u64(self.size);
+        out.u64(self.size).u64(self.used);
         self.mtime.encode(out);
         self.ctime.encode(out);
         out.u32(self.mode).u32(self.uid).u32(self.gid);
@@ -71,20 +75,57 @@ impl Description {
 
     /// Reads what [`encode`](Description::encode) wrote.
     pub fn decode(input: &mut Decoder<'_>) -> Result<Description, Short> {
-        let (size, mtime, ctime) = (input.u64()?, Wall::decode(input)?, Wall::decode(input)?);
+        let (size, used) = (input.u64()?, input.u64()?);
+        let (mtime, ctime) = (Wall::decode(input)?, Wall::decode(input)?);
         let (mode, uid, gid) = (input.u32()?, input.u32()?, input.u32()?);
         let (layout, path) = (usize::from(input.u16()?), usize::from(input.u16()?));
         if layout > DESCRIBED_LAYOUT_BYTES_MAX || path > DESCRIBED_PATH_BYTES_MAX {
             return Err(Short);
         }
         let (layout, path) = (input.raw(layout)?.to_vec(), input.raw(path)?.to_vec());
-        Ok(Description { size, mtime, ctime, mode, uid, gid, layout, path })
+        Ok(Description { size, used, mtime, ctime, mode, uid, gid, layout, path })
+    }
+}
+
+/// What an object knows of its file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// The layout in short, as the first who wrote to the object had it.
+    pub shape: Shape,
+    /// What the manager told.
+    pub description: Option<Description>,
+}
+
+impl Told {
+    /// The trailer of a DESCRIPTION reply.
+    fn encode(&self) -> Vec<u8> {
+        let bytes = self.description.as_ref().map_or(0, Description::bytes);
+        let mut trailer = vec![0; (4 + bytes).next_multiple_of(TRAILER_WORD_BYTES)];
+        let mut out = Encoder::new(&mut trailer);
+        let Shape { unit_shift, width, copies } = self.shape;
+        out.u8(unit_shift).u8(width).u8(copies).u8(self.description.is_some().into());
+        if let Some(description) = &self.description {
+            description.encode(&mut out);
+        }
+        trailer
+    }
+
+    /// Reads it.
+    pub fn decode(trailer: &[u8]) -> Result<Told, Short> {
+        let mut input = Decoder::new(trailer);
+        let shape = Shape { unit_shift: input.u8()?, width: input.u8()?, copies: input.u8()? };
+        let description = match input.u8()? {
+            0 => None,
+            _ => Some(Description::decode(&mut input)?),
+        };
+        Ok(Told { shape, description })
     }
 }
 
 /// Bytes of an object's name in a DESCRIBE request.
 const NAME_BYTES: usize = 14;
 const _: () = assert!(NAME_BYTES + Description::BYTES_MAX <= TRAILER_BYTES_MAX);
+const _: () = assert!(4 + Description::BYTES_MAX <= TRAILER_BYTES_MAX);
 
 /// The trailer of a DESCRIBE request with as many of `objects`, from the first on, as it has room for, and how many.
 pub fn encode_some(objects: &[(ObjectId, Description)]) -> (Vec<u8>, usize) {
@@ -130,7 +171,7 @@ impl Inner {
     async fn note_description(
         self: &Rc<Self>,
         ask: &ObjectRequest,
-        description: Description,
+        mut description: Description,
     ) -> Result<(), Errno> {
         if self.is_nowhere(Spot::of(ask))? {
             return Err(Errno::ENOENT);
@@ -140,16 +181,39 @@ impl Inner {
         if state.phase != Phase::Open || !state.exists {
             return Err(Errno::ENOENT);
         }
-        if state.description.as_deref() == Some(&description) {
-            return Ok(());
+        if let Some(before) = state.description.as_deref() {
+            if description.path.is_empty() {
+                description.path.clone_from(&before.path);
+            }
+            if *before == description {
+                return Ok(());
+            }
         }
         state.description = Some(Rc::new(description));
         let disk = self.disk(&object);
+        let is_first = disk.described.borrow().is_empty();
         disk.described.borrow_mut().insert(object.id, object.clone());
+        if is_first {
+            self.clone().expect_checkpoint(object.disk);
+        }
         if disk.is_much_described() {
             disk.work.notify_all();
         }
         Ok(())
+    }
+
+    /// Where nothing else brings a checkpoint, what was described has one of its own after some time.
+    fn expect_checkpoint(self: Rc<Self>, disk: usize) {
+        let cx = self.cx.clone();
+        let checkpoints = self.disks[disk].checkpoints.get();
+        cx.spawn("describe", async move {
+            self.cx.sleep(DESCRIBED_SPAN).await;
+            let disk = &self.disks[disk];
+            if disk.checkpoints.get() == checkpoints {
+                disk.is_described_long.set(true);
+                disk.work.notify_all();
+            }
+        });
     }
 
     /// DESCRIPTION.
@@ -159,18 +223,19 @@ impl Inner {
             (Ok(reply), Ok(object)) => (reply, object),
             (Err(errno), _) | (_, Err(errno)) => return self.refuse(request, ask, errno),
         };
-        let description = object.state.borrow().description.clone();
-        let bytes = description.as_ref().map_or(0, |description| description.bytes());
-        let mut trailer = vec![0; bytes.next_multiple_of(TRAILER_WORD_BYTES)];
-        if let Some(description) = description {
-            description.encode(&mut Encoder::new(&mut trailer));
-        }
+        let (shape, description) = {
+            let state = object.state.borrow();
+            (state.stable.unwrap_or_default().shape, state.description.clone())
+        };
+        let trailer = Told { shape, description: description.as_deref().cloned() }.encode();
         self.cx.reply(request, Answer { trailer: &trailer, ..Answer::body(&reply.encode()) });
     }
 
     /// Sees to it that the checkpoint that has begun writes the headers of all that was described. A header that no
     /// record of a log announces would pass for damage after a crash, so what has none gets one, in the new log.
     pub(crate) async fn log_described(&self, disk: &Disk) {
+        disk.is_described_long.set(false);
+        disk.checkpoints.set(disk.checkpoints.get() + 1);
         let described = std::mem::take(&mut *disk.described.borrow_mut());
         let bytes = described.len() * BLOCK_BYTES;
         // On a full disk it waits for the next header: nothing that was acknowledged is lost by that.
@@ -198,9 +263,9 @@ impl Inner {
 }
 
 impl Disk {
-    /// Whether so much was described that it is time for a checkpoint.
+    /// Whether so much was described, or something so long ago, that it is time for a checkpoint.
     pub(crate) fn is_much_described(&self) -> bool {
-        self.described.borrow().len() >= DESCRIBED_MAX
+        self.described.borrow().len() >= DESCRIBED_MAX || self.is_described_long.get()
     }
 }
 

@@ -59,6 +59,10 @@ pub(crate) struct Disk {
     pub unapplied: RefCell<BTreeMap<ObjectId, Rc<Object>>>,
     /// Objects that were described since the last checkpoint began.
     pub described: RefCell<BTreeMap<ObjectId, Rc<Object>>>,
+    /// Some of it for so long that a checkpoint is due for that alone.
+    pub is_described_long: Cell<bool>,
+    /// Checkpoints that were begun.
+    pub checkpoints: Cell<u64>,
     /// Objects with dirty blocks, in the order in which they became dirty.
     pub dirty: RefCell<VecDeque<Rc<Object>>>,
     /// Dirty blocks became fewer, or the log shorter.
@@ -101,6 +105,8 @@ impl Disk {
             damaged: RefCell::default(),
             unapplied: RefCell::default(),
             described: RefCell::default(),
+            is_described_long: Cell::new(false),
+            checkpoints: Cell::new(0),
             dirty: RefCell::default(),
             room: Notify::new(cx),
             work: Notify::new(cx),

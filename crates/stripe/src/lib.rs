@@ -50,7 +50,7 @@ pub use census::Held;
 pub use client::{
     Client, ClientCounters, FileRef, ObjectTotals, Seek, Verifiers, VolumeRoom, Write,
 };
-pub use description::Description;
+pub use description::{Description, Told};
 pub use disk::{DiskAge, Health};
 pub use protocol::Kept;
 pub use recovery::Label;

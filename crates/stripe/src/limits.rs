@@ -174,10 +174,13 @@ pub const PAST_LIVES_MAX: usize = 8;
 pub const CENSUS_PARALLEL: usize = 32;
 /// Longest path that an object's description keeps: such a one fits in a trailer with all else.
 pub const DESCRIBED_PATH_BYTES_MAX: usize = 1024;
-/// Longest layout that an object's description keeps: 32 columns take 100 bytes.
-pub const DESCRIBED_LAYOUT_BYTES_MAX: usize = 512;
+/// Longest layout with its block map that an object's description keeps: 32 columns take 108 bytes, and 27 are left for
+/// each of 29 fragments. A longer one is left out.
+pub const DESCRIBED_LAYOUT_BYTES_MAX: usize = 896;
 /// Objects described that start a checkpoint: their records are 1 MiB of log, if they had none.
 pub const DESCRIBED_MAX: usize = 256;
+/// What was described is in place after so long also where nothing else brings a checkpoint.
+pub const DESCRIBED_SPAN: Duration = Duration::from_secs(60);
 /// Most names in one LIST reply: 16 bytes each is 64 KiB.
 pub const LIST_COUNT_MAX: usize = 4096;
 

@@ -10,6 +10,7 @@ use wire::{Errno, ObjectId, Wall};
 fn described(path: &str) -> Description {
     Description {
         size: 10_000,
+        used: 12_288,
         mtime: Wall { seconds: 1_800_000_000, nanos: 5 },
         mode: 0o640,
         uid: 1000,
@@ -26,12 +27,14 @@ fn kept(file: &FileRef) -> Kept {
 
 fn tell(world: &mut World, file: &FileRef, description: Description) -> Result<(), Errno> {
     let (client, home, object) = (world.client.clone(), file.layout.home(0), kept(file).object);
-    world.run(async move { client.describe(home, &[(object, description)]).await.remove(0) })
+    world.run(async move { client.describe(home, &[(object, description)]).await.1.remove(0) })
 }
 
 fn ask(world: &mut World, file: &FileRef) -> Result<Option<Description>, Errno> {
     let (client, server, kept) = (world.client.clone(), file.layout.home(0).server, kept(file));
-    world.run(async move { client.description(server, kept).await.map(|(_, told)| told) })
+    world.run(
+        async move { client.description(server, kept).await.map(|(_, told)| told.description) },
+    )
 }
 
 fn put(world: &mut World, file: &FileRef) {
@@ -83,7 +86,7 @@ fn many_descriptions_bring_a_checkpoint_and_travel_together() {
     let name = |file: &FileRef| format!("/dir/{}", file.file.0);
     let told: Vec<_> =
         files.iter().map(|file| (kept(file).object, described(&name(file)))).collect();
-    let results = world.run(async move { client.describe(home, &told).await });
+    let (_, results) = world.run(async move { client.describe(home, &told).await });
     assert!(results.len() == 300 && results.iter().all(Result::is_ok));
     world.turns(2000);
     assert!(world.servers[0].server.as_ref().unwrap().counters().checkpoints > before);
@@ -141,4 +144,51 @@ fn a_damaged_description_is_an_error_and_never_another_one() {
         assert_eq!(ask(&mut world, &file), Err(Errno::EIO), "{at}");
         assert_eq!(world.read(&file, 0, 10_000), Err(Errno::EIO), "{at}");
     }
+}
+
+#[test]
+fn what_was_described_is_in_place_after_a_minute_without_any_other_write() {
+    let mut world = World::new(1, 1);
+    let file = world.single(1);
+    put(&mut world, &file);
+    world.flush(0);
+    tell(&mut world, &file, described("/a")).unwrap();
+    let before = world.servers[0].server.as_ref().unwrap().counters().checkpoints;
+    world.now = world.now + stripe::limits::DESCRIBED_SPAN;
+    world.turns(2000);
+    assert_eq!(world.servers[0].server.as_ref().unwrap().counters().checkpoints, before + 1);
+    world.servers[0].crash();
+    assert_eq!(ask(&mut world, &file), Ok(Some(described("/a"))));
+}
+
+#[test]
+fn a_description_without_a_path_leaves_the_path() {
+    let mut world = World::new(1, 1);
+    let file = world.single(1);
+    put(&mut world, &file);
+    tell(&mut world, &file, described("/a")).unwrap();
+    tell(&mut world, &file, Description { uid: 7, ..described("") }).unwrap();
+    let expected = Description { uid: 7, ..described("/a") };
+    assert_eq!(ask(&mut world, &file), Ok(Some(expected)));
+}
+
+#[test]
+fn a_server_that_started_anew_says_so_and_an_object_knows_its_shape() {
+    let mut world = World::new(1, 1);
+    let file = world.single(1);
+    put(&mut world, &file);
+    let (client, home) = (world.client.clone(), file.layout.home(0));
+    let verifier = |world: &mut World| {
+        let client = client.clone();
+        world.run(async move { client.describe(home, &[]).await.0 }).unwrap()
+    };
+    let before = verifier(&mut world);
+    assert_eq!(verifier(&mut world), before);
+    world.servers[0].crash();
+    assert_ne!(verifier(&mut world), before);
+    let kept = kept(&file);
+    let (told, known) =
+        world.run(async move { client.description(home.server, kept).await }).unwrap();
+    assert_eq!((told.length, known.description), (10_000, None));
+    assert_eq!((known.shape.width, 1 << known.shape.unit_shift), (1, file.layout.unit_bytes));
 }

@@ -1,7 +1,7 @@
 //! Operations without data: commit, attributes, and those of managers.
 
 use super::*;
-use crate::description::{Description, encode_some};
+use crate::description::{Description, Told, encode_some};
 use crate::protocol::{DeviceRoom, Kept, op};
 use crate::witness::Witness;
 use wire::codec::{Decoder, Encoder};
@@ -105,22 +105,29 @@ impl Client {
         results.map(|(at, (file, _))| (*file, status_at(&reply, at))).collect()
     }
 
-    /// Tells objects on one disk what is known of their files; what became of each. It is in their headers after the
-    /// disk's next checkpoint. For managers.
+    /// Tells objects on one disk what is known of their files; what became of each, and the verifier of the server that
+    /// answered last, also when there are none. It is in their headers after the disk's next checkpoint, and goes with a
+    /// crash before: who is told another verifier tells them again. For managers.
     pub async fn describe(
         &self,
         home: Home,
         objects: &[(ObjectId, Description)],
-    ) -> Vec<Result<(), Errno>> {
-        let mut results = Vec::with_capacity(objects.len());
-        while let Some(rest) = objects.get(results.len()..).filter(|rest| !rest.is_empty()) {
-            let (trailer, count) = encode_some(rest);
+    ) -> (Option<u64>, Vec<Result<(), Errno>>) {
+        let (mut verifier, mut results) = (None, Vec::with_capacity(objects.len()));
+        loop {
+            let (trailer, count) = encode_some(&objects[results.len()..]);
             let bytes = count as u32;
             let ask = ObjectRequest { disk: home.disk, bytes, ..ObjectRequest::default() };
             let reply = self.ask_with(home.server, op::DESCRIBE, false, &ask, &trailer).await;
             results.extend((0..count).map(|at| status_at(&reply, at)));
+            let told = reply.and_then(|reply| decoded(&reply));
+            verifier = told.as_ref().map_or(verifier, |told| Some(told.verifier));
+            if results.len() == objects.len() || told.is_err() {
+                break;
+            }
         }
-        results
+        results.resize(objects.len(), Err(Errno::ETIMEDOUT));
+        (verifier, results)
     }
 
     /// What an object says of itself, and what it was told of its file.
@@ -128,16 +135,12 @@ impl Client {
         &self,
         server: NodeId,
         kept: Kept,
-    ) -> Result<(ObjectReply, Option<Description>), Errno> {
+    ) -> Result<(ObjectReply, Told), Errno> {
         let Kept { object, disk } = kept;
         let ask = ObjectRequest { object, disk, ..ObjectRequest::default() };
         let reply = self.ask_with(server, op::DESCRIPTION, false, &ask, &[]).await?;
-        let description = match reply.trailer() {
-            [] => None,
-            trailer => Some(Description::decode(&mut Decoder::new(trailer))),
-        };
-        let description = description.transpose().map_err(|_| Errno::EPROTO)?;
-        Ok((decoded(&reply)?, description))
+        let told = Told::decode(reply.trailer()).map_err(|_| Errno::EPROTO)?;
+        Ok((decoded(&reply)?, told))
     }
 
     /// Sets the layout's epoch on all objects. For managers.
