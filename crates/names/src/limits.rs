@@ -124,3 +124,24 @@ pub const GONE_SLICE: usize = 256;
 pub const GONE_PAUSE: Duration = Duration::from_millis(10);
 /// How often they are counted anew while something is gone.
 pub const GONE_INTERVAL: Duration = Duration::from_secs(60);
+/// How often objects are told what changed of their files: what is made and removed within that time costs nothing.
+pub const DESCRIBE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a server is waited for then.
+pub const DESCRIBE_DEADLINE: Duration = Duration::from_secs(2);
+/// Files that are described in one round: 400 a second, for which the disks write 3 MB a second.
+pub const DESCRIBED_AT_ONCE: usize = 2048;
+/// Files that are described by the same requests: the manager looks at them in a fifth of a millisecond.
+pub const DESCRIBED_TOGETHER: usize = 64;
+/// Files that wait to be described, 64 bytes each: what comes in half a minute of 2,000 new files a second.
+pub const DESCRIBED_FILES_MAX: usize = 1 << 16;
+/// Names of directories that are kept for the paths of files, 100 bytes each.
+pub const DESCRIBED_DIRECTORIES_MAX: usize = 1 << 16;
+/// Entries of a directory among which the name of one is looked for: a millisecond.
+pub const DESCRIBED_SCAN_MAX: usize = 2048;
+/// For so long a server may lose what it was told: twice the time after which it has it on stable storage.
+pub const DESCRIBED_SPAN: Duration = stripe::limits::DESCRIBED_SPAN.saturating_mul(2);
+/// How long before the latest change files may have changed that were not described when a manager died: what waits
+/// then takes 164 seconds, and objects forget for [`DESCRIBED_SPAN`].
+pub const DESCRIBED_SINCE_SECONDS: i64 = 600;
+/// Names that a walk looks at in a round, [`GONE_SLICE`] at a time: a million in 20 minutes.
+pub const WALKED_NAMES: usize = 4096;

@@ -4,6 +4,7 @@
 //! which must be appended before anybody is told. What is in memory beside the store (opens, clients, truncations
 //! under way) can be made again from it, but for locks and for opens for reading: their clients say them again.
 
+use crate::describe::Changed;
 use crate::field::{Field, encoded};
 use crate::keys::{self, Table};
 use crate::locks::Locks;
@@ -139,6 +140,8 @@ pub struct Manager {
     pub locks: Locks,
     /// The latest lives, this one last: the number of each, and the last change before it.
     pub(crate) lives: BTreeMap<u32, u64>,
+    /// Files that changed, whose objects are to be told.
+    pub(crate) changed: Changed,
     /// Planted bugs; none outside of tests of the checkers.
     bugs: Bugs,
 }
@@ -197,6 +200,7 @@ impl Manager {
             recent: BTreeMap::new(),
             locks: Locks::default(),
             lives: BTreeMap::new(),
+            changed: Changed::default(),
             bugs: Bugs::everywhere(),
         };
         let Some(bytes) = manager.store.get(&keys::volume())? else { return Ok(manager) };
@@ -441,6 +445,7 @@ impl Manager {
             self.make_durable(client, &mut changes);
         }
         changes.effects.iter().for_each(|effect| self.take_effect(*effect));
+        self.changed.note_all(&changes.writes);
         (!changes.writes.is_empty()).then(|| self.store.apply(changes.batch()))
     }
 

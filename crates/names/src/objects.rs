@@ -7,8 +7,8 @@ use crate::limits::WITNESS_DEADLINE;
 use crate::sessions::Final;
 use node::rings::VolumeSpace;
 use stripe::protocol::ObjectReply;
-use stripe::{FileRef, Kept, Witness};
-use wire::{Errno, FileId, Fragment, Layout, NodeId, ObjectId};
+use stripe::{Description, FileRef, Kept, Witness};
+use wire::{Errno, FileId, Fragment, Home, Layout, NodeId, ObjectId};
 
 /// The objects of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,13 @@ pub trait Objects: 'static {
     async fn purge(&self, server: NodeId, object: Kept) -> Result<(), Errno>;
     /// Tells the server how far the manager's store is; what it knows of that.
     async fn witness(&self, server: NodeId, told: Witness) -> Result<Witness, Errno>;
+    /// Tells objects on one disk what is known of their files: the verifier of the server's incarnation, if it
+    /// answered, and what became of each.
+    async fn describe(
+        &self,
+        home: Home,
+        objects: &[(ObjectId, Description)],
+    ) -> (Option<u64>, Vec<Result<(), Errno>>);
     /// Room on these servers, in bytes; the counts of files are 0.
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno>;
 }
@@ -141,6 +148,14 @@ impl Objects for stripe::Client {
 
     async fn witness(&self, server: NodeId, told: Witness) -> Result<Witness, Errno> {
         stripe::Client::witness(self, server, told, WITNESS_DEADLINE).await
+    }
+
+    async fn describe(
+        &self,
+        home: Home,
+        objects: &[(ObjectId, Description)],
+    ) -> (Option<u64>, Vec<Result<(), Errno>>) {
+        stripe::Client::describe(self, home, objects).await
     }
 
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {

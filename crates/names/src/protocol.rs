@@ -10,6 +10,7 @@ use crate::lookup::Entry;
 use crate::permissions::{Basis, Who};
 use crate::record::Policy;
 use crate::remove::Unnamed;
+use crate::salvage::Salvaged;
 use crate::sessions::{Claim, Final};
 use endpoint::FrameMut;
 use node::rings::{Lock, VolumeSpace};
@@ -202,6 +203,8 @@ operations! {
     Restore = 41 once { who: Who<'a>, home: Home, file: FileId, column: u16 }
     Purge = 42 once { who: Who<'a>, home: Home, file: FileId, column: u16 }
     Own = 50 once { who: Who<'a> }
+    Salvage = 51 once { who: Who<'a>, found: Salvaged }
+    CompareAll = 52 once { who: Who<'a> }
     CreateUnnamed = 44 once { who: Who<'a>, parent: FileId, mode: u32, mask: u32 }
     AcceptLost = 46 once { who: Who<'a>, file: FileId }
     OpenNamed = 43 once { who: Who<'a>, parent: FileId, name: &'a [u8], file: FileId, mask: u32 }
@@ -220,6 +223,7 @@ impl Operation<'_> {
         match self {
             Create { .. } | CreateUnnamed { .. } | MakeDirectory { .. } | Symlink { .. } => true,
             MakeNode { .. } | Link { .. } | SetXattr { .. } | AddColumns { .. } => true,
+            Salvage { .. } => true,
             // A record of a fixed size changes: programs that make room rename and cut.
             Rename { .. } | SetAttr { .. } | SetDirectoryLayout { .. } | Own { .. } => false,
             Unlink { .. } | RemoveDirectory { .. } | RemoveXattr { .. } => false,
@@ -228,6 +232,7 @@ impl Operation<'_> {
             SetLock { .. } | TestLock { .. } | KeepAlive { .. } | Sync { .. } => false,
             // The way out for bytes on the disks.
             MoveColumn { .. } | Retire { .. } | Restore { .. } | Purge { .. } => false,
+            CompareAll { .. } => false,
             Lookup { .. } | GetAttr { .. } | Access { .. } | ReadLink { .. } => false,
             ReadDirectory { .. } | GetXattr { .. } | ListXattr { .. } | Space {} => false,
             Fragments { .. } | DirectoryLayout { .. } | Servers {} => false,
@@ -273,7 +278,8 @@ impl Operation<'_> {
             | MoveColumn { file, .. } => file.site(),
             Space {} | KeepAlive {} | Sync { .. } | Leave {} | Claim { .. } => 0,
             Servers {} | Quarantined { .. } | Retire { .. } | Restore { .. } | Purge { .. } => 0,
-            Own { .. } | Backup { .. } | Restoration {} => 0,
+            Own { .. } | Backup { .. } | Restoration {} | CompareAll { .. } => 0,
+            Salvage { found, .. } => found.attr.file.site(),
         }
     }
 }

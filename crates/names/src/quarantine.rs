@@ -143,7 +143,7 @@ impl Transaction<'_> {
 
     /// Whether this store passed over the file's number, so that only another copy of it can have given it out, or one
     /// life of it that a power cut took back.
-    fn passed_over(&self, file: FileId) -> Result<bool, Errno> {
+    pub(crate) fn passed_over(&self, file: FileId) -> Result<bool, Errno> {
         let before = keys::passed(file.site(), file.serial() - 1);
         let next = self.scan(&keys::table(file.site(), Table::Passed), Some(&before), 1)?;
         let Some((_, last)) = next.first() else { return Ok(false) };

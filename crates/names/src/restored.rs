@@ -232,7 +232,11 @@ impl Transaction<'_> {
         self.put_restored(file, Some(Restored::Lost))
     }
 
-    fn put_restored(&mut self, file: FileId, now: Option<Restored>) -> Result<(), Errno> {
+    pub(crate) fn put_restored(
+        &mut self,
+        file: FileId,
+        now: Option<Restored>,
+    ) -> Result<(), Errno> {
         let before = self.restored(file)?;
         match now {
             _ if now == before => return Ok(()),

@@ -7,6 +7,7 @@
 mod backup;
 mod begin;
 mod compare;
+mod describe;
 mod dispatch;
 mod gone;
 mod layouts;

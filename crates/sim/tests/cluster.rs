@@ -197,6 +197,6 @@ fn seeds_on_the_plain_models_are_the_runs_they_were() {
     let fingerprint = |seed, experiment: &Experiment| outcome(seed, experiment).fingerprint;
     let troubled = Experiment { seconds: 20, ..Experiment::default() };
     let now = [fingerprint(1, &calm()), fingerprint(2, &calm()), fingerprint(3, &troubled)];
-    let before = [0xb492_b52e_a7a5_b997, 0x9b0c_bd6f_1dc4_8e64, 0x45c4_6598_b690_198c];
+    let before = [0x275b_34d7_3a0c_8949, 0xc619_1d63_10ae_28ae, 0xf574_a43c_1afb_3d7e];
     assert_eq!(now, before, "{now:#018x?}");
 }

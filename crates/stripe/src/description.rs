@@ -1,10 +1,10 @@
 //! What an object knows of its file, for the day on which the names are lost.
 //!
 //! The manager tells of each file, some time after it changed, what a person needs to make use of its bytes: name,
-//! owner, times, size, layout. It is kept in the object's header, under the header's checksum, so it is right or the object is
-//! damaged. It comes there with the next checkpoint, by a header that is written anyway or, for objects that nothing
-//! else happened to, by one that the checkpoint writes for it: no request waits for a disk. What was told since the
-//! last checkpoint goes with a crash, and what was told before counts again.
+//! owner, times, size, layout. It is kept in the object's header, under the header's checksum, so it is right or the
+//! object is damaged. It comes there with the next checkpoint, by a header that is written anyway or, for objects that
+//! nothing else happened to, by one that the checkpoint writes for it: no request waits for a disk. What was told
+//! since the last checkpoint goes with a crash, and what was told before counts again.
 
 use crate::disk::Disk;
 use crate::limits::{
@@ -37,9 +37,11 @@ pub struct Description {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// The layout and the block map, as the manager writes them; at most [`DESCRIBED_LAYOUT_BYTES_MAX`], empty when it is longer.
+    /// The layout and the block map, as the manager writes them; at most [`DESCRIBED_LAYOUT_BYTES_MAX`], empty when it
+    /// is longer.
     pub layout: Vec<u8>,
-    /// The path; of a longer one the last [`DESCRIBED_PATH_BYTES_MAX`] bytes. An empty one leaves the one that the object has.
+    /// The path; of a longer one the last [`DESCRIBED_PATH_BYTES_MAX`] bytes. An empty one leaves the one that the
+    /// object has.
     pub path: Vec<u8>,
 }
 
@@ -181,13 +183,14 @@ impl Inner {
         if state.phase != Phase::Open || !state.exists {
             return Err(Errno::ENOENT);
         }
-        if let Some(before) = state.description.as_deref() {
-            if description.path.is_empty() {
-                description.path.clone_from(&before.path);
-            }
-            if *before == description {
-                return Ok(());
-            }
+        if let Some(before) = state.description.as_deref()
+            && description.path.is_empty()
+        {
+            description.path.clone_from(&before.path);
+        }
+        let told = if description.path.is_empty() { Err(Errno::ENODATA) } else { Ok(()) };
+        if state.description.as_deref() == Some(&description) {
+            return told;
         }
         state.description = Some(Rc::new(description));
         let disk = self.disk(&object);
@@ -199,7 +202,7 @@ impl Inner {
         if disk.is_much_described() {
             disk.work.notify_all();
         }
-        Ok(())
+        told
     }
 
     /// Where nothing else brings a checkpoint, what was described has one of its own after some time.

@@ -76,7 +76,8 @@ pub mod op {
 
     /// What the manager knows of the files of `bytes` objects, all on the disk `disk`; the trailer has them as
     /// [`encode_some`](crate::description::encode_some) writes it. Stable with the next checkpoint and not before. The
-    /// reply's trailer says 0 or an error number of each, 2 bytes. May be executed twice.
+    /// reply's trailer says 0 or an error number of each, 2 bytes; ENODATA when it was told and has no path, as
+    /// neither this one nor the one before had one. May be executed twice.
     pub const DESCRIBE: u16 = 23;
     /// Pure. As [`ATTRIBUTES`]; the reply's trailer is the [`Description`](crate::Description), empty when there is
     /// none.

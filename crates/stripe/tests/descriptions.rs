@@ -166,6 +166,8 @@ fn a_description_without_a_path_leaves_the_path() {
     let mut world = World::new(1, 1);
     let file = world.single(1);
     put(&mut world, &file);
+    assert_eq!(tell(&mut world, &file, described("")), Err(Errno::ENODATA));
+    assert_eq!(ask(&mut world, &file), Ok(Some(described(""))));
     tell(&mut world, &file, described("/a")).unwrap();
     tell(&mut world, &file, Description { uid: 7, ..described("") }).unwrap();
     let expected = Description { uid: 7, ..described("/a") };

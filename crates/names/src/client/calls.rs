@@ -15,6 +15,7 @@ use crate::quarantine::Aside;
 use crate::record::Policy;
 use crate::remove::Unnamed;
 use crate::restored::Restoration;
+use crate::salvage::Salvaged;
 use crate::stores::IoServer;
 use node::rings::VolumeSpace;
 use wire::limits::PATH_BYTES_MAX;
@@ -378,6 +379,17 @@ impl Client {
     /// they are missing. Root's.
     pub async fn accept_lost(&self, who: &Who<'_>, file: FileId) -> Result<(), Errno> {
         self.ask(Operation::AcceptLost { who: *who, file }, SMALL).await.map(drop)
+    }
+
+    /// Makes a file of what its objects know, whose name is lost: the path that it has now; an empty one when the
+    /// manager knows it. Root's. EEXIST: no names were lost.
+    pub async fn salvage(&self, who: &Who<'_>, found: Salvaged) -> Result<Box<[u8]>, Errno> {
+        decoded(self.ask(Operation::Salvage { who: *who, found }, PATH).await?)
+    }
+
+    /// Compares what was salvaged with its objects from now on. Root's.
+    pub async fn compare_all(&self, who: &Who<'_>) -> Result<(), Errno> {
+        self.ask(Operation::CompareAll { who: *who }, SMALL).await.map(drop)
     }
 
     /// From now on what is written behind the file's present end goes to new columns on these disks, in turns.

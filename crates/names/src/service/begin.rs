@@ -93,6 +93,7 @@ impl<O: Objects> Service<O> {
         upkeep::spawn(&self);
         self.cx.spawn("names walk", self.clone().walk_objects());
         self.cx.spawn("names gone", self.clone().count_gone());
+        self.cx.spawn("names describe", self.clone().describe_for_ever());
         if self.manager.borrow().restoration().files() > 0 {
             let active = self.manager.borrow().servers().to_vec();
             let all = active.iter().map(|server| server.id).chain(told.into_keys()).collect();

@@ -332,6 +332,17 @@ impl<O: Objects> Service<O> {
             .is_some_and(|layout| layout.homes().nth(usize::from(object.column)) != Some(home))
     }
 
+    /// By hand: what was salvaged is compared with its objects from now on. All servers are listed anew for that.
+    pub(super) fn compare_now(self: &Rc<Self>, who: &Who<'_>) -> Encoded {
+        if !who.is_root() {
+            return Err(Errno::EPERM);
+        }
+        self.strays.replace(None);
+        let servers = self.manager.borrow().servers().iter().map(|server| server.id).collect();
+        self.cx.spawn("names compare", self.clone().compare_for_ever(servers));
+        Ok(Vec::new())
+    }
+
     /// By hand: a restored volume is as any other from now on. EBUSY while files are left to be compared.
     pub(super) async fn own_now(self: &Rc<Self>, who: &Who<'_>) -> Encoded {
         if !who.is_root() {

@@ -60,6 +60,7 @@ impl<O: Objects> Service<O> {
             Operation::Compare { file } => self.compare(file).await.map(|()| Vec::new()),
             Operation::AcceptLost { ref who, file } => self.accept_lost(who, file).await,
             Operation::Own { ref who } => self.own_now(who).await,
+            Operation::CompareAll { ref who } => self.compare_now(who),
             Operation::Restore { ref who, home, file, column } => {
                 self.restore_now(Wanted { who, home, file, column }).await
             }
@@ -421,6 +422,10 @@ fn change(transaction: &mut Transaction<'_>, operation: &Operation<'_>) -> Resul
         RemoveXattr { who, file, name } => transaction.remove_xattr(who, *file, name).map(done),
         SetDirectoryLayout { who, file, policy } => {
             transaction.set_directory_layout(who, *file, policy.clone()).map(done)
+        }
+        Salvage { who, found } => {
+            let path = transaction.salvage(who, found)?;
+            Ok(Outcome::Bytes(path))
         }
         Retire { who, server, retired } => transaction.retire(who, *server, *retired).map(done),
         _ => Err(Errno::EPROTO),

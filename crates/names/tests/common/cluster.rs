@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use store::{MemoryBackend, MemoryLogs, StorageBackend, Store};
 use stripe::protocol::ObjectReply;
-use stripe::{Kept, Witness};
+use stripe::{Description, Kept, Witness};
 use wire::{Errno, FileId, Fragment, Home, NodeId, ObjectId, VolumeId, Wall};
 
 pub const WHO: Who<'static> = Who::ROOT;
@@ -52,6 +52,10 @@ pub struct State {
     pub absent: Cell<bool>,
     /// What objects say of themselves.
     pub columns: RefCell<BTreeMap<(NodeId, ObjectId), ObjectReply>>,
+    /// What objects were told of their files, how often, and which incarnation each server is.
+    pub described: RefCell<BTreeMap<(Home, ObjectId), Description>>,
+    pub descriptions: Cell<usize>,
+    pub verifier: Cell<u64>,
     /// What the servers have, and what they set aside.
     pub stored: RefCell<BTreeSet<(NodeId, ObjectId)>>,
     pub aside: RefCell<BTreeSet<(NodeId, ObjectId)>>,
@@ -174,6 +178,28 @@ impl Objects for Fake {
             *known = told;
         }
         Ok(*known)
+    }
+    async fn describe(
+        &self,
+        home: Home,
+        objects: &[(ObjectId, Description)],
+    ) -> (Option<u64>, Vec<Result<(), Errno>>) {
+        let silent = self.0.silent.borrow().contains(&home.server);
+        if silent || self.0.down.get() {
+            return (None, vec![Err(Errno::EHOSTDOWN); objects.len()]);
+        }
+        self.0.descriptions.set(self.0.descriptions.get() + objects.len());
+        let mut described = self.0.described.borrow_mut();
+        let told = objects.iter().map(|(object, description)| {
+            let known = described.entry((home, *object)).or_default();
+            let path = std::mem::take(&mut known.path);
+            *known = description.clone();
+            if known.path.is_empty() {
+                known.path = path;
+            }
+            if known.path.is_empty() { Err(Errno::ENODATA) } else { Ok(()) }
+        });
+        (Some(self.0.verifier.get()), told.collect())
     }
     async fn space(&self, servers: &[NodeId]) -> Result<VolumeSpace, Errno> {
         let bytes = servers.len() as u64 * 100;

@@ -106,8 +106,8 @@ impl Client {
     }
 
     /// Tells objects on one disk what is known of their files; what became of each, and the verifier of the server that
-    /// answered last, also when there are none. It is in their headers after the disk's next checkpoint, and goes with a
-    /// crash before: who is told another verifier tells them again. For managers.
+    /// answered last, also when there are none. It is in their headers after the disk's next checkpoint, and goes with
+    /// a crash before: who is told another verifier tells them again. For managers.
     pub async fn describe(
         &self,
         home: Home,

@@ -1,0 +1,321 @@
+//! Which files changed, so that their objects are told what is known of them: for the day on which the names are lost.
+//!
+//! What is here is bounded and in memory only. What goes with it, when the manager dies or when more changes at once
+//! than is kept, is found again by a walk over the names.
+
+use crate::field::{Field, encoded};
+use crate::keys::{self, Table};
+use crate::limits::{
+    DESCRIBED_DIRECTORIES_MAX, DESCRIBED_FILES_MAX, DESCRIBED_SCAN_MAX, FRAGMENTS_MAX,
+};
+use crate::manager::Manager;
+use crate::record::{Inode, Named, Regular};
+use crate::transaction::Transaction;
+use std::collections::{BTreeMap, BTreeSet};
+use stripe::Description;
+use wire::{BlockMap, Decoder, Errno, FileId, FileKind, Fragment, Home, Layout, Placement, Wall};
+
+/// A directory, and a name in it.
+pub(crate) type Spot = (FileId, Box<[u8]>);
+
+/// A file that changed, with a name of it where one is known.
+pub(crate) type Known = (FileId, Option<Spot>);
+
+/// Files that changed and are still to be described.
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    files: BTreeMap<FileId, Option<Spot>>,
+    /// Directories that have another path, and with them what is in them.
+    trees: BTreeSet<FileId>,
+    /// Names of directories, as far as they were seen.
+    directories: BTreeMap<FileId, Spot>,
+    /// More changed than is kept.
+    overflowed: bool,
+    /// The last that was handed out: all of them have their turn.
+    last: FileId,
+}
+
+impl Changed {
+    /// What a batch changes.
+    pub fn note_all(&mut self, writes: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) {
+        for (key, value) in writes {
+            let table = key.get(1).copied().unwrap_or_default();
+            if table == Table::Inode as u8 {
+                let Some(file) = keys::file_of(key) else { continue };
+                match value {
+                    Some(_) => self.note(file, None),
+                    None => drop(self.files.remove(&file)),
+                }
+            } else if table == Table::Name as u8 {
+                let named = value.as_deref().map(Transaction::decoded::<Named>);
+                if let (Some(Ok(named)), Some(spot)) = (named, spot_of(key)) {
+                    self.note_named(&named, spot);
+                }
+            }
+        }
+    }
+
+    fn note_named(&mut self, named: &Named, spot: Spot) {
+        match named.kind {
+            FileKind::Regular => self.note(named.file, Some(spot)),
+            FileKind::Directory => {
+                self.learn(named.file, spot);
+                self.trees.insert(named.file);
+                if self.trees.len() > DESCRIBED_DIRECTORIES_MAX {
+                    self.trees.clear();
+                    self.overflowed = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The file is to be described.
+    pub fn note(&mut self, file: FileId, spot: Option<Spot>) {
+        let full = self.files.len() >= DESCRIBED_FILES_MAX;
+        match self.files.get_mut(&file) {
+            Some(known) => *known = spot.or(known.take()),
+            None if full => self.overflowed = true,
+            None => drop(self.files.insert(file, spot)),
+        }
+    }
+
+    /// The directory has this name.
+    pub fn learn(&mut self, directory: FileId, spot: Spot) {
+        if self.directories.len() >= DESCRIBED_DIRECTORIES_MAX {
+            self.directories.clear();
+        }
+        self.directories.insert(directory, spot);
+    }
+
+    /// Whether there is room for what a walk finds.
+    pub fn has_room(&self) -> bool {
+        self.files.len() < DESCRIBED_FILES_MAX / 2
+    }
+
+    /// The next files to be described, at most `count`.
+    pub fn next(&mut self, count: usize) -> Vec<Known> {
+        let count = count.min(self.files.len());
+        let mut found = Vec::with_capacity(count);
+        while found.len() < count {
+            let behind = FileId(self.last.0.saturating_add(1));
+            let next = self.files.range(behind..).next().or_else(|| self.files.iter().next());
+            let Some((file, _)) = next else { break };
+            self.last = *file;
+            found.extend(self.files.remove_entry(&self.last));
+        }
+        found
+    }
+
+    /// Directories whose files have another path since this was asked last.
+    pub fn take_trees(&mut self) -> BTreeSet<FileId> {
+        std::mem::take(&mut self.trees)
+    }
+
+    /// Whether some changes were not kept since this was asked last.
+    pub fn take_overflow(&mut self) -> bool {
+        std::mem::take(&mut self.overflowed)
+    }
+}
+
+/// Where the entry with this key is.
+fn spot_of(key: &[u8]) -> Option<Spot> {
+    Some((keys::file_of(key)?, key.get(keys::ABOUT_BYTES..)?.into()))
+}
+
+/// What is to be told of a file, and where.
+#[derive(Debug)]
+pub(crate) struct Due {
+    pub file: FileId,
+    pub spot: Option<Spot>,
+    /// The columns that may have objects.
+    pub columns: Vec<(u16, Home)>,
+    pub description: Description,
+    /// It is open for writing: objects may come.
+    pub is_open: bool,
+}
+
+/// A part of a walk over names.
+#[derive(Debug, Default)]
+pub(crate) struct Walked {
+    /// How many there were.
+    pub names: usize,
+    /// Behind which one the next part begins, if there is one.
+    pub last: Option<Vec<u8>>,
+    /// The latest change of a file among them.
+    pub newest: Wall,
+    pub directories: Vec<FileId>,
+}
+
+impl Manager {
+    /// What is to be told of these files; those that have no objects, or no name, are left out.
+    pub(crate) fn due(&mut self, files: Vec<Known>) -> Vec<Due> {
+        let mut changed = std::mem::take(&mut self.changed);
+        let due = files.into_iter().filter_map(|(file, spot)| {
+            // What cannot be read is told by who asks for it.
+            self.read(0, |t| t.due(file, spot, &mut changed)).ok().flatten()
+        });
+        let due = due.collect();
+        self.changed = changed;
+        due
+    }
+
+    /// Looks at `count` names under a prefix of their table, behind a key: files that are wanted, by their last change,
+    /// are to be described, and the names of directories are kept.
+    pub(crate) fn walk_names(
+        &mut self,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        count: usize,
+        mut is_wanted: impl FnMut(FileId, Wall) -> bool,
+    ) -> Result<Walked, Errno> {
+        let rows = self.read(0, |t| t.scan(prefix, after, count))?;
+        let mut walked = Walked { names: rows.len(), ..Walked::default() };
+        for (key, value) in &rows {
+            let (Ok(named), Some(spot)) = (Transaction::decoded::<Named>(value), spot_of(key))
+            else {
+                continue;
+            };
+            match named.kind {
+                FileKind::Directory => {
+                    self.changed.learn(named.file, spot);
+                    walked.directories.push(named.file);
+                }
+                FileKind::Regular => {
+                    let Ok(inode) = self.read(0, |t| t.inode(named.file)) else { continue };
+                    walked.newest = walked.newest.max(inode.attr.ctime);
+                    if is_wanted(named.file, inode.attr.ctime) {
+                        self.changed.note(named.file, Some(spot));
+                    }
+                }
+                _ => {}
+            }
+        }
+        walked.last = rows.into_iter().nth(count - 1).map(|(key, _)| key);
+        Ok(walked)
+    }
+}
+
+impl Transaction<'_> {
+    fn due(
+        &self,
+        file: FileId,
+        spot: Option<Spot>,
+        changed: &mut Changed,
+    ) -> Result<Option<Due>, Errno> {
+        let inode = self.inode(file)?;
+        let has_objects = |regular: &&Regular| regular.has_objects && inode.attr.links > 0;
+        let Some(regular) = inode.regular().filter(has_objects) else { return Ok(None) };
+        let layout = regular.layout;
+        let is_open = self.opens.holders(file).any(|(_, holder)| holder.session.writers > 0);
+        let path = spot.as_ref().map(|spot| self.path(spot, changed)).unwrap_or_default();
+        let description = self.description(&inode, &layout, path)?;
+        let columns = columns(&layout, inode.attr.size, is_open);
+        Ok(Some(Due { file, spot, columns, description, is_open }))
+    }
+
+    fn description(
+        &self,
+        inode: &Inode,
+        layout: &Layout,
+        path: Vec<u8>,
+    ) -> Result<Description, Errno> {
+        let attr = inode.attr;
+        let mut placed = encoded(layout);
+        let fragments = match layout.placement {
+            Placement::Formula => Vec::new(),
+            Placement::Map => self.fragments(attr.file, 0, FRAGMENTS_MAX)?.1,
+        };
+        placed.extend(encoded(&fragments));
+        Ok(Description {
+            size: attr.size,
+            used: attr.used,
+            mtime: attr.mtime,
+            ctime: attr.ctime,
+            mode: attr.mode,
+            uid: attr.uid,
+            gid: attr.gid,
+            layout: placed,
+            path,
+        })
+    }
+
+    /// The path of a name. It begins where the names of directories are known from: mostly at the root.
+    fn path(&self, spot: &Spot, changed: &mut Changed) -> Vec<u8> {
+        let (mut directory, mut names) = (spot.0, vec![spot.1.clone()]);
+        let mut bytes = spot.1.len();
+        while directory != FileId::ROOT && bytes < stripe::limits::DESCRIBED_PATH_BYTES_MAX {
+            let Some((parent, name)) = self.name_of(directory, changed) else {
+                names.reverse();
+                return names.join(&b'/');
+            };
+            bytes += name.len() + 1;
+            names.push(name);
+            directory = parent;
+        }
+        names.push(Box::default());
+        names.reverse();
+        names.join(&b'/')
+    }
+
+    /// Where a directory is; nothing when it is one of very many in its parent, and was not seen.
+    fn name_of(&self, directory: FileId, changed: &mut Changed) -> Option<Spot> {
+        if let Some(spot) = changed.directories.get(&directory) {
+            return Some(spot.clone());
+        }
+        let parent = self.inode(directory).ok()?.directory()?.parent;
+        let prefix = keys::about(parent, Table::Name);
+        for (key, value) in self.scan(&prefix, None, DESCRIBED_SCAN_MAX).ok()? {
+            let Ok(named) = Self::decoded::<Named>(&value) else { continue };
+            if let (FileKind::Directory, Some(spot)) = (named.kind, spot_of(&key)) {
+                changed.learn(named.file, spot);
+            }
+        }
+        changed.directories.get(&directory).cloned()
+    }
+}
+
+/// Where a file is, as its description says: the layout, and its block map. `None` when that was too long to be kept.
+pub fn described_layout(description: &Description) -> Option<(Layout, Vec<Fragment>)> {
+    let mut input = Decoder::new(&description.layout);
+    let layout = Layout::decode(&mut input).ok()?;
+    Some((layout, Field::take(&mut input).ok()?))
+}
+
+/// The columns that may have objects. Of a file that is open for writing the length is a hint.
+fn columns(layout: &Layout, size: u64, is_open: bool) -> Vec<(u16, Home)> {
+    let map = BlockMap::new(layout, &[]);
+    let by_length = layout.placement == Placement::Formula && !is_open && size > 0;
+    let has = |column: u16| !by_length || map.object_bytes(column, size) > 0;
+    (0..).zip(layout.homes()).filter(|(column, _)| has(*column)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spot(name: &str) -> Option<Spot> {
+        Some((FileId::ROOT, name.as_bytes().into()))
+    }
+
+    #[test]
+    fn every_file_has_its_turn_and_a_name_stays_known() {
+        let mut changed = Changed::default();
+        changed.note(FileId(5), spot("five"));
+        changed.note(FileId(5), None);
+        (6..9).for_each(|file| changed.note(FileId(file), None));
+        assert_eq!(changed.next(2), [(FileId(5), spot("five")), (FileId(6), None)]);
+        changed.note(FileId(5), spot("other"));
+        let files: Vec<u64> = changed.next(9).into_iter().map(|(file, _)| file.0).collect();
+        assert_eq!(files, [7, 8, 5]);
+        assert!(changed.next(1).is_empty() && !changed.take_overflow());
+    }
+
+    #[test]
+    fn what_is_too_much_is_an_overflow_and_not_kept() {
+        let mut changed = Changed::default();
+        (0..DESCRIBED_FILES_MAX as u64 + 9).for_each(|file| changed.note(FileId(file), None));
+        assert_eq!(changed.files.len(), DESCRIBED_FILES_MAX);
+        assert!(changed.take_overflow() && !changed.take_overflow());
+    }
+}

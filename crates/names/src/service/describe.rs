@@ -1,0 +1,250 @@
+//! Objects are told what is known of their files, some seconds after it changed, many at a time.
+//!
+//! A server has what it was told on stable storage with its next checkpoint, a minute later at most. So what was told
+//! is remembered for longer than that, and told again when the server's verifier says that it started anew.
+
+use super::Service;
+use crate::describe::{Due, Known, Spot};
+use crate::keys::{self, Table};
+use crate::limits::{
+    DESCRIBE_DEADLINE, DESCRIBE_INTERVAL, DESCRIBED_AT_ONCE, DESCRIBED_DIRECTORIES_MAX,
+    DESCRIBED_SINCE_SECONDS, DESCRIBED_SPAN, DESCRIBED_TOGETHER, GONE_PAUSE, GONE_SLICE,
+    WALKED_NAMES,
+};
+use crate::objects::Objects;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use stripe::Description;
+use wire::{Errno, FileId, Home, NodeId, ObjectId, Time, Wall};
+
+/// What a task of the service knows of what was told.
+#[derive(Default)]
+struct Round {
+    /// Files that were described a short time ago, and when.
+    recent: BTreeMap<FileId, (Time, Option<Spot>)>,
+    /// Which incarnation of each server was told.
+    verifiers: BTreeMap<NodeId, u64>,
+    /// Servers that did not answer in this round.
+    silent: BTreeSet<NodeId>,
+    /// Servers that did.
+    heard: BTreeSet<NodeId>,
+    /// Directories whose files are to be described, behind which name.
+    trees: Vec<(FileId, Option<Vec<u8>>)>,
+    walk: Option<Walk>,
+    /// Files of which objects know no path, and no change said one.
+    nameless: BTreeSet<FileId>,
+}
+
+/// A walk over all names.
+#[derive(Default)]
+struct Walk {
+    site: u8,
+    after: Option<Vec<u8>>,
+    newest: Wall,
+    /// Files that changed at this time or later are described; without it the latest change is looked for.
+    since: Option<Wall>,
+}
+
+impl Walk {
+    fn since(since: Wall) -> Walk {
+        Walk { since: Some(since), ..Walk::default() }
+    }
+}
+
+/// Later than any change: a walk that looks only for names.
+const NEVER: Wall = Wall { seconds: i64::MAX, nanos: 0 };
+
+/// A while before a change: what was not told of then.
+fn before(newest: Wall) -> Wall {
+    Wall { seconds: newest.seconds.saturating_sub(DESCRIBED_SINCE_SECONDS), ..newest }
+}
+
+impl<O: Objects> Service<O> {
+    pub(super) async fn describe_for_ever(self: Rc<Self>) {
+        // An incarnation that died had changes that no object was told of.
+        let mut round = Round { walk: Some(Walk::default()), ..Round::default() };
+        while !self.is_refused() {
+            self.cx.sleep(DESCRIBE_INTERVAL).await;
+            self.walk_on(&mut round).await;
+            self.describe_some(&mut round).await;
+            self.ask_verifiers(&mut round).await;
+        }
+    }
+
+    /// Describes what changed, up to a bound.
+    async fn describe_some(&self, round: &mut Round) {
+        round.silent.clear();
+        round.heard.clear();
+        let now = self.cx.now();
+        round.recent.retain(|_, (at, _)| *at + DESCRIBED_SPAN > now);
+        let mut files = self.manager.borrow_mut().changed.next(DESCRIBED_AT_ONCE);
+        for (file, spot) in &mut files {
+            let known = || round.recent.get(file).and_then(|(_, spot)| spot.clone());
+            *spot = spot.take().or_else(known);
+        }
+        while !files.is_empty() {
+            let rest = files.split_off(files.len().min(DESCRIBED_TOGETHER));
+            self.describe_together(round, std::mem::replace(&mut files, rest)).await;
+        }
+    }
+
+    async fn describe_together(&self, round: &mut Round, files: Vec<Known>) {
+        let due = self.manager.borrow_mut().due(files);
+        let mut homes: BTreeMap<Home, Vec<(ObjectId, Description)>> = BTreeMap::new();
+        let mut again = BTreeSet::new();
+        for one in &due {
+            for (column, home) in &one.columns {
+                if round.silent.contains(&home.server) {
+                    again.insert(one.file);
+                    continue;
+                }
+                let object = ObjectId { volume: self.volume, file: one.file, column: *column };
+                homes.entry(*home).or_default().push((object, one.description.clone()));
+            }
+        }
+        let calls = homes.iter().map(async |(home, objects)| {
+            let told = self.objects.describe(*home, objects);
+            let told = self.cx.with_deadline(DESCRIBE_DEADLINE, told).await;
+            told.unwrap_or_else(|_| (None, vec![Err(Errno::ETIMEDOUT); objects.len()]))
+        });
+        let told = node::all(calls).await;
+        let (mut missing, mut nameless) = (BTreeSet::new(), BTreeSet::new());
+        for ((home, objects), (verifier, results)) in homes.iter().zip(told) {
+            self.note_verifier(round, home.server, verifier);
+            for ((object, _), result) in objects.iter().zip(results) {
+                match result {
+                    Ok(()) => {}
+                    Err(Errno::ENOENT) => drop(missing.insert(object.file)),
+                    Err(Errno::ENODATA) => drop(nameless.insert(object.file)),
+                    // Of what is damaged, or on a disk that is not served, there is nothing to tell.
+                    Err(Errno::EIO | Errno::ENXIO | Errno::ENODEV | Errno::ESTALE) => {}
+                    Err(_) => drop(again.insert(object.file)),
+                }
+            }
+        }
+        round.nameless.extend(nameless);
+        self.note_described(round, due, |one| {
+            again.contains(&one.file) || one.is_open && missing.contains(&one.file)
+        });
+    }
+
+    fn note_described(&self, round: &mut Round, due: Vec<Due>, again: impl Fn(&Due) -> bool) {
+        let now = self.cx.now();
+        let mut manager = self.manager.borrow_mut();
+        for one in due {
+            if again(&one) {
+                manager.changed.note(one.file, one.spot.clone());
+            }
+            round.recent.insert(one.file, (now, one.spot));
+        }
+    }
+
+    fn note_verifier(&self, round: &mut Round, server: NodeId, verifier: Option<u64>) {
+        let Some(verifier) = verifier else {
+            round.silent.insert(server);
+            return;
+        };
+        round.heard.insert(server);
+        let before = round.verifiers.insert(server, verifier);
+        if before.is_some_and(|before| before != verifier) {
+            let mut manager = self.manager.borrow_mut();
+            for (file, (_, spot)) in &round.recent {
+                manager.changed.note(*file, spot.clone());
+            }
+        }
+    }
+
+    /// Asks servers that may have lost what they were told whether they started anew.
+    async fn ask_verifiers(&self, round: &mut Round) {
+        if round.recent.is_empty() {
+            return;
+        }
+        let known = round.verifiers.keys().copied();
+        let quiet: Vec<NodeId> =
+            known.filter(|one| !round.heard.contains(one) && !round.silent.contains(one)).collect();
+        let calls = quiet.iter().map(|server| {
+            let asked = self.objects.describe(Home::from(*server), &[]);
+            self.cx.with_deadline(DESCRIBE_DEADLINE, asked)
+        });
+        for (server, told) in quiet.iter().zip(node::all(calls).await) {
+            self.note_verifier(round, *server, told.ok().and_then(|(verifier, _)| verifier));
+        }
+    }
+
+    /// Goes on over directories with another path, and over all names where that is due.
+    async fn walk_on(&self, round: &mut Round) {
+        let (trees, overflowed) = {
+            let changed = &mut self.manager.borrow_mut().changed;
+            (changed.take_trees(), changed.take_overflow())
+        };
+        round.trees.extend(trees.into_iter().map(|directory| (directory, None)));
+        if overflowed && round.walk.as_ref().is_none_or(|walk| walk.since.is_some()) {
+            round.walk = Some(Walk::since(before(self.cx.wall())));
+        }
+        if !round.nameless.is_empty() && round.walk.is_none() {
+            round.walk = Some(Walk::since(NEVER));
+        }
+        let (mut names, mut paused) = (0, 0);
+        while names < WALKED_NAMES && self.manager.borrow().changed.has_room() {
+            names += match (round.trees.pop(), round.walk.take()) {
+                (Some(tree), walk) => {
+                    round.walk = walk;
+                    self.walk_tree(round, tree)
+                }
+                (None, Some(walk)) => self.walk_all(round, walk),
+                (None, None) => return,
+            };
+            if names - paused >= GONE_SLICE {
+                paused = names;
+                self.cx.sleep(GONE_PAUSE).await;
+            }
+        }
+    }
+
+    /// A part of a directory; how many names it has.
+    fn walk_tree(&self, round: &mut Round, (directory, after): (FileId, Option<Vec<u8>>)) -> usize {
+        let prefix = keys::about(directory, Table::Name);
+        let mut manager = self.manager.borrow_mut();
+        let walked = manager.walk_names(&prefix, after.as_deref(), GONE_SLICE, |_, _| true);
+        let Ok(walked) = walked else {
+            return 0;
+        };
+        round.trees.extend(walked.directories.into_iter().map(|below| (below, None)));
+        if walked.last.is_some() {
+            round.trees.push((directory, walked.last));
+        }
+        if round.trees.len() > DESCRIBED_DIRECTORIES_MAX {
+            round.trees.clear();
+            round.walk = Some(Walk::since(Wall::default()));
+        }
+        walked.names
+    }
+
+    /// A part of all names; how many it has.
+    fn walk_all(&self, round: &mut Round, mut walk: Walk) -> usize {
+        let mut manager = self.manager.borrow_mut();
+        let prefix = keys::table(walk.site, Table::Name);
+        let (since, nameless) = (walk.since, &mut round.nameless);
+        let is_wanted = |file: FileId, changed: Wall| {
+            since.is_some_and(|since| changed >= since || nameless.remove(&file))
+        };
+        let walked = manager.walk_names(&prefix, walk.after.as_deref(), GONE_SLICE, is_wanted);
+        // A part of the store that cannot be read is told by who reads it.
+        let walked = walked.unwrap_or_default();
+        walk.newest = walk.newest.max(walked.newest);
+        walk.after = walked.last;
+        if walk.after.is_none() {
+            match (walk.site.checked_add(1), walk.since) {
+                (Some(next), _) => walk.site = next,
+                (None, None) => walk = Walk::since(before(walk.newest)),
+                // What came in the meantime, behind the walk, is found when it changes again.
+                (None, Some(_)) => {
+                    round.nameless.clear();
+                    return walked.names;
+                }
+            }
+        }
+        round.walk = Some(walk);
+        walked.names
+    }
+}

@@ -1,0 +1,162 @@
+//! Names that are lost: files are made again from what their objects know.
+
+mod common;
+
+use common::ROOT;
+use common::cluster::{Cluster, WHO, create};
+use names::{LOST_FOUND, READ, Salvaged, WRITE};
+use store::{MemoryBackend, MemoryLogs};
+use stripe::protocol::ObjectReply;
+use wire::{Attr, Errno, FileId, Home, NodeId, ObjectId, SetAttr, VolumeId, Wall};
+
+const SERVERS: [NodeId; 3] = [NodeId(11), NodeId(12), NodeId(13)];
+
+/// A file of 100 bytes as its objects know it, and the objects.
+fn made(cluster: &mut Cluster) -> Salvaged {
+    let client = cluster.client(1);
+    let entry = cluster.run(1, async move {
+        let entry = create(&client, b"file", Some(READ | WRITE)).await.unwrap();
+        let changes = SetAttr { size: Some(100), ..SetAttr::default() };
+        client.set_attr(&WHO, entry.attr.file, changes, true).await.unwrap()
+    });
+    cluster.turns(2500);
+    let (file, layout) = (entry.attr.file, entry.layout.unwrap());
+    let object = ObjectId { volume: VolumeId(5), file, column: 0 };
+    let told = ObjectReply {
+        epoch: layout.epoch,
+        truncations: entry.truncations,
+        length: 100,
+        used: 4096,
+        ..ObjectReply::default()
+    };
+    let home: Home = layout.home(0);
+    cluster.objects.0.columns.borrow_mut().insert((home.server, object), told);
+    cluster.objects.0.stored.borrow_mut().insert((home.server, object));
+    let time = Wall { seconds: 1 << 41, nanos: 3 };
+    let attr = Attr { mode: 0o640, uid: 7, gid: 8, mtime: time, ctime: time, ..entry.attr };
+    let path = b"/a/b/file".as_slice().into();
+    let truncations = entry.truncations;
+    Salvaged {
+        attr,
+        layout,
+        fragments: Vec::new(),
+        truncations,
+        lost: false,
+        described: true,
+        path,
+    }
+}
+
+/// The manager starts with a new store.
+fn lose_names(cluster: &mut Cluster) {
+    cluster.witnesses = SERVERS.to_vec();
+    (cluster.backend, cluster.logs) = (MemoryBackend::new(), MemoryLogs::new());
+    cluster.life += 60_000_000_000;
+    cluster.net.nodes[0] = rig::node(1, cluster.life);
+    cluster.start();
+}
+
+fn salvage(cluster: &mut Cluster, found: &Salvaged) -> Result<String, Errno> {
+    let (client, found) = (cluster.client(1), found.clone());
+    let path = cluster.run(1, async move { client.salvage(&WHO, found).await });
+    path.map(|path| String::from_utf8(path.into()).unwrap())
+}
+
+fn path(path: &[u8], found: &Salvaged, number: u64) -> Salvaged {
+    let attr = Attr { file: FileId(number), ..found.attr };
+    Salvaged { path: path.into(), attr, ..found.clone() }
+}
+
+#[test]
+fn a_file_is_back_under_its_last_path_with_owner_mode_and_time() {
+    let mut cluster = Cluster::new(1);
+    let found = made(&mut cluster);
+    let file = found.attr.file;
+    cluster.objects.0.sizes.borrow_mut().insert(file, (100, found.truncations));
+    lose_names(&mut cluster);
+    assert_eq!(salvage(&mut cluster, &found), Ok("/lost+found/a/b/file".into()));
+    assert_eq!(salvage(&mut cluster, &found), Ok(String::new()), "it is known now");
+    for _ in 0..2 {
+        let client = cluster.client(1);
+        let attr = cluster
+            .run(1, async move {
+                let top = client.lookup(&WHO, ROOT, LOST_FOUND).await?.attr;
+                assert_eq!((top.mode, top.uid), (0o700, 0));
+                let a = client.lookup(&WHO, top.file, b"a").await?.attr.file;
+                let b = client.lookup(&WHO, a, b"b").await?.attr.file;
+                let file = client.lookup(&WHO, b, b"file").await?.attr.file;
+                client.compare(file).await?;
+                client.get_attr(file).await
+            })
+            .unwrap()
+            .attr;
+        assert_eq!((attr.file, attr.size, attr.mode), (file, 100, 0o640));
+        assert_eq!((attr.uid, attr.gid, attr.mtime), (7, 8, found.attr.mtime));
+        cluster.restart();
+    }
+    // Numbers are not given again.
+    let client = cluster.client(1);
+    let made = async move { create(&client, b"new", None).await.unwrap().attr.file };
+    let new = cluster.run(1, made);
+    assert!(new.serial() > file.serial() && new.serial() >> 44 == 1, "{new:?}");
+}
+
+#[test]
+fn names_that_are_taken_get_the_number_of_the_file() {
+    let mut cluster = Cluster::new(1);
+    let found = made(&mut cluster);
+    lose_names(&mut cluster);
+    for (asked, number, given) in [
+        (&b"/x"[..], 20, "/lost+found/x"),
+        (b"/x", 21, "/lost+found/x.#15"),
+        (b"", 22, "/lost+found/#16"),
+        (b"/x/y", 23, "/lost+found/y"),
+        (b"deep/../z", 24, "/lost+found/deep/z"),
+        (b"/lost+found/deep/z", 25, "/lost+found/deep/z.#19"),
+        (&[b'n'; 255], 26, &format!("/lost+found/{}", "n".repeat(255))),
+        (&[b'n'; 255], 27, &format!("/lost+found/{}.#1b", "n".repeat(251))),
+    ] {
+        let one = path(asked, &found, number);
+        assert_eq!(salvage(&mut cluster, &one).as_deref(), Ok(given));
+    }
+}
+
+#[test]
+fn nothing_is_salvaged_where_no_names_were_lost() {
+    let mut cluster = Cluster::new(1);
+    let found = made(&mut cluster);
+    let other = path(b"/x", &found, 1 << 40);
+    assert_eq!(salvage(&mut cluster, &other), Err(Errno::EEXIST));
+    lose_names(&mut cluster);
+    // A number of a later lineage than that of this store.
+    let later = path(b"/x", &found, 9 << 44);
+    assert_eq!(salvage(&mut cluster, &later), Err(Errno::EAGAIN));
+    let (client, mine) = (cluster.client(1), names::Who::decided(7, 7));
+    let asked = async move { client.salvage(&mine, found).await };
+    assert_eq!(cluster.run(1, asked), Err(Errno::EPERM));
+}
+
+#[test]
+fn a_file_that_lacks_bytes_is_an_error_and_one_that_moved_is_found() {
+    let mut cluster = Cluster::new(1);
+    let found = made(&mut cluster);
+    let file = found.attr.file;
+    lose_names(&mut cluster);
+    let lost = Salvaged { lost: true, ..path(b"/lost", &found, 20) };
+    salvage(&mut cluster, &lost).unwrap();
+    // The object is on another server than the layout says, with a later epoch.
+    let object = ObjectId { volume: VolumeId(5), file, column: 0 };
+    let (home, to) = (found.layout.home(0).server, found.layout.home(1).server);
+    let told = cluster.objects.0.columns.borrow_mut().remove(&(home, object)).unwrap();
+    cluster.objects.0.columns.borrow_mut().insert((to, object), ObjectReply { epoch: 9, ..told });
+    cluster.objects.0.stored.borrow_mut().clear();
+    cluster.objects.0.stored.borrow_mut().insert((to, object));
+    salvage(&mut cluster, &found).unwrap();
+    let client = cluster.client(1);
+    let opened = cluster.run(1, async move {
+        client.compare_all(&WHO).await.unwrap();
+        assert_eq!(client.open(&WHO, FileId(20), READ).await.map(drop), Err(Errno::EIO));
+        client.open(&WHO, file, READ).await.unwrap()
+    });
+    assert_eq!(opened.layout.unwrap().home(0).server, to);
+}
