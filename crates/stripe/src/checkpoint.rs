@@ -159,8 +159,9 @@ impl Inner {
         let groups = self.cache.borrow().dirty_groups(object.key);
         let is_same = disk.index.get(object.id)
             == Some(Entry::of(&Header { object: object.id, sequence, head }));
+        let announced = std::mem::take(&mut object.state.borrow_mut().announced);
         // Of commits that all failed the log has nothing: after a crash a later header could not be explained.
-        if is_same && groups.is_empty() && object.state.borrow().pending.is_empty() {
+        if is_same && !announced && groups.is_empty() && object.state.borrow().pending.is_empty() {
             return Ok(None);
         }
         let header = Header { object: object.id, sequence: sequence + 1, head };

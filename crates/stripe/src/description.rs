@@ -256,11 +256,13 @@ impl Inner {
         };
         // The first commit of what is not stable yet will write a header.
         let Some(head) = stable.filter(|_| phase == Phase::Open) else { return };
-        if !disk.unapplied.borrow().contains_key(&object.id) {
-            let record = Record::bare(Kind::Commit, object.id, head);
-            if disk.journal.append(record, Vec::new()).await.is_ok() {
-                disk.unapplied.borrow_mut().insert(object.id, object.clone());
-            }
+        if disk.unapplied.borrow().contains_key(&object.id) {
+            return;
+        }
+        let record = Record::bare(Kind::Commit, object.id, head);
+        if disk.journal.append(record, Vec::new()).await.is_ok() {
+            object.state.borrow_mut().announced = true;
+            disk.unapplied.borrow_mut().insert(object.id, object.clone());
         }
     }
 }

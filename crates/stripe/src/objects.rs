@@ -93,6 +93,8 @@ pub(crate) struct State {
     pub stable: Option<Head>,
     /// What it was told of its file.
     pub description: Option<Rc<Description>>,
+    /// The log explains a header that is written for that alone.
+    pub announced: bool,
     /// Sequence of the header in place; 0 when there is none.
     pub header_sequence: u64,
     /// Whether there is a file.
@@ -157,6 +159,7 @@ impl Object {
             head: Head::default(),
             stable: None,
             description: None,
+            announced: false,
             header_sequence: 0,
             in_place: false,
             file_blocks: 0,
