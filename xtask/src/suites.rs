@@ -96,7 +96,7 @@ impl Toolchain {
 
 const LOOM: &str = "ring order, model-checked";
 /// Run with fresh seeds: the first five 24 seconds each among the tests, all of them 400 seconds each in a soak.
-const EXPERIMENTS: [&str; 13] = [
+const EXPERIMENTS: [&str; 14] = [
     "one-mount",
     "two-mounts",
     "long-files",
@@ -105,6 +105,7 @@ const EXPERIMENTS: [&str; 13] = [
     "full-disks",
     "failing-disks",
     "decaying-disks",
+    "restored-names",
     "moving-columns",
     "lending",
     "network-memory-keys",

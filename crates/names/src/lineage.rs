@@ -15,6 +15,7 @@ use crate::limits::{
 };
 use crate::manager::{Manager, OpenError, VolumeSettings, damaged};
 use crate::record::{Content, Directory, Inode, Site};
+use node::Bug;
 use store::{Append, Batch};
 use stripe::Witness;
 use wire::{Attr, FileId, FileKind, NodeId, Wall};
@@ -94,7 +95,7 @@ impl Manager {
         self.volume.frozen |= lineage > self.volume.lineage;
         self.volume.lineage = self.volume.lineage.max(lineage);
         self.volume.outbids &= !asked_all;
-        self.leap(&mut batch, floor(self.volume.lineage, life))?;
+        self.leap(&mut batch, self.floor(life))?;
         self.begin_life(&mut batch);
         self.is_new = false;
         Ok(self.store().apply(batch))
@@ -104,7 +105,7 @@ impl Manager {
     pub(crate) fn outbid(&mut self, lineage: u16, life: u64) -> Result<Append, OpenError> {
         let mut batch = Batch::new();
         (self.volume.lineage, self.volume.frozen) = (lineage, true);
-        self.leap(&mut batch, floor(lineage, life))?;
+        self.leap(&mut batch, self.floor(life))?;
         Ok(self.store().apply(batch))
     }
 
@@ -118,6 +119,12 @@ impl Manager {
         {
             batch.delete(&keys::life(oldest));
         }
+    }
+
+    /// The serial number that an incarnation begins behind.
+    fn floor(&self, life: u64) -> u64 {
+        let repeats = self.bugs.has(Bug::RestoredNumbersRepeat);
+        floor(if repeats { 0 } else { self.volume.lineage }, life)
     }
 
     fn leap(&mut self, batch: &mut Batch, floor: u64) -> Result<(), OpenError> {

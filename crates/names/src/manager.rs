@@ -143,7 +143,7 @@ pub struct Manager {
     /// Files that changed, whose objects are to be told.
     pub(crate) changed: Changed,
     /// Planted bugs; none outside of tests of the checkers.
-    bugs: Bugs,
+    pub(crate) bugs: Bugs,
 }
 
 impl Manager {

@@ -22,6 +22,16 @@ pub enum Restored {
     Due = 0,
     /// Objects that it had are nowhere: opening it is an error.
     Lost = 1,
+    /// As [`Due`](Restored::Due), of a file that was open for writing: what its record says of its size and storage is
+    /// a hint, so a file without objects may have had some.
+    Open = 2,
+}
+
+impl Restored {
+    /// Whether it is still to be compared.
+    pub fn is_due(self) -> bool {
+        matches!(self, Restored::Due | Restored::Open)
+    }
 }
 
 impl<'a> Field<'a> for Restored {
@@ -32,6 +42,7 @@ impl<'a> Field<'a> for Restored {
         match input.u8()? {
             0 => Ok(Restored::Due),
             1 => Ok(Restored::Lost),
+            2 => Ok(Restored::Open),
             _ => Err(Short),
         }
     }
@@ -66,7 +77,7 @@ impl Restoration {
 
     fn of(&mut self, row: Restored) -> &mut u64 {
         match row {
-            Restored::Due => &mut self.due,
+            Restored::Due | Restored::Open => &mut self.due,
             Restored::Lost => &mut self.lost,
         }
     }
@@ -80,7 +91,11 @@ pub fn restored(key: &[u8], value: &[u8]) -> Result<Vec<Entry>, OpenError> {
     let table = key.get(1).copied().unwrap_or_default();
     let is = |one: Table| table == one as u8;
     // Of clients and starts of before nothing is left, and a truncation may have been done and written over since.
-    let of_before = [Table::Session, Table::Client, Table::Answer, Table::Life, Table::Truncation];
+    if is(Table::Session) {
+        // Behind the row of its file, whose place this one takes.
+        return Ok(open_row(key).into_iter().collect());
+    }
+    let of_before = [Table::Client, Table::Answer, Table::Life, Table::Truncation];
     if of_before.into_iter().any(is) {
         return Ok(Vec::new());
     }
@@ -101,6 +116,11 @@ fn restored_volume(key: &[u8], value: &[u8]) -> Result<Volume, OpenError> {
     Ok(Volume { outbids: true, frozen: true, ..volume })
 }
 
+/// The row that says so of a file that was open for writing, by the key of its session.
+fn open_row(key: &[u8]) -> Option<Entry> {
+    keys::file_of(key).map(|file| (keys::restored(file), encoded(&Restored::Open)))
+}
+
 /// The row that says that a file is to be compared, if it has objects.
 fn due(key: &[u8], value: &[u8]) -> Result<Option<Entry>, OpenError> {
     let inode: Inode = damaged(key, value)?;
@@ -119,6 +139,9 @@ pub fn accept(store: &mut Store) -> Result<Vec<Append>, OpenError> {
     for site in 0..=u8::MAX {
         for (key, value) in table(store, site, Table::Inode)? {
             rows.extend(due(&key, &value)?.map(|(key, value)| (key, Some(value))));
+        }
+        for (key, _) in table(store, site, Table::Session)? {
+            rows.extend(open_row(&key).map(|(key, value)| (key, Some(value))));
         }
         let truncations = table(store, site, Table::Truncation)?;
         rows.extend(truncations.into_iter().map(|(key, _)| (key, None)));

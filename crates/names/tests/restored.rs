@@ -131,6 +131,28 @@ fn a_file_that_lacks_objects_is_used_again_when_its_loss_was_accepted() {
 }
 
 #[test]
+fn a_file_that_was_open_in_the_backup_and_has_no_objects_is_no_empty_file() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.client(1);
+    let file = cluster.created(&client, b"file", Some(READ | WRITE));
+    cluster.turns(2500);
+    let copy = cluster.copy();
+    let size = SetAttr { size: Some(0), ..SetAttr::default() };
+    let entry =
+        cluster.run(1, async move { client.set_attr(&WHO, file, size, true).await.unwrap() });
+    cluster.bring_back_accepted(copy);
+    assert_eq!(open(&mut cluster, file).map(drop), Err(Errno::EIO));
+    assert_eq!(restoration(&cluster), (0, 1));
+    // Who has it open goes on writing: it is whole then.
+    let homes: Vec<Home> = entry.layout.unwrap().homes().collect();
+    let columns = [0, 1, 2].map(|column| (homes[column].server, column as u16, 1, 30));
+    tell(&cluster, &entry, &columns);
+    cluster.objects.0.sizes.borrow_mut().insert(file, (90, entry.truncations));
+    assert_eq!(open(&mut cluster, file).unwrap().attr.size, 90);
+    assert_eq!(restoration(&cluster), (0, 0));
+}
+
+#[test]
 fn files_left_to_compare_are_counted_down_and_one_that_is_removed_is_none() {
     let (mut cluster, entry) = cluster(b"file");
     let client = cluster.client(1);

@@ -100,6 +100,7 @@ bugs! {
     DiskIdIgnored = 68, "files: a disk serves although the cluster knows another one in its place.";
     DiskAgeIgnored = 69, "files: a disk serves although it is an older copy.";
     OlderStoreServed = 71, "names: a store serves although I/O servers know that it is an older copy.";
+    RestoredNumbersRepeat = 72, "names: a restored store does not begin behind the numbers that servers know of.";
     PageSumIgnored = 70, "store: pages of the checkpoint are not verified.";
 }
 

@@ -1,6 +1,7 @@
 //! The services of a cluster on simulated machines: the same assembly as in the real world, over files that a crash
 //! can harm.
 
+use crate::backup::Backups;
 use crate::borrower::Borrower;
 use crate::experiment::Experiment;
 use crate::machine::{Boot, Role};
@@ -98,11 +99,20 @@ pub(crate) fn server(manager: NodeId, cache_bytes: usize, lends_mib: u32) -> Rol
     })
 }
 
-pub(crate) fn mount(manager: NodeId, moves_per_minute: u32, lends_mib: u32) -> Role {
+pub(crate) fn mount(
+    manager: NodeId,
+    moves_per_minute: u32,
+    lends_mib: u32,
+    backups: Option<Backups>,
+) -> Role {
     Rc::new(move |boot| {
         if let Some(pause) = Duration::from_secs(60).checked_div(moves_per_minute) {
             let (cx, names) = (&boot.cx, names::Client::new(&boot.cx, manager, VOLUME));
             cx.spawn("mover", mover(cx.clone(), names, pause));
+        }
+        if let Some(backups) = backups.clone() {
+            let (cx, names) = (&boot.cx, names::Client::new(&boot.cx, manager, VOLUME));
+            cx.spawn("administrator", backups.serve(cx.clone(), names));
         }
         let lent = (lends_mib as usize) << 20;
         let files = files::Config::for_pool(boot.cx.frames().pages() * PAGE_BYTES - lent);
@@ -144,10 +154,13 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
     let cache_bytes = if lends_mib > 0 { CACHE_BESIDE_MEMORY_BYTES } else { CACHE_BYTES };
     let disks = all_disks(experiment.shape.disks);
     let servers = servers.into_iter().map(|id| IoServer { disks, ..IoServer::from(id) });
+    let backups = Backups::default();
+    let taken = experiment.restores().then(|| backups.clone());
     Roles {
         manager: manager(servers.collect(), lends_mib),
         server: server(at, cache_bytes, lends_mib),
-        mount: mount(at, experiment.shape.moves_per_minute, lends_mib),
+        mount: mount(at, experiment.shape.moves_per_minute, lends_mib, taken),
         bugs,
+        backups,
     }
 }

@@ -138,6 +138,8 @@ pub struct DataCheck {
     recent: VecDeque<(Picos, WriteId)>,
     /// Files whose names may be there again without their bytes.
     unchecked: BTreeSet<FileId>,
+    /// Nothing is forgotten: files that are gone may be there again.
+    pub keeps_all: bool,
 }
 
 impl Default for DataCheck {
@@ -152,6 +154,7 @@ impl Default for DataCheck {
             going: Vec::new(),
             recent: VecDeque::new(),
             unchecked: BTreeSet::new(),
+            keeps_all: false,
         }
     }
 }
@@ -309,6 +312,16 @@ impl DataCheck {
         }
     }
 
+    /// These files are back by names of a backup that was begun then, and were removed since: what was written
+    /// meanwhile may be gone with their objects.
+    pub fn came_back(&mut self, files: impl Fn(FileId) -> bool, begun: Picos) {
+        let since = |write: &&mut Write| write.ack.is_none_or(|ack| ack >= begun);
+        for write in self.writes.iter_mut().skip(1).filter(|write| files(write.file)).filter(since)
+        {
+            (write.durable, write.weak_until, write.held) = (false, Picos::NEVER, false);
+        }
+    }
+
     /// A close or fsync failed: the mount's unsynced writes of the file may be lost.
     pub fn publishing_failed(&mut self, mount: NodeId, file: FileId, now: Picos) {
         self.weaken(|write| write.mount == mount && write.file == file, now + LINGER);
@@ -374,6 +387,9 @@ impl DataCheck {
 
     /// A file that is gone needs no account, once no power cut can bring it back.
     pub fn forget(&mut self, file: FileId, now: Picos) {
+        if self.keeps_all {
+            return;
+        }
         self.going.push((now + UNDO, file));
         let gone = self.going.iter().take_while(|(at, _)| *at <= now).count();
         for (_, file) in self.going.drain(..gone) {

@@ -4,12 +4,16 @@
 //! or in the middle of its work, where the last second before the stop is not covered. What its machines store then is
 //! kept, and beside it what they stored earlier. Each round begins with that: one thing decays, all machines start, and
 //! everything is looked up, listed and read. What comes is right, or an error. The first round is without damage.
+//!
+//! Or a round is a disaster: the manager's stores are lost, and restored from a backup ([`crate::restoring`]).
 
+use crate::backup::Backups;
 use crate::experiment::Experiment;
 use crate::machine::{Image, Machine};
 use crate::meta::StoresImage;
 use crate::queue::Picos;
 use crate::random::{MILLION, Random};
+use crate::restoring::Restoring;
 use crate::run::Members;
 use crate::storage::Crash;
 use crate::volume::Volume;
@@ -28,8 +32,13 @@ const AUDIT: Picos = Picos::seconds(60);
 /// Of a round the first audit is over, and the machine that decayed is started once more.
 const AGAIN: u32 = MILLION / 4;
 
+/// A restored manager is killed, or loses its power, within this time of its start; of half of them.
+const STRUCK_MS_MAX: u64 = 1_500;
+/// How long files may take to be made in a restored volume.
+const MAKING: Picos = Picos::seconds(60);
+
 /// What all machines store at one time.
-type Images = BTreeMap<NodeId, Image>;
+pub(crate) type Images = BTreeMap<NodeId, Image>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -41,6 +50,8 @@ enum Phase {
     Resting { until: Picos },
     /// Everything is read.
     Auditing { until: Picos, again: bool },
+    /// Files are made in a volume that was restored.
+    Making { until: Picos },
     /// All rounds are over.
     Over,
 }
@@ -61,11 +72,21 @@ pub struct Decays {
     /// The machine of which something decayed.
     victim: Option<NodeId>,
     rounds: u32,
+    restoring: Option<Restoring>,
+    /// The manager's stores were restored in this round.
+    is_restored: bool,
+    /// When the manager is struck then.
+    struck: Option<Picos>,
 }
 
 impl Decays {
     /// The rounds of this experiment; `None` when it has none. An error names a kind that there is not.
-    pub fn new(seed: u64, experiment: &Experiment, members: &Members) -> Option<Decays> {
+    pub fn new(
+        seed: u64,
+        experiment: &Experiment,
+        members: &Members,
+        backups: &Backups,
+    ) -> Option<Decays> {
         let left = experiment.faults.decays;
         let mut random = Random::new(seed, "decays");
         let all = Decay::OF_FILES.into_iter().chain(Decay::OF_ALL);
@@ -75,10 +96,13 @@ impl Decays {
         };
         let kinds: Vec<Decay> = all.filter(named).collect();
         let quarter = Picos(Picos::seconds(experiment.seconds).0 / 4);
-        let earlier = (1..=3).map(|part| (Picos(quarter.0 * part), None)).collect();
+        let quarters = (1..=3).map(|part| Picos(quarter.0 * part));
+        let earlier = quarters.clone().map(|at| (at, None)).collect();
+        let restores = experiment.restores();
+        let restoring = restores.then(|| Restoring::new(backups.clone(), quarters.collect()));
         let rests = random.chance(MILLION / 2);
         let power = rests && random.chance(MILLION / 2);
-        (left > 0 && !kinds.is_empty()).then(|| Decays {
+        (left > 0 && (!kinds.is_empty() || restores)).then(|| Decays {
             left,
             kinds,
             members: members.clone(),
@@ -90,6 +114,9 @@ impl Decays {
             stopped: Images::new(),
             victim: None,
             rounds: 0,
+            restoring,
+            is_restored: false,
+            struck: None,
         })
     }
 
@@ -104,8 +131,9 @@ impl Decays {
     }
 
     /// To be called in each tick of the work.
-    pub fn watch(&mut self, world: &World) {
+    pub fn watch(&mut self, world: &World, workload: &mut Workload) {
         let now = world.now();
+        self.restoring.iter_mut().for_each(|restoring| restoring.watch(now, workload));
         let due = self.earlier.iter_mut().find(|(at, images)| *at <= now && images.is_none());
         if let Some((_, images)) = due {
             *images = Some(images_of(world));
@@ -126,15 +154,34 @@ impl Decays {
                 self.phase = Phase::Resting { until: now + REST };
             }
             Phase::Resting { until } if now >= until => self.stop(world, workload),
+            Phase::Auditing { .. } if self.struck.is_some_and(|at| at <= now) => {
+                self.strike_manager(world, workload);
+            }
+            Phase::Making { until } => {
+                if self.restoring.as_ref().expect("it was restored").is_made(world)? {
+                    self.next_round(world, workload)?;
+                } else if now >= until {
+                    return Err(format!("{now} no files can be made in a restored volume"));
+                }
+            }
             Phase::Auditing { until, again } => {
                 let read = workload.is_finished();
                 let late = now >= until || !self.members.keepers().iter().all(|n| world.is_up(*n));
                 if !read && late && self.victim.is_none() {
                     return Err(format!("{now} not everything can be read though nothing decayed"));
                 }
+                if !read && late && self.is_restored {
+                    return Err(format!(
+                        "{now} not everything is answered though names were restored"
+                    ));
+                }
                 match () {
                     () if again && read => self.start_again(world, workload),
-                    () if read || late => self.next_round(world, workload),
+                    () if self.is_restored && read => {
+                        self.restoring.as_ref().expect("it was restored").make();
+                        self.phase = Phase::Making { until: now + MAKING };
+                    }
+                    () if read || late => self.next_round(world, workload)?,
                     () => {}
                 }
             }
@@ -175,19 +222,56 @@ impl Decays {
         }
     }
 
-    fn next_round(&mut self, world: &mut World, workload: &mut Workload) {
+    fn next_round(&mut self, world: &mut World, workload: &mut Workload) -> Result<(), String> {
         self.rounds += 1;
         if self.rounds > self.left {
             self.phase = Phase::Over;
-            return;
+            return Ok(());
+        }
+        if let Some(restoring) = self.restoring.as_mut().filter(|_| self.rounds == 1) {
+            restoring.stopped(&self.stopped, workload);
         }
         self.trace_health(world);
         self.end_all(world, workload, Crash::Kill);
         for (node, image) in &self.stopped {
             world.machine_mut(*node).restore(image);
         }
-        self.strike(world);
+        self.is_restored = self.restore(world, workload)?;
+        if !self.is_restored {
+            self.strike(world);
+        }
         self.start_round(world, workload);
+        Ok(())
+    }
+
+    /// The manager's stores are restored from a backup, if this round is about that.
+    fn restore(&mut self, world: &mut World, workload: &mut Workload) -> Result<bool, String> {
+        self.struck = None;
+        let Some(restoring) = &self.restoring else { return Ok(false) };
+        restoring.begin(workload);
+        if !self.kinds.is_empty() && self.random.chance(MILLION / 2) {
+            return Ok(false);
+        }
+        let (now, manager) = (world.now(), self.members.manager);
+        let said = restoring.restore(manager, &mut self.random, world, workload)?;
+        let is_restored = said.is_some();
+        let said = said.unwrap_or_else(|| "no backup was taken".into());
+        world.trace_mut().line(now, manager, "decay", format_args!("{said}"));
+        self.victim = Some(manager);
+        if is_restored && self.random.chance(MILLION / 2) {
+            self.struck = Some(now + Picos::millis(self.random.below(STRUCK_MS_MAX)));
+        }
+        Ok(is_restored || self.kinds.is_empty())
+    }
+
+    /// In the middle of what a manager does after a restore.
+    fn strike_manager(&mut self, world: &mut World, workload: &mut Workload) {
+        self.struck = None;
+        let manager = self.members.manager;
+        let crash = if self.random.chance(MILLION / 2) { Crash::Power } else { Crash::Kill };
+        world.crash(manager, crash);
+        workload.model_mut().data.server_died(|_| false);
+        world.start(manager);
     }
 
     fn start_round(&mut self, world: &mut World, workload: &mut Workload) {
@@ -195,7 +279,7 @@ impl Decays {
         for node in world.nodes() {
             match self.victim {
                 // A refusal is an answer.
-                Some(victim) if victim == node => drop(world.try_start(node)),
+                Some(victim) if victim == node && !self.is_restored => drop(world.try_start(node)),
                 _ => world.start(node),
             }
         }

@@ -34,7 +34,8 @@ pub struct Experiment {
     pub memory: Option<MemoryShape>,
     /// Planted bugs to switch on, by name.
     pub bugs: Vec<String>,
-    /// How things decay, by name as in [`node::decay::Decay`]; in all ways when none is named.
+    /// How things decay, by name as in [`node::decay::Decay`]; in all ways when none is named. `Restored`: the names
+    /// are lost, and restored from a backup.
     pub decays_of: Vec<String>,
 }
 
@@ -259,6 +260,11 @@ impl Faults {
 }
 
 impl Experiment {
+    /// Whether names are restored from backups.
+    pub fn restores(&self) -> bool {
+        self.faults.decays > 0 && self.decays_of.iter().any(|decay| decay == "Restored")
+    }
+
     /// Reads a file. The error names the field.
     pub fn parse<'s>(source: impl Into<Source<'s>>) -> Result<Experiment, Fault> {
         let source = source.into();

@@ -18,6 +18,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod backup;
 mod borrower;
 pub mod clock;
 pub mod cluster;
@@ -42,6 +43,7 @@ pub mod queue;
 pub mod queueing;
 pub mod random;
 pub mod report;
+mod restoring;
 pub mod run;
 pub mod slice;
 pub mod source;

@@ -52,8 +52,33 @@ struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Change(pub Vec<(FileId, Name, Value)>);
 
+/// What names may stand for at some time.
+#[derive(Clone, Debug, Default)]
+pub struct Values(BTreeMap<(FileId, Name), Vec<Value>>);
+
+impl Values {
+    /// What they may be in the others they may be too.
+    pub fn allow(&mut self, others: &Values) {
+        for ((directory, name), values) in &others.0 {
+            values.iter().for_each(|value| self.allow_one(*directory, name, *value));
+        }
+    }
+
+    /// The change may have been made.
+    pub fn allow_change(&mut self, change: &Change) {
+        change.0.iter().for_each(|(directory, name, to)| self.allow_one(*directory, name, *to));
+    }
+
+    fn allow_one(&mut self, directory: FileId, name: &Name, value: Value) {
+        let may = self.0.entry((directory, name.clone())).or_insert_with(|| vec![Value::Nothing]);
+        if !may.contains(&value) {
+            may.push(value);
+        }
+    }
+}
+
 /// All directories under check.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct NameCheck {
     entries: BTreeMap<(FileId, Name), Entry>,
     cut: Option<Picos>,
@@ -162,6 +187,43 @@ impl NameCheck {
         for entry in self.entries.values_mut().filter(|entry| !entry.stopped.is_empty()) {
             entry.may.clone_from(&entry.stopped);
         }
+    }
+
+    /// What the names may have stood for at any time since then, which is not long ago.
+    pub fn values(&self, since: Picos) -> Values {
+        let of = |(name, entry): (&(FileId, Name), &Entry)| {
+            let lately = entry.lately.iter().filter(|(until, _)| *until >= since);
+            let lately = lately.map(|(_, value)| *value);
+            (name.clone(), entry.may.iter().copied().chain(lately).collect())
+        };
+        Values(self.entries.iter().map(of).collect())
+    }
+
+    /// The names are those of a backup.
+    pub fn go_back(&mut self, to: &Values) {
+        for (name, entry) in &mut self.entries {
+            let nothing = vec![Value::Nothing];
+            entry.may = to.0.get(name).cloned().unwrap_or(nothing);
+            entry.stopped.clear();
+        }
+    }
+
+    /// Files that names may stand for.
+    pub fn files(&self) -> impl Iterator<Item = FileId> + '_ {
+        let file = |value: &Value| match value {
+            Value::File(file) => Some(*file),
+            _ => None,
+        };
+        self.entries.values().flat_map(|entry| &entry.may).filter_map(file)
+    }
+
+    /// Files that names certainly stand for.
+    pub fn live(&self) -> impl Iterator<Item = FileId> + '_ {
+        let file = |entry: &Entry| match entry.may[..] {
+            [Value::File(file)] => Some(file),
+            _ => None,
+        };
+        self.entries.values().filter_map(file)
     }
 
     /// Whether the manager's machine lost power since `time`, or shortly before.

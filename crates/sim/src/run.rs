@@ -1,5 +1,6 @@
 //! One run: a cluster, its workload and its trouble, from a seed to an outcome.
 
+use crate::backup::Backups;
 use crate::data_check::RECENT;
 use crate::decay::Decays;
 use crate::disk::DiskModel;
@@ -33,6 +34,8 @@ pub struct Roles {
     pub mount: Role,
     /// Planted bugs, for every node.
     pub bugs: u128,
+    /// Taken by an administrator on a mount.
+    pub backups: Backups,
 }
 
 /// Which nodes a cluster has.
@@ -149,9 +152,10 @@ impl Run {
         workload.start(&mut world, &mut random);
         world.set_timer(TICK, TICK_TIMER);
         let working_until = Picos::seconds(experiment.seconds);
-        let decays = Decays::new(seed, experiment, &members);
+        let decays = Decays::new(seed, experiment, &members, &roles.backups);
         if decays.is_some() {
             workload.remember(RECENT);
+            workload.model_mut().data.keeps_all = experiment.restores();
         }
         let violations = Vec::new();
         Run { world, workload, trouble, decays, violations, working_until, finishing: false }
@@ -195,7 +199,7 @@ impl Run {
         let now = self.world.now();
         if now < self.working_until {
             self.trouble.tick(&mut self.world, &mut self.workload);
-            self.decays.iter_mut().for_each(|decays| decays.watch(&self.world));
+            self.decays.iter_mut().for_each(|decays| decays.watch(&self.world, &mut self.workload));
         } else if !self.finishing {
             self.finishing = true;
             self.trouble.end(&mut self.world, &mut self.workload);

@@ -33,6 +33,8 @@ pub struct Model {
     pub names: NameCheck,
     /// What was wrong so far.
     pub violations: Vec<String>,
+    /// The names are those of a backup: what came to the root directory later is not there.
+    pub restored: bool,
     /// Whether something is or was lately wrong with the world, so that operations may fail.
     pub troubled: bool,
     /// Operations that succeeded.
@@ -183,6 +185,18 @@ impl Worker {
     /// When the operation under way began.
     pub fn waits_since(&self) -> Option<Picos> {
         self.asked.as_ref().map(|(begun, _)| *begun)
+    }
+
+    /// The change of names under way.
+    pub fn changes(&self) -> Option<Change> {
+        match &self.asked.as_ref()?.1 {
+            Asked::Create { name } => {
+                let home = self.parent_of(name);
+                Some(Change(vec![(home, name.clone(), Value::Something)]))
+            }
+            Asked::Names { change, .. } => Some(change.clone()),
+            _ => None,
+        }
     }
 
     /// The oldest time that anything of this worker can look back to.

@@ -2,6 +2,7 @@
 //! ends.
 
 use crate::experiment::Shape;
+use crate::name_check::Change;
 use crate::queue::Picos;
 use crate::random::Random;
 use crate::worker::{LINGER, Model, Worker};
@@ -53,6 +54,11 @@ impl Workload {
     /// Operations that succeeded and that failed.
     pub fn operations(&self) -> (u64, u64) {
         (self.model.succeeded, self.model.failed)
+    }
+
+    /// Changes of names that may have been made by now, and were not answered.
+    pub fn under_way(&self) -> Vec<Change> {
+        self.workers.iter().filter_map(Worker::changes).collect()
     }
 
     /// The checks, to be told of crashes.

@@ -40,13 +40,14 @@ const FOUND: [Bug; 22] = [
 ];
 
 /// What needs another experiment, found by a few of its seeds.
-const FOUND_BY: [(Bug, &str); 6] = [
+const FOUND_BY: [(Bug, &str); 7] = [
     (Bug::AwayPageTaken, LENDING),
     (Bug::PlacedNotSynced, LARGE_COMMITS),
     (Bug::StaleEpochAccepted, MOVES),
     (Bug::TokenKeyIgnored, BAD_LINKS),
     (Bug::OldSessionAccepted, BAD_LINKS),
     (Bug::WriteErrorSwallowed, FULL_DISKS),
+    (Bug::RestoredNumbersRepeat, RESTORED_NAMES),
 ];
 
 /// Columns move from disk to disk while two mounts write.
@@ -89,6 +90,7 @@ const LARGE_COMMITS: &str = "
     power_cuts_per_minute = 20";
 const FULL_DISKS: &str = include_str!("../../../experiments/full-disks.toml");
 
+const RESTORED_NAMES: &str = include_str!("../../../experiments/restored-names.toml");
 const DECAYING_DISKS: &str = include_str!("../../../experiments/decaying-disks.toml");
 
 /// A check that is skipped.

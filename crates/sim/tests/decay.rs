@@ -5,19 +5,42 @@ mod seeds;
 use sim::command::{replay, search};
 use sim::experiment::Experiment;
 
+const RESTORED_NAMES: &str = include_str!("../../../experiments/restored-names.toml");
 const DECAYING_DISKS: &str = include_str!("../../../experiments/decaying-disks.toml");
 /// Seeds, each with the 40 decays of the experiment. A soak has as many as fit its time.
 const SEEDS: u64 = 8;
+/// The same with its 12 restores.
+const RESTORED_SEEDS: u64 = 8;
+/// Seeds until a planted bug is found, at most.
+const BUG_SEEDS: u64 = 40;
 
 #[test]
 fn no_decay_of_what_a_cluster_stores_is_silent() {
-    let (kept, usual) = ("experiments/decaying-disks.toml", Experiment::parse(DECAYING_DISKS));
-    let experiment = seeds::experiment(usual.unwrap());
+    find_nothing("experiments/decaying-disks.toml", DECAYING_DISKS, SEEDS);
+}
+
+#[test]
+fn names_that_are_restored_from_a_backup_lead_to_the_bytes_of_their_files_or_to_an_error() {
+    find_nothing("experiments/restored-names.toml", RESTORED_NAMES, RESTORED_SEEDS);
+}
+
+#[test]
+fn a_restore_after_which_numbers_of_files_repeat_is_found() {
+    let usual = Experiment::parse(RESTORED_NAMES).unwrap();
+    let experiment = Experiment { bugs: vec!["RestoredNumbersRepeat".into()], ..usual };
+    let found = search(1..=BUG_SEEDS, &experiment, |_, _| ()).expect("a known bug");
+    let (seed, outcome) = found.expect("it is found");
+    println!("found after {seed} seeds: {:?}", outcome.violations);
+    assert!(outcome.violations[0].contains("is the number of a file that was there before"));
+}
+
+fn find_nothing(kept: &str, usual: &str, seeds: u64) {
+    let experiment = seeds::experiment(Experiment::parse(usual).unwrap());
     if ["SIM_SECONDS", "SIM_TRACE"].iter().any(|name| seeds::setting(name).is_some()) {
         return seeds::lose_nothing(experiment, Some(kept));
     }
     let each = |seed, outcome: &_| println!("seed {seed}: {outcome}");
-    let failed = search(1..=SEEDS, &experiment, each).expect("no unknown bug");
+    let failed = search(1..=seeds, &experiment, each).expect("no unknown bug");
     if let Some((seed, outcome)) = failed {
         panic!("{}\nreplay: {}", outcome.violations.join("\n"), replay(seed, Some(kept)));
     }

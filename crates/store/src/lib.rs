@@ -27,6 +27,7 @@
 mod batch;
 mod checkpoint;
 mod error;
+mod filling;
 pub mod limits;
 mod log;
 pub mod memory;
@@ -40,6 +41,7 @@ mod store;
 pub use batch::{Batch, Change};
 pub use checkpoint::Checkpoint;
 pub use error::StoreError;
+pub use filling::Filling;
 pub use memory::{MemoryBackend, MemoryLogs};
 pub use recovery::Recovery;
 pub use redb::StorageBackend;

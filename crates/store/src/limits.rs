@@ -31,3 +31,7 @@ pub fn scrub_first(period: Duration) -> Duration {
 pub const SCRUB_KEYS: usize = 64;
 /// See [`SCRUB_KEYS`].
 pub const SCRUB_PAUSE: Duration = Duration::from_millis(100);
+/// Bytes of rows in a batch of a store that is being filled: half of what the store takes in a record.
+pub const FILLING_BATCH_BYTES: usize = 1 << 20;
+/// Bytes that are in memory then before they are written.
+pub const FILLING_BYTES: usize = 16 << 20;

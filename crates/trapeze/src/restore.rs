@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-use store::{Batch, Entry, Store, StoreError};
+use store::{Filling, Store, StoreError};
 
 /// Why names were not restored.
 #[derive(Debug, thiserror::Error)]
@@ -158,82 +158,39 @@ impl From<RestoreError> for Failure {
 /// Makes both stores in a new directory, on stable storage when the backup has turned out to be whole.
 fn write<R: Read>(new: &Path, reader: &mut Reader<R>) -> std::result::Result<Counts, Failure> {
     fs::create_dir_all(new).map_err(|error| RestoreError::System(new.into(), error))?;
-    let mut names = Filling::open(new, StoreId::Names, names_store())?;
-    let mut members = Filling::open(new, StoreId::Members, members_store())?;
+    let mut names = filling(new, StoreId::Names, names_store())?;
+    let mut members = filling(new, StoreId::Members, members_store())?;
+    let unwritten = |text| RestoreError::Written(new.into(), text);
     let (bar, mut counts) = (progress::counted("records"), Counts::default());
     while let Some((of, rows)) = reader.rows()? {
         bar.inc(rows.len() as u64);
         match of {
             Of::Members => {
                 counts.members += rows.len() as u64;
-                members.fill(rows)?;
+                members.put(rows).map_err(unwritten)?;
             }
             Of::Names => {
                 counts.names += rows.len() as u64;
                 for (key, value) in rows {
                     let rows = names::restored(&key, &value);
-                    names.fill(rows.map_err(|error| RestoreError::Names(new.into(), error))?)?;
+                    let rows = rows.map_err(|error| RestoreError::Names(new.into(), error))?;
+                    names.put(rows).map_err(unwritten)?;
                 }
             }
         }
     }
     bar.finish_and_clear();
-    names.end()?;
-    members.end()?;
+    names.end().map_err(unwritten)?;
+    members.end().map_err(unwritten)?;
     sync_name(&new.join("names.redb")).map_err(|error| RestoreError::System(new.into(), error))?;
     Ok(counts)
 }
 
-/// A store that is being filled.
-struct Filling {
-    dir: PathBuf,
-    store: Store,
-    batch: Batch,
-    bytes: usize,
-}
-
-/// Bytes of rows in a batch: half of what the store takes in a record.
-const BATCH_BYTES: usize = 1 << 20;
-/// Bytes that are in memory before they are written.
-const FILLING_BYTES: usize = 16 << 20;
-
-impl Filling {
-    fn open(dir: &Path, id: StoreId, config: store::Config) -> Result<Filling> {
-        let loaded = load(dir, id)?;
-        let opened = Store::open(loaded.backend, config, loaded.logs);
-        let store = opened.map_err(|error| RestoreError::Store(dir.into(), error))?;
-        Ok(Filling { dir: dir.into(), store, batch: Batch::new(), bytes: 0 })
-    }
-
-    fn fill(&mut self, rows: Vec<Entry>) -> Result<()> {
-        for (key, value) in rows {
-            self.bytes += key.len() + value.len() + 16;
-            self.batch.put(&key, &value);
-            if self.bytes >= BATCH_BYTES {
-                self.apply();
-            }
-        }
-        if self.store.overlay_bytes() >= FILLING_BYTES {
-            self.put_in_place()?;
-        }
-        Ok(())
-    }
-
-    fn apply(&mut self) {
-        self.bytes = 0;
-        // All of it comes into the checkpoint, so the record needs no log.
-        let _no_log = self.store.apply(std::mem::replace(&mut self.batch, Batch::new()));
-    }
-
-    fn put_in_place(&mut self) -> Result<()> {
-        let written = put_in_place(&mut self.store);
-        written.map_err(|text| RestoreError::Written(self.dir.clone(), text))
-    }
-
-    fn end(mut self) -> Result<()> {
-        self.apply();
-        self.put_in_place()
-    }
+/// A new store to be filled.
+fn filling(dir: &Path, id: StoreId, config: store::Config) -> Result<Filling> {
+    let loaded = load(dir, id)?;
+    let opened = Store::open(loaded.backend, config, loaded.logs);
+    opened.map(Filling::new).map_err(|error| RestoreError::Store(dir.into(), error))
 }
 
 /// Gives a new store the place of the one that is there, which is kept; where.
@@ -263,17 +220,5 @@ fn accept(dir: &Path) -> Result<()> {
     // All of it comes into the checkpoint, so its records need no log.
     let _no_log =
         names::accept(&mut store).map_err(|error| RestoreError::Names(dir.into(), error))?;
-    put_in_place(&mut store).map_err(|text| RestoreError::Written(dir.into(), text))
-}
-
-/// Brings what was changed into the checkpoint, on stable storage.
-fn put_in_place(store: &mut Store) -> std::result::Result<(), String> {
-    let Some(checkpoint) = store.freeze() else { return Ok(()) };
-    let result = checkpoint.run();
-    store.checkpoint_done(result);
-    match store.last_failure() {
-        Some(why) => Err(why.to_string()),
-        None if store.is_dirty() => Err("the checkpoint could not be written".to_string()),
-        None => Ok(()),
-    }
+    store.put_in_place().map_err(|text| RestoreError::Written(dir.into(), text))
 }

@@ -6,7 +6,8 @@
 use super::Service;
 use super::dispatch::Encoded;
 use crate::limits::{
-    BACKGROUND_BATCH, CHANGES_MAX, DEADLINE, FRAGMENTS_MAX, RETRY_INTERVAL, SURVEY_COUNT,
+    BACKGROUND_BATCH, CHANGES_MAX, DEADLINE, FRAGMENTS_MAX, OBJECT_OVERHEAD_BYTES, RETRY_INTERVAL,
+    SURVEY_COUNT,
 };
 use crate::objects::{Objects, ObjectsOf};
 use crate::permissions::Who;
@@ -49,8 +50,8 @@ impl<O: Objects> Service<O> {
     pub(super) async fn compare(self: &Rc<Self>, file: FileId) -> Result<(), Errno> {
         match self.restored_row(file)? {
             None => Ok(()),
-            Some(Restored::Lost) => Err(Errno::EIO),
-            Some(Restored::Due) => {
+            // What is lost is looked for once more: a client may have written since, or a disk come back.
+            Some(_) => {
                 match race(self.alone(file, self.compare_alone(file)), self.cx.sleep(DEADLINE))
                     .await
                 {
@@ -71,10 +72,8 @@ impl<O: Objects> Service<O> {
     }
 
     async fn compare_alone(self: &Rc<Self>, file: FileId) -> Result<(), Errno> {
-        match self.restored_row(file)? {
-            None => return Ok(()),
-            Some(Restored::Lost) => return Err(Errno::EIO),
-            Some(Restored::Due) => {}
+        if self.restored_row(file)?.is_none() {
+            return Ok(());
         }
         let Some(before) = self.objects_of(file)? else {
             return self.commit(|t| t.forget_restored(file)).await;
@@ -105,7 +104,7 @@ impl<O: Objects> Service<O> {
         match self.restored_row(file)? {
             None => return Ok(()),
             // An object cannot be read: that loss is to be accepted first.
-            Some(Restored::Due) => return Err(Errno::EIO),
+            Some(Restored::Due | Restored::Open) => return Err(Errno::EIO),
             Some(Restored::Lost) => {}
         }
         let before = self.objects_of(file)?.ok_or(Errno::ESTALE)?;
@@ -182,18 +181,36 @@ impl<O: Objects> Service<O> {
     /// Whether objects are missing that the file had.
     fn lacks(&self, objects: &ObjectsOf, found: &Found) -> Result<bool, Errno> {
         let attr = self.manager.borrow().read(0, |t| t.get_attr(objects.file))?.attr;
+        let was_open = self.restored_row(objects.file)? != Some(Restored::Due);
         let gone = |column: u16| self.gone.has(objects.layout.home(column));
-        let mut absent =
-            (0..).zip(&found.columns).filter(|(column, told)| told.is_none() && !gone(*column));
+        let absent = (0..).zip(&found.columns).filter(|(_, told)| told.is_none());
+        let mut absent = absent.map(|(column, _)| column).filter(|column| !gone(*column));
         if found.grown || found.columns.iter().all(Option::is_none) {
-            return Ok(found.grown || attr.size > 0 && absent.next().is_some());
+            // A size of 0 of a file that was open tells nothing.
+            let had = attr.size > 0 || was_open;
+            return Ok(found.grown || had && absent.next().is_some());
         }
-        let used: u64 = found.told().map(|told| told.used).sum();
+        if found.is_cut(objects) {
+            return Ok(false);
+        }
         let fragments = self.fragments_of(objects)?;
         let map = BlockMap::new(&objects.layout, &fragments);
-        let mut lost = absent.filter(|(column, _)| map.object_bytes(*column, attr.size) > 0);
+        let told =
+            (0..).zip(&found.columns).filter_map(|(column, told)| Some((column, (*told)?.1)));
+        let (mut size, mut used) = (attr.size, 0);
+        for (column, told) in told {
+            // What was written since does not make up for what is missing.
+            let bytes = map.object_bytes(column, attr.size);
+            used += told.used.min(bytes + bytes / 64 + OBJECT_OVERHEAD_BYTES);
+            size = size.max(map.file_bytes(column, told.length));
+        }
         // A hole's column has no object. One that is gone had storage, which is missing now.
-        Ok(!found.is_cut(objects) && used < attr.used && lost.next().is_some())
+        Ok(match was_open {
+            true => absent.any(|column| map.object_bytes(column, size) > 0),
+            false => {
+                used < attr.used && absent.any(|column| map.object_bytes(column, attr.size) > 0)
+            }
+        })
     }
 
     fn fragments_of(&self, objects: &ObjectsOf) -> Result<Vec<Fragment>, Errno> {
@@ -280,7 +297,7 @@ impl<O: Objects> Service<O> {
                     self.manager.borrow().read(0, |t| t.restored_at(site, after, CHANGES_MAX))?;
                 let Some((last, _)) = rows.last() else { break };
                 after = Some(*last);
-                let due = rows.iter().filter(|(_, row)| *row == Restored::Due);
+                let due = rows.iter().filter(|(_, row)| row.is_due());
                 let due: Vec<FileId> = due.map(|(file, _)| *file).collect();
                 for some in due.chunks(BACKGROUND_BATCH) {
                     let each = some.iter().map(|file| self.compare(*file));

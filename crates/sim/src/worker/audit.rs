@@ -119,12 +119,14 @@ impl Worker {
     ) -> Result<(), String> {
         let at_root = matches!(asked, Asked::Find { directory: FileId::ROOT, .. });
         match result {
-            Ok(FileReply::Entry(attr)) if at_root => self.found_at_root(&asked, Some(attr.file)),
+            Ok(FileReply::Entry(attr)) if at_root => {
+                self.found_at_root(&asked, Some(attr.file), model.restored)
+            }
             Ok(reply) => {
                 model.succeeded += 1;
                 self.succeeded(asked, reply, begun, model, now)
             }
-            Err(Errno::ENOENT) if at_root => self.found_at_root(&asked, None),
+            Err(Errno::ENOENT) if at_root => self.found_at_root(&asked, None, model.restored),
             Err(errno) if !is_unknown(errno) && !matches!(asked, Asked::Release) => {
                 match (asked, errno) {
                     (Asked::Find { directory, name }, Errno::ENOENT) => {
@@ -143,7 +145,12 @@ impl Worker {
         }
     }
 
-    fn found_at_root(&mut self, asked: &Asked, found: Option<FileId>) -> Result<(), String> {
+    fn found_at_root(
+        &mut self,
+        asked: &Asked,
+        found: Option<FileId>,
+        may_lack: bool,
+    ) -> Result<(), String> {
         let (Some(audit), Asked::Find { name: asked, .. }) = (&mut self.audit, asked) else {
             return Ok(());
         };
@@ -155,7 +162,7 @@ impl Worker {
         if audit.is_control {
             *known = found;
         }
-        if *known == found {
+        if *known == found || may_lack && found.is_none() {
             return Ok(());
         }
         let name = String::from_utf8_lossy(asked);

@@ -3,6 +3,7 @@
 
 use node::rings::{DirectoryEntry, FileOp, FileReply, Handle, Name};
 use node::{Cx, NodeConfig};
+use sim::backup::Backups;
 use sim::machine::Role;
 use sim::run::Roles;
 use std::cell::RefCell;
@@ -207,5 +208,5 @@ pub fn roles(flaw: Flaw) -> Roles {
         Ok(Box::new(()))
     });
     let bugs = NodeConfig::new(wire::NodeId(1), 0, 0).bugs;
-    Roles { manager: idle.clone(), server: idle, mount, bugs }
+    Roles { manager: idle.clone(), server: idle, mount, bugs, backups: Backups::default() }
 }

@@ -1,0 +1,139 @@
+//! An administrator of a simulated cluster: takes backups of the names over the manager's protocol, under every fault
+//! there is, and makes files when the names were restored.
+
+use crate::meta::StoresImage;
+use files::cluster::{members_store, names_store};
+use names::{BackupPart, Client, How, Who, restored};
+use node::Cx;
+use node::rings::StoreId;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use store::{Entry, Filling, MemoryBackend, MemoryLogs, Store};
+use wire::{Errno, FileId};
+
+/// How often the administrator looks for what there is to do.
+const POLL: Duration = Duration::from_millis(20);
+/// Files that are made after a restore: more than are made between a backup and the manager's next start, so that
+/// numbers which begin there are met.
+const MADE: usize = 64;
+/// Pause after one that could not be made.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// All rows of a manager's stores at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Backup {
+    names: Vec<Entry>,
+    members: Vec<Entry>,
+}
+
+impl Backup {
+    /// The files of stores that are restored from it, as `trapeze restore` makes them.
+    pub fn restore(&self) -> Result<StoresImage, String> {
+        let mut names = Vec::new();
+        for (key, value) in &self.names {
+            names.extend(restored(key, value).map_err(|error| error.to_string())?);
+        }
+        let all = [
+            (StoreId::Names, names_store(), names),
+            (StoreId::Members, members_store(), self.members.clone()),
+        ];
+        let filled = all.map(|(id, config, rows)| Ok((id, fill(config, rows)?)));
+        filled.into_iter().collect::<Result<_, String>>().map(StoresImage)
+    }
+}
+
+fn fill(config: store::Config, rows: Vec<Entry>) -> Result<(Vec<u8>, MemoryLogs), String> {
+    let backend = MemoryBackend::new();
+    let store = Store::open(backend.clone(), config, Vec::new());
+    let mut filling = Filling::new(store.map_err(|error| error.to_string())?);
+    filling.put(rows)?;
+    filling.end()?;
+    Ok((backend.contents(), MemoryLogs::new()))
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The number of a backup that is to be taken.
+    wanted: Cell<Option<u32>>,
+    taken: RefCell<Option<(u32, Backup)>>,
+    /// Files are to be made.
+    makes: Cell<bool>,
+    made: RefCell<Vec<FileId>>,
+}
+
+/// What the administrator is asked for, and what came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Backups(Rc<State>);
+
+impl Backups {
+    /// A backup is to be taken now; the number tells it from others.
+    pub fn want(&self, number: u32) {
+        self.0.wanted.set(Some(number));
+    }
+
+    /// The backup of this number, when it is whole.
+    pub fn take(&self, number: u32) -> Option<Backup> {
+        let taken = self.0.taken.take();
+        taken.filter(|(of, _)| *of == number).map(|(_, backup)| backup)
+    }
+
+    /// Files are to be made anew.
+    pub fn make(&self) {
+        self.0.made.borrow_mut().clear();
+        self.0.makes.set(true);
+    }
+
+    /// They, when all are made.
+    pub fn made(&self) -> Option<Vec<FileId>> {
+        (!self.0.makes.get()).then(|| self.0.made.borrow().clone())
+    }
+
+    /// Serves on a node as long as it lives.
+    pub async fn serve(self, cx: Cx, names: Client) {
+        loop {
+            cx.sleep(POLL).await;
+            if let Some(number) = self.0.wanted.take()
+                && let Ok(backup) = back_up(&names).await
+            {
+                self.0.taken.replace(Some((number, backup)));
+            }
+            if self.0.makes.get() {
+                self.make_all(&cx, &names).await;
+            }
+        }
+    }
+
+    async fn make_all(&self, cx: &Cx, names: &Client) {
+        for number in 0.. {
+            let name = format!("made{number}");
+            let created =
+                names.create(&Who::ROOT, FileId::ROOT, name.as_bytes(), 0o644, How::Guarded, None);
+            match created.await {
+                Ok((entry, _)) => self.0.made.borrow_mut().push(entry.attr.file),
+                Err(_) => cx.sleep(PAUSE).await,
+            }
+            if self.0.made.borrow().len() >= MADE {
+                return self.0.makes.set(false);
+            }
+        }
+    }
+}
+
+async fn back_up(names: &Client) -> Result<Backup, Errno> {
+    let first = names.back_up(&Who::ROOT, 0, true, &[]).await?;
+    let snapshot = first.snapshot;
+    let members = rest(names, first, true).await?;
+    let first = names.back_up(&Who::ROOT, snapshot, false, &[]).await?;
+    Ok(Backup { names: rest(names, first, false).await?, members })
+}
+
+async fn rest(names: &Client, mut part: BackupPart, of_members: bool) -> Result<Vec<Entry>, Errno> {
+    let mut rows = std::mem::take(&mut part.rows);
+    while !part.last {
+        let after = rows.last().map(|(key, _)| key.clone()).unwrap_or_default();
+        part = names.back_up(&Who::ROOT, part.snapshot, of_members, &after).await?;
+        rows.append(&mut part.rows);
+    }
+    Ok(rows)
+}

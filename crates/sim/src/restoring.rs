@@ -1,0 +1,151 @@
+//! A manager whose store is restored from a backup, and what must hold then: names are those of the backup, a file has
+//! its own bytes or is an error, every object of a file is still there, and no number of a file is given twice.
+
+use crate::backup::{Backup, Backups};
+use crate::decay::Images;
+use crate::name_check::{NameCheck, Values};
+use crate::queue::Picos;
+use crate::random::Random;
+use crate::workload::Workload;
+use crate::world::World;
+use node::rings::DiskFile;
+use std::collections::BTreeSet;
+use wire::{FileId, NodeId};
+
+/// A backup that takes longer was broken off.
+const TAKES: Picos = Picos::seconds(2);
+
+/// A backup with what each name may stand for in it.
+#[derive(Debug)]
+struct Kept {
+    backup: Backup,
+    begun: Picos,
+    names: Values,
+}
+
+/// One that is being taken.
+#[derive(Debug)]
+struct Asked {
+    number: u32,
+    at: Picos,
+    before: Values,
+}
+
+/// The backups of a run, and what is known of the cluster when it stopped.
+#[derive(Debug)]
+pub struct Restoring {
+    backups: Backups,
+    asked: Option<Asked>,
+    count: u32,
+    /// When backups are to be taken.
+    due: Vec<Picos>,
+    kept: Vec<Kept>,
+    /// What names stood for when the cluster stopped.
+    names: NameCheck,
+    objects: BTreeSet<(NodeId, usize, DiskFile)>,
+    numbers: BTreeSet<FileId>,
+}
+
+impl Restoring {
+    /// Backups are taken at these times.
+    pub fn new(backups: Backups, due: Vec<Picos>) -> Restoring {
+        let names = NameCheck::default();
+        let (objects, numbers) = (BTreeSet::new(), BTreeSet::new());
+        let (asked, kept) = (None, Vec::new());
+        Restoring { backups, asked, count: 0, due, kept, names, objects, numbers }
+    }
+
+    /// In each tick of the work.
+    pub fn watch(&mut self, now: Picos, workload: &mut Workload) {
+        if let Some(asked) = &self.asked {
+            if let Some(backup) = self.backups.take(asked.number) {
+                let asked = self.asked.take().expect("it is there");
+                let mut names = workload.model_mut().names.values(asked.at);
+                names.allow(&asked.before);
+                // What is under way may be in it, or not.
+                workload.under_way().iter().for_each(|change| names.allow_change(change));
+                self.kept.push(Kept { backup, begun: asked.at, names });
+            } else if asked.at + TAKES < now {
+                self.asked = None;
+                self.due.push(now);
+            }
+        }
+        if self.asked.is_none()
+            && let Some(due) = self.due.iter().position(|at| *at <= now)
+        {
+            self.due.swap_remove(due);
+            self.count += 1;
+            let before = workload.model_mut().names.values(now);
+            self.asked = Some(Asked { number: self.count, at: now, before });
+            self.backups.want(self.count);
+        }
+    }
+
+    /// The cluster has stopped, and everything was read: this is what it had.
+    pub fn stopped(&mut self, images: &Images, workload: &mut Workload) {
+        self.names = workload.model_mut().names.clone();
+        self.numbers = self.names.files().collect();
+        let live: BTreeSet<FileId> = self.names.live().collect();
+        for (node, image) in images {
+            for (disk, volume) in image.disks.iter().enumerate() {
+                for file in volume.names_from(DiskFile::Label) {
+                    let DiskFile::Object(object) = file else { continue };
+                    self.numbers.insert(object.file);
+                    if live.contains(&object.file) {
+                        self.objects.insert((*node, disk, file));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The manager's stores are restored from one of the backups; `None` when there is none.
+    pub fn restore(
+        &self,
+        manager: NodeId,
+        random: &mut Random,
+        world: &mut World,
+        workload: &mut Workload,
+    ) -> Result<Option<String>, String> {
+        if self.kept.is_empty() {
+            return Ok(None);
+        }
+        let which = random.below(self.kept.len() as u64) as usize;
+        let Kept { backup, begun, names } = &self.kept[which];
+        world.machine_mut(manager).meta.restore(&backup.restore()?);
+        let model = workload.model_mut();
+        model.names.go_back(names);
+        model.restored = true;
+        let live: BTreeSet<FileId> = self.names.live().collect();
+        model.data.came_back(|file| !live.contains(&file), *begun);
+        Ok(Some(format!("restored from backup {} of {}", which + 1, self.kept.len())))
+    }
+
+    /// Before each round: names are what they were when the cluster stopped.
+    pub fn begin(&self, workload: &mut Workload) {
+        let model = workload.model_mut();
+        model.names = self.names.clone();
+        model.restored = false;
+    }
+
+    /// Files are to be made in the restored volume.
+    pub fn make(&self) {
+        self.backups.make();
+    }
+
+    /// Whether they are made, and all is as it must be.
+    pub fn is_made(&self, world: &World) -> Result<bool, String> {
+        let Some(made) = self.backups.made() else { return Ok(false) };
+        if let Some(file) = made.iter().find(|file| self.numbers.contains(file)) {
+            return Err(format!("{file:?} is the number of a file that was there before"));
+        }
+        for (node, disk, file) in &self.objects {
+            if world.machine(*node).disks[*disk].volume().get(*file).is_none() {
+                return Err(format!(
+                    "{node} disk {disk}: {file:?} is gone before a person said go"
+                ));
+            }
+        }
+        Ok(true)
+    }
+}
