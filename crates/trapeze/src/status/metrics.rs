@@ -83,6 +83,12 @@ const OF_SERVERS: &[Metric<Report>] = &[
     counter("store_damaged_reads_total", "Reads of damaged pages of the manager's stores.", |r| {
         of_stores(r, |store| store.damaged_reads)
     }),
+    gauge("restored_files_due", "Files of restored names that are left to compare.", |r| {
+        r.restored_due as f64
+    }),
+    gauge("restored_files_lost", "Files of restored names whose objects are not there.", |r| {
+        r.restored_lost as f64
+    }),
     gauge("problems", "Things that are wrong now.", |r| r.problems.len() as f64),
 ];
 
