@@ -12,8 +12,8 @@ use crate::overlay::{Bounds, Bytes, Overlay};
 use crate::sealed::Sealed;
 use crate::store::Config;
 use redb::{
-    AccessGuard, Builder, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, StorageBackend,
-    TableDefinition, TableError, WriteTransaction,
+    AccessGuard, Builder, Database, ReadOnlyTable, ReadableDatabase, ReadableTable,
+    ReadableTableMetadata, StorageBackend, TableDefinition, TableError, WriteTransaction,
 };
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -147,6 +147,11 @@ impl Base {
             let range = opened.table.range::<&[u8]>(bounds);
             range.map_err(|error| self.failed("read", error.into()))
         })
+    }
+
+    /// How many keys there are.
+    pub fn keys(&self) -> Result<u64, StoreError> {
+        self.with(|opened| opened.table.len().map_err(|error| self.failed("read", error.into())))
     }
 
     /// Work that puts `overlay` into the database and moves the mark.

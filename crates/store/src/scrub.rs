@@ -23,6 +23,12 @@ pub enum Scrub {
 pub struct ScrubCounters {
     /// Keys read, in all rounds.
     pub keys: u64,
+    /// Keys read in the present round, or in the last one while none is under way.
+    pub round_keys: u64,
+    /// Keys that it is about to read in all: those of the checkpoint when it began.
+    pub total_keys: u64,
+    /// Whether a round is under way.
+    pub running: bool,
     /// Rounds over all keys that ended without damage.
     pub clean: u64,
     /// Rounds that ended at damage.
@@ -44,7 +50,6 @@ pub struct Health {
 #[derive(Debug, Default)]
 pub(crate) struct Round {
     after: Option<Vec<u8>>,
-    is_going: bool,
     pub counters: ScrubCounters,
 }
 
@@ -52,12 +57,15 @@ impl Store {
     /// Does the next step of the scrub; when the next one is due, where a round begins this long after the one before
     /// has ended.
     pub fn scrub_on(&mut self, period: Duration) -> Duration {
-        if !self.scrub.is_going && !self.scrub_begin() {
+        if !self.scrub.counters.running && !self.scrub_begin() {
             return SCRUB_PAUSE;
         }
-        self.scrub.is_going = self.scrub_step(SCRUB_KEYS) == Scrub::Going;
         // Also a short period leaves the node to others between two rounds.
-        if self.scrub.is_going { SCRUB_PAUSE } else { period.max(SCRUB_PAUSE) }
+        if self.scrub_step(SCRUB_KEYS) == Scrub::Going {
+            SCRUB_PAUSE
+        } else {
+            period.max(SCRUB_PAUSE)
+        }
     }
 
     /// Begins a round from the first key; `false` while a checkpoint is under way: try again when it is done.
@@ -68,6 +76,9 @@ impl Store {
         self.scrub.after = None;
         // What fails is found by the first step.
         self.reopen();
+        let total_keys = self.base.keys().unwrap_or(0);
+        let before = self.scrub.counters;
+        self.scrub.counters = ScrubCounters { round_keys: 0, total_keys, running: true, ..before };
         true
     }
 
@@ -75,9 +86,11 @@ impl Store {
     pub fn scrub_step(&mut self, count: usize) -> Scrub {
         let result = self.scrub_keys(count);
         let counters = &mut self.scrub.counters;
+        counters.running = matches!(result, Ok((read, _)) if read == count);
         match result {
             Ok((read, last)) => {
                 counters.keys += read as u64;
+                counters.round_keys += read as u64;
                 self.scrub.after = last;
                 if read == count {
                     return Scrub::Going;

@@ -11,7 +11,7 @@ mod restore;
 mod simulations;
 
 use crate::lending::Lending;
-use crate::scrubbing::Period;
+use crate::scrubbing::Scrubbing;
 use crate::size::Size;
 use crate::socket_access::ListenAccess;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -202,6 +202,8 @@ pub struct Up {
     /// Of each I/O server and of the mount
     #[command(flatten)]
     pub lending: Lending,
+    #[command(flatten)]
+    pub scrubbing: Scrubbing,
 }
 
 #[derive(Debug, Args)]
@@ -227,6 +229,8 @@ pub struct Init {
     /// Written to its configuration
     #[command(flatten)]
     pub lending: Lending,
+    #[command(flatten)]
+    pub scrubbing: Scrubbing,
 }
 
 #[derive(Debug, Args)]
@@ -253,6 +257,8 @@ pub struct Join {
     /// Written to its configuration
     #[command(flatten)]
     pub lending: Lending,
+    #[command(flatten)]
+    pub scrubbing: Scrubbing,
 }
 
 #[derive(Debug, Args)]
@@ -263,10 +269,8 @@ pub struct Serve {
     /// In place of what the configuration says
     #[command(flatten)]
     pub lending: Lending,
-    /// In so many days everything that the machine keeps is read once, objects and names, or off; in place of what the
-    /// configuration says. Default 7
-    #[arg(long, value_name = "DAYS")]
-    pub scrub: Option<Period>,
+    #[command(flatten)]
+    pub scrubbing: Scrubbing,
     /// Wait for a line of input before anything else
     #[arg(long, hide = true)]
     pub on_line: bool,

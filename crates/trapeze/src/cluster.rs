@@ -212,7 +212,7 @@ pub fn init(arguments: &cli::Init) -> Result<()> {
         key: save_key(&dir, key.as_ref(), &mut undo)?,
         insecure: arguments.insecure,
         store: Some(dir.join("store")),
-        scrub: None,
+        scrub: arguments.scrubbing.scrub,
         disks,
         memory,
     };
@@ -273,7 +273,7 @@ pub fn join(arguments: &cli::Join) -> Result<()> {
         key,
         insecure: token.key.is_none(),
         store: None,
-        scrub: None,
+        scrub: arguments.scrubbing.scrub,
         disks,
         memory,
     };

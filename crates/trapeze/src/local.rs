@@ -21,6 +21,7 @@ use crate::lending::Lending;
 use crate::machine::own_address;
 use crate::machine_stat::available_memory;
 use crate::new_disk;
+use crate::scrubbing::Scrubbing;
 use crate::socket_access::ListenAccess;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -229,6 +230,14 @@ impl LocalCluster {
     pub(crate) fn lending(mut self, lending: Lending) -> LocalCluster {
         for machine in self.machines.iter_mut().filter(|machine| machine.is(Role::Io)) {
             machine.memory = machine.memory.lend(lending.or(machine.memory.lending()));
+        }
+        self
+    }
+
+    /// With machines that read everything once in this time, where it says anything, whatever their configurations say.
+    pub(crate) fn scrubbing(mut self, scrubbing: Scrubbing) -> LocalCluster {
+        for machine in &mut self.machines {
+            machine.scrub = scrubbing.scrub.or(machine.scrub);
         }
         self
     }

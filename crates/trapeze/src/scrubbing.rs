@@ -13,6 +13,15 @@ const DAYS_MAX: f64 = 3650.0;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Period(Option<f64>);
 
+/// The flag: of `serve` and `up` in place of what configurations say; `init` and `join` write it to theirs.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct Scrubbing {
+    /// In so many days everything that a machine keeps, objects and names, is read once and compared with its
+    /// checksums; or off. Default: what the configuration says, else 7
+    #[arg(long, value_name = "DAYS|off")]
+    pub scrub: Option<Period>,
+}
+
 /// The text is no period.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no period: write a number of days, such as 7 or 0.5 and at most 3650, or off")]

@@ -85,7 +85,7 @@ pub fn serve(arguments: &cli::Serve) -> Result<(), ServeError> {
     output::say_when();
     pin(arguments.cpu)?;
     let machine = Machine::load(&arguments.config).map_err(MachineError::from)?;
-    let machine = Machine { scrub: arguments.scrub.or(machine.scrub), ..machine };
+    let machine = Machine { scrub: arguments.scrubbing.scrub.or(machine.scrub), ..machine };
     signals::install()?;
     let setup = Setup::of(&machine, arguments.wait.into()).map_err(MachineError::from)?;
     let lending = arguments.lending.or(setup.lending);
@@ -305,7 +305,7 @@ fn run_up(
     let lenders = cluster.machines.len() - 1 + usize::from(arguments.mount.is_some());
     check_lending(&lending, memory.pool, lenders as u64)?;
     output::log_to(&cluster.log_of("up"))?;
-    let cluster = Embedded::of_cluster(cluster.lending(lending))?;
+    let cluster = Embedded::of_cluster(cluster.lending(lending).scrubbing(arguments.scrubbing))?;
     let mount = |path: &PathBuf| cluster.mount_lending(path, lending);
     let mounted = arguments.mount.as_ref().map(mount).transpose()?;
     Ok((cluster, mounted))

@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::{Cluster, cannot_mount, pattern, trapeze};
+use common::{Cluster, cannot_mount, json_lines, pattern, trapeze};
+use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const FILES: u64 = 20;
@@ -115,4 +116,69 @@ fn a_log_that_is_cut_short_or_gone_or_older_refuses_the_disk_by_name() {
     assert_refused(&mut cluster, "log is missing");
     fs::write(&path, log).unwrap();
     assert_whole(&mut cluster);
+}
+
+/// Waits until what a server tells about itself says so.
+fn until_told(target: &str, server: &str, told: impl Fn(&Value) -> bool) -> Value {
+    for _ in 0..600 {
+        let rows = json_lines(&trapeze(&["status", "--json", "-c", target]));
+        let row = rows.into_iter().find(|row| row["name"] == server);
+        if let Some(row) = row.filter(|row| told(&row["report"])) {
+            return row["report"].clone();
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("{server} did not tell it: {:?}", trapeze(&["status", "--all", "-c", target]));
+}
+
+#[test]
+fn a_flipped_bit_that_nothing_reads_is_found_and_told_by_all_commands() {
+    let mut cluster = Cluster::bare(1);
+    let target = cluster.processes.target();
+    let source = cluster.beside("source");
+    fs::write(&source, pattern(1, 300_000)).unwrap();
+    let done = trapeze(&["cp", "-c", &target, source.to_str().unwrap(), ":/file"]);
+    assert!(done.status.success(), "{done:?}");
+    // A clean stop puts all of it in place.
+    cluster.processes.take_server(1).unwrap().stop().unwrap();
+    let config = cluster.beside("cluster/io1.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("scrub = 0.00002\n{text}")).unwrap();
+    cluster.processes.start_server(1).unwrap();
+    let report = until_told(&target, "io1", |report| report["disks"][0]["scrub"]["rounds"] != 0);
+    assert_eq!(report["io"]["damaged_objects"], 0, "{report}");
+    assert!(report["disks"][0]["scrub"]["all_bytes"].as_u64().unwrap() >= 300_000, "{report}");
+    cluster.processes.take_server(1).unwrap().stop().unwrap();
+
+    let object = object_of(&cluster.beside("cluster/io1/disk0"));
+    let mut bytes = fs::read(&object).unwrap();
+    bytes[250_000] ^= 1;
+    fs::write(&object, bytes).unwrap();
+    cluster.processes.start_server(1).unwrap();
+    let report = until_told(&target, "io1", |report| report["io"]["damaged_objects"] == 1);
+    assert_ne!(report["disks"][0]["scrub"]["damaged"], 0, "{report}");
+    let status = trapeze(&["status", "-c", &target]);
+    let text = String::from_utf8(status.stdout).unwrap();
+    assert_eq!(status.status.code(), Some(1));
+    assert!(
+        text.contains("disk 0, object ") && text.contains("does not fit its checksum"),
+        "{text}"
+    );
+    let all = String::from_utf8(trapeze(&["status", "--all", "-c", &target]).stdout).unwrap();
+    assert!(all.contains(" damaged"), "{all}");
+    cluster.stop();
+}
+
+/// The largest object of a disk.
+fn object_of(disk: &Path) -> PathBuf {
+    let mut folders = vec![disk.join("objects")];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let to = if path.is_dir() { &mut folders } else { &mut files };
+            to.push(path);
+        }
+    }
+    files.into_iter().max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
 }

@@ -77,6 +77,7 @@ const OF_SERVERS: &[Metric<Report>] = &[
         "Scrubs of a store that found all as it was written.",
         |r| of_stores(r, |store| store.scrubs_clean),
     ),
+    gauge("store_scrub_done", "Part of the scrub of the manager's stores.", store_scrub_done),
     counter("store_scrubs_damaged_total", "Scrubs of a store that found damage.", |r| {
         of_stores(r, |store| store.scrubs_damaged)
     }),
@@ -91,6 +92,11 @@ const OF_SERVERS: &[Metric<Report>] = &[
     }),
     gauge("problems", "Things that are wrong now.", |r| r.problems.len() as f64),
 ];
+
+/// Of the store that is behind the other.
+fn store_scrub_done(report: &Report) -> f64 {
+    report.stores.iter().filter_map(StoreHealth::scrubbed).reduce(f64::min).unwrap_or(f64::NAN)
+}
 
 fn of_stores(report: &Report, of: fn(&StoreHealth) -> u64) -> f64 {
     report.stores.iter().map(of).sum::<u64>() as f64

@@ -58,7 +58,12 @@ pub struct Report {
 #[serde(default)]
 pub struct StoreHealth {
     pub name: String,
+    /// Keys read in all rounds of the scrub.
     pub scrubbed_keys: u64,
+    /// Keys read in the present round or the last one, of how many, and whether it is under way.
+    pub scrub_keys: u64,
+    pub scrub_total_keys: u64,
+    pub scrub_running: bool,
     pub scrubs_clean: u64,
     pub scrubs_damaged: u64,
     pub damaged_reads: u64,
@@ -70,10 +75,28 @@ impl StoreHealth {
         StoreHealth {
             name: name.to_string(),
             scrubbed_keys: health.scrub.keys,
+            scrub_keys: health.scrub.round_keys,
+            scrub_total_keys: health.scrub.total_keys,
+            scrub_running: health.scrub.running,
             scrubs_clean: health.scrub.clean,
             scrubs_damaged: health.scrub.damaged,
             damaged_reads: health.damaged_reads,
         }
+    }
+
+    /// The part of the present round that is done, or of the last one; nothing before the first.
+    pub fn scrubbed(&self) -> Option<f64> {
+        let began = self.scrub_running || self.scrubs_clean + self.scrubs_damaged > 0;
+        began.then(|| match self.scrub_running {
+            true => (self.scrub_keys as f64 / self.scrub_total_keys.max(1) as f64).min(0.99),
+            false => 1.0,
+        })
+    }
+
+    /// For people: how much of the round, and what was found.
+    pub fn shown(&self) -> String {
+        let damaged = if self.scrubs_damaged > 0 { ", damaged" } else { "" };
+        self.scrubbed().map_or("-".into(), |part| format!("{:.0}%{damaged}", part * 100.0))
     }
 }
 
@@ -183,6 +206,10 @@ pub struct Scrub {
     /// Bytes read in it, and what it is about to read in all.
     pub bytes: u64,
     pub total_bytes: u64,
+    /// Blocks that it left out, as they were newer in the log.
+    pub logged_blocks: u64,
+    /// Objects that it could not read; the round does not count when it ends with some.
+    pub unread: u64,
     /// Objects in which rounds found damage since the start.
     pub damaged: u64,
     /// Bytes read in all rounds.
@@ -198,6 +225,8 @@ impl Scrub {
             began_s: scrubbed.began.map(|began| now.since(began).as_secs()),
             bytes: scrubbed.bytes,
             total_bytes: scrubbed.total,
+            logged_blocks: scrubbed.logged_blocks,
+            unread: scrubbed.unread,
             damaged: scrubbed.damaged,
             all_bytes: scrubbed.all_bytes,
         }

@@ -94,7 +94,8 @@ fn print_tables(told: &[Told], troubles: &[String]) {
     let memory = any(|report| report.memory.is_some()).then(|| memory::table(&reports));
     let keys = any(|report| report.keys.is_some()).then(|| keys::table(&reports));
     let blocks = [disks_table(&reports), blocks_table(&reports), reads::table(&reports)];
-    let tables = blocks.into_iter().chain(memory).chain(keys);
+    let stores = any(|report| !report.stores.is_empty()).then(|| stores_table(&reports));
+    let tables = blocks.into_iter().chain(stores).chain(memory).chain(keys);
     for table in tables.chain([links_table(&reports)]) {
         print!("\n{}", table.render());
     }
@@ -149,6 +150,22 @@ fn disks_table(reports: &[(&Member, &Report)]) -> Table {
                 format!("{}{more}", disk.objects),
                 disk.scrub.shown(),
                 disk.path.clone(),
+            ]);
+        }
+    }
+    table
+}
+
+fn stores_table(reports: &[(&Member, &Report)]) -> Table {
+    let mut table = Table::new(&["stores of", "store", "keys", "scrub", "damaged reads"]);
+    for (member, report) in reports {
+        for store in &report.stores {
+            table.row(&[
+                member.name.clone(),
+                store.name.clone(),
+                store.scrub_total_keys.to_string(),
+                store.shown(),
+                store.damaged_reads.to_string(),
             ]);
         }
     }
