@@ -97,6 +97,7 @@ bugs! {
     IndexNotCompared = 65, "stripe server: the file of an object is not compared with what the index has.";
     HeaderSumIgnored = 66, "stripe server: the checksum of an object's header is not verified.";
     ShortFileIgnored = 67, "stripe server: what a file is too short for reads as zeros.";
+    ScrubBlind = 73, "stripe server: the scrub reads blocks and does not compare them.";
     DiskIdIgnored = 68, "files: a disk serves although the cluster knows another one in its place.";
     DiskAgeIgnored = 69, "files: a disk serves although it is an older copy.";
     OlderStoreServed = 71, "names: a store serves although I/O servers know that it is an older copy.";

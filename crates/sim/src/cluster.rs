@@ -76,14 +76,15 @@ pub(crate) fn all_disks(count: u16) -> u32 {
     (1 << count) - 1
 }
 
-pub(crate) fn manager(servers: Vec<IoServer>, lends_mib: u32) -> Role {
+pub(crate) fn manager(servers: Vec<IoServer>, lends_mib: u32, scrub: Option<Duration>) -> Role {
     Rc::new(move |boot| {
         let names = open(boot, StoreId::Names, names_store()).map_err(|error| error.to_string())?;
         let members = open(boot, StoreId::Members, members_store());
         let members = Some(members.map_err(|error| error.to_string())?);
         let volume = names::VolumeSettings::new(VOLUME);
         let servers = servers.clone();
-        let role = ManagerRole { servers, ..ManagerRole::new(names, members, volume) };
+        let usual = ManagerRole::new(names, members, volume);
+        let role = ManagerRole { servers, scrub: scrub.or(usual.scrub), ..usual };
         let own = members::Roles::MANAGER;
         let member = member(boot, boot.cx.id(), (lends_mib > 0).then_some(own), lends_mib);
         let memory = lends(lends_mib);
@@ -91,9 +92,15 @@ pub(crate) fn manager(servers: Vec<IoServer>, lends_mib: u32) -> Role {
     })
 }
 
-pub(crate) fn server(manager: NodeId, cache_bytes: usize, lends_mib: u32) -> Role {
+pub(crate) fn server(
+    manager: NodeId,
+    cache_bytes: usize,
+    lends_mib: u32,
+    scrub: Option<Duration>,
+) -> Role {
     Rc::new(move |boot| {
-        let io = Some(stripe::ServerConfig::new(VOLUME, boot.cx.id(), cache_bytes));
+        let usual = stripe::ServerConfig::new(VOLUME, boot.cx.id(), cache_bytes);
+        let io = Some(stripe::ServerConfig { scrub: scrub.or(usual.scrub), ..usual });
         let member = member(boot, manager, Some(members::Roles::IO), lends_mib);
         started(boot, NodeRoles { io, member, memory: lends(lends_mib), ..NodeRoles::default() })
     })
@@ -153,12 +160,13 @@ pub fn roles(experiment: &Experiment, bugs: u128) -> Roles {
     let lends_mib = experiment.shape.lend_mib;
     let cache_bytes = if lends_mib > 0 { CACHE_BESIDE_MEMORY_BYTES } else { CACHE_BYTES };
     let disks = all_disks(experiment.shape.disks);
+    let scrub = experiment.shape.scrub();
     let servers = servers.into_iter().map(|id| IoServer { disks, ..IoServer::from(id) });
     let backups = Backups::default();
     let taken = experiment.restores().then(|| backups.clone());
     Roles {
-        manager: manager(servers.collect(), lends_mib),
-        server: server(at, cache_bytes, lends_mib),
+        manager: manager(servers.collect(), lends_mib, scrub),
+        server: server(at, cache_bytes, lends_mib, scrub),
         mount: mount(at, experiment.shape.moves_per_minute, lends_mib, taken),
         bugs,
         backups,

@@ -6,6 +6,9 @@
 //! everything is looked up, listed and read. What comes is right, or an error. The first round is without damage.
 //!
 //! Or a round is a disaster: the manager's stores are lost, and restored from a backup ([`crate::restoring`]).
+//!
+//! Where servers scrub their disks often enough, that comes before everything is read: what a reader finds damaged then
+//! was named already. Of disks that nothing happened to nothing is named.
 
 use crate::backup::Backups;
 use crate::experiment::Experiment;
@@ -23,12 +26,15 @@ use files::cluster::Services;
 use node::decay::{Decay, Medium};
 use node::rings::{DiskFile, StoreId};
 use std::collections::BTreeMap;
-use wire::NodeId;
+use stripe::Health;
+use wire::{NodeId, ObjectId};
 
 /// How long a cluster is idle before it is stopped, if it is: longer than marks and names take to be on disk.
 const REST: Picos = Picos::seconds(6);
 /// How long everything may take to be read when nothing is damaged, and how long it is tried otherwise.
 const AUDIT: Picos = Picos::seconds(60);
+/// How long a machine may take to scrub its disks.
+const SCRUB: Picos = Picos::seconds(20);
 /// Of a round the first audit is over, and the machine that decayed is started once more.
 const AGAIN: u32 = MILLION / 4;
 
@@ -48,6 +54,8 @@ enum Phase {
     Quieting,
     /// Nothing is under way.
     Resting { until: Picos },
+    /// The disks of the machine that decayed are scrubbed.
+    Scrubbing { until: Picos },
     /// Everything is read.
     Auditing { until: Picos, again: bool },
     /// Files are made in a volume that was restored.
@@ -71,6 +79,10 @@ pub struct Decays {
     stopped: Images,
     /// The machine of which something decayed.
     victim: Option<NodeId>,
+    /// Whether servers scrub their disks often.
+    scrubs: bool,
+    /// Damaged objects that the scrub of its disks has named; `None` when it did not come to their ends.
+    named: Option<Vec<(usize, ObjectId)>>,
     rounds: u32,
     restoring: Option<Restoring>,
     /// The manager's stores were restored in this round.
@@ -113,6 +125,8 @@ impl Decays {
             earlier,
             stopped: Images::new(),
             victim: None,
+            scrubs: experiment.shape.scrub().is_some(),
+            named: None,
             rounds: 0,
             restoring,
             is_restored: false,
@@ -164,6 +178,12 @@ impl Decays {
                     return Err(format!("{now} no files can be made in a restored volume"));
                 }
             }
+            Phase::Scrubbing { until } => {
+                self.named = self.scrubbed(world);
+                if self.named.is_some() || now >= until || !world.is_up(self.victim_now()) {
+                    self.start_audit(world, workload);
+                }
+            }
             Phase::Auditing { until, again } => {
                 let read = workload.is_finished();
                 let late = now >= until || !self.members.keepers().iter().all(|n| world.is_up(*n));
@@ -174,6 +194,9 @@ impl Decays {
                     return Err(format!(
                         "{now} not everything is answered though names were restored"
                     ));
+                }
+                if read || late {
+                    self.check_scrub(world)?;
                 }
                 match () {
                     () if again && read => self.start_again(world, workload),
@@ -284,9 +307,60 @@ impl Decays {
             }
         }
         workload.model_mut().names.start_again();
+        self.named = None;
+        let manager = self.members.manager;
+        let is_server = |node: NodeId| node != manager && world.is_up(node);
+        if self.scrubs && self.victim.is_some_and(is_server) {
+            self.phase = Phase::Scrubbing { until: now + SCRUB };
+            return;
+        }
+        self.start_audit(world, workload);
+    }
+
+    fn start_audit(&mut self, world: &mut World, workload: &mut Workload) {
+        let now = world.now();
         let again = self.victim.is_some() && self.random.chance(AGAIN);
         self.phase = Phase::Auditing { until: now + AUDIT, again };
         workload.audit(self.victim.is_none(), world);
+    }
+
+    fn victim_now(&self) -> NodeId {
+        self.victim.expect("nothing is scrubbed in the first round")
+    }
+
+    /// The damaged objects of the machine that decayed, once all its disks that serve were scrubbed.
+    fn scrubbed(&self, world: &World) -> Option<Vec<(usize, ObjectId)>> {
+        let services: &Services = world.machine(self.victim_now()).services()?;
+        let io = services.io.as_ref()?;
+        let disks = io.disks();
+        let ready = disks.iter().all(|health| !matches!(health, Health::Starting));
+        let mut done = disks.iter().zip(io.scrubbed());
+        let done = done.all(|(health, seen)| *health != Health::Serving || seen.rounds > 0);
+        (ready && done).then(|| io.damaged())
+    }
+
+    /// What was found when everything was read is what the scrub had named; nothing when nothing decayed.
+    fn check_scrub(&self, world: &World) -> Result<(), String> {
+        let now = world.now();
+        let nodes = match self.victim {
+            Some(victim) => vec![victim],
+            None => self.members.keepers(),
+        };
+        for node in nodes {
+            let services: Option<&Services> = world.machine(node).services();
+            let Some(io) = services.and_then(|services| services.io.as_ref()) else { continue };
+            let known = match (&self.named, self.victim) {
+                (Some(named), _) => &named[..],
+                (None, None) => &[],
+                (None, Some(_)) => continue,
+            };
+            if let Some((disk, object)) = io.damaged().iter().find(|it| !known.contains(it)) {
+                return Err(format!(
+                    "{now} {node}, disk {disk}: {object} is named as damaged, and the scrub did not find it"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// What the server of the disk that decayed makes of it.
@@ -305,6 +379,7 @@ impl Decays {
         world.crash(victim, Crash::Kill);
         workload.model_mut().data.server_died(|_| false);
         drop(world.try_start(victim));
+        self.named = None;
         self.phase = Phase::Auditing { until: world.now() + AUDIT, again: false };
         workload.audit(false, world);
     }

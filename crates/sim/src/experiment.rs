@@ -19,6 +19,7 @@ use crate::random::Random;
 use crate::source::{Fault, Source};
 use netmem::Policy;
 use serde::Deserialize;
+use std::time::Duration;
 
 /// All of it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -69,6 +70,15 @@ pub struct Shape {
     pub moves_per_minute: u32,
     /// What every machine lends to network memory, in MiB; at 0 there is none. A program on each keeps pages there.
     pub lend_mib: u32,
+    /// In so many seconds everything that machines store is read once; at 0 once a week, which is never.
+    pub scrub_seconds: u32,
+}
+
+impl Shape {
+    /// In which time everything that machines store is read once, if not in the usual one.
+    pub fn scrub(&self) -> Option<Duration> {
+        (self.scrub_seconds > 0).then(|| Duration::from_secs(self.scrub_seconds.into()))
+    }
 }
 
 impl Default for Shape {
@@ -84,6 +94,7 @@ impl Default for Shape {
             clock_skew_ms: 500,
             moves_per_minute: 0,
             lend_mib: 0,
+            scrub_seconds: 0,
         }
     }
 }
@@ -307,6 +318,7 @@ impl Experiment {
             ("clock_skew_ms", self.shape.clock_skew_ms, 0, SKEW_MS_MAX),
             often("moves_per_minute", self.shape.moves_per_minute),
             ("lend_mib", self.shape.lend_mib.into(), 0, LEND_MIB_MAX.into()),
+            ("scrub_seconds", self.shape.scrub_seconds.into(), 0, SECONDS_MAX),
             chance("drop_per_million", faults.drop_per_million),
             chance("duplicate_per_million", faults.duplicate_per_million),
             chance("reorder_per_million", faults.reorder_per_million),

@@ -107,7 +107,7 @@ const fn skipped(bug: Bug, besides: &'static [Bug], decays_of: &'static [&str]) 
 }
 
 /// Found by decaying disks.
-const SKIPPED: [Skipped; 12] = [
+const SKIPPED: [Skipped; 13] = [
     skipped(Bug::MissingIsHole, &[], &["FileRemoved"]),
     skipped(Bug::DiskNotVerified, &[], &["BitFlipped", "BlockZeroed", "WriteLost"]),
     skipped(Bug::DiskIdIgnored, &[], &["Emptied"]),
@@ -120,6 +120,7 @@ const SKIPPED: [Skipped; 12] = [
     skipped(Bug::RecordSumIgnored, &[], &["BitFlipped"]),
     skipped(Bug::HeaderSumIgnored, &[Bug::IndexNotCompared], &["BitFlipped"]),
     skipped(Bug::ShortFileIgnored, &[], &["FileTruncated"]),
+    skipped(Bug::ScrubBlind, &[], &["BitFlipped", "BlockZeroed", "WriteLost"]),
 ];
 
 impl Skipped {

@@ -1,17 +1,18 @@
 //! Scrub: everything on a disk is read once in a period, so that damage is found which nothing else reads.
 //!
-//! It goes over the index, object by object, a window of 256 KiB at a time, past the cache. A window is read with the
-//! object's `commits` gate held and compared, block by block, with the checksums beside it, and these with the ones in
-//! memory. Blocks that the log has newer are counted and left out: what is in place of them is not read any more. What
-//! does not fit is damage as if a reader had met it. Rounds begin at a random place, so that also a server that is
-//! started often comes everywhere.
+//! It goes over the index, object by object, then over the files of objects that the index does not know. An object is
+//! read a window of 256 KiB at a time, past the cache. A window is read with the object's `commits` gate held and
+//! compared, block by block, with the checksums beside it, and these with the ones in memory. Blocks that the log has
+//! newer are counted and left out: what is in place of them is not read any more. What does not fit is damage as if a
+//! reader had met it. Rounds begin at a random place, so that also a server that is started often comes everywhere.
 //!
 //! Invariant: a round that counts has compared every object that was recorded when it began and is still there: each
 //! block of it that was in place alone.
 
 use crate::disk::Disk;
 use crate::limits::{
-    SCRUB_AGAIN_MAX, SCRUB_FIRST, SCRUB_PAUSE, SCRUB_WAIT, UNREADABLE_SPAN, WINDOW_BLOCKS,
+    LIST_COUNT_MAX, SCRUB_AGAIN_MAX, SCRUB_FIRST, SCRUB_PAUSE, SCRUB_WAIT, UNREADABLE_SPAN,
+    WINDOW_BLOCKS,
 };
 use crate::log::Run;
 use crate::object::{
@@ -20,7 +21,8 @@ use crate::object::{
 use crate::objects::{Object, Phase, Spot, State};
 use crate::protocol::ObjectRequest;
 use crate::server::{Inner, Server};
-use node::rings::{DiskOp, DiskReply};
+use node::Bug;
+use node::rings::{DiskFile, DiskListing, DiskOp, DiskReply};
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -114,7 +116,8 @@ impl Inner {
         let mut unread = Vec::new();
         let up = self.scrub_from(disk, &pace, (start, None), &mut unread).await;
         let down = up && self.scrub_from(disk, &pace, (None, start), &mut unread).await;
-        let all = down && self.scrub_again(disk, &pace, unread).await;
+        let strays = down && self.scrub_strays(disk, &pace, &mut unread).await;
+        let all = strays && self.scrub_again(disk, &pace, unread).await;
         note(disk, |scrubbed| {
             scrubbed.running = false;
             scrubbed.rounds += u64::from(all && scrubbed.unread == 0);
@@ -132,16 +135,59 @@ impl Inner {
     ) -> bool {
         let mut next = disk.index.next(from, false);
         while let Some(object) = next.filter(|object| end.is_none_or(|end| *object < end)) {
-            if self.scrub_object(disk, pace, object).await.is_err() {
-                note(disk, |scrubbed| scrubbed.unread += 1);
-                unread.extend((unread.len() < SCRUB_AGAIN_MAX).then_some(object));
-            }
-            if disk.check().is_err() {
+            if !self.scrub_one(disk, pace, object, unread).await {
                 return false;
             }
             next = disk.index.next(Some(object), true);
         }
         true
+    }
+
+    /// Files of objects that the index does not know: it lost them, or they came back. Whether the disk serves still.
+    async fn scrub_strays(
+        self: &Rc<Self>,
+        disk: &Disk,
+        pace: &Pace,
+        unread: &mut Vec<ObjectId>,
+    ) -> bool {
+        let mut after = None;
+        loop {
+            let listing = DiskListing::Objects { after, count: LIST_COUNT_MAX };
+            let Ok(DiskReply::Files(files)) = disk.ask(|| DiskOp::List(listing)).await else {
+                note(disk, |scrubbed| scrubbed.unread += 1);
+                return disk.check().is_ok();
+            };
+            let ids = files.iter().filter_map(|file| match file {
+                DiskFile::Object(id) => Some(*id),
+                _ => None,
+            });
+            let ids: Vec<ObjectId> = ids.collect();
+            for object in ids.iter().filter(|object| disk.index.get(**object).is_none()) {
+                if !self.scrub_one(disk, pace, *object, unread).await {
+                    return false;
+                }
+            }
+            if ids.len() < LIST_COUNT_MAX {
+                return true;
+            }
+            after = ids.last().copied();
+            self.wait_to_scrub(disk, pace).await;
+        }
+    }
+
+    /// One object, or `unread` takes it. Whether the disk serves still.
+    async fn scrub_one(
+        self: &Rc<Self>,
+        disk: &Disk,
+        pace: &Pace,
+        object: ObjectId,
+        unread: &mut Vec<ObjectId>,
+    ) -> bool {
+        if self.scrub_object(disk, pace, object).await.is_err() {
+            note(disk, |scrubbed| scrubbed.unread += 1);
+            unread.extend((unread.len() < SCRUB_AGAIN_MAX).then_some(object));
+        }
+        disk.check().is_ok()
     }
 
     /// Once more what could not be read, after a while: a disk that fails for a moment is no damage. Whether the disk
@@ -294,6 +340,9 @@ impl Inner {
             let known = cache.committed_sum(object.key, block).unwrap_or(placed);
             block_crc(bytes) != known || placed != known && !dirty
         };
+        if self.cx.has_bug(Bug::ScrubBlind) {
+            return None;
+        }
         let mut all = blocks.zip(data.chunks_exact(BLOCK_BYTES));
         all.find(|(block, bytes)| is_in_place(&state, *block) && is_bad(*block, bytes))
             .map(|(block, _)| block)

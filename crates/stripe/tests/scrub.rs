@@ -84,6 +84,22 @@ fn a_file_that_is_gone_is_found() {
     assert_eq!(damaged(&world), [gone]);
 }
 
+/// What the index does not know of is no object, but a file that came back.
+#[test]
+fn a_file_that_the_index_does_not_know_is_found() {
+    let (mut world, files) = settled(3);
+    let object = World::object(files[2].file.0, 0);
+    let bytes = world.servers[0].disks[0].bytes(object).unwrap().to_vec();
+    let (client, gone) = (world.client.clone(), files[2]);
+    world.run(async move { client.remove(&gone).await }).unwrap();
+    world.forget_memory();
+    rounds(&mut world, 1);
+    assert_eq!(damaged(&world), []);
+    world.servers[0].disks[0].restore(object, bytes);
+    rounds(&mut world, 2);
+    assert_eq!(damaged(&world), [object]);
+}
+
 /// Something of an object is always in the log where a file is in use: what is in place of it is compared all the same.
 #[test]
 fn damage_beside_blocks_that_are_in_the_log_is_found_in_the_same_round() {

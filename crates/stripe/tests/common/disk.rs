@@ -83,6 +83,12 @@ impl Disk {
         self.files.remove(&file);
     }
 
+    /// A file is there as it was some time ago, or as nothing.
+    pub fn restore(&mut self, file: DiskFile, bytes: Vec<u8>) {
+        let entry = self.files.entry(file).or_default();
+        (entry.now, entry.stable) = (Some(bytes.clone()), Some(bytes));
+    }
+
     pub fn sync_all(&mut self) {
         self.files.values_mut().for_each(|file| file.stable = file.now.clone());
     }
