@@ -23,7 +23,7 @@ pub use files::{Cat, Cp, Du, Mkdir, Mv, Paths, Rm, default_cluster, in_cluster};
 pub use forget::Forget;
 pub use memory::{Listen, Memory, Tenant};
 pub use program::{RunEnd, RunProgram};
-pub use restore::{Backup, Restore};
+pub use restore::{Backup, Restore, Salvage};
 pub use simulations::{Output, Papers, Results, Seeds, Sim, Simulator};
 
 /// Network storage at network speed: files striped over block servers, mounted, on one machine or several.
@@ -94,6 +94,8 @@ pub enum Command {
     Backup(Backup),
     /// Restore the names of a manager from a backup, or go on with an older copy of its store
     Restore(Restore),
+    /// Make files again, under /lost+found, from what the disks know, when names are lost and no backup has them
+    Salvage(Salvage),
     /// Run the cluster in the deterministic simulator, or replay a seed; model a cluster of your own
     Sim(Sim),
     /// The papers' tables and figures: the paper's values beside formulas and simulations

@@ -48,6 +48,7 @@ pub mod progress;
 pub mod quarantine;
 pub mod rebalance;
 pub mod restore;
+pub mod salvage;
 pub mod scratch;
 pub mod scrubbing;
 pub mod serve;

@@ -61,8 +61,8 @@ pub enum MachineError {
     /// The manager has begun somewhere else than in this directory.
     #[error(
         "{dir} holds no name space, and this cluster has one: is the disk mounted, and is `store` in the \
-         configuration right? If the names are lost, bring them back from a backup with `trapeze restore`: what the \
-         disks have is kept, of files made after the backup too"
+         configuration right? If the names are lost, bring them back from a backup with `trapeze restore`, or where \
+         there is none from what the disks know with `trapeze salvage`: what the disks have is kept"
     )]
     NoNames {
         /// The directory.

@@ -8,8 +8,8 @@ use trapeze::children::follow_parent;
 use trapeze::cli::{self, Cli, Command};
 use trapeze::{
     backup, bench, check, cluster, copy, demo, directories, forget, interrupted, memory,
-    mount_helper, new_disk, output, papers, preloaded, quarantine, rebalance, restore, serve,
-    simulate, status, tools,
+    mount_helper, new_disk, output, papers, preloaded, quarantine, rebalance, restore, salvage,
+    serve, simulate, status, tools,
 };
 
 fn main() -> ExitCode {
@@ -84,6 +84,7 @@ fn run(command: Command) -> Result<(), Box<dyn std::error::Error>> {
         Command::Quarantine(arguments) => quarantine::quarantine(&arguments)?,
         Command::Backup(arguments) => backup::backup(&arguments)?,
         Command::Restore(arguments) => restore::restore(&arguments)?,
+        Command::Salvage(arguments) => salvage::salvage(&arguments)?,
         Command::Sim(arguments) => simulate::sim(&arguments)?,
         Command::Papers(arguments) => papers::papers(&arguments)?,
         Command::Run(arguments) => preloaded::run(&arguments)?,

@@ -108,7 +108,7 @@ pub fn restore(arguments: &cli::Restore) -> Result<()> {
 }
 
 /// The configuration in a manager's directory, and where its store is.
-fn manager_of(dir: &Path) -> Result<(Machine, PathBuf)> {
+pub(crate) fn manager_of(dir: &Path) -> Result<(Machine, PathBuf)> {
     let files = ["manager.toml", "machine.toml"].map(|name| dir.join(name));
     let file = files.iter().find(|file| file.is_file());
     let machine = Machine::load(file.ok_or_else(|| RestoreError::NoManager(dir.into()))?)?;

@@ -34,7 +34,7 @@ fn every_command_of_the_page_does_what_it_says() {
     let path = format!("export PATH={}:$PATH; ", text(&dir.join("bin")));
     let typed = |script: &str| shell(dir, 60, &format!("{path}{}", script.replace("DIR", "data")));
     let all = blocks();
-    let [backup, remote, restore, after, loss, replace, accept] = all[..] else {
+    let [backup, remote, restore, after, loss, replace, accept, anew, salvage] = all[..] else {
         panic!("{} blocks: type the new one here", all.len())
     };
 
@@ -71,5 +71,12 @@ fn every_command_of_the_page_does_what_it_says() {
     typed(accept);
     let running = up(dir);
     assert_eq!(typed("trapeze cat -c DIR /file"), "bytes");
+    running.stop().unwrap();
+
+    fs::remove_dir_all(dir.join("data/manager")).unwrap();
+    typed(anew);
+    let running = up(dir);
+    let told = typed(salvage);
+    assert!(told.contains("files (") && told.contains("are in /lost+found"), "{told}");
     running.stop().unwrap();
 }

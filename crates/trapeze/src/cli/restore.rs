@@ -1,4 +1,4 @@
-//! The arguments of `trapeze backup` and `trapeze restore`.
+//! The arguments of `trapeze backup`, `trapeze restore` and `trapeze salvage`.
 #![allow(missing_docs)] // the documentation of a flag is its help
 
 use super::Target;
@@ -34,4 +34,16 @@ pub struct Restore {
     /// Go on with the names that are there, though the I/O servers know of newer ones
     #[arg(long, conflicts_with = "file")]
     pub accept: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "For a manager that has started without the names it had, or with those of a backup: files that it does not know come under\n/lost+found, by the path that they were last known by, with owner, mode, times and contents; a name that is taken gets the\nfile's number behind it, and a file that no name is known of is #NUMBER. Not brought back: empty files that were never\nwritten, symbolic links, devices, owners and modes of directories, extended attributes, second names of a file. All I/O\nservers must run. Refused where no names were lost. It can be run again.\n\n  trapeze salvage --dir DIR   first, with the manager stopped: it may begin anew in its directory, which must have no names\n  trapeze salvage -c DIR      then, with everything started"
+)]
+pub struct Salvage {
+    #[command(flatten)]
+    pub target: Target,
+    /// Let the manager of this directory of `up` or `init`, which has lost its names, begin anew; nothing else
+    #[arg(long, value_name = "DIR", conflicts_with = "cluster")]
+    pub dir: Option<PathBuf>,
 }

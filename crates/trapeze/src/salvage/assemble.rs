@@ -1,0 +1,248 @@
+//! A file from what its objects say. Pure.
+
+use names::{Salvaged, described_layout};
+use std::collections::BTreeMap;
+use stripe::protocol::ObjectReply;
+use stripe::{Description, Told};
+use wire::layout::UNIT_BYTES_DEFAULT;
+use wire::{Attr, BlockMap, FileId, Fragment, Home, Layout, Wall};
+
+/// Of a file without a description only its owner may read.
+const UNKNOWN_MODE: u32 = 0o600;
+
+/// What there is of a column on a disk.
+#[derive(Clone, Debug)]
+pub struct Object {
+    pub home: Home,
+    pub column: u16,
+    /// What it says; nothing when it cannot be read.
+    pub told: Option<(ObjectReply, Told)>,
+}
+
+impl Object {
+    fn reply(&self) -> Option<&ObjectReply> {
+        self.told.as_ref().map(|(reply, _)| reply)
+    }
+
+    /// Which of two objects of one column is the file's: the later layout, the later cut, the longer one. What cannot
+    /// be read may be it, and comes last.
+    fn rank(&self) -> Option<(u32, u32, u64)> {
+        self.reply().map(|reply| (reply.epoch, reply.truncations, reply.length))
+    }
+}
+
+/// What comes of the objects of a file.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Assembled {
+    /// They are empty: what moved columns leave.
+    Nothing,
+    /// Why they cannot be put together.
+    Unknown(&'static str),
+    File(Salvaged),
+}
+
+/// The file that has these objects.
+pub fn assemble(file: FileId, objects: &[Object]) -> Assembled {
+    let columns = best(objects);
+    let told = || objects.iter().filter_map(|object| object.told.as_ref());
+    let descriptions = told().filter_map(|(_, told)| told.description.as_ref());
+    let description = descriptions.max_by_key(|description| description.ctime);
+    if is_nothing(objects, description) {
+        return Assembled::Nothing;
+    }
+    let (layout, fragments) = match description {
+        Some(description) => match described_layout(description) {
+            Some(known) => known,
+            None => return Assembled::Unknown("its block map was too long to be kept with it"),
+        },
+        None => match by_shape(&columns) {
+            Some(layout) => (layout, Vec::new()),
+            None => return Assembled::Unknown("how it is striped is not known"),
+        },
+    };
+    let has_more = |object: &&Object| {
+        object.column >= layout.width() && object.reply().is_none_or(|reply| reply.length > 0)
+    };
+    if columns.values().any(has_more) {
+        return Assembled::Unknown("it has bytes in columns that its objects were not told of");
+    }
+    let epoch = told().map(|(reply, _)| reply.epoch).fold(layout.epoch, u32::max);
+    let mut found = layout.with_epoch(epoch);
+    for (column, object) in columns.range(..layout.width()) {
+        found = found.with_home(epoch, *column, object.home).expect("a column of it");
+    }
+    Assembled::File(salvaged(file, (found, fragments), description, &columns))
+}
+
+/// The file's object of each column.
+fn best(objects: &[Object]) -> BTreeMap<u16, &Object> {
+    let mut columns: BTreeMap<u16, &Object> = BTreeMap::new();
+    for object in objects {
+        let known = columns.entry(object.column).or_insert(object);
+        if object.rank() > known.rank() {
+            *known = object;
+        }
+    }
+    columns
+}
+
+/// Whether the objects are only what moved columns left behind, or what was opened and never written.
+fn is_nothing(objects: &[Object], description: Option<&Description>) -> bool {
+    let is_empty = |object: &Object| object.reply().is_some_and(|reply| reply.length == 0);
+    let is_fresh = |reply: &ObjectReply| reply.truncations == 0 && reply.mtime == Wall::default();
+    let all_fresh = objects.iter().filter_map(Object::reply).all(is_fresh);
+    objects.iter().all(is_empty)
+        && description.is_none_or(|description| description.size > 0 && all_fresh)
+}
+
+/// The layout by what objects say of it in short.
+fn by_shape(columns: &BTreeMap<u16, &Object>) -> Option<Layout> {
+    let told = || columns.values().filter_map(|object| object.told.as_ref());
+    let shaped = told().filter(|(_, told)| told.shape.width > 0);
+    let shape = shaped.max_by_key(|(reply, _)| reply.epoch).map(|(_, told)| told.shape);
+    let (width, unit_bytes) = match shape {
+        Some(shape) => (u16::from(shape.width), 1u32.checked_shl(shape.unit_shift.into())?),
+        // Of one column the unit says nothing.
+        None if columns.keys().eq([&0]) => (1, UNIT_BYTES_DEFAULT),
+        None => return None,
+    };
+    let epoch = told().map(|(reply, _)| reply.epoch).max()?;
+    let any = columns.values().next()?.home;
+    let home = |column: u16| columns.get(&column).map_or(any, |object| object.home);
+    let homes: Vec<Home> = (0..width).map(home).collect();
+    Layout::new(epoch, unit_bytes, &homes)
+}
+
+fn salvaged(
+    file: FileId,
+    (layout, fragments): (Layout, Vec<Fragment>),
+    description: Option<&Description>,
+    columns: &BTreeMap<u16, &Object>,
+) -> Salvaged {
+    let map = BlockMap::new(&layout, &fragments);
+    let told = || columns.values().filter_map(|object| object.reply());
+    let ends = columns
+        .iter()
+        .filter_map(|(column, object)| Some(map.file_bytes(*column, object.reply()?.length)));
+    let size = ends.max().unwrap_or(0);
+    let attr = match description {
+        Some(known) => Attr {
+            file,
+            size: known.size,
+            used: known.used,
+            mode: known.mode,
+            uid: known.uid,
+            gid: known.gid,
+            mtime: known.mtime,
+            ctime: known.ctime,
+            ..Attr::default()
+        },
+        None => {
+            let mtime = told().map(|reply| reply.mtime).max().unwrap_or_default();
+            Attr { file, size, mode: UNKNOWN_MODE, mtime, ..Attr::default() }
+        }
+    };
+    // Without a description a hole's column looks like one that is lost.
+    let is_absent =
+        |column: u16| !columns.contains_key(&column) && map.object_bytes(column, size) > 0;
+    let lost = description.is_none() && (0..layout.width()).any(is_absent);
+    Salvaged {
+        attr,
+        layout,
+        fragments,
+        truncations: told().map(|reply| reply.truncations).max().unwrap_or(0),
+        lost,
+        described: description.is_some(),
+        path: description.map(|known| known.path.clone()).unwrap_or_default().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stripe::protocol::Shape;
+    use wire::NodeId;
+
+    const FILE: FileId = FileId(77);
+
+    fn home(server: u16) -> Home {
+        Home::from(NodeId(server))
+    }
+
+    fn object(server: u16, column: u16, epoch: u32, length: u64) -> Object {
+        let reply = ObjectReply { epoch, length, ..ObjectReply::default() };
+        let shape = Shape { unit_shift: 12, width: 3, copies: 1 };
+        let told = Told { shape, description: None };
+        Object { home: home(server), column, told: Some((reply, told)) }
+    }
+
+    fn described(mut object: Object, size: u64, seconds: i64) -> Object {
+        let layout = Layout::new(1, 4096, &[home(1), home(2), home(3)]).unwrap();
+        let mut bytes = [0; Layout::BYTES_MAX];
+        let mut out = wire::codec::Encoder::new(&mut bytes);
+        layout.encode(&mut out);
+        let length = out.len();
+        let ctime = Wall { seconds, nanos: 0 };
+        let description = Description {
+            size,
+            used: size,
+            uid: 9,
+            ctime,
+            layout: [&bytes[..length], &[0; 4]].concat(),
+            path: format!("/at/{seconds}").into(),
+            ..Description::default()
+        };
+        object.told.as_mut().unwrap().1.description = Some(description);
+        object
+    }
+
+    fn file(objects: &[Object]) -> Salvaged {
+        match assemble(FILE, objects) {
+            Assembled::File(found) => found,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn columns_are_where_they_are_now_and_the_latest_description_counts() {
+        // Column 1 moved from server 2 to server 4; what it left is empty and has the same epoch.
+        let found = file(&[
+            described(object(1, 0, 5, 4096), 9000, 10),
+            described(object(2, 1, 5, 0), 9000, 10),
+            described(object(4, 1, 5, 4096), 9000, 20),
+            object(3, 2, 5, 808),
+        ]);
+        let homes: Vec<Home> = found.layout.homes().collect();
+        assert_eq!(homes, [home(1), home(4), home(3)]);
+        assert_eq!((found.layout.epoch, &*found.path), (5, &b"/at/20"[..]));
+        assert_eq!((found.attr.size, found.attr.uid, found.lost), (9000, 9, false));
+    }
+
+    #[test]
+    fn a_file_without_a_description_has_its_length_from_its_columns() {
+        let found = file(&[object(1, 0, 2, 4096), object(2, 1, 2, 100)]);
+        assert_eq!((found.attr.size, found.layout.width(), found.lost), (4196, 3, false));
+        assert_eq!((found.attr.mode, found.described, &*found.path), (0o600, false, &b""[..]));
+        // Column 0 is nowhere: its bytes are not zeros.
+        assert!(file(&[object(2, 1, 2, 100)]).lost);
+    }
+
+    #[test]
+    fn what_moved_columns_leave_is_no_file_and_an_empty_file_is_one() {
+        assert_eq!(assemble(FILE, &[object(1, 0, 2, 0)]), Assembled::Nothing);
+        let left = described(object(1, 0, 2, 0), 9000, 1);
+        assert_eq!(assemble(FILE, &[left]), Assembled::Nothing);
+        assert_eq!(file(&[described(object(1, 0, 2, 0), 0, 1)]).attr.size, 0);
+    }
+
+    #[test]
+    fn what_is_not_known_is_said_and_not_guessed() {
+        let grown = [described(object(1, 0, 2, 10), 10, 1), object(4, 3, 2, 10)];
+        assert!(matches!(assemble(FILE, &grown), Assembled::Unknown(_)));
+        let mut long = described(object(1, 0, 2, 10), 10, 1);
+        long.told.as_mut().unwrap().1.description.as_mut().unwrap().layout.clear();
+        assert!(matches!(assemble(FILE, &[long]), Assembled::Unknown(_)));
+        let damaged = Object { told: None, ..object(2, 1, 0, 0) };
+        assert!(matches!(assemble(FILE, &[damaged]), Assembled::Unknown(_)));
+    }
+}
