@@ -237,8 +237,7 @@ pub struct Init {
 
 #[derive(Debug, Args)]
 pub struct Join {
-    /// What `trapeze init` printed; `-` reads it from the standard input. It holds the cluster key, and other users of
-    /// the machine can read the command line
+    /// What `trapeze init` printed; `-` is standard input. It holds the cluster key, and all can read command lines
     #[arg(required_unless_present = "token_file", conflicts_with = "token_file")]
     pub token: Option<String>,
     /// Read the token from the first line of this file
@@ -429,8 +428,7 @@ pub enum QuarantineDo {
     Restore(Objects),
     /// Remove for good what was set aside, or put back
     Purge(Objects),
-    /// Go on with what stops while the disks have objects of files that the manager's store cannot know: they are what
-    /// a power cut left, and no newer copy of the store will come back
+    /// Take objects of files that the manager's store cannot know for leftovers: no newer copy of it will come back
     Resume(Target),
 }
 
