@@ -180,6 +180,12 @@ fn seed_3873862481_with_full_disks_has_no_object_for_lost() {
     passes_in(3_873_862_481, FULL_DISKS);
 }
 
+/// A manager's store took a log for synced whose only record had found no room, and missed it at the next start.
+#[test]
+fn seed_3871648841_with_full_disks_misses_no_log() {
+    passes_in(3_871_648_841, FULL_DISKS);
+}
+
 /// The checker forgot that what tells the servers how far the store is does not run while the manager is paused.
 #[test]
 fn seed_295361006_with_decaying_disks_may_lose_what_came_before_a_pause() {

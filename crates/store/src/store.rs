@@ -138,6 +138,8 @@ pub struct Store {
     drops: VecDeque<u64>,
     /// The last change that may be missing in the log.
     failed_sequence: Option<u64>,
+    /// The last one that ever was: a sync that was begun before says nothing of the logs.
+    hole: u64,
     last_failure: Option<String>,
     counters: Counters,
 }
@@ -182,6 +184,7 @@ impl Store {
             scrub: Round::default(),
             drops: replayed.empty.into(),
             failed_sequence: None,
+            hole: 0,
             last_failure: None,
             counters: Counters { recovery: replayed.recovery, ..Counters::default() },
         };
@@ -322,8 +325,11 @@ impl Store {
         assert!(point.sequence <= self.sequence);
         if self.failed_sequence.is_none() {
             self.synced = self.synced.max(point.sequence);
-            self.told = self.told.max(point.told);
-            self.witness = point.logs.iter().copied().fold(self.witness, u64::max);
+            // What a checkpoint made up for meanwhile is in no log, and its log may not be there.
+            if point.sequence > self.hole {
+                self.told = self.told.max(point.told);
+                self.witness = point.logs.iter().copied().fold(self.witness, u64::max);
+            }
             self.drop_told();
         }
     }
@@ -333,6 +339,7 @@ impl Store {
     /// acknowledged.
     pub fn append_failed(&mut self) {
         self.failed_sequence = Some(self.sequence);
+        self.hole = self.sequence;
     }
 
     /// Whether replay may stop before this change, although the append of its own record succeeded.

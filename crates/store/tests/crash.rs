@@ -326,6 +326,28 @@ fn a_failed_append_stops_changes_until_a_checkpoint() {
     assert_eq!(world.store().synced_sequence(), 2);
 }
 
+/// Its log may not even have been made.
+#[test]
+fn a_sync_that_a_checkpoint_overtook_says_nothing_of_a_log_without_its_record() {
+    let mut world = World::new();
+    world.step(&Step::Apply(vec![(1, Some(10))]));
+    world.step(&Step::Freeze);
+    world.checkpoint(None);
+    let _ = world.store().apply(Batch::new());
+    world.store().append_failed();
+    let point = world.store().sync_point();
+    world.step(&Step::Freeze);
+    world.checkpoint(None);
+    world.store().synced(&point);
+    let append = world.store().apply(Batch::new());
+    world.logs.append(append.log, &append.bytes);
+    world.step(&Step::Freeze);
+    world.checkpoint(None);
+    world.store = None;
+    world.logs.crash(&mut || 0);
+    Store::open(world.backend.clone(), config(), world.logs.contents()).unwrap();
+}
+
 #[test]
 fn logs_out_of_order_are_refused() {
     let logs = [(2, Vec::new()), (1, Vec::new())];
