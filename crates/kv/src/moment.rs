@@ -18,9 +18,13 @@ pub struct Moment {
 impl Moment {
     /// By the world's two clocks.
     pub fn new(now: Time, wall: Wall) -> Moment {
-        let seconds = u64::try_from(wall.seconds).unwrap_or_default();
-        let wall_ms = seconds * 1000 + u64::from(wall.nanos / 1_000_000);
-        Moment { now_ms: now.0 / 1_000_000, wall_ms }
+        // Where each is truncated by itself, the two are a millisecond closer or further apart from one moment to the
+        // next, and so is a date that is kept by the one and told by the other.
+        let wall_ns = i128::from(wall.seconds) * 1_000_000_000 + i128::from(wall.nanos);
+        let apart_ms = (wall_ns - i128::from(now.0)).div_euclid(1_000_000);
+        let now_ms = now.0 / 1_000_000;
+        let wall_ms = u64::try_from(i128::from(now_ms) + apart_ms).unwrap_or_default();
+        Moment { now_ms, wall_ms }
     }
 }
 
@@ -99,6 +103,18 @@ impl Expiry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_date_is_told_as_it_was_given_whatever_part_of_a_millisecond_has_passed() {
+        let moment = |at_ns: u64| {
+            let nanos = 700_000 + at_ns as u32;
+            Moment::new(Time(5_000_000_300 + at_ns), Wall { seconds: 1_700_000_000, nanos })
+        };
+        let given = Expiry::at_wall_ms(1_700_000_009_123, moment(0));
+        for at_ns in (0..3_000_000).step_by(100_000) {
+            assert_eq!(given.wall_ms(moment(at_ns)), Some(1_700_000_009_123), "{at_ns}");
+        }
+    }
 
     #[test]
     fn memcached_counts_spans_and_dates() {
