@@ -123,7 +123,7 @@ impl Bench {
     fn trapeze(&self, words: &[&str]) -> Child {
         let mut command = Command::new("timeout");
         command.arg("20").arg(common::program()).args([words[0], "-c", &self.target]);
-        command.args(&words[1..]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+        command.args(&words[1..]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
     fn data(&self) -> PathBuf {
@@ -140,8 +140,9 @@ impl Bench {
             (name, content, child)
         };
         let under_way: Vec<_> = files.iter().map(put).collect();
-        for (name, content, mut child) in under_way {
-            assert!(child.wait().unwrap().success());
+        for (name, content, child) in under_way {
+            let done = child.wait_with_output().unwrap();
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
             self.model.insert(name, content);
         }
     }
