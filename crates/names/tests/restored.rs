@@ -81,6 +81,26 @@ fn a_column_that_moved_since_is_found_and_the_length_is_what_the_objects_say() {
     }
 }
 
+/// It may have what the others seem to lack.
+#[test]
+fn a_server_that_was_silent_at_the_start_is_surveyed_for_moved_columns() {
+    let (mut cluster, entry) = cluster(b"file");
+    let (file, layout) = (entry.attr.file, entry.layout.unwrap());
+    let (copy, away) = (cluster.copy(), SERVERS[2]);
+    let moved = layout.homes().position(|home| home.server != away).unwrap() as u16;
+    for (column, home) in (0..).zip(layout.homes()) {
+        let length = if column == moved { 0 } else { 50 };
+        tell(&cluster, &entry, &[(home.server, column, 7, length)]);
+    }
+    tell(&cluster, &entry, &[(away, moved, 7, 40)]);
+    cluster.objects.0.sizes.borrow_mut().insert(file, (555, entry.truncations));
+    cluster.objects.0.silent.borrow_mut().insert(away);
+    cluster.servers.retain(|server| *server != away);
+    cluster.bring_back_accepted(copy);
+    let found = open(&mut cluster, file).unwrap().layout.unwrap();
+    assert_eq!(found.homes().nth(usize::from(moved)).unwrap().server, away);
+}
+
 #[test]
 fn a_file_whose_objects_are_nowhere_is_an_error_and_can_be_removed() {
     let (mut cluster, entry) = cluster(b"file");
@@ -143,7 +163,7 @@ fn a_file_that_was_open_in_the_backup_and_has_no_objects_is_no_empty_file() {
     cluster.bring_back_accepted(copy);
     assert_eq!(open(&mut cluster, file).map(drop), Err(Errno::EIO));
     assert_eq!(restoration(&cluster), (0, 1));
-    // Who has it open goes on writing: it is whole then.
+    // The client that has it open goes on writing: it is whole then.
     let homes: Vec<Home> = entry.layout.unwrap().homes().collect();
     let columns = [0, 1, 2].map(|column| (homes[column].server, column as u16, 1, 30));
     tell(&cluster, &entry, &columns);
@@ -198,7 +218,7 @@ fn columns_that_a_file_got_since_are_named_lost_and_given_up_when_accepted() {
     let client = cluster.client(1);
     cluster.run(1, async move { client.accept_lost(&WHO, file).await }).unwrap();
     let found = open(&mut cluster, file).unwrap();
-    // What the columns that it had say, with an epoch that none of them knew.
+    // The columns that it had, with an epoch that none of them knew.
     assert_eq!((found.attr.size, found.layout.unwrap().epoch), (120, 3));
     assert_eq!(found.layout.unwrap().width(), 3);
 }

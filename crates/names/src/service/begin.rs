@@ -71,7 +71,7 @@ impl<O: Objects> Service<O> {
 
     /// Asks `servers` what they know, then serves or not.
     pub(super) async fn begin(self: Rc<Self>, settings: VolumeSettings, servers: Vec<NodeId>) {
-        let (asked_all, told) = self.ask_all(servers).await;
+        let (servers, told) = self.ask_all(servers).await;
         let own = self.own();
         let latest = told.iter().max_by_key(|(_, witness)| **witness);
         let latest = latest.map(|(server, witness)| (*server, *witness));
@@ -84,6 +84,7 @@ impl<O: Objects> Service<O> {
             (Judgement::Outbid(lineage), _) => lineage,
             _ => own.lineage,
         };
+        let asked_all = self.has_heard(&servers, &told);
         while let Err(error) = self.begin_incarnation(&settings, lineage, asked_all) {
             // Numbers could be given twice by an incarnation that has not begun.
             self.trouble.replace(Some(error.to_string().into()));
@@ -96,7 +97,7 @@ impl<O: Objects> Service<O> {
         self.cx.spawn("names describe", self.clone().describe_for_ever());
         if self.manager.borrow().restoration().files() > 0 {
             let active = self.manager.borrow().servers().to_vec();
-            let all = active.iter().map(|server| server.id).chain(told.into_keys()).collect();
+            let all = active.iter().map(|server| server.id).chain(servers).collect();
             self.cx.spawn("names compare", self.clone().compare_for_ever(all));
         }
         self.tell_for_ever().await;
@@ -125,28 +126,32 @@ impl<O: Objects> Service<O> {
         self.manager.borrow_mut().own_witness(told)
     }
 
-    /// Asks `expected`, and those that join meanwhile, until each has answered, for a bounded time; whether all have.
-    /// A store that is not new and knows of no server may be from before they joined: the first one is waited for.
-    async fn ask_all(&self, expected: Vec<NodeId>) -> (bool, Told) {
+    /// Asks `servers`, and those that join meanwhile, until each has answered, for a bounded time. All that were asked,
+    /// and what those know that answered.
+    async fn ask_all(&self, servers: Vec<NodeId>) -> (BTreeSet<NodeId>, Told) {
         let until = self.cx.now() + WITNESS_SPAN;
-        let began_before = !self.manager.borrow().is_new;
-        let (mut servers, mut told): (BTreeSet<_>, _) =
-            (expected.into_iter().collect(), Told::new());
+        let (mut servers, mut told) = (BTreeSet::from_iter(servers), Told::new());
         loop {
-            if began_before {
+            if !self.manager.borrow().is_new {
                 servers.extend(self.manager.borrow().servers().iter().map(|server| server.id));
+            }
+            if self.has_heard(&servers, &told) || self.cx.now() >= until {
+                return (servers, told);
             }
             let silent = servers.iter().copied().filter(|server| !told.contains_key(server));
             let silent: Vec<NodeId> = silent.collect();
-            let asked_all = silent.is_empty() && !(began_before && told.is_empty());
-            if asked_all || self.cx.now() >= until {
-                return (asked_all, told);
-            }
             // Not one after the other: one that is away takes its time.
             let left = until.since(self.cx.now());
             told.extend(self.ask_some(&silent, Witness::default(), left).await);
             self.cx.sleep(WITNESS_PAUSE).await;
         }
+    }
+
+    /// Whether all of them have answered. A store that is not new and knows of no server may be from before they
+    /// joined: the first one is waited for.
+    fn has_heard(&self, servers: &BTreeSet<NodeId>, told: &Told) -> bool {
+        let knows_some = self.manager.borrow().is_new || !told.is_empty();
+        knows_some && servers.iter().all(|server| told.contains_key(server))
     }
 
     /// What those of them know that answer within `span`.
