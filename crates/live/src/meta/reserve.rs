@@ -31,39 +31,31 @@ impl Reserve {
         Reserve { path, most }
     }
 
-    /// How much it is to be on this disk.
-    fn wanted(&self) -> io::Result<u64> {
+    /// How much it is to be on this disk, and the bytes that are free there.
+    fn room(&self) -> io::Result<(u64, u64)> {
         let directory = self.path.parent().unwrap_or(Path::new("."));
         let room = rustix::fs::statvfs(directory)?;
-        Ok((room.f_blocks * room.f_frsize / META_RESERVE_SHARE).min(self.most))
-    }
-
-    /// Whether it is there. Of a directory that is gone others tell.
-    pub fn is_whole(&self) -> bool {
-        let wanted = self.wanted().unwrap_or(0);
-        wanted == 0 || std::fs::metadata(&self.path).is_ok_and(|file| file.len() >= wanted)
+        let wanted = (room.f_blocks * room.f_frsize / META_RESERVE_SHARE).min(self.most);
+        Ok((wanted, room.f_bavail * room.f_frsize))
     }
 
     /// Whether a checkpoint of so many bytes of logs finds room, also when another program takes all that is free now.
+    /// Of a directory that is gone others tell.
     pub fn covers(&self, logs: u64) -> bool {
-        let directory = self.path.parent().unwrap_or(Path::new("."));
-        let Ok(room) = rustix::fs::statvfs(directory) else { return true };
-        let wanted = self.wanted().unwrap_or(0);
-        let is_near = room.f_bavail * room.f_frsize < wanted + META_ROOM_BYTES;
+        let Ok((wanted, free)) = self.room() else { return true };
+        let is_near = free < wanted + META_ROOM_BYTES;
         wanted == 0 || !is_near || logs * META_RESERVE_LOG_SHARE <= wanted
     }
 
     /// Makes it, if there is room for it and as much again; whether it is there now.
     pub fn make(&self) -> bool {
-        self.is_whole() || self.try_make().unwrap_or(false)
+        let Ok((wanted, free)) = self.room() else { return true };
+        self.bytes() >= wanted || self.try_make(wanted, free).unwrap_or(false)
     }
 
-    fn try_make(&self) -> io::Result<bool> {
-        let wanted = self.wanted()?;
-        let directory = self.path.parent().unwrap_or(Path::new("."));
-        let room = rustix::fs::statvfs(directory)?;
+    fn try_make(&self, wanted: u64, free: u64) -> io::Result<bool> {
         let missing = wanted.saturating_sub(self.bytes());
-        if room.f_bavail * room.f_frsize < missing + wanted {
+        if free < missing + wanted {
             return Ok(false);
         }
         let mut options = OpenOptions::new();
@@ -78,19 +70,24 @@ impl Reserve {
 
     /// A change of a log, tried again with a step less of the reserve while there is no room.
     pub fn for_log<T>(&self, change: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        self.spend(0, change)
+        self.spend(|| 0, change)
     }
 
     /// The same for the database. A part is left to logs: a checkpoint that finds no room is tried again, a removal
     /// that cannot be logged never makes any.
     pub fn for_database<T>(&self, change: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        self.spend(self.wanted().unwrap_or(self.most) / META_RESERVE_LOG_SHARE, change)
+        self.spend(|| self.room().map_or(self.most, |room| room.0) / META_RESERVE_LOG_SHARE, change)
     }
 
-    fn spend<T>(&self, kept: u64, mut change: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    /// How much of it is `kept` is asked only where there is no room.
+    fn spend<T>(
+        &self,
+        kept: impl Fn() -> u64,
+        mut change: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
         for _ in 0..META_RESERVE_STEPS {
             match change() {
-                Err(error) if is_full(&error) && self.release_down_to(kept) => {}
+                Err(error) if is_full(&error) && self.release_down_to(kept()) => {}
                 result => return result,
             }
         }
