@@ -46,7 +46,7 @@ pub struct ManagerRole {
 impl ManagerRole {
     /// With the usual period of the scrub, and without servers of its own.
     pub fn new(names: Store, members: Option<Store>, volume: VolumeSettings) -> ManagerRole {
-        let scrub = Some(store::limits::SCRUB_PERIOD);
+        let scrub = Some(node::limits::SCRUB_PERIOD);
         ManagerRole { names, members, volume, servers: Vec::new(), scrub }
     }
 }

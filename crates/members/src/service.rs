@@ -10,6 +10,7 @@ use crate::protocol::{
     RENEW, STOPPING, VIEW,
 };
 use crate::registry::Registry;
+use node::limits::{SCRUB_PERIOD, scrub_first};
 use node::rings::{MetaError, MetaOp, MetaWork, StoreId};
 use node::{Answer, Cx, Notify, Request, Semaphore};
 use std::cell::{Ref, RefCell};
@@ -17,7 +18,6 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use store::limits::{SCRUB_PERIOD, scrub_first};
 use store::{Append, Checkpoint, Health, Store, StoreError};
 use wire::codec::{Decoder, Short};
 use wire::limits::BODY_BYTES;

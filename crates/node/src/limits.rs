@@ -1,5 +1,17 @@
 //! Limits of a node, with the arithmetic that chose them.
 
+use std::time::Duration;
+
+/// Disks and stores are scrubbed once in this time, unless a configuration says otherwise.
+pub const SCRUB_PERIOD: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The first round begins this long after a start, when replay and recovery are over, unless the period is short.
+const SCRUB_FIRST: Duration = Duration::from_secs(10 * 60);
+
+/// How long after a start the first round of a scrub with this period begins.
+pub fn scrub_first(period: Duration) -> Duration {
+    SCRUB_FIRST.min(period / 16)
+}
+
 /// Requests that may wait for a task of their service; more are refused as overload. Twice what one client may have
 /// in slots, so that two busy clients meet no refusal.
 pub const REQUESTS_WAITING: usize = 1024;

@@ -18,14 +18,6 @@ pub const OVERLAY_BYTES_DEFAULT: usize = 24 << 20;
 pub const CACHE_BYTES_DEFAULT: usize = 16 << 20;
 /// Snapshots of a store that are read at once: each holds on to pages that are written over else.
 pub const SNAPSHOTS_MAX: usize = 2;
-/// How often all of a store is read.
-pub const SCRUB_PERIOD: Duration = Duration::from_secs(7 * 24 * 3600);
-/// The first time after a start: when what a start brings with it is over.
-pub const SCRUB_FIRST: Duration = Duration::from_secs(10 * 60);
-/// When the first round begins where one is to take this period.
-pub fn scrub_first(period: Duration) -> Duration {
-    SCRUB_FIRST.min(period / 16)
-}
 /// Keys of one step, and the pause between two: a step is a tenth of a millisecond where pages are in the host's
 /// memory, and a million keys take half an hour, in which the node is busy with them for less than one in 500.
 pub const SCRUB_KEYS: usize = 64;

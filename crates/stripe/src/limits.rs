@@ -119,10 +119,6 @@ pub const INDEX_STEP_BYTES: usize = 64 << 10;
 pub const INDEX_DEAD_BYTES: u64 = 256 << 10;
 /// Objects that a disk names as damaged; more are counted by a lower bound.
 pub const DAMAGED_MAX: usize = 16 * 1024;
-/// In which time everything on a disk is read once.
-pub const SCRUB_PERIOD: Duration = Duration::from_secs(7 * 24 * 3600);
-/// When the first round begins after a start, unless the period is short.
-pub const SCRUB_FIRST: Duration = Duration::from_secs(10 * 60);
 /// Between two reads of a round at least: 50 MB/s at most.
 pub const SCRUB_PAUSE: Duration = Duration::from_millis(5);
 /// How long a read of a round waits for READs that wait for a disk: where they never end, 2.6 MB/s.
@@ -139,7 +135,7 @@ pub const RESERVE_BYTES_MAX: u64 = 32 << 20;
 pub const ROOM_KNOWN_BYTES: u64 = 64 << 20;
 /// How long what is known of its room counts at most: others may fill the same disk. A write that finds none ends it.
 pub const ROOM_KNOWN_SPAN: Duration = Duration::from_secs(100);
-/// What a log's file keeps of its bytes on a disk with less room than [`SPARE_ROOM_BYTES`]: 128 removals find room in
+/// Bytes that a log's file keeps on a disk with less room than [`SPARE_ROOM_BYTES`]: 128 removals find room in
 /// it, and each checkpoint makes room for as many again.
 pub const LOG_KEPT_BYTES: u64 = 1 << 20;
 /// On disks that are smaller than so many times that, nothing of it is kept.
@@ -179,7 +175,7 @@ pub const DESCRIBED_PATH_BYTES_MAX: usize = 1024;
 pub const DESCRIBED_LAYOUT_BYTES_MAX: usize = 896;
 /// Objects described that start a checkpoint: their records are 1 MiB of log, if they had none.
 pub const DESCRIBED_MAX: usize = 256;
-/// What was described is in place after so long also where nothing else brings a checkpoint.
+/// A description is in place after so long also where nothing else brings a checkpoint.
 pub const DESCRIBED_SPAN: Duration = Duration::from_secs(60);
 /// Most names in one LIST reply: 16 bytes each is 64 KiB.
 pub const LIST_COUNT_MAX: usize = 4096;

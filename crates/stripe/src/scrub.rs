@@ -3,7 +3,7 @@
 //! It goes over the index, object by object, then over the files of objects that the index does not know. An object is
 //! read a window of 256 KiB at a time, past the cache. A window is read with the object's `commits` gate held and
 //! compared, block by block, with the checksums beside it, and these with the ones in memory. Blocks that the log has
-//! newer are counted and left out: what is in place of them is not read any more. What does not fit is damage as if a
+//! newer are counted and left out: what is in place of them is not read any more. A mismatch is damage as if a
 //! reader had met it. Rounds begin at a random place, so that also a server that is started often comes everywhere.
 //!
 //! Invariant: a round that counts has compared every object that was recorded when it began and is still there: each
@@ -11,8 +11,7 @@
 
 use crate::disk::Disk;
 use crate::limits::{
-    LIST_COUNT_MAX, SCRUB_AGAIN_MAX, SCRUB_FIRST, SCRUB_PAUSE, SCRUB_WAIT, UNREADABLE_SPAN,
-    WINDOW_BLOCKS,
+    LIST_COUNT_MAX, SCRUB_AGAIN_MAX, SCRUB_PAUSE, SCRUB_WAIT, UNREADABLE_SPAN, WINDOW_BLOCKS,
 };
 use crate::log::Run;
 use crate::object::{
@@ -22,6 +21,7 @@ use crate::objects::{Object, Phase, Spot, State};
 use crate::protocol::ObjectRequest;
 use crate::server::{Inner, Server};
 use node::Bug;
+use node::limits::scrub_first;
 use node::rings::{DiskFile, DiskListing, DiskOp, DiskReply};
 use std::ops::Range;
 use std::rc::Rc;
@@ -87,7 +87,7 @@ impl Inner {
     pub async fn scrubs(self: Rc<Self>, disk: usize) {
         let Some(period) = self.config.scrub else { return };
         let disk = &self.disks[disk];
-        let pause = SCRUB_FIRST.min(period / 16);
+        let pause = scrub_first(period);
         self.cx.sleep(pause).await;
         loop {
             let began = self.cx.now();
@@ -277,7 +277,7 @@ impl Inner {
         }
     }
 
-    /// What the header says is what the index has, or later.
+    /// The header is the one that the index has, or a later one.
     async fn scrub_header(&self, disk: &Disk, object: &Object) -> Result<(), Errno> {
         let _gate = object.commits.acquire(1).await;
         if !is_placed(&object.state.borrow()) {

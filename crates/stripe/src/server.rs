@@ -61,7 +61,7 @@ impl ServerConfig {
             checkpoint_bytes: CHECKPOINT_BYTES,
             memory: None,
             confirms: false,
-            scrub: Some(SCRUB_PERIOD),
+            scrub: Some(node::limits::SCRUB_PERIOD),
         }
     }
 }

@@ -36,7 +36,7 @@ impl Period {
 
 impl Default for Period {
     fn default() -> Period {
-        Period(Some(7.0))
+        Period(Some(node::limits::SCRUB_PERIOD.as_secs_f64() / DAY_SECONDS))
     }
 }
 

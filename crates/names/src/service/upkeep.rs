@@ -7,10 +7,10 @@ use crate::limits::{
 use crate::objects::{Objects, ObjectsOf};
 use crate::record::Removed;
 use crate::sessions::Final;
+use node::limits::scrub_first;
 use node::rings::{MetaOp, MetaWork, StoreId};
 use std::rc::Rc;
 use store::Checkpoint;
-use store::limits::scrub_first;
 use wire::{Errno, FileId};
 
 /// A checkpoint as work for the world.
@@ -50,7 +50,7 @@ pub(super) fn spawn<O: Objects>(service: &Rc<Service<O>>) {
         let Some(period) = scrubs.scrub else { return };
         scrubs.cx.sleep(scrub_first(period)).await;
         loop {
-            // What is damaged is in the store's state.
+            // Damage is in the store's state.
             let pause = scrubs.manager.borrow_mut().store().scrub_on(period);
             scrubs.cx.sleep(pause).await;
         }
