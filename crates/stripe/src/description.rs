@@ -1,10 +1,10 @@
-//! What an object knows of its file, for the day on which the names are lost.
+//! Descriptions: what objects keep of their files, for the day on which the names are lost.
 //!
 //! The manager tells of each file, some time after it changed, what a person needs to make use of its bytes: name,
 //! owner, times, size, layout. It is kept in the object's header, under the header's checksum, so it is right or the
 //! object is damaged. It comes there with the next checkpoint, by a header that is written anyway or, for objects that
-//! nothing else happened to, by one that the checkpoint writes for it: no request waits for a disk. What was told
-//! since the last checkpoint goes with a crash, and what was told before counts again.
+//! nothing else happened to, by one that the checkpoint writes for it: no request waits for a disk. A description
+//! since the last checkpoint goes with a crash, and the one before counts again.
 
 use crate::disk::Disk;
 use crate::limits::{
@@ -12,7 +12,7 @@ use crate::limits::{
 };
 use crate::log::{Kind, Record};
 use crate::objects::{Object, Phase, Spot};
-use crate::protocol::{ObjectReply, ObjectRequest, Shape, decode_object, encode_object};
+use crate::protocol::{ObjectRequest, Shape, decode_object, encode_object};
 use crate::server::Inner;
 use node::{Answer, Request};
 use std::rc::Rc;
@@ -89,12 +89,12 @@ impl Description {
     }
 }
 
-/// What an object knows of its file.
+/// The reply to DESCRIPTION, beside the attributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     /// The layout in short, as the first who wrote to the object had it.
     pub shape: Shape,
-    /// What the manager told.
+    /// The description, if the manager told one.
     pub description: Option<Description>,
 }
 
@@ -163,11 +163,8 @@ impl Inner {
             let ask = ObjectRequest { object, ..*ask };
             self.note_description(&ask, description).await.map_or_else(|errno| errno.0, |()| 0)
         });
-        let results = node::all(told).await;
-        let mut trailer: Vec<u8> = results.into_iter().flat_map(u16::to_le_bytes).collect();
-        trailer.resize(trailer.len().next_multiple_of(TRAILER_WORD_BYTES), 0);
-        let body = ObjectReply { verifier: self.verifier, ..ObjectReply::default() }.encode();
-        self.cx.reply(request, Answer { trailer: &trailer, ..Answer::body(&body) });
+        let statuses = node::all(told).await;
+        self.tell_each(request, &statuses);
     }
 
     async fn note_description(

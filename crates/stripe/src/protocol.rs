@@ -74,13 +74,12 @@ pub mod op {
     /// reply's `length` is the place, `u64::MAX` where no data follows; with `used` 0 the search is to go on there.
     pub const SEEK: u16 = 22;
 
-    /// What the manager knows of the files of `bytes` objects, all on the disk `disk`; the trailer has them as
+    /// Describes the files of `bytes` objects, all on the disk `disk`; the trailer has them as
     /// [`encode_some`](crate::description::encode_some) writes it. Stable with the next checkpoint and not before. The
     /// reply's trailer says 0 or an error number of each, 2 bytes; ENODATA when it was told and has no path, as
     /// neither this one nor the one before had one. May be executed twice.
     pub const DESCRIBE: u16 = 23;
-    /// Pure. As [`ATTRIBUTES`]; the reply's trailer is the [`Description`](crate::Description), empty when there is
-    /// none.
+    /// Pure. As [`ATTRIBUTES`]; the reply's trailer is a [`Told`](crate::Told).
     pub const DESCRIPTION: u16 = 24;
 
     /// Whether the operation may be executed twice, so that no reply is kept for it.

@@ -417,8 +417,14 @@ impl Inner {
             Ok(_) | Err(Errno::ENOENT) => 0,
             Err(errno) => errno.0,
         });
-        let results = node::all(removals).await;
-        let mut trailer: Vec<u8> = results.into_iter().flat_map(u16::to_le_bytes).collect();
+        let statuses = node::all(removals).await;
+        self.tell_each(request, &statuses);
+    }
+
+    /// Answers a request about several objects: 0 or an error number of each.
+    pub fn tell_each(&self, request: Request, statuses: &[u16]) {
+        let mut trailer: Vec<u8> =
+            statuses.iter().flat_map(|status| status.to_le_bytes()).collect();
         trailer.resize(trailer.len().next_multiple_of(TRAILER_WORD_BYTES), 0);
         let body = ObjectReply { verifier: self.verifier, ..ObjectReply::default() }.encode();
         self.cx.reply(request, Answer { trailer: &trailer, ..Answer::body(&body) });

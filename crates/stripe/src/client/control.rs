@@ -107,7 +107,7 @@ impl Client {
 
     /// Tells objects on one disk what is known of their files; what became of each, and the verifier of the server that
     /// answered last, also when there are none. It is in their headers after the disk's next checkpoint, and goes with
-    /// a crash before: who is told another verifier tells them again. For managers.
+    /// a crash before: after another verifier they must be told again. For managers.
     pub async fn describe(
         &self,
         home: Home,
@@ -130,7 +130,7 @@ impl Client {
         (verifier, results)
     }
 
-    /// What an object says of itself, and what it was told of its file.
+    /// An object's attributes, and the description of its file.
     pub async fn description(
         &self,
         server: NodeId,
@@ -228,6 +228,23 @@ impl Client {
         rows(&reply, Kept::BYTES, Kept::decode)
     }
 
+    /// Shows `each` all objects that a server keeps, in ascending order, in parts.
+    pub async fn list_all(
+        &self,
+        server: NodeId,
+        mut each: impl FnMut(&[Kept]),
+    ) -> Result<(), Errno> {
+        let mut after = None;
+        loop {
+            let some = self.list(server, after, LIST_COUNT_MAX).await?;
+            each(&some);
+            after = some.last().map(|kept| kept.object);
+            if some.len() < LIST_COUNT_MAX {
+                return Ok(());
+            }
+        }
+    }
+
     /// A question to a server as a whole, whose answer has at most `bytes` of data.
     async fn ask_server(
         &self,
@@ -323,7 +340,7 @@ fn rows<T>(
     all.map(|row| decode(&mut Decoder::new(row)).map_err(|_| Errno::EPROTO)).collect()
 }
 
-/// What the trailer of a reply says of one of several objects.
+/// The status of one of several objects, from the trailer of a reply.
 fn status_at(reply: &Result<Reply, Errno>, at: usize) -> Result<(), Errno> {
     let trailer = reply.as_ref().map_err(|errno| *errno)?.trailer();
     let status = trailer.chunks_exact(2).nth(at).ok_or(Errno::EPROTO)?;

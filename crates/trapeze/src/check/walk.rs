@@ -21,8 +21,6 @@ type Result<T> = super::Result<T>;
 
 /// Files that are looked at at the same time.
 const FILES: usize = 64;
-/// Objects that a server names at once.
-const OBJECTS: usize = 4096;
 /// Bytes of a listing.
 const LISTING_BYTES: usize = 64 * 1024;
 /// Times that a file whose layout changes meanwhile is looked at.
@@ -35,7 +33,7 @@ const COMPARE_SPAN: Duration = Duration::from_secs(5);
 /// Directories to be listed, with their paths.
 type Open = Vec<(PathBuf, FileId)>;
 
-/// What is known of names that were restored from a backup.
+/// The state of a volume whose names were restored from a backup.
 #[derive(Default)]
 struct Comparison {
     /// Some files are not compared with their objects yet, or lack some.
@@ -44,10 +42,10 @@ struct Comparison {
     late: Cell<bool>,
 }
 
-/// What a comparison of a file with its objects came to.
+/// The result of comparing a file with its objects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Compared {
-    /// What the manager says of it is what the objects say.
+    /// The manager and the objects agree.
     Known,
     /// Objects are missing, or cannot be read.
     Lacks,
@@ -115,21 +113,12 @@ impl Walk {
             Err(errno) => return self.report.borrow_mut().unlisted("the servers", errno),
         };
         for server in servers {
-            if self.list_objects_of(server.id).await.is_err() {
+            let claim = |some: &[Kept]| {
+                let all = some.iter().map(|kept| (server.id, *kept));
+                self.unclaimed.borrow_mut().extend(all);
+            };
+            if self.inspector.stripe.list_all(server.id, claim).await.is_err() {
                 self.inspector.silent.borrow_mut().insert(server.id);
-            }
-        }
-    }
-
-    async fn list_objects_of(&self, server: NodeId) -> std::result::Result<(), Errno> {
-        let mut after = None;
-        loop {
-            let some = self.inspector.stripe.list(server, after, OBJECTS).await?;
-            after = some.last().map(|kept| kept.object);
-            let all = some.iter().map(|kept| (server, *kept));
-            self.unclaimed.borrow_mut().extend(all);
-            if some.len() < OBJECTS {
-                return Ok(());
             }
         }
     }
@@ -333,7 +322,7 @@ fn why_orphan(
         (_, Err(Errno::ENOENT)) => None,
         (Err(Errno::ESTALE), _) => Some("its file is gone"),
         (Err(_), _) => Some("its file cannot be read"),
-        // What a column that was moved leaves, until the manager sets it aside.
+        // An empty object that a moved column leaves, until the manager sets it aside.
         (Ok(_), Ok(0)) => None,
         (Ok(entry), _) if entry.layout.is_none_or(|layout| layout.width() <= column) => {
             Some("its file has no such column")

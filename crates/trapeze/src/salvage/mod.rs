@@ -40,10 +40,8 @@ const FILES: usize = 64;
 /// How often it is asked whether names were lost, and the pause before it is asked again.
 const TRIES: u32 = 15;
 const TRY_PAUSE: Duration = Duration::from_millis(200);
-/// Objects that a server names at once.
-const OBJECTS: usize = 4096;
 
-/// What ends it.
+/// Why it ends early.
 enum Failure {
     /// A server, or one of its disks, that cannot be asked.
     Server(NodeId, Errno),
@@ -187,20 +185,15 @@ impl Salvage {
         let servers = self.names.servers().await.map_err(Failure::Manager)?;
         let mut found = Objects::new();
         for server in servers {
-            let mut after = None;
-            loop {
-                let listed = self.stripe.list(server.id, after, OBJECTS).await;
-                let some = listed.map_err(|errno| Failure::Server(server.id, errno))?;
+            let note = |some: &[Kept]| {
                 for kept in some.iter().filter(|kept| kept.object.volume == self.volume()) {
                     let home = Home { server: server.id, disk: kept.disk };
                     found.entry(kept.object.file).or_default().push((home, kept.object.column));
                 }
                 self.bar.inc(some.len() as u64);
-                after = some.last().map(|kept| kept.object);
-                if some.len() < OBJECTS {
-                    break;
-                }
-            }
+            };
+            let listed = self.stripe.list_all(server.id, note).await;
+            listed.map_err(|errno| Failure::Server(server.id, errno))?;
         }
         Ok(found)
     }
@@ -284,7 +277,7 @@ struct File {
     lost: bool,
 }
 
-/// What became of a file.
+/// The outcome of a file.
 struct Made {
     file: FileId,
     outcome: Outcome,
@@ -293,7 +286,7 @@ struct Made {
 enum Outcome {
     /// The names have it.
     Known,
-    /// Its objects are empty: what moved columns leave.
+    /// Its objects are empty, as moved columns leave them.
     Empty,
     /// It cannot be put together.
     Left(&'static str),
