@@ -20,8 +20,7 @@ impl Moment {
     pub fn new(now: Time, wall: Wall) -> Moment {
         // Where each is truncated by itself, the two are a millisecond closer or further apart from one moment to the
         // next, and so is a date that is kept by the one and told by the other.
-        let wall_ns = i128::from(wall.seconds) * 1_000_000_000 + i128::from(wall.nanos);
-        let apart_ms = (wall_ns - i128::from(now.0)).div_euclid(1_000_000);
+        let apart_ms = (wall.since_epoch() - i128::from(now.0)).div_euclid(1_000_000);
         let now_ms = now.0 / 1_000_000;
         let wall_ms = u64::try_from(i128::from(now_ms) + apart_ms).unwrap_or_default();
         Moment { now_ms, wall_ms }

@@ -9,6 +9,7 @@
 //! It knows nothing of how the services work; the contract is DESIGN's durability table.
 
 use crate::queue::Picos;
+use crate::trouble::PAUSE_MS_MAX;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::{FileId, NodeId};
 
@@ -25,8 +26,8 @@ const SETTLE: Picos = Picos::seconds(30);
 const UNDO: Picos = Picos::seconds(10);
 /// What a disk that decays may lose from its end when its server is killed: DESIGN says 1 s, and writes take time.
 pub const RECENT: Picos = Picos::seconds(2);
-/// How much longer ago that may be where it was paused: see `PAUSE_MS_MAX`.
-pub const PAUSE_MAX: Picos = Picos::seconds(5);
+/// How much longer ago that may be where it was paused, and has run for less than a second since.
+pub const PAUSE_MAX: Picos = Picos::millis(PAUSE_MS_MAX + 1_000);
 /// Until a sync says that it is there after all.
 const UNTIL_SYNCED: Picos = Picos(u64::MAX - 2);
 /// Until the servers are back, and [`SETTLE`] longer.

@@ -15,7 +15,7 @@ pub const TICK: Picos = Picos::millis(100);
 const TICKS_PER_MINUTE: u32 = 600;
 /// Longest time that a machine is down, a partition lasts, a disk is slow.
 const TROUBLE_MS_MAX: u64 = 8_000;
-const PAUSE_MS_MAX: u64 = 3_000;
+pub(crate) const PAUSE_MS_MAX: u64 = 3_000;
 
 /// A fault that will be over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -66,6 +66,11 @@ impl Wall {
         let second = 1_000_000_000;
         Wall { seconds: nanos.div_euclid(second) as i64, nanos: nanos.rem_euclid(second) as u32 }
     }
+
+    /// Nanoseconds since 1970, negative before.
+    pub fn since_epoch(self) -> i128 {
+        i128::from(self.seconds) * 1_000_000_000 + i128::from(self.nanos)
+    }
 }
 
 /// Attributes of a file.
