@@ -393,7 +393,7 @@ fn the_length_of_before_a_power_cut_is_a_hint_also_to_who_closed_the_file() {
     assert_eq!((entry.attr.size, entry.is_hint()), (10, false));
 }
 
-/// What is kept in reserve on the manager's disk is in use: what is left of it is for changes that make room.
+/// The reserve on the manager's disk is in use: the rest of it is for changes that make room.
 #[test]
 fn on_a_full_disk_names_are_removed_and_none_are_made() {
     let mut cluster = Cluster::new(1);

@@ -43,7 +43,7 @@ fn directory(cluster: &mut Cluster, parent: FileId, name: &'static [u8]) -> File
     cluster.run(1, made).unwrap().attr.file
 }
 
-/// What the objects of a file were told.
+/// The descriptions that the objects of a file have.
 fn told(cluster: &Cluster, file: FileId) -> Option<Description> {
     let described = cluster.objects.0.described.borrow();
     described.iter().find(|((_, object), _)| object.file == file).map(|(_, told)| told.clone())

@@ -6,6 +6,7 @@ mod common;
 use common::ROOT;
 use common::cluster::{Cluster, SERVERS, WHO, create};
 use names::{Client, Entry, IoServer, REFUSED};
+use store::MemoryLogs;
 use wire::{Errno, FileId, ObjectId, VolumeId};
 
 fn cluster() -> Cluster {
@@ -56,14 +57,20 @@ fn a_store_older_than_the_servers_know_is_refused_however_often_it_starts_and_th
     assert!(cluster.handle.as_ref().unwrap().older().is_none());
 }
 
-#[test]
-fn a_server_that_answers_later_ends_the_service_of_an_older_store() {
+/// A cluster with a file `after`, and the files of its store from before that.
+fn cluster_and_older_copy() -> (Cluster, (Vec<u8>, MemoryLogs)) {
     let mut cluster = cluster();
     let client = cluster.client(1);
     cluster.turns(IDLE);
     let older = cluster.copy();
     cluster.created(&client, b"after", None);
     cluster.turns(IDLE);
+    (cluster, older)
+}
+
+#[test]
+fn a_server_that_answers_later_ends_the_service_of_an_older_store() {
+    let (mut cluster, older) = cluster_and_older_copy();
     cluster.objects.0.silent.borrow_mut().extend(SERVERS);
     cluster.bring_back(older);
     let client = cluster.client(1);
@@ -79,12 +86,7 @@ fn a_server_that_answers_later_ends_the_service_of_an_older_store() {
 /// Its list of members is as old as its names.
 #[test]
 fn a_store_from_before_any_server_joined_waits_for_one_and_is_refused() {
-    let mut cluster = cluster();
-    let client = cluster.client(1);
-    cluster.turns(IDLE);
-    let older = cluster.copy();
-    cluster.created(&client, b"after", None);
-    cluster.turns(IDLE);
+    let (mut cluster, older) = cluster_and_older_copy();
     (cluster.servers, cluster.witnesses) = Default::default();
     cluster.bring_back(older);
     let client = cluster.client(1);

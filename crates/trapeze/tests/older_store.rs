@@ -2,51 +2,14 @@
 
 mod common;
 
-use common::{ended_by_signals, program, refusal, text, trapeze};
+use common::{Up, refusal, text, trapeze};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use tempfile::TempDir;
-use trapeze::children::Process;
-
-struct Up {
-    folder: TempDir,
-    running: Option<Process>,
-}
 
 impl Up {
-    fn new() -> Up {
-        let mut up = Up { folder: tempfile::tempdir().unwrap(), running: None };
-        up.start();
-        up
-    }
-
-    fn start(&mut self) {
-        let mut command = ended_by_signals(program());
-        command.args(["up", "--servers", "2", "--dir"]).arg(self.folder.path().join("data"));
-        let out = self.folder.path().join("out");
-        self.running = Some(Process::start_command("up", command, &out).unwrap());
-    }
-
-    fn stop(&mut self) {
-        self.running.take().unwrap().stop().unwrap();
-    }
-
     fn data(&self) -> String {
-        self.folder.path().join("data").display().to_string()
-    }
-
-    fn put(&self, name: &str, content: &str) {
-        let source = self.folder.path().join("source");
-        fs::write(&source, content).unwrap();
-        let done = trapeze(&["cp", "-c", &self.data(), text(&source), &format!(":/{name}")]);
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    }
-
-    fn get(&self, name: &str) -> String {
-        let done = trapeze(&["cat", "-c", &self.data(), name]);
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        String::from_utf8(done.stdout).unwrap()
+        self.at("data").display().to_string()
     }
 
     fn status(&self) -> String {
@@ -55,13 +18,13 @@ impl Up {
 
     /// A copy of the manager's directory as it is.
     fn copy(&self, name: &str) {
-        copy(&self.folder.path().join("data/manager"), &self.folder.path().join(name));
+        copy(&self.at("data/manager"), &self.at(name));
     }
 
     fn bring_back(&self, name: &str) {
-        let manager = self.folder.path().join("data/manager");
+        let manager = self.at("data/manager");
         fs::remove_dir_all(&manager).unwrap();
-        copy(&self.folder.path().join(name), &manager);
+        copy(&self.at(name), &manager);
     }
 }
 
@@ -71,12 +34,12 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn a_managers_directory_that_comes_back_older_is_refused_by_name_and_accepted_only_by_hand() {
-    let mut up = Up::new();
-    up.put("before", "1");
+    let mut up = Up::new("2");
+    up.put("before", b"1");
     up.stop();
     up.copy("older");
     up.start();
-    up.put("after", "2");
+    up.put("after", b"2");
     // Without an idle second: the clean stop itself notes how far the manager was.
     up.stop();
     up.copy("newest");
@@ -92,13 +55,13 @@ fn a_managers_directory_that_comes_back_older_is_refused_by_name_and_accepted_on
         let parts = ["NOT WELL", "older than what it has acknowledged", "io", "--accept --dir"];
         assert!(parts.iter().all(|part| status.contains(part)), "{status}");
         up.stop();
-        let log = fs::read_to_string(up.folder.path().join("data/log/up.log")).unwrap();
+        let log = fs::read_to_string(up.at("data/log/up.log")).unwrap();
         assert!(log.contains("older than what it has acknowledged"), "{log}");
     }
 
     up.bring_back("newest");
     up.start();
-    assert_eq!((up.get("before"), up.get("after")), ("1".into(), "2".into()));
+    assert_eq!((up.get("before"), up.get("after")), (b"1".to_vec(), b"2".to_vec()));
     assert!(up.status().starts_with("all is well"), "{}", up.status());
     up.stop();
 
@@ -106,10 +69,10 @@ fn a_managers_directory_that_comes_back_older_is_refused_by_name_and_accepted_on
     let done = trapeze(&["restore", "--accept", "--dir", &up.data()]);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     up.start();
-    assert_eq!(up.get("before"), "1");
+    assert_eq!(up.get("before"), b"1");
     assert!(refusal(&["cat", "-c", &up.data(), "after"]).contains("no such file"));
-    up.put("new", "3");
-    assert_eq!(up.get("new"), "3");
+    up.put("new", b"3");
+    assert_eq!(up.get("new"), b"3");
     assert!(up.status().contains("trapeze quarantine resume"), "{}", up.status());
     let done = trapeze(&["quarantine", "resume", "-c", &up.data()]);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -122,7 +85,7 @@ fn a_managers_directory_that_comes_back_older_is_refused_by_name_and_accepted_on
     assert!(refusal(&["cat", "-c", &up.data(), "after"]).contains("`trapeze status` says why"));
     assert!(up.status().contains("of lineage 1: the names were restored"), "{}", up.status());
     up.stop();
-    let other = up.folder.path().join("other");
+    let other = up.at("other");
     fs::create_dir(&other).unwrap();
     let said = refusal(&["restore", "--accept", "--dir", text(&other)]);
     assert!(said.contains("no directory of a manager"), "{said}");

@@ -2,68 +2,13 @@
 
 mod common;
 
-use common::{ended_by_signals, pattern, program, refusal, text, trapeze};
+use common::{Up, pattern, said, text, trapeze};
 use serde_json::Value;
 use std::fs;
-use std::path::PathBuf;
 use std::process::Output;
 use std::time::Duration;
-use tempfile::TempDir;
-use trapeze::children::Process;
-
-struct Up {
-    folder: TempDir,
-    running: Option<Process>,
-}
-
-fn said(done: &Output) -> String {
-    String::from_utf8_lossy(&done.stderr).into_owned()
-}
 
 impl Up {
-    fn new() -> Up {
-        let mut up = Up { folder: tempfile::tempdir().unwrap(), running: None };
-        up.start();
-        up
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn start(&mut self) {
-        let mut command = ended_by_signals(program());
-        command.args(["up", "--servers", "3", "--dir"]).arg(self.at("data"));
-        self.running = Some(Process::start_command("up", command, &self.at("out")).unwrap());
-    }
-
-    fn stop(&mut self) {
-        self.running.take().unwrap().stop().unwrap();
-    }
-
-    /// A command of the cluster; its output.
-    fn done(&self, arguments: &[&str]) -> Vec<u8> {
-        let dir = self.at("data");
-        let all = [&arguments[..1], &["-c", text(&dir)], &arguments[1..]].concat();
-        let done = trapeze(&all);
-        assert!(done.status.success(), "{all:?}: {}", said(&done));
-        done.stdout
-    }
-
-    fn refused(&self, arguments: &[&str]) -> String {
-        let dir = self.at("data");
-        refusal(&[&arguments[..1], &["-c", text(&dir)], &arguments[1..]].concat())
-    }
-
-    fn put(&self, name: &str, content: &[u8]) {
-        fs::write(self.at("source"), content).unwrap();
-        self.done(&["cp", text(&self.at("source")), &format!(":/{name}")]);
-    }
-
-    fn get(&self, name: &str) -> Vec<u8> {
-        self.done(&["cat", name])
-    }
-
     fn restore(&self, more: &[&str]) -> Output {
         let (file, dir) = (self.at("names.backup"), self.at("data"));
         trapeze(&[&["restore", text(&file), "--dir", text(&dir)], more].concat())
@@ -72,7 +17,7 @@ impl Up {
 
 #[test]
 fn contents_after_a_restore_are_what_the_disks_have() {
-    let mut up = Up::new();
+    let mut up = Up::new("3");
     let (long, longer) = (pattern(1, 700_000), pattern(2, 900_000));
     for (name, content) in [
         ("same", &long[..]),
@@ -174,7 +119,7 @@ impl Up {
 
 #[test]
 fn what_a_restore_cannot_bring_back_is_named_counted_and_can_be_accepted() {
-    let mut up = Up::new();
+    let mut up = Up::new("3");
     let (long, longer) = (pattern(1, 700_000), pattern(2, 1_500_000));
     up.done(&["rebalance", "--off", "io3"]);
     up.put("grown", &long);
@@ -208,7 +153,7 @@ fn what_a_restore_cannot_bring_back_is_named_counted_and_can_be_accepted() {
     assert!(grown.len() >= 700_000 && grown[..] == longer[..grown.len()], "{} bytes", grown.len());
     assert_eq!(accepted[1]["size"], grown.len());
     let left: Vec<&Value> = accepted.iter().filter(|row| row["problem"] != Value::Null).collect();
-    // What was given up is set aside when a person says go.
+    // Objects that were given up are set aside after `quarantine resume`.
     assert!(left.len() == 1 && left[0]["why"] == "its file has no such column", "{left:?}");
     up.put("grown", &longer);
     up.stop();
@@ -220,7 +165,7 @@ fn what_a_restore_cannot_bring_back_is_named_counted_and_can_be_accepted() {
 
 #[test]
 fn columns_that_moved_after_the_backup_are_found_and_a_check_says_that_all_is_well() {
-    let mut up = Up::new();
+    let mut up = Up::new("3");
     let contents: Vec<Vec<u8>> =
         (0..12).map(|file| pattern(file, 100_000 + file as usize * 50_000)).collect();
     for (file, content) in contents.iter().enumerate() {
@@ -248,7 +193,7 @@ fn columns_that_moved_after_the_backup_are_found_and_a_check_says_that_all_is_we
 
 #[test]
 fn what_is_no_whole_backup_of_this_cluster_changes_nothing() {
-    let mut up = Up::new();
+    let mut up = Up::new("3");
     up.put("file", b"bytes");
     let file = up.at("names.backup");
     up.done(&["backup", text(&file)]);
@@ -274,7 +219,7 @@ fn what_is_no_whole_backup_of_this_cluster_changes_nothing() {
         assert!(said(&done).contains(why), "{}", said(&done));
     }
     fs::write(&file, &whole).unwrap();
-    let mut other = Up::new();
+    let mut other = Up::new("3");
     other.stop();
     fs::copy(&file, other.at("names.backup")).unwrap();
     let done = other.restore(&["--replace"]);

@@ -52,7 +52,7 @@ pub struct State {
     pub absent: Cell<bool>,
     /// What objects say of themselves.
     pub columns: RefCell<BTreeMap<(NodeId, ObjectId), ObjectReply>>,
-    /// What objects were told of their files, how often, and which incarnation each server is.
+    /// Descriptions that objects have, how often they were told, and which incarnation each server is.
     pub described: RefCell<BTreeMap<(Home, ObjectId), Description>>,
     pub descriptions: Cell<usize>,
     pub verifier: Cell<u64>,
@@ -228,7 +228,7 @@ pub struct Cluster {
     /// Servers that the next start asks.
     pub witnesses: Vec<NodeId>,
     pub append_fails: bool,
-    /// What is kept in reserve on the disk is in use.
+    /// The disk's reserve is in use.
     pub low: bool,
     /// The log and the checkpoint do not answer.
     pub stalled: bool,

@@ -3,6 +3,7 @@
 
 mod lenders;
 mod ports;
+mod up;
 
 pub use lenders::{json_lines, lending, members, seen, shape_of, until_top};
 pub use ports::free_ports;
@@ -18,6 +19,7 @@ use tempfile::TempDir;
 use trapeze::children::Process;
 use trapeze::local::Shape;
 use trapeze::scratch::Processes;
+pub use up::{Up, said};
 
 /// A program that signals end, also where who started the tests ignores them, as nohup and a shell's `&` do.
 pub fn ended_by_signals(program: impl AsRef<OsStr>) -> Command {
